@@ -1,0 +1,33 @@
+# pagoda_library(NAME SRCS ... [DEPS ...] [PRIVATE_DEPS ...]): a static library `pagoda_NAME` with the alias `pagoda::NAME`.
+# Includes are written from the repository's root: #include "manager/block_manager.h".
+# -Wno-missing-field-initializers: a designated initialiser leaves fields to their defaults on purpose.
+set(PAGODA_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+                    -Wno-missing-field-initializers)
+
+function(pagoda_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(pagoda_${name} STATIC ${ARG_SRCS})
+  add_library(pagoda::${name} ALIAS pagoda_${name})
+  target_include_directories(pagoda_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(pagoda_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  target_compile_options(pagoda_${name} PRIVATE ${PAGODA_WARNINGS})
+endfunction()
+
+# pagoda_binary(NAME SRCS ... DEPS ...): an executable in build/<preset>/bin.
+function(pagoda_binary name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE ${PAGODA_WARNINGS})
+endfunction()
+
+# pagoda_test(NAME SRCS ... DEPS ... [TIMEOUT SECONDS]): one GoogleTest binary, one ctest entry.
+function(pagoda_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  pagoda_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
