@@ -1,0 +1,116 @@
+// A pool: the KV bytes of one PoolLayout in one tier, cut into slots.
+#ifndef PAGODA_POOLS_POOL_H_
+#define PAGODA_POOLS_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "pools/layout.h"
+#include "pools/shared_memory.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// A piece of a pool that another process can map. The first version has one piece a pool; shards
+// and grown pools have several.
+struct MappingSegment {
+  std::string shm_name;  // For shm_open: "/pagoda-...".
+  uint64_t offset_bytes = 0;
+  uint64_t size_bytes = 0;
+  uint32_t first_slot = 0;
+  uint32_t num_slots = 0;
+  uint32_t shard = 0;
+};
+
+// Everything that a client needs to find a block's bytes.
+struct PoolMapping {
+  WindowSize window;
+  uint32_t pool_index = 0;
+  Tier tier = Tier::kPrimary;
+  PoolLayout layout;
+  uint32_t num_slots = 0;
+  std::vector<MappingSegment> segments;
+};
+
+// A pool in POSIX shared memory, so that clients write and read KV in place. Owns the memory and
+// its name: both go with it. The bytes start as zeros. Thread-safe where callers touch different
+// slots.
+class SharedMemoryPool {
+ public:
+  struct Options {
+    std::string shm_name;  // "/pagoda-<instance>-w<window>-p<pool>".
+    PoolLayout layout;
+    uint32_t num_slots = 0;
+  };
+
+  // Reserves all of the memory at once, so that a full /dev/shm is an error here and not a SIGBUS
+  // later. A name left behind by a process that died is taken over; one that a living process holds
+  // is refused. Errors: OUT_OF_MEMORY (with what is needed and what is free), INVALID_ARGUMENT
+  // (name in use, or no slots).
+  static absl::StatusOr<std::unique_ptr<SharedMemoryPool>> Create(Options options);
+  const PoolLayout& layout() const { return options_.layout; }
+  uint32_t num_slots() const { return options_.num_slots; }
+  MappingSegment segment() const;
+
+  // All of the pool. Aligned to a memory page.
+  absl::Span<std::byte> bytes() { return memory_.bytes(); }
+  // One slot, in the layout's order. `slot` is below num_slots().
+  absl::Span<std::byte> slot(SlotIndex slot);
+
+ private:
+  SharedMemoryPool(Options options, SharedMemory memory)
+      : options_(std::move(options)), memory_(std::move(memory)) {}
+
+  Options options_;
+  SharedMemory memory_;
+};
+
+// The primary pools of a cache, by window and pool index.
+class PoolSet {
+ public:
+  // `slots_per_window[i]` slots for each pool of layout.windows()[i]. `instance` is part of the
+  // shared memory names. Errors: those of SharedMemoryPool::Create.
+  static absl::StatusOr<std::unique_ptr<PoolSet>> Create(
+      const CacheLayout& layout, const std::vector<uint32_t>& slots_per_window,
+      const std::string& instance);
+
+  SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index) {
+    return *pools_[window_index][pool_index];
+  }
+  std::vector<PoolMapping> Mappings() const;
+
+ private:
+  explicit PoolSet(CacheLayout layout) : layout_(std::move(layout)) {}
+
+  CacheLayout layout_;
+  std::vector<std::vector<std::unique_ptr<SharedMemoryPool>>> pools_;
+};
+
+// The client's end: maps the segments that a PoolMapping names.
+class MappedPool {
+ public:
+  // Errors: NotFound where the shared memory is gone; INVALID_ARGUMENT for a mapping that does not
+  // fit its memory.
+  static absl::StatusOr<std::unique_ptr<MappedPool>> Open(const PoolMapping& mapping);
+
+  const PoolMapping& mapping() const { return mapping_; }
+  absl::Span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  MappedPool(PoolMapping mapping, SharedMemory memory, absl::Span<std::byte> bytes)
+      : mapping_(std::move(mapping)), memory_(std::move(memory)), bytes_(bytes) {}
+
+  PoolMapping mapping_;
+  SharedMemory memory_;
+  absl::Span<std::byte> bytes_;  // Into memory_.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_POOLS_POOL_H_

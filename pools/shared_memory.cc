@@ -1,0 +1,119 @@
+#include "pools/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr mode_t kOwnerOnly = 0600;
+
+absl::Status SystemError(std::string_view call, const std::string& name) {
+  return absl::ErrnoToStatus(errno, absl::StrCat(std::string(call), "(", name, ")"));
+}
+
+absl::Status NameInUse(const std::string& name) {
+  return MakeError(
+      Reason::kInvalidArgument,
+      absl::StrCat("shared memory ", name,
+                   " belongs to a running process; is another daemon up with this cache name?"));
+}
+
+uint64_t FreeBytes(int fd) {
+  struct statvfs fs;
+  return fstatvfs(fd, &fs) == 0 ? uint64_t{fs.f_bavail} * fs.f_frsize : 0;
+}
+
+// Removes the name if its owner is dead; the owner holds an exclusive lock as long as it lives.
+absl::Status RemoveLeftover(const std::string& name) {
+  const int fd = shm_open(name.c_str(), O_RDWR, 0);
+  if (fd < 0) return errno == ENOENT ? absl::OkStatus() : SystemError("shm_open", name);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return NameInUse(name);
+  shm_unlink(name.c_str());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> Map(int fd, uint64_t size_bytes, const std::string& name) {
+  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return SystemError("mmap", name);
+  return static_cast<std::byte*>(data);
+}
+
+}  // namespace
+
+absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t size_bytes) {
+  if (size_bytes == 0) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat("shared memory ", name, " of 0 bytes"));
+  }
+  if (absl::Status status = RemoveLeftover(name); !status.ok()) return status;
+  const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, kOwnerOnly);
+  if (fd < 0) return errno == EEXIST ? NameInUse(name) : SystemError("shm_open", name);
+
+  SharedMemory memory;  // From here on its destructor takes the name and the descriptor away.
+  memory.role_ = Role::kOwner;
+  memory.name_ = name;
+  memory.fd_ = fd;
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return NameInUse(name);
+  const uint64_t free_bytes = FreeBytes(fd);
+  // posix_fallocate reserves the pages: without it, a full file system would be a SIGBUS at the
+  // first write.
+  if (const int error = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes)); error != 0) {
+    return MakeError(Reason::kOutOfMemory,
+                     absl::StrCat("shared memory ", name, " needs ", size_bytes, " bytes and ",
+                                  free_bytes, " are free: ", std::strerror(error)));
+  }
+  absl::StatusOr<std::byte*> data = Map(fd, size_bytes, name);
+  if (!data.ok()) return data.status();
+  memory.data_ = *data;
+  memory.size_bytes_ = size_bytes;
+  return memory;
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::Open(std::string name) {
+  const int fd = shm_open(name.c_str(), O_RDWR, 0);
+  if (fd < 0) return SystemError("shm_open", name);
+  SharedMemory memory;
+  memory.role_ = Role::kGuest;
+  memory.name_ = name;
+  memory.fd_ = fd;
+  struct stat info;
+  if (fstat(fd, &info) != 0) return SystemError("fstat", name);
+  absl::StatusOr<std::byte*> data = Map(fd, static_cast<uint64_t>(info.st_size), name);
+  if (!data.ok()) return data.status();
+  memory.data_ = *data;
+  memory.size_bytes_ = static_cast<uint64_t>(info.st_size);
+  return memory;
+}
+
+SharedMemory::~SharedMemory() {
+  if (role_ == Role::kNone) return;
+  if (data_ != nullptr) munmap(data_, size_bytes_);
+  if (role_ == Role::kOwner) shm_unlink(name_.c_str());
+  close(fd_);  // Also gives up the lock.
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(role_, other.role_);
+  std::swap(name_, other.name_);
+  std::swap(fd_, other.fd_);
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,66 @@
+// The vocabulary of memory: what every room above calls a block, a slot, a tier.
+#ifndef PAGODA_POOLS_TYPES_H_
+#define PAGODA_POOLS_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "pools/strong_id.h"
+
+namespace pagoda {
+
+// A block, as long as it lives; unique inside its window. Dense from 0, so that it indexes arrays.
+using BlockId = StrongId<struct BlockIdTag, uint32_t>;
+inline constexpr BlockId kNoBlock{std::numeric_limits<uint32_t>::max()};
+
+// Which life of a block id. Starts at 1 and grows by one whenever the id is handed out again; 0
+// names no life.
+using Generation = StrongId<struct GenerationTag, uint32_t>;
+
+// A block's place in its tier, the same in every pool of its window. Token i of the block has the
+// token slot `slot * tokens_per_block + i`.
+using SlotIndex = StrongId<struct SlotIndexTag, uint32_t>;
+
+// An attention window in tokens. Full attention is the largest window.
+using WindowSize = StrongId<struct WindowSizeTag, uint32_t>;
+inline constexpr WindowSize kFullAttention{std::numeric_limits<uint32_t>::max()};
+
+// "full", or the number of tokens.
+std::string WindowName(WindowSize window);
+
+// A token id of the model's vocabulary. A plain integer, because tokens are compared, hashed and
+// copied in runs.
+using TokenId = uint32_t;
+
+// Where a block's bytes lie: 0 is nearest to the compute.
+enum class Tier : uint8_t { kPrimary = 0, kSecondary = 1 };
+inline constexpr size_t kNumTiers = 2;
+std::string_view TierName(Tier tier);
+
+// Names one life of one block; a stale one is refused.
+struct BlockRef {
+  BlockId id = kNoBlock;
+  Generation generation;
+  friend bool operator==(const BlockRef&, const BlockRef&) = default;
+};
+
+// An entry of a block table: which block, and where its bytes lie now.
+struct BlockHandle {
+  BlockId id = kNoBlock;
+  Generation generation;
+  SlotIndex slot;
+  BlockRef ref() const { return {id, generation}; }
+  friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
+};
+
+// Blocks that `tokens` tokens fill or begin.
+constexpr uint32_t BlocksForTokens(uint64_t tokens, uint32_t tokens_per_block) {
+  return static_cast<uint32_t>((tokens + tokens_per_block - 1) / tokens_per_block);
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_POOLS_TYPES_H_
