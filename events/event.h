@@ -1,0 +1,110 @@
+// What happens to a cache, as records. The stream of them, applied in order, is the prefix tree
+// (events/shadow_tree.h does it).
+#ifndef PAGODA_EVENTS_EVENT_H_
+#define PAGODA_EVENTS_EVENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "events/block_hash.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Position in the event stream: the first event has revision 1, each event one more than the one
+// before, no holes.
+using Revision = StrongId<struct RevisionTag, uint64_t>;
+
+// One incarnation of a cache's state, drawn at random; revisions and block ids of another epoch
+// mean nothing.
+using Epoch = StrongId<struct EpochTag, uint64_t>;
+
+// Retention priority of a cached block: 0 goes first, 100 last.
+using Priority = StrongId<struct PriorityTag, uint8_t>;
+inline constexpr Priority kDefaultPriority{35};
+
+// Why blocks left the cache.
+enum class RemovalReason : uint8_t {
+  kEvicted,      // Room was needed.
+  kDisplaced,    // Another block took its place in a lower tier.
+  kTakenOver,    // A sequence that matched all of it continues in it.
+  kTruncated,    // Refused speculation.
+  kInvalidated,  // An operator or client named its prefix.
+  kCleared,      // The prefix cache was reset.
+  kExpired,      // Its time was over.
+  kReleased,     // Counterpart of CreatedEvent::blocks.
+};
+std::string_view RemovalReasonName(RemovalReason reason);  // "evicted"
+
+// Pools came into being (blocks_per_tier), or a client took raw blocks (blocks). One of the two is
+// empty.
+struct CreatedEvent {
+  std::vector<uint32_t> blocks_per_tier;  // Indexed by Tier.
+  std::vector<BlockId> blocks;
+  friend bool operator==(const CreatedEvent&, const CreatedEvent&) = default;
+};
+
+struct StoredBlock {
+  BlockId id;
+  BlockHash hash;
+  uint32_t token_count = 0;  // Below tokens_per_block only for a sequence's tail.
+  Tier tier = Tier::kPrimary;
+  Priority priority = kDefaultPriority;
+  friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
+};
+
+// Blocks became reusable. Block i+1's parent is block i; block 0's parent is named, or absent below
+// the namespace's root.
+struct StoredEvent {
+  std::optional<BlockHash> parent_hash;
+  BlockId parent = kNoBlock;
+  NamespaceKey name_space;
+  std::vector<StoredBlock> blocks;
+  std::vector<TokenId> tokens;  // Of all blocks, one after another.
+  friend bool operator==(const StoredEvent&, const StoredEvent&) = default;
+};
+
+template <class T>
+struct Change {
+  T old_value;
+  T new_value;
+  friend bool operator==(const Change&, const Change&) = default;
+};
+
+// Tier or priority of a cached block changed.
+struct UpdatedEvent {
+  BlockId id;
+  BlockHash hash;
+  std::optional<Change<Tier>> tier;
+  std::optional<Change<Priority>> priority;
+  friend bool operator==(const UpdatedEvent&, const UpdatedEvent&) = default;
+};
+
+// Blocks left the tree (ids and hashes, index for index), or every block of the window did; or raw
+// blocks were freed (ids only).
+struct RemovedEvent {
+  enum class Scope : uint8_t { kBlocks, kWindow };
+
+  RemovalReason reason = RemovalReason::kEvicted;
+  Scope scope = Scope::kBlocks;
+  std::vector<BlockId> blocks;
+  std::vector<BlockHash> hashes;
+  friend bool operator==(const RemovedEvent&, const RemovedEvent&) = default;
+};
+
+struct Event {
+  Revision revision;
+  absl::Time time;
+  WindowSize window = kFullAttention;
+  std::variant<CreatedEvent, StoredEvent, UpdatedEvent, RemovedEvent> what;
+  friend bool operator==(const Event&, const Event&) = default;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_EVENTS_EVENT_H_

@@ -1,0 +1,93 @@
+#include "events/event_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+Revision FirstOf(const EventLog::BatchPtr& batch) { return batch->front().revision; }
+Revision LastOf(const EventLog::BatchPtr& batch) { return batch->back().revision; }
+
+}  // namespace
+
+void EventLog::Append(Batch events) {
+  if (events.empty()) return;
+  auto batch = std::make_shared<const Batch>(std::move(events));
+  std::vector<BatchPtr> dropped;  // Destroyed after the lock is given up.
+  absl::MutexLock lock(&mutex_);
+  PAGODA_CHECK(FirstOf(batch).value() == last_.value() + 1, "revisions have no holes");
+  PAGODA_CHECK(LastOf(batch).value() == last_.value() + batch->size(), "revisions have no holes");
+  last_ = LastOf(batch);
+  for (const Event& event : *batch) ++type_counts_[event.what.index()];
+  num_events_ += batch->size();
+  batches_.push_back(std::move(batch));
+  while (num_events_ > max_events_ && batches_.size() > 1) {
+    num_events_ -= batches_.front()->size();
+    dropped.push_back(std::move(batches_.front()));
+    batches_.pop_front();
+  }
+}
+
+Revision EventLog::oldest() const {
+  absl::MutexLock lock(&mutex_);
+  return batches_.empty() ? Revision{last_.value() + 1} : FirstOf(batches_.front());
+}
+
+Revision EventLog::last() const {
+  absl::MutexLock lock(&mutex_);
+  return last_;
+}
+
+std::array<uint64_t, std::variant_size_v<decltype(Event::what)>> EventLog::type_counts() const {
+  absl::MutexLock lock(&mutex_);
+  return type_counts_;
+}
+
+absl::StatusOr<std::vector<EventLog::BatchPtr>> EventLog::Read(Revision from,
+                                                               size_t max_events) const {
+  absl::MutexLock lock(&mutex_);
+  if (from.value() > last_.value() + 1) {
+    return MakeError(Reason::kRevisionInFuture,
+                     absl::StrCat("revision ", from.value(), " is not yet; the next one is ",
+                                  last_.value() + 1));
+  }
+  std::vector<BatchPtr> read;
+  if (from.value() == last_.value() + 1) return read;
+  const Revision oldest = FirstOf(batches_.front());
+  if (from < oldest) {
+    return MakeError(Reason::kRevisionCompacted,
+                     absl::StrCat("revision ", from.value(), " is gone; the oldest kept one is ",
+                                  oldest.value()));
+  }
+  // The last batch that begins at or before `from`.
+  auto it = std::upper_bound(batches_.begin(), batches_.end(), from,
+                             [](Revision r, const BatchPtr& b) { return r < FirstOf(b); });
+  --it;
+  size_t events = 0;
+  for (; it != batches_.end(); ++it) {
+    if (!read.empty() && events + (*it)->size() > max_events) break;
+    events += (*it)->size();
+    read.push_back(*it);
+  }
+  return read;
+}
+
+Revision EventLog::WaitBeyond(Revision seen, absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto ready = [this, seen]()
+                         ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return closed_ || last_ > seen; };
+  mutex_.AwaitWithTimeout(absl::Condition(&ready), timeout);
+  return last_;
+}
+
+void EventLog::Close() {
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+}
+
+}  // namespace pagoda
