@@ -1,0 +1,56 @@
+// How an engine sees the cache: a session that runs batches of operations. The bundled engine knows
+// nothing else, so it runs inside the daemon (LocalCacheClient) or beside it (GrpcCacheClient)
+// without a change.
+#ifndef PAGODA_MANAGER_CACHE_CLIENT_H_
+#define PAGODA_MANAGER_CACHE_CLIENT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "manager/operation.h"
+
+namespace pagoda {
+
+// What a client needs to know of the cache before its first operation.
+struct CacheInfo {
+  std::string name;
+  std::string model_fingerprint;
+  uint32_t rank = 0;
+  uint32_t tokens_per_block = 0;
+  struct Window {
+    WindowSize window;
+    uint32_t primary_blocks = 0;
+    uint32_t secondary_blocks = 0;
+  };
+  std::vector<Window> windows;  // Ascending.
+};
+
+// One session. Thread-compatible: one caller at a time. Destroying it closes the session and frees
+// what it owns.
+class CacheClient {
+ public:
+  virtual ~CacheClient() = default;
+
+  virtual const CacheInfo& info() const = 0;
+
+  // Runs the operations in order; each succeeds or fails by itself. An error here means that the
+  // batch as a whole did not run, or that its answer was lost: UNKNOWN_SESSION, BATCH_TOO_LARGE,
+  // DRAINING, or the transport's.
+  virtual absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations) = 0;
+};
+
+// Runs one operation and gives its typed result: `RunOne<AddedSequence>(client, AddSequence{...})`.
+template <class Result>
+absl::StatusOr<Result> RunOne(CacheClient& client, Operation operation) {
+  absl::StatusOr<BatchResult> batch = client.Execute({&operation, 1});
+  if (!batch.ok()) return batch.status();
+  absl::StatusOr<OperationResult>& result = batch->results.front();
+  if (!result.ok()) return result.status();
+  return std::get<Result>(*std::move(result));
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_CACHE_CLIENT_H_

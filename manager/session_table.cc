@@ -1,0 +1,64 @@
+#include "manager/session_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda {
+
+absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Duration lease,
+                                              absl::Time now) {
+  if (sessions_.size() >= max_sessions_) {
+    return MakeError(Reason::kTooManySessions,
+                     absl::StrCat(sessions_.size(), " sessions are open, the most there may be"));
+  }
+  const SessionRef ref{SessionId{++last_id_}, SessionToken{random_()}};
+  Session& session = sessions_[ref.id];
+  session.token = ref.token;
+  session.client_name = std::move(client_name);
+  session.lease = lease;
+  session.deadline = now + lease;
+  return ref;
+}
+
+absl::StatusOr<const Session*> SessionTable::Find(SessionRef ref) const {
+  const auto it = sessions_.find(ref.id);
+  if (it == sessions_.end()) {
+    return MakeError(Reason::kUnknownSession,
+                     absl::StrCat("session ", ref.id.value(),
+                                  " was never opened, was closed, or its lease ran out"));
+  }
+  if (it->second.token != ref.token) {
+    return MakeError(Reason::kStaleSession,
+                     absl::StrCat("the token is not that of session ", ref.id.value()));
+  }
+  return &it->second;
+}
+
+absl::StatusOr<Session*> SessionTable::Find(SessionRef ref) {
+  const absl::StatusOr<const Session*> session = std::as_const(*this).Find(ref);
+  if (!session.ok()) return session.status();
+  return const_cast<Session*>(*session);
+}
+
+Session* SessionTable::Find(SessionId id) {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : &it->second;
+}
+
+std::vector<SessionId> SessionTable::Expired(absl::Time now) const {
+  std::vector<SessionId> expired;
+  for (const auto& [id, session] : sessions_) {
+    if (session.streams == 0 && session.deadline <= now) expired.push_back(id);
+  }
+  return expired;
+}
+
+std::vector<SessionId> SessionTable::Ids() const {
+  std::vector<SessionId> ids;
+  for (const auto& [id, session] : sessions_) ids.push_back(id);
+  return ids;
+}
+
+}  // namespace pagoda

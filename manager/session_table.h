@@ -1,0 +1,58 @@
+// Who is connected, and for how long without a sign of life.
+#ifndef PAGODA_MANAGER_SESSION_TABLE_H_
+#define PAGODA_MANAGER_SESSION_TABLE_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "manager/ids.h"
+
+namespace pagoda {
+
+struct Session {
+  SessionToken token;
+  std::string client_name;
+  absl::Duration lease;
+  absl::Time deadline;   // When the lease runs out, unless a stream is attached.
+  uint32_t streams = 0;  // Attached.
+  uint64_t raw_blocks = 0;
+  absl::btree_set<SequenceId> sequences;
+};
+
+// Thread-compatible. Ids count up and are not reused; tokens come from the seed.
+class SessionTable {
+ public:
+  SessionTable(uint64_t seed, uint32_t max_sessions) : random_(seed), max_sessions_(max_sessions) {}
+
+  // Errors: TOO_MANY_SESSIONS.
+  absl::StatusOr<SessionRef> Open(std::string client_name, absl::Duration lease, absl::Time now);
+  // Errors: UNKNOWN_SESSION, STALE_SESSION.
+  absl::StatusOr<const Session*> Find(SessionRef ref) const;
+  absl::StatusOr<Session*> Find(SessionRef ref);
+  // nullptr where there is none. The pointer is valid until a session is opened or closed.
+  Session* Find(SessionId id);
+  void Close(SessionId id) { sessions_.erase(id); }
+
+  // The sessions without a stream whose deadline has passed, ascending. Cost: O(sessions).
+  std::vector<SessionId> Expired(absl::Time now) const;
+  // All sessions, ascending.
+  std::vector<SessionId> Ids() const;
+  size_t size() const { return sessions_.size(); }
+
+ private:
+  std::mt19937_64 random_;
+  const uint32_t max_sessions_;
+  uint64_t last_id_ = 0;
+  absl::btree_map<SessionId, Session> sessions_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_SESSION_TABLE_H_

@@ -1,0 +1,72 @@
+// The core with its lock, its clock and its event log: what the threads of a process share.
+#ifndef PAGODA_MANAGER_SHARED_MANAGER_H_
+#define PAGODA_MANAGER_SHARED_MANAGER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "events/event_log.h"
+#include "manager/block_manager.h"
+#include "manager/cache_client.h"
+
+namespace pagoda {
+
+// Thread-safe. Takes its lock once a batch; events reach the log before the batch's answer reaches
+// the caller.
+class SharedManager {
+ public:
+  using Clock = std::function<absl::Time()>;
+
+  // `log` outlives the manager.
+  SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = absl::Now);
+
+  // As BlockManager's methods of the same name, at the clock's time.
+  absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
+                                                          absl::Duration lease);
+  absl::StatusOr<absl::Duration> KeepAlive(SessionRef session);
+  absl::Status AttachStream(SessionRef session);
+  void DetachStream(SessionId session);
+  absl::Status CloseSession(SessionRef session);
+  size_t ExpireSessions();
+  uint64_t ResetPrefixCache();
+  ManagerStats Stats() const;
+  Revision revision() const;
+
+  // Runs a batch and renews the session's lease. Errors: UNKNOWN_SESSION, STALE_SESSION,
+  // BATCH_TOO_LARGE.
+  absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations);
+
+  // Stops the process if an invariant is broken.
+  void CheckInvariants() const;
+
+  const CacheInfo& info() const { return info_; }
+  Epoch epoch() const { return epoch_; }
+  EventLog& log() const { return *log_; }
+
+ private:
+  // Hands what the core recorded to the log, in order: still under the lock.
+  void PublishEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Clock clock_;
+  EventLog* const log_;
+  // The core's lock. The log's own lock is taken under it; nothing else is.
+  mutable absl::Mutex mutex_;
+  std::unique_ptr<BlockManager> core_ ABSL_GUARDED_BY(mutex_);
+  const CacheInfo info_;
+  const Epoch epoch_;
+};
+
+// A CacheClient in the process of the manager: a session without a lease that ends with the object.
+// Errors: TOO_MANY_SESSIONS. `manager` outlives the client.
+absl::StatusOr<std::unique_ptr<CacheClient>> OpenLocalCacheClient(SharedManager* manager,
+                                                                  std::string client_name);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_SHARED_MANAGER_H_
