@@ -1,0 +1,366 @@
+#include "manager/block_manager.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "pools/error.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<TokenId> Range(TokenId first, TokenId last) {
+  std::vector<TokenId> tokens(last - first + 1);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+class BlockManagerTest : public ::testing::Test {
+ protected:
+  void Make(uint32_t blocks, uint32_t tokens_per_block) {
+    core_ = MakeCore(blocks, tokens_per_block);
+    session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
+  }
+  ~BlockManagerTest() override {
+    if (core_ != nullptr) core_->CheckInvariants();
+  }
+
+  absl::StatusOr<uint32_t> Add(uint64_t id, const std::vector<TokenId>& prompt, uint32_t room = 0,
+                               const NamespaceKey& name_space = {}) {
+    return core_->AddSequence(session_, SequenceId{id}, name_space, prompt, room, now_);
+  }
+  // Adds, computes and frees: the whole life of a request that generates nothing.
+  void AddAndFree(uint64_t id, const std::vector<TokenId>& prompt) {
+    ASSERT_TRUE(Add(id, prompt).ok());
+    Commit(id, {}, static_cast<uint32_t>(prompt.size()));
+    Free(id);
+  }
+  void Commit(uint64_t id, const std::vector<TokenId>& tokens, uint32_t computed) {
+    ASSERT_EQ(core_->CommitTokens(session_, SequenceId{id}, tokens, computed, now_).status(),
+              absl::OkStatus());
+  }
+  void Append(uint64_t id, const std::vector<TokenId>& tokens, uint32_t computed = 0) {
+    ASSERT_EQ(core_->AppendTokens(session_, SequenceId{id}, tokens, computed, now_).status(),
+              absl::OkStatus());
+  }
+  void Free(uint64_t id) {
+    ASSERT_EQ(core_->FreeSequence(session_, SequenceId{id}, now_), absl::OkStatus());
+  }
+  TierOccupancy Primary() const { return core_->Stats().windows[0].tiers[0]; }
+  const Sequence& Find(uint64_t id) { return **core_->FindSequence(session_, SequenceId{id}); }
+  std::vector<BlockHandle> TableOf(uint64_t id) { return Find(id).windows[0].table; }
+
+  absl::Time now_ = absl::UnixEpoch();
+  std::unique_ptr<BlockManager> core_;
+  SessionId session_;
+};
+
+TEST_F(BlockManagerTest, ASequenceHasABlockForEachBegunBlockOfTokens) {
+  Make(8, 16);
+  ASSERT_TRUE(Add(1, Range(0, 72)).ok());
+  EXPECT_EQ(TableOf(1).size(), 5u);  // 73 tokens at 16 a block.
+  EXPECT_EQ(Find(1).token_count, 73u);
+  EXPECT_EQ(Find(1).computed_tokens, 0u);
+  EXPECT_EQ(Primary().active, 5u);
+  EXPECT_EQ(Primary().free, 3u);
+}
+
+TEST_F(BlockManagerTest, AFreshPoolHandsOutSlotsInAscendingOrder) {
+  Make(8, 4);
+  ASSERT_TRUE(Add(1, Range(0, 15)).ok());
+  std::vector<uint32_t> slots;
+  for (const BlockHandle& handle : TableOf(1)) slots.push_back(handle.slot.value());
+  EXPECT_THAT(slots, ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(BlockManagerTest, ABlockIsTakenOnlyWhenABoundaryIsCrossed) {
+  Make(8, 4);
+  ASSERT_TRUE(Add(1, Range(0, 2)).ok());
+  EXPECT_EQ(*core_->AppendTokens(session_, SequenceId{1}, {{3}}, 0, now_), 0u);
+  EXPECT_EQ(*core_->AppendTokens(session_, SequenceId{1}, {{4}}, 0, now_), 1u);
+  EXPECT_EQ(TableOf(1).size(), 2u);
+}
+
+TEST_F(BlockManagerTest, OnlyComputedFullBlocksMatchWhileTheSequenceRuns) {
+  Make(16, 4);
+  ASSERT_TRUE(Add(1, Range(0, 11)).ok());
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 0u);
+  Commit(1, {}, 7);
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 4u);
+  Commit(1, {}, 11);
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 8u);
+  Free(1);
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 11u) << "at free, the tail too";
+}
+
+TEST_F(BlockManagerTest, AtMostAllTokensButTheLastMatch) {
+  Make(16, 4);
+  AddAndFree(1, Range(0, 7));
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 7)), 4u);
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 8)), 8u);
+  EXPECT_EQ(core_->MatchPrefix({}, {{0}}), 0u);
+}
+
+TEST_F(BlockManagerTest, SequencesShareTheBlocksTheyMatched) {
+  Make(16, 4);
+  ASSERT_TRUE(Add(1, Range(0, 9)).ok());
+  Commit(1, {}, 10);
+  EXPECT_EQ(*Add(2, Range(0, 12)), 8u);
+  EXPECT_EQ(TableOf(1)[0], TableOf(2)[0]);
+  EXPECT_EQ(TableOf(1)[1], TableOf(2)[1]);
+  EXPECT_NE(TableOf(1)[2].slot, TableOf(2)[2].slot);
+  EXPECT_EQ(Primary().active, 3u + 2u);
+}
+
+TEST_F(BlockManagerTest, ATailThatIsMatchedWholeIsTakenOver) {
+  Make(8, 4);
+  AddAndFree(1, Range(0, 9));  // Two full blocks and a tail of two tokens.
+  core_->TakeEvents();
+  EXPECT_EQ(*Add(2, Range(0, 14)), 10u);
+  const std::vector<Event> events = core_->TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  const auto& removed = std::get<RemovedEvent>(events[0].what);
+  EXPECT_EQ(removed.reason, RemovalReason::kTakenOver);
+  EXPECT_THAT(removed.blocks, ElementsAre(TableOf(2)[2].id));
+  EXPECT_EQ(*Add(3, Range(0, 14)), 8u) << "the tail is the second sequence's now";
+}
+
+TEST_F(BlockManagerTest, OfTwoEqualBlocksTheFirstIsCanonical) {
+  Make(16, 4);
+  ASSERT_TRUE(Add(1, Range(0, 8)).ok());
+  ASSERT_TRUE(Add(2, Range(0, 8)).ok());
+  Commit(1, {}, 8);
+  const std::vector<BlockHandle> before = TableOf(2);
+  core_->TakeEvents();
+  Commit(2, {}, 8);
+  EXPECT_TRUE(core_->TakeEvents().empty()) << "nothing new became reusable";
+  EXPECT_EQ(TableOf(2), before) << "a block table in use never changes";
+  EXPECT_EQ(*Add(3, Range(0, 8)), 8u);
+  EXPECT_EQ(TableOf(3)[0], TableOf(1)[0]);
+
+  // The second goes on, and its children hang under the canonical block.
+  Append(2, {9, 10, 11, 12}, 12);
+  const auto stored = std::get<StoredEvent>(core_->TakeEvents().at(0).what);
+  EXPECT_EQ(stored.parent, TableOf(1)[1].id);
+  Free(2);
+  EXPECT_EQ(core_->DumpTree(kFullAttention).size(), 3u);
+  EXPECT_EQ(Primary().free, 16u - 3u - 2u) << "its copies are given back";
+}
+
+TEST_F(BlockManagerTest, NamespacesDoNotShare) {
+  Make(16, 4);
+  ASSERT_TRUE(Add(1, Range(0, 8), 0, {.cache_salt = "a"}).ok());
+  Commit(1, {}, 8);
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 8)), 0u);
+  EXPECT_EQ(core_->MatchPrefix({.cache_salt = "b"}, Range(0, 8)), 0u);
+  EXPECT_EQ(core_->MatchPrefix({.lora_id = 0, .cache_salt = "a"}, Range(0, 8)), 0u);
+  EXPECT_EQ(core_->MatchPrefix({.cache_salt = "a"}, Range(0, 8)), 8u);
+}
+
+TEST_F(BlockManagerTest, EvictsLeafBeforeParentAndOldestFirst) {
+  Make(6, 4);
+  AddAndFree(1, Range(0, 11));     // Three blocks.
+  AddAndFree(2, Range(100, 111));  // Three more.
+  core_->TakeEvents();
+  ASSERT_TRUE(Add(3, Range(200, 207)).ok());  // Needs two.
+  const auto removed = std::get<RemovedEvent>(core_->TakeEvents().at(0).what);
+  EXPECT_EQ(removed.reason, RemovalReason::kEvicted);
+  EXPECT_EQ(removed.blocks.size(), 2u) << "one event for the operation";
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 12)), 4u) << "the head of the older one is left";
+  EXPECT_EQ(core_->MatchPrefix({}, Range(100, 112)), 12u);
+}
+
+TEST_F(BlockManagerTest, AMatchKeepsAPrefixFromBeingEvicted) {
+  Make(6, 4);
+  AddAndFree(1, Range(0, 11));
+  AddAndFree(2, Range(100, 111));
+  ASSERT_EQ(*Add(3, Range(0, 12), 12), 12u);  // Holds all of the first.
+  ASSERT_TRUE(Add(4, Range(200, 211)).ok());  // Takes the second's place.
+  EXPECT_EQ(ReasonOf(Add(5, Range(300, 300)).status()), Reason::kBlocksExhausted);
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 12)), 12u);
+}
+
+TEST_F(BlockManagerTest, ARefusedSequenceLeavesNoTrace) {
+  Make(4, 4);
+  AddAndFree(1, Range(0, 7));
+  ASSERT_TRUE(Add(2, Range(100, 107)).ok());
+  core_->TakeEvents();
+  const TierOccupancy before = Primary();
+  // Matches two cached blocks and needs one more: evicting what it matched would be no help.
+  EXPECT_EQ(ReasonOf(Add(3, Range(0, 8)).status()), Reason::kBlocksExhausted);
+  EXPECT_TRUE(core_->TakeEvents().empty());
+  EXPECT_EQ(Primary().cached, before.cached);
+  EXPECT_EQ(Primary().active, before.active);
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 8)), 8u);
+}
+
+TEST_F(BlockManagerTest, AnAppendThatDoesNotFitLeavesNoTrace) {
+  Make(2, 4);
+  ASSERT_TRUE(Add(1, Range(0, 3)).ok());
+  ASSERT_TRUE(Add(2, Range(10, 13)).ok());
+  EXPECT_EQ(ReasonOf(core_->AppendTokens(session_, SequenceId{1}, {{4}}, 4, now_).status()),
+            Reason::kBlocksExhausted);
+  EXPECT_EQ(Find(1).token_count, 4u);
+  EXPECT_EQ(Find(1).computed_tokens, 0u);
+  EXPECT_TRUE(core_->DumpTree(kFullAttention).empty());
+}
+
+TEST_F(BlockManagerTest, RoomForAChunkGrowsWithTheChunks) {
+  Make(8, 4);
+  ASSERT_TRUE(Add(1, Range(0, 15), 6).ok());
+  EXPECT_EQ(TableOf(1).size(), 2u);
+  EXPECT_EQ(Find(1).token_count, 16u);
+  EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {}, 7, now_).status()),
+            Reason::kRoomExceeded);
+  Commit(1, {}, 6);
+  ASSERT_TRUE(core_->ReserveTokens(session_, SequenceId{1}, 10, now_).ok());
+  EXPECT_EQ(TableOf(1).size(), 4u);
+  Commit(1, {}, 16);
+  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 16u) << "the late tokens reached their blocks";
+}
+
+TEST_F(BlockManagerTest, RoomIsReservedBeforeTheTokensAreKnown) {
+  Make(8, 4);
+  ASSERT_TRUE(Add(1, Range(0, 3)).ok());
+  EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {{4}}, 0, now_).status()),
+            Reason::kRoomExceeded);
+  EXPECT_EQ(*core_->ReserveTokens(session_, SequenceId{1}, 2, now_), 1u);
+  Commit(1, {4, 5}, 0);
+  EXPECT_EQ(Find(1).token_count, 6u);
+}
+
+TEST_F(BlockManagerTest, ComputedTokensOnlyGrow) {
+  Make(8, 4);
+  ASSERT_TRUE(Add(1, Range(0, 7)).ok());
+  Commit(1, {}, 5);
+  EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {}, 4, now_).status()),
+            Reason::kComputedBackwards);
+  EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {}, 9, now_).status()),
+            Reason::kComputedBeyondTokens);
+  Commit(1, {}, 0);  // 0 leaves it.
+  EXPECT_EQ(Find(1).computed_tokens, 5u);
+}
+
+TEST_F(BlockManagerTest, AbsurdCountsAreRefusedByName) {
+  Make(4, 4);
+  EXPECT_EQ(ReasonOf(Add(1, {}).status()), Reason::kInvalidCount);
+  EXPECT_EQ(ReasonOf(Add(1, Range(0, 16)).status()), Reason::kInvalidCount);
+  EXPECT_EQ(ReasonOf(Add(1, Range(0, 3), 4'000'000'000).status()), Reason::kInvalidCount);
+  ASSERT_TRUE(Add(1, Range(0, 3)).ok());
+  EXPECT_EQ(ReasonOf(Add(1, Range(0, 3)).status()), Reason::kSequenceExists);
+  EXPECT_EQ(ReasonOf(core_->ReserveTokens(session_, SequenceId{1}, 4'294'967'295, now_).status()),
+            Reason::kInvalidCount);
+  const auto huge = core_->Execute(session_, AllocateBlocks{.count = 4'294'967'295}, now_);
+  EXPECT_EQ(ReasonOf(huge.status()), Reason::kInvalidCount);
+  EXPECT_EQ(ReasonOf(core_->Execute(session_, AllocateBlocks{.count = 0}, now_).status()),
+            Reason::kInvalidCount);
+  const auto window =
+      core_->Execute(session_, AllocateBlocks{.window = WindowSize{7}, .count = 1}, now_);
+  EXPECT_EQ(ReasonOf(window.status()), Reason::kUnknownWindow);
+}
+
+TEST_F(BlockManagerTest, RawBlocksAreFreedOnceAndByTheirOwner) {
+  Make(4, 4);
+  std::vector<BlockHandle> blocks(2);
+  ASSERT_TRUE(core_->AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_).ok());
+  const BlockRef first = blocks[0].ref(), second = blocks[1].ref();
+  const auto free = [&](SessionId session, std::vector<BlockRef> refs) {
+    return ReasonOf(core_->FreeBlocks(session, kFullAttention, refs, now_));
+  };
+  const SessionId other = core_->OpenSession("other", absl::InfiniteDuration(), now_)->ref.id;
+  EXPECT_EQ(free(other, {first}), Reason::kForeignBlock);
+  EXPECT_EQ(free(session_, {first, first}), Reason::kDoubleFree);
+  EXPECT_EQ(free(session_, {first, {BlockId{99}, Generation{1}}}), Reason::kUnknownBlock);
+  EXPECT_EQ(Primary().active, 2u) << "a refused call frees nothing";
+  EXPECT_EQ(free(session_, {first, second}), Reason::kNone);
+  EXPECT_EQ(free(session_, {first}), Reason::kDoubleFree);
+  ASSERT_TRUE(Add(1, Range(0, 7)).ok());  // The blocks live again.
+  EXPECT_EQ(free(session_, {first}), Reason::kStaleHandle);
+  EXPECT_EQ(free(session_, {TableOf(1)[0].ref()}), Reason::kForeignBlock);
+}
+
+TEST_F(BlockManagerTest, ResetForgetsPrefixesAndLeavesSequencesTheirBlocks) {
+  Make(8, 4);
+  AddAndFree(1, Range(100, 107));
+  ASSERT_TRUE(Add(2, Range(0, 8)).ok());
+  Commit(2, {}, 8);
+  ASSERT_EQ(*Add(3, Range(0, 8)), 8u);
+  core_->TakeEvents();
+  EXPECT_EQ(core_->ResetPrefixCache(now_), 4u);
+  const auto removed = std::get<RemovedEvent>(core_->TakeEvents().at(0).what);
+  EXPECT_EQ(removed.reason, RemovalReason::kCleared);
+  EXPECT_EQ(removed.scope, RemovedEvent::Scope::kWindow);
+  EXPECT_EQ(Primary().cached, 0u);
+  EXPECT_EQ(TableOf(2)[0], TableOf(3)[0]) << "they share as before";
+  Append(2, {9, 10, 11}, 12);
+  EXPECT_TRUE(core_->TakeEvents().empty()) << "what was computed before is not cached any more";
+  Free(2);
+  Free(3);
+  EXPECT_EQ(Primary().free, 8u);
+}
+
+TEST_F(BlockManagerTest, TheFirstEventSaysWhatThereIs) {
+  Make(8, 4);
+  const std::vector<Event> events = core_->TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].revision, Revision{1});
+  EXPECT_THAT(std::get<CreatedEvent>(events[0].what).blocks_per_tier, ElementsAre(8, 0));
+}
+
+TEST_F(BlockManagerTest, RawBlocksAreEventsById) {
+  Make(8, 4);
+  core_->TakeEvents();
+  std::vector<BlockHandle> blocks(2);
+  ASSERT_TRUE(core_->AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_).ok());
+  ASSERT_TRUE(core_->FreeBlocks(session_, kFullAttention, {{blocks[0].ref()}}, now_).ok());
+  const std::vector<Event> events = core_->TakeEvents();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_THAT(std::get<CreatedEvent>(events[0].what).blocks,
+              ElementsAre(blocks[0].id, blocks[1].id));
+  const auto& released = std::get<RemovedEvent>(events[1].what);
+  EXPECT_EQ(released.reason, RemovalReason::kReleased);
+  EXPECT_THAT(released.blocks, ElementsAre(blocks[0].id));
+}
+
+TEST_F(BlockManagerTest, StoredBlocksOfOneCommitAreOneChain) {
+  Make(8, 4);
+  ASSERT_TRUE(Add(1, Range(0, 10)).ok());
+  core_->TakeEvents();
+  Commit(1, {}, 8);
+  const std::vector<Event> events = core_->TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  const auto& stored = std::get<StoredEvent>(events[0].what);
+  EXPECT_FALSE(stored.parent_hash.has_value());
+  ASSERT_EQ(stored.blocks.size(), 2u);
+  EXPECT_EQ(stored.tokens, Range(0, 7));
+  EXPECT_EQ(stored.blocks[1].hash, HashBlock(stored.blocks[0].hash, Range(4, 7)));
+}
+
+TEST_F(BlockManagerTest, CountsLookupsHitsAndEvictions) {
+  Make(4, 4);
+  AddAndFree(1, Range(0, 7));
+  AddAndFree(2, Range(0, 8));
+  AddAndFree(3, Range(100, 111));
+  const WindowCounters counters = core_->Stats().windows[0].counters;
+  EXPECT_EQ(counters.prefix_lookup_tokens, 8u + 9u + 12u);
+  EXPECT_EQ(counters.prefix_hit_tokens, 8u);
+  EXPECT_EQ(counters.evicted_blocks, 2u);
+  EXPECT_EQ(counters.allocated_blocks, 2u + 1u + 3u);
+}
+
+TEST_F(BlockManagerTest, RefusesLayoutsThatItDoesNotServe) {
+  const auto layout = CacheLayout::Create(
+      {.layers = {{.num_kv_heads = 1, .head_dim = 1},
+                  {.window = WindowSize{512}, .num_kv_heads = 1, .head_dim = 1}}});
+  const auto core = BlockManager::Create({.layout = *layout, .primary_blocks = {8, 8}});
+  EXPECT_EQ(ReasonOf(core.status()), Reason::kInvalidArgument);
+  const auto empty = BlockManager::Create({.layout = TinyLayout(4), .primary_blocks = {0}});
+  EXPECT_EQ(ReasonOf(empty.status()), Reason::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pagoda

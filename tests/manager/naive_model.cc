@@ -1,0 +1,248 @@
+#include "tests/manager/naive_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+namespace pagoda {
+
+Reason NaiveModel::CheckRoom(uint64_t room) const {
+  return room > uint64_t{capacity_} * tokens_per_block_ ? Reason::kInvalidCount : Reason::kNone;
+}
+
+NaiveModel::Path NaiveModel::PathOf(const Sequence& sequence, uint32_t tokens) const {
+  return {sequence.salt, {sequence.tokens.begin(), sequence.tokens.begin() + tokens}};
+}
+
+std::vector<NaiveModel::ContentPtr> NaiveModel::MatchFull(const std::string& salt,
+                                                          const Tokens& tokens) const {
+  std::vector<ContentPtr> match;
+  for (size_t end = tokens_per_block_; end + 1 <= tokens.size(); end += tokens_per_block_) {
+    const auto it = cached_.find({salt, {tokens.begin(), tokens.begin() + end}});
+    if (it == cached_.end()) break;
+    match.push_back(it->second);
+  }
+  return match;
+}
+
+// The longest tail that begins at `from` and is a prefix of the tokens but the last.
+NaiveModel::ContentPtr NaiveModel::MatchTail(const std::string& salt, const Tokens& tokens,
+                                             uint32_t from) const {
+  for (size_t n = tokens_per_block_ - 1; n > 0; --n) {
+    if (from + n + 1 > tokens.size()) continue;
+    const auto it = cached_.find({salt, {tokens.begin(), tokens.begin() + from + n}});
+    if (it != cached_.end()) return it->second;
+  }
+  return nullptr;
+}
+
+bool NaiveModel::HasChildren(const Content& content) const {
+  const auto& [salt, tokens] = content.path;
+  return std::any_of(cached_.begin(), cached_.end(), [&](const auto& entry) {
+    const auto& [other_salt, other] = entry.first;
+    return other_salt == salt && other.size() > tokens.size() &&
+           std::equal(tokens.begin(), tokens.end(), other.begin()) &&
+           tokens.size() % tokens_per_block_ == 0;
+  });
+}
+
+// Blocks that sequences and clients have for themselves: everything that is not in the cache.
+uint32_t NaiveModel::PrivateBlocks() const {
+  uint32_t blocks = raw_;
+  std::set<ContentPtr> orphans;
+  for (const auto& [name, sequence] : sequences_) {
+    blocks += Blocks(sequence.room) - static_cast<uint32_t>(sequence.published.size()) +
+              sequence.duplicates;
+    for (const ContentPtr& content : sequence.published) {
+      const auto it = cached_.find(content->path);
+      if (it == cached_.end() || it->second != content) orphans.insert(content);
+    }
+  }
+  return blocks + static_cast<uint32_t>(orphans.size());
+}
+
+NaiveModel::Counts NaiveModel::counts() const {
+  Counts counts;
+  counts.active = PrivateBlocks();
+  for (const auto& [path, content] : cached_) {
+    ++(content->holders > 0 ? counts.active : counts.cached);
+  }
+  counts.free = capacity_ - counts.active - counts.cached;
+  return counts;
+}
+
+std::vector<NaiveModel::Path> NaiveModel::Cached() const {
+  std::vector<Path> paths;
+  for (const auto& [path, content] : cached_) paths.push_back(path);
+  return paths;
+}
+
+std::vector<NaiveModel::SequenceName> NaiveModel::Running() const {
+  std::vector<SequenceName> names;
+  for (const auto& [name, sequence] : sequences_) names.push_back(name);
+  return names;
+}
+
+const NaiveModel::Tokens* NaiveModel::TokensOf(SequenceName name) const {
+  const auto it = sequences_.find(name);
+  return it == sequences_.end() ? nullptr : &it->second.tokens;
+}
+
+uint32_t NaiveModel::Match(const std::string& salt, const Tokens& tokens) const {
+  const std::vector<ContentPtr> full = MatchFull(salt, tokens);
+  const auto matched = static_cast<uint32_t>(full.size()) * tokens_per_block_;
+  const ContentPtr tail = MatchTail(salt, tokens, matched);
+  return tail == nullptr ? matched : static_cast<uint32_t>(tail->path.second.size());
+}
+
+void NaiveModel::Remove(const ContentPtr& content) {
+  const Path path = content->path;
+  cached_.erase(path);
+  // The parent, if it can go now, goes next of all.
+  const size_t parent_size = (path.second.size() - 1) / tokens_per_block_ * tokens_per_block_;
+  const auto parent =
+      cached_.find({path.first, {path.second.begin(), path.second.begin() + parent_size}});
+  if (parent_size > 0 && parent != cached_.end() && parent->second->holders == 0 &&
+      !HasChildren(*parent->second)) {
+    parent->second->age = --oldest_;
+  }
+}
+
+// Evicts until `blocks` blocks are free.
+void NaiveModel::MakeRoom(uint32_t blocks) {
+  while (counts().free < blocks) {
+    ContentPtr victim;
+    for (const auto& [path, content] : cached_) {
+      if (content->holders > 0 || HasChildren(*content)) continue;
+      if (victim == nullptr || content->age < victim->age) victim = content;
+    }
+    Remove(victim);
+    ++evictions_;
+  }
+}
+
+void NaiveModel::LetGo(const ContentPtr& content) {
+  if (--content->holders == 0 && !HasChildren(*content)) content->age = ++newest_;
+}
+
+Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens& tokens,
+                       uint32_t room) {
+  if (sequences_.contains(name)) return Reason::kSequenceExists;
+  if (tokens.empty()) return Reason::kInvalidCount;
+  const std::vector<ContentPtr> full = MatchFull(salt, tokens);
+  const uint32_t matched = Match(salt, tokens);
+  const bool takes_tail = matched % tokens_per_block_ != 0;
+  const auto wanted = static_cast<uint32_t>(room == 0 ? tokens.size() : room);
+  const uint32_t final_room = std::max(wanted, matched);
+  if (CheckRoom(std::max<uint64_t>(final_room, tokens.size())) != Reason::kNone) {
+    return Reason::kInvalidCount;
+  }
+  // Room: what is free or can go, less what the match will hold.
+  const Counts now = counts();
+  uint32_t available = now.free + now.cached - (takes_tail ? 1 : 0);
+  for (const ContentPtr& content : full) available -= content->holders == 0 ? 1 : 0;
+  const uint32_t needed =
+      Blocks(final_room) - static_cast<uint32_t>(full.size()) - (takes_tail ? 1 : 0);
+  if (needed > available) return Reason::kBlocksExhausted;
+
+  Sequence sequence{.salt = salt, .computed = matched};
+  sequence.published = full;
+  for (const ContentPtr& content : full) ++content->holders;
+  if (takes_tail) {
+    Remove(MatchTail(salt, tokens, static_cast<uint32_t>(full.size()) * tokens_per_block_));
+    sequence.room = matched;
+  }
+  sequence.room = matched;
+  sequence.tokens = tokens;
+  sequences_[name] = sequence;
+  MakeRoom(needed);
+  sequences_[name].room = final_room;
+  return Reason::kNone;
+}
+
+Reason NaiveModel::Reserve(SequenceName name, uint32_t count) {
+  const auto it = sequences_.find(name);
+  if (it == sequences_.end()) return Reason::kUnknownSequence;
+  if (count == 0) return Reason::kInvalidCount;
+  const uint64_t room = uint64_t{it->second.room} + count;
+  if (CheckRoom(room) != Reason::kNone) return Reason::kInvalidCount;
+  const uint32_t needed = Blocks(room) - Blocks(it->second.room);
+  if (needed > counts().free + counts().cached) return Reason::kBlocksExhausted;
+  MakeRoom(needed);
+  it->second.room = static_cast<uint32_t>(room);
+  return Reason::kNone;
+}
+
+Reason NaiveModel::Commit(SequenceName name, const Tokens& tokens, uint32_t computed) {
+  const auto it = sequences_.find(name);
+  if (it == sequences_.end()) return Reason::kUnknownSequence;
+  Sequence& sequence = it->second;
+  const size_t token_count = sequence.tokens.size() + tokens.size();
+  if (!tokens.empty() && token_count > sequence.room) return Reason::kRoomExceeded;
+  if (computed != 0 && computed < sequence.computed) return Reason::kComputedBackwards;
+  if (computed > token_count) return Reason::kComputedBeyondTokens;
+  if (computed > sequence.room) return Reason::kRoomExceeded;
+  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+  sequence.computed = std::max(sequence.computed, computed);
+  Publish(sequence);
+  return Reason::kNone;
+}
+
+Reason NaiveModel::Append(SequenceName name, const Tokens& tokens, uint32_t computed) {
+  const auto it = sequences_.find(name);
+  if (it == sequences_.end()) return Reason::kUnknownSequence;
+  const Sequence& sequence = it->second;
+  const size_t token_count = sequence.tokens.size() + tokens.size();
+  if (computed != 0 && computed < sequence.computed) return Reason::kComputedBackwards;
+  if (computed > token_count) return Reason::kComputedBeyondTokens;
+  if (token_count > sequence.room) {
+    const Reason reason = Reserve(name, static_cast<uint32_t>(token_count - sequence.room));
+    if (reason != Reason::kNone) return reason;
+  }
+  return Commit(name, tokens, computed);
+}
+
+void NaiveModel::Publish(Sequence& sequence) {
+  if (sequence.after_reset) return;
+  while ((sequence.published.size() + 1) * tokens_per_block_ <= sequence.computed) {
+    const auto end = static_cast<uint32_t>((sequence.published.size() + 1) * tokens_per_block_);
+    const Path path = PathOf(sequence, end);
+    ContentPtr& content = cached_[path];
+    if (content == nullptr) {
+      content = std::make_shared<Content>(Content{.path = path});
+    } else {
+      ++sequence.duplicates;
+    }
+    ++content->holders;
+    sequence.published.push_back(content);
+  }
+}
+
+Reason NaiveModel::Free(SequenceName name) {
+  const auto it = sequences_.find(name);
+  if (it == sequences_.end()) return Reason::kUnknownSequence;
+  const Sequence sequence = it->second;
+  const uint32_t tail = sequence.computed % tokens_per_block_;
+  const Path tail_path = PathOf(sequence, tail == 0 ? 0 : sequence.computed);
+  sequences_.erase(it);
+  if (!sequence.after_reset && tail != 0 && !cached_.contains(tail_path)) {
+    cached_[tail_path] = std::make_shared<Content>(Content{.path = tail_path, .age = ++newest_});
+  }
+  for (size_t i = sequence.published.size(); i-- > 0;) LetGo(sequence.published[i]);
+  return Reason::kNone;
+}
+
+Reason NaiveModel::TakeRaw(uint32_t count) {
+  if (count == 0 || count > capacity_) return Reason::kInvalidCount;
+  if (count > counts().free + counts().cached) return Reason::kBlocksExhausted;
+  MakeRoom(count);
+  raw_ += count;
+  return Reason::kNone;
+}
+
+void NaiveModel::Reset() {
+  cached_.clear();
+  for (auto& [name, sequence] : sequences_) sequence.after_reset = true;
+}
+
+}  // namespace pagoda

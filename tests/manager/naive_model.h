@@ -1,0 +1,100 @@
+// What the core should do, written as plainly as possible: cached content is a map of token lists,
+// and everything is found by looking at everything. No ids, slots, hashes or linked lists.
+#ifndef PAGODA_TESTS_MANAGER_NAIVE_MODEL_H_
+#define PAGODA_TESTS_MANAGER_NAIVE_MODEL_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pools/error.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+class NaiveModel {
+ public:
+  using Tokens = std::vector<TokenId>;
+  // A cached block: its namespace's salt and all tokens from the root to its own last one.
+  using Path = std::pair<std::string, Tokens>;
+  // A session and a sequence of it.
+  using SequenceName = std::pair<uint64_t, uint64_t>;
+
+  struct Counts {
+    uint32_t free = 0, cached = 0, active = 0;
+    friend bool operator==(const Counts&, const Counts&) = default;
+  };
+
+  NaiveModel(uint32_t capacity, uint32_t tokens_per_block)
+      : capacity_(capacity), tokens_per_block_(tokens_per_block) {}
+
+  // Each gives the reason with which the core must refuse, or kNone; a refused call changes
+  // nothing.
+  Reason Add(SequenceName name, const std::string& salt, const Tokens& tokens, uint32_t room);
+  Reason Reserve(SequenceName name, uint32_t count);
+  Reason Commit(SequenceName name, const Tokens& tokens, uint32_t computed);
+  Reason Append(SequenceName name, const Tokens& tokens, uint32_t computed);
+  Reason Free(SequenceName name);
+  Reason TakeRaw(uint32_t count);
+  void FreeRaw(uint32_t count) { raw_ -= count; }
+  void Reset();
+
+  uint32_t Match(const std::string& salt, const Tokens& tokens) const;
+  Counts counts() const;
+  // Every cached path, ascending.
+  std::vector<Path> Cached() const;
+  uint64_t evictions() const { return evictions_; }
+  std::vector<SequenceName> Running() const;
+  // Tokens of a running sequence; nullptr where there is none.
+  const Tokens* TokensOf(SequenceName name) const;
+  uint32_t ComputedOf(SequenceName name) const { return sequences_.at(name).computed; }
+  uint32_t RoomOf(SequenceName name) const { return sequences_.at(name).room; }
+
+ private:
+  // Content that was computed once: in the cache, or, after a reset, only with those who hold it.
+  struct Content {
+    Path path;
+    uint32_t holders = 0;
+    int64_t age = 0;  // The lowest goes first; means something for what can go.
+  };
+  using ContentPtr =
+      std::shared_ptr<Content>;  // Owned by cached_ and by the sequences that hold it.
+
+  struct Sequence {
+    std::string salt;
+    Tokens tokens;
+    uint32_t computed = 0, room = 0;
+    std::vector<ContentPtr> published;  // One a full computed block, from the start.
+    uint32_t duplicates =
+        0;  // Published blocks whose content was there before: it keeps its own, too.
+    bool after_reset = false;  // Publishes nothing any more.
+  };
+
+  uint32_t Blocks(uint64_t tokens) const { return BlocksForTokens(tokens, tokens_per_block_); }
+  Reason CheckRoom(uint64_t room) const;
+  Path PathOf(const Sequence& sequence, uint32_t tokens) const;
+  std::vector<ContentPtr> MatchFull(const std::string& salt, const Tokens& tokens) const;
+  ContentPtr MatchTail(const std::string& salt, const Tokens& tokens, uint32_t from) const;
+  bool HasChildren(const Content& content) const;
+  uint32_t PrivateBlocks() const;
+  void MakeRoom(uint32_t blocks);
+  void Remove(const ContentPtr& content);
+  void LetGo(const ContentPtr& content);
+  void Publish(Sequence& sequence);
+
+  const uint32_t capacity_;
+  const uint32_t tokens_per_block_;
+  std::map<Path, ContentPtr> cached_;
+  std::map<SequenceName, Sequence> sequences_;
+  uint32_t raw_ = 0;
+  uint64_t evictions_ = 0;
+  int64_t newest_ = 0, oldest_ = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_MANAGER_NAIVE_MODEL_H_

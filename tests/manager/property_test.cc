@@ -1,0 +1,340 @@
+// The core against the naive model: random operations, everything compared after each one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "events/shadow_tree.h"
+#include "manager/block_manager.h"
+#include "tests/manager/naive_model.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+using Tokens = NaiveModel::Tokens;
+
+constexpr int kOperations = 2000;
+constexpr int kSessions = 3;
+constexpr int kSequences = 4;  // A session.
+
+int Seeds() {
+  const char* seeds = std::getenv("PAGODA_PROPERTY_SEEDS");
+  return seeds == nullptr ? 1000 : std::atoi(seeds);
+}
+
+// One seed: a core, its model, its shadow and a stream of random operations.
+class Scenario {
+ public:
+  explicit Scenario(uint64_t seed)
+      : random_(seed),
+        tokens_per_block_(1u << Pick(4)),
+        capacity_(2 + Pick(38)),
+        core_(MakeCore(capacity_, tokens_per_block_, seed)),
+        model_(capacity_, tokens_per_block_) {
+    for (int i = 0; i < kSessions; ++i) {
+      sessions_.push_back(core_->OpenSession("random", absl::InfiniteDuration(), now_)->ref);
+    }
+    raw_.resize(kSessions);
+  }
+
+  void Step() {
+    now_ += absl::Milliseconds(1);
+    PickSequence();
+    // Out of 20.
+    const uint32_t dice = Pick(20);
+    if (dice < 4) return Add();
+    PreferRunning();
+    if (dice < 6) return Reserve();
+    if (dice < 9) return Commit();
+    if (dice < 14) return Append();
+    if (dice < 16) return Free();
+    if (dice < 17) return Match();
+    if (dice < 18) return TakeRaw();
+    if (dice < 19) return FreeRaw();
+    return Rare();
+  }
+
+  // Compares everything that can be seen.
+  void Check() {
+    core_->CheckInvariants();
+    for (const Event& event : core_->TakeEvents()) {
+      ASSERT_EQ(shadow_.Apply(event), absl::OkStatus());
+      history_.push_back(event);
+    }
+    const std::vector<TreeEntry> tree = core_->DumpTree(kFullAttention);
+    ASSERT_EQ(shadow_.Dump(kFullAttention), tree);
+    ASSERT_EQ(PathsOf(tree), model_.Cached());
+
+    const WindowStats stats = core_->Stats().windows.front();
+    const TierOccupancy& primary = stats.tiers[0];
+    ASSERT_EQ(primary.sum(), capacity_);
+    ASSERT_EQ((NaiveModel::Counts{primary.free, primary.cached, primary.active}), model_.counts());
+    ASSERT_EQ(stats.counters.evicted_blocks, model_.evictions());
+  }
+
+  // Ends all sessions; afterwards nobody may hold anything.
+  void Finish() {
+    for (const SessionRef& ref : sessions_) ASSERT_TRUE(core_->CloseSession(ref, now_).ok());
+    core_->CheckInvariants();
+    EXPECT_EQ(core_->Stats().windows.front().tiers[0].active, 0u);
+    for (const Event& event : core_->TakeEvents()) history_.push_back(event);
+  }
+
+  const std::vector<Event>& history() const { return history_; }
+  uint64_t refusals() const { return refusals_; }
+  uint64_t matched_tokens() const { return matched_tokens_; }
+  uint64_t evictions() const { return model_.evictions(); }
+
+ private:
+  uint32_t Pick(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  void PickSequence() {
+    session_ = Pick(kSessions);
+    name_ = {sessions_[session_].id.value(), Pick(kSequences)};
+  }
+  // Mostly a sequence that runs.
+  void PreferRunning() {
+    const std::vector<NaiveModel::SequenceName> running = model_.Running();
+    if (running.empty() || Pick(20) == 0) return;
+    name_ = running[Pick(static_cast<uint32_t>(running.size()))];
+    const auto is_its = [this](const SessionRef& ref) { return ref.id.value() == name_.first; };
+    session_ = static_cast<uint32_t>(std::find_if(sessions_.begin(), sessions_.end(), is_its) -
+                                     sessions_.begin());
+  }
+  SequenceId id() const { return SequenceId{name_.second}; }
+  SessionId session() const { return sessions_[session_].id; }
+
+  // Few token ids, and often the beginning of what another sequence had: prefixes meet.
+  Tokens RandomTokens(uint32_t most) {
+    Tokens tokens(Pick(most + 1));
+    for (TokenId& token : tokens) token = Pick(2);
+    return tokens;
+  }
+  Tokens RandomPrompt() {
+    Tokens prompt;
+    if (!prompts_.empty() && Pick(4) != 0) {
+      prompt = prompts_[Pick(static_cast<uint32_t>(prompts_.size()))];
+      if (Pick(3) == 0) prompt.resize(Pick(static_cast<uint32_t>(prompt.size()) + 1));
+    }
+    const Tokens more = RandomTokens(3 * tokens_per_block_);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+    // Mostly small enough for a few sequences to run at once.
+    const size_t fits = size_t{capacity_} * tokens_per_block_ / 4 + 1;
+    if (Pick(10) != 0) prompt.resize(std::min(prompt.size(), fits));
+    return prompt;
+  }
+  void Remember(const Tokens& tokens) {
+    if (prompts_.size() < 8) prompts_.emplace_back();
+    prompts_[Pick(static_cast<uint32_t>(prompts_.size()))] = tokens;
+  }
+  std::string RandomSalt() { return Pick(5) == 0 ? "salt" : ""; }
+  // Mostly sensible: where the sequence stands, or a little more.
+  uint32_t RandomComputed(uint32_t more) {
+    const Tokens* tokens = model_.TokensOf(name_);
+    if (tokens == nullptr || Pick(12) == 0) return Pick(4 * tokens_per_block_);
+    const auto most = static_cast<uint32_t>(tokens->size()) + more;
+    const uint32_t reachable = std::min(most, model_.RoomOf(name_));
+    const uint32_t low = std::min(model_.ComputedOf(name_), most);
+    return Pick(2) == 0 ? reachable : low + Pick(most - low + 1);
+  }
+
+  void Add() {
+    const Tokens prompt = RandomPrompt();
+    const std::string salt = RandomSalt();
+    const uint32_t room =
+        Pick(3) == 0 ? Pick(static_cast<uint32_t>(prompt.size()) + tokens_per_block_) : 0;
+    const uint32_t expected_match = prompt.empty() ? 0 : model_.Match(salt, prompt);
+    const auto result = Execute<AddedSequence>(AddSequence{.sequence = id(),
+                                                           .name_space = {.cache_salt = salt},
+                                                           .tokens = prompt,
+                                                           .room_tokens = room});
+    ExpectReason(result.status(), model_.Add(name_, salt, prompt, room));
+    if (!result.ok()) return;
+    EXPECT_EQ(result->matched_tokens, expected_match);
+    EXPECT_EQ(result->tables.front().blocks.size(),
+              BlocksForTokens(model_.RoomOf(name_), tokens_per_block_));
+    matched_tokens_ += result->matched_tokens;
+    Remember(prompt);
+  }
+  void Reserve() {
+    const uint32_t count = Pick(20) == 0 ? 1u << Pick(32) : Pick(2 * tokens_per_block_ + 1);
+    const auto result = Execute<ReservedTokens>(ReserveTokens{.sequence = id(), .count = count});
+    ExpectReason(result.status(), model_.Reserve(name_, count));
+  }
+  void Commit() {
+    Tokens tokens = RandomTokens(2 * tokens_per_block_);
+    if (const Tokens* now = model_.TokensOf(name_); now != nullptr && Pick(4) != 0) {
+      const auto room = model_.RoomOf(name_);
+      tokens.resize(std::min<size_t>(tokens.size(), room - std::min<size_t>(room, now->size())));
+    }
+    const uint32_t computed = RandomComputed(static_cast<uint32_t>(tokens.size()));
+    const auto result = Execute<CommittedTokens>(
+        CommitTokens{.sequence = id(), .tokens = tokens, .computed_tokens = computed});
+    ExpectReason(result.status(), model_.Commit(name_, tokens, computed));
+    if (!result.ok()) return;
+    EXPECT_EQ(result->token_count, model_.TokensOf(name_)->size());
+  }
+  void Append() {
+    const Tokens tokens = RandomTokens(Pick(2) == 0 ? 1 : 2 * tokens_per_block_);
+    const uint32_t computed = RandomComputed(static_cast<uint32_t>(tokens.size()));
+    const auto result = Execute<AppendedTokens>(
+        AppendTokens{.sequence = id(), .tokens = tokens, .computed_tokens = computed});
+    ExpectReason(result.status(), model_.Append(name_, tokens, computed));
+  }
+  void Free() {
+    if (const Tokens* tokens = model_.TokensOf(name_)) Remember(*tokens);
+    const auto result = Execute<FreedSequence>(FreeSequence{.sequence = id()});
+    ExpectReason(result.status(), model_.Free(name_));
+  }
+  void Match() {
+    const Tokens prompt = RandomPrompt();
+    const std::string salt = RandomSalt();
+    const auto result =
+        Execute<MatchedPrefix>(MatchPrefix{.name_space = {.cache_salt = salt}, .tokens = prompt});
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->matched_tokens, prompt.empty() ? 0 : model_.Match(salt, prompt));
+  }
+  void TakeRaw() {
+    const uint32_t count = Pick(20) == 0 ? 1u << Pick(32) : Pick(3);
+    const auto result = Execute<AllocatedBlocks>(AllocateBlocks{.count = count});
+    ExpectReason(result.status(), model_.TakeRaw(count));
+    if (!result.ok()) return;
+    for (const BlockHandle& handle : result->blocks) raw_[session_].push_back(handle.ref());
+  }
+  // The session's own blocks, or one of the ways to get it wrong.
+  void FreeRaw() {
+    std::vector<BlockRef>& own = raw_[session_];
+    const auto owned = static_cast<uint32_t>(own.size());
+    std::vector<BlockRef> refs(own.begin(), own.begin() + (Pick(2) == 0 ? owned : Pick(owned + 1)));
+    Reason expected = refs.empty() ? Reason::kInvalidCount : Reason::kNone;
+    const std::vector<BlockRef>& other = raw_[(session_ + 1) % kSessions];
+    if (!refs.empty() && Pick(3) == 0) {
+      switch (Pick(4)) {
+        case 0:
+          refs.push_back(refs.front());
+          expected = Reason::kDoubleFree;
+          break;
+        case 1:
+          refs.back().generation = Generation{refs.back().generation.value() - 1};
+          expected = Reason::kStaleHandle;
+          break;
+        case 2:
+          refs.push_back({BlockId{capacity_ + Pick(3)}, Generation{1}});
+          expected = Reason::kUnknownBlock;
+          break;
+        case 3:
+          if (other.empty()) break;
+          refs.push_back(other.front());
+          expected = Reason::kForeignBlock;
+          break;
+      }
+    }
+    const auto result = Execute<FreedBlocks>(FreeBlocks{.blocks = refs});
+    ExpectReason(result.status(), expected);
+    if (!result.ok()) return;
+    model_.FreeRaw(static_cast<uint32_t>(refs.size()));
+    own.erase(own.begin(), own.begin() + static_cast<ptrdiff_t>(refs.size()));
+  }
+  void Rare() {
+    if (Pick(10) == 0) {
+      core_->ResetPrefixCache(now_);
+      model_.Reset();
+    } else if (Pick(5) == 0) {
+      EndSession();
+    }
+  }
+  void EndSession() {
+    ASSERT_TRUE(core_->CloseSession(sessions_[session_], now_).ok());
+    for (uint64_t i = 0; i < kSequences; ++i) model_.Free({session().value(), i});
+    model_.FreeRaw(static_cast<uint32_t>(raw_[session_].size()));
+    raw_[session_].clear();
+    sessions_[session_] = core_->OpenSession("random", absl::InfiniteDuration(), now_)->ref;
+  }
+
+  template <class Result>
+  absl::StatusOr<Result> Execute(Operation operation) {
+    absl::StatusOr<OperationResult> result = core_->Execute(session(), operation, now_);
+    if (!result.ok()) return result.status();
+    return std::get<Result>(*std::move(result));
+  }
+  void ExpectReason(const absl::Status& status, Reason expected) {
+    EXPECT_EQ(ReasonName(ReasonOf(status)), ReasonName(expected)) << status;
+    EXPECT_EQ(status.ok(), expected == Reason::kNone);
+    if (!status.ok()) ++refusals_;
+  }
+  static std::vector<NaiveModel::Path> PathsOf(const std::vector<TreeEntry>& tree) {
+    std::map<BlockId, const TreeEntry*> by_id;
+    for (const TreeEntry& entry : tree) by_id[entry.id] = &entry;
+    std::vector<NaiveModel::Path> paths;
+    for (const TreeEntry& entry : tree) {
+      Tokens tokens;
+      for (const TreeEntry* e = &entry;; e = by_id.at(e->parent)) {
+        tokens.insert(tokens.begin(), e->tokens.begin(), e->tokens.end());
+        if (e->parent == kNoBlock) break;
+      }
+      paths.emplace_back(entry.name_space.cache_salt, std::move(tokens));
+    }
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+
+  std::mt19937_64 random_;
+  const uint32_t tokens_per_block_;
+  const uint32_t capacity_;
+  absl::Time now_ = absl::UnixEpoch();
+  std::unique_ptr<BlockManager> core_;
+  NaiveModel model_;
+  ShadowTree shadow_;
+  std::vector<Event> history_;
+  std::vector<SessionRef> sessions_;
+  std::vector<std::vector<BlockRef>> raw_;
+  std::vector<Tokens> prompts_;
+  uint32_t session_ = 0;
+  NaiveModel::SequenceName name_;
+  uint64_t refusals_ = 0;
+  uint64_t matched_tokens_ = 0;
+};
+
+TEST(PropertyTest, EqualsTheNaiveModelAfterEveryOperation) {
+  uint64_t refusals = 0, matched_tokens = 0, evictions = 0;
+  for (int seed = 0; seed < Seeds(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Scenario run(static_cast<uint64_t>(seed));
+    for (int i = 0; i < kOperations; ++i) {
+      SCOPED_TRACE(testing::Message() << "operation " << i);
+      run.Step();
+      run.Check();
+      if (testing::Test::HasFailure()) FAIL() << "the first failure ends the test";
+    }
+    run.Finish();
+    refusals += run.refusals();
+    matched_tokens += run.matched_tokens();
+    evictions += run.evictions();
+  }
+  // The operations must have met what they are there to meet.
+  const auto seeds = static_cast<uint64_t>(Seeds());
+  EXPECT_GT(refusals, 100 * seeds);
+  EXPECT_GT(matched_tokens, 100 * seeds);
+  EXPECT_GT(evictions, 50 * seeds);
+}
+
+TEST(PropertyTest, TheSameSeedGivesTheSameEvents) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    std::vector<Event> histories[2];
+    for (std::vector<Event>& history : histories) {
+      Scenario run(seed);
+      for (int i = 0; i < kOperations; ++i) run.Step(), run.Check();
+      run.Finish();
+      history = run.history();
+    }
+    EXPECT_GT(histories[0].size(), 100u);
+    EXPECT_EQ(histories[0], histories[1]);
+  }
+}
+
+}  // namespace
+}  // namespace pagoda

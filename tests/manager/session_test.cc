@@ -1,0 +1,135 @@
+// Sessions: who owns what, and what happens when they go.
+#include <gtest/gtest.h>
+
+#include "manager/shared_manager.h"
+#include "pools/error.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionRef Open() { return core_->OpenSession("test", kLease, now_)->ref; }
+  // A sequence with a computed block, and a raw block.
+  void TakeSome(SessionId session) {
+    const std::vector<TokenId> prompt = {1, 2, 3, 4, 5};
+    ASSERT_TRUE(core_->AddSequence(session, SequenceId{1}, {}, prompt, 0, now_).ok());
+    ASSERT_TRUE(core_->CommitTokens(session, SequenceId{1}, {}, 4, now_).ok());
+    BlockHandle block;
+    ASSERT_TRUE(core_->AllocateBlocks(session, kFullAttention, {&block, 1}, now_).ok());
+    ASSERT_EQ(Primary().active, 3u);
+  }
+  TierOccupancy Primary() const { return core_->Stats().windows[0].tiers[0]; }
+
+  absl::Time now_ = absl::UnixEpoch();
+  std::unique_ptr<BlockManager> core_ = MakeCore(8, 4);
+};
+
+TEST_F(SessionTest, ClosingFreesWhatItOwnsAndKeepsWhatIsCommitted) {
+  const SessionRef ref = Open();
+  TakeSome(ref.id);
+  ASSERT_TRUE(core_->CloseSession(ref, now_).ok());
+  EXPECT_EQ(Primary().active, 0u);
+  EXPECT_EQ(Primary().cached, 1u);
+  EXPECT_EQ(core_->Stats().sequences, 0u);
+  EXPECT_EQ(ReasonOf(core_->CloseSession(ref, now_)), Reason::kUnknownSession);
+  core_->CheckInvariants();
+}
+
+TEST_F(SessionTest, AnExpiredLeaseClosesTheSession) {
+  const SessionRef ref = Open();
+  TakeSome(ref.id);
+  EXPECT_EQ(core_->ExpireSessions(now_ + kLease - absl::Milliseconds(1)), 0u);
+  EXPECT_EQ(core_->ExpireSessions(now_ + kLease), 1u);
+  EXPECT_EQ(Primary().active, 0u);
+  EXPECT_EQ(ReasonOf(core_->CheckSession(ref)), Reason::kUnknownSession);
+}
+
+TEST_F(SessionTest, ASignOfLifeStartsTheLeaseAgain) {
+  const SessionRef ref = Open();
+  now_ += absl::Seconds(9);
+  EXPECT_EQ(*core_->KeepAlive(ref, now_), kLease);
+  EXPECT_EQ(core_->ExpireSessions(now_ + absl::Seconds(9)), 0u);
+  EXPECT_EQ(core_->ExpireSessions(now_ + kLease), 1u);
+}
+
+TEST_F(SessionTest, TheLeaseDoesNotRunWhileAStreamIsAttached) {
+  const SessionRef ref = Open();
+  ASSERT_TRUE(core_->AttachStream(ref).ok());
+  now_ += absl::Hours(1);
+  EXPECT_EQ(core_->ExpireSessions(now_), 0u);
+  core_->DetachStream(ref.id, now_);
+  EXPECT_EQ(core_->ExpireSessions(now_ + absl::Seconds(9)), 0u);
+  EXPECT_EQ(core_->ExpireSessions(now_ + kLease), 1u);
+}
+
+TEST_F(SessionTest, AWrongTokenIsRefused) {
+  SessionRef ref = Open();
+  ref.token = SessionToken{ref.token.value() + 1};
+  EXPECT_EQ(ReasonOf(core_->CheckSession(ref)), Reason::kStaleSession);
+  EXPECT_EQ(ReasonOf(core_->KeepAlive(ref, now_).status()), Reason::kStaleSession);
+  EXPECT_EQ(ReasonOf(core_->CloseSession(ref, now_)), Reason::kStaleSession);
+}
+
+TEST_F(SessionTest, SessionsDoNotSeeEachOthersSequences) {
+  const SessionRef mine = Open(), theirs = Open();
+  TakeSome(mine.id);
+  EXPECT_EQ(ReasonOf(core_->FreeSequence(theirs.id, SequenceId{1}, now_)),
+            Reason::kUnknownSequence);
+  EXPECT_TRUE(core_->AddSequence(theirs.id, SequenceId{1}, {}, {{9}}, 0, now_).ok())
+      << "an id is unique in its session only";
+}
+
+TEST_F(SessionTest, ThereIsALimit) {
+  auto core =
+      *BlockManager::Create({.layout = TinyLayout(4), .primary_blocks = {8}, .max_sessions = 1});
+  ASSERT_TRUE(core->OpenSession("one", kLease, now_).ok());
+  EXPECT_EQ(ReasonOf(core->OpenSession("two", kLease, now_).status()), Reason::kTooManySessions);
+}
+
+TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {
+  EventLog log(1000);
+  SharedManager manager(MakeCore(4, 4), &log);
+  auto client = OpenLocalCacheClient(&manager, "test");
+  ASSERT_TRUE(client.ok());
+  const std::vector<Operation> batch = {
+      AddSequence{.sequence = SequenceId{1}, .tokens = {1, 2, 3, 4, 5}},
+      AddSequence{.sequence = SequenceId{2}, .tokens = std::vector<TokenId>(12, 7)},
+      CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 5},
+      FreeSequence{.sequence = SequenceId{1}}};
+  const auto result = (*client)->Execute(batch);
+  ASSERT_TRUE(result.ok());
+  ASSERT_EQ(result->results.size(), 4u);
+  EXPECT_TRUE(result->results[0].ok());
+  EXPECT_EQ(ReasonOf(result->results[1].status()), Reason::kBlocksExhausted);
+  EXPECT_TRUE(result->results[2].ok());
+  EXPECT_TRUE(result->results[3].ok());
+  EXPECT_EQ(result->revision, log.last()) << "the events are in the log before the answer is out";
+  manager.CheckInvariants();
+}
+
+TEST(SharedManagerTest, ABatchHasALimit) {
+  EventLog log(1000);
+  SharedManager manager(MakeCore(4, 4), &log);
+  auto client = OpenLocalCacheClient(&manager, "test");
+  const std::vector<Operation> batch(kMaxBatchOperations + 1, MatchPrefix{.tokens = {1}});
+  EXPECT_EQ(ReasonOf((*client)->Execute(batch).status()), Reason::kBatchTooLarge);
+}
+
+TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {
+  EventLog log(1000);
+  SharedManager manager(MakeCore(4, 4), &log);
+  {
+    auto client = OpenLocalCacheClient(&manager, "test");
+    ASSERT_TRUE(RunOne<AllocatedBlocks>(**client, AllocateBlocks{.count = 3}).ok());
+    EXPECT_EQ(manager.Stats().windows[0].tiers[0].active, 3u);
+  }
+  EXPECT_EQ(manager.Stats().windows[0].tiers[0].free, 4u);
+  EXPECT_EQ(manager.Stats().sessions, 0u);
+}
+
+}  // namespace
+}  // namespace pagoda

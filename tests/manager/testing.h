@@ -1,0 +1,28 @@
+// A core for tests: one layer of one head, so that only the bookkeeping has a size.
+#ifndef PAGODA_TESTS_MANAGER_TESTING_H_
+#define PAGODA_TESTS_MANAGER_TESTING_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "manager/block_manager.h"
+
+namespace pagoda {
+
+inline CacheLayout TinyLayout(uint32_t tokens_per_block) {
+  return *CacheLayout::Create({.name = "test",
+                               .tokens_per_block = tokens_per_block,
+                               .layers = {{.num_kv_heads = 1, .head_dim = 1}}});
+}
+
+inline std::unique_ptr<BlockManager> MakeCore(uint32_t blocks, uint32_t tokens_per_block,
+                                              uint64_t seed = 0) {
+  return *BlockManager::Create({.layout = TinyLayout(tokens_per_block),
+                                .primary_blocks = {blocks},
+                                .epoch = Epoch{1},
+                                .seed = seed});
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_MANAGER_TESTING_H_

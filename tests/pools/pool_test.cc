@@ -1,0 +1,98 @@
+#include "pools/pool.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+// A name of this test process's own.
+std::string Name(const std::string& what) {
+  return absl::StrCat("/pagoda-test-", getpid(), "-", what);
+}
+
+CacheLayout TwoPools() {
+  return *CacheLayout::Create(
+      {.tokens_per_block = 4,
+       .layers = {{.num_kv_heads = 2, .head_dim = 8}, {.num_kv_heads = 1, .head_dim = 8}}});
+}
+
+TEST(PoolTest, AnotherMappingSeesTheBytesOfASlot) {
+  auto pools = PoolSet::Create(TwoPools(), {3}, absl::StrCat("test-", getpid()));
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  const std::vector<PoolMapping> mappings = (*pools)->Mappings();
+  ASSERT_EQ(mappings.size(), 2u);
+
+  SharedMemoryPool& pool = (*pools)->pool(0, 1);
+  const absl::Span<std::byte> slot = pool.slot(SlotIndex{2});
+  EXPECT_EQ(slot.size(), 1 * 2 * 1 * 4 * 8 * sizeof(float));
+  std::memset(slot.data(), 0x5a, slot.size());
+
+  auto mapped = MappedPool::Open(mappings[1]);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  const absl::Span<std::byte> bytes = (*mapped)->bytes();
+  ASSERT_EQ(bytes.size(), 3 * slot.size());
+  EXPECT_EQ(bytes[2 * slot.size() - 1], std::byte{0});  // Slot 1 is as it was made.
+  EXPECT_EQ(bytes[2 * slot.size()], std::byte{0x5a});
+  EXPECT_EQ(bytes[3 * slot.size() - 1], std::byte{0x5a});
+}
+
+TEST(PoolTest, TheNameGoesWithThePool) {
+  const std::string name = Name("gone");
+  { ASSERT_TRUE(SharedMemory::Create(name, 4096).ok()); }
+  EXPECT_EQ(SharedMemory::Open(name).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(PoolTest, ANameInUseIsRefused) {
+  const std::string name = Name("used");
+  auto first = SharedMemory::Create(name, 4096);
+  ASSERT_TRUE(first.ok());
+  const auto second = SharedMemory::Create(name, 4096);
+  EXPECT_EQ(ReasonOf(second.status()), Reason::kInvalidArgument);
+  EXPECT_TRUE(SharedMemory::Open(name).ok()) << "the refusal left the owner's memory alone";
+}
+
+TEST(PoolTest, ANameLeftByADeadProcessIsTakenOver) {
+  const std::string name = Name("left");
+  const pid_t child = fork();
+  if (child == 0) {
+    auto memory = SharedMemory::Create(name, 4096);
+    if (memory.ok()) memory->bytes()[0] = std::byte{7};
+    _exit(memory.ok() ? 0 : 1);  // Without destructors, as kill -9 would end it.
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  auto memory = SharedMemory::Create(name, 4096);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->bytes()[0], std::byte{0}) << "new memory starts as zeros";
+}
+
+TEST(PoolTest, MoreThanThereIsIsAnErrorThatSaysHowMuch) {
+  const auto memory = SharedMemory::Create(Name("huge"), uint64_t{1} << 50);
+  EXPECT_EQ(ReasonOf(memory.status()), Reason::kOutOfMemory);
+  EXPECT_NE(memory.status().message().find("are free"), absl::string_view::npos) << memory.status();
+  EXPECT_EQ(SharedMemory::Open(Name("huge")).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(PoolTest, AMappingThatDoesNotFitItsMemoryIsRefused) {
+  auto pools = PoolSet::Create(TwoPools(), {3}, absl::StrCat("test-", getpid()));
+  ASSERT_TRUE(pools.ok());
+  PoolMapping mapping = (*pools)->Mappings()[0];
+  mapping.segments[0].offset_bytes = 64;
+  EXPECT_EQ(ReasonOf(MappedPool::Open(mapping).status()), Reason::kInvalidArgument);
+  mapping = (*pools)->Mappings()[0];
+  mapping.num_slots = 4;
+  EXPECT_EQ(ReasonOf(MappedPool::Open(mapping).status()), Reason::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pagoda
