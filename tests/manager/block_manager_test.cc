@@ -118,14 +118,20 @@ TEST_F(BlockManagerTest, SequencesShareTheBlocksTheyMatched) {
 
 TEST_F(BlockManagerTest, ATailThatIsMatchedWholeIsTakenOver) {
   Make(8, 4);
-  AddAndFree(1, Range(0, 9));  // Two full blocks and a tail of two tokens.
+  ASSERT_TRUE(Add(1, Range(0, 9)).ok());  // Two full blocks and a tail of two tokens.
+  Commit(1, {}, 10);
+  const BlockHandle tail = TableOf(1)[2];
+  Free(1);
   core_->TakeEvents();
   EXPECT_EQ(*Add(2, Range(0, 14)), 10u);
   const std::vector<Event> events = core_->TakeEvents();
   ASSERT_EQ(events.size(), 1u);
   const auto& removed = std::get<RemovedEvent>(events[0].what);
   EXPECT_EQ(removed.reason, RemovalReason::kTakenOver);
-  EXPECT_THAT(removed.blocks, ElementsAre(TableOf(2)[2].id));
+  EXPECT_THAT(removed.blocks, ElementsAre(tail.id));
+  EXPECT_EQ(TableOf(2)[2].id, tail.id);
+  EXPECT_EQ(TableOf(2)[2].slot, tail.slot) << "its bytes stay where they are";
+  EXPECT_GT(TableOf(2)[2].generation, tail.generation) << "it is a new life for old handles";
   EXPECT_EQ(*Add(3, Range(0, 14)), 8u) << "the tail is the second sequence's now";
 }
 
