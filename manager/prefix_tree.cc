@@ -73,17 +73,16 @@ bool PrefixTree::IsChild(BlockId id, NodeRef parent, absl::Span<const TokenId> t
 
 BlockId PrefixTree::FindChild(NodeRef parent, absl::Span<const TokenId> tokens) const {
   const Children& siblings = children(parent);
-  if (siblings.count == 0) return kNoBlock;
-  if (siblings.hint != kNoBlock && IsChild(siblings.hint, parent, tokens)) return siblings.hint;
+  const bool has_direct = siblings.direct != kNoBlock;
+  if (has_direct && store_->content(siblings.direct) == tokens) return siblings.direct;
+  if (siblings.count == (has_direct ? 1 : 0)) return kNoBlock;
   return FindInIndex(parent, HashBlock(hash(parent), tokens), tokens);
 }
 
 BlockId PrefixTree::FindTail(NodeRef parent, absl::Span<const TokenId> tokens) const {
   if (children(parent).tails == 0) return kNoBlock;
-  const BlockHash parent_hash = hash(parent);
   for (size_t n = std::min<size_t>(tokens.size(), store_->tokens_per_block() - 1); n > 0; --n) {
-    const absl::Span<const TokenId> head = tokens.first(n);
-    const BlockId tail = FindInIndex(parent, HashBlock(parent_hash, head), head);
+    const BlockId tail = FindChild(parent, tokens.first(n));
     if (tail != kNoBlock) return tail;
   }
   return kNoBlock;
@@ -106,34 +105,40 @@ void PrefixTree::Insert(BlockId id, NodeRef parent) {
   node.parent = parent;
   node.hash = HashBlock(hash(parent), store_->content(id));
   node.children = {};
-  node.next_in_bucket = std::exchange(Bucket(node.hash), id);
 
   Children& siblings = children(parent);
   ++siblings.count;
-  if (IsTail(id)) {
-    ++siblings.tails;
+  if (IsTail(id)) ++siblings.tails;
+  if (siblings.direct == kNoBlock) {
+    siblings.direct = id;
   } else {
-    siblings.hint = id;
+    node.next_in_bucket = std::exchange(Bucket(node.hash), id);
   }
 }
 
 void PrefixTree::Erase(BlockId id) {
   Node& node = nodes_[id.value()];
   PAGODA_CHECK(node.children.count == 0, "rule 13: nothing cached becomes unreachable");
-  BlockId* link = &Bucket(node.hash);
-  while (*link != id) {
-    PAGODA_CHECK(*link != kNoBlock, "an erased node is in the index");
-    link = &nodes_[link->value()].next_in_bucket;
-  }
-  *link = node.next_in_bucket;
-
   const NodeRef parent = node.parent;
   Children& siblings = children(parent);
+  if (siblings.direct == id) {
+    siblings.direct = kNoBlock;
+  } else {
+    RemoveFromIndex(id);
+  }
   --siblings.count;
   if (IsTail(id)) --siblings.tails;
-  if (siblings.hint == id) siblings.hint = kNoBlock;
   node = {};
   if (parent.is_root()) DropRootIfUnused(parent.root());
+}
+
+void PrefixTree::RemoveFromIndex(BlockId id) {
+  BlockId* link = &Bucket(nodes_[id.value()].hash);
+  while (*link != id) {
+    PAGODA_CHECK(*link != kNoBlock, "a node is its parent's direct child or in the index");
+    link = &nodes_[link->value()].next_in_bucket;
+  }
+  *link = nodes_[id.value()].next_in_bucket;
 }
 
 void PrefixTree::Clear() {

@@ -82,12 +82,14 @@ class PrefixTree {
   struct Children {
     uint32_t count = 0;
     uint32_t tails = 0;  // Of the count.
-    // The child that came last, tried before the index: in a long conversation it is the only one.
-    BlockId hint = kNoBlock;
+    // One child is linked here and not in the index; kNoBlock where there is none. In most of a
+    // tree it is the only one, so that a walk, an insertion and an eviction touch no other memory
+    // than the chain of blocks itself.
+    BlockId direct = kNoBlock;
   };
   struct Node {
     NodeRef parent;
-    BlockId next_in_bucket = kNoBlock;
+    BlockId next_in_bucket = kNoBlock;  // Of a node in the index.
     BlockHash hash;
     Children children;
   };
@@ -103,12 +105,14 @@ class PrefixTree {
   bool IsTail(BlockId id) const;
   bool IsChild(BlockId id, NodeRef parent, absl::Span<const TokenId> tokens) const;
   BlockId FindInIndex(NodeRef parent, BlockHash hash, absl::Span<const TokenId> tokens) const;
+  void RemoveFromIndex(BlockId id);
   BlockId& Bucket(BlockHash hash) { return buckets_[hash.value() & bucket_mask_]; }
   void DropRootIfUnused(uint32_t index);
 
   const BlockStore* const store_;
   std::vector<Node> nodes_;
-  // Heads of the chains of nodes by hash; a power of two.
+  // The index: heads of the chains, by hash, of the nodes that are not their parent's direct child.
+  // A power of two.
   std::vector<BlockId> buckets_;
   uint64_t bucket_mask_;
 
