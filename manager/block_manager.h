@@ -50,6 +50,7 @@ class BlockManager {
     // Handed to clients as they are; the core never touches memory.
     std::vector<PoolMapping> pool_mappings;
     LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
+    RecordEvents record_events = RecordEvents::kYes;
     Epoch epoch;
     uint64_t seed = 0;  // For session tokens.
     uint32_t max_sessions = 4096;

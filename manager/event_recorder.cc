@@ -17,14 +17,17 @@ T& EventRecorder::Append(WindowSize window, T what) {
 }
 
 void EventRecorder::PoolsCreated(WindowSize window, std::vector<uint32_t> blocks_per_tier) {
+  if (record_ == RecordEvents::kNo) return;
   Append(window, CreatedEvent{.blocks_per_tier = std::move(blocks_per_tier), .blocks = {}});
 }
 
 void EventRecorder::BlocksCreated(WindowSize window, std::vector<BlockId> blocks) {
+  if (record_ == RecordEvents::kNo) return;
   Append(window, CreatedEvent{.blocks_per_tier = {}, .blocks = std::move(blocks)});
 }
 
 void EventRecorder::BlocksReleased(WindowSize window, std::vector<BlockId> blocks) {
+  if (record_ == RecordEvents::kNo) return;
   Append(window, RemovedEvent{.reason = RemovalReason::kReleased,
                               .scope = RemovedEvent::Scope::kBlocks,
                               .blocks = std::move(blocks),
@@ -34,6 +37,7 @@ void EventRecorder::BlocksReleased(WindowSize window, std::vector<BlockId> block
 void EventRecorder::Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
                            BlockHash parent_hash, StoredBlock block,
                            absl::Span<const TokenId> tokens) {
+  if (record_ == RecordEvents::kNo) return;
   StoredEvent* stored = OpenStore(window, parent);
   if (stored == nullptr) {
     StoredEvent fresh;
@@ -47,6 +51,7 @@ void EventRecorder::Stored(WindowSize window, const NamespaceKey& name_space, Bl
 }
 
 void EventRecorder::Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash) {
+  if (record_ == RecordEvents::kNo) return;
   RemovedEvent* removed = OpenRemoval(window, reason);
   if (removed == nullptr) removed = &Append(window, RemovedEvent{.reason = reason});
   removed->blocks.push_back(id);
@@ -54,6 +59,7 @@ void EventRecorder::Removed(WindowSize window, RemovalReason reason, BlockId id,
 }
 
 void EventRecorder::WindowCleared(WindowSize window) {
+  if (record_ == RecordEvents::kNo) return;
   Append(window,
          RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow});
 }

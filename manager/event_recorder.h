@@ -3,6 +3,7 @@
 #define PAGODA_MANAGER_EVENT_RECORDER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -13,11 +14,16 @@
 
 namespace pagoda {
 
+// kNo: nothing happens, as far as anybody can see. For replays and for measuring what events cost.
+enum class RecordEvents : uint8_t { kNo, kYes };
+
 // Numbers the events and joins those of one operation: removals of one window and reason are one
 // event, and so is a run of stored blocks in which each is the child of the one before. Events stay
 // in the order in which things happened. Thread-compatible.
 class EventRecorder {
  public:
+  explicit EventRecorder(RecordEvents record = RecordEvents::kYes) : record_(record) {}
+
   // What follows belongs to a new operation at `now`.
   void BeginOperation(absl::Time now);
 
@@ -41,6 +47,7 @@ class EventRecorder {
   RemovedEvent* OpenRemoval(WindowSize window, RemovalReason reason);
   StoredEvent* OpenStore(WindowSize window, BlockId parent);
 
+  const RecordEvents record_;
   std::vector<Event> events_;
   size_t operation_begin_ = 0;  // Index of the operation's first event.
   absl::Time now_ = absl::UnixEpoch();

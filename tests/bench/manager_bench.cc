@@ -1,0 +1,270 @@
+// Speed of the core: single thread, in process, through the public API. Run by deploy/bench.sh
+// manager.
+#include <malloc.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "manager/block_manager.h"
+#include "pools/check.h"
+#include "tests/bench/figure.h"
+
+namespace pagoda::bench {
+namespace {
+
+constexpr uint32_t kTokensPerBlock = 16;
+constexpr uint32_t kPromptTokens = 4096;
+constexpr uint32_t kPromptBlocks = kPromptTokens / kTokensPerBlock;
+
+const absl::Time kNow = absl::UnixEpoch();
+
+std::string Suffix(uint32_t blocks) { return blocks >= 1'000'000 ? "1m" : "10k"; }
+
+// A core with a session, and prompts that it has cached.
+class Bed {
+ public:
+  explicit Bed(uint32_t blocks, RecordEvents record = RecordEvents::kYes)
+      : core_(*BlockManager::Create(
+            {.layout = *CacheLayout::Create({.tokens_per_block = kTokensPerBlock,
+                                             .layers = {{.num_kv_heads = 1, .head_dim = 1}}}),
+             .primary_blocks = {blocks},
+             .lifecycle_events = LifecycleEvents::kOff,
+             .record_events = record})),
+        session_(core_->OpenSession("bench", absl::InfiniteDuration(), kNow)->ref.id) {}
+
+  BlockManager& core() { return *core_; }
+  SessionId session() const { return session_; }
+
+  std::vector<TokenId> RandomTokens(uint32_t count) {
+    std::vector<TokenId> tokens(count);
+    for (TokenId& token : tokens) token = static_cast<TokenId>(random_());
+    return tokens;
+  }
+  uint32_t Pick(size_t n) { return static_cast<uint32_t>(random_() % n); }
+
+  // The whole life of a request that generates nothing: match, take room, commit, free.
+  void Serve(const std::vector<TokenId>& prompt, uint32_t computed_tokens) {
+    const SequenceId id{++sequences_};
+    Require(core_->AddSequence(session_, id, {}, prompt, 0, kNow).status());
+    Require(core_->CommitTokens(session_, id, {}, computed_tokens, kNow).status());
+    Require(core_->FreeSequence(session_, id, kNow));
+    core_->TakeEvents();
+  }
+  // Fills the pool with cached prompts of `tokens` tokens, and keeps up to `keep` of them.
+  void Fill(uint32_t tokens, size_t keep) {
+    const uint32_t blocks = core_->info().windows[0].primary_blocks;
+    for (uint32_t i = 0; i < blocks / (tokens / kTokensPerBlock); ++i) {
+      std::vector<TokenId> prompt = RandomTokens(tokens + 1);
+      Serve(prompt, tokens);
+      if (prompts_.size() < keep) prompts_.push_back(std::move(prompt));
+    }
+  }
+  const std::vector<std::vector<TokenId>>& prompts() const { return prompts_; }
+
+  static void Require(const absl::Status& status) {
+    PAGODA_CHECK(status.ok(), "a benchmark's operations succeed");
+  }
+
+ private:
+  std::unique_ptr<BlockManager> core_;
+  SessionId session_;
+  std::mt19937_64 random_{1};
+  uint64_t sequences_ = 0;
+  std::vector<std::vector<TokenId>> prompts_;
+};
+
+// Seconds of one random find in a hash map with as many entries as there are blocks.
+double HashFindSeconds(uint32_t entries) {
+  absl::flat_hash_map<uint64_t, uint64_t> map;
+  std::mt19937_64 random(2);
+  std::vector<uint64_t> keys(entries);
+  for (uint64_t& key : keys) {
+    key = random();
+    map[key] = key;
+  }
+  std::shuffle(keys.begin(), keys.end(), random);
+  const size_t finds = std::min<size_t>(keys.size(), 100'000);
+  uint64_t sum = 0;
+  size_t next = 0;
+  const double seconds = MedianSeconds([&] {
+    return Seconds([&] {
+      for (size_t i = 0; i < finds; ++i) sum += map.find(keys[next++ % keys.size()])->second;
+    });
+  });
+  PAGODA_CHECK(sum != 0, "the finds are not optimised away");
+  return seconds / static_cast<double>(finds);
+}
+
+void PrintBeside(double find_seconds, std::string id, double seconds, std::string unit,
+                 double units_per_second) {
+  Print({.id = std::move(id),
+         .value = seconds * units_per_second,
+         .unit = std::move(unit),
+         .yardstick = "flat_hash_map_find",
+         .yardstick_value = find_seconds * units_per_second});
+}
+
+double AllocateAndFree(uint32_t blocks) {
+  constexpr int kCalls = 400;
+  Bed bed(blocks);
+  std::vector<BlockHandle> handles(256);
+  std::vector<BlockRef> refs(handles.size());
+  const double seconds = MedianSeconds([&] {
+    return Seconds([&] {
+      for (int i = 0; i < kCalls; ++i) {
+        Bed::Require(bed.core().AllocateBlocks(bed.session(), kFullAttention,
+                                               absl::MakeSpan(handles), kNow));
+        std::transform(handles.begin(), handles.end(), refs.begin(),
+                       [](const BlockHandle& handle) { return handle.ref(); });
+        Bed::Require(bed.core().FreeBlocks(bed.session(), kFullAttention, refs, kNow));
+      }
+    });
+  });
+  return seconds / (kCalls * static_cast<double>(handles.size()));
+}
+
+double MatchHit(uint32_t blocks) {
+  constexpr int kCalls = 200;
+  Bed bed(blocks);
+  bed.Fill(kPromptTokens, blocks / kPromptBlocks);
+  uint64_t matched = 0;
+  const double seconds = MedianSeconds([&] {
+    return Seconds([&] {
+      for (int i = 0; i < kCalls; ++i) {
+        matched += bed.core().MatchPrefix({}, bed.prompts()[bed.Pick(bed.prompts().size())]);
+      }
+    });
+  });
+  PAGODA_CHECK(matched == uint64_t{kCalls} * kRepetitions * kPromptTokens,
+               "every prompt is cached");
+  return seconds / kCalls;
+}
+
+double MissOnAFullPool(uint32_t blocks, RecordEvents record) {
+  constexpr int kCalls = 100;
+  Bed bed(blocks, record);
+  bed.Fill(kPromptTokens, 0);
+  const uint64_t evicted_before = bed.core().Stats().windows[0].counters.evicted_blocks;
+  const double seconds = MedianSeconds([&] {
+    std::vector<std::vector<TokenId>> prompts(kCalls);
+    for (auto& prompt : prompts) prompt = bed.RandomTokens(kPromptTokens);
+    return Seconds([&] {
+      for (const auto& prompt : prompts) bed.Serve(prompt, kPromptTokens);
+    });
+  });
+  const uint64_t evicted = bed.core().Stats().windows[0].counters.evicted_blocks - evicted_before;
+  PAGODA_CHECK(evicted >= uint64_t{kCalls} * (kRepetitions - 1) * kPromptBlocks,
+               "a miss on a full pool evicts");
+  return seconds / kCalls;
+}
+
+// One request of 64 tokens evicted from a pool full of such requests; the room taken is given back
+// outside of the clock.
+double EvictRequest(uint32_t blocks) {
+  constexpr int kCalls = 500;
+  constexpr uint32_t kRequestTokens = 64;
+  Bed bed(blocks);
+  bed.Fill(kRequestTokens, 0);
+  std::vector<BlockHandle> handles(kRequestTokens / kTokensPerBlock);
+  std::vector<BlockRef> taken;
+  const double seconds = MedianSeconds([&] {
+    for (uint32_t i = 0; i * handles.size() < taken.size(); ++i) {  // Fill up again.
+      Bed::Require(bed.core().FreeBlocks(
+          bed.session(), kFullAttention,
+          absl::MakeSpan(taken).subspan(i * handles.size(), handles.size()), kNow));
+      bed.Serve(bed.RandomTokens(kRequestTokens), kRequestTokens);
+    }
+    taken.clear();
+    return Seconds([&] {
+      for (int i = 0; i < kCalls; ++i) {
+        Bed::Require(bed.core().AllocateBlocks(bed.session(), kFullAttention,
+                                               absl::MakeSpan(handles), kNow));
+        bed.core().TakeEvents();
+        for (const BlockHandle& handle : handles) taken.push_back(handle.ref());
+      }
+    });
+  });
+  return seconds / kCalls;
+}
+
+double AppendDecode() {
+  constexpr uint64_t kSequences = 256;
+  constexpr int kSteps = 64;
+  Bed bed(16'384);
+  uint64_t next = 0;
+  const double seconds = MedianSeconds([&] {
+    const uint64_t first = next;
+    next += kSequences;
+    for (uint64_t i = 0; i < kSequences; ++i) {
+      Bed::Require(
+          bed.core()
+              .AddSequence(bed.session(), SequenceId{first + i}, {}, bed.RandomTokens(100), 0, kNow)
+              .status());
+    }
+    uint32_t computed = 100;
+    const double step_seconds = Seconds([&] {
+      for (int step = 0; step < kSteps; ++step, ++computed) {
+        for (uint64_t i = 0; i < kSequences; ++i) {
+          const TokenId token = static_cast<TokenId>(i);
+          Bed::Require(
+              bed.core()
+                  .AppendTokens(bed.session(), SequenceId{first + i}, {&token, 1}, computed, kNow)
+                  .status());
+        }
+      }
+    });
+    for (uint64_t i = 0; i < kSequences; ++i) {
+      Bed::Require(bed.core().FreeSequence(bed.session(), SequenceId{first + i}, kNow));
+    }
+    bed.core().TakeEvents();
+    return step_seconds;
+  });
+  return seconds / (kSequences * kSteps);
+}
+
+// Bytes of the heap that a full core of cached blocks takes, by block, tokens included.
+double MetadataBytes(uint32_t blocks) {
+  const auto in_use = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<double>(info.uordblks + info.hblkhd);
+  };
+  const double before = in_use();
+  Bed bed(blocks);
+  bed.Fill(kPromptTokens, 0);
+  return (in_use() - before) / blocks;
+}
+
+void Run() {
+  for (const uint32_t blocks : {10'000u, 1'000'000u}) {
+    const double find = HashFindSeconds(blocks);
+    PrintBeside(find, "alloc_free_256_" + Suffix(blocks), AllocateAndFree(blocks), "ns", 1e9);
+    PrintBeside(find, "match_4096_hit_" + Suffix(blocks), MatchHit(blocks), "us", 1e6);
+    const double miss = MissOnAFullPool(blocks, RecordEvents::kYes);
+    const double silent = MissOnAFullPool(blocks, RecordEvents::kNo);
+    PrintBeside(find, "miss_4096_full_" + Suffix(blocks), miss, "us", 1e6);
+    Print({.id = "events_cost_" + Suffix(blocks),
+           .value = (miss - silent) * 1e6,
+           .unit = "us",
+           .yardstick = "miss_4096_full without events",
+           .yardstick_value = silent * 1e6});
+    PrintBeside(find, "evict_request_" + Suffix(blocks), EvictRequest(blocks), "us", 1e6);
+    if (blocks == 10'000u) {
+      PrintBeside(find, "append_decode_256", AppendDecode(), "ns", 1e9);
+    } else {
+      Print({.id = "metadata_bytes",
+             .value = MetadataBytes(blocks),
+             .unit = "bytes",
+             .yardstick = "token ids of a block",
+             .yardstick_value = kTokensPerBlock * sizeof(TokenId)});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pagoda::bench
+
+int main() { pagoda::bench::Run(); }
