@@ -61,7 +61,7 @@ BlockManager::BlockManager(Options options)
   for (const CacheInfo::Window& window : info_.windows) {
     windows_.push_back(std::make_unique<WindowBlockManager>(
         WindowBlockManager::Options{.window = window.window,
-                                    .tokens_per_block = info_.tokens_per_block,
+                                    .tokens_per_block = TokensPerBlock(info_.tokens_per_block),
                                     .primary_blocks = window.primary_blocks},
         &recorder_));
     recorder_.PoolsCreated(window.window, {window.primary_blocks, window.secondary_blocks});
@@ -234,7 +234,7 @@ void BlockManager::CheckInvariants() const {
           "rule 7: computed tokens were named and have a place");
       const SequenceBlocks& blocks = sequence->windows[w];
       PAGODA_CHECK(
-          blocks.table.size() == BlocksForTokens(sequence->room_tokens, window.tokens_per_block()),
+          blocks.table.size() == window.tokens_per_block().BlocksFor(sequence->room_tokens),
           "a sequence has the blocks of its room");
       for (const BlockHandle& handle : blocks.table) {
         PAGODA_CHECK(window.handle(handle.id) == handle, "rule 10: a block table in use is stable");

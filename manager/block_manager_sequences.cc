@@ -31,8 +31,7 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   }
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
-    const uint32_t new_blocks =
-        BlocksForTokens(room, window.tokens_per_block()) - matches[w].num_blocks();
+    const uint32_t new_blocks = window.tokens_per_block().BlocksFor(room) - matches[w].num_blocks();
     const uint32_t available = window.available() - window.UnheldIn(matches[w]);
     if (absl::Status status = CheckGrowth(w, new_blocks, available); !status.ok()) return status;
   }
@@ -164,7 +163,7 @@ std::vector<WindowBlockManager::Match> BlockManager::FindPrefixes(
 absl::Status BlockManager::CheckRoom(uint64_t room_tokens) const {
   for (const auto& window : windows_) {
     const uint64_t most =
-        std::min<uint64_t>(uint64_t{window->capacity()} * window->tokens_per_block(),
+        std::min<uint64_t>(uint64_t{window->capacity()} * window->tokens_per_block().value(),
                            std::numeric_limits<uint32_t>::max());
     if (room_tokens > most) {
       return MakeError(Reason::kInvalidCount,
@@ -187,7 +186,7 @@ absl::Status BlockManager::CheckGrowth(uint32_t window_index, uint32_t new_block
 absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const {
   if (absl::Status status = CheckRoom(room_tokens); !status.ok()) return status;
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    const uint32_t blocks = BlocksForTokens(room_tokens, windows_[w]->tokens_per_block());
+    const uint32_t blocks = windows_[w]->tokens_per_block().BlocksFor(room_tokens);
     const auto held = static_cast<uint32_t>(sequence.windows[w].table.size());
     if (absl::Status status = CheckGrowth(w, blocks - held, windows_[w]->available());
         !status.ok()) {
@@ -223,7 +222,7 @@ uint32_t BlockManager::Grow(Sequence& sequence, uint32_t room_tokens) {
   uint32_t added = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
     SequenceBlocks& blocks = sequence.windows[w];
-    added = BlocksForTokens(room_tokens, windows_[w]->tokens_per_block()) -
+    added = windows_[w]->tokens_per_block().BlocksFor(room_tokens) -
             static_cast<uint32_t>(blocks.table.size());
     windows_[w]->Grow(blocks, added);
   }

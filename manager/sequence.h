@@ -36,7 +36,7 @@ struct SequenceBlocks {
 // 1. computed_tokens <= min(token_count, room_tokens): what can be read was named and has a place.
 // 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays; `unplaced`
 // has the rest, in order.
-// 3. Each table holds BlocksForTokens(room_tokens) blocks.
+// 3. Each table holds BlocksFor(room_tokens) blocks.
 struct Sequence {
   uint32_t token_count = 0;      // Named.
   uint32_t computed_tokens = 0;  // KV complete and visible.

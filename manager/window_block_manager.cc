@@ -13,7 +13,7 @@ namespace pagoda {
 WindowBlockManager::WindowBlockManager(Options options, EventRecorder* recorder)
     : options_(options),
       recorder_(recorder),
-      store_(options.primary_blocks, options.tokens_per_block),
+      store_(options.primary_blocks, options.tokens_per_block.value()),
       tree_(&store_),
       policy_(std::make_unique<LruPolicy>(options.primary_blocks)),
       seen_(options.primary_blocks) {}
@@ -77,15 +77,16 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   Match match;
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return match;
+  const uint32_t block_tokens = tokens_per_block().value();
   NodeRef node = *root;
   absl::Span<const TokenId> rest = tokens.first(std::min<size_t>(limit, tokens.size()));
-  while (rest.size() >= tokens_per_block()) {
-    const BlockId child = tree_.FindChild(node, rest.first(tokens_per_block()));
+  while (rest.size() >= block_tokens) {
+    const BlockId child = tree_.FindChild(node, rest.first(block_tokens));
     if (child == kNoBlock) break;
     match.blocks.push_back(child);
-    match.tokens += tokens_per_block();
+    match.tokens += block_tokens;
     node = NodeRef::Block(child);
-    rest.remove_prefix(tokens_per_block());
+    rest.remove_prefix(block_tokens);
   }
   match.tail = tree_.FindTail(node, rest);
   if (match.tail != kNoBlock) match.tokens += store_[match.tail].token_count;
@@ -139,10 +140,10 @@ void WindowBlockManager::Grow(SequenceBlocks& blocks, uint32_t count) {
 void WindowBlockManager::WriteTokens(SequenceBlocks& blocks, uint32_t position,
                                      absl::Span<const TokenId> tokens) {
   while (!tokens.empty()) {
-    const uint32_t index = position / tokens_per_block();
-    const uint32_t offset = position % tokens_per_block();
+    const uint32_t index = tokens_per_block().BlockForToken(position);
+    const uint32_t offset = tokens_per_block().OffsetInBlock(position);
     PAGODA_CHECK(index >= blocks.published, "rule 10: a published block is not written");
-    const size_t count = std::min<size_t>(tokens.size(), tokens_per_block() - offset);
+    const size_t count = std::min<size_t>(tokens.size(), tokens_per_block().value() - offset);
     std::copy_n(tokens.begin(), count, store_.tokens(blocks.table[index].id).begin() + offset);
     tokens.remove_prefix(count);
     position += static_cast<uint32_t>(count);
@@ -151,7 +152,7 @@ void WindowBlockManager::WriteTokens(SequenceBlocks& blocks, uint32_t position,
 
 void WindowBlockManager::Publish(SequenceBlocks& blocks, uint32_t computed_tokens) {
   if (Detached(blocks)) return;
-  while (blocks.published < computed_tokens / tokens_per_block()) {
+  while (blocks.published < tokens_per_block().BlockForToken(computed_tokens)) {
     PublishBlock(blocks, blocks.published);
   }
 }
@@ -160,7 +161,7 @@ void WindowBlockManager::PublishBlock(SequenceBlocks& blocks, uint32_t index) {
   const BlockId own = blocks.table[index].id;
   const BlockId existing = tree_.FindChild(blocks.tip, store_.tokens(own));
   if (existing == kNoBlock) {
-    InsertIntoTree(own, blocks, tokens_per_block());
+    InsertIntoTree(own, blocks, tokens_per_block().value());
     blocks.tip = NodeRef::Block(own);
   } else {
     Hold(existing);
@@ -186,7 +187,7 @@ void WindowBlockManager::InsertIntoTree(BlockId id, const SequenceBlocks& blocks
 
 // The last block in part computed: cached with what it has, unless the tree has that already.
 void WindowBlockManager::PublishTail(SequenceBlocks& blocks, uint32_t computed_tokens) {
-  const uint32_t token_count = computed_tokens % tokens_per_block();
+  const uint32_t token_count = tokens_per_block().OffsetInBlock(computed_tokens);
   if (token_count == 0) return;
   const BlockId own = blocks.table[blocks.published].id;
   if (tree_.FindChild(blocks.tip, store_.tokens(own).first(token_count)) != kNoBlock) return;

@@ -37,7 +37,7 @@ class WindowBlockManager {
  public:
   struct Options {
     WindowSize window = kFullAttention;
-    uint32_t tokens_per_block = 0;
+    TokensPerBlock tokens_per_block{1};
     uint32_t primary_blocks = 0;
   };
 
@@ -55,7 +55,7 @@ class WindowBlockManager {
   WindowBlockManager(Options options, EventRecorder* recorder);
 
   WindowSize window() const { return options_.window; }
-  uint32_t tokens_per_block() const { return options_.tokens_per_block; }
+  TokensPerBlock tokens_per_block() const { return options_.tokens_per_block; }
   uint32_t capacity() const { return store_.capacity(); }
   // Blocks that can be had now: free ones, and cached ones that nobody holds.
   uint32_t available() const { return store_.free_count() + cached_unheld_; }

@@ -42,7 +42,8 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
     const Block& above = store_[parent.block()];
     ++children[parent.block().value()];
     PAGODA_CHECK(above.state == BlockState::kCached, "rule 13: a cached block's parent is cached");
-    PAGODA_CHECK(above.token_count == tokens_per_block(), "rule 12: a tail has no children");
+    PAGODA_CHECK(above.token_count == tokens_per_block().value(),
+                 "rule 12: a tail has no children");
     PAGODA_CHECK(block.refs == 0 || above.refs > 0, "rule 13: a held block's path is held");
   }
   PAGODA_CHECK(free == store_.free_count() && unheld == cached_unheld_ && held == held_,

@@ -2,6 +2,7 @@
 #ifndef PAGODA_POOLS_TYPES_H_
 #define PAGODA_POOLS_TYPES_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -56,10 +57,28 @@ struct BlockHandle {
   friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
 };
 
-// Blocks that `tokens` tokens fill or begin.
-constexpr uint32_t BlocksForTokens(uint64_t tokens, uint32_t tokens_per_block) {
-  return static_cast<uint32_t>((tokens + tokens_per_block - 1) / tokens_per_block);
-}
+// How many tokens a block holds: a power of two, so that finding a token is a shift and a mask.
+class TokensPerBlock {
+ public:
+  // REQUIRES: `tokens` is a power of two.
+  constexpr explicit TokensPerBlock(uint32_t tokens) : shift_(std::countr_zero(tokens)) {}
+
+  constexpr uint32_t value() const { return uint32_t{1} << shift_; }
+  // The table entry of a token, and its place in that block.
+  constexpr uint32_t BlockForToken(uint64_t token) const {
+    return static_cast<uint32_t>(token >> shift_);
+  }
+  constexpr uint32_t OffsetInBlock(uint64_t token) const {
+    return static_cast<uint32_t>(token) & (value() - 1);
+  }
+  // Blocks that `tokens` tokens fill or begin.
+  constexpr uint32_t BlocksFor(uint64_t tokens) const {
+    return BlockForToken(tokens + value() - 1);
+  }
+
+ private:
+  int shift_;
+};
 
 }  // namespace pagoda
 

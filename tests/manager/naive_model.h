@@ -74,7 +74,9 @@ class NaiveModel {
     bool after_reset = false;  // Publishes nothing any more.
   };
 
-  uint32_t Blocks(uint64_t tokens) const { return BlocksForTokens(tokens, tokens_per_block_); }
+  uint32_t Blocks(uint64_t tokens) const {
+    return static_cast<uint32_t>((tokens + tokens_per_block_ - 1) / tokens_per_block_);
+  }
   Reason CheckRoom(uint64_t room) const;
   Path PathOf(const Sequence& sequence, uint32_t tokens) const;
   std::vector<ContentPtr> MatchFull(const std::string& salt, const Tokens& tokens) const;

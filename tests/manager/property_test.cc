@@ -156,7 +156,7 @@ class Scenario {
     if (!result.ok()) return;
     EXPECT_EQ(result->matched_tokens, expected_match);
     EXPECT_EQ(result->tables.front().blocks.size(),
-              BlocksForTokens(model_.RoomOf(name_), tokens_per_block_));
+              TokensPerBlock(tokens_per_block_).BlocksFor(model_.RoomOf(name_)));
     matched_tokens_ += result->matched_tokens;
     Remember(prompt);
   }
