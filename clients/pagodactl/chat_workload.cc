@@ -1,0 +1,283 @@
+#include "clients/pagodactl/chat_workload.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "clients/pagodactl/format.h"
+#include "clients/pagodactl/tokens.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr uint32_t kVocabSize = 32000;
+constexpr char kCacheSalt[] = "pagodactl workload";
+// Between two tries when not even one conversation finds room.
+constexpr absl::Duration kRetryInterval = absl::Milliseconds(10);
+
+// What a conversation asks of the next batch.
+enum class Phase {
+  kAdding,     // Opens its sequence with the whole history.
+  kReplying,   // Appends the reply's next token.
+  kFinishing,  // Commits the last token and frees the sequence: the turn is over.
+  kYielding,   // Found no room: frees the sequence, to go on later.
+};
+
+struct Conversation {
+  SequenceId sequence;
+  RandomTokens source;
+  std::vector<TokenId> history;
+  std::vector<TokenId> reply;  // Of this turn.
+  size_t replied = 0;          // Tokens of it that are in the history.
+  uint32_t turns_left = 0;
+  Phase phase = Phase::kAdding;
+};
+
+uint64_t LongestSequence(const ChatWorkloadOptions& options) {
+  return options.system_tokens +
+         uint64_t{options.turns} * (uint64_t{options.user_tokens} + options.reply_tokens);
+}
+
+absl::Status CheckOptions(const ChatWorkloadOptions& options, const CacheInfo& cache) {
+  if (options.conversations == 0 || options.turns == 0 || options.user_tokens == 0 ||
+      options.reply_tokens == 0) {
+    return MakeError(Reason::kInvalidArgument,
+                     "conversations, turns, user tokens and reply tokens are at least 1");
+  }
+  if (options.concurrency == 0 || options.concurrency > kMaxConcurrency) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat("concurrency ", options.concurrency,
+                                                            " is not 1 to ", kMaxConcurrency));
+  }
+  const uint64_t tokens = LongestSequence(options);
+  for (const CacheInfo::Window& window : cache.windows) {
+    const uint64_t blocks = (tokens + cache.tokens_per_block - 1) / cache.tokens_per_block;
+    if (blocks > window.primary_blocks || tokens > std::numeric_limits<uint32_t>::max()) {
+      return MakeError(
+          Reason::kInvalidCount,
+          absl::StrCat(
+              "a conversation grows to ", tokens, " tokens = ", blocks, " blocks of ",
+              cache.tokens_per_block, ", and the cache has ", window.primary_blocks,
+              " blocks: take fewer turns or shorter ones, or give the daemon more memory"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Duration Percentile(std::vector<absl::Duration>& latencies, double share) {
+  if (latencies.empty()) return absl::ZeroDuration();
+  const auto rank = static_cast<size_t>(share * static_cast<double>(latencies.size() - 1));
+  std::nth_element(latencies.begin(), latencies.begin() + rank, latencies.end());
+  return latencies[rank];
+}
+
+class Workload {
+ public:
+  Workload(CacheClient& client, const ChatWorkloadOptions& options)
+      : client_(client), options_(options), limit_(options.concurrency) {
+    const std::vector<TokenId> system =
+        RandomTokens(options.seed, kVocabSize).Take(options.system_tokens);
+    for (uint32_t i = 0; i < options.conversations; ++i) {
+      conversations_.push_back({.sequence = SequenceId(i),
+                                .source = RandomTokens(options.seed + 1 + i, kVocabSize),
+                                .history = system,
+                                .reply = {},
+                                .turns_left = options.turns});
+    }
+    for (Conversation& conversation : conversations_) {
+      BeginTurn(conversation);
+      waiting_.push_back(&conversation);
+    }
+    report_.turns_total = uint64_t{options.conversations} * options.turns;
+  }
+
+  absl::StatusOr<ChatWorkloadReport> Run(const BatchCallback& on_batch) {
+    start_ = last_move_ = absl::Now();
+    while (report_.turns_done < report_.turns_total) {
+      if (absl::Status status = Step(); !status.ok()) return status;
+      report_.elapsed = absl::Now() - start_;
+      if (on_batch && on_batch(report_) == Next::kStop) break;
+    }
+    report_.batch_latency_p50 = Percentile(latencies_, 0.50);
+    report_.batch_latency_p99 = Percentile(latencies_, 0.99);
+    return report_;
+  }
+
+ private:
+  void BeginTurn(Conversation& conversation) const {
+    const std::vector<TokenId> user = conversation.source.Take(options_.user_tokens);
+    conversation.history.insert(conversation.history.end(), user.begin(), user.end());
+    conversation.reply = conversation.source.Take(options_.reply_tokens);
+    conversation.replied = 0;
+  }
+
+  // One batch for all active conversations.
+  absl::Status Step() {
+    Admit();
+    std::vector<Operation> operations;
+    for (const Conversation* conversation : active_) AppendOperations(*conversation, operations);
+
+    const absl::Time sent = absl::Now();
+    const absl::StatusOr<BatchResult> batch = client_.Execute(operations);
+    if (!batch.ok()) return batch.status();
+    latencies_.push_back(absl::Now() - sent);
+    ++report_.batches;
+    report_.operations += operations.size();
+
+    auto result = batch->results.begin();
+    for (Conversation* conversation : std::exchange(active_, {})) {
+      if (absl::Status status = Advance(*conversation, result); !status.ok()) return status;
+    }
+    return WaitIfStuck(sent);
+  }
+
+  void Admit() {
+    while (active_.size() < limit_ && !waiting_.empty()) {
+      active_.push_back(waiting_.front());
+      waiting_.pop_front();
+    }
+  }
+
+  static Operation MakeAddSequence(const Conversation& conversation) {
+    AddSequence add;
+    add.sequence = conversation.sequence;
+    add.name_space.cache_salt = kCacheSalt;
+    add.tokens = conversation.history;
+    return add;
+  }
+
+  void AppendOperations(const Conversation& conversation, std::vector<Operation>& out) const {
+    const auto history_tokens = static_cast<uint32_t>(conversation.history.size());
+    switch (conversation.phase) {
+      case Phase::kAdding:
+        out.push_back(MakeAddSequence(conversation));
+        break;
+      case Phase::kReplying:
+        // The step that sampled this token has computed all before it, the prompt with the first
+        // one.
+        out.push_back(AppendTokens{.sequence = conversation.sequence,
+                                   .tokens = {conversation.reply[conversation.replied]},
+                                   .computed_tokens = history_tokens});
+        break;
+      case Phase::kFinishing:
+        out.push_back(CommitTokens{
+            .sequence = conversation.sequence, .tokens = {}, .computed_tokens = history_tokens});
+        out.push_back(FreeSequence{conversation.sequence});
+        break;
+      case Phase::kYielding:
+        out.push_back(FreeSequence{conversation.sequence});
+        break;
+    }
+  }
+
+  using Results = std::vector<absl::StatusOr<OperationResult>>::const_iterator;
+
+  // Takes the conversation's results off `result` and moves it to its next phase and place.
+  absl::Status Advance(Conversation& conversation, Results& result) {
+    const absl::StatusOr<OperationResult>& first = *result++;
+    switch (conversation.phase) {
+      case Phase::kAdding:
+        if (ReasonOf(first.status()) == Reason::kBlocksExhausted) return Defer(conversation);
+        if (!first.ok()) return first.status();
+        report_.prompt_tokens += conversation.history.size();
+        report_.matched_tokens += std::get<AddedSequence>(*first).matched_tokens;
+        conversation.phase = Phase::kReplying;
+        break;
+      case Phase::kReplying:
+        if (ReasonOf(first.status()) == Reason::kBlocksExhausted) {
+          conversation.phase = Phase::kYielding;
+          break;
+        }
+        if (!first.ok()) return first.status();
+        AppendReplyToken(conversation);
+        break;
+      case Phase::kFinishing: {
+        const absl::StatusOr<OperationResult>& freed = *result++;
+        if (!first.ok()) return first.status();
+        if (!freed.ok()) return freed.status();
+        return EndTurn(conversation);
+      }
+      case Phase::kYielding:
+        if (!first.ok()) return first.status();
+        return Defer(conversation);
+    }
+    active_.push_back(&conversation);
+    return absl::OkStatus();
+  }
+
+  void AppendReplyToken(Conversation& conversation) {
+    conversation.history.push_back(conversation.reply[conversation.replied++]);
+    ++report_.reply_tokens;
+    last_move_ = absl::Now();
+    if (conversation.replied == conversation.reply.size()) conversation.phase = Phase::kFinishing;
+  }
+
+  // Other conversations come first before the next turn, as people think between turns.
+  absl::Status EndTurn(Conversation& conversation) {
+    ++report_.turns_done;
+    last_move_ = absl::Now();
+    limit_ = std::min<size_t>(limit_ + 1, options_.concurrency);
+    if (--conversation.turns_left == 0) return absl::OkStatus();
+    BeginTurn(conversation);
+    conversation.phase = Phase::kAdding;
+    waiting_.push_back(&conversation);
+    return absl::OkStatus();
+  }
+
+  // The conversation goes first when there is room again. Fewer run at once until turns end; one
+  // always does, and has room when it is alone, unless another session holds the blocks.
+  absl::Status Defer(Conversation& conversation) {
+    ++report_.deferrals;
+    conversation.phase = Phase::kAdding;
+    waiting_.push_front(&conversation);
+    limit_ = std::max<size_t>(1, limit_ - 1);
+    return absl::OkStatus();
+  }
+
+  // A step after which nothing is active and nothing has moved found no room at all.
+  absl::Status WaitIfStuck(absl::Time step_start) const {
+    if (!active_.empty() || last_move_ >= step_start) return absl::OkStatus();
+    const absl::Duration stuck = absl::Now() - last_move_;
+    if (stuck > options_.patience) {
+      return MakeError(Reason::kBlocksExhausted,
+                       absl::StrCat("no conversation found room for ", FormatElapsed(stuck),
+                                    ": other sessions hold the blocks"));
+    }
+    absl::SleepFor(kRetryInterval);
+    return absl::OkStatus();
+  }
+
+  CacheClient& client_;
+  const ChatWorkloadOptions& options_;
+  std::deque<Conversation> conversations_;  // Never moves them.
+  std::deque<Conversation*> waiting_;
+  std::vector<Conversation*> active_;
+  size_t limit_;  // On active_; sinks with deferrals, rises with turns that end.
+  std::vector<absl::Duration> latencies_;
+  absl::Time start_;
+  absl::Time last_move_;
+  ChatWorkloadReport report_;
+};
+
+}  // namespace
+
+double ChatWorkloadReport::hit_rate() const { return Share(matched_tokens, prompt_tokens); }
+
+double ChatWorkloadReport::operations_per_second() const {
+  const double seconds = absl::ToDoubleSeconds(elapsed);
+  return seconds > 0 ? static_cast<double>(operations) / seconds : 0;
+}
+
+absl::StatusOr<ChatWorkloadReport> RunChatWorkload(CacheClient& client,
+                                                   const ChatWorkloadOptions& options,
+                                                   const BatchCallback& on_batch) {
+  if (absl::Status status = CheckOptions(options, client.info()); !status.ok()) return status;
+  return Workload(client, options).Run(on_batch);
+}
+
+}  // namespace pagoda

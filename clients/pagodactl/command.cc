@@ -1,0 +1,93 @@
+#include "clients/pagodactl/command.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "clients/cpp/channel.h"
+#include "clients/pagodactl/terminal.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr char kFooter[] = R"(Examples:
+  pagodactl status
+  pagodactl watch --from-revision 1
+  pagodactl generate --random-prompt 64 --seed 7
+  pagodactl workload --conversations 100 --concurrency 16
+  pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 200
+
+"pagodactl COMMAND --help" says more. Exit codes: 0 success, 1 the operation failed, 2 bad usage,
+3 no daemon answers.)";
+
+void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
+  app.add_option("--endpoint", globals.endpoint, "The daemon: host:port or unix:/path")
+      ->envname("PAGODA_ENDPOINT")
+      ->capture_default_str();
+  const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
+                                                       {"json", OutputFormat::kJson}};
+  app.add_option("-o,--output", globals.output, "table, for people, or json, for programs")
+      ->transform(CLI::CheckedTransformer(formats))
+      ->option_text("table|json [table]");
+  app.add_option("--timeout", globals.timeout_seconds,
+                 "Seconds to wait for the connection, and for each answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.set_version_flag("--version", "pagodactl " PAGODA_VERSION);
+}
+
+// A transport's UNAVAILABLE; a daemon that answers so itself gives a reason.
+bool IsUnreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone;
+}
+
+int Report(const absl::Status& status) {
+  if (status.ok()) return kExitOk;
+  const Terminal terminal = DetectTerminal(STDERR_FILENO);
+  const Reason reason = ReasonOf(status);
+  const std::string name = reason == Reason::kNone ? absl::StatusCodeToString(status.code())
+                                                   : std::string(ReasonName(reason));
+  std::cerr << "pagodactl: " << Paint(terminal, Style::kRed, name) << ": " << status.message()
+            << std::endl;
+  if (!IsUnreachable(status)) return kExitFailed;
+  std::cerr << "Start a daemon with deploy/run.sh, or name another one with --endpoint or "
+               "PAGODA_ENDPOINT."
+            << std::endl;
+  return kExitUnreachable;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals) {
+  return Connect(globals.endpoint, globals.timeout());
+}
+
+int RunPagodactl(int argc, char** argv) {
+  GlobalOptions globals;
+  Action chosen;
+
+  CLI::App app("Looks at a Pagoda KV cache and drives it.", "pagodactl");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  // Global options may also stand behind the command.
+  app.fallthrough();
+  AddGlobalOptions(app, globals);
+  AddStatusCommand(app, globals, chosen);
+  AddWatchCommand(app, globals, chosen);
+  AddGenerateCommand(app, globals, chosen);
+  AddWorkloadCommand(app, globals, chosen);
+  AddReplayCommand(app, globals, chosen);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // --help and --version come this way too, with the code 0.
+    return app.exit(error) == 0 ? kExitOk : kExitBadUsage;
+  }
+  return Report(chosen());
+}
+
+}  // namespace pagoda

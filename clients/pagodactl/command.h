@@ -1,0 +1,51 @@
+// What the commands of pagodactl share.
+#ifndef PAGODA_CLIENTS_PAGODACTL_COMMAND_H_
+#define PAGODA_CLIENTS_PAGODACTL_COMMAND_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/channel.h"
+
+namespace pagoda {
+
+enum class OutputFormat { kTable, kJson };
+
+// Options of every command.
+struct GlobalOptions {
+  std::string endpoint = "127.0.0.1:7070";
+  OutputFormat output = OutputFormat::kTable;
+  double timeout_seconds = 10;
+
+  absl::Duration timeout() const { return absl::Seconds(timeout_seconds); }
+};
+
+// The process's exit codes.
+enum ExitCode : int { kExitOk = 0, kExitFailed = 1, kExitBadUsage = 2, kExitUnreachable = 3 };
+
+// What the parser found to do. A command's results go to standard output; its error is printed by
+// RunPagodactl.
+using Action = std::function<absl::Status()>;
+
+// Each adds one command to the parser. When the command is given, its action is put into `chosen`;
+// `globals` and `chosen` outlive it.
+void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddWorkloadCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+
+// Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);
+
+// Parses, runs, and says on standard error what went wrong. Returns the exit code.
+int RunPagodactl(int argc, char** argv);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_COMMAND_H_

@@ -1,0 +1,229 @@
+#include "clients/pagodactl/event_text.h"
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "clients/cpp/translate.h"
+
+namespace pagoda {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxListedBlocks = 8;
+
+std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
+
+// REMOVAL_REASON_TAKEN_OVER: "taken over".
+std::string EnumText(const std::string& name, absl::string_view prefix) {
+  std::string text = absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
+  for (char& c : text) c = c == '_' ? ' ' : c;
+  return text;
+}
+
+std::string ReasonText(v1::RemovalReason reason) {
+  return EnumText(v1::RemovalReason_Name(reason), "REMOVAL_REASON_");
+}
+std::string TierText(v1::Tier tier) { return EnumText(v1::Tier_Name(tier), "TIER_"); }
+
+absl::Time TimeOf(const v1::Event& event) {
+  return absl::FromUnixSeconds(event.time().seconds()) + absl::Nanoseconds(event.time().nanos());
+}
+
+std::string ListBlocks(std::vector<uint32_t> ids) {
+  if (ids.empty()) return "";
+  const bool cut = ids.size() > kMaxListedBlocks;
+  if (cut) ids.resize(kMaxListedBlocks);
+  return absl::StrCat(ids.size() == 1 ? "block " : "blocks ", absl::StrJoin(ids, ","),
+                      cut ? ",..." : "");
+}
+
+// What a line shows of any event.
+struct Summary {
+  std::string type;
+  Style style = Style::kBold;
+  std::string blocks;  // Numbers, or "all".
+  std::string tokens = "-";
+  std::string detail;
+};
+
+Summary Summarize(const v1::CreatedEvent& event) {
+  Summary summary;
+  summary.type = "created";
+  if (event.capacity_size() == 0) {
+    summary.blocks = absl::StrCat(event.block_ids_size());
+    summary.detail = ListBlocks({event.block_ids().begin(), event.block_ids().end()});
+    return summary;
+  }
+  uint64_t total = 0;
+  std::vector<std::string> tiers;
+  for (const v1::TierCapacity& capacity : event.capacity()) {
+    total += capacity.blocks();
+    tiers.push_back(absl::StrCat(TierText(capacity.tier()), " ", capacity.blocks()));
+  }
+  summary.blocks = absl::StrCat(total);
+  summary.detail = absl::StrCat("pools: ", absl::StrJoin(tiers, ", "));
+  return summary;
+}
+
+Summary Summarize(const v1::StoredEvent& event) {
+  size_t tokens = 0;
+  std::vector<uint32_t> ids;
+  for (const v1::StoredBlock& block : event.blocks()) {
+    tokens += block.tokens_size();
+    ids.push_back(block.block_id());
+  }
+  std::string detail =
+      absl::StrCat(ListBlocks(ids), event.has_parent_block_id()
+                                        ? absl::StrCat(" after ", event.parent_block_id())
+                                        : " at the root");
+  if (!event.namespace_().cache_salt().empty()) {
+    absl::StrAppend(&detail, ", salt \"", event.namespace_().cache_salt(), "\"");
+  }
+  return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), absl::StrCat(tokens), detail};
+}
+
+Summary Summarize(const v1::UpdatedEvent& event) {
+  std::string detail = absl::StrCat("block ", event.block_id());
+  if (event.has_tier()) {
+    absl::StrAppend(&detail, ", tier ", TierText(event.tier().old_value()), " -> ",
+                    TierText(event.tier().new_value()));
+  }
+  if (event.has_priority()) {
+    absl::StrAppend(&detail, ", priority ", event.priority().old_value(), " -> ",
+                    event.priority().new_value());
+  }
+  return {"updated", Style::kCyan, "1", "-", detail};
+}
+
+Summary Summarize(const v1::RemovedEvent& event) {
+  const bool window = event.scope() == v1::REMOVAL_SCOPE_WINDOW;
+  const std::string blocks = window
+                                 ? "the whole window"
+                                 : ListBlocks({event.block_ids().begin(), event.block_ids().end()});
+  return {"removed", Style::kYellow, window ? "all" : absl::StrCat(event.block_ids_size()), "-",
+          absl::StrCat(ReasonText(event.reason()), ": ", blocks)};
+}
+
+Summary Summarize(const v1::Event& event) {
+  switch (event.event_case()) {
+    case v1::Event::kCreated:
+      return Summarize(event.created());
+    case v1::Event::kStored:
+      return Summarize(event.stored());
+    case v1::Event::kUpdated:
+      return Summarize(event.updated());
+    case v1::Event::kRemoved:
+      return Summarize(event.removed());
+    case v1::Event::EVENT_NOT_SET:
+      break;
+  }
+  return {"unknown", Style::kRed, "-", "-", "this pagodactl is older than the daemon"};
+}
+
+Json CreatedJson(const v1::CreatedEvent& event) {
+  Json capacity = Json::object();
+  for (const v1::TierCapacity& tier : event.capacity()) {
+    capacity[TierText(tier.tier())] = tier.blocks();
+  }
+  return {{"capacity_blocks", capacity},
+          {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())}};
+}
+
+Json StoredJson(const v1::StoredEvent& event) {
+  Json blocks = Json::array();
+  for (const v1::StoredBlock& block : event.blocks()) {
+    blocks.push_back(
+        {{"block_id", block.block_id()},
+         {"block_hash", Hex(block.block_hash())},
+         {"tokens", std::vector<uint32_t>(block.tokens().begin(), block.tokens().end())},
+         {"tier", TierText(block.tier())},
+         {"priority", block.priority()}});
+  }
+  const v1::Namespace& name = event.namespace_();
+  return {{"parent_hash", event.has_parent_hash() ? Json(Hex(event.parent_hash())) : Json(nullptr)},
+          {"parent_block_id",
+           event.has_parent_block_id() ? Json(event.parent_block_id()) : Json(nullptr)},
+          {"lora_id", name.has_lora_id() ? Json(name.lora_id()) : Json(nullptr)},
+          {"cache_salt", name.cache_salt()},
+          {"blocks", blocks}};
+}
+
+Json UpdatedJson(const v1::UpdatedEvent& event) {
+  Json json = {{"block_id", event.block_id()}, {"block_hash", Hex(event.block_hash())}};
+  if (event.has_tier()) {
+    json["tier"] = {{"old", TierText(event.tier().old_value())},
+                    {"new", TierText(event.tier().new_value())}};
+  }
+  if (event.has_priority()) {
+    json["priority"] = {{"old", event.priority().old_value()},
+                        {"new", event.priority().new_value()}};
+  }
+  return json;
+}
+
+Json RemovedJson(const v1::RemovedEvent& event) {
+  Json hashes = Json::array();
+  for (uint64_t hash : event.block_hashes()) hashes.push_back(Hex(hash));
+  return {{"reason", ReasonText(event.reason())},
+          {"scope", event.scope() == v1::REMOVAL_SCOPE_WINDOW ? "window" : "blocks"},
+          {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())},
+          {"block_hashes", hashes}};
+}
+
+Json DetailJson(const v1::Event& event) {
+  switch (event.event_case()) {
+    case v1::Event::kCreated:
+      return CreatedJson(event.created());
+    case v1::Event::kStored:
+      return StoredJson(event.stored());
+    case v1::Event::kUpdated:
+      return UpdatedJson(event.updated());
+    case v1::Event::kRemoved:
+      return RemovedJson(event.removed());
+    case v1::Event::EVENT_NOT_SET:
+      break;
+  }
+  return Json::object();
+}
+
+constexpr char kLineFormat[] = "%10s  %-12s  %s  %-6s  %6s  %7s  %s";
+// As wide as the longest type.
+constexpr int kTypeWidth = 7;
+
+std::string PadRight(std::string text, size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string EventHeader() {
+  return absl::StrFormat(kLineFormat, "REVISION", "TIME", PadRight("TYPE", kTypeWidth), "WINDOW",
+                         "BLOCKS", "TOKENS", "WHAT");
+}
+
+std::string EventLine(const v1::Event& event, const Terminal& terminal) {
+  const Summary summary = Summarize(event);
+  return absl::StrFormat(kLineFormat, absl::StrCat(event.revision()),
+                         absl::FormatTime("%H:%M:%E3S", TimeOf(event), absl::LocalTimeZone()),
+                         Paint(terminal, summary.style, PadRight(summary.type, kTypeWidth)),
+                         WindowName(WindowFromProto(event.window_size())), summary.blocks,
+                         summary.tokens, summary.detail);
+}
+
+Json EventJson(const v1::Event& event) {
+  Json json = {{"revision", event.revision()},
+               {"time", absl::FormatTime(absl::RFC3339_full, TimeOf(event), absl::UTCTimeZone())},
+               {"window", WindowName(WindowFromProto(event.window_size()))},
+               {"type", Summarize(event).type}};
+  json.update(DetailJson(event));
+  return json;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,27 @@
+// Numbers as a person reads them.
+#ifndef PAGODA_CLIENTS_PAGODACTL_FORMAT_H_
+#define PAGODA_CLIENTS_PAGODACTL_FORMAT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "clients/pagodactl/terminal.h"
+
+namespace pagoda {
+
+std::string FormatCount(uint64_t count);  // "12,031"
+std::string FormatShare(double share);    // 0.3664: "36.64 %"
+std::string FormatBytes(uint64_t bytes);  // "64.0 MiB"
+std::string FormatElapsed(
+    absl::Duration elapsed);  // "85 us", "1.24 ms", "3.50 s", "3 min 12 s", "2 h 5 min"
+
+// part / whole; 0 where there is no whole.
+double Share(uint64_t part, uint64_t whole);
+
+// A bar of `width` characters, `share` of it filled. Anything above 0 shows.
+std::string Bar(const Terminal& terminal, double share, int width);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_FORMAT_H_

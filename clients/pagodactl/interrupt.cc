@@ -1,0 +1,40 @@
+#include "clients/pagodactl/interrupt.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace pagoda {
+namespace {
+
+// As a shell reports a process that died of SIGINT.
+constexpr int kExitInterruptedTwice = 130;
+
+}  // namespace
+
+InterruptScope::InterruptScope(std::function<void()> on_interrupt)
+    : on_interrupt_(std::move(on_interrupt)) {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGINT);
+  sigaddset(&signals_, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals_, &previous_mask_);
+  watcher_ = std::thread([this] { Watch(); });
+}
+
+InterruptScope::~InterruptScope() {
+  leaving_ = true;
+  pthread_kill(watcher_.native_handle(), SIGTERM);
+  watcher_.join();
+  pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
+}
+
+void InterruptScope::Watch() {
+  int signal = 0;
+  while (sigwait(&signals_, &signal) == 0 && !leaving_) {
+    if (interrupted_.exchange(true)) _exit(kExitInterruptedTwice);
+    on_interrupt_();
+  }
+}
+
+}  // namespace pagoda

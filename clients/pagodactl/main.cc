@@ -1,0 +1,3 @@
+#include "clients/pagodactl/command.h"
+
+int main(int argc, char** argv) { return pagoda::RunPagodactl(argc, argv); }

@@ -1,0 +1,145 @@
+#include "clients/pagodactl/replay.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "clients/pagodactl/format.h"
+#include "manager/block_manager.h"
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr SequenceId kSequence{1};  // One request at a time.
+
+// The tokens of one block: the id itself, in two halves, then the positions. Injective, and cheap
+// to make.
+void AppendBlockTokens(uint64_t hash_id, std::vector<TokenId>& tokens) {
+  tokens.push_back(static_cast<TokenId>(hash_id));
+  tokens.push_back(static_cast<TokenId>(hash_id >> 32));
+  for (uint32_t i = 2; i < kTraceBlockTokens; ++i) tokens.push_back(i);
+}
+
+// Every distinct block and the largest request's: nothing is ever evicted, whatever a request holds
+// while it runs.
+absl::StatusOr<uint32_t> UnlimitedCapacity(absl::Span<const TraceRequest> requests) {
+  absl::flat_hash_set<uint64_t> distinct;
+  size_t largest = 0;
+  for (const TraceRequest& request : requests) {
+    distinct.insert(request.hash_ids.begin(), request.hash_ids.end());
+    largest = std::max(largest, request.hash_ids.size());
+  }
+  const size_t blocks = std::max<size_t>(1, distinct.size() + largest);
+  if (blocks > std::numeric_limits<uint32_t>::max()) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat("the trace needs ", blocks,
+                                                            " blocks to evict nothing; name a "
+                                                            "capacity of at most ",
+                                                            std::numeric_limits<uint32_t>::max()));
+  }
+  return static_cast<uint32_t>(blocks);
+}
+
+// One tiny layer: the core looks at tokens_per_block alone.
+absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(uint32_t capacity_blocks) {
+  absl::StatusOr<CacheLayout> layout =
+      CacheLayout::Create({.name = "replay",
+                           .model_fingerprint = "trace",
+                           .tokens_per_block = kTraceBlockTokens,
+                           .layers = {{.num_kv_heads = 1, .head_dim = 1}}});
+  if (!layout.ok()) return layout.status();
+  return BlockManager::Create({.layout = *std::move(layout),
+                               .primary_blocks = {capacity_blocks},
+                               .pool_mappings = {},
+                               .epoch = {}});
+}
+
+class Replay {
+ public:
+  Replay(std::unique_ptr<BlockManager> manager, SessionId session, ReplayReport& report)
+      : manager_(std::move(manager)), session_(session), report_(report) {}
+
+  void Run(const TraceRequest& request) {
+    ++report_.requests;
+    report_.blocks_requested += request.hash_ids.size();
+    if (request.hash_ids.empty()) return;
+    if (request.hash_ids.size() >= report_.capacity_blocks) {
+      ++report_.skipped_requests;
+      return;
+    }
+    now_ = std::max(now_, absl::UnixEpoch() + absl::Milliseconds(request.timestamp_ms));
+    report_.blocks_hit += AddCommitFree(request) / kTraceBlockTokens;
+    report_.operations += 3;
+    report_.evictions = manager_->Stats().windows.front().counters.evicted_blocks;
+    // Nobody subscribes here; untaken events would pile up.
+    manager_->TakeEvents();
+  }
+
+ private:
+  // Returns the matched tokens. With one sequence at a time that fits the cache, nothing can fail.
+  uint32_t AddCommitFree(const TraceRequest& request) {
+    tokens_.clear();
+    for (uint64_t id : request.hash_ids) AppendBlockTokens(id, tokens_);
+    const auto block_tokens = static_cast<uint32_t>(tokens_.size());
+    // Any id will do: a prompt's last token is not matched, and this one is not computed, so it is
+    // never cached.
+    tokens_.push_back(0);
+
+    const absl::StatusOr<uint32_t> matched =
+        manager_->AddSequence(session_, kSequence, {}, tokens_, block_tokens, now_);
+    PAGODA_CHECK(matched.ok(), "a request that fits an idle cache was refused");
+    PAGODA_CHECK(manager_->CommitTokens(session_, kSequence, {}, block_tokens, now_).ok(),
+                 "a request's own blocks could not be committed");
+    PAGODA_CHECK(manager_->FreeSequence(session_, kSequence, now_).ok(),
+                 "a request's sequence could not be freed");
+    return *matched;
+  }
+
+  std::unique_ptr<BlockManager> manager_;
+  const SessionId session_;
+  ReplayReport& report_;
+  std::vector<TokenId> tokens_;  // Kept for its memory.
+  absl::Time now_ = absl::UnixEpoch();
+};
+
+}  // namespace
+
+double ReplayReport::hit_rate() const { return Share(blocks_hit, blocks_requested); }
+
+double ReplayReport::operations_per_second() const {
+  const double seconds = absl::ToDoubleSeconds(elapsed);
+  return seconds > 0 ? static_cast<double>(operations) / seconds : 0;
+}
+
+absl::StatusOr<ReplayReport> ReplayTrace(absl::Span<const TraceRequest> requests,
+                                         const ReplayOptions& options) {
+  ReplayReport report;
+  report.capacity_blocks = options.capacity_blocks;
+  if (report.capacity_blocks == 0) {
+    const absl::StatusOr<uint32_t> unlimited = UnlimitedCapacity(requests);
+    if (!unlimited.ok()) return unlimited.status();
+    report.capacity_blocks = *unlimited;
+  }
+  absl::StatusOr<std::unique_ptr<BlockManager>> manager = MakeManager(report.capacity_blocks);
+  if (!manager.ok()) return manager.status();
+  const absl::StatusOr<BlockManager::OpenedSession> session =
+      (*manager)->OpenSession("replay", absl::InfiniteDuration(), absl::UnixEpoch());
+  if (!session.ok()) return session.status();
+
+  const absl::Time start = absl::Now();
+  Replay replay(*std::move(manager), session->ref.id, report);
+  for (const TraceRequest& request : requests) {
+    replay.Run(request);
+    report.elapsed = absl::Now() - start;
+    if (options.on_request) options.on_request(report);
+  }
+  return report;
+}
+
+}  // namespace pagoda

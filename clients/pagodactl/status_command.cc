@@ -1,0 +1,200 @@
+// pagodactl status: one look at a daemon.
+#include <unistd.h>
+
+#include <iostream>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "clients/cpp/errors.h"
+#include "clients/cpp/translate.h"
+#include "clients/pagodactl/command.h"
+#include "clients/pagodactl/format.h"
+#include "clients/pagodactl/terminal.h"
+#include "grpcpp/client_context.h"
+#include "nlohmann/json.hpp"
+#include "pagoda/v1/admin.grpc.pb.h"
+
+namespace pagoda {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kBarWidth = 32;
+
+struct BlockState {
+  const char* name;  // In a table; JSON has an underscore for the space.
+  Style style;
+  uint32_t blocks;
+};
+
+std::vector<BlockState> StatesOf(const v1::TierStatus& tier) {
+  return {{"active", Style::kGreen, tier.active_blocks()},
+          {"cached", Style::kBlue, tier.cached_blocks()},
+          {"pinned", Style::kYellow, tier.pinned_blocks()},
+          {"in flight", Style::kCyan, tier.in_flight_blocks()},
+          {"free", Style::kDim, tier.free_blocks()}};
+}
+
+const char* TierText(v1::Tier tier) {
+  switch (tier) {
+    case v1::TIER_PRIMARY:
+      return "primary";
+    case v1::TIER_SECONDARY:
+      return "secondary";
+    default:
+      return "unknown";
+  }
+}
+
+double HitRate(const v1::WindowStatus& window) {
+  return Share(window.prefix_hit_tokens_total(), window.prefix_lookup_tokens_total());
+}
+
+absl::Duration UptimeOf(const v1::GetStatusResponse& status) {
+  return absl::Seconds(status.uptime().seconds()) + absl::Nanoseconds(status.uptime().nanos());
+}
+
+// --- For people ---
+
+void PrintTier(const v1::TierStatus& tier, const Terminal& terminal) {
+  absl::PrintF("  %-10s %s blocks of %s, %s\n", TierText(tier.tier()),
+               FormatCount(tier.capacity_blocks()), FormatBytes(tier.block_bytes()),
+               FormatBytes(tier.block_bytes() * tier.capacity_blocks()));
+  for (const BlockState& state : StatesOf(tier)) {
+    const double share = Share(state.blocks, tier.capacity_blocks());
+    absl::PrintF("    %-10s %s %10s  %8s\n", state.name,
+                 Paint(terminal, state.style, Bar(terminal, share, kBarWidth)),
+                 FormatCount(state.blocks), FormatShare(share));
+  }
+}
+
+void PrintWindow(const v1::WindowStatus& window, const Terminal& terminal) {
+  absl::PrintF("\n%s %s\n", Paint(terminal, Style::kBold, "window"),
+               WindowName(WindowFromProto(window.window_size())));
+  for (const v1::TierStatus& tier : window.tiers()) PrintTier(tier, terminal);
+  absl::PrintF("  hit rate   %s: %s of %s prompt tokens\n", FormatShare(HitRate(window)),
+               FormatCount(window.prefix_hit_tokens_total()),
+               FormatCount(window.prefix_lookup_tokens_total()));
+  absl::PrintF("  blocks     %s allocated, %s freed, %s evicted since the start\n",
+               FormatCount(window.allocated_blocks_total()),
+               FormatCount(window.freed_blocks_total()),
+               FormatCount(window.evicted_blocks_total()));
+}
+
+void PrintEngine(const v1::GetStatusResponse& status) {
+  if (!status.has_engine()) {
+    absl::PrintF("engine       none\n");
+    return;
+  }
+  const v1::EngineStatus& engine = status.engine();
+  absl::PrintF("engine       %s (%s), %s tokens of vocabulary, at most %s a sequence\n",
+               engine.model(), engine.architecture(), FormatCount(engine.vocab_size()),
+               FormatCount(engine.max_sequence_tokens()));
+  absl::PrintF("             %d running, %d waiting requests\n", engine.running_requests(),
+               engine.waiting_requests());
+}
+
+void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& globals) {
+  const Terminal terminal = DetectTerminal(STDOUT_FILENO);
+  const v1::CacheInfo& cache = status.cache();
+  absl::PrintF("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
+               globals.endpoint, FormatElapsed(UptimeOf(status)),
+               status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
+  absl::PrintF("cache        %s, model %s, rank %d, %d tokens a block\n", cache.name(),
+               cache.model_fingerprint(), cache.rank(), cache.tokens_per_block());
+  absl::PrintF("events       epoch %016x, revisions %d to %d\n", status.epoch(),
+               status.oldest_revision(), status.revision());
+  absl::PrintF("clients      %d sessions, %d sequences, %d subscribers\n", status.sessions(),
+               status.sequences(), status.subscribers());
+  PrintEngine(status);
+  for (const v1::WindowStatus& window : status.windows()) PrintWindow(window, terminal);
+  std::fflush(stdout);
+}
+
+// --- For programs ---
+
+Json TierJson(const v1::TierStatus& tier) {
+  return {{"tier", TierText(tier.tier())},
+          {"capacity_blocks", tier.capacity_blocks()},
+          {"free_blocks", tier.free_blocks()},
+          {"cached_blocks", tier.cached_blocks()},
+          {"active_blocks", tier.active_blocks()},
+          {"pinned_blocks", tier.pinned_blocks()},
+          {"in_flight_blocks", tier.in_flight_blocks()},
+          {"block_bytes", tier.block_bytes()}};
+}
+
+Json WindowJson(const v1::WindowStatus& window) {
+  Json tiers = Json::array();
+  for (const v1::TierStatus& tier : window.tiers()) tiers.push_back(TierJson(tier));
+  return {{"window", WindowName(WindowFromProto(window.window_size()))},
+          {"tiers", tiers},
+          {"allocated_blocks_total", window.allocated_blocks_total()},
+          {"freed_blocks_total", window.freed_blocks_total()},
+          {"evicted_blocks_total", window.evicted_blocks_total()},
+          {"prefix_lookup_tokens_total", window.prefix_lookup_tokens_total()},
+          {"prefix_hit_tokens_total", window.prefix_hit_tokens_total()},
+          {"hit_rate", HitRate(window)}};
+}
+
+Json EngineJson(const v1::GetStatusResponse& status) {
+  if (!status.has_engine()) return nullptr;
+  const v1::EngineStatus& engine = status.engine();
+  return {{"model", engine.model()},
+          {"architecture", engine.architecture()},
+          {"vocab_size", engine.vocab_size()},
+          {"max_sequence_tokens", engine.max_sequence_tokens()},
+          {"running_requests", engine.running_requests()},
+          {"waiting_requests", engine.waiting_requests()}};
+}
+
+void PrintJson(const v1::GetStatusResponse& status) {
+  const v1::CacheInfo& cache = status.cache();
+  Json windows = Json::array();
+  for (const v1::WindowStatus& window : status.windows()) windows.push_back(WindowJson(window));
+  const Json json = {{"version", status.version()},
+                     {"draining", status.draining()},
+                     {"uptime_seconds", absl::ToDoubleSeconds(UptimeOf(status))},
+                     {"epoch", absl::StrFormat("%016x", status.epoch())},
+                     {"revision", status.revision()},
+                     {"oldest_revision", status.oldest_revision()},
+                     {"cache",
+                      {{"name", cache.name()},
+                       {"model_fingerprint", cache.model_fingerprint()},
+                       {"rank", cache.rank()},
+                       {"tokens_per_block", cache.tokens_per_block()}}},
+                     {"sessions", status.sessions()},
+                     {"sequences", status.sequences()},
+                     {"subscribers", status.subscribers()},
+                     {"windows", windows},
+                     {"engine", EngineJson(status)}};
+  std::cout << json.dump(2) << std::endl;
+}
+
+absl::Status RunStatus(const GlobalOptions& globals) {
+  const auto channel = ConnectToDaemon(globals);
+  if (!channel.ok()) return channel.status();
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + globals.timeout()));
+  v1::GetStatusResponse response;
+  const grpc::Status status =
+      v1::AdminService::NewStub(*channel)->GetStatus(&context, {}, &response);
+  if (!status.ok()) return StatusFromGrpc(status);
+  if (globals.output == OutputFormat::kJson) {
+    PrintJson(response);
+  } else {
+    PrintTable(response, globals);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "status", "One look at the daemon: blocks by tier and state, hit rate, clients, engine");
+  command->footer("Examples:\n  pagodactl status\n  pagodactl status -o json");
+  command->callback([&] { chosen = [&] { return RunStatus(globals); }; });
+}
+
+}  // namespace pagoda

@@ -1,0 +1,75 @@
+#include "clients/pagodactl/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace pagoda {
+namespace {
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// POSIX: the first of these that is set and not empty decides.
+bool LocaleIsUtf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string locale = Environment(name);
+    if (locale.empty()) continue;
+    const std::string lower = absl::AsciiStrToLower(locale);
+    return absl::StrContains(lower, "utf-8") || absl::StrContains(lower, "utf8");
+  }
+  return false;
+}
+
+int ColumnsOf(int fd) {
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+const char* Code(Style style) {
+  switch (style) {
+    case Style::kBold:
+      return "1";
+    case Style::kDim:
+      return "2";
+    case Style::kRed:
+      return "31";
+    case Style::kGreen:
+      return "32";
+    case Style::kYellow:
+      return "33";
+    case Style::kBlue:
+      return "34";
+    case Style::kCyan:
+      return "36";
+  }
+  return "0";
+}
+
+}  // namespace
+
+Terminal DetectTerminal(int fd) {
+  Terminal terminal;
+  if (isatty(fd) == 0) return terminal;
+  const bool dumb = Environment("TERM") == "dumb";
+  terminal.interactive = !dumb;
+  terminal.color = !dumb && std::getenv("NO_COLOR") == nullptr;
+  terminal.unicode = !dumb && LocaleIsUtf8();
+  terminal.columns = ColumnsOf(fd);
+  return terminal;
+}
+
+std::string Paint(const Terminal& terminal, Style style, const std::string& text) {
+  if (!terminal.color) return text;
+  return absl::StrCat("\x1b[", Code(style), "m", text, "\x1b[0m");
+}
+
+}  // namespace pagoda

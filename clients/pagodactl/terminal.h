@@ -1,0 +1,27 @@
+#ifndef PAGODA_CLIENTS_PAGODACTL_TERMINAL_H_
+#define PAGODA_CLIENTS_PAGODACTL_TERMINAL_H_
+
+#include <string>
+
+namespace pagoda {
+
+// What an output stream can show. The default is a plain file.
+struct Terminal {
+  bool interactive = false;  // A person looks at it: lines may be redrawn.
+  bool color = false;
+  bool unicode = false;
+  int columns = 80;
+};
+
+// Looks at file descriptor `fd` and the environment: NO_COLOR (any value) and TERM=dumb turn
+// colours off, the locale decides on Unicode.
+Terminal DetectTerminal(int fd);
+
+enum class Style { kBold, kDim, kRed, kGreen, kYellow, kBlue, kCyan };
+
+// `text` in that style, or as it is where the terminal has no colours.
+std::string Paint(const Terminal& terminal, Style style, const std::string& text);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_TERMINAL_H_

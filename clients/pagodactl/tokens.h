@@ -1,0 +1,39 @@
+// Token ids from arguments, files and seeds.
+#ifndef PAGODA_CLIENTS_PAGODACTL_TOKENS_H_
+#define PAGODA_CLIENTS_PAGODACTL_TOKENS_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Ids separated by commas, whitespace or both: "1,2, 3". Errors: INVALID_ARGUMENT with the word
+// that is no id.
+absl::StatusOr<std::vector<TokenId>> ParseTokens(const std::string& text);
+
+// The ids in a file; "-" is standard input. Errors: INVALID_ARGUMENT for a file that cannot be read
+// or holds something else.
+absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path);
+
+// Random ids below `vocab_size` (at least 1). One seed gives the same ids on every platform.
+class RandomTokens {
+ public:
+  RandomTokens(uint64_t seed, uint32_t vocab_size) : engine_(seed), vocab_size_(vocab_size) {}
+
+  TokenId Next() { return static_cast<TokenId>(engine_() % vocab_size_); }
+  std::vector<TokenId> Take(size_t count);
+
+ private:
+  std::mt19937_64
+      engine_;  // Its output is in the C++ standard; that of the standard distributions is not.
+  uint32_t vocab_size_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_TOKENS_H_

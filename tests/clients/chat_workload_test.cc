@@ -1,0 +1,177 @@
+#include "clients/pagodactl/chat_workload.h"
+
+#include <set>
+
+#include "events/event_log.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "manager/block_manager.h"
+#include "manager/shared_manager.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kTokensPerBlock = 4;
+
+// A manager in this process, and a session for the workload.
+class Cache {
+ public:
+  explicit Cache(uint32_t blocks) : manager_(MakeCore(blocks), &log_) {}
+
+  std::unique_ptr<CacheClient> Open() { return *OpenLocalCacheClient(&manager_, "test"); }
+  TierOccupancy occupancy() const { return manager_.Stats().windows[0].tiers[0]; }
+  const SharedManager& manager() const { return manager_; }
+  const EventLog& log() const { return log_; }
+
+ private:
+  static std::unique_ptr<BlockManager> MakeCore(uint32_t blocks) {
+    CacheSpec spec;
+    spec.tokens_per_block = kTokensPerBlock;
+    spec.layers.resize(1);
+    spec.layers[0].num_kv_heads = 1;
+    spec.layers[0].head_dim = 1;
+    return *BlockManager::Create({.layout = *CacheLayout::Create(spec),
+                                  .primary_blocks = {blocks},
+                                  .pool_mappings = {},
+                                  .epoch = {}});
+  }
+
+  EventLog log_{100000};
+  SharedManager manager_;
+};
+
+// Each conversation grows to 8 + 3 * (5 + 7) = 44 tokens = 11 blocks.
+ChatWorkloadOptions SmallChat() {
+  return {.conversations = 10,
+          .turns = 3,
+          .concurrency = 4,
+          .system_tokens = 8,
+          .user_tokens = 5,
+          .reply_tokens = 7};
+}
+
+absl::StatusOr<ChatWorkloadReport> RunOn(Cache& cache, const ChatWorkloadOptions& options) {
+  const auto client = cache.Open();
+  return RunChatWorkload(*client, options, nullptr);
+}
+
+// The tokens of every block that was stored: what was said, whatever the order.
+std::set<std::vector<TokenId>> StoredTokens(const Cache& cache) {
+  std::set<std::vector<TokenId>> stored;
+  const auto batches = cache.log().Read(cache.log().oldest(), 100000);
+  for (const auto& batch : *batches) {
+    for (const Event& event : *batch) {
+      const auto* what = std::get_if<StoredEvent>(&event.what);
+      if (what == nullptr) continue;
+      auto tokens = what->tokens.begin();
+      for (const StoredBlock& block : what->blocks) {
+        stored.insert({tokens, tokens + block.token_count});
+        tokens += block.token_count;
+      }
+    }
+  }
+  return stored;
+}
+
+TEST(ChatWorkloadTest, FinishesEveryTurnAndGivesEverythingBack) {
+  Cache cache(200);
+  const auto report = RunOn(cache, SmallChat());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->turns_done, 30u);
+  EXPECT_EQ(report->turns_total, 30u);
+  EXPECT_EQ(report->reply_tokens, 30u * 7);
+  EXPECT_EQ(report->deferrals, 0u);
+  // A turn adds, appends each token, commits and frees.
+  EXPECT_EQ(report->operations, 30u * (1 + 7 + 2));
+  // Prompts of 13, 25 and 37 tokens.
+  EXPECT_EQ(report->prompt_tokens, 10u * (13 + 25 + 37));
+  EXPECT_LE(report->batch_latency_p50, report->batch_latency_p99);
+  EXPECT_EQ(cache.occupancy().active, 0u);
+  EXPECT_GT(cache.occupancy().cached, 0u);
+  cache.manager().CheckInvariants();
+}
+
+TEST(ChatWorkloadTest, LaterTurnsFindTheirHistory) {
+  Cache cache(200);
+  const auto report = RunOn(cache, SmallChat());
+  ASSERT_TRUE(report.ok()) << report.status();
+  // With room for all, a later turn finds the whole history: 20 and 32 tokens.
+  EXPECT_GE(report->matched_tokens, 10u * (20 + 32));
+  EXPECT_LT(report->matched_tokens, report->prompt_tokens);
+}
+
+TEST(ChatWorkloadTest, ASmallPoolDefersAndStillFinishes) {
+  Cache cache(12);
+  const auto report = RunOn(cache, SmallChat());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->turns_done, 30u);
+  EXPECT_EQ(report->reply_tokens, 30u * 7);
+  EXPECT_GT(report->deferrals, 0u);
+  EXPECT_EQ(cache.occupancy().active, 0u);
+  cache.manager().CheckInvariants();
+}
+
+TEST(ChatWorkloadTest, ThePoolMayBeExactlyOneConversation) {
+  Cache cache(11);
+  const auto report = RunOn(cache, SmallChat());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->turns_done, 30u);
+}
+
+TEST(ChatWorkloadTest, APoolBelowOneConversationIsRefusedWithTheFigures) {
+  Cache cache(10);
+  const auto report = RunOn(cache, SmallChat());
+  EXPECT_EQ(ReasonOf(report.status()), Reason::kInvalidCount);
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("44 tokens = 11 blocks of 4"));
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("10 blocks"));
+}
+
+TEST(ChatWorkloadTest, TheSeedDecidesWhatIsSaidWhateverTheOrder) {
+  ChatWorkloadOptions options = SmallChat();
+  Cache one(200), narrow(200), other(200);
+  ASSERT_TRUE(RunOn(one, options).ok());
+  options.concurrency = 1;
+  ASSERT_TRUE(RunOn(narrow, options).ok());
+  options.seed = 2;
+  ASSERT_TRUE(RunOn(other, options).ok());
+  EXPECT_EQ(StoredTokens(one), StoredTokens(narrow));
+  EXPECT_NE(StoredTokens(one), StoredTokens(other));
+}
+
+TEST(ChatWorkloadTest, BlocksThatOthersHoldEndItAfterItsPatience) {
+  Cache cache(20);
+  const auto hog = cache.Open();
+  ASSERT_TRUE(RunOne<AllocatedBlocks>(*hog, AllocateBlocks{kFullAttention, 18}).ok());
+  ChatWorkloadOptions options = SmallChat();
+  options.patience = absl::Milliseconds(50);
+  const auto report = RunOn(cache, options);
+  EXPECT_EQ(ReasonOf(report.status()), Reason::kBlocksExhausted);
+  cache.manager().CheckInvariants();
+}
+
+TEST(ChatWorkloadTest, TheCallbackStopsIt) {
+  Cache cache(200);
+  const auto client = cache.Open();
+  const auto report = RunChatWorkload(*client, SmallChat(), [](const ChatWorkloadReport& so_far) {
+    return so_far.batches == 3 ? Next::kStop : Next::kContinue;
+  });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->batches, 3u);
+  EXPECT_LT(report->turns_done, report->turns_total);
+}
+
+TEST(ChatWorkloadTest, ZerosAreRefused) {
+  Cache cache(200);
+  ChatWorkloadOptions options = SmallChat();
+  options.reply_tokens = 0;
+  EXPECT_EQ(ReasonOf(RunOn(cache, options).status()), Reason::kInvalidArgument);
+  options = SmallChat();
+  options.concurrency = kMaxConcurrency + 1;
+  EXPECT_EQ(ReasonOf(RunOn(cache, options).status()), Reason::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,96 @@
+#include "clients/pagodactl/event_text.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::Event Parse(const std::string& text) {
+  v1::Event event;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "revision: 12 time { seconds: 1 nanos: 500000000 } " + text, &event));
+  return event;
+}
+
+// The line with runs of spaces made one.
+std::string Line(const std::string& text) {
+  std::string squeezed;
+  for (char c : EventLine(Parse(text), Terminal{})) {
+    if (c != ' ' || squeezed.empty() || squeezed.back() != ' ') squeezed += c;
+  }
+  return squeezed;
+}
+
+constexpr char kStored[] =
+    "stored { parent_hash: 255 parent_block_id: 3 namespace { cache_salt: 's' }"
+    " blocks { block_id: 4 block_hash: 18446744073709551615 tokens: [1, 2] tier: TIER_PRIMARY"
+    " priority: 35 } blocks { block_id: 5 tokens: 3 } }";
+
+TEST(EventTextTest, LinesTellWhatHappened) {
+  EXPECT_THAT(Line("created { capacity { tier: TIER_PRIMARY blocks: 64 } }"),
+              HasSubstr("created full 64 - pools: primary 64"));
+  EXPECT_THAT(Line("window_size: 128 created { block_ids: [7, 8] }"),
+              HasSubstr("created 128 2 - blocks 7,8"));
+  EXPECT_THAT(Line(kStored), HasSubstr("stored full 2 3 blocks 4,5 after 3, salt \"s\""));
+  EXPECT_THAT(Line("stored { blocks { block_id: 1 tokens: 9 } }"),
+              HasSubstr("stored full 1 1 block 1 at the root"));
+  EXPECT_THAT(
+      Line("updated { block_id: 4 tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY } }"),
+      HasSubstr("updated full 1 - block 4, tier primary -> secondary"));
+  EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_TAKEN_OVER block_ids: 4 }"),
+              HasSubstr("removed full 1 - taken over: block 4"));
+  EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_CLEARED scope: REMOVAL_SCOPE_WINDOW }"),
+              HasSubstr("removed full all - cleared: the whole window"));
+}
+
+TEST(EventTextTest, LongListsAreCut) {
+  EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_EVICTED block_ids: [1,2,3,4,5,6,7,8,9] }"),
+              HasSubstr("9 - evicted: blocks 1,2,3,4,5,6,7,8,..."));
+}
+
+TEST(EventTextTest, LinesAlignUnderTheHeader) {
+  const std::string header = EventHeader();
+  const std::string line = EventLine(Parse(kStored), Terminal{});
+  EXPECT_EQ(header.find("TYPE"), line.find("stored"));
+  EXPECT_EQ(header.find("WINDOW"), line.find("full"));
+  EXPECT_EQ(header.find("WHAT"), line.find("blocks 4,5"));
+}
+
+TEST(EventTextTest, JsonKeepsEverything) {
+  const auto json = EventJson(Parse(kStored));
+  EXPECT_EQ(json["revision"], 12);
+  EXPECT_EQ(json["time"], "1970-01-01T00:00:01.5+00:00");
+  EXPECT_EQ(json["type"], "stored");
+  EXPECT_EQ(json["window"], "full");
+  EXPECT_EQ(json["parent_hash"], "00000000000000ff");
+  EXPECT_EQ(json["parent_block_id"], 3);
+  EXPECT_EQ(json["cache_salt"], "s");
+  ASSERT_EQ(json["blocks"].size(), 2u);
+  EXPECT_EQ(json["blocks"][0]["block_hash"], "ffffffffffffffff");
+  EXPECT_EQ(json["blocks"][0]["tokens"], (std::vector<int>{1, 2}));
+  EXPECT_EQ(json["blocks"][0]["tier"], "primary");
+}
+
+TEST(EventTextTest, JsonOfARootBlockHasNoParent) {
+  const auto json = EventJson(Parse("stored { blocks { block_id: 1 } }"));
+  EXPECT_TRUE(json["parent_hash"].is_null());
+  EXPECT_TRUE(json["parent_block_id"].is_null());
+}
+
+TEST(EventTextTest, JsonOfRemovalsHasReasonAndScope) {
+  const auto json = EventJson(
+      Parse("removed { reason: REMOVAL_REASON_EVICTED block_ids: [4] block_hashes: [16] }"));
+  EXPECT_EQ(json["reason"], "evicted");
+  EXPECT_EQ(json["scope"], "blocks");
+  EXPECT_EQ(json["block_ids"], std::vector<int>{4});
+  EXPECT_EQ(json["block_hashes"], std::vector<std::string>{"0000000000000010"});
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,234 @@
+// The client against a small CacheService in this process, whose answers depend on what is asked.
+#include "clients/cpp/grpc_cache_client.h"
+
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "pagoda/v1/cache.grpc.pb.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr uint64_t kSessionId = 5;
+constexpr uint64_t kToken = 77;
+// The sequence ids that make the fake service misbehave.
+constexpr SequenceId kSilence{900};      // Never answers.
+constexpr SequenceId kBreak{901};        // Ends the stream with DRAINING.
+constexpr SequenceId kWrongResult{902};  // Answers with another operation's result.
+
+google::rpc::Status ErrorProto(Reason reason, const std::string& message) {
+  google::rpc::ErrorInfo info;
+  info.set_domain("pagoda");
+  info.set_reason(std::string(ReasonName(reason)));
+  google::rpc::Status proto;
+  proto.set_code(static_cast<int>(ReasonCode(reason)));
+  proto.set_message(message);
+  proto.add_details()->PackFrom(info);
+  return proto;
+}
+
+class FakeCacheService final : public v1::CacheService::Service {
+ public:
+  grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
+                           v1::OpenSessionResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    open_request_ = *request;
+    response->mutable_session()->set_session_id(kSessionId);
+    response->mutable_session()->set_token(kToken);
+    response->mutable_cache()->set_tokens_per_block(32);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
+                            v1::CloseSessionResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    closed_ += request->session().session_id() == kSessionId ? 1 : 0;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Session(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* stream) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      ++streams_;
+    }
+    v1::SessionRequest request;
+    for (bool first = true; stream->Read(&request); first = false) {
+      if (first && request.session().token() != kToken) {
+        return {grpc::StatusCode::INVALID_ARGUMENT, "the first message names no session"};
+      }
+      const uint64_t sequence = SequenceOf(request.batch());
+      if (sequence == kSilence.value()) return WaitForCancel(stream, context);
+      if (sequence == kBreak.value()) {
+        return {grpc::StatusCode::UNAVAILABLE, "going",
+                ErrorProto(Reason::kDraining, "going").SerializeAsString()};
+      }
+      stream->Write(Answer(request));
+    }
+    return grpc::Status::OK;
+  }
+
+  int streams() {
+    absl::MutexLock lock(&mutex_);
+    return streams_;
+  }
+  int closed() {
+    absl::MutexLock lock(&mutex_);
+    return closed_;
+  }
+  v1::OpenSessionRequest open_request() {
+    absl::MutexLock lock(&mutex_);
+    return open_request_;
+  }
+
+ private:
+  static uint64_t SequenceOf(const v1::Batch& batch) {
+    return batch.operations().empty() ? 0 : batch.operations(0).free_sequence().sequence_id();
+  }
+
+  // The next read ends when the client gives up.
+  static grpc::Status WaitForCancel(
+      grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* stream,
+      grpc::ServerContext* context) {
+    v1::SessionRequest ignored;
+    while (stream->Read(&ignored)) {
+    }
+    return context->IsCancelled() ? grpc::Status::CANCELLED : grpc::Status::OK;
+  }
+
+  static v1::SessionResponse Answer(const v1::SessionRequest& request) {
+    v1::SessionResponse response;
+    response.set_batch_id(request.batch_id());
+    response.mutable_result()->set_revision(42);
+    for (const v1::Operation& operation : request.batch().operations()) {
+      v1::OperationResult* result = response.mutable_result()->add_results();
+      if (operation.has_free_sequence()) {
+        if (operation.free_sequence().sequence_id() == kWrongResult.value()) {
+          result->mutable_free_blocks();
+        } else {
+          *result->mutable_error() = ErrorProto(Reason::kUnknownSequence, "no sequence");
+        }
+      } else {
+        for (uint32_t i = 0; i < operation.allocate_blocks().count(); ++i) {
+          result->mutable_allocate_blocks()->add_blocks()->set_block_id(i);
+        }
+      }
+    }
+    return response;
+  }
+
+  absl::Mutex mutex_;
+  v1::OpenSessionRequest open_request_ ABSL_GUARDED_BY(mutex_);
+  int streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  int closed_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class GrpcCacheClientTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(endpoint_, grpc::InsecureServerCredentials());
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+
+  std::unique_ptr<CacheClient> Open(absl::Duration timeout = absl::Seconds(20)) {
+    auto client = OpenGrpcCacheClient({.endpoint = endpoint_,
+                                       .client_name = "test",
+                                       .lease = absl::Seconds(3),
+                                       .timeout = timeout});
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  const std::string endpoint_ =
+      absl::StrCat("unix:", testing::TempDir(), "/pagoda-client-test-", getpid(), ".sock");
+  FakeCacheService service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(GrpcCacheClientTest, OpensANamedSessionAndLearnsTheCache) {
+  const auto client = Open();
+  EXPECT_EQ(client->info().tokens_per_block, 32u);
+  EXPECT_EQ(service_.open_request().client_name(), "test");
+  EXPECT_EQ(service_.open_request().lease_ms(), 3000u);
+}
+
+TEST_F(GrpcCacheClientTest, OperationsSucceedAndFailOneByOne) {
+  const auto client = Open();
+  const std::vector<Operation> operations = {AllocateBlocks{kFullAttention, 2},
+                                             FreeSequence{SequenceId(1)}};
+  const auto batch = client->Execute(operations);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(batch->revision, Revision(42));
+  ASSERT_EQ(batch->results.size(), 2u);
+  ASSERT_TRUE(batch->results[0].ok());
+  EXPECT_EQ(std::get<AllocatedBlocks>(*batch->results[0]).blocks.size(), 2u);
+  EXPECT_EQ(ReasonOf(batch->results[1].status()), Reason::kUnknownSequence);
+}
+
+TEST_F(GrpcCacheClientTest, ManyBatchesUseOneStream) {
+  const auto client = Open();
+  for (uint32_t i = 1; i <= 100; ++i) {
+    const auto blocks = RunOne<AllocatedBlocks>(*client, AllocateBlocks{kFullAttention, i});
+    ASSERT_TRUE(blocks.ok()) << blocks.status();
+    ASSERT_EQ(blocks->blocks.size(), i);
+  }
+  EXPECT_EQ(service_.streams(), 1);
+}
+
+TEST_F(GrpcCacheClientTest, ABatchWithoutAnswerEndsAtTheDeadlineAndTheNextOneRuns) {
+  const auto client = Open(absl::Milliseconds(200));
+  const std::vector<Operation> silence = {FreeSequence{kSilence}};
+  EXPECT_EQ(client->Execute(silence).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(RunOne<AllocatedBlocks>(*client, AllocateBlocks{kFullAttention, 1}).ok());
+  EXPECT_EQ(service_.streams(), 2);
+}
+
+TEST_F(GrpcCacheClientTest, ABrokenStreamSaysWhyAndTheNextBatchOpensAnother) {
+  const auto client = Open();
+  const std::vector<Operation> breaking = {FreeSequence{kBreak}};
+  EXPECT_EQ(client->Execute(breaking).status(), MakeError(Reason::kDraining, "going"));
+  EXPECT_TRUE(RunOne<AllocatedBlocks>(*client, AllocateBlocks{kFullAttention, 1}).ok());
+}
+
+TEST_F(GrpcCacheClientTest, AResultOfAnotherKindIsAFaultOfTheDaemon) {
+  const auto client = Open();
+  const std::vector<Operation> operations = {FreeSequence{kWrongResult}};
+  EXPECT_EQ(client->Execute(operations).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(GrpcCacheClientTest, ClosesItsSessionWhenDestroyed) {
+  auto client = Open();
+  ASSERT_TRUE(RunOne<AllocatedBlocks>(*client, AllocateBlocks{kFullAttention, 1}).ok());
+  EXPECT_EQ(service_.closed(), 0);
+  client.reset();
+  EXPECT_EQ(service_.closed(), 1);
+}
+
+TEST(GrpcCacheClientWithoutDaemonTest, SaysSoAtOnce) {
+  const absl::Time start = absl::Now();
+  const auto client = OpenGrpcCacheClient({.endpoint = "unix:/nonexistent/pagoda.sock",
+                                           .client_name = "test",
+                                           .lease = absl::ZeroDuration(),
+                                           .timeout = absl::Seconds(60)});
+  EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(client.status()), Reason::kNone);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,211 @@
+#include "clients/cpp/translate.h"
+
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "google/rpc/error_details.pb.h"
+#include "gtest/gtest.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+
+template <class Proto>
+Proto Parse(const std::string& text) {
+  Proto proto;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &proto)) << text;
+  return proto;
+}
+
+template <class Result>
+Result ResultOf(const std::string& text) {
+  const absl::StatusOr<OperationResult> result =
+      OperationResultFromProto(Parse<v1::OperationResult>(text));
+  EXPECT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(std::holds_alternative<Result>(*result)) << text;
+  return std::get<Result>(*result);
+}
+
+const BlockHandle kHandle{BlockId(4), Generation(2), SlotIndex(9)};
+
+AddSequence MakeAdd() {
+  AddSequence add;
+  add.sequence = SequenceId(7);
+  add.name_space.lora_id = 0;
+  add.name_space.cache_salt = "s";
+  add.tokens = {1, 2, 3};
+  add.room_tokens = 2;
+  return add;
+}
+
+MatchPrefix MakeMatch() {
+  MatchPrefix match;
+  match.tokens = {5};
+  return match;
+}
+
+// Each operation, and the wire's text of it. One entry for each alternative of the variant.
+std::vector<std::pair<Operation, std::string>> AllOperations() {
+  return {
+      {AllocateBlocks{kFullAttention, 3}, "allocate_blocks { count: 3 }"},
+      {FreeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
+       "free_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
+      {MakeAdd(),
+       "add_sequence { sequence_id: 7 tokens: [1, 2, 3] room_tokens: 2"
+       " namespace { lora_id: 0 cache_salt: 's' } }"},
+      {ReserveTokens{SequenceId(7), 5}, "reserve_tokens { sequence_id: 7 count: 5 }"},
+      {CommitTokens{SequenceId(7), {8, 9}, 4},
+       "commit_tokens { sequence_id: 7 tokens: [8, 9] computed_tokens: 4 }"},
+      {AppendTokens{SequenceId(7), {8}, 3},
+       "append_tokens { sequence_id: 7 tokens: 8 computed_tokens: 3 }"},
+      {FreeSequence{SequenceId(7)}, "free_sequence { sequence_id: 7 }"},
+      {MakeMatch(), "match_prefix { tokens: 5 namespace {} }"},
+      {DescribePools{}, "describe_pools {}"},
+      {DescribeSequence{SequenceId(7)}, "describe_sequence { sequence_id: 7 }"},
+  };
+}
+
+TEST(TranslateTest, EveryOperationHasItsMessage) {
+  const auto cases = AllOperations();
+  ASSERT_EQ(cases.size(), std::variant_size_v<Operation>);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const auto& [operation, text] = cases[i];
+    ASSERT_EQ(operation.index(), i);
+    const v1::Operation proto = OperationToProto(operation);
+    EXPECT_TRUE(
+        google::protobuf::util::MessageDifferencer::Equals(proto, Parse<v1::Operation>(text)))
+        << proto.ShortDebugString();
+  }
+}
+
+TEST(TranslateTest, ABatchKeepsItsOrder) {
+  std::vector<Operation> operations;
+  for (auto& [operation, text] : AllOperations()) operations.push_back(operation);
+  const v1::Batch batch = BatchToProto(operations);
+  ASSERT_EQ(batch.operations_size(), static_cast<int>(operations.size()));
+  for (size_t i = 0; i < operations.size(); ++i) {
+    EXPECT_EQ(batch.operations(i).operation_case(),
+              OperationToProto(operations[i]).operation_case());
+  }
+}
+
+TEST(TranslateTest, BlockResultsKeepHandles) {
+  const std::string block = "blocks { block_id: 4 generation: 2 slot_index: 9 }";
+  EXPECT_THAT(ResultOf<AllocatedBlocks>("allocate_blocks {" + block + "}").blocks,
+              ElementsAre(kHandle));
+  const auto matched = ResultOf<MatchedPrefix>("match_prefix { matched_tokens: 6 " + block + "}");
+  EXPECT_EQ(matched.matched_tokens, 6u);
+  EXPECT_THAT(matched.blocks, ElementsAre(kHandle));
+  ResultOf<FreedBlocks>("free_blocks {}");
+}
+
+TEST(TranslateTest, SequenceResultsKeepTables) {
+  const std::string table = "{ window_size: 0 blocks { block_id: 4 generation: 2 slot_index: 9 } }";
+  const auto check = [](const std::vector<BlockTable>& tables) {
+    ASSERT_EQ(tables.size(), 1u);
+    EXPECT_EQ(tables[0].window, kFullAttention);
+    EXPECT_THAT(tables[0].blocks, ElementsAre(kHandle));
+  };
+
+  const auto added =
+      ResultOf<AddedSequence>("add_sequence { matched_tokens: 3 tables " + table + "}");
+  EXPECT_EQ(added.matched_tokens, 3u);
+  check(added.tables);
+  check(ResultOf<ReservedTokens>("reserve_tokens { added " + table + "}").added);
+  const auto appended =
+      ResultOf<AppendedTokens>("append_tokens { token_count: 8 added " + table + "}");
+  EXPECT_EQ(appended.token_count, 8u);
+  check(appended.added);
+  EXPECT_EQ(ResultOf<CommittedTokens>("commit_tokens { token_count: 8 }").token_count, 8u);
+  ResultOf<FreedSequence>("free_sequence {}");
+
+  const auto described = ResultOf<DescribedSequence>(
+      "describe_sequence { token_count: 8 computed_tokens: 5 room_tokens: 32 tables " + table +
+      "}");
+  EXPECT_EQ(described.token_count, 8u);
+  EXPECT_EQ(described.computed_tokens, 5u);
+  EXPECT_EQ(described.room_tokens, 32u);
+  check(described.tables);
+}
+
+// 2 layers, K and V, 1 head, 4 tokens of 8 halves.
+std::string PoolText(const std::string& slot_stride) {
+  return "describe_pools { pools { window_size: 0 pool_index: 1 tier: TIER_PRIMARY"
+         " dtype: DTYPE_FLOAT16 layers: [0, 2] num_slots: 10 kv_factor: 2 num_kv_heads: 1"
+         " tokens_per_block: 4 head_dim: 8 token_stride_bytes: 16 head_stride_bytes: 64"
+         " kv_stride_bytes: 64 layer_stride_bytes: 128 slot_stride_bytes: " +
+         slot_stride +
+         " segments { shm_name: '/pagoda-x' offset_bytes: 64 size_bytes: 2560 first_slot: 0"
+         " num_slots: 10 shard: 0 } } }";
+}
+
+TEST(TranslateTest, PoolMappingsKeepEverything) {
+  const auto described = ResultOf<DescribedPools>(PoolText("256"));
+  ASSERT_EQ(described.pools.size(), 1u);
+  const PoolMapping& pool = described.pools[0];
+  EXPECT_EQ(pool.window, kFullAttention);
+  EXPECT_EQ(pool.pool_index, 1u);
+  EXPECT_EQ(pool.tier, Tier::kPrimary);
+  EXPECT_EQ(pool.layout.dtype, DType::kFloat16);
+  EXPECT_THAT(pool.layout.layers, ElementsAre(0u, 2u));
+  EXPECT_EQ(pool.layout.slot_stride_bytes(), 256u);
+  EXPECT_EQ(pool.num_slots, 10u);
+  ASSERT_EQ(pool.segments.size(), 1u);
+  EXPECT_EQ(pool.segments[0].shm_name, "/pagoda-x");
+  EXPECT_EQ(pool.segments[0].offset_bytes, 64u);
+  EXPECT_EQ(pool.segments[0].size_bytes, 2560u);
+}
+
+TEST(TranslateTest, APoolLaidOutOtherwiseIsRefused) {
+  const auto result = OperationResultFromProto(Parse<v1::OperationResult>(PoolText("512")));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+}
+
+TEST(TranslateTest, AnUnknownTierIsRefused) {
+  const auto result = OperationResultFromProto(
+      Parse<v1::OperationResult>("describe_pools { pools { dtype: DTYPE_FLOAT32 } }"));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+}
+
+TEST(TranslateTest, AFailedOperationKeepsItsReason) {
+  v1::OperationResult proto;
+  proto.mutable_error()->set_code(8);
+  proto.mutable_error()->set_message("3 blocks needed, 2 are free");
+  google::rpc::ErrorInfo info;
+  info.set_domain("pagoda");
+  info.set_reason("BLOCKS_EXHAUSTED");
+  proto.mutable_error()->add_details()->PackFrom(info);
+  EXPECT_EQ(OperationResultFromProto(proto).status(),
+            MakeError(Reason::kBlocksExhausted, "3 blocks needed, 2 are free"));
+}
+
+TEST(TranslateTest, AnEmptyResultAndAnOkErrorAreFaults) {
+  EXPECT_EQ(OperationResultFromProto({}).status().code(), absl::StatusCode::kInternal);
+  v1::OperationResult ok_error;
+  ok_error.mutable_error()->set_code(0);
+  EXPECT_EQ(OperationResultFromProto(ok_error).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST(TranslateTest, CacheInfoKeepsItsWindows) {
+  const CacheInfo info = CacheInfoFromProto(
+      Parse<v1::CacheInfo>("name: 'default' model_fingerprint: 'm' rank: 1 tokens_per_block: 32"
+                           " windows { window_size: 128 primary_blocks: 5 }"
+                           " windows { window_size: 0 primary_blocks: 7 secondary_blocks: 2 }"));
+  EXPECT_EQ(info.name, "default");
+  EXPECT_EQ(info.model_fingerprint, "m");
+  EXPECT_EQ(info.rank, 1u);
+  EXPECT_EQ(info.tokens_per_block, 32u);
+  ASSERT_EQ(info.windows.size(), 2u);
+  EXPECT_EQ(info.windows[0].window, WindowSize(128));
+  EXPECT_EQ(info.windows[1].window, kFullAttention);
+  EXPECT_EQ(info.windows[1].primary_blocks, 7u);
+  EXPECT_EQ(info.windows[1].secondary_blocks, 2u);
+}
+
+}  // namespace
+}  // namespace pagoda
