@@ -1,0 +1,44 @@
+// A Hugging Face directory's tensors, in one file or in several.
+#ifndef PAGODA_ENGINE_CHECKPOINT_H_
+#define PAGODA_ENGINE_CHECKPOINT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/model_config.h"
+#include "engine/safetensors.h"
+
+namespace pagoda {
+
+// Immutable. Its files stay mapped as long as it lives, which is while weights are loaded.
+class Checkpoint {
+ public:
+  // Opens DIR/model.safetensors, or the files that DIR/model.safetensors.index.json names; the
+  // index's files lie in DIR itself. Errors: INVALID_CHECKPOINT with the file and, where one is to
+  // blame, the tensor.
+  static absl::StatusOr<Checkpoint> Open(const std::string& model_dir);
+
+  // A tensor as fp32 in row-major order. Errors: INVALID_CHECKPOINT with the tensor's name: none of
+  // that name, another shape, elements other than F32, F16, BF16.
+  absl::StatusOr<std::vector<float>> ReadFloats(const std::string& name,
+                                                absl::Span<const uint64_t> shape) const;
+
+  // Tells models apart whose KV may not be mixed: the same for the same configuration and weights,
+  // however they are cut into files. Reads every byte.
+  std::string Fingerprint(const ModelConfig& config) const;
+
+ private:
+  Checkpoint(std::string model_dir, std::vector<SafetensorsFile> files);
+
+  std::string model_dir_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, const TensorView*> tensors_;  // Into files_.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_CHECKPOINT_H_

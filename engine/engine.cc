@@ -1,0 +1,160 @@
+#include "engine/engine.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/checkpoint.h"
+#include "engine/kv_pools.h"
+#include "engine/qwen3.h"
+#include "engine/request_run.h"
+#include "engine/turn_queue.h"
+#include "engine/weights.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& model) {
+  const auto invalid_prompt = [](const auto&... parts) {
+    return MakeError(Reason::kInvalidPrompt, absl::StrCat(parts...));
+  };
+  if (request.prompt.empty()) return invalid_prompt("the prompt has no tokens");
+  if (request.max_new_tokens == 0) {
+    return MakeError(Reason::kInvalidCount, "max_new_tokens is 0");
+  }
+  const uint64_t total_tokens = request.prompt.size() + uint64_t{request.max_new_tokens};
+  if (total_tokens > model.max_position_embeddings) {
+    return invalid_prompt("the prompt's ", request.prompt.size(), " tokens and ",
+                          request.max_new_tokens, " new ones are more than the model's ",
+                          model.max_position_embeddings);
+  }
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    if (request.prompt[i] >= model.vocab_size) {
+      return invalid_prompt("prompt token ", i, " is ", request.prompt[i], ", the vocabulary has ",
+                            model.vocab_size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// KV of one model is nothing to another of the same shape.
+absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) {
+  if (cache.model_fingerprint == fingerprint) return absl::OkStatus();
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("cache ", cache.name, " is for the model \"",
+                                cache.model_fingerprint, "\", not for \"", fingerprint, "\""));
+}
+
+}  // namespace
+
+class Engine::State {
+ public:
+  State(const Options& options, ModelConfig config, Qwen3Weights weights,
+        std::unique_ptr<CacheClient> client, KvPools pools)
+      : options_(options),
+        model_(std::move(config), std::move(weights)),
+        client_(std::move(client)),
+        pools_(std::move(pools)) {}
+
+  const ModelConfig& model() const { return model_.config(); }
+
+  absl::StatusOr<GenerateReport> Generate(const GenerateRequest& request,
+                                          const TokenCallback& on_token) {
+    const absl::Time arrival = absl::Now();
+    if (absl::Status status = CheckRequest(request, model()); !status.ok()) return status;
+    const TurnQueue::Turn turn = queue_.Wait();
+
+    GenerateReport report;
+    report.queue_time = absl::Now() - arrival;
+    const auto timed = [&](TokenId token, absl::Span<const float> logits) {
+      if (report.generated_tokens++ == 0) report.time_to_first_token = absl::Now() - arrival;
+      return on_token(token, logits);
+    };
+    RequestRun run({.sequence = SequenceId(++sequences_),
+                    .request = request,
+                    .prefill_chunk_tokens = options_.prefill_chunk_tokens,
+                    .model = model_,
+                    .client = *client_,
+                    .kv = pools_.layers(),
+                    .counters = counters_});
+    absl::StatusOr<FinishReason> finish = run.Generate(timed);
+    if (!finish.ok()) return finish.status();
+    report.finish_reason = *finish;
+    report.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
+    report.reused_tokens = run.reused_tokens();
+    report.total_time = absl::Now() - arrival;
+    return report;
+  }
+
+  EngineStats Stats() const {
+    const TurnQueue::Lengths lengths = queue_.lengths();
+    return {.running_requests = lengths.running,
+            .waiting_requests = lengths.waiting,
+            .prompt_tokens = counters_.prompt_tokens,
+            .reused_tokens = counters_.reused_tokens,
+            .computed_tokens = counters_.computed_tokens,
+            .generated_tokens = counters_.generated_tokens};
+  }
+
+ private:
+  const Options options_;
+  EngineCounters counters_;
+  TurnQueue queue_;
+
+  // Whose turn it is uses these.
+  Qwen3 model_;
+  const std::unique_ptr<CacheClient> client_;
+  const KvPools pools_;
+  uint64_t sequences_ = 0;
+};
+
+absl::StatusOr<CacheSpec> Engine::CacheSpecForModel(const std::string& model_dir,
+                                                    uint32_t tokens_per_block, DType kv_dtype) {
+  absl::StatusOr<ModelConfig> config = LoadModelConfig(model_dir);
+  if (!config.ok()) return config.status();
+  absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(model_dir);
+  if (!checkpoint.ok()) return checkpoint.status();
+  CacheSpec spec;
+  spec.model_fingerprint = checkpoint->Fingerprint(*config);
+  spec.tokens_per_block = tokens_per_block;
+  spec.layers.assign(config->num_layers, {.window = kFullAttention,
+                                          .num_kv_heads = config->num_kv_heads,
+                                          .head_dim = config->head_dim,
+                                          .dtype = kv_dtype,
+                                          .kind = KvKind::kKeyAndValue});
+  return spec;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
+                                                       std::unique_ptr<CacheClient> client) {
+  if (options.prefill_chunk_tokens == 0) {
+    return MakeError(Reason::kInvalidArgument, "prefill_chunk_tokens is 0");
+  }
+  absl::StatusOr<ModelConfig> config = LoadModelConfig(options.model_dir);
+  if (!config.ok()) return config.status();
+  absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model_dir);
+  if (!checkpoint.ok()) return checkpoint.status();
+  absl::Status fits = CheckCache(client->info(), checkpoint->Fingerprint(*config));
+  if (!fits.ok()) return fits;
+  absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
+  if (!pools.ok()) return pools.status();
+  absl::StatusOr<Qwen3Weights> weights = LoadQwen3Weights(*config, *checkpoint);
+  if (!weights.ok()) return weights.status();
+  return absl::WrapUnique(new Engine(std::make_unique<State>(
+      options, *config, *std::move(weights), std::move(client), *std::move(pools))));
+}
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::~Engine() = default;
+
+absl::StatusOr<GenerateReport> Engine::Generate(const GenerateRequest& request,
+                                                const TokenCallback& on_token) {
+  return state_->Generate(request, on_token);
+}
+
+const ModelConfig& Engine::model() const { return state_->model(); }
+EngineStats Engine::Stats() const { return state_->Stats(); }
+
+}  // namespace pagoda

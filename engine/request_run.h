@@ -1,0 +1,71 @@
+// One request's way through the model and the cache.
+#ifndef PAGODA_ENGINE_REQUEST_RUN_H_
+#define PAGODA_ENGINE_REQUEST_RUN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/engine.h"
+#include "engine/qwen3.h"
+#include "kernels/types.h"
+#include "manager/cache_client.h"
+
+namespace pagoda {
+
+// What all requests of an engine have done; the fields of EngineStats of the same names.
+struct EngineCounters {
+  std::atomic<uint64_t> prompt_tokens{0};
+  std::atomic<uint64_t> reused_tokens{0};
+  std::atomic<uint64_t> computed_tokens{0};
+  std::atomic<uint64_t> generated_tokens{0};
+};
+
+// Generates greedily; used once. Each step of the model is one batch of operations on the cache: it
+// declares the KV that the step before wrote complete, and takes the room that the next step writes
+// to. So a token is named one step before its KV is there, and the last token never gets any.
+class RequestRun {
+ public:
+  struct Options {
+    SequenceId sequence;  // Not in use in the client's session.
+    const GenerateRequest& request;
+    uint32_t prefill_chunk_tokens = 0;
+    Qwen3& model;
+    CacheClient& client;
+    absl::Span<const kernels::KvLayer> kv;
+    EngineCounters& counters;
+  };
+
+  explicit RequestRun(const Options& options);
+
+  // The sequence is freed when this returns, whatever it returns; what was computed stays cached.
+  // Errors: CANCELLED where `on_token` returned false; those of the client and of Qwen3::Forward.
+  absl::StatusOr<FinishReason> Generate(const TokenCallback& on_token);
+
+  uint32_t reused_tokens() const { return reused_tokens_; }
+
+ private:
+  absl::Status Open();
+  void Close();
+  // Computes what is not cached of the prompt. Returns the logits of its last token.
+  absl::StatusOr<absl::Span<const float>> Prefill();
+  // Appends `token` and computes it. Returns its logits.
+  absl::StatusOr<absl::Span<const float>> Decode(TokenId token);
+  enum class Logits { kNone, kOfLastToken };
+  // Runs the sequence's next tokens; their KV is complete afterwards. Returns the wanted logits.
+  absl::StatusOr<absl::Span<const float>> Compute(absl::Span<const TokenId> tokens, Logits wanted);
+  void Extend(absl::Span<const BlockTable> tables);
+
+  const Options options_;
+  const uint32_t tokens_per_block_;
+  std::vector<SlotIndex> block_table_;
+  uint32_t computed_tokens_ = 0;  // KV of the sequence's first tokens that is complete.
+  uint32_t reused_tokens_ = 0;
+  uint32_t generated_tokens_ = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_REQUEST_RUN_H_

@@ -1,0 +1,284 @@
+// The engine over a real manager and real pools, with the tiny checkpoints as the judge.
+#include "engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "pools/error.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/test_cache.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kTokensPerBlock = 16;
+
+struct EngineSettings {
+  uint32_t num_blocks = 32;
+  uint32_t prefill_chunk_tokens = 512;
+  DType kv_dtype = DType::kFloat32;
+};
+
+struct Answer {
+  absl::StatusOr<GenerateReport> report;
+  std::vector<TokenId> ids;
+  std::vector<std::vector<float>> logits;
+};
+
+// A cache, an engine on it, and what it should answer.
+class EngineOn {
+ public:
+  explicit EngineOn(const std::string& model, EngineSettings settings = {})
+      : golden_(ReadGolden(model)),
+        cache_(*Engine::CacheSpecForModel(golden_.model_dir, kTokensPerBlock, settings.kv_dtype),
+               settings.num_blocks),
+        engine_(*Engine::Create(
+            {.model_dir = golden_.model_dir, .prefill_chunk_tokens = settings.prefill_chunk_tokens},
+            cache_.OpenClient())) {}
+
+  const Golden& golden() const { return golden_; }
+  TestCache& cache() { return cache_; }
+  Engine& engine() { return *engine_; }
+
+  GenerateRequest Request() const {
+    return {.prompt = golden_.prompt, .max_new_tokens = static_cast<uint32_t>(golden_.ids.size())};
+  }
+
+  Answer Generate(const GenerateRequest& request) {
+    std::vector<TokenId> ids;
+    std::vector<std::vector<float>> logits;
+    auto report = engine_->Generate(request, [&](TokenId id, absl::Span<const float> row) {
+      ids.push_back(id);
+      logits.emplace_back(row.begin(), row.end());
+      return true;
+    });
+    return {std::move(report), std::move(ids), std::move(logits)};
+  }
+
+  // Every block is free or cached, no sequence is left, and the core is sound.
+  void ExpectNothingHeld() {
+    cache_.manager().CheckInvariants();
+    EXPECT_EQ(cache_.manager().Stats().sequences, 0u);
+    EXPECT_EQ(cache_.occupancy().active, 0u);
+    EXPECT_EQ(cache_.occupancy().free + cache_.occupancy().cached, cache_.occupancy().capacity);
+  }
+
+ private:
+  const Golden golden_;
+  TestCache cache_;
+  std::unique_ptr<Engine> engine_;
+};
+
+void ExpectGolden(const Golden& golden, const Answer& answer, float tolerance) {
+  ASSERT_TRUE(answer.report.ok()) << answer.report.status();
+  EXPECT_EQ(answer.ids, golden.ids);
+  ASSERT_EQ(answer.logits.size(), golden.logits.size());
+  float worst = 0;
+  for (size_t step = 0; step < golden.logits.size(); ++step) {
+    ASSERT_EQ(answer.logits[step].size(), golden.logits[step].size());
+    for (size_t i = 0; i < golden.logits[step].size(); ++i) {
+      ASSERT_NEAR(answer.logits[step][i], golden.logits[step][i], tolerance) << "step " << step;
+      worst = std::max(worst, std::abs(answer.logits[step][i] - golden.logits[step][i]));
+    }
+  }
+  testing::Test::RecordProperty("worst_logit_difference", std::to_string(worst));
+}
+
+class GoldenTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::Values(kTinyModel, kUntiedModel));
+
+TEST_P(GoldenTest, GivesTheIdsAndLogitsOfTransformers) {
+  EngineOn on(GetParam());
+  const Answer answer = on.Generate(on.Request());
+  ExpectGolden(on.golden(), answer, 1e-4f);
+  EXPECT_EQ(answer.report->finish_reason, FinishReason::kLength);
+  EXPECT_EQ(answer.report->prompt_tokens, 64u);
+  EXPECT_EQ(answer.report->reused_tokens, 0u);
+  EXPECT_EQ(answer.report->generated_tokens, 20u);
+  EXPECT_GT(answer.report->time_to_first_token, answer.report->queue_time);
+  EXPECT_GT(answer.report->total_time, answer.report->time_to_first_token);
+  on.ExpectNothingHeld();
+}
+
+TEST_P(GoldenTest, ComputesOnlyWhatIsNotCached) {
+  EngineOn on(GetParam());
+  ASSERT_TRUE(on.Generate(on.Request()).report.ok());
+  // The last token of an answer is never computed.
+  EXPECT_EQ(on.engine().Stats().computed_tokens, 64u + 19u);
+  const Answer again = on.Generate(on.Request());
+  ExpectGolden(on.golden(), again, 1e-4f);
+  // The prompt's fourth block is full of its last tokens, one of which must be computed: three
+  // match.
+  EXPECT_EQ(again.report->reused_tokens, 48u);
+  const EngineStats stats = on.engine().Stats();
+  EXPECT_EQ(stats.computed_tokens, 2 * (64u + 19u) - 48u);
+  EXPECT_EQ(stats.prompt_tokens, 128u);
+  EXPECT_EQ(stats.reused_tokens, 48u);
+  EXPECT_EQ(stats.generated_tokens, 40u);
+  on.ExpectNothingHeld();
+}
+
+TEST_P(GoldenTest, ChunkedPrefillGivesTheSame) {
+  EngineOn on(GetParam(), {.prefill_chunk_tokens = 7});
+  ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
+  ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
+  on.ExpectNothingHeld();
+}
+
+// Rounded K and V move the logits, but not as far as the nearest rivals are apart.
+TEST_P(GoldenTest, HalfPrecisionKvGivesTheSameIds) {
+  EngineOn on(GetParam(), {.kv_dtype = DType::kFloat16});
+  ExpectGolden(on.golden(), on.Generate(on.Request()), 2e-2f);
+}
+
+TEST(EngineTest, AContinuedConversationReusesItsAnswer) {
+  EngineOn on(kTinyModel);
+  const Answer first = on.Generate(on.Request());
+  ASSERT_TRUE(first.report.ok());
+  GenerateRequest longer = on.Request();
+  longer.prompt.insert(longer.prompt.end(), first.ids.begin(), first.ids.end());
+  longer.prompt.push_back(3);
+  const Answer with_reuse = on.Generate(longer);
+  ASSERT_TRUE(with_reuse.report.ok());
+  // 64 tokens of prompt and the 19 computed ones of the answer; the tail block is matched too.
+  EXPECT_EQ(with_reuse.report->reused_tokens, 83u);
+
+  EngineOn fresh(kTinyModel);
+  const Answer without = fresh.Generate(longer);
+  ASSERT_TRUE(without.report.ok());
+  EXPECT_EQ(without.report->reused_tokens, 0u);
+  EXPECT_EQ(with_reuse.ids, without.ids);
+}
+
+TEST(EngineTest, NamespacesDoNotShare) {
+  EngineOn on(kTinyModel);
+  ASSERT_TRUE(on.Generate(on.Request()).report.ok());
+  GenerateRequest other = on.Request();
+  other.name_space.cache_salt = "another tenant";
+  const Answer answer = on.Generate(other);
+  ExpectGolden(on.golden(), answer, 1e-4f);
+  EXPECT_EQ(answer.report->reused_tokens, 0u);
+}
+
+TEST(EngineTest, StopsAtAStopToken) {
+  EngineOn on(kTinyModel);
+  GenerateRequest request = on.Request();
+  request.stop_tokens = {511, on.golden().ids[3]};
+  const Answer answer = on.Generate(request);
+  ASSERT_TRUE(answer.report.ok());
+  EXPECT_EQ(answer.report->finish_reason, FinishReason::kStopToken);
+  EXPECT_EQ(answer.ids, std::vector<TokenId>(on.golden().ids.begin(), on.golden().ids.begin() + 4));
+  EXPECT_EQ(answer.report->generated_tokens, 4u);
+  on.ExpectNothingHeld();
+}
+
+TEST(EngineTest, ACancelledRequestGivesEverythingBack) {
+  EngineOn on(kTinyModel);
+  for (const int stop_after : {1, 2, 20}) {
+    int calls = 0;
+    const auto report = on.engine().Generate(
+        on.Request(), [&](TokenId, absl::Span<const float>) { return ++calls < stop_after; });
+    EXPECT_EQ(report.status().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(calls, stop_after);
+    on.ExpectNothingHeld();
+  }
+  ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
+}
+
+TEST(EngineTest, ACacheTooSmallForTheAnswerGivesEverythingBack) {
+  // Four blocks for the prompt's 64 tokens, none for the first generated one.
+  EngineOn on(kTinyModel, {.num_blocks = 4});
+  const Answer answer = on.Generate(on.Request());
+  EXPECT_FALSE(answer.report.ok());
+  EXPECT_EQ(answer.ids, std::vector<TokenId>({on.golden().ids[0]}));
+  on.ExpectNothingHeld();
+
+  GenerateRequest too_long = on.Request();
+  too_long.prompt.resize(65, 1);
+  EXPECT_EQ(ReasonOf(on.Generate(too_long).report.status()), Reason::kInvalidCount);
+  on.ExpectNothingHeld();
+}
+
+TEST(EngineTest, ACacheThatOthersHoldIsExhausted) {
+  EngineOn on(kTinyModel, {.num_blocks = 8});
+  const std::unique_ptr<CacheClient> other = on.cache().OpenClient();
+  ASSERT_TRUE(RunOne<AllocatedBlocks>(*other, AllocateBlocks{.count = 5}).ok());
+  const Answer answer = on.Generate(on.Request());
+  EXPECT_EQ(ReasonOf(answer.report.status()), Reason::kBlocksExhausted) << answer.report.status();
+  EXPECT_EQ(on.cache().occupancy().active, 5u);
+  EXPECT_EQ(on.cache().occupancy().free, 3u);
+}
+
+TEST(EngineTest, RefusesABadRequestByReason) {
+  EngineOn on(kTinyModel);
+  const auto refused = [&](std::vector<TokenId> prompt, uint32_t max_new_tokens, Reason reason,
+                           const std::string& message) {
+    const Answer answer =
+        on.Generate({.prompt = std::move(prompt), .max_new_tokens = max_new_tokens});
+    EXPECT_EQ(ReasonOf(answer.report.status()), reason) << answer.report.status();
+    EXPECT_THAT(std::string(answer.report.status().message()), HasSubstr(message));
+    EXPECT_TRUE(answer.ids.empty());
+  };
+  refused({}, 1, Reason::kInvalidPrompt, "no tokens");
+  refused({1, 512}, 1, Reason::kInvalidPrompt, "prompt token 1 is 512");
+  refused({1, 2}, 0, Reason::kInvalidCount, "max_new_tokens");
+  refused(std::vector<TokenId>(4096), 1, Reason::kInvalidPrompt, "4096");
+  refused({1}, 0xffffffff, Reason::kInvalidPrompt, "4294967295");
+  on.ExpectNothingHeld();
+}
+
+TEST(EngineTest, RequestsOfSeveralThreadsAllGetTheirAnswer) {
+  EngineOn on(kTinyModel);
+  std::vector<Answer> answers(4, Answer{absl::UnknownError("not run"), {}, {}});
+  std::vector<std::thread> threads;
+  for (Answer& answer : answers) {
+    threads.emplace_back([&] { answer = on.Generate(on.Request()); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Answer& answer : answers) ExpectGolden(on.golden(), answer, 1e-4f);
+  EXPECT_EQ(on.engine().Stats().running_requests, 0u);
+  EXPECT_EQ(on.engine().Stats().waiting_requests, 0u);
+  on.ExpectNothingHeld();
+}
+
+TEST(EngineTest, RefusesACacheOfAnotherModel) {
+  const std::string tiny = GoldenDir(kTinyModel);
+  CacheSpec spec =
+      *Engine::CacheSpecForModel(GoldenDir(kUntiedModel), kTokensPerBlock, DType::kFloat32);
+  const auto create = [&] {
+    TestCache cache(spec, 4);
+    return Engine::Create({.model_dir = tiny}, cache.OpenClient()).status();
+  };
+  EXPECT_EQ(ReasonOf(create()), Reason::kInvalidArgument);
+  EXPECT_THAT(std::string(create().message()), HasSubstr("is for the model"));
+  // The right name does not help where the shape is another.
+  spec.model_fingerprint =
+      Engine::CacheSpecForModel(tiny, kTokensPerBlock, DType::kFloat32)->model_fingerprint;
+  EXPECT_THAT(std::string(create().message()), HasSubstr("the model needs"));
+  spec = *Engine::CacheSpecForModel(tiny, kTokensPerBlock, DType::kFloat32);
+  spec.layers.pop_back();
+  EXPECT_THAT(std::string(create().message()), HasSubstr("no pool holds layer 1"));
+}
+
+TEST(EngineTest, CacheSpecHasOneLayerForEachOfTheModels) {
+  const absl::StatusOr<CacheSpec> spec =
+      Engine::CacheSpecForModel(GoldenDir(kUntiedModel), 64, DType::kBFloat16);
+  ASSERT_TRUE(spec.ok());
+  const LayerSpec layer{.num_kv_heads = 1, .head_dim = 16, .dtype = DType::kBFloat16};
+  EXPECT_EQ(spec->layers, std::vector<LayerSpec>(3, layer));
+  EXPECT_EQ(spec->tokens_per_block, 64u);
+  EXPECT_FALSE(spec->model_fingerprint.empty());
+  EXPECT_EQ(ReasonOf(Engine::CacheSpecForModel("/nowhere", 64, DType::kFloat32).status()),
+            Reason::kInvalidCheckpoint);
+}
+
+}  // namespace
+}  // namespace pagoda
