@@ -1,0 +1,88 @@
+#include "server/admin_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/log.h"
+#include "server/reactors.h"
+#include "server/served_fields.h"
+#include "server/translate.h"
+
+namespace pagoda::server {
+namespace {
+
+void TierToStatus(Tier tier, const TierOccupancy& occupancy, uint64_t block_bytes,
+                  v1::TierStatus* out) {
+  out->set_tier(TierToProto(tier));
+  out->set_capacity_blocks(occupancy.capacity);
+  out->set_free_blocks(occupancy.free);
+  out->set_cached_blocks(occupancy.cached);
+  out->set_active_blocks(occupancy.active);
+  out->set_pinned_blocks(occupancy.pinned);
+  out->set_in_flight_blocks(occupancy.in_flight);
+  out->set_block_bytes(block_bytes);
+}
+
+void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, v1::WindowStatus* out) {
+  out->set_window_size(WindowToProto(stats.window));
+  for (size_t tier = 0; tier < stats.tiers.size(); ++tier) {
+    if (stats.tiers[tier].capacity == 0) continue;
+    TierToStatus(static_cast<Tier>(tier), stats.tiers[tier], block_bytes, out->add_tiers());
+  }
+  out->set_allocated_blocks_total(stats.counters.allocated_blocks);
+  out->set_freed_blocks_total(stats.counters.freed_blocks);
+  out->set_evicted_blocks_total(stats.counters.evicted_blocks);
+  out->set_prefix_lookup_tokens_total(stats.counters.prefix_lookup_tokens);
+  out->set_prefix_hit_tokens_total(stats.counters.prefix_hit_tokens);
+}
+
+void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
+  const EngineStats stats = service.Stats();
+  const ModelConfig& model = service.engine()->model();
+  out->set_model(service.model_name());
+  out->set_architecture(model.architecture);
+  out->set_vocab_size(model.vocab_size);
+  out->set_max_sequence_tokens(model.max_position_embeddings);
+  out->set_running_requests(stats.running_requests);
+  out->set_waiting_requests(stats.waiting_requests);
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
+                                                  const v1::GetStatusRequest* request,
+                                                  v1::GetStatusResponse* response) {
+  if (absl::Status status = CheckServed(*request); !status.ok()) return Answer(context, status);
+  const SharedManager& manager = *parts_.manager;
+  const ManagerStats stats = manager.Stats();
+  response->set_version(PAGODA_VERSION);
+  response->set_epoch(manager.epoch().value());
+  *response->mutable_start_time() = TimeToProto(parts_.start_time);
+  *response->mutable_uptime() = DurationToProto(absl::Now() - parts_.start_time);
+  CacheInfoToProto(manager.info(), response->mutable_cache());
+  for (size_t i = 0; i < stats.windows.size(); ++i) {
+    // The statistics and the layout have the same windows in the same order.
+    WindowToStatus(stats.windows[i], parts_.layout->windows()[i].block_bytes(),
+                   response->add_windows());
+  }
+  response->set_sessions(stats.sessions);
+  response->set_sequences(stats.sequences);
+  response->set_subscribers(parts_.events->subscribers());
+  response->set_revision(manager.log().last().value());
+  response->set_oldest_revision(manager.log().oldest().value());
+  response->set_draining(parts_.state->draining());
+  if (parts_.engine->engine() != nullptr)
+    EngineToStatus(*parts_.engine, response->mutable_engine());
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerContext* context,
+                                                         const v1::ResetPrefixCacheRequest* request,
+                                                         v1::ResetPrefixCacheResponse* response) {
+  if (absl::Status status = CheckServed(*request); !status.ok()) return Answer(context, status);
+  response->set_removed_blocks(parts_.manager->ResetPrefixCache());
+  Log(LogLevel::kInfo,
+      absl::StrCat("prefix cache reset: ", response->removed_blocks(), " blocks removed"));
+  return Answer(context, absl::OkStatus());
+}
+
+}  // namespace pagoda::server

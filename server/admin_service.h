@@ -1,0 +1,42 @@
+#ifndef PAGODA_SERVER_ADMIN_SERVICE_H_
+#define PAGODA_SERVER_ADMIN_SERVICE_H_
+
+#include "absl/time/time.h"
+#include "manager/shared_manager.h"
+#include "pagoda/v1/admin.grpc.pb.h"
+#include "pools/layout.h"
+#include "server/engine_service.h"
+#include "server/event_service.h"
+#include "server/serving_state.h"
+
+namespace pagoda::server {
+
+// The parts of a running daemon that tell how it does. All outlive whoever holds this.
+struct DaemonParts {
+  SharedManager* manager = nullptr;
+  const CacheLayout* layout = nullptr;
+  const EventService* events = nullptr;
+  const EngineService* engine = nullptr;
+  const ServingState* state = nullptr;
+  absl::Time start_time;
+};
+
+// pagoda.v1.AdminService, served while the daemon drains too. Thread-safe.
+class AdminService final : public v1::AdminService::CallbackService {
+ public:
+  explicit AdminService(const DaemonParts& parts) : parts_(parts) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* ResetPrefixCache(grpc::CallbackServerContext* context,
+                                             const v1::ResetPrefixCacheRequest* request,
+                                             v1::ResetPrefixCacheResponse* response) override;
+
+ private:
+  const DaemonParts parts_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_ADMIN_SERVICE_H_

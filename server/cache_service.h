@@ -1,0 +1,59 @@
+#ifndef PAGODA_SERVER_CACHE_SERVICE_H_
+#define PAGODA_SERVER_CACHE_SERVICE_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "manager/shared_manager.h"
+#include "pagoda/v1/cache.grpc.pb.h"
+#include "server/serving_state.h"
+#include "server/session_stream.h"
+
+namespace pagoda::server {
+
+// pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, only
+// KeepAlive and CloseSession are served.
+class CacheService final : public v1::CacheService::CallbackService {
+ public:
+  struct Options {
+    absl::Duration default_lease;
+    absl::Duration max_lease;
+  };
+
+  // `manager` and `state` outlive the service.
+  CacheService(Options options, SharedManager* manager, const ServingState* state)
+      : options_(options), manager_(manager), state_(state) {}
+
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const v1::OpenSessionRequest* request,
+                                        v1::OpenSessionResponse* response) override;
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
+                                         const v1::CloseSessionRequest* request,
+                                         v1::CloseSessionResponse* response) override;
+  grpc::ServerUnaryReactor* KeepAlive(grpc::CallbackServerContext* context,
+                                      const v1::KeepAliveRequest* request,
+                                      v1::KeepAliveResponse* response) override;
+  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
+                                    const v1::ExecuteRequest* request,
+                                    v1::ExecuteResponse* response) override;
+  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Session(
+      grpc::CallbackServerContext* context) override;
+
+  // Ends every open Session stream. Call it when the state is draining.
+  void EndStreamsForDrain();
+
+ private:
+  absl::Status DoOpenSession(const v1::OpenSessionRequest& request,
+                             v1::OpenSessionResponse* response);
+  absl::Status DoExecute(const v1::ExecuteRequest& request, v1::ExecuteResponse* response);
+  absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
+
+  const Options options_;
+  SharedManager* const manager_;
+  const ServingState* const state_;
+  SessionStream::Set streams_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_CACHE_SERVICE_H_

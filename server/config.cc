@@ -1,0 +1,160 @@
+#include "server/config.h"
+
+#include <bit>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+#include "server/config_keys.h"
+#include "server/listen_address.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
+constexpr size_t kMaxCacheName = 64;
+
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+// The name is part of a shared memory object's name, so it must not hold a slash.
+absl::Status CheckCacheName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= kMaxCacheName;
+  for (const char c : name) {
+    good = good &&
+           (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.');
+  }
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxCacheName,
+                             " letters, digits, '-', '_' or '.'"));
+}
+
+absl::Status CheckPowerOfTwo(uint64_t value) {
+  if (std::has_single_bit(value)) return absl::OkStatus();
+  return Refuse(absl::StrCat(value, " is not a power of two"));
+}
+
+absl::Status CheckAddress(const std::string& address) {
+  return address.empty() ? absl::OkStatus() : ParseLoopbackAddress(address).status();
+}
+
+std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
+  return {
+      TextKey("name", &cache->name, CheckCacheName),
+      NumberKey("tokens_per_block", &cache->tokens_per_block, 1, 1024, CheckPowerOfTwo),
+      ChoiceKey<DType>("kv_dtype", &cache->kv_dtype,
+                       {{"float32", DType::kFloat32},
+                        {"float16", DType::kFloat16},
+                        {"bfloat16", DType::kBFloat16}}),
+      NumberKey("primary_blocks", &cache->primary_blocks, 1, kMaxUint32 - 1),
+      SectionKey("layers", {NumberKey("count", &cache->layers.count, 1, 1024),
+                            NumberKey("num_kv_heads", &cache->layers.num_kv_heads, 1, 1024),
+                            NumberKey("head_dim", &cache->layers.head_dim, 1, 4096)}),
+  };
+}
+
+std::vector<ConfigKey> ServerKeys(Config::Server* server) {
+  return {
+      TextKey("unix_socket", &server->unix_socket),
+      TextKey("grpc_address", &server->grpc_address, CheckAddress),
+      TextKey("http_address", &server->http_address, CheckAddress),
+      DurationKey("drain_timeout", &server->drain_timeout, absl::ZeroDuration(), absl::Hours(1)),
+      NumberKey("max_message_bytes", &server->max_message_bytes, 1 << 16, 1 << 30),
+      NumberKey("max_sessions", &server->max_sessions, 1, 1 << 20),
+      FlagKey("reflection", &server->reflection),
+  };
+}
+
+// Every key there is, bound to the fields of `config`.
+std::vector<ConfigKey> Keys(Config* config) {
+  Config::Sessions& sessions = config->sessions;
+  Config::Events& events = config->events;
+  const absl::Duration shortest = absl::Milliseconds(1);
+  return {
+      SectionKey("cache", CacheKeys(&config->cache)),
+      SectionKey("server", ServerKeys(&config->server)),
+      SectionKey("sessions",
+                 {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),
+                  DurationKey("max_lease", &sessions.max_lease, shortest, absl::Hours(24))}),
+      SectionKey("events", {NumberKey("max_events", &events.max_events, 1, uint64_t{1} << 32),
+                            ChoiceKey<LifecycleEvents>(
+                                "lifecycle", &events.lifecycle,
+                                {{"off", LifecycleEvents::kOff}, {"raw", LifecycleEvents::kRaw}}),
+                            DurationKey("progress_interval", &events.progress_interval,
+                                        absl::Milliseconds(10), absl::Hours(1)),
+                            DurationKey("flush_interval", &events.flush_interval,
+                                        absl::ZeroDuration(), absl::Seconds(1))}),
+      SectionKey("engine", {TextKey("model_dir", &config->engine.model_dir),
+                            NumberKey("prefill_chunk_tokens", &config->engine.prefill_chunk_tokens,
+                                      1, 1 << 20)}),
+      SectionKey("log", {ChoiceKey<LogLevel>("level", &config->log.level,
+                                             {{"info", LogLevel::kInfo},
+                                              {"warning", LogLevel::kWarning},
+                                              {"error", LogLevel::kError}})}),
+  };
+}
+
+}  // namespace
+
+std::string DefaultUnixSocket() {
+  const char* folder = std::getenv("XDG_RUNTIME_DIR");
+  return absl::StrCat(folder != nullptr && *folder != '\0' ? folder : "/tmp", "/pagoda.sock");
+}
+
+absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& file) {
+  Config config;
+  absl::Status status;
+  try {
+    const YAML::Node root = YAML::Load(text);
+    status = root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
+                                           : ConfigError(root, "not a mapping of sections");
+  } catch (const YAML::Exception& error) {
+    status = Refuse(absl::StrCat(error.mark.line + 1, ": ", error.msg));
+  }
+  if (!status.ok()) return Refuse(absl::StrCat(file, ":", std::string(status.message())));
+  status = ValidateConfig(config);
+  if (!status.ok()) return Refuse(absl::StrCat(file, ": ", std::string(status.message())));
+  return config;
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) {
+    // An empty file leaves the stream in a failed state, and is a good configuration.
+    if (!in.is_open() || in.bad()) {
+      return absl::NotFoundError(absl::StrCat("cannot read the configuration ", file));
+    }
+  }
+  absl::StatusOr<Config> config = ParseConfig(text.str(), file);
+  if (config.ok() && !config->engine.model_dir.empty()) {
+    // An absolute path stays as it is.
+    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    config->engine.model_dir = (folder / config->engine.model_dir).lexically_normal().string();
+  }
+  return config;
+}
+
+absl::Status ValidateConfig(const Config& config) {
+  if (config.server.unix_socket.empty() && config.server.grpc_address.empty()) {
+    return Refuse("server.unix_socket and server.grpc_address are both empty; gRPC needs one");
+  }
+  if (config.sessions.default_lease > config.sessions.max_lease) {
+    return Refuse(absl::StrCat(
+        "sessions.default_lease ", absl::FormatDuration(config.sessions.default_lease),
+        " is above sessions.max_lease ", absl::FormatDuration(config.sessions.max_lease)));
+  }
+  return absl::OkStatus();
+}
+
+std::string PrintConfig(Config config) {
+  YAML::Emitter out;
+  PrintMapping(Keys(&config), out);
+  return absl::StrCat(out.c_str(), "\n");
+}
+
+}  // namespace pagoda::server

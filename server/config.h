@@ -1,0 +1,85 @@
+// What an operator can set, with the values that hold where nothing is set.
+#ifndef PAGODA_SERVER_CONFIG_H_
+#define PAGODA_SERVER_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "manager/block_manager.h"
+#include "pools/layout.h"
+#include "server/log.h"
+
+namespace pagoda::server {
+
+// "$XDG_RUNTIME_DIR/pagoda.sock", or "/tmp/pagoda.sock" where the variable is not set.
+std::string DefaultUnixSocket();
+
+// The names, units and meanings are those of deploy/pagodad.yaml. The default needs no file, no
+// model and no GPU.
+struct Config {
+  struct Cache {
+    std::string name = "default";
+    uint32_t tokens_per_block = 16;
+    DType kv_dtype = DType::kFloat32;
+    uint32_t primary_blocks = 1024;
+    // The layers of a cache without a model; a model brings its own.
+    struct Layers {
+      uint32_t count = 4;
+      uint32_t num_kv_heads = 2;
+      uint32_t head_dim = 64;
+    } layers;
+  } cache;
+
+  struct Server {
+    std::string unix_socket = DefaultUnixSocket();  // Empty: none.
+    std::string grpc_address = "127.0.0.1:7070";    // Empty: none.
+    std::string http_address = "127.0.0.1:7071";    // Empty: none.
+    absl::Duration drain_timeout = absl::Seconds(10);
+    uint32_t max_message_bytes = 16 << 20;
+    uint32_t max_sessions = 4096;
+    bool reflection = true;
+  } server;
+
+  struct Sessions {
+    absl::Duration default_lease = absl::Seconds(30);
+    absl::Duration max_lease = absl::Hours(1);
+  } sessions;
+
+  struct Events {
+    uint64_t max_events = 1 << 20;
+    LifecycleEvents lifecycle = LifecycleEvents::kRaw;
+    absl::Duration progress_interval = absl::Seconds(1);
+    absl::Duration flush_interval = absl::Milliseconds(2);
+  } events;
+
+  struct Engine {
+    std::string model_dir;  // Empty: no engine.
+    uint32_t prefill_chunk_tokens = 512;
+  } engine;
+
+  struct Log {
+    LogLevel level = LogLevel::kInfo;
+  } log;
+};
+
+// Reads a YAML text. `file` is the name that errors carry.
+// Errors: INVALID_ARGUMENT, "FILE:LINE: what is wrong; allowed: ...", for broken YAML, an unknown
+// key, a wrong type or a bad value.
+absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& file);
+// As ParseConfig. A relative engine.model_dir is relative to the file's folder.
+// Errors also: NotFound for a file that cannot be read.
+absl::StatusOr<Config> LoadConfig(const std::string& file);
+
+// What no single key shows: the daemon must be reachable, the lease within its maximum.
+// Errors: INVALID_ARGUMENT.
+absl::Status ValidateConfig(const Config& config);
+
+// All keys as YAML that ParseConfig reads back to the same configuration.
+std::string PrintConfig(Config config);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_CONFIG_H_

@@ -1,0 +1,134 @@
+#include "server/config_keys.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "pools/error.h"
+
+namespace pagoda::server {
+namespace {
+
+// What a node holds, for a message.
+std::string Describe(const YAML::Node& node) {
+  if (node.IsScalar()) return absl::StrCat("'", node.Scalar(), "'");
+  if (node.IsSequence()) return "a list";
+  return node.IsMap() ? "a mapping" : "nothing";
+}
+
+absl::Status WrongValue(const YAML::Node& node, const std::string& name,
+                        const std::string& allowed) {
+  return ConfigError(node, absl::StrCat(name, " is ", Describe(node), "; allowed: ", allowed));
+}
+
+std::string NamesOf(const std::vector<ConfigKey>& keys) {
+  return absl::StrJoin(
+      keys, ", ", [](std::string* out, const ConfigKey& key) { absl::StrAppend(out, key.name); });
+}
+
+}  // namespace
+
+absl::Status ConfigError(const YAML::Node& node, const std::string& what) {
+  return MakeError(Reason::kInvalidArgument, absl::StrCat(node.Mark().line + 1, ": ", what));
+}
+
+ConfigKey TextKey(std::string name, std::string* field, TextCheck check) {
+  auto read = [=](const YAML::Node& node) {
+    if (!node.IsScalar()) return WrongValue(node, name, "text");
+    if (check != nullptr) {
+      if (const absl::Status status = check(node.Scalar()); !status.ok()) {
+        return ConfigError(node, absl::StrCat(name, ": ", status.message()));
+      }
+    }
+    *field = node.Scalar();
+    return absl::OkStatus();
+  };
+  return {name, read, [field](YAML::Emitter& out) { out << YAML::DoubleQuoted << *field; }};
+}
+
+ConfigKey FlagKey(std::string name, bool* field) {
+  auto read = [=](const YAML::Node& node) {
+    if (!node.IsScalar() || (node.Scalar() != "true" && node.Scalar() != "false")) {
+      return WrongValue(node, name, "true or false");
+    }
+    *field = node.Scalar() == "true";
+    return absl::OkStatus();
+  };
+  return {name, read, [field](YAML::Emitter& out) { out << *field; }};
+}
+
+ConfigKey DurationKey(std::string name, absl::Duration* field, absl::Duration low,
+                      absl::Duration high) {
+  auto read = [=](const YAML::Node& node) {
+    absl::Duration value;
+    if (!node.IsScalar() || !absl::ParseDuration(node.Scalar(), &value) || value < low ||
+        value > high) {
+      return WrongValue(node, name,
+                        absl::StrCat("a duration with its unit, from ", absl::FormatDuration(low),
+                                     " to ", absl::FormatDuration(high)));
+    }
+    *field = value;
+    return absl::OkStatus();
+  };
+  return {name, read, [field](YAML::Emitter& out) { out << absl::FormatDuration(*field); }};
+}
+
+ConfigKey SectionKey(std::string name, std::vector<ConfigKey> keys) {
+  auto read = [name, keys](const YAML::Node& node) {
+    if (node.IsNull()) return absl::OkStatus();
+    if (!node.IsMap()) return WrongValue(node, name, absl::StrCat("a mapping of ", NamesOf(keys)));
+    return ReadMapping(node, keys);
+  };
+  return {name, read, [keys](YAML::Emitter& out) { PrintMapping(keys, out); }};
+}
+
+absl::Status ReadMapping(const YAML::Node& node, const std::vector<ConfigKey>& keys) {
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.name == name; });
+    if (key == keys.end()) {
+      return ConfigError(entry.first, absl::StrCat("unknown key ", Describe(entry.first),
+                                                   "; allowed: ", NamesOf(keys)));
+    }
+    if (!seen.insert(name).second) {
+      return ConfigError(entry.first, absl::StrCat("key '", name, "' comes twice"));
+    }
+    if (absl::Status status = key->read(entry.second); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void PrintMapping(const std::vector<ConfigKey>& keys, YAML::Emitter& out) {
+  out << YAML::BeginMap;
+  for (const ConfigKey& key : keys) {
+    out << YAML::Key << key.name << YAML::Value;
+    key.print(out);
+  }
+  out << YAML::EndMap;
+}
+
+absl::Status ReadNumber(const YAML::Node& node, const std::string& name, uint64_t low,
+                        uint64_t high, const NumberCheck& check, uint64_t* value) {
+  if (!node.IsScalar() || !absl::SimpleAtoi(node.Scalar(), value) || *value < low ||
+      *value > high) {
+    return WrongValue(node, name, absl::StrCat("a whole number from ", low, " to ", high));
+  }
+  if (check == nullptr) return absl::OkStatus();
+  const absl::Status status = check(*value);
+  return status.ok() ? status : ConfigError(node, absl::StrCat(name, ": ", status.message()));
+}
+
+absl::Status ReadChoice(const YAML::Node& node, const std::string& name,
+                        const std::vector<std::string>& words, size_t* index) {
+  const auto word =
+      node.IsScalar() ? std::find(words.begin(), words.end(), node.Scalar()) : words.end();
+  if (word == words.end()) return WrongValue(node, name, absl::StrJoin(words, ", "));
+  *index = static_cast<size_t>(word - words.begin());
+  return absl::OkStatus();
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,97 @@
+// The daemon: everything that pagodad is, but the command line and the signals.
+#ifndef PAGODA_SERVER_DAEMON_H_
+#define PAGODA_SERVER_DAEMON_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/engine.h"
+#include "events/event_log.h"
+#include "manager/shared_manager.h"
+#include "pools/layout.h"
+#include "pools/pool.h"
+#include "server/admin_service.h"
+#include "server/cache_service.h"
+#include "server/config.h"
+#include "server/engine_service.h"
+#include "server/event_service.h"
+#include "server/grpc_server.h"
+#include "server/http_server.h"
+#include "server/listen_address.h"
+#include "server/metrics.h"
+#include "server/periodic_task.h"
+#include "server/rpc_metrics.h"
+#include "server/serving_state.h"
+
+namespace pagoda::server {
+
+// A running daemon. Thread-safe.
+class Daemon {
+ public:
+  // Takes the memory, loads the model, listens, and is healthy when it returns.
+  // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
+  // served), OUT_OF_MEMORY, INVALID_CHECKPOINT.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config);
+  // Drains if nobody has.
+  ~Daemon();
+
+  // Ends the service: health is NOT_SERVING, new work is refused with DRAINING, streams end when
+  // their clients have what was theirs, generations that run go on until drain_timeout. Returns
+  // when all calls are over. A second call waits for the first.
+  void Drain() ABSL_LOCKS_EXCLUDED(drain_mutex_);
+
+  // Where it listens: "unix:/path", "127.0.0.1:7070".
+  const std::vector<std::string>& grpc_endpoints() const { return grpc_->endpoints(); }
+  // "127.0.0.1:7071"; empty where there is no HTTP.
+  std::string http_endpoint() const { return http_ ? http_->address().ToString() : ""; }
+
+  SharedManager& manager() { return *manager_; }
+
+ private:
+  explicit Daemon(Config config, absl::Time start_time)
+      : config_(std::move(config)), start_time_(start_time) {}
+
+  // The steps of Start, in order. Addresses come first, because "another process listens there"
+  // says more than that its memory's name is taken.
+  absl::Status ResolveAddresses();
+  absl::Status MakeCache();
+  absl::Status LoadEngine();
+  void MakeServices();
+  absl::Status Listen();
+  absl::Status ListenHttp();
+
+  const Config config_;
+  const absl::Time start_time_;
+  std::optional<TcpAddress> grpc_address_;
+  std::optional<TcpAddress> http_address_;
+  ServingState state_;
+
+  // Bottom to top: each uses those above it, and is destroyed before them.
+  std::optional<CacheLayout> layout_;
+  std::unique_ptr<PoolSet> pools_;
+  std::unique_ptr<EventLog> log_;
+  std::unique_ptr<SharedManager> manager_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<CacheService> cache_service_;
+  std::unique_ptr<EventService> event_service_;
+  std::unique_ptr<EngineService> engine_service_;
+  std::unique_ptr<AdminService> admin_service_;
+  RpcMetrics rpc_metrics_;
+  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<PeriodicTask> lease_timer_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<GrpcServer> grpc_;
+
+  absl::Mutex drain_mutex_;
+  bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_DAEMON_H_

@@ -1,0 +1,39 @@
+#ifndef PAGODA_SERVER_ENGINE_SERVICE_H_
+#define PAGODA_SERVER_ENGINE_SERVICE_H_
+
+#include <string>
+
+#include "engine/engine.h"
+#include "pagoda/v1/engine.grpc.pb.h"
+#include "server/serving_state.h"
+#include "server/work_queue.h"
+
+namespace pagoda::server {
+
+// pagoda.v1.EngineService. Thread-safe.
+class EngineService final : public v1::EngineService::CallbackService {
+ public:
+  // `engine` is nullptr, and `model_name` empty, in a daemon without a model. The pointers outlive
+  // the service.
+  EngineService(Engine* engine, std::string model_name, const ServingState* state);
+
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+
+  const Engine* engine() const { return engine_; }
+  const std::string& model_name() const { return model_name_; }
+  // The engine's numbers, with the requests that wait before it. REQUIRES: engine() is not nullptr.
+  EngineStats Stats() const;
+
+ private:
+  absl::Status CheckRequest(const v1::GenerateRequest& request) const;
+
+  Engine* const engine_;
+  const std::string model_name_;
+  const ServingState* const state_;
+  WorkQueue queue_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_ENGINE_SERVICE_H_

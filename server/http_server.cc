@@ -1,0 +1,104 @@
+#include "server/http_server.h"
+
+#include <civetweb.h>
+
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "pools/error.h"
+#include "server/log.h"
+
+namespace pagoda::server {
+namespace {
+
+// Scrapes and probes are few; a slow one must not keep the next from its answer.
+constexpr char kThreads[] = "4";
+constexpr char kRequestTimeoutMs[] = "5000";
+constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
+
+int LogMessage(const mg_connection*, const char* message) {
+  Log(LogLevel::kWarning, absl::StrCat("http: ", message));
+  return 1;
+}
+
+const char* StatusText(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 503:
+      return "Service Unavailable";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& address,
+                                                              Routes routes) {
+  if (absl::Status status = CheckCanListen(address); !status.ok()) return status;
+  auto server = absl::WrapUnique(new HttpServer(std::move(routes)));
+  const std::string listen = address.ToString();
+  const char* options[] = {"listening_ports",    listen.c_str(),    "num_threads", kThreads,
+                           "request_timeout_ms", kRequestTimeoutMs, nullptr};
+  mg_callbacks callbacks = {};
+  callbacks.log_message = LogMessage;
+  mg_init_data init = {&callbacks, server.get(), options};
+  unsigned code = 0;
+  std::array<char, 256> text = {};
+  mg_error_data error = {&code, text.data(), text.size()};
+  server->context_ = mg_start2(&init, &error);
+  if (server->context_ == nullptr) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("cannot listen on ", listen, ": ", text.data()));
+  }
+  mg_server_port port = {};
+  mg_get_server_ports(server->context_, 1, &port);
+  server->address_ = {address.host, static_cast<uint16_t>(port.port)};
+  mg_set_request_handler(server->context_, "/", Handle, server.get());
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  if (context_ == nullptr) return;
+  // civetweb looks at its stop flag when a connection comes, or every two seconds: knock until it
+  // has stopped.
+  absl::Notification stopped;
+  std::thread knocker([&] {
+    while (!stopped.WaitForNotificationWithTimeout(kKnockInterval)) Knock(address_);
+  });
+  mg_stop(context_);
+  stopped.Notify();
+  knocker.join();
+}
+
+int HttpServer::Handle(mg_connection* connection, void* server) {
+  const mg_request_info* request = mg_get_request_info(connection);
+  const std::string method = request->request_method;
+  const HttpResponse response =
+      static_cast<const HttpServer*>(server)->Respond(method, request->local_uri);
+  const std::string head = absl::StrCat(
+      "HTTP/1.1 ", response.status, " ", StatusText(response.status),
+      "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size(),
+      "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+  mg_write(connection, head.data(), head.size());
+  if (method != "HEAD") mg_write(connection, response.body.data(), response.body.size());
+  return response.status;
+}
+
+HttpResponse HttpServer::Respond(const std::string& method, const std::string& path) const {
+  const auto route = routes_.find(path);
+  if (route == routes_.end()) return {.status = 404, .body = "not found\n"};
+  if (method != "GET" && method != "HEAD") return {.status = 405, .body = "GET only\n"};
+  return route->second();
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,138 @@
+#include "server/listen_address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda::server {
+namespace {
+
+bool IsIpv6(const std::string& host) { return absl::StrContains(host, ':'); }
+
+bool IsLoopback(const std::string& host) {
+  in_addr v4;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  return host == "::1";
+}
+
+// A TCP socket's address as the system wants it.
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t size = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+SocketAddress ToSocketAddress(const TcpAddress& address) {
+  SocketAddress result;
+  if (IsIpv6(address.host)) {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&result.storage);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(address.port);
+    inet_pton(AF_INET6, address.host.c_str(), &v6->sin6_addr);
+    result.size = sizeof(sockaddr_in6);
+  } else {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&result.storage);
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(address.port);
+    inet_pton(AF_INET, address.host.c_str(), &v4->sin_addr);
+    result.size = sizeof(sockaddr_in);
+  }
+  return result;
+}
+
+absl::Status CannotListen(const std::string& address, const std::string& why) {
+  return MakeError(Reason::kInvalidArgument, absl::StrCat("cannot listen on ", address, ": ", why));
+}
+
+// Whether a process accepts connections on the socket file.
+bool SomebodyListens(const sockaddr_un& address) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return true;  // Not known, so nothing is removed.
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+         errno != ECONNREFUSED;
+}
+
+}  // namespace
+
+std::string TcpAddress::ToString() const {
+  return IsIpv6(host) ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<TcpAddress> ParseLoopbackAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
+      port > 65535) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("'", address, "' is not HOST:PORT with a port up to 65535"));
+  }
+  std::string host = address.substr(0, colon);
+  if (host == "localhost") host = "127.0.0.1";
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (!IsLoopback(host)) {
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat("'", address,
+                     "' is not a loopback address (127.0.0.1, [::1], localhost); this "
+                     "version serves no TLS, so it does not listen to other machines"));
+  }
+  return TcpAddress{host, static_cast<uint16_t>(port)};
+}
+
+absl::Status CheckCanListen(const TcpAddress& address) {
+  const SocketAddress target = ToSocketAddress(address);
+  const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return CannotListen(address.ToString(), std::strerror(errno));
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  // As the servers do, so that connections of a daemon that has just ended do not count.
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(fd, target.get(), target.size) != 0 || listen(fd, 1) != 0) {
+    return CannotListen(address.ToString(), errno == EADDRINUSE ? "another process listens there"
+                                                                : std::strerror(errno));
+  }
+  return absl::OkStatus();
+}
+
+void Knock(const TcpAddress& address) {
+  const SocketAddress target = ToSocketAddress(address);
+  const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  connect(fd, target.get(), target.size);
+  close(fd);
+}
+
+absl::Status ClearStaleSocket(const std::string& path) {
+  sockaddr_un address = {};
+  if (path.size() >= sizeof(address.sun_path)) {
+    return CannotListen(path, absl::StrCat("the path has ", path.size(), " bytes, more than ",
+                                           sizeof(address.sun_path) - 1));
+  }
+  struct stat found;
+  if (lstat(path.c_str(), &found) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : CannotListen(path, std::strerror(errno));
+  }
+  if (!S_ISSOCK(found.st_mode)) return CannotListen(path, "a file that is no socket is there");
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  if (SomebodyListens(address)) return CannotListen(path, "another process listens there");
+  if (unlink(path.c_str()) != 0) return CannotListen(path, std::strerror(errno));
+  return absl::OkStatus();
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,40 @@
+// Where the daemon listens: "HOST:PORT" on the loopback interface, or the path of a Unix socket.
+#ifndef PAGODA_SERVER_LISTEN_ADDRESS_H_
+#define PAGODA_SERVER_LISTEN_ADDRESS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace pagoda::server {
+
+// A TCP address in numbers.
+struct TcpAddress {
+  std::string host;              // "127.0.0.1" or "::1".
+  uint16_t port = 0;             // 0: any free port.
+  std::string ToString() const;  // "127.0.0.1:7070", "[::1]:7070".
+};
+
+// Reads "127.0.0.1:7070", "[::1]:7070" or "localhost:7070".
+// Errors: INVALID_ARGUMENT for anything else; for a host that is not loopback the message says that
+// it needs TLS.
+absl::StatusOr<TcpAddress> ParseLoopbackAddress(const std::string& address);
+
+// INVALID_ARGUMENT with the address and the system's word for it, where `address` cannot be bound
+// now, for example because another daemon listens there. A port that is free now may be taken
+// later: this is for the message.
+absl::Status CheckCanListen(const TcpAddress& address);
+
+// Connects to a loopback address and hangs up. Says nothing, also where nobody listens.
+void Knock(const TcpAddress& address);
+
+// Makes way for a socket at `path`: removes one that nobody listens on any more.
+// Errors: INVALID_ARGUMENT where a living process listens on it, or where the path is too long or
+// another kind of file.
+absl::Status ClearStaleSocket(const std::string& path);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_LISTEN_ADDRESS_H_

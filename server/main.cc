@@ -1,0 +1,99 @@
+// pagodad: reads the configuration, runs the daemon until SIGTERM or SIGINT, drains it.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/config.h"
+#include "server/daemon.h"
+#include "server/log.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr int kForcedExit = 2;
+
+// The signals that end the daemon. Blocked before any thread starts, so that only sigwait sees
+// them.
+sigset_t BlockEndSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A peer that closes its end is an error of the write, not the end of the daemon.
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+std::string WaitForSignal(const sigset_t& signals) {
+  int number = 0;
+  sigwait(&signals, &number);
+  return strsignal(number);
+}
+
+// Ends the process at the next signal, whatever the drain waits for.
+void ForceExitAtNextSignal(const sigset_t& signals) {
+  std::thread([signals] {
+    Log(LogLevel::kError, absl::StrCat(WaitForSignal(signals), " again: exit without draining"));
+    _exit(kForcedExit);
+  }).detach();
+}
+
+int Fail(const absl::Status& status) {
+  std::cerr << "pagodad: " << std::string(status.message()) << "\n";
+  return EXIT_FAILURE;
+}
+
+int Run(Config config) {
+  const sigset_t signals = BlockEndSignals();
+  SetLogLevel(config.log.level);
+  CaptureGrpcLog();
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(std::move(config));
+  if (!daemon.ok()) return Fail(daemon.status());
+  const std::string http = (*daemon)->http_endpoint();
+  std::cout << "pagodad is ready: gRPC on " << absl::StrJoin((*daemon)->grpc_endpoints(), " and ")
+            << (http.empty() ? "" : absl::StrCat(", HTTP on ", http)) << std::endl;
+  const std::string received = WaitForSignal(signals);
+  Log(LogLevel::kInfo, absl::StrCat(received, ": draining"));
+  ForceExitAtNextSignal(signals);
+  (*daemon)->Drain();
+  daemon->reset();
+  Log(LogLevel::kInfo, "drained");
+  return EXIT_SUCCESS;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"pagodad: the Pagoda KV cache daemon"};
+  std::string config_file;
+  std::string model_dir;
+  bool print_config = false;
+  app.add_option("--config", config_file, "YAML configuration; see deploy/pagodad.yaml");
+  app.add_option("--model", model_dir, "Hugging Face model folder; goes before engine.model_dir");
+  app.add_flag("--print-config", print_config, "Print the configuration that holds, and exit");
+  app.set_version_flag("--version", absl::StrCat("pagodad ", PAGODA_VERSION));
+  CLI11_PARSE(app, argc, argv);
+
+  absl::StatusOr<Config> config = config_file.empty() ? Config{} : LoadConfig(config_file);
+  if (!config.ok()) return Fail(config.status());
+  if (!model_dir.empty()) config->engine.model_dir = model_dir;
+  if (print_config) {
+    std::cout << PrintConfig(*config);
+    return EXIT_SUCCESS;
+  }
+  return Run(*std::move(config));
+}
+
+}  // namespace
+}  // namespace pagoda::server
+
+int main(int argc, char** argv) { return pagoda::server::Main(argc, argv); }

@@ -1,0 +1,47 @@
+// Prometheus families made by hand, at the time of a scrape.
+#ifndef PAGODA_SERVER_METRIC_FAMILY_H_
+#define PAGODA_SERVER_METRIC_FAMILY_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prometheus/client_metric.h"
+#include "prometheus/metric_family.h"
+
+namespace pagoda::server {
+
+using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
+
+inline prometheus::MetricFamily CounterFamily(std::string name, std::string help) {
+  return {std::move(name), std::move(help), prometheus::MetricType::Counter, {}};
+}
+inline prometheus::MetricFamily GaugeFamily(std::string name, std::string help) {
+  return {std::move(name), std::move(help), prometheus::MetricType::Gauge, {}};
+}
+
+// Adds one sample to a counter's or gauge's family.
+inline void AddSample(prometheus::MetricFamily& family, MetricLabels labels, double value) {
+  prometheus::ClientMetric& metric = family.metric.emplace_back();
+  metric.label = std::move(labels);
+  if (family.type == prometheus::MetricType::Counter) {
+    metric.counter.value = value;
+  } else {
+    metric.gauge.value = value;
+  }
+}
+
+inline prometheus::MetricFamily Counter(std::string name, std::string help, double value) {
+  prometheus::MetricFamily family = CounterFamily(std::move(name), std::move(help));
+  AddSample(family, {}, value);
+  return family;
+}
+inline prometheus::MetricFamily Gauge(std::string name, std::string help, double value) {
+  prometheus::MetricFamily family = GaugeFamily(std::move(name), std::move(help));
+  AddSample(family, {}, value);
+  return family;
+}
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_METRIC_FAMILY_H_

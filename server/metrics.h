@@ -1,0 +1,32 @@
+#ifndef PAGODA_SERVER_METRICS_H_
+#define PAGODA_SERVER_METRICS_H_
+
+#include <string>
+#include <vector>
+
+#include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
+#include "server/admin_service.h"
+#include "server/rpc_metrics.h"
+
+namespace pagoda::server {
+
+// The daemon's numbers for Prometheus. Everything is read at the time of the scrape; README.md has
+// the list. Thread-safe.
+class Metrics final : public prometheus::Collectable {
+ public:
+  // `rpcs` outlives this, and so do the parts.
+  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs) : parts_(parts), rpcs_(rpcs) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+  // All of it in Prometheus' text format.
+  std::string Text() const;
+
+ private:
+  const DaemonParts parts_;
+  const RpcMetrics* const rpcs_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_METRICS_H_

@@ -1,0 +1,161 @@
+#include "server/rpc_metrics.h"
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "google/protobuf/descriptor.h"
+#include "pagoda/v1/admin.pb.h"
+#include "pagoda/v1/cache.pb.h"
+#include "pagoda/v1/engine.pb.h"
+#include "pagoda/v1/events.pb.h"
+#include "prometheus/histogram.h"
+#include "server/metric_family.h"
+
+namespace pagoda::server {
+namespace {
+
+// Upper bounds in seconds: a batch takes tens of microseconds, a generation seconds.
+const std::vector<double>& DurationBuckets() {
+  static const auto& buckets = *new std::vector<double>{
+      50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3,
+      0.1,   0.25,   0.5,    1,      2.5,  5,      10,   30,    60};
+  return buckets;
+}
+
+constexpr size_t kNumCodes = static_cast<size_t>(grpc::StatusCode::UNAUTHENTICATED) + 1;
+
+std::vector<std::string> MethodNames() {
+  std::vector<std::string> names;
+  for (const google::protobuf::FileDescriptor* file :
+       {v1::ExecuteRequest::descriptor()->file(), v1::WatchRequest::descriptor()->file(),
+        v1::GetStatusRequest::descriptor()->file(), v1::GenerateRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      const google::protobuf::ServiceDescriptor* service = file->service(s);
+      for (int m = 0; m < service->method_count(); ++m) {
+        names.push_back(absl::StrCat("/", service->full_name(), "/", service->method(m)->name()));
+      }
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+class RpcMetrics::Method {
+ public:
+  Method() : duration_(DurationBuckets()) {}
+
+  void Record(grpc::StatusCode code, absl::Duration duration) {
+    const bool known = static_cast<size_t>(code) < kNumCodes;
+    requests_[known ? code : grpc::StatusCode::UNKNOWN].fetch_add(1, std::memory_order_relaxed);
+    duration_.Observe(absl::ToDoubleSeconds(duration));
+  }
+
+  void CollectRequests(const std::string& name, prometheus::MetricFamily& out) const {
+    for (size_t code = 0; code < kNumCodes; ++code) {
+      const uint64_t count = requests_[code].load(std::memory_order_relaxed);
+      // A method that was never called still shows, with OK.
+      if (count == 0 && code != 0) continue;
+      AddSample(out,
+                {{"method", name},
+                 {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}},
+                static_cast<double>(count));
+    }
+  }
+
+  void CollectDuration(const std::string& name, prometheus::MetricFamily& out) const {
+    out.metric.push_back(duration_.Collect());
+    out.metric.back().label = {{"method", name}};
+  }
+
+ private:
+  std::array<std::atomic<uint64_t>, kNumCodes> requests_ = {};
+  prometheus::Histogram duration_;
+};
+
+// One call. gRPC owns it.
+class RpcMetrics::Interceptor final : public grpc::experimental::Interceptor {
+ public:
+  Interceptor(RpcMetrics* metrics, Method* method)
+      : metrics_(metrics), method_(method), start_(absl::Now()) {
+    metrics_->CallBegins();
+  }
+  ~Interceptor() override { metrics_->CallEnds(); }
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
+    if (call->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
+      method_->Record(call->GetSendStatus().error_code(), absl::Now() - start_);
+    }
+    call->Proceed();
+  }
+
+ private:
+  RpcMetrics* const metrics_;
+  Method* const method_;
+  const absl::Time start_;
+};
+
+class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit Factory(RpcMetrics* metrics) : metrics_(metrics) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    const auto it = metrics_->methods_.find(info->method());
+    if (it == metrics_->methods_.end()) return nullptr;
+    return new Interceptor(metrics_, it->second.get());
+  }
+
+ private:
+  RpcMetrics* const metrics_;
+};
+
+RpcMetrics::RpcMetrics() {
+  for (const std::string& name : MethodNames()) methods_.emplace(name, std::make_unique<Method>());
+}
+
+RpcMetrics::~RpcMetrics() = default;
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+RpcMetrics::MakeInterceptorFactory() {
+  return std::make_unique<Factory>(this);
+}
+
+void RpcMetrics::CallBegins() {
+  absl::MutexLock lock(&mutex_);
+  ++open_calls_;
+}
+
+void RpcMetrics::CallEnds() {
+  absl::MutexLock lock(&mutex_);
+  --open_calls_;
+}
+
+void RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
+  const auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return open_calls_ == 0; };
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
+}
+
+std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
+  prometheus::MetricFamily requests =
+      CounterFamily("pagoda_grpc_requests_total", "Calls that ended, by method and status code.");
+  prometheus::MetricFamily durations = {
+      "pagoda_grpc_request_duration_seconds",
+      "From the call's arrival to its status; a stream's whole life.",
+      prometheus::MetricType::Histogram,
+      {}};
+  for (const auto& [name, method] : methods_) {
+    const std::string label = name.substr(1);  // Without the leading slash.
+    method->CollectRequests(label, requests);
+    method->CollectDuration(label, durations);
+  }
+  return {std::move(requests), std::move(durations)};
+}
+
+}  // namespace pagoda::server

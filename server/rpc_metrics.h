@@ -1,0 +1,53 @@
+// Requests and their latency by method, counted by an interceptor, so that no handler has to.
+#ifndef PAGODA_SERVER_RPC_METRICS_H_
+#define PAGODA_SERVER_RPC_METRICS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "grpcpp/support/server_interceptor.h"
+#include "grpcpp/support/status.h"
+#include "prometheus/metric_family.h"
+
+namespace pagoda::server {
+
+// The calls of the pagoda.v1 services; others, such as health checks and methods that do not exist,
+// are not counted, so a client cannot make up new label values. A stream counts once, when it ends,
+// with its whole duration. Thread-safe.
+class RpcMetrics {
+ public:
+  RpcMetrics();
+  ~RpcMetrics();
+
+  // For one server. The metrics outlive it.
+  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
+
+  // Waits until no counted call is open, or for `timeout`.
+  void WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // pagoda_grpc_requests_total{method,code} and pagoda_grpc_request_duration_seconds{method}.
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  class Method;
+  class Interceptor;
+  class Factory;
+
+  void CallBegins() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CallEnds() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // By full name, "/pagoda.v1.CacheService/Execute". Does not change after the constructor.
+  std::map<std::string, std::unique_ptr<Method>> methods_;
+  mutable absl::Mutex mutex_;  // Nothing is called under it.
+  uint64_t open_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_RPC_METRICS_H_

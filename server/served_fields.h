@@ -1,0 +1,22 @@
+// Refuses what this version does not serve: fields that stand for later features, and fields that
+// it has never heard of. A client that sets one is told so by name; it is never ignored.
+#ifndef PAGODA_SERVER_SERVED_FIELDS_H_
+#define PAGODA_SERVER_SERVED_FIELDS_H_
+
+#include "absl/status/status.h"
+#include "google/protobuf/message.h"
+
+namespace pagoda::server {
+
+// FIELD_NOT_SERVED with the field's path ("batch.step", "add_sequence.tenant") where `message` or a
+// message in it sets a field with the option (pagoda.v1.reserved_for_later), or has an unknown
+// field ("add_sequence: unknown field number 77").
+//
+// The operations of a batch are left out, because each is refused by itself: call this with the
+// Operation. Cost: O(messages in the message); repeated numbers are not looked at.
+// `message` is of package pagoda.v1. Thread-safe.
+absl::Status CheckServed(const google::protobuf::Message& message);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_SERVED_FIELDS_H_

@@ -1,0 +1,33 @@
+#ifndef PAGODA_SERVER_SERVING_STATE_H_
+#define PAGODA_SERVER_SERVING_STATE_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "pools/error.h"
+
+namespace pagoda::server {
+
+// Where the daemon is in its life. Only goes forward. Thread-safe.
+class ServingState {
+ public:
+  enum class Phase : uint8_t { kStarting, kServing, kDraining };
+
+  void Enter(Phase phase) { phase_.store(phase, std::memory_order_release); }
+  Phase phase() const { return phase_.load(std::memory_order_acquire); }
+  bool draining() const { return phase() == Phase::kDraining; }
+
+  // DRAINING where new work is refused.
+  absl::Status CheckAcceptsWork() const {
+    return draining() ? MakeError(Reason::kDraining, "the daemon is shutting down")
+                      : absl::OkStatus();
+  }
+
+ private:
+  std::atomic<Phase> phase_{Phase::kStarting};
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_SERVING_STATE_H_

@@ -1,0 +1,63 @@
+// One call of CacheService.Session: batches in, results out.
+#ifndef PAGODA_SERVER_SESSION_STREAM_H_
+#define PAGODA_SERVER_SESSION_STREAM_H_
+
+#include <memory>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "grpcpp/support/server_callback.h"
+#include "manager/shared_manager.h"
+#include "pagoda/v1/cache.pb.h"
+#include "server/stream_set.h"
+
+namespace pagoda::server {
+
+// Reads a batch, runs it, writes its result, reads the next: one read or one write is outstanding,
+// so a client that does not read its results is not read either. Attached to its session from the
+// first message to the end of the call. Thread-safe; lives as long as its call and whoever holds
+// it.
+class SessionStream final
+    : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse> {
+ public:
+  using Set = StreamSet<SessionStream>;
+
+  // Begins to read. The stream is in `streams` until its call is over; both outlive it.
+  static SessionStream* Start(SharedManager* manager, Set* streams);
+
+  // Ends the call with DRAINING as soon as the batch in hand is answered.
+  void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone() override;
+
+ private:
+  enum class Step { kReading, kRunning, kWriting, kFinished };
+
+  SessionStream(SharedManager* manager, Set* streams) : manager_(manager), streams_(streams) {}
+
+  absl::Status Run();
+  absl::Status Attach();
+  // Finishes the call. REQUIRES: nobody else has, so not for kReading.
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  SharedManager* const manager_;
+  Set* const streams_;
+  std::shared_ptr<SessionStream> self_;  // The call's share; given up in OnDone.
+
+  // Touched by one reaction at a time.
+  v1::SessionRequest request_;
+  v1::SessionResponse response_;
+  std::optional<SessionRef> session_;  // Attached.
+
+  absl::Mutex mutex_;  // Taken before gRPC's own locks.
+  Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_SESSION_STREAM_H_

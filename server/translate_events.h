@@ -1,0 +1,14 @@
+// Events of the log as the wire's messages, field for field.
+#ifndef PAGODA_SERVER_TRANSLATE_EVENTS_H_
+#define PAGODA_SERVER_TRANSLATE_EVENTS_H_
+
+#include "events/event.h"
+#include "pagoda/v1/events.pb.h"
+
+namespace pagoda::server {
+
+void EventToProto(const Event& event, v1::Event* out);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_TRANSLATE_EVENTS_H_

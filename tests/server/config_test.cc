@@ -1,0 +1,189 @@
+#include "server/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "pools/error.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// The message with which a text is refused; "accepted" where it is not.
+std::string Refusal(const std::string& text) {
+  const absl::StatusOr<Config> config = ParseConfig(text, "pagodad.yaml");
+  if (config.ok()) return "accepted";
+  EXPECT_EQ(ReasonOf(config.status()), Reason::kInvalidArgument);
+  return std::string(config.status().message());
+}
+
+TEST(ConfigTest, AnEmptyFileIsTheDefault) {
+  for (const char* text : {"", "# nothing\n", "cache:\nserver:\n", "{}"}) {
+    const absl::StatusOr<Config> config = ParseConfig(text, "pagodad.yaml");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(PrintConfig(*config), PrintConfig(Config{}));
+  }
+}
+
+TEST(ConfigTest, DefaultNeedsNoFileAndNoModel) {
+  const Config config;
+  EXPECT_EQ(config.cache.tokens_per_block, 16u);
+  EXPECT_EQ(config.server.grpc_address, "127.0.0.1:7070");
+  EXPECT_EQ(config.engine.model_dir, "");
+  EXPECT_TRUE(ValidateConfig(config).ok());
+}
+
+TEST(ConfigTest, EveryKindOfValueIsRead) {
+  const absl::StatusOr<Config> config = ParseConfig(
+      "cache: {name: a-b, kv_dtype: bfloat16, primary_blocks: 77, layers: {head_dim: 8}}\n"
+      "server: {drain_timeout: 1.5s, reflection: false, unix_socket: \"\"}\n"
+      "events: {lifecycle: off}\n"
+      "log: {level: error}\n",
+      "pagodad.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->cache.name, "a-b");
+  EXPECT_EQ(config->cache.kv_dtype, DType::kBFloat16);
+  EXPECT_EQ(config->cache.primary_blocks, 77u);
+  EXPECT_EQ(config->cache.layers.head_dim, 8u);
+  EXPECT_EQ(config->cache.layers.count, Config().cache.layers.count);
+  EXPECT_EQ(config->server.drain_timeout, absl::Milliseconds(1500));
+  EXPECT_FALSE(config->server.reflection);
+  EXPECT_EQ(config->server.unix_socket, "");
+  EXPECT_EQ(config->events.lifecycle, LifecycleEvents::kOff);
+  EXPECT_EQ(config->log.level, LogLevel::kError);
+}
+
+TEST(ConfigTest, AnUnknownKeyIsRefusedWithItsLineAndWhatIsAllowed) {
+  EXPECT_THAT(
+      Refusal("cache:\n  name: x\n  tokens: 4\n"),
+      AllOf(StartsWith("pagodad.yaml:3: "), HasSubstr("'tokens'"), HasSubstr("tokens_per_block")));
+  EXPECT_THAT(Refusal("\nsever: {}\n"), AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr("server")));
+  EXPECT_THAT(Refusal("cache:\n  layers:\n    heads: 1\n"),
+              AllOf(StartsWith("pagodad.yaml:3: "), HasSubstr("num_kv_heads")));
+}
+
+TEST(ConfigTest, AKeyComesOnce) {
+  EXPECT_THAT(Refusal("log: {level: info}\nlog: {level: error}\n"),
+              AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr("twice")));
+}
+
+TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
+  struct Case {
+    const char* text;
+    const char* named;
+    const char* allowed;
+  };
+  const Case cases[] = {
+      {"cache: {tokens_per_block: many}", "'many'", "1 to 1024"},
+      {"cache: {tokens_per_block: 33}", "33", "power of two"},
+      {"cache: {tokens_per_block: -4}", "'-4'", "1 to 1024"},
+      {"cache: {tokens_per_block: 1.5}", "'1.5'", "whole number"},
+      {"cache: {primary_blocks: 0}", "primary_blocks", "from 1"},
+      {"cache: {primary_blocks: [1]}", "a list", "whole number"},
+      {"cache: {primary_blocks: }", "nothing", "whole number"},
+      {"cache: {kv_dtype: float12}", "'float12'", "float32, float16, bfloat16"},
+      {"cache: {name: a/b}", "'a/b'", "letters"},
+      {"cache: {layers: 4}", "layers is '4'", "a mapping"},
+      {"server: {reflection: maybe}", "'maybe'", "true or false"},
+      {"server: {drain_timeout: 10}", "'10'", "with its unit"},
+      {"server: {drain_timeout: -1s}", "'-1s'", "from 0"},
+      {"server: {grpc_address: nowhere}", "'nowhere'", "HOST:PORT"},
+      {"server: {grpc_address: \"127.0.0.1:99999\"}", "99999", "65535"},
+      {"server: {http_address: \"0.0.0.0:7071\"}", "0.0.0.0", "TLS"},
+      {"events: {lifecycle: all}", "'all'", "off, raw"},
+      {"log: {level: 3}", "'3'", "info, warning, error"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(Refusal(std::string("\n") + c.text),
+                AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr(c.named), HasSubstr(c.allowed)))
+        << c.text;
+  }
+}
+
+TEST(ConfigTest, BrokenYamlIsRefusedWithItsLine) {
+  EXPECT_THAT(Refusal("cache:\n  name: [\n"), StartsWith("pagodad.yaml:"));
+  EXPECT_THAT(Refusal("- cache\n"), AllOf(StartsWith("pagodad.yaml:1: "), HasSubstr("mapping")));
+}
+
+TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
+  EXPECT_THAT(Refusal("server: {grpc_address: \"\", unix_socket: \"\"}"), HasSubstr("needs one"));
+  EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
+}
+
+TEST(ConfigTest, PrintedConfigurationReadsBack) {
+  Config config;
+  config.cache.name = "round.trip";
+  config.cache.kv_dtype = DType::kFloat16;
+  config.cache.layers.count = 3;
+  config.server.unix_socket = "/tmp/with space: and # marks.sock";
+  config.server.http_address = "";
+  config.server.drain_timeout = absl::Milliseconds(1250);
+  config.server.reflection = false;
+  config.events.max_events = 123;
+  config.events.lifecycle = LifecycleEvents::kOff;
+  config.engine.model_dir = "models/x";
+  config.log.level = LogLevel::kWarning;
+  const std::string printed = PrintConfig(config);
+  const absl::StatusOr<Config> read = ParseConfig(printed, "printed");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(PrintConfig(*read), printed);
+  EXPECT_EQ(read->server.unix_socket, config.server.unix_socket);
+  EXPECT_EQ(read->server.drain_timeout, config.server.drain_timeout);
+  EXPECT_EQ(read->events.lifecycle, LifecycleEvents::kOff);
+}
+
+TEST(ConfigTest, AModelFolderIsRelativeToTheFile) {
+  const std::string file = ::testing::TempDir() + "/model_folder.yaml";
+  std::ofstream(file) << "engine: {model_dir: models/tiny}\n";
+  const absl::StatusOr<Config> config = LoadConfig(file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->engine.model_dir, ::testing::EndsWith("models/tiny"));
+  EXPECT_THAT(config->engine.model_dir, StartsWith("/"));
+  std::remove(file.c_str());
+}
+
+TEST(ConfigTest, AMissingFileIsNamed) {
+  const absl::StatusOr<Config> config = LoadConfig("/nonexistent/pagodad.yaml");
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr("/nonexistent/pagodad.yaml"));
+}
+
+// The deploy example says of each key what holds without it. With the marks of its commented keys
+// taken away it must be the default, with every key in it.
+TEST(ConfigTest, TheDeployExampleShowsEveryKeyWithItsDefault) {
+  std::ifstream in(DEPLOY_CONFIG);
+  ASSERT_TRUE(in) << DEPLOY_CONFIG;
+  std::string text;
+  for (std::string line; std::getline(in, line);) {
+    const size_t mark = line.find("# ");
+    const bool is_key =
+        mark != std::string::npos && mark >= 2 &&
+        line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_ ", mark + 2) == line.find(':', mark);
+    if (is_key) line.erase(mark, 2);
+    text += line + "\n";
+  }
+  absl::StatusOr<Config> config = ParseConfig(text, "deploy/pagodad.yaml");
+  ASSERT_TRUE(config.ok()) << config.status() << "\n" << text;
+  EXPECT_THAT(config->engine.model_dir, HasSubstr("qwen3_tiny"));
+  config->engine.model_dir = "";
+  Config expected;
+  expected.server.unix_socket = "/tmp/pagoda.sock";
+  EXPECT_EQ(PrintConfig(*config), PrintConfig(expected));
+
+  std::istringstream printed(PrintConfig(expected));
+  for (std::string line; std::getline(printed, line);) {
+    const std::string key = line.substr(0, line.find(':') + 1);
+    EXPECT_THAT("\n" + text, HasSubstr("\n" + key)) << "the example leaves out " << line;
+  }
+}
+
+}  // namespace
+}  // namespace pagoda::server

@@ -1,0 +1,187 @@
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/test_daemon.h"
+
+namespace pagoda::server {
+namespace {
+
+Config EventConfig() {
+  Config config = TestConfig();
+  config.events.max_events = 700;
+  config.events.progress_interval = absl::Milliseconds(50);
+  return config;
+}
+
+class EventServiceTest : public DaemonTest {
+ protected:
+  EventServiceTest() : DaemonTest(EventConfig()) {}
+
+  // `rounds` times two events: a raw block is taken, and freed.
+  void MakeEvents(int rounds) {
+    const v1::SessionRef session = OpenRef();
+    for (int i = 0; i < rounds; ++i) Run(session, FreeOp(Allocate(session, 1)));
+    Close(session);
+  }
+};
+
+// One subscriber, which checks that each message begins where the last one ended.
+class Watcher {
+ public:
+  Watcher(v1::EventService::Stub& stub, const v1::WatchRequest& request)
+      : context_(NewContext()), reader_(stub.Watch(context_.get(), request)) {
+    v1::WatchResponse first;
+    if (!reader_->Read(&first)) return;
+    EXPECT_EQ(first.events_size(), 0);
+    EXPECT_EQ(first.previous_revision(), first.revision());
+    EXPECT_NE(first.epoch(), 0u);
+    revision_ = first.revision();
+    started_ = true;
+  }
+
+  bool started() const { return started_; }
+  uint64_t revision() const { return revision_; }
+
+  bool Next(v1::WatchResponse* message) {
+    if (!reader_->Read(message)) return false;
+    EXPECT_EQ(message->previous_revision(), revision_);
+    EXPECT_LE(message->events_size(), 512);
+    for (const v1::Event& event : message->events()) EXPECT_EQ(event.revision(), ++revision_);
+    EXPECT_EQ(message->revision(), revision_);
+    return true;
+  }
+  // Reads until `revision`; returns the events.
+  std::vector<v1::Event> ReadTo(uint64_t revision) {
+    std::vector<v1::Event> events;
+    v1::WatchResponse message;
+    while (revision_ < revision && Next(&message)) {
+      events.insert(events.end(), message.events().begin(), message.events().end());
+    }
+    EXPECT_EQ(revision_, revision);
+    return events;
+  }
+  grpc::Status Finish() { return reader_->Finish(); }
+  void Cancel() {
+    context_->TryCancel();
+    reader_->Finish();
+  }
+
+ private:
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::ClientReader<v1::WatchResponse>> reader_;
+  uint64_t revision_ = 0;
+  bool started_ = false;
+};
+
+v1::WatchRequest From(uint64_t revision) {
+  v1::WatchRequest request;
+  request.set_from_revision(revision);
+  return request;
+}
+
+TEST_F(EventServiceTest, FromNowShowsOnlyWhatComes) {
+  MakeEvents(3);
+  Watcher watcher(events(), {});
+  ASSERT_TRUE(watcher.started());
+  EXPECT_EQ(watcher.revision(), 7u) << "the pools, and three blocks taken and freed";
+  MakeEvents(1);
+  const std::vector<v1::Event> seen = watcher.ReadTo(9);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0].created().block_ids_size(), 1);
+  EXPECT_EQ(seen[1].removed().reason(), v1::REMOVAL_REASON_RELEASED);
+  watcher.Cancel();
+}
+
+TEST_F(EventServiceTest, FromARevisionRepeatsAllSinceThen) {
+  CacheTokens(OpenRef(), TokensTo(9));
+  const uint64_t last = Status().revision();
+  Watcher watcher(events(), From(1));
+  const std::vector<v1::Event> all = watcher.ReadTo(last);
+  EXPECT_EQ(all.front().created().capacity(0).blocks(), kTestBlocks);
+  EXPECT_TRUE(all.back().has_stored());
+  watcher.Cancel();
+}
+
+TEST_F(EventServiceTest, AnIdleStreamCarriesProgressMarks) {
+  Watcher watcher(events(), {});
+  v1::WatchResponse message;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(watcher.Next(&message));
+    EXPECT_EQ(message.events_size(), 0);
+  }
+  watcher.Cancel();
+}
+
+TEST_F(EventServiceTest, AMessageHoldsAtMostSoManyEventsAndMissesNone) {
+  const v1::SessionRef session = OpenRef();
+  // One batch of 600 events: more than a message holds.
+  v1::BatchResult result;
+  std::vector<v1::Operation> operations;
+  for (int i = 0; i < 300; ++i) {
+    operations.push_back(AddOp(1, {uint32_t(i), 1, 2, 3}));
+    operations.push_back(CommitOp(1, 4));
+    operations.push_back(FreeSequenceOp(1));
+  }
+  ASSERT_TRUE(Execute(session, operations, &result).ok());
+  const uint64_t last = Status().revision();
+  ASSERT_GT(last, 512u);
+  Watcher watcher(events(), From(2));
+  EXPECT_EQ(watcher.ReadTo(last).size(), last - 1);
+  watcher.Cancel();
+}
+
+TEST_F(EventServiceTest, AStartOutsideTheLogIsRefusedWithItsBounds) {
+  MakeEvents(400);
+  const v1::GetStatusResponse status = Status();
+  ASSERT_GT(status.oldest_revision(), 1u);
+  v1::WatchRequest other_epoch = From(status.revision());
+  other_epoch.set_epoch(status.epoch() + 1);
+  const struct {
+    v1::WatchRequest request;
+    const char* reason;
+  } refused[] = {{From(1), "REVISION_COMPACTED"},
+                 {From(status.oldest_revision() - 1), "REVISION_COMPACTED"},
+                 {From(status.revision() + 2), "REVISION_IN_FUTURE"},
+                 {other_epoch, "EPOCH_CHANGED"}};
+  for (const auto& [request, reason] : refused) {
+    Watcher watcher(events(), request);
+    EXPECT_FALSE(watcher.started());
+    const grpc::Status end = watcher.Finish();
+    EXPECT_EQ(end.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+    const google::rpc::ErrorInfo info = InfoOf(end);
+    EXPECT_EQ(info.reason(), reason);
+    EXPECT_EQ(info.metadata().at("oldest_revision"), absl::StrCat(status.oldest_revision()));
+    EXPECT_EQ(info.metadata().at("next_revision"), absl::StrCat(status.revision() + 1));
+    EXPECT_EQ(info.metadata().at("epoch"),
+              absl::StrCat(absl::Hex(status.epoch(), absl::kZeroPad16)));
+  }
+  for (const uint64_t start : {status.oldest_revision(), status.revision() + 1}) {
+    v1::WatchRequest request = From(start);
+    request.set_epoch(status.epoch());
+    Watcher watcher(events(), request);
+    EXPECT_TRUE(watcher.started());
+    EXPECT_EQ(watcher.revision(), start - 1);
+    watcher.Cancel();
+  }
+}
+
+TEST_F(EventServiceTest, AFieldForLaterIsRefused) {
+  v1::WatchRequest request;
+  request.set_snapshot(true);
+  Watcher watcher(events(), request);
+  EXPECT_FALSE(watcher.started());
+  EXPECT_EQ(InfoOf(watcher.Finish()).reason(), "FIELD_NOT_SERVED");
+}
+
+TEST_F(EventServiceTest, SubscribersAreCounted) {
+  Watcher one(events(), {});
+  Watcher two(events(), {});
+  EXPECT_EQ(Status().subscribers(), 2u);
+  one.Cancel();
+  two.Cancel();
+}
+
+}  // namespace
+}  // namespace pagoda::server

@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "tests/server/test_daemon.h"
+
+namespace pagoda::server {
+namespace {
+
+v1::GenerateRequest Prompt(uint32_t prompt_tokens, uint32_t max_new_tokens) {
+  v1::GenerateRequest request;
+  for (uint32_t i = 0; i < prompt_tokens; ++i) request.add_prompt_tokens(i % 50 + 1);
+  request.set_max_new_tokens(max_new_tokens);
+  return request;
+}
+
+struct Generation {
+  std::vector<uint32_t> tokens;
+  std::optional<v1::GenerateReport> report;
+  grpc::Status status;
+};
+
+Generation Generate(const std::shared_ptr<grpc::Channel>& channel,
+                    const v1::GenerateRequest& request) {
+  const auto stub = v1::EngineService::NewStub(channel);
+  const auto context = NewContext();
+  const auto reader = stub->Generate(context.get(), request);
+  Generation result;
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+    EXPECT_FALSE(result.report.has_value()) << "the report is in the last message";
+    result.tokens.insert(result.tokens.end(), response.tokens().begin(), response.tokens().end());
+    if (response.has_report()) result.report = response.report();
+  }
+  result.status = reader->Finish();
+  return result;
+}
+
+class NoEngineTest : public DaemonTest {};
+
+TEST_F(NoEngineTest, GenerateSaysThatThereIsNoEngine) {
+  const Generation refused = Generate(channel(), Prompt(3, 1));
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(InfoOf(refused.status).reason(), "NO_ENGINE");
+  EXPECT_FALSE(Status().has_engine());
+}
+
+TEST_F(NoEngineTest, AFieldForLaterIsRefusedFirst) {
+  v1::GenerateRequest request = Prompt(3, 1);
+  request.set_temperature(0.5);
+  EXPECT_EQ(InfoOf(Generate(channel(), request).status).reason(), "FIELD_NOT_SERVED");
+}
+
+Config EngineConfig() {
+  Config config = TestConfig();
+  config.cache.tokens_per_block = 16;
+  config.cache.primary_blocks = 64;
+  config.engine.model_dir = GOLDEN_MODEL;
+  return config;
+}
+
+class EngineTest : public DaemonTest {
+ protected:
+  EngineTest() : DaemonTest(EngineConfig()) {}
+};
+
+TEST_F(EngineTest, TokensStreamAndTheReportIsLast) {
+  const Generation first = Generate(channel(), Prompt(40, 6));
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  EXPECT_EQ(first.tokens.size(), 6u);
+  ASSERT_TRUE(first.report.has_value());
+  EXPECT_EQ(first.report->prompt_tokens(), 40u);
+  EXPECT_EQ(first.report->generated_tokens(), 6u);
+  EXPECT_EQ(first.report->reused_tokens(), 0u);
+  EXPECT_EQ(first.report->finish_reason(), v1::FINISH_REASON_LENGTH);
+
+  const Generation again = Generate(channel(), Prompt(40, 6));
+  EXPECT_EQ(again.tokens, first.tokens);
+  EXPECT_EQ(again.report->reused_tokens(), 32u);
+  EXPECT_EQ(Status().engine().model(), "qwen3_tiny");
+  EXPECT_EQ(Primary().active_blocks(), 0u);
+}
+
+TEST_F(EngineTest, TheEnginesOwnRefusalsComeThrough) {
+  EXPECT_EQ(InfoOf(Generate(channel(), Prompt(0, 1)).status).reason(), "INVALID_PROMPT");
+}
+
+TEST_F(EngineTest, ACancelledGenerationStopsAndTheNextOneRuns) {
+  const auto stub = v1::EngineService::NewStub(channel());
+  const auto context = NewContext();
+  const auto reader = stub->Generate(context.get(), Prompt(8, 400));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  context->TryCancel();
+  while (reader->Read(&response)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  // In the order of arrival: this one waits until the cancelled one has stopped.
+  EXPECT_TRUE(Generate(channel(), Prompt(4, 2)).status.ok());
+  EXPECT_EQ(Primary().active_blocks(), 0u);
+}
+
+}  // namespace
+}  // namespace pagoda::server

@@ -1,0 +1,127 @@
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/test_daemon.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Config HttpConfig() {
+  Config config = TestConfig();
+  config.server.http_address = "127.0.0.1:0";
+  return config;
+}
+
+// The whole answer to one request, with its head.
+std::string Ask(const std::string& endpoint, const std::string& request_line) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port =
+      htons(static_cast<uint16_t>(std::atoi(endpoint.substr(endpoint.rfind(':') + 1).c_str())));
+  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    close(fd);
+    return "no connection";
+  }
+  const std::string request = absl::StrCat(request_line, " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) answer.append(buffer, n);
+  close(fd);
+  return answer;
+}
+
+class MetricsTest : public DaemonTest {
+ protected:
+  MetricsTest() : DaemonTest(HttpConfig()) {}
+
+  std::string Get(const std::string& path) {
+    return Ask(daemon().http_endpoint(), absl::StrCat("GET ", path));
+  }
+};
+
+TEST_F(MetricsTest, FollowWhatHappens) {
+  const v1::SessionRef session = OpenRef();
+  CacheTokens(session, TokensTo(9));
+  CacheTokens(session, TokensTo(9));
+  Allocate(session, 5);
+  const std::string text = Get("/metrics");
+  const v1::TierStatus tier = Primary();
+  EXPECT_THAT(text, AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("version=0.0.4")));
+  const std::string labels = "{window=\"full\",tier=\"primary\"";
+  for (const std::string& line : {
+           absl::StrCat("pagoda_block_capacity_blocks", labels, "} ", kTestBlocks),
+           absl::StrCat("pagoda_blocks", labels, ",state=\"active\"} 5"),
+           absl::StrCat("pagoda_blocks", labels, ",state=\"cached\"} ", tier.cached_blocks()),
+           absl::StrCat("pagoda_blocks", labels, ",state=\"free\"} ", tier.free_blocks()),
+           absl::StrCat("pagoda_blocks", labels, ",state=\"pinned\"} 0"),
+           absl::StrCat("pagoda_blocks", labels, ",state=\"in_flight\"} 0"),
+           absl::StrCat("pagoda_block_bytes{window=\"full\"} ", tier.block_bytes()),
+           std::string("pagoda_evicted_blocks_total{window=\"full\"} 0"),
+           std::string("pagoda_prefix_lookup_tokens_total{window=\"full\"} 18"),
+           std::string("pagoda_prefix_hit_tokens_total{window=\"full\"} 8"),
+           std::string("pagoda_sessions 1"),
+           std::string("pagoda_sequences 0"),
+           std::string("pagoda_event_oldest_revision 1"),
+           std::string("pagoda_event_subscribers 0"),
+           std::string("pagoda_build_info{version=\""),
+           std::string("pagoda_allocated_blocks_total{"),
+           std::string("pagoda_freed_blocks_total{"),
+           std::string("pagoda_events_total{type=\"stored\"} "),
+           std::string("pagoda_start_time_seconds "),
+           std::string("process_resident_memory_bytes "),
+           std::string("process_cpu_seconds_total "),
+           std::string("process_open_fds "),
+           std::string("pagoda_grpc_requests_total{method=\"pagoda.v1.CacheService/Execute\","
+                       "code=\"OK\"} 3"),
+           std::string("pagoda_grpc_request_duration_seconds_count{"
+                       "method=\"pagoda.v1.CacheService/Execute\"} 3"),
+       }) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line)));
+  }
+}
+
+TEST_F(MetricsTest, FailedCallsAreCountedByTheirCode) {
+  v1::BatchResult result;
+  EXPECT_FALSE(Execute({}, {}, &result).ok());
+  EXPECT_THAT(Get("/metrics"),
+              HasSubstr("pagoda_grpc_requests_total{method=\"pagoda.v1.CacheService/Execute\","
+                        "code=\"NOT_FOUND\"} 1"));
+}
+
+TEST_F(MetricsTest, HttpKnowsThreePathsAndOneMethod) {
+  EXPECT_THAT(Get("/"), AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("/metrics")));
+  EXPECT_THAT(Get("/healthz"), AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("\r\n\r\nok\n")));
+  EXPECT_THAT(Get("/missing"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Get("/metrics/more"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Ask(daemon().http_endpoint(), "DELETE /metrics"), StartsWith("HTTP/1.1 405"));
+}
+
+TEST_F(MetricsTest, ADrainedDaemonIsNotHealthyForProbes) {
+  daemon().Drain();
+  EXPECT_THAT(Get("/healthz"), AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("draining")));
+}
+
+TEST_F(MetricsTest, ATakenHttpPortIsAnError) {
+  Config second = TestConfig();
+  second.server.http_address = daemon().http_endpoint();
+  const auto refused = Daemon::Start(second);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr(daemon().http_endpoint()));
+}
+
+}  // namespace
+}  // namespace pagoda::server
