@@ -1,0 +1,116 @@
+# Sourced by run.sh and test.sh, from the repository's root: everything that both need before they can do their job.
+#   set_up             installs the Debian packages that are missing, and configures build/release; quick when nothing is missing
+#   build [TARGET...]  builds, everything where no target is named; quick when nothing changed
+#   step NAME ADVICE COMMAND...   one line on the screen with the time taken, COMMAND's output in build/logs/NAME.log; where COMMAND
+#                      fails, the log's end and ADVICE, and the script ends
+# Needs bash, and apt where packages are missing.
+
+build_dir=build/release
+log_dir=build/logs
+
+# What Pagoda is built from, and why.
+compiler_packages=(g++ cmake ninja-build ccache)                            # C++20, presets, fast rebuilds
+service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libc-ares-dev
+                  prometheus-cpp-dev libcivetweb-dev libyaml-cpp-dev)       # gRPC, metrics over HTTP, configuration
+core_packages=(libabsl-dev libxxhash-dev nlohmann-json3-dev libcli11-dev)   # containers, block hash, checkpoints, flags
+engine_packages=(libdnnl-dev)                                               # matrix products on the CPU
+test_packages=(libgtest-dev libgmock-dev clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy
+               python3-pytest)                                              # unit tests, format check, end-to-end tests
+all_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"
+              "${test_packages[@]}")
+
+trap 'echo "$0: line $LINENO: the command failed: $BASH_COMMAND" >&2' ERR
+
+say() { printf '%s\n' "$*"; }
+
+# die MESSAGE [ADVICE]
+die() {
+  printf '\n%s\n' "$1" >&2
+  [ $# -lt 2 ] || printf 'What to do: %s\n' "$2" >&2
+  exit 1
+}
+
+step() {
+  local name=$1 advice=$2 start=$SECONDS
+  local log=$log_dir/${name// /-}.log
+  shift 2
+  mkdir -p "$log_dir"
+  printf '  %-22s ' "$name"
+  if "$@" >"$log" 2>&1; then
+    printf '%ds\n' $((SECONDS - start))
+  else
+    printf 'FAILED\n\n' >&2
+    tail -n 25 "$log" >&2
+    die "\"$name\" failed. All of its output: $log" "$advice"
+  fi
+}
+
+missing_packages() {
+  local installed
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${all_packages[@]}" 2>/dev/null |
+              awk '$2 == "installed" { print $1 }' || true)
+  printf '%s\n' "${all_packages[@]}" | grep -vxF "$installed" || true
+}
+
+install_packages() {
+  local missing as_root=()
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    die "This system has no apt, so its packages cannot be checked or installed here." \
+        "use Debian 12 (a container will do). On another system, install what these Debian packages hold, then run \
+'cmake --preset release && cmake --build --preset release': ${all_packages[*]}"
+  fi
+  mapfile -t missing < <(missing_packages)
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "Packages are missing, you are not root, and there is no sudo." \
+        "as root: apt-get install --no-install-recommends ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "Installing ${#missing[@]} Debian packages (compiler, gRPC, Prometheus client, oneDNN, test tools):"
+  printf '%s ' "${missing[@]}" | fold -s -w 100 | sed 's/^/    /'
+  printf '\n'
+  as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+  step "package lists" "check the network and /etc/apt/sources.list*, then run this again." "${as_root[@]}" update
+  step "packages" "read the log; Pagoda wants the package names of Debian 12 (bookworm)." \
+       "${as_root[@]}" install --no-install-recommends "${missing[@]}"
+}
+
+set_up() {
+  install_packages
+  # Ninja configures again by itself when a CMakeLists.txt changes.
+  if [ ! -f $build_dir/build.ninja ]; then
+    step "configure" "read the log; where the build folder comes from another machine, remove it: rm -r $build_dir" \
+         cmake --preset release
+  fi
+}
+
+# Shows ninja's "[n/m]" as it goes: in place on a terminal, now and then elsewhere. Copies every line to standard output.
+show_progress() {
+  local line done total shown=0
+  while IFS= read -r line; do
+    printf '%s\n' "$line"
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
+    if [ -t 4 ]; then
+      printf '\r  %-22s [%d/%d] ' build "$done" "$total" >&4
+    elif [ $((done * 10 / total)) -gt $shown ] && [ "$total" -ge 20 ]; then
+      shown=$((done * 10 / total))
+      printf '%d%% ' $((shown * 10)) >&4
+    fi
+  done
+  [ ! -t 4 ] || printf '\r  %-22s %-14s\r  %-22s ' build "" build >&4
+}
+
+run_ninja() {
+  set -o pipefail
+  NINJA_STATUS='[%f/%t] ' ninja -C $build_dir "$@" 2>&1 | show_progress
+}
+
+# The lock keeps two scripts at once from building in the same folder.
+build() {
+  mkdir -p build
+  exec 4>&1 5>build/.lock
+  flock 5
+  step "build" "read the log's first error. If only this build folder is at fault: rm -r $build_dir" run_ninja "$@"
+  exec 4>&- 5>&-
+}

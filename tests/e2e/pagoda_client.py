@@ -1,0 +1,113 @@
+"""A client made of the generated messages alone: what a client in any language would write first."""
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+from pagoda.v1 import cache_pb2, cache_pb2_grpc
+
+
+class OperationError(Exception):
+    """An operation's google.rpc.Status, or a call's."""
+
+    def __init__(self, status):
+        super().__init__(f"{reason_of(status)}: {status.message}")
+        self.code = status.code
+        self.message = status.message
+        self.reason = reason_of(status)
+
+
+def error_info(status):
+    """The one ErrorInfo that every error of the daemon carries."""
+    infos = []
+    for detail in status.details:
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info):
+            infos.append(info)
+    assert len(infos) == 1 and infos[0].domain == "pagoda", status
+    return infos[0]
+
+
+def reason_of(status):
+    return error_info(status).reason
+
+
+def call_status(rpc_error):
+    """The google.rpc.Status of a failed call."""
+    metadata = {entry.key: entry.value for entry in rpc_error.trailing_metadata() or ()}
+    status = status_pb2.Status.FromString(metadata["grpc-status-details-bin"])
+    assert status.code == rpc_error.code().value[0] and status.message == rpc_error.details()
+    return status
+
+
+class Client:
+    """One session. Closes it at the end of a `with` block."""
+
+    def __init__(self, channel, name="e2e", lease_ms=0):
+        self.stub = cache_pb2_grpc.CacheServiceStub(channel)
+        self.opened = self.stub.OpenSession(cache_pb2.OpenSessionRequest(client_name=name, lease_ms=lease_ms), timeout=5)
+        self.session = self.opened.session
+
+    def execute(self, *operations):
+        """Runs one batch; returns its results as they came."""
+        request = cache_pb2.ExecuteRequest(session=self.session, batch=cache_pb2.Batch(operations=operations))
+        try:
+            return self.stub.Execute(request, timeout=5).result.results
+        except grpc.RpcError as error:
+            raise OperationError(call_status(error)) from None
+
+    def run(self, **operation):
+        """Runs one operation, such as run(free_sequence=...), and returns its own result."""
+        operation = cache_pb2.Operation(**operation)
+        result = self.execute(operation)[0]
+        if result.HasField("error"):
+            raise OperationError(result.error)
+        assert result.WhichOneof("result") == operation.WhichOneof("operation")
+        return getattr(result, result.WhichOneof("result"))
+
+    def allocate(self, count):
+        return list(self.run(allocate_blocks=cache_pb2.AllocateBlocksRequest(count=count)).blocks)
+
+    def free(self, handles):
+        blocks = [dict(block_id=handle.block_id, generation=handle.generation) for handle in handles]
+        return self.run(free_blocks=cache_pb2.FreeBlocksRequest(blocks=blocks))
+
+    def add(self, sequence_id, tokens, **fields):
+        return self.run(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=sequence_id, tokens=tokens, **fields))
+
+    def reserve(self, sequence_id, count):
+        return self.run(reserve_tokens=cache_pb2.ReserveTokensRequest(sequence_id=sequence_id, count=count))
+
+    def commit(self, sequence_id, computed_tokens, tokens=()):
+        return self.run(commit_tokens=cache_pb2.CommitTokensRequest(
+            sequence_id=sequence_id, tokens=tokens, computed_tokens=computed_tokens))
+
+    def append(self, sequence_id, tokens, computed_tokens=0):
+        return self.run(append_tokens=cache_pb2.AppendTokensRequest(
+            sequence_id=sequence_id, tokens=tokens, computed_tokens=computed_tokens))
+
+    def free_sequence(self, sequence_id):
+        return self.run(free_sequence=cache_pb2.FreeSequenceRequest(sequence_id=sequence_id))
+
+    def match(self, tokens, **fields):
+        return self.run(match_prefix=cache_pb2.MatchPrefixRequest(tokens=tokens, **fields))
+
+    def describe(self, sequence_id):
+        return self.run(describe_sequence=cache_pb2.DescribeSequenceRequest(sequence_id=sequence_id))
+
+    def pools(self):
+        return self.run(describe_pools=cache_pb2.DescribePoolsRequest()).pools
+
+    def cache(self, sequence_id, tokens):
+        """Adds a sequence, declares all its KV computed and frees it: its blocks are cached afterwards."""
+        self.add(sequence_id, tokens)
+        self.commit(sequence_id, len(tokens))
+        self.free_sequence(sequence_id)
+
+    def close(self):
+        self.stub.CloseSession(cache_pb2.CloseSessionRequest(session=self.session), timeout=5)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if error[0] is None:
+            self.close()

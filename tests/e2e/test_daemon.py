@@ -1,0 +1,198 @@
+"""The daemon as an operator meets it: configuration, ports, health, metrics, signals."""
+
+import os
+import re
+import subprocess
+import threading
+
+import grpc
+import pytest
+from pagoda_client import Client
+from pagoda_daemon import PAGODAD, Daemon, free_port
+from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
+
+SERVICES = ["pagoda.v1.CacheService", "pagoda.v1.EventService", "pagoda.v1.AdminService", "pagoda.v1.EngineService"]
+
+GOOD_CONFIG = """\
+cache:
+  name: e2e-config
+  tokens_per_block: 4
+  kv_dtype: float32
+  primary_blocks: 64
+  layers: {count: 2, num_kv_heads: 2, head_dim: 8}
+server:
+  drain_timeout: 3s
+"""
+
+
+@pytest.fixture
+def daemon_with_http(start_daemon):
+    return start_daemon(server={"http_address": f"127.0.0.1:{free_port()}"})
+
+
+def run_pagodad(config):
+    return subprocess.run([PAGODAD, "--config", config], capture_output=True, text=True, timeout=20, check=False)
+
+
+@pytest.mark.parametrize("line, wrong, named", [
+    (3, "  tokens_per_blok: 4", "tokens_per_blok"),
+    (3, "  tokens_per_block: many", "many"),
+    (3, "  tokens_per_block: 33", "33"),
+    (3, "  tokens_per_block: -4", "-4"),
+    (4, "  kv_dtype: float12", "float12"),
+    (5, "  primary_blocks: 0", "primary_blocks"),
+    (5, "  primary_blocks: [1, 2]", "primary_blocks"),
+    (6, "  layers: {count: 2, num_kv_heads: 2, head_dim: 8, heads: 1}", "heads"),
+    (7, "sever:", "sever"),
+    (8, "  drain_timeout: soon", "soon"),
+    (8, "  grpc_address: nowhere", "nowhere"),
+])
+def test_a_bad_configuration_is_refused_with_its_line(tmp_path, line, wrong, named):
+    lines = GOOD_CONFIG.splitlines()
+    lines[line - 1] = wrong
+    config = tmp_path / "bad.yaml"
+    config.write_text("\n".join(lines) + "\n")
+    ended = run_pagodad(config)
+    assert ended.returncode == 1, ended
+    assert f"bad.yaml:{line}" in ended.stderr and named in ended.stderr
+
+
+def test_a_missing_or_broken_configuration_file_is_refused(tmp_path):
+    missing = run_pagodad(tmp_path / "none.yaml")
+    assert missing.returncode == 1 and "none.yaml" in missing.stderr
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("cache: {name: [\n")
+    ended = run_pagodad(broken)
+    assert ended.returncode == 1 and "broken.yaml:" in ended.stderr
+
+
+@pytest.mark.parametrize("key", ["grpc_address", "http_address", "unix_socket"])
+def test_a_second_daemon_at_the_same_place_is_refused(tmp_path, daemon_with_http, key):
+    daemon = daemon_with_http
+    folder = tmp_path / "second"
+    folder.mkdir()
+    second = Daemon(folder, server={key: daemon.config["server"][key]}).spawn()
+    assert second.process.wait(20) == 1
+    assert daemon.config["server"][key] in second.log.read_text()
+    with Client(daemon.connect()) as client:
+        assert client.allocate(1), "the first one still serves"
+
+
+def test_both_addresses_serve_the_same_cache(daemon):
+    with Client(daemon.channel) as over_socket, Client(daemon.connect(daemon.grpc_address)) as over_tcp:
+        over_socket.cache(1, range(9))
+        assert over_tcp.match(range(9)).matched_tokens == 8
+        assert over_tcp.opened.epoch == over_socket.opened.epoch
+
+
+# Two services of gRPC's own, by their bytes: {1: service name}, and the answer {1: 1 serving, 2 not serving}.
+def health(channel, service):
+    check = channel.unary_unary("/grpc.health.v1.Health/Check")
+    return check(b"\x0a" + bytes([len(service)]) + service.encode(), timeout=5)
+
+
+def test_health_is_serving_for_the_daemon_and_each_service(daemon):
+    for service in ["", *SERVICES]:
+        assert health(daemon.channel, service) == b"\x08\x01", service
+    with pytest.raises(grpc.RpcError) as failure:
+        health(daemon.channel, "pagoda.v1.Missing")
+    assert failure.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_reflection_lists_the_services(daemon):
+    reflect = daemon.channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+    (answer,) = reflect(iter([b"\x3a\x01*"]), timeout=5)
+    for service in SERVICES:
+        assert service.encode() in answer
+
+
+def samples(text):
+    """{family: {sample name and labels: value}} of the Prometheus text format; every sample has its HELP and TYPE."""
+    families, family = {}, None
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            family = line.split()[2]
+            families[family] = {}
+        elif line.startswith("# TYPE "):
+            assert line.split()[2] == family and line.split()[3] in ("counter", "gauge", "histogram")
+        else:
+            match = re.fullmatch(r"(\w+)(\{(\w+=\"[^\"]*\",?)*\})? ([-+.0-9eInNa]+)", line)
+            assert match and re.fullmatch(family + "(_bucket|_sum|_count)?", match[1]), line
+            families[family][(match[1], match[2] or "")] = float(match[4])
+    return families
+
+
+def test_metrics_follow_what_happens(daemon_with_http):
+    daemon = daemon_with_http
+    with Client(daemon.channel) as client:
+        client.cache(1, range(9))
+        client.add(2, range(9))
+        blocks = client.allocate(5)
+        client.free(blocks[:2])
+        status, text = daemon.http("/metrics")
+        families = samples(text)
+        tier = daemon.primary()
+    assert status == 200
+    assert all(name.startswith(("pagoda_", "process_")) for name in families)
+
+    def one(family, *labels):
+        (value,) = [value for (_, text), value in families[family].items() if all(label in text for label in labels)]
+        return value
+
+    assert one("pagoda_block_capacity_blocks", 'tier="primary"') == 64
+    for state in ("free", "cached", "active", "pinned", "in_flight"):
+        assert one("pagoda_blocks", 'tier="primary"', f'state="{state}"') == getattr(tier, f"{state}_blocks")
+    assert one("pagoda_freed_blocks_total") >= 2
+    assert one("pagoda_allocated_blocks_total") >= 8
+    assert one("pagoda_evicted_blocks_total") == 0
+    assert one("pagoda_prefix_lookup_tokens_total") == 18
+    assert one("pagoda_prefix_hit_tokens_total") == 8
+    assert one("pagoda_events_total", 'type="stored"') >= 1
+    assert one("pagoda_event_subscribers") == 0
+    requests = {labels: value for (_, labels), value in families["pagoda_grpc_requests_total"].items()}
+    assert any("Execute" in labels and value >= 5 for labels, value in requests.items())
+    assert any(name.endswith("_bucket") and "Execute" in labels
+               for name, labels in families["pagoda_grpc_request_duration_seconds"])
+
+
+def test_http_answers_health_and_nothing_unknown(daemon_with_http):
+    assert daemon_with_http.http("/healthz")[0] == 200
+    assert daemon_with_http.http("/missing")[0] == 404
+
+
+def test_sigterm_ends_open_streams_and_the_daemon_with_status_0(daemon):
+    client = Client(daemon.channel)
+    client.allocate(3)
+    done = threading.Event()
+
+    def one_request_then_silence():
+        yield cache_pb2.SessionRequest(session=client.session)
+        done.wait()
+
+    session = client.stub.Session(one_request_then_silence())
+    next(session)
+    watch = events_pb2_grpc.EventServiceStub(daemon.channel).Watch(events_pb2.WatchRequest())
+    next(watch)
+    segment = "/dev/shm" + client.pools()[0].segments[0].shm_name
+    assert os.path.exists(segment)
+    assert daemon.terminate() == 0, daemon.log.read_text()
+    for stream in (watch, session):
+        with pytest.raises(grpc.RpcError):
+            for _ in stream:
+                pass
+    done.set()
+    assert not os.path.exists(segment) and not daemon.unix_socket.exists()
+
+
+def test_a_daemon_takes_over_what_a_killed_one_left(daemon):
+    with Client(daemon.channel) as client:
+        segment = "/dev/shm" + client.pools()[0].segments[0].shm_name
+        client.cache(1, range(9))
+        epoch = client.opened.epoch
+    daemon.kill()
+    assert os.path.exists(segment) and daemon.unix_socket.exists()
+    daemon.start()
+    with Client(daemon.channel) as client:
+        assert client.opened.epoch != epoch
+        assert client.match(range(9)).matched_tokens == 0
+        assert len(client.allocate(64)) == 64

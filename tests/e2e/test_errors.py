@@ -1,0 +1,294 @@
+"""Each error comes with its code and reason, and leaves everything as it was."""
+
+import contextlib
+
+import grpc
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from pagoda_client import Client, OperationError, call_status, reason_of
+from pagoda.v1 import admin_pb2, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
+from pagoda.v1 import options_pb2, types_pb2
+
+CAPACITY = 64
+HUGE = 2**32 - 1
+
+
+def state(daemon):
+    """What an error must not change."""
+    status = daemon.status()
+    return list(status.windows[0].tiers), status.sessions, status.sequences, status.revision
+
+
+@contextlib.contextmanager
+def refused(daemon, code, reason):
+    """The block fails with this code and reason, and the daemon is as it was."""
+    before = state(daemon)
+    with pytest.raises(OperationError) as failure:
+        yield
+    assert (failure.value.reason, failure.value.code) == (reason, code.value[0]), failure.value
+    assert failure.value.message
+    daemon.primary()
+    assert state(daemon) == before
+
+
+@pytest.fixture
+def client(daemon):
+    with Client(daemon.channel) as opened:
+        yield opened
+
+
+def test_allocating_more_than_is_left_is_refused_whole(daemon, client):
+    held = client.allocate(CAPACITY - 2)
+    with refused(daemon, grpc.StatusCode.RESOURCE_EXHAUSTED, "BLOCKS_EXHAUSTED"):
+        client.allocate(3)
+    with refused(daemon, grpc.StatusCode.RESOURCE_EXHAUSTED, "BLOCKS_EXHAUSTED"):
+        client.add(1, range(9))
+    held += client.allocate(2)
+    with refused(daemon, grpc.StatusCode.RESOURCE_EXHAUSTED, "BLOCKS_EXHAUSTED"):
+        client.allocate(1)
+    client.free(held)
+    assert daemon.primary().free_blocks == CAPACITY
+
+
+def test_a_sequence_that_cannot_grow_keeps_what_it_has(daemon, client):
+    client.add(1, range(4))
+    held = client.allocate(CAPACITY - 1)
+    with refused(daemon, grpc.StatusCode.RESOURCE_EXHAUSTED, "BLOCKS_EXHAUSTED"):
+        client.reserve(1, 1)
+    with refused(daemon, grpc.StatusCode.RESOURCE_EXHAUSTED, "BLOCKS_EXHAUSTED"):
+        client.append(1, [7], computed_tokens=4)
+    described = client.describe(1)
+    assert (described.token_count, described.computed_tokens, described.room_tokens) == (4, 0, 4)
+    client.free(held)
+
+
+@pytest.mark.parametrize("call", [
+    lambda client: client.allocate(0),
+    lambda client: client.allocate(CAPACITY + 1),
+    lambda client: client.allocate(HUGE),
+    lambda client: client.free([]),
+    lambda client: client.add(2, []),
+    lambda client: client.add(2, range(4 * CAPACITY + 1)),
+    lambda client: client.add(2, [5], room_tokens=HUGE),
+    lambda client: client.reserve(1, 0),
+    lambda client: client.reserve(1, HUGE),
+])
+def test_counts_that_are_zero_or_can_never_be_met_are_refused(daemon, client, call):
+    client.add(1, range(5))
+    with refused(daemon, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_COUNT"):
+        call(client)
+
+
+def test_a_block_is_freed_once(daemon, client):
+    first, second = client.allocate(2)
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "DOUBLE_FREE"):
+        client.free([first, second, first])
+    client.free([first])
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "DOUBLE_FREE"):
+        client.free([second, first])
+    client.free([second])
+
+
+def test_a_handle_of_an_earlier_life_is_stale(daemon, client):
+    (old,) = client.allocate(1)
+    client.free([old])
+    held = client.allocate(CAPACITY)
+    assert old.block_id in [handle.block_id for handle in held]
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_HANDLE"):
+        client.free([old])
+    client.free(held)
+
+
+def test_blocks_of_others_are_foreign(daemon, client):
+    with Client(daemon.connect(), "other") as other:
+        theirs = other.allocate(1)
+        with refused(daemon, grpc.StatusCode.PERMISSION_DENIED, "FOREIGN_BLOCK"):
+            client.free(theirs)
+        sequence_block = client.add(1, range(3)).tables[0].blocks[0]
+        with refused(daemon, grpc.StatusCode.PERMISSION_DENIED, "FOREIGN_BLOCK"):
+            client.free([sequence_block])
+
+
+def test_blocks_and_windows_that_do_not_exist_are_not_found(daemon, client):
+    with refused(daemon, grpc.StatusCode.NOT_FOUND, "UNKNOWN_BLOCK"):
+        client.free([types_pb2.BlockHandle(block_id=CAPACITY, generation=1)])
+    with refused(daemon, grpc.StatusCode.NOT_FOUND, "UNKNOWN_WINDOW"):
+        client.run(allocate_blocks=cache_pb2.AllocateBlocksRequest(window_size=77, count=1))
+
+
+@pytest.mark.parametrize("call", [
+    lambda client: client.reserve(1, 1),
+    lambda client: client.commit(1, 1),
+    lambda client: client.append(1, [4]),
+    lambda client: client.describe(1),
+    lambda client: client.free_sequence(1),
+])
+def test_a_sequence_is_known_to_its_own_session_only(daemon, client, call):
+    with Client(daemon.connect(), "other") as other:
+        other.add(1, range(5))
+        with refused(daemon, grpc.StatusCode.NOT_FOUND, "UNKNOWN_SEQUENCE"):
+            call(client)
+
+
+def test_a_sequence_id_names_one_sequence_at_a_time(daemon, client):
+    client.add(1, range(5))
+    with refused(daemon, grpc.StatusCode.ALREADY_EXISTS, "SEQUENCE_EXISTS"):
+        client.add(1, range(5))
+    client.free_sequence(1)
+    client.add(1, range(5))
+
+
+def test_a_commit_stays_inside_its_room_and_its_tokens(daemon, client):
+    client.add(1, range(6))
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "ROOM_EXCEEDED"):
+        client.commit(1, 6, tokens=range(1, 10))
+    with refused(daemon, grpc.StatusCode.INVALID_ARGUMENT, "COMPUTED_BEYOND_TOKENS"):
+        client.commit(1, 7)
+    client.commit(1, 6)
+    with refused(daemon, grpc.StatusCode.INVALID_ARGUMENT, "COMPUTED_BACKWARDS"):
+        client.commit(1, 5)
+
+
+def test_operations_of_a_batch_fail_one_by_one(daemon, client):
+    allocate = cache_pb2.AllocateBlocksRequest
+    results = client.execute(
+        cache_pb2.Operation(allocate_blocks=allocate(count=2)),
+        cache_pb2.Operation(allocate_blocks=allocate(count=0)),
+        cache_pb2.Operation(free_sequence=cache_pb2.FreeSequenceRequest(sequence_id=5)),
+        cache_pb2.Operation(allocate_blocks=allocate(count=3)))
+    assert [reason_of(result.error) if result.HasField("error") else "" for result in results] == [
+        "", "INVALID_COUNT", "UNKNOWN_SEQUENCE", ""]
+    assert daemon.primary().active_blocks == 5
+
+
+def test_a_batch_has_a_limit_and_its_operations_a_kind(daemon, client):
+    match = cache_pb2.Operation(match_prefix=cache_pb2.MatchPrefixRequest(tokens=[1, 2]))
+    assert len(client.execute(*[match] * 4096)) == 4096
+    with refused(daemon, grpc.StatusCode.INVALID_ARGUMENT, "BATCH_TOO_LARGE"):
+        client.execute(*[match] * 4097)
+    (result,) = client.execute(cache_pb2.Operation())
+    assert reason_of(result.error) == "INVALID_ARGUMENT"
+
+
+def test_sessions_are_proved_by_their_token(daemon, client):
+    right = client.session
+    client.session = types_pb2.SessionRef(session_id=right.session_id + 1000, token=right.token)
+    with refused(daemon, grpc.StatusCode.NOT_FOUND, "UNKNOWN_SESSION"):
+        client.allocate(1)
+    client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token ^ 1)
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"):
+        client.allocate(1)
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"), calls():
+        list(client.stub.Session(iter([cache_pb2.SessionRequest(session=client.session)]), timeout=5))
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"), calls():
+        client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=client.session), timeout=5)
+    client.session = right
+
+
+def test_a_closed_session_is_unknown_and_owns_nothing(daemon):
+    client = Client(daemon.channel)
+    client.allocate(7)
+    client.add(1, range(9))
+    client.close()
+    assert daemon.primary().free_blocks == CAPACITY
+    with refused(daemon, grpc.StatusCode.NOT_FOUND, "UNKNOWN_SESSION"):
+        client.allocate(1)
+
+
+def test_a_lease_above_the_maximum_is_refused(daemon):
+    with refused(daemon, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT"), calls():
+        Client(daemon.channel, lease_ms=60_001)
+
+
+@contextlib.contextmanager
+def calls():
+    """Turns a failed call into an OperationError."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise OperationError(call_status(error)) from None
+
+
+# --- Fields for later ---
+
+
+def reserved_fields(message):
+    return [field for field in message.DESCRIPTOR.fields
+            if field.GetOptions().Extensions[options_pb2.reserved_for_later]]
+
+
+def with_field_set(message, field):
+    """`message` with `field` set: to a value, or where its presence shows, to zero."""
+    if field.label == FieldDescriptor.LABEL_REPEATED:
+        target = getattr(message, field.name)
+        target.add() if field.message_type else target.append(1)
+    elif field.message_type:
+        getattr(message, field.name).SetInParent()
+    elif field.containing_oneof:
+        setattr(message, field.name, field.default_value)
+    else:
+        setattr(message, field.name, "x" if field.type == FieldDescriptor.TYPE_STRING else 1)
+    return message
+
+
+def operations_for_later():
+    """(name, Operation) for each field of an operation that is not served; a field added later is found by itself."""
+    for kind in cache_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields:
+        request = getattr(cache_pb2.Operation(), kind.name)
+        for field in reserved_fields(request):
+            yield field.name, cache_pb2.Operation(**{kind.name: with_field_set(type(request)(), field)})
+    for field in reserved_fields(cache_pb2.Operation):
+        yield field.name, with_field_set(cache_pb2.Operation(match_prefix=cache_pb2.MatchPrefixRequest(tokens=[1])), field)
+
+
+def requests_for_later(message):
+    return [(field.name, with_field_set(message(), field)) for field in reserved_fields(message)]
+
+
+def check_not_served(status, field_name):
+    assert (reason_of(status), status.code) == ("FIELD_NOT_SERVED", grpc.StatusCode.UNIMPLEMENTED.value[0])
+    assert field_name in status.message
+
+
+@pytest.mark.parametrize("name, operation", operations_for_later())
+def test_an_operation_that_sets_a_field_for_later_is_refused_by_name(daemon, client, name, operation):
+    before = state(daemon)
+    (result,) = client.execute(operation)
+    check_not_served(result.error, name)
+    assert state(daemon) == before
+
+
+def test_every_call_refuses_its_fields_for_later_by_name(daemon, client):
+    events = events_pb2_grpc.EventServiceStub(daemon.channel)
+    engine = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    refusals = [(name, lambda request=request: client.stub.OpenSession(request, timeout=5))
+                for name, request in requests_for_later(cache_pb2.OpenSessionRequest)]
+    refusals += [(name, lambda batch=batch: client.stub.Execute(
+        cache_pb2.ExecuteRequest(session=client.session, batch=batch), timeout=5))
+                 for name, batch in requests_for_later(cache_pb2.Batch)]
+    refusals += [(name, lambda request=request: list(events.Watch(request, timeout=5)))
+                 for name, request in requests_for_later(events_pb2.WatchRequest)]
+    refusals += [(name, lambda request=request: list(engine.Generate(request, timeout=5)))
+                 for name, request in requests_for_later(engine_pb2.GenerateRequest)]
+    assert len(refusals) >= 15
+    before = state(daemon)
+    for name, call in refusals:
+        with pytest.raises(grpc.RpcError) as failure:
+            call()
+        check_not_served(call_status(failure.value), name)
+    assert state(daemon) == before
+
+
+def test_resetting_an_empty_cache_removes_nothing(daemon):
+    assert daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=5).removed_blocks == 0
+
+
+def test_unknown_methods_do_not_disturb_the_daemon(daemon):
+    call = daemon.channel.unary_unary("/pagoda.v1.CacheService/Missing")
+    with pytest.raises(grpc.RpcError) as failure:
+        call(b"\xff\xff garbage", timeout=5)
+    assert failure.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    execute = daemon.channel.unary_unary("/pagoda.v1.CacheService/Execute")
+    with pytest.raises(grpc.RpcError):
+        execute(b"\xff\xff garbage", timeout=5)
+    assert daemon.primary().free_blocks == CAPACITY

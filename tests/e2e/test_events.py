@@ -1,0 +1,222 @@
+"""The event stream is whole, in order and resumable, and it is the prefix tree."""
+
+import random
+
+import grpc
+import pytest
+from pagoda_client import Client, call_status, error_info
+from pagoda.v1 import admin_pb2, cache_pb2, events_pb2, events_pb2_grpc, types_pb2
+from shadow_tree import ShadowTree
+
+REASON = events_pb2.RemovalReason
+TOKENS_PER_BLOCK = 4
+
+
+class Watcher:
+    """One subscriber. Checks every message for gaps."""
+
+    def __init__(self, daemon, channel=None, **request):
+        stub = events_pb2_grpc.EventServiceStub(channel or daemon.connect())
+        self.stream = stub.Watch(events_pb2.WatchRequest(**request), timeout=60)
+        self.events = []
+        self.first = next(self.stream)
+        self.revision = self.first.revision
+        assert not self.first.events and self.first.previous_revision == self.first.revision
+
+    def next(self):
+        """The next message."""
+        message = next(self.stream)
+        assert (message.epoch, message.previous_revision) == (self.first.epoch, self.revision)
+        expected = range(self.revision + 1, self.revision + 1 + len(message.events))
+        assert [event.revision for event in message.events] == list(expected)
+        self.revision += len(message.events)
+        assert message.revision == self.revision
+        self.events += message.events
+        return message
+
+    def read_to(self, revision):
+        """All events so far, `revision` the last."""
+        while self.revision < revision:
+            self.next()
+        return self.events
+
+
+def shadow_of(events):
+    tree = ShadowTree()
+    for event in events:
+        tree.apply(event)
+    return tree
+
+
+def prompt(rng):
+    """Prompts that share prefixes often: a few alphabets of three tokens."""
+    return [rng.randrange(3) for _ in range(rng.randrange(1, 30))]
+
+
+def work(client, rng, operations):
+    """Sequences that come, grow, commit and go."""
+    running = {}
+    for number in range(operations):
+        if len(running) < 3:
+            tokens = prompt(rng)
+            client.add(number, tokens)
+            running[number] = len(tokens)
+            continue
+        sequence = rng.choice(list(running))
+        if rng.random() < 0.5:
+            running[sequence] += 2
+            client.append(sequence, [rng.randrange(3)] * 2, computed_tokens=running[sequence] - 1)
+        if rng.random() < 0.7:
+            client.commit(sequence, running.pop(sequence))
+            client.free_sequence(sequence)
+    for sequence in running:
+        client.free_sequence(sequence)
+
+
+def test_a_shadow_tree_made_of_the_events_is_the_managers_own(daemon):
+    watcher = Watcher(daemon, from_revision=1)
+    rng = random.Random(1)
+    with Client(daemon.channel, "a") as one, Client(daemon.connect(), "b") as other:
+        for _ in range(10):
+            work(one, rng, 20)
+            work(other, rng, 20)
+            tree = shadow_of(watcher.read_to(daemon.status().revision))
+            assert len(tree.nodes) == daemon.primary().cached_blocks
+            for _ in range(50):
+                tokens = prompt(rng)
+                assert one.match(tokens).matched_tokens == tree.match(tokens, TOKENS_PER_BLOCK), tokens
+    assert tree.removed.get(REASON.REMOVAL_REASON_EVICTED, 0) > 20, "the workload fills the pool"
+    assert tree.removed[REASON.REMOVAL_REASON_EVICTED] == daemon.status().windows[0].evicted_blocks_total
+
+
+def test_namespaces_share_nothing(daemon):
+    watcher = Watcher(daemon, from_revision=1)
+    namespaces = [types_pb2.Namespace(), types_pb2.Namespace(cache_salt="s"), types_pb2.Namespace(lora_id=0),
+                  types_pb2.Namespace(lora_id=7, cache_salt="s")]
+    tokens = list(range(9))
+    with Client(daemon.channel) as client:
+        for number, namespace in enumerate(namespaces):
+            assert client.match(tokens, namespace=namespace).matched_tokens == 0
+            client.add(number, tokens, namespace=namespace)
+            client.commit(number, len(tokens))
+            client.free_sequence(number)
+            assert client.match(tokens, namespace=namespace).matched_tokens == 8
+    tree = shadow_of(watcher.read_to(daemon.status().revision))
+    assert len(tree.nodes) == 3 * len(namespaces)
+    for namespace in namespaces:
+        assert tree.match(tokens, TOKENS_PER_BLOCK, namespace.SerializeToString(deterministic=True)) == 8
+
+
+def test_a_stream_from_a_revision_repeats_what_was_seen(daemon):
+    live = Watcher(daemon)
+    assert live.revision == daemon.status().revision
+    with Client(daemon.channel) as client:
+        work(client, random.Random(2), 60)
+    seen = live.read_to(daemon.status().revision)
+    assert len(seen) > 20
+    for start in (seen[0].revision, seen[len(seen) // 2].revision, seen[-1].revision):
+        again = Watcher(daemon, from_revision=start, epoch=daemon.status().epoch)
+        assert again.revision == start - 1
+        assert again.read_to(seen[-1].revision) == [event for event in seen if event.revision >= start]
+
+
+def test_an_idle_stream_carries_progress_marks(daemon):
+    watcher = Watcher(daemon)
+    for _ in range(3):
+        message = watcher.next()
+        assert not message.events and message.revision == watcher.first.revision
+
+
+def test_raw_blocks_are_created_and_released_by_id(daemon):
+    watcher = Watcher(daemon)
+    with Client(daemon.channel) as client:
+        blocks = client.allocate(3)
+        client.free(blocks[1:])
+    created, removed, last = watcher.read_to(watcher.revision + 3)
+    assert list(created.created.block_ids) == [block.block_id for block in blocks]
+    assert (removed.removed.reason, set(removed.removed.block_ids)) == (
+        REASON.REMOVAL_REASON_RELEASED, {block.block_id for block in blocks[1:]})
+    assert (last.removed.reason, list(last.removed.block_ids)) == (
+        REASON.REMOVAL_REASON_RELEASED, [blocks[0].block_id])
+
+
+def test_the_first_event_tells_the_capacity(daemon):
+    watcher = Watcher(daemon, from_revision=1)
+    (created,) = watcher.read_to(1)
+    assert [(capacity.tier, capacity.blocks) for capacity in created.created.capacity] == [(types_pb2.TIER_PRIMARY, 64)]
+
+
+def test_a_reset_removes_the_whole_window_at_once(daemon):
+    watcher = Watcher(daemon, from_revision=1)
+    with Client(daemon.channel) as client:
+        client.cache(1, range(20))
+        client.add(2, range(9))
+        assert client.match(range(20)).matched_tokens == 16, "a block that holds the last token does not count"
+        reset = daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=5)
+        assert reset.removed_blocks == 5
+        assert client.match(range(20)).matched_tokens == 0
+        assert client.describe(2).token_count == 9
+        *_, cleared = watcher.read_to(daemon.status().revision)
+        assert (cleared.removed.reason, cleared.removed.scope) == (
+            REASON.REMOVAL_REASON_CLEARED, events_pb2.REMOVAL_SCOPE_WINDOW)
+        assert not cleared.removed.block_ids and not shadow_of(watcher.events).nodes
+    tier = daemon.primary()
+    assert tier.free_blocks + tier.cached_blocks == 64
+
+
+def refusal(daemon, **request):
+    """(code, reason, metadata) of a refused Watch."""
+    with pytest.raises(grpc.RpcError) as failure:
+        Watcher(daemon, **request)
+    info = error_info(call_status(failure.value))
+    return failure.value.code(), info.reason, dict(info.metadata)
+
+
+def test_a_start_outside_the_log_is_refused_with_its_bounds(start_daemon):
+    daemon = start_daemon(events={"max_events": 50})
+    with Client(daemon.channel) as client:
+        for _ in range(100):
+            client.free(client.allocate(1))
+    status = daemon.status()
+    assert 1 < status.oldest_revision < status.revision
+    code, reason, metadata = refusal(daemon, from_revision=1)
+    assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_COMPACTED")
+    assert metadata["oldest_revision"] == str(status.oldest_revision)
+    assert metadata["next_revision"] == str(status.revision + 1)
+    assert metadata["epoch"] == f"{status.epoch:016x}"
+
+    kept = Watcher(daemon, from_revision=status.oldest_revision).read_to(status.revision)
+    assert len(kept) == status.revision - status.oldest_revision + 1
+    assert Watcher(daemon, from_revision=status.revision + 1).revision == status.revision
+    code, reason, _ = refusal(daemon, from_revision=status.revision + 2)
+    assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_IN_FUTURE")
+    code, reason, _ = refusal(daemon, from_revision=status.revision, epoch=status.epoch ^ 1)
+    assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "EPOCH_CHANGED")
+
+
+def life_of_a_sequence(sequence_id, tokens):
+    return [cache_pb2.Operation(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=sequence_id, tokens=tokens)),
+            cache_pb2.Operation(commit_tokens=cache_pb2.CommitTokensRequest(
+                sequence_id=sequence_id, computed_tokens=len(tokens))),
+            cache_pb2.Operation(free_sequence=cache_pb2.FreeSequenceRequest(sequence_id=sequence_id))]
+
+
+def test_a_subscriber_that_falls_behind_the_log_is_told_so(start_daemon):
+    daemon = start_daemon(events={"max_events": 1000})
+    # A small window, or the client's gRPC would read ahead what the test does not.
+    slow = Watcher(daemon, daemon.connect(options=[("grpc.http2.bdp_probe", 0)]))
+    with Client(daemon.channel) as client:
+        for number in range(1500):
+            client.execute(*life_of_a_sequence(number, tokens=[number] * 200))
+    with pytest.raises(grpc.RpcError) as failure:
+        slow.read_to(daemon.status().revision)
+    assert error_info(call_status(failure.value)).reason == "REVISION_COMPACTED"
+    assert slow.revision < daemon.status().oldest_revision
+
+
+def test_subscribers_are_counted_while_they_are_there(daemon):
+    watchers = [Watcher(daemon) for _ in range(3)]
+    assert daemon.status().subscribers == 3
+    for watcher in watchers:
+        watcher.stream.cancel()
+    daemon.wait_until(lambda daemon: daemon.status().subscribers == 0)

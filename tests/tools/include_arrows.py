@@ -1,0 +1,98 @@
+"""Holds the arrows of the project's folders: each includes only what stands below it.
+
+    /usr/bin/python3 tests/tools/include_arrows.py [ROOT]
+
+ALLOWED is the rule; the folders' README files say it in words. Exit status 0 where it holds.
+"""
+
+import pathlib
+import re
+import sys
+
+import tree
+
+CORE = {"kernels", "pools", "events", "manager", "engine"}
+# A folder may always include itself. "proto" stands for the headers generated from proto/.
+ALLOWED = {
+    "kernels": set(),
+    "pools": {"kernels"},
+    "events": {"pools"},
+    "manager": {"pools", "events"},
+    "engine": {"manager", "pools", "kernels"},
+    "server": CORE | {"proto"},
+    "clients": CORE | {"proto"},
+    "tests": CORE | {"proto", "server", "clients"},
+}
+
+# Libraries that stop at some folders, by the beginning of an include. What is not listed may be included everywhere.
+EDGE = {"server", "clients", "tests"}
+LIBRARIES = {
+    "grpc/": EDGE,
+    "grpc++/": EDGE,
+    "grpcpp/": EDGE,
+    "google/protobuf/": EDGE,
+    "prometheus/": EDGE,
+    "civetweb": EDGE,
+    "CivetServer": EDGE,
+    "yaml-cpp/": EDGE,
+    "CLI/": EDGE,
+    "nlohmann/": EDGE | {"engine"},
+    "oneapi/": {"engine", "tests"},
+    "dnnl": {"engine", "tests"},
+    "xxhash": {"events", "tests"},
+    "gtest/": {"tests"},
+    "gmock/": {"tests"},
+    "benchmark/": {"tests"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def target_of(included):
+    """The folder that an include leads to; None for a library or the language's own headers."""
+    if included.endswith(".pb.h") and not included.startswith("google/protobuf/"):
+        return "proto"
+    first, slash, _ = included.partition("/")
+    return first if slash and first in ALLOWED else None
+
+
+def problem_of(folder, bracket, included):
+    """What is wrong with one include of a file in `folder`, or None."""
+    target = target_of(included)
+    if target is not None:
+        if target != folder and target not in ALLOWED[folder]:
+            return f"{folder}/ may not include {target}/"
+        if target != "proto" and bracket == "<":
+            return "the project's own headers are included with quotes"
+        return None
+    if bracket == '"' and "/" not in included:
+        return "the project's own headers are included by their path from the root"
+    for prefix, folders in LIBRARIES.items():
+        if included.startswith(prefix) and folder not in folders:
+            return f"{prefix} is for {', '.join(sorted(folders))} alone"
+    return None
+
+
+def violations(root, files):
+    found = []
+    for path in files:
+        folder = path.parts[0]
+        if folder not in ALLOWED:
+            found.append(f"{path}: C++ in a folder that has no place in the house: {folder}/")
+            continue
+        for number, line in enumerate((root / path).read_text().splitlines(), start=1):
+            match = INCLUDE.match(line)
+            problem = match and problem_of(folder, match[1], match[2])
+            if problem:
+                found.append(f"{path}:{number}: {line.strip()}: {problem}")
+    return found
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else tree.ROOT
+    files = tree.project_files(root, ".h", ".cc", ".cu", ".cuh")
+    return tree.report("include arrows", files, violations(root, files))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Holds the few rules of style that a program can see.
+
+    /usr/bin/python3 tests/tools/style.py [ROOT]
+
+* No reminders to do something later: what is missing is an issue, not a comment.
+* No source file above MAX_LINES lines.
+* Every folder at the top has a README.md.
+* A header's guard is its path: PAGODA_POOLS_TYPES_H_ in pools/types.h.
+* A source file ends with one newline and holds no tabs and no trailing blanks.
+"""
+
+import pathlib
+import re
+import sys
+
+import tree
+
+MAX_LINES = 600
+SOURCES = (".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".proto", ".cmake", "CMakeLists.txt", ".md", ".yaml")
+# CMake's own modules, one file that explains itself.
+NO_README = {"cmake"}
+# Written so that this file does not find itself.
+REMINDER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
+
+
+def guard_of(path):
+    return "PAGODA_" + re.sub(r"[^A-Z0-9]", "_", str(path).upper()) + "_"
+
+
+def check_header(path, text):
+    guard = guard_of(path)
+    opening = f"#ifndef {guard}\n#define {guard}\n"
+    if opening not in text or not text.endswith(f"#endif  // {guard}\n"):
+        yield f"{path}: the include guard is not {guard}"
+
+
+def check_text(path, text):
+    lines = text.split("\n")
+    if len(lines) - 1 > MAX_LINES:
+        yield f"{path}: {len(lines) - 1} lines; split it, {MAX_LINES} are the most"
+    for number, line in enumerate(lines, start=1):
+        if REMINDER.search(line):
+            yield f"{path}:{number}: a reminder for later: {line.strip()}"
+        if line != line.rstrip() or "\t" in line:
+            yield f"{path}:{number}: a tab or blanks at the end of the line"
+    if not text.endswith("\n") or text.endswith("\n\n"):
+        yield f"{path}: does not end with one newline"
+    if path.suffix in (".h", ".cuh"):
+        yield from check_header(path, text)
+
+
+def violations(root, files):
+    found = []
+    folders = {path.parts[0] for path in files if len(path.parts) > 1}
+    for folder in sorted(folders):
+        if not folder.startswith(".") and folder not in NO_README and not (root / folder / "README.md").is_file():
+            found.append(f"{folder}/: has no README.md")
+    for path in files:
+        if path.name.endswith(SOURCES):
+            found.extend(check_text(path, (root / path).read_text()))
+    return found
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else tree.ROOT
+    files = tree.project_files(root)
+    return tree.report("style", files, violations(root, files))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

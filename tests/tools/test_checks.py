@@ -1,0 +1,103 @@
+"""The checks themselves are checked: each finds the violation that is planted for it, and nothing in a clean tree."""
+
+import sys
+import pathlib
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import include_arrows
+import readme
+import style
+import tree
+
+
+def plant(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tree.project_files(root)
+
+
+@pytest.mark.parametrize("name, line", [
+    ("pools/a.cc", '#include "events/event.h"'),
+    ("events/a.cc", '#include "kernels/copy.h"'),
+    ("manager/a.cc", '#include "engine/engine.h"'),
+    ("manager/a.cc", '#include "pagoda/v1/cache.pb.h"'),
+    ("engine/a.h", "#include <grpcpp/grpcpp.h>"),
+    ("engine/a.h", '#include "absl/status/status.h"\n#  include "server/config.h"'),
+    ("manager/a.cc", "#include <google/protobuf/message.h>"),
+    ("manager/a.cc", '#include "google/rpc/status.pb.h"'),
+    ("events/a.cc", "#include <prometheus/registry.h>"),
+    ("pools/a.cc", "#include <yaml-cpp/yaml.h>"),
+    ("manager/a.cc", "#include <nlohmann/json.hpp>"),
+    ("kernels/cpu/a.cc", '#include "pools/types.h"'),
+    ("clients/cpp/a.cc", '#include "server/config.h"'),
+    ("server/a.cc", '#include "clients/cpp/channel.h"'),
+    ("server/a.cc", '#include "tests/pools/fake.h"'),
+    ("pools/a.cc", '#include "types.h"'),
+    ("pools/a.cc", "#include <pools/types.h>"),
+    ("utils/a.cc", "int x;"),
+])
+def test_a_wrong_include_is_found(tmp_path, name, line):
+    found = include_arrows.violations(tmp_path, plant(tmp_path, {name: line + "\n"}))
+    assert len(found) == 1 and found[0].startswith(name)
+
+
+@pytest.mark.parametrize("name, line", [
+    ("pools/a.cc", '#include "kernels/copy.h"'),
+    ("pools/a.cc", "#include <sys/mman.h>"),
+    ("events/a.cc", "#include <xxhash.h>"),
+    ("manager/a.cc", '#include "absl/status/statusor.h"'),
+    ("engine/a.cc", "#include <nlohmann/json.hpp>"),
+    ("server/a.cc", "#include <grpcpp/grpcpp.h>"),
+    ("server/a.cc", '#include "pagoda/v1/cache.grpc.pb.h"'),
+    ("clients/cpp/a.cc", '#include "manager/cache_client.h"'),
+    ("tests/server/a.cc", '#include "server/config.h"'),
+])
+def test_a_right_include_is_left_alone(tmp_path, name, line):
+    assert include_arrows.violations(tmp_path, plant(tmp_path, {name: line + "\n"})) == []
+
+
+GUARDED = "#ifndef PAGODA_POOLS_A_H_\n#define PAGODA_POOLS_A_H_\n#endif  // PAGODA_POOLS_A_H_\n"
+
+
+@pytest.mark.parametrize("name, text, word", [
+    ("pools/a.cc", "// TO" + "DO: later\n", "reminder"),
+    ("pools/a.py", "# FIX" + "ME\n", "reminder"),
+    ("pools/a.cc", "int x;\n" * 601, "601 lines"),
+    ("pools/b.h", GUARDED, "include guard"),
+    ("pools/a.h", "#pragma once\n", "include guard"),
+    ("pools/a.cc", "int x; \n", "blanks"),
+    ("pools/a.cc", "\tint x;\n", "tab"),
+    ("pools/a.cc", "int x;", "newline"),
+    ("events/a.cc", "int x;\n", "README"),
+])
+def test_a_breach_of_style_is_found(tmp_path, name, text, word):
+    files = plant(tmp_path, {"README.md": "Pagoda\n", "pools/README.md": "Pools\n", name: text})
+    found = style.violations(tmp_path, files)
+    assert len(found) == 1 and word in found[0]
+
+
+def test_clean_files_are_left_alone(tmp_path):
+    files = plant(tmp_path, {"pools/README.md": "Pools\n", "pools/a.h": GUARDED, "pools/a.cc": "int x;\n" * 600})
+    assert style.violations(tmp_path, files) == []
+
+
+def test_a_check_that_sees_no_files_fails(tmp_path):
+    assert tree.report("nothing", tree.project_files(tmp_path), []) == 1
+
+
+def test_printed_output_may_differ_in_numbers_and_blanks_only():
+    assert readme.missing_line("hits 12.5 %\nblocks   7", "noise\nhits 3 %\nblocks 900\n") is None
+    assert readme.missing_line("blocks ... free", "blocks 7 of 9 free\n") is None
+    assert readme.missing_line("took 12 us, all", "took 3.5 ms, all\n") is None
+    assert readme.missing_line("took 12 us", "took 3 of 4\n") == "took 12 us"
+    assert readme.missing_line("hits 12 %", "misses 12 %\n") == "hits 12 %"
+    assert readme.missing_line("b\na", "a\nb\n") == "a"
+
+
+def test_the_tour_is_cut_into_commands_and_their_output():
+    page = "# P\n```sh\nnot in the tour\n```\n## A five-minute tour\ntext\n```sh\ntrue\n```\n```text\nok\n```\n```sh\nfalse\n```\n## Next\n"
+    assert readme.tour_steps(page) == [("true", "ok"), ("false", "")]
