@@ -21,12 +21,17 @@ enum class BlockState : uint8_t {
 
 struct Block {
   Generation generation;     // Of the current life, or of the last one while free.
-  SlotIndex slot;            // Valid unless free.
+  SlotIndex slot;            // Means nothing while free.
   uint32_t refs = 0;         // Holders: sequences, or the owner of a raw block.
   uint16_t token_count = 0;  // Of a cached block: the tokens that are its content.
   BlockState state = BlockState::kFree;
   Tier tier = Tier::kPrimary;
-  SessionId owner;  // Of a raw block.
+  union {
+    SessionId owner;    // Of a raw block.
+    BlockId next_free;  // Of a free block; kNoBlock ends the list.
+  };
+
+  Block() : next_free(kNoBlock) {}
 };
 
 // Thread-compatible. All memory is taken at the start.
@@ -41,7 +46,7 @@ class BlockStore {
 
   uint32_t capacity() const { return static_cast<uint32_t>(blocks_.size()); }
   uint32_t tokens_per_block() const { return tokens_per_block_; }
-  uint32_t free_count() const { return static_cast<uint32_t>(free_ids_.size()); }
+  uint32_t free_count() const { return static_cast<uint32_t>(free_slots_.size()); }
 
   // Starts a new life of a free block with one holder. REQUIRES: free_count() > 0, state is not
   // kFree.
@@ -69,9 +74,8 @@ class BlockStore {
   const uint32_t tokens_per_block_;
   std::vector<Block> blocks_;
   std::vector<TokenId> tokens_;
-  // Used as stacks.
-  std::vector<BlockId> free_ids_;
-  std::vector<SlotIndex> free_slots_;
+  BlockId first_free_ = kNoBlock;      // A stack, linked through the blocks.
+  std::vector<SlotIndex> free_slots_;  // A stack as high as that.
 };
 
 }  // namespace pagoda

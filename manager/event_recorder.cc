@@ -7,6 +7,12 @@ namespace pagoda {
 void EventRecorder::BeginOperation(absl::Time now) {
   now_ = now;
   operation_begin_ = events_.size();
+  expected_stored_blocks_ = expected_stored_tokens_ = expected_removed_blocks_ = 0;
+}
+
+void EventRecorder::ExpectStored(size_t blocks, size_t tokens) {
+  expected_stored_blocks_ = blocks;
+  expected_stored_tokens_ = tokens;
 }
 
 template <class T>
@@ -44,6 +50,8 @@ void EventRecorder::Stored(WindowSize window, const NamespaceKey& name_space, Bl
     if (parent != kNoBlock) fresh.parent_hash = parent_hash;
     fresh.parent = parent;
     fresh.name_space = name_space;
+    fresh.blocks.reserve(std::exchange(expected_stored_blocks_, 0));
+    fresh.tokens.reserve(std::exchange(expected_stored_tokens_, 0));
     stored = &Append(window, std::move(fresh));
   }
   stored->blocks.push_back(block);
@@ -53,7 +61,12 @@ void EventRecorder::Stored(WindowSize window, const NamespaceKey& name_space, Bl
 void EventRecorder::Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash) {
   if (record_ == RecordEvents::kNo) return;
   RemovedEvent* removed = OpenRemoval(window, reason);
-  if (removed == nullptr) removed = &Append(window, RemovedEvent{.reason = reason});
+  if (removed == nullptr) {
+    removed = &Append(window, RemovedEvent{.reason = reason});
+    const size_t expected = std::exchange(expected_removed_blocks_, 0);
+    removed->blocks.reserve(expected);
+    removed->hashes.reserve(expected);
+  }
   removed->blocks.push_back(id);
   removed->hashes.push_back(hash);
 }

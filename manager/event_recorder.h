@@ -36,6 +36,11 @@ class EventRecorder {
   void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash);
   void WindowCleared(WindowSize window);
 
+  // How much the next Stored or Removed event will hold in the end, where the caller knows: it then
+  // takes its memory at once.
+  void ExpectStored(size_t blocks, size_t tokens);
+  void ExpectRemoved(size_t blocks) { expected_removed_blocks_ = blocks; }
+
   // The revision of the last event.
   Revision last() const { return last_; }
   // The events since the last Take.
@@ -51,6 +56,9 @@ class EventRecorder {
   std::vector<Event> events_;
   size_t operation_begin_ = 0;  // Index of the operation's first event.
   absl::Time now_ = absl::UnixEpoch();
+  size_t expected_stored_blocks_ = 0;
+  size_t expected_stored_tokens_ = 0;
+  size_t expected_removed_blocks_ = 0;
   Revision last_;
 };
 

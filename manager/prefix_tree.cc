@@ -11,7 +11,7 @@ namespace pagoda {
 PrefixTree::PrefixTree(const BlockStore* store)
     : store_(store),
       nodes_(store->capacity()),
-      buckets_(std::bit_ceil(std::max(store->capacity(), 1u)), kNoBlock),
+      buckets_(std::bit_ceil(store->capacity() / 4 + 1), kNoBlock),
       bucket_mask_(buckets_.size() - 1) {}
 
 NodeRef PrefixTree::AcquireRoot(const NamespaceKey& key) {
@@ -80,7 +80,7 @@ BlockId PrefixTree::FindChild(NodeRef parent, absl::Span<const TokenId> tokens) 
 }
 
 BlockId PrefixTree::FindTail(NodeRef parent, absl::Span<const TokenId> tokens) const {
-  if (children(parent).tails == 0) return kNoBlock;
+  if (children(parent).had_tails == 0) return kNoBlock;
   for (size_t n = std::min<size_t>(tokens.size(), store_->tokens_per_block() - 1); n > 0; --n) {
     const BlockId tail = FindChild(parent, tokens.first(n));
     if (tail != kNoBlock) return tail;
@@ -107,8 +107,9 @@ void PrefixTree::Insert(BlockId id, NodeRef parent) {
   node.children = {};
 
   Children& siblings = children(parent);
-  ++siblings.count;
-  if (IsTail(id)) ++siblings.tails;
+  if (siblings.count == 0) siblings.had_tails = 0;
+  siblings.count = siblings.count + 1;
+  if (IsTail(id)) siblings.had_tails = 1;
   if (siblings.direct == kNoBlock) {
     siblings.direct = id;
   } else {
@@ -126,8 +127,7 @@ void PrefixTree::Erase(BlockId id) {
   } else {
     RemoveFromIndex(id);
   }
-  --siblings.count;
-  if (IsTail(id)) --siblings.tails;
+  siblings.count = siblings.count - 1;
   node = {};
   if (parent.is_root()) DropRootIfUnused(parent.root());
 }

@@ -131,6 +131,7 @@ void WindowBlockManager::TakeOver(BlockId id) {
 }
 
 void WindowBlockManager::Grow(SequenceBlocks& blocks, uint32_t count) {
+  if (count > store_.free_count()) recorder_->ExpectRemoved(count - store_.free_count());
   for (uint32_t i = 0; i < count; ++i) {
     blocks.table.push_back(store_.handle(TakeBlock(BlockState::kPrivate)));
     blocks.canonical.push_back(kNoBlock);
@@ -151,10 +152,11 @@ void WindowBlockManager::WriteTokens(SequenceBlocks& blocks, uint32_t position,
 }
 
 void WindowBlockManager::Publish(SequenceBlocks& blocks, uint32_t computed_tokens) {
-  if (Detached(blocks)) return;
-  while (blocks.published < tokens_per_block().BlockForToken(computed_tokens)) {
-    PublishBlock(blocks, blocks.published);
-  }
+  const uint32_t full_blocks = tokens_per_block().BlockForToken(computed_tokens);
+  if (full_blocks <= blocks.published || Detached(blocks)) return;
+  const size_t count = full_blocks - blocks.published;
+  recorder_->ExpectStored(count, count * tokens_per_block().value());
+  while (blocks.published < full_blocks) PublishBlock(blocks, blocks.published);
 }
 
 void WindowBlockManager::PublishBlock(SequenceBlocks& blocks, uint32_t index) {
