@@ -107,8 +107,13 @@ TEST_F(DrainTest, OpenStreamsEndWithDrainingAndHaveAllThatWasTheirs) {
   drain.join();
 }
 
-// A Watch whose client reads nothing and has events to come keeps the drain open long enough to
-// ask.
+// Far more events than gRPC's flow control lets through to a client that does not read.
+constexpr int kStalledBatches = 16;
+constexpr int kSequencesPerBatch = 1000;
+constexpr uint32_t kSequenceTokens = 120;
+constexpr uint32_t kLargeToken = 1u << 30;  // Five bytes on the wire.
+
+// A Watch that its client does not read keeps the drain open long enough to ask.
 TEST_F(DrainTest, NewWorkIsRefusedWhileOldWorkIsFinished) {
   const v1::SessionRef session = OpenRef();
   const auto context = NewContext();
@@ -118,8 +123,8 @@ TEST_F(DrainTest, NewWorkIsRefusedWhileOldWorkIsFinished) {
     std::vector<v1::Operation> operations;
     for (int i = 0; i < kSequencesPerBatch; ++i) {
       const uint32_t token = kLargeToken + batch * kSequencesPerBatch + i;
-      operations.push_back(AddOp(1, std::vector<uint32_t>(120, token)));
-      operations.push_back(CommitOp(1, 120));
+      operations.push_back(AddOp(1, std::vector<uint32_t>(kSequenceTokens, token)));
+      operations.push_back(CommitOp(1, kSequenceTokens));
       operations.push_back(FreeSequenceOp(1));
     }
     ASSERT_TRUE(Execute(session, operations, &result).ok());
