@@ -13,6 +13,7 @@
 #ifndef PAGODA_EVENTS_BLOCK_HASH_H_
 #define PAGODA_EVENTS_BLOCK_HASH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +25,9 @@
 namespace pagoda {
 
 using BlockHash = StrongId<struct BlockHashTag, uint64_t>;
+
+// The longest salt, in bytes: it is in every event of its namespace.
+inline constexpr size_t kMaxCacheSaltBytes = 256;
 
 // What two sequences must agree on, besides their tokens, before they may share blocks.
 struct NamespaceKey {

@@ -3,6 +3,7 @@
 #ifndef PAGODA_EVENTS_EVENT_H_
 #define PAGODA_EVENTS_EVENT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -104,6 +105,9 @@ struct Event {
   std::variant<CreatedEvent, StoredEvent, UpdatedEvent, RemovedEvent> what;
   friend bool operator==(const Event&, const Event&) = default;
 };
+
+// Memory that an event takes, what it points to included.
+size_t EventBytes(const Event& event);
 
 }  // namespace pagoda
 

@@ -17,6 +17,8 @@ Revision LastOf(const EventLog::BatchPtr& batch) { return batch->back().revision
 
 void EventLog::Append(Batch events) {
   if (events.empty()) return;
+  size_t bytes = 0;
+  for (const Event& event : events) bytes += EventBytes(event);
   auto batch = std::make_shared<const Batch>(std::move(events));
   std::vector<BatchPtr> dropped;  // Destroyed after the lock is given up.
   absl::MutexLock lock(&mutex_);
@@ -25,17 +27,20 @@ void EventLog::Append(Batch events) {
   last_ = LastOf(batch);
   for (const Event& event : *batch) ++type_counts_[event.what.index()];
   num_events_ += batch->size();
-  batches_.push_back(std::move(batch));
-  while (num_events_ > max_events_ && batches_.size() > 1) {
-    num_events_ -= batches_.front()->size();
-    dropped.push_back(std::move(batches_.front()));
+  num_bytes_ += bytes;
+  batches_.push_back({std::move(batch), bytes});
+  while ((num_events_ > limits_.max_events || num_bytes_ > limits_.max_bytes) &&
+         batches_.size() > 1) {
+    num_events_ -= batches_.front().events->size();
+    num_bytes_ -= batches_.front().bytes;
+    dropped.push_back(std::move(batches_.front().events));
     batches_.pop_front();
   }
 }
 
 Revision EventLog::oldest() const {
   absl::MutexLock lock(&mutex_);
-  return batches_.empty() ? Revision{last_.value() + 1} : FirstOf(batches_.front());
+  return batches_.empty() ? Revision{last_.value() + 1} : FirstOf(batches_.front().events);
 }
 
 Revision EventLog::last() const {
@@ -58,21 +63,23 @@ absl::StatusOr<std::vector<EventLog::BatchPtr>> EventLog::Read(Revision from,
   }
   std::vector<BatchPtr> read;
   if (from.value() == last_.value() + 1) return read;
-  const Revision oldest = FirstOf(batches_.front());
+  const Revision oldest = FirstOf(batches_.front().events);
   if (from < oldest) {
     return MakeError(Reason::kRevisionCompacted,
                      absl::StrCat("revision ", from.value(), " is gone; the oldest kept one is ",
                                   oldest.value()));
   }
   // The last batch that begins at or before `from`.
-  auto it = std::upper_bound(batches_.begin(), batches_.end(), from,
-                             [](Revision r, const BatchPtr& b) { return r < FirstOf(b); });
+  auto it =
+      std::upper_bound(batches_.begin(), batches_.end(), from,
+                       [](Revision r, const auto& batch) { return r < FirstOf(batch.events); });
   --it;
   size_t events = 0;
   for (; it != batches_.end(); ++it) {
-    if (!read.empty() && events + (*it)->size() > max_events) break;
-    events += (*it)->size();
-    read.push_back(*it);
+    const size_t size = it->events->size();
+    if (!read.empty() && events + size > max_events) break;
+    events += size;
+    read.push_back(it->events);
   }
   return read;
 }

@@ -24,14 +24,20 @@ namespace pagoda {
 //
 // Invariants
 // 1. Revisions in the log are consecutive: oldest() .. last().
-// 2. Memory: the log holds at most max_events events, or one batch if that alone is larger.
+// 2. Memory: the log holds at most max_events events and max_bytes bytes of them, or one batch if
+// that alone is more.
 class EventLog {
  public:
   using Batch = std::vector<Event>;
   // Shared by the log and by the readers that are reading it at the moment.
   using BatchPtr = std::shared_ptr<const Batch>;
 
-  explicit EventLog(size_t max_events) : max_events_(max_events) {}
+  struct Limits {
+    size_t max_events = size_t{1} << 20;
+    size_t max_bytes = size_t{256} << 20;  // As EventBytes counts.
+  };
+
+  explicit EventLog(Limits limits) : limits_(limits) {}
 
   // `events` continue where the log ends (rule: first.revision == last() + 1). Empty: nothing
   // happens.
@@ -60,12 +66,18 @@ class EventLog {
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  const size_t max_events_;
+  struct SizedBatch {
+    BatchPtr events;
+    size_t bytes;
+  };
+
+  const Limits limits_;
 
   // Taken after the core's lock, never before it; nothing is called under it.
   mutable absl::Mutex mutex_;
-  std::deque<BatchPtr> batches_ ABSL_GUARDED_BY(mutex_);
+  std::deque<SizedBatch> batches_ ABSL_GUARDED_BY(mutex_);
   size_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   Revision last_ ABSL_GUARDED_BY(mutex_);
   std::array<uint64_t, std::variant_size_v<decltype(Event::what)>> type_counts_
       ABSL_GUARDED_BY(mutex_) = {};

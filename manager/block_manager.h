@@ -191,6 +191,8 @@ class BlockManager {
                            uint32_t computed_tokens) const;
   uint32_t Grow(Sequence& sequence, uint32_t room_tokens);
   void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
+  void PlaceWaiting(Sequence& sequence);
+  void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
   void Commit(Sequence& sequence, absl::Span<const TokenId> tokens, uint32_t computed_tokens);
   void EndSequence(SequenceKey key);
   void EndSession(SessionId id, absl::Time now);

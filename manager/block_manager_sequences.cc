@@ -21,6 +21,11 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
                      absl::StrCat("sequence ", sequence.value(), " exists already"));
   }
   if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a sequence needs a token");
+  if (name_space.cache_salt.size() > kMaxCacheSaltBytes) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("a salt of ", name_space.cache_salt.size(), " bytes; at most ",
+                                  kMaxCacheSaltBytes, " are allowed"));
+  }
 
   const std::vector<WindowBlockManager::Match> matches = FindPrefixes(name_space, tokens);
   const uint32_t matched = matches.front().tokens;
@@ -227,12 +232,7 @@ uint32_t BlockManager::Grow(Sequence& sequence, uint32_t room_tokens) {
     windows_[w]->Grow(blocks, added);
   }
   sequence.room_tokens = room_tokens;
-  // Tokens named before they had a place now get it.
-  if (!sequence.unplaced.empty()) {
-    const std::vector<TokenId> tokens = std::exchange(sequence.unplaced, {});
-    sequence.token_count -= static_cast<uint32_t>(tokens.size());
-    Place(sequence, tokens);
-  }
+  PlaceWaiting(sequence);
   return added;
 }
 
@@ -240,11 +240,31 @@ uint32_t BlockManager::Grow(Sequence& sequence, uint32_t room_tokens) {
 void BlockManager::Place(Sequence& sequence, absl::Span<const TokenId> tokens) {
   const size_t room = sequence.room_tokens - std::min(sequence.room_tokens, sequence.token_count);
   const absl::Span<const TokenId> placed = tokens.first(std::min(room, tokens.size()));
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->WriteTokens(sequence.windows[w], sequence.token_count, placed);
-  }
+  WriteTokens(sequence, sequence.token_count, placed);
   sequence.unplaced.insert(sequence.unplaced.end(), tokens.begin() + placed.size(), tokens.end());
   sequence.token_count += static_cast<uint32_t>(tokens.size());
+}
+
+// Tokens that were named before they had a place get it, as far as the room goes.
+void BlockManager::PlaceWaiting(Sequence& sequence) {
+  absl::Span<const TokenId> waiting(sequence.unplaced);
+  waiting.remove_prefix(sequence.unplaced_begin);
+  if (waiting.empty()) return;
+  const auto position = static_cast<uint32_t>(sequence.token_count - waiting.size());
+  const size_t count = std::min<size_t>(waiting.size(), sequence.room_tokens - position);
+  WriteTokens(sequence, position, waiting.first(count));
+  sequence.unplaced_begin += count;
+  if (count == waiting.size()) {
+    sequence.unplaced = {};
+    sequence.unplaced_begin = 0;
+  }
+}
+
+void BlockManager::WriteTokens(Sequence& sequence, uint32_t position,
+                               absl::Span<const TokenId> tokens) {
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    windows_[w]->WriteTokens(sequence.windows[w], position, tokens);
+  }
 }
 
 void BlockManager::Commit(Sequence& sequence, absl::Span<const TokenId> tokens,

@@ -115,6 +115,13 @@ using OperationResult =
 
 // The most operations one batch may hold.
 inline constexpr size_t kMaxBatchOperations = 4096;
+// Once the results of a batch hold this many block handles, the operations that are left are
+// refused with BATCH_TOO_LARGE and do not run: a few bytes of request must not become gigabytes of
+// answer.
+inline constexpr size_t kMaxBatchHandles = size_t{1} << 20;
+
+// Block handles in a result; a pool's description counts as a hundred.
+size_t CountHandles(const OperationResult& result);
 
 struct BatchResult {
   std::vector<absl::StatusOr<OperationResult>> results;  // One an operation, in order.

@@ -34,14 +34,16 @@ struct SequenceBlocks {
 
 // Invariants, in tokens from the sequence's start:
 // 1. computed_tokens <= min(token_count, room_tokens): what can be read was named and has a place.
-// 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays; `unplaced`
-// has the rest, in order.
+// 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays; the rest,
+// in
+//    order, is unplaced[unplaced_begin ..).
 // 3. Each table holds BlocksFor(room_tokens) blocks.
 struct Sequence {
   uint32_t token_count = 0;      // Named.
   uint32_t computed_tokens = 0;  // KV complete and visible.
   uint32_t room_tokens = 0;      // Have a place.
   std::vector<TokenId> unplaced;
+  size_t unplaced_begin = 0;
   std::vector<SequenceBlocks> windows;  // Index for index the manager's windows.
 };
 

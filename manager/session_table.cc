@@ -9,6 +9,11 @@ namespace pagoda {
 
 absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Duration lease,
                                               absl::Time now) {
+  if (client_name.size() > kMaxClientNameBytes) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("a client name of ", client_name.size(), " bytes; at most ",
+                                  kMaxClientNameBytes, " are allowed"));
+  }
   if (sessions_.size() >= max_sessions_) {
     return MakeError(Reason::kTooManySessions,
                      absl::StrCat(sessions_.size(), " sessions are open, the most there may be"));

@@ -16,6 +16,9 @@
 
 namespace pagoda {
 
+// The longest name of a client.
+inline constexpr size_t kMaxClientNameBytes = 128;
+
 struct Session {
   SessionToken token;
   std::string client_name;
@@ -31,7 +34,7 @@ class SessionTable {
  public:
   SessionTable(uint64_t seed, uint32_t max_sessions) : random_(seed), max_sessions_(max_sessions) {}
 
-  // Errors: TOO_MANY_SESSIONS.
+  // Errors: TOO_MANY_SESSIONS, INVALID_ARGUMENT (a name that is too long).
   absl::StatusOr<SessionRef> Open(std::string client_name, absl::Duration lease, absl::Time now);
   // Errors: UNKNOWN_SESSION, STALE_SESSION.
   absl::StatusOr<const Session*> Find(SessionRef ref) const;

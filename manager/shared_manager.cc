@@ -1,13 +1,25 @@
 #include "manager/shared_manager.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
 namespace pagoda {
+
+absl::Time SharedManager::Now() {
+  using Steady = std::chrono::steady_clock;
+  struct Anchor {
+    absl::Time wall = absl::Now();
+    Steady::time_point steady = Steady::now();
+  };
+  static const Anchor anchor;
+  return anchor.wall + absl::FromChrono(Steady::now() - anchor.steady);
+}
 
 SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock)
     : clock_(std::move(clock)),
@@ -90,8 +102,16 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
   absl::MutexLock lock(&mutex_);
   const absl::Time now = clock_();
   if (absl::Status status = core_->KeepAlive(session, now).status(); !status.ok()) return status;
+  size_t handles = 0;
   for (const Operation& operation : operations) {
+    if (handles >= kMaxBatchHandles) {
+      batch.results.push_back(MakeError(
+          Reason::kBatchTooLarge,
+          absl::StrCat("not run: the batch's answer holds ", handles, " block handles already")));
+      continue;
+    }
     batch.results.push_back(core_->Execute(session.id, operation, now));
+    if (batch.results.back().ok()) handles += CountHandles(*batch.results.back());
   }
   batch.revision = core_->revision();
   PublishEvents();

@@ -23,8 +23,12 @@ class SharedManager {
  public:
   using Clock = std::function<absl::Time()>;
 
+  // The wall clock's time at the process's first look, plus what a steady clock has counted since:
+  // right for people, and a step of the system's clock neither ends leases nor makes them eternal.
+  static absl::Time Now();
+
   // `log` outlives the manager.
-  SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = absl::Now);
+  SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = Now);
 
   // As BlockManager's methods of the same name, at the clock's time.
   absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
@@ -38,7 +42,8 @@ class SharedManager {
   ManagerStats Stats() const;
   Revision revision() const;
 
-  // Runs a batch and renews the session's lease. Errors: UNKNOWN_SESSION, STALE_SESSION,
+  // Runs a batch and renews the session's lease. An operation after kMaxBatchHandles handles of
+  // answers fails with BATCH_TOO_LARGE. Errors of the whole: UNKNOWN_SESSION, STALE_SESSION,
   // BATCH_TOO_LARGE.
   absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations);
 

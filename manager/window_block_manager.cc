@@ -187,13 +187,20 @@ void WindowBlockManager::InsertIntoTree(BlockId id, const SequenceBlocks& blocks
       store_.content(id));
 }
 
-// The last block in part computed: cached with what it has, unless the tree has that already.
+// The last block in part computed: cached with what it has. Where the tree has that already, the
+// sequence holds the canonical one until it lets go of everything, which makes it as recent as the
+// rest.
 void WindowBlockManager::PublishTail(SequenceBlocks& blocks, uint32_t computed_tokens) {
   const uint32_t token_count = tokens_per_block().OffsetInBlock(computed_tokens);
   if (token_count == 0) return;
   const BlockId own = blocks.table[blocks.published].id;
-  if (tree_.FindChild(blocks.tip, store_.tokens(own).first(token_count)) != kNoBlock) return;
-  InsertIntoTree(own, blocks, token_count);
+  const BlockId existing = tree_.FindChild(blocks.tip, store_.tokens(own).first(token_count));
+  if (existing == kNoBlock) {
+    InsertIntoTree(own, blocks, token_count);
+  } else {
+    Hold(existing);
+    blocks.canonical[blocks.published] = existing;
+  }
 }
 
 void WindowBlockManager::End(SequenceBlocks& blocks, uint32_t computed_tokens) {

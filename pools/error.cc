@@ -46,6 +46,7 @@ constexpr std::array kRows = {
     Row{Reason::kNoEngine, "NO_ENGINE", kFailedPrecondition},
     Row{Reason::kDraining, "DRAINING", kUnavailable},
     Row{Reason::kOutOfMemory, "OUT_OF_MEMORY", kResourceExhausted},
+    Row{Reason::kQueueFull, "QUEUE_FULL", kResourceExhausted},
     Row{Reason::kInvalidCheckpoint, "INVALID_CHECKPOINT", kInvalidArgument},
 };
 

@@ -37,6 +37,7 @@ enum class Reason : uint8_t {
   kNoEngine,           // The daemon runs without a model. FAILED_PRECONDITION
   kDraining,           // The daemon is shutting down. UNAVAILABLE
   kOutOfMemory,        // Memory for the pools could not be had. RESOURCE_EXHAUSTED
+  kQueueFull,          // Too many requests wait already; try again later. RESOURCE_EXHAUSTED
   kInvalidCheckpoint,  // The model's files are missing, damaged or of another kind.
                        // INVALID_ARGUMENT
 };

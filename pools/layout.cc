@@ -11,10 +11,14 @@ namespace pagoda {
 namespace {
 
 constexpr uint32_t kMaxTokensPerBlock = 1024;
+// Far above any model; with them a slot's bytes fit 64 bits with room to spare.
+constexpr uint64_t kMaxElementsPerToken = uint64_t{1} << 20;  // Of K, in a layer.
+constexpr size_t kMaxLayers = 4096;
 
 absl::Status CheckSpec(const CacheSpec& spec) {
-  if (spec.layers.empty()) {
-    return MakeError(Reason::kInvalidArgument, "a cache needs at least one layer");
+  if (spec.layers.empty() || spec.layers.size() > kMaxLayers) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat("a cache of ", spec.layers.size(),
+                                                            " layers, not 1 to ", kMaxLayers));
   }
   if (!std::has_single_bit(spec.tokens_per_block) || spec.tokens_per_block > kMaxTokensPerBlock) {
     return MakeError(Reason::kInvalidArgument,
@@ -28,6 +32,12 @@ absl::Status CheckSpec(const CacheSpec& spec) {
           Reason::kInvalidArgument,
           absl::StrCat("layer ", i, " has num_kv_heads ", layer.num_kv_heads, ", head_dim ",
                        layer.head_dim, ", window ", WindowName(layer.window), "; none may be 0"));
+    }
+    const uint64_t elements = uint64_t{layer.num_kv_heads} * layer.head_dim;
+    if (elements > kMaxElementsPerToken) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("layer ", i, " has ", elements, " elements a token; at most ",
+                                    kMaxElementsPerToken, " are served"));
     }
   }
   return absl::OkStatus();

@@ -73,8 +73,8 @@ struct LayerLocation {
 class CacheLayout {
  public:
   // Groups the spec's layers. Windows are in ascending order, pools in the order of their first
-  // layer. Errors: INVALID_ARGUMENT for no layers, zero heads or head_dim, or a tokens_per_block
-  // that is no power of two from 1 to 1,024.
+  // layer. Errors: INVALID_ARGUMENT for no layers or absurdly many, zero or absurd heads and
+  // head_dim, or a tokens_per_block that is no power of two from 1 to 1,024.
   static absl::StatusOr<CacheLayout> Create(CacheSpec spec);
 
   const CacheSpec& spec() const { return spec_; }

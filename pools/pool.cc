@@ -8,10 +8,24 @@
 #include "pools/error.h"
 
 namespace pagoda {
+namespace {
+
+absl::StatusOr<uint64_t> PoolBytes(const PoolLayout& layout, uint32_t num_slots) {
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(layout.slot_stride_bytes(), uint64_t{num_slots}, &bytes)) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat(num_slots, " slots of ", layout.slot_stride_bytes(),
+                                  " bytes are more than 64 bits count"));
+  }
+  return bytes;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedMemoryPool>> SharedMemoryPool::Create(Options options) {
-  const uint64_t size_bytes = options.layout.slot_stride_bytes() * options.num_slots;
-  absl::StatusOr<SharedMemory> memory = SharedMemory::Create(options.shm_name, size_bytes);
+  const absl::StatusOr<uint64_t> size_bytes = PoolBytes(options.layout, options.num_slots);
+  if (!size_bytes.ok()) return size_bytes.status();
+  absl::StatusOr<SharedMemory> memory = SharedMemory::Create(options.shm_name, *size_bytes);
   if (!memory.ok()) return memory.status();
   return absl::WrapUnique(new SharedMemoryPool(std::move(options), *std::move(memory)));
 }
@@ -74,14 +88,15 @@ absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::Open(const PoolMapping& 
   const MappingSegment& segment = mapping.segments.front();
   absl::StatusOr<SharedMemory> memory = SharedMemory::Open(segment.shm_name);
   if (!memory.ok()) return memory.status();
-  const uint64_t needed = mapping.layout.slot_stride_bytes() * mapping.num_slots;
+  const absl::StatusOr<uint64_t> needed = PoolBytes(mapping.layout, mapping.num_slots);
+  if (!needed.ok()) return needed.status();
   const uint64_t available = memory->bytes().size();
-  if (segment.size_bytes < needed || segment.offset_bytes > available ||
+  if (segment.size_bytes < *needed || segment.offset_bytes > available ||
       available - segment.offset_bytes < segment.size_bytes) {
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat("shared memory ", segment.shm_name, " has ", available,
                                   " bytes; the segment says ", segment.size_bytes, " at ",
-                                  segment.offset_bytes, " for slots of ", needed));
+                                  segment.offset_bytes, " for slots of ", *needed));
   }
   const absl::Span<std::byte> bytes =
       memory->bytes().subspan(segment.offset_bytes, segment.size_bytes);

@@ -36,13 +36,25 @@ uint64_t FreeBytes(int fd) {
   return fstatvfs(fd, &fs) == 0 ? uint64_t{fs.f_bavail} * fs.f_frsize : 0;
 }
 
+// Whether `name` still names the object that `fd` has open.
+bool IsNamed(int fd, const std::string& name) {
+  struct stat opened, named;
+  const int other = shm_open(name.c_str(), O_RDWR, 0);
+  if (other < 0) return false;
+  const bool same = fstat(fd, &opened) == 0 && fstat(other, &named) == 0 &&
+                    opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+  close(other);
+  return same;
+}
+
 // Removes the name if its owner is dead; the owner holds an exclusive lock as long as it lives.
 absl::Status RemoveLeftover(const std::string& name) {
   const int fd = shm_open(name.c_str(), O_RDWR, 0);
   if (fd < 0) return errno == ENOENT ? absl::OkStatus() : SystemError("shm_open", name);
   const absl::Cleanup close_fd = [fd] { close(fd); };
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) return NameInUse(name);
-  shm_unlink(name.c_str());
+  // Only what was locked: by now the name may be another process's new object.
+  if (IsNamed(fd, name)) shm_unlink(name.c_str());
   return absl::OkStatus();
 }
 
@@ -61,12 +73,16 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t siz
   if (absl::Status status = RemoveLeftover(name); !status.ok()) return status;
   const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, kOwnerOnly);
   if (fd < 0) return errno == EEXIST ? NameInUse(name) : SystemError("shm_open", name);
-
+  // Between the two calls another process may have taken the object for a leftover, and the name
+  // with it.
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !IsNamed(fd, name)) {
+    close(fd);
+    return NameInUse(name);
+  }
   SharedMemory memory;  // From here on its destructor takes the name and the descriptor away.
   memory.role_ = Role::kOwner;
   memory.name_ = name;
   memory.fd_ = fd;
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return NameInUse(name);
   const uint64_t free_bytes = FreeBytes(fd);
   // posix_fallocate reserves the pages: without it, a full file system would be a SIGBUS at the
   // first write.
@@ -105,15 +121,11 @@ SharedMemory::~SharedMemory() {
   close(fd_);  // Also gives up the lock.
 }
 
-SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
-
-SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
-  std::swap(role_, other.role_);
-  std::swap(name_, other.name_);
-  std::swap(fd_, other.fd_);
-  std::swap(data_, other.data_);
-  std::swap(size_bytes_, other.size_bytes_);
-  return *this;
-}
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : role_(std::exchange(other.role_, Role::kNone)),
+      name_(std::move(other.name_)),
+      fd_(other.fd_),
+      data_(other.data_),
+      size_bytes_(other.size_bytes_) {}
 
 }  // namespace pagoda

@@ -27,7 +27,7 @@ class SharedMemory {
   SharedMemory() = default;
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&&) = delete;
 
   const std::string& name() const { return name_; }
   absl::Span<std::byte> bytes() const { return {data_, size_bytes_}; }

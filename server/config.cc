@@ -81,6 +81,7 @@ std::vector<ConfigKey> Keys(Config* config) {
                  {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),
                   DurationKey("max_lease", &sessions.max_lease, shortest, absl::Hours(24))}),
       SectionKey("events", {NumberKey("max_events", &events.max_events, 1, uint64_t{1} << 32),
+                            NumberKey("max_bytes", &events.max_bytes, 1 << 16, uint64_t{1} << 40),
                             ChoiceKey<LifecycleEvents>(
                                 "lifecycle", &events.lifecycle,
                                 {{"off", LifecycleEvents::kOff}, {"raw", LifecycleEvents::kRaw}}),
@@ -123,13 +124,11 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
 
 absl::StatusOr<Config> LoadConfig(const std::string& file) {
   std::ifstream in(file);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) {
-    // An empty file leaves the stream in a failed state, and is a good configuration.
-    if (!in.is_open() || in.bad()) {
-      return absl::NotFoundError(absl::StrCat("cannot read the configuration ", file));
-    }
+  if (!in.is_open() || std::filesystem::is_directory(file)) {
+    return absl::NotFoundError(absl::StrCat("cannot read the configuration ", file));
   }
+  std::ostringstream text;
+  text << in.rdbuf();
   absl::StatusOr<Config> config = ParseConfig(text.str(), file);
   if (config.ok() && !config->engine.model_dir.empty()) {
     // An absolute path stays as it is.

@@ -22,7 +22,7 @@ std::string DefaultUnixSocket();
 struct Config {
   struct Cache {
     std::string name = "default";
-    uint32_t tokens_per_block = 16;
+    uint32_t tokens_per_block = 32;
     DType kv_dtype = DType::kFloat32;
     uint32_t primary_blocks = 1024;
     // The layers of a cache without a model; a model brings its own.
@@ -50,6 +50,8 @@ struct Config {
 
   struct Events {
     uint64_t max_events = 1 << 20;
+    uint64_t max_bytes = 256 << 20;
+    uint64_t max_bytes = 256 << 20;
     LifecycleEvents lifecycle = LifecycleEvents::kRaw;
     absl::Duration progress_interval = absl::Seconds(1);
     absl::Duration flush_interval = absl::Milliseconds(2);

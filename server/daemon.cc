@@ -122,7 +122,8 @@ absl::Status Daemon::MakeCache() {
                             .max_sessions = config_.server.max_sessions,
                             .start_time = start_time_});
   if (!core.ok()) return core.status();
-  log_ = std::make_unique<EventLog>(config_.events.max_events);
+  log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
+                                                     .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
   return absl::OkStatus();
 }

@@ -39,7 +39,7 @@ class Cache {
                                   .epoch = {}});
   }
 
-  EventLog log_{100000};
+  EventLog log_{{}};
   SharedManager manager_;
 };
 

@@ -25,7 +25,7 @@ class TestCache {
 
  private:
   std::unique_ptr<PoolSet> pools_;
-  EventLog log_{1 << 16};
+  EventLog log_{EventLog::Limits{.max_events = 1 << 16}};
   std::unique_ptr<SharedManager> manager_;
 };
 

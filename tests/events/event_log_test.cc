@@ -26,7 +26,7 @@ std::vector<uint64_t> Revisions(const std::vector<EventLog::BatchPtr>& batches) 
 }
 
 TEST(EventLogTest, StartsEmptyBeforeRevisionOne) {
-  EventLog log(10);
+  EventLog log({.max_events = 10});
   EXPECT_EQ(log.last(), Revision{0});
   EXPECT_EQ(log.oldest(), Revision{1});
   EXPECT_TRUE(log.Read(Revision{1}, 10)->empty());
@@ -34,7 +34,7 @@ TEST(EventLogTest, StartsEmptyBeforeRevisionOne) {
 }
 
 TEST(EventLogTest, ReadsFromTheBatchThatHoldsTheRevision) {
-  EventLog log(100);
+  EventLog log({.max_events = 100});
   log.Append(Events(1, 3));
   log.Append(Events(4, 2));
   log.Append(Events(6, 4));
@@ -44,13 +44,13 @@ TEST(EventLogTest, ReadsFromTheBatchThatHoldsTheRevision) {
 }
 
 TEST(EventLogTest, AReadGivesAtLeastOneBatch) {
-  EventLog log(100);
+  EventLog log({.max_events = 100});
   log.Append(Events(1, 50));
   EXPECT_EQ(Revisions(*log.Read(Revision{1}, 1)).size(), 50u);
 }
 
 TEST(EventLogTest, DropsTheOldestAndSaysSo) {
-  EventLog log(5);
+  EventLog log({.max_events = 5});
   log.Append(Events(1, 3));
   log.Append(Events(4, 3));
   EXPECT_EQ(log.oldest(), Revision{4});
@@ -58,8 +58,19 @@ TEST(EventLogTest, DropsTheOldestAndSaysSo) {
   EXPECT_EQ(Revisions(*log.Read(Revision{4}, 10)), (std::vector<uint64_t>{4, 5, 6}));
 }
 
+TEST(EventLogTest, IsBoundedInBytesToo) {
+  EventLog::Batch large = {{.what = StoredEvent{.tokens = std::vector<TokenId>(1000)}}};
+  EXPECT_GE(EventBytes(large[0]), 4000u);
+  EventLog log({.max_events = 100, .max_bytes = 10'000});
+  for (uint64_t revision = 1; revision <= 10; ++revision) {
+    large[0].revision = Revision{revision};
+    log.Append(large);
+  }
+  EXPECT_EQ(log.oldest(), Revision{9}) << "two of more than 4,000 bytes fit";
+}
+
 TEST(EventLogTest, AReaderKeepsWhatTheLogHasDropped) {
-  EventLog log(3);
+  EventLog log({.max_events = 3});
   log.Append(Events(1, 3));
   const auto read = log.Read(Revision{1}, 10);
   log.Append(Events(4, 3));
@@ -67,7 +78,7 @@ TEST(EventLogTest, AReaderKeepsWhatTheLogHasDropped) {
 }
 
 TEST(EventLogTest, CountsByType) {
-  EventLog log(1);
+  EventLog log({.max_events = 1});
   log.Append({{.revision = Revision{1}, .what = CreatedEvent{}},
               {.revision = Revision{2}, .what = RemovedEvent{}}});
   log.Append({{.revision = Revision{3}, .what = RemovedEvent{}}});
@@ -78,7 +89,7 @@ TEST(EventLogTest, CountsByType) {
 }
 
 TEST(EventLogTest, WaitingEndsWithAnEventOrWithClose) {
-  EventLog log(10);
+  EventLog log({.max_events = 10});
   std::thread writer([&] { log.Append(Events(1, 1)); });
   EXPECT_EQ(log.WaitBeyond(Revision{0}, absl::InfiniteDuration()), Revision{1});
   writer.join();
@@ -89,7 +100,7 @@ TEST(EventLogTest, WaitingEndsWithAnEventOrWithClose) {
 }
 
 TEST(EventLogDeathTest, AHoleInTheRevisionsStopsTheProcess) {
-  EventLog log(10);
+  EventLog log({.max_events = 10});
   log.Append(Events(1, 1));
   EXPECT_DEATH(log.Append(Events(3, 1)), "revisions have no holes");
 }

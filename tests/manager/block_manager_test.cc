@@ -346,6 +346,21 @@ TEST_F(BlockManagerTest, StoredBlocksOfOneCommitAreOneChain) {
   EXPECT_EQ(stored.blocks[1].hash, HashBlock(stored.blocks[0].hash, Range(4, 7)));
 }
 
+TEST_F(BlockManagerTest, ATailThatIsComputedAgainIsRecentAgain) {
+  Make(4, 4);
+  const std::vector<TokenId> tail = {1, 2};
+  ASSERT_TRUE(Add(1, tail).ok());
+  ASSERT_TRUE(Add(2, tail).ok());  // Before the first is cached: it computes the same.
+  Commit(1, {}, 2);
+  Free(1);
+  AddAndFree(3, {7, 8});
+  Commit(2, {}, 2);
+  Free(2);  // The first one's tail is canonical, and now used after the third's.
+  ASSERT_TRUE(Add(4, Range(50, 61)).ok());  // Needs three blocks; two are free.
+  EXPECT_EQ(core_->MatchPrefix({}, {{1, 2, 3}}), 2u);
+  EXPECT_EQ(core_->MatchPrefix({}, {{7, 8, 9}}), 0u);
+}
+
 TEST_F(BlockManagerTest, CountsLookupsHitsAndEvictions) {
   Make(4, 4);
   AddAndFree(1, Range(0, 7));

@@ -225,8 +225,10 @@ Reason NaiveModel::Free(SequenceName name) {
   const uint32_t tail = sequence.computed % tokens_per_block_;
   const Path tail_path = PathOf(sequence, tail == 0 ? 0 : sequence.computed);
   sequences_.erase(it);
-  if (!sequence.after_reset && tail != 0 && !cached_.contains(tail_path)) {
-    cached_[tail_path] = std::make_shared<Content>(Content{.path = tail_path, .age = ++newest_});
+  if (!sequence.after_reset && tail != 0) {
+    ContentPtr& content = cached_[tail_path];
+    if (content == nullptr) content = std::make_shared<Content>(Content{.path = tail_path});
+    content->age = ++newest_;  // What was there before was computed again: it is as recent.
   }
   for (size_t i = sequence.published.size(); i-- > 0;) LetGo(sequence.published[i]);
   return Reason::kNone;

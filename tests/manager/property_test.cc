@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -75,14 +76,16 @@ class Scenario {
     ASSERT_EQ(primary.sum(), capacity_);
     ASSERT_EQ((NaiveModel::Counts{primary.free, primary.cached, primary.active}), model_.counts());
     ASSERT_EQ(stats.counters.evicted_blocks, model_.evictions());
+    for (const NaiveModel::SequenceName& name : model_.Running()) CheckSequence(name, tree);
   }
 
   // Ends all sessions; afterwards nobody may hold anything.
   void Finish() {
-    for (const SessionRef& ref : sessions_) ASSERT_TRUE(core_->CloseSession(ref, now_).ok());
-    core_->CheckInvariants();
+    for (session_ = 0; session_ < kSessions; ++session_) {
+      EndSession();
+      Check();
+    }
     EXPECT_EQ(core_->Stats().windows.front().tiers[0].active, 0u);
-    for (const Event& event : core_->TakeEvents()) history_.push_back(event);
   }
 
   const std::vector<Event>& history() const { return history_; }
@@ -92,6 +95,36 @@ class Scenario {
 
  private:
   uint32_t Pick(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  // A sequence is what the model says, and its cached blocks hold its tokens, in order. (That
+  // nobody else has its other blocks is for CheckInvariants, which counts holders.)
+  void CheckSequence(const NaiveModel::SequenceName& name, const std::vector<TreeEntry>& tree) {
+    const Tokens& tokens = *model_.TokensOf(name);
+    const auto described = core_->Execute(
+        SessionId{name.first}, DescribeSequence{.sequence = SequenceId{name.second}}, now_);
+    ASSERT_TRUE(described.ok());
+    const auto& sequence = std::get<DescribedSequence>(*described);
+    ASSERT_EQ(sequence.token_count, tokens.size());
+    ASSERT_EQ(sequence.computed_tokens, model_.ComputedOf(name));
+    ASSERT_EQ(sequence.room_tokens, model_.RoomOf(name));
+    const std::vector<BlockHandle>& table = sequence.tables.front().blocks;
+    ASSERT_EQ(table.size(), TokensPerBlock(tokens_per_block_).BlocksFor(sequence.room_tokens));
+    ASSERT_EQ(table, tables_[name]) << "the table is what the answers said";
+    for (size_t i = 0; i < table.size(); ++i) {
+      const auto cached = std::find_if(tree.begin(), tree.end(), [&](const TreeEntry& entry) {
+        return entry.id == table[i].id;
+      });
+      if (cached == tree.end()) continue;
+      const auto begin = tokens.begin() + static_cast<ptrdiff_t>(i * tokens_per_block_);
+      ASSERT_EQ(cached->tokens, Tokens(begin, begin + tokens_per_block_));
+    }
+  }
+  // The new end of a sequence's table, as an answer gave it.
+  void Extend(const std::vector<BlockTable>& added) {
+    std::vector<BlockHandle>& table = tables_[name_];
+    const std::vector<BlockHandle>& blocks = added.front().blocks;
+    table.insert(table.end(), blocks.begin(), blocks.end());
+  }
+
   void PickSequence() {
     session_ = Pick(kSessions);
     name_ = {sessions_[session_].id.value(), Pick(kSequences)};
@@ -158,12 +191,14 @@ class Scenario {
     EXPECT_EQ(result->tables.front().blocks.size(),
               TokensPerBlock(tokens_per_block_).BlocksFor(model_.RoomOf(name_)));
     matched_tokens_ += result->matched_tokens;
+    tables_[name_] = result->tables.front().blocks;
     Remember(prompt);
   }
   void Reserve() {
     const uint32_t count = Pick(20) == 0 ? 1u << Pick(32) : Pick(2 * tokens_per_block_ + 1);
     const auto result = Execute<ReservedTokens>(ReserveTokens{.sequence = id(), .count = count});
     ExpectReason(result.status(), model_.Reserve(name_, count));
+    if (result.ok()) Extend(result->added);
   }
   void Commit() {
     Tokens tokens = RandomTokens(2 * tokens_per_block_);
@@ -184,6 +219,7 @@ class Scenario {
     const auto result = Execute<AppendedTokens>(
         AppendTokens{.sequence = id(), .tokens = tokens, .computed_tokens = computed});
     ExpectReason(result.status(), model_.Append(name_, tokens, computed));
+    if (result.ok()) Extend(result->added);
   }
   void Free() {
     if (const Tokens* tokens = model_.TokensOf(name_)) Remember(*tokens);
@@ -291,6 +327,7 @@ class Scenario {
   ShadowTree shadow_;
   std::vector<Event> history_;
   std::vector<SessionRef> sessions_;
+  std::map<NaiveModel::SequenceName, std::vector<BlockHandle>> tables_;
   std::vector<std::vector<BlockRef>> raw_;
   std::vector<Tokens> prompts_;
   uint32_t session_ = 0;

@@ -1,6 +1,8 @@
 // Sessions: who owns what, and what happens when they go.
 #include <gtest/gtest.h>
 
+#include "absl/time/clock.h"
+
 #include "manager/shared_manager.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
@@ -90,8 +92,23 @@ TEST_F(SessionTest, ThereIsALimit) {
   EXPECT_EQ(ReasonOf(core->OpenSession("two", kLease, now_).status()), Reason::kTooManySessions);
 }
 
+TEST_F(SessionTest, WhatIsKeptForLongIsBounded) {
+  const auto named = core_->OpenSession(std::string(129, 'x'), kLease, now_);
+  EXPECT_EQ(ReasonOf(named.status()), Reason::kInvalidArgument);
+  const NamespaceKey salted{.cache_salt = std::string(257, 'x')};
+  const auto added =
+      core_->AddSequence(Open().id, SequenceId{1}, salted, std::vector<TokenId>{1}, 0, now_);
+  EXPECT_EQ(ReasonOf(added.status()), Reason::kInvalidArgument);
+}
+
+TEST(SharedManagerTest, LeasesRunOnAClockThatOnlyGoesForward) {
+  const absl::Time first = SharedManager::Now();
+  EXPECT_LT(absl::AbsDuration(first - absl::Now()), absl::Seconds(5));
+  EXPECT_GE(SharedManager::Now(), first);
+}
+
 TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {
-  EventLog log(1000);
+  EventLog log({});
   SharedManager manager(MakeCore(4, 4), &log);
   auto client = OpenLocalCacheClient(&manager, "test");
   ASSERT_TRUE(client.ok());
@@ -112,15 +129,31 @@ TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {
 }
 
 TEST(SharedManagerTest, ABatchHasALimit) {
-  EventLog log(1000);
+  EventLog log({});
   SharedManager manager(MakeCore(4, 4), &log);
   auto client = OpenLocalCacheClient(&manager, "test");
   const std::vector<Operation> batch(kMaxBatchOperations + 1, MatchPrefix{.tokens = {1}});
   EXPECT_EQ(ReasonOf((*client)->Execute(batch).status()), Reason::kBatchTooLarge);
 }
 
+TEST(SharedManagerTest, AnAnswerHasALimitToo) {
+  EventLog log({});
+  constexpr uint32_t kBlocks = 1000;
+  SharedManager manager(MakeCore(kBlocks, 1), &log);
+  auto client = OpenLocalCacheClient(&manager, "test");
+  ASSERT_TRUE(RunOne<AddedSequence>(**client, AddSequence{.sequence = SequenceId{1},
+                                                          .tokens = std::vector<TokenId>(kBlocks)})
+                  .ok());
+  const std::vector<Operation> batch(1100, DescribeSequence{.sequence = SequenceId{1}});
+  const auto result = (*client)->Execute(batch);
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->results[1048].ok());
+  EXPECT_EQ(ReasonOf(result->results[1049].status()), Reason::kBatchTooLarge);
+  EXPECT_EQ(ReasonOf(result->results.back().status()), Reason::kBatchTooLarge);
+}
+
 TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {
-  EventLog log(1000);
+  EventLog log({});
   SharedManager manager(MakeCore(4, 4), &log);
   {
     auto client = OpenLocalCacheClient(&manager, "test");

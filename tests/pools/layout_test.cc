@@ -70,6 +70,8 @@ TEST(LayoutTest, RefusesWhatCannotBeLaidOut) {
   EXPECT_FALSE(CacheLayout::Create({.layers = {}}).ok());
   EXPECT_FALSE(CacheLayout::Create({.layers = {Layer(0, 64)}}).ok());
   EXPECT_FALSE(CacheLayout::Create({.layers = {Layer(8, 0)}}).ok());
+  EXPECT_FALSE(CacheLayout::Create({.layers = {Layer(4'000'000'000, 4'000'000'000)}}).ok());
+  EXPECT_FALSE(CacheLayout::Create({.layers = std::vector(5000, Layer(1, 1))}).ok());
 }
 
 }  // namespace

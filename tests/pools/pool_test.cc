@@ -83,6 +83,17 @@ TEST(PoolTest, MoreThanThereIsIsAnErrorThatSaysHowMuch) {
   EXPECT_EQ(SharedMemory::Open(Name("huge")).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(PoolTest, ASizeThatDoesNotFit64BitsIsRefused) {
+  const auto layout = CacheLayout::Create(
+      {.tokens_per_block = 1024,
+       .layers = std::vector(4096, LayerSpec{.num_kv_heads = 1024, .head_dim = 1024})});
+  ASSERT_TRUE(layout.ok());
+  const auto pool = SharedMemoryPool::Create({.shm_name = Name("wrap"),
+                                              .layout = layout->windows()[0].pools[0],
+                                              .num_slots = 2'000'000'000});
+  EXPECT_EQ(ReasonOf(pool.status()), Reason::kInvalidArgument) << pool.status();
+}
+
 TEST(PoolTest, AMappingThatDoesNotFitItsMemoryIsRefused) {
   auto pools = PoolSet::Create(TwoPools(), {3}, absl::StrCat("test-", getpid()));
   ASSERT_TRUE(pools.ok());

@@ -36,7 +36,7 @@ TEST(ConfigTest, AnEmptyFileIsTheDefault) {
 
 TEST(ConfigTest, DefaultNeedsNoFileAndNoModel) {
   const Config config;
-  EXPECT_EQ(config.cache.tokens_per_block, 16u);
+  EXPECT_EQ(config.cache.tokens_per_block, 32u);
   EXPECT_EQ(config.server.grpc_address, "127.0.0.1:7070");
   EXPECT_EQ(config.engine.model_dir, "");
   EXPECT_TRUE(ValidateConfig(config).ok());

@@ -1,0 +1,31 @@
+#include "manager/operation.h"
+
+namespace pagoda {
+namespace {
+
+constexpr size_t kHandlesPerPool = 100;
+
+size_t Count(const std::vector<BlockTable>& tables) {
+  size_t handles = 0;
+  for (const BlockTable& table : tables) handles += table.blocks.size();
+  return handles;
+}
+
+size_t Count(const AllocatedBlocks& result) { return result.blocks.size(); }
+size_t Count(const AddedSequence& result) { return Count(result.tables); }
+size_t Count(const ReservedTokens& result) { return Count(result.added); }
+size_t Count(const AppendedTokens& result) { return Count(result.added); }
+size_t Count(const MatchedPrefix& result) { return result.blocks.size(); }
+size_t Count(const DescribedPools& result) { return result.pools.size() * kHandlesPerPool; }
+size_t Count(const DescribedSequence& result) { return Count(result.tables); }
+size_t Count(const FreedBlocks&) { return 0; }
+size_t Count(const CommittedTokens&) { return 0; }
+size_t Count(const FreedSequence&) { return 0; }
+
+}  // namespace
+
+size_t CountHandles(const OperationResult& result) {
+  return std::visit([](const auto& typed) { return Count(typed); }, result);
+}
+
+}  // namespace pagoda
