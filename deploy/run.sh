@@ -3,28 +3,32 @@
 # Builds Pagoda, starts the daemon with a tiny model, and shows it at work; the daemon then stays up until Ctrl-C. On a bare
 # Debian 12 it first installs what it needs.
 #   --once          stop the daemon after the report
-#   --config FILE   the daemon's configuration; deploy/pagodad.yaml where it is left out. Where it names another grpc_address,
-#                   set PAGODA_ENDPOINT to it
+#   --config FILE   the daemon's configuration; deploy/pagodad.yaml where it is left out
 #   --model DIR     a Hugging Face folder with a Qwen3 checkpoint, in the place of the configuration's model
 #   --bin DIR       programs that are built already; nothing is installed or built
 # Exit status 0: everything was shown, and the daemon drained and ended well.
 set -euo pipefail
+called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . deploy/setup.sh
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' deploy/run.sh; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' deploy/run.sh; }
 
-once= config= bin= model=()
+once= config= bin= model=
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=1 ;;
     --config) config=${2:?--config needs a file}; shift ;;
-    --model) model=(--model "${2:?--model needs a folder}"); shift ;;
+    --model) model=${2:?--model needs a folder}; shift ;;
     --bin) bin=${2:?--bin needs a folder}; shift ;;
     --help | -h) usage; exit 0 ;;
     *) echo "deploy/run.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
   esac
   shift
+done
+# Paths are meant where the script was called, and it has left.
+for path in config bin model; do
+  case ${!path} in '' | /*) ;; *) printf -v "$path" '%s' "$called_from/${!path}" ;; esac
 done
 
 daemon=            # The daemon's process id while it runs.
@@ -42,17 +46,27 @@ start_daemon() {
     done
     config=deploy/pagodad.yaml
   fi
-  # In a session of its own, so that Ctrl-C reaches this script alone.
-  setsid "$bin/pagodad" --config "$config" "${model[@]}" >"$daemon_log" 2>&1 &
+  : >"$daemon_log"  # What an earlier daemon said is not this one's.
+  # In a session of its own, so that Ctrl-C reaches this script alone. Where the script is killed, the kernel ends the daemon.
+  setsid setpriv --pdeathsig TERM "$bin/pagodad" --config "$config" ${model:+--model "$model"} >"$daemon_log" 2>&1 &
   daemon=$!
   local deadline=$((SECONDS + start_seconds))
-  until "$bin/pagodactl" status >/dev/null 2>&1; do
+  until ready=$(grep -m 1 '^pagodad is ready: ' "$daemon_log"); do
     kill -0 "$daemon" 2>/dev/null || daemon_failed "The daemon ended while it started." \
         "correct what its last line names; a configuration of your own may start from deploy/pagodad.yaml."
-    [ $SECONDS -lt $deadline ] || daemon_failed "The daemon did not answer within $start_seconds s." \
-        "where the configuration names another grpc_address, set PAGODA_ENDPOINT to it."
+    [ $SECONDS -lt $deadline ] || daemon_failed "The daemon was not ready within $start_seconds s." "read its last lines above."
     sleep 0.1
   done
+  find_addresses
+}
+
+# Where this script's daemon serves, from the line in which it says so: PAGODA_ENDPOINT for pagodactl, whatever the environment
+# had there, and http_address. TCP comes last and goes before the Unix socket.
+find_addresses() {
+  local grpc=${ready#*gRPC on }
+  http_address=
+  case $grpc in *', HTTP on '*) http_address=${grpc##*, HTTP on } grpc=${grpc%, HTTP on *} ;; esac
+  export PAGODA_ENDPOINT=${grpc##* and }
 }
 
 # daemon_failed WHAT ADVICE
@@ -85,16 +99,17 @@ show_it_at_work() {
        pagodactl generate --random-prompt 64 --seed 1 --max-new-tokens 20
   show "The same prompt again: its KV blocks are still there, so only the rest is computed." \
        pagodactl generate --random-prompt 64 --seed 1 --max-new-tokens 20
-  show "1,500 chats of 4 turns with one system prompt, a batch for each decode step. Their history is more than the pool holds:" \
-       pagodactl workload --conversations 1500 --turns 4 --system-tokens 512 --concurrency 16 --seed 1
+  show "3,000 chats of 4 turns with one system prompt, a batch for each decode step. Their history is more than the pool holds:" \
+       pagodactl workload --conversations 3000 --turns 4 --system-tokens 512 --concurrency 16 --seed 1
   show "What is in the cache now:" pagodactl status
 }
 
 where_to_look_next() {
   printf '\nWhere to look next\n'
+  [ "$PAGODA_ENDPOINT" = 127.0.0.1:7070 ] || printf '  export PAGODA_ENDPOINT=%s\n' "$PAGODA_ENDPOINT"
+  printf '  %-40s %s\n' "$bin/pagodactl watch" "every change of the cache, as it happens"
+  [ -z "$http_address" ] || printf '  %-40s %s\n' "http://$http_address/metrics" "the numbers, for Prometheus"
   printf '  %-40s %s\n' \
-         "$bin/pagodactl watch" "every change of the cache, as it happens" \
-         "http://127.0.0.1:7071/metrics" "the numbers, for Prometheus" \
          "README.md" "a five-minute tour, and the reading order of the code" \
          "$daemon_log" "what the daemon says"
 }
@@ -107,7 +122,7 @@ if [ -z "$bin" ]; then
 fi
 mkdir -p "$log_dir"
 start_daemon
-say "pagodad runs (process $daemon), with gRPC on 127.0.0.1:7070 and HTTP on 127.0.0.1:7071."
+say "${ready/is ready:/runs (process $daemon):}."
 show_it_at_work
 where_to_look_next
 

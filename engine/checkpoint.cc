@@ -1,8 +1,10 @@
 #include "engine/checkpoint.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <unistd.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -60,26 +62,24 @@ std::vector<float> ConvertFloats(absl::Span<const std::byte> bytes) {
   return floats;
 }
 
-// FNV-1a over 64-bit words: as fast as memory, and any change of one word changes the hash. It
-// tells apart what differs by accident, not by intent.
-class Fnv64 {
+// XXH3 over numbers and over bytes with their lengths, so that no two lists of them look the same.
+class Hasher {
  public:
-  void Add(uint64_t word) { hash_ = (hash_ ^ word) * 0x100000001b3u; }
+  Hasher() { XXH3_64bits_reset(&state_); }
+
+  void Add(uint64_t number) { XXH3_64bits_update(&state_, &number, sizeof(number)); }
   void Add(absl::Span<const std::byte> bytes) {
     Add(bytes.size());
-    for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
-      Add(word);
-    }
+    XXH3_64bits_update(&state_, bytes.data(), bytes.size());
   }
   void Add(const std::string& text) {
-    Add(absl::Span<const std::byte>(reinterpret_cast<const std::byte*>(text.data()), text.size()));
+    Add(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()));
   }
-  uint64_t hash() const { return hash_; }
+
+  uint64_t Digest() const { return XXH3_64bits_digest(&state_); }
 
  private:
-  uint64_t hash_ = 0xcbf29ce484222325u;
+  XXH3_state_t state_;
 };
 
 }  // namespace
@@ -131,19 +131,19 @@ absl::StatusOr<std::vector<float>> Checkpoint::ReadFloats(const std::string& nam
 }
 
 std::string Checkpoint::Fingerprint(const ModelConfig& config) const {
-  Fnv64 fnv;
+  Hasher hasher;
   for (const uint32_t number :
        {config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim,
         std::bit_cast<uint32_t>(config.rms_norm_eps), std::bit_cast<uint32_t>(config.rope_theta)}) {
-    fnv.Add(number);
+    hasher.Add(number);
   }
   for (const auto& [name, view] : tensors_) {
-    fnv.Add(name);
-    fnv.Add(view->dtype);
-    for (const uint64_t dimension : view->shape) fnv.Add(dimension);
-    fnv.Add(view->bytes);
+    hasher.Add(name);
+    hasher.Add(view->dtype);
+    for (const uint64_t dimension : view->shape) hasher.Add(dimension);
+    hasher.Add(view->bytes);
   }
-  return absl::StrCat(config.architecture, "-", absl::Hex(fnv.hash(), absl::kZeroPad16));
+  return absl::StrCat(config.architecture, "-", absl::Hex(hasher.Digest(), absl::kZeroPad16));
 }
 
 }  // namespace pagoda

@@ -28,7 +28,9 @@ class Checkpoint {
                                                 absl::Span<const uint64_t> shape) const;
 
   // Tells models apart whose KV may not be mixed: the same for the same configuration and weights,
-  // however they are cut into files. Reads every byte.
+  // however they are cut into files. Reads every byte, and is not kept: a process that makes the
+  // cache and the engine does it for both, the second time from the page cache. Not a defence
+  // against a model that is made to collide.
   std::string Fingerprint(const ModelConfig& config) const;
 
  private:

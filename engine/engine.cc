@@ -154,6 +154,10 @@ absl::StatusOr<GenerateReport> Engine::Generate(const GenerateRequest& request,
   return state_->Generate(request, on_token);
 }
 
+absl::Status Engine::Check(const GenerateRequest& request) const {
+  return CheckRequest(request, state_->model());
+}
+
 const ModelConfig& Engine::model() const { return state_->model(); }
 EngineStats Engine::Stats() const { return state_->Stats(); }
 

@@ -25,6 +25,9 @@ struct GenerateRequest {
   // where the caller puts them here.
   std::vector<TokenId> stop_tokens;
   NamespaceKey name_space;
+  // Asked on Generate's thread when the request's turn comes, and between the chunks of its prompt.
+  // True ends the generation with CANCELLED. Empty: nobody cancels. Must not block for long.
+  std::function<bool()> cancelled;
 };
 
 enum class FinishReason { kLength, kStopToken };
@@ -78,9 +81,14 @@ class Engine {
   // outcome, the sequence's blocks are given back; what was computed stays cached. Errors:
   // INVALID_PROMPT (empty, a token outside the vocabulary, longer with its new tokens than
   // max_position_embeddings), INVALID_COUNT (max_new_tokens is 0, or the cache can never hold the
-  // sequence), BLOCKS_EXHAUSTED, CANCELLED (the callback said stop); the client's own.
+  // sequence), BLOCKS_EXHAUSTED, CANCELLED (`on_token` or `request.cancelled` said so); the
+  // client's own.
   absl::StatusOr<GenerateReport> Generate(const GenerateRequest& request,
                                           const TokenCallback& on_token);
+
+  // Whether Generate would refuse the request for what it asks: INVALID_PROMPT or INVALID_COUNT.
+  // Cheap, takes no turn.
+  absl::Status Check(const GenerateRequest& request) const;
 
   const ModelConfig& model() const;
   EngineStats Stats() const;

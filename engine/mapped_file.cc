@@ -39,12 +39,6 @@ MappedFile::MappedFile(std::string path, absl::Span<const std::byte> bytes)
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
 
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }

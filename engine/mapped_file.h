@@ -12,7 +12,7 @@ namespace pagoda {
 
 // A file of a checkpoint, mapped read-only as long as this lives. Its bytes are read from disk when
 // they are looked at; a file that someone shortens meanwhile stops the process with SIGBUS.
-// Movable.
+// Can be moved, and not assigned to: a mapping ends with its object only.
 class MappedFile {
  public:
   // Errors: INVALID_CHECKPOINT (with the path: no such file, not a file, empty).
@@ -20,7 +20,7 @@ class MappedFile {
 
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
 
   const std::string& path() const { return path_; }
   absl::Span<const std::byte> bytes() const { return bytes_; }

@@ -30,9 +30,11 @@ class FieldReader {
   }
 
   // `wanted` completes "NAME is VALUE; it must be ...".
-  void Refuse(const char* name, const std::string& wanted) {
+  void Refuse(const char* name, const std::string& wanted) { Refuse(name, Find(name), wanted); }
+
+  // The same of a value inside a field, whose name is then FIELD.KEY.
+  void Refuse(const std::string& name, const json& value, const std::string& wanted) {
     if (!status_.ok()) return;
-    const json& value = Find(name);
     std::string what = " is not a plain value";
     if (value.is_null()) what = " is missing";
     if (value.is_primitive() && !value.is_null()) {
@@ -58,10 +60,10 @@ class FieldReader {
     return value.is_boolean() && value.get<bool>();
   }
 
-  // `value` stands for the field `name`, wherever it lies.
-  float Positive(const char* name, const json& value) {
+  // The value may lie inside a field, as for Refuse.
+  float Positive(const std::string& name, const json& value) {
     const float number = value.is_number() ? value.get<float>() : 0.0f;
-    if (!(number > 0 && std::isfinite(number))) Refuse(name, "a positive number");
+    if (!(number > 0 && std::isfinite(number))) Refuse(name, value, "a positive number");
     return number;
   }
 
@@ -89,19 +91,37 @@ void ReadShape(FieldReader& reader, ModelConfig& config) {
   if (config.head_dim % 2 != 0) reader.Refuse("head_dim", "even, as rotary embeddings need");
 }
 
+// Plain rotary embeddings have a type, perhaps a base, and no other option. Files from before
+// transformers 4.43 call the rope_type `type`.
+void RefuseRotaryVariants(FieldReader& reader, const std::string& name, const json& options) {
+  if (!options.is_object()) return reader.Refuse(name, options, "an object");
+  bool has_type = false;
+  for (const auto& [key, value] : options.items()) {
+    const std::string field = absl::StrCat(name, ".", key);
+    if (key == "rope_type" || key == "type") {
+      has_type = true;
+      if (value != "default") reader.Refuse(field, value, "\"default\", which is all that is run");
+    } else if (key != "rope_theta" && !value.is_null()) {
+      reader.Refuse(field, value, "absent: variants of rotary embeddings are not run");
+    }
+  }
+  if (!has_type) reader.Refuse(absl::StrCat(name, ".rope_type"), json(), "\"default\"");
+}
+
 // transformers 5 keeps the rotary embedding's options in rope_parameters; before, the base was
 // rope_theta and the rest rope_scaling.
 void ReadRotary(FieldReader& reader, ModelConfig& config) {
+  std::string theta_name = "rope_theta";
   json theta = reader.Find("rope_theta");
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     const json& options = reader.Find(name);
     if (options.is_null()) continue;
-    const json type = options.is_object() ? options.value("rope_type", json("default")) : json();
-    if (type != "default")
-      reader.Refuse(name, "of rope_type \"default\", which is all that is run");
-    if (options.is_object() && options.contains("rope_theta")) theta = options["rope_theta"];
+    RefuseRotaryVariants(reader, name, options);
+    if (!options.is_object() || !options.contains("rope_theta")) continue;
+    theta_name = absl::StrCat(name, ".rope_theta");
+    theta = options["rope_theta"];
   }
-  config.rope_theta = reader.Positive("rope_theta", theta);
+  config.rope_theta = reader.Positive(theta_name, theta);
 }
 
 // One id, a list of them, or none.

@@ -15,16 +15,22 @@ TokenId Greedy(absl::Span<const float> logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+absl::Status CheckCancelled(const GenerateRequest& request) {
+  if (!request.cancelled || !request.cancelled()) return absl::OkStatus();
+  return absl::CancelledError("the caller cancelled the request before its first token");
+}
+
 }  // namespace
 
 RequestRun::RequestRun(const Options& options)
     : options_(options), tokens_per_block_(options.client.info().tokens_per_block) {}
 
 absl::StatusOr<FinishReason> RequestRun::Generate(const TokenCallback& on_token) {
+  const GenerateRequest& request = options_.request;
+  if (absl::Status status = CheckCancelled(request); !status.ok()) return status;
   if (absl::Status status = Open(); !status.ok()) return status;
   const absl::Cleanup close = [this] { Close(); };
 
-  const GenerateRequest& request = options_.request;
   absl::StatusOr<absl::Span<const float>> logits = Prefill();
   while (logits.ok()) {
     const TokenId token = Greedy(*logits);
@@ -76,6 +82,8 @@ absl::StatusOr<absl::Span<const float>> RequestRun::Prefill() {
         options_.client,
         CommitTokens{.sequence = options_.sequence, .computed_tokens = computed_tokens_});
     if (!committed.ok()) return committed.status();
+    absl::Status cancelled = CheckCancelled(options_.request);
+    if (!cancelled.ok()) return cancelled;
   }
   return Compute(rest, Logits::kOfLastToken);
 }

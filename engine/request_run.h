@@ -41,7 +41,8 @@ class RequestRun {
   explicit RequestRun(const Options& options);
 
   // The sequence is freed when this returns, whatever it returns; what was computed stays cached.
-  // Errors: CANCELLED where `on_token` returned false; those of the client and of Qwen3::Forward.
+  // Errors: CANCELLED where `on_token` or the request's `cancelled` said so; those of the client
+  // and of Qwen3::Forward.
   absl::StatusOr<FinishReason> Generate(const TokenCallback& on_token);
 
   uint32_t reused_tokens() const { return reused_tokens_; }

@@ -1,18 +1,40 @@
 #include "kernels/shape_checks.h"
 
+#include <cstddef>
+#include <cstdint>
+
 #include "kernels/cache_write.h"
 #include "kernels/paged_attention.h"
 
 namespace pagoda::kernels {
+namespace {
+
+absl::Status CheckKvPointer(const char* name, const std::byte* pointer, uint64_t element_bytes) {
+  if (pointer == nullptr) return InvalidArgument(name, " is null");
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  if (address % element_bytes == 0) return absl::OkStatus();
+  return InvalidArgument(name, " is at 0x", absl::Hex(address), ", not aligned to elements of ",
+                         element_bytes, " bytes");
+}
+
+// Whether `count` rows of `token_bytes`, `stride_bytes` apart, lie within `room_bytes`. Both sizes
+// are `token_bytes` at least; no product is taken, because it could wrap around.
+bool Covers(uint64_t room_bytes, uint32_t count, uint64_t stride_bytes, uint64_t token_bytes) {
+  return (room_bytes - token_bytes) / stride_bytes >= count - 1;
+}
+
+}  // namespace
 
 absl::Status CheckKvLayer(const KvLayer& kv) {
-  if (kv.keys == nullptr) return InvalidArgument("kv.keys is null");
-  if (kv.values == nullptr) return InvalidArgument("kv.values is null");
+  const uint64_t element_bytes = ElementBytes(kv.type);
+  absl::Status keys = CheckKvPointer("kv.keys", kv.keys, element_bytes);
+  if (!keys.ok()) return keys;
+  absl::Status values = CheckKvPointer("kv.values", kv.values, element_bytes);
+  if (!values.ok()) return values;
   if (kv.num_kv_heads == 0) return InvalidArgument("kv.num_kv_heads is 0");
   if (kv.tokens_per_block == 0) return InvalidArgument("kv.tokens_per_block is 0");
   if (kv.head_dim == 0) return InvalidArgument("kv.head_dim is 0");
 
-  const uint64_t element_bytes = ElementBytes(kv.type);
   const uint64_t token_bytes = kv.head_dim * element_bytes;
   if (kv.token_stride_bytes < token_bytes || kv.token_stride_bytes % element_bytes != 0) {
     return InvalidArgument("kv.token_stride_bytes is ", kv.token_stride_bytes, "; a token has ",
@@ -21,6 +43,12 @@ absl::Status CheckKvLayer(const KvLayer& kv) {
   if (kv.head_stride_bytes < token_bytes || kv.head_stride_bytes % element_bytes != 0) {
     return InvalidArgument("kv.head_stride_bytes is ", kv.head_stride_bytes, "; a token has ",
                            token_bytes, " bytes of ", element_bytes, " each");
+  }
+  if (!Covers(kv.head_stride_bytes, kv.tokens_per_block, kv.token_stride_bytes, token_bytes) &&
+      !Covers(kv.token_stride_bytes, kv.num_kv_heads, kv.head_stride_bytes, token_bytes)) {
+    return InvalidArgument("kv.head_stride_bytes is ", kv.head_stride_bytes,
+                           " and kv.token_stride_bytes is ", kv.token_stride_bytes,
+                           "; neither covers all tokens of a head or all heads of a token");
   }
   const uint64_t block_bytes =
       kv.offset_bytes(0, kv.num_kv_heads - 1, kv.tokens_per_block - 1) + token_bytes;

@@ -8,8 +8,9 @@
 
 namespace pagoda::kernels {
 
-// InvalidArgument unless the strides hold heads, tokens and elements without overlap of neighbours
-// and the pointers are set.
+// InvalidArgument, naming the argument, unless the pointers are set and aligned to the elements and
+// the strides keep slots, heads and tokens apart: a slot's stride covers the block, and the head's
+// stride covers a head's tokens or the token's stride a token's heads.
 absl::Status CheckKvLayer(const KvLayer& kv);
 
 template <class... Parts>

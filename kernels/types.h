@@ -21,7 +21,7 @@ constexpr uint64_t ElementBytes(ElementType type) { return type == ElementType::
 // kernels follow the strides and so take any layout in which the elements of a head are contiguous.
 struct KvLayer {
   std::byte* keys = nullptr;    // This layer's K in slot 0. Aligned to the element type.
-  std::byte* values = nullptr;  // This layer's V in slot 0.
+  std::byte* values = nullptr;  // This layer's V in slot 0, aligned likewise.
   ElementType type = ElementType::kFloat32;
   uint32_t num_slots = 0;
   uint32_t num_kv_heads = 0;

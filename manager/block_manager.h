@@ -109,8 +109,9 @@ class BlockManager {
 
   // Opens a sequence: matches the longest cached prefix of `tokens`, at most all but the last one,
   // and takes room for `room_tokens` tokens (0: all of them; less than the match: as many as
-  // matched). Cost: O(tokens). Returns the matched tokens. Errors: SEQUENCE_EXISTS, INVALID_COUNT
-  // (no tokens, or room that the capacity can never hold), BLOCKS_EXHAUSTED.
+  // matched). Cost: O(tokens). Returns the matched tokens. Errors: SEQUENCE_EXISTS,
+  // INVALID_ARGUMENT (a salt above kMaxCacheSaltBytes), INVALID_COUNT (no tokens, or room that the
+  // capacity can never hold), BLOCKS_EXHAUSTED.
   absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence,
                                        const NamespaceKey& name_space,
                                        absl::Span<const TokenId> tokens, uint32_t room_tokens,

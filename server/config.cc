@@ -103,16 +103,20 @@ std::vector<ConfigKey> Keys(Config* config) {
 
 std::string DefaultUnixSocket() {
   const char* folder = std::getenv("XDG_RUNTIME_DIR");
-  return absl::StrCat(folder != nullptr && *folder != '\0' ? folder : "/tmp", "/pagoda.sock");
+  std::error_code ignored;
+  const bool usable = folder != nullptr && std::filesystem::is_directory(folder, ignored);
+  return absl::StrCat(usable ? folder : "/tmp", "/pagoda.sock");
 }
 
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& file) {
   Config config;
   absl::Status status;
   try {
-    const YAML::Node root = YAML::Load(text);
-    status = root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
-                                           : ConfigError(root, "not a mapping of sections");
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    const YAML::Node root = documents.empty() ? YAML::Node() : documents.front();
+    status = documents.size() > 1 ? ConfigError(documents[1], "a second document; one is read")
+             : root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
+                                             : ConfigError(root, "not a mapping of sections");
   } catch (const YAML::Exception& error) {
     status = Refuse(absl::StrCat(error.mark.line + 1, ": ", error.msg));
   }

@@ -14,7 +14,7 @@
 
 namespace pagoda::server {
 
-// "$XDG_RUNTIME_DIR/pagoda.sock", or "/tmp/pagoda.sock" where the variable is not set.
+// "$XDG_RUNTIME_DIR/pagoda.sock", or "/tmp/pagoda.sock" where that is no folder.
 std::string DefaultUnixSocket();
 
 // The names, units and meanings are those of deploy/pagodad.yaml. The default needs no file, no
@@ -50,7 +50,6 @@ struct Config {
 
   struct Events {
     uint64_t max_events = 1 << 20;
-    uint64_t max_bytes = 256 << 20;
     uint64_t max_bytes = 256 << 20;
     LifecycleEvents lifecycle = LifecycleEvents::kRaw;
     absl::Duration progress_interval = absl::Seconds(1);

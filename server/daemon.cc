@@ -220,7 +220,9 @@ void Daemon::Drain() {
   cache_service_->EndStreamsForDrain();
   event_service_->EndStreamsForDrain();
   // Meanwhile new calls still get their answer, DRAINING, instead of a refused connection.
-  rpc_metrics_.WaitUntilNoneOpen(config_.server.drain_timeout);
+  const size_t cut = rpc_metrics_.WaitUntilNoneOpen(config_.server.drain_timeout);
+  if (cut > 0)
+    Log(LogLevel::kWarning, absl::StrCat("drain_timeout is over; open calls cut: ", cut));
   grpc_->Shutdown(kConnectionGrace);
 }
 

@@ -36,22 +36,22 @@ GenerateStream* GenerateStream::Start(Engine* engine, WorkQueue* queue,
                                       const v1::GenerateRequest& request) {
   const std::shared_ptr<GenerateStream> stream(new GenerateStream);
   stream->self_ = stream;
-  const absl::Status queued =
-      queue->Push([stream, engine, request = RequestFromProto(request), now = absl::Now()] {
-        stream->Run(*engine, request, now);
-      });
-  if (!queued.ok()) stream->End(queued);
+  GenerateRequest wanted = RequestFromProto(request);
+  // The job keeps the stream alive as long as it keeps this.
+  wanted.cancelled = [raw = stream.get()] { return raw->Cancelled(); };
+  // Before it waits: a prompt in the queue is no longer than the model allows.
+  absl::Status status = engine->Check(wanted);
+  if (status.ok()) {
+    status = queue->Push([stream, engine, wanted = std::move(wanted), now = absl::Now()] {
+      stream->Run(*engine, wanted, now);
+    });
+  }
+  if (!status.ok()) stream->End(status);
   return stream.get();
 }
 
 void GenerateStream::Run(Engine& engine, const GenerateRequest& request, absl::Time queued) {
   const absl::Duration waited = absl::Now() - queued;
-  bool wanted = true;
-  {
-    absl::MutexLock lock(&mutex_);
-    wanted = !cancelled_;
-  }
-  if (!wanted) return End(absl::CancelledError("cancelled while it waited"));
   absl::StatusOr<GenerateReport> report = engine.Generate(
       request, [this](TokenId token, absl::Span<const float>) { return Add(token); });
   if (report.ok()) {
@@ -61,6 +61,11 @@ void GenerateStream::Run(Engine& engine, const GenerateRequest& request, absl::T
     report->total_time += waited;
   }
   End(report);
+}
+
+bool GenerateStream::Cancelled() {
+  absl::MutexLock lock(&mutex_);
+  return cancelled_;
 }
 
 bool GenerateStream::Add(TokenId token) {

@@ -21,8 +21,8 @@ namespace pagoda::server {
 // model, so they need no further limit. Thread-safe; shared by its call and its job in the queue.
 class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  // Queues the request; both pointers outlive the call. A full queue ends the call with
-  // RESOURCE_EXHAUSTED.
+  // Queues the request; both pointers outlive the call. A request that the engine would refuse, or
+  // a full queue (QUEUE_FULL), ends the call.
   static GenerateStream* Start(Engine* engine, WorkQueue* queue,
                                const v1::GenerateRequest& request);
 
@@ -36,6 +36,8 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
   // The job. Runs on the queue's thread.
   void Run(Engine& engine, const GenerateRequest& request, absl::Time queued)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Asked by the engine before the request's first token.
+  bool Cancelled() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns whether anybody still wants tokens.
   bool Add(TokenId token) ABSL_LOCKS_EXCLUDED(mutex_);
   // No token comes after this.

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -125,7 +126,10 @@ absl::Status ClearStaleSocket(const std::string& path) {
   }
   struct stat found;
   if (lstat(path.c_str(), &found) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : CannotListen(path, std::strerror(errno));
+    if (errno != ENOENT) return CannotListen(path, std::strerror(errno));
+    const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+    if (access(folder.c_str(), W_OK) == 0) return absl::OkStatus();
+    return CannotListen(path, absl::StrCat(folder.string(), ": ", std::strerror(errno)));
   }
   if (!S_ISSOCK(found.st_mode)) return CannotListen(path, "a file that is no socket is there");
   address.sun_family = AF_UNIX;

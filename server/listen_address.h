@@ -31,8 +31,8 @@ absl::Status CheckCanListen(const TcpAddress& address);
 void Knock(const TcpAddress& address);
 
 // Makes way for a socket at `path`: removes one that nobody listens on any more.
-// Errors: INVALID_ARGUMENT where a living process listens on it, or where the path is too long or
-// another kind of file.
+// Errors: INVALID_ARGUMENT where a living process listens on it, or where the path is too long, is
+// another kind of file, or lies in a folder that cannot be written.
 absl::Status ClearStaleSocket(const std::string& path);
 
 }  // namespace pagoda::server

@@ -77,13 +77,14 @@ int Main(int argc, char** argv) {
   std::string config_file;
   std::string model_dir;
   bool print_config = false;
-  app.add_option("--config", config_file, "YAML configuration; see deploy/pagodad.yaml");
+  const CLI::Option* config_option =
+      app.add_option("--config", config_file, "YAML configuration; see deploy/pagodad.yaml");
   app.add_option("--model", model_dir, "Hugging Face model folder; goes before engine.model_dir");
   app.add_flag("--print-config", print_config, "Print the configuration that holds, and exit");
   app.set_version_flag("--version", absl::StrCat("pagodad ", PAGODA_VERSION));
   CLI11_PARSE(app, argc, argv);
 
-  absl::StatusOr<Config> config = config_file.empty() ? Config{} : LoadConfig(config_file);
+  absl::StatusOr<Config> config = config_option->empty() ? Config{} : LoadConfig(config_file);
   if (!config.ok()) return Fail(config.status());
   if (!model_dir.empty()) config->engine.model_dir = model_dir;
   if (print_config) {

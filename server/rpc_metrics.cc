@@ -136,10 +136,11 @@ void RpcMetrics::CallEnds() {
   --open_calls_;
 }
 
-void RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
+size_t RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
   const auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return open_calls_ == 0; };
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
+  return open_calls_;
 }
 
 std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {

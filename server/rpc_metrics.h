@@ -28,8 +28,8 @@ class RpcMetrics {
   // For one server. The metrics outlive it.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
-  // Waits until no counted call is open, or for `timeout`.
-  void WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until no counted call is open, or for `timeout`. Returns the calls that are open still.
+  size_t WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // pagoda_grpc_requests_total{method,code} and pagoda_grpc_request_duration_seconds{method}.
   std::vector<prometheus::MetricFamily> Collect() const;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "pools/error.h"
 
 namespace pagoda::server {
 
@@ -19,8 +20,8 @@ WorkQueue::~WorkQueue() {
 absl::Status WorkQueue::Push(std::function<void()> job) {
   absl::MutexLock lock(&mutex_);
   if (jobs_.size() >= max_waiting_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(jobs_.size(), " requests wait for the engine already"));
+    return MakeError(Reason::kQueueFull,
+                     absl::StrCat(jobs_.size(), " requests wait for the engine already"));
   }
   jobs_.push_back(std::move(job));
   return absl::OkStatus();

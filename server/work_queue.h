@@ -20,7 +20,7 @@ class WorkQueue {
   // Runs what waits, then ends the thread.
   ~WorkQueue();
 
-  // RESOURCE_EXHAUSTED where too many jobs wait; the job is dropped.
+  // QUEUE_FULL where too many jobs wait; the job is dropped.
   absl::Status Push(std::function<void()> job) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Jobs that have not begun.

@@ -14,8 +14,8 @@ namespace pagoda {
 // tokens fits.
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
-// A plaintext channel to a daemon at "unix:/path" or "host:port". Connects lazily, so it never
-// fails.
+// A plaintext channel to a daemon at "unix:/path" or "host:port"; never through an HTTP proxy.
+// Connects lazily, so it never fails.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& endpoint);
 
 // As MakeChannel, but waits until the daemon answers. A refused connection fails at once, a silent

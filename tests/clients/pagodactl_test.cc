@@ -23,6 +23,7 @@
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
+#include "tests/clients/temp_directory.h"
 
 namespace pagoda {
 namespace {
@@ -46,14 +47,15 @@ struct Outcome {
 };
 
 // Runs pagodactl through the shell, so that `arguments` may hold quotes and redirections of its
-// input.
-Outcome RunProgram(const std::string& arguments) {
-  const std::string base = absl::StrCat(testing::TempDir(), "/pagodactl-", getpid());
+// input. `environment` holds arguments of env(1).
+Outcome RunProgram(const std::string& arguments, const std::string& environment = "") {
+  const TempDirectory directory;
+  const std::string out = directory.File("out");
+  const std::string err = directory.File("err");
   const std::string command =
-      absl::StrCat(PAGODACTL, " ", arguments, " >", base, ".out 2>", base, ".err");
+      absl::StrCat("env ", environment, " ", PAGODACTL, " ", arguments, " >", out, " 2>", err);
   const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(base + ".out"),
-          ReadFile(base + ".err")};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(out), ReadFile(err)};
 }
 
 std::vector<std::string> Lines(const std::string& text) {
@@ -128,7 +130,8 @@ TEST(PagodactlTest, ReplayTakesALimitAndPrintsATable) {
 }
 
 TEST(PagodactlTest, ABadTraceExitsWithOneAndNamesTheLine) {
-  const std::string path = testing::TempDir() + "/bad.jsonl";
+  const TempDirectory directory;
+  const std::string path = directory.File("bad.jsonl");
   std::ofstream(path) << "{\"timestamp\": 0, \"hash_ids\": [1]}\nnonsense\n";
   const Outcome outcome = RunProgram(absl::StrCat("replay ", path, " --blocks 3"));
   EXPECT_EQ(outcome.exit_code, 1);
@@ -238,6 +241,7 @@ class PagodactlDaemonTest : public testing::Test {
   void SetUp() override {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(endpoint_, grpc::InsecureServerCredentials());
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&admin_);
     builder.RegisterService(&events_);
     builder.RegisterService(&engine_);
@@ -250,8 +254,9 @@ class PagodactlDaemonTest : public testing::Test {
     return RunProgram(absl::StrCat("--endpoint ", endpoint_, " ", arguments));
   }
 
-  const std::string endpoint_ =
-      absl::StrCat("unix:", testing::TempDir(), "/pagodactl-test-", getpid(), ".sock");
+  const TempDirectory directory_;
+  const std::string endpoint_ = "unix:" + directory_.File("pagodad.sock");
+  int port_ = 0;  // Of the same services over TCP.
   FakeAdmin admin_;
   FakeEvents events_;
   FakeEngine engine_;
@@ -277,9 +282,13 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
 }
 
 TEST_F(PagodactlDaemonTest, TheEndpointMayComeFromTheEnvironment) {
-  setenv("PAGODA_ENDPOINT", endpoint_.c_str(), 1);
-  const Outcome outcome = RunProgram("status");
-  unsetenv("PAGODA_ENDPOINT");
+  const Outcome outcome = RunProgram("status", "PAGODA_ENDPOINT=" + endpoint_);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST_F(PagodactlDaemonTest, AProxyOfTheEnvironmentIsNotAsked) {
+  const Outcome outcome = RunProgram(absl::StrCat("--endpoint 127.0.0.1:", port_, " status"),
+                                     "-u no_proxy -u no_grpc_proxy http_proxy=http://127.0.0.1:1");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 

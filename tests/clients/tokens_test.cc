@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pools/error.h"
+#include "tests/clients/temp_directory.h"
 
 namespace pagoda {
 namespace {
@@ -29,7 +30,8 @@ TEST(TokensTest, AWordThatIsNoIdIsNamed) {
 }
 
 TEST(TokensTest, ReadsFilesAndNamesBadOnes) {
-  const std::string path = testing::TempDir() + "/tokens.txt";
+  const TempDirectory directory;
+  const std::string path = directory.File("tokens.txt");
   std::ofstream(path) << "5 6\n7\n";
   EXPECT_THAT(*ReadTokenFile(path), ElementsAre(5u, 6u, 7u));
   std::ofstream(path) << "5 six";

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pools/error.h"
+#include "tests/clients/temp_directory.h"
 
 namespace pagoda {
 namespace {
@@ -19,23 +20,28 @@ using ::testing::SizeIs;
 constexpr char kGood[] =
     R"({"timestamp": 7, "input_length": 600, "hash_ids": [0, 18446744073709551615]})";
 
-std::string WriteFile(const std::string& text) {
-  const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = testing::TempDir() + "/trace-" + test->name() + ".jsonl";
-  std::ofstream(path) << text;
-  return path;
-}
+class TraceTest : public testing::Test {
+ protected:
+  std::string WriteFile(const std::string& text) const {
+    const std::string path = directory_.File("trace.jsonl");
+    std::ofstream(path) << text;
+    return path;
+  }
 
-// The message for a file whose third line is `line`.
-std::string ErrorFor(const std::string& line) {
-  const std::string path = WriteFile(std::string(kGood) + "\n\n" + line + "\n");
-  const auto requests = ReadTrace(path, 0);
-  EXPECT_EQ(ReasonOf(requests.status()), Reason::kInvalidArgument) << line;
-  EXPECT_THAT(std::string(requests.status().message()), HasSubstr(path + ":3: ")) << line;
-  return std::string(requests.status().message());
-}
+  // The message for a file whose third line is `line`.
+  std::string ErrorFor(const std::string& line) const {
+    const std::string path = WriteFile(std::string(kGood) + "\n\n" + line + "\n");
+    const auto requests = ReadTrace(path, 0);
+    EXPECT_EQ(ReasonOf(requests.status()), Reason::kInvalidArgument) << line;
+    EXPECT_THAT(std::string(requests.status().message()), HasSubstr(path + ":3: ")) << line;
+    return std::string(requests.status().message());
+  }
 
-TEST(TraceTest, ReadsTimestampsAndIds) {
+ private:
+  const TempDirectory directory_;
+};
+
+TEST_F(TraceTest, ReadsTimestampsAndIds) {
   const auto requests = ReadTrace(WriteFile(std::string(kGood) + "\r\n"), 0);
   ASSERT_TRUE(requests.ok()) << requests.status();
   ASSERT_THAT(*requests, SizeIs(1));
@@ -43,7 +49,7 @@ TEST(TraceTest, ReadsTimestampsAndIds) {
   EXPECT_THAT(requests->front().hash_ids, ElementsAre(0u, 18446744073709551615u));
 }
 
-TEST(TraceTest, BadLinesAreNamedByFileAndLine) {
+TEST_F(TraceTest, BadLinesAreNamedByFileAndLine) {
   EXPECT_THAT(ErrorFor("{\"timestamp\": 1"), EndsWith("not a JSON object"));
   EXPECT_THAT(ErrorFor("[1, 2]"), EndsWith("not a JSON object"));
   EXPECT_THAT(ErrorFor(R"({"hash_ids": []})"), HasSubstr("\"timestamp\""));
@@ -54,15 +60,17 @@ TEST(TraceTest, BadLinesAreNamedByFileAndLine) {
   EXPECT_THAT(ErrorFor(R"({"timestamp": 0, "hash_ids": [1.5]})"), HasSubstr("hash id 1.5"));
 }
 
-TEST(TraceTest, TheLimitEndsBeforeABadLine) {
+TEST_F(TraceTest, TheLimitEndsBeforeABadLine) {
   const std::string path = WriteFile(std::string(kGood) + "\nbad\n");
   EXPECT_FALSE(ReadTrace(path, 2).ok());
   EXPECT_THAT(*ReadTrace(path, 1), SizeIs(1));
 }
 
-TEST(TraceTest, AnEmptyFileIsAnEmptyTrace) { EXPECT_THAT(*ReadTrace(WriteFile(""), 0), IsEmpty()); }
+TEST_F(TraceTest, AnEmptyFileIsAnEmptyTrace) {
+  EXPECT_THAT(*ReadTrace(WriteFile(""), 0), IsEmpty());
+}
 
-TEST(TraceTest, AMissingFileIsNamed) {
+TEST_F(TraceTest, AMissingFileIsNamed) {
   EXPECT_THAT(std::string(ReadTrace("/nonexistent.jsonl", 0).status().message()),
               HasSubstr("/nonexistent.jsonl"));
 }

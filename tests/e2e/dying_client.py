@@ -6,8 +6,7 @@
 import itertools
 import sys
 
-import grpc
-from pagoda_client import Client
+from pagoda_client import Client, connect
 from pagoda.v1 import cache_pb2
 
 
@@ -29,7 +28,7 @@ def batches(session):
 
 
 def main():
-    client = Client(grpc.insecure_channel(sys.argv[1]), "dying", lease_ms=int(sys.argv[2]))
+    client = Client(connect(sys.argv[1]), "dying", lease_ms=int(sys.argv[2]))
     for response in client.stub.Session(batches(client.session)):
         print(response.batch_id, flush=True)
 

@@ -5,6 +5,11 @@ from google.rpc import error_details_pb2, status_pb2
 from pagoda.v1 import cache_pb2, cache_pb2_grpc
 
 
+def connect(address, options=()):
+    """A plaintext channel to a daemon at "host:port" or "unix:/path"; never through the proxy that the environment names."""
+    return grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), *options])
+
+
 class OperationError(Exception):
     """An operation's google.rpc.Status, or a call's."""
 
@@ -41,16 +46,19 @@ def call_status(rpc_error):
 class Client:
     """One session. Closes it at the end of a `with` block."""
 
+    opened_here = []  # Every client of this process since the last close_all.
+
     def __init__(self, channel, name="e2e", lease_ms=0):
         self.stub = cache_pb2_grpc.CacheServiceStub(channel)
-        self.opened = self.stub.OpenSession(cache_pb2.OpenSessionRequest(client_name=name, lease_ms=lease_ms), timeout=5)
+        self.opened = self.stub.OpenSession(cache_pb2.OpenSessionRequest(client_name=name, lease_ms=lease_ms), timeout=20)
         self.session = self.opened.session
+        Client.opened_here.append(self)
 
     def execute(self, *operations):
         """Runs one batch; returns its results as they came."""
         request = cache_pb2.ExecuteRequest(session=self.session, batch=cache_pb2.Batch(operations=operations))
         try:
-            return self.stub.Execute(request, timeout=5).result.results
+            return self.stub.Execute(request, timeout=20).result.results
         except grpc.RpcError as error:
             raise OperationError(call_status(error)) from None
 
@@ -103,7 +111,7 @@ class Client:
         self.free_sequence(sequence_id)
 
     def close(self):
-        self.stub.CloseSession(cache_pb2.CloseSessionRequest(session=self.session), timeout=5)
+        self.stub.CloseSession(cache_pb2.CloseSessionRequest(session=self.session), timeout=20)
 
     def __enter__(self):
         return self
@@ -111,3 +119,12 @@ class Client:
     def __exit__(self, *error):
         if error[0] is None:
             self.close()
+
+    @classmethod
+    def close_all(cls):
+        """Closes what is still open: where a test failed, or left it to its lease. A session may be over, or its daemon."""
+        while cls.opened_here:
+            try:
+                cls.opened_here.pop().close()
+            except (grpc.RpcError, ValueError):  # ValueError: the channel is closed.
+                pass

@@ -3,19 +3,25 @@
 import json
 import os
 import pathlib
+import re
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 
-import grpc
+from pagoda_client import Client, connect
 from pagoda.v1 import admin_pb2, admin_pb2_grpc
 
 PAGODAD = pathlib.Path(os.environ["PAGODA_BIN"]) / "pagodad"
-START_SECONDS = 30
-STOP_SECONDS = 15
+START_SECONDS = 60
+CALL_SECONDS = 20
+# A daemon that waits for nothing ends within this; below drain_timeout, so that a drain that waits in vain shows.
+QUIET_STOP_SECONDS = 5
+DRAIN_TIMEOUT = "20s"
+READY = re.compile(r"pagodad is ready: gRPC on \S+(?: and ([^\s,]+))?(?:, HTTP on (\S+))?\n")
+# This machine's daemon is not behind a proxy.
+HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 CACHE = {
     "name": "e2e",
@@ -26,27 +32,23 @@ CACHE = {
 }
 
 
-def free_port():
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Daemon:
-    """A daemon with its configuration, socket and log in `folder`. Keyword arguments replace keys of a section."""
+    """A daemon with its configuration, socket and log in `folder`. Keyword arguments replace keys of a section.
+
+    It takes TCP ports that are free; where they are is known once it is ready."""
 
     def __init__(self, folder, **sections):
         self.folder = folder
-        self.grpc_address = f"127.0.0.1:{free_port()}"
+        self.grpc_address = None
+        self.http_address = None
         self.unix_socket = folder / "pagodad.sock"
         self.log = folder / "pagodad.log"
         self.process = None
         self.channels = []
         self.config = {
             "cache": CACHE | {"name": f"e2e-{os.getpid()}-{folder.name}"},
-            "server": {"unix_socket": str(self.unix_socket), "grpc_address": self.grpc_address,
-                       "http_address": "", "drain_timeout": "3s"},
+            "server": {"unix_socket": str(self.unix_socket), "grpc_address": "127.0.0.1:0",
+                       "http_address": "", "drain_timeout": DRAIN_TIMEOUT},
             "sessions": {"default_lease": "30s", "max_lease": "60s"},
             "events": {"max_events": 10000, "progress_interval": "200ms", "flush_interval": "1ms"},
         }
@@ -59,31 +61,45 @@ class Daemon:
         return path
 
     def spawn(self):
-        """Starts the process without waiting for it."""
+        """Starts the process without waiting for it. Where this one is killed, the kernel kills the daemon too."""
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([PAGODAD, "--config", self.write_config()], stdout=log, stderr=log)
+            self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", PAGODAD, "--config", self.write_config()],
+                                            stdout=log, stderr=log)
         return self
 
     def start(self):
         """Starts the process and waits until it says that it is ready."""
         self.spawn()
-        deadline = time.monotonic() + START_SECONDS
-        while "pagodad is ready" not in self.log.read_text():
-            assert self.process.poll() is None, f"the daemon ended at its start:\n{self.log.read_text()}"
-            assert time.monotonic() < deadline, f"the daemon is not ready:\n{self.log.read_text()}"
-            time.sleep(0.01)
+        try:
+            self.grpc_address, self.http_address = self.wait_until_ready().groups()
+        except BaseException:
+            self.kill()
+            raise
         self.channel = self.connect()
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         return self
 
+    def wait_until_ready(self):
+        deadline = time.monotonic() + START_SECONDS
+        while not (ready := READY.search(self.log.read_text())):
+            assert self.process.poll() is None, f"the daemon ended at its start:\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"the daemon is not ready:\n{self.log.read_text()}"
+            time.sleep(0.01)
+        return ready
+
+    def run_to_its_end(self):
+        """For a daemon that cannot start: its exit status."""
+        self.spawn()
+        return self.wait(START_SECONDS)
+
     def connect(self, address=None, options=()):
         """A new connection, over the Unix socket unless an address is given."""
         options = [("grpc.use_local_subchannel_pool", 1), *options]
-        self.channels.append(grpc.insecure_channel(address or f"unix:{self.unix_socket}", options=options))
+        self.channels.append(connect(address or f"unix:{self.unix_socket}", options))
         return self.channels[-1]
 
     def status(self):
-        return self.admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=5)
+        return self.admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=CALL_SECONDS)
 
     def primary(self):
         """The blocks of the one window's primary tier, by state. Checks that each slot counts once."""
@@ -93,7 +109,7 @@ class Daemon:
         assert counted == tier.capacity_blocks, tier
         return tier
 
-    def wait_until(self, condition, seconds=10):
+    def wait_until(self, condition, seconds=60):
         """Waits until `condition(daemon)` holds."""
         deadline = time.monotonic() + seconds
         while not condition(self):
@@ -103,40 +119,53 @@ class Daemon:
     def http(self, path):
         """(status code, body) of a GET request."""
         try:
-            with urllib.request.urlopen(f"http://{self.config['server']['http_address']}{path}", timeout=5) as reply:
+            with HTTP.open(f"http://{self.http_address}{path}", timeout=CALL_SECONDS) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def kill(self):
-        """kill -9: no drain, no clean-up."""
-        self.process.kill()
-        self.process.wait(STOP_SECONDS)
-        self.process = None
-
-    def terminate(self):
-        """SIGTERM; returns the exit status."""
-        process, self.process = self.process, None
-        process.send_signal(signal.SIGTERM)
+    def wait(self, seconds):
+        """The exit status; fails, and kills the process, where it does not end within `seconds`."""
         try:
-            return process.wait(STOP_SECONDS)
+            return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError(f"the daemon did not end on SIGTERM:\n{self.log.read_text()}") from None
+            raise AssertionError(f"the daemon did not end in {seconds} s:\n{self.log.read_text()}") from None
+        finally:
+            self.kill()
+
+    def kill(self):
+        """kill -9: no drain, no clean-up. Nothing where the process has ended."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def terminate(self, within_seconds=QUIET_STOP_SECONDS):
+        """SIGTERM; returns the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait(within_seconds)
+
+    def check_nothing_leaked(self):
+        """Closes this process's sessions, waits for those of others to end, and looks for blocks without an owner."""
+        Client.close_all()
+        of_its_own = 1 if self.status().HasField("engine") else 0
+        self.wait_until(lambda daemon: daemon.status().sessions == of_its_own)
+        tier = self.primary()
+        assert tier.active_blocks == 0 and tier.in_flight_blocks == 0, f"blocks without an owner: {tier}"
 
     def stop(self):
-        """Checks that nothing leaked, then that SIGTERM ends the daemon with exit status 0."""
+        """Checks that nothing leaked, then that SIGTERM ends the daemon at once with exit status 0."""
         if self.process is None:
             return
-        status = self.status()
-        tier = self.primary()
-        if status.sessions == 0 or (status.HasField("engine") and status.sessions == 1):
-            assert tier.active_blocks == 0 and tier.in_flight_blocks == 0, f"blocks without an owner: {tier}"
-        for channel in self.channels:
-            channel.close()
-        assert self.terminate() == 0, self.log.read_text()
-        assert not self.unix_socket.exists()
+        try:
+            assert self.process.poll() is None, f"the daemon has ended already:\n{self.log.read_text()}"
+            self.check_nothing_leaked()
+            for channel in self.channels:
+                channel.close()
+            assert self.terminate() == 0, self.log.read_text()
+            assert not self.unix_socket.exists()
+        finally:
+            self.kill()
 
     def __enter__(self):
         return self.start()
@@ -144,6 +173,6 @@ class Daemon:
     def __exit__(self, *error):
         if error[0] is None:
             self.stop()
-        elif self.process is not None:
+        else:
             print(self.log.read_text())
             self.kill()

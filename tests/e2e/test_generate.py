@@ -3,29 +3,60 @@
 import json
 import os
 import pathlib
-import time
+import re
+import signal
 
 import grpc
 import pytest
 from pagoda_client import call_status, reason_of
+from pagoda_daemon import QUIET_STOP_SECONDS
 from pagoda.v1 import engine_pb2, engine_pb2_grpc
 
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]) / "qwen3_tiny"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
 CAPACITY = 1024
 TOKENS_PER_BLOCK = 4
+# The longest generation that the cache takes, and a queue of them: 700,000 tokens. A test that needs the engine to be busy during
+# its next step, milliseconds, would need an engine of millions of tokens a second to find it idle.
+LONG_TOKENS = 3500
+QUEUED = 200
+
+
+def start_engine(start_daemon, **server):
+    daemon = start_daemon(engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary_blocks": CAPACITY},
+                          server={"http_address": "127.0.0.1:0"} | server)
+    return daemon, engine_pb2_grpc.EngineServiceStub(daemon.channel)
 
 
 @pytest.fixture
 def engine(start_daemon):
-    daemon = start_daemon(engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary_blocks": CAPACITY})
-    return daemon, engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    return start_engine(start_daemon)
+
+
+def start_long_generation(stub):
+    """A generation of LONG_TOKENS that has begun: its first tokens are here, and `call` gives the rest."""
+    call = stub.Generate(engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=LONG_TOKENS))
+    return call, list(next(call).tokens)
+
+
+def start_queue(daemon, stub):
+    """One long generation that has begun and QUEUED more behind it, most of which wait in the daemon."""
+    running, _ = start_long_generation(stub)
+    request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=LONG_TOKENS)
+    waiting = [stub.Generate(request) for _ in range(QUEUED)]
+    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests > QUEUED // 2)
+    return [running, *waiting]
+
+
+def generated_tokens(daemon):
+    """What the engine has generated since its start."""
+    return int(float(re.search(r"^pagoda_engine_generated_tokens_total (\S+)$", daemon.http("/metrics")[1], re.MULTILINE)[1]))
 
 
 def generate(stub, prompt, max_new_tokens, **fields):
     """(tokens, report) of one generation."""
     request = engine_pb2.GenerateRequest(prompt_tokens=prompt, max_new_tokens=max_new_tokens, **fields)
-    responses = list(stub.Generate(request, timeout=60))
+    responses = list(stub.Generate(request, timeout=120))
     assert all(not response.HasField("report") for response in responses[:-1])
     return [token for response in responses for token in response.tokens], responses[-1].report
 
@@ -86,15 +117,16 @@ def test_prompts_that_cannot_be_are_refused(engine):
     assert daemon.primary().free_blocks == CAPACITY
 
 
-def test_a_cancelled_generation_gives_its_blocks_back(engine):
+def test_cancelled_generations_end_and_give_their_blocks_back(engine):
+    """The one that runs and those that wait: without the cancels the engine would be busy for minutes, or generate all tokens."""
     daemon, stub = engine
-    request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=3500)
-    call = stub.Generate(request, timeout=60)
-    next(call)
-    assert daemon.primary().active_blocks > 0
-    call.cancel()
-    daemon.wait_until(lambda daemon: daemon.primary().active_blocks == 0)
+    calls = start_queue(daemon, stub)
+    for call in calls:
+        call.cancel()
+    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == 0)
     daemon.wait_until(lambda daemon: daemon.status().engine.running_requests == 0)
+    assert daemon.primary().active_blocks == 0
+    assert generated_tokens(daemon) <= LONG_TOKENS * (QUEUED // 2 + 1)
     tokens, _ = generate(stub, EXPECTED["prompt"], len(EXPECTED["ids"]))
     assert tokens == EXPECTED["ids"]
 
@@ -102,19 +134,41 @@ def test_a_cancelled_generation_gives_its_blocks_back(engine):
 def test_requests_at_the_same_time_all_get_the_reference_tokens(engine):
     daemon, stub = engine
     request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=len(EXPECTED["ids"]))
-    calls = [stub.Generate(request, timeout=60) for _ in range(6)]
+    calls = [stub.Generate(request, timeout=120) for _ in range(6)]
     for call in calls:
         assert [token for response in call for token in response.tokens] == EXPECTED["ids"]
     assert daemon.primary().active_blocks == 0
 
 
-def test_sigterm_waits_for_a_generation_or_ends_it_in_time(engine):
-    daemon, stub = engine
-    call = stub.Generate(engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=3500))
-    next(call)
-    begun = time.monotonic()
+def test_sigterm_lets_a_generation_end(start_daemon):
+    """However long it takes, where drain_timeout allows it. Were it over before the signal, all would hold as well."""
+    daemon, stub = start_engine(start_daemon, drain_timeout="5m")
+    call, tokens = start_long_generation(stub)
+    daemon.process.send_signal(signal.SIGTERM)
+    responses = list(call)
+    tokens += [token for response in responses for token in response.tokens]
+    assert tokens[:len(EXPECTED["ids"])] == EXPECTED["ids"]
+    assert len(tokens) == responses[-1].report.generated_tokens == LONG_TOKENS
+    assert daemon.wait(QUIET_STOP_SECONDS) == 0, daemon.log.read_text()
+
+
+def test_sigterm_ends_generations_that_outlast_the_drain(start_daemon):
+    daemon, stub = start_engine(start_daemon, drain_timeout="0s")
+    calls = start_queue(daemon, stub)
     assert daemon.terminate() == 0, daemon.log.read_text()
-    assert time.monotonic() - begun < 10
+    ended = [call for call in calls if outcome(call) != grpc.StatusCode.OK]
+    assert ended
+    assert {outcome(call) for call in ended} <= {grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
+
+
+def outcome(call):
+    """The status code of a call, once it has ended."""
+    try:
+        for _ in call:
+            pass
+    except grpc.RpcError:
+        pass
+    return call.code()
 
 
 def test_a_daemon_without_a_model_says_so(daemon):

@@ -193,6 +193,30 @@ TEST(EngineTest, ACancelledRequestGivesEverythingBack) {
   ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
 }
 
+TEST(EngineTest, ARequestIsCancelledBeforeItsTurnAndBetweenTheChunksOfItsPrompt) {
+  constexpr uint32_t kChunk = 7;
+  for (const uint32_t answer_yes_at : {1, 2, 6, 10}) {
+    SCOPED_TRACE(testing::Message()
+                 << "cancelled when asked for the " << answer_yes_at << ". time");
+    EngineOn on(kTinyModel, {.prefill_chunk_tokens = kChunk});
+    GenerateRequest request = on.Request();
+    uint32_t asked = 0;
+    request.cancelled = [&] { return ++asked == answer_yes_at; };
+    const Answer answer = on.Generate(request);
+    EXPECT_EQ(answer.report.status().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(asked, answer_yes_at);
+    EXPECT_TRUE(answer.ids.empty());
+    const uint32_t computed_tokens = (answer_yes_at - 1) * kChunk;
+    EXPECT_EQ(on.engine().Stats().computed_tokens, computed_tokens);
+    on.ExpectNothingHeld();
+
+    const Answer again = on.Generate(on.Request());
+    ExpectGolden(on.golden(), again, 1e-4f);
+    EXPECT_EQ(again.report->reused_tokens, computed_tokens);
+    on.ExpectNothingHeld();
+  }
+}
+
 TEST(EngineTest, ACacheTooSmallForTheAnswerGivesEverythingBack) {
   // Four blocks for the prompt's 64 tokens, none for the first generated one.
   EngineOn on(kTinyModel, {.num_blocks = 4});

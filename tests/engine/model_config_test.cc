@@ -81,7 +81,15 @@ TEST(ModelConfigTest, RefusesWhatItCannotRunByTheFieldsName) {
       {"tie_word_embeddings", "yes"},
       {"rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 1e6}}},
       {"rope_parameters", 7},
+      {"rope_parameters", {{"rope_theta", -1}, {"rope_type", "default"}}},
       {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}},
+      {"rope_scaling", {{"type", "yarn"}}},
+      {"rope_scaling", {{"type", "yarn"}, {"rope_type", "default"}}},
+      {"rope_scaling", {{"type", "default"}, {"factor", 4.0}}},
+      {"rope_scaling", {{"type", nullptr}}},
+      {"rope_scaling", {{"rope_theta", 1e6}}},
+      {"rope_scaling", json::object()},
       {"hidden_act", "gelu"},
       {"attention_bias", true},
       {"use_sliding_window", true},
@@ -98,6 +106,19 @@ TEST(ModelConfigTest, RefusesWhatItCannotRunByTheFieldsName) {
   }
   const absl::Status status = LoadWith([](json& c) { c.erase("rope_parameters"); }).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("rope_theta is missing"));
+}
+
+// Files from before transformers 4.43 call a rotary embedding's rope_type `type`.
+TEST(ModelConfigTest, ReadsTheOlderNameOfTheRotaryType) {
+  const auto load_with = [](const json& rope_scaling) {
+    return LoadWith([&](json& config) { config["rope_scaling"] = rope_scaling; });
+  };
+  const absl::StatusOr<ModelConfig> plain = load_with({{"type", "default"}, {"factor", nullptr}});
+  EXPECT_TRUE(plain.ok()) << plain.status();
+  EXPECT_THAT(std::string(load_with({{"type", "yarn"}}).status().message()),
+              HasSubstr("rope_scaling.type is \"yarn\"; it must be \"default\""));
+  EXPECT_THAT(std::string(load_with({{"type", "default"}, {"factor", 4.0}}).status().message()),
+              HasSubstr("rope_scaling.factor is 4.0; it must be absent"));
 }
 
 TEST(ModelConfigTest, RefusesAFileThatIsNoConfig) {

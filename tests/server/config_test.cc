@@ -119,6 +119,13 @@ TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
 }
 
+TEST(ConfigTest, NothingThatIsThereIsLeftUnread) {
+  const auto two = ParseConfig("cache: {name: a}\n---\ncache: {name: b}\n", "pagodad.yaml");
+  EXPECT_THAT(std::string(two.status().message()), HasSubstr("second document"));
+  EXPECT_EQ(LoadConfig("/tmp").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadConfig("").status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST(ConfigTest, PrintedConfigurationReadsBack) {
   Config config;
   config.cache.name = "round.trip";
@@ -171,6 +178,8 @@ TEST(ConfigTest, TheDeployExampleShowsEveryKeyWithItsDefault) {
   ASSERT_TRUE(config.ok()) << config.status() << "\n" << text;
   EXPECT_THAT(config->engine.model_dir, HasSubstr("qwen3_tiny"));
   config->engine.model_dir = "";
+  EXPECT_EQ(config->cache.tokens_per_block, 16u) << "what the example says about it";
+  config->cache.tokens_per_block = Config().cache.tokens_per_block;
   Config expected;
   expected.server.unix_socket = "/tmp/pagoda.sock";
   EXPECT_EQ(PrintConfig(*config), PrintConfig(expected));

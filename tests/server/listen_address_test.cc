@@ -93,5 +93,11 @@ TEST(ClearStaleSocketTest, APathThatIsTooLongIsRefused) {
   EXPECT_EQ(ReasonOf(ClearStaleSocket(std::string(200, 'x'))), Reason::kInvalidArgument);
 }
 
+TEST(ClearStaleSocketTest, AFolderThatIsNotThereIsNamed) {
+  const absl::Status status = ClearStaleSocket("/no/such/folder/pagoda.sock");
+  EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("/no/such/folder"), std::string::npos) << status;
+}
+
 }  // namespace
 }  // namespace pagoda::server

@@ -105,7 +105,7 @@ DaemonTest::DaemonTest(Config config) {
   const std::string target = absl::StrCat("unix:", config.server.unix_socket);
   auto started = Daemon::Start(std::move(config));
   EXPECT_TRUE(started.ok()) << started.status();
-  daemon_ = *std::move(started);
+  daemon_ = std::move(started).value();  // Ends the test program where it did not start.
   channel_ = grpc::CreateChannel(target, grpc::InsecureChannelCredentials());
   cache_ = v1::CacheService::NewStub(channel_);
   events_ = v1::EventService::NewStub(channel_);

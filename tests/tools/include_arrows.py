@@ -39,7 +39,7 @@ LIBRARIES = {
     "nlohmann/": EDGE | {"engine"},
     "oneapi/": {"engine", "tests"},
     "dnnl": {"engine", "tests"},
-    "xxhash": {"events", "tests"},
+    "xxhash": {"engine", "events", "tests"},
     "gtest/": {"tests"},
     "gmock/": {"tests"},
     "benchmark/": {"tests"},

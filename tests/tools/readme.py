@@ -5,12 +5,16 @@
 The tour is the section TOUR_HEADING. Its ```sh blocks run in order in one shell, at the repository's root, with `build/release` read
 as BUILD_DIR; a command that fails ends it. A ```text block after one shows what comes: each of its lines must come, in that order.
 Numbers, units of time and the width of gaps may differ, "..." stands for anything, and other lines may come between.
+
+The tour starts a daemon at the ports that it names. Where somebody listens there already, it does not begin: it would drive the
+reader's daemon.
 """
 
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -64,6 +68,16 @@ def missing_line(expected, actual):
     return None
 
 
+def busy_ports(steps):
+    """The local ports that the tour names and somebody listens on."""
+    busy = []
+    for port in sorted({int(port) for step in steps for port in re.findall(r"127\.0\.0\.1:(\d+)", step[0] + step[1])}):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                busy.append(port)
+    return busy
+
+
 def run_tour(steps, build_dir):
     """Runs the steps; returns the exit status and what each step that was reached printed."""
     script = ["set -euo pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT"]
@@ -71,8 +85,9 @@ def run_tour(steps, build_dir):
         script += [f"echo '{MARK} {number}'", commands.replace("build/release", str(build_dir))]
     # A file, not a pipe: the daemon that the tour leaves in the background must not hold the reader up.
     with tempfile.TemporaryFile("w+") as output:
-        shell = subprocess.Popen(["bash", "-c", "\n".join(script)], cwd=tree.ROOT, stdout=output, stderr=subprocess.STDOUT,
-                                 stdin=subprocess.DEVNULL, start_new_session=True)
+        environment = {name: value for name, value in os.environ.items() if name != "PAGODA_ENDPOINT"}
+        shell = subprocess.Popen(["bash", "-c", "\n".join(script)], cwd=tree.ROOT, env=environment, stdout=output,
+                                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             status = shell.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -88,6 +103,9 @@ def main():
     build_dir = pathlib.Path(sys.argv[1]).resolve()
     page = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else tree.ROOT / "README.md"
     steps = tour_steps(page.read_text())
+    for port in busy_ports(steps):
+        print(f"tour: port {port} is busy, perhaps by a pagodad of yours: end it (ss -ltnp 'sport = :{port}' shows it) and try again")
+        return 1
     status, printed = run_tour(steps, build_dir)
     failures = 0
     for number, (commands, expected) in enumerate(steps):

@@ -1,7 +1,8 @@
 """The checks themselves are checked: each finds the violation that is planted for it, and nothing in a clean tree."""
 
-import sys
 import pathlib
+import socket
+import sys
 
 import pytest
 
@@ -101,3 +102,13 @@ def test_printed_output_may_differ_in_numbers_and_blanks_only():
 def test_the_tour_is_cut_into_commands_and_their_output():
     page = "# P\n```sh\nnot in the tour\n```\n## A five-minute tour\ntext\n```sh\ntrue\n```\n```text\nok\n```\n```sh\nfalse\n```\n## Next\n"
     assert readme.tour_steps(page) == [("true", "ok"), ("false", "")]
+
+
+def test_a_port_of_the_tour_that_is_taken_is_found():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        steps = [("true", f"ready: 127.0.0.1:{port}"), ("true", "")]
+        assert readme.busy_ports(steps) == []
+        taken.listen()
+        assert readme.busy_ports(steps) == [port]

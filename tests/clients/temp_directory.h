@@ -1,0 +1,33 @@
+#ifndef PAGODA_TESTS_CLIENTS_TEMP_DIRECTORY_H_
+#define PAGODA_TESTS_CLIENTS_TEMP_DIRECTORY_H_
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+// A fresh directory, removed with all that is in it at the end: tests that run at the same time, or
+// that ran before as another user, do not meet.
+class TempDirectory {
+ public:
+  TempDirectory() : path_(testing::TempDir() + "/pagoda-XXXXXX") {
+    PAGODA_CHECK(mkdtemp(path_.data()) != nullptr, "a temporary directory can be made");
+  }
+  ~TempDirectory() { std::filesystem::remove_all(path_); }
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+
+  // The path of a file in it.
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_CLIENTS_TEMP_DIRECTORY_H_
