@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options optio
 BlockManager::BlockManager(Options options)
     : options_(std::move(options)),
       info_(MakeInfo(options_)),
+      tokens_per_block_(info_.tokens_per_block),
       recorder_(options_.record_events),
       sessions_(options_.seed, options_.max_sessions) {
   recorder_.BeginOperation(options_.start_time);

@@ -201,6 +201,7 @@ class BlockManager {
 
   const Options options_;
   CacheInfo info_;
+  const TokensPerBlock tokens_per_block_;
   EventRecorder recorder_;
   std::vector<std::unique_ptr<WindowBlockManager>> windows_;  // Ascending by window.
   SessionTable sessions_;

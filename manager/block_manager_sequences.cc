@@ -99,17 +99,25 @@ absl::StatusOr<uint32_t> BlockManager::AppendTokens(SessionId session, SequenceI
                                                     uint32_t computed_tokens, absl::Time now) {
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
-  const uint64_t token_count = uint64_t{(*found)->token_count} + tokens.size();
-  const uint64_t room = std::max<uint64_t>((*found)->room_tokens, token_count);
-  if (absl::Status status = CheckCommit(**found, token_count, room, computed_tokens);
+  Sequence& growing = **found;
+  const uint64_t token_count = uint64_t{growing.token_count} + tokens.size();
+  const uint64_t room = std::max<uint64_t>(growing.room_tokens, token_count);
+  if (absl::Status status = CheckCommit(growing, token_count, room, computed_tokens);
       !status.ok()) {
     return status;
   }
-  if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
-
+  // In most calls the token's place is in the last block, and nothing but that token is written.
+  const bool needs_blocks =
+      tokens_per_block_.BlocksFor(room) > tokens_per_block_.BlocksFor(growing.room_tokens) ||
+      room > std::numeric_limits<uint32_t>::max();
+  if (needs_blocks) {
+    if (absl::Status status = CheckGrowth(growing, room); !status.ok()) return status;
+  }
   recorder_.BeginOperation(now);
-  const uint32_t added = Grow(**found, static_cast<uint32_t>(room));
-  Commit(**found, tokens, computed_tokens);
+  const uint32_t added =
+      needs_blocks || !growing.unplaced.empty() ? Grow(growing, static_cast<uint32_t>(room)) : 0;
+  growing.room_tokens = static_cast<uint32_t>(room);
+  Commit(growing, tokens, computed_tokens);
   CheckAccounting();
   return added;
 }
@@ -241,7 +249,9 @@ void BlockManager::Place(Sequence& sequence, absl::Span<const TokenId> tokens) {
   const size_t room = sequence.room_tokens - std::min(sequence.room_tokens, sequence.token_count);
   const absl::Span<const TokenId> placed = tokens.first(std::min(room, tokens.size()));
   WriteTokens(sequence, sequence.token_count, placed);
-  sequence.unplaced.insert(sequence.unplaced.end(), tokens.begin() + placed.size(), tokens.end());
+  if (placed.size() < tokens.size()) {
+    sequence.unplaced.insert(sequence.unplaced.end(), tokens.begin() + placed.size(), tokens.end());
+  }
   sequence.token_count += static_cast<uint32_t>(tokens.size());
 }
 
@@ -270,7 +280,9 @@ void BlockManager::WriteTokens(Sequence& sequence, uint32_t position,
 void BlockManager::Commit(Sequence& sequence, absl::Span<const TokenId> tokens,
                           uint32_t computed_tokens) {
   Place(sequence, tokens);
+  const uint32_t full_before = tokens_per_block_.BlockForToken(sequence.computed_tokens);
   sequence.computed_tokens = std::max(sequence.computed_tokens, computed_tokens);
+  if (tokens_per_block_.BlockForToken(sequence.computed_tokens) == full_before) return;
   for (size_t w = 0; w < windows_.size(); ++w) {
     windows_[w]->Publish(sequence.windows[w], sequence.computed_tokens);
   }
