@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "engine/model_input.h"
 #include "pools/check.h"
+#include "pools/error.h"
 
 namespace pagoda {
 namespace {
@@ -49,15 +50,17 @@ absl::StatusOr<FinishReason> RequestRun::Generate(const TokenCallback& on_token)
 
 absl::Status RequestRun::Open() {
   const GenerateRequest& request = options_.request;
-  absl::StatusOr<AddedSequence> added =
-      RunOne<AddedSequence>(options_.client, AddSequence{.sequence = options_.sequence,
-                                                         .name_space = request.name_space,
-                                                         .tokens = request.prompt});
+  absl::StatusOr<AddedSequence> added = Run<AddedSequence>(AddSequence{
+      .sequence = options_.sequence, .name_space = request.name_space, .tokens = request.prompt});
   if (!added.ok()) return added.status();
   PAGODA_CHECK(added->matched_tokens < request.prompt.size(),
                "the prompt's last token is computed");
-  Extend(added->tables);
-  computed_tokens_ = reused_tokens_ = added->matched_tokens;
+  computed_tokens_ = added->matched_tokens;
+  if (absl::Status status = Take(added->tables, added->ready); !status.ok()) {
+    Close();
+    return status;
+  }
+  reused_tokens_ = computed_tokens_;
   options_.counters.prompt_tokens += request.prompt.size();
   options_.counters.reused_tokens += reused_tokens_;
   return absl::OkStatus();
@@ -78,8 +81,7 @@ absl::StatusOr<absl::Span<const float>> RequestRun::Prefill() {
     const auto chunk = rest.first(options_.prefill_chunk_tokens);
     if (auto computed = Compute(chunk, Logits::kNone); !computed.ok()) return computed.status();
     rest.remove_prefix(chunk.size());
-    absl::StatusOr<CommittedTokens> committed = RunOne<CommittedTokens>(
-        options_.client,
+    absl::StatusOr<CommittedTokens> committed = Run<CommittedTokens>(
         CommitTokens{.sequence = options_.sequence, .computed_tokens = computed_tokens_});
     if (!committed.ok()) return committed.status();
     absl::Status cancelled = CheckCancelled(options_.request);
@@ -89,12 +91,11 @@ absl::StatusOr<absl::Span<const float>> RequestRun::Prefill() {
 }
 
 absl::StatusOr<absl::Span<const float>> RequestRun::Decode(TokenId token) {
-  absl::StatusOr<AppendedTokens> appended =
-      RunOne<AppendedTokens>(options_.client, AppendTokens{.sequence = options_.sequence,
-                                                           .tokens = {token},
-                                                           .computed_tokens = computed_tokens_});
+  absl::StatusOr<AppendedTokens> appended = Run<AppendedTokens>(AppendTokens{
+      .sequence = options_.sequence, .tokens = {token}, .computed_tokens = computed_tokens_});
   if (!appended.ok()) return appended.status();
-  Extend(appended->added);
+  absl::Status taken = Take(appended->added, appended->ready);
+  if (!taken.ok()) return taken;
   return Compute({&token, 1}, Logits::kOfLastToken);
 }
 
@@ -111,10 +112,37 @@ absl::StatusOr<absl::Span<const float>> RequestRun::Compute(absl::Span<const Tok
   return logits;
 }
 
-void RequestRun::Extend(absl::Span<const BlockTable> tables) {
+template <class Result>
+absl::StatusOr<Result> RequestRun::Run(Operation operation) {
+  absl::StatusOr<BatchResult> batch = options_.client.Execute({&operation, 1});
+  if (!batch.ok()) return batch.status();
+  Note(*batch);
+  absl::StatusOr<OperationResult>& result = batch->results.front();
+  if (!result.ok()) return result.status();
+  return std::get<Result>(*std::move(result));
+}
+
+absl::Status RequestRun::Take(absl::Span<const BlockTable> tables, Ticket ready) {
   for (const BlockTable& table : tables) {
     if (table.window != kFullAttention) continue;
+    block_table_.resize(table.first_block);
     for (const BlockHandle& block : table.blocks) block_table_.push_back(block.slot);
+  }
+  // A wait ends after a while, a copy when it is done.
+  while (completed_ < ready) {
+    const absl::Status waited = Run<WaitedForTicket>(WaitForTicket{ready}).status();
+    if (waited.ok()) break;
+    if (ReasonOf(waited) != Reason::kWaitTimeout) return waited;
+    if (absl::Status status = CheckCancelled(options_.request); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Only copies that the sequence waited for can shorten it, so it has computed nothing behind them.
+void RequestRun::Note(const BatchResult& batch) {
+  completed_ = batch.completed;
+  for (const ShortenedSequence& shortened : batch.shortened) {
+    if (shortened.sequence == options_.sequence) computed_tokens_ = shortened.computed_tokens;
   }
 }
 

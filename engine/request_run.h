@@ -25,7 +25,9 @@ struct EngineCounters {
 
 // Generates greedily; used once. Each step of the model is one batch of operations on the cache: it
 // declares the KV that the step before wrote complete, and takes the room that the next step writes
-// to. So a token is named one step before its KV is there, and the last token never gets any.
+// to. So a token is named one step before its KV is there, and the last token never gets any. Slots
+// are touched when the copies that they wait for are done, and what such a copy has lost is
+// computed again. A step has ended before the next batch, so the client does not count steps.
 class RequestRun {
  public:
   struct Options {
@@ -57,11 +59,19 @@ class RequestRun {
   enum class Logits { kNone, kOfLastToken };
   // Runs the sequence's next tokens; their KV is complete afterwards. Returns the wanted logits.
   absl::StatusOr<absl::Span<const float>> Compute(absl::Span<const TokenId> tokens, Logits wanted);
-  void Extend(absl::Span<const BlockTable> tables);
+
+  // One operation on the cache, as a batch of its own.
+  template <class Result>
+  absl::StatusOr<Result> Run(Operation operation);
+  // Takes over changed tables, whose slots may be touched when this returns.
+  absl::Status Take(absl::Span<const BlockTable> tables, Ticket ready);
+  // Notes what the cache tells of copies that are done or have failed.
+  void Note(const BatchResult& batch);
 
   const Options options_;
   const uint32_t tokens_per_block_;
   std::vector<SlotIndex> block_table_;
+  Ticket completed_;              // Every copy up to this one has ended.
   uint32_t computed_tokens_ = 0;  // KV of the sequence's first tokens that is complete.
   uint32_t reused_tokens_ = 0;
   uint32_t generated_tokens_ = 0;

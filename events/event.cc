@@ -12,8 +12,8 @@ size_t HeapBytes(const CreatedEvent& created) {
   return HeapBytes(created.blocks_per_tier) + HeapBytes(created.blocks);
 }
 size_t HeapBytes(const StoredEvent& stored) {
-  return HeapBytes(stored.blocks) + HeapBytes(stored.tokens) +
-         stored.name_space.cache_salt.capacity();
+  return HeapBytes(stored.blocks) + HeapBytes(stored.tokens) + HeapBytes(stored.extras) +
+         stored.name_space.cache_salt.capacity() + stored.name_space.tenant.capacity();
 }
 size_t HeapBytes(const UpdatedEvent&) { return 0; }
 size_t HeapBytes(const RemovedEvent& removed) {
@@ -44,6 +44,8 @@ std::string_view RemovalReasonName(RemovalReason reason) {
       return "expired";
     case RemovalReason::kReleased:
       return "released";
+    case RemovalReason::kLost:
+      return "lost";
   }
   return "unknown";
 }

@@ -13,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "events/block_hash.h"
+#include "events/block_key.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -39,6 +40,7 @@ enum class RemovalReason : uint8_t {
   kCleared,      // The prefix cache was reset.
   kExpired,      // Its time was over.
   kReleased,     // Counterpart of CreatedEvent::blocks.
+  kLost,         // A copy of its bytes, or of those of a block above it, failed.
 };
 std::string_view RemovalReasonName(RemovalReason reason);  // "evicted"
 
@@ -60,13 +62,15 @@ struct StoredBlock {
 };
 
 // Blocks became reusable. Block i+1's parent is block i; block 0's parent is named, or absent below
-// the namespace's root.
+// the namespace's root. In a sliding window the parent may have left the cache: its hash says what
+// it was.
 struct StoredEvent {
   std::optional<BlockHash> parent_hash;
   BlockId parent = kNoBlock;
   NamespaceKey name_space;
   std::vector<StoredBlock> blocks;
-  std::vector<TokenId> tokens;  // Of all blocks, one after another.
+  std::vector<TokenId> tokens;     // Of all blocks, one after another.
+  std::vector<TokenExtra> extras;  // As long as tokens; empty where no block has any.
   friend bool operator==(const StoredEvent&, const StoredEvent&) = default;
 };
 

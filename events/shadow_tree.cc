@@ -1,9 +1,11 @@
 #include "events/shadow_tree.h"
 
+#include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 
 namespace pagoda {
 namespace {
@@ -12,7 +14,44 @@ absl::Status Misfit(std::string_view what, BlockId id) {
   return absl::FailedPreconditionError(absl::StrCat(std::string(what), ": block ", id.value()));
 }
 
+bool SaysNothing(absl::Span<const TokenExtra> extras) {
+  return std::all_of(extras.begin(), extras.end(),
+                     [](const TokenExtra& extra) { return extra == TokenExtra{}; });
+}
+
+// How `theirs` differs from `ours`; null where it does not.
+const char* Difference(const TreeEntry& ours, const TreeEntryView& theirs) {
+  if (ours.hash != theirs.hash) return "another hash";
+  if (ours.parent != theirs.parent) return "another parent";
+  if (ours.tier != theirs.tier) return "another tier";
+  if (ours.priority != theirs.priority) return "another priority";
+  if (!SameKey(ours.key(), theirs.key)) return "other tokens";
+  if (!(ours.name_space == theirs.name_space)) return "another namespace";
+  return nullptr;
+}
+
+TreeEntryView ViewOf(const TreeEntry& entry) {
+  return {.id = entry.id,
+          .hash = entry.hash,
+          .parent = entry.parent,
+          .name_space = entry.name_space,
+          .key = entry.key(),
+          .tier = entry.tier,
+          .priority = entry.priority};
+}
+
 }  // namespace
+
+bool operator==(const TreeEntry& a, const TreeEntry& b) {
+  return a.id == b.id && Difference(a, ViewOf(b)) == nullptr;
+}
+
+bool ShadowTree::Node::has_children() const {
+  return hole_children != 0 ||
+         std::any_of(children.begin(), children.end(), [](uint32_t count) { return count != 0; });
+}
+
+// --- Applying ---
 
 absl::Status ShadowTree::Apply(const Event& event) {
   if (revision_.value() != 0 && event.revision.value() != revision_.value() + 1) {
@@ -20,97 +59,234 @@ absl::Status ShadowTree::Apply(const Event& event) {
         absl::StrCat("revision ", event.revision.value(), " follows ", revision_.value()));
   }
   revision_ = event.revision;
-  Tree& tree = trees_[event.window];
-  if (const auto* stored = std::get_if<StoredEvent>(&event.what)) return ApplyStored(tree, *stored);
+  Window& window = windows_[event.window];
+  window.full_attention = event.window == kFullAttention;
+  if (const auto* stored = std::get_if<StoredEvent>(&event.what)) {
+    return ApplyStored(window, *stored);
+  }
   if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
-    return ApplyUpdated(tree, *updated);
+    return ApplyUpdated(window, *updated);
   }
   if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
-    return ApplyRemoved(tree, *removed);
+    return ApplyRemoved(window, *removed);
   }
   return absl::OkStatus();  // Created changes no tree.
 }
 
-absl::Status ShadowTree::ApplyStored(Tree& tree, const StoredEvent& stored) {
+absl::Status ShadowTree::ApplyStored(Window& window, const StoredEvent& stored) {
   BlockId parent = stored.parent;
   BlockHash parent_hash = stored.parent_hash.value_or(HashNamespace(stored.name_space));
   if (stored.parent_hash.has_value() != (parent != kNoBlock)) {
     return Misfit("parent hash without parent, or the reverse", parent);
   }
-  absl::Span<const TokenId> tokens = stored.tokens;
+  if (!stored.extras.empty() && stored.extras.size() != stored.tokens.size()) {
+    return Misfit("extras of other tokens", stored.blocks.empty() ? parent : stored.blocks[0].id);
+  }
+  const BlockKey all{stored.tokens, stored.extras};
+  size_t begin = 0;
   for (const StoredBlock& block : stored.blocks) {
-    if (parent != kNoBlock) {
-      const auto it = tree.find(parent);
-      if (it == tree.end()) return Misfit("stored below a parent that is not cached", block.id);
-      if (it->second.entry.hash != parent_hash) return Misfit("wrong parent hash", block.id);
-      ++it->second.children;
-    }
-    if (block.token_count > tokens.size()) return Misfit("too few tokens", block.id);
-    const absl::Span<const TokenId> own = tokens.first(block.token_count);
-    tokens.remove_prefix(block.token_count);
-    if (HashBlock(parent_hash, own) != block.hash) return Misfit("wrong hash", block.id);
-    TreeEntry entry{block.id,   block.hash,    parent, stored.name_space, {own.begin(), own.end()},
-                    block.tier, block.priority};
-    if (!tree.emplace(block.id, Node{std::move(entry)}).second) {
-      return Misfit("stored twice", block.id);
-    }
+    if (block.token_count > all.tokens.size() - begin) return Misfit("too few tokens", block.id);
+    const BlockKey key = all.Sub(begin, block.token_count);
+    begin += block.token_count;
+    if (HashBlock(parent_hash, key) != block.hash) return Misfit("wrong hash", block.id);
+    TreeEntry entry{.id = block.id,
+                    .hash = block.hash,
+                    .parent = parent,
+                    .name_space = stored.name_space,
+                    .tokens = {key.tokens.begin(), key.tokens.end()},
+                    .tier = block.tier,
+                    .priority = block.priority};
+    if (!SaysNothing(key.extras)) entry.extras.assign(key.extras.begin(), key.extras.end());
+    absl::Status status = StoreOne(window, parent_hash, std::move(entry));
+    if (!status.ok()) return status;
     parent = block.id;
     parent_hash = block.hash;
   }
-  return tokens.empty() ? absl::OkStatus() : Misfit("too many tokens", parent);
+  return begin == all.tokens.size() ? absl::OkStatus() : Misfit("too many tokens", parent);
 }
 
-absl::Status ShadowTree::ApplyUpdated(Tree& tree, const UpdatedEvent& updated) {
-  const auto it = tree.find(updated.id);
-  if (it == tree.end()) return Misfit("updated but not cached", updated.id);
-  TreeEntry& entry = it->second.entry;
-  if (updated.tier.has_value()) {
-    if (entry.tier != updated.tier->old_value) return Misfit("wrong old tier", updated.id);
-    entry.tier = updated.tier->new_value;
+absl::Status ShadowTree::StoreOne(Window& window, BlockHash parent_hash, TreeEntry entry) {
+  if (static_cast<size_t>(entry.tier) >= kNumTiers) return Misfit("no such tier", entry.id);
+  if (entry.parent != kNoBlock) {
+    if (absl::Status status = HangBelow(window, parent_hash, entry); !status.ok()) return status;
   }
-  if (updated.priority.has_value()) {
-    if (entry.priority != updated.priority->old_value)
-      return Misfit("wrong old priority", updated.id);
-    entry.priority = updated.priority->new_value;
+  const auto [it, is_new] = window.nodes.try_emplace(entry.id);
+  Node& node = it->second;
+  if (node.cached) return Misfit("stored twice", entry.id);
+  if (!is_new) {  // A hole is filled.
+    if (node.entry.hash != entry.hash) return Misfit("other content than below it", entry.id);
+    if (node.entry.parent != kNoBlock) {
+      if (node.entry.parent != entry.parent) return Misfit("another parent than before", entry.id);
+      --window.nodes.at(entry.parent).hole_children;
+    }
   }
+  node.entry = std::move(entry);
+  node.cached = true;
+  ++window.num_cached;
   return absl::OkStatus();
 }
 
-absl::Status ShadowTree::ApplyRemoved(Tree& tree, const RemovedEvent& removed) {
+// Counts a block that is to be stored as a child of its parent.
+absl::Status ShadowTree::HangBelow(Window& window, BlockHash parent_hash, const TreeEntry& entry) {
+  const auto [it, is_new] = window.nodes.try_emplace(entry.parent);
+  Node& above = it->second;
+  if (is_new) {
+    if (window.full_attention) return Misfit("stored below a parent that is not cached", entry.id);
+    above.entry.id = entry.parent;
+    above.entry.hash = parent_hash;
+  }
+  if (above.entry.hash != parent_hash) return Misfit("wrong parent hash", entry.id);
+  if (above.cached) {
+    if (!(above.entry.name_space == entry.name_space)) {
+      return Misfit("another namespace than its parent's", entry.id);
+    }
+    if (above.entry.tokens.size() < entry.tokens.size()) {
+      return Misfit("stored below a tail", entry.id);
+    }
+    if (window.full_attention && entry.tier < above.entry.tier) {
+      return Misfit("stored in a nearer tier than its parent", entry.id);
+    }
+  }
+  ++above.cached_children(entry.tier);
+  return absl::OkStatus();
+}
+
+absl::Status ShadowTree::ApplyUpdated(Window& window, const UpdatedEvent& updated) {
+  const auto it = window.nodes.find(updated.id);
+  if (it == window.nodes.end() || !it->second.cached) {
+    return Misfit("updated but not cached", updated.id);
+  }
+  TreeEntry& entry = it->second.entry;
+  if (entry.hash != updated.hash) return Misfit("updated with a wrong hash", updated.id);
+  if (!updated.tier.has_value() && !updated.priority.has_value()) {
+    return Misfit("updated without a change", updated.id);
+  }
+  if (updated.priority.has_value()) {
+    if (entry.priority != updated.priority->old_value) {
+      return Misfit("wrong old priority", updated.id);
+    }
+    entry.priority = updated.priority->new_value;
+  }
+  return updated.tier.has_value() ? MoveOne(window, it->second, *updated.tier) : absl::OkStatus();
+}
+
+absl::Status ShadowTree::MoveOne(Window& window, Node& node, const Change<Tier>& change) {
+  TreeEntry& entry = node.entry;
+  if (entry.tier != change.old_value) return Misfit("wrong old tier", entry.id);
+  if (static_cast<size_t>(change.new_value) >= kNumTiers) return Misfit("no such tier", entry.id);
+  if (window.full_attention) {
+    for (size_t nearer = 0; nearer < static_cast<size_t>(change.new_value); ++nearer) {
+      if (node.children[nearer] != 0) return Misfit("moved below its children", entry.id);
+    }
+  }
+  if (entry.parent != kNoBlock) {
+    Node& above = window.nodes.at(entry.parent);
+    if (window.full_attention && change.new_value < above.entry.tier) {
+      return Misfit("moved above its parent", entry.id);
+    }
+    --above.cached_children(change.old_value);
+    ++above.cached_children(change.new_value);
+  }
+  entry.tier = change.new_value;
+  return absl::OkStatus();
+}
+
+absl::Status ShadowTree::ApplyRemoved(Window& window, const RemovedEvent& removed) {
   if (removed.reason == RemovalReason::kReleased) return absl::OkStatus();  // Raw blocks.
   if (removed.scope == RemovedEvent::Scope::kWindow) {
-    tree.clear();
+    window.nodes.clear();
+    window.num_cached = 0;
     return absl::OkStatus();
   }
   if (removed.blocks.size() != removed.hashes.size()) {
     return absl::FailedPreconditionError("ids and hashes of a removal differ in number");
   }
   for (size_t i = 0; i < removed.blocks.size(); ++i) {
-    if (absl::Status status = RemoveOne(tree, removed.blocks[i], removed.hashes[i]); !status.ok()) {
-      return status;
-    }
+    absl::Status status = RemoveOne(window, removed.blocks[i], removed.hashes[i]);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status ShadowTree::RemoveOne(Tree& tree, BlockId id, BlockHash hash) {
-  const auto it = tree.find(id);
-  if (it == tree.end()) return Misfit("removed but not cached", id);
-  if (it->second.children != 0) return Misfit("removed before its children", id);
-  if (it->second.entry.hash != hash) return Misfit("removed with a wrong hash", id);
-  if (const BlockId parent = it->second.entry.parent; parent != kNoBlock) {
-    --tree.at(parent).children;
+absl::Status ShadowTree::RemoveOne(Window& window, BlockId id, BlockHash hash) {
+  const auto it = window.nodes.find(id);
+  if (it == window.nodes.end() || !it->second.cached) return Misfit("removed but not cached", id);
+  Node& node = it->second;
+  if (node.entry.hash != hash) return Misfit("removed with a wrong hash", id);
+  const bool leaves_a_hole = node.has_children();
+  if (leaves_a_hole && window.full_attention) return Misfit("removed before its children", id);
+  if (node.entry.parent != kNoBlock) {
+    Node& above = window.nodes.at(node.entry.parent);
+    --above.cached_children(node.entry.tier);
+    ++above.hole_children;
   }
-  tree.erase(it);
+  node.cached = false;
+  --window.num_cached;
+  if (!leaves_a_hole) EraseHoles(window, id);
   return absl::OkStatus();
 }
+
+// Forgets a hole below which nothing hangs, and those above it for which that becomes true.
+void ShadowTree::EraseHoles(Window& window, BlockId id) {
+  while (id != kNoBlock) {
+    const auto it = window.nodes.find(id);
+    if (it->second.cached || it->second.has_children()) return;
+    id = it->second.entry.parent;
+    window.nodes.erase(it);
+    if (id != kNoBlock) --window.nodes.at(id).hole_children;
+  }
+}
+
+// --- Comparing ---
 
 std::vector<TreeEntry> ShadowTree::Dump(WindowSize window) const {
   std::vector<TreeEntry> entries;
-  if (const auto it = trees_.find(window); it != trees_.end()) {
-    for (const auto& [id, node] : it->second) entries.push_back(node.entry);
+  const auto found = windows_.find(window);
+  if (found == windows_.end()) return entries;
+  for (const auto& [id, node] : found->second.nodes) {
+    if (node.cached) entries.push_back(node.entry);
   }
+  std::sort(entries.begin(), entries.end(),
+            [](const TreeEntry& a, const TreeEntry& b) { return a.id < b.id; });
   return entries;
+}
+
+absl::Status ShadowTree::Compare(WindowSize window,
+                                 absl::FunctionRef<void(TreeVisitor)> visit_all) const {
+  static const Window kNothing;
+  const auto found = windows_.find(window);
+  const Window& ours = found == windows_.end() ? kNothing : found->second;
+  absl::Status status;
+  std::optional<BlockId> last;
+  size_t num_shown = 0;
+  const auto differs = [&](std::string_view what, BlockId id) {
+    if (status.ok()) status = Misfit(what, id);
+  };
+  visit_all([&](const TreeEntryView& theirs) {
+    if (last.has_value() && theirs.id <= *last) differs("not shown in order of ids", theirs.id);
+    last = theirs.id;
+    ++num_shown;
+    const auto it = ours.nodes.find(theirs.id);
+    if (it == ours.nodes.end() || !it->second.cached) {
+      return differs("in the tree, but not by the events", theirs.id);
+    }
+    if (const char* what = Difference(it->second.entry, theirs); what != nullptr) {
+      differs(absl::StrCat("the events tell of ", what), theirs.id);
+    }
+  });
+  if (!status.ok() || num_shown == ours.num_cached) return status;
+  // Every block shown is ours, and none was shown twice: some of ours were not shown.
+  std::vector<TreeEntry> unseen = Dump(window);
+  visit_all([&](const TreeEntryView& theirs) {
+    std::erase_if(unseen, [&](const TreeEntry& entry) { return entry.id == theirs.id; });
+  });
+  return Misfit("by the events in the tree, but it is not", unseen.front().id);
+}
+
+absl::Status ShadowTree::Compare(WindowSize window, absl::Span<const TreeEntry> entries) const {
+  return Compare(window, [entries](TreeVisitor visit) {
+    for (const TreeEntry& entry : entries) visit(ViewOf(entry));
+  });
 }
 
 }  // namespace pagoda

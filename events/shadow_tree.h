@@ -3,53 +3,97 @@
 #ifndef PAGODA_EVENTS_SHADOW_TREE_H_
 #define PAGODA_EVENTS_SHADOW_TREE_H_
 
+#include <array>
+#include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "events/block_key.h"
 #include "events/event.h"
 
 namespace pagoda {
 
-// One cached block, as the events tell it.
+// One cached block, as the events tell it. Equal entries may differ in extras that say nothing.
 struct TreeEntry {
   BlockId id;
   BlockHash hash;
-  BlockId parent = kNoBlock;  // kNoBlock below the root of a namespace.
+  // kNoBlock below the root of a namespace. In a sliding window it may name a block that has left.
+  BlockId parent = kNoBlock;
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
+  std::vector<TokenExtra> extras;  // As long as tokens, or empty.
   Tier tier = Tier::kPrimary;
   Priority priority = kDefaultPriority;
-  friend bool operator==(const TreeEntry&, const TreeEntry&) = default;
+
+  BlockKey key() const { return {tokens, extras}; }
+  friend bool operator==(const TreeEntry& a, const TreeEntry& b);
+};
+
+// The same, referring to its parts.
+struct TreeEntryView {
+  BlockId id;
+  BlockHash hash;
+  BlockId parent = kNoBlock;
+  const NamespaceKey& name_space;
+  BlockKey key;
+  Tier tier = Tier::kPrimary;
+  Priority priority = kDefaultPriority;
 };
 
 // The trees of all windows. Thread-compatible.
 class ShadowTree {
  public:
   // Errors: FailedPrecondition for an event that does not fit: a revision that leaves a hole, a
-  // block stored twice, a parent that is not there, a removal of what is not there or has children,
-  // a hash that is not the block's.
+  // block stored twice, a hash that is not the block's, another namespace than the parent's, a
+  // change from a value that was not there, a removal of what is not there. In full attention also
+  // a parent that is not there, a removal before the children's, and a block in a nearer tier than
+  // its parent. After an error the tree means nothing.
   absl::Status Apply(const Event& event);
 
   // Ascending by block id.
   std::vector<TreeEntry> Dump(WindowSize window) const;
+
+  // Whether a window's tree is what `visit_all` shows: it calls its argument for each cached block,
+  // ascending by id. Copies nothing. Errors: FailedPrecondition with a block that differs, and how.
+  using TreeVisitor = absl::FunctionRef<void(const TreeEntryView&)>;
+  absl::Status Compare(WindowSize window, absl::FunctionRef<void(TreeVisitor)> visit_all) const;
+  absl::Status Compare(WindowSize window, absl::Span<const TreeEntry> entries) const;
+
   Revision revision() const { return revision_; }
 
  private:
+  // A cached block; or, in a sliding window, a hole: a block that has left while something hangs
+  // below it, of which the hash and the parent's id are left (kNoBlock where it was never cached).
   struct Node {
     TreeEntry entry;
-    size_t children = 0;
-  };
-  using Tree = std::map<BlockId, Node>;
+    bool cached = false;
+    std::array<uint32_t, kNumTiers> children = {};  // Cached ones, by tier.
+    uint32_t hole_children = 0;
 
-  absl::Status ApplyStored(Tree& tree, const StoredEvent& stored);
-  absl::Status ApplyUpdated(Tree& tree, const UpdatedEvent& updated);
-  absl::Status ApplyRemoved(Tree& tree, const RemovedEvent& removed);
-  absl::Status RemoveOne(Tree& tree, BlockId id, BlockHash hash);
+    uint32_t& cached_children(Tier tier) { return children[static_cast<size_t>(tier)]; }
+    bool has_children() const;
+  };
+  struct Window {
+    bool full_attention = false;
+    absl::flat_hash_map<BlockId, Node> nodes;  // With a block also the one it hangs below.
+    size_t num_cached = 0;
+  };
+
+  static absl::Status ApplyStored(Window& window, const StoredEvent& stored);
+  static absl::Status ApplyUpdated(Window& window, const UpdatedEvent& updated);
+  static absl::Status ApplyRemoved(Window& window, const RemovedEvent& removed);
+  static absl::Status StoreOne(Window& window, BlockHash parent_hash, TreeEntry entry);
+  static absl::Status HangBelow(Window& window, BlockHash parent_hash, const TreeEntry& entry);
+  static absl::Status MoveOne(Window& window, Node& node, const Change<Tier>& change);
+  static absl::Status RemoveOne(Window& window, BlockId id, BlockHash hash);
+  static void EraseHoles(Window& window, BlockId id);
 
   Revision revision_;
-  std::map<WindowSize, Tree> trees_;
+  std::map<WindowSize, Window> windows_;
 };
 
 }  // namespace pagoda

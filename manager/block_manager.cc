@@ -1,31 +1,42 @@
 #include "manager/block_manager.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "manager/eviction_policy.h"
+#include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
 namespace pagoda {
 namespace {
 
+// Ids, and what the tree keeps beside them, are 31 bits.
+constexpr uint32_t kMaxBlocks = uint32_t{1} << 28;
+
 absl::Status CheckOptions(const BlockManager::Options& options) {
-  const std::vector<WindowLayout>& windows = options.layout.windows();
-  if (windows.size() != 1 || windows.front().window != kFullAttention) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("the layout has ", windows.size(), " windows, the first of ",
-                                  WindowName(windows.front().window),
-                                  " tokens; this version serves one window of full attention"));
-  }
-  PAGODA_CHECK(options.primary_blocks.size() == windows.size(), "one block count a window");
-  for (const uint32_t blocks : options.primary_blocks) {
-    if (blocks == 0 || blocks >= kNoBlock.value() / 2) {
+  const size_t windows = options.layout.windows().size();
+  PAGODA_CHECK(options.primary_blocks.size() == windows, "one block count a window");
+  PAGODA_CHECK(options.secondary_blocks.empty() || options.secondary_blocks.size() == windows,
+               "one block count a window, or none");
+  for (size_t i = 0; i < windows; ++i) {
+    const uint32_t primary = options.primary_blocks[i];
+    const uint32_t secondary = options.secondary_blocks.empty() ? 0 : options.secondary_blocks[i];
+    if (primary == 0 || primary > kMaxBlocks || secondary > kMaxBlocks) {
       return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("a window of ", blocks, " blocks; 1 to ",
-                                    kNoBlock.value() / 2 - 1, " are served"));
+                       absl::StrCat("a window of ", primary, " primary and ", secondary,
+                                    " secondary blocks; 1 to ", kMaxBlocks, " and up to ",
+                                    kMaxBlocks, " are served"));
     }
+  }
+  if (options.max_holes > kMaxBlocks || options.offload_min_priority.value() > kMaxPriority ||
+      options.offload_watermark_permille > 1000 || options.pin_budget_permille > 1000) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("max_holes is at most ", kMaxBlocks, ", a priority at most ",
+                                  kMaxPriority, ", a share at most 1000 thousandths"));
   }
   return absl::OkStatus();
 }
@@ -38,17 +49,36 @@ CacheInfo MakeInfo(const BlockManager::Options& options) {
                  .tokens_per_block = spec.tokens_per_block,
                  .windows = {}};
   for (size_t i = 0; i < options.layout.windows().size(); ++i) {
-    info.windows.push_back({.window = options.layout.windows()[i].window,
-                            .primary_blocks = options.primary_blocks[i],
-                            .secondary_blocks = 0});
+    info.windows.push_back(
+        {.window = options.layout.windows()[i].window,
+         .primary_blocks = options.primary_blocks[i],
+         .secondary_blocks = options.secondary_blocks.empty() ? 0 : options.secondary_blocks[i]});
   }
   return info;
+}
+
+std::vector<WindowSize> WindowSizes(const CacheInfo& info) {
+  std::vector<WindowSize> sizes;
+  for (const CacheInfo::Window& window : info.windows) sizes.push_back(window.window);
+  return sizes;
+}
+
+std::string_view PolicyName(const BlockManager::Options& options) {
+  return options.eviction_policy.empty() ? EvictionPolicyNames().front()
+                                         : std::string_view(options.eviction_policy);
+}
+
+uint32_t Permille(uint64_t blocks, uint32_t permille) {
+  return static_cast<uint32_t>(blocks * permille / 1000);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  if (absl::Status status = MakeEvictionPolicy(PolicyName(options), 1).status(); !status.ok()) {
+    return status;
+  }
   return absl::WrapUnique(new BlockManager(std::move(options)));
 }
 
@@ -57,14 +87,32 @@ BlockManager::BlockManager(Options options)
       info_(MakeInfo(options_)),
       tokens_per_block_(info_.tokens_per_block),
       recorder_(options_.record_events),
+      copies_(WindowSizes(info_)),
+      context_{.recorder = &recorder_, .copies = &copies_},
       sessions_(options_.seed, options_.max_sessions) {
-  recorder_.BeginOperation(options_.start_time);
+  uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info_.windows) {
-    windows_.push_back(std::make_unique<WindowBlockManager>(
-        WindowBlockManager::Options{.window = window.window,
-                                    .tokens_per_block = TokensPerBlock(info_.tokens_per_block),
-                                    .primary_blocks = window.primary_blocks},
-        &recorder_));
+    most_blocks = std::max(most_blocks, window.primary_blocks + window.secondary_blocks);
+  }
+  BeginOperation(options_.start_time);
+  for (const CacheInfo::Window& window : info_.windows) {
+    const WindowBlockManager::Options window_options{
+        .window = window.window,
+        .index = static_cast<uint32_t>(windows_.size()),
+        .tokens_per_block = tokens_per_block_,
+        .blocks = {window.primary_blocks, window.secondary_blocks},
+        .max_holes = options_.max_holes == 0 ? most_blocks : options_.max_holes,
+        .pin_budget_blocks = Permille(uint64_t{window.primary_blocks} + window.secondary_blocks,
+                                      options_.pin_budget_permille),
+        .offload_min_priority = options_.offload_min_priority};
+    const uint32_t num_ids = WindowBlockManager::NumIds(window_options);
+    std::array<std::unique_ptr<EvictionPolicy>, kNumTiers> policies;
+    for (size_t t = 0; t < kNumTiers; ++t) {
+      if (window_options.blocks[t] == 0) continue;
+      policies[t] = *MakeEvictionPolicy(PolicyName(options_), num_ids);
+    }
+    windows_.push_back(
+        std::make_unique<WindowBlockManager>(window_options, std::move(policies), &context_));
     recorder_.PoolsCreated(window.window, {window.primary_blocks, window.secondary_blocks});
   }
 }
@@ -74,6 +122,7 @@ BlockManager::BlockManager(Options options)
 absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::string client_name,
                                                                       absl::Duration lease,
                                                                       absl::Time now) {
+  BeginOperation(now);
   absl::StatusOr<SessionRef> ref = sessions_.Open(std::move(client_name), lease, now);
   if (!ref.ok()) return ref.status();
   return OpenedSession{.ref = *ref, .lease = lease};
@@ -117,11 +166,13 @@ size_t BlockManager::ExpireSessions(absl::Time now) {
   return expired.size();
 }
 
+// What the session released in its last steps is let go, too: its owner says that it is done.
 void BlockManager::EndSession(SessionId id, absl::Time now) {
+  BeginOperation(now);
   Session& session = RequireSession(id);
   const absl::btree_set<SequenceId> sequences = std::exchange(session.sequences, {});
   for (const SequenceId sequence : sequences) {
-    recorder_.BeginOperation(now);
+    BeginOperation(now);
     EndSequence({id, sequence});
   }
   for (const auto& window : windows_) {
@@ -132,7 +183,67 @@ void BlockManager::EndSession(SessionId id, absl::Time now) {
     PAGODA_CHECK(status.ok(), "a session may free its own raw blocks");
   }
   PAGODA_CHECK(session.raw_blocks == 0, "a session's raw blocks are counted");
+  BeginOperation(now);
+  for (const Drain& drain : std::exchange(session.drains, {})) {
+    windows_[drain.window]->EndDrain(drain.block);
+  }
   sessions_.Close(id);
+  EndOperation();
+}
+
+// --- Batches ---
+
+absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time now) {
+  Session& session = RequireSession(id);
+  if (steps.step < steps.completed_step || (steps.step != 0 && steps.step < session.step) ||
+      (steps.step != 0 && steps.completed_step < session.completed_step)) {
+    return MakeError(Reason::kStepBackwards,
+                     absl::StrCat("step ", steps.step, " with completed_step ",
+                                  steps.completed_step, " after step ", session.step,
+                                  " with completed_step ", session.completed_step));
+  }
+  BeginOperation(now);
+  draining_session_ = steps.step == 0 ? SessionId{} : id;
+  if (steps.step == 0) return absl::OkStatus();
+  session.step = steps.step;
+  session.completed_step = steps.completed_step;
+  const uint64_t completed = steps.completed_step + (PAGODA_FAULT(DrainTooEarly) ? 1 : 0);
+  while (!session.drains.empty() && session.drains.front().step <= completed) {
+    const Drain drain = session.drains.front();
+    session.drains.pop_front();
+    windows_[drain.window]->EndDrain(drain.block);
+  }
+  EndOperation();
+  return absl::OkStatus();
+}
+
+std::vector<ShortenedSequence> BlockManager::TakeShortened(SessionId id) {
+  std::vector<ShortenedSequence> told;
+  for (const SequenceId sequence : std::exchange(RequireSession(id).shortened, {})) {
+    const auto it = sequences_.find({id, sequence});
+    if (it == sequences_.end() || !it->second->shortened) continue;
+    it->second->shortened = false;
+    told.push_back({sequence, it->second->computed_tokens});
+  }
+  return told;
+}
+
+void BlockManager::BeginOperation(SessionId session, absl::Time now) {
+  recorder_.BeginOperation(now);
+  context_.now = now;
+  context_.ready = {};
+  context_.draining = session == draining_session_ ? sessions_.Find(session) : nullptr;
+  if (context_.next_deadline <= now) ApplyDeadlines();
+}
+
+void BlockManager::ApplyDeadlines() {
+  context_.next_deadline = absl::InfiniteFuture();
+  for (const auto& window : windows_) window->Expire();
+  ExpirePins();
+}
+
+void BlockManager::EndOperation() {
+  ready_ = PAGODA_FAULT(ReadyForgotten) ? Ticket{} : context_.ready;
   CheckAccounting();
 }
 
@@ -140,6 +251,7 @@ void BlockManager::EndSession(SessionId id, absl::Time now) {
 
 absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
                                           absl::Span<BlockHandle> out, absl::Time now) {
+  BeginOperation(session, now);
   absl::StatusOr<WindowBlockManager*> manager = RequireWindow(window);
   if (!manager.ok()) return manager.status();
   if (out.empty() || out.size() > (*manager)->capacity()) {
@@ -151,7 +263,6 @@ absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
                      absl::StrCat(out.size(), " blocks asked for, ", (*manager)->available(),
                                   " are free or evictable in window ", WindowName(window)));
   }
-  recorder_.BeginOperation(now);
   (*manager)->TakeRaw(session, out);
   RequireSession(session).raw_blocks += out.size();
   if (options_.lifecycle_events == LifecycleEvents::kRaw) {
@@ -160,18 +271,18 @@ absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
     for (const BlockHandle& handle : out) ids.push_back(handle.id);
     recorder_.BlocksCreated(window, std::move(ids));
   }
-  CheckAccounting();
+  EndOperation();
   return absl::OkStatus();
 }
 
 absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
                                       absl::Span<const BlockRef> blocks, absl::Time now) {
+  BeginOperation(session, now);
   absl::StatusOr<WindowBlockManager*> manager = RequireWindow(window);
   if (!manager.ok()) return manager.status();
   if (blocks.empty()) return MakeError(Reason::kInvalidCount, "no blocks to free");
   if (absl::Status status = (*manager)->CheckRaw(session, blocks); !status.ok()) return status;
 
-  recorder_.BeginOperation(now);
   (*manager)->FreeRaw(blocks);
   RequireSession(session).raw_blocks -= blocks.size();
   if (options_.lifecycle_events == LifecycleEvents::kRaw) {
@@ -180,17 +291,57 @@ absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
     for (const BlockRef& ref : blocks) ids.push_back(ref.id);
     recorder_.BlocksReleased(window, std::move(ids));
   }
-  CheckAccounting();
+  EndOperation();
   return absl::OkStatus();
+}
+
+absl::Status BlockManager::CheckWritable(SessionId session, WindowSize window,
+                                         const BlockRef& block) const {
+  const absl::StatusOr<WindowBlockManager*> manager = RequireWindow(window);
+  if (!manager.ok()) return manager.status();
+  std::vector<const Sequence*> sequences;
+  for (const SequenceId sequence : sessions_.Get(session).sequences) {
+    sequences.push_back(sequences_.at({session, sequence}).get());
+  }
+  return (*manager)->CheckWritable(session, sequences, block);
+}
+
+// --- Copies and time ---
+
+void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now) {
+  BeginOperation(now);
+  const CopyTracker::Completion completion = copies_.Complete(ticket, status);
+  if (completion.lost.has_value()) {
+    const CopyTracker::Lost& lost = *completion.lost;
+    WindowBlockManager& window = *windows_[lost.window];
+    if (window.Owns(lost.block, lost.target)) {
+      Shorten(lost);
+      if (window.in_tree(lost.block.id)) window.Lose(lost.block.id);
+    }
+  }
+  EndOperation();
+}
+
+uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
+  BeginOperation(now);
+  uint32_t moved = 0;
+  if (options_.offload_watermark_permille != 0) {
+    for (const auto& window : windows_) {
+      moved += window->OffloadAhead(
+          Permille(window->capacity(), options_.offload_watermark_permille), max_blocks - moved);
+    }
+  }
+  EndOperation();
+  return moved;
 }
 
 // --- Operators ---
 
 uint64_t BlockManager::ResetPrefixCache(absl::Time now) {
-  recorder_.BeginOperation(now);
+  BeginOperation(now);
   uint64_t removed = 0;
   for (const auto& window : windows_) removed += window->Reset();
-  CheckAccounting();
+  EndOperation();
   return removed;
 }
 
@@ -199,12 +350,14 @@ ManagerStats BlockManager::Stats() const {
   for (const auto& window : windows_) stats.windows.push_back(window->Stats());
   stats.sessions = sessions_.size();
   stats.sequences = sequences_.size();
+  stats.pins = pins_.size();
+  stats.copies_in_flight = copies_.in_flight();
   return stats;
 }
 
 // --- Look-ups and checks ---
 
-absl::StatusOr<WindowBlockManager*> BlockManager::RequireWindow(WindowSize window) {
+absl::StatusOr<WindowBlockManager*> BlockManager::RequireWindow(WindowSize window) const {
   for (const auto& manager : windows_) {
     if (manager->window() == window) return manager.get();
   }
@@ -225,24 +378,24 @@ void BlockManager::CheckAccounting() const {
 void BlockManager::CheckInvariants() const {
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
-    std::vector<uint32_t> holders(window.capacity());
-    for (const SessionId id : sessions_.Ids()) {
-      for (const BlockRef& ref : window.RawBlocksOf(id)) ++holders[ref.id.value()];
-    }
+    std::vector<uint32_t> holders(window.num_ids());
+    window.CountHolders(absl::MakeSpan(holders));
     for (const auto& [key, sequence] : sequences_) {
       PAGODA_CHECK(
           sequence->computed_tokens <= std::min(sequence->token_count, sequence->room_tokens),
           "rule 7: computed tokens were named and have a place");
+      window.CheckSequence(*sequence);
       const SequenceBlocks& blocks = sequence->windows[w];
-      PAGODA_CHECK(
-          blocks.table.size() == window.tokens_per_block().BlocksFor(sequence->room_tokens),
-          "a sequence has the blocks of its room");
       for (const BlockHandle& handle : blocks.table) {
-        PAGODA_CHECK(window.handle(handle.id) == handle, "rule 10: a block table in use is stable");
-        ++holders[handle.id.value()];
+        if (handle.id != kNoBlock) ++holders[handle.id.value()];
       }
       for (const BlockId id : blocks.canonical) {
         if (id != kNoBlock) ++holders[id.value()];
+      }
+    }
+    for (const SessionId id : sessions_.Ids()) {
+      for (const Drain& drain : sessions_.Get(id).drains) {
+        if (drain.window == w) ++holders[drain.block.value()];
       }
     }
     window.CheckInvariants(holders);

@@ -4,6 +4,7 @@
 #define PAGODA_MANAGER_BLOCK_MANAGER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,15 +15,20 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "events/block_key.h"
 #include "events/event.h"
 #include "manager/cache_client.h"
+#include "manager/copy_tracker.h"
 #include "manager/event_recorder.h"
 #include "manager/ids.h"
 #include "manager/operation.h"
+#include "manager/operation_context.h"
+#include "manager/retention.h"
 #include "manager/sequence.h"
 #include "manager/session_table.h"
 #include "manager/stats.h"
 #include "manager/window_block_manager.h"
+#include "pools/copy_order.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/types.h"
@@ -33,20 +39,34 @@ namespace pagoda {
 enum class LifecycleEvents : uint8_t { kOff, kRaw };
 
 // Thread-compatible: the owner holds one lock around it (SharedManager does). Time comes in with
-// every call and never goes back. The same calls with the same arguments give the same results and
-// the same events.
+// every call and never goes back. The same calls with the same arguments give the same results, the
+// same events and the same copies.
 //
 // A call either succeeds or fails without a trace. After every call:
 // 1. free + cached + active + pinned + in flight = capacity, by window and tier (rule 5).
 // 2. A tree that applies the events in order equals the prefix tree (the events' law).
-// 3. A block's reference count is the number of its holders; a held block's path to the root is
-// held (rule 13).
+// 3. A block's reference count is the number of its holders. Under full attention a held block's
+// path to the root is held, and no block lies in a nearer tier than the block above it (rule 13).
 class BlockManager {
  public:
   struct Options {
     CacheLayout layout;
     // Slots of the primary tier, one entry for each of layout.windows().
     std::vector<uint32_t> primary_blocks;
+    // Slots of the secondary tier, likewise; empty: there is none. A window with secondary blocks
+    // has one slot more in that tier, the spare of a swap: see secondary_slots().
+    std::vector<uint32_t> secondary_blocks;
+    // Blocks without bytes that a sliding window may remember (holes); 0: as many as the largest
+    // window has blocks.
+    uint32_t max_holes = 0;
+    std::string eviction_policy;  // One of EvictionPolicyNames(); empty: the first.
+    // A victim of at least this priority moves to the secondary tier instead of being dropped.
+    Priority offload_min_priority = kDefaultPriority;
+    // Maintain() keeps as many primary blocks free, in thousandths of the capacity, by moving
+    // victims down ahead of need. 0: never.
+    uint32_t offload_watermark_permille = 0;
+    // Blocks that may be pinned, in thousandths of each window's capacity over both tiers.
+    uint32_t pin_budget_permille = 250;
     // Handed to clients as they are; the core never touches memory.
     std::vector<PoolMapping> pool_mappings;
     LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
@@ -57,9 +77,14 @@ class BlockManager {
     absl::Time start_time = absl::UnixEpoch();
   };
 
-  // Errors: INVALID_ARGUMENT for a window without blocks, and for what this version does not serve:
-  // more than one window, a window other than full attention.
+  // Errors: INVALID_ARGUMENT for a window without blocks or with too many, and for a policy that
+  // does not exist.
   static absl::StatusOr<std::unique_ptr<BlockManager>> Create(Options options);
+
+  // Slots that the secondary pools of a window need for `secondary_blocks` blocks.
+  static uint32_t secondary_slots(uint32_t secondary_blocks) {
+    return secondary_blocks == 0 ? 0 : secondary_blocks + 1;
+  }
 
   // --- Sessions ---
 
@@ -87,12 +112,21 @@ class BlockManager {
 
   // --- Operations ---
 
-  // Runs one operation for a living session (the caller has checked it).
+  // What follows, up to the next call, is a batch of `session` (the caller has checked it): its
+  // releases drain until `steps.completed_step` reaches this batch's step, and what was released up
+  // to completed_step is let go now. Errors: STEP_BACKWARDS.
+  absl::Status BeginBatch(SessionId session, StepRange steps, absl::Time now);
+  // What the session has to be told since the last call: see ShortenedSequence.
+  std::vector<ShortenedSequence> TakeShortened(SessionId session);
+
+  // Runs one operation for a living session (the caller has checked it). WaitForTicket does not
+  // wait: it fails with WAIT_TIMEOUT while the copies run.
   absl::StatusOr<OperationResult> Execute(SessionId session, const Operation& operation,
                                           absl::Time now);
 
   // The operations by name, without the cost of a variant. Spans and tables are valid until the
-  // next call.
+  // next call. ready() is the ticket that the slots handed out by the last call wait for.
+  Ticket ready() const { return ready_; }
 
   // Takes out.size() blocks that belong to no sequence. Fresh pools hand out slots in ascending
   // order. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or more than the capacity),
@@ -107,47 +141,153 @@ class BlockManager {
   absl::Status FreeBlocks(SessionId session, WindowSize window, absl::Span<const BlockRef> blocks,
                           absl::Time now);
 
-  // Opens a sequence: matches the longest cached prefix of `tokens`, at most all but the last one,
-  // and takes room for `room_tokens` tokens (0: all of them; less than the match: as many as
-  // matched). Cost: O(tokens). Returns the matched tokens. Errors: SEQUENCE_EXISTS,
-  // INVALID_ARGUMENT (a salt above kMaxCacheSaltBytes), INVALID_COUNT (no tokens, or room that the
-  // capacity can never hold), BLOCKS_EXHAUSTED.
+  // Whether the session may write the block's bytes: a raw block of its own, or a block of one of
+  // its sequences that is not published yet. Cost: O(blocks of the session). Errors:
+  // UNKNOWN_WINDOW, UNKNOWN_BLOCK, STALE_HANDLE, BLOCK_FINALIZED, FOREIGN_BLOCK.
+  absl::Status CheckWritable(SessionId session, WindowSize window, const BlockRef& block) const;
+
+  // What a sequence begins with. Refers to its parts.
+  struct Prompt {
+    const NamespaceKey& name_space;
+    absl::Span<const TokenId> tokens;
+    uint32_t room_tokens = 0;  // 0: all of them; less than the match: as many as matched.
+    absl::Span<const uint64_t> extra_token_ids = {};
+    absl::Span<const MultimodalItem> multimodal_items = {};
+    const SequenceRetention* retention = nullptr;
+  };
+
+  // Opens a sequence: matches the longest cached prefix that is valid in every window, at most all
+  // but the last token, and takes room. What matched in the secondary tier moves up; of a block
+  // that matches in part the first tokens are copied into a fresh one, or, where it is a tail that
+  // matches whole or there is no room for a copy, it is taken over in place (rule 8). Cost:
+  // O(tokens). Returns the matched tokens. Errors: SEQUENCE_EXISTS, INVALID_ARGUMENT (a salt or
+  // tenant that is too long; extra ids or items that do not fit the tokens; a retention that
+  // CheckRetention refuses), INVALID_COUNT (no tokens, or room that the capacity can never hold),
+  // BLOCKS_EXHAUSTED.
+  absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence, const Prompt& prompt,
+                                       absl::Time now);
   absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence,
                                        const NamespaceKey& name_space,
                                        absl::Span<const TokenId> tokens, uint32_t room_tokens,
-                                       absl::Time now);
+                                       absl::Time now) {
+    return AddSequence(
+        session, sequence,
+        Prompt{.name_space = name_space, .tokens = tokens, .room_tokens = room_tokens}, now);
+  }
 
-  // Takes room for `count` more tokens. Cost: O(1), and O(new blocks). Returns how many blocks each
-  // table grew by. Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or room that the capacity can never
+  // How a sequence's tables changed: entries from `first_block` on are new or other ones.
+  struct Growth {
+    uint32_t first_block = 0;
+    uint32_t blocks = 0;  // The entries from there to the end.
+  };
+
+  // Takes room for `count` more tokens. A tail that a fork shares is copied first. Cost: O(1), and
+  // O(new blocks). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or room that the capacity can never
   // hold), BLOCKS_EXHAUSTED.
-  absl::StatusOr<uint32_t> ReserveTokens(SessionId session, SequenceId sequence, uint32_t count,
-                                         absl::Time now);
+  absl::StatusOr<Growth> ReserveTokens(SessionId session, SequenceId sequence, uint32_t count,
+                                       absl::Time now);
 
   // Names the next tokens, which need room, and declares the KV of the first `computed_tokens`
   // tokens complete and visible (0: as it was). Blocks that became full and computed are in the
-  // tree afterwards. Returns the sequence's tokens. Cost: O(tokens + committed blocks). Errors:
-  // UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS.
+  // tree afterwards, and a sliding window has let go of those it passed (rule 9), but for the last
+  // published block. Returns the sequence's tokens. Cost: O(tokens + committed blocks). Errors:
+  // UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KV_LOST.
   absl::StatusOr<uint32_t> CommitTokens(SessionId session, SequenceId sequence,
                                         absl::Span<const TokenId> tokens, uint32_t computed_tokens,
                                         absl::Time now);
 
-  // ReserveTokens for what is missing, then CommitTokens, all or nothing. Returns how many blocks
-  // each table grew by. Errors: those of the two.
-  absl::StatusOr<uint32_t> AppendTokens(SessionId session, SequenceId sequence,
-                                        absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                        absl::Time now);
+  // ReserveTokens for what is missing, then CommitTokens, all or nothing. Errors: those of the two.
+  absl::StatusOr<Growth> AppendTokens(SessionId session, SequenceId sequence,
+                                      absl::Span<const TokenId> tokens, uint32_t computed_tokens,
+                                      absl::Time now);
+
+  // Opens `new_sequence` with the tokens and computed tokens of `sequence` and all its blocks with
+  // computed tokens, which the two share; room for more is taken by ReserveTokens, which copies a
+  // shared tail (beams, parallel samples). Cost: O(blocks). Errors: UNKNOWN_SEQUENCE,
+  // SEQUENCE_EXISTS.
+  absl::Status ForkSequence(SessionId session, SequenceId sequence, SequenceId new_sequence,
+                            absl::Time now);
+
+  // Drops all tokens but the first `token_count`, and the room behind them. What was published
+  // stays cached; a block that is cut and in use elsewhere is copied first. One that only this
+  // sequence uses goes on in place, and leaves the cache (Removed, truncated). Errors:
+  // UNKNOWN_SEQUENCE, INVALID_COUNT (0, or above the sequence's tokens), WINDOW_PASSED,
+  // BLOCKS_EXHAUSTED.
+  absl::StatusOr<Growth> TruncateSequence(SessionId session, SequenceId sequence,
+                                          uint32_t token_count, absl::Time now);
 
   // Ends a sequence: its computed tail block is cached too, where its content is new; the rest of
   // its room is free. Errors: UNKNOWN_SEQUENCE.
   absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
 
-  // How much of `tokens` is cached, at most all but the last one; `blocks`, if given, gets the
-  // blocks. Changes nothing.
-  uint32_t MatchPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
-                       std::vector<BlockHandle>* blocks = nullptr) const;
-
-  // A sequence's state. Errors: UNKNOWN_SEQUENCE.
+  // The running sequence, until the next call. Errors: UNKNOWN_SEQUENCE.
   absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
+
+  // --- Prefixes ---
+
+  // How many tokens an AddSequence would match; `blocks`, where given, becomes those of the largest
+  // window.
+  uint32_t MatchPrefix(const Prompt& prompt, std::vector<BlockHandle>* blocks) const;
+  uint32_t MatchPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
+                       std::vector<BlockHandle>* blocks = nullptr) const {
+    return MatchPrefix(Prompt{.name_space = name_space, .tokens = tokens}, blocks);
+  }
+
+  // Errors: INVALID_COUNT (no tokens), UNKNOWN_SEQUENCE.
+  absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session,
+                                               const struct QueryCapacity& query) const;
+
+  // The prefix of the six below are the whole blocks of `tokens` that are cached, and a tail that
+  // is cached with a prefix of the rest: no limit of one token less. INVALID_COUNT: no tokens.
+
+  // Moves the prefix's blocks that nobody holds down to the secondary tier, from the end up to the
+  // first that is held; others are displaced for it. Errors: INVALID_COUNT.
+  absl::StatusOr<OffloadedPrefix> OffloadPrefix(const NamespaceKey& name_space,
+                                                absl::Span<const TokenId> tokens, absl::Time now);
+  // Moves the prefix's blocks up, from the beginning, as far as room can be made. Errors:
+  // INVALID_COUNT.
+  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const NamespaceKey& name_space,
+                                                  absl::Span<const TokenId> tokens, absl::Time now);
+  // Keeps the prefix's blocks from being evicted, in whichever tier, until UnpinPrefix or until
+  // `lease` is over; in a sliding window only those that its end needs. The session's end does not
+  // end it. Errors: INVALID_COUNT, INVALID_ARGUMENT (a lease that is not positive),
+  // PIN_BUDGET_EXCEEDED.
+  absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const NamespaceKey& name_space,
+                                         absl::Span<const TokenId> tokens, absl::Duration lease,
+                                         absl::Time now);
+  // Errors: UNKNOWN_PIN.
+  absl::Status UnpinPrefix(PinId pin, absl::Time now);
+  ListedPins ListPins() const;
+  // Forgets every cached block whose tokens, from the root on, begin with `tokens`; without tokens
+  // the whole namespace. What sequences hold leaves the tree and is theirs alone from then on.
+  // Returns the blocks that left. Cost: O(those).
+  uint64_t InvalidatePrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
+                            absl::Time now);
+  // Gives the prefix's blocks the priority and duration of the range that holds their first token;
+  // a running clock starts again. Errors: INVALID_COUNT, INVALID_ARGUMENT (CheckRetention).
+  absl::StatusOr<uint32_t> SetRetention(const NamespaceKey& name_space,
+                                        absl::Span<const TokenId> tokens,
+                                        const SequenceRetention& retention, absl::Time now);
+
+  // --- Copies ---
+
+  // The copies ordered since the last call, by ticket. Whoever takes them carries them out and
+  // reports each with CompleteCopy.
+  std::vector<CopyOrder> TakeCopies() { return copies_.Take(); }
+  // A copy has ended. If it failed, the block it was for is lost (Removed, lost), with all below
+  // it, and sequences that hold it have fewer computed tokens. Copies end in any order that
+  // CopyOrder::after allows; an unknown ticket is ignored.
+  void CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now);
+  // Every copy up to this one has ended.
+  Ticket completed_ticket() const { return copies_.completed(); }
+  // No copy has a ticket above this one.
+  Ticket last_ticket() const { return copies_.last(); }
+
+  // --- Time ---
+
+  // Does what time brings: expired priorities and pins, and at most `max_blocks` moves down for the
+  // watermark. Every other call applies expiries first, too. Returns the blocks moved.
+  uint32_t Maintain(absl::Time now, uint32_t max_blocks);
 
   // --- Operators ---
 
@@ -175,37 +315,81 @@ class BlockManager {
   std::vector<TreeEntry> DumpTree(WindowSize window) const;
 
  private:
+  using Match = WindowBlockManager::Match;
+  using Room = WindowBlockManager::Room;
+
+  struct PinEntry {
+    PinInfo info;
+    std::vector<std::vector<BlockId>> blocks;  // By window.
+  };
+
   explicit BlockManager(Options options);
 
-  absl::StatusOr<WindowBlockManager*> RequireWindow(WindowSize window);
+  absl::StatusOr<WindowBlockManager*> RequireWindow(WindowSize window) const;
   absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
   Session& RequireSession(SessionId session);
+  // What every call begins with: its time, and what time brings.
+  void BeginOperation(SessionId session, absl::Time now);
+  void BeginOperation(absl::Time now) { BeginOperation(SessionId{}, now); }
+  void ApplyDeadlines();
+  void EndOperation();
 
-  // The matched tokens that hold in every window.
-  std::vector<WindowBlockManager::Match> FindPrefixes(const NamespaceKey& name_space,
-                                                      absl::Span<const TokenId> tokens) const;
-  // Whether every window can give `sequence` room up to `room_tokens`.
-  absl::Status CheckRoom(uint64_t room_tokens) const;
-  absl::Status CheckGrowth(uint32_t window_index, uint32_t new_blocks, uint32_t available) const;
+  // --- Matches (block_manager_prefixes.cc) ---
+  absl::Status CheckPrompt(const Prompt& prompt) const;
+  std::vector<TokenExtra> MakeExtras(const Prompt& prompt) const;
+  static BlockKey KeyOf(const Prompt& prompt, const std::vector<TokenExtra>& extras);
+  // The cached prefixes, as found in each window.
+  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const BlockKey& key) const;
+  // Finds, at the end of the matches' whole blocks, the longest tail of at most `limit` tokens that
+  // is cached as it is in every window.
+  bool FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,
+                     absl::Span<const TokenId> rest, uint32_t limit) const;
+  // The largest length up to `limit` that is valid in every window.
+  uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
+  void CutMatches(std::vector<Match>& matches, uint32_t tokens) const;
+  // What is cached of `tokens` as it is: whole blocks and a whole tail.
+  std::vector<Match> FindWholePrefixes(const NamespaceKey& name_space,
+                                       absl::Span<const TokenId> tokens) const;
+  void EndPin(std::map<PinId, PinEntry>::iterator pin);
+  void ExpirePins();
+
+  // --- Sequences (block_manager_sequences.cc) ---
+  // Whether every window can ever, and now, give `sequence` room up to `room_tokens`.
+  absl::Status CheckRoom(uint64_t named_tokens, uint64_t room_tokens,
+                         absl::Span<const Match> matches) const;
+  absl::Status CheckRoom(uint32_t window_index, uint64_t named_tokens, uint64_t room_tokens,
+                         uint32_t first_block) const;
+  absl::Status CheckGrowth(uint32_t window_index, uint64_t new_blocks, uint32_t available) const;
   absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
                            uint32_t computed_tokens) const;
-  uint32_t Grow(Sequence& sequence, uint32_t room_tokens);
+  uint32_t TableSize(uint64_t room_tokens) const {
+    return tokens_per_block_.BlocksFor(room_tokens);
+  }
+  Growth Grow(Sequence& sequence, uint32_t room_tokens);
   void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
   void PlaceWaiting(Sequence& sequence);
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
   void Commit(Sequence& sequence, absl::Span<const TokenId> tokens, uint32_t computed_tokens);
   void EndSequence(SequenceKey key);
   void EndSession(SessionId id, absl::Time now);
+  void Shorten(const CopyTracker::Lost& lost);
   void CheckAccounting() const;
 
   const Options options_;
   CacheInfo info_;
   const TokensPerBlock tokens_per_block_;
   EventRecorder recorder_;
+  CopyTracker copies_;
+  OperationContext context_;
   std::vector<std::unique_ptr<WindowBlockManager>> windows_;  // Ascending by window.
   SessionTable sessions_;
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
+  std::map<PinId, PinEntry> pins_;
+  PinId last_pin_;
+  // The session whose batch names a step; 0: none does.
+  SessionId draining_session_;
+  Ticket ready_;
 };
 
 }  // namespace pagoda

@@ -9,19 +9,17 @@
 namespace pagoda {
 namespace {
 
-// The last `count` blocks of each of the sequence's tables.
-std::vector<BlockTable> TableEnds(const CacheInfo& info, const Sequence& sequence, uint32_t count) {
-  std::vector<BlockTable> ends;
+// The entries of each of the sequence's tables from `first_block` on.
+std::vector<BlockTable> TablesFrom(const CacheInfo& info, const Sequence& sequence,
+                                   uint32_t first_block) {
+  std::vector<BlockTable> tables;
   for (size_t w = 0; w < sequence.windows.size(); ++w) {
     const std::vector<BlockHandle>& table = sequence.windows[w].table;
-    ends.push_back(
-        {.window = info.windows[w].window, .blocks = {table.end() - count, table.end()}});
+    tables.push_back({.window = info.windows[w].window,
+                      .first_block = first_block,
+                      .blocks = {table.begin() + first_block, table.end()}});
   }
-  return ends;
-}
-
-std::vector<BlockTable> WholeTables(const CacheInfo& info, const Sequence& sequence) {
-  return TableEnds(info, sequence, static_cast<uint32_t>(sequence.windows.front().table.size()));
+  return tables;
 }
 
 // One overload an operation.
@@ -47,6 +45,7 @@ class Executor {
     result.blocks.resize(most == 0 ? 0 : op.count);
     absl::Status status =
         manager_.AllocateBlocks(session_, op.window, absl::MakeSpan(result.blocks), now_);
+    result.ready = manager_.ready();
     return Answer(std::move(status), std::move(result));
   }
 
@@ -56,17 +55,27 @@ class Executor {
 
   Result operator()(const AddSequence& op) {
     const absl::StatusOr<uint32_t> matched =
-        manager_.AddSequence(session_, op.sequence, op.name_space, op.tokens, op.room_tokens, now_);
+        manager_.AddSequence(session_, op.sequence,
+                             {.name_space = op.name_space,
+                              .tokens = op.tokens,
+                              .room_tokens = op.room_tokens,
+                              .extra_token_ids = op.extra_token_ids,
+                              .multimodal_items = op.multimodal_items,
+                              .retention = op.retention.empty() ? nullptr : &op.retention},
+                             now_);
     if (!matched.ok()) return matched.status();
     return AddedSequence{.matched_tokens = *matched,
-                         .tables = WholeTables(manager_.info(), Find(op.sequence))};
+                         .tables = TablesFrom(manager_.info(), Find(op.sequence), 0),
+                         .ready = manager_.ready()};
   }
 
   Result operator()(const ReserveTokens& op) {
-    const absl::StatusOr<uint32_t> added =
+    const absl::StatusOr<BlockManager::Growth> growth =
         manager_.ReserveTokens(session_, op.sequence, op.count, now_);
-    if (!added.ok()) return added.status();
-    return ReservedTokens{.added = TableEnds(manager_.info(), Find(op.sequence), *added)};
+    if (!growth.ok()) return growth.status();
+    return ReservedTokens{
+        .added = TablesFrom(manager_.info(), Find(op.sequence), growth->first_block),
+        .ready = manager_.ready()};
   }
 
   Result operator()(const CommitTokens& op) {
@@ -77,12 +86,33 @@ class Executor {
   }
 
   Result operator()(const AppendTokens& op) {
-    const absl::StatusOr<uint32_t> added =
+    const absl::StatusOr<BlockManager::Growth> growth =
         manager_.AppendTokens(session_, op.sequence, op.tokens, op.computed_tokens, now_);
-    if (!added.ok()) return added.status();
+    if (!growth.ok()) return growth.status();
     const Sequence& sequence = Find(op.sequence);
-    return AppendedTokens{.added = TableEnds(manager_.info(), sequence, *added),
-                          .token_count = sequence.token_count};
+    return AppendedTokens{.added = TablesFrom(manager_.info(), sequence, growth->first_block),
+                          .token_count = sequence.token_count,
+                          .ready = manager_.ready()};
+  }
+
+  Result operator()(const ForkSequence& op) {
+    absl::Status status = manager_.ForkSequence(session_, op.sequence, op.new_sequence, now_);
+    if (!status.ok()) return status;
+    const Sequence& sequence = Find(op.new_sequence);
+    return ForkedSequence{.token_count = sequence.token_count,
+                          .computed_tokens = sequence.computed_tokens,
+                          .tables = TablesFrom(manager_.info(), sequence, 0)};
+  }
+
+  Result operator()(const TruncateSequence& op) {
+    const absl::StatusOr<BlockManager::Growth> growth =
+        manager_.TruncateSequence(session_, op.sequence, op.token_count, now_);
+    if (!growth.ok()) return growth.status();
+    const Sequence& sequence = Find(op.sequence);
+    return TruncatedSequence{.token_count = sequence.token_count,
+                             .computed_tokens = sequence.computed_tokens,
+                             .tables = TablesFrom(manager_.info(), sequence, growth->first_block),
+                             .ready = manager_.ready()};
   }
 
   Result operator()(const FreeSequence& op) {
@@ -91,8 +121,57 @@ class Executor {
 
   Result operator()(const MatchPrefix& op) {
     MatchedPrefix result;
-    result.matched_tokens = manager_.MatchPrefix(op.name_space, op.tokens, &result.blocks);
+    result.matched_tokens = manager_.MatchPrefix({.name_space = op.name_space,
+                                                  .tokens = op.tokens,
+                                                  .extra_token_ids = op.extra_token_ids,
+                                                  .multimodal_items = op.multimodal_items},
+                                                 &result.blocks);
     return result;
+  }
+
+  Result operator()(const QueryCapacity& op) { return Typed(manager_.QueryCapacity(session_, op)); }
+
+  Result operator()(const OffloadPrefix& op) {
+    return Typed(manager_.OffloadPrefix(op.name_space, op.tokens, now_));
+  }
+
+  Result operator()(const PrefetchPrefix& op) {
+    return Typed(manager_.PrefetchPrefix(op.name_space, op.tokens, now_));
+  }
+
+  Result operator()(const PinPrefix& op) {
+    return Typed(manager_.PinPrefix(session_, op.name_space, op.tokens, op.lease, now_));
+  }
+
+  Result operator()(const UnpinPrefix& op) {
+    return Answer(manager_.UnpinPrefix(op.pin, now_), UnpinnedPrefix{});
+  }
+
+  Result operator()(const ListPins&) { return manager_.ListPins(); }
+
+  Result operator()(const InvalidatePrefix& op) {
+    return InvalidatedPrefix{.removed_blocks =
+                                 manager_.InvalidatePrefix(op.name_space, op.tokens, now_)};
+  }
+
+  Result operator()(const SetRetention& op) {
+    const absl::StatusOr<uint32_t> blocks =
+        manager_.SetRetention(op.name_space, op.tokens, op.retention, now_);
+    if (!blocks.ok()) return blocks.status();
+    return RetentionSet{.blocks = *blocks};
+  }
+
+  Result operator()(const WaitForTicket& op) {
+    if (op.ticket > manager_.last_ticket()) {
+      return MakeError(Reason::kUnknownTicket,
+                       absl::StrCat("ticket ", op.ticket.value(), " is above the last one, ",
+                                    manager_.last_ticket().value()));
+    }
+    if (op.ticket > manager_.completed_ticket()) {
+      return MakeError(Reason::kWaitTimeout, absl::StrCat("the copies up to ticket ",
+                                                          op.ticket.value(), " are not done"));
+    }
+    return WaitedForTicket{.completed = manager_.completed_ticket()};
   }
 
   Result operator()(const DescribePools&) { return DescribedPools{.pools = pools_}; }
@@ -103,13 +182,19 @@ class Executor {
     return DescribedSequence{.token_count = (*found)->token_count,
                              .computed_tokens = (*found)->computed_tokens,
                              .room_tokens = (*found)->room_tokens,
-                             .tables = WholeTables(manager_.info(), **found)};
+                             .tables = TablesFrom(manager_.info(), **found, 0)};
   }
 
  private:
   static Result Answer(absl::Status status, OperationResult result) {
     if (!status.ok()) return status;
     return result;
+  }
+
+  template <class T>
+  static Result Typed(absl::StatusOr<T> result) {
+    if (!result.ok()) return result.status();
+    return *std::move(result);
   }
 
   const Sequence& Find(SequenceId sequence) const {

@@ -4,77 +4,121 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
+#include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
 namespace pagoda {
+namespace {
 
+// Whether the sequence has, in every window, what its first uncomputed token sees. Only a failed
+// copy can take it: then a sliding window has let go of blocks that would have to be computed
+// again, and the sequence can only be freed.
+bool CanGoOn(const CacheInfo& info, const Sequence& sequence) {
+  for (size_t w = 0; w < sequence.windows.size(); ++w) {
+    const uint32_t first = sequence.windows[w].first;
+    if (first == 0) continue;
+    const uint64_t reach = uint64_t{info.windows[w].window.value()} - 1;
+    const uint64_t computed = sequence.computed_tokens;
+    if ((computed > reach ? computed - reach : 0) / info.tokens_per_block < first) return false;
+  }
+  return true;
+}
+
+absl::Status CannotGoOn() {
+  return MakeError(Reason::kKvLost,
+                   "a copy failed, and the window has passed what must be computed again: the "
+                   "sequence can only be freed");
+}
+
+}  // namespace
 absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId sequence,
-                                                   const NamespaceKey& name_space,
-                                                   absl::Span<const TokenId> tokens,
-                                                   uint32_t room_tokens, absl::Time now) {
+                                                   const Prompt& prompt, absl::Time now) {
+  BeginOperation(session, now);
   const SequenceKey key{session, sequence};
+  const absl::Span<const TokenId> tokens = prompt.tokens;
   if (sequences_.contains(key)) {
     return MakeError(Reason::kSequenceExists,
                      absl::StrCat("sequence ", sequence.value(), " exists already"));
   }
   if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a sequence needs a token");
-  if (name_space.cache_salt.size() > kMaxCacheSaltBytes) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("a salt of ", name_space.cache_salt.size(), " bytes; at most ",
-                                  kMaxCacheSaltBytes, " are allowed"));
+  if (absl::Status status = CheckPrompt(prompt); !status.ok()) return status;
+  if (tokens.size() > std::numeric_limits<uint32_t>::max()) {
+    return CheckRoom(tokens.size(), tokens.size(), {});
   }
 
-  const std::vector<WindowBlockManager::Match> matches = FindPrefixes(name_space, tokens);
-  const uint32_t matched = matches.front().tokens;
-  const uint64_t wanted = room_tokens == 0 ? tokens.size() : room_tokens;
-  const uint64_t room = std::max<uint64_t>(wanted, matched);
-  if (absl::Status status = CheckRoom(std::max<uint64_t>(room, tokens.size())); !status.ok()) {
-    return status;
-  }
-  for (uint32_t w = 0; w < windows_.size(); ++w) {
-    const WindowBlockManager& window = *windows_[w];
-    const uint32_t new_blocks = window.tokens_per_block().BlocksFor(room) - matches[w].num_blocks();
-    const uint32_t available = window.available() - window.UnheldIn(matches[w]);
-    if (absl::Status status = CheckGrowth(w, new_blocks, available); !status.ok()) return status;
+  std::vector<TokenExtra> extras = MakeExtras(prompt);
+  const size_t one = PAGODA_FAULT(MatchLastToken) ? 0 : 1;
+  // One token must be computed to get logits, so the last one is not looked for.
+  std::vector<Match> matches =
+      FindPrefixes(prompt.name_space, KeyOf(prompt, extras).First(tokens.size() - one));
+  const uint64_t wanted = prompt.room_tokens == 0 ? tokens.size() : prompt.room_tokens;
+  uint32_t matched = ValidLength(matches, static_cast<uint32_t>(tokens.size() - one));
+  absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
+  uint64_t room = 0;
+  for (bool settled = false; !settled;) {
+    CutMatches(matches, matched);
+    room = std::max<uint64_t>(wanted, matched);
+    if (absl::Status status = CheckRoom(std::max<uint64_t>(room, tokens.size()), room, matches);
+        !status.ok()) {
+      return status;
+    }
+    settled = true;
+    for (uint32_t w = 0; w < windows_.size(); ++w) {
+      const Room needs = windows_[w]->RoomFor(matches[w], room);
+      tails[w] = needs.tail;
+      if (needs.fits) continue;
+      if (tokens_per_block_.OffsetInBlock(matched) == 0) {
+        return CheckGrowth(w, needs.needed, needs.available);
+      }
+      // The last block in part is not worth a refusal.
+      matched = ValidLength(matches,
+                            tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
+      settled = false;
+      break;
+    }
   }
 
-  recorder_.BeginOperation(now);
   auto added = std::make_unique<Sequence>();
   added->windows.resize(windows_.size());
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Begin(added->windows[w], name_space, matches[w]);
-    windows_[w]->CountLookup(static_cast<uint32_t>(tokens.size()), matched);
+  added->prompt_tokens = static_cast<uint32_t>(tokens.size());
+  added->extras = std::move(extras);
+  if (prompt.retention != nullptr) added->retention = *prompt.retention;
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    windows_[w]->CountLookup(added->prompt_tokens, matches[w]);
+    windows_[w]->Begin(*added, prompt.name_space, matches[w], tails[w], TableSize(room));
   }
   added->token_count = added->computed_tokens = matched;
-  added->room_tokens = matched;
-  Grow(*added, static_cast<uint32_t>(room));
+  added->room_tokens = static_cast<uint32_t>(room);
   Place(*added, tokens.subspan(matched));
   sequences_.emplace(key, std::move(added));
   RequireSession(session).sequences.insert(sequence);
-  CheckAccounting();
+  EndOperation();
   return matched;
 }
 
-absl::StatusOr<uint32_t> BlockManager::ReserveTokens(SessionId session, SequenceId sequence,
-                                                     uint32_t count, absl::Time now) {
+absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId session,
+                                                                 SequenceId sequence,
+                                                                 uint32_t count, absl::Time now) {
+  BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
+  if (!CanGoOn(info_, **found)) return CannotGoOn();
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
   if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
-
-  recorder_.BeginOperation(now);
-  const uint32_t added = Grow(**found, static_cast<uint32_t>(room));
-  CheckAccounting();
-  return added;
+  const Growth growth = Grow(**found, static_cast<uint32_t>(room));
+  EndOperation();
+  return growth;
 }
 
 absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceId sequence,
                                                     absl::Span<const TokenId> tokens,
                                                     uint32_t computed_tokens, absl::Time now) {
+  BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   const uint64_t token_count = uint64_t{(*found)->token_count} + tokens.size();
@@ -88,15 +132,17 @@ absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceI
       !status.ok()) {
     return status;
   }
-  recorder_.BeginOperation(now);
   Commit(**found, tokens, computed_tokens);
-  CheckAccounting();
+  EndOperation();
   return (*found)->token_count;
 }
 
-absl::StatusOr<uint32_t> BlockManager::AppendTokens(SessionId session, SequenceId sequence,
-                                                    absl::Span<const TokenId> tokens,
-                                                    uint32_t computed_tokens, absl::Time now) {
+absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(SessionId session,
+                                                                SequenceId sequence,
+                                                                absl::Span<const TokenId> tokens,
+                                                                uint32_t computed_tokens,
+                                                                absl::Time now) {
+  BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   Sequence& growing = **found;
@@ -109,41 +155,109 @@ absl::StatusOr<uint32_t> BlockManager::AppendTokens(SessionId session, SequenceI
   // In most calls the token's place is in the last block, and nothing but that token is written.
   const bool needs_blocks =
       tokens_per_block_.BlocksFor(room) > tokens_per_block_.BlocksFor(growing.room_tokens) ||
-      room > std::numeric_limits<uint32_t>::max();
+      room > std::numeric_limits<uint32_t>::max() ||
+      (growing.borrows_tail && room > growing.room_tokens);
   if (needs_blocks) {
     if (absl::Status status = CheckGrowth(growing, room); !status.ok()) return status;
   }
-  recorder_.BeginOperation(now);
-  const uint32_t added =
-      needs_blocks || !growing.unplaced.empty() ? Grow(growing, static_cast<uint32_t>(room)) : 0;
+  Growth growth{.first_block = TableSize(growing.room_tokens)};
+  if (needs_blocks || !growing.unplaced.empty()) {
+    growth = Grow(growing, static_cast<uint32_t>(room));
+  }
   growing.room_tokens = static_cast<uint32_t>(room);
   Commit(growing, tokens, computed_tokens);
-  CheckAccounting();
-  return added;
+  EndOperation();
+  return growth;
 }
 
-absl::Status BlockManager::FreeSequence(SessionId session, SequenceId sequence, absl::Time now) {
-  if (absl::Status status = RequireSequence(session, sequence).status(); !status.ok()) {
-    return status;
+// --- Forks and cuts ---
+
+absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
+                                        SequenceId new_sequence, absl::Time now) {
+  BeginOperation(session, now);
+  absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
+  if (!found.ok()) return found.status();
+  const Sequence& parent = **found;
+  if (!CanGoOn(info_, parent)) return CannotGoOn();
+  if (sequences_.contains({session, new_sequence})) {
+    return MakeError(Reason::kSequenceExists,
+                     absl::StrCat("sequence ", new_sequence.value(), " exists already"));
   }
-  recorder_.BeginOperation(now);
-  EndSequence({session, sequence});
-  RequireSession(session).sequences.erase(sequence);
-  CheckAccounting();
+  auto child = std::make_unique<Sequence>();
+  child->token_count = parent.token_count;
+  child->computed_tokens = child->room_tokens = parent.computed_tokens;
+  child->prompt_tokens = parent.prompt_tokens;
+  child->extras = parent.extras;
+  child->retention = parent.retention;
+  child->borrows_tail = tokens_per_block_.OffsetInBlock(parent.computed_tokens) != 0;
+  // Tokens that are named and not computed have no place in the child.
+  const uint32_t placed = std::min(parent.token_count, parent.room_tokens);
+  windows_.front()->ReadTokens(parent, parent.computed_tokens, placed, &child->unplaced);
+  child->unplaced.insert(child->unplaced.end(), parent.unplaced.begin() + parent.unplaced_begin,
+                         parent.unplaced.end());
+  child->windows.resize(windows_.size());
+  for (const auto& window : windows_) window->Fork(parent, *child);
+  sequences_.emplace(SequenceKey{session, new_sequence}, std::move(child));
+  RequireSession(session).sequences.insert(new_sequence);
+  EndOperation();
   return absl::OkStatus();
 }
 
-uint32_t BlockManager::MatchPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
-                                   std::vector<BlockHandle>* blocks) const {
-  if (tokens.empty()) return 0;
-  const std::vector<WindowBlockManager::Match> matches = FindPrefixes(name_space, tokens);
-  if (blocks != nullptr) {
-    blocks->clear();
-    const WindowBlockManager::Match& match = matches.back();
-    for (const BlockId id : match.blocks) blocks->push_back(windows_.back()->handle(id));
-    if (match.tail != kNoBlock) blocks->push_back(windows_.back()->handle(match.tail));
+absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId session,
+                                                                    SequenceId sequence,
+                                                                    uint32_t token_count,
+                                                                    absl::Time now) {
+  BeginOperation(session, now);
+  absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
+  if (!found.ok()) return found.status();
+  Sequence& cut = **found;
+  if (token_count == 0 || token_count > cut.token_count) {
+    return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", cut.token_count,
+                                                         " tokens cut to ", token_count));
   }
-  return matches.back().tokens;
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    if (!windows_[w]->CanTruncate(cut, token_count)) {
+      return MakeError(Reason::kWindowPassed,
+                       absl::StrCat("window ", WindowName(windows_[w]->window()),
+                                    " has let go of what token ", token_count, " needs"));
+    }
+    const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
+    if (absl::Status status = CheckGrowth(w, copies, windows_[w]->available()); !status.ok()) {
+      return status;
+    }
+  }
+  uint32_t first_changed = TableSize(cut.room_tokens);
+  for (const auto& window : windows_) {
+    first_changed = std::min(first_changed, window->Truncate(cut, token_count));
+  }
+  const uint32_t placed = std::min(cut.token_count, cut.room_tokens);
+  if (token_count <= placed) {
+    cut.unplaced = {};
+    cut.unplaced_begin = 0;
+  } else {
+    cut.unplaced.resize(cut.unplaced_begin + (token_count - placed));
+  }
+  if (token_count < cut.extras.size()) {
+    cut.extras.resize(token_count);
+    cut.extras.resize(size_t{TableSize(token_count)} * tokens_per_block_.value());
+  }
+  cut.token_count = token_count;
+  cut.room_tokens = std::min(cut.room_tokens, token_count);
+  cut.computed_tokens = std::min(cut.computed_tokens, token_count);
+  cut.prompt_tokens = std::min(cut.prompt_tokens, token_count);
+  EndOperation();
+  return Growth{.first_block = first_changed, .blocks = TableSize(cut.room_tokens) - first_changed};
+}
+
+absl::Status BlockManager::FreeSequence(SessionId session, SequenceId sequence, absl::Time now) {
+  BeginOperation(session, now);
+  if (absl::Status status = RequireSequence(session, sequence).status(); !status.ok()) {
+    return status;
+  }
+  EndSequence({session, sequence});
+  RequireSession(session).sequences.erase(sequence);
+  EndOperation();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<const Sequence*> BlockManager::FindSequence(SessionId session,
@@ -162,32 +276,38 @@ absl::StatusOr<Sequence*> BlockManager::RequireSequence(SessionId session, Seque
   return it->second.get();
 }
 
-// One token must be computed to get logits, so the last one is not looked for.
-std::vector<WindowBlockManager::Match> BlockManager::FindPrefixes(
-    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
-  PAGODA_CHECK(windows_.size() == 1, "with several windows a match must be cut to the shortest");
-  const uint32_t limit = static_cast<uint32_t>(
-      std::min<size_t>(tokens.size() - 1, std::numeric_limits<uint32_t>::max()));
-  return {windows_.front()->FindPrefix(name_space, tokens, limit)};
-}
-
 // --- Checks: nothing has changed when they fail ---
 
-absl::Status BlockManager::CheckRoom(uint64_t room_tokens) const {
-  for (const auto& window : windows_) {
-    const uint64_t most =
-        std::min<uint64_t>(uint64_t{window->capacity()} * window->tokens_per_block().value(),
-                           std::numeric_limits<uint32_t>::max());
-    if (room_tokens > most) {
-      return MakeError(Reason::kInvalidCount,
-                       absl::StrCat("room for ", room_tokens, " tokens asked for; window ",
-                                    WindowName(window->window()), " holds ", most));
+// `named_tokens` need a place one day, `room_tokens` now.
+absl::Status BlockManager::CheckRoom(uint64_t named_tokens, uint64_t room_tokens,
+                                     absl::Span<const Match> matches) const {
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    const uint32_t first = matches.empty() ? 0 : matches[w].first;
+    if (absl::Status status = CheckRoom(w, named_tokens, room_tokens, first); !status.ok()) {
+      return status;
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status BlockManager::CheckGrowth(uint32_t window_index, uint32_t new_blocks,
+absl::Status BlockManager::CheckRoom(uint32_t window_index, uint64_t named_tokens,
+                                     uint64_t room_tokens, uint32_t first_block) const {
+  const WindowBlockManager& window = *windows_[window_index];
+  // A sliding window holds a long sequence piece by piece.
+  const uint64_t tokens = window.sliding() ? room_tokens : named_tokens;
+  const uint64_t blocks =
+      window.sliding() ? uint64_t{first_block} + window.capacity() : window.capacity();
+  const uint64_t most =
+      std::min<uint64_t>(blocks * tokens_per_block_.value(), std::numeric_limits<uint32_t>::max());
+  if (tokens <= most && named_tokens <= std::numeric_limits<uint32_t>::max()) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kInvalidCount,
+                   absl::StrCat("room for ", tokens, " tokens asked for; window ",
+                                WindowName(window.window()), " holds ", most));
+}
+
+absl::Status BlockManager::CheckGrowth(uint32_t window_index, uint64_t new_blocks,
                                        uint32_t available) const {
   if (new_blocks <= available) return absl::OkStatus();
   return MakeError(
@@ -197,12 +317,13 @@ absl::Status BlockManager::CheckGrowth(uint32_t window_index, uint32_t new_block
 }
 
 absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const {
-  if (absl::Status status = CheckRoom(room_tokens); !status.ok()) return status;
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    const uint32_t blocks = windows_[w]->tokens_per_block().BlocksFor(room_tokens);
-    const auto held = static_cast<uint32_t>(sequence.windows[w].table.size());
-    if (absl::Status status = CheckGrowth(w, blocks - held, windows_[w]->available());
+    if (absl::Status status = CheckRoom(w, room_tokens, room_tokens, sequence.windows[w].first);
         !status.ok()) {
+      return status;
+    }
+    const uint32_t blocks = windows_[w]->BlocksToGrow(sequence, TableSize(room_tokens));
+    if (absl::Status status = CheckGrowth(w, blocks, windows_[w]->available()); !status.ok()) {
       return status;
     }
   }
@@ -211,7 +332,12 @@ absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_t
 
 absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_count,
                                        uint64_t room_tokens, uint32_t computed_tokens) const {
+  if (!CanGoOn(info_, sequence)) return CannotGoOn();
   if (computed_tokens == 0) return absl::OkStatus();
+  if (sequence.shortened) {
+    return MakeError(Reason::kKvLost, absl::StrCat("a copy failed: only ", sequence.computed_tokens,
+                                                   " tokens are computed"));
+  }
   if (computed_tokens < sequence.computed_tokens) {
     return MakeError(
         Reason::kComputedBackwards,
@@ -231,17 +357,20 @@ absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_
 
 // --- Changes: everything was checked ---
 
-uint32_t BlockManager::Grow(Sequence& sequence, uint32_t room_tokens) {
-  uint32_t added = 0;
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    SequenceBlocks& blocks = sequence.windows[w];
-    added = windows_[w]->tokens_per_block().BlocksFor(room_tokens) -
-            static_cast<uint32_t>(blocks.table.size());
-    windows_[w]->Grow(blocks, added);
+BlockManager::Growth BlockManager::Grow(Sequence& sequence, uint32_t room_tokens) {
+  const uint32_t old_size = TableSize(sequence.room_tokens);
+  const uint32_t size = TableSize(room_tokens);
+  Growth growth{.first_block = old_size, .blocks = size - old_size};
+  for (const auto& window : windows_) {
+    if (sequence.borrows_tail && window->MustCopyTail(sequence)) {
+      growth = {.first_block = old_size - 1, .blocks = size - old_size + 1};
+    }
+    window->Grow(sequence, size);
   }
+  sequence.borrows_tail = false;
   sequence.room_tokens = room_tokens;
   PlaceWaiting(sequence);
-  return added;
+  return growth;
 }
 
 // Names the next tokens: those with room go to their blocks, the rest waits.
@@ -273,27 +402,47 @@ void BlockManager::PlaceWaiting(Sequence& sequence) {
 void BlockManager::WriteTokens(Sequence& sequence, uint32_t position,
                                absl::Span<const TokenId> tokens) {
   for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->WriteTokens(sequence.windows[w], position, tokens);
+    windows_[w]->WriteTokens(sequence, position, tokens);
   }
 }
 
 void BlockManager::Commit(Sequence& sequence, absl::Span<const TokenId> tokens,
                           uint32_t computed_tokens) {
   Place(sequence, tokens);
-  const uint32_t full_before = tokens_per_block_.BlockForToken(sequence.computed_tokens);
-  sequence.computed_tokens = std::max(sequence.computed_tokens, computed_tokens);
-  if (tokens_per_block_.BlockForToken(sequence.computed_tokens) == full_before) return;
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Publish(sequence.windows[w], sequence.computed_tokens);
+  const uint32_t before = sequence.computed_tokens;
+  if (computed_tokens <= before) return;
+  sequence.computed_tokens = computed_tokens;
+  const bool fills_block =
+      tokens_per_block_.BlockForToken(computed_tokens) != tokens_per_block_.BlockForToken(before);
+  for (const auto& window : windows_) {
+    if (fills_block || window->sliding()) window->Publish(sequence);
+  }
+}
+
+// Sequences that hold the lost bytes have to compute them again.
+void BlockManager::Shorten(const CopyTracker::Lost& lost) {
+  for (const SessionId id : sessions_.Ids()) {
+    Session& session = RequireSession(id);
+    for (const SequenceId name : session.sequences) {
+      Sequence& sequence = *sequences_.at({id, name});
+      const std::optional<uint32_t> entry =
+          windows_[lost.window]->FindEntry(sequence, lost.block.id);
+      if (!entry.has_value()) continue;
+      const uint32_t left = *entry * tokens_per_block_.value();
+      if (left >= sequence.computed_tokens) continue;
+      if (PAGODA_FAULT(ComputedNotCut)) continue;
+      sequence.computed_tokens = left;
+      if (!CanGoOn(info_, sequence)) sequence.computed_tokens = 0;
+      if (!sequence.shortened) session.shortened.push_back(name);
+      sequence.shortened = true;
+    }
   }
 }
 
 void BlockManager::EndSequence(SequenceKey key) {
   const auto it = sequences_.find(key);
   PAGODA_CHECK(it != sequences_.end(), "a session's sequences exist");
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->End(it->second->windows[w], it->second->computed_tokens);
-  }
+  for (const auto& window : windows_) window->End(*it->second);
   sequences_.erase(it);
 }
 

@@ -1,61 +1,100 @@
-// The blocks of one window as flat arrays by id: who is free, which life each is in, which slot it
-// has, and its tokens.
+// The blocks of one window as flat arrays by id: which life each is in, who holds it, where its
+// bytes lie, and its tokens.
 #ifndef PAGODA_MANAGER_BLOCK_STORE_H_
 #define PAGODA_MANAGER_BLOCK_STORE_H_
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "events/block_key.h"
+#include "events/event.h"
 #include "manager/ids.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
 enum class BlockState : uint8_t {
-  kFree,     // In the free list; has no slot.
+  kFree,     // In the list of free ids.
   kRaw,      // Taken by a session through AllocateBlocks.
   kPrivate,  // Of one or more sequences, not in the tree.
-  kCached,   // In the tree; held by sequences or by nobody.
+  kCached,   // In the tree; held by sequences and pins, or by nobody.
+  kHole,     // In the tree without bytes: a sliding window's block that went, with children left.
+  kAlias,    // Of one or more sequences; its bytes lie in the slot of a cached block they hold too.
 };
 
+// Whether a block in this state owns the slot that it names.
+constexpr bool OwnsSlot(BlockState state) {
+  return state == BlockState::kRaw || state == BlockState::kPrivate || state == BlockState::kCached;
+}
+
+// 16 bytes.
 struct Block {
   Generation generation;     // Of the current life, or of the last one while free.
-  SlotIndex slot;            // Means nothing while free.
-  uint32_t refs = 0;         // Holders: sequences, or the owner of a raw block.
-  uint16_t token_count = 0;  // Of a cached block: the tokens that are its content.
-  BlockState state = BlockState::kFree;
-  Tier tier = Tier::kPrimary;
-  union {
-    SessionId owner;    // Of a raw block.
-    BlockId next_free;  // Of a free block; kNoBlock ends the list.
-  };
+  SlotIndex slot = kNoSlot;  // In `tier`; means nothing unless OwnsSlot(state) or kAlias.
+  // Holders: sequences, pins, drains. Of a raw block: the id of the session that owns it.
+  uint32_t refs = 0;
+  uint32_t token_count : 11 = 0;  // Of a block in the tree: the tokens that are its content.
+  uint32_t priority_value : 7 = 0;
+  uint32_t state_value : 3 = 0;
+  uint32_t tier_value : 1 = 0;
+  uint32_t timed : 1 = 0;   // Has a duration: see ExpiryQueue.
+  uint32_t extras : 1 = 0;  // Some of its tokens have a TokenExtra.
+  uint32_t drains : 1 = 0;  // Some of its holders are drains.
+  uint32_t pinned : 1 = 0;  // Some of its holders are pins.
 
-  Block() : next_free(kNoBlock) {}
+  BlockState state() const { return static_cast<BlockState>(state_value); }
+  void set_state(BlockState state) { state_value = static_cast<uint32_t>(state); }
+  Tier tier() const { return static_cast<Tier>(tier_value); }
+  Priority priority() const { return Priority{static_cast<uint8_t>(priority_value)}; }
+  void set_priority(Priority priority) { priority_value = priority.value(); }
+  bool in_tree() const { return state() == BlockState::kCached || state() == BlockState::kHole; }
 };
+static_assert(sizeof(Block) == 16);
 
-// Thread-compatible. All memory is taken at the start.
+// Thread-compatible. All memory is taken at the start, but for token extras.
 //
 // Invariants
-// 1. A block is free or has a slot that no other block has.
+// 1. Ids and slots are apart: an id in use owns one slot (OwnsSlot) or none. No two blocks own the
+// same slot of a tier.
 // 2. The generation grows by one with each Take, so no two lives of an id share a (id, generation).
-// 3. A fresh store hands out ids and slots in ascending order; later the last freed goes first.
+// 3. A fresh store hands out ids, and a tier's slots, in ascending order; later the last freed goes
+// first.
 class BlockStore {
  public:
-  BlockStore(uint32_t capacity, uint32_t tokens_per_block);
+  struct Options {
+    TokensPerBlock tokens_per_block{1};
+    std::array<uint32_t, kNumTiers> slots = {};
+    uint32_t spare_ids = 0;  // Ids beyond one a slot, for holes and aliases.
+  };
+  explicit BlockStore(const Options& options);
 
-  uint32_t capacity() const { return static_cast<uint32_t>(blocks_.size()); }
+  uint32_t num_ids() const { return static_cast<uint32_t>(blocks_.size()); }
+  uint32_t free_ids() const { return free_ids_; }
+  uint32_t num_slots(Tier tier) const { return static_cast<uint32_t>(slots_[Index(tier)].size()); }
+  uint32_t free_slots(Tier tier) const { return free_slots_[Index(tier)]; }
   uint32_t tokens_per_block() const { return tokens_per_block_; }
-  uint32_t free_count() const { return static_cast<uint32_t>(free_slots_.size()); }
 
-  // Starts a new life of a free block with one holder. REQUIRES: free_count() > 0, state is not
-  // kFree.
-  BlockId Take(BlockState state);
-  // Ends a life. REQUIRES: `id` is not free and nobody holds it.
-  void Release(BlockId id);
+  // Starts a new life: no slot, one holder, default priority. REQUIRES: free_ids() > 0; `state` is
+  // not kFree.
+  BlockId TakeId(BlockState state);
+  // Ends a life. REQUIRES: `id` is not free, nobody holds it, and it owns no slot any more.
+  void ReleaseId(BlockId id);
+
+  // A slot that nobody owns. REQUIRES: free_slots(tier) > 0.
+  SlotIndex TakeSlot(Tier tier);
+  void ReleaseSlot(SlotRef slot);
+  // `id` owns the slot from now on, which was taken.
+  void GiveSlot(BlockId id, SlotRef slot);
+  // The block that owns the slot; kNoBlock where it is free, or taken and not given yet.
+  BlockId owner(SlotRef slot) const;
 
   Block& operator[](BlockId id) { return blocks_[id.value()]; }
   const Block& operator[](BlockId id) const { return blocks_[id.value()]; }
+  SlotRef slot(BlockId id) const { return {(*this)[id].tier(), (*this)[id].slot}; }
   BlockHandle handle(BlockId id) const { return {id, (*this)[id].generation, (*this)[id].slot}; }
 
   // All tokens_per_block() token ids of a block; what lies beyond its content means nothing.
@@ -65,17 +104,33 @@ class BlockStore {
   absl::Span<const TokenId> tokens(BlockId id) const {
     return {tokens_.data() + size_t{id.value()} * tokens_per_block_, tokens_per_block_};
   }
-  // The tokens that are a cached block's content.
-  absl::Span<const TokenId> content(BlockId id) const {
-    return tokens(id).first((*this)[id].token_count);
+  // Empty where no token has any.
+  absl::Span<const TokenExtra> extras(BlockId id) const {
+    return (*this)[id].extras ? ExtrasOf(id) : absl::Span<const TokenExtra>();
+  }
+  // Keeps a copy until the id is released; empty takes them away.
+  void SetExtras(BlockId id, absl::Span<const TokenExtra> extras);
+  // What a block in the tree is found by: its first token_count tokens.
+  BlockKey key(BlockId id) const {
+    const uint32_t count = (*this)[id].token_count;
+    const absl::Span<const TokenExtra> all = extras(id);
+    return {tokens(id).first(count), all.empty() ? all : all.first(count)};
   }
 
  private:
+  static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  absl::Span<const TokenExtra> ExtrasOf(BlockId id) const;
+
   const uint32_t tokens_per_block_;
-  std::vector<Block> blocks_;
+  std::vector<Block> blocks_;  // A free one's `slot` is the next free id.
   std::vector<TokenId> tokens_;
-  BlockId first_free_ = kNoBlock;      // A stack, linked through the blocks.
-  std::vector<SlotIndex> free_slots_;  // A stack as high as that.
+  // By slot: its owner's id; of a free slot the next free one, marked with kFreeBit.
+  std::array<std::vector<uint32_t>, kNumTiers> slots_;
+  std::array<uint32_t, kNumTiers> first_free_slot_;
+  std::array<uint32_t, kNumTiers> free_slots_;
+  uint32_t first_free_id_;
+  uint32_t free_ids_;
+  absl::flat_hash_map<BlockId, std::vector<TokenExtra>> extras_;
 };
 
 }  // namespace pagoda

@@ -38,7 +38,12 @@ class CacheClient {
   // Runs the operations in order; each succeeds or fails by itself. An error here means that the
   // batch as a whole did not run, or that its answer was lost: UNKNOWN_SESSION, BATCH_TOO_LARGE,
   // DRAINING, or the transport's.
-  virtual absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations) = 0;
+  // `steps`: rule 11. Errors of the whole also: STEP_BACKWARDS.
+  virtual absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
+                                              StepRange steps) = 0;
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations) {
+    return Execute(operations, StepRange{});
+  }
 };
 
 // Runs one operation and gives its typed result: `RunOne<AddedSequence>(client, AddSequence{...})`.

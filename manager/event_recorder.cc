@@ -1,12 +1,14 @@
 #include "manager/event_recorder.h"
 
-#include <optional>
+#include <algorithm>
+#include <utility>
 
 namespace pagoda {
 
 void EventRecorder::BeginOperation(absl::Time now) {
   now_ = now;
-  operation_begin_ = events_.size();
+  operation_begin_ = last_;
+  CloseLast();
   expected_stored_blocks_ = expected_stored_tokens_ = expected_removed_blocks_ = 0;
 }
 
@@ -15,12 +17,28 @@ void EventRecorder::ExpectStored(size_t blocks, size_t tokens) {
   expected_stored_tokens_ = tokens;
 }
 
+std::vector<Event> EventRecorder::Take() {
+  operation_begin_ = last_;
+  CloseLast();
+  return std::exchange(events_, {});
+}
+
 template <class T>
 T& EventRecorder::Append(WindowSize window, T what) {
+  CloseLast();
   last_ = Revision{last_.value() + 1};
   events_.push_back({last_, now_, window, std::move(what)});
   return std::get<T>(events_.back().what);
 }
+
+EventRecorder::OpenWindow& EventRecorder::Open(WindowSize window) {
+  for (OpenWindow& open : windows_) {
+    if (open.window == window) return open;
+  }
+  return windows_.emplace_back(OpenWindow{.window = window});
+}
+
+// --- Raw blocks ---
 
 void EventRecorder::PoolsCreated(WindowSize window, std::vector<uint32_t> blocks_per_tier) {
   if (record_ == RecordEvents::kNo) return;
@@ -40,65 +58,94 @@ void EventRecorder::BlocksReleased(WindowSize window, std::vector<BlockId> block
                               .hashes = {}});
 }
 
-void EventRecorder::Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
-                           BlockHash parent_hash, StoredBlock block,
-                           absl::Span<const TokenId> tokens) {
-  if (record_ == RecordEvents::kNo) return;
-  StoredEvent* stored = OpenStore(window, parent);
-  if (stored == nullptr) {
-    StoredEvent fresh;
-    if (parent != kNoBlock) fresh.parent_hash = parent_hash;
-    fresh.parent = parent;
-    fresh.name_space = name_space;
-    fresh.blocks.reserve(std::exchange(expected_stored_blocks_, 0));
-    fresh.tokens.reserve(std::exchange(expected_stored_tokens_, 0));
-    stored = &Append(window, std::move(fresh));
-  }
-  stored->blocks.push_back(block);
-  stored->tokens.insert(stored->tokens.end(), tokens.begin(), tokens.end());
+// --- The tree ---
+
+StoredEvent* EventRecorder::AppendStore(WindowSize window, const NamespaceKey& name_space,
+                                        BlockId parent, BlockHash parent_hash) {
+  StoredEvent fresh;
+  if (parent != kNoBlock) fresh.parent_hash = parent_hash;
+  fresh.parent = parent;
+  fresh.name_space = name_space;
+  fresh.blocks.reserve(std::exchange(expected_stored_blocks_, 0));
+  fresh.tokens.reserve(std::exchange(expected_stored_tokens_, 0));
+  last_stored_ = &Append(window, std::move(fresh));
+  Open(window).barrier = last_;
+  return last_stored_;
 }
 
-void EventRecorder::Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash) {
+// To be called before the block's tokens are added. The event has extras once one of its blocks
+// has any that says something.
+void EventRecorder::AppendExtras(const BlockKey& key, StoredEvent& stored) {
+  const bool says_something =
+      std::any_of(key.extras.begin(), key.extras.end(),
+                  [](const TokenExtra& extra) { return !(extra == TokenExtra{}); });
+  if (!says_something && stored.extras.empty()) return;
+  stored.extras.resize(stored.tokens.size());
+  stored.extras.insert(stored.extras.end(), key.extras.begin(), key.extras.end());
+  stored.extras.resize(stored.tokens.size() + key.tokens.size());
+}
+
+void EventRecorder::TierChanged(WindowSize window, BlockId id, BlockHash hash,
+                                Change<Tier> change) {
   if (record_ == RecordEvents::kNo) return;
-  RemovedEvent* removed = OpenRemoval(window, reason);
-  if (removed == nullptr) {
-    removed = &Append(window, RemovedEvent{.reason = reason});
-    const size_t expected = std::exchange(expected_removed_blocks_, 0);
-    removed->blocks.reserve(expected);
-    removed->hashes.reserve(expected);
+  UpdatedEvent* updated = OpenUpdate(window, id);
+  if (updated == nullptr || updated->tier.has_value()) updated = &AppendUpdate(window, id, hash);
+  updated->tier = change;
+}
+
+void EventRecorder::PriorityChanged(WindowSize window, BlockId id, BlockHash hash,
+                                    Change<Priority> change) {
+  if (record_ == RecordEvents::kNo) return;
+  UpdatedEvent* updated = OpenUpdate(window, id);
+  if (updated == nullptr || updated->priority.has_value()) {
+    updated = &AppendUpdate(window, id, hash);
   }
-  removed->blocks.push_back(id);
-  removed->hashes.push_back(hash);
+  updated->priority = change;
+}
+
+// The operation's last event, if it is a change of this block.
+UpdatedEvent* EventRecorder::OpenUpdate(WindowSize window, BlockId id) {
+  if (!IsOpen(last_) || events_.back().window != window) return nullptr;
+  auto* updated = std::get_if<UpdatedEvent>(&events_.back().what);
+  return updated != nullptr && updated->id == id ? updated : nullptr;
+}
+
+UpdatedEvent& EventRecorder::AppendUpdate(WindowSize window, BlockId id, BlockHash hash) {
+  UpdatedEvent& updated = Append(window, UpdatedEvent{.id = id, .hash = hash});
+  OpenWindow& open = Open(window);
+  if (!IsOpen(open.last_update)) open.updates.clear();
+  open.updates[id] = open.last_update = last_;
+  return updated;
+}
+
+RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason, BlockId id) {
+  OpenWindow& open = Open(window);
+  if (RemovedEvent* earlier = OpenRemoval(open, reason, id); earlier != nullptr) return earlier;
+  last_removed_ = &Append(window, RemovedEvent{.reason = reason});
+  const size_t expected = std::exchange(expected_removed_blocks_, 0);
+  last_removed_->blocks.reserve(expected);
+  last_removed_->hashes.reserve(expected);
+  open.removals[static_cast<size_t>(reason)] = last_;
+  if (window == kFullAttention) open.barrier = last_;
+  return last_removed_;
+}
+
+// The operation's removal that one of `id` can join.
+RemovedEvent* EventRecorder::OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id) {
+  const Revision earlier = open.removals[static_cast<size_t>(reason)];
+  if (!IsOpen(earlier) || earlier < open.barrier) return nullptr;
+  if (open.last_update > earlier) {
+    const auto update = open.updates.find(id);
+    if (update != open.updates.end() && update->second > earlier) return nullptr;
+  }
+  return &std::get<RemovedEvent>(At(earlier).what);
 }
 
 void EventRecorder::WindowCleared(WindowSize window) {
   if (record_ == RecordEvents::kNo) return;
   Append(window,
          RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow});
-}
-
-std::vector<Event> EventRecorder::Take() {
-  operation_begin_ = 0;
-  return std::exchange(events_, {});
-}
-
-// The operation's removal that this one can join: no block was stored in the window since, so the
-// order of a block's events stays.
-RemovedEvent* EventRecorder::OpenRemoval(WindowSize window, RemovalReason reason) {
-  for (size_t i = events_.size(); i-- > operation_begin_;) {
-    if (events_[i].window != window) continue;
-    auto* removed = std::get_if<RemovedEvent>(&events_[i].what);
-    if (removed == nullptr) return nullptr;
-    if (removed->reason == reason && removed->scope == RemovedEvent::Scope::kBlocks) return removed;
-  }
-  return nullptr;
-}
-
-// The operation's last event, if it stored the parent as its last block.
-StoredEvent* EventRecorder::OpenStore(WindowSize window, BlockId parent) {
-  if (events_.size() == operation_begin_ || events_.back().window != window) return nullptr;
-  auto* stored = std::get_if<StoredEvent>(&events_.back().what);
-  return stored != nullptr && stored->blocks.back().id == parent ? stored : nullptr;
+  Open(window).barrier = last_;
 }
 
 }  // namespace pagoda

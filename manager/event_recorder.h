@@ -2,13 +2,14 @@
 #ifndef PAGODA_MANAGER_EVENT_RECORDER_H_
 #define PAGODA_MANAGER_EVENT_RECORDER_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
+#include "events/block_key.h"
 #include "events/event.h"
 #include "pools/types.h"
 
@@ -17,12 +18,20 @@ namespace pagoda {
 // kNo: nothing happens, as far as anybody can see. For replays and for measuring what events cost.
 enum class RecordEvents : uint8_t { kNo, kYes };
 
-// Numbers the events and joins those of one operation: removals of one window and reason are one
-// event, and so is a run of stored blocks in which each is the child of the one before. Events stay
-// in the order in which things happened. Thread-compatible.
+// Numbers the events and joins those of one operation:
+// * a run of stored blocks in which each is the child of the one before, nothing else between;
+// * removals of one window and reason: a removal joins the earlier event unless something was
+//   recorded between that has to come first. That is a stored block, a change of the removed block
+//   itself, and under full attention a removal for another reason, which may be its child's;
+// * the tier and the priority of one block, nothing else between.
+// So a tree that applies them one by one sees no block before its parent under full attention, no
+// child in a nearer tier, and every block's own events in the order in which they happened.
+// Thread-compatible.
 class EventRecorder {
  public:
   explicit EventRecorder(RecordEvents record = RecordEvents::kYes) : record_(record) {}
+  EventRecorder(const EventRecorder&) = delete;
+  EventRecorder& operator=(const EventRecorder&) = delete;
 
   // What follows belongs to a new operation at `now`.
   void BeginOperation(absl::Time now);
@@ -32,8 +41,25 @@ class EventRecorder {
   void BlocksReleased(WindowSize window, std::vector<BlockId> blocks);
   // `parent` is kNoBlock below the namespace's root, and `parent_hash` means nothing then.
   void Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
-              BlockHash parent_hash, StoredBlock block, absl::Span<const TokenId> tokens);
-  void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash);
+              BlockHash parent_hash, const StoredBlock& block, const BlockKey& key) {
+    if (record_ == RecordEvents::kNo) return;
+    StoredEvent* stored = OpenStore(window, parent);
+    if (stored == nullptr) stored = AppendStore(window, name_space, parent, parent_hash);
+    stored->blocks.push_back(block);
+    if (key.has_extras() || !stored->extras.empty()) AppendExtras(key, *stored);
+    stored->tokens.insert(stored->tokens.end(), key.tokens.begin(), key.tokens.end());
+  }
+  // A cached block's tier or priority changed. A block that goes down does so after its children,
+  // and one that comes up before them, under full attention.
+  void TierChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> change);
+  void PriorityChanged(WindowSize window, BlockId id, BlockHash hash, Change<Priority> change);
+  void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash) {
+    if (record_ == RecordEvents::kNo) return;
+    RemovedEvent* removed = LastRemoval(window, reason);
+    if (removed == nullptr) removed = FindRemoval(window, reason, id);
+    removed->blocks.push_back(id);
+    removed->hashes.push_back(hash);
+  }
   void WindowCleared(WindowSize window);
 
   // How much the next Stored or Removed event will hold in the end, where the caller knows: it then
@@ -47,14 +73,59 @@ class EventRecorder {
   std::vector<Event> Take();
 
  private:
+  static constexpr size_t kNumReasons = static_cast<size_t>(RemovalReason::kLost) + 1;
+
+  // What later removals of the window have to heed. Revisions of earlier operations say nothing.
+  struct OpenWindow {
+    WindowSize window;
+    Revision barrier;                                 // They cannot join an event before this.
+    std::array<Revision, kNumReasons> removals = {};  // The last event of each reason.
+    absl::flat_hash_map<BlockId, Revision> updates;   // The last one of each block.
+    Revision last_update;
+  };
+
   template <class T>
   T& Append(WindowSize window, T what);
-  RemovedEvent* OpenRemoval(WindowSize window, RemovalReason reason);
-  StoredEvent* OpenStore(WindowSize window, BlockId parent);
+  OpenWindow& Open(WindowSize window);
+  Event& At(Revision revision) { return events_[events_.size() - 1 - Age(revision)]; }
+  // How many events came after `revision`.
+  size_t Age(Revision revision) const { return last_.value() - revision.value(); }
+  bool IsOpen(Revision revision) const { return revision > operation_begin_; }
+
+  // The operation's last event, if it stored the parent as its last block.
+  StoredEvent* OpenStore(WindowSize window, BlockId parent) {
+    return last_stored_ != nullptr && events_.back().window == window &&
+                   last_stored_->blocks.back().id == parent
+               ? last_stored_
+               : nullptr;
+  }
+  // The operation's last event, if it is such a removal.
+  RemovedEvent* LastRemoval(WindowSize window, RemovalReason reason) {
+    return last_removed_ != nullptr && events_.back().window == window &&
+                   last_removed_->reason == reason
+               ? last_removed_
+               : nullptr;
+  }
+  StoredEvent* AppendStore(WindowSize window, const NamespaceKey& name_space, BlockId parent,
+                           BlockHash parent_hash);
+  static void AppendExtras(const BlockKey& key, StoredEvent& stored);
+  // The event that a removal of `id` goes to: an earlier one or a new one.
+  RemovedEvent* FindRemoval(WindowSize window, RemovalReason reason, BlockId id);
+  RemovedEvent* OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id);
+  UpdatedEvent* OpenUpdate(WindowSize window, BlockId id);
+  UpdatedEvent& AppendUpdate(WindowSize window, BlockId id, BlockHash hash);
+  void CloseLast() {
+    last_stored_ = nullptr;
+    last_removed_ = nullptr;
+  }
 
   const RecordEvents record_;
   std::vector<Event> events_;
-  size_t operation_begin_ = 0;  // Index of the operation's first event.
+  // The operation's last event, where blocks are stored or removed one after another; else null.
+  StoredEvent* last_stored_ = nullptr;
+  RemovedEvent* last_removed_ = nullptr;
+  std::vector<OpenWindow> windows_;
+  Revision operation_begin_;  // The last event before the operation, or before the last Take.
   absl::Time now_ = absl::UnixEpoch();
   size_t expected_stored_blocks_ = 0;
   size_t expected_stored_tokens_ = 0;

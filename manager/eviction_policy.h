@@ -2,26 +2,50 @@
 #ifndef PAGODA_MANAGER_EVICTION_POLICY_H_
 #define PAGODA_MANAGER_EVICTION_POLICY_H_
 
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "events/block_hash.h"
+#include "events/event.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
-// The candidates of one window and tier: cached blocks that nobody holds and that have no cached
-// children. A better policy is a new class, not a change of the manager. Thread-compatible; every
-// call is O(1) amortised.
+// The candidates of one window and tier: cached blocks that nobody holds and that may go now (under
+// full attention: that have no cached children in their tier). A better policy is a new class, not
+// a change of the manager. Whatever it prefers, a candidate of lower priority goes before one of
+// higher priority. Thread-compatible; every call is O(1) amortised.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
+  // `id` came into the tier's cache: new content, or a block from another tier. No candidate yet. A
+  // policy may remember by `content`, the block's hash, what it let go before; BlockHash{} is
+  // nothing to remember by.
+  virtual void Inserted(BlockId, BlockHash /*content*/ = BlockHash{}) {}
+  // A prefix match used `id`. It may be a candidate or not.
+  virtual void Touched(BlockId) {}
+  // `id` left the tier's cache, with the same `content`. It is no candidate at that time.
+  virtual void Removed(BlockId, BlockHash /*content*/ = BlockHash{}) {}
+
   // `id` became a candidate because its last holder let go.
-  virtual void Released(BlockId id) = 0;
+  virtual void Released(BlockId id, Priority priority) = 0;
   // `id` became a candidate because its last child left; it had been let go before that.
-  virtual void Unparked(BlockId id) = 0;
-  // `id` is no candidate any more: it is held again, got a child, or left the cache.
+  virtual void Unparked(BlockId id, Priority priority) = 0;
+  // `id` is no candidate any more: it is held again, got a child, or leaves.
   virtual void Withdrawn(BlockId id) = 0;
   // The candidate that should go first, still a candidate afterwards; kNoBlock where there is none.
   virtual BlockId Victim() const = 0;
 };
+
+// Makes the policy of that name for block ids below `num_ids`. Names: EvictionPolicyNames().
+// Errors: INVALID_ARGUMENT, naming the policies there are.
+absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
+                                                                   uint32_t num_ids);
+const std::vector<std::string_view>& EvictionPolicyNames();  // The first one is the default.
 
 }  // namespace pagoda
 

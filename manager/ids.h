@@ -14,6 +14,9 @@ using SessionId = StrongId<struct SessionIdTag, uint64_t>;
 // Drawn when a session opens: the proof that a request speaks for it.
 using SessionToken = StrongId<struct SessionTokenTag, uint64_t>;
 
+// Counted up by the manager; never reused in an epoch.
+using PinId = StrongId<struct PinIdTag, uint64_t>;
+
 struct SessionRef {
   SessionId id;
   SessionToken token;

@@ -4,6 +4,7 @@ namespace pagoda {
 namespace {
 
 constexpr size_t kHandlesPerPool = 100;
+constexpr size_t kHandlesPerPin = 100;
 
 size_t Count(const std::vector<BlockTable>& tables) {
   size_t handles = 0;
@@ -18,6 +19,17 @@ size_t Count(const AppendedTokens& result) { return Count(result.added); }
 size_t Count(const MatchedPrefix& result) { return result.blocks.size(); }
 size_t Count(const DescribedPools& result) { return result.pools.size() * kHandlesPerPool; }
 size_t Count(const DescribedSequence& result) { return Count(result.tables); }
+size_t Count(const ForkedSequence& result) { return Count(result.tables); }
+size_t Count(const TruncatedSequence& result) { return Count(result.tables); }
+size_t Count(const ListedPins& result) { return result.pins.size() * kHandlesPerPin; }
+size_t Count(const CapacityAnswer&) { return 0; }
+size_t Count(const OffloadedPrefix&) { return 0; }
+size_t Count(const PrefetchedPrefix&) { return 0; }
+size_t Count(const PinnedPrefix&) { return 0; }
+size_t Count(const UnpinnedPrefix&) { return 0; }
+size_t Count(const InvalidatedPrefix&) { return 0; }
+size_t Count(const RetentionSet&) { return 0; }
+size_t Count(const WaitedForTicket&) { return 0; }
 size_t Count(const FreedBlocks&) { return 0; }
 size_t Count(const CommittedTokens&) { return 0; }
 size_t Count(const FreedSequence&) { return 0; }

@@ -5,23 +5,36 @@
 #define PAGODA_MANAGER_OPERATION_H_
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "events/block_key.h"
 #include "events/event.h"
 #include "manager/ids.h"
+#include "manager/retention.h"
+#include "pools/copy_order.h"
 #include "pools/pool.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
-// The blocks of a sequence in one window, in token order: token t lives in blocks[t /
-// tokens_per_block].
+// The blocks of a sequence in one window, in token order: token t lives in entry t /
+// tokens_per_block of the table. Entries [first_block, first_block + blocks.size()) of it: where it
+// is the answer to a change, entries before first_block are as they were, and there are none
+// after. Where a sliding window has passed, an entry is empty (kNoBlock).
 struct BlockTable {
   WindowSize window = kFullAttention;
+  uint32_t first_block = 0;
   std::vector<BlockHandle> blocks;
+  friend bool operator==(const BlockTable&, const BlockTable&) = default;
 };
+
+// A `ready` ticket in a result: the slots that the result names may be read and written when the
+// copy with this ticket and those before it are done; 0 is now. A copy may fail: see
+// BatchResult::shortened.
 
 struct AllocateBlocks {
   WindowSize window = kFullAttention;
@@ -29,6 +42,7 @@ struct AllocateBlocks {
 };
 struct AllocatedBlocks {
   std::vector<BlockHandle> blocks;
+  Ticket ready;
 };
 
 struct FreeBlocks {
@@ -41,11 +55,15 @@ struct AddSequence {
   SequenceId sequence;
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
-  uint32_t room_tokens = 0;  // From the sequence's start; 0: the whole prompt.
+  uint32_t room_tokens = 0;                      // From the sequence's start; 0: the whole prompt.
+  std::vector<uint64_t> extra_token_ids;         // One a token, or none at all.
+  std::vector<MultimodalItem> multimodal_items;  // Ascending, not overlapping.
+  SequenceRetention retention;
 };
 struct AddedSequence {
   uint32_t matched_tokens = 0;
   std::vector<BlockTable> tables;  // One a window.
+  Ticket ready;
 };
 
 struct ReserveTokens {
@@ -54,6 +72,7 @@ struct ReserveTokens {
 };
 struct ReservedTokens {
   std::vector<BlockTable> added;  // The new ends of the tables.
+  Ticket ready;
 };
 
 struct CommitTokens {
@@ -74,6 +93,28 @@ struct AppendTokens {
 struct AppendedTokens {
   std::vector<BlockTable> added;
   uint32_t token_count = 0;
+  Ticket ready;
+};
+
+struct ForkSequence {
+  SequenceId sequence;
+  SequenceId new_sequence;
+};
+struct ForkedSequence {
+  uint32_t token_count = 0;
+  uint32_t computed_tokens = 0;
+  std::vector<BlockTable> tables;
+};
+
+struct TruncateSequence {
+  SequenceId sequence;
+  uint32_t token_count = 0;
+};
+struct TruncatedSequence {
+  uint32_t token_count = 0;
+  uint32_t computed_tokens = 0;
+  std::vector<BlockTable> tables;  // From the first entry that is another one or gone.
+  Ticket ready;
 };
 
 struct FreeSequence {
@@ -84,10 +125,108 @@ struct FreedSequence {};
 struct MatchPrefix {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
+  std::vector<uint64_t> extra_token_ids;
+  std::vector<MultimodalItem> multimodal_items;
 };
 struct MatchedPrefix {
   uint32_t matched_tokens = 0;
   std::vector<BlockHandle> blocks;  // Of the largest window; not held, so they may go at any time.
+};
+
+// Blocks that a prompt, or more tokens of a running sequence, would take.
+struct QueryCapacity {
+  SequenceId sequence;  // 0: a new one, with the name space and tokens below.
+  NamespaceKey name_space;
+  std::vector<TokenId> tokens;
+  uint32_t max_new_tokens = 0;
+};
+struct WindowCapacity {
+  WindowSize window = kFullAttention;
+  uint32_t blocks_now = 0;            // To take the prompt in; for a running sequence 0.
+  uint32_t blocks_to_completion = 0;  // With max_new_tokens more. What is matched but held by
+                                      // nobody counts: it is among the available ones.
+  uint32_t available_blocks = 0;      // Free, or cached and held by nobody.
+};
+struct CapacityAnswer {
+  uint32_t matched_tokens = 0;
+  std::vector<WindowCapacity> windows;
+};
+
+struct OffloadPrefix {
+  NamespaceKey name_space;
+  std::vector<TokenId> tokens;
+};
+struct OffloadedPrefix {
+  uint32_t blocks = 0;  // Moved down, over all windows.
+  Ticket ready;         // The last of their copies.
+};
+
+struct PrefetchPrefix {
+  NamespaceKey name_space;
+  std::vector<TokenId> tokens;
+};
+struct PrefetchedPrefix {
+  uint32_t matched_tokens = 0;  // Cached in whichever tier.
+  uint32_t blocks = 0;          // Moved up, over all windows.
+  Ticket ready;
+};
+
+struct PinPrefix {
+  NamespaceKey name_space;
+  std::vector<TokenId> tokens;
+  absl::Duration lease = absl::InfiniteDuration();
+};
+struct PinnedPrefix {
+  PinId pin;
+  uint32_t pinned_tokens = 0;
+  uint32_t blocks = 0;  // Over all windows, those that other pins hold too among them.
+};
+
+struct UnpinPrefix {
+  PinId pin;
+};
+struct UnpinnedPrefix {};
+
+struct ListPins {};
+struct PinInfo {
+  PinId pin;
+  std::string client_name;
+  NamespaceKey name_space;
+  uint32_t pinned_tokens = 0;
+  uint32_t blocks = 0;
+  absl::Time expires = absl::InfiniteFuture();
+};
+struct ListedPins {
+  std::vector<PinInfo> pins;  // Ascending by id.
+  uint32_t pinned_blocks = 0;
+  uint32_t budget_blocks = 0;
+};
+
+struct InvalidatePrefix {
+  NamespaceKey name_space;
+  std::vector<TokenId> tokens;
+};
+struct InvalidatedPrefix {
+  uint64_t removed_blocks = 0;
+};
+
+struct SetRetention {
+  NamespaceKey name_space;
+  std::vector<TokenId> tokens;
+  SequenceRetention retention;
+};
+struct RetentionSet {
+  uint32_t blocks = 0;  // Cached blocks that one of the ranges names, over all windows.
+};
+
+// Waits until every copy up to `ticket` has ended, at most kMaxTicketWait; then it fails with
+// WAIT_TIMEOUT. UNKNOWN_TICKET: no copy has this ticket yet.
+inline constexpr absl::Duration kMaxTicketWait = absl::Seconds(5);
+struct WaitForTicket {
+  Ticket ticket;
+};
+struct WaitedForTicket {
+  Ticket completed;
 };
 
 struct DescribePools {};
@@ -108,10 +247,15 @@ struct DescribedSequence {
 // An operation and its result stand at the same index of the two variants.
 using Operation =
     std::variant<AllocateBlocks, FreeBlocks, AddSequence, ReserveTokens, CommitTokens, AppendTokens,
-                 FreeSequence, MatchPrefix, DescribePools, DescribeSequence>;
+                 FreeSequence, MatchPrefix, DescribePools, DescribeSequence, ForkSequence,
+                 TruncateSequence, QueryCapacity, OffloadPrefix, PrefetchPrefix, PinPrefix,
+                 UnpinPrefix, ListPins, InvalidatePrefix, SetRetention, WaitForTicket>;
 using OperationResult =
     std::variant<AllocatedBlocks, FreedBlocks, AddedSequence, ReservedTokens, CommittedTokens,
-                 AppendedTokens, FreedSequence, MatchedPrefix, DescribedPools, DescribedSequence>;
+                 AppendedTokens, FreedSequence, MatchedPrefix, DescribedPools, DescribedSequence,
+                 ForkedSequence, TruncatedSequence, CapacityAnswer, OffloadedPrefix,
+                 PrefetchedPrefix, PinnedPrefix, UnpinnedPrefix, ListedPins, InvalidatedPrefix,
+                 RetentionSet, WaitedForTicket>;
 
 // The most operations one batch may hold.
 inline constexpr size_t kMaxBatchOperations = 4096;
@@ -120,12 +264,35 @@ inline constexpr size_t kMaxBatchOperations = 4096;
 // answer.
 inline constexpr size_t kMaxBatchHandles = size_t{1} << 20;
 
-// Block handles in a result; a pool's description counts as a hundred.
+// Block handles in a result; a pool's description, or a pin's, counts as a hundred.
 size_t CountHandles(const OperationResult& result);
+
+// Rule 11: the client's step that will use the blocks of a batch, and the last one whose kernels
+// have finished. What is released in step s is not handed out again before s is completed. Step 0:
+// the batch's releases do not drain; completed_step is then 0, too, and what drains goes on.
+struct StepRange {
+  uint64_t step = 0;
+  uint64_t completed_step = 0;
+};
+
+struct Batch {
+  std::vector<Operation> operations;
+  StepRange steps;
+};
+
+// A copy failed, and with it went computed tokens of a running sequence. The client computes them
+// again, into the same blocks. Until it has been told, its commits are refused with KV_LOST.
+struct ShortenedSequence {
+  SequenceId sequence;
+  uint32_t computed_tokens = 0;
+  friend bool operator==(const ShortenedSequence&, const ShortenedSequence&) = default;
+};
 
 struct BatchResult {
   std::vector<absl::StatusOr<OperationResult>> results;  // One an operation, in order.
   Revision revision;                                     // Of the last event after the batch.
+  Ticket completed;                                      // Every copy up to this one has ended.
+  std::vector<ShortenedSequence> shortened;              // The session's, since it was last told.
 };
 
 }  // namespace pagoda

@@ -2,17 +2,84 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
+#include "absl/base/attributes.h"
 #include "pools/check.h"
 
 namespace pagoda {
+namespace {
 
-PrefixTree::PrefixTree(const BlockStore* store)
-    : store_(store),
-      nodes_(store->capacity()),
-      buckets_(std::bit_ceil(store->capacity() / 4 + 1), kNoBlock),
-      bucket_mask_(buckets_.size() - 1) {}
+// A key as a string of bits, so that any two keys differ at some bit and the order of their bits is
+// the order of their keys: per token a symbol of 2^9 bits, of which the first ones are used. Past
+// the key's end all bits are 0.
+//
+//   0 present | 1 token id (32) | 33 extra id (64) | 97 in_item | 98 digest (4 x 64)
+//   | 354 item_offset (32)
+constexpr uint32_t kSymbolShift = 9;
+constexpr uint32_t kSymbolMask = (1 << kSymbolShift) - 1;
+constexpr uint32_t kExtraBegin = 33;
+constexpr uint32_t kInItemBegin = 97;
+constexpr uint32_t kDigestBegin = 98;
+constexpr uint32_t kOffsetBegin = 354;
+constexpr uint32_t kSameKeys = 0xFFFF'FFFF;
+
+const TokenExtra& ExtraAt(const BlockKey& key, size_t token) {
+  static constexpr TokenExtra kNone;
+  return key.has_extras() ? key.extras[token] : kNone;
+}
+
+bool ExtraBitAt(const TokenExtra& extra, uint32_t place) {
+  if (place < kInItemBegin) return (extra.extra_id >> (kInItemBegin - 1 - place)) & 1;
+  if (place == kInItemBegin) return extra.in_item;
+  if (place >= kOffsetBegin) return (extra.item_offset >> (kOffsetBegin + 31 - place)) & 1;
+  const uint32_t bit = place - kDigestBegin;
+  return (extra.digest[bit / 64] >> (63 - bit % 64)) & 1;
+}
+
+// 0 or 1.
+uint32_t BitAt(const BlockKey& key, uint32_t bit) {
+  const uint32_t token = bit >> kSymbolShift;
+  const uint32_t place = bit & kSymbolMask;
+  if (token >= key.tokens.size()) return 0;
+  if (place >= kExtraBegin) [[unlikely]] {
+    return ExtraBitAt(ExtraAt(key, token), place);
+  }
+  const uint64_t present_and_id = uint64_t{1} << 32 | key.tokens[token];
+  return (present_and_id >> (32 - place)) & 1;
+}
+
+// Where in a symbol two extras differ. REQUIRES: they do.
+uint32_t FirstDifference(const TokenExtra& a, const TokenExtra& b) {
+  if (a.extra_id != b.extra_id) return kExtraBegin + std::countl_zero(a.extra_id ^ b.extra_id);
+  if (a.in_item != b.in_item) return kInItemBegin;
+  for (uint32_t i = 0; i < a.digest.size(); ++i) {
+    const uint64_t differ = a.digest[i] ^ b.digest[i];
+    if (differ != 0) return kDigestBegin + 64 * i + std::countl_zero(differ);
+  }
+  return kOffsetBegin + std::countl_zero(a.item_offset ^ b.item_offset);
+}
+
+// The first bit in which two keys differ, or kSameKeys.
+uint32_t FirstDifference(const BlockKey& a, const BlockKey& b) {
+  const uint32_t token = CommonTokens(a, b);
+  const uint32_t symbol = token << kSymbolShift;
+  if (token == std::min(a.tokens.size(), b.tokens.size())) {
+    return a.tokens.size() == b.tokens.size() ? kSameKeys : symbol;
+  }
+  const uint32_t differ = a.tokens[token] ^ b.tokens[token];
+  if (differ != 0) return symbol + 1 + std::countl_zero(differ);
+  return symbol + FirstDifference(ExtraAt(a, token), ExtraAt(b, token));
+}
+
+bool IsPrimary(const Block& block) {
+  return block.state() == BlockState::kCached && block.tier() == Tier::kPrimary;
+}
+
+}  // namespace
+
+PrefixTree::PrefixTree(const BlockStore* store) : store_(store), nodes_(store->num_ids()) {}
+
+// --- Roots ---
 
 NodeRef PrefixTree::AcquireRoot(const NamespaceKey& key) {
   const auto [it, is_new] = root_index_.try_emplace(key, 0);
@@ -37,7 +104,7 @@ void PrefixTree::ReleaseRoot(NodeRef root) {
 
 void PrefixTree::DropRootIfUnused(uint32_t index) {
   Root& root = roots_[index];
-  if (root.users != 0 || root.children.count != 0) return;
+  if (root.users != 0 || root.children.top != kNoLink) return;
   root_index_.erase(root.key);
   root = {};
   free_roots_.push_back(index);
@@ -49,103 +116,176 @@ std::optional<NodeRef> PrefixTree::FindRoot(const NamespaceKey& key) const {
   return NodeRef::Root(it->second);
 }
 
-const NamespaceKey& PrefixTree::NamespaceOf(BlockId id) const {
+NodeRef PrefixTree::RootOf(BlockId id) const {
   NodeRef node = parent(id);
   while (!node.is_root()) node = parent(node.block());
-  return key(node);
+  return node;
 }
 
-PrefixTree::Children& PrefixTree::children(NodeRef node) {
-  return node.is_root() ? roots_[node.root()].children : nodes_[node.block().value()].children;
-}
+// --- Finding ---
 
-const PrefixTree::Children& PrefixTree::children(NodeRef node) const {
-  return node.is_root() ? roots_[node.root()].children : nodes_[node.block().value()].children;
-}
-
-bool PrefixTree::IsTail(BlockId id) const {
-  return (*store_)[id].token_count < store_->tokens_per_block();
-}
-
-bool PrefixTree::IsChild(BlockId id, NodeRef parent, absl::Span<const TokenId> tokens) const {
-  return nodes_[id.value()].parent == parent && store_->content(id) == tokens;
-}
-
-BlockId PrefixTree::FindChild(NodeRef parent, absl::Span<const TokenId> tokens) const {
-  const Children& siblings = children(parent);
-  const bool has_direct = siblings.direct != kNoBlock;
-  if (has_direct && store_->content(siblings.direct) == tokens) return siblings.direct;
-  if (siblings.count == (has_direct ? 1 : 0)) return kNoBlock;
-  return FindInIndex(parent, HashBlock(hash(parent), tokens), tokens);
-}
-
-BlockId PrefixTree::FindTail(NodeRef parent, absl::Span<const TokenId> tokens) const {
-  if (children(parent).had_tails == 0) return kNoBlock;
-  for (size_t n = std::min<size_t>(tokens.size(), store_->tokens_per_block() - 1); n > 0; --n) {
-    const BlockId tail = FindChild(parent, tokens.first(n));
-    if (tail != kNoBlock) return tail;
+BlockId PrefixTree::Descend(Link link, const BlockKey& key) const {
+  while (IsInner(link)) {
+    const Node& inner = InnerAt(link);
+    link = inner.below[BitAt(key, inner.bit)];
   }
-  return kNoBlock;
+  return BlockId{link};
 }
 
-BlockId PrefixTree::FindInIndex(NodeRef parent, BlockHash hash,
-                                absl::Span<const TokenId> tokens) const {
-  BlockId id = buckets_[hash.value() & bucket_mask_];
-  while (id != kNoBlock) {
-    const Node& node = nodes_[id.value()];
-    if (node.hash == hash && IsChild(id, parent, tokens)) return id;
-    id = node.next_in_bucket;
-  }
-  return kNoBlock;
+// Out of line, so that FindChild needs few registers.
+ABSL_ATTRIBUTE_NOINLINE BlockId PrefixTree::IfSame(BlockId id, const BlockKey& key) const {
+  return SameKey(store_->key(id), key) ? id : kNoBlock;
 }
+
+BlockId PrefixTree::FindChild(NodeRef parent, const BlockKey& key) const {
+  Link child = children(parent).top;
+  if (child >= kInnerBit) [[unlikely]] {
+    child = Descend(child, key).value();
+    if (child == kNoLink) return kNoBlock;
+  }
+  const Node& node = nodes_[child];
+  const TokenId* const tokens = store_->tokens(BlockId{child}).data();
+  const size_t size = key.tokens.size();
+  // A walk along a prompt wants the tokens behind the key's next and, where blocks were taken one
+  // after another, the entries behind the child's. Whatever lies there, a prefetch does no harm.
+  constexpr size_t kAhead = 16;
+  __builtin_prefetch(key.tokens.data() + kAhead * size);
+  __builtin_prefetch(tokens + kAhead * size);
+  __builtin_prefetch(&node + kAhead);
+  if (node.extras || key.has_extras()) [[unlikely]] {
+    return IfSame(BlockId{child}, key);
+  }
+  const bool same = node.token_count == size && SameTokens(tokens, key.tokens.data(), size);
+  return same ? BlockId{child} : kNoBlock;
+}
+
+PrefixTree::Closest PrefixTree::FindClosest(NodeRef parent, const BlockKey& key) const {
+  const BlockId child = Descend(children(parent).top, key);
+  if (child == kNoBlock) return {};
+  const BlockKey found = store_->key(child);
+  const uint32_t common = CommonTokens(found, key);
+  if (common == 0) return {};
+  if (common < found.tokens.size()) {
+    const BlockId exact = FindChild(parent, key.First(common));
+    if (exact != kNoBlock) return {.id = exact, .tokens = common};
+  }
+  return {.id = child, .tokens = common};
+}
+
+std::vector<BlockId> PrefixTree::Children(NodeRef parent, const BlockKey& prefix) const {
+  std::vector<BlockId> found;
+  Link top = children(parent).top;
+  if (top == kNoLink) return found;
+  const size_t prefix_bits = prefix.tokens.size() << kSymbolShift;
+  while (IsInner(top) && InnerAt(top).bit < prefix_bits) {
+    top = InnerAt(top).below[BitAt(prefix, InnerAt(top).bit)];
+  }
+  // All that is left agrees in the prefix's bits, so one child speaks for all.
+  const BlockId any = Descend(top, prefix);
+  if (CommonTokens(store_->key(any), prefix) != prefix.tokens.size()) return found;
+
+  std::vector<Link> stack = {top};
+  while (!stack.empty()) {
+    const Link link = stack.back();
+    stack.pop_back();
+    if (IsInner(link)) {
+      stack.push_back(InnerAt(link).below[1]);
+      stack.push_back(InnerAt(link).below[0]);
+    } else {
+      found.push_back(BlockId{link});
+    }
+  }
+  return found;
+}
+
+// --- Changing ---
 
 void PrefixTree::Insert(BlockId id, NodeRef parent) {
-  PAGODA_CHECK(parent.is_root() || !IsTail(parent.block()), "rule 12: a tail has no children");
-  Node& node = nodes_[id.value()];
-  node.parent = parent;
-  node.hash = HashBlock(hash(parent), store_->content(id));
-  node.children = {};
-
-  Children& siblings = children(parent);
-  if (siblings.count == 0) siblings.had_tails = 0;
-  siblings.count = siblings.count + 1;
-  if (IsTail(id)) siblings.had_tails = 1;
-  if (siblings.direct == kNoBlock) {
-    siblings.direct = id;
-  } else {
-    node.next_in_bucket = std::exchange(Bucket(node.hash), id);
+  const Block& block = (*store_)[id];
+  PAGODA_CHECK(block.token_count > 0 && !has_children(id), "a node has content, and is new");
+  if (!parent.is_root()) {
+    const Block& above = (*store_)[parent.block()];
+    PAGODA_CHECK(above.in_tree() && above.token_count == store_->tokens_per_block(),
+                 "rule 12: a child's parent is in the tree, and no tail");
   }
+  const BlockKey key = store_->key(id);
+  const BlockHash hash = HashBlock(this->hash(parent), key);
+  nodes_[id.value()] = {.parent = parent,
+                        .hash_low = static_cast<uint32_t>(hash.value()),
+                        .hash_high = static_cast<uint32_t>(hash.value() >> 32),
+                        .token_count = block.token_count,
+                        .extras = block.extras};
+  ChildSet& siblings = children(parent);
+  AddChild(siblings, id, key);
+  if (IsPrimary(block)) ++siblings.primary;
+}
+
+void PrefixTree::AddChild(ChildSet& siblings, BlockId id, const BlockKey& key) {
+  if (siblings.top == kNoLink) {
+    siblings.top = id.value();
+    return;
+  }
+  const BlockId closest = Descend(siblings.top, key);
+  const uint32_t bit = FirstDifference(key, store_->key(closest));
+  PAGODA_CHECK(bit != kSameKeys, "rule 10: of the same content one block is in the tree");
+  Link* link = &siblings.top;
+  while (IsInner(*link) && InnerAt(*link).bit < bit) {
+    Node& inner = InnerAt(*link);
+    link = &inner.below[BitAt(key, inner.bit)];
+  }
+  Node& inner = nodes_[id.value()];
+  const uint32_t side = BitAt(key, bit);
+  inner.bit = bit;
+  inner.below[side] = id.value();
+  inner.below[1 - side] = *link;
+  *link = id.value() | kInnerBit;
 }
 
 void PrefixTree::Erase(BlockId id) {
   Node& node = nodes_[id.value()];
-  PAGODA_CHECK(node.children.count == 0, "rule 13: nothing cached becomes unreachable");
+  PAGODA_CHECK(!has_children(id), "rule 13: nothing cached becomes unreachable");
   const NodeRef parent = node.parent;
-  Children& siblings = children(parent);
-  if (siblings.direct == id) {
-    siblings.direct = kNoBlock;
-  } else {
-    RemoveFromIndex(id);
-  }
-  siblings.count = siblings.count - 1;
+  PAGODA_CHECK(!parent.is_root() || parent.root() < roots_.size(), "what leaves the tree is in it");
+  ChildSet& siblings = children(parent);
+  RemoveChild(siblings, id);
+  if (IsPrimary((*store_)[id])) --siblings.primary;
   node = {};
   if (parent.is_root()) DropRootIfUnused(parent.root());
 }
 
-void PrefixTree::RemoveFromIndex(BlockId id) {
-  BlockId* link = &Bucket(nodes_[id.value()].hash);
-  while (*link != id) {
-    PAGODA_CHECK(*link != kNoBlock, "a node is its parent's direct child or in the index");
-    link = &nodes_[link->value()].next_in_bucket;
+void PrefixTree::RemoveChild(ChildSet& siblings, BlockId id) {
+  const BlockKey key = store_->key(id);
+  Link* link = &siblings.top;
+  Link* to_last = nullptr;  // Where the way's last inner node is linked: it goes with the child.
+  Link* to_own = nullptr;   // Where the inner node is linked that lives in the child's entry.
+  while (IsInner(*link)) {
+    to_last = link;
+    if (*link == (id.value() | kInnerBit)) to_own = link;
+    Node& inner = InnerAt(*link);
+    link = &inner.below[BitAt(key, inner.bit)];
   }
-  *link = nodes_[id.value()].next_in_bucket;
+  PAGODA_CHECK(*link == id.value(), "what leaves the tree is in it");
+  if (to_last == nullptr) {
+    siblings.top = kNoLink;
+    return;
+  }
+  const Link last = *to_last;
+  Node& inner = InnerAt(last);
+  *to_last = inner.below[link == &inner.below[0] ? 1 : 0];
+  if (to_own == nullptr || to_own == to_last) return;
+  // The child's entry goes, and holds an inner node that stays: that one moves to the entry that
+  // the last one lived in, whose child is below it too.
+  const Node& own = nodes_[id.value()];
+  inner.bit = own.bit;
+  inner.below[0] = own.below[0];
+  inner.below[1] = own.below[1];
+  *to_own = last;
 }
 
 void PrefixTree::Clear() {
   std::fill(nodes_.begin(), nodes_.end(), Node{});
-  std::fill(buckets_.begin(), buckets_.end(), kNoBlock);
   for (uint32_t i = 0; i < roots_.size(); ++i) {
-    const bool had_children = roots_[i].children.count != 0;
+    const bool had_children = roots_[i].children.top != kNoLink;
     roots_[i].children = {};
     if (had_children) DropRootIfUnused(i);
   }

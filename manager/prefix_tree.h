@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "events/block_hash.h"
+#include "events/block_key.h"
 #include "manager/block_store.h"
 #include "pools/types.h"
 
@@ -34,20 +35,26 @@ class NodeRef {
   uint32_t value_ = kRootBit;
 };
 
-// Thread-compatible. Nodes are indexed by block id; a node's content is its block's tokens in the
-// store, which do not change while the node is in the tree.
+// Thread-compatible. Nodes are indexed by block id; a node's content is its block's key in the
+// store, which does not change while the node is in the tree. The children of a node are a crit-bit
+// tree over their keys (D. J. Bernstein, "Crit-bit trees"; Morrison's PATRICIA without skipped
+// strings), whose inner nodes live in the children's own entries: finding a child, or the child
+// that shares most with a key, touches O(log children) nodes on ordinary content, and nothing but
+// the child where there is only one.
 //
 // Invariants
 // 1. A node's parent is in the tree, and holds tokens_per_block tokens: a tail (fewer) has no
 // children.
 // 2. No two children of one parent have the same content.
-// 3. A node's hash is HashBlock(its parent's hash, its content). Nodes are found by hash and told
-// apart by content.
-// 4. A root lives as long as it has children or users.
+// 3. A node's hash is HashBlock(its parent's hash, its content).
+// 4. primary_children(node) is the number of its children that are cached in the primary tier.
+// 5. A root lives as long as it has children or users.
 class PrefixTree {
  public:
-  // `store` outlives the tree. Takes its memory at once: 25 bytes a block.
+  // `store` outlives the tree. Takes its memory at once: 32 bytes an id.
   explicit PrefixTree(const BlockStore* store);
+
+  // --- Roots ---
 
   // The root of a namespace, made if need be, with one user more.
   NodeRef AcquireRoot(const NamespaceKey& key);
@@ -55,67 +62,104 @@ class PrefixTree {
   // The root, if the namespace has one.
   std::optional<NodeRef> FindRoot(const NamespaceKey& key) const;
   const NamespaceKey& key(NodeRef root) const { return roots_[root.root()].key; }
-  // The namespace that a cached block belongs to. Cost: O(depth).
-  const NamespaceKey& NamespaceOf(BlockId id) const;
+  // The root that a node hangs under. Cost: O(depth).
+  NodeRef RootOf(BlockId id) const;
 
-  // The child of `parent` whose content is `tokens`; kNoBlock where there is none.
-  BlockId FindChild(NodeRef parent, absl::Span<const TokenId> tokens) const;
-  // The longest tail under `parent` that is a prefix of `tokens`; kNoBlock where there is none.
-  BlockId FindTail(NodeRef parent, absl::Span<const TokenId> tokens) const;
+  // --- Finding ---
+
+  // The child of `parent` whose content is `key`; kNoBlock where there is none.
+  BlockId FindChild(NodeRef parent, const BlockKey& key) const;
+
+  struct Closest {
+    BlockId id = kNoBlock;
+    uint32_t tokens = 0;  // First tokens that it shares with the key: at least 1.
+  };
+  // A child of `parent` that shares most first tokens with `key`: of several one that has no other
+  // tokens, else any, always the same one. No id where none shares a token.
+  Closest FindClosest(NodeRef parent, const BlockKey& key) const;
+
+  // The children of `parent`, in the order of their keys; with `prefix`, only those whose keys
+  // begin with it. Cost: O(what is returned + log children).
+  std::vector<BlockId> Children(NodeRef parent, const BlockKey& prefix = {}) const;
+
+  // --- Changing ---
 
   // REQUIRES: `parent` is in the tree and no tail; no child of it has the content of `id`.
   void Insert(BlockId id, NodeRef parent);
   // REQUIRES: `id` is in the tree and has no children.
   void Erase(BlockId id);
+  // A node's block has become one that counts in its parent's primary_children(), or is none any
+  // more. Insert and Erase count by the block's state and tier at that time; whoever changes these
+  // while the node is in the tree says so here.
+  void CountPrimaryChild(BlockId id) { ++children(parent(id)).primary; }
+  void UncountPrimaryChild(BlockId id) { --children(parent(id)).primary; }
   // Forgets every node and every root without users. The users' roots stay, without children. Cost:
-  // O(capacity).
+  // O(ids).
   void Clear();
 
-  uint32_t num_children(BlockId id) const { return nodes_[id.value()].children.count; }
+  bool has_children(BlockId id) const { return nodes_[id.value()].children.top != kNoLink; }
+  bool has_children(NodeRef node) const { return children(node).top != kNoLink; }
+  uint32_t primary_children(BlockId id) const { return nodes_[id.value()].children.primary; }
   NodeRef parent(BlockId id) const { return nodes_[id.value()].parent; }
-  BlockHash hash(BlockId id) const { return nodes_[id.value()].hash; }
+  BlockHash hash(BlockId id) const {
+    const Node& node = nodes_[id.value()];
+    return BlockHash{uint64_t{node.hash_high} << 32 | node.hash_low};
+  }
   BlockHash hash(NodeRef node) const {
     return node.is_root() ? roots_[node.root()].hash : hash(node.block());
   }
 
  private:
-  struct Children {
-    uint32_t count : 31 = 0;
-    uint32_t had_tails : 1 = 0;  // Since there were no children at all.
-    // One child is linked here and not in the index; kNoBlock where there is none. In most of a
-    // tree it is the only one, so that a walk, an insertion and an eviction touch no other memory
-    // than the chain of blocks itself.
-    BlockId direct = kNoBlock;
+  // A child (a leaf of the crit-bit tree), or the inner node that lives in a child's entry.
+  using Link = uint32_t;
+  static constexpr Link kInnerBit = 0x8000'0000;
+  static constexpr Link kNoLink = 0xFFFF'FFFF;
+
+  struct ChildSet {
+    Link top = kNoLink;
+    uint32_t primary = 0;
   };
-  struct Node {
+  // 32 bytes. The inner node that lives in a child's entry is above that child in the crit-bit tree
+  // of its siblings; of n children n - 1 have one in use.
+  struct alignas(32) Node {
     NodeRef parent;
-    BlockId next_in_bucket = kNoBlock;  // Of a node in the index.
-    BlockHash hash;
-    Children children;
+    uint32_t hash_low = 0;
+    uint32_t hash_high = 0;
+    ChildSet children;
+    Link below[2] = {kNoLink, kNoLink};  // Of the inner node: keys whose bit is 0, and 1.
+    uint32_t bit : 20 = 0;               // Where in the key the two differ.
+    uint32_t token_count : 11 = 0;  // As in the block, for walks to read no more than the entry.
+    uint32_t extras : 1 = 0;
   };
   struct Root {
     NamespaceKey key;
     BlockHash hash;
-    Children children;
+    ChildSet children;
     uint32_t users = 0;
   };
+  static_assert(sizeof(Node) == 32);
 
-  Children& children(NodeRef node);
-  const Children& children(NodeRef node) const;
-  bool IsTail(BlockId id) const;
-  bool IsChild(BlockId id, NodeRef parent, absl::Span<const TokenId> tokens) const;
-  BlockId FindInIndex(NodeRef parent, BlockHash hash, absl::Span<const TokenId> tokens) const;
-  void RemoveFromIndex(BlockId id);
-  BlockId& Bucket(BlockHash hash) { return buckets_[hash.value() & bucket_mask_]; }
+  static bool IsInner(Link link) { return (link & kInnerBit) != 0 && link != kNoLink; }
+  Node& InnerAt(Link link) { return nodes_[link & ~kInnerBit]; }
+  const Node& InnerAt(Link link) const { return nodes_[link & ~kInnerBit]; }
+
+  ChildSet& children(NodeRef node) {
+    return node.is_root() ? roots_[node.root()].children : nodes_[node.block().value()].children;
+  }
+  const ChildSet& children(NodeRef node) const {
+    return node.is_root() ? roots_[node.root()].children : nodes_[node.block().value()].children;
+  }
+  // The child at the end of the way that the key's bits go from `link`, which shares most with it;
+  // kNoBlock from kNoLink.
+  BlockId Descend(Link link, const BlockKey& key) const;
+  // `id` if `key` is its content, else kNoBlock.
+  BlockId IfSame(BlockId id, const BlockKey& key) const;
+  void AddChild(ChildSet& siblings, BlockId id, const BlockKey& key);
+  void RemoveChild(ChildSet& siblings, BlockId id);
   void DropRootIfUnused(uint32_t index);
 
   const BlockStore* const store_;
   std::vector<Node> nodes_;
-  // The index: heads of the chains, by hash, of the nodes that are not their parent's direct child.
-  // A power of two, about a fourth of the blocks.
-  std::vector<BlockId> buckets_;
-  uint64_t bucket_mask_;
-
   std::vector<Root> roots_;
   std::vector<uint32_t> free_roots_;
   absl::flat_hash_map<NamespaceKey, uint32_t> root_index_;

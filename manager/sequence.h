@@ -3,11 +3,14 @@
 #define PAGODA_MANAGER_SEQUENCE_H_
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "events/block_key.h"
 #include "manager/ids.h"
 #include "manager/prefix_tree.h"
+#include "manager/retention.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -15,18 +18,24 @@ namespace pagoda {
 // A sequence's blocks in one window, kept by that window's manager.
 //
 // Invariants, with p = tokens_per_block and `published` blocks in front:
-// 1. blocks[0 .. published) are full, computed and represented in the tree: by themselves, or,
-// where the tree had the same content before,
-//    by canonical[i], which the sequence holds too. The rest is the sequence's alone.
-// 2. tip is the tree's node for block published - 1; the root, if there is none. New blocks hang
-// under it.
-// 3. After a reset of the tree (tree_epoch differs from the window's), nothing of the sequence is
-// in the tree or ever will be.
+// 1. Entries [0, first) are empty: the window has passed them, or a match did not need them. The
+// others are held.
+// 2. blocks [0, published) are full, computed and represented in the tree: by themselves, or, where
+// the tree had the same content before, by canonical[i], which the sequence holds too. The rest is
+// the sequence's alone, but for a borrowed tail.
+// 3. tip is the tree's node for block published - 1, which the sequence holds; the root, if there
+// is none. New blocks hang under it.
+// 4. After a reset of the tree (tree_epoch differs from the window's), or once the tip has left the
+// tree, the sequence publishes nothing any more.
 struct SequenceBlocks {
   std::vector<BlockHandle> table;  // Token t lives in table[t / p].
-  std::vector<BlockId>
-      canonical;  // Parallel to the table; kNoBlock where the block represents itself.
+  // Parallel to the table; kNoBlock where the block represents itself.
+  std::vector<BlockId> canonical;
+  uint32_t first = 0;
   uint32_t published = 0;
+  // The last entry is another sequence's tail: to be copied before it is written, if that sequence
+  // or the cache still has it.
+  bool borrows_tail = false;
   NodeRef root;
   NodeRef tip;
   uint64_t tree_epoch = 0;
@@ -34,16 +43,21 @@ struct SequenceBlocks {
 
 // Invariants, in tokens from the sequence's start:
 // 1. computed_tokens <= min(token_count, room_tokens): what can be read was named and has a place.
-// 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays; the rest,
-// in
-//    order, is unplaced[unplaced_begin ..).
-// 3. Each table holds BlocksFor(room_tokens) blocks.
+// 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays, as far as
+// the blocks are there; the rest, in order, is unplaced[unplaced_begin ..).
+// 3. Each table has BlocksFor(room_tokens) entries.
 struct Sequence {
   uint32_t token_count = 0;      // Named.
   uint32_t computed_tokens = 0;  // KV complete and visible.
   uint32_t room_tokens = 0;      // Have a place.
+  uint32_t prompt_tokens = 0;
   std::vector<TokenId> unplaced;
   size_t unplaced_begin = 0;
+  // Of the first tokens, where any has one; later tokens have none.
+  std::vector<TokenExtra> extras;
+  SequenceRetention retention;
+  bool borrows_tail = false;  // In some window; see SequenceBlocks.
+  bool shortened = false;     // A copy took computed tokens away, and the client does not know yet.
   std::vector<SequenceBlocks> windows;  // Index for index the manager's windows.
 };
 

@@ -1,5 +1,6 @@
 #include "manager/session_table.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,10 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
   if (sessions_.size() >= max_sessions_) {
     return MakeError(Reason::kTooManySessions,
                      absl::StrCat(sessions_.size(), " sessions are open, the most there may be"));
+  }
+  // A raw block keeps its owner in 32 bits.
+  if (last_id_ == std::numeric_limits<uint32_t>::max()) {
+    return MakeError(Reason::kTooManySessions, "the session ids of this epoch are used up");
   }
   const SessionRef ref{SessionId{++last_id_}, SessionToken{random_()}};
   Session& session = sessions_[ref.id];

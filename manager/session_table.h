@@ -3,6 +3,7 @@
 #define PAGODA_MANAGER_SESSION_TABLE_H_
 
 #include <cstdint>
+#include <deque>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,11 +14,19 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "manager/ids.h"
+#include "pools/types.h"
 
 namespace pagoda {
 
 // The longest name of a client.
 inline constexpr size_t kMaxClientNameBytes = 128;
+
+// A block that was released in a step whose kernels may still read it.
+struct Drain {
+  uint64_t step;
+  uint32_t window;  // Index.
+  BlockId block;
+};
 
 struct Session {
   SessionToken token;
@@ -27,6 +36,10 @@ struct Session {
   uint32_t streams = 0;  // Attached.
   uint64_t raw_blocks = 0;
   absl::btree_set<SequenceId> sequences;
+  uint64_t step = 0;  // The last one named; completed_step likewise.
+  uint64_t completed_step = 0;
+  std::deque<Drain> drains;           // In the order of their release: steps do not fall.
+  std::vector<SequenceId> shortened;  // The client is to be told.
 };
 
 // Thread-compatible. Ids count up and are not reused; tokens come from the seed.
@@ -41,6 +54,8 @@ class SessionTable {
   absl::StatusOr<Session*> Find(SessionRef ref);
   // nullptr where there is none. The pointer is valid until a session is opened or closed.
   Session* Find(SessionId id);
+  // REQUIRES: the session lives.
+  const Session& Get(SessionId id) const { return sessions_.at(id); }
   void Close(SessionId id) { sessions_.erase(id); }
 
   // The sessions without a stream whose deadline has passed, ascending. Cost: O(sessions).

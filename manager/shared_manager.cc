@@ -1,10 +1,16 @@
 #include "manager/shared_manager.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <memory>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "pools/check.h"
 #include "pools/error.h"
@@ -28,10 +34,61 @@ SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, 
       info_(core_->info()),
       epoch_(core_->epoch()) {
   absl::MutexLock lock(&mutex_);
-  PublishEvents();
+  Publish();
 }
 
-void SharedManager::PublishEvents() { log_->Append(core_->TakeEvents()); }
+void SharedManager::Publish() {
+  const std::vector<CopyOrder> copies = core_->TakeCopies();
+  if (transfers_ != nullptr) {
+    if (!copies.empty()) transfers_->Submit(copies);
+  } else {
+    for (const CopyOrder& copy : copies) {
+      core_->CompleteCopy(copy.ticket, absl::OkStatus(), clock_());
+    }
+  }
+  log_->Append(core_->TakeEvents());
+}
+
+void SharedManager::SetTransfers(Transfers* transfers) {
+  absl::MutexLock lock(&mutex_);
+  transfers_ = transfers;
+}
+
+void SharedManager::CompleteCopy(Ticket ticket, const absl::Status& status) {
+  std::vector<std::function<void()>> done;
+  {
+    absl::MutexLock lock(&mutex_);
+    core_->CompleteCopy(ticket, status, clock_());
+    Publish();
+    const auto end = waiters_.upper_bound(core_->completed_ticket());
+    for (auto it = waiters_.begin(); it != end; ++it) done.push_back(std::move(it->second));
+    waiters_.erase(waiters_.begin(), end);
+  }
+  for (const std::function<void()>& waiter : done) waiter();
+}
+
+Ticket SharedManager::completed_ticket() const {
+  absl::MutexLock lock(&mutex_);
+  return core_->completed_ticket();
+}
+
+void SharedManager::NotifyWhenDone(Ticket ticket, std::function<void()> done) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ticket > core_->completed_ticket()) {
+      waiters_.emplace(ticket, std::move(done));
+      return;
+    }
+  }
+  done();
+}
+
+uint32_t SharedManager::Maintain(uint32_t max_blocks) {
+  absl::MutexLock lock(&mutex_);
+  const uint32_t moved = core_->Maintain(clock_(), max_blocks);
+  Publish();
+  return moved;
+}
 
 absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::string client_name,
                                                                        absl::Duration lease) {
@@ -57,21 +114,21 @@ void SharedManager::DetachStream(SessionId session) {
 absl::Status SharedManager::CloseSession(SessionRef session) {
   absl::MutexLock lock(&mutex_);
   absl::Status status = core_->CloseSession(session, clock_());
-  PublishEvents();
+  Publish();
   return status;
 }
 
 size_t SharedManager::ExpireSessions() {
   absl::MutexLock lock(&mutex_);
   const size_t expired = core_->ExpireSessions(clock_());
-  PublishEvents();
+  Publish();
   return expired;
 }
 
 uint64_t SharedManager::ResetPrefixCache() {
   absl::MutexLock lock(&mutex_);
   const uint64_t removed = core_->ResetPrefixCache(clock_());
-  PublishEvents();
+  Publish();
   return removed;
 }
 
@@ -90,8 +147,10 @@ void SharedManager::CheckInvariants() const {
   core_->CheckInvariants();
 }
 
-absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
-                                                   absl::Span<const Operation> operations) {
+absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
+                                                            absl::Span<const Operation> operations,
+                                                            StepRange steps,
+                                                            size_t handles_before) {
   if (operations.size() > kMaxBatchOperations) {
     return MakeError(Reason::kBatchTooLarge,
                      absl::StrCat("a batch of ", operations.size(), " operations; the most is ",
@@ -102,8 +161,14 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
   absl::MutexLock lock(&mutex_);
   const absl::Time now = clock_();
   if (absl::Status status = core_->KeepAlive(session, now).status(); !status.ok()) return status;
-  size_t handles = 0;
+  if (absl::Status status = core_->BeginBatch(session.id, steps, now); !status.ok()) return status;
+  size_t handles = handles_before;
   for (const Operation& operation : operations) {
+    const auto* wait = std::get_if<WaitForTicket>(&operation);
+    if (wait != nullptr && wait->ticket <= core_->last_ticket() &&
+        wait->ticket > core_->completed_ticket()) {
+      break;
+    }
     if (handles >= kMaxBatchHandles) {
       batch.results.push_back(MakeError(
           Reason::kBatchTooLarge,
@@ -113,9 +178,45 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
     batch.results.push_back(core_->Execute(session.id, operation, now));
     if (batch.results.back().ok()) handles += CountHandles(*batch.results.back());
   }
+  Publish();
   batch.revision = core_->revision();
-  PublishEvents();
+  batch.completed = core_->completed_ticket();
+  batch.shortened = core_->TakeShortened(session.id);
   return batch;
+}
+
+absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
+                                                   absl::Span<const Operation> operations,
+                                                   StepRange steps) {
+  absl::StatusOr<BatchResult> whole = ExecuteUntilWait(session, operations, steps);
+  absl::Time deadline = absl::InfiniteFuture();
+  while (whole.ok() && whole->results.size() < operations.size()) {
+    const size_t ran = whole->results.size();
+    const Ticket ticket = std::get<WaitForTicket>(operations[ran]).ticket;
+    // Copies take real time, whatever the core's clock is.
+    deadline = std::min(deadline, absl::Now() + kMaxTicketWait);
+    const auto done = std::make_shared<absl::Notification>();
+    NotifyWhenDone(ticket, [done] { done->Notify(); });
+    size_t skipped = 0;
+    if (!done->WaitForNotificationWithDeadline(deadline)) {
+      whole->results.push_back(
+          MakeError(Reason::kWaitTimeout,
+                    absl::StrCat("the copies up to ticket ", ticket.value(), " are not done")));
+      skipped = 1;
+    }
+    size_t handles = 0;
+    for (const auto& result : whole->results) {
+      if (result.ok()) handles += CountHandles(*result);
+    }
+    absl::StatusOr<BatchResult> part =
+        ExecuteUntilWait(session, operations.subspan(ran + skipped), steps, handles);
+    if (!part.ok()) return part.status();
+    std::move(part->results.begin(), part->results.end(), std::back_inserter(whole->results));
+    std::move(part->shortened.begin(), part->shortened.end(), std::back_inserter(whole->shortened));
+    whole->revision = part->revision;
+    whole->completed = part->completed;
+  }
+  return whole;
 }
 
 namespace {
@@ -132,8 +233,10 @@ class LocalCacheClient final : public CacheClient {
 
   const CacheInfo& info() const override { return manager_->info(); }
 
-  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations) override {
-    return manager_->Execute(session_, operations);
+  using CacheClient::Execute;
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
+                                      StepRange steps) override {
+    return manager_->Execute(session_, operations, steps);
   }
 
  private:

@@ -3,6 +3,7 @@
 #define PAGODA_MANAGER_SHARED_MANAGER_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,8 @@
 #include "events/event_log.h"
 #include "manager/block_manager.h"
 #include "manager/cache_client.h"
+#include "pools/copy_order.h"
+#include "pools/transfers.h"
 
 namespace pagoda {
 
@@ -27,8 +30,20 @@ class SharedManager {
   // right for people, and a step of the system's clock neither ends leases nor makes them eternal.
   static absl::Time Now();
 
-  // `log` outlives the manager.
+  // `log` outlives the manager. Until SetTransfers, copies count as done when they are ordered: for
+  // a cache without memory.
   SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = Now);
+
+  // Who carries out the copies from now on, and tells CompleteCopy of each, on a thread of its own.
+  // Outlives the manager's last call, or is taken away with nullptr.
+  void SetTransfers(Transfers* transfers);
+  // A copy has ended; see BlockManager::CompleteCopy.
+  void CompleteCopy(Ticket ticket, const absl::Status& status);
+  // Every copy up to this one has ended.
+  Ticket completed_ticket() const;
+  // Calls `done` once, without a lock, when every copy up to `ticket` has ended: at once, on the
+  // caller's thread, where they have. `done` does not block, and owns what it touches.
+  void NotifyWhenDone(Ticket ticket, std::function<void()> done);
 
   // As BlockManager's methods of the same name, at the clock's time.
   absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
@@ -42,10 +57,22 @@ class SharedManager {
   ManagerStats Stats() const;
   Revision revision() const;
 
+  // BlockManager::Maintain. Returns the blocks moved.
+  uint32_t Maintain(uint32_t max_blocks);
+
   // Runs a batch and renews the session's lease. An operation after kMaxBatchHandles handles of
-  // answers fails with BATCH_TOO_LARGE. Errors of the whole: UNKNOWN_SESSION, STALE_SESSION,
-  // BATCH_TOO_LARGE.
-  absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations);
+  // answers fails with BATCH_TOO_LARGE. Waits for tickets, at most kMaxTicketWait for all of the
+  // batch together. Errors of the whole: UNKNOWN_SESSION, STALE_SESSION, BATCH_TOO_LARGE,
+  // STEP_BACKWARDS.
+  absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations,
+                                      StepRange steps = {});
+  // As Execute, but never waits: it stops before a WaitForTicket whose copies are not done. Then
+  // there are fewer results than operations, and the caller goes on with the rest, that one first,
+  // when the ticket is done, or behind that one. `handles_before`: block handles in the answers of
+  // the batch's earlier parts.
+  absl::StatusOr<BatchResult> ExecuteUntilWait(SessionRef session,
+                                               absl::Span<const Operation> operations,
+                                               StepRange steps, size_t handles_before = 0);
 
   // Stops the process if an invariant is broken.
   void CheckInvariants() const;
@@ -55,14 +82,17 @@ class SharedManager {
   EventLog& log() const { return *log_; }
 
  private:
-  // Hands what the core recorded to the log, in order: still under the lock.
-  void PublishEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Hands the log what the core recorded, and Transfers what it ordered, in order: still under the
+  // lock.
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock clock_;
   EventLog* const log_;
-  // The core's lock. The log's own lock is taken under it; nothing else is.
+  // The core's lock. The log's and the transfers' own locks are taken under it; nothing else is.
   mutable absl::Mutex mutex_;
   std::unique_ptr<BlockManager> core_ ABSL_GUARDED_BY(mutex_);
+  Transfers* transfers_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::multimap<Ticket, std::function<void()>> waiters_ ABSL_GUARDED_BY(mutex_);
   const CacheInfo info_;
   const Epoch epoch_;
 };

@@ -10,14 +10,15 @@
 
 namespace pagoda {
 
-// Blocks of one window and tier by state. Each slot counts once (rule 5).
+// Blocks of one window and tier by state. Each slot counts once (rule 5): in flight before pinned,
+// pinned before active, active before cached.
 struct TierOccupancy {
   uint32_t capacity = 0;
   uint32_t free = 0;
   uint32_t cached = 0;  // In the tree, held by nobody: evictable.
   uint32_t active = 0;  // Held by a sequence or a client.
   uint32_t pinned = 0;
-  uint32_t in_flight = 0;  // Copying, draining or quarantined.
+  uint32_t in_flight = 0;  // Copying or draining.
 
   uint32_t sum() const { return free + cached + active + pinned + in_flight; }
 };
@@ -25,15 +26,27 @@ struct TierOccupancy {
 // Since the manager was made. A counter never goes down.
 struct WindowCounters {
   uint64_t allocated_blocks = 0;
-  uint64_t freed_blocks = 0;  // Gave their slot back, evicted ones not counted.
-  uint64_t evicted_blocks = 0;
+  uint64_t freed_blocks = 0;          // Gave their slot back, evicted ones not counted.
+  uint64_t evicted_blocks = 0;        // Dropped from the cache for room in the primary tier.
+  uint64_t displaced_blocks = 0;      // Dropped from the secondary tier for another block.
+  uint64_t offloaded_blocks = 0;      // Moved down.
+  uint64_t onboarded_blocks = 0;      // Moved up by a copy.
+  uint64_t partial_copies = 0;        // Tails copied for a match, a fork or a truncation.
+  uint64_t taken_over_blocks = 0;     // Tails that a match continued in place.
+  uint64_t merged_blocks = 0;         // Committed with content that was cached already.
+  uint64_t lost_blocks = 0;           // Left the tree because a copy failed.
+  uint64_t expired_priorities = 0;    // Priorities whose duration was over.
   uint64_t prefix_lookup_tokens = 0;  // Prompt tokens of added sequences.
   uint64_t prefix_hit_tokens = 0;     // Those that were matched.
+  uint64_t secondary_hit_tokens = 0;  // Of those, the ones that lay in the secondary tier.
 };
 
 struct WindowStats {
   WindowSize window;
   std::array<TierOccupancy, kNumTiers> tiers;
+  uint32_t holes = 0;
+  uint32_t pinned_blocks = 0;  // Over both tiers, in flight or not.
+  uint32_t pin_budget_blocks = 0;
   WindowCounters counters;
 };
 
@@ -41,6 +54,8 @@ struct ManagerStats {
   std::vector<WindowStats> windows;  // Ascending by window.
   uint64_t sessions = 0;
   uint64_t sequences = 0;
+  uint64_t pins = 0;
+  uint64_t copies_in_flight = 0;
 };
 
 }  // namespace pagoda

@@ -1,220 +1,160 @@
+// Holding blocks and letting them go; raw blocks; numbers.
 #include "manager/window_block_manager.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "manager/lru_policy.h"
+#include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
 namespace pagoda {
+namespace {
 
-WindowBlockManager::WindowBlockManager(Options options, EventRecorder* recorder)
+BlockStore::Options StoreOptions(const WindowBlockManager::Options& options) {
+  constexpr auto kPrimary = static_cast<size_t>(Tier::kPrimary);
+  constexpr auto kSecondary = static_cast<size_t>(Tier::kSecondary);
+  const bool has_secondary = options.blocks[kSecondary] != 0;
+  const bool sliding = options.window != kFullAttention;
+  return {.tokens_per_block = options.tokens_per_block,
+          .slots = {options.blocks[kPrimary], has_secondary ? options.blocks[kSecondary] + 1 : 0},
+          // An alias goes with a primary slot: there are never more of them.
+          .spare_ids = (sliding ? options.max_holes : 0) +
+                       (sliding || has_secondary ? options.blocks[kPrimary] : 0)};
+}
+
+}  // namespace
+
+uint32_t WindowBlockManager::NumIds(const Options& options) {
+  const BlockStore::Options store = StoreOptions(options);
+  return store.slots[kPrimary] + store.slots[kSecondary] + store.spare_ids;
+}
+
+WindowBlockManager::WindowBlockManager(
+    const Options& options, std::array<std::unique_ptr<EvictionPolicy>, kNumTiers> policies,
+    OperationContext* context)
     : options_(options),
-      recorder_(recorder),
-      store_(options.primary_blocks, options.tokens_per_block.value()),
+      context_(context),
+      store_(StoreOptions(options)),
       tree_(&store_),
-      policy_(std::make_unique<LruPolicy>(options.primary_blocks)),
-      seen_(options.primary_blocks) {}
+      policies_(std::move(policies)),
+      seen_(store_.num_ids()) {
+  if (has_secondary()) spare_ = store_.TakeSlot(Tier::kSecondary);
+}
 
 // --- Holding and letting go ---
 
 BlockId WindowBlockManager::TakeBlock(BlockState state) {
-  if (store_.free_count() == 0) Evict(policy_->Victim());
+  if (store_.free_slots(Tier::kPrimary) == 0) MakeRoom();
+  const SlotRef slot{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
+  if (!context_->copies->idle()) {
+    context_->WaitFor(context_->copies->LastTouch(options_.index, slot));
+    context_->copies->Overwrite(options_.index, slot);
+  }
+  const BlockId id = store_.TakeId(state);
+  store_.GiveSlot(id, slot);
   ++counters_.allocated_blocks;
-  ++held_;
-  return store_.Take(state);
+  ++held_[kPrimary];
+  return id;
 }
 
-void WindowBlockManager::Evict(BlockId id) {
-  PAGODA_CHECK(id != kNoBlock, "rule 6: room was checked before it is taken");
-  RemoveFromTree(id, RemovalReason::kEvicted);
-  store_.Release(id);
-  ++counters_.evicted_blocks;
-}
-
-// Takes an unheld leaf out of the tree; its parent may become a candidate.
-void WindowBlockManager::RemoveFromTree(BlockId id, RemovalReason reason) {
-  recorder_->Removed(window(), reason, id, tree_.hash(id));
-  policy_->Withdrawn(id);
-  --cached_unheld_;
-  const NodeRef parent = tree_.parent(id);
-  tree_.Erase(id);
-  if (parent.is_root()) return;
-  const BlockId above = parent.block();
-  if (store_[above].refs == 0 && tree_.num_children(above) == 0) policy_->Unparked(above);
+// Rule 13, and what a sliding window may do instead.
+bool WindowBlockManager::IsCandidate(BlockId id) const {
+  if (sliding() || PAGODA_FAULT(ParentBeforeChild)) return true;
+  return store_[id].tier() == Tier::kPrimary ? tree_.primary_children(id) == 0
+                                             : !tree_.has_children(id);
 }
 
 void WindowBlockManager::Hold(BlockId id) {
   Block& block = store_[id];
   if (block.refs++ != 0) return;
-  PAGODA_CHECK(block.state == BlockState::kCached, "what nobody holds is free or cached");
-  ++held_;
-  --cached_unheld_;
-  if (tree_.num_children(id) == 0) policy_->Withdrawn(id);
+  PAGODA_CHECK(block.state() == BlockState::kCached, "what nobody holds is free, cached or a hole");
+  const auto tier = static_cast<size_t>(block.tier());
+  ++held_[tier];
+  --unheld_[tier];
+  if (IsCandidate(id)) policies_[tier]->Withdrawn(id);
+  if (block.timed && !PAGODA_FAULT(ClockKeepsRunning)) expiries_.Stop(id);
 }
 
 void WindowBlockManager::LetGo(BlockId id) {
   Block& block = store_[id];
   PAGODA_CHECK(block.refs > 0, "a block is let go by its holders");
+  if (PAGODA_FAULT(LostDecrement) && block.refs > 1) return;
   if (--block.refs != 0) return;
-  --held_;
-  if (block.state == BlockState::kCached) {
-    ++cached_unheld_;
-    if (tree_.num_children(id) == 0) policy_->Released(id);
-  } else {
-    store_.Release(id);
-    ++counters_.freed_blocks;
+  const auto tier = static_cast<size_t>(block.tier());
+  switch (block.state()) {
+    case BlockState::kCached:
+      --held_[tier];
+      ++unheld_[tier];
+      if (IsCandidate(id)) policies_[tier]->Released(id, block.priority());
+      if (block.timed) StartClock(id);
+      return;
+    case BlockState::kAlias:
+      store_.ReleaseId(id);
+      return;
+    case BlockState::kPrivate:
+    case BlockState::kRaw:
+      --held_[tier];
+      store_.ReleaseSlot(store_.slot(id));
+      store_.ReleaseId(id);
+      ++counters_.freed_blocks;
+      return;
+    case BlockState::kFree:
+    case BlockState::kHole:
+      break;
+  }
+  PAGODA_CHECK(false, "what is held is raw, private, cached or an alias");
+}
+
+void WindowBlockManager::Release(BlockId id) {
+  Session* session = context_->draining;
+  if (session == nullptr || PAGODA_FAULT(DrainSkipped)) return LetGo(id);
+  session->drains.push_back({session->step, options_.index, id});
+  store_[id].drains = 1;
+  ++drains_[id];
+}
+
+void WindowBlockManager::EndDrain(BlockId id) {
+  const auto it = drains_.find(id);
+  PAGODA_CHECK(it != drains_.end(), "a drain ends once");
+  if (--it->second == 0) {
+    drains_.erase(it);
+    store_[id].drains = 0;
+  }
+  LetGo(id);
+}
+
+// --- Pins ---
+
+uint32_t WindowBlockManager::UnpinnedAmong(absl::Span<const BlockId> blocks) const {
+  return static_cast<uint32_t>(std::count_if(blocks.begin(), blocks.end(),
+                                             [this](BlockId id) { return !store_[id].pinned; }));
+}
+
+void WindowBlockManager::Pin(absl::Span<const BlockId> blocks) {
+  for (const BlockId id : blocks) {
+    if (!PAGODA_FAULT(PinWithoutHolding)) Hold(id);
+    Block& block = store_[id];
+    if (!block.pinned) ++pinned_[static_cast<size_t>(block.tier())];
+    block.pinned = 1;
+    ++pins_[id];
   }
 }
 
-// --- Prefixes ---
-
-WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& name_space,
-                                                         absl::Span<const TokenId> tokens,
-                                                         uint32_t limit) const {
-  Match match;
-  const std::optional<NodeRef> root = tree_.FindRoot(name_space);
-  if (!root.has_value()) return match;
-  const uint32_t block_tokens = tokens_per_block().value();
-  NodeRef node = *root;
-  absl::Span<const TokenId> rest = tokens.first(std::min<size_t>(limit, tokens.size()));
-  while (rest.size() >= block_tokens) {
-    const BlockId child = tree_.FindChild(node, rest.first(block_tokens));
-    if (child == kNoBlock) break;
-    match.blocks.push_back(child);
-    match.tokens += block_tokens;
-    node = NodeRef::Block(child);
-    rest.remove_prefix(block_tokens);
+// Last block first, as a sequence lets go.
+void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks) {
+  for (size_t i = blocks.size(); i-- > 0;) {
+    const auto it = pins_.find(blocks[i]);
+    PAGODA_CHECK(it != pins_.end(), "rule 15: pins are counted");
+    if (--it->second == 0) {
+      pins_.erase(it);
+      Block& block = store_[blocks[i]];
+      block.pinned = 0;
+      --pinned_[static_cast<size_t>(block.tier())];
+    }
+    if (!PAGODA_FAULT(PinWithoutHolding)) LetGo(blocks[i]);
   }
-  match.tail = tree_.FindTail(node, rest);
-  if (match.tail != kNoBlock) match.tokens += store_[match.tail].token_count;
-  return match;
-}
-
-uint32_t WindowBlockManager::UnheldIn(const Match& match) const {
-  const auto unheld = [this](BlockId id) { return store_[id].refs == 0; };
-  return static_cast<uint32_t>(std::count_if(match.blocks.begin(), match.blocks.end(), unheld)) +
-         (match.tail != kNoBlock && unheld(match.tail) ? 1 : 0);
-}
-
-// --- Sequences ---
-
-void WindowBlockManager::Begin(SequenceBlocks& blocks, const NamespaceKey& name_space,
-                               const Match& match) {
-  blocks.tree_epoch = tree_epoch_;
-  blocks.root = blocks.tip = tree_.AcquireRoot(name_space);
-  for (const BlockId id : match.blocks) {
-    Hold(id);
-    blocks.table.push_back(store_.handle(id));
-    blocks.tip = NodeRef::Block(id);
-  }
-  blocks.published = static_cast<uint32_t>(match.blocks.size());
-  if (match.tail != kNoBlock) {
-    TakeOver(match.tail);
-    blocks.table.push_back(store_.handle(match.tail));
-  }
-  blocks.canonical.resize(blocks.table.size(), kNoBlock);
-}
-
-// A tail that a sequence matched whole becomes its private block; the sequence goes on where the
-// tail ends.
-void WindowBlockManager::TakeOver(BlockId id) {
-  PAGODA_CHECK(store_[id].refs == 0, "rule 8: nobody holds a block that is taken over");
-  RemoveFromTree(id, RemovalReason::kTakenOver);
-  Block& block = store_[id];
-  block.generation = Generation{block.generation.value() + 1};
-  block.state = BlockState::kPrivate;
-  block.refs = 1;
-  ++held_;
-}
-
-void WindowBlockManager::Grow(SequenceBlocks& blocks, uint32_t count) {
-  if (count > store_.free_count()) recorder_->ExpectRemoved(count - store_.free_count());
-  for (uint32_t i = 0; i < count; ++i) {
-    blocks.table.push_back(store_.handle(TakeBlock(BlockState::kPrivate)));
-    blocks.canonical.push_back(kNoBlock);
-  }
-}
-
-void WindowBlockManager::WriteTokens(SequenceBlocks& blocks, uint32_t position,
-                                     absl::Span<const TokenId> tokens) {
-  while (!tokens.empty()) {
-    const uint32_t index = tokens_per_block().BlockForToken(position);
-    const uint32_t offset = tokens_per_block().OffsetInBlock(position);
-    PAGODA_CHECK(index >= blocks.published, "rule 10: a published block is not written");
-    const size_t count = std::min<size_t>(tokens.size(), tokens_per_block().value() - offset);
-    std::copy_n(tokens.begin(), count, store_.tokens(blocks.table[index].id).begin() + offset);
-    tokens.remove_prefix(count);
-    position += static_cast<uint32_t>(count);
-  }
-}
-
-void WindowBlockManager::Publish(SequenceBlocks& blocks, uint32_t computed_tokens) {
-  const uint32_t full_blocks = tokens_per_block().BlockForToken(computed_tokens);
-  if (full_blocks <= blocks.published || Detached(blocks)) return;
-  const size_t count = full_blocks - blocks.published;
-  recorder_->ExpectStored(count, count * tokens_per_block().value());
-  while (blocks.published < full_blocks) PublishBlock(blocks, blocks.published);
-}
-
-void WindowBlockManager::PublishBlock(SequenceBlocks& blocks, uint32_t index) {
-  const BlockId own = blocks.table[index].id;
-  const BlockId existing = tree_.FindChild(blocks.tip, store_.tokens(own));
-  if (existing == kNoBlock) {
-    InsertIntoTree(own, blocks, tokens_per_block().value());
-    blocks.tip = NodeRef::Block(own);
-  } else {
-    Hold(existing);
-    blocks.canonical[index] = existing;
-    blocks.tip = NodeRef::Block(existing);
-  }
-  blocks.published = index + 1;
-}
-
-// Under the sequence's tip, which it holds.
-void WindowBlockManager::InsertIntoTree(BlockId id, const SequenceBlocks& blocks,
-                                        uint32_t token_count) {
-  Block& block = store_[id];
-  block.token_count = static_cast<uint16_t>(token_count);
-  block.state = BlockState::kCached;
-  tree_.Insert(id, blocks.tip);
-  recorder_->Stored(
-      window(), tree_.key(blocks.root), blocks.tip.is_root() ? kNoBlock : blocks.tip.block(),
-      tree_.hash(blocks.tip),
-      {.id = id, .hash = tree_.hash(id), .token_count = token_count, .tier = block.tier},
-      store_.content(id));
-}
-
-// The last block in part computed: cached with what it has. Where the tree has that already, the
-// sequence holds the canonical one until it lets go of everything, which makes it as recent as the
-// rest.
-void WindowBlockManager::PublishTail(SequenceBlocks& blocks, uint32_t computed_tokens) {
-  const uint32_t token_count = tokens_per_block().OffsetInBlock(computed_tokens);
-  if (token_count == 0) return;
-  const BlockId own = blocks.table[blocks.published].id;
-  const BlockId existing = tree_.FindChild(blocks.tip, store_.tokens(own).first(token_count));
-  if (existing == kNoBlock) {
-    InsertIntoTree(own, blocks, token_count);
-  } else {
-    Hold(existing);
-    blocks.canonical[blocks.published] = existing;
-  }
-}
-
-void WindowBlockManager::End(SequenceBlocks& blocks, uint32_t computed_tokens) {
-  if (!Detached(blocks)) {
-    Publish(blocks, computed_tokens);
-    PublishTail(blocks, computed_tokens);
-  }
-  // Tail first: of one sequence's blocks the last ones are the oldest.
-  for (size_t i = blocks.table.size(); i-- > 0;) {
-    LetGo(blocks.table[i].id);
-    if (blocks.canonical[i] != kNoBlock) LetGo(blocks.canonical[i]);
-  }
-  tree_.ReleaseRoot(blocks.root);
-  blocks = {};
 }
 
 // --- Raw blocks ---
@@ -222,7 +162,7 @@ void WindowBlockManager::End(SequenceBlocks& blocks, uint32_t computed_tokens) {
 void WindowBlockManager::TakeRaw(SessionId owner, absl::Span<BlockHandle> out) {
   for (BlockHandle& handle : out) {
     const BlockId id = TakeBlock(BlockState::kRaw);
-    store_[id].owner = owner;
+    store_[id].refs = static_cast<uint32_t>(owner.value());
     handle = store_.handle(id);
   }
 }
@@ -245,73 +185,142 @@ absl::Status WindowBlockManager::CheckOneRaw(SessionId owner, const BlockRef& re
                      absl::StrCat("block ", ref.id.value(), " (generation ", ref.generation.value(),
                                   ") of window ", WindowName(window()), " ", std::string(what)));
   };
-  if (ref.id.value() >= capacity()) {
-    return error(Reason::kUnknownBlock, absl::StrCat("does not exist; there are ", capacity()));
+  if (ref.id.value() >= store_.num_ids()) {
+    return error(Reason::kUnknownBlock,
+                 absl::StrCat("does not exist; ids end at ", store_.num_ids() - 1));
   }
   const Block& block = store_[ref.id];
   if (seen_[ref.id.value()]) return error(Reason::kDoubleFree, "is in the call twice");
   if (block.generation != ref.generation) {
     return error(Reason::kStaleHandle, "is not the block's current life");
   }
-  if (block.state == BlockState::kFree) return error(Reason::kDoubleFree, "is free already");
-  if (block.state != BlockState::kRaw || block.owner != owner) {
+  const auto draining = drains_.find(ref.id);
+  const bool only_drains = draining != drains_.end() && draining->second == block.refs;
+  if (block.state() == BlockState::kFree ||
+      (block.state() == BlockState::kPrivate && only_drains)) {
+    return error(Reason::kDoubleFree, "is free already");
+  }
+  if (block.state() != BlockState::kRaw || block.refs != owner.value()) {
     return error(Reason::kForeignBlock, "does not belong to the session as a raw block");
   }
   return absl::OkStatus();
 }
 
+absl::Status WindowBlockManager::CheckWritable(SessionId session,
+                                               absl::Span<const Sequence* const> sequences,
+                                               const BlockRef& ref) const {
+  const auto error = [&](Reason reason, std::string_view what) {
+    return MakeError(reason,
+                     absl::StrCat("block ", ref.id.value(), " (generation ", ref.generation.value(),
+                                  ") of window ", WindowName(window()), " ", std::string(what)));
+  };
+  if (ref.id.value() >= store_.num_ids()) return error(Reason::kUnknownBlock, "does not exist");
+  const Block& block = store_[ref.id];
+  if (block.generation != ref.generation || block.state() == BlockState::kFree) {
+    return error(Reason::kStaleHandle, "is not in this life any more");
+  }
+  if (block.in_tree() || block.state() == BlockState::kAlias) {
+    return error(Reason::kBlockFinalized, "is cached");
+  }
+  if (block.state() == BlockState::kRaw && block.refs == session.value()) return absl::OkStatus();
+  absl::Status refusal = error(Reason::kForeignBlock, "belongs to nobody in the session");
+  for (const Sequence* sequence : sequences) {
+    const std::optional<uint32_t> entry = FindEntry(*sequence, ref.id);
+    if (!entry.has_value()) continue;
+    if (*entry < BlocksOf(*sequence).published) {
+      refusal = error(Reason::kBlockFinalized, "is committed");
+    } else if (MustCopyTail(*sequence) && *entry + 1 == BlocksOf(*sequence).table.size()) {
+      refusal = error(Reason::kForeignBlock, "is another sequence's tail");
+    } else {
+      return absl::OkStatus();
+    }
+  }
+  return refusal;
+}
+
 void WindowBlockManager::FreeRaw(absl::Span<const BlockRef> blocks) {
-  for (const BlockRef& ref : blocks) LetGo(ref.id);
+  for (const BlockRef& ref : blocks) {
+    Block& block = store_[ref.id];
+    block.set_state(BlockState::kPrivate);  // While it drains it is nobody's to free.
+    block.refs = 1;
+    Release(ref.id);
+  }
 }
 
 std::vector<BlockRef> WindowBlockManager::RawBlocksOf(SessionId owner) const {
   std::vector<BlockRef> blocks;
-  for (uint32_t i = 0; i < capacity(); ++i) {
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const Block& block = store_[BlockId{i}];
-    if (block.state == BlockState::kRaw && block.owner == owner) {
+    if (block.state() == BlockState::kRaw && block.refs == owner.value()) {
       blocks.push_back({BlockId{i}, block.generation});
     }
   }
   return blocks;
 }
 
-// --- Operators ---
+// --- Numbers ---
 
-uint64_t WindowBlockManager::Reset() {
-  uint64_t removed = 0;
-  for (uint32_t i = 0; i < capacity(); ++i) {
-    const BlockId id{i};
-    Block& block = store_[id];
-    if (block.state != BlockState::kCached) continue;
-    ++removed;
-    block.state = BlockState::kPrivate;
-    if (block.refs != 0) continue;
-    --cached_unheld_;
-    if (tree_.num_children(id) == 0) policy_->Withdrawn(id);
-    store_.Release(id);
-    ++counters_.freed_blocks;
-  }
-  tree_.Clear();
-  ++tree_epoch_;
-  if (removed != 0) recorder_->WindowCleared(window());
-  return removed;
-}
-
-void WindowBlockManager::CountLookup(uint32_t lookup_tokens, uint32_t hit_tokens) {
+void WindowBlockManager::CountLookup(uint32_t lookup_tokens, const Match& match) {
   counters_.prefix_lookup_tokens += lookup_tokens;
-  counters_.prefix_hit_tokens += hit_tokens;
+  counters_.prefix_hit_tokens += match.tokens;
+  if (!has_secondary()) return;
+  for (size_t i = match.first; i < match.blocks.size(); ++i) {
+    if (store_[match.blocks[i]].tier() == Tier::kSecondary) {
+      counters_.secondary_hit_tokens += tokens_per_block().value();
+    }
+  }
+  if (match.source != kNoBlock && store_[match.source].tier() == Tier::kSecondary) {
+    counters_.secondary_hit_tokens += match.source_tokens;
+  }
 }
 
 WindowStats WindowBlockManager::Stats() const {
   WindowStats stats;
   stats.window = window();
   stats.counters = counters_;
-  TierOccupancy& primary = stats.tiers[static_cast<size_t>(Tier::kPrimary)];
-  primary.capacity = capacity();
-  primary.free = store_.free_count();
-  primary.cached = cached_unheld_;
-  primary.active = held_;
+  stats.holes = holes_;
+  stats.pinned_blocks = pinned_blocks();
+  stats.pin_budget_blocks = options_.pin_budget_blocks;
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    stats.tiers[t] = {.capacity = options_.blocks[t],
+                      .free = store_.free_slots(static_cast<Tier>(t)),
+                      .cached = unheld_[t],
+                      .active = held_[t] - pinned_[t],
+                      .pinned = pinned_[t]};
+  }
+  // A slot in flight counts as that and not as what it is besides.
+  const auto move = [&](SlotRef slot) {
+    TierOccupancy& tier = stats.tiers[static_cast<size_t>(slot.tier)];
+    const BlockId owner = store_.owner(slot);
+    if (owner == kNoBlock) {
+      --tier.free;
+    } else if (store_[owner].pinned) {
+      --tier.pinned;
+    } else if (store_[owner].refs != 0) {
+      --tier.active;
+    } else {
+      --tier.cached;
+    }
+    ++tier.in_flight;
+  };
+  const std::vector<SlotRef> copying = context_->copies->SlotsInFlight(options_.index);
+  for (const SlotRef slot : copying) {
+    if (slot != SlotRef{Tier::kSecondary, spare_}) move(slot);
+  }
+  for (const auto& [id, count] : drains_) {
+    if (!OwnsSlot(store_[id].state())) continue;
+    const SlotRef slot = store_.slot(id);
+    if (context_->copies->LastTouch(options_.index, slot) == Ticket{}) move(slot);
+  }
   return stats;
+}
+
+void WindowBlockManager::CheckAccounting() const {
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    PAGODA_CHECK(
+        store_.free_slots(static_cast<Tier>(t)) + unheld_[t] + held_[t] == options_.blocks[t],
+        "rule 5: free + cached + active + pinned + in flight = capacity");
+  }
 }
 
 }  // namespace pagoda

@@ -1,20 +1,24 @@
 // The blocks of one attention window: handing them out, finding them by content, taking them back,
-// evicting them.
+// moving them between tiers, evicting them.
 #ifndef PAGODA_MANAGER_WINDOW_BLOCK_MANAGER_H_
 #define PAGODA_MANAGER_WINDOW_BLOCK_MANAGER_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "events/shadow_tree.h"
 #include "manager/block_store.h"
-#include "manager/event_recorder.h"
 #include "manager/eviction_policy.h"
 #include "manager/ids.h"
+#include "manager/operation_context.h"
 #include "manager/prefix_tree.h"
+#include "manager/retention.h"
 #include "manager/sequence.h"
 #include "manager/stats.h"
 #include "pools/types.h"
@@ -25,64 +29,136 @@ namespace pagoda {
 // every window before it changes one. Thread-compatible. Records every change of the tree.
 //
 // Invariants
-// 1. A block is free, raw (one owner), private (held by sequences, not in the tree) or cached (in
-// the tree, held or not).
-// 2. Held means refs > 0. The parent of a held cached block is held, so what nobody holds can all
-// be evicted, leaves first.
-// 3. Candidates of the policy: cached, not held, no children. Cached, not held, with children:
-// parked.
-// 4. cached_unheld_ counts candidates and parked blocks, held_ counts held blocks; free +
-// cached_unheld_ + held_ = capacity.
+// 1. A block's state is one of BlockState's; what nobody holds is free, cached or a hole.
+// 2. By tier: free + unheld + held slots = capacity; unheld are cached blocks that nobody holds.
+// 3. Full attention: the parent of a held cached block is held; a block is in no nearer tier than
+// its parent. So what nobody holds can all be evicted, leaves first.
+// 4. Candidates of a tier's policy: cached there, not held, and (full attention) in the primary
+// tier without children in that tier, in the secondary one without children. Cached, not held and
+// no candidate: parked.
+// 5. Holes are only in sliding windows, have children, and are at most max_holes.
+// 6. Where there is a secondary tier, one slot of it is the spare, which belongs to no block.
 class WindowBlockManager {
  public:
   struct Options {
     WindowSize window = kFullAttention;
+    uint32_t index = 0;  // Among the cache's windows.
     TokensPerBlock tokens_per_block{1};
-    uint32_t primary_blocks = 0;
+    std::array<uint32_t, kNumTiers> blocks = {};
+    uint32_t max_holes = 0;
+    uint32_t pin_budget_blocks = 0;
+    Priority offload_min_priority = kDefaultPriority;
   };
 
-  // A cached prefix: whole blocks, then perhaps a tail that can be taken over. Holds nothing.
+  // A cached prefix, as far as one was found or, after CutMatch, wanted. Holds nothing.
   struct Match {
+    // Whole blocks from the sequence's start; in a sliding window holes among them.
     std::vector<BlockId> blocks;
-    BlockId tail = kNoBlock;
-    uint32_t tokens = 0;  // The tail's included.
-    uint32_t num_blocks() const {
-      return static_cast<uint32_t>(blocks.size()) + (tail != kNoBlock ? 1 : 0);
-    }
+    uint32_t first = 0;  // Blocks before this one are not needed to go on from the end.
+    // The block after them that shares its first source_tokens tokens; kNoBlock where none does.
+    BlockId source = kNoBlock;
+    uint32_t source_tokens = 0;
+    uint32_t tokens = 0;  // All of it.
+  };
+  // What becomes of the source of a match.
+  enum class Tail : uint8_t { kNone, kCopy, kTakeOver };
+  // What a match and room for more would take.
+  struct Room {
+    uint64_t needed = 0;     // Fresh blocks, and blocks to bring up.
+    uint32_t available = 0;  // For these, with the match held.
+    Tail tail = Tail::kNone;
+    bool fits = false;
+    // It would fit without the source: it can neither be copied nor taken over.
+    bool fits_without_source = false;
   };
 
-  // `recorder` outlives the manager.
-  WindowBlockManager(Options options, EventRecorder* recorder);
+  // Block ids are below this.
+  static uint32_t NumIds(const Options& options);
+
+  // `policies` by tier; nullptr where the tier has no blocks. `context` outlives the manager.
+  WindowBlockManager(const Options& options,
+                     std::array<std::unique_ptr<EvictionPolicy>, kNumTiers> policies,
+                     OperationContext* context);
 
   WindowSize window() const { return options_.window; }
+  bool sliding() const { return options_.window != kFullAttention; }
   TokensPerBlock tokens_per_block() const { return options_.tokens_per_block; }
-  uint32_t capacity() const { return store_.capacity(); }
-  // Blocks that can be had now: free ones, and cached ones that nobody holds.
-  uint32_t available() const { return store_.free_count() + cached_unheld_; }
-
-  // --- Prefixes ---
-
-  // The longest cached prefix of `tokens`, at most `limit` tokens. A tail counts only whole: in
-  // part it would need a copy.
-  Match FindPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
-                   uint32_t limit) const;
-  // Blocks of a match that are available() now and will not be once it is held.
-  uint32_t UnheldIn(const Match& match) const;
+  uint32_t capacity(Tier tier = Tier::kPrimary) const {
+    return options_.blocks[static_cast<size_t>(tier)];
+  }
+  // Primary blocks that can be had now: free ones, and cached ones that nobody holds.
+  uint32_t available() const {
+    return store_.free_slots(Tier::kPrimary) + unheld_[static_cast<size_t>(Tier::kPrimary)];
+  }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
 
-  // --- Sequences ---
+  // --- Prefixes (window_prefixes.cc) ---
 
-  // Makes the match the beginning of `blocks`: holds its blocks, takes over its tail.
-  void Begin(SequenceBlocks& blocks, const NamespaceKey& name_space, const Match& match);
-  // Adds fresh blocks. REQUIRES: count <= available().
-  void Grow(SequenceBlocks& blocks, uint32_t count);
+  // The longest cached prefix of `key`.
+  Match FindPrefix(const NamespaceKey& name_space, const BlockKey& key) const;
+  // The cached block after the match's whole blocks whose content is `key`; kNoBlock where there is
+  // none.
+  BlockId FindTail(const Match& match, const NamespaceKey& name_space, const BlockKey& key) const;
+  // The largest length up to `limit` at which a sequence could go on from the match (rule 7).
+  uint32_t ValidLength(const Match& match, uint32_t limit) const;
+  // Cuts a match to a valid length.
+  void CutMatch(Match& match, uint32_t tokens) const;
+  // Whether the match's source belongs to it whole: it is no longer than what matched of it.
+  bool SourceIsWhole(const Match& match) const;
+  // What AddSequence would take for room up to `room_tokens`.
+  Room RoomFor(const Match& match, uint64_t room_tokens) const;
+  // The match's blocks that others hold already: what it does not take from available().
+  uint32_t HeldIn(const Match& match) const;
+
+  // Move the blocks of a match down, last first, or up, first first, as far as that is possible.
+  // Return how many moved.
+  uint32_t Offload(const Match& match);
+  uint32_t Prefetch(const Match& match);
+  // A pin's blocks: of the needed part of the match, with its source.
+  std::vector<BlockId> PinnableBlocks(const Match& match) const;
+  // How many of them no pin holds yet.
+  uint32_t UnpinnedAmong(absl::Span<const BlockId> blocks) const;
+  uint32_t pinned_blocks() const { return static_cast<uint32_t>(pins_.size()); }
+  uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }
+  void Pin(absl::Span<const BlockId> blocks);
+  void Unpin(absl::Span<const BlockId> blocks);
+  uint64_t Invalidate(const NamespaceKey& name_space, const BlockKey& prefix);
+  uint32_t SetRetention(const Match& match, const SequenceRetention& retention);
+
+  // --- Sequences (window_sequences.cc) ---
+
+  // Makes the match the beginning of the sequence's blocks, and takes blocks up to `table_size`
+  // entries. REQUIRES: RoomFor(match, ...) fits, with this tail.
+  void Begin(Sequence& sequence, const NamespaceKey& name_space, const Match& match, Tail tail,
+             uint32_t table_size);
+  // Fresh blocks that growing to `table_size` entries takes: one more where a borrowed tail must be
+  // copied first.
+  uint32_t BlocksToGrow(const Sequence& sequence, uint32_t table_size) const;
+  bool MustCopyTail(const Sequence& sequence) const;
+  // REQUIRES: BlocksToGrow() <= available().
+  void Grow(Sequence& sequence, uint32_t table_size);
   // Writes the ids of the tokens from `position` on. REQUIRES: the table has place, the blocks are
   // not published.
-  void WriteTokens(SequenceBlocks& blocks, uint32_t position, absl::Span<const TokenId> tokens);
-  // Puts the blocks that are full and computed into the tree.
-  void Publish(SequenceBlocks& blocks, uint32_t computed_tokens);
+  void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
+  // Appends the ids of tokens [begin, end), whose blocks are there.
+  void ReadTokens(const Sequence& sequence, uint32_t begin, uint32_t end,
+                  std::vector<TokenId>* out) const;
+  // Puts the blocks that are full and computed into the tree, then lets go of those that a sliding
+  // window has passed.
+  void Publish(Sequence& sequence);
   // Publishes the rest, a computed tail too, then lets go of every block, tail first.
-  void End(SequenceBlocks& blocks, uint32_t computed_tokens);
+  void End(Sequence& sequence);
+  // Shares the blocks of `parent` with computed tokens.
+  void Fork(const Sequence& parent, Sequence& child);
+  // Whether the window still has what a sequence of `tokens` tokens needs.
+  bool CanTruncate(const Sequence& sequence, uint32_t tokens) const;
+  // Whether the block that is cut must be copied.
+  bool MustCopyCut(const Sequence& sequence, uint32_t tokens) const;
+  // Drops the blocks behind the first `tokens` tokens. Returns the first entry that changed.
+  // REQUIRES: CanTruncate(); if MustCopyCut(), available() > 0.
+  uint32_t Truncate(Sequence& sequence, uint32_t tokens);
+  // The table entry whose own bytes lie in `block`, if the sequence has one.
+  std::optional<uint32_t> FindEntry(const Sequence& sequence, BlockId block) const;
 
   // --- Raw blocks ---
 
@@ -93,16 +169,30 @@ class WindowBlockManager {
   absl::Status CheckRaw(SessionId owner, absl::Span<const BlockRef> blocks);
   // REQUIRES: CheckRaw(owner, blocks) is OK.
   void FreeRaw(absl::Span<const BlockRef> blocks);
-  // All raw blocks of `owner`, ascending. Cost: O(capacity).
+  // BlockManager::CheckWritable for a session with these sequences.
+  absl::Status CheckWritable(SessionId session, absl::Span<const Sequence* const> sequences,
+                             const BlockRef& ref) const;
+  // All raw blocks of `owner`, ascending. Cost: O(ids).
   std::vector<BlockRef> RawBlocksOf(SessionId owner) const;
 
-  // --- Operators ---
+  // --- Time, copies, operators ---
 
+  // A drain of the block is over.
+  void EndDrain(BlockId id);
+  // Ends the priorities whose duration is over.
+  void Expire();
+  // Moves victims down until `free_target` primary blocks are free, at most `max_blocks`.
+  uint32_t OffloadAhead(uint32_t free_target, uint32_t max_blocks);
+  // Whether `block` still lives and has its bytes in `slot`.
+  bool Owns(BlockRef block, SlotRef slot) const;
+  // The bytes of a block of the tree are lost: it leaves, with all below it.
+  void Lose(BlockId id);
+  bool in_tree(BlockId id) const { return store_[id].in_tree(); }
   // Empties the tree: what nobody holds is free, what sequences hold becomes private. Returns the
-  // blocks that left. Cost: O(capacity).
+  // blocks that left. Cost: O(ids).
   uint64_t Reset();
 
-  void CountLookup(uint32_t lookup_tokens, uint32_t hit_tokens);
+  void CountLookup(uint32_t lookup_tokens, const Match& match);
   WindowStats Stats() const;
   // Stops the process unless rule 5 holds by the counters. Cost: O(1).
   void CheckAccounting() const;
@@ -112,30 +202,76 @@ class WindowBlockManager {
   // `holders[i]` says how often block i is held. Stops the process where the arrays disagree with
   // it or with each other.
   void CheckInvariants(absl::Span<const uint32_t> holders) const;
+  void CheckSequence(const Sequence& sequence) const;
+  uint32_t num_ids() const { return store_.num_ids(); }
+  // Adds the pins' and the raw blocks' holders.
+  void CountHolders(absl::Span<uint32_t> holders) const;
   std::vector<TreeEntry> DumpTree() const;
-  uint64_t tree_epoch() const { return tree_epoch_; }
 
  private:
+  static constexpr size_t kPrimary = static_cast<size_t>(Tier::kPrimary);
+  static constexpr size_t kSecondary = static_cast<size_t>(Tier::kSecondary);
+
+  SequenceBlocks& BlocksOf(Sequence& sequence) const { return sequence.windows[options_.index]; }
+  const SequenceBlocks& BlocksOf(const Sequence& sequence) const {
+    return sequence.windows[options_.index];
+  }
+  bool has_secondary() const { return options_.blocks[kSecondary] != 0; }
+  EvictionPolicy& policy(Tier tier) { return *policies_[static_cast<size_t>(tier)]; }
+  EventRecorder& recorder() { return *context_->recorder; }
+
+  // --- Holding (window_block_manager.cc) ---
   BlockId TakeBlock(BlockState state);
-  void Evict(BlockId id);
   void Hold(BlockId id);
   void LetGo(BlockId id);
-  void TakeOver(BlockId id);
-  void RemoveFromTree(BlockId id, RemovalReason reason);
-  void PublishBlock(SequenceBlocks& blocks, uint32_t index);
-  void PublishTail(SequenceBlocks& blocks, uint32_t computed_tokens);
-  void InsertIntoTree(BlockId id, const SequenceBlocks& blocks, uint32_t token_count);
+  // LetGo, after the step's kernels have finished where the operation drains.
+  void Release(BlockId id);
+  bool IsCandidate(BlockId id) const;
   absl::Status CheckOneRaw(SessionId owner, const BlockRef& ref) const;
-  bool Detached(const SequenceBlocks& blocks) const { return blocks.tree_epoch != tree_epoch_; }
+
+  // --- Leaving and moving (window_tiers.cc) ---
+  void MakeRoom();
+  bool WantsDown(BlockId victim) const;
+  bool MakeRoomBelow();
+  void MoveDown(BlockId victim, SlotIndex target);
+  void Onboard(BlockId id);
+  void Drop(BlockId victim, RemovalReason reason);
+  void EraseNode(BlockId id);
+  void ChildLeft(NodeRef parent, Tier tier);
+  uint64_t CutSubtree(BlockId top, RemovalReason reason);
+  void LeaveTree(BlockId id, RemovalReason reason);
+  void ChangeTier(BlockId id, SlotRef slot);
+  void StartClock(BlockId id);
+  void SetPriority(BlockId id, Priority priority);
+  void SetBlockRetention(BlockId id, const BlockRetention& retention);
+
+  // --- Sequences (window_sequences.cc) ---
+  bool Detached(const SequenceBlocks& blocks) const;
+  bool IsPrivateTo(BlockId id) const;
+  BlockKey KeyOf(const Sequence& sequence, uint32_t index, uint32_t token_count) const;
+  void TakeOver(BlockId id);
+  BlockId CopyTail(BlockId source, uint32_t num_tokens);
+  void PublishBlock(Sequence& sequence, uint32_t index, uint32_t token_count);
+  void InsertIntoTree(BlockId id, const Sequence& sequence, uint32_t index, uint32_t token_count);
+  void FillFrom(BlockId canonical, BlockId own, NodeRef root);
+  void RecordStored(BlockId id, NodeRef root);
+  void PublishTail(Sequence& sequence);
+  void Slide(Sequence& sequence);
 
   const Options options_;
-  EventRecorder* const recorder_;
+  OperationContext* const context_;
   BlockStore store_;
   PrefixTree tree_;
-  std::unique_ptr<EvictionPolicy> policy_;
-  uint32_t cached_unheld_ = 0;
-  uint32_t held_ = 0;
-  uint64_t tree_epoch_ = 0;  // Grows with each Reset.
+  std::array<std::unique_ptr<EvictionPolicy>, kNumTiers> policies_;
+  ExpiryQueue expiries_;
+  std::array<uint32_t, kNumTiers> unheld_ = {};
+  std::array<uint32_t, kNumTiers> held_ = {};
+  std::array<uint32_t, kNumTiers> pinned_ = {};  // Of the held ones.
+  uint32_t holes_ = 0;
+  SlotIndex spare_ = kNoSlot;                      // Of the secondary tier.
+  uint64_t tree_epoch_ = 0;                        // Grows with each Reset.
+  absl::flat_hash_map<BlockId, uint32_t> pins_;    // Pins by block.
+  absl::flat_hash_map<BlockId, uint32_t> drains_;  // Drains by block.
   WindowCounters counters_;
   std::vector<bool> seen_;  // Scratch of CheckRaw, all false between calls.
 };

@@ -1,4 +1,5 @@
 // The invariants of WindowBlockManager, checked from scratch.
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -7,70 +8,149 @@
 
 namespace pagoda {
 
-void WindowBlockManager::CheckAccounting() const {
-  PAGODA_CHECK(store_.free_count() + cached_unheld_ + held_ == capacity(),
-               "rule 5: free + cached + active + pinned + in flight = capacity");
+void WindowBlockManager::CountHolders(absl::Span<uint32_t> holders) const {
+  for (const auto& [id, count] : pins_) holders[id.value()] += count;
+}
+
+void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  PAGODA_CHECK(blocks.table.size() == tokens_per_block().BlocksFor(sequence.room_tokens) &&
+                   blocks.canonical.size() == blocks.table.size(),
+               "a sequence has the entries of its room");
+  PAGODA_CHECK(blocks.first <= blocks.table.size() && (sliding() || blocks.first == 0),
+               "only a sliding window passes blocks");
+  const bool detached = Detached(blocks);
+  for (uint32_t i = 0; i < blocks.table.size(); ++i) {
+    const BlockHandle& handle = blocks.table[i];
+    if (i < blocks.first) {
+      PAGODA_CHECK(handle == BlockHandle{} && blocks.canonical[i] == kNoBlock,
+                   "rule 9: what the window has passed is let go");
+      continue;
+    }
+    PAGODA_CHECK(store_.handle(handle.id) == handle, "rule 10: a block table in use is stable");
+    const Block& block = store_[handle.id];
+    PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: what a sequence holds does not move");
+    const BlockId canonical = blocks.canonical[i];
+    PAGODA_CHECK(block.state() != BlockState::kAlias ||
+                     (canonical != kNoBlock && store_.slot(canonical).slot == block.slot),
+                 "an alias has its bytes in the canonical block's slot");
+    if (detached || i >= blocks.published) continue;
+    const BlockId node = canonical != kNoBlock ? canonical : handle.id;
+    PAGODA_CHECK(store_[node].state() == BlockState::kCached, "a published block is in the tree");
+    PAGODA_CHECK(i + 1 < blocks.published || blocks.tip == NodeRef::Block(node),
+                 "the tip is the last published block");
+  }
+  PAGODA_CHECK(detached || blocks.published > 0 || blocks.tip == blocks.root,
+               "without published blocks the tip is the root");
 }
 
 void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) const {
   CheckAccounting();
-  uint32_t free = 0, unheld = 0, held = 0;
-  std::vector<bool> slot_used(capacity());
-  std::vector<uint32_t> children(capacity());
-  for (uint32_t i = 0; i < capacity(); ++i) {
+  std::array<uint32_t, kNumTiers> unheld = {}, held = {}, pinned = {}, candidates = {};
+  uint32_t free_ids = 0, holes = 0;
+  std::vector<uint32_t> children(store_.num_ids()), primary_children(store_.num_ids());
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
-    PAGODA_CHECK(block.refs == holders[i], "a block's references are its holders");
-    if (block.state == BlockState::kFree) {
-      PAGODA_CHECK(block.refs == 0, "rule 4: nobody holds a free block");
-      ++free;
-      continue;
+    const auto tier = static_cast<size_t>(block.tier());
+    PAGODA_CHECK(block.state() == BlockState::kRaw || block.refs == holders[i],
+                 "a block's references are its holders");
+    PAGODA_CHECK(static_cast<bool>(block.drains) == drains_.contains(id) &&
+                     static_cast<bool>(block.pinned) == pins_.contains(id) &&
+                     static_cast<bool>(block.timed) == expiries_.has_duration(id),
+                 "what is kept beside a block is marked on it");
+    if (OwnsSlot(block.state())) {
+      PAGODA_CHECK(store_.owner(store_.slot(id)) == id, "rule 2: no two blocks share a slot");
+      PAGODA_CHECK(block.refs > 0 || block.state() == BlockState::kCached,
+                   "what nobody holds is free, cached or a hole");
+      ++(block.refs > 0 ? held : unheld)[tier];
+      if (block.pinned) ++pinned[tier];
     }
-    PAGODA_CHECK(!slot_used[block.slot.value()], "rule 2: no two blocks share a slot");
-    slot_used[block.slot.value()] = true;
-    PAGODA_CHECK(block.refs > 0 || block.state == BlockState::kCached,
-                 "what nobody holds is free or cached");
-    ++(block.refs > 0 ? held : unheld);
-    if (block.state != BlockState::kCached) continue;
-
+    switch (block.state()) {
+      case BlockState::kFree:
+        PAGODA_CHECK(block.refs == 0, "rule 4: nobody holds a free block");
+        ++free_ids;
+        continue;
+      case BlockState::kAlias:
+        PAGODA_CHECK(block.refs > 0, "an alias is held");
+        continue;
+      case BlockState::kRaw:
+      case BlockState::kPrivate:
+        PAGODA_CHECK(block.tier() == Tier::kPrimary || block.pinned || block.drains,
+                     "what a sequence writes is in the primary tier");
+        continue;
+      case BlockState::kHole:
+        PAGODA_CHECK(sliding() && block.refs == 0 && tree_.has_children(id),
+                     "a hole is in a sliding window, nobody's, and has children");
+        ++holes;
+        break;
+      case BlockState::kCached:
+        if (block.refs == 0 && IsCandidate(id)) ++candidates[tier];
+        break;
+    }
     const NodeRef parent = tree_.parent(id);
-    PAGODA_CHECK(tree_.FindChild(parent, store_.content(id)) == id,
+    PAGODA_CHECK(tree_.FindChild(parent, store_.key(id)) == id,
                  "rule 12: a cached block is found by its content");
-    PAGODA_CHECK(tree_.hash(id) == HashBlock(tree_.hash(parent), store_.content(id)),
+    PAGODA_CHECK(tree_.hash(id) == HashBlock(tree_.hash(parent), store_.key(id)),
                  "rule 12: a block's hash is its content's");
     if (parent.is_root()) continue;
     const Block& above = store_[parent.block()];
     ++children[parent.block().value()];
-    PAGODA_CHECK(above.state == BlockState::kCached, "rule 13: a cached block's parent is cached");
-    PAGODA_CHECK(above.token_count == tokens_per_block().value(),
-                 "rule 12: a tail has no children");
+    if (block.state() == BlockState::kCached && block.tier() == Tier::kPrimary) {
+      ++primary_children[parent.block().value()];
+    }
+    PAGODA_CHECK(above.in_tree() && above.token_count == tokens_per_block().value(),
+                 "rule 12: a block's parent is in the tree and no tail");
+    if (sliding()) continue;
+    PAGODA_CHECK(above.state() == BlockState::kCached,
+                 "rule 13: a cached block's parent is cached");
     PAGODA_CHECK(block.refs == 0 || above.refs > 0, "rule 13: a held block's path is held");
+    PAGODA_CHECK(above.tier() <= block.tier(), "rule 14: no block is nearer than its parent");
   }
-  PAGODA_CHECK(free == store_.free_count() && unheld == cached_unheld_ && held == held_,
+  PAGODA_CHECK(unheld == unheld_ && held == held_ && pinned == pinned_ && holes == holes_,
                "rule 5: the counters are the blocks");
-  for (uint32_t i = 0; i < capacity(); ++i) {
-    const bool cached = store_[BlockId{i}].state == BlockState::kCached;
-    PAGODA_CHECK(!cached || tree_.num_children(BlockId{i}) == children[i],
+  PAGODA_CHECK(free_ids == store_.free_ids() && holes <= options_.max_holes,
+               "rule 4: an id is free or in use");
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
+    const BlockId id{i};
+    if (!store_[id].in_tree()) continue;
+    PAGODA_CHECK(tree_.has_children(id) == (children[i] != 0) &&
+                     tree_.primary_children(id) == primary_children[i],
                  "a node counts its children");
   }
-  PAGODA_CHECK((unheld == 0) == (policy_->Victim() == kNoBlock),
-               "rule 13: what nobody holds can be evicted");
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    if (policies_[t] == nullptr) continue;
+    const BlockId victim = policies_[t]->Victim();
+    PAGODA_CHECK((candidates[t] == 0) == (victim == kNoBlock),
+                 "rule 13: what nobody holds can be evicted");
+    PAGODA_CHECK((unheld[t] == 0) == (candidates[t] == 0), "rule 13: leaves first, but all");
+    if (victim == kNoBlock) continue;
+    const Block& block = store_[victim];
+    PAGODA_CHECK(block.state() == BlockState::kCached && block.refs == 0 &&
+                     static_cast<size_t>(block.tier()) == t && IsCandidate(victim),
+                 "rule 13: a victim is a candidate");
+  }
+  if (has_secondary()) {
+    PAGODA_CHECK(store_.owner({Tier::kSecondary, spare_}) == kNoBlock, "the spare is nobody's");
+  }
 }
 
 std::vector<TreeEntry> WindowBlockManager::DumpTree() const {
   std::vector<TreeEntry> entries;
-  for (uint32_t i = 0; i < capacity(); ++i) {
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
-    if (block.state != BlockState::kCached) continue;
+    if (block.state() != BlockState::kCached) continue;
     const NodeRef parent = tree_.parent(id);
-    const absl::Span<const TokenId> content = store_.content(id);
+    const BlockKey key = store_.key(id);
     entries.push_back({.id = id,
                        .hash = tree_.hash(id),
                        .parent = parent.is_root() ? kNoBlock : parent.block(),
-                       .name_space = tree_.NamespaceOf(id),
-                       .tokens = {content.begin(), content.end()},
-                       .tier = block.tier});
+                       .name_space = tree_.key(tree_.RootOf(id)),
+                       .tokens = {key.tokens.begin(), key.tokens.end()},
+                       .extras = {key.extras.begin(), key.extras.end()},
+                       .tier = block.tier(),
+                       .priority = block.priority()});
   }
   return entries;
 }

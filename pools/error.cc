@@ -48,13 +48,21 @@ constexpr std::array kRows = {
     Row{Reason::kOutOfMemory, "OUT_OF_MEMORY", kResourceExhausted},
     Row{Reason::kQueueFull, "QUEUE_FULL", kResourceExhausted},
     Row{Reason::kInvalidCheckpoint, "INVALID_CHECKPOINT", kInvalidArgument},
+    Row{Reason::kWindowPassed, "WINDOW_PASSED", kFailedPrecondition},
+    Row{Reason::kKvLost, "KV_LOST", kFailedPrecondition},
+    Row{Reason::kPinBudgetExceeded, "PIN_BUDGET_EXCEEDED", kResourceExhausted},
+    Row{Reason::kUnknownPin, "UNKNOWN_PIN", kNotFound},
+    Row{Reason::kStepBackwards, "STEP_BACKWARDS", kInvalidArgument},
+    Row{Reason::kUnknownTicket, "UNKNOWN_TICKET", kNotFound},
+    Row{Reason::kWaitTimeout, "WAIT_TIMEOUT", kDeadlineExceeded},
+    Row{Reason::kBlockFinalized, "BLOCK_FINALIZED", kFailedPrecondition},
 };
 
 constexpr bool InOrder() {
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (static_cast<size_t>(kRows[i].reason) != i) return false;
   }
-  return kRows.size() == static_cast<size_t>(Reason::kInvalidCheckpoint) + 1;
+  return kRows.size() == static_cast<size_t>(Reason::kBlockFinalized) + 1;
 }
 static_assert(InOrder(), "one row for each reason, in the enum's order");
 

@@ -40,6 +40,17 @@ enum class Reason : uint8_t {
   kQueueFull,          // Too many requests wait already; try again later. RESOURCE_EXHAUSTED
   kInvalidCheckpoint,  // The model's files are missing, damaged or of another kind.
                        // INVALID_ARGUMENT
+  kWindowPassed,       // Tokens that a sliding window has released are needed. FAILED_PRECONDITION
+  kKvLost,             // A copy failed: the sequence has fewer computed tokens than its client
+                       // thinks. FAILED_PRECONDITION
+  kPinBudgetExceeded,  // More blocks would be pinned than may be. RESOURCE_EXHAUSTED
+  kUnknownPin,         // Never made, unpinned, or its lease ran out. NOT_FOUND
+  kStepBackwards,      // step or completed_step below an earlier one, or completed_step above step.
+                       // INVALID_ARGUMENT
+  kUnknownTicket,      // No copy has this ticket yet. NOT_FOUND
+  kWaitTimeout,        // The ticket was not done in time. DEADLINE_EXCEEDED
+  kBlockFinalized,     // The block is cached: its bytes are everybody's, and nobody writes them.
+                       // FAILED_PRECONDITION
 };
 
 // The reason's stable name: "BLOCKS_EXHAUSTED".

@@ -20,6 +20,13 @@ absl::StatusOr<uint64_t> PoolBytes(const PoolLayout& layout, uint32_t num_slots)
   return bytes;
 }
 
+absl::Span<std::byte> SlotOf(absl::Span<std::byte> bytes, const PoolLayout& layout,
+                             uint32_t num_slots, SlotIndex slot) {
+  PAGODA_CHECK(slot.value() < num_slots, "a slot lies inside its pool");
+  const uint64_t stride = layout.slot_stride_bytes();
+  return bytes.subspan(slot.value() * stride, stride);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedMemoryPool>> SharedMemoryPool::Create(Options options) {
@@ -39,42 +46,76 @@ MappingSegment SharedMemoryPool::segment() const {
 }
 
 absl::Span<std::byte> SharedMemoryPool::slot(SlotIndex slot) {
-  PAGODA_CHECK(slot.value() < options_.num_slots, "a slot lies inside its pool");
-  const uint64_t stride = options_.layout.slot_stride_bytes();
-  return memory_.bytes().subspan(slot.value() * stride, stride);
+  return SlotOf(memory_.bytes(), options_.layout, options_.num_slots, slot);
 }
 
-absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(
-    const CacheLayout& layout, const std::vector<uint32_t>& slots_per_window,
-    const std::string& instance) {
-  PAGODA_CHECK(slots_per_window.size() == layout.windows().size(), "one slot count a window");
+absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layout,
+                                                         const SlotCounts& slots,
+                                                         const std::string& instance) {
+  const size_t num_windows = layout.windows().size();
+  PAGODA_CHECK(slots.primary.size() == num_windows, "primary slots for every window");
+  PAGODA_CHECK(slots.secondary.empty() || slots.secondary.size() == num_windows,
+               "secondary slots for every window or for none");
   auto set = absl::WrapUnique(new PoolSet(layout));
-  for (size_t w = 0; w < layout.windows().size(); ++w) {
-    const WindowLayout& window = layout.windows()[w];
-    std::vector<std::unique_ptr<SharedMemoryPool>>& pools = set->pools_.emplace_back();
-    for (size_t p = 0; p < window.pools.size(); ++p) {
-      absl::StatusOr<std::unique_ptr<SharedMemoryPool>> pool = SharedMemoryPool::Create(
-          {.shm_name = absl::StrCat("/pagoda-", instance, "-w", WindowName(window.window), "-p", p),
-           .layout = window.pools[p],
-           .num_slots = slots_per_window[w]});
-      if (!pool.ok()) return pool.status();
-      pools.push_back(*std::move(pool));
-    }
+  if (absl::Status status = set->AddTier(Tier::kPrimary, slots.primary, instance); !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = set->AddTier(Tier::kSecondary, slots.secondary, instance);
+      !status.ok()) {
+    return status;
   }
   return set;
 }
 
+absl::Status PoolSet::AddTier(Tier tier, const std::vector<uint32_t>& slots,
+                              const std::string& instance) {
+  const std::string_view suffix = tier == Tier::kPrimary ? "" : "-secondary";
+  for (size_t w = 0; w < slots.size(); ++w) {
+    const WindowLayout& window = layout_.windows()[w];
+    WindowPools& pools = pools_[static_cast<size_t>(tier)].emplace_back();
+    if (tier != Tier::kPrimary && slots[w] == 0) continue;
+    for (size_t p = 0; p < window.pools.size(); ++p) {
+      absl::StatusOr<std::unique_ptr<SharedMemoryPool>> pool = SharedMemoryPool::Create(
+          {.shm_name = absl::StrCat("/pagoda-", instance, "-w", WindowName(window.window), "-p", p,
+                                    absl::string_view(suffix.data(), suffix.size())),
+           .layout = window.pools[p],
+           .num_slots = slots[w]});
+      if (!pool.ok()) return pool.status();
+      pools.push_back(*std::move(pool));
+    }
+  }
+  return absl::OkStatus();
+}
+
+uint32_t PoolSet::num_slots(uint32_t window_index, Tier tier) const {
+  PAGODA_CHECK(window_index < layout_.windows().size(), "a window of the cache");
+  const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(tier)];
+  if (windows.empty() || windows[window_index].empty()) return 0;
+  return windows[window_index].front()->num_slots();
+}
+
+SharedMemoryPool& PoolSet::pool(uint32_t window_index, uint32_t pool_index, Tier tier) {
+  PAGODA_CHECK(num_slots(window_index, tier) > 0, "the window has pools in this tier");
+  WindowPools& pools = pools_[static_cast<size_t>(tier)][window_index];
+  PAGODA_CHECK(pool_index < pools.size(), "a pool of the window");
+  return *pools[pool_index];
+}
+
 std::vector<PoolMapping> PoolSet::Mappings() const {
   std::vector<PoolMapping> mappings;
-  for (size_t w = 0; w < pools_.size(); ++w) {
-    for (size_t p = 0; p < pools_[w].size(); ++p) {
-      const SharedMemoryPool& pool = *pools_[w][p];
-      PoolMapping& mapping = mappings.emplace_back();
-      mapping.window = layout_.windows()[w].window;
-      mapping.pool_index = static_cast<uint32_t>(p);
-      mapping.layout = pool.layout();
-      mapping.num_slots = pool.num_slots();
-      mapping.segments = {pool.segment()};
+  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+    const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(tier)];
+    for (size_t w = 0; w < windows.size(); ++w) {
+      for (size_t p = 0; p < windows[w].size(); ++p) {
+        const SharedMemoryPool& pool = *windows[w][p];
+        PoolMapping& mapping = mappings.emplace_back();
+        mapping.window = layout_.windows()[w].window;
+        mapping.pool_index = static_cast<uint32_t>(p);
+        mapping.tier = tier;
+        mapping.layout = pool.layout();
+        mapping.num_slots = pool.num_slots();
+        mapping.segments = {pool.segment()};
+      }
     }
   }
   return mappings;
@@ -101,6 +142,10 @@ absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::Open(const PoolMapping& 
   const absl::Span<std::byte> bytes =
       memory->bytes().subspan(segment.offset_bytes, segment.size_bytes);
   return absl::WrapUnique(new MappedPool(mapping, *std::move(memory), bytes));
+}
+
+absl::Span<std::byte> MappedPool::slot(SlotIndex slot) const {
+  return SlotOf(bytes_, mapping_.layout, mapping_.num_slots, slot);
 }
 
 }  // namespace pagoda

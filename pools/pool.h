@@ -2,6 +2,7 @@
 #ifndef PAGODA_POOLS_POOL_H_
 #define PAGODA_POOLS_POOL_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,7 +45,7 @@ struct PoolMapping {
 class SharedMemoryPool {
  public:
   struct Options {
-    std::string shm_name;  // "/pagoda-<instance>-w<window>-p<pool>".
+    std::string shm_name;
     PoolLayout layout;
     uint32_t num_slots = 0;
   };
@@ -71,25 +72,41 @@ class SharedMemoryPool {
   SharedMemory memory_;
 };
 
-// The primary pools of a cache, by window and pool index.
+// Slots by tier and window: one entry for each of CacheLayout::windows(); an empty list, or an
+// entry of 0, for no pools there.
+struct SlotCounts {
+  std::vector<uint32_t> primary;
+  std::vector<uint32_t> secondary;
+};
+
+// The pools of a cache, by window, pool index and tier. All pools of a window have as many slots in
+// a tier, and the same layout in both tiers.
 class PoolSet {
  public:
-  // `slots_per_window[i]` slots for each pool of layout.windows()[i]. `instance` is part of the
-  // shared memory names. Errors: those of SharedMemoryPool::Create.
-  static absl::StatusOr<std::unique_ptr<PoolSet>> Create(
-      const CacheLayout& layout, const std::vector<uint32_t>& slots_per_window,
-      const std::string& instance);
+  // `instance` is part of the shared memory names: "/pagoda-<instance>-w<window>-p<pool>", with
+  // "-secondary" after it for that tier. REQUIRES: primary slots for every window. Errors: those of
+  // SharedMemoryPool::Create; nothing is left behind then.
+  static absl::StatusOr<std::unique_ptr<PoolSet>> Create(const CacheLayout& layout,
+                                                         const SlotCounts& slots,
+                                                         const std::string& instance);
 
-  SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index) {
-    return *pools_[window_index][pool_index];
-  }
+  const CacheLayout& layout() const { return layout_; }
+  // 0 where the window has no pools in that tier.
+  uint32_t num_slots(uint32_t window_index, Tier tier) const;
+  // REQUIRES: num_slots(window_index, tier) > 0.
+  SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary);
+  // The primary pools first, in the layout's order; then the secondary ones.
   std::vector<PoolMapping> Mappings() const;
 
  private:
+  using WindowPools = std::vector<std::unique_ptr<SharedMemoryPool>>;  // By pool index.
+
   explicit PoolSet(CacheLayout layout) : layout_(std::move(layout)) {}
+  // Makes the pools of one tier. Errors: those of SharedMemoryPool::Create.
+  absl::Status AddTier(Tier tier, const std::vector<uint32_t>& slots, const std::string& instance);
 
   CacheLayout layout_;
-  std::vector<std::vector<std::unique_ptr<SharedMemoryPool>>> pools_;
+  std::array<std::vector<WindowPools>, kNumTiers> pools_;  // By tier and window.
 };
 
 // The client's end: maps the segments that a PoolMapping names.
@@ -101,6 +118,8 @@ class MappedPool {
 
   const PoolMapping& mapping() const { return mapping_; }
   absl::Span<std::byte> bytes() const { return bytes_; }
+  // One slot, in the layout's order. `slot` is below mapping().num_slots.
+  absl::Span<std::byte> slot(SlotIndex slot) const;
 
  private:
   MappedPool(PoolMapping mapping, SharedMemory memory, absl::Span<std::byte> bytes)

@@ -7,8 +7,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -19,6 +22,7 @@ namespace pagoda {
 namespace {
 
 constexpr mode_t kOwnerOnly = 0600;
+constexpr char kFileSystem[] = "/dev/shm";  // Where the C library keeps shared memory.
 
 absl::Status SystemError(std::string_view call, const std::string& name) {
   return absl::ErrnoToStatus(errno, absl::StrCat(std::string(call), "(", name, ")"));
@@ -34,6 +38,19 @@ absl::Status NameInUse(const std::string& name) {
 uint64_t FreeBytes(int fd) {
   struct statvfs fs;
   return fstatvfs(fd, &fs) == 0 ? uint64_t{fs.f_bavail} * fs.f_frsize : 0;
+}
+
+// What the kernel says can be used without swapping.
+absl::StatusOr<uint64_t> AvailableMemoryBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    unsigned long long kibibytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kibibytes) == 1) {
+      return uint64_t{kibibytes} * 1024;
+    }
+  }
+  return absl::NotFoundError("/proc/meminfo has no MemAvailable");
 }
 
 // Whether `name` still names the object that `fd` has open.
@@ -65,6 +82,14 @@ absl::StatusOr<std::byte*> Map(int fd, uint64_t size_bytes, const std::string& n
 }
 
 }  // namespace
+
+absl::StatusOr<uint64_t> FreeSharedMemoryBytes() {
+  struct statvfs fs;
+  if (statvfs(kFileSystem, &fs) != 0) return SystemError("statvfs", kFileSystem);
+  const absl::StatusOr<uint64_t> memory = AvailableMemoryBytes();
+  if (!memory.ok()) return memory.status();
+  return std::min(uint64_t{fs.f_bavail} * fs.f_frsize, *memory);
+}
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t size_bytes) {
   if (size_bytes == 0) {

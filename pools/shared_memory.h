@@ -42,6 +42,10 @@ class SharedMemory {
   uint64_t size_bytes_ = 0;
 };
 
+// The bytes that new shared memory can take now: the least of what the file system of shared memory
+// and the machine have. Others may take them first. Errors: those of reading the two.
+absl::StatusOr<uint64_t> FreeSharedMemoryBytes();
+
 }  // namespace pagoda
 
 #endif  // PAGODA_POOLS_SHARED_MEMORY_H_

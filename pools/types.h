@@ -24,6 +24,7 @@ using Generation = StrongId<struct GenerationTag, uint32_t>;
 // A block's place in its tier, the same in every pool of its window. Token i of the block has the
 // token slot `slot * tokens_per_block + i`.
 using SlotIndex = StrongId<struct SlotIndexTag, uint32_t>;
+inline constexpr SlotIndex kNoSlot{std::numeric_limits<uint32_t>::max()};
 
 // An attention window in tokens. Full attention is the largest window.
 using WindowSize = StrongId<struct WindowSizeTag, uint32_t>;
@@ -41,6 +42,13 @@ enum class Tier : uint8_t { kPrimary = 0, kSecondary = 1 };
 inline constexpr size_t kNumTiers = 2;
 std::string_view TierName(Tier tier);
 
+// A slot of a window, and which tier it is in.
+struct SlotRef {
+  Tier tier = Tier::kPrimary;
+  SlotIndex slot;
+  friend bool operator==(const SlotRef&, const SlotRef&) = default;
+};
+
 // Names one life of one block; a stale one is refused.
 struct BlockRef {
   BlockId id = kNoBlock;
@@ -48,11 +56,12 @@ struct BlockRef {
   friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };
 
-// An entry of a block table: which block, and where its bytes lie now.
+// An entry of a block table: which block, and where its bytes lie now. A table entry without a
+// block (kNoBlock, kNoSlot) stands where a sliding window has passed.
 struct BlockHandle {
   BlockId id = kNoBlock;
   Generation generation;
-  SlotIndex slot;
+  SlotIndex slot = kNoSlot;
   BlockRef ref() const { return {id, generation}; }
   friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
 };

@@ -33,6 +33,36 @@ void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, v1::WindowSt
   out->set_evicted_blocks_total(stats.counters.evicted_blocks);
   out->set_prefix_lookup_tokens_total(stats.counters.prefix_lookup_tokens);
   out->set_prefix_hit_tokens_total(stats.counters.prefix_hit_tokens);
+  out->set_secondary_hit_tokens_total(stats.counters.secondary_hit_tokens);
+  out->set_displaced_blocks_total(stats.counters.displaced_blocks);
+  out->set_offloaded_blocks_total(stats.counters.offloaded_blocks);
+  out->set_onboarded_blocks_total(stats.counters.onboarded_blocks);
+  out->set_partial_copies_total(stats.counters.partial_copies);
+  out->set_taken_over_blocks_total(stats.counters.taken_over_blocks);
+  out->set_merged_blocks_total(stats.counters.merged_blocks);
+  out->set_lost_blocks_total(stats.counters.lost_blocks);
+  out->set_expired_priorities_total(stats.counters.expired_priorities);
+  out->set_holes(stats.holes);
+  out->set_pinned_blocks(stats.pinned_blocks);
+  out->set_pin_budget_blocks(stats.pin_budget_blocks);
+}
+
+void TransfersToStatus(const TransferStats& stats, v1::TransferStatus* out) {
+  for (const Tier source : {Tier::kPrimary, Tier::kSecondary}) {
+    for (const Tier target : {Tier::kPrimary, Tier::kSecondary}) {
+      const TransferStats::Direction& direction = stats.direction(source, target);
+      if (direction.copies == 0) continue;
+      v1::TransferDirection* proto = out->add_directions();
+      proto->set_source(TierToProto(source));
+      proto->set_target(TierToProto(target));
+      proto->set_copies_total(direction.copies);
+      proto->set_bytes_total(direction.bytes);
+      *proto->mutable_busy_time() = DurationToProto(direction.busy);
+    }
+  }
+  out->set_failed_total(stats.failed);
+  out->set_running(stats.running);
+  out->set_queued(stats.queued);
 }
 
 void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
@@ -70,6 +100,8 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
   response->set_revision(manager.log().last().value());
   response->set_oldest_revision(manager.log().oldest().value());
   response->set_draining(parts_.state->draining());
+  response->set_pins(stats.pins);
+  TransfersToStatus(parts_.transfers->stats(), response->mutable_transfers());
   if (parts_.engine->engine() != nullptr)
     EngineToStatus(*parts_.engine, response->mutable_engine());
   return Answer(context, absl::OkStatus());

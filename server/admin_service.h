@@ -5,6 +5,7 @@
 #include "manager/shared_manager.h"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pools/layout.h"
+#include "pools/transfers.h"
 #include "server/engine_service.h"
 #include "server/event_service.h"
 #include "server/serving_state.h"
@@ -14,6 +15,7 @@ namespace pagoda::server {
 // The parts of a running daemon that tell how it does. All outlive whoever holds this.
 struct DaemonParts {
   SharedManager* manager = nullptr;
+  const Transfers* transfers = nullptr;
   const CacheLayout* layout = nullptr;
   const EventService* events = nullptr;
   const EngineService* engine = nullptr;

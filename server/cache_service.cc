@@ -1,16 +1,41 @@
 #include "server/cache_service.h"
 
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
-#include "server/batch.h"
 #include "server/error_map.h"
 #include "server/reactors.h"
 #include "server/served_fields.h"
 #include "server/translate.h"
 
 namespace pagoda::server {
+namespace {
+
+// One call of Execute. Deletes itself.
+class ExecuteCall final : public grpc::ServerUnaryReactor {
+ public:
+  ExecuteCall(const BatchRun::Context& context, const v1::ExecuteRequest& request,
+              v1::ExecuteResponse* response)
+      : batch_(std::make_shared<BatchRun>(
+            context, SessionFromProto(request.session()), response->mutable_result(),
+            [this](const absl::Status& status) { Finish(ToGrpcStatus(status)); })) {}
+
+  // Nothing may be touched afterwards: the call may be over.
+  void Start(const v1::Batch& batch) {
+    const std::shared_ptr<BatchRun> run = batch_;
+    run->Start(batch);
+  }
+
+  void OnCancel() override { batch_->EndWaits(absl::CancelledError("the client is gone")); }
+  void OnDone() override { delete this; }
+
+ private:
+  const std::shared_ptr<BatchRun> batch_;
+};
+
+}  // namespace
 
 grpc::ServerUnaryReactor* CacheService::OpenSession(grpc::CallbackServerContext* context,
                                                     const v1::OpenSessionRequest* request,
@@ -63,20 +88,17 @@ grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* context,
                                                 const v1::ExecuteRequest* request,
                                                 v1::ExecuteResponse* response) {
-  return Answer(context, DoExecute(*request, response));
-}
-
-absl::Status CacheService::DoExecute(const v1::ExecuteRequest& request,
-                                     v1::ExecuteResponse* response) {
-  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  if (absl::Status status = CheckServed(request); !status.ok()) return status;
-  return RunBatch(*manager_, SessionFromProto(request.session()), request.batch(),
-                  response->mutable_result());
+  absl::Status status = state_->CheckAcceptsWork();
+  if (status.ok()) status = CheckServed(*request);
+  if (!status.ok()) return Answer(context, status);
+  auto* call = new ExecuteCall(batch_context(), *request, response);
+  call->Start(request->batch());
+  return call;
 }
 
 grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* CacheService::Session(
     grpc::CallbackServerContext*) {
-  SessionStream* stream = SessionStream::Start(manager_, &streams_);
+  SessionStream* stream = SessionStream::Start(batch_context(), &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndForDrain();
   return stream;
@@ -84,6 +106,8 @@ grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* CacheService::
 
 void CacheService::EndStreamsForDrain() {
   for (const std::shared_ptr<SessionStream>& stream : streams_.All()) stream->EndForDrain();
+  const absl::Status draining = state_->CheckAcceptsWork();
+  for (const std::shared_ptr<BatchRun>& batch : waiting_.All()) batch->EndWaits(draining);
 }
 
 }  // namespace pagoda::server

@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/cache.grpc.pb.h"
+#include "server/batch_run.h"
 #include "server/serving_state.h"
 #include "server/session_stream.h"
 
@@ -39,19 +40,22 @@ class CacheService final : public v1::CacheService::CallbackService {
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Session(
       grpc::CallbackServerContext* context) override;
 
-  // Ends every open Session stream. Call it when the state is draining.
+  // Ends every open Session stream, and every batch's wait. Call it when the state is draining.
   void EndStreamsForDrain();
 
  private:
   absl::Status DoOpenSession(const v1::OpenSessionRequest& request,
                              v1::OpenSessionResponse* response);
-  absl::Status DoExecute(const v1::ExecuteRequest& request, v1::ExecuteResponse* response);
+  BatchRun::Context batch_context() {
+    return {.manager = manager_, .state = state_, .waiting = &waiting_};
+  }
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
 
   const Options options_;
   SharedManager* const manager_;
   const ServingState* const state_;
   SessionStream::Set streams_;
+  BatchRun::Set waiting_;
 };
 
 }  // namespace pagoda::server

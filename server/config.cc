@@ -1,5 +1,6 @@
 #include "server/config.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <filesystem>
@@ -9,9 +10,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "manager/eviction_policy.h"
+#include "manager/retention.h"
 #include "pools/error.h"
 #include "server/config_keys.h"
 #include "server/listen_address.h"
+#include "server/tier_size_key.h"
 
 namespace pagoda::server {
 namespace {
@@ -20,6 +25,8 @@ constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxCacheName = 64;
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+void AppendView(std::string* out, std::string_view text) { out->append(text); }
 
 // The name is part of a shared memory object's name, so it must not hold a slash.
 absl::Status CheckCacheName(const std::string& name) {
@@ -42,7 +49,26 @@ absl::Status CheckAddress(const std::string& address) {
   return address.empty() ? absl::OkStatus() : ParseLoopbackAddress(address).status();
 }
 
+absl::Status CheckPolicy(const std::string& name) {
+  const auto& names = EvictionPolicyNames();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", name, "' is none of ", absl::StrJoin(names, ", ", AppendView)));
+}
+
+std::vector<ConfigKey> LayersKeys(Config::Cache::Layers* layers) {
+  return {
+      NumberKey("count", &layers->count, 1, 1024),
+      NumberKey("window", &layers->window, 0, kMaxUint32 - 1),
+      NumberKey("num_kv_heads", &layers->num_kv_heads, 1, 1024),
+      NumberKey("head_dim", &layers->head_dim, 1, 4096),
+      ChoiceKey<KvKind>("kind", &layers->kind,
+                        {{"key_value", KvKind::kKeyAndValue}, {"key_only", KvKind::kKeyOnly}}),
+  };
+}
+
 std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
+  Config::Cache::Workload& workload = cache->workload;
+  Config::Cache::Offload& offload = cache->offload;
   return {
       TextKey("name", &cache->name, CheckCacheName),
       NumberKey("tokens_per_block", &cache->tokens_per_block, 1, 1024, CheckPowerOfTwo),
@@ -50,10 +76,18 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
                        {{"float32", DType::kFloat32},
                         {"float16", DType::kFloat16},
                         {"bfloat16", DType::kBFloat16}}),
-      NumberKey("primary_blocks", &cache->primary_blocks, 1, kMaxUint32 - 1),
-      SectionKey("layers", {NumberKey("count", &cache->layers.count, 1, 1024),
-                            NumberKey("num_kv_heads", &cache->layers.num_kv_heads, 1, 1024),
-                            NumberKey("head_dim", &cache->layers.head_dim, 1, 4096)}),
+      TierSizeKey("primary", &cache->primary, 1),
+      TierSizeKey("secondary", &cache->secondary, 0),
+      SectionKey("workload",
+                 {NumberKey("sequence_tokens", &workload.sequence_tokens, 1, kMaxUint32),
+                  NumberKey("chunk_tokens", &workload.chunk_tokens, 1, kMaxUint32)}),
+      ListKey("layers", &cache->layers, LayersKeys),
+      TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
+      NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
+      NumberKey("pin_budget_permille", &cache->pin_budget_permille, 0, 1000),
+      SectionKey("offload", {NumberKey("min_priority", &offload.min_priority, 0, kMaxPriority),
+                             NumberKey("watermark_permille", &offload.watermark_permille, 0, 1000),
+                             NumberKey("copy_threads", &offload.copy_threads, 1, 64)}),
   };
 }
 
@@ -100,6 +134,8 @@ std::vector<ConfigKey> Keys(Config* config) {
 }
 
 }  // namespace
+
+Config::Cache::Cache() : eviction_policy(EvictionPolicyNames().front()) {}
 
 std::string DefaultUnixSocket() {
   const char* folder = std::getenv("XDG_RUNTIME_DIR");

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "manager/block_manager.h"
 #include "pools/layout.h"
+#include "pools/sizing.h"
 #include "server/log.h"
 
 namespace pagoda::server {
@@ -24,13 +26,32 @@ struct Config {
     std::string name = "default";
     uint32_t tokens_per_block = 32;
     DType kv_dtype = DType::kFloat32;
-    uint32_t primary_blocks = 1024;
-    // The layers of a cache without a model; a model brings its own.
+    TierBudget primary = BlockBudget{{1024}};
+    TierBudget secondary = BlockBudget{{0}};  // None.
+    // Divides bytes between windows.
+    struct Workload {
+      uint32_t sequence_tokens = 8192;
+      uint32_t chunk_tokens = 512;
+    } workload;
+    // The layers of a cache without a model, in the model's order; a model brings its own.
     struct Layers {
       uint32_t count = 4;
+      uint32_t window = 0;  // 0: full attention.
       uint32_t num_kv_heads = 2;
       uint32_t head_dim = 64;
-    } layers;
+      KvKind kind = KvKind::kKeyAndValue;
+    };
+    std::vector<Layers> layers = {{}};
+    std::string eviction_policy;  // One of EvictionPolicyNames(); the default is the first.
+    uint32_t max_holes = 0;       // 0: see BlockManager::Options.
+    uint32_t pin_budget_permille = 250;
+    struct Offload {
+      uint32_t min_priority = kDefaultPriority.value();
+      uint32_t watermark_permille = 0;
+      uint32_t copy_threads = 2;
+    } offload;
+
+    Cache();
   } cache;
 
   struct Server {

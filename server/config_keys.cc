@@ -18,11 +18,6 @@ std::string Describe(const YAML::Node& node) {
   return node.IsMap() ? "a mapping" : "nothing";
 }
 
-absl::Status WrongValue(const YAML::Node& node, const std::string& name,
-                        const std::string& allowed) {
-  return ConfigError(node, absl::StrCat(name, " is ", Describe(node), "; allowed: ", allowed));
-}
-
 std::string NamesOf(const std::vector<ConfigKey>& keys) {
   return absl::StrJoin(
       keys, ", ", [](std::string* out, const ConfigKey& key) { absl::StrAppend(out, key.name); });
@@ -32,6 +27,11 @@ std::string NamesOf(const std::vector<ConfigKey>& keys) {
 
 absl::Status ConfigError(const YAML::Node& node, const std::string& what) {
   return MakeError(Reason::kInvalidArgument, absl::StrCat(node.Mark().line + 1, ": ", what));
+}
+
+absl::Status WrongValue(const YAML::Node& node, const std::string& name,
+                        const std::string& allowed) {
+  return ConfigError(node, absl::StrCat(name, " is ", Describe(node), "; allowed: ", allowed));
 }
 
 ConfigKey TextKey(std::string name, std::string* field, TextCheck check) {

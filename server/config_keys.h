@@ -44,6 +44,11 @@ ConfigKey ChoiceKey(std::string name, Enum* field,
                     std::vector<std::pair<std::string, Enum>> choices);
 // A mapping inside a mapping. An empty one (`name:` with nothing in it) changes nothing.
 ConfigKey SectionKey(std::string name, std::vector<ConfigKey> keys);
+// A list of mappings, at least one, or a single mapping for a list of one. `keys` binds an element,
+// which is Element{} where a key is left out.
+template <class Element>
+ConfigKey ListKey(std::string name, std::vector<Element>* field,
+                  std::vector<ConfigKey> (*keys)(Element*));
 
 // Fills the fields from a mapping. Errors: INVALID_ARGUMENT as ConfigKey::read says, also for a key
 // that is not in `keys` or comes twice.
@@ -52,6 +57,9 @@ void PrintMapping(const std::vector<ConfigKey>& keys, YAML::Emitter& out);
 
 // INVALID_ARGUMENT with the line of `node`: "LINE: what".
 absl::Status ConfigError(const YAML::Node& node, const std::string& what);
+// The same: "LINE: NAME is VALUE; allowed: ALLOWED".
+absl::Status WrongValue(const YAML::Node& node, const std::string& name,
+                        const std::string& allowed);
 
 // --- Implementation ---
 
@@ -90,6 +98,34 @@ ConfigKey ChoiceKey(std::string name, Enum* field,
     for (const auto& [word, value] : choices) {
       if (value == *field) out << word;
     }
+  };
+  return {name, read, print};
+}
+
+template <class Element>
+ConfigKey ListKey(std::string name, std::vector<Element>* field,
+                  std::vector<ConfigKey> (*keys)(Element*)) {
+  auto read = [=](const YAML::Node& node) {
+    if (node.IsNull()) return absl::OkStatus();
+    const bool one = node.IsMap();
+    if (!one && !(node.IsSequence() && node.size() > 0)) {
+      return WrongValue(node, name, "a mapping, or a list of mappings");
+    }
+    std::vector<Element> elements(one ? 1 : node.size());
+    for (size_t i = 0; i < elements.size(); ++i) {
+      const YAML::Node& element = one ? node : node[i];
+      if (!element.IsMap()) return WrongValue(element, name, "a mapping, or a list of mappings");
+      absl::Status status = ReadMapping(element, keys(&elements[i]));
+      if (!status.ok()) return status;
+    }
+    *field = std::move(elements);
+    return absl::OkStatus();
+  };
+  auto print = [=](YAML::Emitter& out) {
+    if (field->size() == 1) return PrintMapping(keys(&field->front()), out);
+    out << YAML::BeginSeq;
+    for (Element& element : *field) PrintMapping(keys(&element), out);
+    out << YAML::EndSeq;
   };
   return {name, read, print};
 }

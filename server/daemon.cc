@@ -4,17 +4,29 @@
 #include <functional>
 #include <random>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "pools/shared_memory.h"
+#include "pools/sizing.h"
 #include "server/log.h"
+#include "server/translate.h"
 
 namespace pagoda::server {
 namespace {
 
 // How long a session may outlive its lease.
 constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
+
+// How late a priority or a pin may expire, and how often blocks are moved down ahead of need: so
+// many at a time, so many times, unless so many copies wait already.
+constexpr absl::Duration kMaintenanceInterval = absl::Milliseconds(20);
+constexpr uint32_t kMaintenanceBlocks = 64;
+constexpr uint32_t kMaintenancePieces = 16;
+constexpr size_t kMaxQueuedCopies = 1024;
 
 // For connections without calls to say goodbye; a client that is idle may not even look.
 constexpr absl::Duration kConnectionGrace = absl::Milliseconds(200);
@@ -35,12 +47,37 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
     if (spec.ok()) spec->name = cache.name;
     return spec;
   }
-  const LayerSpec layer{.num_kv_heads = cache.layers.num_kv_heads,
-                        .head_dim = cache.layers.head_dim,
-                        .dtype = cache.kv_dtype};
-  return CacheSpec{.name = cache.name,
-                   .tokens_per_block = cache.tokens_per_block,
-                   .layers = std::vector<LayerSpec>(cache.layers.count, layer)};
+  CacheSpec spec{.name = cache.name, .tokens_per_block = cache.tokens_per_block};
+  for (const Config::Cache::Layers& layers : cache.layers) {
+    const LayerSpec layer{.window = WindowFromProto(layers.window),
+                          .num_kv_heads = layers.num_kv_heads,
+                          .head_dim = layers.head_dim,
+                          .dtype = cache.kv_dtype,
+                          .kind = layers.kind};
+    spec.layers.insert(spec.layers.end(), layers.count, layer);
+  }
+  return spec;
+}
+
+// The configured budget; a share is one of what is free now.
+absl::StatusOr<TierBudget> BudgetNow(TierBudget budget) {
+  if (auto* fraction = std::get_if<FractionBudget>(&budget)) {
+    const absl::StatusOr<uint64_t> free_bytes = FreeSharedMemoryBytes();
+    if (!free_bytes.ok()) return free_bytes.status();
+    fraction->free_bytes = *free_bytes;
+  }
+  return budget;
+}
+
+absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cache& cache) {
+  const absl::StatusOr<TierBudget> primary = BudgetNow(cache.primary);
+  if (!primary.ok()) return primary.status();
+  const absl::StatusOr<TierBudget> secondary = BudgetNow(cache.secondary);
+  if (!secondary.ok()) return secondary.status();
+  return PlanSizes(layout, {.workload = {.max_sequence_tokens = cache.workload.sequence_tokens,
+                                         .chunk_tokens = cache.workload.chunk_tokens},
+                            .primary = *primary,
+                            .secondary = *secondary});
 }
 
 // Part of the names of the shared memory. The same for each start of the same configuration, so
@@ -106,26 +143,45 @@ absl::Status Daemon::MakeCache() {
   if (!layout.ok()) return layout.status();
   layout_ = *std::move(layout);
 
-  const std::vector<uint32_t> blocks(layout_->windows().size(), config_.cache.primary_blocks);
+  const absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, config_.cache);
+  if (!sizes.ok()) return sizes.status();
   absl::StatusOr<std::unique_ptr<PoolSet>> pools =
-      PoolSet::Create(*layout_, blocks, InstanceName(config_));
+      PoolSet::Create(*layout_, sizes->slots(), InstanceName(config_));
   if (!pools.ok()) return pools.status();
   pools_ = *std::move(pools);
 
-  absl::StatusOr<std::unique_ptr<BlockManager>> core =
-      BlockManager::Create({.layout = *layout_,
-                            .primary_blocks = blocks,
-                            .pool_mappings = pools_->Mappings(),
-                            .lifecycle_events = config_.events.lifecycle,
-                            .epoch = RandomEpoch(),
-                            .seed = RandomNumber(),
-                            .max_sessions = config_.server.max_sessions,
-                            .start_time = start_time_});
+  const Config::Cache& cache = config_.cache;
+  absl::StatusOr<std::unique_ptr<BlockManager>> core = BlockManager::Create(
+      {.layout = *layout_,
+       .primary_blocks = sizes->blocks(Tier::kPrimary),
+       .secondary_blocks = sizes->blocks(Tier::kSecondary),
+       .max_holes = cache.max_holes,
+       .eviction_policy = cache.eviction_policy,
+       .offload_min_priority = Priority(static_cast<uint8_t>(cache.offload.min_priority)),
+       .offload_watermark_permille = cache.offload.watermark_permille,
+       .pin_budget_permille = cache.pin_budget_permille,
+       .pool_mappings = pools_->Mappings(),
+       .lifecycle_events = config_.events.lifecycle,
+       .epoch = RandomEpoch(),
+       .seed = RandomNumber(),
+       .max_sessions = config_.server.max_sessions,
+       .start_time = start_time_});
   if (!core.ok()) return core.status();
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
                                                      .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
+  transfers_ = std::make_unique<HostTransfers>(
+      pools_.get(), HostTransfers::Options{.num_threads = cache.offload.copy_threads},
+      [this](Ticket ticket, const absl::Status& status) { OnCopyDone(ticket, status); });
+  manager_->SetTransfers(transfers_.get());
   return absl::OkStatus();
+}
+
+void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
+  if (!status.ok() && !absl::IsCancelled(status)) {
+    Log(LogLevel::kError, absl::StrCat("copy ", ticket.value(), " failed: ", status.ToString()));
+  }
+  manager_->CompleteCopy(ticket, status);
 }
 
 absl::Status Daemon::LoadEngine() {
@@ -155,6 +211,7 @@ void Daemon::MakeServices() {
   engine_service_ =
       std::make_unique<EngineService>(engine_.get(), ModelName(config_.engine.model_dir), &state_);
   const DaemonParts parts = {.manager = manager_.get(),
+                             .transfers = transfers_.get(),
                              .layout = &*layout_,
                              .events = event_service_.get(),
                              .engine = engine_service_.get(),
@@ -167,6 +224,16 @@ void Daemon::MakeServices() {
       Log(LogLevel::kWarning, absl::StrCat(expired, " sessions closed: their leases ran out"));
     }
   });
+  maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { Maintain(); });
+}
+
+// In pieces, so that nobody waits long for the core's lock. Faster than copies are made, it would
+// only fill their queue.
+void Daemon::Maintain() {
+  if (transfers_->stats().queued > kMaxQueuedCopies) return;
+  for (uint32_t piece = 0; piece < kMaintenancePieces; ++piece) {
+    if (manager_->Maintain(kMaintenanceBlocks) < kMaintenanceBlocks) return;
+  }
 }
 
 absl::Status Daemon::Listen() {
@@ -209,7 +276,14 @@ absl::Status Daemon::ListenHttp() {
   return absl::OkStatus();
 }
 
-Daemon::~Daemon() { Drain(); }
+Daemon::~Daemon() {
+  Drain();
+  // Copies that have not begun end as cancelled; the manager hears of them, and orders none.
+  maintenance_timer_.reset();
+  if (transfers_ == nullptr) return;
+  transfers_->Stop();
+  manager_->SetTransfers(nullptr);
+}
 
 void Daemon::Drain() {
   absl::MutexLock lock(&drain_mutex_);

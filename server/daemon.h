@@ -16,6 +16,7 @@
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
+#include "pools/transfers.h"
 #include "server/admin_service.h"
 #include "server/cache_service.h"
 #include "server/config.h"
@@ -61,8 +62,11 @@ class Daemon {
   // says more than that its memory's name is taken.
   absl::Status ResolveAddresses();
   absl::Status MakeCache();
+  // On a thread of the transfers.
+  void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status LoadEngine();
   void MakeServices();
+  void Maintain();
   absl::Status Listen();
   absl::Status ListenHttp();
 
@@ -77,6 +81,7 @@ class Daemon {
   std::unique_ptr<PoolSet> pools_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
+  std::unique_ptr<HostTransfers> transfers_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
@@ -85,6 +90,7 @@ class Daemon {
   RpcMetrics rpc_metrics_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<PeriodicTask> lease_timer_;
+  std::unique_ptr<PeriodicTask> maintenance_timer_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<GrpcServer> grpc_;
 

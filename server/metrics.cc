@@ -62,12 +62,30 @@ Families CollectCounters(const ManagerStats& stats) {
       {"pagoda_allocated_blocks_total", "Blocks handed out.", &WindowCounters::allocated_blocks},
       {"pagoda_freed_blocks_total", "Blocks that gave their slot back, without evicted ones.",
        &WindowCounters::freed_blocks},
-      {"pagoda_evicted_blocks_total", "Cached blocks that made room for others.",
+      {"pagoda_evicted_blocks_total", "Cached blocks dropped to make room in the primary tier.",
        &WindowCounters::evicted_blocks},
+      {"pagoda_displaced_blocks_total", "Cached blocks dropped from the secondary tier for others.",
+       &WindowCounters::displaced_blocks},
+      {"pagoda_offloaded_blocks_total", "Blocks moved down to the secondary tier.",
+       &WindowCounters::offloaded_blocks},
+      {"pagoda_onboarded_blocks_total", "Blocks moved up from the secondary tier.",
+       &WindowCounters::onboarded_blocks},
+      {"pagoda_partial_copies_total", "Tails copied for a match, a fork or a truncation.",
+       &WindowCounters::partial_copies},
+      {"pagoda_taken_over_blocks_total", "Tails that a match continued in place.",
+       &WindowCounters::taken_over_blocks},
+      {"pagoda_merged_blocks_total", "Blocks committed with content that was cached already.",
+       &WindowCounters::merged_blocks},
+      {"pagoda_lost_blocks_total", "Blocks that left the cache because a copy failed.",
+       &WindowCounters::lost_blocks},
+      {"pagoda_expired_priorities_total", "Priorities of blocks whose duration was over.",
+       &WindowCounters::expired_priorities},
       {"pagoda_prefix_lookup_tokens_total", "Prompt tokens of added sequences.",
        &WindowCounters::prefix_lookup_tokens},
       {"pagoda_prefix_hit_tokens_total", "Prompt tokens that were cached.",
        &WindowCounters::prefix_hit_tokens},
+      {"pagoda_secondary_hit_tokens_total", "Of those, the ones that lay in the secondary tier.",
+       &WindowCounters::secondary_hit_tokens},
   };
   Families families;
   for (const Row& row : rows) {
@@ -78,6 +96,54 @@ Families CollectCounters(const ManagerStats& stats) {
     }
   }
   return families;
+}
+
+Families CollectWindows(const ManagerStats& stats) {
+  struct Row {
+    const char* name;
+    const char* help;
+    uint32_t WindowStats::*field;
+  };
+  const Row rows[] = {
+      {"pagoda_holes", "Places in the prefix tree without bytes, where a sliding window passed.",
+       &WindowStats::holes},
+      {"pagoda_pinned_blocks", "Blocks that pins hold, over both tiers.",
+       &WindowStats::pinned_blocks},
+      {"pagoda_pin_budget_blocks", "The most blocks that pins may hold.",
+       &WindowStats::pin_budget_blocks},
+  };
+  Families families;
+  for (const Row& row : rows) {
+    prometheus::MetricFamily& family = families.emplace_back(GaugeFamily(row.name, row.help));
+    for (const WindowStats& window : stats.windows) {
+      AddSample(family, {{"window", WindowLabel(window.window)}}, window.*row.field);
+    }
+  }
+  return families;
+}
+
+Families CollectTransfers(const TransferStats& stats) {
+  auto copies = CounterFamily("pagoda_copies_total", "Copies of blocks that succeeded.");
+  auto bytes = CounterFamily("pagoda_copied_bytes_total", "Bytes of those.");
+  auto busy = CounterFamily("pagoda_copy_seconds_total", "Time of the threads that copied.");
+  for (size_t source = 0; source < kNumTiers; ++source) {
+    for (size_t target = 0; target < kNumTiers; ++target) {
+      const TransferStats::Direction& direction = stats.directions[source][target];
+      const MetricLabels labels = {{"source", TierLabel(source)}, {"target", TierLabel(target)}};
+      AddSample(copies, labels, AsDouble(direction.copies));
+      AddSample(bytes, labels, AsDouble(direction.bytes));
+      AddSample(busy, labels, absl::ToDoubleSeconds(direction.busy));
+    }
+  }
+  return {
+      std::move(copies),
+      std::move(bytes),
+      std::move(busy),
+      Counter("pagoda_failed_copies_total", "Copies of blocks that failed.",
+              AsDouble(stats.failed)),
+      Gauge("pagoda_running_copies", "Copies under way.", AsDouble(stats.running)),
+      Gauge("pagoda_queued_copies", "Copies that wait for their turn.", AsDouble(stats.queued)),
+  };
 }
 
 Families CollectEvents(const EventLog& log, size_t subscribers) {
@@ -125,6 +191,7 @@ Families CollectDaemon(const DaemonParts& parts, const ManagerStats& stats) {
       Gauge("pagoda_sessions", "Open sessions, the bundled engine's included.",
             AsDouble(stats.sessions)),
       Gauge("pagoda_sequences", "Sequences that hold blocks.", AsDouble(stats.sequences)),
+      Gauge("pagoda_pins", "Pins of all sessions.", AsDouble(stats.pins)),
   };
 }
 
@@ -136,6 +203,8 @@ Families Metrics::Collect() const {
   Append(CollectDaemon(parts_, stats), families);
   Append(CollectBlocks(stats, *parts_.layout), families);
   Append(CollectCounters(stats), families);
+  Append(CollectWindows(stats), families);
+  Append(CollectTransfers(parts_.transfers->stats()), families);
   Append(CollectEvents(parts_.manager->log(), parts_.events->subscribers()), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
   Append(rpcs_->Collect(), families);

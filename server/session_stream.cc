@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "pools/error.h"
-#include "server/batch.h"
 #include "server/error_map.h"
 #include "server/served_fields.h"
 #include "server/translate.h"
@@ -16,10 +15,12 @@ absl::Status Draining() {
                    "the daemon is shutting down; the session lives on its lease");
 }
 
+absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
+
 }  // namespace
 
-SessionStream* SessionStream::Start(SharedManager* manager, Set* streams) {
-  const std::shared_ptr<SessionStream> stream(new SessionStream(manager, streams));
+SessionStream* SessionStream::Start(const BatchRun::Context& context, Set* streams) {
+  const std::shared_ptr<SessionStream> stream(new SessionStream(context, streams));
   stream->self_ = stream;
   streams->Add(stream);
   stream->StartRead(&stream->request_);
@@ -44,14 +45,19 @@ void SessionStream::OnReadDone(bool ok) {
   }
   // The client has no more batches, or is gone.
   if (!ok) return End(absl::OkStatus());
-  if (const absl::Status status = Run(); !status.ok()) return End(status);
+  if (const absl::Status status = CheckRequest(); !status.ok()) return End(status);
+  StartBatch();
+}
+
+void SessionStream::OnBatchDone(const absl::Status& status) {
+  if (!status.ok()) return End(status);
   absl::MutexLock lock(&mutex_);
   step_ = Step::kWriting;
   StartWrite(&response_);
 }
 
 void SessionStream::OnWriteDone(bool ok) {
-  if (!ok) return End(absl::CancelledError("the client is gone"));
+  if (!ok) return End(ClientGone());
   {
     absl::MutexLock lock(&mutex_);
     if (!draining_) {
@@ -63,8 +69,19 @@ void SessionStream::OnWriteDone(bool ok) {
   End(Draining());
 }
 
+// The answer of a batch that waits would be for nobody, and the lease runs from the call's end.
+void SessionStream::OnCancel() {
+  std::shared_ptr<BatchRun> batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    batch = batch_;
+  }
+  if (batch != nullptr) batch->EndWaits(ClientGone());
+}
+
 void SessionStream::OnDone() {
-  if (session_.has_value()) manager_->DetachStream(session_->id);
+  if (session_.has_value()) context_.manager->DetachStream(session_->id);
   streams_->Remove(this);
   const std::shared_ptr<SessionStream> last = std::move(self_);
 }
@@ -77,12 +94,25 @@ void SessionStream::End(const absl::Status& status) {
   Finish(ToGrpcStatus(status));
 }
 
-absl::Status SessionStream::Run() {
+absl::Status SessionStream::CheckRequest() {
   if (absl::Status status = CheckServed(request_); !status.ok()) return status;
-  if (absl::Status status = Attach(); !status.ok()) return status;
+  return Attach();
+}
+
+void SessionStream::StartBatch() {
   response_.Clear();
   response_.set_batch_id(request_.batch_id());
-  return RunBatch(*manager_, *session_, request_.batch(), response_.mutable_result());
+  const auto batch = std::make_shared<BatchRun>(
+      context_, *session_, response_.mutable_result(),
+      [self = self_](const absl::Status& status) { self->OnBatchDone(status); });
+  bool cancelled = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    batch_ = batch;
+    cancelled = cancelled_;
+  }
+  if (cancelled) batch->EndWaits(ClientGone());
+  batch->Start(request_.batch());
 }
 
 absl::Status SessionStream::Attach() {
@@ -95,7 +125,7 @@ absl::Status SessionStream::Attach() {
     if (named.id == session_->id && named.token == session_->token) return absl::OkStatus();
     return MakeError(Reason::kInvalidArgument, "a stream serves one session, the first one named");
   }
-  if (absl::Status status = manager_->AttachStream(named); !status.ok()) return status;
+  if (absl::Status status = context_.manager->AttachStream(named); !status.ok()) return status;
   session_ = named;
   return absl::OkStatus();
 }

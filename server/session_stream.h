@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/support/server_callback.h"
-#include "manager/shared_manager.h"
 #include "pagoda/v1/cache.pb.h"
+#include "server/batch_run.h"
 #include "server/stream_set.h"
 
 namespace pagoda::server {
@@ -24,29 +24,37 @@ class SessionStream final
  public:
   using Set = StreamSet<SessionStream>;
 
-  // Begins to read. The stream is in `streams` until its call is over; both outlive it.
-  static SessionStream* Start(SharedManager* manager, Set* streams);
+  // Begins to read. The stream is in `streams` until its call is over; that and what `context`
+  // names outlive it.
+  static SessionStream* Start(const BatchRun::Context& context, Set* streams);
 
   // Ends the call with DRAINING as soon as the batch in hand is answered.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
+  void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnDone() override;
 
  private:
   enum class Step { kReading, kRunning, kWriting, kFinished };
 
-  SessionStream(SharedManager* manager, Set* streams) : manager_(manager), streams_(streams) {}
+  SessionStream(const BatchRun::Context& context, Set* streams)
+      : context_(context), streams_(streams) {}
 
-  absl::Status Run();
+  // What is wrong with the message that was read, apart from its operations.
+  absl::Status CheckRequest();
+  void StartBatch() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The batch is answered, or refused as a whole. Not always in a reaction of gRPC's.
+  void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Attach();
   // Finishes the call. REQUIRES: nobody else has, so not for kReading.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  SharedManager* const manager_;
+  const BatchRun::Context context_;
   Set* const streams_;
-  std::shared_ptr<SessionStream> self_;  // The call's share; given up in OnDone.
+  std::shared_ptr<SessionStream>
+      self_;  // The call's share; given up in OnDone. Batches have theirs.
 
   // Touched by one reaction at a time.
   v1::SessionRequest request_;
@@ -56,6 +64,8 @@ class SessionStream final
   absl::Mutex mutex_;  // Taken before gRPC's own locks.
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // The last one.
 };
 
 }  // namespace pagoda::server

@@ -1,7 +1,10 @@
 #include "server/translate_events.h"
 
+#include <algorithm>
+#include <bit>
 #include <variant>
 
+#include "absl/types/span.h"
 #include "server/translate.h"
 
 namespace pagoda::server {
@@ -25,8 +28,25 @@ v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
       return v1::REMOVAL_REASON_EXPIRED;
     case RemovalReason::kReleased:
       return v1::REMOVAL_REASON_RELEASED;
+    case RemovalReason::kLost:
+      return v1::REMOVAL_REASON_LOST;
   }
   return v1::REMOVAL_REASON_UNSPECIFIED;
+}
+
+void ExtrasToProto(absl::Span<const TokenExtra> extras, v1::StoredBlock* out) {
+  static_assert(std::endian::native == std::endian::little, "a digest's words are its bytes");
+  const auto has_id = [](const TokenExtra& extra) { return extra.extra_id != 0; };
+  if (std::any_of(extras.begin(), extras.end(), has_id)) {
+    for (const TokenExtra& extra : extras) out->add_extra_token_ids(extra.extra_id);
+  }
+  for (const MultimodalItem& item : ItemsOf(extras)) {
+    v1::MultimodalItem* proto = out->add_multimodal_items();
+    proto->set_digest(item.digest.data(), sizeof(item.digest));
+    proto->set_token_start(item.token_start);
+    proto->set_token_count(item.token_count);
+    proto->set_item_offset(item.item_offset);
+  }
 }
 
 // Fills the member of the wire's oneof that goes with each event.
@@ -49,12 +69,18 @@ struct EventWriter {
     if (event.parent_hash.has_value()) proto->set_parent_hash(event.parent_hash->value());
     if (event.parent != kNoBlock) proto->set_parent_block_id(event.parent.value());
     NamespaceToProto(event.name_space, proto->mutable_namespace_());
+    proto->mutable_blocks()->Reserve(static_cast<int>(event.blocks.size()));
     auto tokens = event.tokens.begin();
     for (const StoredBlock& block : event.blocks) {
       v1::StoredBlock* stored = proto->add_blocks();
       stored->set_block_id(block.id.value());
       stored->set_block_hash(block.hash.value());
       stored->mutable_tokens()->Add(tokens, tokens + block.token_count);
+      if (!event.extras.empty()) {
+        ExtrasToProto(absl::MakeConstSpan(event.extras)
+                          .subspan(tokens - event.tokens.begin(), block.token_count),
+                      stored);
+      }
       tokens += block.token_count;
       stored->set_tier(TierToProto(block.tier));
       stored->set_priority(block.priority.value());
@@ -78,6 +104,8 @@ struct EventWriter {
   void operator()(const RemovedEvent& event) const {
     v1::RemovedEvent* proto = out->mutable_removed();
     proto->set_reason(RemovalReasonToProto(event.reason));
+    proto->mutable_block_ids()->Reserve(static_cast<int>(event.blocks.size()));
+    proto->mutable_block_hashes()->Reserve(static_cast<int>(event.hashes.size()));
     for (const BlockId block : event.blocks) proto->add_block_ids(block.value());
     for (const BlockHash hash : event.hashes) proto->add_block_hashes(hash.value());
     if (event.scope == RemovedEvent::Scope::kWindow) {

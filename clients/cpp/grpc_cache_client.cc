@@ -8,6 +8,8 @@
 #include "clients/cpp/channel.h"
 #include "clients/cpp/errors.h"
 #include "clients/cpp/translate.h"
+#include "clients/cpp/translate_operations.h"
+#include "clients/cpp/translate_results.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/support/async_stream.h"
@@ -141,9 +143,10 @@ class GrpcCacheClient final : public CacheClient {
 
   const CacheInfo& info() const override { return info_; }
 
-  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations) override {
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
+                                      StepRange steps) override {
     const absl::Time deadline = absl::Now() + timeout_;
-    absl::StatusOr<v1::SessionResponse> response = Call(operations, deadline);
+    absl::StatusOr<v1::SessionResponse> response = Call(operations, steps, deadline);
     if (!response.ok()) {
       stream_.reset();
       return response.status();
@@ -154,7 +157,7 @@ class GrpcCacheClient final : public CacheClient {
   }
 
  private:
-  absl::StatusOr<v1::SessionResponse> Call(absl::Span<const Operation> operations,
+  absl::StatusOr<v1::SessionResponse> Call(absl::Span<const Operation> operations, StepRange steps,
                                            absl::Time deadline) {
     v1::SessionRequest request;
     if (stream_ == nullptr) {
@@ -162,7 +165,7 @@ class GrpcCacheClient final : public CacheClient {
       if (absl::Status status = stream_->Start(deadline); !status.ok()) return status;
       *request.mutable_session() = session_;
     }
-    *request.mutable_batch() = BatchToProto(operations);
+    *request.mutable_batch() = BatchToProto(operations, steps);
     request.set_batch_id(++last_batch_id_);
     return stream_->Call(request, deadline);
   }

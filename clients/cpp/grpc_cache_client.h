@@ -16,7 +16,8 @@ struct GrpcCacheClientOptions {
   std::string client_name;                  // Shown to operators.
   // How long the session outlives a broken stream. Zero: the daemon's default.
   absl::Duration lease;
-  // How long to wait for the connection, and then for each answer.
+  // How long to wait for the connection, and then for each answer; a WaitForTicket alone may take
+  // kMaxTicketWait.
   absl::Duration timeout = absl::Seconds(10);
 };
 

@@ -48,8 +48,8 @@ enum class Next { kContinue, kStop };
 using BatchCallback = std::function<Next(const ChatWorkloadReport&)>;
 
 // Runs seeded multi-turn conversations against a cache, as an engine with continuous batching
-// would, but without a model: no KV bytes are written. So that nobody ever reads what was not
-// computed, the sequences live under a cache salt of their own.
+// would, but without a model: no KV bytes are written, and no copies are waited for. So that nobody
+// ever reads what was not computed, the sequences live under a cache salt of their own.
 //
 // A conversation's prompt is the whole history (the system prompt, then the users' tokens and the
 // replies so far) and new user tokens. All active conversations advance together, one batch a

@@ -18,7 +18,9 @@ constexpr char kFooter[] = R"(Examples:
   pagodactl watch --from-revision 1
   pagodactl generate --random-prompt 64 --seed 7
   pagodactl workload --conversations 100 --concurrency 16
-  pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 200
+  pagodactl pin --tokens 1,2,3,4 --lease 3600
+  pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 200 --host-blocks 400
+  pagodactl plan --preset qwen3-8b --primary 80GiB
 
 "pagodactl COMMAND --help" says more. Exit codes: 0 success, 1 the operation failed, 2 bad usage,
 3 no daemon answers.)";
@@ -79,7 +81,9 @@ int RunPagodactl(int argc, char** argv) {
   AddWatchCommand(app, globals, chosen);
   AddGenerateCommand(app, globals, chosen);
   AddWorkloadCommand(app, globals, chosen);
+  AddPrefixCommands(app, globals, chosen);
   AddReplayCommand(app, globals, chosen);
+  AddPlanCommand(app, globals, chosen);
 
   try {
     app.parse(argc, argv);

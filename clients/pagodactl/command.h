@@ -38,6 +38,9 @@ void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
 void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddWorkloadCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+// pin, unpin, pins, offload, prefetch, invalidate and retain.
+void AddPrefixCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 
 // Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason.

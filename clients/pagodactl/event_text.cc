@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -71,6 +72,30 @@ Summary Summarize(const v1::CreatedEvent& event) {
   return summary;
 }
 
+// ', LoRA 7, salt "s", tenant "t"', without what the namespace does not have.
+std::string NamespaceText(const v1::Namespace& name) {
+  std::string text;
+  if (name.has_lora_id()) absl::StrAppend(&text, ", LoRA ", name.lora_id());
+  if (!name.cache_salt().empty())
+    absl::StrAppend(&text, ", salt \"", absl::Utf8SafeCEscape(name.cache_salt()), "\"");
+  if (!name.tenant().empty())
+    absl::StrAppend(&text, ", tenant \"", absl::Utf8SafeCEscape(name.tenant()), "\"");
+  return text;
+}
+
+// ", extra ids, 2 item parts", likewise. An item has a part in each block that it reaches.
+std::string ExtrasText(const v1::StoredEvent& event) {
+  bool extra_ids = false;
+  int items = 0;
+  for (const v1::StoredBlock& block : event.blocks()) {
+    extra_ids |= block.extra_token_ids_size() != 0;
+    items += block.multimodal_items_size();
+  }
+  std::string text = extra_ids ? ", extra ids" : "";
+  if (items != 0) absl::StrAppend(&text, ", ", items, items == 1 ? " item part" : " item parts");
+  return text;
+}
+
 Summary Summarize(const v1::StoredEvent& event) {
   size_t tokens = 0;
   std::vector<uint32_t> ids;
@@ -78,13 +103,11 @@ Summary Summarize(const v1::StoredEvent& event) {
     tokens += block.tokens_size();
     ids.push_back(block.block_id());
   }
-  std::string detail =
-      absl::StrCat(ListBlocks(ids), event.has_parent_block_id()
-                                        ? absl::StrCat(" after ", event.parent_block_id())
-                                        : " at the root");
-  if (!event.namespace_().cache_salt().empty()) {
-    absl::StrAppend(&detail, ", salt \"", event.namespace_().cache_salt(), "\"");
-  }
+  const std::string detail =
+      absl::StrCat(ListBlocks(ids),
+                   event.has_parent_block_id() ? absl::StrCat(" after ", event.parent_block_id())
+                                               : " at the root",
+                   NamespaceText(event.namespace_()), ExtrasText(event));
   return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), absl::StrCat(tokens), detail};
 }
 
@@ -135,22 +158,40 @@ Json CreatedJson(const v1::CreatedEvent& event) {
           {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())}};
 }
 
+Json ItemJson(const v1::MultimodalItem& item) {
+  return {{"digest", absl::BytesToHexString(item.digest())},
+          {"token_start", item.token_start()},
+          {"token_count", item.token_count()},
+          {"item_offset", item.item_offset()}};
+}
+
+// Extra ids and items only where there are any.
+Json BlockJson(const v1::StoredBlock& block) {
+  Json json = {{"block_id", block.block_id()},
+               {"block_hash", Hex(block.block_hash())},
+               {"tokens", std::vector<uint32_t>(block.tokens().begin(), block.tokens().end())},
+               {"tier", TierText(block.tier())},
+               {"priority", block.priority()}};
+  if (block.extra_token_ids_size() != 0) {
+    json["extra_token_ids"] =
+        std::vector<uint64_t>(block.extra_token_ids().begin(), block.extra_token_ids().end());
+  }
+  for (const v1::MultimodalItem& item : block.multimodal_items()) {
+    json["multimodal_items"].push_back(ItemJson(item));
+  }
+  return json;
+}
+
 Json StoredJson(const v1::StoredEvent& event) {
   Json blocks = Json::array();
-  for (const v1::StoredBlock& block : event.blocks()) {
-    blocks.push_back(
-        {{"block_id", block.block_id()},
-         {"block_hash", Hex(block.block_hash())},
-         {"tokens", std::vector<uint32_t>(block.tokens().begin(), block.tokens().end())},
-         {"tier", TierText(block.tier())},
-         {"priority", block.priority()}});
-  }
+  for (const v1::StoredBlock& block : event.blocks()) blocks.push_back(BlockJson(block));
   const v1::Namespace& name = event.namespace_();
   return {{"parent_hash", event.has_parent_hash() ? Json(Hex(event.parent_hash())) : Json(nullptr)},
           {"parent_block_id",
            event.has_parent_block_id() ? Json(event.parent_block_id()) : Json(nullptr)},
           {"lora_id", name.has_lora_id() ? Json(name.lora_id()) : Json(nullptr)},
           {"cache_salt", name.cache_salt()},
+          {"tenant", name.tenant()},
           {"blocks", blocks}};
 }
 

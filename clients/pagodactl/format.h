@@ -3,6 +3,7 @@
 #define PAGODA_CLIENTS_PAGODACTL_FORMAT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -13,6 +14,9 @@ namespace pagoda {
 std::string FormatCount(uint64_t count);  // "12,031"
 std::string FormatShare(double share);    // 0.3664: "36.64 %"
 std::string FormatBytes(uint64_t bytes);  // "64.0 MiB"
+// The bytes that "80GiB", "512MiB", "64KiB", "2TiB" or "100B" says; none where it is something else
+// or too much.
+std::optional<uint64_t> ParseBytes(const std::string& text);
 std::string FormatElapsed(
     absl::Duration elapsed);  // "85 us", "1.24 ms", "3.50 s", "3 min 12 s", "2 h 5 min"
 

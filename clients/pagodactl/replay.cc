@@ -46,8 +46,14 @@ absl::StatusOr<uint32_t> UnlimitedCapacity(absl::Span<const TraceRequest> reques
   return static_cast<uint32_t>(blocks);
 }
 
+std::vector<uint32_t> SecondaryBlocks(const ReplayOptions& options) {
+  if (options.host_blocks == 0) return {};
+  return {options.host_blocks};
+}
+
 // One tiny layer: the core looks at tokens_per_block alone.
-absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(uint32_t capacity_blocks) {
+absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(uint32_t capacity_blocks,
+                                                          const ReplayOptions& options) {
   absl::StatusOr<CacheLayout> layout =
       CacheLayout::Create({.name = "replay",
                            .model_fingerprint = "trace",
@@ -56,7 +62,11 @@ absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(uint32_t capacity_bloc
   if (!layout.ok()) return layout.status();
   return BlockManager::Create({.layout = *std::move(layout),
                                .primary_blocks = {capacity_blocks},
+                               .secondary_blocks = SecondaryBlocks(options),
+                               .eviction_policy = options.policy,
                                .pool_mappings = {},
+                               // Nobody subscribes here.
+                               .record_events = RecordEvents::kNo,
                                .epoch = {}});
 }
 
@@ -76,9 +86,11 @@ class Replay {
     now_ = std::max(now_, absl::UnixEpoch() + absl::Milliseconds(request.timestamp_ms));
     report_.blocks_hit += AddCommitFree(request) / kTraceBlockTokens;
     report_.operations += 3;
-    report_.evictions = manager_->Stats().windows.front().counters.evicted_blocks;
-    // Nobody subscribes here; untaken events would pile up.
-    manager_->TakeEvents();
+    const WindowCounters& counters = manager_->Stats().windows.front().counters;
+    report_.host_blocks_hit = counters.secondary_hit_tokens / kTraceBlockTokens;
+    report_.evictions = counters.evicted_blocks + counters.displaced_blocks;
+    report_.offloads = counters.offloaded_blocks;
+    report_.onboards = counters.onboarded_blocks;
   }
 
  private:
@@ -94,11 +106,19 @@ class Replay {
     const absl::StatusOr<uint32_t> matched =
         manager_->AddSequence(session_, kSequence, {}, tokens_, block_tokens, now_);
     PAGODA_CHECK(matched.ok(), "a request that fits an idle cache was refused");
+    FinishCopies();
     PAGODA_CHECK(manager_->CommitTokens(session_, kSequence, {}, block_tokens, now_).ok(),
                  "a request's own blocks could not be committed");
     PAGODA_CHECK(manager_->FreeSequence(session_, kSequence, now_).ok(),
                  "a request's sequence could not be freed");
+    FinishCopies();
     return *matched;
+  }
+
+  void FinishCopies() {
+    for (const CopyOrder& copy : manager_->TakeCopies()) {
+      manager_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    }
   }
 
   std::unique_ptr<BlockManager> manager_;
@@ -112,6 +132,8 @@ class Replay {
 
 double ReplayReport::hit_rate() const { return Share(blocks_hit, blocks_requested); }
 
+double ReplayReport::host_hit_rate() const { return Share(host_blocks_hit, blocks_requested); }
+
 double ReplayReport::operations_per_second() const {
   const double seconds = absl::ToDoubleSeconds(elapsed);
   return seconds > 0 ? static_cast<double>(operations) / seconds : 0;
@@ -122,11 +144,16 @@ absl::StatusOr<ReplayReport> ReplayTrace(absl::Span<const TraceRequest> requests
   ReplayReport report;
   report.capacity_blocks = options.capacity_blocks;
   if (report.capacity_blocks == 0) {
+    if (options.host_blocks > 0) {
+      return MakeError(Reason::kInvalidArgument,
+                       "nothing leaves an unlimited tier for a host tier below it");
+    }
     const absl::StatusOr<uint32_t> unlimited = UnlimitedCapacity(requests);
     if (!unlimited.ok()) return unlimited.status();
     report.capacity_blocks = *unlimited;
   }
-  absl::StatusOr<std::unique_ptr<BlockManager>> manager = MakeManager(report.capacity_blocks);
+  absl::StatusOr<std::unique_ptr<BlockManager>> manager =
+      MakeManager(report.capacity_blocks, options);
   if (!manager.ok()) return manager.status();
   const absl::StatusOr<BlockManager::OpenedSession> session =
       (*manager)->OpenSession("replay", absl::InfiniteDuration(), absl::UnixEpoch());

@@ -50,8 +50,13 @@ double HitRate(const v1::WindowStatus& window) {
   return Share(window.prefix_hit_tokens_total(), window.prefix_lookup_tokens_total());
 }
 
-absl::Duration UptimeOf(const v1::GetStatusResponse& status) {
-  return absl::Seconds(status.uptime().seconds()) + absl::Nanoseconds(status.uptime().nanos());
+absl::Duration DurationOf(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+double BytesPerSecond(const v1::TransferDirection& direction) {
+  const double seconds = absl::ToDoubleSeconds(DurationOf(direction.busy_time()));
+  return seconds > 0 ? static_cast<double>(direction.bytes_total()) / seconds : 0;
 }
 
 // --- For people ---
@@ -72,13 +77,36 @@ void PrintWindow(const v1::WindowStatus& window, const Terminal& terminal) {
   absl::PrintF("\n%s %s\n", Paint(terminal, Style::kBold, "window"),
                WindowName(WindowFromProto(window.window_size())));
   for (const v1::TierStatus& tier : window.tiers()) PrintTier(tier, terminal);
-  absl::PrintF("  hit rate   %s: %s of %s prompt tokens\n", FormatShare(HitRate(window)),
-               FormatCount(window.prefix_hit_tokens_total()),
-               FormatCount(window.prefix_lookup_tokens_total()));
+  absl::PrintF("  hit rate   %s: %s of %s prompt tokens, %s of them in the secondary tier\n",
+               FormatShare(HitRate(window)), FormatCount(window.prefix_hit_tokens_total()),
+               FormatCount(window.prefix_lookup_tokens_total()),
+               FormatCount(window.secondary_hit_tokens_total()));
   absl::PrintF("  blocks     %s allocated, %s freed, %s evicted since the start\n",
                FormatCount(window.allocated_blocks_total()),
                FormatCount(window.freed_blocks_total()),
                FormatCount(window.evicted_blocks_total()));
+  absl::PrintF(
+      "  moves      %s down, %s up, %s displaced, %s lost\n",
+      FormatCount(window.offloaded_blocks_total()), FormatCount(window.onboarded_blocks_total()),
+      FormatCount(window.displaced_blocks_total()), FormatCount(window.lost_blocks_total()));
+  absl::PrintF(
+      "  tails      %s copied, %s taken over; %s blocks merged, %s priorities expired\n",
+      FormatCount(window.partial_copies_total()), FormatCount(window.taken_over_blocks_total()),
+      FormatCount(window.merged_blocks_total()), FormatCount(window.expired_priorities_total()));
+  absl::PrintF("  pinned     %s blocks, of %s that may be\n", FormatCount(window.pinned_blocks()),
+               FormatCount(window.pin_budget_blocks()));
+  if (window.holes() > 0) absl::PrintF("  holes      %s\n", FormatCount(window.holes()));
+}
+
+void PrintTransfers(const v1::TransferStatus& transfers) {
+  absl::PrintF("copies       %d running, %d waiting, %d failed\n", transfers.running(),
+               transfers.queued(), transfers.failed_total());
+  for (const v1::TransferDirection& direction : transfers.directions()) {
+    absl::PrintF("             %s to %s: %s copies, %s at %s/s a thread\n",
+                 TierText(direction.source()), TierText(direction.target()),
+                 FormatCount(direction.copies_total()), FormatBytes(direction.bytes_total()),
+                 FormatBytes(static_cast<uint64_t>(BytesPerSecond(direction))));
+  }
 }
 
 void PrintEngine(const v1::GetStatusResponse& status) {
@@ -98,14 +126,15 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
   const Terminal terminal = DetectTerminal(STDOUT_FILENO);
   const v1::CacheInfo& cache = status.cache();
   absl::PrintF("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
-               globals.endpoint, FormatElapsed(UptimeOf(status)),
+               globals.endpoint, FormatElapsed(DurationOf(status.uptime())),
                status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
   absl::PrintF("cache        %s, model %s, rank %d, %d tokens a block\n", cache.name(),
                cache.model_fingerprint(), cache.rank(), cache.tokens_per_block());
   absl::PrintF("events       epoch %016x, revisions %d to %d\n", status.epoch(),
                status.oldest_revision(), status.revision());
-  absl::PrintF("clients      %d sessions, %d sequences, %d subscribers\n", status.sessions(),
-               status.sequences(), status.subscribers());
+  absl::PrintF("clients      %d sessions, %d sequences, %d subscribers, %d pins\n",
+               status.sessions(), status.sequences(), status.subscribers(), status.pins());
+  PrintTransfers(status.transfers());
   PrintEngine(status);
   for (const v1::WindowStatus& window : status.windows()) PrintWindow(window, terminal);
   std::fflush(stdout);
@@ -134,7 +163,35 @@ Json WindowJson(const v1::WindowStatus& window) {
           {"evicted_blocks_total", window.evicted_blocks_total()},
           {"prefix_lookup_tokens_total", window.prefix_lookup_tokens_total()},
           {"prefix_hit_tokens_total", window.prefix_hit_tokens_total()},
-          {"hit_rate", HitRate(window)}};
+          {"hit_rate", HitRate(window)},
+          {"secondary_hit_tokens_total", window.secondary_hit_tokens_total()},
+          {"displaced_blocks_total", window.displaced_blocks_total()},
+          {"offloaded_blocks_total", window.offloaded_blocks_total()},
+          {"onboarded_blocks_total", window.onboarded_blocks_total()},
+          {"partial_copies_total", window.partial_copies_total()},
+          {"taken_over_blocks_total", window.taken_over_blocks_total()},
+          {"merged_blocks_total", window.merged_blocks_total()},
+          {"lost_blocks_total", window.lost_blocks_total()},
+          {"expired_priorities_total", window.expired_priorities_total()},
+          {"holes", window.holes()},
+          {"pinned_blocks", window.pinned_blocks()},
+          {"pin_budget_blocks", window.pin_budget_blocks()}};
+}
+
+Json TransfersJson(const v1::TransferStatus& transfers) {
+  Json directions = Json::array();
+  for (const v1::TransferDirection& direction : transfers.directions()) {
+    directions.push_back(
+        {{"source", TierText(direction.source())},
+         {"target", TierText(direction.target())},
+         {"copies_total", direction.copies_total()},
+         {"bytes_total", direction.bytes_total()},
+         {"busy_seconds", absl::ToDoubleSeconds(DurationOf(direction.busy_time()))}});
+  }
+  return {{"directions", directions},
+          {"failed_total", transfers.failed_total()},
+          {"running", transfers.running()},
+          {"queued", transfers.queued()}};
 }
 
 Json EngineJson(const v1::GetStatusResponse& status) {
@@ -154,7 +211,7 @@ void PrintJson(const v1::GetStatusResponse& status) {
   for (const v1::WindowStatus& window : status.windows()) windows.push_back(WindowJson(window));
   const Json json = {{"version", status.version()},
                      {"draining", status.draining()},
-                     {"uptime_seconds", absl::ToDoubleSeconds(UptimeOf(status))},
+                     {"uptime_seconds", absl::ToDoubleSeconds(DurationOf(status.uptime()))},
                      {"epoch", absl::StrFormat("%016x", status.epoch())},
                      {"revision", status.revision()},
                      {"oldest_revision", status.oldest_revision()},
@@ -166,6 +223,8 @@ void PrintJson(const v1::GetStatusResponse& status) {
                      {"sessions", status.sessions()},
                      {"sequences", status.sequences()},
                      {"subscribers", status.subscribers()},
+                     {"pins", status.pins()},
+                     {"transfers", TransfersJson(status.transfers())},
                      {"windows", windows},
                      {"engine", EngineJson(status)}};
   std::cout << json.dump(2) << std::endl;

@@ -49,6 +49,22 @@ TEST(EventTextTest, LinesTellWhatHappened) {
               HasSubstr("removed full all - cleared: the whole window"));
 }
 
+TEST(EventTextTest, LinesTellTheNamespaceAndWhatTokensHaveBeside) {
+  EXPECT_THAT(
+      Line("stored { namespace { lora_id: 0 tenant: 't' } blocks { block_id: 1 tokens: 9 } }"),
+      HasSubstr("block 1 at the root, LoRA 0, tenant \"t\""));
+  const std::string part = " multimodal_items { token_count: 1 }";
+  EXPECT_THAT(Line("stored { blocks { block_id: 1 extra_token_ids: 4" + part + " } }"),
+              HasSubstr("block 1 at the root, extra ids, 1 item part"));
+  EXPECT_THAT(Line("stored { blocks {" + part + " } blocks {" + part + " } }"),
+              HasSubstr("blocks 0,0 at the root, 2 item parts"));
+  EXPECT_THAT(Line("stored { namespace { cache_salt: '\\033[2J' } blocks { block_id: 1 } }"),
+              HasSubstr("salt \"\\033[2J\""))
+      << "a terminal must not see it raw";
+  EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_LOST block_ids: 4 }"),
+              HasSubstr("lost: block 4"));
+}
+
 TEST(EventTextTest, LongListsAreCut) {
   EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_EVICTED block_ids: [1,2,3,4,5,6,7,8,9] }"),
               HasSubstr("9 - evicted: blocks 1,2,3,4,5,6,7,8,..."));
@@ -75,6 +91,20 @@ TEST(EventTextTest, JsonKeepsEverything) {
   EXPECT_EQ(json["blocks"][0]["block_hash"], "ffffffffffffffff");
   EXPECT_EQ(json["blocks"][0]["tokens"], (std::vector<int>{1, 2}));
   EXPECT_EQ(json["blocks"][0]["tier"], "primary");
+  EXPECT_EQ(json["tenant"], "");
+  EXPECT_FALSE(json["blocks"][0].contains("extra_token_ids"));
+  EXPECT_FALSE(json["blocks"][0].contains("multimodal_items"));
+}
+
+TEST(EventTextTest, JsonHasWhatTokensHaveBeside) {
+  const auto json = EventJson(Parse(
+      "stored { namespace { tenant: 't' } blocks { tokens: [1, 2] extra_token_ids: [0, 7]"
+      " multimodal_items { digest: '\\001\\377' token_start: 1 token_count: 2 item_offset: 3 }"
+      " } }"));
+  EXPECT_EQ(json["tenant"], "t");
+  EXPECT_EQ(json["blocks"][0]["extra_token_ids"], (std::vector<int>{0, 7}));
+  EXPECT_EQ(json["blocks"][0]["multimodal_items"].dump(),
+            R"([{"digest":"01ff","token_start":1,"token_count":2,"item_offset":3}])");
 }
 
 TEST(EventTextTest, JsonOfARootBlockHasNoParent) {

@@ -4,14 +4,12 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
@@ -23,6 +21,7 @@
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
+#include "tests/clients/program.h"
 #include "tests/clients/temp_directory.h"
 
 namespace pagoda {
@@ -35,33 +34,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-struct Outcome {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-// Runs pagodactl through the shell, so that `arguments` may hold quotes and redirections of its
-// input. `environment` holds arguments of env(1).
-Outcome RunProgram(const std::string& arguments, const std::string& environment = "") {
-  const TempDirectory directory;
-  const std::string out = directory.File("out");
-  const std::string err = directory.File("err");
-  const std::string command =
-      absl::StrCat("env ", environment, " ", PAGODACTL, " ", arguments, " >", out, " 2>", err);
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(out), ReadFile(err)};
-}
-
-std::vector<std::string> Lines(const std::string& text) {
-  return absl::StrSplit(text, '\n', absl::SkipEmpty());
-}
-
 // --- Without a daemon ---
 
 TEST(PagodactlTest, HelpAndVersionSucceed) {
@@ -69,8 +41,9 @@ TEST(PagodactlTest, HelpAndVersionSucceed) {
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, AllOf(HasSubstr("Examples:"), HasSubstr("status"), HasSubstr("watch"),
                               HasSubstr("generate"), HasSubstr("workload"), HasSubstr("replay"),
-                              HasSubstr("PAGODA_ENDPOINT")));
-  for (const char* command : {"status", "watch", "generate", "workload", "replay"}) {
+                              HasSubstr("plan"), HasSubstr("PAGODA_ENDPOINT")));
+  for (const char* command : {"status", "watch", "generate", "workload", "replay", "plan", "pin",
+                              "unpin", "pins", "offload", "prefetch", "invalidate", "retain"}) {
     const Outcome outcome = RunProgram(absl::StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.out, HasSubstr("Examples:")) << command;
@@ -81,13 +54,49 @@ TEST(PagodactlTest, HelpAndVersionSucceed) {
 }
 
 TEST(PagodactlTest, BadUsageExitsWithTwoAndPrintsNoResult) {
-  for (const char* arguments :
-       {"", "frobnicate", "status --frobnicate", "status -o xml", "--timeout 0 status",
-        "--timeout -3 status", "watch --count 0", "watch --from-revision x", "generate",
-        "generate --prompt-tokens 1,x", "generate --prompt-tokens 1 --random-prompt 2",
-        "generate --prompt-tokens 1 --max-new-tokens 0", "workload --concurrency 0",
-        "workload --turns -1", "replay", "replay --blocks 3", "replay /nonexistent --blocks 3",
-        "replay " CHAT_TRACE, "replay " CHAT_TRACE " --blocks 3 --policy fifo"}) {
+  for (const char* arguments : {"",
+                                "frobnicate",
+                                "status --frobnicate",
+                                "status -o xml",
+                                "--timeout 0 status",
+                                "--timeout -3 status",
+                                "watch --count 0",
+                                "watch --from-revision x",
+                                "generate",
+                                "generate --prompt-tokens 1,x",
+                                "generate --prompt-tokens 1 --random-prompt 2",
+                                "generate --prompt-tokens 1 --max-new-tokens 0",
+                                "workload --concurrency 0",
+                                "workload --turns -1",
+                                "replay",
+                                "replay --blocks 3",
+                                "replay /nonexistent --blocks 3",
+                                "replay " CHAT_TRACE,
+                                "replay " CHAT_TRACE " --blocks 3 --policy fifo",
+                                "replay " CHAT_TRACE " --blocks 0 --host-blocks 5",
+                                "replay " CHAT_TRACE " --blocks 3 --host-blocks x",
+                                "plan",
+                                "plan --preset qwen3-8b --layers 1x1x1",
+                                "plan --preset qwen4",
+                                "plan --layers 36x8",
+                                "plan --model /nonexistent",
+                                "plan --preset qwen3-8b --primary 80",
+                                "plan --preset qwen3-8b --dtype int4",
+                                "plan --preset qwen3-8b --sequence-tokens 0",
+                                "pin",
+                                "pin --tokens 1,x",
+                                "pin --tokens 1 --token-file -",
+                                "pin --tokens 1 --lease 0",
+                                "pin --all",
+                                "unpin",
+                                "unpin x",
+                                "pins 3",
+                                "offload",
+                                "prefetch --all",
+                                "invalidate --tokens 1 --all",
+                                "retain --tokens 1",
+                                "retain --tokens 1 --priority 101",
+                                "retain --tokens 1 --priority 3 --duration -1"}) {
     const Outcome outcome = RunProgram(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
     EXPECT_EQ(outcome.out, "") << arguments;
@@ -97,7 +106,9 @@ TEST(PagodactlTest, BadUsageExitsWithTwoAndPrintsNoResult) {
 
 TEST(PagodactlTest, NoDaemonExitsWithThreeAndAHint) {
   for (const char* arguments :
-       {"status", "watch", "generate --prompt-tokens 1", "workload", "status -o json"}) {
+       {"status", "watch", "generate --prompt-tokens 1", "workload", "status -o json", "pins",
+        "pin --tokens 1", "unpin 1", "offload --tokens 1", "prefetch --tokens 1",
+        "invalidate --all", "retain --tokens 1 --priority 3"}) {
     const Outcome outcome =
         RunProgram(absl::StrCat(arguments, " --endpoint unix:/nonexistent/pagoda.sock"));
     EXPECT_EQ(outcome.exit_code, 3) << arguments;
@@ -113,10 +124,44 @@ TEST(PagodactlTest, ReplayPrintsItsFiguresAsJson) {
   EXPECT_EQ(outcome.err, "");
   const Json json = Json::parse(outcome.out);
   EXPECT_EQ(json["requests"], Lines(ReadFile(CHAT_TRACE)).size());
-  EXPECT_GT(json["hit_rate"], 0.0);
-  EXPECT_LT(json["hit_rate"], 1.0);
-  EXPECT_GT(json["evictions"], 0);
-  EXPECT_GT(json["operations_per_second"], 0.0);
+  EXPECT_EQ(json["capacity_blocks"], 100);
+  ASSERT_THAT(json["runs"], SizeIs(1));
+  const Json& run = json["runs"][0];
+  EXPECT_EQ(run["host_blocks"], 0);
+  EXPECT_GT(run["hit_rate"], 0.0);
+  EXPECT_LT(run["hit_rate"], 1.0);
+  EXPECT_GT(run["evictions"], 0);
+  EXPECT_GT(run["operations_per_second"], 0.0);
+}
+
+TEST(PagodactlTest, ReplayShowsHostTiersBesideNone) {
+  const Outcome outcome = RunProgram("replay " CHAT_TRACE
+                                     " --blocks 100 --host-blocks 100,300 --policy lru,mq -o json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json runs = Json::parse(outcome.out)["runs"];
+  ASSERT_THAT(runs, SizeIs(6));
+  for (size_t policy = 0; policy < 2; ++policy) {
+    const Json& none = runs[3 * policy];
+    const Json& small = runs[3 * policy + 1];
+    const Json& large = runs[3 * policy + 2];
+    EXPECT_EQ(none["policy"], policy == 0 ? "lru" : "mq");
+    EXPECT_EQ(none["host_blocks_hit"], 0);
+    EXPECT_EQ(none["offloads"], 0);
+    EXPECT_EQ(small["host_blocks"], 100);
+    EXPECT_EQ(large["host_blocks"], 300);
+    EXPECT_GT(small["hit_rate"], none["hit_rate"]);
+    EXPECT_GT(large["hit_rate"], small["hit_rate"]);
+    EXPECT_GT(large["host_blocks_hit"], 0);
+    EXPECT_EQ(large["onboards"], large["host_blocks_hit"]);
+  }
+
+  const Outcome table = RunProgram("replay " CHAT_TRACE " --blocks 100 --host-blocks 100");
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  const std::vector<std::string> lines = Lines(table.out);
+  ASSERT_THAT(lines, SizeIs(6));
+  EXPECT_THAT(lines[3], HasSubstr("HOST BLOCKS"));
+  EXPECT_THAT(lines[4], StartsWith("lru                  0"));
+  EXPECT_THAT(lines[5], StartsWith("lru                100"));
 }
 
 TEST(PagodactlTest, ReplayTakesALimitAndPrintsATable) {
@@ -125,8 +170,71 @@ TEST(PagodactlTest, ReplayTakesALimitAndPrintsATable) {
       7);
   const Outcome table = RunProgram("replay " CHAT_TRACE " --blocks 0");
   EXPECT_EQ(table.exit_code, 0);
-  EXPECT_THAT(table.out, AllOf(HasSubstr("hit rate"), HasSubstr(" %"), HasSubstr("evictions")));
+  EXPECT_THAT(table.out, AllOf(HasSubstr("(unlimited)"), HasSubstr("HIT RATE"), HasSubstr(" %")));
   EXPECT_EQ(table.out.find('\x1b'), std::string::npos);
+}
+
+TEST(PagodactlTest, PlanShowsWhatATokenTakesAndWhatFits) {
+  const Outcome outcome =
+      RunProgram("plan --preset qwen3-8b --primary 80GiB --secondary 200GiB -o json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json["bytes_per_token"], 144 << 10);
+  EXPECT_EQ(json["windows"][0]["bytes_per_block"], 32 * (144 << 10));
+  EXPECT_EQ(json["windows"][0]["blocks_per_sequence"], 8192 / 32);
+  EXPECT_EQ(json["sequences_bytes"], uint64_t{8192} * (144 << 10));
+  // 80 GiB / 4.5 MiB; 200 GiB without the spare.
+  EXPECT_EQ(json["primary"]["blocks"]["full"], 18204);
+  EXPECT_EQ(json["primary"]["max_concurrent_sequences"], 18204 / 256);
+  EXPECT_EQ(json["secondary"]["blocks"]["full"], 45510);
+
+  const Outcome table = RunProgram("plan --preset qwen3-8b --primary 80GiB");
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, AllOf(HasSubstr("qwen3-8b, bfloat16"), HasSubstr("36 layers of 8 x 128"),
+                               HasSubstr("144.0 KiB in all layers"), HasSubstr("18,204"),
+                               HasSubstr("room for 71 sequences of 8,192 tokens at once")));
+}
+
+TEST(PagodactlTest, PlanDividesAMemoryBetweenWindows) {
+  const Outcome outcome =
+      RunProgram("plan --layers 52x16x128@1024,10x16x128 --primary 40GiB --sequences 4 -o json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  const Json& window = json["windows"][0];
+  const Json& full = json["windows"][1];
+  EXPECT_EQ(window["window"], "1024");
+  EXPECT_EQ(full["window"], "full");
+  // (1,024 + 512) / 32 and one for an unaligned begin; 8,192 / 32.
+  EXPECT_EQ(window["blocks_per_sequence"], 49);
+  EXPECT_EQ(full["blocks_per_sequence"], 256);
+  const uint64_t in_window = json["primary"]["blocks"]["1024"];
+  const uint64_t in_full = json["primary"]["blocks"]["full"];
+  EXPECT_NEAR(static_cast<double>(in_window) / 49, static_cast<double>(in_full) / 256, 0.1);
+  EXPECT_EQ(json["primary"]["bytes"], in_window * window["bytes_per_block"].get<uint64_t>() +
+                                          in_full * full["bytes_per_block"].get<uint64_t>());
+  EXPECT_LE(json["primary"]["bytes"].get<uint64_t>(), uint64_t{40} << 30);
+}
+
+TEST(PagodactlTest, PlanReadsACheckpointsConfiguration) {
+  const Outcome outcome = RunProgram("plan --model " GOLDEN_MODEL " -o json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json["model"], "qwen3_tiny");
+  EXPECT_EQ(json["bytes_per_token"], 2 * 2 * 2 * 32 * 4);
+  EXPECT_FALSE(json.contains("primary"));
+  const Outcome half = RunProgram("plan --model " GOLDEN_MODEL " --dtype bfloat16 -o json");
+  EXPECT_EQ(Json::parse(half.out)["bytes_per_token"], 2 * 2 * 2 * 32 * 2);
+}
+
+TEST(PagodactlTest, APlanThatCannotBeExitsWithOne) {
+  const Outcome small = RunProgram("plan --preset qwen3-8b --primary 1MiB");
+  EXPECT_EQ(small.exit_code, 1);
+  EXPECT_THAT(small.err, HasSubstr("does not hold one block"));
+  const TempDirectory directory;
+  std::ofstream(directory.File("config.json")) << "{}";
+  const Outcome empty = RunProgram("plan --model " + directory.path());
+  EXPECT_EQ(empty.exit_code, 1);
+  EXPECT_THAT(empty.err, HasSubstr("num_hidden_layers"));
 }
 
 TEST(PagodactlTest, ABadTraceExitsWithOneAndNamesTheLine) {
@@ -153,6 +261,22 @@ class FakeAdmin final : public v1::AdminService::Service {
     v1::WindowStatus* window = response->add_windows();
     window->set_prefix_lookup_tokens_total(400);
     window->set_prefix_hit_tokens_total(100);
+    window->set_secondary_hit_tokens_total(40);
+    window->set_offloaded_blocks_total(11);
+    window->set_onboarded_blocks_total(12);
+    window->set_displaced_blocks_total(13);
+    window->set_lost_blocks_total(14);
+    window->set_partial_copies_total(15);
+    window->set_pinned_blocks(16);
+    window->set_pin_budget_blocks(17);
+    response->set_pins(3);
+    response->mutable_transfers()->set_queued(18);
+    v1::TransferDirection* direction = response->mutable_transfers()->add_directions();
+    direction->set_source(v1::TIER_PRIMARY);
+    direction->set_target(v1::TIER_SECONDARY);
+    direction->set_copies_total(19);
+    direction->set_bytes_total(uint64_t{6} << 30);
+    direction->mutable_busy_time()->set_seconds(2);
     v1::TierStatus* tier = window->add_tiers();
     tier->set_tier(v1::TIER_PRIMARY);
     tier->set_capacity_blocks(64);
@@ -266,9 +390,13 @@ class PagodactlDaemonTest : public testing::Test {
 TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   const Outcome table = Ctl("status");
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(table.out, AllOf(HasSubstr("pagodad 9.9"), HasSubstr("2 sessions"),
-                               HasSubstr("64 blocks of 1.0 KiB"), HasSubstr("50.00 %"),
-                               HasSubstr("25.00 %: 100 of 400 prompt tokens")));
+  EXPECT_THAT(
+      table.out,
+      AllOf(HasSubstr("pagodad 9.9"), HasSubstr("2 sessions"), HasSubstr("64 blocks of 1.0 KiB"),
+            HasSubstr("50.00 %"), HasSubstr("25.00 %: 100 of 400 prompt tokens, 40 of them"),
+            HasSubstr("3 pins"), HasSubstr("11 down, 12 up, 13 displaced, 14"),
+            HasSubstr("15 copied"), HasSubstr("16 blocks, of 17"), HasSubstr("18 waiting"),
+            HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s")));
   EXPECT_EQ(table.out.find('\x1b'), std::string::npos) << "colours in a file";
 
   const Outcome json = Ctl("status -o json");
@@ -278,6 +406,10 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   EXPECT_EQ(status["windows"][0]["window"], "full");
   EXPECT_EQ(status["windows"][0]["hit_rate"], 0.25);
   EXPECT_EQ(status["windows"][0]["tiers"][0]["cached_blocks"], 16);
+  EXPECT_EQ(status["windows"][0]["secondary_hit_tokens_total"], 40);
+  EXPECT_EQ(status["windows"][0]["onboarded_blocks_total"], 12);
+  EXPECT_EQ(status["pins"], 3);
+  EXPECT_EQ(status["transfers"]["directions"][0]["busy_seconds"], 2.0);
   EXPECT_EQ(status["engine"]["vocab_size"], 100);
 }
 

@@ -1,11 +1,18 @@
 #include "clients/pagodactl/replay.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <random>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "manager/eviction_policy.h"
+#include "pools/error.h"
 
 namespace pagoda {
 namespace {
@@ -14,6 +21,7 @@ struct NaiveFigures {
   uint64_t requested = 0;
   uint64_t hit = 0;
   uint64_t evictions = 0;
+  uint64_t onboards = 0;
   uint64_t skipped = 0;
 };
 
@@ -81,7 +89,8 @@ class NaiveLru {
 
 void ExpectAsNaive(const std::vector<TraceRequest>& requests, uint32_t capacity) {
   SCOPED_TRACE(capacity);
-  const auto report = ReplayTrace(requests, {.capacity_blocks = capacity, .on_request = {}});
+  const auto report =
+      ReplayTrace(requests, {.capacity_blocks = capacity, .policy = "lru", .on_request = {}});
   ASSERT_TRUE(report.ok()) << report.status();
   const NaiveFigures naive = NaiveLru(capacity).Run(requests);
   EXPECT_EQ(report->requests, requests.size());
@@ -138,6 +147,168 @@ TEST(ReplayTest, EqualsANaiveLruOnRandomTrees) {
     SCOPED_TRACE(seed);
     ExpectAsNaive(RandomTrace(seed), 9 + seed);
   }
+}
+
+// Two tiers of ids, as plainly. Of the primary tier a node without children there may leave, of the
+// host tier one without children at all; what leaves the first goes to the second. Each tier has an
+// order of its own: what comes is the newest, a parent whose last child left is the next in line.
+class NaiveTwoTiers {
+ public:
+  NaiveTwoTiers(size_t primary, size_t host) : capacity_{primary, host} {}
+
+  NaiveFigures Run(const std::vector<TraceRequest>& requests) {
+    for (const TraceRequest& request : requests) Run(request.hash_ids);
+    return figures_;
+  }
+
+ private:
+  enum Tier { kPrimary, kHost };
+  struct Node {
+    uint64_t parent = kNoParent;
+    Tier tier = kPrimary;
+    bool held = false;
+    int64_t order = 0;  // Among the nodes of its tier.
+  };
+
+  void Run(const std::vector<uint64_t>& ids) {
+    figures_.requested += ids.size();
+    size_t hit = 0;
+    while (hit < ids.size() && nodes_.contains(ids[hit])) nodes_[ids[hit++]].held = true;
+    figures_.hit += hit;
+    for (size_t i = 0; i < hit; ++i) {
+      if (nodes_[ids[i]].tier == kHost) Onboard(ids[i]);
+    }
+    for (size_t i = hit; i < ids.size(); ++i) {
+      if (Count(kPrimary) == capacity_[kPrimary]) MoveDown(Victim(kPrimary));
+      nodes_[ids[i]] = {.parent = i == 0 ? kNoParent : ids[i - 1], .held = true};
+    }
+    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+      nodes_[*id].order = ++newest_;
+      nodes_[*id].held = false;
+    }
+  }
+
+  // Its place below is free before that of another is needed.
+  void Onboard(uint64_t id) {
+    ++figures_.onboards;
+    nodes_[id].tier = kPrimary;
+    if (Count(kPrimary) > capacity_[kPrimary]) MoveDown(Victim(kPrimary));
+  }
+
+  void MoveDown(uint64_t id) {
+    if (Count(kHost) == capacity_[kHost]) Displace();
+    nodes_[id].tier = kHost;
+    nodes_[id].order = ++newest_;
+    Unpark(nodes_[id].parent, kPrimary);
+  }
+
+  void Displace() {
+    const uint64_t id = Victim(kHost);
+    ++figures_.evictions;
+    const uint64_t parent = nodes_[id].parent;
+    nodes_.erase(id);
+    Unpark(parent, kHost);
+  }
+
+  // A node of that tier whose last child in the way has left is the next in line.
+  void Unpark(uint64_t id, Tier tier) {
+    if (id == kNoParent || nodes_[id].tier != tier) return;
+    if (Children(id, tier) == 0) nodes_[id].order = --oldest_;
+  }
+
+  size_t Children(uint64_t id, Tier tier) const {
+    return std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+      return entry.second.parent == id && (tier == kHost || entry.second.tier == kPrimary);
+    });
+  }
+  size_t Count(Tier tier) const {
+    return std::count_if(nodes_.begin(), nodes_.end(),
+                         [tier](const auto& entry) { return entry.second.tier == tier; });
+  }
+  uint64_t Victim(Tier tier) const {
+    const std::pair<const uint64_t, Node>* victim = nullptr;
+    for (const auto& entry : nodes_) {
+      if (entry.second.tier != tier || entry.second.held || Children(entry.first, tier) > 0)
+        continue;
+      if (victim == nullptr || entry.second.order < victim->second.order) victim = &entry;
+    }
+    return victim->first;
+  }
+
+  static constexpr uint64_t kNoParent = ~uint64_t{0};
+
+  const std::array<size_t, 2> capacity_;
+  std::map<uint64_t, Node> nodes_;
+  int64_t newest_ = 0;
+  int64_t oldest_ = 0;
+  NaiveFigures figures_;
+};
+
+ReplayReport ReplayWithHost(const std::vector<TraceRequest>& requests, uint32_t primary,
+                            uint32_t host) {
+  const auto report = ReplayTrace(
+      requests,
+      {.capacity_blocks = primary, .host_blocks = host, .policy = "lru", .on_request = {}});
+  EXPECT_TRUE(report.ok()) << report.status();
+  return *report;
+}
+
+TEST(ReplayTest, EqualsANaivePairOfTiersOnRandomTrees) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const uint32_t primary = 9 + seed % 20;
+    const uint32_t host = 1 + seed % 17;
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << primary << " + " << host);
+    const std::vector<TraceRequest> requests = RandomTrace(seed);
+    const ReplayReport report = ReplayWithHost(requests, primary, host);
+    const NaiveFigures naive = NaiveTwoTiers(primary, host).Run(requests);
+    EXPECT_EQ(report.blocks_hit, naive.hit);
+    EXPECT_EQ(report.onboards, naive.onboards);
+    EXPECT_EQ(report.host_blocks_hit, naive.onboards);
+    EXPECT_EQ(report.evictions, naive.evictions);
+  }
+}
+
+// On a trace of conversations the two tiers are one LRU list: what leaves the first is the newest
+// in the second, and the oldest there goes.
+TEST(ReplayTest, TwoTiersHitWhatOneOfTheirSumHits) {
+  const std::vector<TraceRequest> requests = ChatTrace();
+  for (uint32_t primary : {70, 100, 200}) {
+    for (uint32_t host : {1, 10, 100, 300, 900}) {
+      SCOPED_TRACE(testing::Message() << primary << " + " << host);
+      const ReplayReport report = ReplayWithHost(requests, primary, host);
+      EXPECT_EQ(report.skipped_requests, 0u);
+      const NaiveFigures naive = NaiveLru(primary + host).Run(requests);
+      EXPECT_EQ(report.blocks_hit, naive.hit);
+      EXPECT_EQ(report.evictions, naive.evictions);
+      // What came down is there yet, went up, or was displaced.
+      EXPECT_GE(report.offloads, report.onboards + report.evictions);
+      EXPECT_LE(report.offloads, report.onboards + report.evictions + host);
+    }
+  }
+}
+
+TEST(ReplayTest, EveryPolicyHitsMoreWithAHostTier) {
+  const std::vector<TraceRequest> requests = ChatTrace();
+  for (const std::string_view policy : EvictionPolicyNames()) {
+    SCOPED_TRACE(policy);
+    const std::string name(policy);
+    const auto without = ReplayTrace(
+        requests, {.capacity_blocks = 100, .host_blocks = 0, .policy = name, .on_request = {}});
+    const auto with = ReplayTrace(
+        requests, {.capacity_blocks = 100, .host_blocks = 200, .policy = name, .on_request = {}});
+    ASSERT_TRUE(without.ok() && with.ok());
+    EXPECT_EQ(without->host_blocks_hit, 0u);
+    EXPECT_GT(with->hit_rate(), without->hit_rate());
+  }
+}
+
+TEST(ReplayTest, WhatCannotBeReplayedIsRefused) {
+  const std::vector<TraceRequest> requests = {{0, {1}}};
+  const auto refused = [&requests](const ReplayOptions& options) {
+    return ReasonOf(ReplayTrace(requests, options).status()) == Reason::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused({.capacity_blocks = 0, .host_blocks = 1, .policy = "", .on_request = {}}));
+  EXPECT_TRUE(refused({.capacity_blocks = 1, .host_blocks = 0, .policy = "x", .on_request = {}}));
 }
 
 TEST(ReplayTest, ARequestAsLargeAsTheCacheIsSkippedAndMissed) {

@@ -21,6 +21,7 @@ class TempDirectory {
   TempDirectory(const TempDirectory&) = delete;
   TempDirectory& operator=(const TempDirectory&) = delete;
 
+  const std::string& path() const { return path_; }
   // The path of a file in it.
   std::string File(const std::string& name) const { return path_ + "/" + name; }
 

@@ -3,6 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "clients/cpp/translate_operations.h"
+#include "clients/cpp/translate_results.h"
+
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -38,16 +41,32 @@ AddSequence MakeAdd() {
   add.sequence = SequenceId(7);
   add.name_space.lora_id = 0;
   add.name_space.cache_salt = "s";
+  add.name_space.tenant = "t";
   add.tokens = {1, 2, 3};
   add.room_tokens = 2;
+  add.extra_token_ids = {0, 9, 0};
+  add.multimodal_items = {
+      {.digest = {1, 0, 0, 2}, .token_start = 1, .token_count = 2, .item_offset = 4}};
+  add.retention.ranges = {
+      {.token_start = 0,
+       .token_end = 2,
+       .retention = {.priority = Priority(0), .duration = absl::Seconds(30)}},
+      {.token_start = 2, .token_end = std::nullopt, .retention = {.priority = Priority(90)}}};
+  add.retention.generated =
+      BlockRetention{.priority = Priority(10), .duration = absl::Milliseconds(5)};
   return add;
 }
 
-MatchPrefix MakeMatch() {
-  MatchPrefix match;
-  match.tokens = {5};
-  return match;
-}
+constexpr char kAddText[] =
+    "add_sequence { sequence_id: 7 tokens: [1, 2, 3] room_tokens: 2"
+    " namespace { lora_id: 0 cache_salt: 's' tenant: 't' } extra_token_ids: [0, 9, 0]"
+    " multimodal_items { digest: '\\001\\000\\000\\000\\000\\000\\000\\000"
+    "\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000"
+    "\\002\\000\\000\\000\\000\\000\\000\\000' token_start: 1 token_count: 2 item_offset: 4 }"
+    " retention { token_end: 2 duration_ms: 30000 } retention { token_start: 2 priority: 90 }"
+    " generated_priority: 10 generated_duration_ms: 5 }";
+
+const NamespaceKey kSalted{.lora_id = std::nullopt, .cache_salt = "s"};
 
 // Each operation, and the wire's text of it. One entry for each alternative of the variant.
 std::vector<std::pair<Operation, std::string>> AllOperations() {
@@ -55,18 +74,34 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
       {AllocateBlocks{kFullAttention, 3}, "allocate_blocks { count: 3 }"},
       {FreeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
        "free_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
-      {MakeAdd(),
-       "add_sequence { sequence_id: 7 tokens: [1, 2, 3] room_tokens: 2"
-       " namespace { lora_id: 0 cache_salt: 's' } }"},
+      {MakeAdd(), kAddText},
       {ReserveTokens{SequenceId(7), 5}, "reserve_tokens { sequence_id: 7 count: 5 }"},
       {CommitTokens{SequenceId(7), {8, 9}, 4},
        "commit_tokens { sequence_id: 7 tokens: [8, 9] computed_tokens: 4 }"},
       {AppendTokens{SequenceId(7), {8}, 3},
        "append_tokens { sequence_id: 7 tokens: 8 computed_tokens: 3 }"},
       {FreeSequence{SequenceId(7)}, "free_sequence { sequence_id: 7 }"},
-      {MakeMatch(), "match_prefix { tokens: 5 namespace {} }"},
+      {MatchPrefix{{}, {5}, {6}, {}}, "match_prefix { tokens: 5 namespace {} extra_token_ids: 6 }"},
       {DescribePools{}, "describe_pools {}"},
       {DescribeSequence{SequenceId(7)}, "describe_sequence { sequence_id: 7 }"},
+      {ForkSequence{SequenceId(7), SequenceId(8)},
+       "fork_sequence { sequence_id: 7 new_sequence_id: 8 }"},
+      {TruncateSequence{SequenceId(7), 3}, "truncate_sequence { sequence_id: 7 token_count: 3 }"},
+      {QueryCapacity{SequenceId(7), kSalted, {5}, 4},
+       "query_capacity { sequence_id: 7 namespace { cache_salt: 's' } tokens: 5"
+       " max_new_tokens: 4 }"},
+      {OffloadPrefix{kSalted, {5}}, "offload_prefix { namespace { cache_salt: 's' } tokens: 5 }"},
+      {PrefetchPrefix{kSalted, {5}}, "prefetch_prefix { namespace { cache_salt: 's' } tokens: 5 }"},
+      {PinPrefix{kSalted, {5}, absl::Seconds(2)},
+       "pin_prefix { namespace { cache_salt: 's' } tokens: 5 lease_ms: 2000 }"},
+      {UnpinPrefix{PinId(3)}, "unpin_prefix { pin_id: 3 }"},
+      {ListPins{}, "list_pins {}"},
+      {InvalidatePrefix{kSalted, {5}},
+       "invalidate_prefix { namespace { cache_salt: 's' } tokens: 5 }"},
+      {SetRetention{kSalted, {5}, {{{0, 1, {Priority(7)}}}, std::nullopt}},
+       "set_retention { namespace { cache_salt: 's' } tokens: 5"
+       " retention { token_end: 1 priority: 7 } }"},
+      {WaitForTicket{Ticket(6)}, "wait_for_ticket { ticket: 6 }"},
   };
 }
 
@@ -83,10 +118,26 @@ TEST(TranslateTest, EveryOperationHasItsMessage) {
   }
 }
 
-TEST(TranslateTest, ABatchKeepsItsOrder) {
+// The wire counts whole milliseconds: nothing that the daemon would take becomes something else.
+TEST(TranslateTest, DurationsAreRoundedUpAndInfinityIsAbsent) {
+  const auto lease = [](absl::Duration duration) {
+    return OperationToProto(PinPrefix{{}, {5}, duration}).pin_prefix();
+  };
+  EXPECT_EQ(lease(absl::Nanoseconds(1)).lease_ms(), 1u);
+  EXPECT_EQ(lease(absl::Microseconds(2001)).lease_ms(), 3u);
+  EXPECT_TRUE(lease(absl::ZeroDuration()).has_lease_ms());
+  EXPECT_EQ(lease(absl::ZeroDuration()).lease_ms(), 0u);
+  EXPECT_TRUE(lease(-absl::InfiniteDuration()).has_lease_ms());
+  EXPECT_EQ(lease(-absl::InfiniteDuration()).lease_ms(), 0u);
+  EXPECT_FALSE(lease(absl::InfiniteDuration()).has_lease_ms());
+}
+
+TEST(TranslateTest, ABatchKeepsItsOrderAndSteps) {
   std::vector<Operation> operations;
   for (auto& [operation, text] : AllOperations()) operations.push_back(operation);
-  const v1::Batch batch = BatchToProto(operations);
+  const v1::Batch batch = BatchToProto(operations, {.step = 5, .completed_step = 4});
+  EXPECT_EQ(batch.step(), 5u);
+  EXPECT_EQ(batch.completed_step(), 4u);
   ASSERT_EQ(batch.operations_size(), static_cast<int>(operations.size()));
   for (size_t i = 0; i < operations.size(); ++i) {
     EXPECT_EQ(batch.operations(i).operation_case(),
@@ -105,10 +156,12 @@ TEST(TranslateTest, BlockResultsKeepHandles) {
 }
 
 TEST(TranslateTest, SequenceResultsKeepTables) {
-  const std::string table = "{ window_size: 0 blocks { block_id: 4 generation: 2 slot_index: 9 } }";
+  const std::string table =
+      "{ window_size: 0 first_block: 6 blocks { block_id: 4 generation: 2 slot_index: 9 } }";
   const auto check = [](const std::vector<BlockTable>& tables) {
     ASSERT_EQ(tables.size(), 1u);
     EXPECT_EQ(tables[0].window, kFullAttention);
+    EXPECT_EQ(tables[0].first_block, 6u);
     EXPECT_THAT(tables[0].blocks, ElementsAre(kHandle));
   };
 
@@ -131,6 +184,36 @@ TEST(TranslateTest, SequenceResultsKeepTables) {
   EXPECT_EQ(described.computed_tokens, 5u);
   EXPECT_EQ(described.room_tokens, 32u);
   check(described.tables);
+}
+
+TEST(TranslateTest, AnEmptyTableEntryStaysEmpty) {
+  const auto added = ResultOf<AddedSequence>(
+      "add_sequence { tables { blocks { block_id: 4294967295 slot_index: 4294967295 } } }");
+  EXPECT_EQ(added.tables.at(0).blocks.at(0), BlockHandle());
+}
+
+TEST(TranslateTest, PinsKeepTheirEnd) {
+  const auto listed = ResultOf<ListedPins>(
+      "list_pins { pins { pin_id: 3 client_name: 'a' namespace { cache_salt: 's' }"
+      " pinned_tokens: 8 blocks: 2 expire_time { seconds: 1 nanos: 5 } } pins { pin_id: 4 }"
+      " pinned_blocks: 2 budget_blocks: 9 }");
+  ASSERT_EQ(listed.pins.size(), 2u);
+  EXPECT_EQ(listed.pins[0].pin, PinId(3));
+  EXPECT_EQ(listed.pins[0].client_name, "a");
+  EXPECT_EQ(listed.pins[0].name_space, kSalted);
+  EXPECT_EQ(listed.pins[0].expires, absl::FromUnixNanos(1'000'000'005));
+  EXPECT_EQ(listed.pins[1].expires, absl::InfiniteFuture());
+  EXPECT_EQ(listed.pinned_blocks, 2u);
+  EXPECT_EQ(listed.budget_blocks, 9u);
+}
+
+TEST(TranslateTest, ABatchTellsItsTicketAndWhoWasShortened) {
+  const BatchResult batch = BatchResultFromProto(
+      Parse<v1::BatchResult>("revision: 3 completed_ticket: 7"
+                             " shortened { sequence_id: 5 computed_tokens: 16 }"));
+  EXPECT_EQ(batch.revision, Revision(3));
+  EXPECT_EQ(batch.completed, Ticket(7));
+  EXPECT_THAT(batch.shortened, ElementsAre(ShortenedSequence{SequenceId(5), 16}));
 }
 
 // 2 layers, K and V, 1 head, 4 tokens of 8 halves.

@@ -54,18 +54,22 @@ class Client:
         self.session = self.opened.session
         Client.opened_here.append(self)
 
-    def execute(self, *operations):
-        """Runs one batch; returns its results as they came."""
-        request = cache_pb2.ExecuteRequest(session=self.session, batch=cache_pb2.Batch(operations=operations))
+    def batch(self, *operations, step=0, completed_step=0):
+        """Runs one batch; returns its result as it came."""
+        batch = cache_pb2.Batch(operations=operations, step=step, completed_step=completed_step)
         try:
-            return self.stub.Execute(request, timeout=20).result.results
+            return self.stub.Execute(cache_pb2.ExecuteRequest(session=self.session, batch=batch), timeout=20).result
         except grpc.RpcError as error:
             raise OperationError(call_status(error)) from None
 
-    def run(self, **operation):
+    def execute(self, *operations):
+        """Runs one batch; returns the results of its operations."""
+        return self.batch(*operations).results
+
+    def run(self, step=0, completed_step=0, **operation):
         """Runs one operation, such as run(free_sequence=...), and returns its own result."""
         operation = cache_pb2.Operation(**operation)
-        result = self.execute(operation)[0]
+        result = self.batch(operation, step=step, completed_step=completed_step).results[0]
         if result.HasField("error"):
             raise OperationError(result.error)
         assert result.WhichOneof("result") == operation.WhichOneof("operation")
@@ -98,15 +102,51 @@ class Client:
     def match(self, tokens, **fields):
         return self.run(match_prefix=cache_pb2.MatchPrefixRequest(tokens=tokens, **fields))
 
+    def fork(self, sequence_id, new_sequence_id):
+        return self.run(fork_sequence=cache_pb2.ForkSequenceRequest(sequence_id=sequence_id, new_sequence_id=new_sequence_id))
+
+    def truncate(self, sequence_id, token_count):
+        return self.run(truncate_sequence=cache_pb2.TruncateSequenceRequest(sequence_id=sequence_id, token_count=token_count))
+
+    def wait(self, ticket):
+        return self.run(wait_for_ticket=cache_pb2.WaitForTicketRequest(ticket=ticket))
+
+    def offload(self, tokens):
+        """Moves a prefix down, to the last byte; returns how many blocks moved."""
+        moved = self.run(offload_prefix=cache_pb2.OffloadPrefixRequest(tokens=tokens))
+        self.wait(moved.ready_ticket)
+        return moved.blocks
+
+    def prefetch(self, tokens):
+        """Moves a prefix up, to the last byte."""
+        moved = self.run(prefetch_prefix=cache_pb2.PrefetchPrefixRequest(tokens=tokens))
+        self.wait(moved.ready_ticket)
+        return moved
+
+    def pin(self, tokens, **fields):
+        return self.run(pin_prefix=cache_pb2.PinPrefixRequest(tokens=tokens, **fields))
+
+    def unpin(self, pin_id):
+        return self.run(unpin_prefix=cache_pb2.UnpinPrefixRequest(pin_id=pin_id))
+
+    def pins(self):
+        return self.run(list_pins=cache_pb2.ListPinsRequest())
+
+    def invalidate(self, tokens, **fields):
+        return self.run(invalidate_prefix=cache_pb2.InvalidatePrefixRequest(tokens=tokens, **fields)).removed_blocks
+
+    def retain(self, tokens, *ranges):
+        return self.run(set_retention=cache_pb2.SetRetentionRequest(tokens=tokens, retention=ranges)).blocks
+
     def describe(self, sequence_id):
         return self.run(describe_sequence=cache_pb2.DescribeSequenceRequest(sequence_id=sequence_id))
 
     def pools(self):
         return self.run(describe_pools=cache_pb2.DescribePoolsRequest()).pools
 
-    def cache(self, sequence_id, tokens):
+    def cache(self, sequence_id, tokens, **fields):
         """Adds a sequence, declares all its KV computed and frees it: its blocks are cached afterwards."""
-        self.add(sequence_id, tokens)
+        self.wait(self.add(sequence_id, tokens, **fields).ready_ticket)
         self.commit(sequence_id, len(tokens))
         self.free_sequence(sequence_id)
 

@@ -27,7 +27,7 @@ CACHE = {
     "name": "e2e",
     "tokens_per_block": 4,
     "kv_dtype": "float32",
-    "primary_blocks": 64,
+    "primary": 64,
     "layers": {"count": 2, "num_kv_heads": 2, "head_dim": 8},
 }
 
@@ -116,6 +116,10 @@ class Daemon:
             assert time.monotonic() < deadline, f"did not come in {seconds} s; status:\n{self.status()}"
             time.sleep(0.02)
 
+    def settle(self):
+        """Waits until no copy is under way."""
+        self.wait_until(lambda daemon: not any(tier.in_flight_blocks for window in daemon.status().windows for tier in window.tiers))
+
     def http(self, path):
         """(status code, body) of a GET request."""
         try:
@@ -150,6 +154,7 @@ class Daemon:
         Client.close_all()
         of_its_own = 1 if self.status().HasField("engine") else 0
         self.wait_until(lambda daemon: daemon.status().sessions == of_its_own)
+        self.settle()
         tier = self.primary()
         assert tier.active_blocks == 0 and tier.in_flight_blocks == 0, f"blocks without an owner: {tier}"
 

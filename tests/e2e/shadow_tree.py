@@ -17,17 +17,30 @@ def xxh3_64(data, seed):
     return _xxhash.XXH3_64bits_withSeed(data, len(data), seed)
 
 
-def block_hash(parent_hash, tokens):
-    """The published hash of a block, as events/README.md defines it."""
-    return xxh3_64(struct.pack(f"<{len(tokens)}I", *tokens), parent_hash)
+def block_hash(parent_hash, block):
+    """The published hash of a StoredBlock, as events/README.md defines it."""
+    data = struct.pack(f"<{len(block.tokens)}I", *block.tokens)
+    if block.extra_token_ids:
+        data += struct.pack(f"<B{len(block.tokens)}Q", 1, *block.extra_token_ids)
+    for item in block.multimodal_items:
+        data += struct.pack("<BIII32s", 2, item.token_start, item.token_count, item.item_offset, item.digest)
+    return xxh3_64(data, parent_hash)
 
 
 def namespace_hash(namespace):
     """The hash that the first block of a namespace has for a parent."""
-    if not namespace.HasField("lora_id") and not namespace.cache_salt:
+    if not namespace.HasField("lora_id") and not namespace.cache_salt and not namespace.tenant:
         return 0
-    head = struct.pack("<BQ", namespace.HasField("lora_id"), namespace.lora_id)
-    return xxh3_64(head + namespace.cache_salt.encode(), 0)
+    name = struct.pack("<BQ", namespace.HasField("lora_id") + 2 * bool(namespace.tenant), namespace.lora_id)
+    if namespace.tenant:
+        name += struct.pack("<I", len(namespace.tenant.encode())) + namespace.tenant.encode()
+    return xxh3_64(name + namespace.cache_salt.encode(), 0)
+
+
+def common_tokens(one, other):
+    """How many first tokens the two share."""
+    differing = (i for i, (a, b) in enumerate(zip(one, other)) if a != b)
+    return next(differing, min(len(one), len(other)))
 
 
 @dataclasses.dataclass
@@ -36,10 +49,12 @@ class Node:
     namespace: bytes
     tokens: tuple
     hash: int
+    tier: int  # TIER_PRIMARY is below TIER_SECONDARY.
+    priority: int
 
 
 class ShadowTree:
-    """Applies events in order, and checks that each one fits the tree."""
+    """Applies the events of a cache with full attention in order, and checks that each one fits the tree."""
 
     def __init__(self):
         self.nodes = {}
@@ -61,13 +76,24 @@ class ShadowTree:
         assert stored.blocks
         for block in stored.blocks:
             assert block.block_id not in self.nodes
-            assert block.block_hash == block_hash(parent_hash, block.tokens)
-            self.nodes[block.block_id] = Node(
-                parent, stored.namespace.SerializeToString(deterministic=True), tuple(block.tokens), block.block_hash)
+            assert block.block_hash == block_hash(parent_hash, block)
+            assert parent is ROOT or block.tier >= self.nodes[parent].tier
+            self.nodes[block.block_id] = Node(parent, stored.namespace.SerializeToString(deterministic=True),
+                                              tuple(block.tokens), block.block_hash, block.tier, block.priority)
             parent, parent_hash = block.block_id, block.block_hash
 
     def _apply_updated(self, updated):
-        assert self.nodes[updated.block_id].hash == updated.block_hash
+        node = self.nodes[updated.block_id]
+        assert node.hash == updated.block_hash
+        assert updated.HasField("tier") or updated.HasField("priority")
+        if updated.HasField("tier"):
+            assert node.tier == updated.tier.old_value
+            node.tier = updated.tier.new_value
+            assert node.parent is ROOT or node.tier >= self.nodes[node.parent].tier
+            assert all(child.tier >= node.tier for child in self.nodes.values() if child.parent == updated.block_id)
+        if updated.HasField("priority"):
+            assert node.priority == updated.priority.old_value
+            node.priority = updated.priority.new_value
 
     def _apply_removed(self, removed):
         if removed.reason == events_pb2.REMOVAL_REASON_RELEASED:
@@ -82,16 +108,17 @@ class ShadowTree:
             assert len(removed.block_hashes) == count
             for block_id, removed_hash in zip(removed.block_ids, removed.block_hashes):
                 assert self.nodes.pop(block_id).hash == removed_hash
+            assert not {node.parent for node in self.nodes.values()} & set(removed.block_ids)
         self.removed[removed.reason] = self.removed.get(removed.reason, 0) + count
 
     def match(self, tokens, tokens_per_block, namespace=b""):
-        """How many of `tokens` are cached in whole blocks, or a whole tail at the end; all but the last token at most."""
+        """How many of `tokens`, which have no extras, are cached one after another; all but the last token at most."""
         matched, parent, limit = 0, ROOT, len(tokens) - 1
         while True:
-            rest = tuple(tokens[matched:limit])
-            fitting = [(len(node.tokens), block_id) for block_id, node in self.nodes.items()
-                       if node.parent == parent and node.namespace == namespace and node.tokens == rest[:len(node.tokens)]]
-            longest, block_id = max(fitting, default=(0, ROOT))
+            rest = tokens[matched:limit]
+            shared = [(common_tokens(node.tokens, rest), block_id) for block_id, node in self.nodes.items()
+                      if node.parent == parent and node.namespace == namespace]
+            longest, block_id = max(shared, default=(0, ROOT))
             matched += longest
             if longest < tokens_per_block:
                 return matched

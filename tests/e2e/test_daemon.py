@@ -18,7 +18,7 @@ cache:
   name: e2e-config
   tokens_per_block: 4
   kv_dtype: float32
-  primary_blocks: 64
+  primary: 64
   layers: {count: 2, num_kv_heads: 2, head_dim: 8}
 server:
   drain_timeout: 3s
@@ -40,8 +40,9 @@ def run_pagodad(config):
     (3, "  tokens_per_block: 33", "33"),
     (3, "  tokens_per_block: -4", "-4"),
     (4, "  kv_dtype: float12", "float12"),
-    (5, "  primary_blocks: 0", "primary_blocks"),
-    (5, "  primary_blocks: [1, 2]", "primary_blocks"),
+    (5, "  primary: 0", "primary"),
+    (5, "  primary: [1, 0]", "primary"),
+    (5, "  primary: 8GB", "8GiB"),
     (6, "  layers: {count: 2, num_kv_heads: 2, head_dim: 8, heads: 1}", "heads"),
     (7, "sever:", "sever"),
     (8, "  drain_timeout: soon", "soon"),

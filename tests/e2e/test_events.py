@@ -80,6 +80,7 @@ def test_a_shadow_tree_made_of_the_events_is_the_managers_own(daemon):
         for _ in range(10):
             work(one, rng, 20)
             work(other, rng, 20)
+            daemon.settle()
             tree = shadow_of(watcher.read_to(daemon.status().revision))
             assert len(tree.nodes) == daemon.primary().cached_blocks
             for _ in range(50):
@@ -87,6 +88,27 @@ def test_a_shadow_tree_made_of_the_events_is_the_managers_own(daemon):
                 assert one.match(tokens).matched_tokens == tree.match(tokens, TOKENS_PER_BLOCK), tokens
     assert tree.removed.get(REASON.REMOVAL_REASON_EVICTED, 0) > 20, "the workload fills the pool"
     assert tree.removed[REASON.REMOVAL_REASON_EVICTED] == daemon.status().windows[0].evicted_blocks_total
+
+
+def test_a_shadow_tree_follows_blocks_between_two_tiers(start_daemon):
+    daemon = start_daemon(cache={"primary": 32, "secondary": 16})
+    watcher = Watcher(daemon, from_revision=1)
+    rng = random.Random(2)
+    with Client(daemon.channel) as client:
+        for _ in range(20):
+            work(client, rng, 20)
+            daemon.settle()
+            tree = shadow_of(watcher.read_to(daemon.status().revision))
+            cached = {tier.tier: tier.cached_blocks for tier in daemon.status().windows[0].tiers}
+            for tier, blocks in cached.items():
+                assert sum(node.tier == tier for node in tree.nodes.values()) == blocks
+            for _ in range(50):
+                tokens = prompt(rng)
+                assert client.match(tokens).matched_tokens == tree.match(tokens, TOKENS_PER_BLOCK), tokens
+    counted = daemon.status().windows[0]
+    assert tree.removed[REASON.REMOVAL_REASON_DISPLACED] == counted.displaced_blocks_total > 20
+    moved = [event.updated.tier for event in watcher.events if event.WhichOneof("event") == "updated"]
+    assert sum(change.new_value == types_pb2.TIER_SECONDARY for change in moved) == counted.offloaded_blocks_total
 
 
 def test_namespaces_share_nothing(daemon):
@@ -151,7 +173,7 @@ def test_a_reset_removes_the_whole_window_at_once(daemon):
     with Client(daemon.channel) as client:
         client.cache(1, range(20))
         client.add(2, range(9))
-        assert client.match(range(20)).matched_tokens == 16, "a block that holds the last token does not count"
+        assert client.match(range(20)).matched_tokens == 19, "all but the last token"
         reset = daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=5)
         assert reset.removed_blocks == 5
         assert client.match(range(20)).matched_tokens == 0

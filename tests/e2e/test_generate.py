@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 
@@ -15,15 +16,14 @@ from pagoda.v1 import engine_pb2, engine_pb2_grpc
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]) / "qwen3_tiny"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
 CAPACITY = 1024
-TOKENS_PER_BLOCK = 4
 # The longest generation that the cache takes, and a queue of them: 700,000 tokens. A test that needs the engine to be busy during
 # its next step, milliseconds, would need an engine of millions of tokens a second to find it idle.
 LONG_TOKENS = 3500
 QUEUED = 200
 
 
-def start_engine(start_daemon, **server):
-    daemon = start_daemon(engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary_blocks": CAPACITY},
+def start_engine(start_daemon, cache=None, **server):
+    daemon = start_daemon(engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary": CAPACITY} | (cache or {}),
                           server={"http_address": "127.0.0.1:0"} | server)
     return daemon, engine_pb2_grpc.EngineServiceStub(daemon.channel)
 
@@ -72,9 +72,21 @@ def test_the_reference_tokens_come_and_a_second_time_from_the_cache(engine):
 
     tokens, report = generate(stub, prompt, len(expected))
     assert tokens == expected
-    assert report.reused_tokens == (len(prompt) - 1) // TOKENS_PER_BLOCK * TOKENS_PER_BLOCK
+    assert report.reused_tokens == len(prompt) - 1, "the last one's logits are needed; of its block the first tokens are copied"
     tier = daemon.primary()
     assert tier.active_blocks == 0 and tier.cached_blocks > 0
+
+
+def test_prompts_that_do_not_fit_the_primary_tier_come_back_from_the_secondary(start_daemon):
+    rng = random.Random(3)
+    daemon, stub = start_engine(start_daemon, cache={"primary": 24, "secondary": 200})
+    prompts = [[rng.randrange(512) for _ in range(60)] for _ in range(8)]
+    answers = [generate(stub, prompt, 8)[0] for prompt in prompts]
+    for prompt, answer in zip(prompts, answers):
+        tokens, report = generate(stub, prompt, 8)
+        assert (tokens, report.reused_tokens) == (answer, len(prompt) - 1)
+    window = daemon.status().windows[0]
+    assert window.onboarded_blocks_total >= 8 * 14 and window.lost_blocks_total == 0
 
 
 def test_a_conversation_reuses_its_last_turn(engine):

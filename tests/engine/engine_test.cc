@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "pools/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
@@ -25,6 +28,8 @@ struct EngineSettings {
   uint32_t num_blocks = 32;
   uint32_t prefill_chunk_tokens = 512;
   DType kv_dtype = DType::kFloat32;
+  uint32_t secondary_blocks = 0;
+  std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
 };
 
 struct Answer {
@@ -38,8 +43,10 @@ class EngineOn {
  public:
   explicit EngineOn(const std::string& model, EngineSettings settings = {})
       : golden_(ReadGolden(model)),
-        cache_(*Engine::CacheSpecForModel(golden_.model_dir, kTokensPerBlock, settings.kv_dtype),
-               settings.num_blocks),
+        cache_(
+            *Engine::CacheSpecForModel(golden_.model_dir, kTokensPerBlock, settings.kv_dtype),
+            {.primary_blocks = settings.num_blocks, .secondary_blocks = settings.secondary_blocks},
+            settings.before_copy),
         engine_(*Engine::Create(
             {.model_dir = golden_.model_dir, .prefill_chunk_tokens = settings.prefill_chunk_tokens},
             cache_.OpenClient())) {}
@@ -115,13 +122,13 @@ TEST_P(GoldenTest, ComputesOnlyWhatIsNotCached) {
   EXPECT_EQ(on.engine().Stats().computed_tokens, 64u + 19u);
   const Answer again = on.Generate(on.Request());
   ExpectGolden(on.golden(), again, 1e-4f);
-  // The prompt's fourth block is full of its last tokens, one of which must be computed: three
-  // match.
-  EXPECT_EQ(again.report->reused_tokens, 48u);
+  // All but the last token, of which the logits are needed: three blocks, and a copy of 15 tokens
+  // of the fourth.
+  EXPECT_EQ(again.report->reused_tokens, 63u);
   const EngineStats stats = on.engine().Stats();
-  EXPECT_EQ(stats.computed_tokens, 2 * (64u + 19u) - 48u);
+  EXPECT_EQ(stats.computed_tokens, 2 * (64u + 19u) - 63u);
   EXPECT_EQ(stats.prompt_tokens, 128u);
-  EXPECT_EQ(stats.reused_tokens, 48u);
+  EXPECT_EQ(stats.reused_tokens, 63u);
   EXPECT_EQ(stats.generated_tokens, 40u);
   on.ExpectNothingHeld();
 }
@@ -156,6 +163,67 @@ TEST(EngineTest, AContinuedConversationReusesItsAnswer) {
   ASSERT_TRUE(without.report.ok());
   EXPECT_EQ(without.report->reused_tokens, 0u);
   EXPECT_EQ(with_reuse.ids, without.ids);
+}
+
+// The prompt's blocks, away from the primary tier. What is left there is poisoned.
+void OffloadPrompt(EngineOn& on) {
+  const std::unique_ptr<CacheClient> other = on.cache().OpenClient();
+  const auto offloaded = RunOne<OffloadedPrefix>(
+      *other, OffloadPrefix{.name_space = {}, .tokens = on.golden().prompt});
+  ASSERT_TRUE(offloaded.ok()) << offloaded.status();
+  EXPECT_GE(offloaded->blocks, 4u);
+  on.cache().DrainCopies();
+  on.cache().PoisonPrimary();
+}
+
+TEST(EngineTest, WaitsForWhatComesUpFromTheSecondaryTier) {
+  const auto slowly = [](const CopyOrder&) {
+    absl::SleepFor(absl::Milliseconds(20));
+    return absl::OkStatus();
+  };
+  EngineOn on(kTinyModel, {.secondary_blocks = 32, .before_copy = slowly});
+  ASSERT_TRUE(on.Generate(on.Request()).report.ok());
+  // The continuation goes down with the prompt: its blocks hang under it.
+  GenerateRequest whole = on.Request();
+  whole.prompt.insert(whole.prompt.end(), on.golden().ids.begin(), on.golden().ids.end());
+  const std::unique_ptr<CacheClient> other = on.cache().OpenClient();
+  ASSERT_TRUE(
+      RunOne<OffloadedPrefix>(*other, OffloadPrefix{.name_space = {}, .tokens = whole.prompt})
+          .ok());
+  on.cache().DrainCopies();
+  on.cache().PoisonPrimary();
+  const Answer again = on.Generate(on.Request());
+  ExpectGolden(on.golden(), again, 1e-4f);
+  EXPECT_EQ(again.report->reused_tokens, 63u);
+  on.ExpectNothingHeld();
+}
+
+TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
+  std::atomic<bool> fail = false;
+  std::atomic<int> failed = 0;
+  const auto sometimes = [&](const CopyOrder& order) {
+    // The second block of the prompt does not come up.
+    if (!fail || order.target.tier != Tier::kPrimary || ++failed != 2) return absl::OkStatus();
+    return absl::DataLossError("planted");
+  };
+  EngineOn on(kTinyModel, {.secondary_blocks = 32, .before_copy = sometimes});
+  GenerateRequest request = on.Request();
+  request.max_new_tokens = 1;
+  ASSERT_TRUE(on.Generate(request).report.ok());
+  OffloadPrompt(on);
+  fail = true;
+  const Answer again = on.Generate(on.Request());
+  ExpectGolden(on.golden(), again, 1e-4f);
+  EXPECT_GT(failed, 1);
+  EXPECT_LT(again.report->reused_tokens, 48u);
+  on.ExpectNothingHeld();
+  // What is below a lost block is not cached under it any more; the next request's is.
+  const Answer next = on.Generate(on.Request());
+  ExpectGolden(on.golden(), next, 1e-4f);
+  EXPECT_LT(next.report->reused_tokens, 48u);
+  const Answer whole = on.Generate(on.Request());
+  ExpectGolden(on.golden(), whole, 1e-4f);
+  EXPECT_EQ(whole.report->reused_tokens, 63u);
 }
 
 TEST(EngineTest, NamespacesDoNotShare) {
@@ -278,7 +346,7 @@ TEST(EngineTest, RefusesACacheOfAnotherModel) {
   CacheSpec spec =
       *Engine::CacheSpecForModel(GoldenDir(kUntiedModel), kTokensPerBlock, DType::kFloat32);
   const auto create = [&] {
-    TestCache cache(spec, 4);
+    TestCache cache(spec, {.primary_blocks = 4});
     return Engine::Create({.model_dir = tiny}, cache.OpenClient()).status();
   };
   EXPECT_EQ(ReasonOf(create()), Reason::kInvalidArgument);

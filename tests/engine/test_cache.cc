@@ -24,17 +24,36 @@ T Require(absl::StatusOr<T> value) {
 
 }  // namespace
 
-TestCache::TestCache(CacheSpec spec, uint32_t num_blocks) {
+TestCache::TestCache(CacheSpec spec, Sizes sizes,
+                     std::function<absl::Status(const CopyOrder&)> before_copy) {
   const CacheLayout layout = Require(CacheLayout::Create(std::move(spec)));
-  pools_ = Require(PoolSet::Create(layout, {num_blocks}, FreshInstance()));
-  // A slot's bytes are NaN until somebody writes them.
-  for (std::byte& byte : pools_->pool(0, 0).bytes()) byte = std::byte{0xff};
+  const uint32_t secondary_slots = BlockManager::secondary_slots(sizes.secondary_blocks);
+  pools_ = Require(
+      PoolSet::Create(layout, {.primary = {sizes.primary_blocks}, .secondary = {secondary_slots}},
+                      FreshInstance()));
+  PoisonPrimary();
   manager_ = std::make_unique<SharedManager>(
       Require(BlockManager::Create({.layout = layout,
-                                    .primary_blocks = {num_blocks},
+                                    .primary_blocks = {sizes.primary_blocks},
+                                    .secondary_blocks = {sizes.secondary_blocks},
                                     .pool_mappings = pools_->Mappings(),
                                     .epoch = Epoch(1)})),
       &log_);
+  transfers_ = std::make_unique<HostTransfers>(
+      pools_.get(), HostTransfers::Options{.before_copy = std::move(before_copy)},
+      [this](Ticket ticket, const absl::Status& status) {
+        manager_->CompleteCopy(ticket, status);
+      });
+  manager_->SetTransfers(transfers_.get());
+}
+
+TestCache::~TestCache() {
+  transfers_->Stop();
+  manager_->SetTransfers(nullptr);
+}
+
+void TestCache::PoisonPrimary() {
+  for (std::byte& byte : pools_->pool(0, 0).bytes()) byte = std::byte{0xff};
 }
 
 std::unique_ptr<CacheClient> TestCache::OpenClient() {

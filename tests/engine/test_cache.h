@@ -3,30 +3,45 @@
 #ifndef PAGODA_TESTS_ENGINE_TEST_CACHE_H_
 #define PAGODA_TESTS_ENGINE_TEST_CACHE_H_
 
+#include <functional>
 #include <memory>
 
 #include "engine/engine.h"
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
 #include "pools/pool.h"
+#include "pools/transfers.h"
 
 namespace pagoda {
 
 class TestCache {
  public:
-  TestCache(CacheSpec spec, uint32_t num_blocks);
+  struct Sizes {
+    uint32_t primary_blocks = 0;
+    uint32_t secondary_blocks = 0;
+  };
+  // `before_copy` may be empty: see HostTransfers::Options.
+  TestCache(CacheSpec spec, Sizes sizes,
+            std::function<absl::Status(const CopyOrder&)> before_copy = nullptr);
+  ~TestCache();
 
   // A session of its own.
   std::unique_ptr<CacheClient> OpenClient();
 
   SharedManager& manager() { return *manager_; }
   PoolSet& pools() { return *pools_; }
+  // Waits until no copy is left.
+  void DrainCopies() { transfers_->Drain(); }
+  // Every byte of the primary pool is such that whoever reads it gets NaN.
+  void PoisonPrimary();
+  // Of the primary tier.
   TierOccupancy occupancy() const;
 
  private:
   std::unique_ptr<PoolSet> pools_;
   EventLog log_{EventLog::Limits{.max_events = 1 << 16}};
   std::unique_ptr<SharedManager> manager_;
+  std::unique_ptr<HostTransfers> transfers_;
 };
 
 }  // namespace pagoda

@@ -1,72 +1,367 @@
 #include "events/shadow_tree.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/events/tree_model.h"
 
 namespace pagoda {
 namespace {
 
+using ::testing::HasSubstr;
+
+constexpr WindowSize kSliding{4};
+constexpr BlockId kA{5}, kB{9}, kC{2};  // A chain in which ids do not ascend.
+const std::vector<TokenId> kTokensA = {1, 2}, kTokensB = {3, 4}, kTokensC = {5};
 const BlockHash kRoot = HashNamespace({});
-const std::vector<TokenId> kFirst = {1, 2}, kSecond = {3, 4};
-const BlockHash kFirstHash = HashBlock(kRoot, kFirst);
-const BlockHash kSecondHash = HashBlock(kFirstHash, kSecond);
+const BlockHash kHashA = HashBlock(kRoot, {kTokensA});
+const BlockHash kHashB = HashBlock(kHashA, {kTokensB});
+const BlockHash kHashC = HashBlock(kHashB, {kTokensC});
 
-Event Stored() {
-  return {.revision = Revision{1},
-          .what = StoredEvent{.blocks = {{.id = BlockId{5}, .hash = kFirstHash, .token_count = 2},
-                                         {.id = BlockId{9}, .hash = kSecondHash, .token_count = 2}},
-                              .tokens = {1, 2, 3, 4}}};
-}
+// Gives events their revisions.
+class ShadowTreeTest : public ::testing::TestWithParam<WindowSize> {
+ protected:
+  absl::Status Apply(decltype(Event::what) what) {
+    return tree_.Apply({.revision = Revision{revision_++}, .window = window_, .what = what});
+  }
+  // The error's text; empty where the event fits. The tree stays as it was.
+  std::string Refusal(decltype(Event::what) what) const {
+    ShadowTree copy = tree_;
+    const absl::Status status =
+        copy.Apply({.revision = Revision{revision_}, .window = window_, .what = std::move(what)});
+    return std::string(status.message());
+  }
+  void StoreChain() { ASSERT_TRUE(Apply(Chain()).ok()); }
 
-Event Removed(uint64_t revision, std::vector<BlockId> ids, std::vector<BlockHash> hashes) {
-  return {.revision = Revision{revision}, .what = RemovedEvent{.blocks = ids, .hashes = hashes}};
-}
+  static StoredEvent Chain() {
+    return {.blocks = {{.id = kA, .hash = kHashA, .token_count = 2},
+                       {.id = kB, .hash = kHashB, .token_count = 2}},
+            .tokens = {1, 2, 3, 4}};
+  }
+  static StoredEvent TailBelowB(Tier tier = Tier::kPrimary) {
+    return {.parent_hash = kHashB,
+            .parent = kB,
+            .blocks = {{.id = kC, .hash = kHashC, .token_count = 1, .tier = tier}},
+            .tokens = {5}};
+  }
+  static RemovedEvent Removed(std::vector<BlockId> ids, std::vector<BlockHash> hashes) {
+    return {.blocks = std::move(ids), .hashes = std::move(hashes)};
+  }
+  static UpdatedEvent Moved(BlockId id, BlockHash hash, Tier from, Tier to) {
+    return {.id = id, .hash = hash, .tier = Change<Tier>{from, to}};
+  }
+  static UpdatedEvent Down(BlockId id, BlockHash hash) {
+    return Moved(id, hash, Tier::kPrimary, Tier::kSecondary);
+  }
+  static UpdatedEvent Up(BlockId id, BlockHash hash) {
+    return Moved(id, hash, Tier::kSecondary, Tier::kPrimary);
+  }
 
-TEST(ShadowTreeTest, AChainIsStoredWithItsParents) {
-  ShadowTree tree;
-  ASSERT_TRUE(tree.Apply(Stored()).ok());
-  const std::vector<TreeEntry> entries = tree.Dump(kFullAttention);
+  WindowSize window_ = kFullAttention;
+  uint64_t revision_ = 1;
+  ShadowTree tree_;
+};
+
+class ShadowTreeOfEitherKindTest : public ShadowTreeTest {
+ protected:
+  ShadowTreeOfEitherKindTest() { window_ = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Windows, ShadowTreeOfEitherKindTest,
+                         ::testing::Values(kFullAttention, kSliding),
+                         [](const auto& test) { return WindowName(test.param); });
+
+TEST_P(ShadowTreeOfEitherKindTest, AChainIsStoredWithItsParents) {
+  StoreChain();
+  const std::vector<TreeEntry> entries = tree_.Dump(window_);
   ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].id, kA);
   EXPECT_EQ(entries[0].parent, kNoBlock);
-  EXPECT_EQ(entries[1].parent, BlockId{5});
-  EXPECT_EQ(entries[1].tokens, kSecond);
+  EXPECT_EQ(entries[1].parent, kA);
+  EXPECT_EQ(entries[1].tokens, kTokensB);
+  EXPECT_EQ(tree_.revision(), Revision{1});
 }
 
-TEST(ShadowTreeTest, RemovesLeavesFirst) {
-  ShadowTree tree;
-  ASSERT_TRUE(tree.Apply(Stored()).ok());
-  EXPECT_FALSE(ShadowTree(tree).Apply(Removed(2, {BlockId{5}}, {kFirstHash})).ok());
-  EXPECT_TRUE(tree.Apply(Removed(2, {BlockId{9}, BlockId{5}}, {kSecondHash, kFirstHash})).ok());
-  EXPECT_TRUE(tree.Dump(kFullAttention).empty());
+TEST_P(ShadowTreeOfEitherKindTest, RevisionsHaveNoHoles) {
+  StoreChain();
+  revision_ = 1;
+  EXPECT_THAT(Refusal(CreatedEvent{}), HasSubstr("revision 1 follows 1"));
+  revision_ = 3;
+  EXPECT_THAT(Refusal(CreatedEvent{}), HasSubstr("revision 3 follows 1"));
+  revision_ = 2;
+  EXPECT_EQ(Refusal(CreatedEvent{}), "");
 }
 
-TEST(ShadowTreeTest, RefusesWhatDoesNotFit) {
-  ShadowTree tree;
-  ASSERT_TRUE(tree.Apply(Stored()).ok());
-  Event again = Stored();
-  EXPECT_FALSE(ShadowTree(tree).Apply(again).ok()) << "revision 1 after revision 1";
-  again.revision = Revision{2};
-  EXPECT_FALSE(ShadowTree(tree).Apply(again).ok()) << "stored twice";
-  EXPECT_FALSE(ShadowTree(tree).Apply(Removed(3, {BlockId{9}}, {kSecondHash})).ok()) << "a hole";
-  EXPECT_FALSE(ShadowTree(tree).Apply(Removed(2, {BlockId{9}}, {kFirstHash})).ok()) << "wrong hash";
-  EXPECT_FALSE(ShadowTree(tree).Apply(Removed(2, {BlockId{1}}, {kFirstHash})).ok()) << "not there";
+TEST_P(ShadowTreeOfEitherKindTest, RefusesAStoreThatDoesNotFit) {
+  StoredEvent event = Chain();
+  event.tokens[3] = 7;
+  EXPECT_THAT(Refusal(event), HasSubstr("wrong hash: block 9"));
+  event = Chain();
+  event.tokens.push_back(7);
+  EXPECT_THAT(Refusal(event), HasSubstr("too many tokens"));
+  event.tokens.resize(3);
+  EXPECT_THAT(Refusal(event), HasSubstr("too few tokens"));
+  event = Chain();
+  event.extras.resize(3);
+  EXPECT_THAT(Refusal(event), HasSubstr("extras of other tokens"));
+  event = Chain();
+  event.parent = kC;
+  EXPECT_THAT(Refusal(event), HasSubstr("parent hash without parent"));
 
-  Event wrong_tokens = Stored();
-  std::get<StoredEvent>(wrong_tokens.what).tokens[3] = 7;
-  EXPECT_FALSE(ShadowTree().Apply(wrong_tokens).ok()) << "a hash of other tokens";
-  Event orphan = Stored();
-  std::get<StoredEvent>(orphan.what).parent = BlockId{3};
-  std::get<StoredEvent>(orphan.what).parent_hash = kFirstHash;
-  EXPECT_FALSE(ShadowTree().Apply(orphan).ok()) << "below nothing";
+  StoreChain();
+  EXPECT_THAT(Refusal(Chain()), HasSubstr("stored twice: block 5"));
+  event = TailBelowB();
+  event.name_space.tenant = "t";
+  EXPECT_THAT(Refusal(event), HasSubstr("another namespace"));
+  event = TailBelowB();
+  event.parent_hash = kHashA;
+  event.blocks[0].hash = HashBlock(kHashA, {kTokensC});
+  EXPECT_THAT(Refusal(event), HasSubstr("wrong parent hash"));
+
+  ASSERT_TRUE(Apply(TailBelowB()).ok());
+  event = {.parent_hash = kHashC, .parent = kC, .tokens = {6, 7}};
+  event.blocks = {{.id = BlockId{1}, .hash = HashBlock(kHashC, {event.tokens}), .token_count = 2}};
+  EXPECT_THAT(Refusal(event), HasSubstr("below a tail"));
 }
 
-TEST(ShadowTreeTest, AClearedWindowIsEmpty) {
-  ShadowTree tree;
-  ASSERT_TRUE(tree.Apply(Stored()).ok());
-  ASSERT_TRUE(tree.Apply({.revision = Revision{2},
+TEST_P(ShadowTreeOfEitherKindTest, RefusesARemovalThatDoesNotFit) {
+  StoreChain();
+  EXPECT_THAT(Refusal(Removed({kB}, {kHashA})), HasSubstr("wrong hash"));
+  EXPECT_THAT(Refusal(Removed({kC}, {kHashC})), HasSubstr("not cached: block 2"));
+  EXPECT_THAT(Refusal(Removed({kB}, {})), HasSubstr("differ in number"));
+  ASSERT_TRUE(Apply(Removed({kB, kA}, {kHashB, kHashA})).ok());
+  EXPECT_TRUE(tree_.Dump(window_).empty());
+  EXPECT_THAT(Refusal(Removed({kA}, {kHashA})), HasSubstr("not cached"));
+}
+
+TEST_P(ShadowTreeOfEitherKindTest, AnUpdateChangesTierAndPriority) {
+  StoreChain();
+  UpdatedEvent both = Down(kB, kHashB);
+  both.priority = Change<Priority>{kDefaultPriority, Priority{80}};
+  ASSERT_TRUE(Apply(both).ok());
+  EXPECT_EQ(tree_.Dump(window_)[1].tier, Tier::kSecondary);
+  EXPECT_EQ(tree_.Dump(window_)[1].priority, Priority{80});
+
+  EXPECT_THAT(Refusal(both), HasSubstr("wrong old priority"));
+  EXPECT_THAT(Refusal(Down(kB, kHashB)), HasSubstr("wrong old tier"));
+  EXPECT_THAT(Refusal(Down(kA, kHashB)), HasSubstr("updated with a wrong hash"));
+  EXPECT_THAT(Refusal(Down(kC, kHashC)), HasSubstr("updated but not cached"));
+  EXPECT_THAT(Refusal(UpdatedEvent{.id = kA, .hash = kHashA}), HasSubstr("without a change"));
+  EXPECT_THAT(Refusal(Moved(kA, kHashA, Tier::kPrimary, Tier{7})), HasSubstr("no such tier"));
+}
+
+TEST_P(ShadowTreeOfEitherKindTest, AClearedWindowIsEmptyAndOthersStay) {
+  StoreChain();
+  ASSERT_TRUE(tree_
+                  .Apply({.revision = Revision{revision_++},
+                          .window = WindowSize{8},
                           .what = RemovedEvent{.reason = RemovalReason::kCleared,
                                                .scope = RemovedEvent::Scope::kWindow}})
                   .ok());
-  EXPECT_TRUE(tree.Dump(kFullAttention).empty());
+  EXPECT_EQ(tree_.Dump(window_).size(), 2u);
+  ASSERT_TRUE(
+      Apply(RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow})
+          .ok());
+  EXPECT_TRUE(tree_.Dump(window_).empty());
+  EXPECT_TRUE(tree_.Compare(window_, {}).ok());
+  StoreChain();
+}
+
+TEST_P(ShadowTreeOfEitherKindTest, RawBlocksAreNotInTheTree) {
+  StoreChain();
+  ASSERT_TRUE(Apply(CreatedEvent{.blocks = {kC}}).ok());
+  ASSERT_TRUE(Apply(RemovedEvent{.reason = RemovalReason::kReleased, .blocks = {kC}}).ok());
+  EXPECT_EQ(tree_.Dump(window_).size(), 2u);
+}
+
+TEST_P(ShadowTreeOfEitherKindTest, ExtrasArePartOfTheContent) {
+  StoredEvent event = Chain();
+  event.extras.resize(4);
+  event.extras[3].extra_id = 8;
+  EXPECT_THAT(Refusal(event), HasSubstr("wrong hash: block 9"));
+  event.blocks[1].hash = HashBlock(kHashA, BlockKey{event.tokens, event.extras}.Sub(2, 2));
+  ASSERT_TRUE(Apply(event).ok());
+  const std::vector<TreeEntry> entries = tree_.Dump(window_);
+  EXPECT_TRUE(entries[0].extras.empty()) << "they say nothing";
+  ASSERT_EQ(entries[1].extras.size(), 2u);
+  EXPECT_EQ(entries[1].extras[1].extra_id, 8u);
+}
+
+TEST_F(ShadowTreeTest, AFullAttentionBlockNeedsItsParent) {
+  EXPECT_THAT(Refusal(TailBelowB()), HasSubstr("parent that is not cached: block 2"));
+  StoreChain();
+  EXPECT_THAT(Refusal(Removed({kA, kB}, {kHashA, kHashB})), HasSubstr("before its children"));
+}
+
+TEST_F(ShadowTreeTest, AFullAttentionChildIsNeverNearerThanItsParent) {
+  StoreChain();
+  EXPECT_THAT(Refusal(Down(kA, kHashA)), HasSubstr("below its children: block 5"));
+  ASSERT_TRUE(Apply(Down(kB, kHashB)).ok());
+  EXPECT_THAT(Refusal(TailBelowB()), HasSubstr("nearer tier than its parent"));
+  EXPECT_EQ(Refusal(TailBelowB(Tier::kSecondary)), "");
+  ASSERT_TRUE(Apply(Down(kA, kHashA)).ok());
+  EXPECT_THAT(Refusal(Up(kB, kHashB)), HasSubstr("above its parent: block 9"));
+  ASSERT_TRUE(Apply(Up(kA, kHashA)).ok());
+  EXPECT_EQ(Refusal(Up(kB, kHashB)), "");
+}
+
+TEST_F(ShadowTreeTest, ARemovedChildHoldsItsParentNoMore) {
+  StoreChain();
+  ASSERT_TRUE(Apply(Removed({kB}, {kHashB})).ok());
+  EXPECT_EQ(Refusal(Down(kA, kHashA)), "");
+  EXPECT_EQ(Refusal(Removed({kA}, {kHashA})), "");
+}
+
+class SlidingShadowTreeTest : public ShadowTreeTest {
+ protected:
+  SlidingShadowTreeTest() { window_ = kSliding; }
+};
+
+TEST_F(SlidingShadowTreeTest, AHoleKeepsItsPlace) {
+  StoreChain();
+  ASSERT_TRUE(Apply(Removed({kA}, {kHashA})).ok());
+  ASSERT_EQ(tree_.Dump(kSliding).size(), 1u);
+  EXPECT_EQ(tree_.Dump(kSliding)[0].parent, kA);
+  EXPECT_THAT(Refusal(Removed({kA}, {kHashA})), HasSubstr("removed but not cached"));
+  EXPECT_THAT(Refusal(Down(kA, kHashA)), HasSubstr("updated but not cached"));
+
+  StoredEvent other{.blocks = {{.id = kA, .token_count = 2}}, .tokens = {8, 8}};
+  other.blocks[0].hash = HashBlock(kRoot, {other.tokens});
+  EXPECT_THAT(Refusal(other), HasSubstr("other content than below it: block 5"));
+  StoredEvent same = Chain();
+  same.blocks.pop_back();
+  same.tokens.resize(2);
+  ASSERT_TRUE(Apply(same).ok());
+  EXPECT_EQ(tree_.Dump(kSliding).size(), 2u);
+}
+
+TEST_F(SlidingShadowTreeTest, ABlockIsStoredBelowAHole) {
+  StoreChain();
+  ASSERT_TRUE(Apply(TailBelowB()).ok());
+  ASSERT_TRUE(Apply(Removed({kB}, {kHashB})).ok());
+  StoredEvent sibling = TailBelowB();
+  sibling.tokens = {6};
+  sibling.blocks[0].id = BlockId{3};
+  sibling.blocks[0].hash = HashBlock(kHashA, {sibling.tokens});
+  sibling.parent_hash = kHashA;
+  EXPECT_THAT(Refusal(sibling), HasSubstr("wrong parent hash"));
+  sibling.blocks[0].hash = HashBlock(kHashB, {sibling.tokens});
+  sibling.parent_hash = kHashB;
+  EXPECT_EQ(Refusal(sibling), "");
+}
+
+TEST_F(SlidingShadowTreeTest, AHoleWithNothingBelowIsForgotten) {
+  StoreChain();
+  ASSERT_TRUE(Apply(TailBelowB()).ok());
+  ASSERT_TRUE(Apply(Removed({kA, kB}, {kHashA, kHashB})).ok());
+  StoredEvent other{.blocks = {{.id = kA, .token_count = 1}}, .tokens = {8}};
+  other.blocks[0].hash = HashBlock(kRoot, {other.tokens});
+  EXPECT_THAT(Refusal(other), HasSubstr("other content")) << "C hangs below B, and B below A";
+  ASSERT_TRUE(Apply(Removed({kC}, {kHashC})).ok());
+  EXPECT_EQ(Refusal(other), "");
+}
+
+TEST_F(SlidingShadowTreeTest, AHoleKeepsItsParent) {
+  StoreChain();
+  ASSERT_TRUE(Apply(TailBelowB()).ok());
+  ASSERT_TRUE(Apply(Removed({kB}, {kHashB})).ok());
+  StoredEvent twin = Chain();  // Of A, under another id, and B below it.
+  twin.blocks[0].id = BlockId{7};
+  EXPECT_THAT(Refusal(twin), HasSubstr("another parent than before: block 9"));
+}
+
+TEST_F(SlidingShadowTreeTest, AParentMayNeverHaveBeenCached) {
+  ASSERT_TRUE(Apply(TailBelowB()).ok());
+  StoredEvent b = Chain();
+  b.blocks.erase(b.blocks.begin());
+  b.tokens = kTokensB;
+  b.parent = kA;
+  b.parent_hash = kHashA;
+  ASSERT_TRUE(Apply(b).ok());
+  EXPECT_EQ(tree_.Dump(kSliding).size(), 2u);
+}
+
+TEST_F(SlidingShadowTreeTest, TiersAreFree) {
+  StoreChain();
+  ASSERT_TRUE(Apply(Down(kA, kHashA)).ok());
+  EXPECT_EQ(Refusal(TailBelowB(Tier::kSecondary)), "");
+}
+
+// --- Against a model on random events ---
+
+TEST_P(ShadowTreeOfEitherKindTest, EqualsAModelOnRandomEvents) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    TreeModel model(window_, seed);
+    tree_ = ShadowTree();
+    size_t most = 0;
+    for (revision_ = 1; revision_ <= 500;) {
+      const absl::Status applied = Apply(model.Next());
+      ASSERT_TRUE(applied.ok()) << applied << " at revision " << revision_;
+      const std::vector<TreeEntry> entries = model.Entries();
+      most = std::max(most, entries.size());
+      ASSERT_EQ(tree_.Dump(window_), entries);
+      const absl::Status compared = tree_.Compare(window_, entries);
+      ASSERT_TRUE(compared.ok()) << compared;
+    }
+    EXPECT_GT(most, 6u);
+  }
+}
+
+// --- Comparing ---
+
+class ShadowTreeCompareTest : public ShadowTreeTest {
+ protected:
+  ShadowTreeCompareTest() {
+    StoreChain();
+    entries_ = tree_.Dump(kFullAttention);
+  }
+  std::string Difference() const {
+    return std::string(tree_.Compare(kFullAttention, entries_).message());
+  }
+
+  std::vector<TreeEntry> entries_;
+};
+
+TEST_F(ShadowTreeCompareTest, EveryPartOfABlockCounts) {
+  EXPECT_EQ(Difference(), "");
+  TreeEntry& b = entries_[1];
+  const TreeEntry right = b;
+  b.hash = kHashA;
+  EXPECT_EQ(Difference(), "the events tell of another hash: block 9");
+  b = right;
+  b.parent = kNoBlock;
+  EXPECT_EQ(Difference(), "the events tell of another parent: block 9");
+  b = right;
+  b.tier = Tier::kSecondary;
+  EXPECT_EQ(Difference(), "the events tell of another tier: block 9");
+  b = right;
+  b.priority = Priority{36};
+  EXPECT_EQ(Difference(), "the events tell of another priority: block 9");
+  b = right;
+  b.tokens[1] = 5;
+  EXPECT_EQ(Difference(), "the events tell of other tokens: block 9");
+  b = right;
+  b.extras.resize(2);
+  EXPECT_EQ(Difference(), "") << "extras that say nothing";
+  EXPECT_EQ(b, right);
+  b.extras[0].extra_id = 1;
+  EXPECT_EQ(Difference(), "the events tell of other tokens: block 9");
+  EXPECT_FALSE(b == right);
+  b = right;
+  b.name_space.cache_salt = "s";
+  EXPECT_EQ(Difference(), "the events tell of another namespace: block 9");
+}
+
+TEST_F(ShadowTreeCompareTest, EveryBlockCountsOnce) {
+  entries_.push_back(entries_[1]);
+  EXPECT_EQ(Difference(), "not shown in order of ids: block 9");
+  entries_.back().id = BlockId{10};
+  EXPECT_EQ(Difference(), "in the tree, but not by the events: block 10");
+  entries_.resize(1);
+  EXPECT_EQ(Difference(), "by the events in the tree, but it is not: block 9");
+  entries_.clear();
+  EXPECT_EQ(Difference(), "by the events in the tree, but it is not: block 5");
+  EXPECT_TRUE(tree_.Compare(kSliding, entries_).ok()) << "nothing was ever in that window";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "manager/eviction_policy.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
 
@@ -53,6 +54,9 @@ class BlockManagerTest : public ::testing::Test {
   TierOccupancy Primary() const { return core_->Stats().windows[0].tiers[0]; }
   const Sequence& Find(uint64_t id) { return **core_->FindSequence(session_, SequenceId{id}); }
   std::vector<BlockHandle> TableOf(uint64_t id) { return Find(id).windows[0].table; }
+  uint32_t Match(const std::vector<TokenId>& tokens, const NamespaceKey& name_space = {}) const {
+    return core_->MatchPrefix(name_space, tokens);
+  }
 
   absl::Time now_ = absl::UnixEpoch();
   std::unique_ptr<BlockManager> core_;
@@ -80,29 +84,31 @@ TEST_F(BlockManagerTest, AFreshPoolHandsOutSlotsInAscendingOrder) {
 TEST_F(BlockManagerTest, ABlockIsTakenOnlyWhenABoundaryIsCrossed) {
   Make(8, 4);
   ASSERT_TRUE(Add(1, Range(0, 2)).ok());
-  EXPECT_EQ(*core_->AppendTokens(session_, SequenceId{1}, {{3}}, 0, now_), 0u);
-  EXPECT_EQ(*core_->AppendTokens(session_, SequenceId{1}, {{4}}, 0, now_), 1u);
+  EXPECT_EQ(core_->AppendTokens(session_, SequenceId{1}, {{3}}, 0, now_)->blocks, 0u);
+  const auto growth = core_->AppendTokens(session_, SequenceId{1}, {{4}}, 0, now_);
+  EXPECT_EQ(growth->first_block, 1u);
+  EXPECT_EQ(growth->blocks, 1u);
   EXPECT_EQ(TableOf(1).size(), 2u);
 }
 
 TEST_F(BlockManagerTest, OnlyComputedFullBlocksMatchWhileTheSequenceRuns) {
   Make(16, 4);
   ASSERT_TRUE(Add(1, Range(0, 11)).ok());
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 0u);
+  EXPECT_EQ(Match(Range(0, 20)), 0u);
   Commit(1, {}, 7);
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 4u);
+  EXPECT_EQ(Match(Range(0, 20)), 4u);
   Commit(1, {}, 11);
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 8u);
+  EXPECT_EQ(Match(Range(0, 20)), 8u);
   Free(1);
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 11u) << "at free, the tail too";
+  EXPECT_EQ(Match(Range(0, 20)), 11u) << "at free, the tail too";
 }
 
 TEST_F(BlockManagerTest, AtMostAllTokensButTheLastMatch) {
   Make(16, 4);
   AddAndFree(1, Range(0, 7));
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 7)), 4u);
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 8)), 8u);
-  EXPECT_EQ(core_->MatchPrefix({}, {{0}}), 0u);
+  EXPECT_EQ(Match(Range(0, 7)), 7u);
+  EXPECT_EQ(Match(Range(0, 8)), 8u);
+  EXPECT_EQ(Match({0}), 0u);
 }
 
 TEST_F(BlockManagerTest, SequencesShareTheBlocksTheyMatched) {
@@ -161,10 +167,10 @@ TEST_F(BlockManagerTest, NamespacesDoNotShare) {
   Make(16, 4);
   ASSERT_TRUE(Add(1, Range(0, 8), 0, {.cache_salt = "a"}).ok());
   Commit(1, {}, 8);
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 8)), 0u);
-  EXPECT_EQ(core_->MatchPrefix({.cache_salt = "b"}, Range(0, 8)), 0u);
-  EXPECT_EQ(core_->MatchPrefix({.lora_id = 0, .cache_salt = "a"}, Range(0, 8)), 0u);
-  EXPECT_EQ(core_->MatchPrefix({.cache_salt = "a"}, Range(0, 8)), 8u);
+  EXPECT_EQ(Match(Range(0, 8)), 0u);
+  EXPECT_EQ(Match(Range(0, 8), {.cache_salt = "b"}), 0u);
+  EXPECT_EQ(Match(Range(0, 8), {.lora_id = 0, .cache_salt = "a"}), 0u);
+  EXPECT_EQ(Match(Range(0, 8), {.cache_salt = "a"}), 8u);
 }
 
 TEST_F(BlockManagerTest, EvictsLeafBeforeParentAndOldestFirst) {
@@ -176,8 +182,8 @@ TEST_F(BlockManagerTest, EvictsLeafBeforeParentAndOldestFirst) {
   const auto removed = std::get<RemovedEvent>(core_->TakeEvents().at(0).what);
   EXPECT_EQ(removed.reason, RemovalReason::kEvicted);
   EXPECT_EQ(removed.blocks.size(), 2u) << "one event for the operation";
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 12)), 4u) << "the head of the older one is left";
-  EXPECT_EQ(core_->MatchPrefix({}, Range(100, 112)), 12u);
+  EXPECT_EQ(Match(Range(0, 12)), 4u) << "the head of the older one is left";
+  EXPECT_EQ(Match(Range(100, 112)), 12u);
 }
 
 TEST_F(BlockManagerTest, AMatchKeepsAPrefixFromBeingEvicted) {
@@ -187,7 +193,7 @@ TEST_F(BlockManagerTest, AMatchKeepsAPrefixFromBeingEvicted) {
   ASSERT_EQ(*Add(3, Range(0, 12), 12), 12u);  // Holds all of the first.
   ASSERT_TRUE(Add(4, Range(200, 211)).ok());  // Takes the second's place.
   EXPECT_EQ(ReasonOf(Add(5, Range(300, 300)).status()), Reason::kBlocksExhausted);
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 12)), 12u);
+  EXPECT_EQ(Match(Range(0, 12)), 12u);
 }
 
 TEST_F(BlockManagerTest, ARefusedSequenceLeavesNoTrace) {
@@ -201,7 +207,7 @@ TEST_F(BlockManagerTest, ARefusedSequenceLeavesNoTrace) {
   EXPECT_TRUE(core_->TakeEvents().empty());
   EXPECT_EQ(Primary().cached, before.cached);
   EXPECT_EQ(Primary().active, before.active);
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 8)), 8u);
+  EXPECT_EQ(Match(Range(0, 8)), 8u);
 }
 
 TEST_F(BlockManagerTest, AnAppendThatDoesNotFitLeavesNoTrace) {
@@ -226,7 +232,7 @@ TEST_F(BlockManagerTest, RoomForAChunkGrowsWithTheChunks) {
   ASSERT_TRUE(core_->ReserveTokens(session_, SequenceId{1}, 10, now_).ok());
   EXPECT_EQ(TableOf(1).size(), 4u);
   Commit(1, {}, 16);
-  EXPECT_EQ(core_->MatchPrefix({}, Range(0, 20)), 16u) << "the late tokens reached their blocks";
+  EXPECT_EQ(Match(Range(0, 20)), 16u) << "the late tokens reached their blocks";
 }
 
 TEST_F(BlockManagerTest, RoomIsReservedBeforeTheTokensAreKnown) {
@@ -234,7 +240,7 @@ TEST_F(BlockManagerTest, RoomIsReservedBeforeTheTokensAreKnown) {
   ASSERT_TRUE(Add(1, Range(0, 3)).ok());
   EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {{4}}, 0, now_).status()),
             Reason::kRoomExceeded);
-  EXPECT_EQ(*core_->ReserveTokens(session_, SequenceId{1}, 2, now_), 1u);
+  EXPECT_EQ(core_->ReserveTokens(session_, SequenceId{1}, 2, now_)->blocks, 1u);
   Commit(1, {4, 5}, 0);
   EXPECT_EQ(Find(1).token_count, 6u);
 }
@@ -343,7 +349,7 @@ TEST_F(BlockManagerTest, StoredBlocksOfOneCommitAreOneChain) {
   EXPECT_FALSE(stored.parent_hash.has_value());
   ASSERT_EQ(stored.blocks.size(), 2u);
   EXPECT_EQ(stored.tokens, Range(0, 7));
-  EXPECT_EQ(stored.blocks[1].hash, HashBlock(stored.blocks[0].hash, Range(4, 7)));
+  EXPECT_EQ(stored.blocks[1].hash, HashBlock(stored.blocks[0].hash, {Range(4, 7), {}}));
 }
 
 TEST_F(BlockManagerTest, ATailThatIsComputedAgainIsRecentAgain) {
@@ -357,8 +363,8 @@ TEST_F(BlockManagerTest, ATailThatIsComputedAgainIsRecentAgain) {
   Commit(2, {}, 2);
   Free(2);  // The first one's tail is canonical, and now used after the third's.
   ASSERT_TRUE(Add(4, Range(50, 61)).ok());  // Needs three blocks; two are free.
-  EXPECT_EQ(core_->MatchPrefix({}, {{1, 2, 3}}), 2u);
-  EXPECT_EQ(core_->MatchPrefix({}, {{7, 8, 9}}), 0u);
+  EXPECT_EQ(Match({1, 2, 3}), 2u);
+  EXPECT_EQ(Match({7, 8, 9}), 0u);
 }
 
 TEST_F(BlockManagerTest, CountsLookupsHitsAndEvictions) {
@@ -373,14 +379,25 @@ TEST_F(BlockManagerTest, CountsLookupsHitsAndEvictions) {
   EXPECT_EQ(counters.allocated_blocks, 2u + 1u + 3u);
 }
 
-TEST_F(BlockManagerTest, RefusesLayoutsThatItDoesNotServe) {
-  const auto layout = CacheLayout::Create(
-      {.layers = {{.num_kv_heads = 1, .head_dim = 1},
-                  {.window = WindowSize{512}, .num_kv_heads = 1, .head_dim = 1}}});
-  const auto core = BlockManager::Create({.layout = *layout, .primary_blocks = {8, 8}});
-  EXPECT_EQ(ReasonOf(core.status()), Reason::kInvalidArgument);
-  const auto empty = BlockManager::Create({.layout = TinyLayout(4), .primary_blocks = {0}});
-  EXPECT_EQ(ReasonOf(empty.status()), Reason::kInvalidArgument);
+TEST(BlockManagerOptionsTest, WhatCannotBeServedIsRefused) {
+  const auto refused = [](BlockManager::Options options) {
+    return ReasonOf(BlockManager::Create(std::move(options)).status()) == Reason::kInvalidArgument;
+  };
+  const CacheLayout layout = TinyLayout(4);
+  EXPECT_TRUE(refused({.layout = layout, .primary_blocks = {0}}));
+  EXPECT_TRUE(refused({.layout = layout, .primary_blocks = {(1u << 28) + 1}}));
+  EXPECT_TRUE(
+      refused({.layout = layout, .primary_blocks = {1}, .secondary_blocks = {(1u << 28) + 1}}));
+  EXPECT_TRUE(refused({.layout = layout, .primary_blocks = {1}, .eviction_policy = "none"}));
+  EXPECT_TRUE(
+      refused({.layout = layout, .primary_blocks = {1}, .offload_min_priority = Priority{101}}));
+  EXPECT_TRUE(
+      refused({.layout = layout, .primary_blocks = {1}, .offload_watermark_permille = 1001}));
+  EXPECT_TRUE(refused({.layout = layout, .primary_blocks = {1}, .pin_budget_permille = 1001}));
+  for (const std::string_view policy : EvictionPolicyNames()) {
+    EXPECT_FALSE(
+        refused({.layout = layout, .primary_blocks = {1}, .eviction_policy = std::string(policy)}));
+  }
 }
 
 }  // namespace

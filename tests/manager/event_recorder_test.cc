@@ -3,20 +3,39 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "events/shadow_tree.h"
+#include "tests/events/tree_model.h"
+#include "tests/manager/record_change.h"
+
 namespace pagoda {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr WindowSize kSliding{4};
 
 class EventRecorderTest : public ::testing::Test {
  protected:
-  void Evicted(uint32_t id) {
-    recorder_.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{id}, BlockHash{id});
+  EventRecorderTest() { recorder_.BeginOperation(absl::UnixEpoch()); }
+
+  void Removed(RemovalReason reason, uint32_t id, WindowSize window = kFullAttention) {
+    recorder_.Removed(window, reason, BlockId{id}, BlockHash{id});
   }
-  void Stored(uint32_t id, BlockId parent) {
+  void Evicted(uint32_t id, WindowSize window = kFullAttention) {
+    Removed(RemovalReason::kEvicted, id, window);
+  }
+  void Stored(uint32_t id, BlockId parent, absl::Span<const TokenExtra> extras = {}) {
     const TokenId token = id;
     recorder_.Stored(kFullAttention, {}, parent, BlockHash{parent.value()},
-                     {.id = BlockId{id}, .token_count = 1}, {&token, 1});
+                     {.id = BlockId{id}, .token_count = 1}, {{&token, 1}, extras});
+  }
+  void MovedDown(uint32_t id, WindowSize window = kFullAttention) {
+    recorder_.TierChanged(window, BlockId{id}, BlockHash{id}, {Tier::kPrimary, Tier::kSecondary});
+  }
+  void Reprioritized(uint32_t id, uint8_t from, uint8_t to) {
+    recorder_.PriorityChanged(kFullAttention, BlockId{id}, BlockHash{id},
+                              {Priority{from}, Priority{to}});
   }
   static const RemovedEvent& AsRemoved(const Event& event) {
     return std::get<RemovedEvent>(event.what);
@@ -24,52 +43,161 @@ class EventRecorderTest : public ::testing::Test {
   static const StoredEvent& AsStored(const Event& event) {
     return std::get<StoredEvent>(event.what);
   }
+  static const UpdatedEvent& AsUpdated(const Event& event) {
+    return std::get<UpdatedEvent>(event.what);
+  }
 
   EventRecorder recorder_;
 };
 
 TEST_F(EventRecorderTest, RemovalsOfOneOperationAndReasonAreOneEvent) {
   recorder_.BeginOperation(absl::FromUnixSeconds(5));
-  Evicted(1);
-  recorder_.Removed(kFullAttention, RemovalReason::kTakenOver, BlockId{2}, BlockHash{2});
-  Evicted(3);
+  recorder_.ExpectRemoved(256);
+  for (uint32_t id = 0; id < 256; ++id) Evicted(id);
   recorder_.BeginOperation(absl::FromUnixSeconds(6));
-  Evicted(4);
+  Evicted(256);
   const std::vector<Event> events = recorder_.Take();
-  ASSERT_EQ(events.size(), 3u);
-  EXPECT_THAT(AsRemoved(events[0]).blocks, ElementsAre(BlockId{1}, BlockId{3}));
-  EXPECT_EQ(AsRemoved(events[1]).reason, RemovalReason::kTakenOver);
-  EXPECT_THAT(AsRemoved(events[2]).blocks, ElementsAre(BlockId{4}));
-  EXPECT_EQ(events[1].time, absl::FromUnixSeconds(5));
-  EXPECT_EQ(events[2].time, absl::FromUnixSeconds(6));
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(AsRemoved(events[0]).blocks.size(), 256u);
+  EXPECT_EQ(AsRemoved(events[0]).blocks[255], BlockId{255});
+  EXPECT_EQ(AsRemoved(events[0]).hashes[255], BlockHash{255});
+  EXPECT_THAT(AsRemoved(events[1]).blocks, ElementsAre(BlockId{256}));
+  EXPECT_EQ(events[0].time, absl::FromUnixSeconds(5));
+  EXPECT_EQ(events[1].time, absl::FromUnixSeconds(6));
 }
 
 TEST_F(EventRecorderTest, ARemovalAfterAStoreIsAnEventOfItsOwn) {
-  recorder_.BeginOperation(absl::UnixEpoch());
   Evicted(1);
   Stored(1, kNoBlock);
   Evicted(1);
+  Evicted(2);
   const std::vector<Event> events = recorder_.Take();
   ASSERT_EQ(events.size(), 3u) << "or a block would be removed before it is stored";
-  EXPECT_THAT(AsRemoved(events[2]).blocks, ElementsAre(BlockId{1}));
+  EXPECT_THAT(AsRemoved(events[2]).blocks, ElementsAre(BlockId{1}, BlockId{2}));
+}
+
+TEST_F(EventRecorderTest, ARemovalForAnotherReasonMayHaveBeenTheChilds) {
+  Evicted(1);
+  Removed(RemovalReason::kDisplaced, 2);
+  Evicted(3);
+  const std::vector<Event> events = recorder_.Take();
+  ASSERT_EQ(events.size(), 3u) << "block 2 may be a child of block 3";
+  EXPECT_THAT(AsRemoved(events[2]).blocks, ElementsAre(BlockId{3}));
+}
+
+TEST_F(EventRecorderTest, InASlidingWindowThereAreNoChildrenToWaitFor) {
+  Evicted(1, kSliding);
+  Removed(RemovalReason::kDisplaced, 2, kSliding);
+  Evicted(3, kSliding);
+  const std::vector<Event> events = recorder_.Take();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_THAT(AsRemoved(events[0]).blocks, ElementsAre(BlockId{1}, BlockId{3}));
+  EXPECT_EQ(AsRemoved(events[1]).reason, RemovalReason::kDisplaced);
+}
+
+TEST_F(EventRecorderTest, WindowsDoNotComeBetweenEachOther) {
+  Evicted(1);
+  Evicted(2, kSliding);
+  MovedDown(3, kSliding);
+  Evicted(4);
+  Evicted(5, kSliding);
+  const std::vector<Event> events = recorder_.Take();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_THAT(AsRemoved(events[0]).blocks, ElementsAre(BlockId{1}, BlockId{4}));
+  EXPECT_THAT(AsRemoved(events[1]).blocks, ElementsAre(BlockId{2}, BlockId{5}));
+}
+
+// Victims go down one by one, and each displaces another.
+TEST_F(EventRecorderTest, RemovalsJoinAcrossChangesOfOtherBlocks) {
+  for (uint32_t id = 0; id < 100; ++id) {
+    Removed(RemovalReason::kDisplaced, id);
+    MovedDown(100 + id);
+  }
+  const std::vector<Event> events = recorder_.Take();
+  ASSERT_EQ(events.size(), 101u);
+  EXPECT_EQ(AsRemoved(events[0]).blocks.size(), 100u);
+}
+
+TEST_F(EventRecorderTest, ABlocksOwnEventsStayInOrder) {
+  for (const WindowSize window : {kFullAttention, kSliding}) {
+    Removed(RemovalReason::kDisplaced, 1, window);
+    MovedDown(2, window);
+    Removed(RemovalReason::kDisplaced, 2, window);  // What has just come down goes.
+    Removed(RemovalReason::kDisplaced, 3, window);
+    const std::vector<Event> events = recorder_.Take();
+    ASSERT_EQ(events.size(), 3u);
+    EXPECT_EQ(AsUpdated(events[1]).id, BlockId{2});
+    EXPECT_THAT(AsRemoved(events[2]).blocks, ElementsAre(BlockId{2}, BlockId{3}));
+  }
+  recorder_.BeginOperation(absl::UnixEpoch());
+  Evicted(1);
+  Evicted(2);
+  EXPECT_EQ(recorder_.Take().size(), 1u) << "the change was another operation's";
+}
+
+TEST_F(EventRecorderTest, NothingJoinsWhatWasTaken) {
+  Evicted(1);
+  Stored(2, kNoBlock);
+  MovedDown(2);
+  EXPECT_EQ(recorder_.Take().size(), 3u);
+  Evicted(3);
+  EXPECT_EQ(recorder_.Take().size(), 1u);
+  Reprioritized(2, 35, 40);
+  Stored(4, BlockId{2});
+  EXPECT_EQ(recorder_.Take().size(), 2u);
+}
+
+TEST_F(EventRecorderTest, TierAndPriorityOfABlockAreOneEvent) {
+  Reprioritized(1, 50, 35);
+  MovedDown(1);
+  Reprioritized(1, 35, 40);  // Again: another event, so that each change is seen.
+  MovedDown(2);
+  MovedDown(2, kSliding);
+  recorder_.BeginOperation(absl::UnixEpoch());
+  Reprioritized(2, 50, 35);
+  const std::vector<Event> events = recorder_.Take();
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(AsUpdated(events[0]),
+            (UpdatedEvent{.id = BlockId{1},
+                          .hash = BlockHash{1},
+                          .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
+                          .priority = Change<Priority>{Priority{50}, Priority{35}}}));
+  EXPECT_EQ(AsUpdated(events[1]).priority, (Change<Priority>{Priority{35}, Priority{40}}));
+  EXPECT_FALSE(AsUpdated(events[1]).tier.has_value());
+  EXPECT_EQ(events[2].window, kFullAttention);
+  EXPECT_EQ(events[3].window, kSliding);
 }
 
 TEST_F(EventRecorderTest, AStoredEventIsAChain) {
-  recorder_.BeginOperation(absl::UnixEpoch());
   Stored(1, kNoBlock);
   Stored(2, BlockId{1});
   Stored(3, BlockId{1});  // A sibling: not a child of the block before.
+  recorder_.BeginOperation(absl::UnixEpoch());
+  Stored(4, BlockId{3});
   const std::vector<Event> events = recorder_.Take();
-  ASSERT_EQ(events.size(), 2u);
+  ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(AsStored(events[0]).blocks.size(), 2u);
   EXPECT_THAT(AsStored(events[0]).tokens, ElementsAre(1, 2));
+  EXPECT_THAT(AsStored(events[0]).extras, IsEmpty());
   EXPECT_FALSE(AsStored(events[0]).parent_hash.has_value());
   EXPECT_EQ(AsStored(events[1]).parent, BlockId{1});
   EXPECT_EQ(AsStored(events[1]).parent_hash, BlockHash{1});
 }
 
+TEST_F(EventRecorderTest, AChainHasExtrasForEveryTokenOrForNone) {
+  const TokenExtra nothing;
+  const TokenExtra something{.extra_id = 7};
+  Stored(1, kNoBlock, {&nothing, 1});
+  Stored(2, BlockId{1}, {&something, 1});
+  Stored(3, BlockId{2});
+  Stored(4, kNoBlock, {&nothing, 1});
+  const std::vector<Event> events = recorder_.Take();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_THAT(AsStored(events[0]).extras, ElementsAre(nothing, something, nothing));
+  EXPECT_THAT(AsStored(events[1]).extras, IsEmpty());
+}
+
 TEST_F(EventRecorderTest, RevisionsHaveNoHolesAcrossTakes) {
-  recorder_.BeginOperation(absl::UnixEpoch());
   Evicted(1);
   EXPECT_EQ(recorder_.Take().at(0).revision, Revision{1});
   EXPECT_TRUE(recorder_.Take().empty());
@@ -77,6 +205,51 @@ TEST_F(EventRecorderTest, RevisionsHaveNoHolesAcrossTakes) {
   recorder_.WindowCleared(kFullAttention);
   EXPECT_EQ(recorder_.Take().at(0).revision, Revision{2});
   EXPECT_EQ(recorder_.last(), Revision{2});
+}
+
+TEST_F(EventRecorderTest, RecordsNothingWhereNobodyReads) {
+  EventRecorder silent(RecordEvents::kNo);
+  silent.BeginOperation(absl::UnixEpoch());
+  const TokenId token = 1;
+  silent.PoolsCreated(kFullAttention, {1});
+  silent.BlocksCreated(kFullAttention, {BlockId{1}});
+  silent.BlocksReleased(kFullAttention, {BlockId{1}});
+  silent.Stored(kFullAttention, {}, kNoBlock, BlockHash{}, {.token_count = 1}, {{&token, 1}});
+  silent.TierChanged(kFullAttention, BlockId{1}, BlockHash{}, {});
+  silent.PriorityChanged(kFullAttention, BlockId{1}, BlockHash{}, {});
+  silent.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{1}, BlockHash{});
+  silent.WindowCleared(kFullAttention);
+  EXPECT_THAT(silent.Take(), IsEmpty());
+  EXPECT_EQ(silent.last(), Revision{0});
+}
+
+TEST(EventRecorderLawTest, JoinedEventsFitOneByOneAndMakeTheSameTree) {
+  constexpr int kOperations = 300, kChanges = 12;
+  int recorded = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    TreeModel full(kFullAttention, seed), sliding(kSliding, seed + 1000);
+    std::mt19937_64 rng(seed);
+    EventRecorder recorder;
+    ShadowTree shadow;
+    for (int operation = 0; operation < kOperations; ++operation) {
+      recorder.BeginOperation(absl::UnixEpoch());
+      for (int change = 0; change < kChanges; ++change) {
+        if (rng() % 2 == 0) {
+          RecordChange(full.Next(), kFullAttention, recorder);
+        } else {
+          RecordChange(sliding.Next(), kSliding, recorder);
+        }
+      }
+      for (const Event& event : recorder.Take()) {
+        const absl::Status applied = shadow.Apply(event);
+        ASSERT_TRUE(applied.ok()) << applied << ", seed " << seed;
+        ++recorded;
+      }
+      ASSERT_TRUE(shadow.Compare(kFullAttention, full.Entries()).ok()) << "seed " << seed;
+      ASSERT_TRUE(shadow.Compare(kSliding, sliding.Entries()).ok()) << "seed " << seed;
+    }
+  }
+  EXPECT_LT(recorded, 60 * kOperations * kChanges - 5000) << "thousands are joined";
 }
 
 }  // namespace

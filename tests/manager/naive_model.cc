@@ -25,15 +25,29 @@ std::vector<NaiveModel::ContentPtr> NaiveModel::MatchFull(const std::string& sal
   return match;
 }
 
-// The longest tail that begins at `from` and is a prefix of the tokens but the last.
-NaiveModel::ContentPtr NaiveModel::MatchTail(const std::string& salt, const Tokens& tokens,
-                                             uint32_t from) const {
-  for (size_t n = tokens_per_block_ - 1; n > 0; --n) {
-    if (from + n + 1 > tokens.size()) continue;
-    const auto it = cached_.find({salt, {tokens.begin(), tokens.begin() + from + n}});
-    if (it != cached_.end()) return it->second;
+std::vector<NaiveModel::Path> NaiveModel::Sources(const std::string& salt,
+                                                  const Tokens& tokens) const {
+  const size_t from = MatchFull(salt, tokens).size() * tokens_per_block_;
+  std::vector<Path> sources;
+  size_t most = 1;
+  for (const auto& [path, content] : cached_) {
+    const Tokens& other = path.second;
+    if (path.first != salt || other.size() <= from || other.size() > from + tokens_per_block_) {
+      continue;
+    }
+    size_t common = 0;
+    while (common < other.size() && common + 1 < tokens.size() && other[common] == tokens[common]) {
+      ++common;
+    }
+    if (common < from + most) continue;
+    if (common > from + most) sources.clear();
+    most = common - from;
+    sources.push_back(path);
   }
-  return nullptr;
+  for (const Path& path : sources) {
+    if (path.second.size() == from + most) return {path};
+  }
+  return sources;
 }
 
 bool NaiveModel::HasChildren(const Content& content) const {
@@ -71,9 +85,9 @@ NaiveModel::Counts NaiveModel::counts() const {
   return counts;
 }
 
-std::vector<NaiveModel::Path> NaiveModel::Cached() const {
-  std::vector<Path> paths;
-  for (const auto& [path, content] : cached_) paths.push_back(path);
+std::vector<std::pair<NaiveModel::Path, uint8_t>> NaiveModel::Cached() const {
+  std::vector<std::pair<Path, uint8_t>> paths;
+  for (const auto& [path, content] : cached_) paths.emplace_back(path, content->priority);
   return paths;
 }
 
@@ -89,10 +103,13 @@ const NaiveModel::Tokens* NaiveModel::TokensOf(SequenceName name) const {
 }
 
 uint32_t NaiveModel::Match(const std::string& salt, const Tokens& tokens) const {
-  const std::vector<ContentPtr> full = MatchFull(salt, tokens);
-  const auto matched = static_cast<uint32_t>(full.size()) * tokens_per_block_;
-  const ContentPtr tail = MatchTail(salt, tokens, matched);
-  return tail == nullptr ? matched : static_cast<uint32_t>(tail->path.second.size());
+  const auto matched = static_cast<uint32_t>(MatchFull(salt, tokens).size()) * tokens_per_block_;
+  const std::vector<Path> sources = Sources(salt, tokens);
+  if (sources.empty()) return matched;
+  const Tokens& source = sources.front().second;
+  const auto end = static_cast<ptrdiff_t>(std::min(source.size(), tokens.size() - 1));
+  return static_cast<uint32_t>(
+      std::mismatch(source.begin(), source.begin() + end, tokens.begin()).first - source.begin());
 }
 
 void NaiveModel::Remove(const ContentPtr& content) {
@@ -114,7 +131,10 @@ void NaiveModel::MakeRoom(uint32_t blocks) {
     ContentPtr victim;
     for (const auto& [path, content] : cached_) {
       if (content->holders > 0 || HasChildren(*content)) continue;
-      if (victim == nullptr || content->age < victim->age) victim = content;
+      if (victim == nullptr ||
+          std::pair(content->priority, content->age) < std::pair(victim->priority, victim->age)) {
+        victim = content;
+      }
     }
     Remove(victim);
     ++evictions_;
@@ -125,38 +145,68 @@ void NaiveModel::LetGo(const ContentPtr& content) {
   if (--content->holders == 0 && !HasChildren(*content)) content->age = ++newest_;
 }
 
+std::optional<uint8_t> NaiveModel::WishFor(const Sequence& sequence, uint32_t first_token) const {
+  return first_token < sequence.prompt ? sequence.wish.prompt : sequence.wish.generated;
+}
+
 Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens& tokens,
-                       uint32_t room) {
+                       uint32_t room, const Wish& wish, const std::optional<Path>& source,
+                       uint32_t* matched) {
   if (sequences_.contains(name)) return Reason::kSequenceExists;
   if (tokens.empty()) return Reason::kInvalidCount;
   const std::vector<ContentPtr> full = MatchFull(salt, tokens);
-  const uint32_t matched = Match(salt, tokens);
-  const bool takes_tail = matched % tokens_per_block_ != 0;
+  const auto whole = static_cast<uint32_t>(full.size());
+  *matched = Match(salt, tokens);
   const auto wanted = static_cast<uint32_t>(room == 0 ? tokens.size() : room);
-  const uint32_t final_room = std::max(wanted, matched);
-  if (CheckRoom(std::max<uint64_t>(final_room, tokens.size())) != Reason::kNone) {
+  if (CheckRoom(std::max<uint64_t>({wanted, *matched, tokens.size()})) != Reason::kNone) {
     return Reason::kInvalidCount;
   }
   // Room: what is free or can go, less what the match will hold.
   const Counts now = counts();
-  uint32_t available = now.free + now.cached - (takes_tail ? 1 : 0);
+  uint32_t available = now.free + now.cached;
   for (const ContentPtr& content : full) available -= content->holders == 0 ? 1 : 0;
-  const uint32_t needed =
-      Blocks(final_room) - static_cast<uint32_t>(full.size()) - (takes_tail ? 1 : 0);
+
+  // The part of a block is copied; it is taken over where it is a tail that matched whole, or there
+  // is no room for a copy; it is not worth a refusal.
+  ContentPtr part = source.has_value() ? cached_.at(*source) : nullptr;
+  bool takes_over = false;
+  if (part != nullptr) {
+    const bool unheld = part->holders == 0;
+    const bool whole_tail = part->path.second.size() == *matched;
+    const uint32_t needed = Blocks(std::max(wanted, *matched)) - whole;
+    const bool can_take = unheld && !HasChildren(*part);
+    const bool can_copy = needed + (unheld ? 1 : 0) <= available;
+    takes_over = can_take && (whole_tail || !can_copy) && needed <= available;
+    if (!can_copy && !takes_over) part = nullptr;
+  }
+  if (part == nullptr) *matched = whole * tokens_per_block_;
+  const uint32_t final_room = std::max(wanted, *matched);
+  const uint32_t needed = Blocks(final_room) - whole;
   if (needed > available) return Reason::kBlocksExhausted;
 
-  Sequence sequence{.salt = salt, .computed = matched};
-  sequence.published = full;
-  for (const ContentPtr& content : full) ++content->holders;
-  if (takes_tail) {
-    Remove(MatchTail(salt, tokens, static_cast<uint32_t>(full.size()) * tokens_per_block_));
-    sequence.room = matched;
+  Sequence sequence{.salt = salt,
+                    .tokens = tokens,
+                    .wish = wish,
+                    .prompt = static_cast<uint32_t>(tokens.size()),
+                    .computed = *matched,
+                    .room = whole * tokens_per_block_,
+                    .published = full};
+  for (const ContentPtr& content : full) {
+    ++content->holders;
+    content->priority = wish.prompt.value_or(content->priority);
   }
-  sequence.room = matched;
-  sequence.tokens = tokens;
+  if (takes_over) {
+    Remove(part);
+    sequence.room = *matched;
+    ++taken_over_;
+  } else if (part != nullptr) {
+    ++part->holders;
+    ++copies_;
+  }
   sequences_[name] = sequence;
-  MakeRoom(needed);
+  MakeRoom(needed - (takes_over ? 1 : 0));
   sequences_[name].room = final_room;
+  if (part != nullptr && !takes_over) LetGo(part);
   return Reason::kNone;
 }
 
@@ -214,6 +264,7 @@ void NaiveModel::Publish(Sequence& sequence) {
       ++sequence.duplicates;
     }
     ++content->holders;
+    content->priority = WishFor(sequence, end - tokens_per_block_).value_or(content->priority);
     sequence.published.push_back(content);
   }
 }
@@ -228,6 +279,7 @@ Reason NaiveModel::Free(SequenceName name) {
   if (!sequence.after_reset && tail != 0) {
     ContentPtr& content = cached_[tail_path];
     if (content == nullptr) content = std::make_shared<Content>(Content{.path = tail_path});
+    content->priority = WishFor(sequence, sequence.computed - tail).value_or(content->priority);
     content->age = ++newest_;  // What was there before was computed again: it is as recent.
   }
   for (size_t i = sequence.published.size(); i-- > 0;) LetGo(sequence.published[i]);

@@ -21,6 +21,10 @@ class NaiveModel {
   using Tokens = std::vector<TokenId>;
   // A cached block: its namespace's salt and all tokens from the root to its own last one.
   using Path = std::pair<std::string, Tokens>;
+  // What a sequence wishes for the blocks of its prompt, and for those behind it.
+  struct Wish {
+    std::optional<uint8_t> prompt, generated;
+  };
   // A session and a sequence of it.
   using SequenceName = std::pair<uint64_t, uint64_t>;
 
@@ -33,8 +37,10 @@ class NaiveModel {
       : capacity_(capacity), tokens_per_block_(tokens_per_block) {}
 
   // Each gives the reason with which the core must refuse, or kNone; a refused call changes
-  // nothing.
-  Reason Add(SequenceName name, const std::string& salt, const Tokens& tokens, uint32_t room);
+  // nothing. `source` is which of Sources() the core took, where there are any; Add says how many
+  // tokens must match.
+  Reason Add(SequenceName name, const std::string& salt, const Tokens& tokens, uint32_t room,
+             const Wish& wish, const std::optional<Path>& source, uint32_t* matched);
   Reason Reserve(SequenceName name, uint32_t count);
   Reason Commit(SequenceName name, const Tokens& tokens, uint32_t computed);
   Reason Append(SequenceName name, const Tokens& tokens, uint32_t computed);
@@ -44,10 +50,15 @@ class NaiveModel {
   void Reset();
 
   uint32_t Match(const std::string& salt, const Tokens& tokens) const;
+  // The cached blocks from which the part of a block at the end of the match may come: a tail that
+  // ends there, else any that shares most.
+  std::vector<Path> Sources(const std::string& salt, const Tokens& tokens) const;
   Counts counts() const;
-  // Every cached path, ascending.
-  std::vector<Path> Cached() const;
+  // Every cached path with its priority, ascending.
+  std::vector<std::pair<Path, uint8_t>> Cached() const;
   uint64_t evictions() const { return evictions_; }
+  uint64_t copies() const { return copies_; }
+  uint64_t taken_over() const { return taken_over_; }
   std::vector<SequenceName> Running() const;
   // Tokens of a running sequence; nullptr where there is none.
   const Tokens* TokensOf(SequenceName name) const;
@@ -59,7 +70,8 @@ class NaiveModel {
   struct Content {
     Path path;
     uint32_t holders = 0;
-    int64_t age = 0;  // The lowest goes first; means something for what can go.
+    uint8_t priority = 35;
+    int64_t age = 0;  // Of one priority the lowest goes first; means something for what can go.
   };
   using ContentPtr =
       std::shared_ptr<Content>;  // Owned by cached_ and by the sequences that hold it.
@@ -67,7 +79,8 @@ class NaiveModel {
   struct Sequence {
     std::string salt;
     Tokens tokens;
-    uint32_t computed = 0, room = 0;
+    Wish wish;
+    uint32_t prompt = 0, computed = 0, room = 0;
     std::vector<ContentPtr> published;  // One a full computed block, from the start.
     uint32_t duplicates =
         0;  // Published blocks whose content was there before: it keeps its own, too.
@@ -80,7 +93,7 @@ class NaiveModel {
   Reason CheckRoom(uint64_t room) const;
   Path PathOf(const Sequence& sequence, uint32_t tokens) const;
   std::vector<ContentPtr> MatchFull(const std::string& salt, const Tokens& tokens) const;
-  ContentPtr MatchTail(const std::string& salt, const Tokens& tokens, uint32_t from) const;
+  std::optional<uint8_t> WishFor(const Sequence& sequence, uint32_t first_token) const;
   bool HasChildren(const Content& content) const;
   uint32_t PrivateBlocks() const;
   void MakeRoom(uint32_t blocks);
@@ -93,7 +106,7 @@ class NaiveModel {
   std::map<Path, ContentPtr> cached_;
   std::map<SequenceName, Sequence> sequences_;
   uint32_t raw_ = 0;
-  uint64_t evictions_ = 0;
+  uint64_t evictions_ = 0, copies_ = 0, taken_over_ = 0;
   int64_t newest_ = 0, oldest_ = 0;
 };
 

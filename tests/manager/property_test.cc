@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -70,12 +71,16 @@ class Scenario {
     const std::vector<TreeEntry> tree = core_->DumpTree(kFullAttention);
     ASSERT_EQ(shadow_.Dump(kFullAttention), tree);
     ASSERT_EQ(PathsOf(tree), model_.Cached());
+    // Copies end at once here; what happens while they run is for the simulation.
+    ASSERT_TRUE(core_->TakeCopies().empty());
 
     const WindowStats stats = core_->Stats().windows.front();
     const TierOccupancy& primary = stats.tiers[0];
     ASSERT_EQ(primary.sum(), capacity_);
     ASSERT_EQ((NaiveModel::Counts{primary.free, primary.cached, primary.active}), model_.counts());
     ASSERT_EQ(stats.counters.evicted_blocks, model_.evictions());
+    ASSERT_EQ(stats.counters.partial_copies, model_.copies());
+    ASSERT_EQ(stats.counters.taken_over_blocks, model_.taken_over());
     for (const NaiveModel::SequenceName& name : model_.Running()) CheckSequence(name, tree);
   }
 
@@ -91,7 +96,7 @@ class Scenario {
   const std::vector<Event>& history() const { return history_; }
   uint64_t refusals() const { return refusals_; }
   uint64_t matched_tokens() const { return matched_tokens_; }
-  uint64_t evictions() const { return model_.evictions(); }
+  const NaiveModel& model() const { return model_; }
 
  private:
   uint32_t Pick(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
@@ -175,19 +180,56 @@ class Scenario {
     return Pick(2) == 0 ? reachable : low + Pick(most - low + 1);
   }
 
+  static SequenceRetention RetentionOf(const NaiveModel::Wish& wish) {
+    SequenceRetention retention;
+    if (wish.prompt.has_value()) {
+      retention.ranges = {{.token_start = 0, .retention = {.priority = Priority{*wish.prompt}}}};
+    }
+    if (wish.generated.has_value()) {
+      retention.generated = BlockRetention{.priority = Priority{*wish.generated}};
+    }
+    return retention;
+  }
+  NaiveModel::Wish RandomWish() {
+    NaiveModel::Wish wish;
+    if (Pick(4) == 0) wish.prompt = static_cast<uint8_t>(34 + Pick(3));
+    if (Pick(4) == 0) wish.generated = static_cast<uint8_t>(34 + Pick(3));
+    return wish;
+  }
+  // Which block the part of a block at the end of a match comes from: of those that share as much
+  // any may be it, so the core is asked.
+  std::optional<NaiveModel::Path> SourceOf(const std::string& salt, const Tokens& prompt) {
+    if (prompt.empty()) return std::nullopt;
+    const std::vector<NaiveModel::Path> sources = model_.Sources(salt, prompt);
+    std::vector<BlockHandle> blocks;
+    const uint32_t matched = core_->MatchPrefix({.cache_salt = salt}, prompt, &blocks);
+    EXPECT_EQ(matched, model_.Match(salt, prompt));
+    if (matched % tokens_per_block_ == 0) return std::nullopt;
+    for (const auto& [id, path] : PathsById(core_->DumpTree(kFullAttention))) {
+      if (id != blocks.back().id) continue;
+      EXPECT_THAT(sources, testing::Contains(path));
+      return path;
+    }
+    ADD_FAILURE() << "a match ends in a block that is not cached";
+    return std::nullopt;
+  }
+
   void Add() {
     const Tokens prompt = RandomPrompt();
     const std::string salt = RandomSalt();
     const uint32_t room =
         Pick(3) == 0 ? Pick(static_cast<uint32_t>(prompt.size()) + tokens_per_block_) : 0;
-    const uint32_t expected_match = prompt.empty() ? 0 : model_.Match(salt, prompt);
+    const NaiveModel::Wish wish = RandomWish();
+    const std::optional<NaiveModel::Path> source = SourceOf(salt, prompt);
     const auto result = Execute<AddedSequence>(AddSequence{.sequence = id(),
                                                            .name_space = {.cache_salt = salt},
                                                            .tokens = prompt,
-                                                           .room_tokens = room});
-    ExpectReason(result.status(), model_.Add(name_, salt, prompt, room));
+                                                           .room_tokens = room,
+                                                           .retention = RetentionOf(wish)});
+    uint32_t matched = 0;
+    ExpectReason(result.status(), model_.Add(name_, salt, prompt, room, wish, source, &matched));
     if (!result.ok()) return;
-    EXPECT_EQ(result->matched_tokens, expected_match);
+    EXPECT_EQ(result->matched_tokens, matched);
     EXPECT_EQ(result->tables.front().blocks.size(),
               TokensPerBlock(tokens_per_block_).BlocksFor(model_.RoomOf(name_)));
     matched_tokens_ += result->matched_tokens;
@@ -294,6 +336,9 @@ class Scenario {
   template <class Result>
   absl::StatusOr<Result> Execute(Operation operation) {
     absl::StatusOr<OperationResult> result = core_->Execute(session(), operation, now_);
+    for (const CopyOrder& order : core_->TakeCopies()) {
+      core_->CompleteCopy(order.ticket, absl::OkStatus(), now_);
+    }
     if (!result.ok()) return result.status();
     return std::get<Result>(*std::move(result));
   }
@@ -302,17 +347,26 @@ class Scenario {
     EXPECT_EQ(status.ok(), expected == Reason::kNone);
     if (!status.ok()) ++refusals_;
   }
-  static std::vector<NaiveModel::Path> PathsOf(const std::vector<TreeEntry>& tree) {
+  static std::map<BlockId, NaiveModel::Path> PathsById(const std::vector<TreeEntry>& tree) {
     std::map<BlockId, const TreeEntry*> by_id;
     for (const TreeEntry& entry : tree) by_id[entry.id] = &entry;
-    std::vector<NaiveModel::Path> paths;
+    std::map<BlockId, NaiveModel::Path> paths;
     for (const TreeEntry& entry : tree) {
       Tokens tokens;
       for (const TreeEntry* e = &entry;; e = by_id.at(e->parent)) {
         tokens.insert(tokens.begin(), e->tokens.begin(), e->tokens.end());
         if (e->parent == kNoBlock) break;
       }
-      paths.emplace_back(entry.name_space.cache_salt, std::move(tokens));
+      paths[entry.id] = {entry.name_space.cache_salt, std::move(tokens)};
+    }
+    return paths;
+  }
+  static std::vector<std::pair<NaiveModel::Path, uint8_t>> PathsOf(
+      const std::vector<TreeEntry>& tree) {
+    const std::map<BlockId, NaiveModel::Path> by_id = PathsById(tree);
+    std::vector<std::pair<NaiveModel::Path, uint8_t>> paths;
+    for (const TreeEntry& entry : tree) {
+      paths.emplace_back(by_id.at(entry.id), entry.priority.value());
     }
     std::sort(paths.begin(), paths.end());
     return paths;
@@ -337,7 +391,7 @@ class Scenario {
 };
 
 TEST(PropertyTest, EqualsTheNaiveModelAfterEveryOperation) {
-  uint64_t refusals = 0, matched_tokens = 0, evictions = 0;
+  uint64_t refusals = 0, matched_tokens = 0, evictions = 0, copies = 0, taken_over = 0;
   for (int seed = 0; seed < Seeds(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Scenario run(static_cast<uint64_t>(seed));
@@ -350,13 +404,17 @@ TEST(PropertyTest, EqualsTheNaiveModelAfterEveryOperation) {
     run.Finish();
     refusals += run.refusals();
     matched_tokens += run.matched_tokens();
-    evictions += run.evictions();
+    evictions += run.model().evictions();
+    copies += run.model().copies();
+    taken_over += run.model().taken_over();
   }
   // The operations must have met what they are there to meet.
   const auto seeds = static_cast<uint64_t>(Seeds());
   EXPECT_GT(refusals, 100 * seeds);
   EXPECT_GT(matched_tokens, 100 * seeds);
   EXPECT_GT(evictions, 50 * seeds);
+  EXPECT_GT(copies, 10 * seeds);
+  EXPECT_GT(taken_over, 5 * seeds);
 }
 
 TEST(PropertyTest, TheSameSeedGivesTheSameEvents) {

@@ -1,9 +1,7 @@
 // Sessions: who owns what, and what happens when they go.
 #include <gtest/gtest.h>
 
-#include "absl/time/clock.h"
-
-#include "manager/shared_manager.h"
+#include "manager/block_manager.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
 
@@ -99,69 +97,6 @@ TEST_F(SessionTest, WhatIsKeptForLongIsBounded) {
   const auto added =
       core_->AddSequence(Open().id, SequenceId{1}, salted, std::vector<TokenId>{1}, 0, now_);
   EXPECT_EQ(ReasonOf(added.status()), Reason::kInvalidArgument);
-}
-
-TEST(SharedManagerTest, LeasesRunOnAClockThatOnlyGoesForward) {
-  const absl::Time first = SharedManager::Now();
-  EXPECT_LT(absl::AbsDuration(first - absl::Now()), absl::Seconds(5));
-  EXPECT_GE(SharedManager::Now(), first);
-}
-
-TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {
-  EventLog log({});
-  SharedManager manager(MakeCore(4, 4), &log);
-  auto client = OpenLocalCacheClient(&manager, "test");
-  ASSERT_TRUE(client.ok());
-  const std::vector<Operation> batch = {
-      AddSequence{.sequence = SequenceId{1}, .tokens = {1, 2, 3, 4, 5}},
-      AddSequence{.sequence = SequenceId{2}, .tokens = std::vector<TokenId>(12, 7)},
-      CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 5},
-      FreeSequence{.sequence = SequenceId{1}}};
-  const auto result = (*client)->Execute(batch);
-  ASSERT_TRUE(result.ok());
-  ASSERT_EQ(result->results.size(), 4u);
-  EXPECT_TRUE(result->results[0].ok());
-  EXPECT_EQ(ReasonOf(result->results[1].status()), Reason::kBlocksExhausted);
-  EXPECT_TRUE(result->results[2].ok());
-  EXPECT_TRUE(result->results[3].ok());
-  EXPECT_EQ(result->revision, log.last()) << "the events are in the log before the answer is out";
-  manager.CheckInvariants();
-}
-
-TEST(SharedManagerTest, ABatchHasALimit) {
-  EventLog log({});
-  SharedManager manager(MakeCore(4, 4), &log);
-  auto client = OpenLocalCacheClient(&manager, "test");
-  const std::vector<Operation> batch(kMaxBatchOperations + 1, MatchPrefix{.tokens = {1}});
-  EXPECT_EQ(ReasonOf((*client)->Execute(batch).status()), Reason::kBatchTooLarge);
-}
-
-TEST(SharedManagerTest, AnAnswerHasALimitToo) {
-  EventLog log({});
-  constexpr uint32_t kBlocks = 1000;
-  SharedManager manager(MakeCore(kBlocks, 1), &log);
-  auto client = OpenLocalCacheClient(&manager, "test");
-  ASSERT_TRUE(RunOne<AddedSequence>(**client, AddSequence{.sequence = SequenceId{1},
-                                                          .tokens = std::vector<TokenId>(kBlocks)})
-                  .ok());
-  const std::vector<Operation> batch(1100, DescribeSequence{.sequence = SequenceId{1}});
-  const auto result = (*client)->Execute(batch);
-  ASSERT_TRUE(result.ok());
-  EXPECT_TRUE(result->results[1048].ok());
-  EXPECT_EQ(ReasonOf(result->results[1049].status()), Reason::kBatchTooLarge);
-  EXPECT_EQ(ReasonOf(result->results.back().status()), Reason::kBatchTooLarge);
-}
-
-TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {
-  EventLog log({});
-  SharedManager manager(MakeCore(4, 4), &log);
-  {
-    auto client = OpenLocalCacheClient(&manager, "test");
-    ASSERT_TRUE(RunOne<AllocatedBlocks>(**client, AllocateBlocks{.count = 3}).ok());
-    EXPECT_EQ(manager.Stats().windows[0].tiers[0].active, 3u);
-  }
-  EXPECT_EQ(manager.Stats().windows[0].tiers[0].free, 4u);
-  EXPECT_EQ(manager.Stats().sessions, 0u);
 }
 
 }  // namespace

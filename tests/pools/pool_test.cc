@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ CacheLayout TwoPools() {
 }
 
 TEST(PoolTest, AnotherMappingSeesTheBytesOfASlot) {
-  auto pools = PoolSet::Create(TwoPools(), {3}, absl::StrCat("test-", getpid()));
+  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, absl::StrCat("test-", getpid()));
   ASSERT_TRUE(pools.ok()) << pools.status();
   const std::vector<PoolMapping> mappings = (*pools)->Mappings();
   ASSERT_EQ(mappings.size(), 2u);
@@ -43,6 +44,50 @@ TEST(PoolTest, AnotherMappingSeesTheBytesOfASlot) {
   EXPECT_EQ(bytes[2 * slot.size() - 1], std::byte{0});  // Slot 1 is as it was made.
   EXPECT_EQ(bytes[2 * slot.size()], std::byte{0x5a});
   EXPECT_EQ(bytes[3 * slot.size() - 1], std::byte{0x5a});
+}
+
+TEST(PoolTest, BothTiersAreMappedUnderNamesOfTheirOwn) {
+  const auto layout = CacheLayout::Create(
+      {.tokens_per_block = 4,
+       .layers = {{.num_kv_heads = 2, .head_dim = 8},
+                  {.num_kv_heads = 1, .head_dim = 8},
+                  {.window = WindowSize(16), .num_kv_heads = 1, .head_dim = 8}}});
+  const std::string instance = absl::StrCat("test-", getpid(), "-tiers");
+  auto pools = PoolSet::Create(*layout, {.primary = {3, 5}, .secondary = {0, 2}}, instance);
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  EXPECT_EQ((*pools)->num_slots(0, Tier::kPrimary), 3u);
+  EXPECT_EQ((*pools)->num_slots(1, Tier::kPrimary), 5u);
+  EXPECT_EQ((*pools)->num_slots(0, Tier::kSecondary), 0u);
+  EXPECT_EQ((*pools)->num_slots(1, Tier::kSecondary), 2u);
+
+  std::string seen;
+  for (const PoolMapping& mapping : (*pools)->Mappings()) {
+    absl::StrAppend(&seen, WindowName(mapping.window), " ", mapping.pool_index, " ",
+                    mapping.tier == Tier::kPrimary ? "primary" : "secondary", " ",
+                    mapping.num_slots, " ", mapping.segments[0].shm_name, "\n");
+  }
+  EXPECT_EQ(seen, absl::StrCat("16 0 primary 3 /pagoda-", instance, "-w16-p0\n",      //
+                               "full 0 primary 5 /pagoda-", instance, "-wfull-p0\n",  //
+                               "full 1 primary 5 /pagoda-", instance, "-wfull-p1\n",  //
+                               "full 0 secondary 2 /pagoda-", instance, "-wfull-p0-secondary\n",
+                               "full 1 secondary 2 /pagoda-", instance, "-wfull-p1-secondary\n"));
+
+  SharedMemoryPool& secondary = (*pools)->pool(1, 1, Tier::kSecondary);
+  std::memset(secondary.slot(SlotIndex{1}).data(), 0x77, secondary.slot(SlotIndex{1}).size());
+  auto mapped = MappedPool::Open((*pools)->Mappings()[4]);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  EXPECT_EQ((*mapped)->slot(SlotIndex{1})[0], std::byte{0x77});
+  EXPECT_EQ((*mapped)->slot(SlotIndex{0})[0], std::byte{0});
+  EXPECT_EQ((*pools)->pool(1, 1).slot(SlotIndex{1})[0], std::byte{0});
+}
+
+TEST(PoolTest, FreeSharedMemoryIsPartOfItsFileSystem) {
+  struct statvfs fs;
+  ASSERT_EQ(statvfs("/dev/shm", &fs), 0);
+  const auto free_bytes = FreeSharedMemoryBytes();
+  ASSERT_TRUE(free_bytes.ok()) << free_bytes.status();
+  EXPECT_GT(*free_bytes, 0u);
+  EXPECT_LE(*free_bytes, uint64_t{fs.f_blocks} * fs.f_frsize);
 }
 
 TEST(PoolTest, TheNameGoesWithThePool) {
@@ -95,7 +140,7 @@ TEST(PoolTest, ASizeThatDoesNotFit64BitsIsRefused) {
 }
 
 TEST(PoolTest, AMappingThatDoesNotFitItsMemoryIsRefused) {
-  auto pools = PoolSet::Create(TwoPools(), {3}, absl::StrCat("test-", getpid()));
+  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, absl::StrCat("test-", getpid()));
   ASSERT_TRUE(pools.ok());
   PoolMapping mapping = (*pools)->Mappings()[0];
   mapping.segments[0].offset_bytes = 64;

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -109,12 +110,19 @@ TEST_F(CacheServiceTest, ABatchIsRefusedWholeForWhatConcernsAllOfIt) {
   v1::ExecuteRequest request;
   *request.mutable_session() = session;
   *request.mutable_batch()->add_operations() = AllocateOp(1);
-  request.mutable_batch()->set_step(1);
+  request.mutable_batch()->set_completed_step(1);
   v1::ExecuteResponse response;
-  const grpc::Status reserved = cache().Execute(NewContext().get(), request, &response);
-  EXPECT_EQ(reserved.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(InfoOf(reserved).reason(), "FIELD_NOT_SERVED");
-  EXPECT_THAT(reserved.error_message(), ::testing::HasSubstr("batch.step"));
+  const grpc::Status steps = cache().Execute(NewContext().get(), request, &response);
+  EXPECT_EQ(steps.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(InfoOf(steps).reason(), "STEP_BACKWARDS");
+
+  request.mutable_batch()->clear_completed_step();
+  v1::Batch* batch = request.mutable_batch();
+  batch->GetReflection()->MutableUnknownFields(batch)->AddVarint(99, 1);
+  const grpc::Status later = cache().Execute(NewContext().get(), request, &response);
+  EXPECT_EQ(later.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(InfoOf(later).reason(), "FIELD_NOT_SERVED");
+  EXPECT_THAT(later.error_message(), ::testing::HasSubstr("batch.unknown field number 99"));
   EXPECT_EQ(Primary().free_blocks(), kTestBlocks);
 }
 

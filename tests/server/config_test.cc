@@ -8,6 +8,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <variant>
 
 #include "pools/error.h"
 
@@ -15,6 +16,7 @@ namespace pagoda::server {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -44,7 +46,7 @@ TEST(ConfigTest, DefaultNeedsNoFileAndNoModel) {
 
 TEST(ConfigTest, EveryKindOfValueIsRead) {
   const absl::StatusOr<Config> config = ParseConfig(
-      "cache: {name: a-b, kv_dtype: bfloat16, primary_blocks: 77, layers: {head_dim: 8}}\n"
+      "cache: {name: a-b, kv_dtype: bfloat16, primary: 77, layers: {head_dim: 8}}\n"
       "server: {drain_timeout: 1.5s, reflection: false, unix_socket: \"\"}\n"
       "events: {lifecycle: off}\n"
       "log: {level: error}\n",
@@ -52,14 +54,46 @@ TEST(ConfigTest, EveryKindOfValueIsRead) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->cache.name, "a-b");
   EXPECT_EQ(config->cache.kv_dtype, DType::kBFloat16);
-  EXPECT_EQ(config->cache.primary_blocks, 77u);
-  EXPECT_EQ(config->cache.layers.head_dim, 8u);
-  EXPECT_EQ(config->cache.layers.count, Config().cache.layers.count);
+  EXPECT_THAT(std::get<BlockBudget>(config->cache.primary).blocks, ElementsAre(77));
+  ASSERT_EQ(config->cache.layers.size(), 1u);
+  EXPECT_EQ(config->cache.layers[0].head_dim, 8u);
+  EXPECT_EQ(config->cache.layers[0].count, Config::Cache::Layers().count);
   EXPECT_EQ(config->server.drain_timeout, absl::Milliseconds(1500));
   EXPECT_FALSE(config->server.reflection);
   EXPECT_EQ(config->server.unix_socket, "");
   EXPECT_EQ(config->events.lifecycle, LifecycleEvents::kOff);
   EXPECT_EQ(config->log.level, LogLevel::kError);
+}
+
+TEST(ConfigTest, ATiersSizeIsBlocksBytesOrAShareOfTheFreeMemory) {
+  const auto primary = [](const std::string& value) {
+    const auto config = ParseConfig("cache: {primary: " + value + "}", "pagodad.yaml");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->cache.primary : TierBudget();
+  };
+  EXPECT_THAT(std::get<BlockBudget>(primary("[5, 6]")).blocks, ElementsAre(5, 6));
+  EXPECT_EQ(std::get<ByteBudget>(primary("100B")).bytes, 100u);
+  EXPECT_EQ(std::get<ByteBudget>(primary("3KiB")).bytes, 3u << 10);
+  EXPECT_EQ(std::get<ByteBudget>(primary("3MiB")).bytes, 3u << 20);
+  EXPECT_EQ(std::get<ByteBudget>(primary("8GiB")).bytes, uint64_t{8} << 30);
+  EXPECT_EQ(std::get<ByteBudget>(primary("2TiB")).bytes, uint64_t{2} << 40);
+  EXPECT_EQ(std::get<FractionBudget>(primary("12.5%")).fraction, 0.125);
+  EXPECT_EQ(std::get<FractionBudget>(primary("100%")).fraction, 1.0);
+}
+
+TEST(ConfigTest, LayersAreOneMappingOrAListOfThem) {
+  const auto config = ParseConfig(
+      "cache:\n  layers:\n  - {count: 5, window: 1024}\n  - {count: 1, kind: key_only}\n",
+      "pagodad.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->cache.layers.size(), 2u);
+  EXPECT_EQ(config->cache.layers[0].count, 5u);
+  EXPECT_EQ(config->cache.layers[0].window, 1024u);
+  EXPECT_EQ(config->cache.layers[0].kind, KvKind::kKeyAndValue);
+  EXPECT_EQ(config->cache.layers[1].window, 0u);
+  EXPECT_EQ(config->cache.layers[1].kind, KvKind::kKeyOnly);
+  EXPECT_THAT(Refusal("cache:\n  layers:\n  - count: 5\n  - heads: 2\n"),
+              AllOf(StartsWith("pagodad.yaml:4: "), HasSubstr("num_kv_heads")));
 }
 
 TEST(ConfigTest, AnUnknownKeyIsRefusedWithItsLineAndWhatIsAllowed) {
@@ -87,9 +121,26 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"cache: {tokens_per_block: 33}", "33", "power of two"},
       {"cache: {tokens_per_block: -4}", "'-4'", "1 to 1024"},
       {"cache: {tokens_per_block: 1.5}", "'1.5'", "whole number"},
-      {"cache: {primary_blocks: 0}", "primary_blocks", "from 1"},
-      {"cache: {primary_blocks: [1]}", "a list", "whole number"},
-      {"cache: {primary_blocks: }", "nothing", "whole number"},
+      {"cache: {primary: 0}", "primary is '0'", "1 to 1073741824 blocks"},
+      {"cache: {primary: [8, 0]}", "primary is a list", "by window"},
+      {"cache: {primary: []}", "a list", "by window"},
+      {"cache: {primary: }", "nothing", "blocks"},
+      {"cache: {primary: 8GB}", "'8GB'", "8GiB"},
+      {"cache: {primary: 0GiB}", "'0GiB'", "8GiB"},
+      {"cache: {primary: 1.5GiB}", "'1.5GiB'", "8GiB"},
+      {"cache: {primary: 16777216TiB}", "'16777216TiB'", "8GiB"},
+      {"cache: {primary: 0%}", "'0%'", "50%"},
+      {"cache: {primary: 101%}", "'101%'", "50%"},
+      {"cache: {primary: x%}", "'x%'", "50%"},
+      {"cache: {secondary: 1073741825}", "secondary", "0 to 1073741824"},
+      {"cache: {secondary: {blocks: 3}}", "a mapping", "blocks"},
+      {"cache: {layers: []}", "layers is a list", "list of mappings"},
+      {"cache: {layers: [4]}", "layers is '4'", "list of mappings"},
+      {"cache: {layers: {kind: value}}", "'value'", "key_value, key_only"},
+      {"cache: {eviction_policy: fifo}", "'fifo'", "lru"},
+      {"cache: {pin_budget_permille: 1001}", "'1001'", "0 to 1000"},
+      {"cache: {offload: {min_priority: 101}}", "'101'", "0 to 100"},
+      {"cache: {offload: {copy_threads: 0}}", "'0'", "1 to 64"},
       {"cache: {kv_dtype: float12}", "'float12'", "float32, float16, bfloat16"},
       {"cache: {name: a/b}", "'a/b'", "letters"},
       {"cache: {layers: 4}", "layers is '4'", "a mapping"},
@@ -130,7 +181,11 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   Config config;
   config.cache.name = "round.trip";
   config.cache.kv_dtype = DType::kFloat16;
-  config.cache.layers.count = 3;
+  config.cache.primary = BlockBudget{{3, 4}};
+  config.cache.secondary = FractionBudget{.fraction = 0.125};
+  config.cache.layers = {{.count = 3, .window = 7}, {.kind = KvKind::kKeyOnly}};
+  config.cache.eviction_policy = EvictionPolicyNames().back();
+  config.cache.offload.min_priority = 50;
   config.server.unix_socket = "/tmp/with space: and # marks.sock";
   config.server.http_address = "";
   config.server.drain_timeout = absl::Milliseconds(1250);
@@ -146,6 +201,12 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   EXPECT_EQ(read->server.unix_socket, config.server.unix_socket);
   EXPECT_EQ(read->server.drain_timeout, config.server.drain_timeout);
   EXPECT_EQ(read->events.lifecycle, LifecycleEvents::kOff);
+  EXPECT_EQ(std::get<FractionBudget>(read->cache.secondary).fraction, 0.125);
+  EXPECT_EQ(read->cache.layers.at(1).kind, KvKind::kKeyOnly);
+
+  config.cache.primary = ByteBudget{uint64_t{3} << 29};
+  EXPECT_THAT(PrintConfig(config), HasSubstr("primary: 1536MiB"));
+  EXPECT_THAT(PrintConfig(config), HasSubstr("secondary: 12.5%"));
 }
 
 TEST(ConfigTest, AModelFolderIsRelativeToTheFile) {

@@ -28,29 +28,38 @@ TEST(ServedFieldsTest, AMessageOfServedFieldsPasses) {
   operation.mutable_add_sequence()->set_sequence_id(1);
   operation.mutable_add_sequence()->add_tokens(7);
   operation.mutable_add_sequence()->mutable_namespace_()->set_cache_salt("salt");
+  operation.mutable_add_sequence()->mutable_namespace_()->set_tenant("t");
+  operation.mutable_add_sequence()->add_extra_token_ids(3);
+  operation.mutable_add_sequence()->add_multimodal_items()->set_item_offset(1);
+  operation.mutable_add_sequence()->add_retention()->set_priority(80);
+  operation.mutable_add_sequence()->set_generated_priority(0);
   EXPECT_EQ(Refusal(operation), "");
-  EXPECT_EQ(Refusal(v1::ExecuteRequest()), "");
+  v1::ExecuteRequest execute;
+  execute.mutable_batch()->set_step(3);
+  execute.mutable_batch()->set_completed_step(2);
+  EXPECT_EQ(Refusal(execute), "");
 }
 
 TEST(ServedFieldsTest, AReservedFieldIsRefusedByItsPath) {
-  v1::ExecuteRequest execute;
-  execute.mutable_batch()->set_step(3);
-  EXPECT_THAT(Refusal(execute), HasSubstr("batch.step"));
+  v1::OpenSessionRequest open;
+  open.set_tenant("a");
+  EXPECT_THAT(Refusal(open), HasSubstr("tenant"));
   v1::Operation operation;
   operation.mutable_add_sequence()->set_tenant("a");
   EXPECT_THAT(Refusal(operation), HasSubstr("add_sequence.tenant"));
 }
 
 TEST(ServedFieldsTest, EveryKindOfFieldCounts) {
-  v1::Operation oneof;
-  oneof.mutable_fork_sequence();
-  EXPECT_THAT(Refusal(oneof), HasSubstr("fork_sequence"));
-  v1::Operation repeated_number;
-  repeated_number.mutable_add_sequence()->add_extra_token_ids(0);
-  EXPECT_THAT(Refusal(repeated_number), HasSubstr("extra_token_ids"));
-  v1::Operation repeated_message;
-  repeated_message.mutable_add_sequence()->add_retention();
-  EXPECT_THAT(Refusal(repeated_message), HasSubstr("retention"));
+  v1::Operation number;
+  number.mutable_match_prefix();
+  number.set_operation_id(1);
+  EXPECT_THAT(Refusal(number), HasSubstr("operation_id"));
+  v1::Operation choice;
+  choice.mutable_allocate_blocks()->set_tier(v1::TIER_SECONDARY);
+  EXPECT_THAT(Refusal(choice), HasSubstr("allocate_blocks.tier"));
+  v1::WatchRequest repeated_number;
+  repeated_number.add_window_sizes(0);
+  EXPECT_THAT(Refusal(repeated_number), HasSubstr("window_sizes"));
   v1::GenerateRequest optional_zero;
   optional_zero.set_temperature(0);
   EXPECT_THAT(Refusal(optional_zero), HasSubstr("temperature"));

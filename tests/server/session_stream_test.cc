@@ -86,9 +86,9 @@ TEST_F(SessionStreamTest, AStreamServesOneSession) {
 }
 
 TEST_F(SessionStreamTest, WhatConcernsTheWholeBatchEndsTheStream) {
-  v1::SessionRequest reserved = Opening(OpenRef());
-  reserved.mutable_batch()->set_completed_step(1);
-  EXPECT_EQ(EndOf({reserved}), "FIELD_NOT_SERVED");
+  v1::SessionRequest steps = Opening(OpenRef());
+  steps.mutable_batch()->set_completed_step(1);
+  EXPECT_EQ(EndOf({steps}), "STEP_BACKWARDS");
   v1::SessionRequest large = Request(1, std::vector<v1::Operation>(4097));
   *large.mutable_session() = OpenRef();
   EXPECT_EQ(EndOf({large}), "BATCH_TOO_LARGE");

@@ -20,8 +20,8 @@ Config TestConfig() {
   Config config;
   config.cache.name = name;
   config.cache.tokens_per_block = kTestTokensPerBlock;
-  config.cache.primary_blocks = kTestBlocks;
-  config.cache.layers = {.count = 2, .num_kv_heads = 2, .head_dim = 8};
+  config.cache.primary = BlockBudget{{kTestBlocks}};
+  config.cache.layers = {{.count = 2, .num_kv_heads = 2, .head_dim = 8}};
   config.server.unix_socket = absl::StrCat(::testing::TempDir(), "/", name, ".sock");
   config.server.grpc_address = "";
   config.server.http_address = "";

@@ -1,15 +1,21 @@
 #include "server/translate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
 #include <variant>
 
-#include "google/rpc/error_details.pb.h"
 #include "pools/error.h"
 #include "server/translate_events.h"
+#include "server/translate_operations.h"
+#include "server/translate_results.h"
 
 namespace pagoda::server {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(TranslateTest, ZeroOnTheWireIsFullAttention) {
   EXPECT_EQ(WindowFromProto(0), kFullAttention);
@@ -27,11 +33,12 @@ TEST(TranslateTest, OperationsKeepEveryField) {
   add->set_room_tokens(1);
   add->mutable_namespace_()->set_lora_id(0);
   add->mutable_namespace_()->set_cache_salt("s");
+  add->mutable_namespace_()->set_tenant("t");
   const auto operation = std::get<AddSequence>(*OperationFromProto(proto));
   EXPECT_EQ(operation.sequence, SequenceId(9));
   EXPECT_EQ(operation.tokens, (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(operation.room_tokens, 1u);
-  EXPECT_EQ(operation.name_space, (NamespaceKey{.lora_id = 0, .cache_salt = "s"}));
+  EXPECT_EQ(operation.name_space, (NamespaceKey{.lora_id = 0, .cache_salt = "s", .tenant = "t"}));
 
   proto.mutable_free_blocks()->set_window_size(64);
   proto.mutable_free_blocks()->add_blocks()->set_block_id(5);
@@ -67,6 +74,17 @@ TEST(TranslateTest, EveryServedKindGoesThereAndItsResultComesBack) {
       {Kind::kMatchPrefix, v1::OperationResult::kMatchPrefix, MatchedPrefix{}},
       {Kind::kDescribePools, v1::OperationResult::kDescribePools, DescribedPools{}},
       {Kind::kDescribeSequence, v1::OperationResult::kDescribeSequence, DescribedSequence{}},
+      {Kind::kForkSequence, v1::OperationResult::kForkSequence, ForkedSequence{}},
+      {Kind::kTruncateSequence, v1::OperationResult::kTruncateSequence, TruncatedSequence{}},
+      {Kind::kQueryCapacity, v1::OperationResult::kQueryCapacity, CapacityAnswer{}},
+      {Kind::kOffloadPrefix, v1::OperationResult::kOffloadPrefix, OffloadedPrefix{}},
+      {Kind::kPrefetchPrefix, v1::OperationResult::kPrefetchPrefix, PrefetchedPrefix{}},
+      {Kind::kPinPrefix, v1::OperationResult::kPinPrefix, PinnedPrefix{}},
+      {Kind::kUnpinPrefix, v1::OperationResult::kUnpinPrefix, UnpinnedPrefix{}},
+      {Kind::kListPins, v1::OperationResult::kListPins, ListedPins{}},
+      {Kind::kInvalidatePrefix, v1::OperationResult::kInvalidatePrefix, InvalidatedPrefix{}},
+      {Kind::kSetRetention, v1::OperationResult::kSetRetention, RetentionSet{}},
+      {Kind::kWaitForTicket, v1::OperationResult::kWaitForTicket, WaitedForTicket{}},
   };
   const auto* type = v1::Operation::descriptor();
   for (size_t i = 0; i < std::size(kinds); ++i) {
@@ -86,6 +104,130 @@ TEST(TranslateTest, EveryServedKindGoesThereAndItsResultComesBack) {
 
 TEST(TranslateTest, AnOperationThatAsksForNothingIsRefused) {
   EXPECT_EQ(ReasonOf(OperationFromProto(v1::Operation()).status()), Reason::kInvalidArgument);
+}
+
+// "" where the operation can be; its refusal's message otherwise.
+std::string Refusal(const v1::Operation& operation) {
+  const absl::Status status = OperationFromProto(operation).status();
+  EXPECT_EQ(ReasonOf(status), status.ok() ? Reason::kNone : Reason::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST(TranslateTest, ADigestHasThirtyTwoBytes) {
+  for (const size_t bytes : {0, 31, 33, 64}) {
+    v1::Operation add;
+    add.mutable_add_sequence()->add_multimodal_items()->set_digest(std::string(32, 'd'));
+    EXPECT_EQ(Refusal(add), "");
+    add.mutable_add_sequence()->add_multimodal_items()->set_digest(std::string(bytes, 'd'));
+    EXPECT_THAT(Refusal(add), HasSubstr("multimodal_items[1].digest has " + std::to_string(bytes)));
+    v1::Operation match;
+    match.mutable_match_prefix()->add_multimodal_items()->set_digest(std::string(bytes, 'd'));
+    EXPECT_THAT(Refusal(match), HasSubstr("multimodal_items[0].digest"));
+  }
+}
+
+TEST(TranslateTest, ADigestIsFourLittleEndianWords) {
+  v1::Operation match;
+  std::string digest(32, '\0');
+  digest[0] = 1;
+  digest[8] = 2;
+  digest[31] = '\x80';
+  match.mutable_match_prefix()->add_multimodal_items()->set_digest(digest);
+  const auto operation = std::get<MatchPrefix>(*OperationFromProto(match));
+  EXPECT_EQ(operation.multimodal_items.at(0).digest, (ItemDigest{1, 2, 0, uint64_t{0x80} << 56}));
+}
+
+TEST(TranslateTest, PrioritiesAreAtMostOneHundred) {
+  const auto with_priority = [](uint32_t priority) {
+    v1::Operation add;
+    add.mutable_add_sequence()->add_retention()->set_priority(priority);
+    return add;
+  };
+  EXPECT_EQ(Refusal(with_priority(0)), "");
+  EXPECT_EQ(Refusal(with_priority(100)), "");
+  // 256 would be 0 in eight bits.
+  for (const uint32_t priority : {101u, 255u, 256u, 256u + 35u, 4294967295u}) {
+    const std::string named = "priority is " + std::to_string(priority);
+    EXPECT_THAT(Refusal(with_priority(priority)), HasSubstr("retention[0]." + named));
+    v1::Operation generated;
+    generated.mutable_add_sequence()->set_generated_priority(priority);
+    EXPECT_THAT(Refusal(generated), HasSubstr("generated_" + named));
+    v1::Operation set;
+    set.mutable_set_retention()->add_retention();
+    set.mutable_set_retention()->add_retention()->set_priority(priority);
+    EXPECT_THAT(Refusal(set), HasSubstr("retention[1]." + named));
+  }
+}
+
+TEST(TranslateTest, DurationsAreMillisecondsThatSixtyThreeBitsHold) {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  const auto pin = [](uint64_t lease_ms) {
+    v1::Operation operation;
+    operation.mutable_pin_prefix()->set_lease_ms(lease_ms);
+    return operation;
+  };
+  EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin(1500))).lease, absl::Milliseconds(1500));
+  // Zero is the core's to refuse.
+  EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin(0))).lease, absl::ZeroDuration());
+  EXPECT_EQ(Refusal(pin(kMost)), "");
+  EXPECT_THAT(Refusal(pin(kMost + 1)), HasSubstr("lease_ms is 9223372036854775808"));
+  v1::Operation add;
+  v1::RetentionRange* range = add.mutable_add_sequence()->add_retention();
+  EXPECT_EQ(std::get<AddSequence>(*OperationFromProto(add)).retention.ranges[0].retention.duration,
+            absl::InfiniteDuration());
+  range->set_duration_ms(kMost + 1);
+  EXPECT_THAT(Refusal(add), HasSubstr("retention[0].duration_ms"));
+  range->set_duration_ms(7);
+  EXPECT_EQ(std::get<AddSequence>(*OperationFromProto(add)).retention.ranges[0].retention.duration,
+            absl::Milliseconds(7));
+}
+
+TEST(TranslateTest, AGeneratedDurationNeedsAPriority) {
+  v1::Operation add;
+  add.mutable_add_sequence();
+  EXPECT_FALSE(std::get<AddSequence>(*OperationFromProto(add)).retention.generated.has_value());
+  add.mutable_add_sequence()->set_generated_duration_ms(5);
+  EXPECT_THAT(Refusal(add), HasSubstr("generated_priority"));
+  add.mutable_add_sequence()->set_generated_priority(0);
+  EXPECT_EQ(std::get<AddSequence>(*OperationFromProto(add)).retention.generated,
+            (BlockRetention{.priority = Priority(0), .duration = absl::Milliseconds(5)}));
+}
+
+TEST(TranslateTest, ARangeWithoutEndAndAPinWithoutLeaseHaveNone) {
+  v1::Operation set;
+  set.mutable_set_retention()->add_retention()->set_token_end(0);
+  set.mutable_set_retention()->add_retention();
+  const auto ranges = std::get<SetRetention>(*OperationFromProto(set)).retention.ranges;
+  EXPECT_EQ(ranges.at(0).token_end, 0u);
+  EXPECT_EQ(ranges.at(1).token_end, std::nullopt);
+  v1::Operation pin;
+  pin.mutable_pin_prefix();
+  EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin)).lease, absl::InfiniteDuration());
+}
+
+TEST(TranslateTest, APinWithoutEndHasNoExpireTime) {
+  ListedPins pins{.pins = {{.pin = PinId(1), .expires = absl::InfiniteFuture()},
+                           {.pin = PinId(2), .expires = absl::FromUnixMillis(1500)}}};
+  v1::OperationResult result;
+  OperationResultToProto(OperationResult(pins), &result);
+  EXPECT_FALSE(result.list_pins().pins(0).has_expire_time());
+  EXPECT_EQ(result.list_pins().pins(1).expire_time().seconds(), 1);
+  EXPECT_EQ(result.list_pins().pins(1).expire_time().nanos(), 500'000'000);
+}
+
+// A batch that waits is answered in parts.
+TEST(TranslateTest, ABatchOfSeveralPartsHasItsLastStateAndAllShortenedSequences) {
+  BatchResult part{
+      .revision = Revision(3), .completed = Ticket(1), .shortened = {{SequenceId(7), 4}}};
+  v1::BatchResult proto;
+  BatchStateToProto(part, &proto);
+  part = {.revision = Revision(5), .completed = Ticket(2), .shortened = {{SequenceId(8), 0}}};
+  BatchStateToProto(part, &proto);
+  EXPECT_EQ(proto.revision(), 5u);
+  EXPECT_EQ(proto.completed_ticket(), 2u);
+  ASSERT_EQ(proto.shortened_size(), 2);
+  EXPECT_EQ(proto.shortened(0).computed_tokens(), 4u);
+  EXPECT_EQ(proto.shortened(1).sequence_id(), 8u);
 }
 
 TEST(TranslateTest, AFailedOperationHasOnlyItsError) {

@@ -1,0 +1,367 @@
+// pagodactl pin, unpin, pins, offload, prefetch, invalidate, retain: what an operator does to
+// cached prefixes.
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "clients/cpp/grpc_cache_client.h"
+#include "clients/pagodactl/command.h"
+#include "clients/pagodactl/format.h"
+#include "clients/pagodactl/tokens.h"
+#include "manager/retention.h"
+#include "nlohmann/json.hpp"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PrefixOptions {
+  std::string tokens;
+  std::string token_file;
+  bool whole_namespace = false;
+  std::optional<uint64_t> lora_id;
+  std::string salt;
+  std::string tenant;
+  uint64_t pin = 0;
+  std::optional<double> lease_seconds;
+  uint32_t priority = 0;
+  std::optional<double> duration_seconds;
+  uint32_t from_token = 0;
+  std::optional<uint32_t> to_token;
+};
+
+// A prefix as operations name it.
+struct Prefix {
+  NamespaceKey name_space;
+  std::vector<TokenId> tokens;
+};
+
+absl::StatusOr<Prefix> PrefixOf(const PrefixOptions& options) {
+  Prefix prefix{.name_space = {.lora_id = options.lora_id,
+                               .cache_salt = options.salt,
+                               .tenant = options.tenant},
+                .tokens = {}};
+  if (options.whole_namespace) return prefix;
+  absl::StatusOr<std::vector<TokenId>> tokens =
+      options.token_file.empty() ? ParseTokens(options.tokens) : ReadTokenFile(options.token_file);
+  if (!tokens.ok()) return tokens.status();
+  prefix.tokens = *std::move(tokens);
+  return prefix;
+}
+
+absl::Duration DurationOf(const std::optional<double>& seconds) {
+  return seconds.has_value() ? absl::Seconds(*seconds) : absl::InfiniteDuration();
+}
+
+absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(const GlobalOptions& globals) {
+  return OpenGrpcCacheClient({.endpoint = globals.endpoint,
+                              .client_name = "pagodactl",
+                              .lease = absl::ZeroDuration(),
+                              .timeout = globals.timeout()});
+}
+
+// One operation in a session of its own.
+template <class Result>
+absl::StatusOr<Result> RunAlone(const GlobalOptions& globals, Operation operation) {
+  const auto client = OpenClient(globals);
+  if (!client.ok()) return client.status();
+  return RunOne<Result>(**client, std::move(operation));
+}
+
+// The same for one that orders copies; returns when they are done.
+template <class Result>
+absl::StatusOr<Result> RunAndWait(const GlobalOptions& globals, Operation operation) {
+  const auto client = OpenClient(globals);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<Result> result = RunOne<Result>(**client, std::move(operation));
+  if (!result.ok()) return result;
+  const absl::Time deadline = absl::Now() + globals.timeout();
+  absl::Status waited;
+  do {
+    waited = RunOne<WaitedForTicket>(**client, WaitForTicket{result->ready}).status();
+  } while (ReasonOf(waited) == Reason::kWaitTimeout && absl::Now() < deadline);
+  if (!waited.ok()) return waited;
+  return result;
+}
+
+void Print(const GlobalOptions& globals, const std::string& text, const Json& json) {
+  std::cout << (globals.output == OutputFormat::kJson ? json.dump() : text) << std::endl;
+}
+
+// "1 block", "2,000 blocks".
+std::string Blocks(uint64_t count) {
+  return absl::StrCat(FormatCount(count), count == 1 ? " block" : " blocks");
+}
+
+// --- Pins ---
+
+absl::Status RunPin(const GlobalOptions& globals, const PrefixOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+  if (!prefix.ok()) return prefix.status();
+  const auto pinned = RunAlone<PinnedPrefix>(
+      globals, PinPrefix{std::move(prefix->name_space), std::move(prefix->tokens),
+                         DurationOf(options.lease_seconds)});
+  if (!pinned.ok()) return pinned.status();
+  Print(globals,
+        absl::StrCat("pin ", pinned->pin.value(), " holds ", FormatCount(pinned->pinned_tokens),
+                     " tokens in ", Blocks(pinned->blocks)),
+        {{"pin_id", pinned->pin.value()},
+         {"pinned_tokens", pinned->pinned_tokens},
+         {"blocks", pinned->blocks}});
+  return absl::OkStatus();
+}
+
+absl::Status RunUnpin(const GlobalOptions& globals, const PrefixOptions& options) {
+  const auto unpinned = RunAlone<UnpinnedPrefix>(globals, UnpinPrefix{PinId(options.pin)});
+  if (!unpinned.ok()) return unpinned.status();
+  Print(globals, absl::StrCat("pin ", options.pin, " is ended"), {{"pin_id", options.pin}});
+  return absl::OkStatus();
+}
+
+std::string NamespaceText(const NamespaceKey& key) {
+  std::string text;
+  if (key.lora_id.has_value()) absl::StrAppend(&text, " LoRA ", *key.lora_id);
+  if (!key.cache_salt.empty()) absl::StrAppend(&text, " salt \"", key.cache_salt, "\"");
+  if (!key.tenant.empty()) absl::StrAppend(&text, " tenant \"", key.tenant, "\"");
+  return text.empty() ? "-" : text.substr(1);
+}
+
+Json PinJson(const PinInfo& pin) {
+  Json json = {{"pin_id", pin.pin.value()},
+               {"client_name", pin.client_name},
+               {"lora_id", nullptr},
+               {"cache_salt", pin.name_space.cache_salt},
+               {"tenant", pin.name_space.tenant},
+               {"pinned_tokens", pin.pinned_tokens},
+               {"blocks", pin.blocks},
+               {"expire_time", nullptr}};
+  if (pin.name_space.lora_id.has_value()) json["lora_id"] = *pin.name_space.lora_id;
+  if (pin.expires != absl::InfiniteFuture()) {
+    json["expire_time"] = absl::FormatTime(absl::RFC3339_sec, pin.expires, absl::UTCTimeZone());
+  }
+  return json;
+}
+
+void PrintPins(const ListedPins& listed) {
+  absl::PrintF("%10s  %10s  %8s  %-12s  %-20s  %s\n", "PIN", "TOKENS", "BLOCKS", "ENDS IN",
+               "CLIENT", "NAMESPACE");
+  const absl::Time now = absl::Now();
+  for (const PinInfo& pin : listed.pins) {
+    const bool ends = pin.expires != absl::InfiniteFuture();
+    absl::PrintF("%10d  %10s  %8s  %-12s  %-20s  %s\n", pin.pin.value(),
+                 FormatCount(pin.pinned_tokens), FormatCount(pin.blocks),
+                 ends ? FormatElapsed(std::max(absl::ZeroDuration(), pin.expires - now)) : "never",
+                 pin.client_name, NamespaceText(pin.name_space));
+  }
+  absl::PrintF("%s pinned, of %s that may be\n", Blocks(listed.pinned_blocks),
+               FormatCount(listed.budget_blocks));
+  std::fflush(stdout);
+}
+
+absl::Status RunPins(const GlobalOptions& globals, const PrefixOptions&) {
+  const auto listed = RunAlone<ListedPins>(globals, ListPins{});
+  if (!listed.ok()) return listed.status();
+  if (globals.output == OutputFormat::kTable) {
+    PrintPins(*listed);
+    return absl::OkStatus();
+  }
+  Json pins = Json::array();
+  for (const PinInfo& pin : listed->pins) pins.push_back(PinJson(pin));
+  const Json json = {{"pins", pins},
+                     {"pinned_blocks", listed->pinned_blocks},
+                     {"budget_blocks", listed->budget_blocks}};
+  std::cout << json.dump() << std::endl;
+  return absl::OkStatus();
+}
+
+// --- Tiers ---
+
+absl::Status RunOffload(const GlobalOptions& globals, const PrefixOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+  if (!prefix.ok()) return prefix.status();
+  const auto offloaded = RunAndWait<OffloadedPrefix>(
+      globals, OffloadPrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
+  if (!offloaded.ok()) return offloaded.status();
+  Print(globals, absl::StrCat(Blocks(offloaded->blocks), " moved down to the secondary tier"),
+        {{"blocks", offloaded->blocks}});
+  return absl::OkStatus();
+}
+
+absl::Status RunPrefetch(const GlobalOptions& globals, const PrefixOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+  if (!prefix.ok()) return prefix.status();
+  const auto prefetched = RunAndWait<PrefetchedPrefix>(
+      globals, PrefetchPrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
+  if (!prefetched.ok()) return prefetched.status();
+  Print(globals,
+        absl::StrCat(Blocks(prefetched->blocks), " moved up to the primary tier, ",
+                     FormatCount(prefetched->matched_tokens), " tokens are cached"),
+        {{"blocks", prefetched->blocks}, {"matched_tokens", prefetched->matched_tokens}});
+  return absl::OkStatus();
+}
+
+// --- What is kept ---
+
+absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+  if (!prefix.ok()) return prefix.status();
+  // An empty file must not be the whole namespace.
+  if (prefix->tokens.empty() && !options.whole_namespace) {
+    return MakeError(Reason::kInvalidCount, "no tokens; --all invalidates the whole namespace");
+  }
+  const auto invalidated = RunAlone<InvalidatedPrefix>(
+      globals, InvalidatePrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
+  if (!invalidated.ok()) return invalidated.status();
+  Print(globals, absl::StrCat(Blocks(invalidated->removed_blocks), " left the cache"),
+        {{"removed_blocks", invalidated->removed_blocks}});
+  return absl::OkStatus();
+}
+
+absl::Status RunRetain(const GlobalOptions& globals, const PrefixOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+  if (!prefix.ok()) return prefix.status();
+  const RetentionRange range{
+      .token_start = options.from_token,
+      .token_end = options.to_token,
+      .retention = {.priority = Priority(static_cast<uint8_t>(options.priority)),
+                    .duration = DurationOf(options.duration_seconds)}};
+  const auto set =
+      RunAlone<RetentionSet>(globals, SetRetention{std::move(prefix->name_space),
+                                                   std::move(prefix->tokens),
+                                                   {.ranges = {range}, .generated = std::nullopt}});
+  if (!set.ok()) return set.status();
+  Print(globals, absl::StrCat(Blocks(set->blocks), " kept at priority ", options.priority),
+        {{"blocks", set->blocks}, {"priority", options.priority}});
+  return absl::OkStatus();
+}
+
+// --- Options ---
+
+std::string CheckTokens(const std::string& text) {
+  return std::string(ParseTokens(text).status().message());
+}
+
+// Beyond some 290 years a clock does not count.
+const CLI::Range kSeconds(0.001, 9e9);
+
+enum class Tokens { kNeeded, kOrAll };
+
+void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) {
+  CLI::Option_group* prefix = command.add_option_group("prefix", "Exactly one of");
+  prefix->add_option("--tokens", options.tokens, "The prefix's token ids: 1,2,3")
+      ->check(CheckTokens);
+  prefix->add_option("--token-file", options.token_file,
+                     "A file of token ids, separated by commas or whitespace; - is standard input");
+  if (tokens == Tokens::kOrAll) {
+    prefix->add_flag("--all", options.whole_namespace, "The whole namespace");
+  }
+  prefix->require_option(1);
+  command.add_option("--lora", options.lora_id, "The namespace's LoRA id");
+  command.add_option("--salt", options.salt, "The namespace's cache salt");
+  command.add_option("--tenant", options.tenant, "The namespace's tenant");
+}
+
+// Adds a command that does `run`. The options are owned by the parser's callback and by the action
+// that it makes.
+template <class Run>
+std::pair<CLI::App*, std::shared_ptr<PrefixOptions>> AddCommand(CLI::App& app, const char* name,
+                                                                const char* text,
+                                                                const GlobalOptions& globals,
+                                                                Action& chosen, Run run) {
+  CLI::App* command = app.add_subcommand(name, text);
+  const auto options = std::make_shared<PrefixOptions>();
+  command->callback([&globals, &chosen, options, run] {
+    chosen = [&globals, options, run] { return run(globals, *options); };
+  });
+  return {command, options};
+}
+
+void AddPinCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  const auto [pin, pin_options] =
+      AddCommand(app, "pin", "Keeps a cached prefix from being evicted", globals, chosen, RunPin);
+  AddPrefixOptions(*pin, *pin_options, Tokens::kNeeded);
+  pin->add_option("--lease", pin_options->lease_seconds,
+                  "Seconds until it ends by itself; without it, it ends with unpin")
+      ->check(kSeconds);
+  pin->footer(
+      "Prints the pin's id, for unpin. A pin outlives the command.\n"
+      "Examples:\n"
+      "  pagodactl pin --tokens 1,2,3,4 --lease 3600\n"
+      "  pagodactl pin --token-file system_prompt.txt --salt team-a");
+
+  const auto [unpin, unpin_options] =
+      AddCommand(app, "unpin", "Ends a pin, whoever made it", globals, chosen, RunUnpin);
+  unpin->add_option("PIN", unpin_options->pin, "The pin's id, as pin and pins print it")
+      ->required();
+  unpin->footer("Examples:\n  pagodactl unpin 3");
+
+  const auto [pins, pins_options] =
+      AddCommand(app, "pins", "Lists the pins of all clients", globals, chosen, RunPins);
+  pins->footer("Examples:\n  pagodactl pins\n  pagodactl pins -o json");
+}
+
+void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  const auto [offload, offload_options] =
+      AddCommand(app, "offload", "Moves a cached prefix down to the secondary tier", globals,
+                 chosen, RunOffload);
+  AddPrefixOptions(*offload, *offload_options, Tokens::kNeeded);
+  offload->footer(
+      "Blocks that sequences hold stay. Returns when the copies are done.\n"
+      "Examples:\n  pagodactl offload --token-file yesterday.txt");
+
+  const auto [prefetch, prefetch_options] =
+      AddCommand(app, "prefetch", "Moves a cached prefix up to the primary tier", globals, chosen,
+                 RunPrefetch);
+  AddPrefixOptions(*prefetch, *prefetch_options, Tokens::kNeeded);
+  prefetch->footer(
+      "As far as room can be made. Returns when the copies are done.\n"
+      "Examples:\n  pagodactl prefetch --token-file system_prompt.txt");
+}
+
+void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  const auto [invalidate, invalidate_options] =
+      AddCommand(app, "invalidate", "Forgets all cached content that begins with a prefix", globals,
+                 chosen, RunInvalidate);
+  AddPrefixOptions(*invalidate, *invalidate_options, Tokens::kOrAll);
+  invalidate->footer(
+      "Sequences keep the blocks that they hold.\n"
+      "Examples:\n"
+      "  pagodactl invalidate --tokens 1,2,3,4\n"
+      "  pagodactl invalidate --all --lora 7");
+
+  const auto [retain, retain_options] = AddCommand(
+      app, "retain", "Sets how long a cached prefix is worth keeping", globals, chosen, RunRetain);
+  AddPrefixOptions(*retain, *retain_options, Tokens::kNeeded);
+  retain->add_option("--priority", retain_options->priority, "0 goes first, 100 last; usual is 35")
+      ->required()
+      ->check(CLI::Range(uint32_t{0}, uint32_t{kMaxPriority}));
+  retain
+      ->add_option("--duration", retain_options->duration_seconds,
+                   "Seconds until the priority is 35 again, from when nobody uses the block")
+      ->check(kSeconds);
+  retain->add_option("--from", retain_options->from_token, "The first token meant")
+      ->capture_default_str();
+  retain->add_option("--to", retain_options->to_token, "The token behind the last one meant")
+      ->check(CLI::PositiveNumber);
+  retain->footer(
+      "Examples:\n"
+      "  pagodactl retain --token-file system_prompt.txt --priority 90\n"
+      "  pagodactl retain --tokens 1,2,3,4 --priority 80 --duration 600");
+}
+
+}  // namespace
+
+void AddPrefixCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  AddPinCommands(app, globals, chosen);
+  AddTierCommands(app, globals, chosen);
+  AddRetentionCommands(app, globals, chosen);
+}
+
+}  // namespace pagoda

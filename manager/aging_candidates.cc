@@ -1,0 +1,43 @@
+#include "manager/aging_candidates.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "pools/check.h"
+
+namespace pagoda {
+
+uint32_t AgingCandidates::ListFor(Priority priority, uint64_t key, uint64_t floor) {
+  PAGODA_CHECK(priority.value() <= kMaxPriority, "a priority is at most 100");
+  if (floor > floors_[priority.value()]) RaiseFloor(priority, floor);
+  const uint64_t lowest = floors_[priority.value()];
+  return ListOf(priority, std::clamp(key, lowest, lowest + kKeys - 1));
+}
+
+void AgingCandidates::RaiseFloor(Priority priority, uint64_t floor) {
+  uint64_t& lowest = floors_[priority.value()];
+  // As far as the ring goes without two keys in one list: the older a key, the later it is put
+  // before the others.
+  const uint64_t reach = std::min(floor, lowest + kKeys - 1);
+  for (uint64_t key = reach; key-- > lowest;) {
+    lists_.Prepend(ListOf(priority, key), ListOf(priority, reach));
+  }
+  // Beyond that, all there are have one key by now.
+  if (floor % kKeys != reach % kKeys) {
+    lists_.Prepend(ListOf(priority, reach), ListOf(priority, floor));
+  }
+  lowest = floor;
+}
+
+BlockId AgingCandidates::First() const {
+  const uint32_t list = lists_.FirstNotEmpty();
+  if (list == CandidateLists::kNoList) return kNoBlock;
+  const uint32_t priority = list / kKeys;
+  const auto start = static_cast<uint32_t>(floors_[priority] % kKeys);
+  const auto keys = static_cast<uint32_t>(lists_.NotEmpty(priority * kKeys, kKeys));
+  const auto above =
+      static_cast<uint32_t>(std::countr_zero(std::rotr(keys, static_cast<int>(start))));
+  return lists_.front(priority * kKeys + (start + above) % kKeys);
+}
+
+}  // namespace pagoda

@@ -1,0 +1,121 @@
+// Lists of block ids in flat arrays: what eviction policies keep their candidates in.
+#ifndef PAGODA_MANAGER_CANDIDATE_LISTS_H_
+#define PAGODA_MANAGER_CANDIDATE_LISTS_H_
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "pools/check.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// A fixed number of doubly linked lists over block ids, an id in at most one of them. Every call is
+// O(1). Takes its memory at once: 8 bytes an id and 8 a list. Thread-compatible.
+//
+// Invariants
+// 1. Each list is a ring through a sentinel; an id in no list links to itself.
+// 2. A bit of bits_ is set while its list has an id, and a bit of words_ while its word of bits_ is
+// not 0.
+class CandidateLists {
+ public:
+  static constexpr uint32_t kMaxLists = 64 * 64;
+  static constexpr uint32_t kNoList = kMaxLists;
+
+  CandidateLists(uint32_t num_ids, uint32_t num_lists)
+      : num_ids_(num_ids), num_lists_(num_lists), links_(size_t{num_ids} + num_lists) {
+    PAGODA_CHECK(num_lists <= kMaxLists, "the lists' bits fit");
+    for (uint32_t i = 0; i < links_.size(); ++i) links_[i] = {i, i};
+  }
+
+  void PushBack(uint32_t list, BlockId id) {
+    const uint32_t sentinel = SentinelOf(list);
+    Link(id.value(), links_[sentinel].previous, sentinel);
+    MarkNotEmpty(list);
+  }
+  void PushFront(uint32_t list, BlockId id) {
+    const uint32_t sentinel = SentinelOf(list);
+    Link(id.value(), sentinel, links_[sentinel].next);
+    MarkNotEmpty(list);
+  }
+  void Remove(BlockId id) {
+    const uint32_t index = id.value();
+    const Links links = links_[index];
+    PAGODA_CHECK(links.next != index, "only a candidate is withdrawn");
+    links_[links.previous].next = links.next;
+    links_[links.next].previous = links.previous;
+    links_[index] = {index, index};
+    // Both neighbours are one only where that is the sentinel: the list is empty now.
+    if (links.previous == links.next) MarkEmpty(links.next - num_ids_);
+  }
+  // Moves all ids of `from` to the front of `to`, in their order. REQUIRES: they are two lists.
+  void Prepend(uint32_t from, uint32_t to) {
+    const uint32_t source = SentinelOf(from);
+    const uint32_t target = SentinelOf(to);
+    const Links moved = links_[source];
+    if (moved.next == source) return;
+    const uint32_t old_first = links_[target].next;
+    links_[target].next = moved.next;
+    links_[moved.next].previous = target;
+    links_[moved.previous].next = old_first;
+    links_[old_first].previous = moved.previous;
+    links_[source] = {source, source};
+    MarkEmpty(from);
+    MarkNotEmpty(to);
+  }
+
+  // kNoBlock where the list is empty.
+  BlockId front(uint32_t list) const {
+    const uint32_t first = links_[num_ids_ + list].next;
+    return first < num_ids_ ? BlockId{first} : kNoBlock;
+  }
+  // The lowest list with an id; kNoList where there is none.
+  uint32_t FirstNotEmpty() const {
+    if (words_ == 0) return kNoList;
+    const auto word = static_cast<uint32_t>(std::countr_zero(words_));
+    return word * 64 + static_cast<uint32_t>(std::countr_zero(bits_[word]));
+  }
+  // Which of the lists [first, first + count) have an id: bit i is for list first + i. REQUIRES:
+  // count is a power of two up to 64, and first a multiple of it.
+  uint64_t NotEmpty(uint32_t first, uint32_t count) const {
+    return bits_[first / 64] >> (first % 64) & (~uint64_t{0} >> (64 - count));
+  }
+
+ private:
+  struct Links {
+    uint32_t previous;
+    uint32_t next;
+  };
+
+  uint32_t SentinelOf(uint32_t list) const {
+    PAGODA_CHECK(list < num_lists_, "there is such a list");
+    return num_ids_ + list;
+  }
+  void Link(uint32_t index, uint32_t previous, uint32_t next) {
+    PAGODA_CHECK(links_[index].next == index, "a block becomes a candidate once");
+    links_[index] = {previous, next};
+    links_[previous].next = index;
+    links_[next].previous = index;
+  }
+  void MarkNotEmpty(uint32_t list) {
+    bits_[list / 64] |= uint64_t{1} << (list % 64);
+    words_ |= uint64_t{1} << (list / 64);
+  }
+  void MarkEmpty(uint32_t list) {
+    uint64_t& word = bits_[list / 64];
+    word &= ~(uint64_t{1} << (list % 64));
+    if (word == 0) words_ &= ~(uint64_t{1} << (list / 64));
+  }
+
+  const uint32_t num_ids_;
+  const uint32_t num_lists_;
+  std::vector<Links> links_;  // By id; then the sentinels, by list.
+  std::array<uint64_t, kMaxLists / 64> bits_ = {};
+  uint64_t words_ = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_CANDIDATE_LISTS_H_

@@ -1,0 +1,97 @@
+#include "manager/copy_tracker.h"
+
+#include <algorithm>
+
+#include "manager/fault.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+Ticket CopyTracker::Order(uint32_t window, SlotRef source, SlotRef target, BlockRef target_block,
+                          uint32_t num_tokens) {
+  PAGODA_CHECK(source != target && num_tokens > 0, "a copy has two slots and something to copy");
+  last_ = Ticket{last_.value() + 1};
+  Touches& from = slots_[{window, source}];
+  const Ticket after_source = from.last;
+  const Ticket source_arrival = from.arrival;
+  from.last = last_;
+  Touches& to = slots_[{window, target}];
+  const Ticket after_target = to.last;
+  to = {.last = last_, .arrival = last_};
+  copies_.emplace(last_, Copy{.window = window,
+                              .source = source,
+                              .target = target,
+                              .target_block = target_block,
+                              .source_arrival = source_arrival});
+  orders_.push_back(
+      {.ticket = last_,
+       .window = windows_[window],
+       .source = source,
+       .target = target,
+       .num_tokens = num_tokens,
+       .after = {PAGODA_FAULT(CopyOrderForgotten) ? Ticket{} : after_source, after_target}});
+  return last_;
+}
+
+Ticket CopyTracker::LastTouch(uint32_t window, SlotRef slot) const {
+  if (slots_.empty()) return Ticket{};
+  const auto it = slots_.find({window, slot});
+  return it == slots_.end() ? Ticket{} : it->second.last;
+}
+
+Ticket CopyTracker::Arrival(uint32_t window, SlotRef slot) const {
+  if (slots_.empty()) return Ticket{};
+  const auto it = slots_.find({window, slot});
+  return it == slots_.end() ? Ticket{} : it->second.arrival;
+}
+
+void CopyTracker::Overwrite(uint32_t window, SlotRef slot) {
+  if (slots_.empty()) return;
+  if (const auto it = slots_.find({window, slot}); it != slots_.end()) it->second.arrival = {};
+}
+
+CopyTracker::Completion CopyTracker::Complete(Ticket ticket, const absl::Status& status) {
+  const auto it = copies_.find(ticket);
+  if (it == copies_.end()) return {};
+  const Copy copy = it->second;
+  copies_.erase(it);
+  Completion completion{.known = true, .lost = std::nullopt};
+  if ((!status.ok() && !PAGODA_FAULT(FailedCopyKept)) || copy.poisoned) {
+    // Whoever copies on what did not arrive here copies nothing worth having.
+    for (auto& [later, other] : copies_) {
+      if (other.window == copy.window && other.source_arrival == ticket) {
+        other.poisoned = !PAGODA_FAULT(PoisonForgotten);
+      }
+    }
+    if (Arrival(copy.window, copy.target) == ticket) {
+      completion.lost = {.window = copy.window, .block = copy.target_block, .target = copy.target};
+    }
+  }
+  EndTouch(copy.window, copy.source, ticket);
+  EndTouch(copy.window, copy.target, ticket);
+  return completion;
+}
+
+void CopyTracker::EndTouch(uint32_t window, SlotRef slot, Ticket ticket) {
+  const auto it = slots_.find({window, slot});
+  if (it == slots_.end()) return;
+  if (it->second.arrival == ticket) it->second.arrival = {};
+  if (it->second.last == ticket) slots_.erase(it);
+}
+
+Ticket CopyTracker::completed() const {
+  return copies_.empty() ? last_ : Ticket{copies_.begin()->first.value() - 1};
+}
+
+std::vector<SlotRef> CopyTracker::SlotsInFlight(uint32_t window) const {
+  std::vector<SlotRef> slots;
+  for (const auto& [slot, touches] : slots_) {
+    if (slot.window == window) slots.push_back(slot.slot);
+  }
+  std::sort(slots.begin(), slots.end(), [](const SlotRef& a, const SlotRef& b) {
+    return a.tier != b.tier ? a.tier < b.tier : a.slot < b.slot;
+  });
+  return slots;
+}
+
+}  // namespace pagoda

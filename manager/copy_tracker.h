@@ -1,0 +1,100 @@
+// The copies that were ordered and are not done: in which order slots are touched, and what is lost
+// when a copy fails.
+#ifndef PAGODA_MANAGER_COPY_TRACKER_H_
+#define PAGODA_MANAGER_COPY_TRACKER_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "pools/copy_order.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Slots are named by the index of their window and their SlotRef. Thread-compatible. Memory and
+// cost go with the copies in flight; a cache without any pays one comparison.
+//
+// Invariants
+// 1. Tickets count up from 1. The copies that touch a slot form a chain: each names the one before.
+// 2. A slot is in flight while a copy that touches it is not done.
+// 3. A copy whose source's bytes came by a copy that failed has failed too, whatever its own
+// status.
+class CopyTracker {
+ public:
+  explicit CopyTracker(std::vector<WindowSize> windows) : windows_(std::move(windows)) {}
+
+  // Orders a copy of the first `num_tokens` tokens for `target_block`, the block that owns the
+  // target from now on.
+  Ticket Order(uint32_t window, SlotRef source, SlotRef target, BlockRef target_block,
+               uint32_t num_tokens);
+
+  // The last copy that touches the slot, if it is not done; 0 otherwise. Whoever writes the slot
+  // waits for it.
+  Ticket LastTouch(uint32_t window, SlotRef slot) const;
+  // The copy that brings the slot's bytes, if it is not done; 0 otherwise. Whoever reads the slot
+  // waits for it.
+  Ticket Arrival(uint32_t window, SlotRef slot) const;
+  // The slot has a new owner that will write it by itself: what is still to arrive means nothing.
+  void Overwrite(uint32_t window, SlotRef slot);
+
+  struct Lost {
+    uint32_t window = 0;
+    BlockRef block;  // Whose bytes did not arrive.
+    SlotRef target;
+  };
+  struct Completion {
+    bool known = false;        // Whether a copy with this ticket was in flight.
+    std::optional<Lost> lost;  // Where it failed and its target's bytes are still expected.
+  };
+  // A copy has ended, well or not. Copies may end in any order that their chains allow.
+  Completion Complete(Ticket ticket, const absl::Status& status);
+
+  // Every copy up to this ticket has ended.
+  Ticket completed() const;
+  Ticket last() const { return last_; }
+  bool idle() const { return copies_.empty(); }
+  size_t in_flight() const { return copies_.size(); }
+  // The slots of a window that are in flight, ascending by tier and index.
+  std::vector<SlotRef> SlotsInFlight(uint32_t window) const;
+  // The orders since the last Take, by ticket.
+  std::vector<CopyOrder> Take() { return std::exchange(orders_, {}); }
+
+ private:
+  struct Slot {
+    uint32_t window;
+    SlotRef slot;
+    friend bool operator==(const Slot&, const Slot&) = default;
+    template <class H>
+    friend H AbslHashValue(H h, const Slot& s) {
+      return H::combine(std::move(h), s.window, s.slot.tier, s.slot.slot);
+    }
+  };
+  struct Touches {
+    Ticket last;
+    Ticket arrival;  // 0: the bytes are there, or will be written by the owner.
+  };
+  struct Copy {
+    uint32_t window;
+    SlotRef source, target;
+    BlockRef target_block;
+    Ticket source_arrival;  // 0: the source's bytes were there.
+    bool poisoned = false;
+  };
+
+  void EndTouch(uint32_t window, SlotRef slot, Ticket ticket);
+
+  const std::vector<WindowSize> windows_;
+  Ticket last_;
+  absl::btree_map<Ticket, Copy> copies_;  // In flight.
+  absl::flat_hash_map<Slot, Touches> slots_;
+  std::vector<CopyOrder> orders_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_COPY_TRACKER_H_

@@ -1,0 +1,32 @@
+#include "manager/fault.h"
+
+#ifdef PAGODA_PLANTED_FAULTS
+
+#include <cstdlib>
+#include <string_view>
+
+#include "pools/check.h"
+
+namespace pagoda {
+namespace {
+
+Fault Find(const char* name) {
+  if (name == nullptr || *name == '\0') return Fault::kNone;
+#define X(fault, what) \
+  if (std::string_view(name) == #fault) return Fault::k##fault;
+#include "manager/faults.def"
+#undef X
+  PAGODA_CHECK(false, "PAGODA_FAULT names a fault of manager/faults.def");
+  return Fault::kNone;
+}
+
+}  // namespace
+
+Fault PlantedFault() {
+  static const Fault planted = Find(std::getenv("PAGODA_FAULT"));
+  return planted;
+}
+
+}  // namespace pagoda
+
+#endif

@@ -1,0 +1,42 @@
+#ifndef PAGODA_MANAGER_LFU_AGING_POLICY_H_
+#define PAGODA_MANAGER_LFU_AGING_POLICY_H_
+
+#include <cstdint>
+
+#include "manager/aging_candidates.h"
+#include "manager/eviction_policy.h"
+#include "manager/use_history.h"
+
+namespace pagoda {
+
+// "lfuda": Least Frequently Used with Dynamic Aging (M. Arlitt, L. Cherkasova, J. Dilley,
+// R. Friedrich, T. Jin, "Evaluating Content Management Techniques for Web Proxy Caches",
+// HPL-98-173; the policy `heap LFUDA` of Squid), strictly by priority first. A block's key is the
+// cache's age when it was last used, plus 1, plus its matches; the lowest key goes first, and the
+// cache is then as old as that key. So what was matched often stays longer, but not for ever.
+// Matches are remembered for a while after content left.
+//
+// 16 bytes an id and 27 KiB.
+class LfuAgingPolicy final : public EvictionPolicy {
+ public:
+  explicit LfuAgingPolicy(uint32_t num_ids) : candidates_(num_ids), history_(num_ids) {}
+
+  void Inserted(BlockId id, BlockHash content) override;
+  void Touched(BlockId id) override;
+  void Removed(BlockId id, BlockHash content) override;
+  void Released(BlockId id, Priority priority) override;
+  void Unparked(BlockId id, Priority priority) override;
+  void Withdrawn(BlockId id) override;
+  BlockId Victim() const override;
+
+ private:
+  uint64_t KeyOf(BlockId id) const;
+
+  AgingCandidates candidates_;
+  UseHistory history_;
+  uint64_t age_ = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_LFU_AGING_POLICY_H_

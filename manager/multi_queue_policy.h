@@ -1,0 +1,76 @@
+#ifndef PAGODA_MANAGER_MULTI_QUEUE_POLICY_H_
+#define PAGODA_MANAGER_MULTI_QUEUE_POLICY_H_
+
+#include <cstdint>
+
+#include "manager/aging_candidates.h"
+#include "manager/eviction_policy.h"
+#include "manager/use_history.h"
+
+namespace pagoda {
+
+// "mq": the Multi-Queue algorithm (Y. Zhou, J. Philbin, K. Li, "The Multi-Queue Replacement
+// Algorithm for Second Level Buffer Caches", USENIX 2001), strictly by priority first. What a
+// prefix cache has in common with a second-level cache: content comes back after a pause (a turn of
+// a conversation), not at once, and what came back before does so again.
+//
+// A block that was matched f times is in queue log2(1 + f), and counts as used that many lifetimes
+// later than it was; the least recently used goes first. That is MQ's demotion by one queue for
+// each lifetime without a use. A parked block returns to where its own last use puts it, not to the
+// front. Matches are remembered for a while after content left (MQ's Qout). The lifetime is
+// learned: the mean time until content is used for the second time, while it is cached or
+// remembered.
+//
+// 16 bytes an id and 27 KiB.
+class MultiQueuePolicy final : public EvictionPolicy {
+ public:
+  explicit MultiQueuePolicy(uint32_t num_ids);
+
+  void Inserted(BlockId id, BlockHash content) override;
+  void Touched(BlockId id) override;
+  void Removed(BlockId id, BlockHash content) override;
+  void Released(BlockId id, Priority priority) override;
+  void Unparked(BlockId id, Priority priority) override;
+  void Withdrawn(BlockId id) override;
+  BlockId Victim() const override;
+
+ private:
+  // Time is counted in ticks: so many insertions are an eighth of what is cached.
+  static constexpr uint32_t kTicksPerTurnover = 8;
+  // Parts of a tick, in which means are kept.
+  static constexpr uint64_t kTick = 256;
+  // Candidates that are older than a turnover need no order by key.
+  static constexpr uint64_t kReach = kTicksPerTurnover;
+
+  // The mean of about the last `window` samples.
+  class Mean {
+   public:
+    explicit Mean(uint64_t window) : window_(window) {}
+    void Add(uint64_t sample) {
+      samples_ < window_ ? ++samples_ : sum_ -= sum_ / samples_;
+      sum_ += sample;
+    }
+    uint64_t value() const { return samples_ == 0 ? 0 : sum_ / samples_; }
+
+   private:
+    const uint64_t window_;
+    uint64_t samples_ = 0;
+    uint64_t sum_ = 0;
+  };
+
+  uint32_t tick_insertions() const;
+  uint64_t KeyOf(BlockId id) const;
+  uint64_t floor() const { return now_ < kReach ? 0 : now_ - kReach; }
+
+  AgingCandidates candidates_;
+  UseHistory history_;
+  uint64_t now_ = 0;         // Ticks.
+  uint32_t insertions_ = 0;  // Of the current tick.
+  uint32_t cached_ = 0;      // Blocks.
+  Mean age_at_second_use_;   // In 1 / kTick ticks.
+  Mean age_at_eviction_;     // In 1 / kTick ticks.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_MULTI_QUEUE_POLICY_H_

@@ -1,0 +1,31 @@
+// What all windows of a manager share while one operation runs.
+#ifndef PAGODA_MANAGER_OPERATION_CONTEXT_H_
+#define PAGODA_MANAGER_OPERATION_CONTEXT_H_
+
+#include <algorithm>
+
+#include "absl/time/time.h"
+#include "manager/copy_tracker.h"
+#include "manager/event_recorder.h"
+#include "manager/session_table.h"
+#include "pools/copy_order.h"
+
+namespace pagoda {
+
+struct OperationContext {
+  EventRecorder* const recorder;
+  CopyTracker* const copies;
+  absl::Time now = absl::UnixEpoch();
+  // Where the operation's releases drain (rule 11); nullptr: they are let go at once.
+  Session* draining = nullptr;
+  Ticket ready;  // What the slots that the operation hands out wait for.
+  // Nothing ends by time before this. Whoever starts a clock lowers it.
+  absl::Time next_deadline = absl::InfiniteFuture();
+
+  void EndsAt(absl::Time deadline) { next_deadline = std::min(next_deadline, deadline); }
+  void WaitFor(Ticket ticket) { ready = std::max(ready, ticket); }
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_OPERATION_CONTEXT_H_

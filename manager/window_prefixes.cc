@@ -1,0 +1,217 @@
+// Finding cached prefixes, and what is done to them by name.
+#include <algorithm>
+
+#include "manager/fault.h"
+#include "manager/window_block_manager.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& name_space,
+                                                         const BlockKey& key) const {
+  Match match;
+  const std::optional<NodeRef> root = tree_.FindRoot(name_space);
+  if (!root.has_value()) return match;
+  const uint32_t block_tokens = tokens_per_block().value();
+  NodeRef node = *root;
+  BlockKey rest = key;
+  while (rest.tokens.size() >= block_tokens) {
+    const BlockId child = tree_.FindChild(node, rest.First(block_tokens));
+    if (child == kNoBlock) break;
+    match.blocks.push_back(child);
+    node = NodeRef::Block(child);
+    rest = rest.Sub(block_tokens, rest.tokens.size() - block_tokens);
+  }
+  match.tokens = static_cast<uint32_t>(match.blocks.size()) * block_tokens;
+  if (rest.tokens.empty() || !tree_.has_children(node)) return match;
+  const PrefixTree::Closest closest =
+      tree_.FindClosest(node, rest.First(std::min<size_t>(rest.tokens.size(), block_tokens)));
+  if (closest.id == kNoBlock || store_[closest.id].state() == BlockState::kHole) return match;
+  match.source = closest.id;
+  match.source_tokens = closest.tokens;
+  match.tokens += closest.tokens;
+  return match;
+}
+
+BlockId WindowBlockManager::FindTail(const Match& match, const NamespaceKey& name_space,
+                                     const BlockKey& key) const {
+  const std::optional<NodeRef> root = tree_.FindRoot(name_space);
+  if (!root.has_value()) return kNoBlock;
+  const BlockId tail =
+      tree_.FindChild(match.blocks.empty() ? *root : NodeRef::Block(match.blocks.back()), key);
+  return tail != kNoBlock && store_[tail].state() == BlockState::kCached ? tail : kNoBlock;
+}
+
+// Rule 7. Under full attention any length up to what was found is valid; in a sliding window its
+// last tokens must be there, and the last whole block, under which the sequence goes on.
+uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) const {
+  uint32_t length = std::min(limit, match.tokens);
+  if (!sliding()) return length;
+  const TokensPerBlock per_block = tokens_per_block();
+  const uint64_t reach =
+      uint64_t{options_.window.value()} - (PAGODA_FAULT(WindowMatchTooShort) ? 2 : 1);
+  const auto there = [&](uint32_t index) {
+    return index >= match.blocks.size() ||
+           store_[match.blocks[index]].state() == BlockState::kCached;
+  };
+  while (length > 0) {
+    // The run of blocks that are there, up to the one with the last token.
+    uint32_t begin = per_block.BlocksFor(length);
+    while (begin > 0 && there(begin - 1)) --begin;
+    const uint32_t whole = per_block.BlockForToken(length);
+    const bool reached =
+        begin == 0 || uint64_t{length} >= uint64_t{begin} * per_block.value() + reach;
+    if (reached && (whole == 0 || begin < whole)) return length;
+    // The run is too short for its own length, hence for all that end in it.
+    length = begin == 0 ? 0 : (begin - 1) * per_block.value();
+  }
+  return 0;
+}
+
+void WindowBlockManager::CutMatch(Match& match, uint32_t tokens) const {
+  const TokensPerBlock per_block = tokens_per_block();
+  const uint32_t whole = per_block.BlockForToken(tokens);
+  if (whole < match.blocks.size()) {
+    match.source = match.blocks[whole];
+    match.blocks.resize(whole);
+  }
+  match.source_tokens = per_block.OffsetInBlock(tokens);
+  if (match.source_tokens == 0) match.source = kNoBlock;
+  match.tokens = tokens;
+  match.first = 0;
+  if (!sliding() || whole == 0) return;
+  const uint64_t reach = uint64_t{options_.window.value()} - 1;
+  match.first = per_block.BlockForToken(tokens > reach ? tokens - reach : 0);
+  match.first = std::min(match.first, whole - 1);
+}
+
+bool WindowBlockManager::SourceIsWhole(const Match& match) const {
+  return match.source == kNoBlock || store_[match.source].token_count == match.source_tokens;
+}
+
+WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
+                                                     uint64_t room_tokens) const {
+  uint64_t fresh = (room_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
+                   match.blocks.size();
+  uint32_t onboards = 0, unheld = 0;
+  for (size_t i = match.first; i < match.blocks.size(); ++i) {
+    const Block& block = store_[match.blocks[i]];
+    if (block.tier() == Tier::kSecondary) {
+      ++onboards;
+    } else if (block.refs == 0 && !PAGODA_FAULT(RoomOvercounted)) {
+      ++unheld;
+    }
+  }
+  Room room{.needed = fresh + onboards, .available = available() - unheld};
+  const bool enough = room.needed <= room.available;
+  if (match.source == kNoBlock) {
+    room.fits = room.fits_without_source = enough;
+    return room;
+  }
+  const Block& source = store_[match.source];
+  const bool evictable =
+      source.tier() == Tier::kPrimary && (source.refs == 0 || PAGODA_FAULT(TakeOverHeld));
+  const bool can_take =
+      evictable && !tree_.has_children(match.source) &&
+      context_->copies->LastTouch(options_.index, store_.slot(match.source)) == Ticket{};
+  const bool is_tail = source.token_count < tokens_per_block().value();
+  const bool can_copy = room.needed <= room.available - (evictable ? 1 : 0);
+  room.tail =
+      can_take && ((is_tail && SourceIsWhole(match)) || !can_copy) ? Tail::kTakeOver : Tail::kCopy;
+  room.fits = room.tail == Tail::kCopy ? can_copy : enough;
+  room.fits_without_source = enough;
+  return room;
+}
+
+uint32_t WindowBlockManager::HeldIn(const Match& match) const {
+  uint32_t held = 0;
+  for (size_t i = match.first; i < match.blocks.size(); ++i) {
+    const Block& block = store_[match.blocks[i]];
+    if (block.tier() == Tier::kPrimary && block.refs != 0) ++held;
+  }
+  return held;
+}
+
+// --- By name ---
+
+uint32_t WindowBlockManager::Offload(const Match& match) {
+  if (!has_secondary()) return 0;
+  uint32_t moved = 0;
+  std::vector<BlockId> path = match.blocks;
+  if (match.source != kNoBlock) path.push_back(match.source);
+  for (size_t i = path.size(); i-- > 0;) {
+    const BlockId id = path[i];
+    const Block& block = store_[id];
+    if (block.state() != BlockState::kCached || block.tier() == Tier::kSecondary) continue;
+    if (block.refs != 0 || !IsCandidate(id)) {
+      if (sliding()) continue;
+      break;  // What is above is held, or has children here, too.
+    }
+    const Generation life = block.generation;
+    if (!MakeRoomBelow()) break;
+    if (block.generation != life || block.state() != BlockState::kCached) continue;
+    MoveDown(id, store_.TakeSlot(Tier::kSecondary));
+    context_->WaitFor(context_->copies->last());
+    ++moved;
+  }
+  return moved;
+}
+
+uint32_t WindowBlockManager::Prefetch(const Match& match) {
+  if (!has_secondary()) return 0;
+  std::vector<BlockId> path(match.blocks.begin() + match.first, match.blocks.end());
+  if (match.source != kNoBlock) path.push_back(match.source);
+  for (const BlockId id : path) Hold(id);
+  uint32_t moved = 0;
+  for (const BlockId id : path) {
+    if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
+    if (available() == 0) break;
+    Onboard(id);
+    ++moved;
+  }
+  for (size_t i = path.size(); i-- > 0;) LetGo(path[i]);
+  return moved;
+}
+
+std::vector<BlockId> WindowBlockManager::PinnableBlocks(const Match& match) const {
+  std::vector<BlockId> blocks(match.blocks.begin() + match.first, match.blocks.end());
+  if (match.source != kNoBlock) blocks.push_back(match.source);
+  return blocks;
+}
+
+uint64_t WindowBlockManager::Invalidate(const NamespaceKey& name_space, const BlockKey& prefix) {
+  const std::optional<NodeRef> root = tree_.FindRoot(name_space);
+  if (!root.has_value()) return 0;
+  const uint32_t block_tokens = tokens_per_block().value();
+  NodeRef node = *root;
+  BlockKey rest = prefix;
+  while (rest.tokens.size() > block_tokens) {
+    const BlockId child = tree_.FindChild(node, rest.First(block_tokens));
+    if (child == kNoBlock) return 0;
+    node = NodeRef::Block(child);
+    rest = rest.Sub(block_tokens, rest.tokens.size() - block_tokens);
+  }
+  uint64_t removed = 0;
+  for (const BlockId child : tree_.Children(node, rest)) {
+    // A hole may have gone with what was cut before it.
+    if (store_[child].in_tree()) removed += CutSubtree(child, RemovalReason::kInvalidated);
+  }
+  return removed;
+}
+
+uint32_t WindowBlockManager::SetRetention(const Match& match, const SequenceRetention& retention) {
+  uint32_t named = 0;
+  std::vector<BlockId> path = match.blocks;
+  if (match.source != kNoBlock) path.push_back(match.source);
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (store_[path[i]].state() != BlockState::kCached) continue;
+    const auto first_token = static_cast<uint32_t>(i) * tokens_per_block().value();
+    const std::optional<BlockRetention> wish = RetentionOf(retention, match.tokens, first_token);
+    if (!wish.has_value()) continue;
+    SetBlockRetention(path[i], *wish);
+    ++named;
+  }
+  return named;
+}
+
+}  // namespace pagoda

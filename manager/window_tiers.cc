@@ -1,0 +1,303 @@
+// How blocks leave: dropped, moved down, cut out of the tree; and how they come up again.
+#include <utility>
+#include <vector>
+
+#include "manager/fault.h"
+#include "manager/window_block_manager.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+// --- Making room ---
+
+// Frees at least one primary slot. REQUIRES: there is a candidate.
+void WindowBlockManager::MakeRoom() {
+  const BlockId victim = policy(Tier::kPrimary).Victim();
+  PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
+  if (WantsDown(victim)) {
+    const bool room_below = MakeRoomBelow();
+    // In a sliding window that may have taken the victim, too: it was below what left.
+    if (store_[victim].state() != BlockState::kCached) return;
+    // What was displaced may have been all that the victim had below it.
+    if (room_below && WantsDown(victim)) {
+      return MoveDown(victim, store_.TakeSlot(Tier::kSecondary));
+    }
+  }
+  ++counters_.evicted_blocks;
+  Drop(victim, RemovalReason::kEvicted);
+}
+
+// Rule 14. Under full attention a candidate's children are all below.
+bool WindowBlockManager::WantsDown(BlockId victim) const {
+  if (!has_secondary()) return false;
+  if (PAGODA_FAULT(ThresholdOffByOne) &&
+      store_[victim].priority() == options_.offload_min_priority) {
+    return !sliding() && tree_.has_children(victim);
+  }
+  return store_[victim].priority() >= options_.offload_min_priority ||
+         (!sliding() && tree_.has_children(victim));
+}
+
+// Whether there is a free secondary slot afterwards.
+bool WindowBlockManager::MakeRoomBelow() {
+  if (store_.free_slots(Tier::kSecondary) > 0) return true;
+  const BlockId displaced = policy(Tier::kSecondary).Victim();
+  if (displaced == kNoBlock) return false;
+  ++counters_.displaced_blocks;
+  Drop(displaced, RemovalReason::kDisplaced);
+  return true;
+}
+
+// --- Moving ---
+
+// The block's bytes go to `slot` of another tier by a copy; its old slot is nobody's then.
+void WindowBlockManager::ChangeTier(BlockId id, SlotRef slot) {
+  Block& block = store_[id];
+  const SlotRef old = store_.slot(id);
+  const bool fills = slot.tier == Tier::kPrimary && block.refs == 0;
+  if (!(fills && PAGODA_FAULT(AliasKeepsSlot))) store_.ReleaseSlot(old);
+  store_.GiveSlot(id, slot);
+  if (block.state() != BlockState::kCached) return;
+  slot.tier == Tier::kPrimary ? tree_.CountPrimaryChild(id) : tree_.UncountPrimaryChild(id);
+  policy(old.tier).Removed(id, tree_.hash(id));
+  policy(slot.tier).Inserted(id, tree_.hash(id));
+  if (PAGODA_FAULT(SkipTierEvent)) return;
+  recorder().TierChanged(window(), id, tree_.hash(id), {old.tier, slot.tier});
+}
+
+void WindowBlockManager::MoveDown(BlockId victim, SlotIndex target) {
+  const SlotRef from = store_.slot(victim);
+  const SlotRef to{Tier::kSecondary, target};
+  policy(Tier::kPrimary).Withdrawn(victim);
+  context_->copies->Order(options_.index, from, to, store_.handle(victim).ref(),
+                          store_[victim].token_count);
+  if (PAGODA_FAULT(OffloadTwice)) {
+    context_->copies->Order(options_.index, from, to, store_.handle(victim).ref(),
+                            store_[victim].token_count);
+  }
+  ChangeTier(victim, to);
+  --unheld_[kPrimary];
+  ++unheld_[kSecondary];
+  ++counters_.offloaded_blocks;
+  if (IsCandidate(victim)) policy(Tier::kSecondary).Released(victim, store_[victim].priority());
+  ChildLeft(tree_.parent(victim), Tier::kPrimary);
+}
+
+// Brings a held block up. Where its place below is the only one for the primary tier's victim, the
+// two swap through the spare slot.
+void WindowBlockManager::Onboard(BlockId id) {
+  const SlotRef from = store_.slot(id);
+  bool swaps = false;
+  if (store_.free_slots(Tier::kPrimary) == 0) {
+    const BlockId victim = policy(Tier::kPrimary).Victim();
+    PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
+    swaps = WantsDown(victim) && store_.free_slots(Tier::kSecondary) == 0;
+    swaps ? MoveDown(victim, spare_) : MakeRoom();
+  }
+  const SlotRef to{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
+  Block& block = store_[id];
+  context_->WaitFor(context_->copies->Order(options_.index, from, to, store_.handle(id).ref(),
+                                            block.token_count));
+  const bool cached = block.state() == BlockState::kCached;
+  const uint32_t pinned = block.pinned;
+  ChangeTier(id, to);
+  // The slot that was released last is the next one taken.
+  if (swaps && !PAGODA_FAULT(SwapKeepsSpare)) spare_ = store_.TakeSlot(Tier::kSecondary);
+  PAGODA_CHECK(block.refs > 0 && cached == (block.state() == BlockState::kCached),
+               "a block that comes up is held");
+  --held_[kSecondary];
+  ++held_[kPrimary];
+  pinned_[kSecondary] -= pinned;
+  pinned_[kPrimary] += pinned;
+  ++counters_.onboarded_blocks;
+}
+
+uint32_t WindowBlockManager::OffloadAhead(uint32_t free_target, uint32_t max_blocks) {
+  uint32_t moved = 0;
+  while (has_secondary() && moved < max_blocks && store_.free_slots(Tier::kPrimary) < free_target) {
+    const BlockId victim = policy(Tier::kPrimary).Victim();
+    // To drop a block ahead of need gains nothing.
+    if (victim == kNoBlock || !WantsDown(victim)) break;
+    MakeRoom();
+    ++moved;
+  }
+  return moved;
+}
+
+// --- Leaving ---
+
+// Takes a candidate out of the cache, or makes it a hole where it has children.
+void WindowBlockManager::Drop(BlockId victim, RemovalReason reason) {
+  if (tree_.has_children(victim)) {
+    PAGODA_CHECK(sliding(), "rule 13: nothing cached becomes unreachable");
+    if (holes_ == options_.max_holes) {
+      CutSubtree(victim, reason);
+      return;
+    }
+    if (store_[victim].tier() == Tier::kPrimary) tree_.UncountPrimaryChild(victim);
+    LeaveTree(victim, reason);
+    store_[victim].set_state(BlockState::kHole);
+    ++holes_;
+    return;
+  }
+  LeaveTree(victim, reason);
+  EraseNode(victim);
+}
+
+// What is common to all that leave while nobody holds them: no event, list, clock or slot is left.
+void WindowBlockManager::LeaveTree(BlockId id, RemovalReason reason) {
+  const auto tier = static_cast<size_t>(store_[id].tier());
+  if (!PAGODA_FAULT(SkipRemovedEvent)) {
+    recorder().Removed(window(), reason, id, tree_.hash(id));
+  }
+  policies_[tier]->Withdrawn(id);
+  policies_[tier]->Removed(id, tree_.hash(id));
+  if (store_[id].timed) expiries_.Forget(id);
+  store_[id].timed = 0;
+  --unheld_[tier];
+  store_.ReleaseSlot(store_.slot(id));
+}
+
+// Erases a node that has neither holder nor slot nor children, and the holes that this leaves
+// without children.
+void WindowBlockManager::EraseNode(BlockId id) {
+  for (;;) {
+    const NodeRef parent = tree_.parent(id);
+    const Tier tier = store_[id].tier();
+    const bool was_hole = store_[id].state() == BlockState::kHole;
+    tree_.Erase(id);
+    store_.ReleaseId(id);
+    if (was_hole) --holes_;
+    if (parent.is_root()) return;
+    if (store_[parent.block()].state() != BlockState::kHole) return ChildLeft(parent, tier);
+    if (tree_.has_children(parent) || PAGODA_FAULT(HoleKept)) return;
+    id = parent.block();
+  }
+}
+
+// A child that was cached in `tier` is gone or was moved: the parent may be a candidate now.
+void WindowBlockManager::ChildLeft(NodeRef parent, Tier tier) {
+  if (sliding() || parent.is_root() || PAGODA_FAULT(UnparkForgotten)) return;
+  const BlockId above = parent.block();
+  const Block& block = store_[above];
+  if (block.refs == 0 && block.tier() == tier && IsCandidate(above)) {
+    policy(tier).Unparked(above, block.priority());
+  }
+}
+
+// Takes a block and all below it out of the tree: what is held becomes private, the rest is free.
+// Returns how many cached blocks left.
+uint64_t WindowBlockManager::CutSubtree(BlockId top, RemovalReason reason) {
+  std::vector<BlockId> nodes = {top};  // Parents before children.
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const BlockId child : tree_.Children(NodeRef::Block(nodes[i]))) nodes.push_back(child);
+  }
+  uint64_t left = 0;
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const BlockId id = nodes[i];
+    Block& block = store_[id];
+    if (!block.in_tree()) continue;  // A hole that went with its last child.
+    if (block.state() == BlockState::kHole) {
+      EraseNode(id);
+      continue;
+    }
+    ++left;
+    if (block.refs == 0) {
+      LeaveTree(id, reason);
+      EraseNode(id);
+      continue;
+    }
+    recorder().Removed(window(), reason, id, tree_.hash(id));
+    policy(block.tier()).Removed(id, tree_.hash(id));
+    if (block.timed) expiries_.Forget(id);
+    block.timed = 0;
+    const NodeRef parent = tree_.parent(id);
+    tree_.Erase(id);
+    block.set_state(BlockState::kPrivate);
+    if (parent.is_root()) continue;
+    if (store_[parent.block()].state() == BlockState::kHole && !tree_.has_children(parent)) {
+      EraseNode(parent.block());
+    }
+  }
+  return left;
+}
+
+bool WindowBlockManager::Owns(BlockRef block, SlotRef slot) const {
+  return store_[block.id].generation == block.generation && OwnsSlot(store_[block.id].state()) &&
+         store_.slot(block.id) == slot;
+}
+
+void WindowBlockManager::Lose(BlockId id) {
+  counters_.lost_blocks += CutSubtree(id, RemovalReason::kLost);
+}
+
+uint64_t WindowBlockManager::Reset() {
+  uint64_t removed = 0;
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
+    const BlockId id{i};
+    Block& block = store_[id];
+    if (block.state() == BlockState::kHole) store_.ReleaseId(id);
+    if (block.state() != BlockState::kCached) continue;
+    ++removed;
+    const auto tier = static_cast<size_t>(block.tier());
+    if (block.refs == 0 && IsCandidate(id)) policies_[tier]->Withdrawn(id);
+    policies_[tier]->Removed(id, tree_.hash(id));
+    if (block.timed) expiries_.Forget(id);
+    block.timed = 0;
+    block.set_state(BlockState::kPrivate);
+    if (block.refs != 0) continue;
+    --unheld_[tier];
+    store_.ReleaseSlot(store_.slot(id));
+    store_.ReleaseId(id);
+    ++counters_.freed_blocks;
+  }
+  holes_ = 0;
+  tree_.Clear();
+  ++tree_epoch_;
+  if (removed != 0) recorder().WindowCleared(window());
+  return removed;
+}
+
+// --- Priorities ---
+
+void WindowBlockManager::SetPriority(BlockId id, Priority priority) {
+  Block& block = store_[id];
+  const Priority old = block.priority();
+  if (old == priority) return;
+  if (!PAGODA_FAULT(SkipExpiryEvent)) {
+    recorder().PriorityChanged(window(), id, tree_.hash(id), {old, priority});
+  }
+  const bool listed = block.refs == 0 && IsCandidate(id);
+  if (listed) policy(block.tier()).Withdrawn(id);
+  block.set_priority(priority);
+  if (listed) policy(block.tier()).Released(id, priority);
+}
+
+void WindowBlockManager::SetBlockRetention(BlockId id, const BlockRetention& retention) {
+  SetPriority(id, retention.priority);
+  Block& block = store_[id];
+  // What is at the default already has nothing to fall to.
+  const bool timed =
+      retention.duration != absl::InfiniteDuration() && retention.priority != kDefaultPriority;
+  if (block.timed || timed) {
+    expiries_.SetDuration(id, timed ? retention.duration : absl::InfiniteDuration());
+  }
+  block.timed = timed;
+  if (timed && block.refs == 0) StartClock(id);
+}
+
+void WindowBlockManager::StartClock(BlockId id) {
+  expiries_.Start(id, context_->now);
+  context_->EndsAt(expiries_.next());
+}
+
+void WindowBlockManager::Expire() {
+  for (const BlockId id : expiries_.TakeExpired(context_->now)) {
+    store_[id].timed = 0;
+    ++counters_.expired_priorities;
+    SetPriority(id, kDefaultPriority);
+  }
+  context_->EndsAt(expiries_.next());
+}
+
+}  // namespace pagoda

@@ -1,0 +1,20 @@
+#include "pools/block_view.h"
+
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda {
+
+absl::Status CheckViewDType(DType pool, DType view) {
+  if (pool == view) return absl::OkStatus();
+  const std::string_view held = DTypeName(pool);
+  const std::string_view wanted = DTypeName(view);
+  return MakeError(
+      Reason::kInvalidArgument,
+      absl::StrCat("a view of ", absl::string_view(wanted.data(), wanted.size()),
+                   " of a pool that holds ", absl::string_view(held.data(), held.size())));
+}
+
+}  // namespace pagoda

@@ -1,0 +1,108 @@
+// The elements of one block in one pool, by layer, K or V, head and token.
+#ifndef PAGODA_POOLS_BLOCK_VIEW_H_
+#define PAGODA_POOLS_BLOCK_VIEW_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/numeric.h"
+#include "pools/check.h"
+#include "pools/layout.h"
+
+namespace pagoda {
+
+enum class KvPart : uint8_t { kKey = 0, kValue = 1 };
+
+// The dtype whose elements are of type T: float, kernels::Half or kernels::BFloat16.
+template <class T>
+inline constexpr DType kDTypeOf = [] {
+  if constexpr (std::is_same_v<T, kernels::Half>) {
+    return DType::kFloat16;
+  } else if constexpr (std::is_same_v<T, kernels::BFloat16>) {
+    return DType::kBFloat16;
+  } else {
+    static_assert(std::is_same_v<T, float>, "a pool holds no elements of this type");
+    return DType::kFloat32;
+  }
+}();
+
+// OK where the dtype's elements are those of a view; INVALID_ARGUMENT otherwise.
+absl::Status CheckViewDType(DType pool, DType view);
+
+// A view of a slot's bytes: `BlockView<const float>` reads, `BlockView<float>` writes as well. Made
+// by ReadBlock and WriteBlock. Small, to be passed by value; valid as long as the pool's memory and
+// as long as the slot is the block's: it holds neither.
+template <class T>
+class BlockView {
+ public:
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+
+  // REQUIRES: `slot` is a slot of a pool with that layout, whose dtype is that of T.
+  BlockView(const PoolLayout& layout, absl::Span<Byte> slot)
+      : elements_(reinterpret_cast<T*>(slot.data())),
+        num_layers_(static_cast<uint32_t>(layout.layers.size())),
+        kv_factor_(layout.kv_factor),
+        num_kv_heads_(layout.num_kv_heads),
+        tokens_per_block_(layout.tokens_per_block),
+        head_dim_(layout.head_dim) {
+    PAGODA_CHECK(layout.dtype == kDTypeOf<std::remove_const_t<T>>,
+                 "the pool's dtype is the view's");
+    PAGODA_CHECK(slot.size() == layout.slot_stride_bytes(), "the bytes of one slot");
+    PAGODA_CHECK(reinterpret_cast<uintptr_t>(slot.data()) % alignof(T) == 0, "aligned elements");
+  }
+
+  uint32_t num_layers() const { return num_layers_; }
+  uint32_t kv_factor() const { return kv_factor_; }  // 2: K and V. 1: K only.
+  uint32_t num_kv_heads() const { return num_kv_heads_; }
+  uint32_t tokens_per_block() const { return tokens_per_block_; }
+  uint32_t head_dim() const { return head_dim_; }
+
+  // The head_dim() elements of one token. `layer` is an index of the pool's layer dimension
+  // (LayerLocation::layer_index). REQUIRES: each index is below its dimension; a pool of kv_factor
+  // 1 has no values.
+  absl::Span<T> at(uint32_t layer, KvPart part, uint32_t head, uint32_t token) const {
+    const auto kv = static_cast<uint32_t>(part);
+    PAGODA_CHECK(layer < num_layers_, "a layer of the pool");
+    PAGODA_CHECK(kv < kv_factor_, "K, or V where the pool has values");
+    PAGODA_CHECK(head < num_kv_heads_, "a head of the pool");
+    PAGODA_CHECK(token < tokens_per_block_, "a token of the block");
+    const uint64_t run = (uint64_t{layer} * kv_factor_ + kv) * num_kv_heads_ + head;
+    return {elements_ + (run * tokens_per_block_ + token) * head_dim_, head_dim_};
+  }
+
+ private:
+  T* elements_;
+  uint32_t num_layers_;
+  uint32_t kv_factor_;
+  uint32_t num_kv_heads_;
+  uint32_t tokens_per_block_;
+  uint32_t head_dim_;
+};
+
+// A read-only view of a block. `slot` is what pool.slot() returns, of a pool with that layout.
+// Errors: INVALID_ARGUMENT where the pool's dtype is another one.
+template <class T>
+absl::StatusOr<BlockView<const T>> ReadBlock(const PoolLayout& layout,
+                                             absl::Span<const std::byte> slot) {
+  if (absl::Status status = CheckViewDType(layout.dtype, kDTypeOf<T>); !status.ok()) return status;
+  return BlockView<const T>(layout, slot);
+}
+
+// A writable view, for whoever may write the block. Pools do not know who may: `permission` is the
+// answer of the block's manager, which refuses a finalized block, because others may be reading it.
+// Errors: `permission`, where it is not OK; INVALID_ARGUMENT as above.
+template <class T>
+absl::StatusOr<BlockView<T>> WriteBlock(const PoolLayout& layout, absl::Span<std::byte> slot,
+                                        const absl::Status& permission) {
+  if (!permission.ok()) return permission;
+  if (absl::Status status = CheckViewDType(layout.dtype, kDTypeOf<T>); !status.ok()) return status;
+  return BlockView<T>(layout, slot);
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_POOLS_BLOCK_VIEW_H_

@@ -1,0 +1,300 @@
+#include "pools/sizing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/numeric/int128.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr uint64_t kBillion = 1'000'000'000;
+
+std::string Name(Tier tier) {
+  const std::string_view name = TierName(tier);
+  return absl::StrCat("the ", absl::string_view(name.data(), name.size()), " tier");
+}
+
+absl::Status Invalid(std::string_view message) {
+  return MakeError(Reason::kInvalidArgument, message);
+}
+
+absl::Status TooManyBytes(std::string_view what) {
+  return Invalid(std::string(what) + " takes more bytes than 64 bits count");
+}
+
+absl::Status CheckWorkload(const Workload& workload) {
+  if (workload.max_sequence_tokens > 0 && workload.concurrent_sequences > 0) {
+    return absl::OkStatus();
+  }
+  return Invalid(absl::StrCat("a workload of ", workload.concurrent_sequences, " sequences of ",
+                              workload.max_sequence_tokens, " tokens; neither may be 0"));
+}
+
+uint64_t TokensInWindow(WindowSize window, const Workload& workload) {
+  return std::min(workload.max_sequence_tokens, window.value());
+}
+
+// What a window takes for one sequence, in units of blocks or of tokens.
+struct Need {
+  uint64_t units = 0;
+  uint64_t units_per_block = 1;
+  uint64_t unit_bytes = 0;
+
+  absl::uint128 bytes() const { return absl::uint128(units) * unit_bytes; }
+  uint64_t block_bytes() const { return units_per_block * unit_bytes; }
+};
+
+std::vector<Need> NeedsOf(const CacheLayout& layout, const Workload& workload, ShareBy by) {
+  const uint32_t tokens_per_block = layout.spec().tokens_per_block;
+  std::vector<Need> needs;
+  for (const WindowLayout& window : layout.windows()) {
+    if (by == ShareBy::kTokensInWindow) {
+      needs.push_back({.units = TokensInWindow(window.window, workload),
+                       .units_per_block = tokens_per_block,
+                       .unit_bytes = BytesPerToken(window)});
+    } else {
+      needs.push_back(
+          {.units = BlocksPerSequence(window.window, TokensPerBlock(tokens_per_block), workload),
+           .unit_bytes = window.block_bytes()});
+    }
+  }
+  return needs;
+}
+
+// Blocks for each need, in proportion to the needs' bytes and at least one, in `bytes` altogether.
+// REQUIRES: one block of each fits. No product overflows: bytes x units is below 2^64 x 2^34, and
+// CacheLayout bounds a block's bytes by 2^46 and the windows by 2^12.
+std::vector<uint64_t> Divide(uint64_t bytes, const std::vector<Need>& needs) {
+  std::vector<uint64_t> blocks(needs.size(), 0);
+  std::vector<bool> single(needs.size(), false);  // Gets one block, though its share is less.
+  while (true) {
+    absl::uint128 total = 0;
+    for (size_t w = 0; w < needs.size(); ++w) {
+      if (!single[w]) total += needs[w].bytes();
+    }
+    uint64_t left = bytes;
+    for (size_t w = 0; w < needs.size(); ++w) {
+      if (single[w]) continue;
+      blocks[w] = static_cast<uint64_t>(absl::uint128(bytes) * needs[w].units /
+                                        (total * needs[w].units_per_block));
+      if (blocks[w] > 0) continue;
+      blocks[w] = 1;
+      single[w] = true;
+      left -= needs[w].block_bytes();
+    }
+    if (left == bytes) return blocks;
+    bytes = left;  // For the others. Not all of them can get less than a block.
+  }
+}
+
+// One block of every window and its spares.
+absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, Tier tier, uint64_t bytes,
+                                 const std::string& budget) {
+  const uint64_t slots = tier == Tier::kSecondary ? 1 + kSecondarySpareSlots : 1;
+  absl::uint128 needed = 0;
+  for (const WindowLayout& window : layout.windows()) {
+    needed += absl::uint128(slots) * window.block_bytes();
+  }
+  if (needed <= bytes) return absl::OkStatus();
+  const std::string sizes =
+      absl::StrJoin(layout.windows(), ", ", [](std::string* out, const WindowLayout& window) {
+        absl::StrAppend(out, window.block_bytes(), " in window ", WindowName(window.window));
+      });
+  return Invalid(absl::StrCat(Name(tier), " gets ", budget, ", which does not hold ",
+                              slots == 1 ? "one" : "two",
+                              slots == 1 ? " block" : " blocks (one is the spare)",
+                              " of every window; a block has bytes: ", sizes));
+}
+
+absl::StatusOr<std::vector<uint64_t>> FromBytes(const CacheLayout& layout, const Workload& workload,
+                                                Tier tier, uint64_t bytes,
+                                                const std::string& budget) {
+  if (absl::Status status = CheckHoldsOneOfEach(layout, tier, bytes, budget); !status.ok()) {
+    return status;
+  }
+  if (tier == Tier::kPrimary) {
+    return Divide(bytes, NeedsOf(layout, workload, ShareBy::kBlocksPerSequence));
+  }
+  for (const WindowLayout& window : layout.windows()) {
+    bytes -= kSecondarySpareSlots * window.block_bytes();
+  }
+  return Divide(bytes, NeedsOf(layout, workload, ShareBy::kTokensInWindow));
+}
+
+absl::StatusOr<std::vector<uint64_t>> FromFraction(const CacheLayout& layout,
+                                                   const Workload& workload, Tier tier,
+                                                   const FractionBudget& budget) {
+  if (!(budget.fraction > 0 && budget.fraction <= 1)) {  // NaN too.
+    return Invalid(absl::StrCat(Name(tier), " gets ", budget.fraction,
+                                " of the free memory; a fraction is above 0 and at most 1"));
+  }
+  const auto billionths = static_cast<uint64_t>(std::llround(budget.fraction * kBillion));
+  const auto bytes =
+      static_cast<uint64_t>(absl::uint128(budget.free_bytes) * billionths / kBillion);
+  return FromBytes(
+      layout, workload, tier, bytes,
+      absl::StrCat(bytes, " bytes (", budget.fraction, " of ", budget.free_bytes, " free ones)"));
+}
+
+absl::StatusOr<std::vector<uint64_t>> FromBlocks(const CacheLayout& layout, Tier tier,
+                                                 const BlockBudget& budget) {
+  const size_t num_windows = layout.windows().size();
+  if (budget.blocks.size() != 1 && budget.blocks.size() != num_windows) {
+    return Invalid(absl::StrCat(Name(tier), " has ", budget.blocks.size(),
+                                " block counts; 1 is needed, or one for each of ", num_windows,
+                                " windows"));
+  }
+  std::vector<uint64_t> blocks(num_windows);
+  for (size_t w = 0; w < num_windows; ++w) {
+    blocks[w] = budget.blocks[budget.blocks.size() == 1 ? 0 : w];
+    if (blocks[w] > 0 || tier == Tier::kSecondary) continue;
+    return Invalid(absl::StrCat(Name(tier), " has no block of window ",
+                                WindowName(layout.windows()[w].window)));
+  }
+  return blocks;
+}
+
+absl::StatusOr<std::vector<uint64_t>> TierBlocks(const CacheLayout& layout,
+                                                 const Workload& workload, Tier tier,
+                                                 const TierBudget& budget) {
+  if (const auto* blocks = std::get_if<BlockBudget>(&budget)) {
+    return FromBlocks(layout, tier, *blocks);
+  }
+  if (const auto* fraction = std::get_if<FractionBudget>(&budget)) {
+    return FromFraction(layout, workload, tier, *fraction);
+  }
+  const uint64_t bytes = std::get<ByteBudget>(budget).bytes;
+  if (bytes == 0 && tier == Tier::kSecondary) {
+    return std::vector<uint64_t>(layout.windows().size(), 0);
+  }
+  return FromBytes(layout, workload, tier, bytes, absl::StrCat(bytes, " bytes"));
+}
+
+absl::Status AddTier(Tier tier, const std::vector<uint64_t>& blocks, SizingPlan& plan) {
+  absl::uint128 bytes = 0;
+  for (size_t w = 0; w < blocks.size(); ++w) {
+    SizingPlan::WindowPlan& window = plan.windows[w];
+    if (blocks[w] > kMaxBlocks) {
+      return Invalid(absl::StrCat(Name(tier), " has ", blocks[w], " blocks of window ",
+                                  WindowName(window.window), "; at most ", kMaxBlocks,
+                                  " are served"));
+    }
+    const uint32_t spare = tier == Tier::kSecondary && blocks[w] > 0 ? kSecondarySpareSlots : 0;
+    const auto slots = static_cast<uint32_t>(blocks[w]) + spare;
+    bytes += absl::uint128(slots) * window.bytes_per_block;
+    window.tiers[static_cast<size_t>(tier)] = {.blocks = static_cast<uint32_t>(blocks[w]),
+                                               .slots = slots,
+                                               .bytes = slots * window.bytes_per_block};
+  }
+  return bytes > std::numeric_limits<uint64_t>::max() ? TooManyBytes(Name(tier)) : absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t BytesPerToken(const WindowLayout& window) {
+  uint64_t bytes = 0;
+  for (const PoolLayout& pool : window.pools) {
+    bytes += pool.slot_stride_bytes() / pool.tokens_per_block;
+  }
+  return bytes;
+}
+
+uint64_t BytesPerToken(const CacheLayout& layout) {
+  uint64_t bytes = 0;
+  for (const WindowLayout& window : layout.windows()) bytes += BytesPerToken(window);
+  return bytes;
+}
+
+uint64_t BlocksPerSequence(WindowSize window, TokensPerBlock tokens_per_block,
+                           const Workload& workload) {
+  // In 64 bits: TokensPerBlock counts blocks in 32, and window and chunk may both be large.
+  const uint64_t per_block = tokens_per_block.value();
+  const auto blocks_for = [per_block](uint64_t tokens) {
+    return (tokens + per_block - 1) / per_block;
+  };
+  const uint64_t whole = blocks_for(workload.max_sequence_tokens);
+  const uint64_t in_window = std::max(TokensInWindow(window, workload), per_block);
+  return std::min(whole, blocks_for(in_window + workload.chunk_tokens) + 1);
+}
+
+absl::StatusOr<uint64_t> BytesForWorkload(const CacheLayout& layout, const Workload& workload) {
+  if (absl::Status status = CheckWorkload(workload); !status.ok()) return status;
+  absl::uint128 bytes = 0;
+  for (const Need& need : NeedsOf(layout, workload, ShareBy::kBlocksPerSequence)) {
+    bytes += need.bytes() * workload.concurrent_sequences;
+  }
+  if (bytes > std::numeric_limits<uint64_t>::max()) return TooManyBytes("the workload");
+  return static_cast<uint64_t>(bytes);
+}
+
+std::vector<double> WindowShares(const CacheLayout& layout, const Workload& workload, ShareBy by) {
+  PAGODA_CHECK(CheckWorkload(workload).ok(), "a workload of something");
+  const std::vector<Need> needs = NeedsOf(layout, workload, by);
+  double total = 0;
+  for (const Need& need : needs) total += static_cast<double>(need.bytes());
+  std::vector<double> shares;
+  for (const Need& need : needs) shares.push_back(static_cast<double>(need.bytes()) / total);
+  return shares;
+}
+
+std::vector<uint32_t> SizingPlan::blocks(Tier tier) const {
+  std::vector<uint32_t> counts;
+  for (const WindowPlan& window : windows) counts.push_back(window.tier(tier).blocks);
+  const bool any = std::any_of(counts.begin(), counts.end(), [](uint32_t n) { return n > 0; });
+  return any ? counts : std::vector<uint32_t>();
+}
+
+SlotCounts SizingPlan::slots() const {
+  SlotCounts counts;
+  for (const WindowPlan& window : windows) {
+    counts.primary.push_back(window.tier(Tier::kPrimary).slots);
+    counts.secondary.push_back(window.tier(Tier::kSecondary).slots);
+  }
+  return counts;
+}
+
+uint64_t SizingPlan::bytes(Tier tier) const {
+  uint64_t bytes = 0;
+  for (const WindowPlan& window : windows) bytes += window.tier(tier).bytes;
+  return bytes;
+}
+
+uint64_t SizingPlan::max_concurrent_sequences() const {
+  uint64_t fewest = std::numeric_limits<uint64_t>::max();
+  for (const WindowPlan& window : windows) {
+    fewest = std::min(fewest, window.tier(Tier::kPrimary).blocks / window.blocks_per_sequence);
+  }
+  return fewest;
+}
+
+absl::StatusOr<SizingPlan> PlanSizes(const CacheLayout& layout, const SizingRequest& request) {
+  if (absl::Status status = CheckWorkload(request.workload); !status.ok()) return status;
+  SizingPlan plan;
+  const TokensPerBlock tokens_per_block(layout.spec().tokens_per_block);
+  for (const WindowLayout& window : layout.windows()) {
+    SizingPlan::WindowPlan& planned = plan.windows.emplace_back();
+    planned.window = window.window;
+    planned.bytes_per_token = BytesPerToken(window);
+    planned.bytes_per_block = window.block_bytes();
+    planned.blocks_per_sequence =
+        BlocksPerSequence(window.window, tokens_per_block, request.workload);
+  }
+  for (const auto& [tier, budget] : {std::pair(Tier::kPrimary, &request.primary),
+                                     std::pair(Tier::kSecondary, &request.secondary)}) {
+    const absl::StatusOr<std::vector<uint64_t>> blocks =
+        TierBlocks(layout, request.workload, tier, *budget);
+    if (!blocks.ok()) return blocks.status();
+    if (absl::Status status = AddTier(tier, *blocks, plan); !status.ok()) return status;
+  }
+  return plan;
+}
+
+}  // namespace pagoda

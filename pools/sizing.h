@@ -1,0 +1,117 @@
+// How much memory a cache's blocks take, and how many blocks a memory holds. Arithmetic only; sizes
+// are in bytes, and a tier is divided between the windows of a layout once, at the start.
+#ifndef PAGODA_POOLS_SIZING_H_
+#define PAGODA_POOLS_SIZING_H_
+
+#include <array>
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "pools/layout.h"
+#include "pools/pool.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// A window with secondary blocks has one secondary slot more than blocks: the spare of a swap
+// between two full tiers.
+inline constexpr uint32_t kSecondarySpareSlots = 1;
+// Of one window in one tier. The ids of both tiers, and as many again without a slot, fit 32 bits.
+inline constexpr uint32_t kMaxBlocks = uint32_t{1} << 30;
+
+// Bytes of one token's KV in all layers of a window; of a cache. Qwen3-8B in bfloat16: 144 KiB.
+uint64_t BytesPerToken(const WindowLayout& window);
+uint64_t BytesPerToken(const CacheLayout& layout);
+
+// The sequences that run at once.
+struct Workload {
+  uint32_t max_sequence_tokens = 0;  // Prompt and output of the longest.
+  uint32_t concurrent_sequences = 1;
+  // Tokens that a sequence has room for beyond those computed: the largest prefill chunk; the
+  // longest prompt, where prompts are not chunked.
+  uint32_t chunk_tokens = 0;
+};
+
+// The most blocks that one sequence of a workload holds in a window: ceil(length /
+// tokens_per_block) with full attention. With a sliding window at most ceil((min(length, window) +
+// chunk) / tokens_per_block) + 1, where the one is for tokens that fill neither their first block
+// nor their last; a window below a block counts as one, because a sequence keeps its last whole
+// block. What a step has released and still drains is not counted.
+uint64_t BlocksPerSequence(WindowSize window, TokensPerBlock tokens_per_block,
+                           const Workload& workload);
+
+// Bytes of primary memory in which all of a workload's sequences run at once. Errors:
+// INVALID_ARGUMENT for a workload of nothing, and for more than 64 bits count.
+absl::StatusOr<uint64_t> BytesForWorkload(const CacheLayout& layout, const Workload& workload);
+
+// By what a tier's bytes are divided.
+enum class ShareBy : uint8_t {
+  // The blocks of a running sequence, so that every window holds as many sequences as any other.
+  kBlocksPerSequence,
+  // The tokens of a cached sequence that can still be attended to, min(length, window), times bytes
+  // a token. The shares of TensorRT-LLM.
+  kTokensInWindow,
+};
+// The parts of the bytes that go to each of layout.windows(); their sum is 1.
+std::vector<double> WindowShares(const CacheLayout& layout, const Workload& workload, ShareBy by);
+
+// How much of a tier there is to be.
+struct ByteBudget {
+  uint64_t bytes = 0;
+};
+struct FractionBudget {
+  double fraction = 0;      // Above 0, at most 1; in steps of a billionth.
+  uint64_t free_bytes = 0;  // Of the memory that the tier lies in: see FreeSharedMemoryBytes().
+};
+struct BlockBudget {
+  std::vector<uint32_t> blocks;  // One entry for each window, or a single one for all.
+};
+using TierBudget = std::variant<ByteBudget, FractionBudget, BlockBudget>;
+
+struct SizingRequest {
+  Workload workload;
+  TierBudget primary;  // Divided by kBlocksPerSequence: running sequences are there.
+  TierBudget
+      secondary;  // Divided by kTokensInWindow. No bytes or no blocks: there is no such tier.
+};
+
+struct SizingPlan {
+  struct TierPlan {
+    uint32_t blocks = 0;
+    uint32_t slots = 0;  // Blocks and spare.
+    uint64_t bytes = 0;  // Of the slots.
+  };
+  struct WindowPlan {
+    WindowSize window;
+    uint64_t bytes_per_token = 0;
+    uint64_t bytes_per_block = 0;
+    uint64_t blocks_per_sequence = 0;  // Of the workload.
+    std::array<TierPlan, kNumTiers> tiers;
+
+    const TierPlan& tier(Tier t) const { return tiers[static_cast<size_t>(t)]; }
+  };
+  std::vector<WindowPlan> windows;  // As in CacheLayout::windows().
+
+  // For BlockManager::Options and PoolSet::Create.
+  std::vector<uint32_t> blocks(Tier tier) const;  // Empty for a tier without blocks.
+  SlotCounts slots() const;
+  // What the pools of a tier take; of all windows.
+  uint64_t bytes(Tier tier) const;
+  // How many of the workload's longest sequences the primary tier holds at once. May be 0: shorter
+  // ones run.
+  uint64_t max_concurrent_sequences() const;
+};
+
+// Divides each tier between the windows; each gets a block at least. What does not make a whole
+// block stays unused: fewer bytes than one block of every window takes. Errors: INVALID_ARGUMENT
+// for a workload of nothing, a budget that does not hold one block of every window (and the
+// spares), more than kMaxBlocks of a window, a fraction outside its range, a BlockBudget with a
+// wrong number of entries, and sizes that 64 bits do not count.
+absl::StatusOr<SizingPlan> PlanSizes(const CacheLayout& layout, const SizingRequest& request);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_POOLS_SIZING_H_

@@ -1,0 +1,101 @@
+// One batch of operations, from the wire and back, without holding up a thread while it waits for
+// copies.
+#ifndef PAGODA_SERVER_BATCH_RUN_H_
+#define PAGODA_SERVER_BATCH_RUN_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "grpcpp/alarm.h"
+#include "manager/operation.h"
+#include "manager/shared_manager.h"
+#include "pagoda/v1/cache.pb.h"
+#include "server/serving_state.h"
+#include "server/stream_set.h"
+
+namespace pagoda::server {
+
+// Runs the operations that can be, in order; one that asks for nothing, or for what is not served
+// or out of bounds, has its error in its own result and the others run. Without a wait the batch
+// runs under one taking of the core's lock, on the caller's thread. At a WaitForTicket whose copies
+// are not done it is put down, and goes on from there on a thread of gRPC's when they are done, or
+// when the wait is over otherwise.
+//
+// Thread-safe. Shared by its call, by what wakes it up, and by whoever walks over the set of those
+// that wait.
+class BatchRun : public std::enable_shared_from_this<BatchRun> {
+ public:
+  // The batches that wait.
+  using Set = StreamSet<BatchRun>;
+
+  // Where batches run; all outlive them.
+  struct Context {
+    SharedManager* manager = nullptr;
+    const ServingState* state = nullptr;
+    Set* waiting = nullptr;
+  };
+
+  // Called once, with the outcome of the batch as a whole. Errors: UNKNOWN_SESSION, STALE_SESSION,
+  // BATCH_TOO_LARGE, STEP_BACKWARDS; nothing has run then, but for what stood before a wait.
+  using Done = std::function<void(const absl::Status&)>;
+
+  // `out` is written from Start until `done` is called. REQUIRES: made as a shared_ptr.
+  BatchRun(const Context& context, SessionRef session, v1::BatchResult* out, Done done)
+      : context_(context), session_(session), out_(out), done_(std::move(done)) {}
+
+  // Begins to run; once. `done` may be called before this returns. `batch` is not read afterwards.
+  void Start(const v1::Batch& batch);
+
+  // Ends the wait that is going on, if any, and those that would follow: their operations fail with
+  // `error`.
+  void EndWaits(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // Decodes the operations, and answers those that cannot run.
+  absl::Status Read(const v1::Batch& batch);
+  // Runs what is left, up to the next wait or to the end.
+  void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Finish(const absl::Status& status);
+  // Takes the results of a part.
+  void Take(const BatchResult& part);
+  // Puts the batch down until WakeUp. False where there is nothing to wait for any more.
+  bool PutDown(Ticket ticket) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WakeUp() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The copies that the wait at `operation` is for are done.
+  void CopiesDone(size_t operation) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why a wait is over although its copies are not done.
+  absl::Status WaitError() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Context context_;
+  const SessionRef session_;
+  v1::BatchResult* const out_;
+  // Touched by one thread at a time: the caller's, then those that wake the batch up; not while the
+  // batch is down.
+  Done done_;  // Until it is called: it may own whoever holds this.
+  std::vector<Operation> operations_;
+  std::vector<v1::OperationResult*> results_;  // Where each of them answers.
+  StepRange steps_;
+  size_t next_ = 0;                               // The first operation that is not answered.
+  size_t waited_ = 0;                             // A wait before this operation has had its time.
+  size_t handles_ = 0;                            // Block handles in the results.
+  absl::Time deadline_ = absl::InfiniteFuture();  // Of all waits; from the first one on.
+
+  mutable absl::Mutex mutex_;  // Nothing is called under it but the alarm.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Of EndWaits.
+  size_t copies_done_ ABSL_GUARDED_BY(mutex_) =
+      0;  // Those that waits before this operation are for.
+  // While the batch is down: rings at the deadline, or is cancelled when the wait is over before.
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_BATCH_RUN_H_

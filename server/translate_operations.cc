@@ -1,0 +1,247 @@
+#include "server/translate_operations.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "manager/retention.h"
+#include "pools/error.h"
+#include "server/translate.h"
+
+namespace pagoda::server {
+namespace {
+
+template <class T>
+using Repeated = google::protobuf::RepeatedPtrField<T>;
+
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+template <class Proto>
+std::vector<TokenId> TokensFrom(const Proto& proto) {
+  return {proto.tokens().begin(), proto.tokens().end()};
+}
+
+template <class Proto>
+std::vector<uint64_t> ExtraIdsFrom(const Proto& proto) {
+  return {proto.extra_token_ids().begin(), proto.extra_token_ids().end()};
+}
+
+std::vector<BlockRef> BlocksFrom(const Repeated<v1::BlockRef>& protos) {
+  std::vector<BlockRef> blocks;
+  blocks.reserve(protos.size());
+  for (const v1::BlockRef& proto : protos) {
+    blocks.push_back({BlockId(proto.block_id()), Generation(proto.generation())});
+  }
+  return blocks;
+}
+
+// --- Multimodal items ---
+
+constexpr size_t kDigestBytes = sizeof(ItemDigest);
+
+ItemDigest DigestFrom(const std::string& bytes) {
+  ItemDigest digest = {};
+  for (size_t i = 0; i < kDigestBytes; ++i) {
+    digest[i / 8] |= uint64_t{static_cast<unsigned char>(bytes[i])} << (i % 8 * 8);
+  }
+  return digest;
+}
+
+absl::StatusOr<std::vector<MultimodalItem>> ItemsFrom(const Repeated<v1::MultimodalItem>& protos) {
+  std::vector<MultimodalItem> items;
+  items.reserve(protos.size());
+  for (const v1::MultimodalItem& proto : protos) {
+    if (proto.digest().size() != kDigestBytes) {
+      return Refuse(absl::StrCat("multimodal_items[", items.size(), "].digest has ",
+                                 proto.digest().size(), " bytes; a digest has ", kDigestBytes));
+    }
+    items.push_back({.digest = DigestFrom(proto.digest()),
+                     .token_start = proto.token_start(),
+                     .token_count = proto.token_count(),
+                     .item_offset = proto.item_offset()});
+  }
+  return items;
+}
+
+// --- Retention ---
+
+constexpr uint64_t kMaxMilliseconds = std::numeric_limits<int64_t>::max();
+
+absl::StatusOr<absl::Duration> DurationFrom(const std::string& field, uint64_t milliseconds) {
+  if (milliseconds <= kMaxMilliseconds) {
+    return absl::Milliseconds(static_cast<int64_t>(milliseconds));
+  }
+  return Refuse(absl::StrCat(field, " is ", milliseconds, "; at most ", kMaxMilliseconds));
+}
+
+// `prefix` is what stands before "priority" and "duration_ms" in the fields' names.
+absl::StatusOr<BlockRetention> BlockRetentionFrom(const std::string& prefix, uint32_t priority,
+                                                  std::optional<uint64_t> duration_ms) {
+  if (priority > kMaxPriority) {
+    return Refuse(absl::StrCat(prefix, "priority is ", priority, "; at most ", kMaxPriority));
+  }
+  BlockRetention retention{.priority = Priority(static_cast<uint8_t>(priority))};
+  if (!duration_ms.has_value()) return retention;
+  const absl::StatusOr<absl::Duration> duration =
+      DurationFrom(absl::StrCat(prefix, "duration_ms"), *duration_ms);
+  if (!duration.ok()) return duration.status();
+  retention.duration = *duration;
+  return retention;
+}
+
+absl::StatusOr<std::vector<RetentionRange>> RangesFrom(const Repeated<v1::RetentionRange>& protos) {
+  std::vector<RetentionRange> ranges;
+  ranges.reserve(protos.size());
+  for (const v1::RetentionRange& proto : protos) {
+    const auto duration_ms =
+        proto.has_duration_ms() ? std::optional(proto.duration_ms()) : std::nullopt;
+    const absl::StatusOr<BlockRetention> retention = BlockRetentionFrom(
+        absl::StrCat("retention[", ranges.size(), "]."), proto.priority(), duration_ms);
+    if (!retention.ok()) return retention.status();
+    RetentionRange& range = ranges.emplace_back();
+    range.token_start = proto.token_start();
+    if (proto.has_token_end()) range.token_end = proto.token_end();
+    range.retention = *retention;
+  }
+  return ranges;
+}
+
+absl::StatusOr<SequenceRetention> RetentionFrom(const v1::AddSequenceRequest& proto) {
+  absl::StatusOr<std::vector<RetentionRange>> ranges = RangesFrom(proto.retention());
+  if (!ranges.ok()) return ranges.status();
+  SequenceRetention retention{.ranges = *std::move(ranges)};
+  const auto duration_ms = proto.has_generated_duration_ms()
+                               ? std::optional(proto.generated_duration_ms())
+                               : std::nullopt;
+  if (!proto.has_generated_priority()) {
+    if (duration_ms.has_value()) {
+      return Refuse("generated_duration_ms is set without a generated_priority");
+    }
+    return retention;
+  }
+  const absl::StatusOr<BlockRetention> generated =
+      BlockRetentionFrom("generated_", proto.generated_priority(), duration_ms);
+  if (!generated.ok()) return generated.status();
+  retention.generated = *generated;
+  return retention;
+}
+
+// --- Operations that can be wrong ---
+
+absl::StatusOr<Operation> AddSequenceFrom(const v1::AddSequenceRequest& proto) {
+  absl::StatusOr<std::vector<MultimodalItem>> items = ItemsFrom(proto.multimodal_items());
+  if (!items.ok()) return items.status();
+  absl::StatusOr<SequenceRetention> retention = RetentionFrom(proto);
+  if (!retention.ok()) return retention.status();
+  return AddSequence{.sequence = SequenceId(proto.sequence_id()),
+                     .name_space = NamespaceFromProto(proto.namespace_()),
+                     .tokens = TokensFrom(proto),
+                     .room_tokens = proto.room_tokens(),
+                     .extra_token_ids = ExtraIdsFrom(proto),
+                     .multimodal_items = *std::move(items),
+                     .retention = *std::move(retention)};
+}
+
+absl::StatusOr<Operation> MatchPrefixFrom(const v1::MatchPrefixRequest& proto) {
+  absl::StatusOr<std::vector<MultimodalItem>> items = ItemsFrom(proto.multimodal_items());
+  if (!items.ok()) return items.status();
+  return MatchPrefix{.name_space = NamespaceFromProto(proto.namespace_()),
+                     .tokens = TokensFrom(proto),
+                     .extra_token_ids = ExtraIdsFrom(proto),
+                     .multimodal_items = *std::move(items)};
+}
+
+absl::StatusOr<Operation> PinPrefixFrom(const v1::PinPrefixRequest& proto) {
+  PinPrefix pin{.name_space = NamespaceFromProto(proto.namespace_()), .tokens = TokensFrom(proto)};
+  if (!proto.has_lease_ms()) return pin;
+  const absl::StatusOr<absl::Duration> lease = DurationFrom("lease_ms", proto.lease_ms());
+  if (!lease.ok()) return lease.status();
+  pin.lease = *lease;
+  return pin;
+}
+
+absl::StatusOr<Operation> SetRetentionFrom(const v1::SetRetentionRequest& proto) {
+  absl::StatusOr<std::vector<RetentionRange>> ranges = RangesFrom(proto.retention());
+  if (!ranges.ok()) return ranges.status();
+  return SetRetention{.name_space = NamespaceFromProto(proto.namespace_()),
+                      .tokens = TokensFrom(proto),
+                      .retention = {.ranges = *std::move(ranges), .generated = std::nullopt}};
+}
+
+}  // namespace
+
+absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
+  switch (proto.operation_case()) {
+    case v1::Operation::kAllocateBlocks:
+      return AllocateBlocks{WindowFromProto(proto.allocate_blocks().window_size()),
+                            proto.allocate_blocks().count()};
+    case v1::Operation::kFreeBlocks:
+      return FreeBlocks{WindowFromProto(proto.free_blocks().window_size()),
+                        BlocksFrom(proto.free_blocks().blocks())};
+    case v1::Operation::kAddSequence:
+      return AddSequenceFrom(proto.add_sequence());
+    case v1::Operation::kReserveTokens:
+      return ReserveTokens{SequenceId(proto.reserve_tokens().sequence_id()),
+                           proto.reserve_tokens().count()};
+    case v1::Operation::kCommitTokens:
+      return CommitTokens{SequenceId(proto.commit_tokens().sequence_id()),
+                          TokensFrom(proto.commit_tokens()),
+                          proto.commit_tokens().computed_tokens()};
+    case v1::Operation::kAppendTokens:
+      return AppendTokens{SequenceId(proto.append_tokens().sequence_id()),
+                          TokensFrom(proto.append_tokens()),
+                          proto.append_tokens().computed_tokens()};
+    case v1::Operation::kFreeSequence:
+      return FreeSequence{SequenceId(proto.free_sequence().sequence_id())};
+    case v1::Operation::kMatchPrefix:
+      return MatchPrefixFrom(proto.match_prefix());
+    case v1::Operation::kDescribePools:
+      return DescribePools{};
+    case v1::Operation::kDescribeSequence:
+      return DescribeSequence{SequenceId(proto.describe_sequence().sequence_id())};
+    case v1::Operation::kForkSequence:
+      return ForkSequence{SequenceId(proto.fork_sequence().sequence_id()),
+                          SequenceId(proto.fork_sequence().new_sequence_id())};
+    case v1::Operation::kTruncateSequence:
+      return TruncateSequence{SequenceId(proto.truncate_sequence().sequence_id()),
+                              proto.truncate_sequence().token_count()};
+    case v1::Operation::kQueryCapacity:
+      return QueryCapacity{SequenceId(proto.query_capacity().sequence_id()),
+                           NamespaceFromProto(proto.query_capacity().namespace_()),
+                           TokensFrom(proto.query_capacity()),
+                           proto.query_capacity().max_new_tokens()};
+    case v1::Operation::kOffloadPrefix:
+      return OffloadPrefix{NamespaceFromProto(proto.offload_prefix().namespace_()),
+                           TokensFrom(proto.offload_prefix())};
+    case v1::Operation::kPrefetchPrefix:
+      return PrefetchPrefix{NamespaceFromProto(proto.prefetch_prefix().namespace_()),
+                            TokensFrom(proto.prefetch_prefix())};
+    case v1::Operation::kPinPrefix:
+      return PinPrefixFrom(proto.pin_prefix());
+    case v1::Operation::kUnpinPrefix:
+      return UnpinPrefix{PinId(proto.unpin_prefix().pin_id())};
+    case v1::Operation::kListPins:
+      return ListPins{};
+    case v1::Operation::kInvalidatePrefix:
+      return InvalidatePrefix{NamespaceFromProto(proto.invalidate_prefix().namespace_()),
+                              TokensFrom(proto.invalidate_prefix())};
+    case v1::Operation::kSetRetention:
+      return SetRetentionFrom(proto.set_retention());
+    case v1::Operation::kWaitForTicket:
+      return WaitForTicket{Ticket(proto.wait_for_ticket().ticket())};
+    case v1::Operation::OPERATION_NOT_SET:
+      break;
+  }
+  return Refuse("an operation of the batch says nothing to do");
+}
+
+StepRange StepsFromProto(const v1::Batch& proto) {
+  return {.step = proto.step(), .completed_step = proto.completed_step()};
+}
+
+}  // namespace pagoda::server

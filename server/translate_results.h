@@ -1,0 +1,21 @@
+// What a batch came to, from the core's values to the wire's messages, field for field.
+#ifndef PAGODA_SERVER_TRANSLATE_RESULTS_H_
+#define PAGODA_SERVER_TRANSLATE_RESULTS_H_
+
+#include "absl/status/statusor.h"
+#include "manager/operation.h"
+#include "pagoda/v1/cache.pb.h"
+
+namespace pagoda::server {
+
+// A result, or its operation's error.
+void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
+                            v1::OperationResult* out);
+
+// The rest of a batch's result: revision, completed ticket, and the sequences that were shortened,
+// behind those that `out` names already.
+void BatchStateToProto(const BatchResult& batch, v1::BatchResult* out);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_TRANSLATE_RESULTS_H_

@@ -1,0 +1,263 @@
+// pagodactl pin, unpin, pins, offload, prefetch, invalidate and retain against a small CacheService
+// that keeps what it was asked.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "google/rpc/error_details.pb.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "pagoda/v1/cache.grpc.pb.h"
+#include "tests/clients/program.h"
+#include "tests/clients/temp_directory.h"
+
+namespace pagoda {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr uint64_t kTicket = 6;
+constexpr uint64_t kUnknownPin = 404;
+constexpr int kSlowWaits = 2;  // Waits that are over before the copies are done.
+
+void SetError(int code, const std::string& reason, v1::OperationResult* result) {
+  google::rpc::ErrorInfo info;
+  info.set_domain("pagoda");
+  info.set_reason(reason);
+  result->mutable_error()->set_code(code);
+  result->mutable_error()->set_message("as asked");
+  result->mutable_error()->add_details()->PackFrom(info);
+}
+
+class FakeCache final : public v1::CacheService::Service {
+ public:
+  grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest*,
+                           v1::OpenSessionResponse* response) override {
+    response->mutable_session()->set_session_id(1);
+    return grpc::Status::OK;
+  }
+  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest*,
+                            v1::CloseSessionResponse*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status Session(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* stream) override {
+    v1::SessionRequest request;
+    while (stream->Read(&request)) {
+      v1::SessionResponse response;
+      response.set_batch_id(request.batch_id());
+      for (const v1::Operation& operation : request.batch().operations()) {
+        Answer(operation, response.mutable_result()->add_results());
+      }
+      stream->Write(response);
+    }
+    return grpc::Status::OK;
+  }
+
+  std::vector<v1::Operation> TakeOperations() {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(operations_, {});
+  }
+
+ private:
+  void Answer(const v1::Operation& operation, v1::OperationResult* result) {
+    absl::MutexLock lock(&mutex_);
+    operations_.push_back(operation);
+    switch (operation.operation_case()) {
+      case v1::Operation::kPinPrefix:
+        result->mutable_pin_prefix()->set_pin_id(3);
+        result->mutable_pin_prefix()->set_pinned_tokens(2000);
+        result->mutable_pin_prefix()->set_blocks(1);
+        break;
+      case v1::Operation::kUnpinPrefix:
+        if (operation.unpin_prefix().pin_id() == kUnknownPin) {
+          SetError(5, "UNKNOWN_PIN", result);
+        } else {
+          result->mutable_unpin_prefix();
+        }
+        break;
+      case v1::Operation::kListPins:
+        AnswerPins(result->mutable_list_pins());
+        break;
+      case v1::Operation::kOffloadPrefix:
+        result->mutable_offload_prefix()->set_blocks(5);
+        result->mutable_offload_prefix()->set_ready_ticket(kTicket);
+        break;
+      case v1::Operation::kPrefetchPrefix:
+        result->mutable_prefetch_prefix()->set_blocks(4);
+        result->mutable_prefetch_prefix()->set_matched_tokens(64);
+        result->mutable_prefetch_prefix()->set_ready_ticket(kTicket);
+        break;
+      case v1::Operation::kInvalidatePrefix:
+        result->mutable_invalidate_prefix()->set_removed_blocks(7);
+        break;
+      case v1::Operation::kSetRetention:
+        result->mutable_set_retention()->set_blocks(2);
+        break;
+      case v1::Operation::kWaitForTicket:
+        if (++waits_ % (kSlowWaits + 1) != 0) {
+          SetError(4, "WAIT_TIMEOUT", result);
+        } else {
+          result->mutable_wait_for_ticket()->set_completed_ticket(kTicket);
+        }
+        break;
+      default:
+        SetError(12, "UNIMPLEMENTED", result);
+    }
+  }
+
+  static void AnswerPins(v1::ListPinsResult* out) {
+    v1::PinInfo* first = out->add_pins();
+    first->set_pin_id(1);
+    first->set_client_name("vllm-0");
+    first->set_pinned_tokens(96);
+    first->set_blocks(6);
+    v1::PinInfo* second = out->add_pins();
+    second->set_pin_id(2);
+    second->mutable_namespace_()->set_lora_id(7);
+    second->mutable_namespace_()->set_cache_salt("team a");
+    second->mutable_expire_time()->set_seconds(
+        absl::ToUnixSeconds(absl::Now() + absl::Minutes(150)));
+    out->set_pinned_blocks(6);
+    out->set_budget_blocks(1000);
+  }
+
+  absl::Mutex mutex_;
+  std::vector<v1::Operation> operations_ ABSL_GUARDED_BY(mutex_);
+  int waits_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class PrefixCommandsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(endpoint_, grpc::InsecureServerCredentials());
+    builder.RegisterService(&cache_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+  void TearDown() override { server_->Shutdown(); }
+
+  Outcome Ctl(const std::string& arguments) {
+    return RunProgram(absl::StrCat("--endpoint ", endpoint_, " ", arguments));
+  }
+
+  // What a command prints, after checking that it asked for exactly these operations.
+  std::string Print(const std::string& arguments, const std::vector<std::string>& operations) {
+    const Outcome outcome = Ctl(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;
+    const std::vector<v1::Operation> asked = cache_.TakeOperations();
+    EXPECT_EQ(asked.size(), operations.size()) << arguments;
+    for (size_t i = 0; i < std::min(asked.size(), operations.size()); ++i) {
+      v1::Operation wanted;
+      EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(operations[i], &wanted));
+      EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(asked[i], wanted))
+          << arguments << "\n"
+          << asked[i].ShortDebugString();
+    }
+    return outcome.out;
+  }
+
+  const TempDirectory directory_;
+  const std::string endpoint_ = "unix:" + directory_.File("pagodad.sock");
+  FakeCache cache_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(PrefixCommandsTest, PinPrintsItsId) {
+  EXPECT_EQ(Print("pin --tokens 1,2,3", {"pin_prefix { tokens: [1, 2, 3] namespace {} }"}),
+            "pin 3 holds 2,000 tokens in 1 block\n");
+  const Json json =
+      Json::parse(Print("pin --tokens 4 --lease 1.5 --lora 0 --salt s --tenant t -o json",
+                        {"pin_prefix { tokens: 4 lease_ms: 1500"
+                         " namespace { lora_id: 0 cache_salt: 's' tenant: 't' } }"}));
+  EXPECT_EQ(json["pin_id"], 3);
+  EXPECT_EQ(json["pinned_tokens"], 2000);
+  EXPECT_EQ(json["blocks"], 1);
+}
+
+TEST_F(PrefixCommandsTest, TokensMayComeFromAFile) {
+  std::ofstream(directory_.File("tokens")) << "5 6\n7";
+  Print("pin --token-file " + directory_.File("tokens"),
+        {"pin_prefix { tokens: [5, 6, 7] namespace {} }"});
+  const Outcome missing = Ctl("pin --token-file /nonexistent");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("/nonexistent"));
+}
+
+TEST_F(PrefixCommandsTest, UnpinEndsAPinOrSaysWhyNot) {
+  EXPECT_EQ(Print("unpin 3", {"unpin_prefix { pin_id: 3 }"}), "pin 3 is ended\n");
+  const Outcome unknown = Ctl(absl::StrCat("unpin ", kUnknownPin));
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_EQ(unknown.out, "");
+  EXPECT_THAT(unknown.err, HasSubstr("UNKNOWN_PIN"));
+}
+
+TEST_F(PrefixCommandsTest, PinsAreListed) {
+  const std::vector<std::string> lines = Lines(Print("pins", {"list_pins {}"}));
+  ASSERT_THAT(lines, SizeIs(4));
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("96"), HasSubstr("never"), HasSubstr("vllm-0")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("2 h 29 min"), HasSubstr("LoRA 7 salt \"team a\"")));
+  EXPECT_EQ(lines[3], "6 blocks pinned, of 1,000 that may be");
+
+  const Json json = Json::parse(Print("pins -o json", {"list_pins {}"}));
+  ASSERT_THAT(json["pins"], SizeIs(2));
+  EXPECT_EQ(json["pins"][0]["client_name"], "vllm-0");
+  EXPECT_EQ(json["pins"][0]["expire_time"], nullptr);
+  EXPECT_EQ(json["pins"][0]["lora_id"], nullptr);
+  EXPECT_EQ(json["pins"][1]["lora_id"], 7);
+  EXPECT_THAT(json["pins"][1]["expire_time"].get<std::string>(), HasSubstr("T"));
+  EXPECT_EQ(json["budget_blocks"], 1000);
+}
+
+TEST_F(PrefixCommandsTest, MovesReturnWhenTheirCopiesAreDone) {
+  const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
+  EXPECT_EQ(
+      Print("offload --tokens 1", {"offload_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
+      "5 blocks moved down to the secondary tier\n");
+  EXPECT_EQ(Print("prefetch --tokens 1",
+                  {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
+            "4 blocks moved up to the primary tier, 64 tokens are cached\n");
+}
+
+TEST_F(PrefixCommandsTest, AMoveWhoseCopiesTakeTooLongFails) {
+  const Outcome outcome = Ctl("--timeout 0.000001 offload --tokens 1");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST_F(PrefixCommandsTest, InvalidateForgetsAPrefixOrAWholeNamespace) {
+  EXPECT_EQ(Print("invalidate --tokens 1,2", {"invalidate_prefix { tokens: [1, 2] namespace {} }"}),
+            "7 blocks left the cache\n");
+  Print("invalidate --all --salt s", {"invalidate_prefix { namespace { cache_salt: 's' } }"});
+  // A file that turns out empty names no namespace.
+  const Outcome empty = Ctl("invalidate --token-file - </dev/null");
+  EXPECT_EQ(empty.exit_code, 1);
+  EXPECT_THAT(empty.err, HasSubstr("--all"));
+  EXPECT_THAT(cache_.TakeOperations(), testing::IsEmpty());
+}
+
+TEST_F(PrefixCommandsTest, RetainSetsAPriority) {
+  EXPECT_EQ(Print("retain --tokens 1,2 --priority 90",
+                  {"set_retention { tokens: [1, 2] namespace {} retention { priority: 90 } }"}),
+            "2 blocks kept at priority 90\n");
+  Print("retain --tokens 1,2 --priority 0 --duration 60 --from 1 --to 2 -o json",
+        {"set_retention { tokens: [1, 2] namespace {}"
+         " retention { token_start: 1 token_end: 2 priority: 0 duration_ms: 60000 } }"});
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,141 @@
+#include "manager/aging_candidates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr Priority kLow{10};
+constexpr Priority kHigh{90};
+
+std::vector<uint32_t> TakeAll(AgingCandidates& candidates) {
+  std::vector<uint32_t> ids;
+  for (BlockId id = candidates.First(); id != kNoBlock; id = candidates.First()) {
+    ids.push_back(id.value());
+    candidates.Remove(id);
+  }
+  return ids;
+}
+
+TEST(AgingCandidatesTest, PriorityComesBeforeKeyAndKeyBeforePlace) {
+  AgingCandidates candidates(10);
+  candidates.PushBack(BlockId{1}, kHigh, 0, 0);
+  candidates.PushBack(BlockId{2}, kLow, 5, 0);
+  candidates.PushBack(BlockId{3}, kLow, 4, 0);
+  candidates.PushBack(BlockId{4}, kLow, 4, 0);
+  candidates.PushFront(BlockId{5}, kLow, 4, 0);
+  candidates.PushBack(BlockId{6}, Priority{0}, 31, 0);
+  candidates.PushBack(BlockId{7}, Priority{100}, 0, 0);
+  EXPECT_THAT(TakeAll(candidates), ElementsAre(6, 5, 3, 4, 2, 1, 7));
+}
+
+TEST(AgingCandidatesTest, KeysBelowTheFloorKeepTheirOrderAndShareIt) {
+  AgingCandidates candidates(10);
+  candidates.PushBack(BlockId{1}, kLow, 3, 0);
+  candidates.PushBack(BlockId{2}, kLow, 1, 0);
+  candidates.PushBack(BlockId{3}, kLow, 10, 0);
+  candidates.PushBack(BlockId{4}, kLow, 0, 10);
+  candidates.PushBack(BlockId{5}, kLow, 11, 10);
+  EXPECT_THAT(TakeAll(candidates), ElementsAre(2, 1, 3, 4, 5));
+}
+
+TEST(AgingCandidatesTest, AKeyOutOfReachIsTheHighest) {
+  AgingCandidates candidates(10);
+  candidates.PushBack(BlockId{1}, kLow, 1'000'000, 0);
+  candidates.PushBack(BlockId{2}, kLow, AgingCandidates::kKeys - 1, 0);
+  candidates.PushBack(BlockId{3}, kLow, AgingCandidates::kKeys - 2, 0);
+  EXPECT_THAT(TakeAll(candidates), ElementsAre(3, 1, 2));
+}
+
+TEST(AgingCandidatesTest, AFloorThatJumpsOverTheRingKeepsTheOrder) {
+  // From one key further than the ring to several rings, so that the old keys meet the new floor's
+  // list in every way.
+  for (uint64_t floor = 1; floor < 4 * AgingCandidates::kKeys; ++floor) {
+    AgingCandidates candidates(AgingCandidates::kKeys + 1);
+    std::vector<uint32_t> expected;
+    for (uint32_t key = 0; key < AgingCandidates::kKeys; ++key) {
+      candidates.PushBack(BlockId{key}, kLow, key, 0);
+      expected.push_back(key);
+    }
+    candidates.PushFront(BlockId{AgingCandidates::kKeys}, kLow, 0, floor);
+    expected.insert(expected.begin(), AgingCandidates::kKeys);
+    ASSERT_EQ(TakeAll(candidates), expected) << floor;
+  }
+}
+
+// What the contract says, with nothing but sorting.
+class NaiveCandidates {
+ public:
+  void Push(BlockId id, Priority priority, uint64_t key, uint64_t floor, bool front) {
+    std::vector<Entry>& entries = entries_[priority];
+    uint64_t& lowest = floors_[priority];
+    lowest = std::max(lowest, floor);
+    for (Entry& entry : entries) entry.key = std::max(entry.key, lowest);
+    const Entry entry = {std::clamp(key, lowest, lowest + AgingCandidates::kKeys - 1), id};
+    const auto before = [](const Entry& a, const Entry& b) { return a.key < b.key; };
+    entries.insert(front ? std::lower_bound(entries.begin(), entries.end(), entry, before)
+                         : std::upper_bound(entries.begin(), entries.end(), entry, before),
+                   entry);
+  }
+  void Remove(BlockId id) {
+    for (auto& [priority, entries] : entries_) {
+      std::erase_if(entries, [id](const Entry& entry) { return entry.id == id; });
+    }
+  }
+  BlockId First() const {
+    for (const auto& [priority, entries] : entries_) {
+      if (!entries.empty()) return entries.front().id;
+    }
+    return kNoBlock;
+  }
+
+ private:
+  struct Entry {
+    uint64_t key;
+    BlockId id;
+  };
+  std::map<Priority, std::vector<Entry>> entries_;
+  std::map<Priority, uint64_t> floors_;
+};
+
+TEST(AgingCandidatesTest, EqualsASortedListOnRandomOperations) {
+  constexpr uint32_t kIds = 60;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    AgingCandidates candidates(kIds);
+    NaiveCandidates naive;
+    std::vector<bool> listed(kIds, false);
+    uint64_t floor = 0;
+    for (int step = 0; step < 3'000; ++step) {
+      if (random() % 20 == 0) floor += random() % (random() % 8 == 0 ? 100 : 5);
+      const BlockId id{static_cast<uint32_t>(random() % kIds)};
+      if (listed[id.value()]) {
+        candidates.Remove(id);
+        naive.Remove(id);
+      } else {
+        const Priority priority{static_cast<uint8_t>(random() % 3 * 50)};
+        const uint64_t key = floor + random() % 50 - std::min<uint64_t>(floor, 8);
+        const bool front = random() % 2 == 0;
+        if (front) {
+          candidates.PushFront(id, priority, key, floor);
+        } else {
+          candidates.PushBack(id, priority, key, floor);
+        }
+        naive.Push(id, priority, key, floor, front);
+      }
+      listed[id.value()] = !listed[id.value()];
+      ASSERT_EQ(candidates.First(), naive.First()) << "seed " << seed << " step " << step;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pagoda

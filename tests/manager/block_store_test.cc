@@ -1,0 +1,352 @@
+#include "manager/block_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::IsEmpty;
+
+SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex{slot}}; }
+SlotRef Secondary(uint32_t slot) { return {Tier::kSecondary, SlotIndex{slot}}; }
+
+// Two primary slots, three secondary ones, two spare ids.
+BlockStore SmallStore() {
+  return BlockStore({.tokens_per_block = TokensPerBlock(4), .slots = {2, 3}, .spare_ids = 2});
+}
+
+TEST(BlockStoreTest, HasAnIdForEachSlotAndTheSpareOnes) {
+  const BlockStore store = SmallStore();
+  EXPECT_EQ(store.num_ids(), 7);
+  EXPECT_EQ(store.free_ids(), 7);
+  EXPECT_EQ(store.num_slots(Tier::kPrimary), 2);
+  EXPECT_EQ(store.num_slots(Tier::kSecondary), 3);
+  EXPECT_EQ(store.free_slots(Tier::kPrimary), 2);
+  EXPECT_EQ(store.free_slots(Tier::kSecondary), 3);
+  EXPECT_EQ(store.tokens_per_block(), 4);
+  EXPECT_EQ(store.owner(Primary(0)), kNoBlock);
+}
+
+TEST(BlockStoreTest, FreshStoreHandsOutIdsAndSlotsInAscendingOrder) {
+  BlockStore store = SmallStore();
+  for (uint32_t i = 0; i < 7; ++i) EXPECT_EQ(store.TakeId(BlockState::kPrivate), BlockId{i});
+  for (uint32_t i = 0; i < 2; ++i) EXPECT_EQ(store.TakeSlot(Tier::kPrimary), SlotIndex{i});
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(store.TakeSlot(Tier::kSecondary), SlotIndex{i});
+  EXPECT_EQ(store.free_ids(), 0);
+  EXPECT_EQ(store.free_slots(Tier::kPrimary), 0);
+  EXPECT_EQ(store.free_slots(Tier::kSecondary), 0);
+}
+
+TEST(BlockStoreTest, LastFreedGoesFirst) {
+  BlockStore store = SmallStore();
+  for (int i = 0; i < 3; ++i) {
+    store[store.TakeId(BlockState::kRaw)].refs = 0;
+    store.TakeSlot(Tier::kSecondary);
+  }
+  for (const uint32_t i : {1, 2, 0}) {
+    store.ReleaseId(BlockId{i});
+    store.ReleaseSlot(Secondary(i));
+  }
+  for (const uint32_t i : {0, 2, 1}) {
+    EXPECT_EQ(store.TakeId(BlockState::kRaw), BlockId{i});
+    EXPECT_EQ(store.TakeSlot(Tier::kSecondary), SlotIndex{i});
+  }
+  EXPECT_EQ(store.TakeId(BlockState::kRaw), BlockId{3});
+}
+
+TEST(BlockStoreTest, EachLifeHasTheNextGeneration) {
+  BlockStore store = SmallStore();
+  for (uint32_t life = 1; life <= 3; ++life) {
+    const BlockId id = store.TakeId(BlockState::kPrivate);
+    EXPECT_EQ(store.handle(id), (BlockHandle{id, Generation{life}, kNoSlot}));
+    store[id].refs = 0;
+    store.ReleaseId(id);
+    EXPECT_EQ(store[id].generation, Generation{life}) << "until the next one begins";
+  }
+}
+
+TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
+  BlockStore store = SmallStore();
+  const BlockId id = store.TakeId(BlockState::kCached);
+  Block& block = store[id];
+  store.GiveSlot(id, {Tier::kSecondary, store.TakeSlot(Tier::kSecondary)});
+  const std::vector<TokenExtra> extras(4, {.extra_id = 7});
+  store.SetExtras(id, extras);
+  block.token_count = 4;
+  block.set_priority(Priority{100});
+  block.timed = block.drains = block.pinned = 1;
+  block.refs = 0;
+  store.ReleaseSlot(store.slot(id));
+  store.ReleaseId(id);
+  EXPECT_EQ(block.state(), BlockState::kFree);
+
+  ASSERT_EQ(store.TakeId(BlockState::kAlias), id);
+  EXPECT_EQ(block.state(), BlockState::kAlias);
+  EXPECT_EQ(block.slot, kNoSlot);
+  EXPECT_EQ(block.refs, 1);
+  EXPECT_EQ(block.token_count, 0);
+  EXPECT_EQ(block.priority(), kDefaultPriority);
+  EXPECT_EQ(block.tier(), Tier::kPrimary);
+  EXPECT_FALSE(block.timed || block.extras || block.drains || block.pinned);
+  EXPECT_THAT(store.extras(id), IsEmpty());
+}
+
+TEST(BlockStoreTest, BlockOwnsTheSlotItWasGivenLast) {
+  BlockStore store = SmallStore();
+  const BlockId a = store.TakeId(BlockState::kCached);
+  const BlockId b = store.TakeId(BlockState::kCached);
+  store.GiveSlot(a, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
+  store.GiveSlot(b, {Tier::kSecondary, store.TakeSlot(Tier::kSecondary)});
+  EXPECT_EQ(store.slot(a), Primary(0));
+  EXPECT_EQ(store.slot(b), Secondary(0));
+  EXPECT_EQ(store.owner(Primary(0)), a);
+  EXPECT_EQ(store.owner(Secondary(0)), b);
+  EXPECT_EQ(store.handle(b), (BlockHandle{b, Generation{1}, SlotIndex{0}}));
+
+  // Between full tiers, by way of a spare slot.
+  store.GiveSlot(a, {Tier::kSecondary, store.TakeSlot(Tier::kSecondary)});
+  EXPECT_EQ(store.owner(Primary(0)), kNoBlock) << "taken, and nobody's";
+  store.GiveSlot(b, Primary(0));
+  EXPECT_EQ(store.slot(a), Secondary(1));
+  EXPECT_EQ(store.slot(b), Primary(0));
+  EXPECT_EQ(store.owner(Primary(0)), b);
+  EXPECT_EQ(store.owner(Secondary(0)), kNoBlock);
+  EXPECT_EQ(store.owner(Secondary(1)), a);
+
+  store.ReleaseSlot(Secondary(0));
+  EXPECT_EQ(store.owner(Secondary(0)), kNoBlock);
+  EXPECT_EQ(store.free_slots(Tier::kSecondary), 2);
+}
+
+TEST(BlockStoreTest, SlotThatPassedToAnotherBlockIsNotTakenFromIt) {
+  BlockStore store = SmallStore();
+  const BlockId hole = store.TakeId(BlockState::kCached);
+  const BlockId next = store.TakeId(BlockState::kPrivate);
+  store.GiveSlot(hole, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
+  store.GiveSlot(next, Primary(0));
+  store[hole].set_state(BlockState::kHole);
+  // What the hole names means nothing any more.
+  store.GiveSlot(hole, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
+  EXPECT_EQ(store.owner(Primary(0)), next);
+  EXPECT_EQ(store.owner(Primary(1)), hole);
+}
+
+TEST(BlockStoreTest, KeyIsTheFirstTokensWithTheirExtras) {
+  BlockStore store = SmallStore();
+  const BlockId plain = store.TakeId(BlockState::kPrivate);
+  const BlockId rich = store.TakeId(BlockState::kPrivate);
+  const std::vector<TokenId> tokens = {5, 6, 7, 8};
+  for (const BlockId id : {plain, rich}) {
+    std::copy(tokens.begin(), tokens.end(), store.tokens(id).begin());
+  }
+  const std::vector<TokenExtra> extras = {{}, {.extra_id = 3}, {.in_item = true}, {}};
+  store.SetExtras(rich, extras);
+  store[plain].token_count = 4;
+  store[rich].token_count = 2;
+  EXPECT_THAT(store.key(plain).tokens, ElementsAre(5, 6, 7, 8));
+  EXPECT_FALSE(store.key(plain).has_extras());
+  EXPECT_THAT(store.key(rich).tokens, ElementsAre(5, 6));
+  EXPECT_THAT(store.key(rich).extras, ElementsAre(extras[0], extras[1]));
+  EXPECT_THAT(store.extras(rich), ElementsAreArray(extras));
+}
+
+TEST(BlockStoreTest, ExtrasWithoutAnyContentAreNone) {
+  BlockStore store = SmallStore();
+  const BlockId id = store.TakeId(BlockState::kPrivate);
+  const std::vector<TokenExtra> nothing(4);
+  const std::vector<TokenExtra> last = {{}, {}, {}, {.item_offset = 1}};
+  store.SetExtras(id, nothing);
+  EXPECT_THAT(store.extras(id), IsEmpty());
+  store.SetExtras(id, last);
+  EXPECT_THAT(store.extras(id), ElementsAreArray(last));
+  store.SetExtras(id, nothing);
+  EXPECT_THAT(store.extras(id), IsEmpty());
+  store.SetExtras(id, last);
+  store.SetExtras(id, {});
+  EXPECT_THAT(store.extras(id), IsEmpty());
+  EXPECT_FALSE(store[id].extras);
+}
+
+TEST(BlockStoreDeathTest, RefusesWhatItsContractForbids) {
+  BlockStore store = SmallStore();
+  const BlockId id = store.TakeId(BlockState::kPrivate);
+  EXPECT_DEATH(store.ReleaseId(id), "after its last holder");
+  EXPECT_DEATH(store.ReleaseId(BlockId{1}), "ends once");
+  EXPECT_DEATH(store.TakeId(BlockState::kFree), "a free block id");
+  EXPECT_DEATH(store.GiveSlot(id, Primary(0)), "taken before it is given");
+  EXPECT_DEATH(store.ReleaseSlot(Primary(0)), "released once");
+  store.GiveSlot(id, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
+  store[id].refs = 0;
+  EXPECT_DEATH(store.ReleaseId(id), "gives its slot back");
+  store.TakeSlot(Tier::kPrimary);
+  EXPECT_DEATH(store.TakeSlot(Tier::kPrimary), "a free slot");
+  for (int i = 0; i < 6; ++i) store.TakeId(BlockState::kRaw);
+  EXPECT_DEATH(store.TakeId(BlockState::kRaw), "a free block id");
+  EXPECT_DEATH(BlockStore({.tokens_per_block = TokensPerBlock(2048)}), "1,024");
+}
+
+// The same in sets and lists.
+class NaiveStore {
+ public:
+  explicit NaiveStore(const BlockStore& store) {
+    for (uint32_t i = store.num_ids(); i-- > 0;) free_ids.push_back(BlockId{i});
+    for (size_t tier = 0; tier < kNumTiers; ++tier) {
+      for (uint32_t i = store.num_slots(static_cast<Tier>(tier)); i-- > 0;) {
+        free_slots[tier].push_back(SlotIndex{i});
+      }
+    }
+  }
+
+  struct Life {
+    Generation generation;
+    std::vector<TokenId> tokens;
+    std::vector<TokenExtra> extras;
+    std::pair<size_t, SlotIndex> slot = {0, kNoSlot};
+  };
+  std::vector<BlockId> free_ids;  // The next one last.
+  std::array<std::vector<SlotIndex>, kNumTiers> free_slots;
+  std::set<std::pair<size_t, SlotIndex>> idle_slots;  // Taken, and nobody's.
+  std::map<BlockId, Life> lives;
+  std::map<BlockId, uint32_t> generations;
+};
+
+class RandomBlockStoreTest : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  uint32_t Pick(size_t n) { return static_cast<uint32_t>(random_() % n); }
+  template <class Container>
+  auto PickOf(Container& container) {
+    return std::next(container.begin(), Pick(container.size()));
+  }
+
+  void Take() {
+    if (naive_.free_ids.empty()) return;
+    const BlockId id = store_.TakeId(BlockState::kPrivate);
+    ASSERT_EQ(id, naive_.free_ids.back());
+    naive_.free_ids.pop_back();
+    NaiveStore::Life& life = naive_.lives[id];
+    life.generation = Generation{++naive_.generations[id]};
+    life.tokens.resize(store_.tokens_per_block());
+    for (size_t i = 0; i < life.tokens.size(); ++i) {
+      store_.tokens(id)[i] = life.tokens[i] = Pick(1000);
+    }
+  }
+  void TakeSlot() {
+    const size_t tier = Pick(kNumTiers);
+    if (naive_.free_slots[tier].empty()) return;
+    const SlotIndex slot = store_.TakeSlot(static_cast<Tier>(tier));
+    ASSERT_EQ(slot, naive_.free_slots[tier].back());
+    naive_.free_slots[tier].pop_back();
+    naive_.idle_slots.emplace(tier, slot);
+  }
+  void GiveSlot() {
+    if (naive_.idle_slots.empty() || naive_.lives.empty()) return;
+    const auto slot = *PickOf(naive_.idle_slots);
+    auto& [id, life] = *PickOf(naive_.lives);
+    store_.GiveSlot(id, {static_cast<Tier>(slot.first), slot.second});
+    naive_.idle_slots.erase(slot);
+    if (life.slot.second != kNoSlot) naive_.idle_slots.insert(life.slot);
+    life.slot = slot;
+  }
+  void ReleaseSlot() {
+    if (naive_.idle_slots.empty()) return;
+    const auto slot = *PickOf(naive_.idle_slots);
+    store_.ReleaseSlot({static_cast<Tier>(slot.first), slot.second});
+    naive_.idle_slots.erase(slot);
+    naive_.free_slots[slot.first].push_back(slot.second);
+  }
+  void Release() {
+    if (naive_.lives.empty()) return;
+    const auto it = PickOf(naive_.lives);
+    const auto& [id, life] = *it;
+    if (life.slot.second != kNoSlot) {
+      store_.ReleaseSlot(store_.slot(id));
+      naive_.free_slots[life.slot.first].push_back(life.slot.second);
+    }
+    store_[id].refs = 0;
+    store_.ReleaseId(id);
+    naive_.free_ids.push_back(id);
+    naive_.lives.erase(it);
+  }
+  void SetExtras() {
+    if (naive_.lives.empty()) return;
+    auto& [id, life] = *PickOf(naive_.lives);
+    std::vector<TokenExtra> extras(Pick(2) * store_.tokens_per_block());
+    if (!extras.empty() && Pick(2) == 1) extras[Pick(extras.size())].extra_id = 1 + Pick(9);
+    store_.SetExtras(id, extras);
+    life.extras =
+        std::find_if(extras.begin(), extras.end(),
+                     [](const TokenExtra& extra) { return extra != TokenExtra{}; }) == extras.end()
+            ? std::vector<TokenExtra>()
+            : extras;
+  }
+
+  void Check() const {
+    ASSERT_EQ(store_.free_ids(), naive_.free_ids.size());
+    std::map<std::pair<size_t, SlotIndex>, BlockId> owners;
+    for (const auto& [id, life] : naive_.lives) {
+      ASSERT_EQ(store_[id].state(), BlockState::kPrivate);
+      ASSERT_EQ(store_.handle(id), (BlockHandle{id, life.generation, life.slot.second}));
+      ASSERT_THAT(store_.tokens(id), ElementsAreArray(life.tokens));
+      ASSERT_THAT(store_.extras(id), ElementsAreArray(life.extras));
+      if (life.slot.second != kNoSlot) owners[life.slot] = id;
+    }
+    for (const BlockId id : naive_.free_ids) ASSERT_EQ(store_[id].state(), BlockState::kFree);
+    for (size_t tier = 0; tier < kNumTiers; ++tier) {
+      ASSERT_EQ(store_.free_slots(static_cast<Tier>(tier)), naive_.free_slots[tier].size());
+      for (uint32_t i = 0; i < store_.num_slots(static_cast<Tier>(tier)); ++i) {
+        const auto owner = owners.find({tier, SlotIndex{i}});
+        ASSERT_EQ(store_.owner({static_cast<Tier>(tier), SlotIndex{i}}),
+                  owner == owners.end() ? kNoBlock : owner->second);
+      }
+    }
+  }
+
+  BlockStore store_{{.tokens_per_block = TokensPerBlock(2), .slots = {5, 4}, .spare_ids = 3}};
+  NaiveStore naive_{store_};
+  std::mt19937_64 random_{GetParam()};
+};
+
+TEST_P(RandomBlockStoreTest, AgreesWithANaiveModel) {
+  for (int i = 0; i < 3000; ++i) {
+    switch (Pick(7)) {
+      case 0:
+      case 1:
+        Take();
+        break;
+      case 2:
+        TakeSlot();
+        break;
+      case 3:
+        GiveSlot();
+        break;
+      case 4:
+        ReleaseSlot();
+        break;
+      case 5:
+        Release();
+        break;
+      case 6:
+        SetExtras();
+        break;
+    }
+    Check();
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomBlockStoreTest, ::testing::Range(uint32_t{0}, uint32_t{8}));
+
+}  // namespace
+}  // namespace pagoda

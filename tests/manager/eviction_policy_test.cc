@@ -1,0 +1,511 @@
+#include "manager/eviction_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr Priority kPriorities[] = {Priority{0}, Priority{34}, kDefaultPriority, Priority{100}};
+
+std::unique_ptr<EvictionPolicy> Make(std::string_view name, uint32_t num_ids) {
+  absl::StatusOr<std::unique_ptr<EvictionPolicy>> policy = MakeEvictionPolicy(name, num_ids);
+  return policy.ok() ? *std::move(policy) : nullptr;
+}
+
+// What a manager does with one block, as calls of a policy.
+class Cache {
+ public:
+  explicit Cache(std::unique_ptr<EvictionPolicy> policy) : policy_(std::move(policy)) {}
+  Cache(std::string_view name, uint32_t num_ids) : Cache(Make(name, num_ids)) {}
+
+  EvictionPolicy& policy() { return *policy_; }
+  uint32_t Victim() const { return policy_->Victim().value(); }
+
+  // New content, used and let go.
+  void Add(uint32_t id, uint64_t content = 0, Priority priority = kDefaultPriority) {
+    policy_->Inserted(BlockId{id}, BlockHash{content});
+    policy_->Released(BlockId{id}, priority);
+  }
+  // A candidate is matched and let go again.
+  void Match(uint32_t id, Priority priority = kDefaultPriority) {
+    policy_->Withdrawn(BlockId{id});
+    policy_->Touched(BlockId{id});
+    policy_->Released(BlockId{id}, priority);
+  }
+  // The victim leaves.
+  uint32_t Evict(uint64_t content = 0) {
+    const BlockId victim = policy_->Victim();
+    policy_->Withdrawn(victim);
+    policy_->Removed(victim, BlockHash{content});
+    return victim.value();
+  }
+  std::vector<uint32_t> EvictAll() {
+    std::vector<uint32_t> ids;
+    while (policy_->Victim() != kNoBlock) ids.push_back(Evict());
+    return ids;
+  }
+
+ private:
+  std::unique_ptr<EvictionPolicy> policy_;
+};
+
+TEST(EvictionPolicyTest, LruIsTheDefault) {
+  EXPECT_THAT(EvictionPolicyNames(), ElementsAre("lru", "mq", "lfuda"));
+}
+
+TEST(EvictionPolicyTest, AnUnknownPolicyIsRefusedWithTheNamesThereAre) {
+  const auto policy = MakeEvictionPolicy("belady", 10);
+  EXPECT_EQ(ReasonOf(policy.status()), Reason::kInvalidArgument);
+  EXPECT_THAT(std::string(policy.status().message()), HasSubstr("\"belady\""));
+  EXPECT_THAT(std::string(policy.status().message()), HasSubstr("lru mq lfuda"));
+  EXPECT_FALSE(MakeEvictionPolicy("", 10).ok());
+}
+
+// --- What holds for every policy ---
+
+class EveryPolicyTest : public ::testing::TestWithParam<std::string_view> {};
+
+INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicyTest, ::testing::ValuesIn(EvictionPolicyNames()),
+                         [](const auto& param) { return std::string(param.param); });
+
+TEST_P(EveryPolicyTest, WithoutCandidatesThereIsNoVictim) {
+  Cache cache(GetParam(), 4);
+  EXPECT_EQ(cache.policy().Victim(), kNoBlock);
+  cache.policy().Inserted(BlockId{1}, BlockHash{5});
+  cache.policy().Touched(BlockId{1});
+  EXPECT_EQ(cache.policy().Victim(), kNoBlock) << "it is held";
+  cache.policy().Released(BlockId{1}, kDefaultPriority);
+  EXPECT_EQ(cache.policy().Victim(), BlockId{1});
+  cache.policy().Withdrawn(BlockId{1});
+  EXPECT_EQ(cache.policy().Victim(), kNoBlock);
+}
+
+TEST_P(EveryPolicyTest, LowestPriorityFirstThenLeastRecentlyUsedWhereNothingWasMatched) {
+  Cache cache(GetParam(), 300);
+  std::vector<uint32_t> expected;
+  for (uint32_t id = 0; id < 300; ++id) {
+    cache.Add(id, 0, Priority{static_cast<uint8_t>(id % 3 * 50)});
+  }
+  for (uint32_t rest = 0; rest < 3; ++rest) {
+    for (uint32_t id = rest; id < 300; id += 3) expected.push_back(id);
+  }
+  EXPECT_EQ(cache.EvictAll(), expected);
+}
+
+TEST_P(EveryPolicyTest, HoweverOftenABlockIsMatchedALowerPriorityGoesFirst) {
+  Cache cache(GetParam(), 4);
+  cache.Add(1, 0, Priority{10});
+  cache.Add(2, 0, Priority{11});
+  for (int i = 0; i < 50; ++i) cache.Match(1, Priority{10});
+  EXPECT_EQ(cache.Victim(), 1u);
+}
+
+TEST_P(EveryPolicyTest, ABlockMayComeBackWithAnotherPriority) {
+  Cache cache(GetParam(), 4);
+  cache.Add(1, 0, Priority{10});
+  cache.Add(2, 0, Priority{20});
+  cache.policy().Withdrawn(BlockId{1});
+  cache.policy().Released(BlockId{1}, Priority{100});
+  EXPECT_THAT(cache.EvictAll(), ElementsAre(2, 1));
+}
+
+TEST_P(EveryPolicyTest, AParkedBlockFollowsTheChildThatLeft) {
+  Cache cache(GetParam(), 10);
+  cache.policy().Inserted(BlockId{0}, BlockHash{});  // The parent: used with its child, and parked.
+  cache.Add(1);
+  for (uint32_t id = 2; id < 10; ++id) cache.Add(id);
+  EXPECT_EQ(cache.Evict(), 1u);
+  cache.policy().Unparked(BlockId{0}, kDefaultPriority);
+  EXPECT_EQ(cache.Victim(), 0u);
+}
+
+TEST_P(EveryPolicyTest, AMillionCandidatesGoOneByOne) {
+  // A policy that looked at all candidates for each victim would not end.
+  constexpr uint32_t kIds = 1'000'000;
+  Cache cache(GetParam(), kIds);
+  for (uint32_t id = 0; id < kIds; ++id) cache.Add(id, id, kPriorities[id % 4]);
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < kIds; ++i) sum += cache.Evict(i);
+  EXPECT_EQ(cache.policy().Victim(), kNoBlock);
+  EXPECT_EQ(sum, uint64_t{kIds} * (kIds - 1) / 2);
+}
+
+TEST_P(EveryPolicyTest, WhoIsACandidateIsTheManagersToSay) {
+  Cache cache(GetParam(), 4);
+  EXPECT_DEATH(cache.policy().Withdrawn(BlockId{1}), "only a candidate is withdrawn");
+  cache.Add(1);
+  EXPECT_DEATH(cache.policy().Released(BlockId{1}, kDefaultPriority), "becomes a candidate once");
+  EXPECT_DEATH(cache.policy().Unparked(BlockId{1}, Priority{0}), "becomes a candidate once");
+  EXPECT_DEATH(cache.policy().Released(BlockId{2}, Priority{101}), "");
+}
+
+// --- Against naive models ---
+
+// The policies as their headers describe them, with a sorted list and without memory of what left.
+class NaivePolicy {
+ public:
+  virtual ~NaivePolicy() = default;
+  virtual void Inserted(uint32_t id) = 0;
+  virtual void Touched(uint32_t id) = 0;
+  virtual void Removed(uint32_t id) = 0;
+  void Released(uint32_t id, Priority priority) { Push(id, priority, false); }
+  void Unparked(uint32_t id, Priority priority) { Push(id, priority, true); }
+
+  void Withdrawn(uint32_t id) {
+    for (auto& [priority, candidates] : candidates_) {
+      std::erase_if(candidates, [id](const Candidate& c) { return c.id == id; });
+    }
+  }
+  // The lowest key of the lowest priority, the first of those.
+  std::optional<uint32_t> Victim() const {
+    for (const auto& [priority, candidates] : candidates_) {
+      if (candidates.empty()) continue;
+      return std::min_element(candidates.begin(), candidates.end(),
+                              [](const Candidate& a, const Candidate& b) { return a.key < b.key; })
+          ->id;
+    }
+    return std::nullopt;
+  }
+
+ protected:
+  virtual uint64_t Key(uint32_t id) const = 0;
+  virtual void LetGo(uint32_t /*id*/) {}
+  // Keys in [first, second] are told apart.
+  virtual std::pair<uint64_t, uint64_t> Bounds() const { return {0, ~uint64_t{0}}; }
+
+ private:
+  struct Candidate {
+    uint64_t key;
+    uint32_t id;
+  };
+
+  void Push(uint32_t id, Priority priority, bool front) {
+    LetGo(id);
+    std::vector<Candidate>& candidates = candidates_[priority];
+    const auto [low, high] = Bounds();
+    // Those of one key are in their order in the list, and so are those that come to have one key.
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.key < b.key; });
+    for (Candidate& candidate : candidates) candidate.key = std::max(candidate.key, low);
+    candidates.insert(front ? candidates.begin() : candidates.end(),
+                      Candidate{std::clamp(Key(id), low, high), id});
+  }
+
+  std::map<Priority, std::vector<Candidate>> candidates_;
+};
+
+class NaiveLru : public NaivePolicy {
+  void Inserted(uint32_t) override {}
+  void Touched(uint32_t) override {}
+  void Removed(uint32_t) override {}
+  uint64_t Key(uint32_t) const override { return 0; }  // Places alone decide.
+};
+
+struct NaiveUse {
+  uint64_t when = 0;
+  uint64_t matches = 0;
+  bool fresh = false;
+};
+
+class NaiveMultiQueue : public NaivePolicy {
+ public:
+  void Inserted(uint32_t id) override {
+    ++cached_;
+    if (++insertions_ >= std::max<uint64_t>(1, cached_ / 8)) {
+      insertions_ = 0;
+      ++now_;
+    }
+    uses_[id] = {.when = now_, .matches = 0, .fresh = true};
+  }
+  void Touched(uint32_t id) override {
+    NaiveUse& use = uses_[id];
+    if (use.matches == 0 && !use.fresh) second_use_ages_.push_back(now_ - use.when);
+    use = {.when = now_, .matches = std::min<uint64_t>(use.matches + 1, 15)};
+  }
+  void Removed(uint32_t) override { --cached_; }
+
+ private:
+  void LetGo(uint32_t id) override { uses_[id].fresh = false; }
+  uint64_t Key(uint32_t id) const override {
+    const NaiveUse& use = uses_.at(id);
+    const auto queue = static_cast<uint64_t>(std::bit_width(use.matches + 1) - 1);
+    return use.when + queue * Lifetime() / 256;
+  }
+  // In 1/256 of a tick.
+  uint64_t Lifetime() const {
+    if (second_use_ages_.empty()) return 0;
+    uint64_t sum = 0;
+    for (const uint64_t age : second_use_ages_) sum += 256 * age;
+    return sum / second_use_ages_.size();
+  }
+  std::pair<uint64_t, uint64_t> Bounds() const override {
+    const uint64_t low = now_ < 8 ? 0 : now_ - 8;
+    return {low, low + 31};
+  }
+
+  uint64_t now_ = 0;
+  uint64_t insertions_ = 0;
+  uint64_t cached_ = 0;
+  std::vector<uint64_t> second_use_ages_;
+  std::map<uint32_t, NaiveUse> uses_;
+};
+
+class NaiveLfuAging : public NaivePolicy {
+ public:
+  void Inserted(uint32_t id) override { uses_[id] = {.when = age_, .matches = 0}; }
+  void Touched(uint32_t id) override {
+    uses_[id] = {.when = age_, .matches = std::min<uint64_t>(uses_[id].matches + 1, 15)};
+  }
+  void Removed(uint32_t id) override {
+    if (const std::optional<uint32_t> next = Victim()) {
+      age_ = std::max(age_, std::min(Key(id), Key(*next)));
+    }
+  }
+
+ private:
+  uint64_t Key(uint32_t id) const override { return uses_.at(id).when + 1 + uses_.at(id).matches; }
+  std::pair<uint64_t, uint64_t> Bounds() const override { return {age_, age_ + 31}; }
+
+  uint64_t age_ = 0;
+  std::map<uint32_t, NaiveUse> uses_;
+};
+
+std::unique_ptr<NaivePolicy> MakeNaive(std::string_view name) {
+  if (name == "mq") return std::make_unique<NaiveMultiQueue>();
+  if (name == "lfuda") return std::make_unique<NaiveLfuAging>();
+  return std::make_unique<NaiveLru>();
+}
+
+enum class Where { kNowhere, kHeld, kParked, kCandidate };
+
+// A manager's calls at random: blocks come, are held, parked, let go, matched and leave.
+class RandomCalls {
+ public:
+  RandomCalls(std::string_view name, uint64_t seed)
+      : random_(seed), policy_(Make(name, kNumIds)), naive_(MakeNaive(name)) {}
+
+  void Step() {
+    const auto id = static_cast<uint32_t>(random_() % kUsedIds);
+    switch (where_[id]) {
+      case Where::kNowhere:
+        policy_->Inserted(BlockId{id}, BlockHash{});
+        naive_->Inserted(id);
+        where_[id] = Where::kHeld;
+        break;
+      case Where::kHeld:
+        if (random_() % 4 == 0) {
+          where_[id] = Where::kParked;
+        } else if (random_() % 8 == 0) {
+          Remove(id);
+        } else {
+          priority_[id] = kPriorities[random_() % 4];
+          policy_->Released(BlockId{id}, priority_[id]);
+          naive_->Released(id, priority_[id]);
+          where_[id] = Where::kCandidate;
+        }
+        break;
+      case Where::kParked:
+        if (random_() % 2 == 0) {
+          Touch(id);
+        } else {
+          priority_[id] = kPriorities[random_() % 4];
+          policy_->Unparked(BlockId{id}, priority_[id]);
+          naive_->Unparked(id, priority_[id]);
+          where_[id] = Where::kCandidate;
+        }
+        break;
+      case Where::kCandidate:
+        if (random_() % 3 == 0) {
+          Evict();
+        } else {
+          Touch(id);
+          if (random_() % 4 == 0) return;  // Matched, and not held.
+          Withdraw(id);
+          where_[id] = Where::kHeld;
+        }
+        break;
+    }
+  }
+
+  // The victim is the model's, a candidate, stable, and no candidate has a lower priority.
+  void CheckVictim() const {
+    const BlockId victim = policy_->Victim();
+    ASSERT_EQ(policy_->Victim(), victim);
+    const std::optional<uint32_t> expected = naive_->Victim();
+    ASSERT_EQ(victim, expected.has_value() ? BlockId{*expected} : kNoBlock);
+    if (victim == kNoBlock) return;
+    ASSERT_EQ(where_[victim.value()], Where::kCandidate);
+    for (uint32_t id = 0; id < kUsedIds; ++id) {
+      if (where_[id] == Where::kCandidate) {
+        ASSERT_LE(priority_[victim.value()], priority_[id]);
+      }
+    }
+  }
+
+ private:
+  // More than are used, so that means are over all there was.
+  static constexpr uint32_t kNumIds = 10'000;
+  static constexpr uint32_t kUsedIds = 80;
+
+  void Touch(uint32_t id) {
+    policy_->Touched(BlockId{id});
+    naive_->Touched(id);
+  }
+  void Withdraw(uint32_t id) {
+    policy_->Withdrawn(BlockId{id});
+    naive_->Withdrawn(id);
+  }
+  void Remove(uint32_t id) {
+    policy_->Removed(BlockId{id}, BlockHash{});
+    naive_->Removed(id);
+    where_[id] = Where::kNowhere;
+  }
+  void Evict() {
+    const uint32_t victim = policy_->Victim().value();
+    Withdraw(victim);
+    Remove(victim);
+  }
+
+  std::mt19937_64 random_;
+  std::unique_ptr<EvictionPolicy> policy_;
+  std::unique_ptr<NaivePolicy> naive_;
+  std::vector<Where> where_ = std::vector<Where>(kUsedIds, Where::kNowhere);
+  std::vector<Priority> priority_ = std::vector<Priority>(kUsedIds);
+};
+
+TEST_P(EveryPolicyTest, EqualsItsNaiveModelOnRandomCalls) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    RandomCalls calls(GetParam(), seed);
+    for (int step = 0; step < 5'000; ++step) {
+      calls.Step();
+      calls.CheckVictim();
+      ASSERT_FALSE(HasFatalFailure()) << "seed " << seed << " step " << step;
+    }
+  }
+}
+
+// --- What the policies are for ---
+
+TEST(PriorityLruPolicyTest, AParkedBlockGoesNextWheneverItsChildLeaves) {
+  Cache cache("lru", 4);
+  cache.Add(1);
+  cache.Add(2);
+  cache.policy().Inserted(BlockId{3}, BlockHash{});
+  cache.policy().Touched(BlockId{3});
+  cache.policy().Unparked(BlockId{3}, kDefaultPriority);
+  EXPECT_THAT(cache.EvictAll(), ElementsAre(3, 1, 2));
+}
+
+// A cache of 96 blocks, of which 0 to 31 were matched a few times, a while after they came. Then
+// content passes through that nobody comes back for.
+class ScannedCache {
+ public:
+  explicit ScannedCache(std::string_view name) : cache_(name, kBlocks) {
+    for (uint32_t id = 0; id < kBlocks; ++id) cache_.Add(id, Content());
+    for (int i = 0; i < 3; ++i) {
+      for (uint32_t id = 0; id < kMatched; ++id) cache_.Match(id);
+    }
+  }
+
+  void Scan(uint32_t blocks) {
+    for (uint32_t i = 0; i < blocks; ++i) {
+      const uint32_t victim = cache_.Evict();
+      left_ += is_matched_[victim];
+      is_matched_[victim] = false;
+      cache_.Add(victim, Content());
+    }
+  }
+  // Of the matched blocks, how many have left.
+  uint32_t left() const { return left_; }
+
+  static constexpr uint32_t kBlocks = 96;
+  static constexpr uint32_t kMatched = 32;
+
+ private:
+  uint64_t Content() { return random_(); }
+
+  std::mt19937_64 random_{1};
+  Cache cache_;
+  std::vector<bool> is_matched_ = [] {
+    std::vector<bool> matched(kBlocks, false);
+    std::fill_n(matched.begin(), kMatched, true);
+    return matched;
+  }();
+  uint32_t left_ = 0;
+};
+
+TEST(PriorityLruPolicyTest, AScanDrivesOutWhatWasMatched) {
+  ScannedCache cache("lru");
+  cache.Scan(ScannedCache::kBlocks);
+  EXPECT_EQ(cache.left(), ScannedCache::kMatched);
+}
+
+// The policies that count matches.
+class CountingPolicyTest : public ::testing::TestWithParam<std::string_view> {};
+
+INSTANTIATE_TEST_SUITE_P(Policies, CountingPolicyTest, ::testing::Values("mq", "lfuda"),
+                         [](const auto& param) { return std::string(param.param); });
+
+TEST_P(CountingPolicyTest, AScanPassesByWhatWasMatched) {
+  ScannedCache cache(GetParam());
+  cache.Scan(ScannedCache::kBlocks);
+  EXPECT_EQ(cache.left(), 0u);
+}
+
+TEST_P(CountingPolicyTest, WhatIsNotMatchedAnyMoreGoesInTheEnd) {
+  ScannedCache cache(GetParam());
+  cache.Scan(20 * ScannedCache::kBlocks);
+  EXPECT_EQ(cache.left(), ScannedCache::kMatched);
+}
+
+TEST_P(CountingPolicyTest, ContentThatComesBackStaysLongerThanNewContent) {
+  constexpr uint32_t kBlocks = 96;
+  Cache cache(GetParam(), kBlocks);
+  std::mt19937_64 random(1);
+  std::vector<uint64_t> content;
+  for (uint32_t id = 0; id < kBlocks; ++id) cache.Add(id, content.emplace_back(random()));
+  // Blocks leave and come back at once, so that there is a time of return to learn.
+  for (uint32_t id = 0; id < 24; ++id) {
+    ASSERT_EQ(cache.Evict(content[id]), id);
+    cache.Add(id, content[id]);
+  }
+  ASSERT_EQ(cache.Evict(content[24]), 24u);
+  ASSERT_EQ(cache.Evict(content[25]), 25u);
+  cache.Add(24, content[24]);
+  cache.Add(25, random());
+  for (uint32_t victim = 0; victim != 25; victim = cache.Evict()) ASSERT_NE(victim, 24u);
+}
+
+TEST_P(CountingPolicyTest, AParkedBlockReturnsToThePlaceThatItsMatchesGiveIt) {
+  constexpr uint32_t kBlocks = 96;
+  Cache cache(GetParam(), kBlocks);
+  cache.policy().Inserted(BlockId{0}, BlockHash{});
+  for (uint32_t id = 1; id < kBlocks; ++id) {
+    cache.Add(id);
+    if (id % 16 == 0) cache.policy().Touched(BlockId{0});  // Held with one child or another.
+  }
+  EXPECT_EQ(cache.Evict(), 1u);
+  cache.policy().Unparked(BlockId{0}, kDefaultPriority);
+  // Not at the front, as under LRU: most of the blocks without a match go first.
+  uint32_t gone_before = 0;
+  while (cache.Evict() != 0) ++gone_before;
+  EXPECT_GT(gone_before, kBlocks / 2);
+}
+
+}  // namespace
+}  // namespace pagoda

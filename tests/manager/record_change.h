@@ -1,0 +1,29 @@
+#ifndef PAGODA_TESTS_MANAGER_RECORD_CHANGE_H_
+#define PAGODA_TESTS_MANAGER_RECORD_CHANGE_H_
+
+#include <variant>
+
+#include "manager/event_recorder.h"
+
+namespace pagoda {
+
+// Records a change of one block, as TreeModel draws it.
+inline void RecordChange(const decltype(Event::what)& change, WindowSize window,
+                         EventRecorder& recorder) {
+  if (const auto* stored = std::get_if<StoredEvent>(&change)) {
+    recorder.Stored(window, stored->name_space, stored->parent,
+                    stored->parent_hash.value_or(BlockHash{}), stored->blocks[0],
+                    {stored->tokens, stored->extras});
+  } else if (const auto* updated = std::get_if<UpdatedEvent>(&change)) {
+    if (updated->tier) recorder.TierChanged(window, updated->id, updated->hash, *updated->tier);
+    if (updated->priority) {
+      recorder.PriorityChanged(window, updated->id, updated->hash, *updated->priority);
+    }
+  } else if (const auto* removed = std::get_if<RemovedEvent>(&change)) {
+    recorder.Removed(window, removed->reason, removed->blocks[0], removed->hashes[0]);
+  }
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_MANAGER_RECORD_CHANGE_H_

@@ -1,0 +1,213 @@
+// What the threads of a process share: one lock, one clock, the log, and the copies.
+#include "manager/shared_manager.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "pools/error.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(SharedManagerTest, LeasesRunOnAClockThatOnlyGoesForward) {
+  const absl::Time first = SharedManager::Now();
+  EXPECT_LT(absl::AbsDuration(first - absl::Now()), absl::Seconds(5));
+  EXPECT_GE(SharedManager::Now(), first);
+}
+
+TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {
+  EventLog log({});
+  SharedManager manager(MakeCore(4, 4), &log);
+  auto client = OpenLocalCacheClient(&manager, "test");
+  ASSERT_TRUE(client.ok());
+  const std::vector<Operation> batch = {
+      AddSequence{.sequence = SequenceId{1}, .tokens = {1, 2, 3, 4, 5}},
+      AddSequence{.sequence = SequenceId{2}, .tokens = std::vector<TokenId>(12, 7)},
+      CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 5},
+      FreeSequence{.sequence = SequenceId{1}}};
+  const auto result = (*client)->Execute(batch);
+  ASSERT_TRUE(result.ok());
+  ASSERT_EQ(result->results.size(), 4u);
+  EXPECT_TRUE(result->results[0].ok());
+  EXPECT_EQ(ReasonOf(result->results[1].status()), Reason::kBlocksExhausted);
+  EXPECT_TRUE(result->results[2].ok());
+  EXPECT_TRUE(result->results[3].ok());
+  EXPECT_EQ(result->revision, log.last()) << "the events are in the log before the answer is out";
+  manager.CheckInvariants();
+}
+
+TEST(SharedManagerTest, ABatchHasALimit) {
+  EventLog log({});
+  SharedManager manager(MakeCore(4, 4), &log);
+  auto client = OpenLocalCacheClient(&manager, "test");
+  const std::vector<Operation> batch(kMaxBatchOperations + 1, MatchPrefix{.tokens = {1}});
+  EXPECT_EQ(ReasonOf((*client)->Execute(batch).status()), Reason::kBatchTooLarge);
+}
+
+TEST(SharedManagerTest, AnAnswerHasALimitToo) {
+  EventLog log({});
+  constexpr uint32_t kBlocks = 1000;
+  SharedManager manager(MakeCore(kBlocks, 1), &log);
+  auto client = OpenLocalCacheClient(&manager, "test");
+  ASSERT_TRUE(RunOne<AddedSequence>(**client, AddSequence{.sequence = SequenceId{1},
+                                                          .tokens = std::vector<TokenId>(kBlocks)})
+                  .ok());
+  const std::vector<Operation> batch(1100, DescribeSequence{.sequence = SequenceId{1}});
+  const auto result = (*client)->Execute(batch);
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->results[1048].ok());
+  EXPECT_EQ(ReasonOf(result->results[1049].status()), Reason::kBatchTooLarge);
+  EXPECT_EQ(ReasonOf(result->results.back().status()), Reason::kBatchTooLarge);
+}
+
+TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {
+  EventLog log({});
+  SharedManager manager(MakeCore(4, 4), &log);
+  {
+    auto client = OpenLocalCacheClient(&manager, "test");
+    ASSERT_TRUE(RunOne<AllocatedBlocks>(**client, AllocateBlocks{.count = 3}).ok());
+    EXPECT_EQ(manager.Stats().windows[0].tiers[0].active, 3u);
+  }
+  EXPECT_EQ(manager.Stats().windows[0].tiers[0].free, 4u);
+  EXPECT_EQ(manager.Stats().sessions, 0u);
+}
+
+// Copies that end when a test says so.
+class HeldTransfers final : public Transfers {
+ public:
+  void Submit(absl::Span<const CopyOrder> orders) override {
+    orders_.insert(orders_.end(), orders.begin(), orders.end());
+  }
+  void Drain() override {}
+  void Stop() override {}
+  TransferStats stats() const override { return {}; }
+  const std::vector<CopyOrder>& orders() const { return orders_; }
+
+ private:
+  std::vector<CopyOrder> orders_;
+};
+
+// 4 + 4 blocks of 4 tokens, with the two blocks of prompt 1 to 8 cached in the secondary tier.
+class SharedCopiesTest : public ::testing::Test {
+ protected:
+  SharedCopiesTest()
+      : manager_(*BlockManager::Create({.layout = TinyLayout(4),
+                                        .primary_blocks = {4},
+                                        .secondary_blocks = {4},
+                                        .epoch = Epoch{1}}),
+                 &log_),
+        client_(*OpenLocalCacheClient(&manager_, "test")) {
+    const SequenceId id{1};
+    const std::vector<Operation> batch = {AddSequence{.sequence = id, .tokens = prompt_},
+                                          CommitTokens{.sequence = id, .computed_tokens = 8},
+                                          FreeSequence{.sequence = id},
+                                          OffloadPrefix{.tokens = prompt_}};
+    const auto result = client_->Execute(batch);
+    EXPECT_TRUE(result.ok() && result->results.back().ok());
+    manager_.SetTransfers(&transfers_);
+  }
+  ~SharedCopiesTest() override { manager_.CheckInvariants(); }
+
+  // Adds sequence 2, which has to wait for two copies.
+  AddedSequence AddPrompt() {
+    std::vector<TokenId> longer = prompt_;
+    longer.push_back(9);
+    const auto added =
+        RunOne<AddedSequence>(*client_, AddSequence{.sequence = SequenceId{2}, .tokens = longer});
+    EXPECT_TRUE(added.ok());
+    EXPECT_THAT(transfers_.orders(), SizeIs(2));
+    return *added;
+  }
+
+  const std::vector<TokenId> prompt_ = {1, 2, 3, 4, 5, 6, 7, 8};
+  EventLog log_{{}};
+  HeldTransfers transfers_;
+  SharedManager manager_;
+  std::unique_ptr<CacheClient> client_;
+};
+
+TEST_F(SharedCopiesTest, WithoutTransfersCopiesAreDoneAtOnce) {
+  EXPECT_THAT(transfers_.orders(), IsEmpty());
+  EXPECT_EQ(manager_.completed_ticket(), Ticket{2});
+  EXPECT_EQ(manager_.Stats().windows[0].tiers[1].cached, 2u);
+}
+
+TEST_F(SharedCopiesTest, AWaitEndsWithItsCopies) {
+  const AddedSequence added = AddPrompt();
+  EXPECT_EQ(added.ready, transfers_.orders()[1].ticket);
+  EXPECT_EQ(manager_.completed_ticket(), Ticket{2});
+  std::thread copies([this] {
+    for (const CopyOrder& order : transfers_.orders()) {
+      manager_.CompleteCopy(order.ticket, absl::OkStatus());
+    }
+  });
+  const auto waited = RunOne<WaitedForTicket>(*client_, WaitForTicket{.ticket = added.ready});
+  copies.join();
+  ASSERT_TRUE(waited.ok()) << waited.status();
+  EXPECT_EQ(waited->completed, added.ready);
+}
+
+TEST_F(SharedCopiesTest, ABatchThatDoesNotWaitStopsBeforeItsWait) {
+  const auto session = manager_.OpenSession("other", absl::InfiniteDuration());
+  const AddedSequence added = AddPrompt();
+  const std::vector<Operation> batch = {
+      MatchPrefix{.tokens = {1}}, WaitForTicket{.ticket = added.ready}, MatchPrefix{.tokens = {1}}};
+  const auto before = manager_.ExecuteUntilWait(session->ref, batch, {});
+  ASSERT_TRUE(before.ok());
+  EXPECT_THAT(before->results, SizeIs(1));
+  for (const CopyOrder& order : transfers_.orders()) {
+    manager_.CompleteCopy(order.ticket, absl::OkStatus());
+  }
+  const auto after =
+      manager_.ExecuteUntilWait(session->ref, absl::MakeConstSpan(batch).subspan(1), {});
+  ASSERT_TRUE(after.ok());
+  EXPECT_THAT(after->results, SizeIs(2));
+  EXPECT_TRUE(after->results[0].ok());
+}
+
+TEST_F(SharedCopiesTest, WhoAsksIsToldOnceWhenCopiesAreDone) {
+  const AddedSequence added = AddPrompt();
+  int told = 0;
+  manager_.NotifyWhenDone(added.ready, [&told] { ++told; });
+  manager_.CompleteCopy(transfers_.orders()[1].ticket, absl::OkStatus());
+  EXPECT_EQ(told, 0) << "the one before it is not done";
+  manager_.CompleteCopy(transfers_.orders()[0].ticket, absl::OkStatus());
+  EXPECT_EQ(told, 1);
+  manager_.NotifyWhenDone(added.ready, [&told] { ++told; });
+  EXPECT_EQ(told, 2) << "at once";
+}
+
+TEST_F(SharedCopiesTest, ABatchTellsWhatItsSessionLost) {
+  AddPrompt();
+  manager_.CompleteCopy(transfers_.orders()[0].ticket, absl::OkStatus());
+  manager_.CompleteCopy(transfers_.orders()[1].ticket, absl::DataLossError("planted"));
+  EXPECT_EQ(manager_.revision(), log_.last()) << "its event is in the log";
+  const CommitTokens commit{.sequence = SequenceId{2}, .computed_tokens = 9};
+  const Operation operation = commit;
+  const auto told = client_->Execute({&operation, 1});
+  ASSERT_TRUE(told.ok());
+  EXPECT_EQ(ReasonOf(told->results[0].status()), Reason::kKvLost) << "it did not know yet";
+  EXPECT_THAT(told->shortened, ElementsAre(ShortenedSequence{SequenceId{2}, 4}));
+  const auto computed = client_->Execute({&operation, 1});
+  EXPECT_TRUE(computed->results[0].ok());
+  EXPECT_THAT(computed->shortened, IsEmpty());
+}
+
+TEST_F(SharedCopiesTest, ABatchWhoseStepsGoBackwardsDoesNotRun) {
+  const Operation operation = AllocateBlocks{.count = 1};
+  ASSERT_TRUE(client_->Execute({&operation, 1}, {.step = 7, .completed_step = 6}).ok());
+  EXPECT_EQ(ReasonOf(client_->Execute({&operation, 1}, {.step = 6, .completed_step = 6}).status()),
+            Reason::kStepBackwards);
+  EXPECT_EQ(manager_.Stats().windows[0].tiers[0].active, 1u);
+}
+
+}  // namespace
+}  // namespace pagoda

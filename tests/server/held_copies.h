@@ -1,0 +1,101 @@
+// A manager whose copies are done when a test says so.
+#ifndef PAGODA_TESTS_SERVER_HELD_COPIES_H_
+#define PAGODA_TESTS_SERVER_HELD_COPIES_H_
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "events/event_log.h"
+#include "gtest/gtest.h"
+#include "manager/shared_manager.h"
+#include "pools/transfers.h"
+
+namespace pagoda::server {
+
+// Keeps orders until they are taken.
+class OrderKeeper final : public Transfers {
+ public:
+  void Submit(absl::Span<const CopyOrder> orders) override {
+    absl::MutexLock lock(&mutex_);
+    orders_.insert(orders_.end(), orders.begin(), orders.end());
+  }
+  void Drain() override {}
+  void Stop() override {}
+  TransferStats stats() const override { return {}; }
+
+  std::vector<CopyOrder> Take() {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(orders_, {});
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<CopyOrder> orders_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Two tiers of 8 blocks of 4 tokens, without memory. Thread-safe.
+class HeldCopies {
+ public:
+  HeldCopies() {
+    absl::StatusOr<CacheLayout> layout = CacheLayout::Create(
+        {.tokens_per_block = 4, .layers = {{.num_kv_heads = 1, .head_dim = 1}}});
+    auto core = BlockManager::Create({.layout = *std::move(layout),
+                                      .primary_blocks = {8},
+                                      .secondary_blocks = {8},
+                                      .pool_mappings = {},
+                                      .epoch = Epoch(1)});
+    EXPECT_TRUE(core.ok()) << core.status();
+    manager_ = std::make_unique<SharedManager>(*std::move(core), &log_);
+    manager_->SetTransfers(&orders_);
+  }
+  ~HeldCopies() {
+    Finish();
+    manager_->CheckInvariants();
+  }
+
+  SharedManager& manager() { return *manager_; }
+
+  SessionRef Open() {
+    const auto session = manager_->OpenSession("test", absl::InfiniteDuration());
+    EXPECT_TRUE(session.ok()) << session.status();
+    return session->ref;
+  }
+
+  template <class Result>
+  Result Run(SessionRef session, Operation operation) {
+    const auto batch = manager_->ExecuteUntilWait(session, {&operation, 1}, {});
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    EXPECT_TRUE(batch->results.at(0).ok()) << batch->results.at(0).status();
+    return std::get<Result>(*batch->results.at(0));
+  }
+
+  // Caches `tokens` and begins to move their blocks down. Returns the ticket of the last copy.
+  Ticket Offload(SessionRef session, const std::vector<TokenId>& tokens) {
+    Run<AddedSequence>(session, AddSequence{.sequence = SequenceId(99), .tokens = tokens});
+    Run<CommittedTokens>(session,
+                         CommitTokens{.sequence = SequenceId(99),
+                                      .computed_tokens = static_cast<uint32_t>(tokens.size())});
+    Run<FreedSequence>(session, FreeSequence{SequenceId(99)});
+    const auto offloaded = Run<OffloadedPrefix>(session, OffloadPrefix{{}, tokens});
+    EXPECT_GT(offloaded.blocks, 0u);
+    EXPECT_GT(offloaded.ready, manager_->completed_ticket());
+    return offloaded.ready;
+  }
+
+  // The copies ordered so far end.
+  void Finish(const absl::Status& status = absl::OkStatus()) {
+    for (const CopyOrder& order : orders_.Take()) manager_->CompleteCopy(order.ticket, status);
+  }
+
+ private:
+  EventLog log_{EventLog::Limits{.max_events = 1 << 10}};
+  OrderKeeper orders_;
+  std::unique_ptr<SharedManager> manager_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_TESTS_SERVER_HELD_COPIES_H_

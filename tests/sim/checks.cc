@@ -1,0 +1,237 @@
+// What must hold after every call.
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/world.h"
+
+namespace pagoda::sim {
+
+void World::CountHolders() {
+  for (Ledger& ledger : ledgers) ledger.BeginCount();
+  for (const SimSession& session : sessions) {
+    if (!session.open) continue;
+    for (const SimSequence& sequence : session.sequences) {
+      if (!sequence.running) continue;
+      for (uint32_t w = 0; w < num_windows(); ++w) {
+        const SimTable& table = sequence.tables[w];
+        for (const BlockHandle& handle : table.blocks) {
+          if (handle.id != kNoBlock) ledgers[w].Hold(handle.id, Ledger::Holder::kUser);
+        }
+        for (const BlockId id : table.canonical) {
+          if (id != kNoBlock) ledgers[w].Hold(id, Ledger::Holder::kUser);
+        }
+      }
+    }
+    for (const SimRaw& raw : session.raw) {
+      ledgers[raw.window].Hold(raw.handle.id, Ledger::Holder::kUser);
+    }
+  }
+  for (const SimPin& pin : pins) {
+    for (const HeldBlock& block : pin.blocks) {
+      ledgers[block.window].Hold(block.id, Ledger::Holder::kPin);
+    }
+  }
+  for (const SimDrain& drain : drains) {
+    ledgers[drain.block.window].Hold(drain.block.id, Ledger::Holder::kDrain);
+  }
+  for (uint32_t w = 0; w < num_windows(); ++w) ledgers[w].EndCount(shadows[w]);
+}
+
+void World::Check() {
+  core->CheckInvariants();
+  CountHolders();
+  CheckVictims();
+  ManagerStats stats = core->Stats();
+  uint64_t open = 0, running = 0;
+  for (const SimSession& session : sessions) {
+    open += session.open ? 1 : 0;
+    for (const SimSequence& sequence : session.sequences) running += sequence.running ? 1 : 0;
+  }
+  SIM_CHECK(stats.sessions == open && stats.sequences == running && stats.pins == pins.size() &&
+                stats.copies_in_flight == memory.pending(),
+            "Stats() counts ", stats.sessions, " sessions, ", stats.sequences, " sequences, ",
+            stats.pins, " pins, ", stats.copies_in_flight, " copies; there are ", open, ", ",
+            running, ", ", pins.size(), ", ", memory.pending());
+  SIM_CHECK(core->completed_ticket() == memory.completed() && core->last_ticket() == memory.last(),
+            "copies up to ", core->completed_ticket().value(), " of ", core->last_ticket().value(),
+            " have ended by the core, up to ", memory.completed().value(), " by the copies");
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    const std::vector<TreeEntry> tree = core->DumpTree(config.windows[w].size);
+    shadows[w].Compare(tree);
+    if (keep_events_) {
+      SIM_CHECK(shadow_tree_.Dump(config.windows[w].size) == tree, "law: the ShadowTree differs");
+    }
+    ledgers[w].CheckStats(stats.windows[w], memory);
+    SIM_CHECK(stats.windows[w].pinned_blocks == ledgers[w].pinned_blocks(), "Stats() counts ",
+              stats.windows[w].pinned_blocks, " pinned blocks instead of ",
+              ledgers[w].pinned_blocks());
+    SIM_CHECK(stats.windows[w].holes == shadows[w].holes(), "Stats() counts ",
+              stats.windows[w].holes, " holes instead of ", shadows[w].holes());
+    CheckRetention(w);
+    CheckNodes(w);
+  }
+  CheckCapacity();
+  CheckSequences();
+  CheckRaw();
+  CheckDrains();
+  stats_ = std::move(stats);
+  time_applied_ = pins_expired_ = false;
+  let_go.clear();
+}
+
+// Rule 13: no candidate that stayed was to go before one that went.
+void World::CheckVictims() {
+  for (const Victims& victims : victims_) {
+    if (victims.count == 0) continue;
+    const Shadow& shadow = shadows[victims.window];
+    Ledger& ledger = ledgers[victims.window];
+    for (const Victims::Candidate& candidate : victims.candidates) {
+      const Node& node = shadow.node(candidate.id);
+      if (!node.cached() || node.tier != victims.tier || ledger[candidate.id].refs > 0) continue;
+      if (full(victims.window) &&
+          (victims.tier == Tier::kPrimary ? shadow.HasChildrenIn(candidate.id, Tier::kPrimary)
+                                          : shadow.HasChildren(candidate.id))) {
+        continue;
+      }
+      const Priority priority = std::max(candidate.priority, node.priority);
+      SIM_CHECK(victims.highest <= priority, "a block of priority ",
+                static_cast<int>(victims.highest.value()), " of the ", TierName(victims.tier),
+                " tier went before block ", candidate.id, " of priority ",
+                static_cast<int>(priority.value()));
+    }
+  }
+  victims_.clear();
+}
+
+// A cached block's bytes are those of its content, unless they are on their way.
+void World::CheckNodes(uint32_t window) {
+  const Shadow& shadow = shadows[window];
+  Ledger& ledger = ledgers[window];
+  for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
+    const Node& node = shadow.node(id);
+    if (!node.cached()) continue;
+    const BlockFacts& facts = ledger[id];
+    SIM_CHECK(facts.placed && facts.place.tier == node.tier && ledger.owner(facts.place) == id,
+              "block ", id, " of window ", WindowName(config.windows[window].size),
+              " does not own the slot in which it must lie");
+    if (full(window) && node.parent != kNone) {
+      const Node& parent = shadow.node(node.parent);
+      SIM_CHECK(parent.tier <= node.tier, "rule 13: block ", id, " is nearer than its parent");
+      SIM_CHECK(facts.refs == 0 || ledger[node.parent].refs > 0, "rule 13: block ", id,
+                " is held, its parent is not");
+    }
+    if (memory.Arriving(window, facts.place)) continue;
+    SIM_CHECK(std::equal(node.values.begin(), node.values.begin() + node.count,
+                         memory.slot(window, facts.place)),
+              "rule 7: block ", id, " of window ", WindowName(config.windows[window].size),
+              " in slot ", facts.place.slot.value(), " of the ", TierName(node.tier),
+              " tier does not hold the bytes of its content");
+  }
+}
+
+// Priorities are what was wished, and clocks run for what nobody holds.
+void World::CheckRetention(uint32_t window) {
+  const Shadow& shadow = shadows[window];
+  for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
+    const Node& node = shadow.node(id);
+    if (!node.cached()) continue;
+    BlockFacts& facts = ledgers[window][id];
+    if (facts.refs > 0) {
+      facts.deadline = absl::InfiniteFuture();
+    } else if (facts.duration != absl::InfiniteDuration() &&
+               facts.deadline == absl::InfiniteFuture()) {
+      facts.deadline = now + facts.duration;
+    }
+    SIM_CHECK(node.priority == facts.priority, "block ", id, " of window ",
+              WindowName(config.windows[window].size), " has priority ",
+              static_cast<int>(node.priority.value()), " instead of ",
+              static_cast<int>(facts.priority.value()));
+    SIM_CHECK(!time_applied_ || facts.deadline > now, "the priority of block ", id, " of window ",
+              WindowName(config.windows[window].size), " should have ended");
+  }
+}
+
+void World::CheckCapacity() {
+  const absl::StatusOr<CapacityAnswer> answer = core->QueryCapacity(SessionId{}, {.tokens = {0}});
+  SIM_CHECK(answer.ok() && answer->windows.size() == num_windows(), "QueryCapacity fails");
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    SIM_CHECK(answer->windows[w].available_blocks == ledgers[w].available(), "window ",
+              WindowName(config.windows[w].size), " has ", answer->windows[w].available_blocks,
+              " available blocks by the core, ", ledgers[w].available(), " by its holders");
+  }
+}
+
+void World::CheckSequences() {
+  for (const SimSession& session : sessions) {
+    if (!session.open) continue;
+    for (const SimSequence& sequence : session.sequences) {
+      const absl::StatusOr<const Sequence*> told = core->FindSequence(session.ref.id, sequence.id);
+      SIM_CHECK(told.ok() == sequence.running, "sequence ", sequence.id.value(), " of session ",
+                session.ref.id.value(), sequence.running ? " is gone" : " runs");
+      if (!sequence.running) continue;
+      SIM_CHECK((*told)->token_count == sequence.tokens() &&
+                    (*told)->computed_tokens == sequence.computed &&
+                    (*told)->room_tokens == sequence.room,
+                "sequence ", sequence.id.value(), " has ", (*told)->token_count, " tokens, ",
+                (*told)->computed_tokens, " computed, room ", (*told)->room_tokens, "; its client ",
+                sequence.tokens(), ", ", sequence.computed, ", ", sequence.room);
+      CheckTables(sequence, **told);
+    }
+  }
+}
+
+// Rule 10: a table in use is what its client was told, and reads what its client wrote.
+void World::CheckTables(const SimSequence& sequence, const Sequence& told) {
+  const bool ready = Ready(sequence.ready);
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    const SimTable& table = sequence.tables[w];
+    SIM_CHECK(table.blocks.size() == BlocksFor(sequence.room), "a table of ", table.blocks.size(),
+              " blocks for room of ", sequence.room);
+    SIM_CHECK(table.blocks == told.windows[w].table, "rule 10: the table of sequence ",
+              sequence.id.value(), " in window ", WindowName(config.windows[w].size),
+              " changed behind its user");
+    for (uint32_t i = 0; i < table.blocks.size(); ++i) {
+      const BlockHandle& handle = table.blocks[i];
+      if (handle.id == kNoBlock) continue;
+      const BlockFacts& facts = ledgers[w][handle.id];
+      const SlotRef slot{Tier::kPrimary, handle.slot};
+      const uint32_t owner = ledgers[w].owner(slot);
+      SIM_CHECK(facts.placed && facts.place == slot &&
+                    (owner == handle.id.value() || ledgers[w][owner].refs > 0),
+                "rule 10: block ", handle.id.value(), " of a running sequence has moved");
+      const uint32_t begin = i * tokens_per_block();
+      if (!ready || begin >= sequence.computed) continue;
+      const uint32_t count = std::min(tokens_per_block(), sequence.computed - begin);
+      SIM_CHECK(std::equal(sequence.values.begin() + begin, sequence.values.begin() + begin + count,
+                           memory.slot(w, slot)),
+                "entry ", i, " of sequence ", sequence.id.value(), " in window ",
+                WindowName(config.windows[w].size), " does not hold what was computed");
+    }
+  }
+}
+
+void World::CheckRaw() {
+  for (const SimSession& session : sessions) {
+    if (!session.open) continue;
+    for (const SimRaw& raw : session.raw) {
+      if (!raw.written) continue;
+      const Value* values = memory.slot(raw.window, {Tier::kPrimary, raw.handle.slot});
+      for (uint32_t i = 0; i < tokens_per_block(); ++i) {
+        SIM_CHECK(values[i] == raw.tag + i, "raw block ", raw.handle.id.value(),
+                  " does not hold what its owner wrote");
+      }
+    }
+  }
+}
+
+// Rule 11: what kernels may still read stays.
+void World::CheckDrains() {
+  for (const SimDrain& drain : drains) {
+    if (drain.count == 0) continue;
+    SIM_CHECK(std::equal(drain.values.begin(), drain.values.begin() + drain.count,
+                         memory.slot(drain.block.window, drain.slot)),
+              "rule 11: block ", drain.block.id.value(), " was overwritten while it drains");
+  }
+}
+
+}  // namespace pagoda::sim

@@ -1,0 +1,102 @@
+// What the simulated clients know: their sessions, sequences, raw blocks and pins, as the answers
+// told them.
+#ifndef PAGODA_TESTS_SIM_CLIENT_H_
+#define PAGODA_TESTS_SIM_CLIENT_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "manager/operation.h"
+#include "tests/sim/config.h"
+#include "tests/sim/content.h"
+
+namespace pagoda::sim {
+
+// A sequence's place in one window.
+struct SimTable {
+  std::vector<BlockHandle> blocks;  // By token; kNoBlock where the window has passed.
+  // What the client cannot see but anybody can derive: the cached block that stands for a published
+  // one where that is not itself; and whether its path has left the tree.
+  std::vector<BlockId> canonical;
+  uint32_t published = 0;
+  BlockId tip = kNoBlock;  // The cached block of entry published - 1.
+  bool detached = false;
+  // The last entry is another sequence's tail, which a fork shares until it grows.
+  bool borrowed_tail = false;
+};
+
+struct SimSequence {
+  bool running = false;
+  SequenceId id;
+  Content content;            // All tokens named.
+  std::vector<Value> values;  // What an engine writes for each of them.
+  uint32_t prompt_tokens = 0;
+  uint32_t computed = 0;
+  uint32_t room = 0;
+  Ticket ready;
+  // A copy failed, and TakeShortened has not said so yet.
+  bool shortened = false;
+  SequenceRetention retention;
+  std::array<SimTable, kMaxWindows> tables;
+
+  uint32_t tokens() const { return static_cast<uint32_t>(content.tokens.size()); }
+  void Name(uint32_t from);  // Values of the tokens from `from` on.
+};
+
+struct SimRaw {
+  uint32_t window = 0;
+  BlockHandle handle;
+  Ticket ready;
+  bool written = false;
+  Value tag = 0;  // What its owner has written.
+};
+
+struct SimSession {
+  bool open = false;
+  SessionRef ref;
+  absl::Duration lease;
+  absl::Time deadline;
+  uint32_t streams = 0;
+  bool counts_steps = false;
+  StepRange steps;
+  std::array<SimSequence, kSequencesPerSession> sequences;
+  std::vector<SimRaw> raw;
+};
+
+// A block of a window that somebody holds.
+struct HeldBlock {
+  uint32_t window = 0;
+  BlockId id;
+  friend bool operator==(const HeldBlock&, const HeldBlock&) = default;
+};
+
+struct SimPin {
+  PinId id;
+  uint32_t tokens = 0;
+  absl::Time expires;
+  std::vector<HeldBlock> blocks;
+};
+
+// A block released in a step that is not completed: its session's kernels may still read it, and
+// write what it had not computed.
+struct SimDrain {
+  SessionId session;
+  uint64_t step = 0;
+  HeldBlock block;
+  SlotRef slot;
+  uint32_t count = 0;     // Values that must stay.
+  uint32_t writable = 0;  // Values behind those that may still be written.
+  std::array<Value, kMaxTokensPerBlock> values;
+};
+
+inline void SimSequence::Name(uint32_t from) {
+  values.resize(tokens());
+  Value value = from == 0 ? RootValue(content.name_space) : values[from - 1];
+  for (uint32_t i = from; i < tokens(); ++i) value = values[i] = Extend(value, content.key(i));
+}
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_CLIENT_H_

@@ -1,0 +1,279 @@
+// What clients do besides calling: entering a batch, computing, keeping their tables.
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/operations.h"
+
+namespace pagoda::sim {
+namespace {
+
+// Steps that go on, or, seldom, do not.
+StepRange DrawSteps(World& world, const SimSession& session) {
+  if (!session.counts_steps || world.random.OneIn(20)) return {};
+  const uint64_t step = std::max<uint64_t>(1, session.steps.step + world.random.Below(3));
+  const uint64_t behind = step - session.steps.completed_step;
+  return {.step = step,
+          .completed_step =
+              session.steps.completed_step +
+              world.random.Below(static_cast<uint32_t>(std::min<uint64_t>(behind, 5)) + 1)};
+}
+
+void TakeShortened(World& world, SimSession& session) {
+  std::vector<ShortenedSequence> told = world.core->TakeShortened(session.ref.id);
+  size_t expected = 0;
+  for (SimSequence& sequence : session.sequences) {
+    if (!sequence.running || !sequence.shortened) continue;
+    ++expected;
+    const ShortenedSequence what{sequence.id, sequence.computed};
+    SIM_CHECK(std::find(told.begin(), told.end(), what) != told.end(), "sequence ",
+              sequence.id.value(), " lost computed tokens, and its client is not told");
+    sequence.shortened = false;
+  }
+  SIM_CHECK(told.size() == expected, "a client is told of ", told.size(),
+            " shortened sequences instead of ", expected);
+}
+
+void BeginBatch(World& world, SimSession& session) {
+  if (session.counts_steps && Wrong(world)) {
+    StepRange wrong = session.steps;
+    world.random.OneIn(2) ? wrong.completed_step = wrong.step + 1 : wrong.step += 1;
+    if (wrong.step > session.steps.step && wrong.completed_step > 0) --wrong.completed_step;
+    if (wrong.step < wrong.completed_step || wrong.completed_step < session.steps.completed_step) {
+      const absl::Status status = world.core->BeginBatch(session.ref.id, wrong, world.now);
+      world.Absorb({});
+      world.Refused(status, {Reason::kStepBackwards});
+      world.Check();
+    }
+  }
+  const StepRange steps = DrawSteps(world, session);
+  world.ApplyTime();
+  if (steps.step != 0) {
+    session.steps = steps;
+    world.EndDrains(session.ref.id, steps.completed_step);
+  }
+  const absl::Status status = world.core->BeginBatch(session.ref.id, steps, world.now);
+  SIM_CHECK(status.ok(), status.ToString());
+  world.batch_session = &session;
+  world.batch_drains = steps.step != 0;
+  world.Absorb({});
+  if (world.random.Percent(70)) TakeShortened(world, session);
+  world.Check();
+}
+
+}  // namespace
+
+bool Wrong(World& world) { return world.random.Percent(world.config.wrong_percent); }
+
+SimSession* EnterSession(World& world) {
+  absl::InlinedVector<SimSession*, kMaxSessions> open;
+  for (SimSession& session : world.sessions) {
+    if (session.open) open.push_back(&session);
+  }
+  if (open.empty()) {
+    OpenSessionOp(world);
+    return nullptr;
+  }
+  SimSession& session = *open[world.random.Below(static_cast<uint32_t>(open.size()))];
+  if (world.batch_session != &session || world.random.OneIn(2)) BeginBatch(world, session);
+  return &session;
+}
+
+SimSequence& PickSequence(World& world, SimSession& session) {
+  const uint32_t begin = world.random.Below(kSequencesPerSession);
+  for (uint32_t i = 0; i < kSequencesPerSession; ++i) {
+    SimSequence& sequence = session.sequences[(begin + i) % kSequencesPerSession];
+    if (sequence.running) return sequence;
+  }
+  return session.sequences[begin];
+}
+
+SequenceRetention DrawRetention(World& world, uint32_t tokens) {
+  Random& random = world.random;
+  SequenceRetention retention;
+  const auto draw = [&] {
+    const uint8_t priorities[] = {0, 20, 34, 35, 36, 50, 80, 100};
+    BlockRetention one{.priority = Priority{priorities[random.Below(8)]}};
+    if (world.config.durations && random.OneIn(2)) {
+      one.duration = absl::Microseconds(1 << random.Between(4, 20));
+    }
+    return one;
+  };
+  uint32_t begin = 0;
+  while (begin < tokens && retention.ranges.size() < 3 && !random.OneIn(3)) {
+    begin += random.OneIn(2) ? 0 : random.Below(world.tokens_per_block() + 1);
+    const uint32_t end = begin + 1 + random.Below(2 * world.tokens_per_block());
+    retention.ranges.push_back({.token_start = begin, .token_end = end, .retention = draw()});
+    begin = end;
+  }
+  if (!retention.ranges.empty() && random.OneIn(3)) retention.ranges.back().token_end.reset();
+  if (random.OneIn(2)) retention.generated = draw();
+  return retention;
+}
+
+Scope PublishScope(SimSequence& sequence, Reasons reasons) {
+  return {.reasons = reasons,
+          .publishers = {&sequence},
+          .sets_priorities = !sequence.retention.empty()};
+}
+
+void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle) {
+  Ledger& ledger = world.ledgers[window];
+  const uint32_t id = handle.id.value();
+  SIM_CHECK(handle.id != kNoBlock && handle.slot.value() < world.config.windows[window].primary,
+            "an answer names block ", id, " in slot ", handle.slot.value());
+  const auto taken = [&](uint32_t other) {
+    if (world.shadows[window].node(other).cached()) return true;
+    if (ledger[other].refs == 0) return false;
+    const HeldBlock held{window, BlockId{other}};
+    return std::find(world.let_go.begin(), world.let_go.end(), held) == world.let_go.end();
+  };
+  SIM_CHECK(!taken(id), "block ", id, " is handed out while it is held or cached");
+  SIM_CHECK(handle.generation > ledger[id].generation, "block ", id,
+            " begins a life with generation ", handle.generation.value(), " after ",
+            ledger[id].generation.value());
+  const SlotRef slot{Tier::kPrimary, handle.slot};
+  const uint32_t owner = ledger.owner(slot);
+  SIM_CHECK(owner == kNone || owner == id || !taken(owner), "slot ", handle.slot.value(),
+            " is handed out while block ", owner, " lies in it");
+  ledger[id].generation = handle.generation;
+  ledger.Place(id, slot);
+}
+
+void AdoptTable(World& world, SimTable& table, uint32_t window, uint32_t first_block,
+                const std::vector<BlockHandle>& blocks) {
+  SIM_CHECK(first_block <= table.blocks.size(), "an answer leaves a gap in a table");
+  const size_t kept = table.blocks.size();
+  table.blocks.resize(first_block + blocks.size());
+  table.canonical.resize(first_block + blocks.size(), kNoBlock);
+  for (size_t i = first_block; i < table.blocks.size(); ++i) {
+    const BlockHandle& handle = blocks[i - first_block];
+    if (i < kept && table.blocks[i] == handle) continue;
+    AdoptFresh(world, window, handle);
+    table.blocks[i] = handle;
+    table.canonical[i] = kNoBlock;
+  }
+}
+
+bool CanGoOn(const World& world, const SimSequence& sequence, uint32_t computed) {
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    const uint64_t reach = world.window_size(w) - 1;
+    const uint64_t needed = (computed > reach ? computed - reach : 0) / world.tokens_per_block();
+    const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
+    if (needed < blocks.size() && blocks[needed].id == kNoBlock) return false;
+  }
+  return true;
+}
+
+bool CanCompute(const World& world, const SimSequence& sequence) {
+  return sequence.running && !sequence.shortened && world.Ready(sequence.ready) &&
+         CanGoOn(world, sequence, sequence.computed);
+}
+
+void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {
+  // Drafts, and whatever else an engine leaves where no token is named yet.
+  const bool scribble = world.random.OneIn(4);
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
+    const auto place = [&](uint32_t token) -> Value& {
+      const BlockHandle& handle = blocks[token / world.tokens_per_block()];
+      return world.memory.slot(w, {Tier::kPrimary, handle.slot})[token % world.tokens_per_block()];
+    };
+    for (uint32_t t = sequence.computed; t < end; ++t) place(t) = sequence.values[t];
+    if (!scribble) continue;
+    for (uint32_t t = sequence.tokens(); t < sequence.room; ++t) place(t) = world.random.Next();
+  }
+}
+
+namespace {
+
+// One more block of the sequence must be in the tree now, by itself or by what was there before.
+// False where the sequence cannot publish it and stops publishing.
+bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint32_t index,
+                     uint32_t count) {
+  SimTable& table = sequence.tables[window];
+  const Shadow& shadow = world.shadows[window];
+  const uint32_t begin = index * world.tokens_per_block();
+  const uint32_t own = table.blocks[index].id.value();
+  const std::optional<BlockRetention> wish =
+      RetentionOf(sequence.retention, sequence.prompt_tokens, begin);
+  const Node& node = shadow.node(own);
+  if (node.cached() && node.count == count &&
+      node.values[count - 1] == sequence.values[begin + count - 1]) {
+    table.tip = BlockId{own};
+    if (wish.has_value()) world.Wish(window, own, *wish);
+    return true;
+  }
+  std::array<TokenKey, kMaxTokensPerBlock> keys;
+  for (uint32_t i = 0; i < count; ++i) keys[i] = sequence.content.key(begin + i);
+  const uint32_t id =
+      shadow.FindChild(table.tip.value(), sequence.content.name_space, {keys.data(), count});
+  SIM_CHECK(id != kNone, "rule 7: block ", index, " of sequence ", sequence.id.value(),
+            " is computed, and not in the tree of window ",
+            WindowName(world.config.windows[window].size));
+  BlockFacts& facts = world.ledgers[window][own];
+  if (!shadow.node(id).cached() || shadow.node(id).tier == Tier::kSecondary) {
+    SIM_CHECK(facts.refs != 1 || world.memory.Arriving(window, facts.place),
+              "rule 10: the cached block ", id, " does not get the bytes of block ", own);
+    table.detached = true;
+    world.coverage.Add(Met::kDetached);
+    return false;
+  }
+  world.coverage.Add(Met::kCanonical);
+  table.canonical[index] = BlockId{id};
+  table.tip = BlockId{id};
+  world.ledgers[window][id].deadline = absl::InfiniteFuture();
+  if (wish.has_value()) world.Wish(window, id, *wish);
+  return true;
+}
+
+void FollowWindow(World& world, SimSession& session, SimSequence& sequence, uint32_t window) {
+  SimTable& table = sequence.tables[window];
+  const uint32_t full_blocks = sequence.computed / world.tokens_per_block();
+  while (!table.detached && table.published < full_blocks &&
+         FollowPublished(world, sequence, window, table.published, world.tokens_per_block())) {
+    ++table.published;
+  }
+  if (world.full(window)) return;
+  // Rule 9: what lies outside the window of the next token goes, but for the last published block.
+  for (uint32_t i = 0; i < table.blocks.size(); ++i) {
+    const uint64_t end = (uint64_t{i} + 1) * world.tokens_per_block();
+    if (end + world.window_size(window) > uint64_t{sequence.computed} + 1) break;
+    if (!table.detached && i + 1 >= table.published) break;
+    if (table.blocks[i].id == kNoBlock) continue;
+    world.ReleaseEntry(session, sequence, window, i);
+    world.coverage.Add(Met::kSlid);
+  }
+}
+
+}  // namespace
+
+void FollowCommit(World& world, SimSession& session, SimSequence& sequence) {
+  for (uint32_t w = 0; w < world.num_windows(); ++w) FollowWindow(world, session, sequence, w);
+}
+
+void FollowEnd(World& world, SimSession& session, SimSequence& sequence) {
+  const uint32_t count = sequence.computed % world.tokens_per_block();
+  const uint32_t index = sequence.computed / world.tokens_per_block();
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    FollowWindow(world, session, sequence, w);
+    SimTable& table = sequence.tables[w];
+    // A copy that failed in another window may have taken tokens that are published in this one.
+    if (!table.detached && count > 0 && table.published == index) {
+      const uint32_t own = table.blocks[index].id.value();
+      const Node& node = world.shadows[w].node(own);
+      const bool stored = node.cached() && node.count == count &&
+                          node.values[count - 1] == sequence.values[sequence.computed - 1];
+      if (stored || !table.borrowed_tail || world.ledgers[w][own].refs == 1) {
+        FollowPublished(world, sequence, w, index, count);
+      }
+    }
+    for (auto i = static_cast<uint32_t>(table.blocks.size()); i-- > 0;) {
+      world.ReleaseEntry(session, sequence, w, i);
+    }
+  }
+  const SequenceId id = sequence.id;
+  sequence = {};
+  sequence.id = id;
+}
+
+}  // namespace pagoda::sim

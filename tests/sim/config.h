@@ -1,0 +1,63 @@
+// What a seed decides before the first operation.
+#ifndef PAGODA_TESTS_SIM_CONFIG_H_
+#define PAGODA_TESTS_SIM_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "events/block_hash.h"
+#include "manager/block_manager.h"
+
+namespace pagoda::sim {
+
+inline constexpr uint32_t kMaxTokensPerBlock = 8;
+inline constexpr uint32_t kMaxWindows = 3;
+inline constexpr uint32_t kMaxSessions = 4;
+inline constexpr uint32_t kSequencesPerSession = 4;
+
+struct SimConfig {
+  struct Window {
+    WindowSize size;
+    uint32_t primary = 0;
+    uint32_t secondary = 0;  // 0: this window has no such tier.
+    bool full() const { return size == kFullAttention; }
+  };
+
+  uint64_t seed = 0;
+  uint32_t tokens_per_block = 1;
+  std::vector<Window> windows;  // Ascending.
+  uint32_t max_holes = 0;
+  std::string eviction_policy;
+  Priority offload_min_priority = kDefaultPriority;
+  uint32_t watermark_permille = 0;
+  uint32_t pin_budget_permille = 0;
+
+  uint32_t alphabet = 2;           // Token ids in use.
+  uint32_t max_prompt_tokens = 0;  // Of most prompts.
+  bool extra_ids = false;
+  bool items = false;
+  std::vector<NamespaceKey> name_spaces;
+  bool steps = false;              // Some sessions count steps.
+  uint32_t retention_percent = 0;  // Sequences that wish something.
+  uint32_t copy_failure_permille = 0;
+  uint32_t copy_haste_percent = 0;  // How soon copies are carried out.
+  uint32_t wrong_percent = 0;       // Calls with a wrong argument.
+  bool durations = false;
+  std::vector<uint32_t> weights;  // Of the kinds of operations, index for index operations.h.
+
+  bool has_secondary() const;
+  std::string ToString() const;
+};
+
+// `weights` are those of an ordinary run; each seed does without some kinds of operations and does
+// others more often, which leads to states that an even mixture never sees (Groce et al., "Swarm
+// testing", 2012).
+SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights);
+
+BlockManager::Options CoreOptions(const SimConfig& config, absl::Time start);
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_CONFIG_H_

@@ -1,0 +1,108 @@
+#include "tests/sim/content.h"
+
+#include <algorithm>
+
+namespace pagoda::sim {
+
+TokenKey KeyOf(TokenId token, const TokenExtra& extra) {
+  TokenKey key = KeyOf(token);
+  if (extra == TokenExtra{}) return key;
+  key = Extend(key, extra.extra_id);
+  if (!extra.in_item) return key;
+  for (const uint64_t word : extra.digest) key = Extend(key, word);
+  return Extend(key, extra.item_offset + 1);
+}
+
+std::vector<TokenKey> KeysOf(const Content& content) {
+  std::vector<TokenKey> keys(content.tokens.size());
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = content.key(i);
+  return keys;
+}
+
+SentExtras Send(const Content& content, Random& random) {
+  SentExtras sent;
+  const std::vector<TokenExtra>& extras = content.extras;
+  bool any_id = random.OneIn(8);  // All zeros say what no ids say.
+  for (const TokenExtra& extra : extras) any_id |= extra.extra_id != 0;
+  if (any_id && !extras.empty()) {
+    for (const TokenExtra& extra : extras) sent.extra_token_ids.push_back(extra.extra_id);
+  }
+  for (size_t i = 0; i < extras.size();) {
+    if (!extras[i].in_item) {
+      ++i;
+      continue;
+    }
+    size_t end = i + 1;
+    // A run may be sent in two parts: the places say that it is one.
+    while (end < extras.size() && extras[end].in_item && extras[end].digest == extras[i].digest &&
+           extras[end].item_offset == extras[end - 1].item_offset + 1 && !random.OneIn(10)) {
+      ++end;
+    }
+    sent.items.push_back({.digest = extras[i].digest,
+                          .token_start = static_cast<uint32_t>(i),
+                          .token_count = static_cast<uint32_t>(end - i),
+                          .item_offset = extras[i].item_offset});
+    i = end;
+  }
+  return sent;
+}
+
+Content Prompts::Draw(Random& random, uint32_t most, Extras extras) const {
+  Content content;
+  if (!remembered_.empty() && !random.OneIn(6)) {
+    content = remembered_[random.Below(static_cast<uint32_t>(remembered_.size()))];
+    if (random.OneIn(2)) {
+      content.Resize(random.Below(static_cast<uint32_t>(content.tokens.size()) + 1));
+    }
+  } else {
+    const auto name_spaces = static_cast<uint32_t>(config_->name_spaces.size());
+    content.name_space = random.OneIn(3) ? random.Below(name_spaces) : 0;
+  }
+  const size_t begin = content.tokens.size();
+  if (!random.OneIn(4)) {
+    AppendTokens(content, random, random.Below(2 * config_->tokens_per_block + 2));
+  }
+  if (extras == Extras::kPerhaps) AddExtras(content, begin, random);
+  if (extras == Extras::kNo) content.extras.clear();
+  if (content.tokens.size() > most) content.Resize(most);
+  return content;
+}
+
+void Prompts::AppendTokens(Content& content, Random& random, uint32_t count) const {
+  for (uint32_t i = 0; i < count; ++i) {
+    content.Append(random.Percent(70) ? 0 : random.Below(config_->alphabet));
+  }
+}
+
+// Gives some of the tokens from `begin` on extra ids and places in an item.
+void Prompts::AddExtras(Content& content, size_t begin, Random& random) const {
+  if (begin == content.tokens.size()) return;
+  const auto added = static_cast<uint32_t>(content.tokens.size() - begin);
+  if (config_->extra_ids && random.OneIn(3)) {
+    content.extras.resize(content.tokens.size());
+    for (size_t i = begin; i < content.tokens.size(); ++i) {
+      if (random.OneIn(2)) content.extras[i].extra_id = random.Below(3);
+    }
+  }
+  if (config_->items && random.OneIn(3)) {
+    content.extras.resize(content.tokens.size());
+    const size_t first = begin + random.Below(added);
+    const uint32_t count = random.Between(1, static_cast<uint32_t>(content.tokens.size() - first));
+    const uint32_t offset = random.OneIn(3) ? random.Below(3) : 0;
+    const ItemDigest digest = {random.Below(2), 0, 0, random.Below(2)};
+    for (uint32_t i = 0; i < count; ++i) {
+      TokenExtra& extra = content.extras[first + i];
+      extra.digest = digest;
+      extra.item_offset = offset + i;
+      extra.in_item = true;
+    }
+  }
+}
+
+void Prompts::Remember(const Content& content, Random& random) {
+  if (content.tokens.empty()) return;
+  if (remembered_.size() < kRemembered) remembered_.emplace_back();
+  remembered_[random.Below(static_cast<uint32_t>(remembered_.size()))] = content;
+}
+
+}  // namespace pagoda::sim

@@ -1,0 +1,76 @@
+// What sequences and cached blocks consist of, and the bytes that stand for it in the model memory.
+#ifndef PAGODA_TESTS_SIM_CONTENT_H_
+#define PAGODA_TESTS_SIM_CONTENT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "events/block_key.h"
+#include "manager/operation.h"
+#include "tests/sim/config.h"
+#include "tests/sim/random.h"
+
+namespace pagoda::sim {
+
+// A token with what belongs to it, as one number: equal where they are equal.
+using TokenKey = uint64_t;
+TokenKey KeyOf(TokenId token, const TokenExtra& extra);
+inline TokenKey KeyOf(TokenId token) { return Mix(uint64_t{token} + 0x517CC1B727220A95); }
+
+// The "KV" of a token: a function of the name space and all tokens up to and including it. An
+// engine that computes a token writes this.
+using Value = uint64_t;
+inline Value RootValue(uint32_t name_space) { return Mix(name_space + 0x2545F4914F6CDD1D); }
+inline Value Extend(Value before, TokenKey key) { return Mix(before * 0x9E3779B97F4A7C15 + key); }
+
+// A prompt, or all that a sequence has named.
+struct Content {
+  uint32_t name_space = 0;  // Index in SimConfig::name_spaces.
+  std::vector<TokenId> tokens;
+  std::vector<TokenExtra> extras;  // One a token, or none at all.
+
+  TokenKey key(size_t i) const {
+    return extras.empty() ? KeyOf(tokens[i]) : KeyOf(tokens[i], extras[i]);
+  }
+  void Resize(size_t count) {
+    tokens.resize(count);
+    if (!extras.empty()) extras.resize(count);
+  }
+  void Append(TokenId token) {
+    tokens.push_back(token);
+    if (!extras.empty()) extras.emplace_back();
+  }
+};
+
+std::vector<TokenKey> KeysOf(const Content& content);
+
+// The extras in the form in which a client sends them. `random` chooses between forms that mean the
+// same.
+struct SentExtras {
+  std::vector<uint64_t> extra_token_ids;
+  std::vector<MultimodalItem> items;
+};
+SentExtras Send(const Content& content, Random& random);
+
+// Contents that share beginnings with those seen before.
+class Prompts {
+ public:
+  explicit Prompts(const SimConfig* config) : config_(config) {}
+
+  // At most `most` tokens; may be empty. `extras`: whether tokens may have any.
+  enum class Extras { kNo, kPerhaps };
+  Content Draw(Random& random, uint32_t most, Extras extras) const;
+  void AppendTokens(Content& content, Random& random, uint32_t count) const;
+  void Remember(const Content& content, Random& random);
+
+ private:
+  void AddExtras(Content& content, size_t begin, Random& random) const;
+
+  static constexpr uint32_t kRemembered = 8;
+  const SimConfig* const config_;
+  std::vector<Content> remembered_;
+};
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_CONTENT_H_

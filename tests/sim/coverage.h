@@ -1,0 +1,73 @@
+// What the runs have met: a simulation that never meets a case proves nothing about it.
+#ifndef PAGODA_TESTS_SIM_COVERAGE_H_
+#define PAGODA_TESTS_SIM_COVERAGE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace pagoda::sim {
+
+enum class Met : uint8_t {
+  kMatch,         // Sequences that began with a match.
+  kPartialMatch,  // Of these, with a block in part.
+  kCutMatch,      // Matches cut to a block's boundary for want of room.
+  kTakenOver,
+  kExhausted,  // Refusals for want of blocks.
+  kOtherRefusal,
+  kEvicted,
+  kDisplaced,
+  kOffloaded,
+  kOnboarded,
+  kMatchInSecondary,
+  kHole,
+  kHoleFilled,
+  kCanonical,       // Blocks published whose content was cached already.
+  kCanonicalMoved,  // Of these, cached in the secondary tier: it took the new slot.
+  kDetached,        // Sequences whose path left the tree.
+  kTailCopied,      // A fork's borrowed tail.
+  kCutCopied,       // A truncation into a block in use.
+  kCutInPlace,
+  kWindowPassed,
+  kSlid,  // Entries that a sliding window let go.
+  kCopy,
+  kCopyFailed,
+  kLost,  // Blocks that left the tree with a failed copy.
+  kShortened,
+  kKvLost,
+  kDrained,
+  kPinned,
+  kPinExpired,
+  kPinBudget,
+  kPriorityExpired,
+  kSessionExpired,
+  kInvalidated,
+  kCleared,
+  kCount,
+};
+
+inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> kMetNames = {
+    "match",       "partial_match", "cut_match",        "taken_over",
+    "exhausted",   "other_refusal", "evicted",          "displaced",
+    "offloaded",   "onboarded",     "secondary_match",  "hole",
+    "hole_filled", "canonical",     "canonical_moved",  "detached",
+    "tail_copied", "cut_copied",    "cut_in_place",     "window_passed",
+    "slid",        "copy",          "copy_failed",      "lost",
+    "shortened",   "kv_lost",       "drained",          "pinned",
+    "pin_expired", "pin_budget",    "priority_expired", "session_expired",
+    "invalidated", "cleared",
+};
+
+struct Coverage {
+  std::array<uint64_t, static_cast<size_t>(Met::kCount)> counts = {};
+
+  void Add(Met met, uint64_t count = 1) { counts[static_cast<size_t>(met)] += count; }
+  void Add(const Coverage& other) {
+    for (size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+  }
+};
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_COVERAGE_H_

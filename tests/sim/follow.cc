@@ -1,0 +1,247 @@
+#include "tests/sim/follow.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace pagoda::sim {
+
+void Follow::Run(const std::vector<Event>& events, const std::vector<CopyOrder>& orders) {
+  bool for_room = false;
+  for (const Event& event : events) {
+    const auto* removed = std::get_if<RemovedEvent>(&event.what);
+    const auto* updated = std::get_if<UpdatedEvent>(&event.what);
+    for_room |= removed != nullptr && (Bit(removed->reason) & kForRoom) != 0;
+    for_room |= updated != nullptr && updated->tier.has_value() &&
+                updated->tier->new_value == Tier::kSecondary;
+  }
+  if (for_room) {
+    victims_.clear();
+    for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
+  }
+  for (const Event& event : events) {
+    const uint32_t window = WindowIndex(event.window);
+    SIM_CHECK(event.time == world_.now, "event ", event.revision.value(), " has another time");
+    std::visit([&](const auto& what) { Apply(window, what); }, event.what);
+  }
+  for (const CopyOrder& order : orders) ApplyOrder(order);
+  PlaceArrivals();
+  NoteStored();
+  NoteDetached();
+}
+
+uint32_t Follow::WindowIndex(WindowSize size) const {
+  for (uint32_t w = 0; w < world_.num_windows(); ++w) {
+    if (world_.config.windows[w].size == size) return w;
+  }
+  Fail("an event of an unknown window");
+}
+
+// Rule 13: who may go, by tier.
+void Follow::NoteCandidates(uint32_t window) {
+  const Shadow& shadow = world_.shadows[window];
+  Victims victims[kNumTiers];
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    victims[t] = {.window = window, .tier = static_cast<Tier>(t)};
+  }
+  for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
+    const Node& node = shadow.node(id);
+    if (!node.cached() || world_.ledgers[window][id].refs > 0) continue;
+    if (world_.full(window)) {
+      if (node.tier == Tier::kPrimary ? shadow.HasChildrenIn(id, Tier::kPrimary)
+                                      : shadow.HasChildren(id)) {
+        continue;
+      }
+    }
+    victims[static_cast<size_t>(node.tier)].candidates.push_back({id, node.priority});
+  }
+  for (Victims& tier : victims) victims_.push_back(std::move(tier));
+}
+
+void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id) {
+  const HeldBlock held{window, BlockId{id}};
+  const bool let_go =
+      std::find(scope_.let_go.begin(), scope_.let_go.end(), held) != scope_.let_go.end();
+  SIM_CHECK(world_.ledgers[window][id].refs <= (let_go ? 1 : 0), "block ", id, " of window ",
+            WindowName(world_.config.windows[window].size), " goes for room while it is held");
+  Victims& victims = victims_[window * kNumTiers + static_cast<size_t>(tier)];
+  const Priority priority = world_.shadows[window].node(id).priority;
+  victims.highest = victims.count == 0 ? priority : std::max(victims.highest, priority);
+  ++victims.count;
+}
+
+void Follow::Apply(uint32_t, const CreatedEvent& created) {
+  SIM_CHECK(created.blocks.empty() != created.blocks_per_tier.empty(),
+            "a Created event says one thing");
+}
+
+void Follow::Apply(uint32_t window, const StoredEvent& stored) {
+  SIM_CHECK(!scope_.publishers.empty(), "law: blocks stored where nobody publishes");
+  Shadow& shadow = world_.shadows[window];
+  for (const StoredBlock& block : stored.blocks) {
+    SIM_CHECK(block.tier == Tier::kPrimary, "block ", block.id.value(), " is stored below");
+    const bool hole = shadow.node(block.id.value()).state == Node::State::kHole;
+    if (hole) world_.coverage.Add(Met::kHoleFilled);
+    stored_.push_back({window, block.id.value()});
+  }
+  shadow.ApplyStored(stored);
+}
+
+void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
+  Shadow& shadow = world_.shadows[window];
+  const uint32_t id = updated.id.value();
+  BlockFacts& facts = world_.ledgers[window][id];
+  if (updated.priority.has_value()) {
+    if (facts.deadline <= world_.now && updated.priority->new_value == kDefaultPriority) {
+      ++expiries_;
+      world_.coverage.Add(Met::kPriorityExpired);
+      facts.priority = kDefaultPriority;
+      facts.duration = absl::InfiniteDuration();
+      facts.deadline = absl::InfiniteFuture();
+    } else {
+      SIM_CHECK(scope_.sets_priorities, "the priority of block ", id, " changed for no reason");
+    }
+  }
+  if (updated.tier.has_value()) {
+    const Tier to = updated.tier->new_value;
+    if (to == Tier::kSecondary) {
+      NoteVictim(window, Tier::kPrimary, id);
+    }
+    world_.coverage.Add(to == Tier::kSecondary ? Met::kOffloaded : Met::kOnboarded);
+    moves_.push_back({window, id, to});
+  }
+  shadow.ApplyUpdated(updated);
+}
+
+void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
+  const RemovalReason reason = removed.reason;
+  SIM_CHECK((scope_.reasons & Bit(reason)) != 0,
+            "blocks leave by an operation that does not do that: ", RemovalReasonName(reason));
+  if (reason == RemovalReason::kReleased) return;
+  Shadow& shadow = world_.shadows[window];
+  if (removed.scope == RemovedEvent::Scope::kWindow) {
+    SIM_CHECK(reason == RemovalReason::kCleared, "only a reset removes everything");
+    world_.coverage.Add(Met::kCleared);
+    shadow.Clear();
+    return;
+  }
+  SIM_CHECK(!removed.blocks.empty() && removed.blocks.size() == removed.hashes.size(),
+            "law: ids and hashes of a removal differ in number");
+  for (size_t i = 0; i < removed.blocks.size(); ++i) {
+    const uint32_t id = removed.blocks[i].value();
+    const Node& node = shadow.node(id);
+    SIM_CHECK(node.cached(), "law: block ", id, " removed but not cached");
+    if (Bit(reason) & kForRoom) {
+      // In a sliding window what is below a victim may have to go with it.
+      const bool with_parent = !world_.full(window) && node.parent != kNone &&
+                               std::find(removed.blocks.begin(), removed.blocks.end(),
+                                         BlockId{node.parent}) != removed.blocks.end();
+      if (!with_parent) NoteVictim(window, node.tier, id);
+    }
+    if (reason == RemovalReason::kTakenOver) {
+      SIM_CHECK(world_.ledgers[window][id].refs == 0, "block ", id, " is taken over while held");
+    }
+    if (reason == RemovalReason::kTruncated) world_.coverage.Add(Met::kCutInPlace);
+    if (reason == RemovalReason::kLost) world_.coverage.Add(Met::kLost);
+    if (reason == RemovalReason::kEvicted) world_.coverage.Add(Met::kEvicted);
+    if (reason == RemovalReason::kDisplaced) world_.coverage.Add(Met::kDisplaced);
+    if (reason == RemovalReason::kTakenOver) world_.coverage.Add(Met::kTakenOver);
+    if (reason == RemovalReason::kInvalidated) world_.coverage.Add(Met::kInvalidated);
+    const uint32_t holes = shadow.holes();
+    shadow.Remove(removed.blocks[i], removed.hashes[i]);
+    if (shadow.holes() > holes) world_.coverage.Add(Met::kHole);
+  }
+}
+
+// A copy moves its source's block where an event says so; else it is of a part, for a fresh block.
+void Follow::ApplyOrder(const CopyOrder& order) {
+  const uint32_t window = WindowIndex(order.window);
+  Ledger& ledger = world_.ledgers[window];
+  world_.coverage.Add(Met::kCopy);
+  const uint32_t id = ledger.owner(order.source);
+  SIM_CHECK(id != kNone, "copy ", order.ticket.value(), " reads a slot in which no block lies");
+  const auto move = std::find_if(moves_.begin(), moves_.end(), [&](const Move& m) {
+    return m.window == window && m.id == id && m.to == order.target.tier && !m.explained;
+  });
+  if (move == moves_.end()) {
+    SIM_CHECK(order.target.tier == Tier::kPrimary && order.num_tokens < world_.tokens_per_block(),
+              "copy ", order.ticket.value(), " is neither a move nor of a part");
+    // A match used it: a clock that runs starts again.
+    if (ledger[id].refs == 0) ledger[id].deadline = absl::InfiniteFuture();
+    return;
+  }
+  move->explained = true;
+  SIM_CHECK(order.num_tokens >= world_.shadows[window].node(id).count, "copy ",
+            order.ticket.value(), " moves block ", id, " in part");
+  ledger.Place(id, order.target);
+}
+
+// The slot of the publisher's block whose content a cached block has.
+bool Follow::FindSlot(uint32_t window, uint32_t id, SlotRef* slot) const {
+  const Node& node = world_.shadows[window].node(id);
+  const size_t position = size_t{node.depth} * world_.tokens_per_block() + node.count - 1;
+  Ledger& ledger = world_.ledgers[window];
+  for (const SimSequence* sequence : scope_.publishers) {
+    const SimTable& table = sequence->tables[window];
+    if (table.detached || position >= sequence->values.size() ||
+        sequence->values[position] != node.values[node.count - 1] ||
+        table.blocks.size() <= node.depth) {
+      continue;
+    }
+    const BlockHandle& own = table.blocks[node.depth];
+    if (own.id == kNoBlock || ledger[own.id].refs != 1) continue;
+    *slot = {Tier::kPrimary, own.slot};
+    if (ledger.owner(*slot) == own.id.value()) return true;
+  }
+  return false;
+}
+
+// Blocks that got bytes without a copy: those of the sequence that publishes the same content.
+void Follow::PlaceArrivals() {
+  for (const Move& move : moves_) {
+    if (move.explained || !world_.shadows[move.window].node(move.id).cached()) continue;
+    SlotRef slot;
+    SIM_CHECK(move.to == Tier::kPrimary && FindSlot(move.window, move.id, &slot), "block ", move.id,
+              " changes its tier without a copy");
+    world_.ledgers[move.window].Place(move.id, slot);
+    world_.coverage.Add(Met::kCanonicalMoved);
+  }
+  for (const Arrival& arrival : stored_) {
+    Ledger& ledger = world_.ledgers[arrival.window];
+    if (ledger[arrival.id].placed) continue;
+    SlotRef slot;
+    SIM_CHECK(FindSlot(arrival.window, arrival.id, &slot), "block ", arrival.id,
+              " is stored, and nobody has its bytes");
+    ledger.Place(arrival.id, slot);
+  }
+}
+
+// What was stored is at the default until its sequence's wish is known (World::Wish).
+void Follow::NoteStored() {
+  for (const Arrival& arrival : stored_) {
+    BlockFacts& facts = world_.ledgers[arrival.window][arrival.id];
+    facts.priority = kDefaultPriority;
+    facts.duration = absl::InfiniteDuration();
+    facts.deadline = absl::InfiniteFuture();
+  }
+}
+
+// A sequence whose last published block is not in the tree any more publishes nothing.
+void Follow::NoteDetached() {
+  for (SimSession& session : world_.sessions) {
+    for (SimSequence& sequence : session.sequences) {
+      if (!sequence.running) continue;
+      for (uint32_t w = 0; w < world_.num_windows(); ++w) {
+        SimTable& table = sequence.tables[w];
+        if (table.detached || table.tip == kNoBlock ||
+            world_.shadows[w].node(table.tip.value()).in_tree()) {
+          continue;
+        }
+        table.detached = true;
+        world_.coverage.Add(Met::kDetached);
+      }
+    }
+  }
+}
+
+}  // namespace pagoda::sim

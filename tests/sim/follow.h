@@ -1,0 +1,61 @@
+// Follows what one call of the core did: its events and copies, in order, against the shadows and
+// the ledgers.
+#ifndef PAGODA_TESTS_SIM_FOLLOW_H_
+#define PAGODA_TESTS_SIM_FOLLOW_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "events/event.h"
+#include "pools/copy_order.h"
+#include "tests/sim/world.h"
+
+namespace pagoda::sim {
+
+class Follow {
+ public:
+  Follow(World& world, const Scope& scope) : world_(world), scope_(scope) {}
+
+  // Stops the run where an event or a copy is not allowed, or does not fit what is known.
+  void Run(const std::vector<Event>& events, const std::vector<CopyOrder>& orders);
+
+  size_t expiries() const { return expiries_; }
+  // Blocks that went for room, and those that could have gone instead all the while.
+  const std::vector<Victims>& victims() const { return victims_; }
+
+ private:
+  struct Move {
+    uint32_t window;
+    uint32_t id;
+    Tier to;
+    bool explained = false;  // By a copy.
+  };
+  struct Arrival {
+    uint32_t window;
+    uint32_t id;
+  };
+
+  uint32_t WindowIndex(WindowSize size) const;
+  void NoteCandidates(uint32_t window);
+  void NoteVictim(uint32_t window, Tier tier, uint32_t id);
+  void Apply(uint32_t window, const CreatedEvent& created);
+  void Apply(uint32_t window, const StoredEvent& stored);
+  void Apply(uint32_t window, const UpdatedEvent& updated);
+  void Apply(uint32_t window, const RemovedEvent& removed);
+  void ApplyOrder(const CopyOrder& order);
+  void PlaceArrivals();
+  void NoteStored();
+  void NoteDetached();
+  bool FindSlot(uint32_t window, uint32_t id, SlotRef* slot) const;
+
+  World& world_;
+  const Scope& scope_;
+  std::vector<Move> moves_;
+  std::vector<Arrival> stored_;
+  std::vector<Victims> victims_;
+  size_t expiries_ = 0;
+};
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_FOLLOW_H_

@@ -1,0 +1,278 @@
+// Sequences grow: room, tokens, what is computed.
+#include <algorithm>
+#include <utility>
+
+#include "pools/error.h"
+#include "tests/sim/operations.h"
+
+namespace pagoda::sim {
+namespace {
+
+// What growth to `room` must answer.
+struct Growth {
+  bool fits = true;
+  bool never = false;        // The capacity can never hold it.
+  bool copies_tail = false;  // In some window.
+};
+
+// A borrowed tail that others have, too.
+bool MustCopyTail(World& world, const SimSequence& sequence, uint32_t window) {
+  const SimTable& table = sequence.tables[window];
+  if (!table.borrowed_tail) return false;
+  const uint32_t own = table.blocks.back().id.value();
+  return world.ledgers[window][own].refs > 1 || world.shadows[window].node(own).cached();
+}
+
+Growth Expect(World& world, const SimSequence& sequence, uint64_t room) {
+  Growth growth;
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
+    const bool copies = MustCopyTail(world, sequence, w);
+    growth.copies_tail = growth.copies_tail || copies;
+    const uint64_t needed = world.BlocksFor(room) - blocks.size() + (copies ? 1 : 0);
+    growth.fits = growth.fits && needed <= world.ledgers[w].available();
+    uint64_t first = 0;
+    while (!world.full(w) && first < blocks.size() && blocks[first].id == kNoBlock) ++first;
+    growth.never = growth.never || world.BlocksFor(room) > first + world.config.windows[w].primary;
+  }
+  return growth;
+}
+
+Scope GrowthScope(World& world, SimSequence& sequence) {
+  Scope scope = PublishScope(sequence, kForRoom);
+  for (uint32_t w = 0; w < world.num_windows() && sequence.running; ++w) {
+    if (!MustCopyTail(world, sequence, w)) continue;
+    scope.let_go.push_back({w, sequence.tables[w].blocks.back().id});
+  }
+  return scope;
+}
+
+// The sequence has room for more: the new ends of its tables.
+void FollowGrowth(World& world, SimSession& session, SimSequence& sequence, const Growth& growth,
+                  uint32_t room, Ticket ready, const std::vector<BlockTable>& added) {
+  const uint32_t old_size = world.BlocksFor(sequence.room);
+  const uint32_t first = growth.copies_tail ? old_size - 1 : old_size;
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    SimTable& table = sequence.tables[w];
+    SIM_CHECK(added[w].window == world.config.windows[w].size && added[w].first_block == first &&
+                  first + added[w].blocks.size() == world.BlocksFor(room),
+              "growth to room for ", room, " gives entries [", added[w].first_block, ", ",
+              added[w].first_block + added[w].blocks.size(), ")");
+    if (MustCopyTail(world, sequence, w)) {
+      SIM_CHECK(added[w].blocks.front().id != table.blocks.back().id,
+                "rule 6: a shared tail is written without a copy");
+      world.coverage.Add(Met::kTailCopied);
+      world.ReleaseEntry(session, sequence, w, first);
+    }
+    AdoptTable(world, table, w, first, added[w].blocks);
+    if (room > sequence.room) table.borrowed_tail = false;
+  }
+  sequence.room = room;
+  sequence.ready = std::max(sequence.ready, ready);
+}
+
+// The computed tokens that a call declares: what its engine has just written, nothing, or wrong.
+struct Declared {
+  uint32_t computed = 0;
+  std::vector<Reason> refusals;  // That it must meet, if any.
+};
+
+Declared Declare(World& world, SimSequence& sequence, uint32_t new_tokens) {
+  Random& random = world.random;
+  Declared declared;
+  if (!sequence.running) return declared;
+  if (!CanGoOn(world, sequence, sequence.computed)) {
+    declared.computed = random.OneIn(2) ? 0 : 1 + random.Below(sequence.tokens() + new_tokens);
+    declared.refusals = {Reason::kKvLost};
+    return declared;
+  }
+  if (sequence.shortened) {
+    if (random.OneIn(2)) return declared;
+    declared.computed = 1 + random.Below(sequence.tokens() + new_tokens);
+    declared.refusals = {Reason::kKvLost};
+    return declared;
+  }
+  if (Wrong(world)) {
+    if (random.OneIn(2)) {
+      declared.computed = sequence.tokens() + new_tokens + 1 + random.Below(3);
+      declared.refusals = {Reason::kComputedBeyondTokens};
+    } else if (sequence.computed > 1) {
+      declared.computed = 1 + random.Below(sequence.computed - 1);
+      declared.refusals = {Reason::kComputedBackwards};
+    }
+    return declared;
+  }
+  if (random.OneIn(3) || !CanCompute(world, sequence)) return declared;
+  const uint32_t most = std::min(sequence.tokens(), sequence.room);
+  if (most <= sequence.computed) return declared;
+  declared.computed = random.OneIn(3) ? random.Between(sequence.computed, most) : most;
+  WriteTokens(world, sequence, declared.computed);
+  return declared;
+}
+
+// Names the tokens and takes what was computed.
+void FollowTokens(World& world, SimSession& session, SimSequence& sequence,
+                  const std::vector<TokenId>& tokens, uint32_t computed) {
+  const uint32_t before = sequence.tokens();
+  for (const TokenId token : tokens) sequence.content.Append(token);
+  sequence.Name(before);
+  if (computed <= sequence.computed) return;
+  sequence.computed = computed;
+  FollowCommit(world, session, sequence);
+}
+
+// Also by the method's name, without the values.
+absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session, const AppendTokens& op,
+                                      const Scope& scope) {
+  if (!world.random.OneIn(3)) return Call<AppendedTokens>(world, session, op, scope);
+  world.ApplyTime();
+  const absl::StatusOr<BlockManager::Growth> growth = world.core->AppendTokens(
+      session.ref.id, op.sequence, op.tokens, op.computed_tokens, world.now);
+  world.Absorb(scope);
+  if (!growth.ok()) return growth.status();
+  const Sequence& sequence = **world.core->FindSequence(session.ref.id, op.sequence);
+  AppendedTokens appended{.token_count = sequence.token_count, .ready = world.core->ready()};
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    const std::vector<BlockHandle>& table = sequence.windows[w].table;
+    SIM_CHECK(growth->first_block + growth->blocks == table.size(), "Growth of ", growth->blocks,
+              " blocks from ", growth->first_block, " on in a table of ", table.size());
+    appended.added.push_back({.window = world.config.windows[w].size,
+                              .first_block = growth->first_block,
+                              .blocks = {table.begin() + growth->first_block, table.end()}});
+  }
+  return appended;
+}
+
+bool Contains(const std::vector<Reason>& reasons, const absl::Status& status) {
+  return std::find(reasons.begin(), reasons.end(), ReasonOf(status)) != reasons.end();
+}
+
+std::vector<TokenId> DrawTokens(World& world, uint32_t count) {
+  Content content;
+  world.prompts.AppendTokens(content, world.random, count);
+  return content.tokens;
+}
+
+}  // namespace
+
+void AppendOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  SimSequence& sequence = PickSequence(world, *session);
+  Random& random = world.random;
+  const uint32_t count = random.OneIn(4) ? random.Below(2 * world.tokens_per_block() + 1) : 1;
+  const std::vector<TokenId> tokens = DrawTokens(world, count);
+  const Declared declared = Declare(world, sequence, count);
+  if (world.Note()) {
+    world.Note(Text("  AppendTokens(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
+                    count, ", computed ", declared.computed, ")"));
+  }
+  world.ApplyTime();
+  const uint32_t room =
+      std::max(sequence.room, static_cast<uint32_t>(sequence.tokens() + tokens.size()));
+  const Growth growth =
+      sequence.running && room > sequence.room ? Expect(world, sequence, room) : Growth{};
+  const auto appended = Append(
+      world, *session,
+      AppendTokens{.sequence = sequence.id, .tokens = tokens, .computed_tokens = declared.computed},
+      GrowthScope(world, sequence));
+  if (!appended.ok()) {
+    if (!sequence.running) {
+      world.Refused(appended.status(), {Reason::kUnknownSequence});
+    } else if (Contains(declared.refusals, appended.status())) {
+      world.Refused(appended.status(), {declared.refusals.front()});
+    } else {
+      world.Refused(appended.status(),
+                    {growth.never ? Reason::kInvalidCount : Reason::kBlocksExhausted,
+                     Reason::kBlocksExhausted});
+      SIM_CHECK(!growth.fits, "refused, though there is room: ", appended.status().ToString());
+    }
+    return world.Check();
+  }
+  SIM_CHECK(sequence.running && declared.refusals.empty() && growth.fits,
+            "an append that must be refused");
+  FollowGrowth(world, *session, sequence, growth, room, appended->ready, appended->added);
+  FollowTokens(world, *session, sequence, tokens, declared.computed);
+  SIM_CHECK(appended->token_count == sequence.tokens(), "an append answers ", appended->token_count,
+            " tokens instead of ", sequence.tokens());
+  world.Check();
+}
+
+void ReserveOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  SimSequence& sequence = PickSequence(world, *session);
+  uint32_t count = 1 + world.random.Below(2 * world.tokens_per_block());
+  if (Wrong(world)) count = world.random.OneIn(2) ? 0 : 1u << world.random.Between(8, 31);
+  if (world.Note()) {
+    world.Note(Text("  ReserveTokens(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
+                    count, ")"));
+  }
+  world.ApplyTime();
+  const uint64_t room = uint64_t{sequence.room} + count;
+  const Growth growth = sequence.running ? Expect(world, sequence, room) : Growth{};
+  const auto reserved =
+      Call<ReservedTokens>(world, *session, ReserveTokens{.sequence = sequence.id, .count = count},
+                           GrowthScope(world, sequence));
+  if (!reserved.ok()) {
+    if (!sequence.running) {
+      world.Refused(reserved.status(), {Reason::kUnknownSequence});
+    } else if (!CanGoOn(world, sequence, sequence.computed)) {
+      world.Refused(reserved.status(), {Reason::kKvLost, Reason::kInvalidCount});
+    } else if (count == 0) {
+      world.Refused(reserved.status(), {Reason::kInvalidCount});
+    } else {
+      world.Refused(reserved.status(),
+                    {growth.never ? Reason::kInvalidCount : Reason::kBlocksExhausted,
+                     Reason::kBlocksExhausted});
+      SIM_CHECK(!growth.fits, "refused, though there is room: ", reserved.status().ToString());
+    }
+    return world.Check();
+  }
+  SIM_CHECK(
+      sequence.running && count > 0 && growth.fits && CanGoOn(world, sequence, sequence.computed),
+      "a reservation that must be refused");
+  FollowGrowth(world, *session, sequence, growth, static_cast<uint32_t>(room), reserved->ready,
+               reserved->added);
+  world.Check();
+}
+
+void CommitOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  SimSequence& sequence = PickSequence(world, *session);
+  Random& random = world.random;
+  const uint32_t left = sequence.room - std::min(sequence.room, sequence.tokens());
+  uint32_t count = random.OneIn(2) ? 0 : random.Below(left + 1);
+  if (Wrong(world)) count = left + 1 + random.Below(3);
+  const std::vector<TokenId> tokens = DrawTokens(world, count);
+  Declared declared = Declare(world, sequence, count);
+  const bool too_many = sequence.running && count > 0 && sequence.tokens() + count > sequence.room;
+  if (too_many) declared.refusals.push_back(Reason::kRoomExceeded);
+  if (declared.computed > sequence.room) declared.refusals.push_back(Reason::kRoomExceeded);
+  if (world.Note()) {
+    world.Note(Text("  CommitTokens(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
+                    count, ", computed ", declared.computed, ")"));
+  }
+  const auto committed = Call<CommittedTokens>(
+      world, *session,
+      CommitTokens{.sequence = sequence.id, .tokens = tokens, .computed_tokens = declared.computed},
+      PublishScope(sequence, 0));
+  if (!committed.ok()) {
+    if (!sequence.running) {
+      world.Refused(committed.status(), {Reason::kUnknownSequence});
+    } else {
+      SIM_CHECK(Contains(declared.refusals, committed.status()),
+                "a commit is refused for no reason: ", committed.status().ToString());
+      world.Refused(committed.status(), {ReasonOf(committed.status())});
+    }
+    return world.Check();
+  }
+  SIM_CHECK(sequence.running && declared.refusals.empty(), "a commit that must be refused");
+  FollowTokens(world, *session, sequence, tokens, declared.computed);
+  SIM_CHECK(committed->token_count == sequence.tokens(), "a commit answers ",
+            committed->token_count, " tokens instead of ", sequence.tokens());
+  world.Check();
+}
+
+}  // namespace pagoda::sim

@@ -1,0 +1,109 @@
+#include "tests/sim/ledger.h"
+
+#include "manager/block_manager.h"
+#include "tests/sim/fail.h"
+
+namespace pagoda::sim {
+
+Ledger::Ledger(const SimConfig* config, uint32_t window_index)
+    : config_(config), window_index_(window_index) {
+  const SimConfig::Window& window = config->windows[window_index];
+  owners_[0].assign(window.primary, kNone);
+  owners_[1].assign(BlockManager::secondary_slots(window.secondary), kNone);
+  available_ = window.primary;
+}
+
+void Ledger::Place(uint32_t id, SlotRef slot) {
+  BlockFacts& facts = (*this)[id];
+  if (facts.placed && owner(facts.place) == id) {
+    owners_[Index(facts.place.tier)][facts.place.slot.value()] = kNone;
+  }
+  facts.placed = true;
+  facts.place = slot;
+  owners_[Index(slot.tier)][slot.slot.value()] = id;
+}
+
+void Ledger::Move(const CopyOrder& order) {
+  const uint32_t id = owner(order.source);
+  SIM_CHECK(id != kNone, "copy ", order.ticket.value(), " moves slot ", order.source.slot.value(),
+            " of the ", TierName(order.source.tier), " tier, in which no block lies");
+  SIM_CHECK(order.source.tier != order.target.tier, "copy ", order.ticket.value(), " of block ", id,
+            " stays in its tier");
+  Place(id, order.target);
+}
+
+void Ledger::BeginCount() {
+  for (BlockFacts& facts : facts_) facts.refs = facts.pins = facts.drains = 0;
+}
+
+void Ledger::Hold(BlockId id, Holder holder) {
+  BlockFacts& facts = (*this)[id];
+  ++facts.refs;
+  facts.pins += holder == Holder::kPin ? 1 : 0;
+  facts.drains += holder == Holder::kDrain ? 1 : 0;
+}
+
+void Ledger::EndCount(const Shadow& shadow) {
+  pinned_blocks_ = 0;
+  for (uint32_t id = 0; id < facts_.size(); ++id) {
+    BlockFacts& facts = facts_[id];
+    if (facts.pins > 0) ++pinned_blocks_;
+    if (!facts.placed || facts.refs > 0 || shadow.node(id).cached()) continue;
+    facts.placed = false;
+    uint32_t& owner = owners_[Index(facts.place.tier)][facts.place.slot.value()];
+    if (owner == id) owner = kNone;
+  }
+  available_ = 0;
+  for (const uint32_t id : owners_[0]) {
+    if (id == kNone || facts_[id].refs == 0) ++available_;
+  }
+}
+
+void Ledger::CheckStats(const WindowStats& stats, const Memory& memory) const {
+  const SimConfig::Window& window = config_->windows[window_index_];
+  SIM_CHECK(stats.window == window.size, "Stats() of another window");
+  const uint32_t capacities[] = {window.primary, window.secondary};
+  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+    const TierOccupancy& told = stats.tiers[Index(tier)];
+    SIM_CHECK(told.sum() == told.capacity && told.capacity == capacities[Index(tier)],
+              "rule 5: the ", TierName(tier), " blocks of window ", WindowName(window.size),
+              " add up to ", told.sum(), " of ", told.capacity);
+    TierOccupancy counted;
+    uint32_t free_in_flight = 0;
+    const std::vector<uint32_t>& owners = owners_[Index(tier)];
+    for (uint32_t s = 0; s < owners.size(); ++s) {
+      const bool copying = memory.Touched(window_index_, {tier, SlotIndex{s}});
+      const uint32_t id = owners[s];
+      if (id == kNone) {
+        ++(copying ? free_in_flight : counted.free);
+        continue;
+      }
+      const BlockFacts& facts = facts_[id];
+      if (copying || facts.drains > 0) {
+        ++counted.in_flight;
+      } else if (facts.pins > 0) {
+        ++counted.pinned;
+      } else if (facts.refs > 0) {
+        ++counted.active;
+      } else {
+        ++counted.cached;
+      }
+    }
+    // One of the secondary slots that no block owns is the spare, which counts nowhere.
+    const bool spare = tier == Tier::kSecondary && !owners.empty();
+    const bool same_free =
+        spare
+            ? told.free + told.in_flight + 1 == counted.free + free_in_flight + counted.in_flight &&
+                  told.free + 1 >= counted.free && told.free <= counted.free
+            : told.free == counted.free && told.in_flight == counted.in_flight + free_in_flight;
+    SIM_CHECK(same_free && told.cached == counted.cached && told.active == counted.active &&
+                  told.pinned == counted.pinned,
+              "the ", TierName(tier), " tier of window ", WindowName(window.size), ": free ",
+              told.free, ", cached ", told.cached, ", active ", told.active, ", pinned ",
+              told.pinned, ", in flight ", told.in_flight, "; counted: free ", counted.free,
+              ", cached ", counted.cached, ", active ", counted.active, ", pinned ", counted.pinned,
+              ", in flight ", counted.in_flight, " and ", free_in_flight, " without a block");
+  }
+}
+
+}  // namespace pagoda::sim

@@ -1,0 +1,78 @@
+// Who holds which block of a window, and in which slot each block lies: counted anew after every
+// operation from what the clients know, the events and the copies, without asking the core.
+#ifndef PAGODA_TESTS_SIM_LEDGER_H_
+#define PAGODA_TESTS_SIM_LEDGER_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "manager/stats.h"
+#include "tests/sim/memory.h"
+#include "tests/sim/shadow.h"
+
+namespace pagoda::sim {
+
+struct BlockFacts {
+  uint16_t refs = 0;  // Holders.
+  uint16_t pins = 0;
+  uint16_t drains = 0;
+  bool placed = false;  // Whether `place` means something.
+  SlotRef place;
+  Generation generation;  // The last one seen.
+  // What a cached block is kept at, by the wishes of its sequences and what time brought.
+  Priority priority = kDefaultPriority;
+  absl::Duration duration = absl::InfiniteDuration();
+  absl::Time deadline = absl::InfiniteFuture();  // Infinite: the clock stands.
+};
+
+class Ledger {
+ public:
+  Ledger(const SimConfig* config, uint32_t window_index);
+
+  BlockFacts& operator[](uint32_t id) {
+    if (id >= facts_.size()) facts_.resize(id + 1);
+    return facts_[id];
+  }
+  BlockFacts& operator[](BlockId id) { return (*this)[id.value()]; }
+  uint32_t num_ids() const { return static_cast<uint32_t>(facts_.size()); }
+
+  // --- Where blocks lie ---
+
+  // `id` owns the slot from now on.
+  void Place(uint32_t id, SlotRef slot);
+  // The block that owns the slot; kNone where nobody does.
+  uint32_t owner(SlotRef slot) const { return owners_[Index(slot.tier)][slot.slot.value()]; }
+  // A copy of a whole slot moves the block in it.
+  void Move(const CopyOrder& order);
+
+  // --- Holders ---
+
+  // Forgets all holders.
+  void BeginCount();
+  enum class Holder : uint8_t { kUser, kPin, kDrain };
+  void Hold(BlockId id, Holder holder);
+  // All holders are counted: slots whose block is neither held nor cached are free.
+  void EndCount(const Shadow& shadow);
+
+  // Primary slots that nobody holds.
+  uint32_t available() const { return available_; }
+  uint32_t pinned_blocks() const { return pinned_blocks_; }
+  // Stops the run where rule 5 does not hold, or the numbers are not those of the ledger.
+  void CheckStats(const WindowStats& stats, const Memory& memory) const;
+
+ private:
+  static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+
+  const SimConfig* const config_;
+  const uint32_t window_index_;
+  std::vector<BlockFacts> facts_;
+  std::array<std::vector<uint32_t>, kNumTiers> owners_;
+  uint32_t available_ = 0;
+  uint32_t pinned_blocks_ = 0;
+};
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_LEDGER_H_

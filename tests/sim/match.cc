@@ -1,0 +1,126 @@
+#include "tests/sim/match.h"
+
+#include <algorithm>
+
+namespace pagoda::sim {
+
+MatchOracle::MatchOracle(World& world, uint32_t name_space, const std::vector<TokenKey>& keys,
+                         uint32_t limit)
+    : world_(world), tokens_per_block_(world.tokens_per_block()), limit_(limit) {
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    const Shadow& shadow = world.shadows[w];
+    tails_[w].fill(kNone);
+    uint32_t node = kNone, begin = 0;
+    for (; begin + tokens_per_block_ <= limit; begin += tokens_per_block_) {
+      const uint32_t child =
+          shadow.FindChild(node, name_space, {keys.data() + begin, tokens_per_block_});
+      if (child == kNone) break;
+      paths_[w].push_back(child);
+      node = child;
+    }
+    for (uint32_t child = shadow.first_child(node, name_space); child != kNone;
+         child = shadow.node(child).next_sibling) {
+      const Node& closest = shadow.node(child);
+      if (!closest.cached()) continue;
+      uint32_t common = 0;
+      while (common < closest.count && begin + common < limit &&
+             closest.keys[common] == keys[begin + common]) {
+        ++common;
+      }
+      if (common == closest.count) tails_[w][common] = child;
+      if (common == 0 || common < partial_tokens_[w]) continue;
+      if (common > partial_tokens_[w]) partials_[w].clear();
+      partial_tokens_[w] = common;
+      partials_[w].push_back(child);
+    }
+  }
+}
+
+uint32_t MatchOracle::first(uint32_t window, uint32_t length) const {
+  if (world_.full(window)) return 0;
+  const uint64_t reach = world_.window_size(window) - 1;
+  uint32_t first = static_cast<uint32_t>(length > reach ? length - reach : 0) / tokens_per_block_;
+  const uint32_t whole = length / tokens_per_block_;
+  if (whole > 0) first = std::min(first, whole - 1);
+  return first;
+}
+
+bool MatchOracle::Valid(uint32_t window, uint32_t length) const {
+  const std::vector<uint32_t>& path = paths_[window];
+  if (length > path.size() * tokens_per_block_ + partial_tokens_[window]) return false;
+  for (uint32_t i = first(window, length); i * tokens_per_block_ < length; ++i) {
+    if (i < path.size() && !world_.shadows[window].node(path[i]).cached()) return false;
+  }
+  return true;
+}
+
+uint32_t MatchOracle::Longest(uint32_t most) const {
+  for (uint32_t length = std::min(most, limit_); length > 0; --length) {
+    bool valid = true;
+    for (uint32_t w = 0; w < world_.num_windows() && valid; ++w) valid = Valid(w, length);
+    if (valid) return length;
+  }
+  return 0;
+}
+
+bool MatchOracle::EndsWhole(uint32_t window, uint32_t length) const {
+  const uint32_t part = length % tokens_per_block_;
+  if (part == 0) return true;
+  return length / tokens_per_block_ == paths_[window].size() && tails_[window][part] != kNone;
+}
+
+uint32_t MatchOracle::LongestWhole() const {
+  for (uint32_t length = limit_; length > 0; --length) {
+    bool valid = true;
+    for (uint32_t w = 0; w < world_.num_windows() && valid; ++w) {
+      valid = Valid(w, length) && EndsWhole(w, length);
+    }
+    if (valid) return length;
+  }
+  return 0;
+}
+
+std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) const {
+  if (length % tokens_per_block_ == 0) return {};
+  const uint32_t index = length / tokens_per_block_;
+  if (index < paths_[window].size()) return {paths_[window][index]};
+  // A tail that ends here is preferred, where one is.
+  const uint32_t tail = tails_[window][length % tokens_per_block_];
+  if (tail != kNone) return {tail};
+  return partials_[window];
+}
+
+MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_t room) const {
+  const Shadow& shadow = world_.shadows[window];
+  Ledger& ledger = world_.ledgers[window];
+  const uint32_t whole = length / tokens_per_block_;
+  uint64_t needed = world_.BlocksFor(room) - whole;
+  uint64_t available = ledger.available();
+  for (uint32_t i = first(window, length); i < whole; ++i) {
+    const uint32_t id = paths_[window][i];
+    if (shadow.node(id).tier == Tier::kSecondary) {
+      ++needed;
+    } else if (ledger[id].refs == 0) {
+      --available;
+    }
+  }
+  const bool enough = needed <= available;
+  Room result{.fits = enough, .sure = true, .fits_without_part = enough};
+  const std::vector<uint32_t> sources = Sources(window, length);
+  size_t fitting = 0;
+  for (const uint32_t id : sources) {
+    const Node& node = shadow.node(id);
+    const bool evictable = node.tier == Tier::kPrimary && ledger[id].refs == 0;
+    const bool can_take =
+        evictable && !shadow.HasChildren(id) && !world_.memory.Touched(window, ledger[id].place);
+    // Taken over, it is no fresh block and is not available; copied, it must stay.
+    const bool fits = (can_take && enough) || needed + (evictable ? 1 : 0) <= available;
+    fitting += fits ? 1 : 0;
+  }
+  if (sources.empty()) return result;
+  result.fits = fitting > 0;
+  result.sure = fitting == 0 || fitting == sources.size();
+  return result;
+}
+
+}  // namespace pagoda::sim

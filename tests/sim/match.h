@@ -1,0 +1,57 @@
+// What a prompt must match and what it must take, found by looking at everything.
+#ifndef PAGODA_TESTS_SIM_MATCH_H_
+#define PAGODA_TESTS_SIM_MATCH_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "tests/sim/world.h"
+
+namespace pagoda::sim {
+
+class MatchOracle {
+ public:
+  // Of the first `limit` tokens of `keys`, as the trees are now.
+  MatchOracle(World& world, uint32_t name_space, const std::vector<TokenKey>& keys, uint32_t limit);
+
+  // The largest length up to `most` that is valid in every window (rule 7).
+  uint32_t Longest(uint32_t most) const;
+  // The same for lengths that end with a block's last cached token in every window: whole blocks
+  // and whole tails.
+  uint32_t LongestWhole() const;
+
+  // The first block that a sequence needs to go on from `length`.
+  uint32_t first(uint32_t window, uint32_t length) const;
+  // Block `index` of the path, and the blocks from which the part of a block at the end of `length`
+  // may come.
+  uint32_t block(uint32_t window, uint32_t index) const { return paths_[window][index]; }
+  std::vector<uint32_t> Sources(uint32_t window, uint32_t length) const;
+
+  struct Room {
+    bool fits = false;
+    // Whether that is sure: where several blocks may be the source, they may differ.
+    bool sure = true;
+    // Fits, if not for the part of a block at the end.
+    bool fits_without_part = false;
+  };
+  // Whether room for `room` tokens can be had in `window` with a match of `length` tokens.
+  Room RoomFor(uint32_t window, uint32_t length, uint64_t room) const;
+
+ private:
+  bool Valid(uint32_t window, uint32_t length) const;
+  bool EndsWhole(uint32_t window, uint32_t length) const;
+
+  World& world_;
+  const uint32_t tokens_per_block_;
+  const uint32_t limit_;
+  std::array<std::vector<uint32_t>, kMaxWindows> paths_;     // Whole blocks, holes among them.
+  std::array<std::vector<uint32_t>, kMaxWindows> partials_;  // Cached ones that share most behind.
+  std::array<uint32_t, kMaxWindows> partial_tokens_ = {};    // How much that is.
+  // Tails whose whole content comes next, by their tokens; kNone where there is none.
+  std::array<std::array<uint32_t, kMaxTokensPerBlock + 1>, kMaxWindows> tails_;
+};
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_MATCH_H_

@@ -1,0 +1,91 @@
+// The slots' bytes, as one value a token, and the copies that are under way between them: what
+// pools and Transfers are to a real cache.
+#ifndef PAGODA_TESTS_SIM_MEMORY_H_
+#define PAGODA_TESTS_SIM_MEMORY_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "pools/copy_order.h"
+#include "tests/sim/config.h"
+#include "tests/sim/content.h"
+#include "tests/sim/random.h"
+
+namespace pagoda::sim {
+
+// A copy reads its source and writes its target at some moments between its start and its end, and
+// may start as soon as the copies are done that CopyOrder::after names: whatever else must not
+// happen in between is for the core to prevent.
+class Memory {
+ public:
+  explicit Memory(const SimConfig* config);
+
+  // All values of a slot.
+  Value* slot(uint32_t window, SlotRef slot) {
+    return values_[window][Index(slot.tier)].data() + size_t{slot.slot.value()} * tokens_per_block_;
+  }
+  const Value* slot(uint32_t window, SlotRef slot) const {
+    return const_cast<Memory*>(this)->slot(window, slot);
+  }
+  uint32_t num_slots(uint32_t window, Tier tier) const {
+    return static_cast<uint32_t>(touches_[window][Index(tier)].size());
+  }
+
+  // Stops the run where the order is not in order: tickets with gaps, slots that do not exist.
+  void Order(const CopyOrder& order, Random& random);
+  // Starts some copies that may start.
+  void StartSome(Random& random, uint32_t percent);
+  // A copy that has started; nothing where none has and none may start.
+  bool PickStarted(Random& random, Ticket* ticket);
+  // Carries out what is left of a copy. A failed one leaves garbage in its target.
+  enum class Outcome { kDone, kFailed };
+  void End(Ticket ticket, Outcome outcome, Random& random);
+
+  size_t pending() const { return copies_.size(); }
+  Ticket first_pending() const { return copies_.front().order.ticket; }
+  Ticket last() const { return last_; }
+  // Every copy up to this one has ended.
+  Ticket completed() const {
+    return copies_.empty() ? last_ : Ticket{copies_.front().order.ticket.value() - 1};
+  }
+  // A copy that is not done reads or writes the slot.
+  bool Touched(uint32_t window, SlotRef slot) const {
+    return touches_[window][Index(slot.tier)][slot.slot.value()].any > 0;
+  }
+  // A copy that is not done writes it.
+  bool Arriving(uint32_t window, SlotRef slot) const {
+    return touches_[window][Index(slot.tier)][slot.slot.value()].writes > 0;
+  }
+
+ private:
+  struct Copy {
+    CopyOrder order;
+    uint32_t window = 0;
+    bool started = false;
+    bool reads_first = false;   // Reads at its start, else at its end.
+    bool writes_first = false;  // Writes at its start, else at its end.
+    std::array<Value, kMaxTokensPerBlock> buffer;
+  };
+  struct Touches {
+    uint16_t any = 0, writes = 0;
+  };
+
+  static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  bool Done(Ticket ticket) const;
+  bool MayStart(const Copy& copy) const;
+  void Start(Copy& copy);
+  void Read(Copy& copy);
+  void Write(const Copy& copy);
+
+  const SimConfig* const config_;
+  const uint32_t tokens_per_block_;
+  std::array<std::array<std::vector<Value>, kNumTiers>, kMaxWindows> values_;
+  std::array<std::array<std::vector<Touches>, kNumTiers>, kMaxWindows> touches_;
+  std::vector<Copy> copies_;  // Not done, ascending by ticket.
+  Ticket last_;
+};
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_MEMORY_H_

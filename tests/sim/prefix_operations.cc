@@ -1,0 +1,434 @@
+// What is asked of cached prefixes, and done to them, by name.
+#include <algorithm>
+#include <utility>
+
+#include "pools/error.h"
+#include "tests/sim/match.h"
+#include "tests/sim/operations.h"
+
+namespace pagoda::sim {
+namespace {
+
+// A prefix without extras, which operations on prefixes cannot name.
+Content DrawPrefix(World& world) {
+  return world.prompts.Draw(world.random, world.config.max_prompt_tokens, Prompts::Extras::kNo);
+}
+
+void NoteCall(World& world, std::string_view name, const Content& content) {
+  if (!world.Note()) return;
+  world.Note(Text("  ", std::string(name), "(name space ", content.name_space, ", ",
+                  content.tokens.size(), " tokens)"));
+}
+
+// The prefix's blocks in one window from entry `begin` on, with its tail.
+std::vector<uint32_t> Path(const MatchOracle& match, uint32_t window, uint32_t length,
+                           uint32_t begin, uint32_t tokens_per_block) {
+  std::vector<uint32_t> path;
+  for (uint32_t i = begin; i < length / tokens_per_block; ++i) {
+    path.push_back(match.block(window, i));
+  }
+  for (const uint32_t tail : match.Sources(window, length)) path.push_back(tail);
+  return path;
+}
+
+MatchOracle MatchAll(World& world, const Content& content) {
+  return MatchOracle(world, content.name_space, KeysOf(content),
+                     static_cast<uint32_t>(content.tokens.size()));
+}
+
+uint32_t CountTier(World& world, uint32_t window, const std::vector<uint32_t>& path, Tier tier) {
+  return static_cast<uint32_t>(std::count_if(path.begin(), path.end(), [&](uint32_t id) {
+    const Node& node = world.shadows[window].node(id);
+    return node.cached() && node.tier == tier;
+  }));
+}
+
+}  // namespace
+
+void MatchOp(World& world) {
+  Random& random = world.random;
+  const Content content =
+      world.prompts.Draw(random, world.config.max_prompt_tokens, Prompts::Extras::kPerhaps);
+  NoteCall(world, "MatchPrefix", content);
+  const SentExtras sent = Send(content, random);
+  const auto limit =
+      static_cast<uint32_t>(content.tokens.size()) - (content.tokens.empty() ? 0 : 1);
+  const MatchOracle match(world, content.name_space, KeysOf(content), limit);
+  std::vector<BlockHandle> blocks;
+  const uint32_t matched =
+      world.core->MatchPrefix({.name_space = world.config.name_spaces[content.name_space],
+                               .tokens = content.tokens,
+                               .extra_token_ids = sent.extra_token_ids,
+                               .multimodal_items = sent.items},
+                              &blocks);
+  world.Absorb({});
+  SIM_CHECK(matched == match.Longest(limit), "MatchPrefix finds ", matched, " tokens instead of ",
+            match.Longest(limit));
+  const uint32_t w = world.num_windows() - 1;
+  const uint32_t begin = match.first(w, matched);
+  const uint32_t whole = matched / world.tokens_per_block();
+  const bool part = matched % world.tokens_per_block() != 0;
+  SIM_CHECK(blocks.size() == whole - begin + (part ? 1 : 0), "MatchPrefix names ", blocks.size(),
+            " blocks for ", matched, " tokens");
+  const std::vector<uint32_t> sources = match.Sources(w, matched);
+  for (uint32_t i = 0; i < blocks.size(); ++i) {
+    const uint32_t id = blocks[i].id.value();
+    const bool right = begin + i < whole
+                           ? id == match.block(w, begin + i)
+                           : std::find(sources.begin(), sources.end(), id) != sources.end();
+    const BlockFacts& facts = world.ledgers[w][id];
+    SIM_CHECK(right && facts.placed && facts.place.slot == blocks[i].slot,
+              "MatchPrefix names block ", id, " in slot ", blocks[i].slot.value());
+    if (world.shadows[w].node(id).tier == Tier::kSecondary) {
+      world.coverage.Add(Met::kMatchInSecondary);
+    }
+  }
+  world.Check();
+}
+
+void CapacityOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  const uint32_t more = world.random.Below(3 * world.tokens_per_block());
+  const SimSequence& sequence = PickSequence(world, *session);
+  if (world.random.OneIn(2)) {
+    const auto answer = world.core->QueryCapacity(
+        session->ref.id, {.sequence = sequence.id, .max_new_tokens = more});
+    world.Absorb({});
+    if (!sequence.running) {
+      world.Refused(answer.status(), {Reason::kUnknownSequence});
+      return world.Check();
+    }
+    SIM_CHECK(answer.ok() && answer->matched_tokens == sequence.computed, "QueryCapacity fails");
+    const uint32_t room = std::max(sequence.room, sequence.tokens() + more);
+    for (uint32_t w = 0; w < world.num_windows(); ++w) {
+      const WindowCapacity& told = answer->windows[w];
+      const SimTable& table = sequence.tables[w];
+      const uint32_t fresh = world.BlocksFor(room) - static_cast<uint32_t>(table.blocks.size());
+      SIM_CHECK(told.blocks_to_completion == fresh + (table.borrowed_tail ? 1 : 0) ||
+                    told.blocks_to_completion == fresh,
+                "QueryCapacity says ", told.blocks_to_completion, " instead of ", fresh);
+    }
+    return world.Check();
+  }
+  const Content content = DrawPrefix(world);
+  const auto tokens = static_cast<uint32_t>(content.tokens.size());
+  const auto answer = world.core->QueryCapacity(
+      session->ref.id, {.name_space = world.config.name_spaces[content.name_space],
+                        .tokens = content.tokens,
+                        .max_new_tokens = more});
+  world.Absorb({});
+  if (tokens == 0) {
+    world.Refused(answer.status(), {Reason::kInvalidCount});
+    return world.Check();
+  }
+  SIM_CHECK(answer.ok(), answer.status().ToString());
+  const MatchOracle match(world, content.name_space, KeysOf(content), tokens - 1);
+  const uint32_t matched = match.Longest(tokens - 1);
+  SIM_CHECK(answer->matched_tokens == matched, "QueryCapacity matches ", answer->matched_tokens,
+            " tokens instead of ", matched);
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    uint32_t given = match.first(w, matched);
+    for (uint32_t i = given; i < matched / world.tokens_per_block(); ++i) {
+      const uint32_t id = match.block(w, i);
+      const bool here = world.shadows[w].node(id).tier == Tier::kPrimary;
+      if (here && world.ledgers[w][id].refs > 0) ++given;
+    }
+    const WindowCapacity& told = answer->windows[w];
+    SIM_CHECK(told.blocks_now == world.BlocksFor(tokens) - given &&
+                  told.blocks_to_completion == world.BlocksFor(tokens + more) - given,
+              "QueryCapacity says ", told.blocks_now, " blocks now, ", told.blocks_to_completion,
+              " to completion; ", given, " of ", world.BlocksFor(tokens), " are given");
+  }
+  world.Check();
+}
+
+void OffloadOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  const Content content = DrawPrefix(world);
+  NoteCall(world, "OffloadPrefix", content);
+  world.ApplyTime();
+  const MatchOracle match = MatchAll(world, content);
+  const uint32_t length = match.LongestWhole();
+  std::array<std::vector<uint32_t>, kMaxWindows> paths;
+  std::array<uint32_t, kMaxWindows> below = {};
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    paths[w] = Path(match, w, length, 0, world.tokens_per_block());
+    below[w] = CountTier(world, w, paths[w], Tier::kSecondary);
+  }
+  const uint64_t moved_before = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)];
+  const auto offloaded = Call<OffloadedPrefix>(
+      world, *session,
+      OffloadPrefix{.name_space = world.config.name_spaces[content.name_space],
+                    .tokens = content.tokens},
+      {.reasons = kForRoom, .moves_named = true});
+  if (content.tokens.empty()) {
+    world.Refused(offloaded.status(), {Reason::kInvalidCount});
+    return world.Check();
+  }
+  SIM_CHECK(offloaded.ok(), offloaded.status().ToString());
+  const uint64_t moved = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)] - moved_before;
+  SIM_CHECK(moved == offloaded->blocks, "OffloadPrefix says ", offloaded->blocks, " blocks, ",
+            moved, " moved");
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    // From the end up to the first that is held: there is a place below for one block at least.
+    const auto unheld = std::find_if(paths[w].rbegin(), paths[w].rend(), [&](uint32_t id) {
+      return world.shadows[w].node(id).cached() && world.shadows[w].node(id).tier == Tier::kPrimary;
+    });
+    if (unheld == paths[w].rend() || world.config.windows[w].secondary == 0) continue;
+    const bool may_move =
+        world.ledgers[w][*unheld].refs == 0 && !world.shadows[w].HasChildren(*unheld);
+    const bool full_below = CountTier(world, w, paths[w], Tier::kSecondary) > below[w] ||
+                            world.core->Stats().windows[w].tiers[1].free == 0;
+    SIM_CHECK(!may_move || full_below, "OffloadPrefix leaves block ", *unheld,
+              " where it was, though there is a place below");
+  }
+  world.Check();
+}
+
+void PrefetchOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  const Content content = DrawPrefix(world);
+  NoteCall(world, "PrefetchPrefix", content);
+  world.ApplyTime();
+  const MatchOracle match = MatchAll(world, content);
+  const uint32_t length = match.LongestWhole();
+  Scope scope{.reasons = kForRoom};
+  std::array<std::vector<uint32_t>, kMaxWindows> paths;
+  uint32_t expected = 0;
+  bool sure = true;
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    paths[w] = Path(match, w, length, match.first(w, length), world.tokens_per_block());
+    scope.kept[w].assign(paths[w].begin(), paths[w].end());
+    if (world.config.windows[w].secondary == 0) continue;
+    uint32_t available = world.ledgers[w].available();
+    for (const uint32_t id : paths[w]) {
+      const bool here = world.shadows[w].node(id).tier == Tier::kPrimary;
+      if (here && world.ledgers[w][id].refs == 0) --available;
+    }
+    expected += std::min(available, CountTier(world, w, paths[w], Tier::kSecondary));
+    sure = sure && world.full(w);
+  }
+  const auto prefetched = Call<PrefetchedPrefix>(
+      world, *session,
+      PrefetchPrefix{.name_space = world.config.name_spaces[content.name_space],
+                     .tokens = content.tokens},
+      scope);
+  if (content.tokens.empty()) {
+    world.Refused(prefetched.status(), {Reason::kInvalidCount});
+    return world.Check();
+  }
+  SIM_CHECK(prefetched.ok(), prefetched.status().ToString());
+  SIM_CHECK(prefetched->matched_tokens == length, "PrefetchPrefix finds ",
+            prefetched->matched_tokens, " tokens instead of ", length);
+  SIM_CHECK(prefetched->blocks == expected || (!sure && prefetched->blocks < expected),
+            "PrefetchPrefix moves ", prefetched->blocks, " blocks up instead of ", expected);
+  // Who was held for a while and let go again begins anew.
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    if (world.config.windows[w].secondary == 0) continue;
+    for (const uint32_t id : paths[w]) world.ledgers[w][id].deadline = absl::InfiniteFuture();
+  }
+  world.Check();
+}
+
+void PinOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  Random& random = world.random;
+  const Content content = DrawPrefix(world);
+  NoteCall(world, "PinPrefix", content);
+  const bool wrong = Wrong(world);
+  const absl::Duration lease = wrong             ? absl::ZeroDuration()
+                               : random.OneIn(3) ? absl::InfiniteDuration()
+                                                 : absl::Microseconds(1 << random.Between(6, 22));
+  world.ApplyTime();
+  const MatchOracle match = MatchAll(world, content);
+  const uint32_t length = match.LongestWhole();
+  SimPin pin{.tokens = length, .expires = world.now + lease};
+  bool too_many = false;
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    const SimConfig::Window& window = world.config.windows[w];
+    uint32_t pinned = world.ledgers[w].pinned_blocks();
+    for (const uint32_t id :
+         Path(match, w, length, match.first(w, length), world.tokens_per_block())) {
+      pin.blocks.push_back({w, BlockId{id}});
+      pinned += world.ledgers[w][id].pins == 0 ? 1 : 0;
+    }
+    const uint32_t budget =
+        (window.primary + window.secondary) * world.config.pin_budget_permille / 1000;
+    too_many = too_many || pinned > budget;
+  }
+  const auto pinned =
+      Call<PinnedPrefix>(world, *session,
+                         PinPrefix{.name_space = world.config.name_spaces[content.name_space],
+                                   .tokens = content.tokens,
+                                   .lease = lease},
+                         {});
+  if (!pinned.ok()) {
+    SIM_CHECK(content.tokens.empty() || wrong || too_many,
+              "a pin is refused for no reason: ", pinned.status().ToString());
+    world.Refused(pinned.status(), {content.tokens.empty() ? Reason::kInvalidCount
+                                    : wrong                ? Reason::kInvalidArgument
+                                                           : Reason::kPinBudgetExceeded});
+    return world.Check();
+  }
+  SIM_CHECK(!content.tokens.empty() && !wrong && !too_many, "a pin that must be refused");
+  SIM_CHECK(pinned->pinned_tokens == length && pinned->blocks == pin.blocks.size(), "pinned ",
+            pinned->pinned_tokens, " tokens in ", pinned->blocks, " blocks instead of ", length,
+            " in ", pin.blocks.size());
+  pin.id = pinned->pin;
+  if (!pin.blocks.empty()) world.coverage.Add(Met::kPinned);
+  world.pins.push_back(std::move(pin));
+  world.Check();
+}
+
+void UnpinOne(World& world, PinId pin) {
+  world.ApplyTime();
+  const auto it = std::find_if(world.pins.begin(), world.pins.end(),
+                               [&](const SimPin& one) { return one.id == pin; });
+  const absl::Status status = world.core->UnpinPrefix(pin, world.now);
+  world.Absorb({});
+  if (it == world.pins.end()) {
+    world.Refused(status, {Reason::kUnknownPin});
+  } else {
+    SIM_CHECK(status.ok(), status.ToString());
+    world.pins.erase(it);
+  }
+  world.Check();
+}
+
+void UnpinOp(World& world) {
+  const auto pins = static_cast<uint32_t>(world.pins.size());
+  const ListedPins list = world.core->ListPins();
+  SIM_CHECK(list.pins.size() == pins, "ListPins gives ", list.pins.size(), " pins instead of ",
+            pins);
+  uint32_t blocks = 0;
+  for (uint32_t i = 0; i < pins; ++i) {
+    SIM_CHECK(list.pins[i].pin == world.pins[i].id &&
+                  list.pins[i].pinned_tokens == world.pins[i].tokens &&
+                  list.pins[i].blocks == world.pins[i].blocks.size() &&
+                  list.pins[i].expires == world.pins[i].expires,
+              "ListPins gives another pin");
+  }
+  for (Ledger& ledger : world.ledgers) blocks += ledger.pinned_blocks();
+  SIM_CHECK(list.pinned_blocks == blocks, "ListPins counts ", list.pinned_blocks,
+            " blocks instead of ", blocks);
+  UnpinOne(world, pins == 0 || Wrong(world) ? PinId{world.random.Below(1000) + 1'000'000}
+                                            : world.pins[world.random.Below(pins)].id);
+}
+
+namespace {
+
+// Cached blocks that begin with the content.
+uint32_t CountBelow(const Shadow& shadow, uint32_t id) {
+  uint32_t count = shadow.node(id).cached() ? 1 : 0;
+  for (uint32_t c = shadow.node(id).first_child; c != kNone; c = shadow.node(c).next_sibling) {
+    count += CountBelow(shadow, c);
+  }
+  return count;
+}
+
+uint32_t CountBelow(World& world, uint32_t window, const Content& content) {
+  const Shadow& shadow = world.shadows[window];
+  uint32_t count = 0;
+  if (content.tokens.empty()) {
+    for (uint32_t c = shadow.first_child(kNone, content.name_space); c != kNone;
+         c = shadow.node(c).next_sibling) {
+      count += CountBelow(shadow, c);
+    }
+    return count;
+  }
+  Value value = RootValue(content.name_space);
+  for (const TokenKey key : KeysOf(content)) value = Extend(value, key);
+  const size_t last = content.tokens.size() - 1;
+  const size_t depth = last / world.tokens_per_block(), offset = last % world.tokens_per_block();
+  for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
+    const Node& node = shadow.node(id);
+    if (node.in_tree() && node.depth == depth && node.count > offset &&
+        node.values[offset] == value) {
+      count += CountBelow(shadow, id);
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+void InvalidateOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  Content content = DrawPrefix(world);
+  if (!content.tokens.empty() && !world.random.OneIn(6)) {
+    // Long enough to leave something.
+    const auto most = static_cast<uint32_t>(content.tokens.size());
+    content.Resize(world.random.Between((most + 1) / 2, most));
+  }
+  NoteCall(world, "InvalidatePrefix", content);
+  world.ApplyTime();
+  uint64_t expected = 0, cached = 0, left = 0;
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    expected += CountBelow(world, w, content);
+    cached += world.shadows[w].cached_count();
+  }
+  const auto invalidated = Call<InvalidatedPrefix>(
+      world, *session,
+      InvalidatePrefix{.name_space = world.config.name_spaces[content.name_space],
+                       .tokens = content.tokens},
+      {.reasons = Bit(RemovalReason::kInvalidated)});
+  SIM_CHECK(invalidated.ok(), invalidated.status().ToString());
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    left += world.shadows[w].cached_count();
+    SIM_CHECK(CountBelow(world, w, content) == 0, "InvalidatePrefix leaves blocks");
+  }
+  SIM_CHECK(invalidated->removed_blocks == expected && left + expected == cached,
+            "InvalidatePrefix says ", invalidated->removed_blocks, " blocks, ", cached - left,
+            " left; ", expected, " begin with the prefix");
+  world.Check();
+}
+
+void RetentionOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  const Content content = DrawPrefix(world);
+  NoteCall(world, "SetRetention", content);
+  SequenceRetention retention = DrawRetention(world, static_cast<uint32_t>(content.tokens.size()));
+  const bool wrong = Wrong(world);
+  if (wrong) retention.ranges = {{.token_start = 0, .token_end = 0}};
+  world.ApplyTime();
+  const MatchOracle match = MatchAll(world, content);
+  const uint32_t length = match.LongestWhole();
+  const auto set =
+      Call<RetentionSet>(world, *session,
+                         SetRetention{.name_space = world.config.name_spaces[content.name_space],
+                                      .tokens = content.tokens,
+                                      .retention = retention},
+                         {.sets_priorities = true});
+  if (content.tokens.empty() || wrong) {
+    world.Refused(set.status(),
+                  {content.tokens.empty() ? Reason::kInvalidCount : Reason::kInvalidArgument});
+    return world.Check();
+  }
+  SIM_CHECK(set.ok(), set.status().ToString());
+  uint32_t named = 0;
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    for (const uint32_t id : Path(match, w, length, 0, world.tokens_per_block())) {
+      const Node& node = world.shadows[w].node(id);
+      if (!node.cached()) continue;
+      const uint32_t begin = node.depth * world.tokens_per_block();
+      for (const RetentionRange& range : retention.ranges) {
+        if (begin < range.token_start ||
+            (range.token_end.has_value() && begin >= *range.token_end)) {
+          continue;
+        }
+        ++named;
+        world.Wish(w, id, range.retention);
+      }
+    }
+  }
+  SIM_CHECK(set->blocks == named, "SetRetention says ", set->blocks, " blocks instead of ", named);
+  world.Check();
+}
+
+}  // namespace pagoda::sim

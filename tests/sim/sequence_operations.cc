@@ -1,0 +1,407 @@
+// Sequences begin, fork, are cut and end.
+#include <algorithm>
+#include <utility>
+
+#include "pools/error.h"
+#include "tests/sim/match.h"
+#include "tests/sim/operations.h"
+
+namespace pagoda::sim {
+namespace {
+
+// Makes one argument of a valid AddSequence wrong. The reason with which it must be refused.
+Reason MakeWrong(World& world, AddSequence& op) {
+  switch (world.random.Below(6)) {
+    case 0:
+      op.tokens.clear();
+      op.extra_token_ids.clear();
+      op.multimodal_items.clear();
+      return Reason::kInvalidCount;
+    case 1:
+      op.name_space.cache_salt.assign(kMaxCacheSaltBytes + 1, 'x');
+      return Reason::kInvalidArgument;
+    case 2:
+      op.extra_token_ids.assign(op.tokens.size() + 1, 1);
+      return Reason::kInvalidArgument;
+    case 3:
+      op.multimodal_items = {
+          {.token_start = static_cast<uint32_t>(op.tokens.size()) - 1, .token_count = 2}};
+      return Reason::kInvalidArgument;
+    case 4:
+      op.retention.ranges = {{.token_start = 2, .token_end = 1}};
+      return Reason::kInvalidArgument;
+    default:
+      op.name_space.tenant.assign(kMaxTenantBytes + 1, 'x');
+      return Reason::kInvalidArgument;
+  }
+}
+
+// What AddSequence must answer.
+struct Expected {
+  uint32_t matched = 0;
+  bool fits = false;
+  bool sure = true;    // Of `matched`, else it may be less; and of `fits`.
+  bool never = false;  // The capacity can never hold it.
+};
+
+Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_t wanted) {
+  Expected expected{.matched = match.Longest(tokens - 1)};
+  for (;;) {
+    const uint64_t room = std::max(wanted, expected.matched);
+    bool fits = true, fits_without_part = true;
+    for (uint32_t w = 0; w < world.num_windows(); ++w) {
+      const MatchOracle::Room needs = match.RoomFor(w, expected.matched, room);
+      fits = fits && needs.fits;
+      fits_without_part = fits_without_part && (needs.fits || needs.fits_without_part);
+      expected.sure = expected.sure && needs.sure;
+      const uint64_t capacity = uint64_t{world.config.windows[w].primary};
+      const uint64_t blocks = world.full(w)
+                                  ? world.BlocksFor(std::max<uint64_t>(room, tokens))
+                                  : world.BlocksFor(room) - match.first(w, expected.matched);
+      expected.never = expected.never || blocks > capacity;
+    }
+    expected.fits = fits && !expected.never;
+    if (fits || !fits_without_part || expected.matched % world.tokens_per_block() == 0) break;
+    // A part of a block is not worth a refusal.
+    world.coverage.Add(Met::kCutMatch);
+    expected.matched =
+        match.Longest(expected.matched / world.tokens_per_block() * world.tokens_per_block());
+  }
+  return expected;
+}
+
+// The tables that a new sequence got.
+void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, uint32_t matched,
+                const std::vector<BlockTable>& tables) {
+  const uint32_t whole = matched / world.tokens_per_block();
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    SIM_CHECK(tables[w].window == world.config.windows[w].size && tables[w].first_block == 0,
+              "a new sequence's tables are whole, one a window");
+    const std::vector<BlockHandle>& blocks = tables[w].blocks;
+    SimTable& table = sequence.tables[w];
+    SIM_CHECK(blocks.size() == world.BlocksFor(sequence.room), "a table of ", blocks.size(),
+              " blocks for room of ", sequence.room);
+    Ledger& ledger = world.ledgers[w];
+    const uint32_t first = match.first(w, matched);
+    for (uint32_t i = 0; i < whole; ++i) {
+      if (i < first) {
+        SIM_CHECK(blocks[i] == BlockHandle{}, "entry ", i, " is not needed, and there");
+        continue;
+      }
+      const uint32_t id = match.block(w, i);
+      const BlockFacts& facts = ledger[id];
+      SIM_CHECK(blocks[i].id.value() == id && facts.placed &&
+                    facts.place == SlotRef(Tier::kPrimary, blocks[i].slot) &&
+                    blocks[i].generation == facts.generation,
+                "entry ", i, " is not the block that matched: ", id);
+      const std::optional<BlockRetention> wish =
+          sequence.retention.ranges.empty()
+              ? std::nullopt
+              : RetentionOf(sequence.retention, sequence.prompt_tokens,
+                            i * world.tokens_per_block());
+      if (wish.has_value() && world.shadows[w].node(id).cached()) world.Wish(w, id, *wish);
+    }
+    table.blocks.assign(blocks.begin(), blocks.begin() + whole);
+    table.canonical.assign(whole, kNoBlock);
+    table.published = whole;
+    if (whole > 0) {
+      table.tip = blocks[whole - 1].id;
+      // To make room for the rest, a sliding window may have had to cut it out of the tree.
+      table.detached = !world.shadows[w].node(table.tip.value()).in_tree();
+    }
+    AdoptTable(world, table, w, whole, {blocks.begin() + whole, blocks.end()});
+  }
+}
+
+}  // namespace
+
+void AddSequenceOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  Random& random = world.random;
+  SimSequence& sequence = session->sequences[random.Below(kSequencesPerSession)];
+  const uint32_t most =
+      random.OneIn(8) ? 40 * world.tokens_per_block() : world.config.max_prompt_tokens;
+  Content content = world.prompts.Draw(random, most, Prompts::Extras::kPerhaps);
+  if (content.tokens.empty()) world.prompts.AppendTokens(content, random, 1);
+  const auto tokens = static_cast<uint32_t>(content.tokens.size());
+  const uint32_t room = random.OneIn(3) ? random.Below(tokens + 2 * world.tokens_per_block()) : 0;
+  SentExtras sent = Send(content, random);
+  AddSequence op{.sequence = sequence.id,
+                 .name_space = world.config.name_spaces[content.name_space],
+                 .tokens = content.tokens,
+                 .room_tokens = room,
+                 .extra_token_ids = std::move(sent.extra_token_ids),
+                 .multimodal_items = std::move(sent.items)};
+  if (random.Percent(world.config.retention_percent)) op.retention = DrawRetention(world, tokens);
+  if (!sequence.running && Wrong(world)) {
+    const Reason reason = MakeWrong(world, op);
+    const auto refused = Call<AddedSequence>(world, *session, op, {});
+    world.Refused(refused.status(), {reason});
+    return world.Check();
+  }
+  if (world.Note()) {
+    world.Note(Text("  AddSequence(", session->ref.id.value(), ", ", sequence.id.value(),
+                    ", name space ", content.name_space, ", ", tokens, " tokens, room ", room,
+                    ")"));
+  }
+  world.ApplyTime();
+  const MatchOracle match(world, content.name_space, KeysOf(content), tokens - 1);
+  const Expected expected = Expect(world, match, tokens, room == 0 ? tokens : room);
+  Scope scope{.reasons = kForRoom | Bit(RemovalReason::kTakenOver),
+              .sets_priorities = !op.retention.empty()};
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    for (uint32_t length = 1; length <= expected.matched; ++length) {
+      for (const uint32_t id : match.Sources(w, length)) scope.kept[w].push_back(id);
+    }
+  }
+  const auto added = Call<AddedSequence>(world, *session, op, scope);
+  if (!added.ok()) {
+    if (sequence.running) {
+      world.Refused(added.status(), {Reason::kSequenceExists});
+    } else if (expected.never) {
+      world.Refused(added.status(), {Reason::kInvalidCount, Reason::kBlocksExhausted});
+    } else {
+      world.Refused(added.status(), {Reason::kBlocksExhausted});
+      SIM_CHECK(!expected.fits || !expected.sure,
+                "refused, though there is room: ", added.status().ToString());
+    }
+    return world.Check();
+  }
+  SIM_CHECK(!sequence.running, "a sequence begins twice");
+  SIM_CHECK(expected.fits || !expected.sure, "a sequence begins without room for it");
+  const uint32_t matched = added->matched_tokens;
+  SIM_CHECK(matched == expected.matched || (!expected.sure && matched < expected.matched),
+            "matched ", matched, " tokens instead of ", expected.matched);
+  sequence = {.running = true, .id = sequence.id};
+  sequence.content = std::move(content);
+  sequence.Name(0);
+  sequence.prompt_tokens = tokens;
+  sequence.computed = matched;
+  sequence.room = std::max(room == 0 ? tokens : room, matched);
+  sequence.ready = added->ready;
+  sequence.retention = op.retention;
+  world.prompts.Remember(sequence.content, random);
+  AdoptMatch(world, sequence, match, matched, added->tables);
+  if (matched > 0) world.coverage.Add(Met::kMatch);
+  if (matched % world.tokens_per_block() != 0) world.coverage.Add(Met::kPartialMatch);
+  if (world.Note()) world.Note(Text("    matched ", matched));
+  world.Check();
+}
+
+void ForkOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  SimSequence& parent = PickSequence(world, *session);
+  SimSequence& child = session->sequences[world.random.Below(kSequencesPerSession)];
+  if (world.Note()) {
+    world.Note(Text("  ForkSequence(", session->ref.id.value(), ", ", parent.id.value(), " -> ",
+                    child.id.value(), ")"));
+  }
+  const auto forked = Call<ForkedSequence>(
+      world, *session, ForkSequence{.sequence = parent.id, .new_sequence = child.id}, {});
+  const bool goes_on = CanGoOn(world, parent, parent.computed);
+  if (!forked.ok()) {
+    SIM_CHECK(!parent.running || child.running || !goes_on, "a fork is refused for no reason");
+    if (!parent.running) {
+      world.Refused(forked.status(), {Reason::kUnknownSequence});
+    } else {
+      world.Refused(forked.status(), {goes_on ? Reason::kSequenceExists : Reason::kKvLost,
+                                      child.running ? Reason::kSequenceExists : Reason::kKvLost});
+    }
+    return world.Check();
+  }
+  SIM_CHECK(parent.running && !child.running && goes_on, "a fork that must be refused");
+  SIM_CHECK(forked->token_count == parent.tokens() && forked->computed_tokens == parent.computed,
+            "a fork has ", forked->token_count, " tokens, ", forked->computed_tokens, " computed");
+  const SequenceId id = child.id;
+  child = parent;
+  child.id = id;
+  child.shortened = false;
+  child.room = parent.computed;
+  const uint32_t shared = world.BlocksFor(parent.computed);
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    SimTable& table = child.tables[w];
+    table.blocks.resize(shared);
+    table.canonical.resize(shared);
+    table.borrowed_tail = parent.computed % world.tokens_per_block() != 0;
+    // A failed copy took the end of what its parent had published.
+    if (table.published > parent.computed / world.tokens_per_block()) {
+      table.published = parent.computed / world.tokens_per_block();
+      table.detached = true;
+    }
+    SIM_CHECK(forked->tables[w].first_block == 0 && forked->tables[w].blocks == table.blocks,
+              "a fork does not share its parent's table");
+  }
+  world.Check();
+}
+
+namespace {
+
+// Whether the block in which `tokens` ends must be copied before it is written.
+bool MustCopyCut(World& world, const SimSequence& sequence, uint32_t window, uint32_t tokens) {
+  const SimTable& table = sequence.tables[window];
+  const uint32_t index = tokens / world.tokens_per_block();
+  if (tokens % world.tokens_per_block() == 0 || index >= table.blocks.size() ||
+      (tokens >= sequence.computed && index >= table.published) ||
+      (table.borrowed_tail && index + 1 == table.blocks.size())) {
+    return false;
+  }
+  const uint32_t own = table.blocks[index].id.value();
+  Ledger& ledger = world.ledgers[window];
+  if (ledger[own].refs > 1) return true;
+  if (world.shadows[window].node(own).cached()) return world.shadows[window].HasChildren(own);
+  return ledger.owner({Tier::kPrimary, table.blocks[index].slot}) != own;  // Its bytes are shared.
+}
+
+void FollowTruncate(World& world, SimSession& session, SimSequence& sequence, uint32_t window,
+                    uint32_t tokens, const BlockTable& told) {
+  SimTable& table = sequence.tables[window];
+  const auto size = static_cast<uint32_t>(table.blocks.size());
+  const uint32_t index = tokens / world.tokens_per_block();
+  const uint32_t keep = std::min(size, world.BlocksFor(tokens));
+  const bool cuts = tokens % world.tokens_per_block() != 0 && index < size;
+  SIM_CHECK(told.first_block <= keep && told.first_block + told.blocks.size() == keep,
+            "a table of ", told.first_block + told.blocks.size(), " blocks instead of ", keep);
+  if (cuts) {
+    const bool copied =
+        index >= told.first_block && told.blocks[index - told.first_block] != table.blocks[index];
+    SIM_CHECK(copied == MustCopyCut(world, sequence, window, tokens), "block ",
+              table.blocks[index].id.value(), copied ? " is copied" : " is cut in place",
+              " when it is truncated");
+    if (copied) {
+      world.coverage.Add(Met::kCutCopied);
+      world.ReleaseEntry(session, sequence, window, index);
+      table.borrowed_tail = false;
+    } else if (table.canonical[index] != kNoBlock) {
+      world.Release(session, window, table.canonical[index]);
+      table.canonical[index] = kNoBlock;
+    }
+  }
+  if (size > keep) table.borrowed_tail = false;
+  for (uint32_t i = size; i-- > keep;) world.ReleaseEntry(session, sequence, window, i);
+  table.blocks.resize(keep);
+  table.canonical.resize(keep);
+  AdoptTable(world, table, window, told.first_block, told.blocks);
+  if (table.published <= index) return;
+  table.published = index;
+  table.tip = index == 0                               ? kNoBlock
+              : table.canonical[index - 1] != kNoBlock ? table.canonical[index - 1]
+                                                       : table.blocks[index - 1].id;
+  if (cuts && !table.detached) {
+    const BlockHandle& cut = table.blocks[index];
+    SIM_CHECK(table.borrowed_tail || !world.shadows[window].node(cut.id.value()).cached(),
+              "a sequence goes on in block ", cut.id.value(), ", which is cached");
+  }
+}
+
+}  // namespace
+
+void TruncateOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  SimSequence& sequence = PickSequence(world, *session);
+  uint32_t tokens = world.random.Below(sequence.tokens() + 1);
+  if (world.random.OneIn(2)) {
+    tokens = sequence.tokens() - std::min(sequence.tokens(), world.random.Below(4));
+  }
+  if (Wrong(world)) tokens = world.random.OneIn(2) ? 0 : sequence.tokens() + 1;
+  if (world.Note()) {
+    world.Note(Text("  TruncateSequence(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
+                    tokens, ")"));
+  }
+  world.ApplyTime();
+  bool passed = false, exhausted = false;
+  for (uint32_t w = 0; w < world.num_windows() && tokens > 0 && sequence.running; ++w) {
+    const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
+    uint32_t first = 0;
+    while (first < blocks.size() && blocks[first].id == kNoBlock) ++first;
+    const uint64_t reach = world.window_size(w) - 1;
+    uint32_t needed =
+        static_cast<uint32_t>(tokens > reach ? tokens - reach : 0) / world.tokens_per_block();
+    const uint32_t whole = tokens / world.tokens_per_block();
+    if (whole > 0) needed = std::min(needed, whole - 1);
+    passed = passed || (first > 0 && needed < first);
+    exhausted =
+        exhausted || (MustCopyCut(world, sequence, w, std::min(tokens, sequence.tokens())) &&
+                      world.ledgers[w].available() == 0);
+  }
+  const auto cut = Call<TruncatedSequence>(
+      world, *session, TruncateSequence{.sequence = sequence.id, .token_count = tokens},
+      {.reasons = kForRoom | Bit(RemovalReason::kTruncated)});
+  const bool wrong = tokens == 0 || tokens > sequence.tokens();
+  if (!cut.ok()) {
+    if (!sequence.running) {
+      world.Refused(cut.status(), {Reason::kUnknownSequence});
+    } else if (wrong) {
+      world.Refused(cut.status(), {Reason::kInvalidCount});
+    } else {
+      const Reason reason = ReasonOf(cut.status());
+      world.Refused(cut.status(), {Reason::kWindowPassed, Reason::kBlocksExhausted});
+      SIM_CHECK(reason == Reason::kWindowPassed ? passed : exhausted,
+                "a truncation is refused for no reason: ", cut.status().ToString());
+    }
+    return world.Check();
+  }
+  SIM_CHECK(sequence.running && !wrong && !passed && !exhausted,
+            "a truncation that must be refused");
+  const uint32_t old_tokens = sequence.tokens();
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    FollowTruncate(world, *session, sequence, w, tokens, cut->tables[w]);
+  }
+  if (old_tokens > tokens) world.prompts.Remember(sequence.content, world.random);
+  sequence.content.Resize(tokens);
+  sequence.Name(tokens);
+  sequence.room = std::min(sequence.room, tokens);
+  sequence.computed = std::min(sequence.computed, tokens);
+  sequence.prompt_tokens = std::min(sequence.prompt_tokens, tokens);
+  sequence.ready = std::max(sequence.ready, cut->ready);
+  SIM_CHECK(cut->token_count == tokens && cut->computed_tokens == sequence.computed,
+            "a truncation answers ", cut->token_count, " tokens, ", cut->computed_tokens,
+            " computed");
+  world.Check();
+}
+
+void FreeSequenceOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  SimSequence& sequence = Wrong(world) ? session->sequences[0] : PickSequence(world, *session);
+  if (world.Note()) {
+    world.Note(Text("  FreeSequence(", session->ref.id.value(), ", ", sequence.id.value(), ")"));
+  }
+  const auto freed = Call<FreedSequence>(world, *session, FreeSequence{.sequence = sequence.id},
+                                         PublishScope(sequence, 0));
+  if (!sequence.running) {
+    world.Refused(freed.status(), {Reason::kUnknownSequence});
+    return world.Check();
+  }
+  SIM_CHECK(freed.ok(), freed.status().ToString());
+  world.prompts.Remember(sequence.content, world.random);
+  FollowEnd(world, *session, sequence);
+  world.Check();
+}
+
+void DescribeOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  const SimSequence& sequence = session->sequences[world.random.Below(kSequencesPerSession)];
+  const absl::StatusOr<OperationResult> described =
+      world.core->Execute(session->ref.id, DescribeSequence{.sequence = sequence.id}, world.now);
+  world.Absorb({});
+  if (!sequence.running) {
+    world.Refused(described.status(), {Reason::kUnknownSequence});
+    return world.Check();
+  }
+  SIM_CHECK(described.ok(), described.status().ToString());
+  const auto& told = std::get<DescribedSequence>(*described);
+  SIM_CHECK(told.token_count == sequence.tokens() && told.computed_tokens == sequence.computed &&
+                told.room_tokens == sequence.room,
+            "DescribeSequence says something else");
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    SIM_CHECK(told.tables[w].blocks == sequence.tables[w].blocks,
+              "DescribeSequence gives another table");
+  }
+  world.Check();
+}
+
+}  // namespace pagoda::sim

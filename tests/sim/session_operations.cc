@@ -1,0 +1,224 @@
+// Sessions come and go, copies end, time passes, operators act.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "pools/error.h"
+#include "tests/sim/operations.h"
+
+namespace pagoda::sim {
+namespace {
+
+absl::Duration DrawLease(Random& random) {
+  return random.OneIn(3) ? absl::InfiniteDuration()
+                         : absl::Milliseconds(1 << random.Between(3, 14));
+}
+
+// The call ended these sessions: what they had is free, or cached.
+void FollowEndOfSessions(World& world, absl::Span<SimSession* const> ended) {
+  for (SimSession* session : ended) {
+    for (SimSequence& sequence : session->sequences) {
+      if (!sequence.running) continue;
+      world.prompts.Remember(sequence.content, world.random);
+      FollowEnd(world, *session, sequence);
+    }
+    session->raw.clear();
+    session->open = false;
+    session->steps = {};
+  }
+}
+
+Scope EndScope(World& world, absl::Span<SimSession* const> ended) {
+  Scope scope{.reasons = Bit(RemovalReason::kReleased)};
+  for (SimSession* session : ended) {
+    if (world.batch_session == session) world.batch_session = nullptr;
+    world.EndDrains(session->ref.id, std::numeric_limits<uint64_t>::max());
+    for (SimSequence& sequence : session->sequences) {
+      if (!sequence.running) continue;
+      scope.publishers.push_back(&sequence);
+      scope.sets_priorities = scope.sets_priorities || !sequence.retention.empty();
+    }
+  }
+  return scope;
+}
+
+}  // namespace
+
+void OpenSessionOp(World& world) {
+  Random& random = world.random;
+  const absl::Duration lease = DrawLease(random);
+  const bool wrong = Wrong(world);
+  SimSession* closed = nullptr;
+  for (SimSession& session : world.sessions) {
+    if (!session.open) closed = &session;
+  }
+  world.ApplyTime();
+  const absl::StatusOr<BlockManager::OpenedSession> opened = world.core->OpenSession(
+      wrong ? std::string(kMaxClientNameBytes + 1, 'x') : "sim", lease, world.now);
+  world.Absorb({});
+  if (closed == nullptr || wrong) {
+    world.Refused(opened.status(),
+                  {wrong ? Reason::kInvalidArgument : Reason::kTooManySessions,
+                   closed == nullptr ? Reason::kTooManySessions : Reason::kInvalidArgument});
+    return world.Check();
+  }
+  SIM_CHECK(opened.ok() && opened->lease == lease, opened.status().ToString());
+  closed->open = true;
+  closed->ref = opened->ref;
+  closed->lease = lease;
+  closed->deadline = world.now + lease;
+  closed->streams = 0;
+  closed->counts_steps = world.config.steps && random.OneIn(2);
+  world.digest.Add(opened->ref.token.value());
+  world.Check();
+}
+
+void EndSession(World& world, SimSession& session) {
+  SimSession* const ended[] = {&session};
+  if (world.Note()) world.Note(Text("  CloseSession(", session.ref.id.value(), ")"));
+  world.ApplyTime();
+  const Scope scope = EndScope(world, ended);
+  const absl::Status status = world.core->CloseSession(session.ref, world.now);
+  SIM_CHECK(status.ok(), status.ToString());
+  world.Absorb(scope);
+  FollowEndOfSessions(world, ended);
+  world.Check();
+}
+
+void CloseSessionOp(World& world) {
+  SimSession& session = world.sessions[world.random.Below(kMaxSessions)];
+  if (session.open && !Wrong(world)) return EndSession(world, session);
+  // Sessions that are not there, or are another's.
+  SessionRef wrong = session.ref;
+  if (session.open) wrong.token = SessionToken{wrong.token.value() + 1};
+  const Reason reason = session.open ? Reason::kStaleSession : Reason::kUnknownSession;
+  const absl::Status status = world.random.OneIn(2)
+                                  ? world.core->CloseSession(wrong, world.now)
+                                  : world.core->KeepAlive(wrong, world.now).status();
+  world.Absorb({});
+  world.Refused(status, {reason});
+  SIM_CHECK(ReasonOf(world.core->CheckSession(wrong)) == reason, "a session that is not there");
+  world.Check();
+}
+
+void LeaseOp(World& world) {
+  SimSession& session = world.sessions[world.random.Below(kMaxSessions)];
+  if (!session.open) return OpenSessionOp(world);
+  if (session.streams > 0 && world.random.OneIn(2)) {
+    world.core->DetachStream(session.ref.id, world.now);
+    --session.streams;
+    session.deadline = world.now + session.lease;
+  } else if (world.random.OneIn(3)) {
+    const absl::Status status = world.core->AttachStream(session.ref);
+    SIM_CHECK(status.ok(), status.ToString());
+    ++session.streams;
+  } else {
+    const absl::StatusOr<absl::Duration> lease = world.core->KeepAlive(session.ref, world.now);
+    SIM_CHECK(lease.ok() && *lease == session.lease, lease.status().ToString());
+    session.deadline = world.now + session.lease;
+  }
+  world.Absorb({});
+  world.Check();
+}
+
+void ExpireSessionsOp(World& world) {
+  absl::InlinedVector<SimSession*, kMaxSessions> expired;
+  for (SimSession& session : world.sessions) {
+    if (session.open && session.streams == 0 && session.deadline <= world.now) {
+      expired.push_back(&session);
+    }
+  }
+  // The oldest session ends first.
+  std::sort(expired.begin(), expired.end(),
+            [](const SimSession* a, const SimSession* b) { return a->ref.id < b->ref.id; });
+  Scope scope;
+  if (!expired.empty()) {
+    world.ApplyTime();
+    scope = EndScope(world, expired);
+  }
+  const size_t count = world.core->ExpireSessions(world.now);
+  SIM_CHECK(count == expired.size(), count, " sessions expire instead of ", expired.size());
+  world.coverage.Add(Met::kSessionExpired, count);
+  world.Absorb(scope);
+  FollowEndOfSessions(world, expired);
+  world.Check();
+}
+
+void CopiesOp(World& world) {
+  const uint32_t count = 1 + world.random.Below(4);
+  Ticket ticket;
+  for (uint32_t i = 0; i < count && world.memory.PickStarted(world.random, &ticket); ++i) {
+    world.EndOneCopy(ticket);
+  }
+  if (!world.random.OneIn(8)) return;
+  // A copy that was never ordered, or has ended before.
+  const Ticket unknown =
+      world.random.OneIn(2) ? Ticket{world.memory.last().value() + 1} : world.memory.completed();
+  world.ApplyTime();
+  world.core->CompleteCopy(unknown, absl::DataLossError("sim"), world.now);
+  world.Absorb({});
+  world.Check();
+}
+
+void WaitOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  const auto last = static_cast<uint32_t>(world.memory.last().value());
+  const Ticket ticket{last - std::min(last, world.random.Below(8)) +
+                      (world.random.OneIn(8) ? 2 : 0)};
+  const absl::StatusOr<OperationResult> waited =
+      world.core->Execute(session->ref.id, WaitForTicket{.ticket = ticket}, world.now);
+  world.Absorb({});
+  if (waited.ok()) {
+    SIM_CHECK(world.Ready(ticket) &&
+                  std::get<WaitedForTicket>(*waited).completed == world.memory.completed(),
+              "WaitForTicket does not wait for copy ", ticket.value());
+  } else {
+    SIM_CHECK(!world.Ready(ticket) || ticket > world.memory.last(), "WaitForTicket waits for copy ",
+              ticket.value());
+    world.Refused(waited.status(),
+                  {ticket > world.memory.last() ? Reason::kUnknownTicket : Reason::kWaitTimeout});
+  }
+  world.Check();
+}
+
+void ClockJumpOp(World& world) {
+  world.now += absl::Microseconds(1 << world.random.Between(8, 24));
+  // Not every call sees to the time; Maintain does.
+  if (world.random.OneIn(2)) return MaintainOp(world);
+  world.Absorb({});
+  world.Check();
+}
+
+void MaintainOp(World& world) {
+  const uint32_t most = world.random.OneIn(4) ? 0 : world.random.Below(6);
+  if (world.Note()) world.Note(Text("  Maintain(", most, ")"));
+  world.ApplyTime();
+  const uint64_t before = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)];
+  const uint32_t moved = world.core->Maintain(world.now, most);
+  world.Absorb({.reasons = most == 0 ? 0 : kForRoom});
+  const uint64_t offloaded = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)] - before;
+  SIM_CHECK(moved <= most && offloaded <= moved, "Maintain moves ", offloaded, " blocks, says ",
+            moved, " of at most ", most);
+  world.Check();
+}
+
+void ResetOp(World& world) {
+  world.ApplyTime();
+  uint64_t cached = 0;
+  for (const Shadow& shadow : world.shadows) cached += shadow.cached_count();
+  const uint64_t removed = world.core->ResetPrefixCache(world.now);
+  SIM_CHECK(removed == cached, "a reset removes ", removed, " blocks of ", cached);
+  world.Absorb({.reasons = Bit(RemovalReason::kCleared)});
+  for (Shadow& shadow : world.shadows) {
+    SIM_CHECK(shadow.cached_count() == 0, "a reset leaves blocks");
+  }
+  for (SimSession& session : world.sessions) {
+    for (SimSequence& sequence : session.sequences) {
+      for (SimTable& table : sequence.tables) table.detached = sequence.running;
+    }
+  }
+  world.Check();
+}
+
+}  // namespace pagoda::sim

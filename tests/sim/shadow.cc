@@ -1,0 +1,211 @@
+#include "tests/sim/shadow.h"
+
+#include <algorithm>
+
+#include "events/block_hash.h"
+#include "tests/sim/fail.h"
+
+namespace pagoda::sim {
+
+Shadow::Shadow(const SimConfig* config, uint32_t window_index)
+    : config_(config),
+      window_(config->windows[window_index].size),
+      sliding_(!config->windows[window_index].full()),
+      absent_(),
+      roots_(config->name_spaces.size(), kNone) {
+  for (const NamespaceKey& key : config->name_spaces) root_hashes_.push_back(HashNamespace(key));
+}
+
+uint32_t Shadow::NameSpaceIndex(const NamespaceKey& key) const {
+  const auto it = std::find(config_->name_spaces.begin(), config_->name_spaces.end(), key);
+  SIM_CHECK(it != config_->name_spaces.end(), "a block is stored in a name space nobody used");
+  return static_cast<uint32_t>(it - config_->name_spaces.begin());
+}
+
+void Shadow::ApplyStored(const StoredEvent& stored) {
+  uint32_t parent = stored.parent.value();
+  SIM_CHECK(!stored.blocks.empty(), "law: a Stored event without blocks");
+  SIM_CHECK(stored.parent_hash.has_value() == (parent != kNone),
+            "law: a parent hash without a parent, or the reverse");
+  SIM_CHECK(stored.extras.empty() || stored.extras.size() == stored.tokens.size(),
+            "law: ", stored.extras.size(), " extras for ", stored.tokens.size(), " tokens");
+  if (parent != kNone) {
+    SIM_CHECK(node(parent).in_tree(), "law: block ", stored.blocks[0].id.value(), " stored below ",
+              parent, ", which is not in the tree");
+    SIM_CHECK(node(parent).hash == *stored.parent_hash, "law: wrong parent hash");
+  }
+  const uint32_t name_space = NameSpaceIndex(stored.name_space);
+  size_t begin = 0;
+  for (const StoredBlock& block : stored.blocks) {
+    StoreOne(stored, block, parent, name_space, begin);
+    begin += block.token_count;
+    parent = block.id.value();
+  }
+  SIM_CHECK(begin == stored.tokens.size(), "law: tokens without a block in a Stored event");
+}
+
+void Shadow::StoreOne(const StoredEvent& stored, const StoredBlock& block, uint32_t parent,
+                      uint32_t name_space, size_t begin) {
+  const uint32_t id = block.id.value();
+  SIM_CHECK(id < 4096, "an absurd block id: ", id);
+  if (id >= nodes_.size()) nodes_.resize(id + 1);
+  Node& node = nodes_[id];
+  const uint32_t count = block.token_count;
+  SIM_CHECK(node.state != Node::State::kCached, "law: block ", id, " stored twice");
+  SIM_CHECK(
+      count > 0 && count <= config_->tokens_per_block && begin + count <= stored.tokens.size(),
+      "law: block ", id, " stored with ", count, " tokens");
+  SIM_CHECK(parent == kNone || (nodes_[parent].count == config_->tokens_per_block &&
+                                nodes_[parent].name_space == name_space),
+            "law: block ", id, " stored below a tail, or in another name space: ", parent);
+  std::array<TokenKey, kMaxTokensPerBlock> keys;
+  Value value = parent == kNone ? RootValue(name_space)
+                                : nodes_[parent].values[config_->tokens_per_block - 1];
+  std::array<Value, kMaxTokensPerBlock> values;
+  for (uint32_t i = 0; i < count; ++i) {
+    const TokenId token = stored.tokens[begin + i];
+    keys[i] = stored.extras.empty() ? KeyOf(token) : KeyOf(token, stored.extras[begin + i]);
+    value = values[i] = Extend(value, keys[i]);
+  }
+  const absl::Span<const TokenId> tokens(stored.tokens);
+  const absl::Span<const TokenExtra> extras(stored.extras);
+  const BlockKey key{tokens.subspan(begin, count),
+                     extras.empty() ? extras : extras.subspan(begin, count)};
+  const BlockHash parent_hash = parent == kNone ? root_hashes_[name_space] : nodes_[parent].hash;
+  SIM_CHECK(HashBlock(parent_hash, key) == block.hash, "law: block ", id, " with a wrong hash");
+
+  ++cached_count_;
+  if (node.state == Node::State::kHole) {
+    SIM_CHECK(node.parent == parent && node.count == count && node.hash == block.hash &&
+                  node.values[count - 1] == value,
+              "law: the hole ", id, " is filled with something else");
+    --holes_;
+  } else {
+    const uint32_t twin = FindChild(parent, name_space, {keys.data(), count});
+    SIM_CHECK(twin == kNone, "law: block ", id, " repeats its sibling ", twin);
+    node = Node{};
+    node.count = static_cast<uint8_t>(count);
+    node.name_space = name_space;
+    node.depth = parent == kNone ? 0 : nodes_[parent].depth + 1;
+    node.parent = parent;
+    node.hash = block.hash;
+    node.keys = keys;
+    node.values = values;
+    uint32_t& first = parent == kNone ? roots_[name_space] : nodes_[parent].first_child;
+    node.next_sibling = first;
+    first = id;
+  }
+  node.state = Node::State::kCached;
+  node.tier = block.tier;
+  node.priority = block.priority;
+}
+
+void Shadow::ApplyUpdated(const UpdatedEvent& updated) {
+  const uint32_t id = updated.id.value();
+  SIM_CHECK(node(id).cached(), "law: block ", id, " updated but not cached");
+  Node& node = nodes_[id];
+  SIM_CHECK(node.hash == updated.hash, "law: block ", id, " updated with a wrong hash");
+  SIM_CHECK(updated.tier.has_value() || updated.priority.has_value(),
+            "law: an Updated event that says nothing");
+  if (updated.tier.has_value()) {
+    SIM_CHECK(node.tier == updated.tier->old_value && node.tier != updated.tier->new_value,
+              "law: block ", id, " updated from a wrong tier");
+    node.tier = updated.tier->new_value;
+  }
+  if (updated.priority.has_value()) {
+    SIM_CHECK(node.priority == updated.priority->old_value &&
+                  node.priority != updated.priority->new_value,
+              "law: block ", id, " updated from a wrong priority");
+    node.priority = updated.priority->new_value;
+  }
+}
+
+void Shadow::Clear() {
+  for (Node& node : nodes_) node = Node{};
+  std::fill(roots_.begin(), roots_.end(), kNone);
+  cached_count_ = holes_ = 0;
+}
+
+void Shadow::Remove(BlockId block, BlockHash hash) {
+  const uint32_t id = block.value();
+  SIM_CHECK(node(id).cached(), "law: block ", id, " removed but not cached");
+  SIM_CHECK(nodes_[id].hash == hash, "law: block ", id, " removed with a wrong hash");
+  --cached_count_;
+  if (HasChildren(id)) {
+    SIM_CHECK(sliding_, "law: block ", id, " removed before its children");
+    nodes_[id].state = Node::State::kHole;
+    ++holes_;
+    return;
+  }
+  const uint32_t parent = nodes_[id].parent;
+  Unlink(id);
+  DropEmptyHoles(parent);
+}
+
+void Shadow::DropEmptyHoles(uint32_t id) {
+  while (id != kNone && nodes_[id].state == Node::State::kHole && !HasChildren(id)) {
+    const uint32_t parent = nodes_[id].parent;
+    Unlink(id);
+    --holes_;
+    id = parent;
+  }
+}
+
+void Shadow::Unlink(uint32_t id) {
+  Node& node = nodes_[id];
+  uint32_t* link =
+      node.parent == kNone ? &roots_[node.name_space] : &nodes_[node.parent].first_child;
+  while (*link != id) link = &nodes_[*link].next_sibling;
+  *link = node.next_sibling;
+  node.state = Node::State::kAbsent;
+}
+
+uint32_t Shadow::FindChild(uint32_t parent, uint32_t name_space,
+                           absl::Span<const TokenKey> keys) const {
+  for (uint32_t id = first_child(parent, name_space); id != kNone; id = nodes_[id].next_sibling) {
+    const Node& child = nodes_[id];
+    if (child.count == keys.size() && std::equal(keys.begin(), keys.end(), child.keys.begin())) {
+      return id;
+    }
+  }
+  return kNone;
+}
+
+uint32_t Shadow::FindValue(Value value) const {
+  for (uint32_t id = 0; id < nodes_.size(); ++id) {
+    const Node& node = nodes_[id];
+    if (node.in_tree() && node.values[node.count - 1] == value) return id;
+  }
+  return kNone;
+}
+
+bool Shadow::HasChildrenIn(uint32_t id, Tier tier) const {
+  for (uint32_t c = nodes_[id].first_child; c != kNone; c = nodes_[c].next_sibling) {
+    if (nodes_[c].cached() && nodes_[c].tier == tier) return true;
+  }
+  return false;
+}
+
+void Shadow::Compare(const std::vector<TreeEntry>& entries) const {
+  SIM_CHECK(entries.size() == cached_count_, "law: window ", WindowName(window_), " has ",
+            entries.size(), " blocks in the core's tree, ", cached_count_, " by the events");
+  for (const TreeEntry& entry : entries) {
+    const uint32_t id = entry.id.value();
+    const Node& node = this->node(id);
+    SIM_CHECK(node.cached(), "law: block ", id, " is cached, but not by the events");
+    SIM_CHECK(node.parent == entry.parent.value() && node.hash == entry.hash &&
+                  node.tier == entry.tier && node.priority == entry.priority &&
+                  node.count == entry.tokens.size() &&
+                  config_->name_spaces[node.name_space] == entry.name_space,
+              "law: block ", id, " of window ", WindowName(window_), " is not what the events say");
+    SIM_CHECK(entry.extras.empty() || entry.extras.size() == entry.tokens.size(), "block ", id,
+              " has extras for some tokens only");
+    for (size_t i = 0; i < entry.tokens.size(); ++i) {
+      const TokenKey key =
+          entry.extras.empty() ? KeyOf(entry.tokens[i]) : KeyOf(entry.tokens[i], entry.extras[i]);
+      SIM_CHECK(key == node.keys[i], "law: block ", id, " has other tokens than by the events");
+    }
+  }
+}
+
+}  // namespace pagoda::sim

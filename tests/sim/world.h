@@ -1,0 +1,165 @@
+// One run: a core, its simulated clients, the memory that they share, and what is known of all that
+// without asking the core.
+#ifndef PAGODA_TESTS_SIM_WORLD_H_
+#define PAGODA_TESTS_SIM_WORLD_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "events/shadow_tree.h"
+#include "manager/block_manager.h"
+#include "pools/error.h"
+#include "tests/sim/client.h"
+#include "tests/sim/config.h"
+#include "tests/sim/content.h"
+#include "tests/sim/coverage.h"
+#include "tests/sim/digest.h"
+#include "tests/sim/fail.h"
+#include "tests/sim/ledger.h"
+#include "tests/sim/memory.h"
+#include "tests/sim/random.h"
+#include "tests/sim/shadow.h"
+#include "tests/sim/trace.h"
+
+namespace pagoda::sim {
+
+// A set of RemovalReasons.
+using Reasons = uint32_t;
+constexpr Reasons Bit(RemovalReason reason) { return 1u << static_cast<uint32_t>(reason); }
+// What may leave because room was needed.
+inline constexpr Reasons kForRoom = Bit(RemovalReason::kEvicted) | Bit(RemovalReason::kDisplaced);
+
+// What an operation may do to the tree, beside what time brings.
+struct Scope {
+  Reasons reasons = 0;
+  // Sequences that may publish in it.
+  absl::InlinedVector<SimSequence*, 4> publishers;
+  // Priorities may change by a wish, and of which blocks: those on the path of these values.
+  bool sets_priorities = false;
+  // Cached blocks that the operation keeps while it makes room, though nobody holds them before and
+  // after it; by window.
+  std::array<absl::InlinedVector<uint32_t, 8>, kMaxWindows> kept;
+  // Blocks that their only holder lets go before room is made.
+  std::vector<HeldBlock> let_go;
+  // The operation moves blocks that it was told to move: whatever their priority.
+  bool moves_named = false;
+};
+
+// Blocks of one tier that went for room in one call, and those that could have gone instead.
+struct Victims {
+  uint32_t window = 0;
+  Tier tier = Tier::kPrimary;
+  Priority highest;  // Of those that went.
+  uint32_t count = 0;
+  struct Candidate {
+    uint32_t id;
+    Priority priority;
+  };
+  std::vector<Candidate> candidates;  // Before the call.
+};
+
+class World {
+ public:
+  World(uint64_t seed, Trace* trace);
+
+  // Runs operation `index`, with all checks.
+  void Step(uint32_t index);
+  // Ends all sessions, pins and copies: nobody holds anything then.
+  void Finish();
+  // What only some runs do, because it takes more time: the events also go through a ShadowTree,
+  // and are kept.
+  void KeepEvents() { keep_events_ = true; }
+  const std::vector<Event>& events() const { return events_; }
+  const std::vector<CopyOrder>& orders() const { return orders_; }
+
+  // --- For operations (operations.h) ---
+
+  // Before each call of the core that takes the time: what time brings happens to the model, too.
+  void ApplyTime();
+  // After each call: takes its events and copies, and follows them.
+  void Absorb(const Scope& scope);
+  // After each call, once the model is what the answer says.
+  void Check();
+  // A call that was refused: with one of these reasons, and without a trace.
+  void Refused(const absl::Status& status, std::initializer_list<Reason> reasons);
+
+  // A cached block is to be kept like this from now on.
+  void Wish(uint32_t window, uint32_t id, const BlockRetention& retention);
+  // The session lets a block go, at once or when it has drained.
+  void Release(SimSession& session, uint32_t window, BlockId block);
+  void ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t window, uint32_t index);
+
+  bool Note() const { return trace_->on(); }
+  void Note(std::string line) { trace_->Add(std::move(line)); }
+
+  // Drains are over whose step the session has completed; all of them where it has ended.
+  void EndDrains(SessionId session, uint64_t completed_step);
+  // Whether what the ticket stands for has arrived.
+  bool Ready(Ticket ticket) const { return memory.completed() >= ticket; }
+  // Carries out one copy and tells the core.
+  void EndOneCopy(Ticket ticket);
+
+  uint32_t num_windows() const { return static_cast<uint32_t>(config.windows.size()); }
+  uint32_t tokens_per_block() const { return config.tokens_per_block; }
+  uint32_t BlocksFor(uint64_t tokens) const {
+    return static_cast<uint32_t>((tokens + config.tokens_per_block - 1) / config.tokens_per_block);
+  }
+  // Tokens that the window reaches back, the current one included; more than there are under full
+  // attention.
+  uint64_t window_size(uint32_t window) const { return config.windows[window].size.value(); }
+  bool full(uint32_t window) const { return config.windows[window].full(); }
+
+  const SimConfig config;
+  const std::unique_ptr<BlockManager> core;
+  Random random;  // Of this operation.
+  absl::Time now;
+  std::vector<Shadow> shadows;
+  std::vector<Ledger> ledgers;
+  Memory memory;
+  std::array<SimSession, kMaxSessions> sessions;
+  std::vector<SimPin> pins;
+  std::vector<SimDrain> drains;
+  Prompts prompts;
+  std::vector<HeldBlock> let_go;        // In the call that runs.
+  SimSession* batch_session = nullptr;  // Whose batch it is.
+  bool batch_drains = false;
+  Coverage coverage;
+  Digest digest;
+
+ private:
+  uint32_t ComputedWithout(const SimSequence& sequence) const;
+  void CountHolders();
+  void CheckVictims();
+  void CheckSequences();
+  void CheckTables(const SimSequence& sequence, const Sequence& told);
+  void CheckNodes(uint32_t window);
+  void CheckDrains();
+  void CheckRaw();
+  void CheckCapacity();
+  void CheckRetention(uint32_t window);
+
+  Trace* const trace_;
+  bool keep_events_ = false;
+  bool time_applied_ = false;
+  bool pins_expired_ = false;
+  std::vector<Event> events_;
+  std::vector<CopyOrder> orders_;
+  ShadowTree shadow_tree_;
+  Revision revision_;
+  std::vector<Victims> victims_;  // Of the last call.
+  // Of the last call, for Refused.
+  size_t last_events_ = 0;
+  size_t last_expiries_ = 0;
+  size_t last_orders_ = 0;
+  ManagerStats stats_;
+};
+
+}  // namespace pagoda::sim
+
+#endif  // PAGODA_TESTS_SIM_WORLD_H_
