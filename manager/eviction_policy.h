@@ -25,11 +25,11 @@ class EvictionPolicy {
   // `id` came into the tier's cache: new content, or a block from another tier. No candidate yet. A
   // policy may remember by `content`, the block's hash, what it let go before; BlockHash{} is
   // nothing to remember by.
-  virtual void Inserted(BlockId, BlockHash /*content*/ = BlockHash{}) {}
+  virtual void Inserted(BlockId, BlockHash /*content*/) {}
   // A prefix match used `id`. It may be a candidate or not.
   virtual void Touched(BlockId) {}
   // `id` left the tier's cache, with the same `content`. It is no candidate at that time.
-  virtual void Removed(BlockId, BlockHash /*content*/ = BlockHash{}) {}
+  virtual void Removed(BlockId, BlockHash /*content*/) {}
 
   // `id` became a candidate because its last holder let go.
   virtual void Released(BlockId id, Priority priority) = 0;

@@ -22,12 +22,12 @@ void LfuAgingPolicy::Removed(BlockId id, BlockHash content) {
 }
 
 void LfuAgingPolicy::Released(BlockId id, Priority priority) {
-  history_.Released(id);
+  history_.Released();
   candidates_.PushBack(id, priority, KeyOf(id), age_);
 }
 
 void LfuAgingPolicy::Unparked(BlockId id, Priority priority) {
-  history_.Released(id);
+  history_.Released();
   candidates_.PushFront(id, priority, KeyOf(id), age_);
 }
 

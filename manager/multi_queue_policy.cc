@@ -37,7 +37,7 @@ void MultiQueuePolicy::Inserted(BlockId id, BlockHash content) {
 
 void MultiQueuePolicy::Touched(BlockId id) {
   // A match that brings content up inserts it first: how long it was away is not known then.
-  if (history_.matches(id) == 0 && !history_.fresh(id)) {
+  if (history_.matches(id) == 0 && !history_.arrives(id)) {
     age_at_second_use_.Add(history_.Age(id, now_) * kTick);
   }
   history_.Touched(id, now_);
@@ -50,12 +50,12 @@ void MultiQueuePolicy::Removed(BlockId id, BlockHash content) {
 }
 
 void MultiQueuePolicy::Released(BlockId id, Priority priority) {
-  history_.Released(id);
+  history_.Released();
   candidates_.PushBack(id, priority, KeyOf(id), floor());
 }
 
 void MultiQueuePolicy::Unparked(BlockId id, Priority priority) {
-  history_.Released(id);
+  history_.Released();
   candidates_.PushFront(id, priority, KeyOf(id), floor());
 }
 

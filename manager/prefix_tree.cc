@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "absl/base/attributes.h"
+#include "absl/container/inlined_vector.h"
 #include "pools/check.h"
 
 namespace pagoda {
@@ -162,14 +163,51 @@ BlockId PrefixTree::FindChild(NodeRef parent, const BlockKey& key) const {
 PrefixTree::Closest PrefixTree::FindClosest(NodeRef parent, const BlockKey& key) const {
   const BlockId child = Descend(children(parent).top, key);
   if (child == kNoBlock) return {};
-  const BlockKey found = store_->key(child);
-  const uint32_t common = CommonTokens(found, key);
-  if (common == 0) return {};
-  if (common < found.tokens.size()) {
-    const BlockId exact = FindChild(parent, key.First(common));
-    if (exact != kNoBlock) return {.id = exact, .tokens = common};
+  Closest closest{.id = child, .tokens = CommonTokens(store_->key(child), key)};
+  if ((*store_)[child].state() == BlockState::kHole) {
+    closest = FindClosestCached(parent, key, closest.tokens);
   }
-  return {.id = child, .tokens = common};
+  if (closest.tokens == 0) return {};
+  if (closest.tokens < (*store_)[closest.id].token_count) {
+    const BlockId exact = FindChild(parent, key.First(closest.tokens));
+    if (exact != kNoBlock) closest.id = exact;  // A tail, hence no hole.
+  }
+  return closest;
+}
+
+// Beside the key's way, from its end up: what branches off there shares as many tokens with the key
+// as lie before the branch, at most `common`, and all of one branch share as many.
+PrefixTree::Closest PrefixTree::FindClosestCached(NodeRef parent, const BlockKey& key,
+                                                  uint32_t common) const {
+  struct Branch {
+    Link link;
+    uint32_t tokens;
+  };
+  absl::InlinedVector<Branch, 32> branches;
+  for (Link link = children(parent).top; IsInner(link);) {
+    const Node& inner = InnerAt(link);
+    const uint32_t side = BitAt(key, inner.bit);
+    const uint32_t shared = inner.bit >> kSymbolShift;
+    branches.push_back({inner.below[1 - side], std::min(common, shared)});
+    link = inner.below[side];
+  }
+  uint32_t left = kMostHolesPassed;
+  for (; !branches.empty() && branches.back().tokens > 0; branches.pop_back()) {
+    absl::InlinedVector<Link, 32> stack = {branches.back().link};
+    while (!stack.empty()) {
+      const Link link = stack.back();
+      stack.pop_back();
+      if (IsInner(link)) {
+        stack.push_back(InnerAt(link).below[1]);
+        stack.push_back(InnerAt(link).below[0]);
+      } else if ((*store_)[BlockId{link}].state() == BlockState::kCached) {
+        return {.id = BlockId{link}, .tokens = branches.back().tokens};
+      } else if (--left == 0) {
+        return {};
+      }
+    }
+  }
+  return {};
 }
 
 std::vector<BlockId> PrefixTree::Children(NodeRef parent, const BlockKey& prefix) const {

@@ -74,8 +74,10 @@ class PrefixTree {
     BlockId id = kNoBlock;
     uint32_t tokens = 0;  // First tokens that it shares with the key: at least 1.
   };
-  // A child of `parent` that shares most first tokens with `key`: of several one that has no other
-  // tokens, else any, always the same one. No id where none shares a token.
+  // A cached child of `parent` that shares most first tokens with `key`: of several one that has no
+  // other tokens, else any, always the same one. No id where none shares a token, or where the
+  // kMostHolesPassed that share most are holes.
+  static constexpr uint32_t kMostHolesPassed = 64;
   Closest FindClosest(NodeRef parent, const BlockKey& key) const;
 
   // The children of `parent`, in the order of their keys; with `prefix`, only those whose keys
@@ -152,6 +154,7 @@ class PrefixTree {
   // The child at the end of the way that the key's bits go from `link`, which shares most with it;
   // kNoBlock from kNoLink.
   BlockId Descend(Link link, const BlockKey& key) const;
+  Closest FindClosestCached(NodeRef parent, const BlockKey& key, uint32_t common) const;
   // `id` if `key` is its content, else kNoBlock.
   BlockId IfSame(BlockId id, const BlockKey& key) const;
   void AddChild(ChildSet& siblings, BlockId id, const BlockKey& key);

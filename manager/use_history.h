@@ -14,7 +14,7 @@ namespace pagoda {
 
 // By block id while the content is cached, and for a while after it left: content that comes back
 // in that time was matched once more. `now` is the policy's own clock; a block that was not used
-// for 2^27 of its steps looks younger than it is. 8 bytes an id. Thread-compatible.
+// for 2^28 of its steps looks younger than it is. 8 bytes an id. Thread-compatible.
 class UseHistory {
  public:
   static constexpr uint32_t kMaxMatches = EvictedContent::kMaxNote;
@@ -25,11 +25,11 @@ class UseHistory {
   std::optional<EvictedContent::Memory> Inserted(BlockId id, BlockHash content, uint64_t now);
   void Touched(BlockId id, uint64_t now);
   void Removed(BlockId id, BlockHash content) { evicted_.Remember(content, matches(id)); }
-  // The use that brought it in is over.
-  void Released(BlockId id) { uses_[id.value()].fresh = 0; }
+  // A holder let go: what came in last is not being matched.
+  void Released() { arrived_ = kNoBlock; }
 
-  // Whether the use that brought it in goes on.
-  bool fresh(BlockId id) const { return uses_[id.value()].fresh; }
+  // Whether it came in just now, so that a touch is of the match that brought it up.
+  bool arrives(BlockId id) const { return id == arrived_; }
   // At most kMaxMatches: more are not counted.
   uint32_t matches(BlockId id) const { return uses_[id.value()].matches; }
   // How long ago it was last used.
@@ -38,18 +38,18 @@ class UseHistory {
   }
 
  private:
-  static constexpr uint64_t kClockMask = (uint64_t{1} << 27) - 1;
+  static constexpr uint64_t kClockMask = (uint64_t{1} << 28) - 1;
 
   // 4 bytes.
   struct Use {
-    uint32_t last_used : 27 = 0;
+    uint32_t last_used : 28 = 0;
     uint32_t matches : 4 = 0;
-    uint32_t fresh : 1 = 0;  // Came in, and was neither matched nor released since.
   };
   static_assert(sizeof(Use) == 4);
 
   std::vector<Use> uses_;
   EvictedContent evicted_;
+  BlockId arrived_ = kNoBlock;  // Inserted last, with no other call since but Removed.
 };
 
 }  // namespace pagoda

@@ -26,7 +26,7 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   if (rest.tokens.empty() || !tree_.has_children(node)) return match;
   const PrefixTree::Closest closest =
       tree_.FindClosest(node, rest.First(std::min<size_t>(rest.tokens.size(), block_tokens)));
-  if (closest.id == kNoBlock || store_[closest.id].state() == BlockState::kHole) return match;
+  if (closest.id == kNoBlock) return match;
   match.source = closest.id;
   match.source_tokens = closest.tokens;
   match.tokens += closest.tokens;

@@ -184,7 +184,7 @@ class NaivePolicy {
 
  protected:
   virtual uint64_t Key(uint32_t id) const = 0;
-  virtual void LetGo(uint32_t /*id*/) {}
+  virtual void LetGo() {}
   // Keys in [first, second] are told apart.
   virtual std::pair<uint64_t, uint64_t> Bounds() const { return {0, ~uint64_t{0}}; }
 
@@ -195,7 +195,7 @@ class NaivePolicy {
   };
 
   void Push(uint32_t id, Priority priority, bool front) {
-    LetGo(id);
+    LetGo();
     std::vector<Candidate>& candidates = candidates_[priority];
     const auto [low, high] = Bounds();
     // Those of one key are in their order in the list, and so are those that come to have one key.
@@ -219,7 +219,6 @@ class NaiveLru : public NaivePolicy {
 struct NaiveUse {
   uint64_t when = 0;
   uint64_t matches = 0;
-  bool fresh = false;
 };
 
 class NaiveMultiQueue : public NaivePolicy {
@@ -230,17 +229,19 @@ class NaiveMultiQueue : public NaivePolicy {
       insertions_ = 0;
       ++now_;
     }
-    uses_[id] = {.when = now_, .matches = 0, .fresh = true};
+    uses_[id] = {.when = now_, .matches = 0};
+    arrived_ = id;
   }
   void Touched(uint32_t id) override {
     NaiveUse& use = uses_[id];
-    if (use.matches == 0 && !use.fresh) second_use_ages_.push_back(now_ - use.when);
+    if (use.matches == 0 && arrived_ != id) second_use_ages_.push_back(now_ - use.when);
+    arrived_.reset();
     use = {.when = now_, .matches = std::min<uint64_t>(use.matches + 1, 15)};
   }
   void Removed(uint32_t) override { --cached_; }
 
  private:
-  void LetGo(uint32_t id) override { uses_[id].fresh = false; }
+  void LetGo() override { arrived_.reset(); }
   uint64_t Key(uint32_t id) const override {
     const NaiveUse& use = uses_.at(id);
     const auto queue = static_cast<uint64_t>(std::bit_width(use.matches + 1) - 1);
@@ -262,6 +263,7 @@ class NaiveMultiQueue : public NaivePolicy {
   uint64_t insertions_ = 0;
   uint64_t cached_ = 0;
   std::vector<uint64_t> second_use_ages_;
+  std::optional<uint32_t> arrived_;  // Inserted by the last call.
   std::map<uint32_t, NaiveUse> uses_;
 };
 

@@ -76,7 +76,6 @@ void World::Check() {
   CheckDrains();
   stats_ = std::move(stats);
   time_applied_ = pins_expired_ = false;
-  let_go.clear();
 }
 
 // Rule 13: no candidate that stayed was to go before one that went.

@@ -122,10 +122,8 @@ void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle) {
   SIM_CHECK(handle.id != kNoBlock && handle.slot.value() < world.config.windows[window].primary,
             "an answer names block ", id, " in slot ", handle.slot.value());
   const auto taken = [&](uint32_t other) {
-    if (world.shadows[window].node(other).cached()) return true;
-    if (ledger[other].refs == 0) return false;
-    const HeldBlock held{window, BlockId{other}};
-    return std::find(world.let_go.begin(), world.let_go.end(), held) == world.let_go.end();
+    return ledger[other].refs > 0 ||
+           (world.shadows[window].node(other).cached() && ledger[other].placed);
   };
   SIM_CHECK(!taken(id), "block ", id, " is handed out while it is held or cached");
   SIM_CHECK(handle.generation > ledger[id].generation, "block ", id,
@@ -137,6 +135,7 @@ void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle) {
             " is handed out while block ", owner, " lies in it");
   ledger[id].generation = handle.generation;
   ledger.Place(id, slot);
+  ledger.Hold(handle.id, Ledger::Holder::kUser);
 }
 
 void AdoptTable(World& world, SimTable& table, uint32_t window, uint32_t first_block,
@@ -210,18 +209,26 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   SIM_CHECK(id != kNone, "rule 7: block ", index, " of sequence ", sequence.id.value(),
             " is computed, and not in the tree of window ",
             WindowName(world.config.windows[window].size));
-  BlockFacts& facts = world.ledgers[window][own];
-  if (!shadow.node(id).cached() || shadow.node(id).tier == Tier::kSecondary) {
-    SIM_CHECK(facts.refs != 1 || world.memory.Arriving(window, facts.place),
+  Ledger& ledger = world.ledgers[window];
+  const bool has_bytes = ledger[id].placed && ledger[id].place.tier == Tier::kPrimary;
+  if (!has_bytes) {
+    // A hole, or a block of the secondary tier: it gets what this sequence alone has.
+    const SlotRef slot{Tier::kPrimary, table.blocks[index].slot};
+    if (ledger[own].refs != 1 || ledger.owner(slot) != own || world.memory.Arriving(window, slot)) {
+      table.detached = true;
+      world.coverage.Add(Met::kDetached);
+      return false;
+    }
+    SIM_CHECK(shadow.node(id).cached() && shadow.node(id).tier == Tier::kPrimary,
               "rule 10: the cached block ", id, " does not get the bytes of block ", own);
-    table.detached = true;
-    world.coverage.Add(Met::kDetached);
-    return false;
+    ledger.Place(id, slot);
+    world.coverage.Add(Met::kCanonicalMoved);
   }
   world.coverage.Add(Met::kCanonical);
   table.canonical[index] = BlockId{id};
   table.tip = BlockId{id};
-  world.ledgers[window][id].deadline = absl::InfiniteFuture();
+  ledger.Hold(BlockId{id}, Ledger::Holder::kUser);
+  ledger[id].deadline = absl::InfiniteFuture();
   if (wish.has_value()) world.Wish(window, id, *wish);
   return true;
 }
@@ -263,7 +270,9 @@ void FollowEnd(World& world, SimSession& session, SimSequence& sequence) {
       const Node& node = world.shadows[w].node(own);
       const bool stored = node.cached() && node.count == count &&
                           node.values[count - 1] == sequence.values[sequence.computed - 1];
-      if (stored || !table.borrowed_tail || world.ledgers[w][own].refs == 1) {
+      // What a fork shares, or the cache has with more tokens, need not be cached in part.
+      const bool alone = world.ledgers[w][own].refs == 1 && !node.cached();
+      if (stored || !table.borrowed_tail || alone) {
         FollowPublished(world, sequence, w, index, count);
       }
     }

@@ -5,6 +5,37 @@
 #include <variant>
 
 namespace pagoda::sim {
+namespace {
+
+std::string Describe(const Event& event) {
+  std::string text = Text("window ", WindowName(event.window), ": ");
+  if (const auto* stored = std::get_if<StoredEvent>(&event.what)) {
+    text += "stored";
+    for (const StoredBlock& block : stored->blocks) text += Text(" ", block.id);
+    if (stored->parent != kNoBlock) text += Text(" below ", stored->parent);
+  } else if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
+    text += Text("block ", updated->id);
+    if (updated->tier.has_value()) text += Text(" to ", TierName(updated->tier->new_value));
+    if (updated->priority.has_value()) {
+      text += Text(" to priority ", updated->priority->new_value);
+    }
+  } else if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
+    text += Text(RemovalReasonName(removed->reason), ":");
+    for (const BlockId id : removed->blocks) text += Text(" ", id);
+  } else {
+    text += "created";
+  }
+  return text;
+}
+
+std::string Describe(const CopyOrder& order) {
+  return Text("copy ", order.ticket, " of window ", WindowName(order.window), ": ",
+              order.num_tokens, " tokens from ", TierName(order.source.tier), " slot ",
+              order.source.slot, " to ", TierName(order.target.tier), " slot ", order.target.slot,
+              ", after ", order.after[0], " and ", order.after[1]);
+}
+
+}  // namespace
 
 void Follow::Run(const std::vector<Event>& events, const std::vector<CopyOrder>& orders) {
   bool for_room = false;
@@ -19,13 +50,17 @@ void Follow::Run(const std::vector<Event>& events, const std::vector<CopyOrder>&
     victims_.clear();
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
   }
+  NoteMoves(events);
+  for (const CopyOrder& order : orders) {
+    if (world_.Note()) world_.Note("    " + Describe(order));
+    ApplyOrder(order);
+  }
   for (const Event& event : events) {
     const uint32_t window = WindowIndex(event.window);
     SIM_CHECK(event.time == world_.now, "event ", event.revision.value(), " has another time");
+    if (world_.Note()) world_.Note("    " + Describe(event));
     std::visit([&](const auto& what) { Apply(window, what); }, event.what);
   }
-  for (const CopyOrder& order : orders) ApplyOrder(order);
-  PlaceArrivals();
   NoteStored();
   NoteDetached();
 }
@@ -58,12 +93,17 @@ void Follow::NoteCandidates(uint32_t window) {
   for (Victims& tier : victims) victims_.push_back(std::move(tier));
 }
 
-void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id) {
+// Whether its last holder lets it go in this call.
+bool Follow::LetGo(uint32_t window, uint32_t id) const {
   const HeldBlock held{window, BlockId{id}};
-  const bool let_go =
-      std::find(scope_.let_go.begin(), scope_.let_go.end(), held) != scope_.let_go.end();
-  SIM_CHECK(world_.ledgers[window][id].refs <= (let_go ? 1 : 0), "block ", id, " of window ",
-            WindowName(world_.config.windows[window].size), " goes for room while it is held");
+  return world_.ledgers[window][id].refs == 1 &&
+         std::find(scope_.let_go.begin(), scope_.let_go.end(), held) != scope_.let_go.end();
+}
+
+void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id) {
+  SIM_CHECK(world_.ledgers[window][id].refs <= (LetGo(window, id) ? 1 : 0), "block ", id,
+            " of window ", WindowName(world_.config.windows[window].size),
+            " goes for room while it is held");
   Victims& victims = victims_[window * kNumTiers + static_cast<size_t>(tier)];
   const Priority priority = world_.shadows[window].node(id).priority;
   victims.highest = victims.count == 0 ? priority : std::max(victims.highest, priority);
@@ -108,7 +148,6 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
       NoteVictim(window, Tier::kPrimary, id);
     }
     world_.coverage.Add(to == Tier::kSecondary ? Met::kOffloaded : Met::kOnboarded);
-    moves_.push_back({window, id, to});
   }
   shadow.ApplyUpdated(updated);
 }
@@ -150,6 +189,17 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     const uint32_t holes = shadow.holes();
     shadow.Remove(removed.blocks[i], removed.hashes[i]);
     if (shadow.holes() > holes) world_.coverage.Add(Met::kHole);
+    if (world_.ledgers[window][id].refs == 0 || LetGo(window, id)) {
+      world_.ledgers[window].Unplace(id);
+    }
+  }
+}
+
+void Follow::NoteMoves(const std::vector<Event>& events) {
+  for (const Event& event : events) {
+    const auto* updated = std::get_if<UpdatedEvent>(&event.what);
+    if (updated == nullptr || !updated->tier.has_value()) continue;
+    moves_.push_back({WindowIndex(event.window), updated->id.value(), updated->tier->new_value});
   }
 }
 
@@ -161,7 +211,7 @@ void Follow::ApplyOrder(const CopyOrder& order) {
   const uint32_t id = ledger.owner(order.source);
   SIM_CHECK(id != kNone, "copy ", order.ticket.value(), " reads a slot in which no block lies");
   const auto move = std::find_if(moves_.begin(), moves_.end(), [&](const Move& m) {
-    return m.window == window && m.id == id && m.to == order.target.tier && !m.explained;
+    return m.window == window && m.id == id && m.to == order.target.tier && !m.copied;
   });
   if (move == moves_.end()) {
     SIM_CHECK(order.target.tier == Tier::kPrimary && order.num_tokens < world_.tokens_per_block(),
@@ -170,50 +220,10 @@ void Follow::ApplyOrder(const CopyOrder& order) {
     if (ledger[id].refs == 0) ledger[id].deadline = absl::InfiniteFuture();
     return;
   }
-  move->explained = true;
+  move->copied = true;
   SIM_CHECK(order.num_tokens >= world_.shadows[window].node(id).count, "copy ",
             order.ticket.value(), " moves block ", id, " in part");
   ledger.Place(id, order.target);
-}
-
-// The slot of the publisher's block whose content a cached block has.
-bool Follow::FindSlot(uint32_t window, uint32_t id, SlotRef* slot) const {
-  const Node& node = world_.shadows[window].node(id);
-  const size_t position = size_t{node.depth} * world_.tokens_per_block() + node.count - 1;
-  Ledger& ledger = world_.ledgers[window];
-  for (const SimSequence* sequence : scope_.publishers) {
-    const SimTable& table = sequence->tables[window];
-    if (table.detached || position >= sequence->values.size() ||
-        sequence->values[position] != node.values[node.count - 1] ||
-        table.blocks.size() <= node.depth) {
-      continue;
-    }
-    const BlockHandle& own = table.blocks[node.depth];
-    if (own.id == kNoBlock || ledger[own.id].refs != 1) continue;
-    *slot = {Tier::kPrimary, own.slot};
-    if (ledger.owner(*slot) == own.id.value()) return true;
-  }
-  return false;
-}
-
-// Blocks that got bytes without a copy: those of the sequence that publishes the same content.
-void Follow::PlaceArrivals() {
-  for (const Move& move : moves_) {
-    if (move.explained || !world_.shadows[move.window].node(move.id).cached()) continue;
-    SlotRef slot;
-    SIM_CHECK(move.to == Tier::kPrimary && FindSlot(move.window, move.id, &slot), "block ", move.id,
-              " changes its tier without a copy");
-    world_.ledgers[move.window].Place(move.id, slot);
-    world_.coverage.Add(Met::kCanonicalMoved);
-  }
-  for (const Arrival& arrival : stored_) {
-    Ledger& ledger = world_.ledgers[arrival.window];
-    if (ledger[arrival.id].placed) continue;
-    SlotRef slot;
-    SIM_CHECK(FindSlot(arrival.window, arrival.id, &slot), "block ", arrival.id,
-              " is stored, and nobody has its bytes");
-    ledger.Place(arrival.id, slot);
-  }
 }
 
 // What was stored is at the default until its sequence's wish is known (World::Wish).
@@ -230,7 +240,7 @@ void Follow::NoteStored() {
 void Follow::NoteDetached() {
   for (SimSession& session : world_.sessions) {
     for (SimSequence& sequence : session.sequences) {
-      if (!sequence.running) continue;
+      if (!sequence.running || &sequence == scope_.cuts) continue;
       for (uint32_t w = 0; w < world_.num_windows(); ++w) {
         SimTable& table = sequence.tables[w];
         if (table.detached || table.tip == kNoBlock ||

@@ -28,7 +28,7 @@ class Follow {
     uint32_t window;
     uint32_t id;
     Tier to;
-    bool explained = false;  // By a copy.
+    bool copied = false;
   };
   struct Arrival {
     uint32_t window;
@@ -37,16 +37,16 @@ class Follow {
 
   uint32_t WindowIndex(WindowSize size) const;
   void NoteCandidates(uint32_t window);
+  bool LetGo(uint32_t window, uint32_t id) const;
   void NoteVictim(uint32_t window, Tier tier, uint32_t id);
   void Apply(uint32_t window, const CreatedEvent& created);
   void Apply(uint32_t window, const StoredEvent& stored);
   void Apply(uint32_t window, const UpdatedEvent& updated);
   void Apply(uint32_t window, const RemovedEvent& removed);
   void ApplyOrder(const CopyOrder& order);
-  void PlaceArrivals();
+  void NoteMoves(const std::vector<Event>& events);
   void NoteStored();
   void NoteDetached();
-  bool FindSlot(uint32_t window, uint32_t id, SlotRef* slot) const;
 
   World& world_;
   const Scope& scope_;

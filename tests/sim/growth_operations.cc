@@ -1,5 +1,6 @@
 // Sequences grow: room, tokens, what is computed.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "pools/error.h"
@@ -11,8 +12,10 @@ namespace {
 // What growth to `room` must answer.
 struct Growth {
   bool fits = true;
-  bool never = false;        // The capacity can never hold it.
-  bool copies_tail = false;  // In some window.
+  bool never = false;  // The capacity can never hold it.
+  // In which windows a tail must be copied first, and whether in any.
+  std::array<bool, kMaxWindows> copies = {};
+  bool copies_tail = false;
 };
 
 // A borrowed tail that others have, too.
@@ -27,7 +30,7 @@ Growth Expect(World& world, const SimSequence& sequence, uint64_t room) {
   Growth growth;
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
-    const bool copies = MustCopyTail(world, sequence, w);
+    const bool copies = growth.copies[w] = MustCopyTail(world, sequence, w);
     growth.copies_tail = growth.copies_tail || copies;
     const uint64_t needed = world.BlocksFor(room) - blocks.size() + (copies ? 1 : 0);
     growth.fits = growth.fits && needed <= world.ledgers[w].available();
@@ -38,8 +41,9 @@ Growth Expect(World& world, const SimSequence& sequence, uint64_t room) {
   return growth;
 }
 
-Scope GrowthScope(World& world, SimSequence& sequence) {
+Scope GrowthScope(World& world, const SimSession& session, SimSequence& sequence) {
   Scope scope = PublishScope(sequence, kForRoom);
+  if (world.Draining(session)) return scope;
   for (uint32_t w = 0; w < world.num_windows() && sequence.running; ++w) {
     if (!MustCopyTail(world, sequence, w)) continue;
     scope.let_go.push_back({w, sequence.tables[w].blocks.back().id});
@@ -58,7 +62,7 @@ void FollowGrowth(World& world, SimSession& session, SimSequence& sequence, cons
                   first + added[w].blocks.size() == world.BlocksFor(room),
               "growth to room for ", room, " gives entries [", added[w].first_block, ", ",
               added[w].first_block + added[w].blocks.size(), ")");
-    if (MustCopyTail(world, sequence, w)) {
+    if (growth.copies[w]) {
       SIM_CHECK(added[w].blocks.front().id != table.blocks.back().id,
                 "rule 6: a shared tail is written without a copy");
       world.coverage.Add(Met::kTailCopied);
@@ -175,7 +179,7 @@ void AppendOp(World& world) {
   const auto appended = Append(
       world, *session,
       AppendTokens{.sequence = sequence.id, .tokens = tokens, .computed_tokens = declared.computed},
-      GrowthScope(world, sequence));
+      GrowthScope(world, *session, sequence));
   if (!appended.ok()) {
     if (!sequence.running) {
       world.Refused(appended.status(), {Reason::kUnknownSequence});
@@ -213,7 +217,7 @@ void ReserveOp(World& world) {
   const Growth growth = sequence.running ? Expect(world, sequence, room) : Growth{};
   const auto reserved =
       Call<ReservedTokens>(world, *session, ReserveTokens{.sequence = sequence.id, .count = count},
-                           GrowthScope(world, sequence));
+                           GrowthScope(world, *session, sequence));
   if (!reserved.ok()) {
     if (!sequence.running) {
       world.Refused(reserved.status(), {Reason::kUnknownSequence});

@@ -14,22 +14,18 @@ Ledger::Ledger(const SimConfig* config, uint32_t window_index)
 }
 
 void Ledger::Place(uint32_t id, SlotRef slot) {
-  BlockFacts& facts = (*this)[id];
-  if (facts.placed && owner(facts.place) == id) {
-    owners_[Index(facts.place.tier)][facts.place.slot.value()] = kNone;
-  }
-  facts.placed = true;
-  facts.place = slot;
+  Unplace(id);
+  (*this)[id].placed = true;
+  (*this)[id].place = slot;
   owners_[Index(slot.tier)][slot.slot.value()] = id;
 }
 
-void Ledger::Move(const CopyOrder& order) {
-  const uint32_t id = owner(order.source);
-  SIM_CHECK(id != kNone, "copy ", order.ticket.value(), " moves slot ", order.source.slot.value(),
-            " of the ", TierName(order.source.tier), " tier, in which no block lies");
-  SIM_CHECK(order.source.tier != order.target.tier, "copy ", order.ticket.value(), " of block ", id,
-            " stays in its tier");
-  Place(id, order.target);
+void Ledger::Unplace(uint32_t id) {
+  BlockFacts& facts = (*this)[id];
+  if (!facts.placed) return;
+  uint32_t& owner = owners_[Index(facts.place.tier)][facts.place.slot.value()];
+  if (owner == id) owner = kNone;
+  facts.placed = false;
 }
 
 void Ledger::BeginCount() {
@@ -46,12 +42,8 @@ void Ledger::Hold(BlockId id, Holder holder) {
 void Ledger::EndCount(const Shadow& shadow) {
   pinned_blocks_ = 0;
   for (uint32_t id = 0; id < facts_.size(); ++id) {
-    BlockFacts& facts = facts_[id];
-    if (facts.pins > 0) ++pinned_blocks_;
-    if (!facts.placed || facts.refs > 0 || shadow.node(id).cached()) continue;
-    facts.placed = false;
-    uint32_t& owner = owners_[Index(facts.place.tier)][facts.place.slot.value()];
-    if (owner == id) owner = kNone;
+    if (facts_[id].pins > 0) ++pinned_blocks_;
+    if (facts_[id].refs == 0 && !shadow.node(id).cached()) Unplace(id);
   }
   available_ = 0;
   for (const uint32_t id : owners_[0]) {

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "manager/stats.h"
+#include "tests/sim/fail.h"
 #include "tests/sim/memory.h"
 #include "tests/sim/shadow.h"
 
@@ -27,11 +28,15 @@ struct BlockFacts {
   absl::Time deadline = absl::InfiniteFuture();  // Infinite: the clock stands.
 };
 
+// More ids than any of these cores has.
+inline constexpr uint32_t kMostIds = 4096;
+
 class Ledger {
  public:
   Ledger(const SimConfig* config, uint32_t window_index);
 
   BlockFacts& operator[](uint32_t id) {
+    SIM_CHECK(id < kMostIds, "an absurd block id: ", id);
     if (id >= facts_.size()) facts_.resize(id + 1);
     return facts_[id];
   }
@@ -44,8 +49,8 @@ class Ledger {
   void Place(uint32_t id, SlotRef slot);
   // The block that owns the slot; kNone where nobody does.
   uint32_t owner(SlotRef slot) const { return owners_[Index(slot.tier)][slot.slot.value()]; }
-  // A copy of a whole slot moves the block in it.
-  void Move(const CopyOrder& order);
+  // The block left the cache, and nobody holds it.
+  void Unplace(uint32_t id);
 
   // --- Holders ---
 
@@ -53,6 +58,8 @@ class Ledger {
   void BeginCount();
   enum class Holder : uint8_t { kUser, kPin, kDrain };
   void Hold(BlockId id, Holder holder);
+  // One user less, while an operation runs.
+  void LetGo(BlockId id) { --(*this)[id].refs; }
   // All holders are counted: slots whose block is neither held nor cached are free.
   void EndCount(const Shadow& shadow);
 

@@ -6,10 +6,13 @@ namespace pagoda::sim {
 
 MatchOracle::MatchOracle(World& world, uint32_t name_space, const std::vector<TokenKey>& keys,
                          uint32_t limit)
-    : world_(world), tokens_per_block_(world.tokens_per_block()), limit_(limit) {
+    : world_(world),
+      name_space_(name_space),
+      keys_(keys),
+      tokens_per_block_(world.tokens_per_block()),
+      limit_(limit) {
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const Shadow& shadow = world.shadows[w];
-    tails_[w].fill(kNone);
     uint32_t node = kNone, begin = 0;
     for (; begin + tokens_per_block_ <= limit; begin += tokens_per_block_) {
       const uint32_t child =
@@ -27,7 +30,6 @@ MatchOracle::MatchOracle(World& world, uint32_t name_space, const std::vector<To
              closest.keys[common] == keys[begin + common]) {
         ++common;
       }
-      if (common == closest.count) tails_[w][common] = child;
       if (common == 0 || common < partial_tokens_[w]) continue;
       if (common > partial_tokens_[w]) partials_[w].clear();
       partial_tokens_[w] = common;
@@ -45,10 +47,10 @@ uint32_t MatchOracle::first(uint32_t window, uint32_t length) const {
   return first;
 }
 
-bool MatchOracle::Valid(uint32_t window, uint32_t length) const {
+bool MatchOracle::Valid(uint32_t window, uint32_t length, uint32_t end) const {
   const std::vector<uint32_t>& path = paths_[window];
   if (length > path.size() * tokens_per_block_ + partial_tokens_[window]) return false;
-  for (uint32_t i = first(window, length); i * tokens_per_block_ < length; ++i) {
+  for (uint32_t i = first(window, length); i * tokens_per_block_ < end; ++i) {
     if (i < path.size() && !world_.shadows[window].node(path[i]).cached()) return false;
   }
   return true;
@@ -57,35 +59,40 @@ bool MatchOracle::Valid(uint32_t window, uint32_t length) const {
 uint32_t MatchOracle::Longest(uint32_t most) const {
   for (uint32_t length = std::min(most, limit_); length > 0; --length) {
     bool valid = true;
-    for (uint32_t w = 0; w < world_.num_windows() && valid; ++w) valid = Valid(w, length);
+    for (uint32_t w = 0; w < world_.num_windows() && valid; ++w) valid = Valid(w, length, length);
     if (valid) return length;
   }
   return 0;
 }
 
-bool MatchOracle::EndsWhole(uint32_t window, uint32_t length) const {
-  const uint32_t part = length % tokens_per_block_;
-  if (part == 0) return true;
-  return length / tokens_per_block_ == paths_[window].size() && tails_[window][part] != kNone;
+uint32_t MatchOracle::Tail(uint32_t window, uint32_t length) const {
+  const uint32_t index = length / tokens_per_block_, part = length % tokens_per_block_;
+  if (part == 0 || index > paths_[window].size()) return kNone;
+  const uint32_t parent = index == 0 ? kNone : paths_[window][index - 1];
+  const uint32_t tail = world_.shadows[window].FindChild(
+      parent, name_space_, {keys_.data() + index * tokens_per_block_, part});
+  return tail != kNone && world_.shadows[window].node(tail).cached() ? tail : kNone;
 }
 
 uint32_t MatchOracle::LongestWhole() const {
-  for (uint32_t length = limit_; length > 0; --length) {
-    bool valid = true;
-    for (uint32_t w = 0; w < world_.num_windows() && valid; ++w) {
-      valid = Valid(w, length) && EndsWhole(w, length);
+  const uint32_t longest = Longest(limit_);
+  const uint32_t end = longest / tokens_per_block_ * tokens_per_block_;
+  for (uint32_t length = longest; length > end; --length) {
+    bool whole = true;
+    for (uint32_t w = 0; w < world_.num_windows() && whole; ++w) {
+      whole = Valid(w, length, end) && Tail(w, length) != kNone;
     }
-    if (valid) return length;
+    if (whole) return length;
   }
-  return 0;
+  return Longest(end);
 }
 
 std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) const {
   if (length % tokens_per_block_ == 0) return {};
   const uint32_t index = length / tokens_per_block_;
   if (index < paths_[window].size()) return {paths_[window][index]};
-  // A tail that ends here is preferred, where one is.
-  const uint32_t tail = tails_[window][length % tokens_per_block_];
+  // Of those that share most a tail that has no more is preferred.
+  const uint32_t tail = Tail(window, index * tokens_per_block_ + partial_tokens_[window]);
   if (tail != kNone) return {tail};
   return partials_[window];
 }
@@ -105,7 +112,7 @@ MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_
     }
   }
   const bool enough = needed <= available;
-  Room result{.fits = enough, .sure = true, .fits_without_part = enough};
+  Room result{.fits = enough, .sure = true};
   const std::vector<uint32_t> sources = Sources(window, length);
   size_t fitting = 0;
   for (const uint32_t id : sources) {

@@ -17,8 +17,8 @@ class MatchOracle {
 
   // The largest length up to `most` that is valid in every window (rule 7).
   uint32_t Longest(uint32_t most) const;
-  // The same for lengths that end with a block's last cached token in every window: whole blocks
-  // and whole tails.
+  // That length, cut at its end to a tail that is cached as it is in every window, or to whole
+  // blocks.
   uint32_t LongestWhole() const;
 
   // The first block that a sequence needs to go on from `length`.
@@ -27,29 +27,29 @@ class MatchOracle {
   // may come.
   uint32_t block(uint32_t window, uint32_t index) const { return paths_[window][index]; }
   std::vector<uint32_t> Sources(uint32_t window, uint32_t length) const;
+  // The cached tail at the end of `length` that has no other tokens; kNone where there is none.
+  uint32_t Tail(uint32_t window, uint32_t length) const;
 
   struct Room {
     bool fits = false;
     // Whether that is sure: where several blocks may be the source, they may differ.
     bool sure = true;
-    // Fits, if not for the part of a block at the end.
-    bool fits_without_part = false;
   };
   // Whether room for `room` tokens can be had in `window` with a match of `length` tokens.
   Room RoomFor(uint32_t window, uint32_t length, uint64_t room) const;
 
  private:
-  bool Valid(uint32_t window, uint32_t length) const;
-  bool EndsWhole(uint32_t window, uint32_t length) const;
+  // Whether the blocks of the first `end` tokens are there that a sequence of `length` needs.
+  bool Valid(uint32_t window, uint32_t length, uint32_t end) const;
 
   World& world_;
+  const uint32_t name_space_;
+  const std::vector<TokenKey> keys_;
   const uint32_t tokens_per_block_;
   const uint32_t limit_;
   std::array<std::vector<uint32_t>, kMaxWindows> paths_;     // Whole blocks, holes among them.
   std::array<std::vector<uint32_t>, kMaxWindows> partials_;  // Cached ones that share most behind.
   std::array<uint32_t, kMaxWindows> partial_tokens_ = {};    // How much that is.
-  // Tails whose whole content comes next, by their tokens; kNone where there is none.
-  std::array<std::array<uint32_t, kMaxTokensPerBlock + 1>, kMaxWindows> tails_;
 };
 
 }  // namespace pagoda::sim

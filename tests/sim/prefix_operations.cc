@@ -27,7 +27,7 @@ std::vector<uint32_t> Path(const MatchOracle& match, uint32_t window, uint32_t l
   for (uint32_t i = begin; i < length / tokens_per_block; ++i) {
     path.push_back(match.block(window, i));
   }
-  for (const uint32_t tail : match.Sources(window, length)) path.push_back(tail);
+  if (length % tokens_per_block != 0) path.push_back(match.Tail(window, length));
   return path;
 }
 

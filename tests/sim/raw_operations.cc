@@ -43,7 +43,6 @@ void AllocateOp(World& world) {
   for (const BlockHandle& handle : allocated->blocks) {
     AdoptFresh(world, w, handle);
     session->raw.push_back({.window = w, .handle = handle, .ready = allocated->ready});
-    world.ledgers[w].Hold(handle.id, Ledger::Holder::kUser);  // The next one is another.
   }
   world.Check();
 }

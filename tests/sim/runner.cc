@@ -47,11 +47,13 @@ struct Board {
 // The trace of the run in this process, for the signal handler.
 const Trace* g_trace = nullptr;
 
-void PrintTrace(int) {
+void PrintTrace(int signal) {
+  if (signal != 0) std::signal(signal, SIG_DFL);
   if (g_trace == nullptr) return;
   const Trace* const trace = std::exchange(g_trace, nullptr);
   std::fprintf(stderr, "The last operations:\n");
   for (const std::string& line : trace->last()) std::fprintf(stderr, "%s\n", line.c_str());
+  if (signal != 0) raise(signal);  // It ends the process now.
 }
 
 // The process that dies leaves no core file: the seed is all there is to keep.
@@ -208,7 +210,9 @@ Outcome RunAll(const Plan& plan) {
 void RunHere(const SimRun& run, size_t lines) {
   Trace trace(lines);
   g_trace = &trace;
-  std::signal(SIGABRT, PrintTrace);
+  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGALRM}) {
+    std::signal(signal, PrintTrace);
+  }
   RunWorld(run, &trace, true, nullptr);
   PrintTrace(0);
 }

@@ -48,11 +48,10 @@ Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_
   Expected expected{.matched = match.Longest(tokens - 1)};
   for (;;) {
     const uint64_t room = std::max(wanted, expected.matched);
-    bool fits = true, fits_without_part = true;
+    bool fits = true;
     for (uint32_t w = 0; w < world.num_windows(); ++w) {
       const MatchOracle::Room needs = match.RoomFor(w, expected.matched, room);
       fits = fits && needs.fits;
-      fits_without_part = fits_without_part && (needs.fits || needs.fits_without_part);
       expected.sure = expected.sure && needs.sure;
       const uint64_t capacity = uint64_t{world.config.windows[w].primary};
       const uint64_t blocks = world.full(w)
@@ -61,7 +60,7 @@ Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_
       expected.never = expected.never || blocks > capacity;
     }
     expected.fits = fits && !expected.never;
-    if (fits || !fits_without_part || expected.matched % world.tokens_per_block() == 0) break;
+    if (fits || expected.matched % world.tokens_per_block() == 0) break;
     // A part of a block is not worth a refusal.
     world.coverage.Add(Met::kCutMatch);
     expected.matched =
@@ -248,6 +247,7 @@ bool MustCopyCut(World& world, const SimSequence& sequence, uint32_t window, uin
     return false;
   }
   const uint32_t own = table.blocks[index].id.value();
+  if (own == kNone) return false;  // Refused: the window has passed it.
   Ledger& ledger = world.ledgers[window];
   if (ledger[own].refs > 1) return true;
   if (world.shadows[window].node(own).cached()) return world.shadows[window].HasChildren(own);
@@ -328,7 +328,7 @@ void TruncateOp(World& world) {
   }
   const auto cut = Call<TruncatedSequence>(
       world, *session, TruncateSequence{.sequence = sequence.id, .token_count = tokens},
-      {.reasons = kForRoom | Bit(RemovalReason::kTruncated)});
+      {.reasons = kForRoom | Bit(RemovalReason::kTruncated), .cuts = &sequence});
   const bool wrong = tokens == 0 || tokens > sequence.tokens();
   if (!cut.ok()) {
     if (!sequence.running) {

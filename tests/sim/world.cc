@@ -159,8 +159,7 @@ void World::Wish(uint32_t window, uint32_t id, const BlockRetention& retention) 
 }
 
 void World::Release(SimSession& session, uint32_t window, BlockId block) {
-  let_go.push_back({window, block});
-  if (batch_session != &session || !batch_drains) return;
+  if (!Draining(session)) return ledgers[window].LetGo(block);
   coverage.Add(Met::kDrained);
   drains.push_back(
       {.session = session.ref.id, .step = session.steps.step, .block = {window, block}});

@@ -38,6 +38,8 @@ inline constexpr Reasons kForRoom = Bit(RemovalReason::kEvicted) | Bit(RemovalRe
 // What an operation may do to the tree, beside what time brings.
 struct Scope {
   Reasons reasons = 0;
+  // The sequence that the operation cuts: what leaves for that is not cut off from it.
+  const SimSequence* cuts = nullptr;
   // Sequences that may publish in it.
   absl::InlinedVector<SimSequence*, 4> publishers;
   // Priorities may change by a wish, and of which blocks: those on the path of these values.
@@ -91,6 +93,10 @@ class World {
 
   // A cached block is to be kept like this from now on.
   void Wish(uint32_t window, uint32_t id, const BlockRetention& retention);
+  // Whether what the session lets go drains first.
+  bool Draining(const SimSession& session) const {
+    return batch_session == &session && batch_drains;
+  }
   // The session lets a block go, at once or when it has drained.
   void Release(SimSession& session, uint32_t window, BlockId block);
   void ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t window, uint32_t index);
@@ -126,7 +132,6 @@ class World {
   std::vector<SimPin> pins;
   std::vector<SimDrain> drains;
   Prompts prompts;
-  std::vector<HeldBlock> let_go;        // In the call that runs.
   SimSession* batch_session = nullptr;  // Whose batch it is.
   bool batch_drains = false;
   Coverage coverage;
