@@ -203,8 +203,12 @@ absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time 
                                   " with completed_step ", session.completed_step));
   }
   BeginOperation(now);
-  draining_session_ = steps.step == 0 ? SessionId{} : id;
-  if (steps.step == 0) return absl::OkStatus();
+  if (steps.step == 0) {
+    // What still drains may lie below what this batch lets go: it must not outlive that.
+    draining_session_ = session.drains.empty() ? SessionId{} : id;
+    return absl::OkStatus();
+  }
+  draining_session_ = id;
   session.step = steps.step;
   session.completed_step = steps.completed_step;
   const uint64_t completed = steps.completed_step + (PAGODA_FAULT(DrainTooEarly) ? 1 : 0);

@@ -366,7 +366,7 @@ class BlockManager {
   uint32_t TableSize(uint64_t room_tokens) const {
     return tokens_per_block_.BlocksFor(room_tokens);
   }
-  Growth Grow(Sequence& sequence, uint32_t room_tokens);
+  Growth Grow(Sequence& sequence, uint32_t room_tokens, uint32_t computed_tokens);
   void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
   void PlaceWaiting(Sequence& sequence);
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);

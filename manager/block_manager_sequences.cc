@@ -110,7 +110,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId sessi
   if (!CanGoOn(info_, **found)) return CannotGoOn();
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
   if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
-  const Growth growth = Grow(**found, static_cast<uint32_t>(room));
+  const Growth growth = Grow(**found, static_cast<uint32_t>(room), (*found)->computed_tokens);
   EndOperation();
   return growth;
 }
@@ -162,7 +162,10 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(SessionId sessio
   }
   Growth growth{.first_block = TableSize(growing.room_tokens)};
   if (needs_blocks || !growing.unplaced.empty()) {
-    growth = Grow(growing, static_cast<uint32_t>(room));
+    // What is declared computed and had a place already was computed there: a copy takes it along.
+    growth =
+        Grow(growing, static_cast<uint32_t>(room),
+             std::max(growing.computed_tokens, std::min(computed_tokens, growing.room_tokens)));
   }
   growing.room_tokens = static_cast<uint32_t>(room);
   Commit(growing, tokens, computed_tokens);
@@ -357,7 +360,8 @@ absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_
 
 // --- Changes: everything was checked ---
 
-BlockManager::Growth BlockManager::Grow(Sequence& sequence, uint32_t room_tokens) {
+BlockManager::Growth BlockManager::Grow(Sequence& sequence, uint32_t room_tokens,
+                                        uint32_t computed_tokens) {
   const uint32_t old_size = TableSize(sequence.room_tokens);
   const uint32_t size = TableSize(room_tokens);
   Growth growth{.first_block = old_size, .blocks = size - old_size};
@@ -365,7 +369,7 @@ BlockManager::Growth BlockManager::Grow(Sequence& sequence, uint32_t room_tokens
     if (sequence.borrows_tail && window->MustCopyTail(sequence)) {
       growth = {.first_block = old_size - 1, .blocks = size - old_size + 1};
     }
-    window->Grow(sequence, size);
+    window->Grow(sequence, size, computed_tokens);
   }
   sequence.borrows_tail = false;
   sequence.room_tokens = room_tokens;

@@ -269,7 +269,8 @@ size_t CountHandles(const OperationResult& result);
 
 // Rule 11: the client's step that will use the blocks of a batch, and the last one whose kernels
 // have finished. What is released in step s is not handed out again before s is completed. Step 0:
-// the batch's releases do not drain; completed_step is then 0, too, and what drains goes on.
+// the batch's releases do not drain, unless earlier ones of the session still do: then they end
+// with those. completed_step is then 0, too.
 struct StepRange {
   uint64_t step = 0;
   uint64_t completed_step = 0;

@@ -135,8 +135,9 @@ class WindowBlockManager {
   // copied first.
   uint32_t BlocksToGrow(const Sequence& sequence, uint32_t table_size) const;
   bool MustCopyTail(const Sequence& sequence) const;
-  // REQUIRES: BlocksToGrow() <= available().
-  void Grow(Sequence& sequence, uint32_t table_size);
+  // Of a borrowed tail what lies in the first `computed_tokens` tokens is copied. REQUIRES:
+  // BlocksToGrow() <= available().
+  void Grow(Sequence& sequence, uint32_t table_size, uint32_t computed_tokens);
   // Writes the ids of the tokens from `position` on. REQUIRES: the table has place, the blocks are
   // not published.
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);

@@ -78,7 +78,7 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
   }
   blocks.canonical.reserve(table_size);
   blocks.canonical.resize(blocks.table.size(), kNoBlock);
-  Grow(sequence, table_size);
+  Grow(sequence, table_size, match.tokens);
   if (tail == Tail::kCopy) LetGo(match.source);
 }
 
@@ -128,13 +128,14 @@ uint32_t WindowBlockManager::BlocksToGrow(const Sequence& sequence, uint32_t tab
          (MustCopyTail(sequence) ? 1 : 0);
 }
 
-void WindowBlockManager::Grow(Sequence& sequence, uint32_t table_size) {
+void WindowBlockManager::Grow(Sequence& sequence, uint32_t table_size, uint32_t computed_tokens) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   if (blocks.borrows_tail) {
     if (MustCopyTail(sequence)) {
       const BlockId shared = blocks.table.back().id;
-      const uint32_t num_tokens = tokens_per_block().OffsetInBlock(sequence.computed_tokens);
-      blocks.table.back() = store_.handle(CopyTail(shared, num_tokens));
+      const size_t begin = (blocks.table.size() - 1) * tokens_per_block().value();
+      const size_t computed = computed_tokens - std::min<size_t>(computed_tokens, begin);
+      blocks.table.back() = store_.handle(CopyTail(shared, static_cast<uint32_t>(computed)));
       Release(shared);
     }
     blocks.borrows_tail = false;

@@ -95,6 +95,18 @@ TEST_F(SlidingWindowTest, AHoleKeepsWhatIsBelowReachable) {
   EXPECT_THAT(Filled(3, window), ElementsAre(false, true, true, true));
 }
 
+// The window of the next token begins in the block that went, or just behind it.
+TEST_F(SlidingWindowTest, AMatchReachesBackToTheWindowsFirstToken) {
+  const WindowSize window{6};
+  Make({.windows = {{window, 4}}});
+  Serve(1, Range(0, 11));
+  Serve(2, Range(100, 107));  // One block is free; the oldest goes.
+  ASSERT_FALSE(Cached(Range(0, 3), {}, window).has_value());
+  EXPECT_EQ(Match(Range(0, 8)), 0u) << "token 8 needs tokens 3 to 7";
+  EXPECT_EQ(Match(Range(0, 9)), 9u) << "token 9 needs tokens 4 to 8";
+  EXPECT_EQ(Add(3, Range(0, 9)), 9u);
+}
+
 // Content that is computed again fills its hole: the block comes back under the id that it had.
 TEST_F(SlidingWindowTest, AHoleIsFilledByTheSameContent) {
   const WindowSize window{8};

@@ -54,7 +54,11 @@ void BeginBatch(World& world, SimSession& session) {
   const absl::Status status = world.core->BeginBatch(session.ref.id, steps, world.now);
   SIM_CHECK(status.ok(), status.ToString());
   world.batch_session = &session;
-  world.batch_drains = steps.step != 0;
+  // What is let go without a step waits for what drains already.
+  world.batch_drains = steps.step != 0 || std::any_of(world.drains.begin(), world.drains.end(),
+                                                      [&](const SimDrain& drain) {
+                                                        return drain.session == session.ref.id;
+                                                      });
   world.Absorb({});
   if (world.random.Percent(70)) TakeShortened(world, session);
   world.Check();

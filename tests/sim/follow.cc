@@ -172,9 +172,11 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     SIM_CHECK(node.cached(), "law: block ", id, " removed but not cached");
     if (Bit(reason) & kForRoom) {
       // In a sliding window what is below a victim may have to go with it.
-      const bool with_parent = !world_.full(window) && node.parent != kNone &&
+      uint32_t above = node.parent;
+      while (above != kNone && !shadow.node(above).cached()) above = shadow.node(above).parent;
+      const bool with_parent = !world_.full(window) && above != kNone &&
                                std::find(removed.blocks.begin(), removed.blocks.end(),
-                                         BlockId{node.parent}) != removed.blocks.end();
+                                         BlockId{above}) != removed.blocks.end();
       if (!with_parent) NoteVictim(window, node.tier, id);
     }
     if (reason == RemovalReason::kTakenOver) {
@@ -189,7 +191,8 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     const uint32_t holes = shadow.holes();
     shadow.Remove(removed.blocks[i], removed.hashes[i]);
     if (shadow.holes() > holes) world_.coverage.Add(Met::kHole);
-    if (world_.ledgers[window][id].refs == 0 || LetGo(window, id)) {
+    // A hole that the same call fills again gets other bytes.
+    if (!scope_.publishers.empty() && (world_.ledgers[window][id].refs == 0 || LetGo(window, id))) {
       world_.ledgers[window].Unplace(id);
     }
   }

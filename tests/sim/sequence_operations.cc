@@ -1,5 +1,6 @@
 // Sequences begin, fork, are cut and end.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "pools/error.h"
@@ -255,7 +256,7 @@ bool MustCopyCut(World& world, const SimSequence& sequence, uint32_t window, uin
 }
 
 void FollowTruncate(World& world, SimSession& session, SimSequence& sequence, uint32_t window,
-                    uint32_t tokens, const BlockTable& told) {
+                    uint32_t tokens, bool must_copy, const BlockTable& told) {
   SimTable& table = sequence.tables[window];
   const auto size = static_cast<uint32_t>(table.blocks.size());
   const uint32_t index = tokens / world.tokens_per_block();
@@ -266,9 +267,8 @@ void FollowTruncate(World& world, SimSession& session, SimSequence& sequence, ui
   if (cuts) {
     const bool copied =
         index >= told.first_block && told.blocks[index - told.first_block] != table.blocks[index];
-    SIM_CHECK(copied == MustCopyCut(world, sequence, window, tokens), "block ",
-              table.blocks[index].id.value(), copied ? " is copied" : " is cut in place",
-              " when it is truncated");
+    SIM_CHECK(copied == must_copy, "block ", table.blocks[index].id.value(),
+              copied ? " is copied" : " is cut in place", " when it is truncated");
     if (copied) {
       world.coverage.Add(Met::kCutCopied);
       world.ReleaseEntry(session, sequence, window, index);
@@ -312,6 +312,7 @@ void TruncateOp(World& world) {
   }
   world.ApplyTime();
   bool passed = false, exhausted = false;
+  std::array<bool, kMaxWindows> copies = {};
   for (uint32_t w = 0; w < world.num_windows() && tokens > 0 && sequence.running; ++w) {
     const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
     uint32_t first = 0;
@@ -322,9 +323,8 @@ void TruncateOp(World& world) {
     const uint32_t whole = tokens / world.tokens_per_block();
     if (whole > 0) needed = std::min(needed, whole - 1);
     passed = passed || (first > 0 && needed < first);
-    exhausted =
-        exhausted || (MustCopyCut(world, sequence, w, std::min(tokens, sequence.tokens())) &&
-                      world.ledgers[w].available() == 0);
+    copies[w] = MustCopyCut(world, sequence, w, std::min(tokens, sequence.tokens()));
+    exhausted = exhausted || (copies[w] && world.ledgers[w].available() == 0);
   }
   const auto cut = Call<TruncatedSequence>(
       world, *session, TruncateSequence{.sequence = sequence.id, .token_count = tokens},
@@ -347,7 +347,7 @@ void TruncateOp(World& world) {
             "a truncation that must be refused");
   const uint32_t old_tokens = sequence.tokens();
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
-    FollowTruncate(world, *session, sequence, w, tokens, cut->tables[w]);
+    FollowTruncate(world, *session, sequence, w, tokens, copies[w], cut->tables[w]);
   }
   if (old_tokens > tokens) world.prompts.Remember(sequence.content, world.random);
   sequence.content.Resize(tokens);

@@ -183,7 +183,8 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
       const uint32_t end = std::min(sequence.room - begin, tokens_per_block());
       // What nobody else reads may still be written by kernels that run.
       const BlockFacts& facts = ledgers[window][own.id];
-      const bool alone = facts.refs == 1 && ledgers[window].owner(drain.slot) == own.id.value();
+      const bool alone = facts.refs == 1 && !shadows[window].node(own.id.value()).cached() &&
+                         ledgers[window].owner(drain.slot) == own.id.value();
       drain.writable = alone ? end - drain.count : 0;
     }
   }
