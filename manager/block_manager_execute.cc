@@ -38,6 +38,7 @@ class Executor {
       if (window.window == op.window) most = window.primary_blocks;
     }
     if (most != 0 && op.count > most) {
+      manager_.Maintain(now_, 0);  // What time brings comes before a refusal, too.
       return MakeError(Reason::kInvalidCount,
                        absl::StrCat(op.count, " blocks asked for; 1 to ", most, " can be had"));
     }

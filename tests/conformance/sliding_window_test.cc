@@ -54,6 +54,17 @@ TEST_F(SlidingWindowTest, ABlockGoesWhenTheWindowHasPassedIt) {
   EXPECT_EQ(Available(window), 8u);
 }
 
+// Token 8 still needs token 3, the last one of the first block; token 9 does not.
+TEST_F(SlidingWindowTest, ABlockStaysAsLongAsTheWindowHasItsLastToken) {
+  const WindowSize window{6};
+  Make({.windows = {{window, 4}}});
+  Add(1, Range(0, 12));
+  Compute(1, 8);
+  EXPECT_THAT(Filled(1, window), ElementsAre(true, true, true, true));
+  Compute(1, 9);
+  EXPECT_THAT(Filled(1, window), ElementsAre(false, true, true, true));
+}
+
 TEST_F(SlidingWindowTest, LettingGoIsNoEvent) {
   const WindowSize window{4};
   Make({.windows = {{window, 8}}});

@@ -1,107 +1,211 @@
-"""Plants the faults of manager/faults.def, one at a time, and demands that a test catches each.
+"""Plants the faults of manager/faults.def in the core, one at a time, and demands that a test catches each.
 
-    /usr/bin/python3 tests/mutation/mutation_test.py --faults manager/faults.def --sources manager --bin build/release/bin
-        [--all] [--only NAME]
+    /usr/bin/python3 tests/mutation/mutation_test.py [--bin FOLDER] [--fault NAME] [--all] [--suites SUITE ...] [--jobs N]
 
-Without a fault every suite must pass; with one the suites run until one fails. --all runs every suite with every fault and
-prints who catches what. Exit status 0 where every fault is planted and caught.
+First every suite has to pass without a fault. Then, with each fault, the test that tests/README.md names has to fail; where
+it does not, the suites run until one of them fails, to say which test could be named. Exit status 0 where all faults are
+caught, every one is planted once, and the list in tests/README.md is that of manager/faults.def.
 """
 
 import argparse
 import concurrent.futures
+import dataclasses
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import time
 
-FAULT = re.compile(r'^X\((\w+), "([^"]+)"\)$', re.MULTILINE)
-PLANTED = re.compile(r"PAGODA_FAULT\((\w+)\)")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FEWEST_FAULTS = 20
+TIMEOUT_SECONDS = 200
 
-# The quickest first. The simulation and the property test do fewer seeds than in their own entries: a fault that only a long
-# run meets is one that the tests nearly miss.
-SUITES = {
-    "manager_test": {},
-    "manager_parts_test": {},
+# The quickest first. sim_test comes last, and is not among them while some of its runs fail without a fault.
+SUITES = ["conformance_test", "manager_test", "property_test"]
+
+# Fewer seeds than in the suites' own entries: a fault that only a long run meets is one that the tests nearly miss.
+SETTINGS = {
     "conformance_test": {},
+    "manager_test": {},
     "property_test": {"PAGODA_PROPERTY_SEEDS": "40"},
     "sim_test": {"PAGODA_SIM_SEEDS": "120", "PAGODA_SIM_OPS": "2500", "PAGODA_SIM_WORKERS": "1",
                  "PAGODA_SIM_SHRINK_SECONDS": "0"},
 }
-TIMEOUT_SECONDS = 300
+
+FAULT = re.compile(r'^X\((\w+), "(.+)"\)$', re.MULTILINE)
+PLANTED = re.compile(r"\bPAGODA_FAULT\((\w+)\)")
+LISTED = re.compile(r"^\| `(\w+)` \| (.+) \| `([\w./]+)` \|$", re.MULTILINE)
+
+STARTED = re.compile(r"^\[ RUN      \] ([\w./]+)", re.MULTILINE)
+FAILED = re.compile(r"^\[  FAILED  \] ([\w./]+\.[\w./]+)", re.MULTILINE)
+BROKEN = re.compile(r"broken invariant: (.*)")
+UNKNOWN_FAULT = "PAGODA_FAULT names a fault"  # What manager/fault.cc says.
 
 
-def run(binary, settings, fault):
-    """Whether the suite passes with the fault planted, and the end of what it says."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PAGODA_")}
-    environment |= settings | {"PAGODA_FAULT": fault}
+@dataclasses.dataclass
+class Outcome:
+    passed: bool
+    test: str = ""  # The one that failed; a run that ended badly without one has caught nothing.
+    how: str = ""
+
+    @property
+    def caught(self):
+        return not self.passed and self.test != ""
+
+
+def outcome_of(status, text):
+    """What a suite's exit status and its output mean."""
+    if status == 0:
+        return Outcome(passed=True)
+    if UNKNOWN_FAULT in text:
+        return Outcome(passed=False, how="the binary does not know the fault: build it anew")
+    failed = FAILED.search(text)
+    if failed:
+        return Outcome(passed=False, test=failed[1], how="fails")
+    started = STARTED.findall(text)
+    broken = BROKEN.search(text)
+    how = f"stops with {signal.Signals(-status).name}" if status < 0 else f"ends with status {status}"
+    if broken:
+        how = f"stops at a broken invariant: {broken[1]}"
+    return Outcome(passed=False, test=started[-1] if started else "", how=how)
+
+
+def run(folder, suite, fault, *arguments, timeout=TIMEOUT_SECONDS):
+    """One run of a suite with one fault; "" is none. A run that does not end catches nothing."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PAGODA_", "GTEST_"))}
+    environment |= SETTINGS[suite] | {"PAGODA_FAULT": fault}
     try:
-        done = subprocess.run([binary], env=environment, capture_output=True, text=True, errors="replace", check=False,
-                              timeout=TIMEOUT_SECONDS)
+        done = subprocess.run([folder / f"planted_{suite}", *arguments], env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", check=False, timeout=timeout)
     except subprocess.TimeoutExpired:
-        return False, f"still running after {TIMEOUT_SECONDS} s"
-    return done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+        return Outcome(passed=False, how=f"still runs after {timeout} s")
+    return outcome_of(done.returncode, done.stdout)
 
 
-def catchers(folder, fault, every):
-    """The suites that fail with the fault: the first one, or with `every` all of them."""
-    found = []
-    for suite, settings in SUITES.items():
-        passed, _ = run(folder / f"planted_{suite}", settings, fault)
-        if passed:
-            continue
-        found.append(suite)
-        if not every:
-            break
+def first_catch(folder, suites, fault, *arguments):
+    """The outcome of the first suite that catches the fault, else of the last one that did not pass, else a pass."""
+    found = Outcome(passed=True)
+    for suite in suites:
+        outcome = run(folder, suite, fault, "--gtest_fail_fast", *arguments)
+        if outcome.caught:
+            return outcome
+        if not outcome.passed:
+            found = outcome
     return found
 
 
-def planted_in(sources):
-    names = []
-    for path in sorted(sources.glob("*.cc")) + sorted(sources.glob("*.h")):
-        if path.name not in ("fault.h", "fault.cc"):
-            names += PLANTED.findall(path.read_text())
-    return names
+def judge(folder, suites, fault, listed):
+    """A line about one fault, and what is wrong with it or None."""
+    outcome = first_catch(folder, suites, fault, f"--gtest_filter={listed}") if listed else Outcome(passed=True)
+    if outcome.caught:
+        return f"{outcome.test} {outcome.how}", None
+    outcome = first_catch(folder, suites, fault)
+    if outcome.caught:
+        line = f"{outcome.test} {outcome.how}"
+        return line, f"{fault}: tests/README.md names {listed or 'no test'}, which does not catch it; {line}"
+    reason = f" ({outcome.how})" if outcome.how else ""
+    return "NOT CAUGHT" + reason, f"{fault}: no test catches it{reason}"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--faults", type=pathlib.Path, required=True)
-    parser.add_argument("--sources", type=pathlib.Path, required=True)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--only")
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
+def table_of(folder, suites, fault):
+    """A line for each suite: what it makes of the fault."""
+    outcomes = {suite: run(folder, suite, fault, "--gtest_fail_fast") for suite in suites}
+    return "".join(f"\n      {suite:17} {'passes' if outcome.passed else f'{outcome.test} {outcome.how}'.strip()}"
+                   for suite, outcome in outcomes.items())
 
-    faults = dict(FAULT.findall(options.faults.read_text()))
-    planted = planted_in(options.sources)
-    wrong = [f"{name}: in the table, and nowhere in the core" for name in faults if name not in planted]
-    wrong += [f"{name}: in the core, and not in the table" for name in sorted(set(planted)) if name not in faults]
-    if len(faults) < 20:
-        wrong.append(f"only {len(faults)} faults")
-    if options.only:
-        faults = {options.only: faults[options.only]}
 
-    with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
-        # A suite that fails anyway catches nothing.
-        sound = {suite: pool.submit(run, options.bin / f"planted_{suite}", settings, "")
-                 for suite, settings in SUITES.items()}
-        for suite, result in sound.items():
-            passed, text = result.result()
-            if not passed:
-                wrong.append(f"{suite} fails without a fault:\n{text}")
-        if not wrong:
-            caught = {name: pool.submit(catchers, options.bin, name, options.all) for name in faults}
-            for name, result in caught.items():
-                found = result.result()
-                print(f"{name:22} {' '.join(found) or 'NOT CAUGHT':60} {faults[name]}", flush=True)
-                if not found:
-                    wrong.append(f"{name}: no test notices that {faults[name]}")
-    for line in wrong:
-        print(line)
-    print(f"{len(faults)} faults, {len(wrong)} problems")
-    return 1 if wrong else 0
+def check_sources(folder, faults):
+    """Every fault is planted once in a .cc of the core, and nothing else is. A header with a fault in it would mean one thing
+    to the core and another to the tests, which are compiled without faults."""
+    planted = []
+    for path in sorted(folder.glob("*.cc")):
+        planted += PLANTED.findall(path.read_text())
+    for fault in faults:
+        if planted.count(fault) != 1:
+            yield f"{fault}: planted {planted.count(fault)} times in {folder.name}/, not once"
+    for fault in sorted(set(planted) - faults.keys()):
+        yield f"{fault}: planted in {folder.name}/, and not in faults.def"
+    for path in sorted(folder.glob("*.h")):
+        if path.name != "fault.h" and ("PAGODA_FAULT" in path.read_text() or "manager/fault.h" in path.read_text()):
+            yield f"{folder.name}/{path.name}: a header depends on planted faults"
+
+
+def check_list(faults, listed):
+    """The list in tests/README.md is that of faults.def, in its order and its words."""
+    for fault, what in faults.items():
+        if fault not in listed:
+            yield f"{fault}: not in the list of tests/README.md"
+        elif listed[fault][0] != what:
+            yield f"{fault}: tests/README.md says that {listed[fault][0]}, faults.def that {what}"
+    for fault in listed.keys() - faults.keys():
+        yield f"{fault}: in the list of tests/README.md, and not in faults.def"
+    if listed.keys() == faults.keys() and list(listed) != list(faults):
+        yield "tests/README.md lists the faults in another order than faults.def"
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, help="where the planted_* programs are (build/release/bin)")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
+    parser.add_argument("--fault", metavar="NAME", help="only this one")
+    parser.add_argument("--all", action="store_true", help="run every suite with every fault, and print what each makes of it")
+    parser.add_argument("--suites", metavar="SUITE", nargs="+", choices=SETTINGS, default=SUITES,
+                        help=f"of {', '.join(SETTINGS)}; by default {', '.join(SUITES)}")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time (2)")
+    options = parser.parse_args(argv)
+    options.bin = options.bin or options.root / "build" / "release" / "bin"
+    return options
+
+
+def check_suites(pool, options):
+    """Every suite passes without a fault. One that does not would catch everything."""
+    missing = [suite for suite in options.suites if not (options.bin / f"planted_{suite}").is_file()]
+    if missing:
+        return [f"{options.bin}/planted_{suite}: not built" for suite in missing]
+    problems = []
+    runs = {suite: pool.submit(run, options.bin, suite, "") for suite in options.suites}
+    for suite, result in runs.items():
+        outcome = result.result()
+        print(f"without a fault, {suite} {'passes' if outcome.passed else 'FAILS'}", flush=True)
+        if not outcome.passed:
+            problems.append(f"planted_{suite} without a fault: {outcome.test} {outcome.how}")
+    return problems
+
+
+def run_faults(pool, options, faults, listed):
+    problems = []
+    runs = {pool.submit(judge, options.bin, options.suites, fault, listed.get(fault, ("", ""))[1]): fault for fault in faults}
+    for number, done in enumerate(concurrent.futures.as_completed(runs), start=1):
+        line, problem = done.result()
+        if options.all:
+            line += table_of(options.bin, options.suites, runs[done])
+        print(f"{number:3}/{len(faults)} {runs[done]:20} {line}", flush=True)
+        problems += [problem] if problem else []
+    return problems
+
+
+def main(argv=None):
+    options = parse(argv)
+    begin = time.monotonic()
+    faults = dict(FAULT.findall((options.root / "manager" / "faults.def").read_text()))
+    listed = {name: (what, test) for name, what, test in LISTED.findall((options.root / "tests" / "README.md").read_text())}
+    problems = [*check_sources(options.root / "manager", faults), *check_list(faults, listed)]
+    if len(faults) < FEWEST_FAULTS:
+        problems.append(f"{len(faults)} faults; {FEWEST_FAULTS} are the fewest")
+    if options.fault:
+        if options.fault not in faults:
+            print(f"{options.fault}: not in faults.def")
+            return 2
+        faults = {options.fault: faults[options.fault]}
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        broken = check_suites(pool, options)
+        problems += broken or run_faults(pool, options, faults, listed)
+    for problem in problems:
+        print(problem)
+    print(f"{len(faults)} faults, {len(problems)} problems, {time.monotonic() - begin:.0f} s")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ void World::Check() {
   CheckRaw();
   CheckDrains();
   stats_ = std::move(stats);
+  stored.clear();
   time_applied_ = pins_expired_ = false;
 }
 

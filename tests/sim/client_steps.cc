@@ -199,9 +199,10 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   const uint32_t own = table.blocks[index].id.value();
   const std::optional<BlockRetention> wish =
       RetentionOf(sequence.retention, sequence.prompt_tokens, begin);
-  const Node& node = shadow.node(own);
-  if (node.cached() && node.count == count &&
-      node.values[count - 1] == sequence.values[begin + count - 1]) {
+  if (std::erase(world.stored, HeldBlock{window, BlockId{own}}) != 0) {
+    const Node& node = shadow.node(own);
+    SIM_CHECK(node.count == count && node.values[count - 1] == sequence.values[begin + count - 1],
+              "block ", own, " is stored with what its sequence did not compute");
     table.tip = BlockId{own};
     if (wish.has_value()) world.Wish(window, own, *wish);
     return true;
@@ -270,15 +271,13 @@ void FollowEnd(World& world, SimSession& session, SimSequence& sequence) {
     SimTable& table = sequence.tables[w];
     // A copy that failed in another window may have taken tokens that are published in this one.
     if (!table.detached && count > 0 && table.published == index) {
-      const uint32_t own = table.blocks[index].id.value();
-      const Node& node = world.shadows[w].node(own);
-      const bool stored = node.cached() && node.count == count &&
-                          node.values[count - 1] == sequence.values[sequence.computed - 1];
-      // What a fork shares, or the cache has with more tokens, need not be cached in part.
-      const bool alone = world.ledgers[w][own].refs == 1 && !node.cached();
-      if (stored || !table.borrowed_tail || alone) {
-        FollowPublished(world, sequence, w, index, count);
-      }
+      const BlockId own = table.blocks[index].id;
+      // A tail that a fork shares with others, or that they have stored, is theirs to store.
+      const bool alone = world.ledgers[w][own].refs == 1 &&
+                         (!world.shadows[w].node(own.value()).cached() ||
+                          std::find(world.stored.begin(), world.stored.end(), HeldBlock{w, own}) !=
+                              world.stored.end());
+      if (!table.borrowed_tail || alone) FollowPublished(world, sequence, w, index, count);
     }
     for (auto i = static_cast<uint32_t>(table.blocks.size()); i-- > 0;) {
       world.ReleaseEntry(session, sequence, w, i);

@@ -7,6 +7,10 @@
 namespace pagoda::sim {
 namespace {
 
+bool IsAmong(const std::vector<HeldBlock>& places, uint32_t window, uint32_t id) {
+  return std::find(places.begin(), places.end(), HeldBlock{window, BlockId{id}}) != places.end();
+}
+
 std::string Describe(const Event& event) {
   std::string text = Text("window ", WindowName(event.window), ": ");
   if (const auto* stored = std::get_if<StoredEvent>(&event.what)) {
@@ -38,19 +42,10 @@ std::string Describe(const CopyOrder& order) {
 }  // namespace
 
 void Follow::Run(const std::vector<Event>& events, const std::vector<CopyOrder>& orders) {
-  bool for_room = false;
-  for (const Event& event : events) {
-    const auto* removed = std::get_if<RemovedEvent>(&event.what);
-    const auto* updated = std::get_if<UpdatedEvent>(&event.what);
-    for_room |= removed != nullptr && (Bit(removed->reason) & kForRoom) != 0;
-    for_room |= updated != nullptr && updated->tier.has_value() &&
-                updated->tier->new_value == Tier::kSecondary;
-  }
-  if (for_room) {
-    victims_.clear();
+  NoteMoves(events);
+  if (!for_room_.empty() || !moves_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
   }
-  NoteMoves(events);
   for (const CopyOrder& order : orders) {
     if (world_.Note()) world_.Note("    " + Describe(order));
     ApplyOrder(order);
@@ -60,6 +55,11 @@ void Follow::Run(const std::vector<Event>& events, const std::vector<CopyOrder>&
     SIM_CHECK(event.time == world_.now, "event ", event.revision.value(), " has another time");
     if (world_.Note()) world_.Note("    " + Describe(event));
     std::visit([&](const auto& what) { Apply(window, what); }, event.what);
+  }
+  // A match used them: clocks that run start again.
+  for (const HeldBlock& copied : copied_) {
+    BlockFacts& facts = world_.ledgers[copied.window][copied.id];
+    if (facts.refs == 0) facts.deadline = absl::InfiniteFuture();
   }
   NoteStored();
   NoteDetached();
@@ -122,7 +122,7 @@ void Follow::Apply(uint32_t window, const StoredEvent& stored) {
     SIM_CHECK(block.tier == Tier::kPrimary, "block ", block.id.value(), " is stored below");
     const bool hole = shadow.node(block.id.value()).state == Node::State::kHole;
     if (hole) world_.coverage.Add(Met::kHoleFilled);
-    stored_.push_back({window, block.id.value()});
+    stored_.push_back({window, block.id});
   }
   shadow.ApplyStored(stored);
 }
@@ -174,9 +174,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
       // In a sliding window what is below a victim may have to go with it.
       uint32_t above = node.parent;
       while (above != kNone && !shadow.node(above).cached()) above = shadow.node(above).parent;
-      const bool with_parent = !world_.full(window) && above != kNone &&
-                               std::find(removed.blocks.begin(), removed.blocks.end(),
-                                         BlockId{above}) != removed.blocks.end();
+      const bool with_parent = !world_.full(window) && IsAmong(for_room_, window, above);
       if (!with_parent) NoteVictim(window, node.tier, id);
     }
     if (reason == RemovalReason::kTakenOver) {
@@ -198,11 +196,17 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
   }
 }
 
+// What moves and what goes for room, before it does.
 void Follow::NoteMoves(const std::vector<Event>& events) {
   for (const Event& event : events) {
-    const auto* updated = std::get_if<UpdatedEvent>(&event.what);
-    if (updated == nullptr || !updated->tier.has_value()) continue;
-    moves_.push_back({WindowIndex(event.window), updated->id.value(), updated->tier->new_value});
+    const uint32_t window = WindowIndex(event.window);
+    if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
+      if (!updated->tier.has_value()) continue;
+      moves_.push_back({window, updated->id.value(), updated->tier->new_value});
+    } else if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
+      if ((Bit(removed->reason) & kForRoom) == 0) continue;
+      for (const BlockId id : removed->blocks) for_room_.push_back({window, id});
+    }
   }
 }
 
@@ -219,8 +223,7 @@ void Follow::ApplyOrder(const CopyOrder& order) {
   if (move == moves_.end()) {
     SIM_CHECK(order.target.tier == Tier::kPrimary && order.num_tokens < world_.tokens_per_block(),
               "copy ", order.ticket.value(), " is neither a move nor of a part");
-    // A match used it: a clock that runs starts again.
-    if (ledger[id].refs == 0) ledger[id].deadline = absl::InfiniteFuture();
+    copied_.push_back({window, BlockId{id}});
     return;
   }
   move->copied = true;
@@ -231,7 +234,8 @@ void Follow::ApplyOrder(const CopyOrder& order) {
 
 // What was stored is at the default until its sequence's wish is known (World::Wish).
 void Follow::NoteStored() {
-  for (const Arrival& arrival : stored_) {
+  world_.stored.assign(stored_.begin(), stored_.end());
+  for (const HeldBlock& arrival : stored_) {
     BlockFacts& facts = world_.ledgers[arrival.window][arrival.id];
     facts.priority = kDefaultPriority;
     facts.duration = absl::InfiniteDuration();

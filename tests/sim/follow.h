@@ -30,11 +30,6 @@ class Follow {
     Tier to;
     bool copied = false;
   };
-  struct Arrival {
-    uint32_t window;
-    uint32_t id;
-  };
-
   uint32_t WindowIndex(WindowSize size) const;
   void NoteCandidates(uint32_t window);
   bool LetGo(uint32_t window, uint32_t id) const;
@@ -51,7 +46,9 @@ class Follow {
   World& world_;
   const Scope& scope_;
   std::vector<Move> moves_;
-  std::vector<Arrival> stored_;
+  std::vector<HeldBlock> for_room_;
+  std::vector<HeldBlock> stored_;
+  std::vector<HeldBlock> copied_;  // In part.
   std::vector<Victims> victims_;
   size_t expiries_ = 0;
 };

@@ -92,7 +92,7 @@ bool Memory::PickStarted(Random& random, Ticket* ticket) {
   Fail("no copy may start: their chains are a circle");
 }
 
-void Memory::End(Ticket ticket, Outcome outcome, Random& random) {
+Memory::Ended Memory::End(Ticket ticket, Outcome outcome, Random& random) {
   const auto it = std::find_if(copies_.begin(), copies_.end(),
                                [&](const Copy& copy) { return copy.order.ticket == ticket; });
   SIM_CHECK(it != copies_.end() && it->started, "a copy ends that has not started");
@@ -108,7 +108,15 @@ void Memory::End(Ticket ticket, Outcome outcome, Random& random) {
     --touches_[copy.window][Index(slot.tier)][slot.slot.value()].any;
   }
   --touches_[copy.window][Index(copy.order.target.tier)][copy.order.target.slot.value()].writes;
+  const bool lost = outcome == Outcome::kFailed || copy.suspect;
+  const Ended ended{.window = copy.window,
+                    .lost = lost ? copy.order.target : SlotRef{Tier::kPrimary, kNoSlot}};
+  for (Copy& other : copies_) {
+    other.suspect =
+        other.suspect || (lost && other.window == ended.window && other.order.source == ended.lost);
+  }
   copies_.erase(it);
+  return ended;
 }
 
 }  // namespace pagoda::sim

@@ -40,7 +40,11 @@ class Memory {
   bool PickStarted(Random& random, Ticket* ticket);
   // Carries out what is left of a copy. A failed one leaves garbage in its target.
   enum class Outcome { kDone, kFailed };
-  void End(Ticket ticket, Outcome outcome, Random& random);
+  struct Ended {
+    uint32_t window = 0;
+    SlotRef lost;  // Its target, where that may be garbage; no slot where it is not.
+  };
+  Ended End(Ticket ticket, Outcome outcome, Random& random);
 
   size_t pending() const { return copies_.size(); }
   Ticket first_pending() const { return copies_.front().order.ticket; }
@@ -65,6 +69,7 @@ class Memory {
     bool started = false;
     bool reads_first = false;   // Reads at its start, else at its end.
     bool writes_first = false;  // Writes at its start, else at its end.
+    bool suspect = false;       // A copy failed that was to bring its source.
     std::array<Value, kMaxTokensPerBlock> buffer;
   };
   struct Touches {

@@ -202,8 +202,8 @@ void World::EndDrains(SessionId session, uint64_t completed_step) {
   });
 }
 
-// The computed tokens in front of the first block whose bytes are not there.
-uint32_t World::ComputedWithout(const SimSequence& sequence) const {
+// The computed tokens in front of the first block whose bytes are not there, or may be wrong.
+uint32_t World::ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const {
   uint32_t left = sequence.computed;
   for (uint32_t w = 0; w < num_windows(); ++w) {
     const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
@@ -211,7 +211,8 @@ uint32_t World::ComputedWithout(const SimSequence& sequence) const {
       const SlotRef slot{Tier::kPrimary, blocks[i].slot};
       if (blocks[i].id == kNoBlock || memory.Arriving(w, slot)) continue;
       const uint32_t begin = i * tokens_per_block();
-      if (*memory.slot(w, slot) != sequence.values[begin]) left = begin;
+      const bool is_lost = w == window && slot == lost;
+      if (is_lost || *memory.slot(w, slot) != sequence.values[begin]) left = begin;
     }
   }
   return CanGoOn(*this, sequence, left) ? left : 0;
@@ -220,7 +221,8 @@ uint32_t World::ComputedWithout(const SimSequence& sequence) const {
 void World::EndOneCopy(Ticket ticket) {
   const bool fails = random.Below(1000) < config.copy_failure_permille;
   if (Note()) Note(Text("    copy ", ticket.value(), fails ? " fails" : " is done"));
-  memory.End(ticket, fails ? Memory::Outcome::kFailed : Memory::Outcome::kDone, random);
+  const Memory::Ended ended =
+      memory.End(ticket, fails ? Memory::Outcome::kFailed : Memory::Outcome::kDone, random);
   if (fails) coverage.Add(Met::kCopyFailed);
   ApplyTime();
   core->CompleteCopy(ticket, fails ? absl::DataLossError("sim") : absl::OkStatus(), now);
@@ -232,9 +234,9 @@ void World::EndOneCopy(Ticket ticket) {
       if (!sequence.running) continue;
       const uint32_t computed = (*core->FindSequence(session.ref.id, sequence.id))->computed_tokens;
       if (computed == sequence.computed) continue;
-      SIM_CHECK(computed == ComputedWithout(sequence), "sequence ", sequence.id.value(),
-                " is cut to ", computed, " computed tokens of ", sequence.computed, " instead of ",
-                ComputedWithout(sequence));
+      const uint32_t left = ComputedWithout(sequence, ended.window, ended.lost);
+      SIM_CHECK(computed == left, "sequence ", sequence.id.value(), " is cut to ", computed,
+                " computed tokens of ", sequence.computed, " instead of ", left);
       sequence.computed = computed;
       sequence.shortened = true;
       coverage.Add(Met::kShortened);

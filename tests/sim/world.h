@@ -131,6 +131,8 @@ class World {
   std::array<SimSession, kMaxSessions> sessions;
   std::vector<SimPin> pins;
   std::vector<SimDrain> drains;
+  // Stored in the call that runs, until it is known by which sequence.
+  std::vector<HeldBlock> stored;
   Prompts prompts;
   SimSession* batch_session = nullptr;  // Whose batch it is.
   bool batch_drains = false;
@@ -138,7 +140,7 @@ class World {
   Digest digest;
 
  private:
-  uint32_t ComputedWithout(const SimSequence& sequence) const;
+  uint32_t ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const;
   void CountHolders();
   void CheckVictims();
   void CheckSequences();
