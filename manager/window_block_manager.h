@@ -252,6 +252,7 @@ class WindowBlockManager {
   BlockKey KeyOf(const Sequence& sequence, uint32_t index, uint32_t token_count) const;
   void TakeOver(BlockId id);
   BlockId CopyTail(BlockId source, uint32_t num_tokens);
+  void WaitToWrite(BlockId id);
   void PublishBlock(Sequence& sequence, uint32_t index, uint32_t token_count);
   void InsertIntoTree(BlockId id, const Sequence& sequence, uint32_t index, uint32_t token_count);
   void FillFrom(BlockId canonical, BlockId own, NodeRef root);

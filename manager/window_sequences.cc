@@ -115,6 +115,12 @@ BlockId WindowBlockManager::CopyTail(BlockId source, uint32_t num_tokens) {
   return target;
 }
 
+// Copies may still read of the block what its sequence will overwrite.
+void WindowBlockManager::WaitToWrite(BlockId id) {
+  if (context_->copies->idle()) return;
+  context_->WaitFor(context_->copies->LastTouch(options_.index, store_.slot(id)));
+}
+
 // --- Growing ---
 
 bool WindowBlockManager::MustCopyTail(const Sequence& sequence) const {
@@ -137,6 +143,9 @@ void WindowBlockManager::Grow(Sequence& sequence, uint32_t table_size, uint32_t 
       const size_t computed = computed_tokens - std::min<size_t>(computed_tokens, begin);
       blocks.table.back() = store_.handle(CopyTail(shared, static_cast<uint32_t>(computed)));
       Release(shared);
+    } else {
+      // It had fewer tokens than those who copied it, perhaps, and will write behind its own.
+      WaitToWrite(blocks.table.back().id);
     }
     blocks.borrows_tail = false;
   }
@@ -414,6 +423,7 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
       Release(blocks.canonical[index]);
       blocks.canonical[index] = kNoBlock;
     }
+    if (tokens < sequence.computed_tokens) WaitToWrite(own);
     Block& block = store_[own];
     if (block.state() == BlockState::kCached && !blocks.borrows_tail) {
       // Only this sequence has it, and it goes on in it.

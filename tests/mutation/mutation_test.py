@@ -36,11 +36,12 @@ SETTINGS = {
 
 FAULT = re.compile(r'^X\((\w+), "(.+)"\)$', re.MULTILINE)
 PLANTED = re.compile(r"\bPAGODA_FAULT\((\w+)\)")
+NOT_IN_HEADERS = re.compile(r"PAGODA_FAULT|PAGODA_PLANTED_FAULTS|manager/fault\.h")
 LISTED = re.compile(r"^\| `(\w+)` \| (.+) \| `([\w./]+)` \|$", re.MULTILINE)
 
 STARTED = re.compile(r"^\[ RUN      \] ([\w./]+)", re.MULTILINE)
 FAILED = re.compile(r"^\[  FAILED  \] ([\w./]+\.[\w./]+)", re.MULTILINE)
-BROKEN = re.compile(r"broken invariant: (.*)")
+BROKEN = re.compile(r"broken invariant: (.*?)(?: \[.*)?$", re.MULTILINE)
 UNKNOWN_FAULT = "PAGODA_FAULT names a fault"  # What manager/fault.cc says.
 
 
@@ -76,12 +77,15 @@ def run(folder, suite, fault, *arguments, timeout=TIMEOUT_SECONDS):
     """One run of a suite with one fault; "" is none. A run that does not end catches nothing."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PAGODA_", "GTEST_"))}
     environment |= SETTINGS[suite] | {"PAGODA_FAULT": fault}
-    try:
-        done = subprocess.run([folder / f"planted_{suite}", *arguments], env=environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace", check=False, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return Outcome(passed=False, how=f"still runs after {timeout} s")
-    return outcome_of(done.returncode, done.stdout)
+    # In a group of its own: the simulation has processes below it, which end with it.
+    with subprocess.Popen([folder / f"planted_{suite}", *arguments], env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True) as process:
+        try:
+            text, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return Outcome(passed=False, how=f"still runs after {timeout} s")
+    return outcome_of(process.returncode, text)
 
 
 def first_catch(folder, suites, fault, *arguments):
@@ -97,7 +101,7 @@ def first_catch(folder, suites, fault, *arguments):
 
 
 def judge(folder, suites, fault, listed):
-    """A line about one fault, and what is wrong with it or None."""
+    """What catches the fault, and what is wrong with that or None."""
     outcome = first_catch(folder, suites, fault, f"--gtest_filter={listed}") if listed else Outcome(passed=True)
     if outcome.caught:
         return f"{outcome.test} {outcome.how}", None
@@ -109,11 +113,13 @@ def judge(folder, suites, fault, listed):
     return "NOT CAUGHT" + reason, f"{fault}: no test catches it{reason}"
 
 
-def table_of(folder, suites, fault):
+def suite_by_suite(folder, suites, fault):
     """A line for each suite: what it makes of the fault."""
-    outcomes = {suite: run(folder, suite, fault, "--gtest_fail_fast") for suite in suites}
-    return "".join(f"\n      {suite:17} {'passes' if outcome.passed else f'{outcome.test} {outcome.how}'.strip()}"
-                   for suite, outcome in outcomes.items())
+    lines = ""
+    for suite in suites:
+        outcome = run(folder, suite, fault, "--gtest_fail_fast")
+        lines += f"\n        {suite:17} {'passes' if outcome.passed else f'{outcome.test} {outcome.how}'.strip()}"
+    return lines
 
 
 def check_sources(folder, faults):
@@ -128,7 +134,7 @@ def check_sources(folder, faults):
     for fault in sorted(set(planted) - faults.keys()):
         yield f"{fault}: planted in {folder.name}/, and not in faults.def"
     for path in sorted(folder.glob("*.h")):
-        if path.name != "fault.h" and ("PAGODA_FAULT" in path.read_text() or "manager/fault.h" in path.read_text()):
+        if path.name != "fault.h" and NOT_IN_HEADERS.search(path.read_text()):
             yield f"{folder.name}/{path.name}: a header depends on planted faults"
 
 
@@ -175,13 +181,15 @@ def check_suites(pool, options):
 
 
 def run_faults(pool, options, faults, listed):
+    def one(fault):
+        line, problem = judge(options.bin, options.suites, fault, listed.get(fault, ("", ""))[1])
+        return fault, line + (suite_by_suite(options.bin, options.suites, fault) if options.all else ""), problem
+
     problems = []
-    runs = {pool.submit(judge, options.bin, options.suites, fault, listed.get(fault, ("", ""))[1]): fault for fault in faults}
+    runs = [pool.submit(one, fault) for fault in faults]
     for number, done in enumerate(concurrent.futures.as_completed(runs), start=1):
-        line, problem = done.result()
-        if options.all:
-            line += table_of(options.bin, options.suites, runs[done])
-        print(f"{number:3}/{len(faults)} {runs[done]:20} {line}", flush=True)
+        fault, line, problem = done.result()
+        print(f"{number:3}/{len(faults)} {fault:20} {line}", flush=True)
         problems += [problem] if problem else []
     return problems
 

@@ -75,7 +75,7 @@ void World::Check() {
   CheckRaw();
   CheckDrains();
   stats_ = std::move(stats);
-  stored.clear();
+  SIM_CHECK(stored.empty(), "block ", stored.front().id.value(), " is stored by nobody");
   time_applied_ = pins_expired_ = false;
 }
 

@@ -199,10 +199,10 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   const uint32_t own = table.blocks[index].id.value();
   const std::optional<BlockRetention> wish =
       RetentionOf(sequence.retention, sequence.prompt_tokens, begin);
-  if (std::erase(world.stored, HeldBlock{window, BlockId{own}}) != 0) {
-    const Node& node = shadow.node(own);
-    SIM_CHECK(node.count == count && node.values[count - 1] == sequence.values[begin + count - 1],
-              "block ", own, " is stored with what its sequence did not compute");
+  const Node& node = shadow.node(own);
+  const bool same = node.cached() && node.count == count &&
+                    node.values[count - 1] == sequence.values[begin + count - 1];
+  if (same && std::erase(world.stored, HeldBlock{window, BlockId{own}}) != 0) {
     table.tip = BlockId{own};
     if (wish.has_value()) world.Wish(window, own, *wish);
     return true;
@@ -227,6 +227,7 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
     SIM_CHECK(shadow.node(id).cached() && shadow.node(id).tier == Tier::kPrimary,
               "rule 10: the cached block ", id, " does not get the bytes of block ", own);
     ledger.Place(id, slot);
+    std::erase(world.stored, HeldBlock{window, BlockId{id}});
     world.coverage.Add(Met::kCanonicalMoved);
   }
   world.coverage.Add(Met::kCanonical);
