@@ -153,7 +153,7 @@ void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks) {
       block.pinned = 0;
       --pinned_[static_cast<size_t>(block.tier())];
     }
-    if (!PAGODA_FAULT(PinWithoutHolding)) LetGo(blocks[i]);
+    LetGo(blocks[i]);
   }
 }
 

@@ -153,7 +153,7 @@ def check_list(faults, listed):
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, help="where the planted_* programs are (build/release/bin)")
+    parser.add_argument("--bin", metavar="FOLDER", type=pathlib.Path, help="where the planted_* programs are (build/release/bin)")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--fault", metavar="NAME", help="only this one")
     parser.add_argument("--all", action="store_true", help="run every suite with every fault, and print what each makes of it")

@@ -68,10 +68,18 @@ void BeginBatch(World& world, SimSession& session) {
 
 bool Wrong(World& world) { return world.random.Percent(world.config.wrong_percent); }
 
-SimSession* EnterSession(World& world) {
-  absl::InlinedVector<SimSession*, kMaxSessions> open;
+SimSession* EnterSession(World& world, About about) {
+  absl::InlinedVector<SimSession*, kMaxSessions> open, with_sequence;
   for (SimSession& session : world.sessions) {
-    if (session.open) open.push_back(&session);
+    if (!session.open) continue;
+    open.push_back(&session);
+    if (std::any_of(session.sequences.begin(), session.sequences.end(),
+                    [](const SimSequence& sequence) { return sequence.running; })) {
+      with_sequence.push_back(&session);
+    }
+  }
+  if (about == About::kSequence && !with_sequence.empty() && !world.random.OneIn(32)) {
+    open = with_sequence;
   }
   if (open.empty()) {
     OpenSessionOp(world);

@@ -100,12 +100,11 @@ bool Follow::LetGo(uint32_t window, uint32_t id) const {
          std::find(scope_.let_go.begin(), scope_.let_go.end(), held) != scope_.let_go.end();
 }
 
-void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id) {
+void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, Priority priority) {
   SIM_CHECK(world_.ledgers[window][id].refs <= (LetGo(window, id) ? 1 : 0), "block ", id,
             " of window ", WindowName(world_.config.windows[window].size),
             " goes for room while it is held");
   Victims& victims = victims_[window * kNumTiers + static_cast<size_t>(tier)];
-  const Priority priority = world_.shadows[window].node(id).priority;
   victims.highest = victims.count == 0 ? priority : std::max(victims.highest, priority);
   ++victims.count;
 }
@@ -144,9 +143,10 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
   }
   if (updated.tier.has_value()) {
     const Tier to = updated.tier->new_value;
-    if (to == Tier::kSecondary) {
-      NoteVictim(window, Tier::kPrimary, id);
-    }
+    // What time brings comes before the move, in one event with it.
+    const Priority priority =
+        updated.priority.has_value() ? updated.priority->new_value : shadow.node(id).priority;
+    if (to == Tier::kSecondary) NoteVictim(window, Tier::kPrimary, id, priority);
     world_.coverage.Add(to == Tier::kSecondary ? Met::kOffloaded : Met::kOnboarded);
   }
   shadow.ApplyUpdated(updated);
@@ -175,7 +175,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
       uint32_t above = node.parent;
       while (above != kNone && !shadow.node(above).cached()) above = shadow.node(above).parent;
       const bool with_parent = !world_.full(window) && IsAmong(for_room_, window, above);
-      if (!with_parent) NoteVictim(window, node.tier, id);
+      if (!with_parent) NoteVictim(window, node.tier, id, node.priority);
     }
     if (reason == RemovalReason::kTakenOver) {
       SIM_CHECK(world_.ledgers[window][id].refs == 0, "block ", id, " is taken over while held");

@@ -33,7 +33,7 @@ class Follow {
   uint32_t WindowIndex(WindowSize size) const;
   void NoteCandidates(uint32_t window);
   bool LetGo(uint32_t window, uint32_t id) const;
-  void NoteVictim(uint32_t window, Tier tier, uint32_t id);
+  void NoteVictim(uint32_t window, Tier tier, uint32_t id, Priority priority);
   void Apply(uint32_t window, const CreatedEvent& created);
   void Apply(uint32_t window, const StoredEvent& stored);
   void Apply(uint32_t window, const UpdatedEvent& updated);

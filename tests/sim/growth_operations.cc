@@ -160,7 +160,7 @@ std::vector<TokenId> DrawTokens(World& world, uint32_t count) {
 }  // namespace
 
 void AppendOp(World& world) {
-  SimSession* session = EnterSession(world);
+  SimSession* session = EnterSession(world, About::kSequence);
   if (session == nullptr) return;
   SimSequence& sequence = PickSequence(world, *session);
   Random& random = world.random;
@@ -203,7 +203,7 @@ void AppendOp(World& world) {
 }
 
 void ReserveOp(World& world) {
-  SimSession* session = EnterSession(world);
+  SimSession* session = EnterSession(world, About::kSequence);
   if (session == nullptr) return;
   SimSequence& sequence = PickSequence(world, *session);
   uint32_t count = 1 + world.random.Below(2 * world.tokens_per_block());
@@ -242,7 +242,7 @@ void ReserveOp(World& world) {
 }
 
 void CommitOp(World& world) {
-  SimSession* session = EnterSession(world);
+  SimSession* session = EnterSession(world, About::kSequence);
   if (session == nullptr) return;
   SimSequence& sequence = PickSequence(world, *session);
   Random& random = world.random;

@@ -50,6 +50,11 @@ std::vector<uint32_t> OperationWeights() {
 }
 
 void RunOperation(World& world) {
+  // Who meets a full cache ends something, mostly soon.
+  if (world.exhausted && world.random.OneIn(3)) {
+    world.exhausted = false;
+    return FreeSequenceOp(world);
+  }
   uint32_t sum = 0;
   for (const uint32_t weight : world.config.weights) sum += weight;
   uint32_t dice = world.random.Below(sum);

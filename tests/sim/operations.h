@@ -57,8 +57,10 @@ void EndSession(World& world, SimSession& session);
 
 // --- What they share (client_steps.cc) ---
 
-// A living session, in a batch of its own or the one that runs; nullptr where there is none.
-SimSession* EnterSession(World& world);
+// A living session, in a batch of its own or the one that runs; nullptr where there is none. For a
+// call about a sequence mostly one that has any.
+enum class About : uint8_t { kAnything, kSequence };
+SimSession* EnterSession(World& world, About about = About::kAnything);
 // One of the session's running sequences; where there is none, any of them.
 SimSequence& PickSequence(World& world, SimSession& session);
 // A random wish, as often as the configuration says.

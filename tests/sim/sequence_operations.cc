@@ -119,7 +119,12 @@ void AddSequenceOp(World& world) {
   SimSession* session = EnterSession(world);
   if (session == nullptr) return;
   Random& random = world.random;
-  SimSequence& sequence = session->sequences[random.Below(kSequencesPerSession)];
+  const auto draw = [&]() -> SimSequence& {
+    return session->sequences[random.Below(kSequencesPerSession)];
+  };
+  SimSequence* drawn = &draw();
+  for (uint32_t i = 0; i < 4 && drawn->running; ++i) drawn = &draw();
+  SimSequence& sequence = *drawn;
   const uint32_t most =
       random.OneIn(8) ? 40 * world.tokens_per_block() : world.config.max_prompt_tokens;
   Content content = world.prompts.Draw(random, most, Prompts::Extras::kPerhaps);
@@ -190,7 +195,7 @@ void AddSequenceOp(World& world) {
 }
 
 void ForkOp(World& world) {
-  SimSession* session = EnterSession(world);
+  SimSession* session = EnterSession(world, About::kSequence);
   if (session == nullptr) return;
   SimSequence& parent = PickSequence(world, *session);
   SimSequence& child = session->sequences[world.random.Below(kSequencesPerSession)];
@@ -298,7 +303,7 @@ void FollowTruncate(World& world, SimSession& session, SimSequence& sequence, ui
 }  // namespace
 
 void TruncateOp(World& world) {
-  SimSession* session = EnterSession(world);
+  SimSession* session = EnterSession(world, About::kSequence);
   if (session == nullptr) return;
   SimSequence& sequence = PickSequence(world, *session);
   uint32_t tokens = world.random.Below(sequence.tokens() + 1);
@@ -363,7 +368,7 @@ void TruncateOp(World& world) {
 }
 
 void FreeSequenceOp(World& world) {
-  SimSession* session = EnterSession(world);
+  SimSession* session = EnterSession(world, About::kSequence);
   if (session == nullptr) return;
   SimSequence& sequence = Wrong(world) ? session->sequences[0] : PickSequence(world, *session);
   if (world.Note()) {
@@ -382,7 +387,7 @@ void FreeSequenceOp(World& world) {
 }
 
 void DescribeOp(World& world) {
-  SimSession* session = EnterSession(world);
+  SimSession* session = EnterSession(world, About::kSequence);
   if (session == nullptr) return;
   const SimSequence& sequence = session->sequences[world.random.Below(kSequencesPerSession)];
   const absl::StatusOr<OperationResult> described =

@@ -142,6 +142,7 @@ void World::Refused(const absl::Status& status, std::initializer_list<Reason> re
     SIM_CHECK(std::memcmp(&after, &stats_.windows[w].counters, sizeof(after)) == 0,
               "a refusal was counted as something: ", status.ToString());
   }
+  exhausted = exhausted || reason == Reason::kBlocksExhausted;
   coverage.Add(reason == Reason::kBlocksExhausted     ? Met::kExhausted
                : reason == Reason::kKvLost            ? Met::kKvLost
                : reason == Reason::kWindowPassed      ? Met::kWindowPassed

@@ -136,6 +136,7 @@ class World {
   Prompts prompts;
   SimSession* batch_session = nullptr;  // Whose batch it is.
   bool batch_drains = false;
+  bool exhausted = false;  // A call was refused for want of room, and nobody has ended since.
   Coverage coverage;
   Digest digest;
 
