@@ -180,13 +180,15 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
-  const Sequence& parent = **found;
+  Sequence& parent = **found;
   if (!CanGoOn(info_, parent)) return CannotGoOn();
   if (sequences_.contains({session, new_sequence})) {
     return MakeError(Reason::kSequenceExists,
                      absl::StrCat("sequence ", new_sequence.value(), " exists already"));
   }
+  parent.forked_tokens = std::max(parent.forked_tokens, parent.computed_tokens);
   auto child = std::make_unique<Sequence>();
+  child->forked_tokens = parent.computed_tokens;
   child->token_count = parent.token_count;
   child->computed_tokens = child->room_tokens = parent.computed_tokens;
   child->prompt_tokens = parent.prompt_tokens;
@@ -248,6 +250,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId se
   cut.room_tokens = std::min(cut.room_tokens, token_count);
   cut.computed_tokens = std::min(cut.computed_tokens, token_count);
   cut.prompt_tokens = std::min(cut.prompt_tokens, token_count);
+  cut.forked_tokens = std::min(cut.forked_tokens, token_count);
   EndOperation();
   return Growth{.first_block = first_changed, .blocks = TableSize(cut.room_tokens) - first_changed};
 }

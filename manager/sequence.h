@@ -51,6 +51,9 @@ struct Sequence {
   uint32_t computed_tokens = 0;  // KV complete and visible.
   uint32_t room_tokens = 0;      // Have a place.
   uint32_t prompt_tokens = 0;
+  // The most that were computed when it was forked: what forks may have in its blocks, though a
+  // failed copy took the KV.
+  uint32_t forked_tokens = 0;
   std::vector<TokenId> unplaced;
   size_t unplaced_begin = 0;
   // Of the first tokens, where any has one; later tokens have none.

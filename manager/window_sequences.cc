@@ -385,7 +385,10 @@ bool WindowBlockManager::MustCopyCut(const Sequence& sequence, uint32_t tokens) 
   const uint32_t index = tokens_per_block().BlockForToken(tokens);
   if (tokens_per_block().OffsetInBlock(tokens) == 0 || index >= blocks.table.size()) return false;
   // What others read of the block lies before their own computed tokens.
-  if (tokens >= sequence.computed_tokens && index >= blocks.published) return false;
+  if (tokens >= std::max(sequence.computed_tokens, sequence.forked_tokens) &&
+      index >= blocks.published) {
+    return false;
+  }
   if (blocks.borrows_tail && index + 1 == blocks.table.size()) return false;  // Copied by Grow.
   if (PAGODA_FAULT(SharedCutWritten)) return false;
   const BlockId id = blocks.table[index].id;

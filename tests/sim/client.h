@@ -35,6 +35,7 @@ struct SimSequence {
   uint32_t prompt_tokens = 0;
   uint32_t computed = 0;
   uint32_t room = 0;
+  uint32_t forked = 0;  // The most that were computed when it was forked.
   Ticket ready;
   // A copy failed, and TakeShortened has not said so yet.
   bool shortened = false;

@@ -221,7 +221,7 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
       shadow.FindChild(table.tip.value(), sequence.content.name_space, {keys.data(), count});
   SIM_CHECK(id != kNone, "rule 7: block ", index, " of sequence ", sequence.id.value(),
             " is computed, and not in the tree of window ",
-            WindowName(world.config.windows[window].size));
+            WindowName(world.config.windows[window].size), ": ", count, " tokens in block ", own);
   Ledger& ledger = world.ledgers[window];
   const bool has_bytes = ledger[id].placed && ledger[id].place.tier == Tier::kPrimary;
   if (!has_bytes) {

@@ -15,7 +15,9 @@ std::string Describe(const Event& event) {
   std::string text = Text("window ", WindowName(event.window), ": ");
   if (const auto* stored = std::get_if<StoredEvent>(&event.what)) {
     text += "stored";
-    for (const StoredBlock& block : stored->blocks) text += Text(" ", block.id);
+    for (const StoredBlock& block : stored->blocks) {
+      text += Text(" ", block.id, " (", block.token_count, " tokens)");
+    }
     if (stored->parent != kNoBlock) text += Text(" below ", stored->parent);
   } else if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
     text += Text("block ", updated->id);

@@ -220,7 +220,9 @@ void ForkOp(World& world) {
   SIM_CHECK(forked->token_count == parent.tokens() && forked->computed_tokens == parent.computed,
             "a fork has ", forked->token_count, " tokens, ", forked->computed_tokens, " computed");
   const SequenceId id = child.id;
+  parent.forked = std::max(parent.forked, parent.computed);
   child = parent;
+  child.forked = parent.computed;
   child.id = id;
   child.shortened = false;
   child.room = parent.computed;
@@ -248,7 +250,7 @@ bool MustCopyCut(World& world, const SimSequence& sequence, uint32_t window, uin
   const SimTable& table = sequence.tables[window];
   const uint32_t index = tokens / world.tokens_per_block();
   if (tokens % world.tokens_per_block() == 0 || index >= table.blocks.size() ||
-      (tokens >= sequence.computed && index >= table.published) ||
+      (tokens >= std::max(sequence.computed, sequence.forked) && index >= table.published) ||
       (table.borrowed_tail && index + 1 == table.blocks.size())) {
     return false;
   }
@@ -360,6 +362,7 @@ void TruncateOp(World& world) {
   sequence.room = std::min(sequence.room, tokens);
   sequence.computed = std::min(sequence.computed, tokens);
   sequence.prompt_tokens = std::min(sequence.prompt_tokens, tokens);
+  sequence.forked = std::min(sequence.forked, tokens);
   sequence.ready = std::max(sequence.ready, cut->ready);
   SIM_CHECK(cut->token_count == tokens && cut->computed_tokens == sequence.computed,
             "a truncation answers ", cut->token_count, " tokens, ", cut->computed_tokens,
