@@ -164,13 +164,13 @@ PrefixTree::Closest PrefixTree::FindClosest(NodeRef parent, const BlockKey& key)
   const BlockId child = Descend(children(parent).top, key);
   if (child == kNoBlock) return {};
   Closest closest{.id = child, .tokens = CommonTokens(store_->key(child), key)};
-  if ((*store_)[child].state() == BlockState::kHole) {
+  if (!IsCached(child)) {
     closest = FindClosestCached(parent, key, closest.tokens);
   }
   if (closest.tokens == 0) return {};
   if (closest.tokens < (*store_)[closest.id].token_count) {
     const BlockId exact = FindChild(parent, key.First(closest.tokens));
-    if (exact != kNoBlock) closest.id = exact;  // A tail, hence no hole.
+    if (exact != kNoBlock && IsCached(exact)) closest.id = exact;
   }
   return closest;
 }
@@ -200,7 +200,7 @@ PrefixTree::Closest PrefixTree::FindClosestCached(NodeRef parent, const BlockKey
       if (IsInner(link)) {
         stack.push_back(InnerAt(link).below[1]);
         stack.push_back(InnerAt(link).below[0]);
-      } else if ((*store_)[BlockId{link}].state() == BlockState::kCached) {
+      } else if (IsCached(BlockId{link})) {
         return {.id = BlockId{link}, .tokens = branches.back().tokens};
       } else if (--left == 0) {
         return {};

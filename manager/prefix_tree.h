@@ -155,6 +155,7 @@ class PrefixTree {
   // kNoBlock from kNoLink.
   BlockId Descend(Link link, const BlockKey& key) const;
   Closest FindClosestCached(NodeRef parent, const BlockKey& key, uint32_t common) const;
+  bool IsCached(BlockId id) const { return (*store_)[id].state() == BlockState::kCached; }
   // `id` if `key` is its content, else kNoBlock.
   BlockId IfSame(BlockId id, const BlockKey& key) const;
   void AddChild(ChildSet& siblings, BlockId id, const BlockKey& key);

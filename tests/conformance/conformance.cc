@@ -237,6 +237,18 @@ AppendedTokens ConformanceTest::Append(uint64_t id, const Tokens& tokens,
   return *appended;
 }
 
+AppendedTokens ConformanceTest::ComputeAndAppend(uint64_t id, uint32_t computed_tokens,
+                                                 const Tokens& tokens) {
+  Running& running = running_.at(id);
+  WriteKv(id, running.computed_tokens, computed_tokens);
+  running.computed_tokens = computed_tokens;
+  Extend(running, tokens);
+  const auto appended = Run(AppendTokens{
+      .sequence = SequenceId{id}, .tokens = tokens, .computed_tokens = computed_tokens});
+  EXPECT_TRUE(appended.ok()) << appended.status();
+  return appended.ok() ? *appended : AppendedTokens{};
+}
+
 void ConformanceTest::Free(uint64_t id) {
   running_.erase(id);
   const auto freed = Run(FreeSequence{.sequence = SequenceId{id}});

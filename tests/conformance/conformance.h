@@ -120,6 +120,8 @@ class ConformanceTest : public ::testing::Test {
   void Commit(uint64_t id, const Tokens& tokens, uint32_t computed_tokens);
   // Takes room for `tokens` and names them.
   AppendedTokens Append(uint64_t id, const Tokens& tokens, uint32_t computed_tokens = 0);
+  // The same in one call: the KV is written before, into the room that there was.
+  AppendedTokens ComputeAndAppend(uint64_t id, uint32_t computed_tokens, const Tokens& tokens);
   void Free(uint64_t id);
   // As peers release a sequence: the KV of its last token has not been computed.
   void FreeAsPeersDo(uint64_t id);

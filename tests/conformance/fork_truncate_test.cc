@@ -73,6 +73,24 @@ TEST_F(ForkTest, TokensThatAreNotComputedWaitForRoom) {
   EXPECT_EQ(CachedBlocks(), 3u) << "the same content, once";
 }
 
+// Whoever stays alone with a tail that another one copied waits for that copy before it writes: it
+// may have had fewer tokens of it computed than were copied.
+TEST_F(ForkTest, WhoGoesOnInATailWaitsForItsCopies) {
+  copies_ = Copies::kByHand;
+  Make(4, 8);
+  Add(1, Range(0, 6));
+  Compute(1, 5);
+  Fork(1, 2);  // With one token of the tail.
+  Compute(1, 6);
+  Fork(1, 3);  // With two.
+  EXPECT_EQ(Append(3, {50}).ready, Ticket{1});
+  Free(1);
+  Run(InvalidatePrefix{}).IgnoreError();  // Or the cache would have the tail.
+  const AppendedTokens appended = Append(2, {60});
+  EXPECT_THAT(appended.added.at(0).blocks, IsEmpty()) << "it goes on in place";
+  EXPECT_EQ(appended.ready, Ticket{1});
+}
+
 TEST_F(ForkTest, AForkOutlivesItsSource) {
   Make(4, 8);
   Add(1, Range(0, 9));
@@ -148,6 +166,20 @@ TEST_F(ForkTest, AForkOfATailThatWasLostStartsItAnew) {
   Free(2);
   EXPECT_TRUE(Cached(Range(0, 5) + Tokens{99, 50}).has_value());
   EXPECT_TRUE(Cached(Range(0, 5) + Tokens{99}).has_value());
+}
+
+// What it computes again in the tail that it shares goes along when an append copies the tail.
+TEST_F(ForkTest, AnAppendCopiesWhatItDeclaresComputed) {
+  copies_ = Copies::kByHand;
+  Make(4, 8);
+  Serve(1, Range(0, 7));
+  EXPECT_EQ(Add(2, Range(0, 5) + Tokens{99}), 6u);
+  Fork(2, 3);
+  Complete(pending().begin()->first, absl::DataLossError("planted"));
+  EXPECT_THAT(TakeShortened(), SizeIs(2));
+  ComputeAndAppend(3, 6, {50});
+  ASSERT_THAT(pending(), SizeIs(1));
+  EXPECT_EQ(pending().begin()->second.num_tokens, 2u);
 }
 
 TEST_F(ForkTest, ForksOfForksShareToo) {
@@ -319,6 +351,38 @@ TEST_F(TruncateTest, ASharedTailIsCopied) {
   EXPECT_EQ(Table(2), table);
   Append(1, {50}, 10);
   Append(2, {60}, 12);
+}
+
+TEST_F(TruncateTest, ACutInPlaceWaitsForTheCopiesOfItsBlock) {
+  copies_ = Copies::kByHand;
+  Make(4, 8);
+  Add(1, Range(0, 5));
+  Compute(1, 6);
+  Fork(1, 2);
+  EXPECT_EQ(Append(2, {50}).ready, Ticket{1});
+  const TruncatedSequence cut = Truncate(1, 5);
+  EXPECT_EQ(cut.tables.at(0).first_block, 2u) << "it goes on in place";
+  EXPECT_EQ(cut.ready, Ticket{1});
+}
+
+// A failed copy takes the KV, not the token ids: the fork still has those.
+TEST_F(TruncateTest, WhatAForkHasIsCopiedThoughItsKvWasLost) {
+  copies_ = Copies::kByHand;
+  Make(4, 8, 4);
+  Serve(1, Range(0, 7));
+  CompleteAll();
+  EXPECT_EQ(Add(2, Range(0, 5) + Tokens{98, 99}), 6u);  // Two of a block are copied.
+  Fork(2, 3);
+  Complete(pending().begin()->first, absl::DataLossError("planted"));
+  EXPECT_THAT(TakeShortened(), SizeIs(2));
+  copies_ = Copies::kAtOnce;
+  Truncate(2, 5);
+  Append(2, {77}, 6);
+  Compute(3, 6);
+  Free(2);
+  Free(3);
+  EXPECT_TRUE(Cached(Range(0, 5)).has_value());
+  EXPECT_TRUE(Cached(Range(0, 4) + Tokens{77}).has_value());
 }
 
 TEST_F(TruncateTest, ACutThatNeedsACopyNeedsABlock) {

@@ -128,6 +128,22 @@ TEST(PrefixTreeTest, ExtrasTellChildrenApart) {
   EXPECT_EQ(bed.tree.FindClosest(root, other.key()).tokens, 1);
 }
 
+TEST(PrefixTreeTest, ClosestPassesSoManyHolesAndNoMore) {
+  const uint32_t most = PrefixTree::kMostHolesPassed;
+  Bed bed(most + 3, 4);
+  const NodeRef root = bed.tree.AcquireRoot(kBase);
+  const auto insert_hole = [&](TokenId last) {
+    bed.store[bed.Insert({{1, 2, 3, last}}, root)].set_state(BlockState::kHole);
+  };
+  const BlockId cached = bed.Insert({{1, 7, 7, 7}}, root);
+  for (TokenId i = 0; i < most; ++i) insert_hole(i + 10);
+  const Content wanted = {{1, 2, 3, 10}};  // One hole is the key's own, the others are passed.
+  EXPECT_EQ(bed.tree.FindClosest(root, wanted.key()).id, cached);
+  EXPECT_EQ(bed.tree.FindClosest(root, wanted.key()).tokens, 1u);
+  insert_hole(most + 10);
+  EXPECT_EQ(bed.tree.FindClosest(root, wanted.key()).id, kNoBlock);
+}
+
 TEST(PrefixTreeTest, ClosestSharesMostAndIsPreferablyATail) {
   Bed bed(8, 4);
   const NodeRef root = bed.tree.AcquireRoot(kBase);

@@ -22,8 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FEWEST_FAULTS = 20
 TIMEOUT_SECONDS = 200
 
-# The quickest first. sim_test comes last, and is not among them while some of its runs fail without a fault.
-SUITES = ["conformance_test", "manager_test", "property_test"]
+# The quickest first.
+SUITES = ["conformance_test", "manager_test", "property_test", "sim_test"]
 
 # Fewer seeds than in the suites' own entries: a fault that only a long run meets is one that the tests nearly miss.
 SETTINGS = {
