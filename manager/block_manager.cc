@@ -113,6 +113,7 @@ BlockManager::BlockManager(Options options)
     }
     windows_.push_back(
         std::make_unique<WindowBlockManager>(window_options, std::move(policies), &context_));
+    any_slides_ = any_slides_ || windows_.back()->sliding();
     recorder_.PoolsCreated(window.window, {window.primary_blocks, window.secondary_blocks});
   }
 }

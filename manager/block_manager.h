@@ -363,6 +363,7 @@ class BlockManager {
   absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
                            uint32_t computed_tokens) const;
+  bool StaysInBlock(const Sequence& sequence, size_t new_tokens, uint32_t computed_tokens) const;
   uint32_t TableSize(uint64_t room_tokens) const {
     return tokens_per_block_.BlocksFor(room_tokens);
   }
@@ -383,6 +384,7 @@ class BlockManager {
   CopyTracker copies_;
   OperationContext context_;
   std::vector<std::unique_ptr<WindowBlockManager>> windows_;  // Ascending by window.
+  bool any_slides_ = false;                                   // Some window does.
   SessionTable sessions_;
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
   std::map<PinId, PinEntry> pins_;

@@ -16,7 +16,7 @@ namespace {
 
 // Whether the sequence has, in every window, what its first uncomputed token sees. Only a failed
 // copy can take it: then a sliding window has let go of blocks that would have to be computed
-// again, and the sequence can only be freed.
+// again.
 bool CanGoOn(const CacheInfo& info, const Sequence& sequence) {
   for (size_t w = 0; w < sequence.windows.size(); ++w) {
     const uint32_t first = sequence.windows[w].first;
@@ -107,7 +107,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId sessi
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
-  if (!CanGoOn(info_, **found)) return CannotGoOn();
+  if ((*found)->is_lost) return CannotGoOn();
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
   if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
   const Growth growth = Grow(**found, static_cast<uint32_t>(room), (*found)->computed_tokens);
@@ -143,34 +143,48 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(SessionId sessio
                                                                 uint32_t computed_tokens,
                                                                 absl::Time now) {
   BeginOperation(session, now);
-  absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
-  if (!found.ok()) return found.status();
-  Sequence& growing = **found;
+  const auto found = sequences_.find({session, sequence});
+  if (found == sequences_.end()) return FindSequence(session, sequence).status();
+  Sequence& growing = *found->second;
+  // In most calls the token's place is in the last block, and nothing but that token is written.
+  if (StaysInBlock(growing, tokens.size(), computed_tokens)) {
+    for (const auto& window : windows_) window->WriteTokens(growing, growing.token_count, tokens);
+    growing.token_count += static_cast<uint32_t>(tokens.size());
+    growing.room_tokens = std::max(growing.room_tokens, growing.token_count);
+    growing.computed_tokens = std::max(growing.computed_tokens, computed_tokens);
+    ready_ = {};
+    return Growth{.first_block = TableSize(growing.room_tokens)};
+  }
   const uint64_t token_count = uint64_t{growing.token_count} + tokens.size();
   const uint64_t room = std::max<uint64_t>(growing.room_tokens, token_count);
   if (absl::Status status = CheckCommit(growing, token_count, room, computed_tokens);
       !status.ok()) {
     return status;
   }
-  // In most calls the token's place is in the last block, and nothing but that token is written.
-  const bool needs_blocks =
-      tokens_per_block_.BlocksFor(room) > tokens_per_block_.BlocksFor(growing.room_tokens) ||
-      room > std::numeric_limits<uint32_t>::max() ||
-      (growing.borrows_tail && room > growing.room_tokens);
-  if (needs_blocks) {
-    if (absl::Status status = CheckGrowth(growing, room); !status.ok()) return status;
-  }
   Growth growth{.first_block = TableSize(growing.room_tokens)};
-  if (needs_blocks || !growing.unplaced.empty()) {
+  if (room > growing.room_tokens) {
+    if (absl::Status status = CheckGrowth(growing, room); !status.ok()) return status;
     // What is declared computed and had a place already was computed there: a copy takes it along.
     growth =
         Grow(growing, static_cast<uint32_t>(room),
              std::max(growing.computed_tokens, std::min(computed_tokens, growing.room_tokens)));
   }
-  growing.room_tokens = static_cast<uint32_t>(room);
   Commit(growing, tokens, computed_tokens);
   EndOperation();
   return growth;
+}
+
+// Whether an append takes no block, publishes none and copies none, and cannot fail.
+bool BlockManager::StaysInBlock(const Sequence& sequence, size_t new_tokens,
+                                uint32_t computed_tokens) const {
+  const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
+  const uint64_t places = uint64_t{TableSize(sequence.room_tokens)} * tokens_per_block_.value();
+  if (token_count > places || sequence.borrows_tail || !sequence.unplaced.empty()) return false;
+  if (sequence.shortened || sequence.is_lost || any_slides_) return false;
+  return computed_tokens == 0 ||
+         (computed_tokens >= sequence.computed_tokens && computed_tokens <= token_count &&
+          tokens_per_block_.BlockForToken(computed_tokens) ==
+              tokens_per_block_.BlockForToken(sequence.computed_tokens));
 }
 
 // --- Forks and cuts ---
@@ -181,7 +195,7 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   Sequence& parent = **found;
-  if (!CanGoOn(info_, parent)) return CannotGoOn();
+  if (parent.is_lost) return CannotGoOn();
   if (sequences_.contains({session, new_sequence})) {
     return MakeError(Reason::kSequenceExists,
                      absl::StrCat("sequence ", new_sequence.value(), " exists already"));
@@ -338,7 +352,7 @@ absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_t
 
 absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_count,
                                        uint64_t room_tokens, uint32_t computed_tokens) const {
-  if (!CanGoOn(info_, sequence)) return CannotGoOn();
+  if (sequence.is_lost) return CannotGoOn();
   if (computed_tokens == 0) return absl::OkStatus();
   if (sequence.shortened) {
     return MakeError(Reason::kKvLost, absl::StrCat("a copy failed: only ", sequence.computed_tokens,
@@ -439,7 +453,8 @@ void BlockManager::Shorten(const CopyTracker::Lost& lost) {
       if (left >= sequence.computed_tokens) continue;
       if (PAGODA_FAULT(ComputedNotCut)) continue;
       sequence.computed_tokens = left;
-      if (!CanGoOn(info_, sequence)) sequence.computed_tokens = 0;
+      sequence.is_lost = !CanGoOn(info_, sequence);
+      if (sequence.is_lost) sequence.computed_tokens = 0;
       if (!sequence.shortened) session.shortened.push_back(name);
       sequence.shortened = true;
     }

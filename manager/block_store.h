@@ -12,7 +12,9 @@
 #include "absl/types/span.h"
 #include "events/block_key.h"
 #include "events/event.h"
+#include "manager/big_array.h"
 #include "manager/ids.h"
+#include "pools/check.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -45,6 +47,7 @@ struct Block {
   uint32_t extras : 1 = 0;  // Some of its tokens have a TokenExtra.
   uint32_t drains : 1 = 0;  // Some of its holders are drains.
   uint32_t pinned : 1 = 0;  // Some of its holders are pins.
+  uint32_t marked : 1 = 0;  // Scratch of whoever walks over blocks; 0 between calls.
 
   BlockState state() const { return static_cast<BlockState>(state_value); }
   void set_state(BlockState state) { state_value = static_cast<uint32_t>(state); }
@@ -80,17 +83,66 @@ class BlockStore {
 
   // Starts a new life: no slot, one holder, default priority. REQUIRES: free_ids() > 0; `state` is
   // not kFree.
-  BlockId TakeId(BlockState state);
+  BlockId TakeId(BlockState state) {
+    PAGODA_CHECK(free_ids_ > 0 && state != BlockState::kFree, "a free block id can be taken");
+    const BlockId id{first_free_id_};
+    Block& block = (*this)[id];
+    first_free_id_ = block.slot.value();
+    --free_ids_;
+    block = {.generation = Generation{block.generation.value() + 1},
+             .refs = 1,
+             .priority_value = kDefaultPriority.value(),
+             .state_value = static_cast<uint32_t>(state)};
+    return id;
+  }
   // Ends a life. REQUIRES: `id` is not free, nobody holds it, and it owns no slot any more.
-  void ReleaseId(BlockId id);
+  void ReleaseId(BlockId id) {
+    Block& block = (*this)[id];
+    PAGODA_CHECK(block.state() != BlockState::kFree && block.refs == 0,
+                 "rule 4: a block ends once, and after its last holder");
+    PAGODA_CHECK(block.slot == kNoSlot || owner(slot(id)) != id,
+                 "rule 5: a block gives its slot back before it ends");
+    if (block.extras) extras_.erase(id);
+    block = {.generation = block.generation, .slot = SlotIndex{first_free_id_}};
+    first_free_id_ = id.value();
+    ++free_ids_;
+  }
 
   // A slot that nobody owns. REQUIRES: free_slots(tier) > 0.
-  SlotIndex TakeSlot(Tier tier);
-  void ReleaseSlot(SlotRef slot);
+  SlotIndex TakeSlot(Tier tier) {
+    PAGODA_CHECK(free_slots(tier) > 0, "a free slot can be taken");
+    const uint32_t index = first_free_slot_[Index(tier)];
+    uint32_t& entry = slots_[Index(tier)][index];
+    first_free_slot_[Index(tier)] = entry & ~kFreeBit;
+    --free_slots_[Index(tier)];
+    entry = kTaken;
+    return SlotIndex{index};
+  }
+  void ReleaseSlot(SlotRef slot) {
+    uint32_t& entry = slots_[Index(slot.tier)][slot.slot.value()];
+    PAGODA_CHECK(!IsFree(entry), "rule 5: a slot is released once");
+    entry = kFreeBit | first_free_slot_[Index(slot.tier)];
+    first_free_slot_[Index(slot.tier)] = slot.slot.value();
+    ++free_slots_[Index(slot.tier)];
+  }
   // `id` owns the slot from now on, which was taken.
-  void GiveSlot(BlockId id, SlotRef slot);
+  void GiveSlot(BlockId id, SlotRef slot) {
+    Block& block = (*this)[id];
+    uint32_t& entry = slots_[Index(slot.tier)][slot.slot.value()];
+    PAGODA_CHECK(!IsFree(entry), "a slot is taken before it is given");
+    if (block.slot != kNoSlot) {
+      uint32_t& before = slots_[Index(block.tier())][block.slot.value()];
+      if (before == id.value()) before = kTaken;
+    }
+    entry = id.value();
+    block.slot = slot.slot;
+    block.tier_value = static_cast<uint32_t>(slot.tier);
+  }
   // The block that owns the slot; kNoBlock where it is free, or taken and not given yet.
-  BlockId owner(SlotRef slot) const;
+  BlockId owner(SlotRef slot) const {
+    const uint32_t entry = slots_[Index(slot.tier)][slot.slot.value()];
+    return (entry & kFreeBit) != 0 ? kNoBlock : BlockId{entry};
+  }
 
   Block& operator[](BlockId id) { return blocks_[id.value()]; }
   const Block& operator[](BlockId id) const { return blocks_[id.value()]; }
@@ -118,14 +170,20 @@ class BlockStore {
   }
 
  private:
+  // An entry of slots_ without an owner: kFreeBit and the next free slot, or kTaken.
+  static constexpr uint32_t kFreeBit = 0x8000'0000;
+  static constexpr uint32_t kTaken = 0xFFFF'FFFF;  // Taken, not given yet.
+  static_assert(kNoBlock.value() == kTaken);
+  static bool IsFree(uint32_t entry) { return (entry & kFreeBit) != 0 && entry != kTaken; }
+
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
   absl::Span<const TokenExtra> ExtrasOf(BlockId id) const;
 
   const uint32_t tokens_per_block_;
-  std::vector<Block> blocks_;  // A free one's `slot` is the next free id.
-  std::vector<TokenId> tokens_;
+  BigArray<Block> blocks_;  // A free one's `slot` is the next free id.
+  BigArray<TokenId> tokens_;
   // By slot: its owner's id; of a free slot the next free one, marked with kFreeBit.
-  std::array<std::vector<uint32_t>, kNumTiers> slots_;
+  std::array<BigArray<uint32_t>, kNumTiers> slots_;
   std::array<uint32_t, kNumTiers> first_free_slot_;
   std::array<uint32_t, kNumTiers> free_slots_;
   uint32_t first_free_id_;

@@ -5,8 +5,8 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <vector>
 
+#include "manager/big_array.h"
 #include "pools/check.h"
 #include "pools/types.h"
 
@@ -111,7 +111,7 @@ class CandidateLists {
 
   const uint32_t num_ids_;
   const uint32_t num_lists_;
-  std::vector<Links> links_;  // By id; then the sentinels, by list.
+  BigArray<Links> links_;  // By id; then the sentinels, by list.
   std::array<uint64_t, kMaxLists / 64> bits_ = {};
   uint64_t words_ = 0;
 };

@@ -20,6 +20,7 @@ void EventRecorder::ExpectStored(size_t blocks, size_t tokens) {
 std::vector<Event> EventRecorder::Take() {
   operation_begin_ = last_;
   CloseLast();
+  if (!events_.empty()) last_taken_ = events_.size();
   return std::exchange(events_, {});
 }
 
@@ -27,6 +28,7 @@ template <class T>
 T& EventRecorder::Append(WindowSize window, T what) {
   CloseLast();
   last_ = Revision{last_.value() + 1};
+  if (events_.empty()) events_.reserve(last_taken_);
   events_.push_back({last_, now_, window, std::move(what)});
   return std::get<T>(events_.back().what);
 }

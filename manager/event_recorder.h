@@ -121,6 +121,7 @@ class EventRecorder {
 
   const RecordEvents record_;
   std::vector<Event> events_;
+  size_t last_taken_ = 0;  // As many may come again.
   // The operation's last event, where blocks are stored or removed one after another; else null.
   StoredEvent* last_stored_ = nullptr;
   RemovedEvent* last_removed_ = nullptr;

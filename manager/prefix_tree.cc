@@ -138,11 +138,10 @@ ABSL_ATTRIBUTE_NOINLINE BlockId PrefixTree::IfSame(BlockId id, const BlockKey& k
   return SameKey(store_->key(id), key) ? id : kNoBlock;
 }
 
-BlockId PrefixTree::FindChild(NodeRef parent, const BlockKey& key) const {
-  Link child = children(parent).top;
-  if (child >= kInnerBit) [[unlikely]] {
+BlockId PrefixTree::FindBelow(Link top, const BlockKey& key) const {
+  Link child = top;
+  if (IsInner(child)) [[unlikely]] {
     child = Descend(child, key).value();
-    if (child == kNoLink) return kNoBlock;
   }
   const Node& node = nodes_[child];
   const TokenId* const tokens = store_->tokens(BlockId{child}).data();
@@ -238,7 +237,7 @@ std::vector<BlockId> PrefixTree::Children(NodeRef parent, const BlockKey& prefix
 
 // --- Changing ---
 
-void PrefixTree::Insert(BlockId id, NodeRef parent) {
+void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key) {
   const Block& block = (*store_)[id];
   PAGODA_CHECK(block.token_count > 0 && !has_children(id), "a node has content, and is new");
   if (!parent.is_root()) {
@@ -246,7 +245,6 @@ void PrefixTree::Insert(BlockId id, NodeRef parent) {
     PAGODA_CHECK(above.in_tree() && above.token_count == store_->tokens_per_block(),
                  "rule 12: a child's parent is in the tree, and no tail");
   }
-  const BlockKey key = store_->key(id);
   const BlockHash hash = HashBlock(this->hash(parent), key);
   nodes_[id.value()] = {.parent = parent,
                         .hash_low = static_cast<uint32_t>(hash.value()),

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
+#include "manager/big_array.h"
 #include "manager/block_store.h"
 #include "pools/types.h"
 
@@ -68,7 +69,10 @@ class PrefixTree {
   // --- Finding ---
 
   // The child of `parent` whose content is `key`; kNoBlock where there is none.
-  BlockId FindChild(NodeRef parent, const BlockKey& key) const;
+  BlockId FindChild(NodeRef parent, const BlockKey& key) const {
+    const Link top = children(parent).top;
+    return top == kNoLink ? kNoBlock : FindBelow(top, key);
+  }
 
   struct Closest {
     BlockId id = kNoBlock;
@@ -86,8 +90,10 @@ class PrefixTree {
 
   // --- Changing ---
 
-  // REQUIRES: `parent` is in the tree and no tail; no child of it has the content of `id`.
-  void Insert(BlockId id, NodeRef parent);
+  // REQUIRES: `parent` is in the tree and no tail; no child of it has the content of `id`, which is
+  // `key`.
+  void Insert(BlockId id, NodeRef parent, const BlockKey& key);
+  void Insert(BlockId id, NodeRef parent) { Insert(id, parent, store_->key(id)); }
   // REQUIRES: `id` is in the tree and has no children.
   void Erase(BlockId id);
   // A node's block has become one that counts in its parent's primary_children(), or is none any
@@ -154,6 +160,7 @@ class PrefixTree {
   // The child at the end of the way that the key's bits go from `link`, which shares most with it;
   // kNoBlock from kNoLink.
   BlockId Descend(Link link, const BlockKey& key) const;
+  BlockId FindBelow(Link top, const BlockKey& key) const;
   Closest FindClosestCached(NodeRef parent, const BlockKey& key, uint32_t common) const;
   bool IsCached(BlockId id) const { return (*store_)[id].state() == BlockState::kCached; }
   // `id` if `key` is its content, else kNoBlock.
@@ -163,7 +170,7 @@ class PrefixTree {
   void DropRootIfUnused(uint32_t index);
 
   const BlockStore* const store_;
-  std::vector<Node> nodes_;
+  BigArray<Node> nodes_;
   std::vector<Root> roots_;
   std::vector<uint32_t> free_roots_;
   absl::flat_hash_map<NamespaceKey, uint32_t> root_index_;

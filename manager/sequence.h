@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "events/block_key.h"
 #include "manager/ids.h"
 #include "manager/prefix_tree.h"
@@ -50,6 +51,13 @@ struct Sequence {
   uint32_t token_count = 0;      // Named.
   uint32_t computed_tokens = 0;  // KV complete and visible.
   uint32_t room_tokens = 0;      // Have a place.
+  bool borrows_tail = false;     // In some window; see SequenceBlocks.
+  // A copy took computed tokens away, and the client does not know yet.
+  bool shortened = false;
+  // It took what a sliding window has passed: the sequence can only be freed.
+  bool is_lost = false;
+  absl::InlinedVector<SequenceBlocks, 1> windows;  // Index for index the manager's windows.
+
   uint32_t prompt_tokens = 0;
   // The most that were computed when it was forked: what forks may have in its blocks, though a
   // failed copy took the KV.
@@ -59,9 +67,6 @@ struct Sequence {
   // Of the first tokens, where any has one; later tokens have none.
   std::vector<TokenExtra> extras;
   SequenceRetention retention;
-  bool borrows_tail = false;  // In some window; see SequenceBlocks.
-  bool shortened = false;     // A copy took computed tokens away, and the client does not know yet.
-  std::vector<SequenceBlocks> windows;  // Index for index the manager's windows.
 };
 
 struct SequenceKey {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "events/block_hash.h"
+#include "manager/big_array.h"
 #include "manager/evicted_content.h"
 #include "pools/types.h"
 
@@ -47,7 +48,7 @@ class UseHistory {
   };
   static_assert(sizeof(Use) == 4);
 
-  std::vector<Use> uses_;
+  BigArray<Use> uses_;
   EvictedContent evicted_;
   BlockId arrived_ = kNoBlock;  // Inserted last, with no other call since but Removed.
 };

@@ -38,8 +38,7 @@ WindowBlockManager::WindowBlockManager(
       context_(context),
       store_(StoreOptions(options)),
       tree_(&store_),
-      policies_(std::move(policies)),
-      seen_(store_.num_ids()) {
+      policies_(std::move(policies)) {
   if (has_secondary()) spare_ = store_.TakeSlot(Tier::kSecondary);
 }
 
@@ -173,9 +172,9 @@ absl::Status WindowBlockManager::CheckRaw(SessionId owner, absl::Span<const Bloc
   for (; seen < blocks.size(); ++seen) {
     status = CheckOneRaw(owner, blocks[seen]);
     if (!status.ok()) break;
-    seen_[blocks[seen].id.value()] = true;
+    store_[blocks[seen].id].marked = 1;
   }
-  for (size_t i = 0; i < seen; ++i) seen_[blocks[i].id.value()] = false;
+  for (size_t i = 0; i < seen; ++i) store_[blocks[i].id].marked = 0;
   return status;
 }
 
@@ -190,20 +189,17 @@ absl::Status WindowBlockManager::CheckOneRaw(SessionId owner, const BlockRef& re
                  absl::StrCat("does not exist; ids end at ", store_.num_ids() - 1));
   }
   const Block& block = store_[ref.id];
-  if (seen_[ref.id.value()]) return error(Reason::kDoubleFree, "is in the call twice");
+  if (block.marked) return error(Reason::kDoubleFree, "is in the call twice");
   if (block.generation != ref.generation) {
     return error(Reason::kStaleHandle, "is not the block's current life");
   }
-  const auto draining = drains_.find(ref.id);
-  const bool only_drains = draining != drains_.end() && draining->second == block.refs;
-  if (block.state() == BlockState::kFree ||
-      (block.state() == BlockState::kPrivate && only_drains)) {
+  if (block.state() == BlockState::kRaw && block.refs == owner.value()) return absl::OkStatus();
+  const bool only_drains =
+      block.state() == BlockState::kPrivate && block.drains && drains_.at(ref.id) == block.refs;
+  if (block.state() == BlockState::kFree || only_drains) {
     return error(Reason::kDoubleFree, "is free already");
   }
-  if (block.state() != BlockState::kRaw || block.refs != owner.value()) {
-    return error(Reason::kForeignBlock, "does not belong to the session as a raw block");
-  }
-  return absl::OkStatus();
+  return error(Reason::kForeignBlock, "does not belong to the session as a raw block");
 }
 
 absl::Status WindowBlockManager::CheckWritable(SessionId session,

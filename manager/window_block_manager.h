@@ -249,14 +249,16 @@ class WindowBlockManager {
   // --- Sequences (window_sequences.cc) ---
   bool Detached(const SequenceBlocks& blocks) const;
   bool IsPrivateTo(BlockId id) const;
-  BlockKey KeyOf(const Sequence& sequence, uint32_t index, uint32_t token_count) const;
+  BlockKey KeyOf(const Sequence& sequence, BlockId id, uint32_t index, uint32_t token_count) const;
   void TakeOver(BlockId id);
   BlockId CopyTail(BlockId source, uint32_t num_tokens);
   void WaitToWrite(BlockId id);
-  void PublishBlock(Sequence& sequence, uint32_t index, uint32_t token_count);
-  void InsertIntoTree(BlockId id, const Sequence& sequence, uint32_t index, uint32_t token_count);
+  bool PublishBlock(const Sequence& sequence, SequenceBlocks& blocks, uint32_t index,
+                    uint32_t token_count);
+  void InsertIntoTree(BlockId id, const Sequence& sequence, const SequenceBlocks& blocks,
+                      uint32_t index, const BlockKey& key);
   void FillFrom(BlockId canonical, BlockId own, NodeRef root);
-  void RecordStored(BlockId id, NodeRef root);
+  void RecordStored(BlockId id, NodeRef root, const BlockKey& key);
   void PublishTail(Sequence& sequence);
   void Slide(Sequence& sequence);
 
@@ -275,7 +277,6 @@ class WindowBlockManager {
   absl::flat_hash_map<BlockId, uint32_t> pins_;    // Pins by block.
   absl::flat_hash_map<BlockId, uint32_t> drains_;  // Drains by block.
   WindowCounters counters_;
-  std::vector<bool> seen_;  // Scratch of CheckRaw, all false between calls.
 };
 
 }  // namespace pagoda

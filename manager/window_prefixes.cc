@@ -18,6 +18,7 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   while (rest.tokens.size() >= block_tokens) {
     const BlockId child = tree_.FindChild(node, rest.First(block_tokens));
     if (child == kNoBlock) break;
+    if (match.blocks.empty()) match.blocks.reserve(rest.tokens.size() / block_tokens);
     match.blocks.push_back(child);
     node = NodeRef::Block(child);
     rest = rest.Sub(block_tokens, rest.tokens.size() - block_tokens);

@@ -24,9 +24,9 @@ bool WindowBlockManager::IsPrivateTo(BlockId id) const {
   return store_[id].state() == BlockState::kPrivate && store_[id].refs == 1;
 }
 
-BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, uint32_t index,
+// The key of the sequence's block `id`, entry `index` of its table.
+BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, BlockId id, uint32_t index,
                                    uint32_t token_count) const {
-  const BlockId id = BlocksOf(sequence).table[index].id;
   BlockKey key{store_.tokens(id).first(token_count), {}};
   const size_t begin = size_t{index} * tokens_per_block().value();
   if (begin < sequence.extras.size()) {
@@ -191,8 +191,7 @@ void WindowBlockManager::Publish(Sequence& sequence) {
     recorder().ExpectStored(count, count * tokens_per_block().value());
     while (blocks.published < full_blocks) {
       const uint32_t index = blocks.published;
-      PublishBlock(sequence, index, tokens_per_block().value());
-      if (Detached(blocks)) break;
+      if (!PublishBlock(sequence, blocks, index, tokens_per_block().value())) break;
       const BlockId canonical = blocks.canonical[index];
       blocks.tip = NodeRef::Block(canonical != kNoBlock ? canonical : blocks.table[index].id);
       blocks.published = index + 1;
@@ -202,20 +201,24 @@ void WindowBlockManager::Publish(Sequence& sequence) {
 }
 
 // Rule 10. Of content that is there already, the block in the tree is canonical; where that has no
-// bytes in the primary tier, it gets this sequence's.
-void WindowBlockManager::PublishBlock(Sequence& sequence, uint32_t index, uint32_t token_count) {
-  SequenceBlocks& blocks = BlocksOf(sequence);
+// bytes in the primary tier, it gets this sequence's. False where it cannot: then the sequence goes
+// on without publishing.
+bool WindowBlockManager::PublishBlock(const Sequence& sequence, SequenceBlocks& blocks,
+                                      uint32_t index, uint32_t token_count) {
   const BlockId own = blocks.table[index].id;
-  const BlockId existing = tree_.FindChild(blocks.tip, KeyOf(sequence, index, token_count));
-  if (existing == kNoBlock) return InsertIntoTree(own, sequence, index, token_count);
+  const BlockKey key = KeyOf(sequence, own, index, token_count);
+  const BlockId existing = tree_.FindChild(blocks.tip, key);
+  if (existing == kNoBlock) {
+    InsertIntoTree(own, sequence, blocks, index, key);
+    return true;
+  }
   if (store_[existing].state() == BlockState::kHole ||
       store_[existing].tier() == Tier::kSecondary) {
-    // What a fork or a running copy has a part in cannot be given away: then the sequence goes on
-    // without publishing.
+    // What a fork or a running copy has a part in cannot be given away.
     if (!IsPrivateTo(own) ||
         context_->copies->Arrival(options_.index, store_.slot(own)) != Ticket{}) {
       blocks.tree_epoch = kNoTree;
-      return;
+      return false;
     }
     FillFrom(existing, own, blocks.root);
   }
@@ -225,15 +228,15 @@ void WindowBlockManager::PublishBlock(Sequence& sequence, uint32_t index, uint32
   const std::optional<BlockRetention> wish =
       RetentionOf(sequence.retention, sequence.prompt_tokens, index * tokens_per_block().value());
   if (wish.has_value()) SetBlockRetention(existing, *wish);
+  return true;
 }
 
 // Under the sequence's tip, which it holds.
-void WindowBlockManager::InsertIntoTree(BlockId id, const Sequence& sequence, uint32_t index,
-                                        uint32_t token_count) {
-  const SequenceBlocks& blocks = BlocksOf(sequence);
+void WindowBlockManager::InsertIntoTree(BlockId id, const Sequence& sequence,
+                                        const SequenceBlocks& blocks, uint32_t index,
+                                        const BlockKey& key) {
   Block& block = store_[id];
-  block.token_count = token_count;
-  const BlockKey key = KeyOf(sequence, index, token_count);
+  block.token_count = static_cast<uint32_t>(key.tokens.size());
   if (key.has_extras()) store_.SetExtras(id, key.extras);
   block.set_state(BlockState::kCached);
   block.set_priority(kDefaultPriority);
@@ -243,23 +246,24 @@ void WindowBlockManager::InsertIntoTree(BlockId id, const Sequence& sequence, ui
         RetentionOf(sequence.retention, sequence.prompt_tokens, index * tokens_per_block().value());
     if (wish.has_value()) block.set_priority(wish->priority);
   }
-  tree_.Insert(id, blocks.tip);
+  tree_.Insert(id, blocks.tip, key);
   policy(Tier::kPrimary).Inserted(id, tree_.hash(id));
-  RecordStored(id, blocks.root);
+  RecordStored(id, blocks.root, key);
   if (wish.has_value()) SetBlockRetention(id, *wish);
 }
 
-void WindowBlockManager::RecordStored(BlockId id, NodeRef root) {
+void WindowBlockManager::RecordStored(BlockId id, NodeRef root, const BlockKey& key) {
   if (PAGODA_FAULT(SkipStoredEvent)) return;
   const NodeRef parent = tree_.parent(id);
+  const Block& block = store_[id];
   recorder().Stored(window(), tree_.key(root), parent.is_root() ? kNoBlock : parent.block(),
                     tree_.hash(parent),
                     {.id = id,
                      .hash = tree_.hash(id),
-                     .token_count = store_[id].token_count,
-                     .tier = store_[id].tier(),
-                     .priority = store_[id].priority()},
-                    store_.key(id));
+                     .token_count = block.token_count,
+                     .tier = block.tier(),
+                     .priority = block.priority()},
+                    key);
 }
 
 // The bytes of `own` become those of `canonical`, which has none in the primary tier.
@@ -277,7 +281,7 @@ void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, NodeRef root) 
     tree_.CountPrimaryChild(canonical);
     policy(Tier::kPrimary).Inserted(canonical, tree_.hash(canonical));
     block.set_priority(kDefaultPriority);
-    RecordStored(canonical, root);
+    RecordStored(canonical, root, store_.key(canonical));
     // As if somebody had held it: Hold takes it out of the candidates again.
     ++unheld_[kPrimary];
     policy(Tier::kPrimary).Released(canonical, block.priority());
@@ -311,7 +315,7 @@ void WindowBlockManager::PublishTail(Sequence& sequence) {
   if (token_count == 0 || full_blocks != blocks.published) return;
   const BlockId own = blocks.table[blocks.published].id;
   if (blocks.borrows_tail && !IsPrivateTo(own)) return;
-  PublishBlock(sequence, blocks.published, token_count);
+  PublishBlock(sequence, blocks, blocks.published, token_count);
 }
 
 void WindowBlockManager::End(Sequence& sequence) {

@@ -1,0 +1,52 @@
+// The memory of tables that are indexed by block id.
+#ifndef PAGODA_MANAGER_BIG_ARRAY_H_
+#define PAGODA_MANAGER_BIG_ARRAY_H_
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <type_traits>
+
+#include "pools/check.h"
+
+namespace pagoda {
+
+// Memory that begins at a cache line, and at a huge page where it is large: the system is
+// asked to use those, because random access to a million blocks otherwise waits for address
+// translation. Stops the process where there is no memory. Give it back with std::free.
+void* AllocateBigArray(size_t bytes);
+
+// A fixed number of elements, each value-initialised. Thread-compatible.
+template <class T>
+class BigArray {
+  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 64);
+
+ public:
+  BigArray() = default;
+  explicit BigArray(size_t size)
+      : elements_(static_cast<T*>(AllocateBigArray(size * sizeof(T)))), size_(size) {
+    std::uninitialized_value_construct_n(elements_.get(), size);
+  }
+
+  size_t size() const { return size_; }
+  T* data() { return elements_.get(); }
+  const T* data() const { return elements_.get(); }
+  T& operator[](size_t i) { return elements_.get()[i]; }
+  const T& operator[](size_t i) const { return elements_.get()[i]; }
+  T* begin() { return data(); }
+  T* end() { return data() + size_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
+
+ private:
+  struct Free {
+    void operator()(T* elements) const { std::free(elements); }
+  };
+
+  std::unique_ptr<T[], Free> elements_;
+  size_t size_ = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_BIG_ARRAY_H_
