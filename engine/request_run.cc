@@ -69,7 +69,9 @@ absl::Status RequestRun::Open() {
 // Failing means that the session is gone, and the sequence with it.
 void RequestRun::Close() {
   const Operation operations[] = {
-      CommitTokens{.sequence = options_.sequence, .computed_tokens = computed_tokens_},
+      CommitTokens{.sequence = options_.sequence,
+                   .computed_tokens = computed_tokens_,
+                   .known_losses = losses_},
       FreeSequence{.sequence = options_.sequence}};
   options_.client.Execute(operations).IgnoreError();
 }
@@ -81,8 +83,10 @@ absl::StatusOr<absl::Span<const float>> RequestRun::Prefill() {
     const auto chunk = rest.first(options_.prefill_chunk_tokens);
     if (auto computed = Compute(chunk, Logits::kNone); !computed.ok()) return computed.status();
     rest.remove_prefix(chunk.size());
-    absl::StatusOr<CommittedTokens> committed = Run<CommittedTokens>(
-        CommitTokens{.sequence = options_.sequence, .computed_tokens = computed_tokens_});
+    absl::StatusOr<CommittedTokens> committed =
+        Run<CommittedTokens>(CommitTokens{.sequence = options_.sequence,
+                                          .computed_tokens = computed_tokens_,
+                                          .known_losses = losses_});
     if (!committed.ok()) return committed.status();
     absl::Status cancelled = CheckCancelled(options_.request);
     if (!cancelled.ok()) return cancelled;
@@ -91,8 +95,11 @@ absl::StatusOr<absl::Span<const float>> RequestRun::Prefill() {
 }
 
 absl::StatusOr<absl::Span<const float>> RequestRun::Decode(TokenId token) {
-  absl::StatusOr<AppendedTokens> appended = Run<AppendedTokens>(AppendTokens{
-      .sequence = options_.sequence, .tokens = {token}, .computed_tokens = computed_tokens_});
+  absl::StatusOr<AppendedTokens> appended =
+      Run<AppendedTokens>(AppendTokens{.sequence = options_.sequence,
+                                       .tokens = {token},
+                                       .computed_tokens = computed_tokens_,
+                                       .known_losses = losses_});
   if (!appended.ok()) return appended.status();
   absl::Status taken = Take(appended->added, appended->ready);
   if (!taken.ok()) return taken;
@@ -116,7 +123,7 @@ template <class Result>
 absl::StatusOr<Result> RequestRun::Run(Operation operation) {
   absl::StatusOr<BatchResult> batch = options_.client.Execute({&operation, 1});
   if (!batch.ok()) return batch.status();
-  Note(*batch);
+  if (absl::Status status = Note(*batch); !status.ok()) return status;
   absl::StatusOr<OperationResult>& result = batch->results.front();
   if (!result.ok()) return result.status();
   return std::get<Result>(*std::move(result));
@@ -139,11 +146,19 @@ absl::Status RequestRun::Take(absl::Span<const BlockTable> tables, Ticket ready)
 }
 
 // Only copies that the sequence waited for can shorten it, so it has computed nothing behind them.
-void RequestRun::Note(const BatchResult& batch) {
+// A loss is told until a commit names it, and taken over once.
+absl::Status RequestRun::Note(const BatchResult& batch) {
   completed_ = batch.completed;
   for (const ShortenedSequence& shortened : batch.shortened) {
-    if (shortened.sequence == options_.sequence) computed_tokens_ = shortened.computed_tokens;
+    if (shortened.sequence != options_.sequence || shortened.losses == losses_) continue;
+    losses_ = shortened.losses;
+    computed_tokens_ = shortened.computed_tokens;
+    if (!shortened.must_be_freed) continue;
+    return MakeError(Reason::kKvLost,
+                     "a copy failed, and what it took cannot be computed again: a sliding window "
+                     "has passed it");
   }
+  return absl::OkStatus();
 }
 
 }  // namespace pagoda

@@ -43,8 +43,8 @@ class RequestRun {
   explicit RequestRun(const Options& options);
 
   // The sequence is freed when this returns, whatever it returns; what was computed stays cached.
-  // Errors: CANCELLED where `on_token` or the request's `cancelled` said so; those of the client
-  // and of Qwen3::Forward.
+  // Errors: CANCELLED where `on_token` or the request's `cancelled` said so; KV_LOST where a copy
+  // took what a sliding window has passed; those of the client and of Qwen3::Forward.
   absl::StatusOr<FinishReason> Generate(const TokenCallback& on_token);
 
   uint32_t reused_tokens() const { return reused_tokens_; }
@@ -65,14 +65,16 @@ class RequestRun {
   absl::StatusOr<Result> Run(Operation operation);
   // Takes over changed tables, whose slots may be touched when this returns.
   absl::Status Take(absl::Span<const BlockTable> tables, Ticket ready);
-  // Notes what the cache tells of copies that are done or have failed.
-  void Note(const BatchResult& batch);
+  // Notes what the cache tells of copies that are done or have failed. Errors: KV_LOST where the
+  // sequence cannot go on.
+  absl::Status Note(const BatchResult& batch);
 
   const Options options_;
   const uint32_t tokens_per_block_;
   std::vector<SlotIndex> block_table_;
   Ticket completed_;              // Every copy up to this one has ended.
   uint32_t computed_tokens_ = 0;  // KV of the sequence's first tokens that is complete.
+  uint32_t losses_ = 0;           // Of the sequence, as far as the cache has told.
   uint32_t reused_tokens_ = 0;
   uint32_t generated_tokens_ = 0;
 };

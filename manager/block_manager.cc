@@ -222,15 +222,21 @@ absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time 
   return absl::OkStatus();
 }
 
-std::vector<ShortenedSequence> BlockManager::TakeShortened(SessionId id) {
-  std::vector<ShortenedSequence> told;
-  for (const SequenceId sequence : std::exchange(RequireSession(id).shortened, {})) {
-    const auto it = sequences_.find({id, sequence});
-    if (it == sequences_.end() || !it->second->shortened) continue;
-    it->second->shortened = false;
-    told.push_back({sequence, it->second->computed_tokens});
+std::vector<ShortenedSequence> BlockManager::Shortened(SessionId id) {
+  absl::btree_set<SequenceId>& names = RequireSession(id).shortened;
+  std::vector<ShortenedSequence> shortened;
+  for (auto name = names.begin(); name != names.end();) {
+    const auto found = sequences_.find({id, *name});
+    if (found == sequences_.end() || found->second->losses == found->second->known_losses) {
+      name = names.erase(name);
+      continue;
+    }
+    shortened.push_back({.sequence = *name++,
+                         .computed_tokens = found->second->computed_tokens,
+                         .losses = found->second->losses,
+                         .must_be_freed = found->second->must_be_freed});
   }
-  return told;
+  return shortened;
 }
 
 void BlockManager::BeginOperation(SessionId session, absl::Time now) {

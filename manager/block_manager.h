@@ -116,8 +116,8 @@ class BlockManager {
   // releases drain until `steps.completed_step` reaches this batch's step, and what was released up
   // to completed_step is let go now. Errors: STEP_BACKWARDS.
   absl::Status BeginBatch(SessionId session, StepRange steps, absl::Time now);
-  // What the session has to be told since the last call: see ShortenedSequence.
-  std::vector<ShortenedSequence> TakeShortened(SessionId session);
+  // The session's sequences whose losses no commit has named yet.
+  std::vector<ShortenedSequence> Shortened(SessionId session);
 
   // Runs one operation for a living session (the caller has checked it). WaitForTicket does not
   // wait: it fails with WAIT_TIMEOUT while the copies run.
@@ -191,15 +191,17 @@ class BlockManager {
   // tokens complete and visible (0: as it was). Blocks that became full and computed are in the
   // tree afterwards, and a sliding window has let go of those it passed (rule 9), but for the last
   // published block. Returns the sequence's tokens. Cost: O(tokens + committed blocks). Errors:
-  // UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KV_LOST.
+  // UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KV_LOST (fewer
+  // `known_losses` than there are, see ShortenedSequence; or it can only be freed),
+  // INVALID_ARGUMENT (more).
   absl::StatusOr<uint32_t> CommitTokens(SessionId session, SequenceId sequence,
                                         absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                        absl::Time now);
+                                        absl::Time now, uint32_t known_losses = 0);
 
   // ReserveTokens for what is missing, then CommitTokens, all or nothing. Errors: those of the two.
   absl::StatusOr<Growth> AppendTokens(SessionId session, SequenceId sequence,
                                       absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                      absl::Time now);
+                                      absl::Time now, uint32_t known_losses = 0);
 
   // Opens `new_sequence` with the tokens and computed tokens of `sequence` and all its blocks with
   // computed tokens, which the two share; room for more is taken by ReserveTokens, which copies a
@@ -362,8 +364,9 @@ class BlockManager {
   absl::Status CheckGrowth(uint32_t window_index, uint64_t new_blocks, uint32_t available) const;
   absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
-                           uint32_t computed_tokens) const;
-  bool StaysInBlock(const Sequence& sequence, size_t new_tokens, uint32_t computed_tokens) const;
+                           uint32_t computed_tokens, uint32_t known_losses) const;
+  bool StaysInBlock(const Sequence& sequence, size_t new_tokens, uint32_t computed_tokens,
+                    uint32_t known_losses) const;
   uint32_t TableSize(uint64_t room_tokens) const {
     return tokens_per_block_.BlocksFor(room_tokens);
   }

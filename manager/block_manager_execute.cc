@@ -80,15 +80,15 @@ class Executor {
   }
 
   Result operator()(const CommitTokens& op) {
-    const absl::StatusOr<uint32_t> token_count =
-        manager_.CommitTokens(session_, op.sequence, op.tokens, op.computed_tokens, now_);
+    const absl::StatusOr<uint32_t> token_count = manager_.CommitTokens(
+        session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses);
     if (!token_count.ok()) return token_count.status();
     return CommittedTokens{.token_count = *token_count};
   }
 
   Result operator()(const AppendTokens& op) {
-    const absl::StatusOr<BlockManager::Growth> growth =
-        manager_.AppendTokens(session_, op.sequence, op.tokens, op.computed_tokens, now_);
+    const absl::StatusOr<BlockManager::Growth> growth = manager_.AppendTokens(
+        session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses);
     if (!growth.ok()) return growth.status();
     const Sequence& sequence = Find(op.sequence);
     return AppendedTokens{.added = TablesFrom(manager_.info(), sequence, growth->first_block),
@@ -102,6 +102,7 @@ class Executor {
     const Sequence& sequence = Find(op.new_sequence);
     return ForkedSequence{.token_count = sequence.token_count,
                           .computed_tokens = sequence.computed_tokens,
+                          .losses = sequence.losses,
                           .tables = TablesFrom(manager_.info(), sequence, 0)};
   }
 
@@ -183,6 +184,7 @@ class Executor {
     return DescribedSequence{.token_count = (*found)->token_count,
                              .computed_tokens = (*found)->computed_tokens,
                              .room_tokens = (*found)->room_tokens,
+                             .losses = (*found)->losses,
                              .tables = TablesFrom(manager_.info(), **found, 0)};
   }
 

@@ -107,7 +107,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId sessi
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
-  if ((*found)->is_lost) return CannotGoOn();
+  if ((*found)->must_be_freed) return CannotGoOn();
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
   if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
   const Growth growth = Grow(**found, static_cast<uint32_t>(room), (*found)->computed_tokens);
@@ -117,7 +117,8 @@ absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId sessi
 
 absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceId sequence,
                                                     absl::Span<const TokenId> tokens,
-                                                    uint32_t computed_tokens, absl::Time now) {
+                                                    uint32_t computed_tokens, absl::Time now,
+                                                    uint32_t known_losses) {
   BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
@@ -128,26 +129,25 @@ absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceI
                      absl::StrCat("sequence ", sequence.value(), " would have ", token_count,
                                   " tokens and room for ", room));
   }
-  if (absl::Status status = CheckCommit(**found, token_count, room, computed_tokens);
+  if (absl::Status status = CheckCommit(**found, token_count, room, computed_tokens, known_losses);
       !status.ok()) {
     return status;
   }
+  (*found)->known_losses = std::max((*found)->known_losses, known_losses);
   Commit(**found, tokens, computed_tokens);
   EndOperation();
   return (*found)->token_count;
 }
 
-absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(SessionId session,
-                                                                SequenceId sequence,
-                                                                absl::Span<const TokenId> tokens,
-                                                                uint32_t computed_tokens,
-                                                                absl::Time now) {
+absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
+    SessionId session, SequenceId sequence, absl::Span<const TokenId> tokens,
+    uint32_t computed_tokens, absl::Time now, uint32_t known_losses) {
   BeginOperation(session, now);
   const auto found = sequences_.find({session, sequence});
   if (found == sequences_.end()) return FindSequence(session, sequence).status();
   Sequence& growing = *found->second;
   // In most calls the token's place is in the last block, and nothing but that token is written.
-  if (StaysInBlock(growing, tokens.size(), computed_tokens)) {
+  if (StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
     for (const auto& window : windows_) window->WriteTokens(growing, growing.token_count, tokens);
     growing.token_count += static_cast<uint32_t>(tokens.size());
     growing.room_tokens = std::max(growing.room_tokens, growing.token_count);
@@ -157,7 +157,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(SessionId sessio
   }
   const uint64_t token_count = uint64_t{growing.token_count} + tokens.size();
   const uint64_t room = std::max<uint64_t>(growing.room_tokens, token_count);
-  if (absl::Status status = CheckCommit(growing, token_count, room, computed_tokens);
+  if (absl::Status status = CheckCommit(growing, token_count, room, computed_tokens, known_losses);
       !status.ok()) {
     return status;
   }
@@ -169,6 +169,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(SessionId sessio
         Grow(growing, static_cast<uint32_t>(room),
              std::max(growing.computed_tokens, std::min(computed_tokens, growing.room_tokens)));
   }
+  growing.known_losses = std::max(growing.known_losses, known_losses);
   Commit(growing, tokens, computed_tokens);
   EndOperation();
   return growth;
@@ -176,11 +177,12 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(SessionId sessio
 
 // Whether an append takes no block, publishes none and copies none, and cannot fail.
 bool BlockManager::StaysInBlock(const Sequence& sequence, size_t new_tokens,
-                                uint32_t computed_tokens) const {
+                                uint32_t computed_tokens, uint32_t known_losses) const {
   const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
   const uint64_t places = uint64_t{TableSize(sequence.room_tokens)} * tokens_per_block_.value();
   if (token_count > places || sequence.borrows_tail || !sequence.unplaced.empty()) return false;
-  if (sequence.shortened || sequence.is_lost || any_slides_) return false;
+  if (sequence.must_be_freed || any_slides_) return false;
+  if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
   return computed_tokens == 0 ||
          (computed_tokens >= sequence.computed_tokens && computed_tokens <= token_count &&
           tokens_per_block_.BlockForToken(computed_tokens) ==
@@ -195,7 +197,7 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   Sequence& parent = **found;
-  if (parent.is_lost) return CannotGoOn();
+  if (parent.must_be_freed) return CannotGoOn();
   if (sequences_.contains({session, new_sequence})) {
     return MakeError(Reason::kSequenceExists,
                      absl::StrCat("sequence ", new_sequence.value(), " exists already"));
@@ -206,6 +208,9 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   child->token_count = parent.token_count;
   child->computed_tokens = child->room_tokens = parent.computed_tokens;
   child->prompt_tokens = parent.prompt_tokens;
+  // Who forks it may not know yet of what it lost.
+  child->losses = parent.losses;
+  child->known_losses = parent.known_losses;
   child->extras = parent.extras;
   child->retention = parent.retention;
   child->borrows_tail = tokens_per_block_.OffsetInBlock(parent.computed_tokens) != 0;
@@ -217,7 +222,9 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   child->windows.resize(windows_.size());
   for (const auto& window : windows_) window->Fork(parent, *child);
   sequences_.emplace(SequenceKey{session, new_sequence}, std::move(child));
-  RequireSession(session).sequences.insert(new_sequence);
+  Session& owner = RequireSession(session);
+  owner.sequences.insert(new_sequence);
+  if (parent.losses != parent.known_losses) owner.shortened.insert(new_sequence);
   EndOperation();
   return absl::OkStatus();
 }
@@ -351,12 +358,19 @@ absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_t
 }
 
 absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_count,
-                                       uint64_t room_tokens, uint32_t computed_tokens) const {
-  if (sequence.is_lost) return CannotGoOn();
+                                       uint64_t room_tokens, uint32_t computed_tokens,
+                                       uint32_t known_losses) const {
+  if (sequence.must_be_freed) return CannotGoOn();
+  if (known_losses > sequence.losses) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("known_losses ", known_losses, " of a sequence with ",
+                                  sequence.losses, " losses"));
+  }
   if (computed_tokens == 0) return absl::OkStatus();
-  if (sequence.shortened) {
+  if (known_losses < sequence.losses) {
     return MakeError(Reason::kKvLost, absl::StrCat("a copy failed: only ", sequence.computed_tokens,
-                                                   " tokens are computed"));
+                                                   " tokens are computed; the commit knows of ",
+                                                   known_losses, " losses of ", sequence.losses));
   }
   if (computed_tokens < sequence.computed_tokens) {
     return MakeError(
@@ -453,10 +467,9 @@ void BlockManager::Shorten(const CopyTracker::Lost& lost) {
       if (left >= sequence.computed_tokens) continue;
       if (PAGODA_FAULT(ComputedNotCut)) continue;
       sequence.computed_tokens = left;
-      sequence.is_lost = !CanGoOn(info_, sequence);
-      if (sequence.is_lost) sequence.computed_tokens = 0;
-      if (!sequence.shortened) session.shortened.push_back(name);
-      sequence.shortened = true;
+      sequence.must_be_freed = !CanGoOn(info_, sequence);
+      if (sequence.must_be_freed) sequence.computed_tokens = 0;
+      if (sequence.losses++ == sequence.known_losses) session.shortened.insert(name);
     }
   }
 }

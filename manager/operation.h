@@ -79,6 +79,7 @@ struct CommitTokens {
   SequenceId sequence;
   std::vector<TokenId> tokens;
   uint32_t computed_tokens = 0;  // From the sequence's start; 0: unchanged.
+  uint32_t known_losses = 0;     // See ShortenedSequence.
 };
 struct CommittedTokens {
   uint32_t token_count = 0;
@@ -89,6 +90,7 @@ struct AppendTokens {
   SequenceId sequence;
   std::vector<TokenId> tokens;
   uint32_t computed_tokens = 0;
+  uint32_t known_losses = 0;
 };
 struct AppendedTokens {
   std::vector<BlockTable> added;
@@ -103,6 +105,7 @@ struct ForkSequence {
 struct ForkedSequence {
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
+  uint32_t losses = 0;  // Those of the sequence that it was forked from.
   std::vector<BlockTable> tables;
 };
 
@@ -241,6 +244,7 @@ struct DescribedSequence {
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
   uint32_t room_tokens = 0;
+  uint32_t losses = 0;
   std::vector<BlockTable> tables;
 };
 
@@ -281,11 +285,16 @@ struct Batch {
   StepRange steps;
 };
 
-// A copy failed, and with it went computed tokens of a running sequence. The client computes them
-// again, into the same blocks. Until it has been told, its commits are refused with KV_LOST.
+// Copies failed, and with them went computed tokens of a running sequence. The client computes them
+// again, into the same blocks, and says with each commit how many losses of the sequence it knows
+// of: one that knows of fewer than there are may declare tokens computed that are not, and is
+// refused with KV_LOST. So batches may be under way, and answers may be lost, when a copy fails.
 struct ShortenedSequence {
   SequenceId sequence;
   uint32_t computed_tokens = 0;
+  uint32_t losses = 0;  // So far.
+  // A sliding window has passed what was lost: the sequence can only be freed.
+  bool must_be_freed = false;
   friend bool operator==(const ShortenedSequence&, const ShortenedSequence&) = default;
 };
 
@@ -293,7 +302,8 @@ struct BatchResult {
   std::vector<absl::StatusOr<OperationResult>> results;  // One an operation, in order.
   Revision revision;                                     // Of the last event after the batch.
   Ticket completed;                                      // Every copy up to this one has ended.
-  std::vector<ShortenedSequence> shortened;              // The session's, since it was last told.
+  // Those of the session whose losses no commit has named yet.
+  std::vector<ShortenedSequence> shortened;
 };
 
 }  // namespace pagoda

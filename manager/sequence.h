@@ -52,10 +52,10 @@ struct Sequence {
   uint32_t computed_tokens = 0;  // KV complete and visible.
   uint32_t room_tokens = 0;      // Have a place.
   bool borrows_tail = false;     // In some window; see SequenceBlocks.
-  // A copy took computed tokens away, and the client does not know yet.
-  bool shortened = false;
-  // It took what a sliding window has passed: the sequence can only be freed.
-  bool is_lost = false;
+  // A failed copy took what a sliding window has passed: the sequence can only be freed.
+  bool must_be_freed = false;
+  uint32_t losses = 0;        // How often a failed copy took computed tokens away,
+  uint32_t known_losses = 0;  // and how often as far as the client has said that it knows.
   absl::InlinedVector<SequenceBlocks, 1> windows;  // Index for index the manager's windows.
 
   uint32_t prompt_tokens = 0;

@@ -38,8 +38,9 @@ struct Session {
   absl::btree_set<SequenceId> sequences;
   uint64_t step = 0;  // The last one named; completed_step likewise.
   uint64_t completed_step = 0;
-  std::deque<Drain> drains;           // In the order of their release: steps do not fall.
-  std::vector<SequenceId> shortened;  // The client is to be told.
+  std::deque<Drain> drains;  // In the order of their release: steps do not fall.
+  // Had losses that no commit had named when it was last asked; some may be gone.
+  absl::btree_set<SequenceId> shortened;
 };
 
 // Thread-compatible. Ids count up and are not reused; tokens come from the seed.

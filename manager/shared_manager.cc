@@ -93,7 +93,10 @@ uint32_t SharedManager::Maintain(uint32_t max_blocks) {
 absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::string client_name,
                                                                        absl::Duration lease) {
   absl::MutexLock lock(&mutex_);
-  return core_->OpenSession(std::move(client_name), lease, clock_());
+  absl::StatusOr<BlockManager::OpenedSession> session =
+      core_->OpenSession(std::move(client_name), lease, clock_());
+  Publish();
+  return session;
 }
 
 absl::StatusOr<absl::Duration> SharedManager::KeepAlive(SessionRef session) {
@@ -181,7 +184,7 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   Publish();
   batch.revision = core_->revision();
   batch.completed = core_->completed_ticket();
-  batch.shortened = core_->TakeShortened(session.id);
+  batch.shortened = core_->Shortened(session.id);
   return batch;
 }
 
@@ -197,8 +200,12 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
     deadline = std::min(deadline, absl::Now() + kMaxTicketWait);
     const auto done = std::make_shared<absl::Notification>();
     NotifyWhenDone(ticket, [done] { done->Notify(); });
+    // The session's lease does not run while its own batch waits.
+    const bool attached = AttachStream(session).ok();
+    const bool in_time = done->WaitForNotificationWithDeadline(deadline);
+    if (attached) DetachStream(session.id);
     size_t skipped = 0;
-    if (!done->WaitForNotificationWithDeadline(deadline)) {
+    if (!in_time) {
       whole->results.push_back(
           MakeError(Reason::kWaitTimeout,
                     absl::StrCat("the copies up to ticket ", ticket.value(), " are not done")));
@@ -210,9 +217,13 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
     }
     absl::StatusOr<BatchResult> part =
         ExecuteUntilWait(session, operations.subspan(ran + skipped), steps, handles);
-    if (!part.ok()) return part.status();
+    if (!part.ok()) {
+      // What has run keeps its results.
+      whole->results.resize(operations.size(), part.status());
+      break;
+    }
     std::move(part->results.begin(), part->results.end(), std::back_inserter(whole->results));
-    std::move(part->shortened.begin(), part->shortened.end(), std::back_inserter(whole->shortened));
+    whole->shortened = std::move(part->shortened);
     whole->revision = part->revision;
     whole->completed = part->completed;
   }

@@ -60,7 +60,11 @@ void BatchRun::Advance() {
   do {
     const absl::StatusOr<BatchResult> part = context_.manager->ExecuteUntilWait(
         session_, absl::MakeConstSpan(operations_).subspan(next_), steps_, handles_);
-    if (!part.ok()) return Finish(part.status());
+    if (!part.ok()) {
+      if (waited_ == 0) return Finish(part.status());
+      Refuse(part.status());
+      break;
+    }
     Take(*part);
     if (next_ == operations_.size()) break;
     if (waited_ <= next_) {
@@ -81,7 +85,13 @@ void BatchRun::Take(const BatchResult& part) {
   BatchStateToProto(part, out_);
 }
 
+void BatchRun::Refuse(const absl::Status& error) {
+  while (next_ < operations_.size()) OperationResultToProto(error, results_[next_++]);
+}
+
 bool BatchRun::PutDown(Ticket ticket) {
+  // A session that ended just now is told by the next part.
+  if (!context_.manager->AttachStream(session_).ok()) return false;
   const size_t operation = next_;
   if (deadline_ == absl::InfiniteFuture()) deadline_ = absl::Now() + kMaxTicketWait;
   // Either the drain finds the batch in the set, or the batch finds the drain.
@@ -103,7 +113,7 @@ bool BatchRun::PutDown(Ticket ticket) {
       return true;
     }
   }
-  context_.waiting->Remove(this);
+  TakeUp();
   return false;
 }
 
@@ -112,9 +122,14 @@ void BatchRun::WakeUp() {
     absl::MutexLock lock(&mutex_);
     alarm_.reset();
   }
-  context_.waiting->Remove(this);
+  TakeUp();
   waited_ = next_ + 1;
   Advance();
+}
+
+void BatchRun::TakeUp() {
+  context_.waiting->Remove(this);
+  context_.manager->DetachStream(session_.id);
 }
 
 void BatchRun::CopiesDone(size_t operation) {

@@ -44,7 +44,8 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   };
 
   // Called once, with the outcome of the batch as a whole. Errors: UNKNOWN_SESSION, STALE_SESSION,
-  // BATCH_TOO_LARGE, STEP_BACKWARDS; nothing has run then, but for what stood before a wait.
+  // BATCH_TOO_LARGE, STEP_BACKWARDS; nothing has run then. Such an error behind a wait is that of
+  // each operation that is left, and the batch as a whole is OK: what ran keeps its results.
   using Done = std::function<void(const absl::Status&)>;
 
   // `out` is written from Start until `done` is called. REQUIRES: made as a shared_ptr.
@@ -66,9 +67,14 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   void Finish(const absl::Status& status);
   // Takes the results of a part.
   void Take(const BatchResult& part);
-  // Puts the batch down until WakeUp. False where there is nothing to wait for any more.
+  // Answers every operation that is left with the error.
+  void Refuse(const absl::Status& error);
+  // Puts the batch down until WakeUp; the session's lease does not run meanwhile. False where there
+  // is nothing to wait for any more.
   bool PutDown(Ticket ticket) ABSL_LOCKS_EXCLUDED(mutex_);
   void WakeUp() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The batch is no longer down.
+  void TakeUp();
   // The copies that the wait at `operation` is for are done.
   void CopiesDone(size_t operation) ABSL_LOCKS_EXCLUDED(mutex_);
   // Why a wait is over although its copies are not done.
@@ -84,7 +90,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   std::vector<v1::OperationResult*> results_;  // Where each of them answers.
   StepRange steps_;
   size_t next_ = 0;                               // The first operation that is not answered.
-  size_t waited_ = 0;                             // A wait before this operation has had its time.
+  size_t waited_ = 0;  // A wait before this operation has had its time; 0: in the first part.
   size_t handles_ = 0;                            // Block handles in the results.
   absl::Time deadline_ = absl::InfiniteFuture();  // Of all waits; from the first one on.
 

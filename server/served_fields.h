@@ -8,7 +8,7 @@
 
 namespace pagoda::server {
 
-// FIELD_NOT_SERVED with the field's path ("batch.step", "add_sequence.tenant") where `message` or a
+// FIELD_NOT_SERVED with the field's path ("operation_id", "add_sequence.tenant") where `message` or a
 // message in it sets a field with the option (pagoda.v1.reserved_for_later), or has an unknown
 // field ("add_sequence: unknown field number 77").
 //

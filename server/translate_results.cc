@@ -130,12 +130,14 @@ struct ResultWriter {
     proto->set_token_count(result.token_count);
     proto->set_computed_tokens(result.computed_tokens);
     proto->set_room_tokens(result.room_tokens);
+    proto->set_losses(result.losses);
     AddTables(result.tables, proto->mutable_tables());
   }
   void operator()(const ForkedSequence& result) const {
     v1::ForkSequenceResult* proto = out->mutable_fork_sequence();
     proto->set_token_count(result.token_count);
     proto->set_computed_tokens(result.computed_tokens);
+    proto->set_losses(result.losses);
     AddTables(result.tables, proto->mutable_tables());
   }
   void operator()(const TruncatedSequence& result) const {
@@ -205,10 +207,13 @@ void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
 void BatchStateToProto(const BatchResult& batch, v1::BatchResult* out) {
   out->set_revision(batch.revision.value());
   out->set_completed_ticket(batch.completed.value());
+  out->clear_shortened();
   for (const ShortenedSequence& sequence : batch.shortened) {
     v1::ShortenedSequence* shortened = out->add_shortened();
     shortened->set_sequence_id(sequence.sequence.value());
     shortened->set_computed_tokens(sequence.computed_tokens);
+    shortened->set_losses(sequence.losses);
+    shortened->set_must_be_freed(sequence.must_be_freed);
   }
 }
 

@@ -12,8 +12,8 @@ namespace pagoda::server {
 void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
                             v1::OperationResult* out);
 
-// The rest of a batch's result: revision, completed ticket, and the sequences that were shortened,
-// behind those that `out` names already.
+// The rest of a batch's result: revision, completed ticket, and the sequences that were shortened.
+// Of a batch of several parts the last one's holds: it takes the place of what `out` says already.
 void BatchStateToProto(const BatchResult& batch, v1::BatchResult* out);
 
 }  // namespace pagoda::server

@@ -122,12 +122,14 @@ struct OperationWriter {
     request->set_sequence_id(op.sequence.value());
     SetTokens(op.tokens, request);
     request->set_computed_tokens(op.computed_tokens);
+    request->set_known_losses(op.known_losses);
   }
   void operator()(const AppendTokens& op) const {
     v1::AppendTokensRequest* request = out->mutable_append_tokens();
     request->set_sequence_id(op.sequence.value());
     SetTokens(op.tokens, request);
     request->set_computed_tokens(op.computed_tokens);
+    request->set_known_losses(op.known_losses);
   }
   void operator()(const FreeSequence& op) const {
     out->mutable_free_sequence()->set_sequence_id(op.sequence.value());

@@ -190,10 +190,12 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
     case v1::OperationResult::kDescribeSequence:
       return DescribedSequence{
           proto.describe_sequence().token_count(), proto.describe_sequence().computed_tokens(),
-          proto.describe_sequence().room_tokens(), TablesFrom(proto.describe_sequence().tables())};
+          proto.describe_sequence().room_tokens(), proto.describe_sequence().losses(),
+          TablesFrom(proto.describe_sequence().tables())};
     case v1::OperationResult::kForkSequence:
       return ForkedSequence{proto.fork_sequence().token_count(),
                             proto.fork_sequence().computed_tokens(),
+                            proto.fork_sequence().losses(),
                             TablesFrom(proto.fork_sequence().tables())};
     case v1::OperationResult::kTruncateSequence:
       return TruncatedSequence{proto.truncate_sequence().token_count(),
@@ -237,7 +239,10 @@ BatchResult BatchResultFromProto(const v1::BatchResult& proto) {
   batch.revision = Revision(proto.revision());
   batch.completed = Ticket(proto.completed_ticket());
   for (const v1::ShortenedSequence& sequence : proto.shortened()) {
-    batch.shortened.push_back({SequenceId(sequence.sequence_id()), sequence.computed_tokens()});
+    batch.shortened.push_back({.sequence = SequenceId(sequence.sequence_id()),
+                               .computed_tokens = sequence.computed_tokens(),
+                               .losses = sequence.losses(),
+                               .must_be_freed = sequence.must_be_freed()});
   }
   return batch;
 }

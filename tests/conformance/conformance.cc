@@ -106,10 +106,12 @@ void ConformanceTest::Complete(Ticket ticket, const absl::Status& status) {
 
 void ConformanceTest::CarryOut(const CopyOrder& order) { memory_->CarryOut(order); }
 
-std::vector<ShortenedSequence> ConformanceTest::TakeShortened() {
-  std::vector<ShortenedSequence> shortened = core_->TakeShortened(session_);
+std::vector<ShortenedSequence> ConformanceTest::ReadShortened() {
+  std::vector<ShortenedSequence> shortened = core_->Shortened(session_);
   for (const ShortenedSequence& sequence : shortened) {
-    running_.at(sequence.sequence.value()).computed_tokens = sequence.computed_tokens;
+    Running& running = running_.at(sequence.sequence.value());
+    running.computed_tokens = sequence.computed_tokens;
+    running.known_losses = sequence.losses;
   }
   return shortened;
 }
@@ -219,8 +221,10 @@ void ConformanceTest::Commit(uint64_t id, const Tokens& tokens, uint32_t compute
     WriteKv(id, running.computed_tokens, computed_tokens);
     running.computed_tokens = computed_tokens;
   }
-  const auto committed = Run(CommitTokens{
-      .sequence = SequenceId{id}, .tokens = tokens, .computed_tokens = computed_tokens});
+  const auto committed = Run(CommitTokens{.sequence = SequenceId{id},
+                                          .tokens = tokens,
+                                          .computed_tokens = computed_tokens,
+                                          .known_losses = running.known_losses});
   ASSERT_TRUE(committed.ok()) << committed.status();
   EXPECT_EQ(committed->token_count, running.kv.size());
 }
@@ -243,8 +247,10 @@ AppendedTokens ConformanceTest::ComputeAndAppend(uint64_t id, uint32_t computed_
   WriteKv(id, running.computed_tokens, computed_tokens);
   running.computed_tokens = computed_tokens;
   Extend(running, tokens);
-  const auto appended = Run(AppendTokens{
-      .sequence = SequenceId{id}, .tokens = tokens, .computed_tokens = computed_tokens});
+  const auto appended = Run(AppendTokens{.sequence = SequenceId{id},
+                                         .tokens = tokens,
+                                         .computed_tokens = computed_tokens,
+                                         .known_losses = running.known_losses});
   EXPECT_TRUE(appended.ok()) << appended.status();
   return appended.ok() ? *appended : AppendedTokens{};
 }

@@ -145,8 +145,8 @@ class ConformanceTest : public ::testing::Test {
   void Complete(Ticket ticket, const absl::Status& status = absl::OkStatus());
   void CompleteAll();
   virtual void CarryOut(const CopyOrder& order);
-  // What the session has to be told, and is told by this.
-  std::vector<ShortenedSequence> TakeShortened();
+  // The sequences whose losses no commit has named yet. The engine knows of these from now on.
+  std::vector<ShortenedSequence> ReadShortened();
 
   // --- What can be seen ---
 
@@ -197,6 +197,7 @@ class ConformanceTest : public ::testing::Test {
     NamespaceKey name_space;
     std::vector<uint64_t> kv;  // What each token's KV has to be: a function of all up to it.
     uint32_t computed_tokens = 0;
+    uint32_t known_losses = 0;
   };
 
   void AfterCall();

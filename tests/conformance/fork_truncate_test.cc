@@ -156,8 +156,8 @@ TEST_F(ForkTest, AForkOfATailThatWasLostStartsItAnew) {
   Fork(2, 3);
   ASSERT_THAT(pending(), SizeIs(1));
   Complete(pending().begin()->first, absl::DataLossError("planted"));
-  EXPECT_THAT(TakeShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4},
-                                           ShortenedSequence{SequenceId{3}, 4}));
+  EXPECT_THAT(ReadShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4, 1},
+                                           ShortenedSequence{SequenceId{3}, 4, 1}));
   EXPECT_EQ(Append(3, {50}).added.at(0).first_block, 1u);
   EXPECT_THAT(pending(), IsEmpty()) << "there is nothing to copy";
   Compute(3, 8);
@@ -176,7 +176,7 @@ TEST_F(ForkTest, AnAppendCopiesWhatItDeclaresComputed) {
   EXPECT_EQ(Add(2, Range(0, 5) + Tokens{99}), 6u);
   Fork(2, 3);
   Complete(pending().begin()->first, absl::DataLossError("planted"));
-  EXPECT_THAT(TakeShortened(), SizeIs(2));
+  EXPECT_THAT(ReadShortened(), SizeIs(2));
   ComputeAndAppend(3, 6, {50});
   ASSERT_THAT(pending(), SizeIs(1));
   EXPECT_EQ(pending().begin()->second.num_tokens, 2u);
@@ -374,7 +374,7 @@ TEST_F(TruncateTest, WhatAForkHasIsCopiedThoughItsKvWasLost) {
   EXPECT_EQ(Add(2, Range(0, 5) + Tokens{98, 99}), 6u);  // Two of a block are copied.
   Fork(2, 3);
   Complete(pending().begin()->first, absl::DataLossError("planted"));
-  EXPECT_THAT(TakeShortened(), SizeIs(2));
+  EXPECT_THAT(ReadShortened(), SizeIs(2));
   copies_ = Copies::kAtOnce;
   Truncate(2, 5);
   Append(2, {77}, 6);

@@ -201,7 +201,7 @@ TEST_F(SlidingWindowTest, ASequenceThatCannotGoOnIsToldSo) {
   ASSERT_THAT(pending(), SizeIs(2));
   Complete(pending().begin()->first);
   Complete(pending().begin()->first, absl::DataLossError("planted"));
-  EXPECT_THAT(TakeShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 0}));
+  EXPECT_THAT(ReadShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 0, 1, true}));
   ExpectRefused(Reason::kKvLost, CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 13});
   ExpectRefused(Reason::kKvLost, CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 1});
   ExpectRefused(Reason::kKvLost,

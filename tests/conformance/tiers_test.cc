@@ -370,15 +370,55 @@ TEST_F(TiersTest, AFailedOnboardShortensTheSequence) {
   ExpectRefused(Reason::kKvLost, CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 9});
   ExpectRefused(Reason::kKvLost,
                 AppendTokens{.sequence = SequenceId{2}, .tokens = {9}, .computed_tokens = 9});
-  EXPECT_THAT(TakeShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4}));
-  EXPECT_THAT(TakeShortened(), IsEmpty()) << "once";
+  EXPECT_THAT(ReadShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4, 1}));
+  EXPECT_THAT(ReadShortened(), SizeIs(1)) << "until a commit says that it is known";
   copies_ = Copies::kAtOnce;
   Compute(2, 9);
+  EXPECT_THAT(ReadShortened(), IsEmpty());
   Free(2);
   EXPECT_EQ(Used(), 0u);
   EXPECT_EQ(Match(Range(0, 8)), 4u) << "what lost its place in the tree does not come back";
   Serve(3, Range(0, 8));
   EXPECT_EQ(Match(Range(0, 8)), 8u);
+}
+
+// Peers' engines are told once, or find out by wrong tokens. Here a commit that was sent before its
+// sender could read of the loss is refused, however many answers have been given in between.
+TEST_F(TiersTest, ACommitThatDoesNotKnowOfALossIsRefused) {
+  Make(4, 8);
+  Serve(1, Range(0, 7));
+  copies_ = Copies::kByHand;
+  EXPECT_EQ(Add(2, Range(0, 5) + Tokens{99}), 6u);
+  Complete(pending().begin()->first, absl::DataLossError("planted"));
+  EXPECT_THAT(core_->Shortened(session_), SizeIs(1)) << "an answer that is lost on its way";
+  const CommitTokens unaware{.sequence = SequenceId{2}, .computed_tokens = 7};
+  ExpectRefused(Reason::kKvLost, unaware);
+  ExpectRefused(Reason::kKvLost,
+                AppendTokens{.sequence = SequenceId{2}, .tokens = {100}, .computed_tokens = 7});
+  EXPECT_FALSE(Cached(Range(0, 5) + Tokens{99}).has_value()) << "nothing wrong is cached";
+  ExpectRefused(Reason::kInvalidArgument,
+                CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 7, .known_losses = 2});
+  EXPECT_TRUE(Run(CommitTokens{.sequence = SequenceId{2}, .tokens = {}}).ok())
+      << "to name tokens it need not know";
+  EXPECT_THAT(ReadShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4, 1}));
+  Compute(2, 7);
+  EXPECT_THAT(ReadShortened(), IsEmpty());
+}
+
+TEST_F(TiersTest, AForkKnowsNoMoreOfLossesThanItsSource) {
+  Make(4, 8);
+  Serve(1, Range(0, 7));
+  copies_ = Copies::kByHand;
+  EXPECT_EQ(Add(2, Range(0, 5) + Tokens{99}), 6u);
+  Complete(pending().begin()->first, absl::DataLossError("planted"));
+  const auto forked = Run(ForkSequence{.sequence = SequenceId{2}, .new_sequence = SequenceId{3}});
+  ASSERT_TRUE(forked.ok());
+  EXPECT_EQ(forked->losses, 1u);
+  EXPECT_EQ(forked->computed_tokens, 4u);
+  EXPECT_THAT(core_->Shortened(session_), SizeIs(2));
+  ExpectRefused(Reason::kKvLost,
+                AppendTokens{.sequence = SequenceId{3}, .tokens = {100}, .computed_tokens = 7});
+  Run(FreeSequence{SequenceId{3}}).IgnoreError();
 }
 
 TEST_F(TiersTest, AFailedPartialCopyShortensTheSequenceAlone) {
@@ -391,7 +431,7 @@ TEST_F(TiersTest, AFailedPartialCopyShortensTheSequenceAlone) {
   EXPECT_EQ(pending().begin()->second.num_tokens, 2u);
   Complete(pending().begin()->first, absl::DataLossError("planted"));
   EXPECT_THAT(TakeEvents(), IsEmpty()) << "the source is what it was";
-  EXPECT_THAT(TakeShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4}));
+  EXPECT_THAT(ReadShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4, 1}));
   Compute(2, 7);
   Free(2);
   EXPECT_TRUE(Cached(Range(0, 5) + Tokens{99}).has_value());
@@ -406,9 +446,9 @@ TEST_F(TiersTest, ACopyOfWhatDidNotArriveHasFailedToo) {
   EXPECT_EQ(Add(2, Range(0, 8)), 8u);
   ASSERT_THAT(pending(), SizeIs(4));
   Complete(pending().begin()->first, absl::DataLossError("planted"));  // The second block's.
-  EXPECT_THAT(TakeShortened(), IsEmpty()) << "not yet";
+  EXPECT_THAT(ReadShortened(), IsEmpty()) << "not yet";
   CompleteAll();
-  EXPECT_THAT(TakeShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4}));
+  EXPECT_THAT(ReadShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 4, 1}));
   EXPECT_FALSE(Cached(Range(0, 7)).has_value());
   Compute(2, 9);
 }
@@ -422,7 +462,7 @@ TEST_F(TiersTest, ALostBlockBelongsToItsPinUntilThatEnds) {
   EXPECT_EQ(Add(2, Range(0, 4)), 4u);
   ASSERT_THAT(pending(), SizeIs(1));
   Complete(pending().begin()->first, absl::DataLossError("planted"));
-  EXPECT_THAT(TakeShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 0}));
+  EXPECT_THAT(ReadShortened(), ElementsAre(ShortenedSequence{SequenceId{2}, 0, 1}));
   EXPECT_EQ(CachedBlocks(), 0u);
   Free(2);
   EXPECT_EQ(Primary().pinned, 1u);

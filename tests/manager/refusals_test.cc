@@ -244,9 +244,11 @@ TEST_F(RefusalTest, WhatLostItsKvIsNotCommitted) {
   Expect(Reason::kKvLost, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 9});
   Expect(Reason::kKvLost,
          AppendTokens{.sequence = SequenceId{1}, .tokens = {109}, .computed_tokens = 9});
-  EXPECT_THAT(core_->TakeShortened(session_),
-              ::testing::ElementsAre(ShortenedSequence{SequenceId{1}, 0}));
-  Run(CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 9});
+  EXPECT_THAT(core_->Shortened(session_),
+              ::testing::ElementsAre(ShortenedSequence{SequenceId{1}, 0, 1}));
+  Expect(Reason::kInvalidArgument,
+         CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 9, .known_losses = 2});
+  Run(CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 9, .known_losses = 1});
 }
 
 TEST_F(RefusalTest, ForkSequenceNamesItsReasons) {

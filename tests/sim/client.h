@@ -37,8 +37,11 @@ struct SimSequence {
   uint32_t room = 0;
   uint32_t forked = 0;  // The most that were computed when it was forked.
   Ticket ready;
-  // A copy failed, and TakeShortened has not said so yet.
-  bool shortened = false;
+  // How often a failed copy took computed tokens; how often as far as the client has read, and as
+  // far as its commits have said.
+  uint32_t losses = 0;
+  uint32_t known_losses = 0;
+  uint32_t named_losses = 0;
   SequenceRetention retention;
   std::array<SimTable, kMaxWindows> tables;
 

@@ -18,16 +18,21 @@ StepRange DrawSteps(World& world, const SimSession& session) {
               world.random.Below(static_cast<uint32_t>(std::min<uint64_t>(behind, 5)) + 1)};
 }
 
-void TakeShortened(World& world, SimSession& session) {
-  std::vector<ShortenedSequence> told = world.core->TakeShortened(session.ref.id);
+// Every answer names the losses that no commit has named; not every client reads it in time.
+void ReadShortened(World& world, SimSession& session) {
+  const std::vector<ShortenedSequence> told = world.core->Shortened(session.ref.id);
+  const bool reads = world.random.Percent(70);
   size_t expected = 0;
   for (SimSequence& sequence : session.sequences) {
-    if (!sequence.running || !sequence.shortened) continue;
+    if (!sequence.running || sequence.losses == sequence.named_losses) continue;
     ++expected;
-    const ShortenedSequence what{sequence.id, sequence.computed};
+    const ShortenedSequence what{.sequence = sequence.id,
+                                 .computed_tokens = sequence.computed,
+                                 .losses = sequence.losses,
+                                 .must_be_freed = !CanGoOn(world, sequence, sequence.computed)};
     SIM_CHECK(std::find(told.begin(), told.end(), what) != told.end(), "sequence ",
               sequence.id.value(), " lost computed tokens, and its client is not told");
-    sequence.shortened = false;
+    if (reads) sequence.known_losses = sequence.losses;
   }
   SIM_CHECK(told.size() == expected, "a client is told of ", told.size(),
             " shortened sequences instead of ", expected);
@@ -60,7 +65,7 @@ void BeginBatch(World& world, SimSession& session) {
                                                         return drain.session == session.ref.id;
                                                       });
   world.Absorb({});
-  if (world.random.Percent(70)) TakeShortened(world, session);
+  ReadShortened(world, session);
   world.Check();
 }
 
@@ -176,8 +181,8 @@ bool CanGoOn(const World& world, const SimSequence& sequence, uint32_t computed)
 }
 
 bool CanCompute(const World& world, const SimSequence& sequence) {
-  return sequence.running && !sequence.shortened && world.Ready(sequence.ready) &&
-         CanGoOn(world, sequence, sequence.computed);
+  return sequence.running && sequence.known_losses == sequence.losses &&
+         world.Ready(sequence.ready) && CanGoOn(world, sequence, sequence.computed);
 }
 
 void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {

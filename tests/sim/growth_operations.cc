@@ -78,19 +78,25 @@ void FollowGrowth(World& world, SimSession& session, SimSequence& sequence, cons
 // The computed tokens that a call declares: what its engine has just written, nothing, or wrong.
 struct Declared {
   uint32_t computed = 0;
+  uint32_t known_losses = 0;
   std::vector<Reason> refusals;  // That it must meet, if any.
 };
 
 Declared Declare(World& world, SimSequence& sequence, uint32_t new_tokens) {
   Random& random = world.random;
-  Declared declared;
+  Declared declared{.known_losses = sequence.known_losses};
   if (!sequence.running) return declared;
   if (!CanGoOn(world, sequence, sequence.computed)) {
     declared.computed = random.OneIn(2) ? 0 : 1 + random.Below(sequence.tokens() + new_tokens);
     declared.refusals = {Reason::kKvLost};
     return declared;
   }
-  if (sequence.shortened) {
+  if (Wrong(world)) {
+    declared.known_losses = sequence.losses + 1;
+    declared.refusals = {Reason::kInvalidArgument};
+    return declared;
+  }
+  if (sequence.known_losses < sequence.losses) {
     if (random.OneIn(2)) return declared;
     declared.computed = 1 + random.Below(sequence.tokens() + new_tokens);
     declared.refusals = {Reason::kKvLost};
@@ -116,12 +122,13 @@ Declared Declare(World& world, SimSequence& sequence, uint32_t new_tokens) {
 
 // Names the tokens and takes what was computed.
 void FollowTokens(World& world, SimSession& session, SimSequence& sequence,
-                  const std::vector<TokenId>& tokens, uint32_t computed) {
+                  const std::vector<TokenId>& tokens, const Declared& declared) {
   const uint32_t before = sequence.tokens();
   for (const TokenId token : tokens) sequence.content.Append(token);
   sequence.Name(before);
-  if (computed <= sequence.computed) return;
-  sequence.computed = computed;
+  sequence.named_losses = std::max(sequence.named_losses, declared.known_losses);
+  if (declared.computed <= sequence.computed) return;
+  sequence.computed = declared.computed;
   FollowCommit(world, session, sequence);
 }
 
@@ -131,7 +138,7 @@ absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session, const A
   if (!world.random.OneIn(3)) return Call<AppendedTokens>(world, session, op, scope);
   world.ApplyTime();
   const absl::StatusOr<BlockManager::Growth> growth = world.core->AppendTokens(
-      session.ref.id, op.sequence, op.tokens, op.computed_tokens, world.now);
+      session.ref.id, op.sequence, op.tokens, op.computed_tokens, world.now, op.known_losses);
   world.Absorb(scope);
   if (!growth.ok()) return growth.status();
   const Sequence& sequence = **world.core->FindSequence(session.ref.id, op.sequence);
@@ -176,10 +183,12 @@ void AppendOp(World& world) {
       std::max(sequence.room, static_cast<uint32_t>(sequence.tokens() + tokens.size()));
   const Growth growth =
       sequence.running && room > sequence.room ? Expect(world, sequence, room) : Growth{};
-  const auto appended = Append(
-      world, *session,
-      AppendTokens{.sequence = sequence.id, .tokens = tokens, .computed_tokens = declared.computed},
-      GrowthScope(world, *session, sequence));
+  const auto appended = Append(world, *session,
+                               AppendTokens{.sequence = sequence.id,
+                                            .tokens = tokens,
+                                            .computed_tokens = declared.computed,
+                                            .known_losses = declared.known_losses},
+                               GrowthScope(world, *session, sequence));
   if (!appended.ok()) {
     if (!sequence.running) {
       world.Refused(appended.status(), {Reason::kUnknownSequence});
@@ -196,7 +205,7 @@ void AppendOp(World& world) {
   SIM_CHECK(sequence.running && declared.refusals.empty() && growth.fits,
             "an append that must be refused");
   FollowGrowth(world, *session, sequence, growth, room, appended->ready, appended->added);
-  FollowTokens(world, *session, sequence, tokens, declared.computed);
+  FollowTokens(world, *session, sequence, tokens, declared);
   SIM_CHECK(appended->token_count == sequence.tokens(), "an append answers ", appended->token_count,
             " tokens instead of ", sequence.tokens());
   world.Check();
@@ -258,10 +267,12 @@ void CommitOp(World& world) {
     world.Note(Text("  CommitTokens(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
                     count, ", computed ", declared.computed, ")"));
   }
-  const auto committed = Call<CommittedTokens>(
-      world, *session,
-      CommitTokens{.sequence = sequence.id, .tokens = tokens, .computed_tokens = declared.computed},
-      PublishScope(sequence, 0));
+  const auto committed = Call<CommittedTokens>(world, *session,
+                                               CommitTokens{.sequence = sequence.id,
+                                                            .tokens = tokens,
+                                                            .computed_tokens = declared.computed,
+                                                            .known_losses = declared.known_losses},
+                                               PublishScope(sequence, 0));
   if (!committed.ok()) {
     if (!sequence.running) {
       world.Refused(committed.status(), {Reason::kUnknownSequence});
@@ -273,7 +284,7 @@ void CommitOp(World& world) {
     return world.Check();
   }
   SIM_CHECK(sequence.running && declared.refusals.empty(), "a commit that must be refused");
-  FollowTokens(world, *session, sequence, tokens, declared.computed);
+  FollowTokens(world, *session, sequence, tokens, declared);
   SIM_CHECK(committed->token_count == sequence.tokens(), "a commit answers ",
             committed->token_count, " tokens instead of ", sequence.tokens());
   world.Check();

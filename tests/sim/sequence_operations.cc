@@ -224,7 +224,9 @@ void ForkOp(World& world) {
   child = parent;
   child.forked = parent.computed;
   child.id = id;
-  child.shortened = false;
+  SIM_CHECK(forked->losses == parent.losses, "a fork begins with ", forked->losses,
+            " losses instead of ", parent.losses);
+  if (world.random.OneIn(2)) child.known_losses = forked->losses;  // Else it has not read that.
   child.room = parent.computed;
   const uint32_t shared = world.BlocksFor(parent.computed);
   for (uint32_t w = 0; w < world.num_windows(); ++w) {

@@ -239,7 +239,7 @@ void World::EndOneCopy(Ticket ticket) {
       SIM_CHECK(computed == left, "sequence ", sequence.id.value(), " is cut to ", computed,
                 " computed tokens of ", sequence.computed, " instead of ", left);
       sequence.computed = computed;
-      sequence.shortened = true;
+      ++sequence.losses;
       coverage.Add(Met::kShortened);
     }
   }
