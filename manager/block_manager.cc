@@ -10,12 +10,10 @@
 #include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
+#include "pools/sizing.h"
 
 namespace pagoda {
 namespace {
-
-// Ids, and what the tree keeps beside them, are 31 bits.
-constexpr uint32_t kMaxBlocks = uint32_t{1} << 28;
 
 absl::Status CheckOptions(const BlockManager::Options& options) {
   const size_t windows = options.layout.windows().size();

@@ -31,6 +31,7 @@
 #include "pools/copy_order.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
+#include "pools/sizing.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -83,7 +84,7 @@ class BlockManager {
 
   // Slots that the secondary pools of a window need for `secondary_blocks` blocks.
   static uint32_t secondary_slots(uint32_t secondary_blocks) {
-    return secondary_blocks == 0 ? 0 : secondary_blocks + 1;
+    return secondary_blocks == 0 ? 0 : secondary_blocks + kSecondarySpareSlots;
   }
 
   // --- Sessions ---
@@ -239,34 +240,41 @@ class BlockManager {
   absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session,
                                                const struct QueryCapacity& query) const;
 
-  // The prefix of the six below are the whole blocks of `tokens` that are cached, and a tail that
-  // is cached with a prefix of the rest: no limit of one token less. INVALID_COUNT: no tokens.
+  // INVALID_ARGUMENT: `prompt` has a salt or tenant that is too long, extra ids or items that do
+  // not fit the tokens, or a retention that CheckRetention refuses.
+  absl::Status CheckPrompt(const Prompt& prompt) const;
+
+  // Operators name a prefix by its name space and tokens, without extras. Where blocks are moved,
+  // pinned or kept, the prefix is what an AddSequence would match without its limit of one token
+  // less, cut at its end to whole blocks and a tail that is cached as it is. Errors of all:
+  // INVALID_COUNT (no tokens), INVALID_ARGUMENT (a salt or tenant that is too long).
 
   // Moves the prefix's blocks that nobody holds down to the secondary tier, from the end up to the
-  // first that is held; others are displaced for it. Errors: INVALID_COUNT.
+  // first that is held; others of no higher priority are displaced for it.
   absl::StatusOr<OffloadedPrefix> OffloadPrefix(const NamespaceKey& name_space,
                                                 absl::Span<const TokenId> tokens, absl::Time now);
-  // Moves the prefix's blocks up, from the beginning, as far as room can be made. Errors:
-  // INVALID_COUNT.
+  // Moves the prefix's blocks up, from the beginning, as far as room can be made.
   absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const NamespaceKey& name_space,
                                                   absl::Span<const TokenId> tokens, absl::Time now);
   // Keeps the prefix's blocks from being evicted, in whichever tier, until UnpinPrefix or until
-  // `lease` is over; in a sliding window only those that its end needs. The session's end does not
-  // end it. Errors: INVALID_COUNT, INVALID_ARGUMENT (a lease that is not positive),
-  // PIN_BUDGET_EXCEEDED.
+  // `lease` is over; in a sliding window only those that its end needs, and there they may be cut
+  // out of the tree with what is above them when max_holes is reached. The session's end does not
+  // end it. Where nothing is cached there is no pin: PinnedPrefix::pin is 0. Errors also:
+  // INVALID_ARGUMENT (a lease that is not positive), PIN_BUDGET_EXCEEDED (blocks, or kMaxPins).
+  static constexpr size_t kMaxPins = 65'536;
   absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const NamespaceKey& name_space,
                                          absl::Span<const TokenId> tokens, absl::Duration lease,
                                          absl::Time now);
   // Errors: UNKNOWN_PIN.
   absl::Status UnpinPrefix(PinId pin, absl::Time now);
   ListedPins ListPins() const;
-  // Forgets every cached block whose tokens, from the root on, begin with `tokens`; without tokens
-  // the whole namespace. What sequences hold leaves the tree and is theirs alone from then on.
-  // Returns the blocks that left. Cost: O(those).
-  uint64_t InvalidatePrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
-                            absl::Time now);
+  // Forgets every cached block whose tokens, from the root on, begin with `tokens` and have no
+  // extras; without tokens the whole namespace. What sequences hold leaves the tree and is theirs
+  // alone from then on. Returns the blocks that left. Cost: O(those).
+  absl::StatusOr<uint64_t> InvalidatePrefix(const NamespaceKey& name_space,
+                                            absl::Span<const TokenId> tokens, absl::Time now);
   // Gives the prefix's blocks the priority and duration of the range that holds their first token;
-  // a running clock starts again. Errors: INVALID_COUNT, INVALID_ARGUMENT (CheckRetention).
+  // a running clock starts again. Errors also: INVALID_ARGUMENT (CheckRetention).
   absl::StatusOr<uint32_t> SetRetention(const NamespaceKey& name_space,
                                         absl::Span<const TokenId> tokens,
                                         const SequenceRetention& retention, absl::Time now);
@@ -337,7 +345,6 @@ class BlockManager {
   void EndOperation();
 
   // --- Matches (block_manager_prefixes.cc) ---
-  absl::Status CheckPrompt(const Prompt& prompt) const;
   std::vector<TokenExtra> MakeExtras(const Prompt& prompt) const;
   static BlockKey KeyOf(const Prompt& prompt, const std::vector<TokenExtra>& extras);
   // The cached prefixes, as found in each window.

@@ -122,12 +122,13 @@ class Executor {
   }
 
   Result operator()(const MatchPrefix& op) {
+    const BlockManager::Prompt prompt{.name_space = op.name_space,
+                                      .tokens = op.tokens,
+                                      .extra_token_ids = op.extra_token_ids,
+                                      .multimodal_items = op.multimodal_items};
+    if (absl::Status status = manager_.CheckPrompt(prompt); !status.ok()) return status;
     MatchedPrefix result;
-    result.matched_tokens = manager_.MatchPrefix({.name_space = op.name_space,
-                                                  .tokens = op.tokens,
-                                                  .extra_token_ids = op.extra_token_ids,
-                                                  .multimodal_items = op.multimodal_items},
-                                                 &result.blocks);
+    result.matched_tokens = manager_.MatchPrefix(prompt, &result.blocks);
     return result;
   }
 
@@ -152,8 +153,10 @@ class Executor {
   Result operator()(const ListPins&) { return manager_.ListPins(); }
 
   Result operator()(const InvalidatePrefix& op) {
-    return InvalidatedPrefix{.removed_blocks =
-                                 manager_.InvalidatePrefix(op.name_space, op.tokens, now_)};
+    const absl::StatusOr<uint64_t> removed =
+        manager_.InvalidatePrefix(op.name_space, op.tokens, now_);
+    if (!removed.ok()) return removed.status();
+    return InvalidatedPrefix{.removed_blocks = *removed};
   }
 
   Result operator()(const SetRetention& op) {

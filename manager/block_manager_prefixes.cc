@@ -11,19 +11,26 @@
 namespace pagoda {
 namespace {
 
-absl::Status NoTokens() { return MakeError(Reason::kInvalidCount, "a prefix needs a token"); }
+absl::Status CheckNamespace(const NamespaceKey& name_space) {
+  if (name_space.cache_salt.size() <= kMaxCacheSaltBytes &&
+      name_space.tenant.size() <= kMaxTenantBytes) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("a salt of ", name_space.cache_salt.size(),
+                                " bytes and a tenant of ", name_space.tenant.size(), "; at most ",
+                                kMaxCacheSaltBytes, " and ", kMaxTenantBytes, " are allowed"));
+}
+
+absl::Status CheckPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens) {
+  if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
+  return CheckNamespace(name_space);
+}
 
 }  // namespace
 
 absl::Status BlockManager::CheckPrompt(const Prompt& prompt) const {
-  if (prompt.name_space.cache_salt.size() > kMaxCacheSaltBytes ||
-      prompt.name_space.tenant.size() > kMaxTenantBytes) {
-    return MakeError(
-        Reason::kInvalidArgument,
-        absl::StrCat("a salt of ", prompt.name_space.cache_salt.size(), " bytes and a tenant of ",
-                     prompt.name_space.tenant.size(), "; at most ", kMaxCacheSaltBytes, " and ",
-                     kMaxTenantBytes, " are allowed"));
-  }
+  if (absl::Status status = CheckNamespace(prompt.name_space); !status.ok()) return status;
   if (!prompt.extra_token_ids.empty() && prompt.extra_token_ids.size() != prompt.tokens.size()) {
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat(prompt.extra_token_ids.size(), " extra ids for ",
@@ -170,7 +177,9 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
     }
     return answer;
   }
-  if (query.tokens.empty()) return NoTokens();
+  if (absl::Status status = CheckPrefix(query.name_space, query.tokens); !status.ok()) {
+    return status;
+  }
   std::vector<Match> matches =
       FindPrefixes(query.name_space, BlockKey{query.tokens, {}}.First(query.tokens.size() - 1));
   answer.matched_tokens = ValidLength(matches, static_cast<uint32_t>(query.tokens.size() - 1));
@@ -192,7 +201,7 @@ absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const NamespaceKey& 
                                                             absl::Span<const TokenId> tokens,
                                                             absl::Time now) {
   BeginOperation(now);
-  if (tokens.empty()) return NoTokens();
+  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
   const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
   OffloadedPrefix result;
   for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Offload(matches[w]);
@@ -205,7 +214,7 @@ absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const NamespaceKey
                                                               absl::Span<const TokenId> tokens,
                                                               absl::Time now) {
   BeginOperation(now);
-  if (tokens.empty()) return NoTokens();
+  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
   const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
   PrefetchedPrefix result{.matched_tokens = matches.front().tokens};
   for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Prefetch(matches[w]);
@@ -221,11 +230,19 @@ absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session,
                                                      absl::Span<const TokenId> tokens,
                                                      absl::Duration lease, absl::Time now) {
   BeginOperation(now);
-  if (tokens.empty()) return NoTokens();
+  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
   if (lease <= absl::ZeroDuration()) {
     return MakeError(Reason::kInvalidArgument, "a pin's lease must be positive");
   }
   const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  if (matches.front().tokens == 0) {
+    EndOperation();
+    return PinnedPrefix{};
+  }
+  if (pins_.size() >= kMaxPins) {
+    return MakeError(Reason::kPinBudgetExceeded,
+                     absl::StrCat("there are ", pins_.size(), " pins, the most there may be"));
+  }
   PinEntry entry;
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
@@ -298,9 +315,11 @@ ListedPins BlockManager::ListPins() const {
 
 // --- Forgetting and keeping ---
 
-uint64_t BlockManager::InvalidatePrefix(const NamespaceKey& name_space,
-                                        absl::Span<const TokenId> tokens, absl::Time now) {
+absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const NamespaceKey& name_space,
+                                                        absl::Span<const TokenId> tokens,
+                                                        absl::Time now) {
   BeginOperation(now);
+  if (absl::Status status = CheckNamespace(name_space); !status.ok()) return status;
   uint64_t removed = 0;
   for (const auto& window : windows_) {
     removed += window->Invalidate(name_space, BlockKey{tokens, {}});
@@ -314,7 +333,7 @@ absl::StatusOr<uint32_t> BlockManager::SetRetention(const NamespaceKey& name_spa
                                                     const SequenceRetention& retention,
                                                     absl::Time now) {
   BeginOperation(now);
-  if (tokens.empty()) return NoTokens();
+  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
   if (absl::Status status = CheckRetention(retention); !status.ok()) return status;
   const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
   uint32_t named = 0;

@@ -29,6 +29,15 @@ struct BlockTable {
   WindowSize window = kFullAttention;
   uint32_t first_block = 0;
   std::vector<BlockHandle> blocks;
+
+  // The block of token `token`, counted from the sequence's start; kNoBlock where the window has
+  // passed it or this part of the table does not reach it. Its place in that block is
+  // TokensPerBlock::OffsetInBlock(token).
+  BlockHandle BlockForToken(uint64_t token, TokensPerBlock tokens_per_block) const {
+    const uint64_t entry = tokens_per_block.BlockForToken(token);
+    if (entry < first_block || entry - first_block >= blocks.size()) return {};
+    return blocks[entry - first_block];
+  }
   friend bool operator==(const BlockTable&, const BlockTable&) = default;
 };
 
@@ -180,7 +189,7 @@ struct PinPrefix {
   absl::Duration lease = absl::InfiniteDuration();
 };
 struct PinnedPrefix {
-  PinId pin;
+  PinId pin;  // 0: nothing of the prefix is cached, and there is no pin.
   uint32_t pinned_tokens = 0;
   uint32_t blocks = 0;  // Over all windows, those that other pins hold too among them.
 };

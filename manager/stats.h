@@ -26,8 +26,9 @@ struct TierOccupancy {
 // Since the manager was made. A counter never goes down.
 struct WindowCounters {
   uint64_t allocated_blocks = 0;
-  uint64_t freed_blocks = 0;          // Gave their slot back, evicted ones not counted.
-  uint64_t evicted_blocks = 0;        // Dropped from the cache for room in the primary tier.
+  uint64_t freed_blocks = 0;  // Let go by their last holder, and not cached.
+  // Dropped from the cache for room in the primary tier, with what went with them.
+  uint64_t evicted_blocks = 0;
   uint64_t displaced_blocks = 0;      // Dropped from the secondary tier for another block.
   uint64_t offloaded_blocks = 0;      // Moved down.
   uint64_t onboarded_blocks = 0;      // Moved up by a copy.

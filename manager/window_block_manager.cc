@@ -8,6 +8,7 @@
 #include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
+#include "pools/sizing.h"
 
 namespace pagoda {
 namespace {
@@ -18,7 +19,8 @@ BlockStore::Options StoreOptions(const WindowBlockManager::Options& options) {
   const bool has_secondary = options.blocks[kSecondary] != 0;
   const bool sliding = options.window != kFullAttention;
   return {.tokens_per_block = options.tokens_per_block,
-          .slots = {options.blocks[kPrimary], has_secondary ? options.blocks[kSecondary] + 1 : 0},
+          .slots = {options.blocks[kPrimary],
+                    has_secondary ? options.blocks[kSecondary] + kSecondarySpareSlots : 0},
           // An alias goes with a primary slot: there are never more of them.
           .spare_ids = (sliding ? options.max_holes : 0) +
                        (sliding || has_secondary ? options.blocks[kPrimary] : 0)};
@@ -223,7 +225,9 @@ absl::Status WindowBlockManager::CheckWritable(SessionId session,
   for (const Sequence* sequence : sequences) {
     const std::optional<uint32_t> entry = FindEntry(*sequence, ref.id);
     if (!entry.has_value()) continue;
-    if (*entry < BlocksOf(*sequence).published) {
+    // What a failed copy took of its published blocks a sequence computes again.
+    const uint32_t computed = tokens_per_block().BlockForToken(sequence->computed_tokens);
+    if (*entry < std::min(BlocksOf(*sequence).published, computed)) {
       refusal = error(Reason::kBlockFinalized, "is committed");
     } else if (MustCopyTail(*sequence) && *entry + 1 == BlocksOf(*sequence).table.size()) {
       refusal = error(Reason::kForeignBlock, "is another sequence's tail");

@@ -68,8 +68,6 @@ class WindowBlockManager {
     uint32_t available = 0;  // For these, with the match held.
     Tail tail = Tail::kNone;
     bool fits = false;
-    // It would fit without the source: it can neither be copied nor taken over.
-    bool fits_without_source = false;
   };
 
   // Block ids are below this.
@@ -233,10 +231,11 @@ class WindowBlockManager {
   // --- Leaving and moving (window_tiers.cc) ---
   void MakeRoom();
   bool WantsDown(BlockId victim) const;
-  bool MakeRoomBelow();
+  bool MustGoDown(BlockId victim) const;
+  bool MakeRoomBelow(BlockId comes);
   void MoveDown(BlockId victim, SlotIndex target);
   void Onboard(BlockId id);
-  void Drop(BlockId victim, RemovalReason reason);
+  uint64_t Drop(BlockId victim, RemovalReason reason);
   void EraseNode(BlockId id);
   void ChildLeft(NodeRef parent, Tier tier);
   uint64_t CutSubtree(BlockId top, RemovalReason reason);

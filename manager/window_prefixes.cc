@@ -106,7 +106,7 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
   Room room{.needed = fresh + onboards, .available = available() - unheld};
   const bool enough = room.needed <= room.available;
   if (match.source == kNoBlock) {
-    room.fits = room.fits_without_source = enough;
+    room.fits = enough;
     return room;
   }
   const Block& source = store_[match.source];
@@ -120,7 +120,6 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
   room.tail =
       can_take && ((is_tail && SourceIsWhole(match)) || !can_copy) ? Tail::kTakeOver : Tail::kCopy;
   room.fits = room.tail == Tail::kCopy ? can_copy : enough;
-  room.fits_without_source = enough;
   return room;
 }
 
@@ -149,7 +148,7 @@ uint32_t WindowBlockManager::Offload(const Match& match) {
       break;  // What is above is held, or has children here, too.
     }
     const Generation life = block.generation;
-    if (!MakeRoomBelow()) break;
+    if (!MakeRoomBelow(id)) break;
     if (block.generation != life || block.state() != BlockState::kCached) continue;
     MoveDown(id, store_.TakeSlot(Tier::kSecondary));
     context_->WaitFor(context_->copies->last());

@@ -15,7 +15,7 @@ void WindowBlockManager::MakeRoom() {
   const BlockId victim = policy(Tier::kPrimary).Victim();
   PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
   if (WantsDown(victim)) {
-    const bool room_below = MakeRoomBelow();
+    const bool room_below = MakeRoomBelow(victim);
     // In a sliding window that may have taken the victim, too: it was below what left.
     if (store_[victim].state() != BlockState::kCached) return;
     // What was displaced may have been all that the victim had below it.
@@ -23,8 +23,7 @@ void WindowBlockManager::MakeRoom() {
       return MoveDown(victim, store_.TakeSlot(Tier::kSecondary));
     }
   }
-  ++counters_.evicted_blocks;
-  Drop(victim, RemovalReason::kEvicted);
+  counters_.evicted_blocks += Drop(victim, RemovalReason::kEvicted);
 }
 
 // Rule 14. Under full attention a candidate's children are all below.
@@ -32,19 +31,24 @@ bool WindowBlockManager::WantsDown(BlockId victim) const {
   if (!has_secondary()) return false;
   if (PAGODA_FAULT(ThresholdOffByOne) &&
       store_[victim].priority() == options_.offload_min_priority) {
-    return !sliding() && tree_.has_children(victim);
+    return MustGoDown(victim);
   }
-  return store_[victim].priority() >= options_.offload_min_priority ||
-         (!sliding() && tree_.has_children(victim));
+  return store_[victim].priority() >= options_.offload_min_priority || MustGoDown(victim);
 }
 
-// Whether there is a free secondary slot afterwards.
-bool WindowBlockManager::MakeRoomBelow() {
+// What is below it would be unreachable without it.
+bool WindowBlockManager::MustGoDown(BlockId victim) const {
+  return !sliding() && tree_.has_children(victim);
+}
+
+// Whether there is a free secondary slot afterwards. A block of higher priority goes only for one
+// that must come down.
+bool WindowBlockManager::MakeRoomBelow(BlockId comes) {
   if (store_.free_slots(Tier::kSecondary) > 0) return true;
   const BlockId displaced = policy(Tier::kSecondary).Victim();
   if (displaced == kNoBlock) return false;
-  ++counters_.displaced_blocks;
-  Drop(displaced, RemovalReason::kDisplaced);
+  if (store_[displaced].priority() > store_[comes].priority() && !MustGoDown(comes)) return false;
+  counters_.displaced_blocks += Drop(displaced, RemovalReason::kDisplaced);
   return true;
 }
 
@@ -117,8 +121,9 @@ uint32_t WindowBlockManager::OffloadAhead(uint32_t free_target, uint32_t max_blo
   while (has_secondary() && moved < max_blocks && store_.free_slots(Tier::kPrimary) < free_target) {
     const BlockId victim = policy(Tier::kPrimary).Victim();
     // To drop a block ahead of need gains nothing.
-    if (victim == kNoBlock || !WantsDown(victim)) break;
-    MakeRoom();
+    if (victim == kNoBlock || !WantsDown(victim) || !MakeRoomBelow(victim)) break;
+    if (store_[victim].state() != BlockState::kCached || !WantsDown(victim)) continue;
+    MoveDown(victim, store_.TakeSlot(Tier::kSecondary));
     ++moved;
   }
   return moved;
@@ -126,22 +131,21 @@ uint32_t WindowBlockManager::OffloadAhead(uint32_t free_target, uint32_t max_blo
 
 // --- Leaving ---
 
-// Takes a candidate out of the cache, or makes it a hole where it has children.
-void WindowBlockManager::Drop(BlockId victim, RemovalReason reason) {
+// Takes a candidate out of the cache, or makes it a hole where it has children. Returns the blocks
+// that left: where no more holes may be, what is below it goes with it.
+uint64_t WindowBlockManager::Drop(BlockId victim, RemovalReason reason) {
   if (tree_.has_children(victim)) {
     PAGODA_CHECK(sliding(), "rule 13: nothing cached becomes unreachable");
-    if (holes_ == options_.max_holes) {
-      CutSubtree(victim, reason);
-      return;
-    }
+    if (holes_ == options_.max_holes) return CutSubtree(victim, reason);
     if (store_[victim].tier() == Tier::kPrimary) tree_.UncountPrimaryChild(victim);
     LeaveTree(victim, reason);
     store_[victim].set_state(BlockState::kHole);
     ++holes_;
-    return;
+    return 1;
   }
   LeaveTree(victim, reason);
   EraseNode(victim);
+  return 1;
 }
 
 // What is common to all that leave while nobody holds them: no event, list, clock or slot is left.
@@ -249,7 +253,6 @@ uint64_t WindowBlockManager::Reset() {
     --unheld_[tier];
     store_.ReleaseSlot(store_.slot(id));
     store_.ReleaseId(id);
-    ++counters_.freed_blocks;
   }
   holes_ = 0;
   tree_.Clear();

@@ -20,7 +20,7 @@ namespace pagoda {
 // between two full tiers.
 inline constexpr uint32_t kSecondarySpareSlots = 1;
 // Of one window in one tier. The ids of both tiers, and as many again without a slot, fit 32 bits.
-inline constexpr uint32_t kMaxBlocks = uint32_t{1} << 30;
+inline constexpr uint32_t kMaxBlocks = uint32_t{1} << 28;
 
 // Bytes of one token's KV in all layers of a window; of a cache. Qwen3-8B in bfloat16: 144 KiB.
 uint64_t BytesPerToken(const WindowLayout& window);

@@ -52,12 +52,14 @@ TEST_F(ClassicTest, SeventyThreeTokensHoldFiveBlocksOfSixteen) {
   // slot * tokens_per_block + offset: no two tokens share a token slot.
   std::set<uint64_t> token_slots;
   const TokensPerBlock tokens_per_block(core_->info().tokens_per_block);
-  const std::vector<BlockHandle> table = Table(1);
+  const BlockTable table = Describe(1).tables.at(0);
   for (uint32_t token = 0; token < 73; ++token) {
-    token_slots.insert(uint64_t{table[tokens_per_block.BlockForToken(token)].slot.value()} * 16 +
-                       tokens_per_block.OffsetInBlock(token));
+    const BlockHandle block = table.BlockForToken(token, tokens_per_block);
+    EXPECT_EQ(block, Table(1).at(token / 16));
+    token_slots.insert(uint64_t{block.slot.value()} * 16 + tokens_per_block.OffsetInBlock(token));
   }
   EXPECT_THAT(token_slots, SizeIs(73));
+  EXPECT_EQ(table.BlockForToken(80, tokens_per_block).id, kNoBlock);
 }
 
 TEST_F(ClassicTest, AfterThePrefillASequenceIsAsLongAsItsPrompt) {

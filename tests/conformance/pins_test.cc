@@ -37,6 +37,13 @@ TEST_F(PinsTest, APinOutlivesItsSequence) {
   EXPECT_EQ(Primary().cached, 2u);
 }
 
+TEST_F(PinsTest, OfNothingThereIsNoPin) {
+  Make(4, 4);
+  Serve(1, Range(0, 7));
+  EXPECT_EQ(Pin(Range(100, 107)).pin, PinId{});
+  EXPECT_EQ(core_->Stats().pins, 0u);
+}
+
 // Scenario 30, the regression: a block that nobody held was pinned and unpinned, and was free
 // twice.
 TEST_F(PinsTest, PinningWhatNobodyHoldsDoesNotMakeBlocks) {

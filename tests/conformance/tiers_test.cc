@@ -174,6 +174,30 @@ TEST_F(TiersTest, BelowTheWatermarkBlocksMoveDownAheadOfNeed) {
   EXPECT_EQ(Match(Range(0, 32)), 32u);
 }
 
+TEST_F(TiersTest, AheadOfNeedNothingIsDropped) {
+  Make({.windows = {{.primary = 4, .secondary = 1}}, .offload_watermark_permille = 500});
+  Serve(1, Range(100, 103));
+  ASSERT_EQ(Offload(Range(100, 103)), 1u);
+  ASSERT_TRUE(Run(PinPrefix{.tokens = Range(100, 103)}).ok());  // There is no place below now.
+  Serve(2, Range(0, 15));
+  TakeEvents();
+  Maintain(/*max_blocks=*/100);
+  EXPECT_EQ(Primary().free, 0u);
+  EXPECT_THAT(TakeEvents(), IsEmpty());
+}
+
+TEST_F(TiersTest, AVictimDoesNotDisplaceWhatIsWorthMore) {
+  Make(4, 2, 1);
+  Serve(1, Range(100, 103), ByBlock({90}));
+  ASSERT_EQ(Offload(Range(100, 103)), 1u);
+  Serve(2, Range(0, 3), ByBlock({40}));
+  Serve(3, Range(200, 203), ByBlock({40}));
+  TakeEvents();
+  Add(4, Range(300, 303));  // One of the two must go, and may not go down.
+  EXPECT_EQ(TakeOnly<RemovedEvent>().reason, RemovalReason::kEvicted);
+  EXPECT_EQ(TierOf(Range(100, 103)), Tier::kSecondary);
+}
+
 // --- Up ---
 
 TEST_F(TiersTest, AMatchBringsTheWholePrefixUp) {

@@ -302,6 +302,19 @@ TEST_F(RefusalTest, OffloadAndPrefetchPrefixNamesItsReasons) {
   Expect(Reason::kInvalidCount, PrefetchPrefix{});
 }
 
+TEST_F(RefusalTest, PromptsAndPrefixesAreCheckedWhereverTheyAreNamed) {
+  const NamespaceKey bad = {.cache_salt = std::string(kMaxCacheSaltBytes + 1, 's')};
+  const Tokens tokens = Range(0, 7);
+  Expect(Reason::kInvalidArgument, MatchPrefix{.name_space = bad, .tokens = tokens});
+  Expect(Reason::kInvalidArgument, MatchPrefix{.tokens = tokens, .extra_token_ids = {1}});
+  Expect(Reason::kInvalidArgument, QueryCapacity{.name_space = bad, .tokens = tokens});
+  Expect(Reason::kInvalidArgument, OffloadPrefix{.name_space = bad, .tokens = tokens});
+  Expect(Reason::kInvalidArgument, PrefetchPrefix{.name_space = bad, .tokens = tokens});
+  Expect(Reason::kInvalidArgument, PinPrefix{.name_space = bad, .tokens = tokens});
+  Expect(Reason::kInvalidArgument, InvalidatePrefix{.name_space = bad, .tokens = tokens});
+  Expect(Reason::kInvalidArgument, SetRetention{.name_space = bad, .tokens = tokens});
+}
+
 TEST_F(RefusalTest, PinAndUnpinPrefixNamesItsReasons) {
   Expect(Reason::kInvalidCount, PinPrefix{});
   Expect(Reason::kInvalidArgument, PinPrefix{.tokens = Range(0, 7), .lease = absl::ZeroDuration()});

@@ -279,8 +279,11 @@ void PinOp(World& world) {
             pinned->pinned_tokens, " tokens in ", pinned->blocks, " blocks instead of ", length,
             " in ", pin.blocks.size());
   pin.id = pinned->pin;
-  if (!pin.blocks.empty()) world.coverage.Add(Met::kPinned);
-  world.pins.push_back(std::move(pin));
+  SIM_CHECK((pin.id == PinId{}) == (length == 0), "a pin of nothing, or none of something");
+  if (length > 0) {
+    world.coverage.Add(Met::kPinned);
+    world.pins.push_back(std::move(pin));
+  }
   world.Check();
 }
 
