@@ -290,6 +290,10 @@ void PrefixTree::Erase(BlockId id) {
 }
 
 void PrefixTree::RemoveChild(ChildSet& siblings, BlockId id) {
+  if (siblings.top == id.value()) {  // An only child.
+    siblings.top = kNoLink;
+    return;
+  }
   const BlockKey key = store_->key(id);
   Link* link = &siblings.top;
   Link* to_last = nullptr;  // Where the way's last inner node is linked: it goes with the child.
@@ -300,11 +304,7 @@ void PrefixTree::RemoveChild(ChildSet& siblings, BlockId id) {
     Node& inner = InnerAt(*link);
     link = &inner.below[BitAt(key, inner.bit)];
   }
-  PAGODA_CHECK(*link == id.value(), "what leaves the tree is in it");
-  if (to_last == nullptr) {
-    siblings.top = kNoLink;
-    return;
-  }
+  PAGODA_CHECK(*link == id.value() && to_last != nullptr, "what leaves the tree is in it");
   const Link last = *to_last;
   Node& inner = InnerAt(last);
   *to_last = inner.below[link == &inner.below[0] ? 1 : 0];
