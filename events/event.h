@@ -34,11 +34,11 @@ inline constexpr Priority kDefaultPriority{35};
 enum class RemovalReason : uint8_t {
   kEvicted,      // Room was needed.
   kDisplaced,    // Another block took its place in a lower tier.
-  kTakenOver,    // A sequence that matched all of it continues in it.
+  kTakenOver,    // A sequence that matched it, or its first tokens, continues in it.
   kTruncated,    // Refused speculation.
   kInvalidated,  // An operator or client named its prefix.
   kCleared,      // The prefix cache was reset.
-  kExpired,      // Its time was over.
+  kExpired,      // Not recorded yet: a priority that expires is an UpdatedEvent; the block stays.
   kReleased,     // Counterpart of CreatedEvent::blocks.
   kLost,         // A copy of its bytes, or of those of a block above it, failed.
 };

@@ -145,7 +145,9 @@ struct MatchedPrefix {
   std::vector<BlockHandle> blocks;  // Of the largest window; not held, so they may go at any time.
 };
 
-// Blocks that a prompt, or more tokens of a running sequence, would take.
+// Blocks that a prompt, or more tokens of a running sequence, would take if all of them were in the
+// tables at once. A sliding window lets go as it passes, so a prompt that is taken in piece by piece
+// needs fewer there.
 struct QueryCapacity {
   SequenceId sequence;  // 0: a new one, with the name space and tokens below.
   NamespaceKey name_space;

@@ -33,7 +33,7 @@ struct WindowCounters {
   uint64_t offloaded_blocks = 0;      // Moved down.
   uint64_t onboarded_blocks = 0;      // Moved up by a copy.
   uint64_t partial_copies = 0;        // Tails copied for a match, a fork or a truncation.
-  uint64_t taken_over_blocks = 0;     // Tails that a match continued in place.
+  uint64_t taken_over_blocks = 0;     // Cached blocks that a match continued in place.
   uint64_t merged_blocks = 0;         // Committed with content that was cached already.
   uint64_t lost_blocks = 0;           // Left the tree because a copy failed.
   uint64_t expired_priorities = 0;    // Priorities whose duration was over.

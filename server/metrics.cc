@@ -72,7 +72,7 @@ Families CollectCounters(const ManagerStats& stats) {
        &WindowCounters::onboarded_blocks},
       {"pagoda_partial_copies_total", "Tails copied for a match, a fork or a truncation.",
        &WindowCounters::partial_copies},
-      {"pagoda_taken_over_blocks_total", "Tails that a match continued in place.",
+      {"pagoda_taken_over_blocks_total", "Cached blocks that a match continued in place.",
        &WindowCounters::taken_over_blocks},
       {"pagoda_merged_blocks_total", "Blocks committed with content that was cached already.",
        &WindowCounters::merged_blocks},
