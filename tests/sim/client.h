@@ -90,8 +90,9 @@ struct SimDrain {
   uint64_t step = 0;
   HeldBlock block;
   SlotRef slot;
-  uint32_t count = 0;     // Values that must stay.
-  uint32_t writable = 0;  // Values behind those that may still be written.
+  uint32_t count = 0;  // Values that must stay.
+  // Values in [writable_begin, writable_end) may still be written.
+  uint32_t writable_begin = 0, writable_end = 0;
   std::array<Value, kMaxTokensPerBlock> values;
 };
 

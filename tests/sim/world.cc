@@ -182,11 +182,14 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
           std::min(sequence.computed - std::min(sequence.computed, begin), tokens_per_block());
       std::copy_n(sequence.values.begin() + begin, drain.count, drain.values.begin());
       const uint32_t end = std::min(sequence.room - begin, tokens_per_block());
-      // What nobody else reads may still be written by kernels that run.
+      // What nobody else reads may still be written by kernels that run. What forks have had was
+      // computed once: it is written again, after a loss, as it was.
       const BlockFacts& facts = ledgers[window][own.id];
       const bool alone = facts.refs == 1 && !shadows[window].node(own.id.value()).cached() &&
                          ledgers[window].owner(drain.slot) == own.id.value();
-      drain.writable = alone ? end - drain.count : 0;
+      const uint32_t forked = sequence.forked - std::min(sequence.forked, begin);
+      drain.writable_begin = std::max(drain.count, forked);
+      drain.writable_end = alone ? end : 0;
     }
   }
   if (table.canonical[index] != kNoBlock) Release(session, window, table.canonical[index]);
@@ -197,8 +200,8 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
 void World::EndDrains(SessionId session, uint64_t completed_step) {
   std::erase_if(drains, [&](const SimDrain& drain) {
     if (drain.session != session || drain.step > completed_step) return false;
-    Value* values = memory.slot(drain.block.window, drain.slot) + drain.count;
-    for (uint32_t i = 0; i < drain.writable; ++i) values[i] = random.Next();
+    Value* values = memory.slot(drain.block.window, drain.slot);
+    for (uint32_t i = drain.writable_begin; i < drain.writable_end; ++i) values[i] = random.Next();
     return true;
   });
 }
