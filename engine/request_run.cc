@@ -68,11 +68,10 @@ absl::Status RequestRun::Open() {
 
 // Failing means that the session is gone, and the sequence with it.
 void RequestRun::Close() {
-  const Operation operations[] = {
-      CommitTokens{.sequence = options_.sequence,
-                   .computed_tokens = computed_tokens_,
-                   .known_losses = losses_},
-      FreeSequence{.sequence = options_.sequence}};
+  const Operation operations[] = {CommitTokens{.sequence = options_.sequence,
+                                               .computed_tokens = computed_tokens_,
+                                               .known_losses = losses_},
+                                  FreeSequence{.sequence = options_.sequence}};
   options_.client.Execute(operations).IgnoreError();
 }
 

@@ -146,8 +146,8 @@ struct MatchedPrefix {
 };
 
 // Blocks that a prompt, or more tokens of a running sequence, would take if all of them were in the
-// tables at once. A sliding window lets go as it passes, so a prompt that is taken in piece by piece
-// needs fewer there.
+// tables at once. A sliding window lets go as it passes, so a prompt that is taken in piece by
+// piece needs fewer there.
 struct QueryCapacity {
   SequenceId sequence;  // 0: a new one, with the name space and tokens below.
   NamespaceKey name_space;

@@ -63,7 +63,8 @@ class SharedManager {
   // Runs a batch and renews the session's lease. An operation after kMaxBatchHandles handles of
   // answers fails with BATCH_TOO_LARGE. Waits for tickets, at most kMaxTicketWait for all of the
   // batch together. Errors of the whole: UNKNOWN_SESSION, STALE_SESSION, BATCH_TOO_LARGE,
-  // STEP_BACKWARDS.
+  // STEP_BACKWARDS. Behind a wait such an error is that of each operation that is left, and the batch
+  // is OK; the session's lease does not run while its batch waits.
   absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations,
                                       StepRange steps = {});
   // As Execute, but never waits: it stops before a WaitForTicket whose copies are not done. Then

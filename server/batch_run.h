@@ -89,9 +89,9 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   std::vector<Operation> operations_;
   std::vector<v1::OperationResult*> results_;  // Where each of them answers.
   StepRange steps_;
-  size_t next_ = 0;                               // The first operation that is not answered.
-  size_t waited_ = 0;  // A wait before this operation has had its time; 0: in the first part.
-  size_t handles_ = 0;                            // Block handles in the results.
+  size_t next_ = 0;     // The first operation that is not answered.
+  size_t waited_ = 0;   // A wait before this operation has had its time; 0: in the first part.
+  size_t handles_ = 0;  // Block handles in the results.
   absl::Time deadline_ = absl::InfiniteFuture();  // Of all waits; from the first one on.
 
   mutable absl::Mutex mutex_;  // Nothing is called under it but the alarm.

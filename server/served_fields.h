@@ -8,8 +8,8 @@
 
 namespace pagoda::server {
 
-// FIELD_NOT_SERVED with the field's path ("operation_id", "add_sequence.tenant") where `message` or a
-// message in it sets a field with the option (pagoda.v1.reserved_for_later), or has an unknown
+// FIELD_NOT_SERVED with the field's path ("operation_id", "add_sequence.tenant") where `message` or
+// a message in it sets a field with the option (pagoda.v1.reserved_for_later), or has an unknown
 // field ("add_sequence: unknown field number 77").
 //
 // The operations of a batch are left out, because each is refused by itself: call this with the

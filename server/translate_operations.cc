@@ -189,15 +189,13 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
       return ReserveTokens{SequenceId(proto.reserve_tokens().sequence_id()),
                            proto.reserve_tokens().count()};
     case v1::Operation::kCommitTokens:
-      return CommitTokens{SequenceId(proto.commit_tokens().sequence_id()),
-                          TokensFrom(proto.commit_tokens()),
-                          proto.commit_tokens().computed_tokens(),
-                          proto.commit_tokens().known_losses()};
+      return CommitTokens{
+          SequenceId(proto.commit_tokens().sequence_id()), TokensFrom(proto.commit_tokens()),
+          proto.commit_tokens().computed_tokens(), proto.commit_tokens().known_losses()};
     case v1::Operation::kAppendTokens:
-      return AppendTokens{SequenceId(proto.append_tokens().sequence_id()),
-                          TokensFrom(proto.append_tokens()),
-                          proto.append_tokens().computed_tokens(),
-                          proto.append_tokens().known_losses()};
+      return AppendTokens{
+          SequenceId(proto.append_tokens().sequence_id()), TokensFrom(proto.append_tokens()),
+          proto.append_tokens().computed_tokens(), proto.append_tokens().known_losses()};
     case v1::Operation::kFreeSequence:
       return FreeSequence{SequenceId(proto.free_sequence().sequence_id())};
     case v1::Operation::kMatchPrefix:

@@ -194,8 +194,7 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
           TablesFrom(proto.describe_sequence().tables())};
     case v1::OperationResult::kForkSequence:
       return ForkedSequence{proto.fork_sequence().token_count(),
-                            proto.fork_sequence().computed_tokens(),
-                            proto.fork_sequence().losses(),
+                            proto.fork_sequence().computed_tokens(), proto.fork_sequence().losses(),
                             TablesFrom(proto.fork_sequence().tables())};
     case v1::OperationResult::kTruncateSequence:
       return TruncatedSequence{proto.truncate_sequence().token_count(),

@@ -1,5 +1,6 @@
 // pagodactl pin, unpin, pins, offload, prefetch, invalidate, retain: what an operator does to
 // cached prefixes.
+#include <algorithm>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -75,17 +76,16 @@ absl::StatusOr<Result> RunAlone(const GlobalOptions& globals, Operation operatio
   return RunOne<Result>(**client, std::move(operation));
 }
 
-// The same for one that orders copies; returns when they are done.
+// One that orders copies; returns when they are done.
 template <class Result>
-absl::StatusOr<Result> RunAndWait(const GlobalOptions& globals, Operation operation) {
-  const auto client = OpenClient(globals);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<Result> result = RunOne<Result>(**client, std::move(operation));
+absl::StatusOr<Result> RunAndWait(CacheClient& client, const GlobalOptions& globals,
+                                  Operation operation) {
+  absl::StatusOr<Result> result = RunOne<Result>(client, std::move(operation));
   if (!result.ok()) return result;
   const absl::Time deadline = absl::Now() + globals.timeout();
   absl::Status waited;
   do {
-    waited = RunOne<WaitedForTicket>(**client, WaitForTicket{result->ready}).status();
+    waited = RunOne<WaitedForTicket>(client, WaitForTicket{result->ready}).status();
   } while (ReasonOf(waited) == Reason::kWaitTimeout && absl::Now() < deadline);
   if (!waited.ok()) return waited;
   return result;
@@ -109,6 +109,9 @@ absl::Status RunPin(const GlobalOptions& globals, const PrefixOptions& options) 
       globals, PinPrefix{std::move(prefix->name_space), std::move(prefix->tokens),
                          DurationOf(options.lease_seconds)});
   if (!pinned.ok()) return pinned.status();
+  if (pinned->pin == PinId{}) {
+    return absl::NotFoundError("nothing of this prefix is cached, so there is no pin");
+  }
   Print(globals,
         absl::StrCat("pin ", pinned->pin.value(), " holds ", FormatCount(pinned->pinned_tokens),
                      " tokens in ", Blocks(pinned->blocks)),
@@ -183,11 +186,23 @@ absl::Status RunPins(const GlobalOptions& globals, const PrefixOptions&) {
 
 // --- Tiers ---
 
+bool HasSecondaryTier(const CacheInfo& cache) {
+  return std::any_of(cache.windows.begin(), cache.windows.end(),
+                     [](const CacheInfo::Window& window) { return window.secondary_blocks > 0; });
+}
+
 absl::Status RunOffload(const GlobalOptions& globals, const PrefixOptions& options) {
   absl::StatusOr<Prefix> prefix = PrefixOf(options);
   if (!prefix.ok()) return prefix.status();
+  const auto client = OpenClient(globals);
+  if (!client.ok()) return client.status();
+  if (!HasSecondaryTier((*client)->info())) {
+    return absl::FailedPreconditionError(
+        "the cache has no secondary tier to move blocks down to (cache.secondary in the daemon's "
+        "configuration)");
+  }
   const auto offloaded = RunAndWait<OffloadedPrefix>(
-      globals, OffloadPrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
+      **client, globals, OffloadPrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
   if (!offloaded.ok()) return offloaded.status();
   Print(globals, absl::StrCat(Blocks(offloaded->blocks), " moved down to the secondary tier"),
         {{"blocks", offloaded->blocks}});
@@ -197,12 +212,17 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixOptions& optio
 absl::Status RunPrefetch(const GlobalOptions& globals, const PrefixOptions& options) {
   absl::StatusOr<Prefix> prefix = PrefixOf(options);
   if (!prefix.ok()) return prefix.status();
+  const auto client = OpenClient(globals);
+  if (!client.ok()) return client.status();
   const auto prefetched = RunAndWait<PrefetchedPrefix>(
-      globals, PrefetchPrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
+      **client, globals, PrefetchPrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
   if (!prefetched.ok()) return prefetched.status();
-  Print(globals,
-        absl::StrCat(Blocks(prefetched->blocks), " moved up to the primary tier, ",
-                     FormatCount(prefetched->matched_tokens), " tokens are cached"),
+  // What there is lies where it should: no failure.
+  const std::string moved =
+      HasSecondaryTier((*client)->info())
+          ? absl::StrCat(Blocks(prefetched->blocks), " moved up to the primary tier, ")
+          : "nothing to move up, for the cache has no secondary tier; ";
+  Print(globals, absl::StrCat(moved, FormatCount(prefetched->matched_tokens), " tokens are cached"),
         {{"blocks", prefetched->blocks}, {"matched_tokens", prefetched->matched_tokens}});
   return absl::OkStatus();
 }
@@ -314,6 +334,7 @@ void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
   AddPrefixOptions(*offload, *offload_options, Tokens::kNeeded);
   offload->footer(
       "Blocks that sequences hold stay. Returns when the copies are done.\n"
+      "Fails where the cache has no secondary tier.\n"
       "Examples:\n  pagodactl offload --token-file yesterday.txt");
 
   const auto [prefetch, prefetch_options] =

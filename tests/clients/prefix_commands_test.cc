@@ -43,9 +43,15 @@ void SetError(int code, const std::string& reason, v1::OperationResult* result) 
 
 class FakeCache final : public v1::CacheService::Service {
  public:
+  // Before the first session.
+  void SetSecondaryBlocks(uint32_t blocks) { secondary_blocks_ = blocks; }
+
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest*,
                            v1::OpenSessionResponse* response) override {
     response->mutable_session()->set_session_id(1);
+    // Only one of the windows has a tier below.
+    response->mutable_cache()->add_windows()->set_window_size(128);
+    response->mutable_cache()->add_windows()->set_secondary_blocks(secondary_blocks_);
     return grpc::Status::OK;
   }
   grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest*,
@@ -135,6 +141,7 @@ class FakeCache final : public v1::CacheService::Service {
     out->set_budget_blocks(1000);
   }
 
+  uint32_t secondary_blocks_ = 8;
   absl::Mutex mutex_;
   std::vector<v1::Operation> operations_ ABSL_GUARDED_BY(mutex_);
   int waits_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -231,6 +238,20 @@ TEST_F(PrefixCommandsTest, MovesReturnWhenTheirCopiesAreDone) {
   EXPECT_EQ(Print("prefetch --tokens 1",
                   {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
             "4 blocks moved up to the primary tier, 64 tokens are cached\n");
+}
+
+TEST_F(PrefixCommandsTest, WithoutASecondaryTierAnOffloadFailsAndAPrefetchHasNothingToDo) {
+  cache_.SetSecondaryBlocks(0);
+  const Outcome offload = Ctl("offload --tokens 1");
+  EXPECT_EQ(offload.exit_code, 1);
+  EXPECT_EQ(offload.out, "");
+  EXPECT_THAT(offload.err, HasSubstr("the cache has no secondary tier"));
+  EXPECT_THAT(cache_.TakeOperations(), testing::IsEmpty());
+
+  const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
+  EXPECT_EQ(Print("prefetch --tokens 1",
+                  {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
+            "nothing to move up, for the cache has no secondary tier; 64 tokens are cached\n");
 }
 
 TEST_F(PrefixCommandsTest, AMoveWhoseCopiesTakeTooLongFails) {

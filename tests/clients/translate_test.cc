@@ -76,10 +76,10 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
        "free_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
       {MakeAdd(), kAddText},
       {ReserveTokens{SequenceId(7), 5}, "reserve_tokens { sequence_id: 7 count: 5 }"},
-      {CommitTokens{SequenceId(7), {8, 9}, 4},
-       "commit_tokens { sequence_id: 7 tokens: [8, 9] computed_tokens: 4 }"},
-      {AppendTokens{SequenceId(7), {8}, 3},
-       "append_tokens { sequence_id: 7 tokens: 8 computed_tokens: 3 }"},
+      {CommitTokens{SequenceId(7), {8, 9}, 4, 2},
+       "commit_tokens { sequence_id: 7 tokens: [8, 9] computed_tokens: 4 known_losses: 2 }"},
+      {AppendTokens{SequenceId(7), {8}, 3, 1},
+       "append_tokens { sequence_id: 7 tokens: 8 computed_tokens: 3 known_losses: 1 }"},
       {FreeSequence{SequenceId(7)}, "free_sequence { sequence_id: 7 }"},
       {MatchPrefix{{}, {5}, {6}, {}}, "match_prefix { tokens: 5 namespace {} extra_token_ids: 6 }"},
       {DescribePools{}, "describe_pools {}"},
@@ -178,12 +178,19 @@ TEST(TranslateTest, SequenceResultsKeepTables) {
   ResultOf<FreedSequence>("free_sequence {}");
 
   const auto described = ResultOf<DescribedSequence>(
-      "describe_sequence { token_count: 8 computed_tokens: 5 room_tokens: 32 tables " + table +
-      "}");
+      "describe_sequence { token_count: 8 computed_tokens: 5 room_tokens: 32 losses: 1 tables " +
+      table + "}");
   EXPECT_EQ(described.token_count, 8u);
   EXPECT_EQ(described.computed_tokens, 5u);
   EXPECT_EQ(described.room_tokens, 32u);
+  EXPECT_EQ(described.losses, 1u);
   check(described.tables);
+  const auto forked = ResultOf<ForkedSequence>(
+      "fork_sequence { token_count: 8 computed_tokens: 5 losses: 2 tables " + table + "}");
+  EXPECT_EQ(forked.token_count, 8u);
+  EXPECT_EQ(forked.computed_tokens, 5u);
+  EXPECT_EQ(forked.losses, 2u);
+  check(forked.tables);
 }
 
 TEST(TranslateTest, AnEmptyTableEntryStaysEmpty) {
@@ -210,10 +217,12 @@ TEST(TranslateTest, PinsKeepTheirEnd) {
 TEST(TranslateTest, ABatchTellsItsTicketAndWhoWasShortened) {
   const BatchResult batch = BatchResultFromProto(
       Parse<v1::BatchResult>("revision: 3 completed_ticket: 7"
-                             " shortened { sequence_id: 5 computed_tokens: 16 }"));
+                             " shortened { sequence_id: 5 computed_tokens: 16 losses: 2 }"
+                             " shortened { sequence_id: 6 losses: 1 must_be_freed: true }"));
   EXPECT_EQ(batch.revision, Revision(3));
   EXPECT_EQ(batch.completed, Ticket(7));
-  EXPECT_THAT(batch.shortened, ElementsAre(ShortenedSequence{SequenceId(5), 16}));
+  EXPECT_THAT(batch.shortened, ElementsAre(ShortenedSequence{SequenceId(5), 16, 2, false},
+                                           ShortenedSequence{SequenceId(6), 0, 1, true}));
 }
 
 // 2 layers, K and V, 1 head, 4 tokens of 8 halves.

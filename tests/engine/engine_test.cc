@@ -226,6 +226,41 @@ TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
   EXPECT_EQ(whole.report->reused_tokens, 63u);
 }
 
+// A client that hears of a loss that no cache of full attention has.
+class LosingClient final : public CacheClient {
+ public:
+  explicit LosingClient(std::unique_ptr<CacheClient> client) : client_(std::move(client)) {}
+
+  const CacheInfo& info() const override { return client_->info(); }
+
+  using CacheClient::Execute;
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
+                                      StepRange steps) override {
+    absl::StatusOr<BatchResult> batch = client_->Execute(operations, steps);
+    if (const auto* append = std::get_if<AppendTokens>(&operations.front())) {
+      batch->shortened = {{.sequence = append->sequence, .losses = 1, .must_be_freed = true}};
+    }
+    return batch;
+  }
+
+ private:
+  const std::unique_ptr<CacheClient> client_;
+};
+
+TEST(EngineTest, ARequestWhoseSequenceCanOnlyBeFreedFailsAndGivesEverythingBack) {
+  EngineOn on(kTinyModel);
+  const auto engine = Engine::Create({.model_dir = on.golden().model_dir},
+                                     std::make_unique<LosingClient>(on.cache().OpenClient()));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  int tokens = 0;
+  const auto report = (*engine)->Generate(
+      on.Request(), [&](TokenId, absl::Span<const float>) { return ++tokens > 0; });
+  EXPECT_EQ(ReasonOf(report.status()), Reason::kKvLost);
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("cannot be computed again"));
+  EXPECT_EQ(tokens, 1);
+  on.ExpectNothingHeld();
+}
+
 TEST(EngineTest, NamespacesDoNotShare) {
   EngineOn on(kTinyModel);
   ASSERT_TRUE(on.Generate(on.Request()).report.ok());

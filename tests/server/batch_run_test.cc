@@ -19,6 +19,7 @@ namespace pagoda::server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::SizeIs;
 
 // A daemon's server keeps gRPC up. Here each alarm alone would take it up and down again, and one
 // that is set while it goes down does not ring.
@@ -61,6 +62,11 @@ class BatchRunTest : public ::testing::Test {
 
   std::unique_ptr<Running> Start(const std::vector<v1::Operation>& operations,
                                  StepRange steps = {}) {
+    return StartFor(session_, operations, steps);
+  }
+  std::unique_ptr<Running> StartFor(SessionRef session,
+                                    const std::vector<v1::Operation>& operations,
+                                    StepRange steps = {}) {
     v1::Batch batch;
     for (const v1::Operation& operation : operations) *batch.add_operations() = operation;
     batch.set_step(steps.step);
@@ -68,7 +74,7 @@ class BatchRunTest : public ::testing::Test {
     auto running = std::make_unique<Running>();
     running->run = std::make_shared<BatchRun>(
         BatchRun::Context{.manager = &copies_.manager(), .state = &state_, .waiting = &waiting_},
-        session_, &running->result, [r = running.get()](const absl::Status& status) {
+        session, &running->result, [r = running.get()](const absl::Status& status) {
           r->status = status;
           r->done.Notify();
         });
@@ -78,6 +84,11 @@ class BatchRunTest : public ::testing::Test {
 
   static void Await(Running& running) {
     ASSERT_TRUE(running.done.WaitForNotificationWithTimeout(kLong));
+  }
+
+  // Until something has happened behind `revision`.
+  void AwaitEvent(Revision revision) {
+    while (copies_.manager().revision() == revision) absl::SleepFor(absl::Milliseconds(1));
   }
 
   HeldCopies copies_;
@@ -178,12 +189,51 @@ TEST_F(BatchRunTest, WhileTheDaemonDrainsNothingWaits) {
   EXPECT_EQ(waiting_.size(), 0u);
 }
 
-TEST_F(BatchRunTest, ASessionThatEndsMeanwhileFailsTheBatch) {
-  const auto running = Start({AllocateOp(1), WaitOp(ticket_), AllocateOp(1)});
+TEST_F(BatchRunTest, ASessionThatEndsMeanwhileFailsOnlyWhatIsLeft) {
+  const auto running = Start({AllocateOp(1), WaitOp(ticket_), v1::Operation(), AllocateOp(1)});
   ASSERT_TRUE(copies_.manager().CloseSession(session_).ok());
   copies_.Finish();
   Await(*running);
-  EXPECT_EQ(ReasonOf(running->status), Reason::kUnknownSession);
+  EXPECT_TRUE(running->status.ok()) << running->status;
+  EXPECT_THAT(running->answers(),
+              ElementsAre("ok", "UNKNOWN_SESSION", "INVALID_ARGUMENT", "UNKNOWN_SESSION"));
+  EXPECT_EQ(running->result.results(0).allocate_blocks().blocks_size(), 1);
+  EXPECT_EQ(waiting_.size(), 0u);
+}
+
+TEST_F(BatchRunTest, StepsThatGoOnMeanwhileFailOnlyWhatIsLeft) {
+  const auto running =
+      Start({AllocateOp(1), WaitOp(ticket_), AllocateOp(1)}, {.step = 4, .completed_step = 3});
+  EXPECT_TRUE(Start({AllocateOp(1)}, {.step = 5, .completed_step = 4})->status.ok());
+  copies_.Finish();
+  Await(*running);
+  EXPECT_TRUE(running->status.ok()) << running->status;
+  EXPECT_THAT(running->answers(), ElementsAre("ok", "STEP_BACKWARDS", "STEP_BACKWARDS"));
+  EXPECT_EQ(running->result.results(0).allocate_blocks().blocks_size(), 1);
+}
+
+TEST_F(BatchRunTest, ALeaseDoesNotRunWhileItsOwnBatchWaits) {
+  const absl::Duration lease = absl::Seconds(60);
+  const SessionRef session = copies_.Open(lease);
+  const auto running = StartFor(session, {AllocateOp(1), WaitOp(ticket_), AllocateOp(1)});
+  copies_.PutClockForward(2 * lease);
+  EXPECT_EQ(copies_.manager().ExpireSessions(), 0u);
+  copies_.Finish();
+  Await(*running);
+  EXPECT_THAT(running->answers(), ElementsAre("ok", "ok", "ok"));
+  // It runs again from the wait's end.
+  EXPECT_EQ(copies_.manager().ExpireSessions(), 0u);
+  copies_.PutClockForward(lease);
+  EXPECT_EQ(copies_.manager().ExpireSessions(), 1u);
+}
+
+TEST_F(BatchRunTest, AWaitThatADrainEndsAtOnceLeavesTheLeaseRunning) {
+  const absl::Duration lease = absl::Seconds(60);
+  const SessionRef session = copies_.Open(lease);
+  state_.Enter(ServingState::Phase::kDraining);
+  EXPECT_TRUE(StartFor(session, {WaitOp(ticket_)})->done.HasBeenNotified());
+  copies_.PutClockForward(lease);
+  EXPECT_EQ(copies_.manager().ExpireSessions(), 1u);
 }
 
 TEST_F(BatchRunTest, ASequenceThatACopyShortenedIsNamed) {
@@ -199,6 +249,21 @@ TEST_F(BatchRunTest, ASequenceThatACopyShortenedIsNamed) {
   ASSERT_EQ(running->result.shortened_size(), 1);
   EXPECT_EQ(running->result.shortened(0).sequence_id(), 5u);
   EXPECT_EQ(running->result.shortened(0).computed_tokens(), 0u);
+  EXPECT_EQ(running->result.shortened(0).losses(), 1u);
+  EXPECT_FALSE(running->result.shortened(0).must_be_freed());
+  // Every answer names it, until a commit says that the client knows.
+  EXPECT_EQ(Start({})->result.shortened_size(), 1);
+  const Ticket other = copies_.Offload(session_, {51, 52, 53, 54});
+  v1::Operation commit;
+  commit.mutable_commit_tokens()->set_sequence_id(5);
+  commit.mutable_commit_tokens()->set_computed_tokens(9);
+  EXPECT_THAT(Start({commit})->answers(), ElementsAre("KV_LOST"));
+  commit.mutable_commit_tokens()->set_known_losses(1);
+  const auto parts = Start({AllocateOp(1), WaitOp(other), commit});
+  copies_.Finish();
+  Await(*parts);
+  EXPECT_THAT(parts->answers(), ElementsAre("ok", "ok", "ok"));
+  EXPECT_EQ(parts->result.shortened_size(), 0) << "what the first part named is named no more";
 }
 
 TEST_F(BatchRunTest, StepsGoForward) {
@@ -210,6 +275,65 @@ TEST_F(BatchRunTest, StepsGoForward) {
 TEST_F(BatchRunTest, ABatchHasALimit) {
   const auto running = Start(std::vector<v1::Operation>(kMaxBatchOperations + 1, AllocateOp(0)));
   EXPECT_EQ(ReasonOf(running->status), Reason::kBatchTooLarge);
+}
+
+// The same for who waits in the process: SharedManager::Execute holds its caller up.
+TEST_F(BatchRunTest, InTheProcessTooWhatRanBeforeAWaitKeepsItsResults) {
+  const std::vector<Operation> operations = {AllocateBlocks{.count = 1}, WaitForTicket{ticket_},
+                                             AllocateBlocks{.count = 1}};
+  SharedManager& manager = copies_.manager();
+  const Revision before = manager.revision();
+  absl::StatusOr<BatchResult> result = absl::UnknownError("not run");
+  std::thread caller(
+      [&] { result = manager.Execute(session_, operations, {.step = 4, .completed_step = 3}); });
+  AwaitEvent(before);  // The first block is taken.
+  const Operation later = AllocateBlocks{.count = 1};
+  EXPECT_TRUE(manager.Execute(session_, {&later, 1}, {.step = 5, .completed_step = 4}).ok());
+  copies_.Finish();
+  caller.join();
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_THAT(result->results, SizeIs(3));
+  EXPECT_THAT(std::get<AllocatedBlocks>(*result->results[0]).blocks, SizeIs(1));
+  EXPECT_EQ(ReasonOf(result->results[1].status()), Reason::kStepBackwards);
+  EXPECT_EQ(ReasonOf(result->results[2].status()), Reason::kStepBackwards);
+}
+
+TEST_F(BatchRunTest, InTheProcessTooALeaseDoesNotRunWhileItsOwnBatchWaits) {
+  const absl::Duration lease = absl::Seconds(60);
+  const SessionRef session = copies_.Open(lease);
+  SharedManager& manager = copies_.manager();
+  const Revision before = manager.revision();
+  const std::vector<Operation> operations = {AllocateBlocks{.count = 1}, WaitForTicket{ticket_},
+                                             AllocateBlocks{.count = 1}};
+  absl::StatusOr<BatchResult> result = absl::UnknownError("not run");
+  std::thread caller([&] { result = manager.Execute(session, operations); });
+  AwaitEvent(before);                       // The first block is taken.
+  absl::SleepFor(absl::Milliseconds(200));  // Now it waits.
+  copies_.PutClockForward(2 * lease);
+  EXPECT_EQ(manager.ExpireSessions(), 0u);
+  copies_.Finish();
+  caller.join();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->results.at(2).ok());
+  copies_.PutClockForward(lease);
+  EXPECT_EQ(manager.ExpireSessions(), 1u);
+}
+
+// What time brings, any call may bring.
+TEST_F(BatchRunTest, OpeningASessionPutsWhatExpiredIntoTheLog) {
+  copies_.Finish();
+  SequenceRetention retention;
+  retention.ranges = {{.token_start = 0,
+                       .token_end = std::nullopt,
+                       .retention = {.priority = Priority(80), .duration = absl::Seconds(1)}}};
+  const auto set = copies_.Run<RetentionSet>(
+      session_, SetRetention{{}, {1, 2, 3, 4, 5, 6, 7, 8}, std::move(retention)});
+  ASSERT_EQ(set.blocks, 2u);
+  const Revision before = copies_.log().last();
+  copies_.PutClockForward(absl::Seconds(2));
+  copies_.Open();
+  EXPECT_GT(copies_.log().last(), before);
+  EXPECT_EQ(copies_.log().last(), copies_.manager().revision());
 }
 
 // Waits, ends and copies that meet from several threads: each batch is answered once.

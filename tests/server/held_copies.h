@@ -2,12 +2,15 @@
 #ifndef PAGODA_TESTS_SERVER_HELD_COPIES_H_
 #define PAGODA_TESTS_SERVER_HELD_COPIES_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "events/event_log.h"
 #include "gtest/gtest.h"
 #include "manager/shared_manager.h"
@@ -36,7 +39,8 @@ class OrderKeeper final : public Transfers {
   std::vector<CopyOrder> orders_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Two tiers of 8 blocks of 4 tokens, without memory. Thread-safe.
+// Two tiers of 8 blocks of 4 tokens, without memory, on a clock that a test may put forward.
+// Thread-safe.
 class HeldCopies {
  public:
   HeldCopies() {
@@ -48,7 +52,9 @@ class HeldCopies {
                                       .pool_mappings = {},
                                       .epoch = Epoch(1)});
     EXPECT_TRUE(core.ok()) << core.status();
-    manager_ = std::make_unique<SharedManager>(*std::move(core), &log_);
+    manager_ = std::make_unique<SharedManager>(*std::move(core), &log_, [this] {
+      return SharedManager::Now() + absl::Milliseconds(put_forward_ms_.load());
+    });
     manager_->SetTransfers(&orders_);
   }
   ~HeldCopies() {
@@ -57,9 +63,13 @@ class HeldCopies {
   }
 
   SharedManager& manager() { return *manager_; }
+  const EventLog& log() const { return log_; }
 
-  SessionRef Open() {
-    const auto session = manager_->OpenSession("test", absl::InfiniteDuration());
+  // By whole milliseconds.
+  void PutClockForward(absl::Duration by) { put_forward_ms_ += absl::ToInt64Milliseconds(by); }
+
+  SessionRef Open(absl::Duration lease = absl::InfiniteDuration()) {
+    const auto session = manager_->OpenSession("test", lease);
     EXPECT_TRUE(session.ok()) << session.status();
     return session->ref;
   }
@@ -91,6 +101,7 @@ class HeldCopies {
   }
 
  private:
+  std::atomic<int64_t> put_forward_ms_ = 0;
   EventLog log_{EventLog::Limits{.max_events = 1 << 10}};
   OrderKeeper orders_;
   std::unique_ptr<SharedManager> manager_;

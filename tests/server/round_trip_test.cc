@@ -59,6 +59,9 @@ class Filler {
       case FieldDescriptor::CPPTYPE_INT32:
         reflection.SetInt32(&message, field, static_cast<int32_t>(value));
         break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        reflection.SetBool(&message, field, true);
+        break;
       case FieldDescriptor::CPPTYPE_STRING:
         reflection.SetString(&message, field, StringOf(field, value));
         break;

@@ -50,10 +50,28 @@ TEST(TranslateTest, OperationsKeepEveryField) {
   proto.mutable_append_tokens()->set_sequence_id(3);
   proto.mutable_append_tokens()->add_tokens(8);
   proto.mutable_append_tokens()->set_computed_tokens(4);
+  proto.mutable_append_tokens()->set_known_losses(2);
   const auto append = std::get<AppendTokens>(*OperationFromProto(proto));
   EXPECT_EQ(append.sequence, SequenceId(3));
   EXPECT_EQ(append.tokens, std::vector<TokenId>{8});
   EXPECT_EQ(append.computed_tokens, 4u);
+  EXPECT_EQ(append.known_losses, 2u);
+
+  proto.mutable_commit_tokens()->set_computed_tokens(4);
+  proto.mutable_commit_tokens()->set_known_losses(1);
+  const auto commit = std::get<CommitTokens>(*OperationFromProto(proto));
+  EXPECT_EQ(commit.computed_tokens, 4u);
+  EXPECT_EQ(commit.known_losses, 1u);
+}
+
+TEST(TranslateTest, ForksAndDescriptionsTellTheLosses) {
+  v1::OperationResult result;
+  OperationResultToProto(OperationResult(ForkedSequence{.computed_tokens = 4, .losses = 2}),
+                         &result);
+  EXPECT_EQ(result.fork_sequence().losses(), 2u);
+  OperationResultToProto(OperationResult(DescribedSequence{.room_tokens = 8, .losses = 3}),
+                         &result);
+  EXPECT_EQ(result.describe_sequence().losses(), 3u);
 }
 
 // The wire's oneof and the core's variant: kind by kind, the operation and then its result.
@@ -216,18 +234,28 @@ TEST(TranslateTest, APinWithoutEndHasNoExpireTime) {
 }
 
 // A batch that waits is answered in parts.
-TEST(TranslateTest, ABatchOfSeveralPartsHasItsLastStateAndAllShortenedSequences) {
-  BatchResult part{
-      .revision = Revision(3), .completed = Ticket(1), .shortened = {{SequenceId(7), 4}}};
+TEST(TranslateTest, ABatchOfSeveralPartsHasTheStateOfItsLast) {
+  BatchResult part{.revision = Revision(3),
+                   .completed = Ticket(1),
+                   .shortened = {{.sequence = SequenceId(7), .computed_tokens = 4, .losses = 1},
+                                 {.sequence = SequenceId(8), .computed_tokens = 8, .losses = 1}}};
   v1::BatchResult proto;
   BatchStateToProto(part, &proto);
-  part = {.revision = Revision(5), .completed = Ticket(2), .shortened = {{SequenceId(8), 0}}};
+  ASSERT_EQ(proto.shortened_size(), 2);
+  EXPECT_EQ(proto.shortened(0).sequence_id(), 7u);
+  EXPECT_EQ(proto.shortened(0).computed_tokens(), 4u);
+  EXPECT_EQ(proto.shortened(0).losses(), 1u);
+  EXPECT_FALSE(proto.shortened(0).must_be_freed());
+  part = {.revision = Revision(5),
+          .completed = Ticket(2),
+          .shortened = {{.sequence = SequenceId(8), .losses = 3, .must_be_freed = true}}};
   BatchStateToProto(part, &proto);
   EXPECT_EQ(proto.revision(), 5u);
   EXPECT_EQ(proto.completed_ticket(), 2u);
-  ASSERT_EQ(proto.shortened_size(), 2);
-  EXPECT_EQ(proto.shortened(0).computed_tokens(), 4u);
-  EXPECT_EQ(proto.shortened(1).sequence_id(), 8u);
+  ASSERT_EQ(proto.shortened_size(), 1);
+  EXPECT_EQ(proto.shortened(0).sequence_id(), 8u);
+  EXPECT_EQ(proto.shortened(0).losses(), 3u);
+  EXPECT_TRUE(proto.shortened(0).must_be_freed());
 }
 
 TEST(TranslateTest, AFailedOperationHasOnlyItsError) {
