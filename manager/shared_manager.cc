@@ -99,6 +99,11 @@ absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::stri
   return session;
 }
 
+absl::Status SharedManager::CheckSession(SessionRef session) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->CheckSession(session);
+}
+
 absl::StatusOr<absl::Duration> SharedManager::KeepAlive(SessionRef session) {
   absl::MutexLock lock(&mutex_);
   return core_->KeepAlive(session, clock_());

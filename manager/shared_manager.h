@@ -48,6 +48,7 @@ class SharedManager {
   // As BlockManager's methods of the same name, at the clock's time.
   absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
                                                           absl::Duration lease);
+  absl::Status CheckSession(SessionRef session) const;
   absl::StatusOr<absl::Duration> KeepAlive(SessionRef session);
   absl::Status AttachStream(SessionRef session);
   void DetachStream(SessionId session);
@@ -63,8 +64,8 @@ class SharedManager {
   // Runs a batch and renews the session's lease. An operation after kMaxBatchHandles handles of
   // answers fails with BATCH_TOO_LARGE. Waits for tickets, at most kMaxTicketWait for all of the
   // batch together. Errors of the whole: UNKNOWN_SESSION, STALE_SESSION, BATCH_TOO_LARGE,
-  // STEP_BACKWARDS. Behind a wait such an error is that of each operation that is left, and the batch
-  // is OK; the session's lease does not run while its batch waits.
+  // STEP_BACKWARDS. Behind a wait such an error is that of each operation that is left, and the
+  // batch is OK; the session's lease does not run while its batch waits.
   absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations,
                                       StepRange steps = {});
   // As Execute, but never waits: it stops before a WaitForTicket whose copies are not done. Then
