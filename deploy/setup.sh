@@ -1,4 +1,5 @@
-# Sourced by run.sh and test.sh, from the repository's root: everything that both need before they can do their job.
+# Sourced by the other scripts and by the Dockerfile, from the repository's root: what they need before they can do their job.
+#   install_packages   installs what is missing of ${all_packages[@]}
 #   set_up             installs the Debian packages that are missing, and configures build/release; quick when nothing is missing
 #   build [TARGET...]  builds, everything where no target is named; quick when nothing changed
 #   step NAME ADVICE COMMAND...   one line on the screen with the time taken, COMMAND's output in build/logs/NAME.log; where COMMAND
@@ -11,13 +12,16 @@ log_dir=build/logs
 # What Pagoda is built from, and why.
 compiler_packages=(g++ cmake ninja-build ccache)                            # C++20, presets, fast rebuilds
 service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libc-ares-dev
-                  prometheus-cpp-dev libcivetweb-dev libyaml-cpp-dev)       # gRPC, metrics over HTTP, configuration
+                  prometheus-cpp-dev libcivetweb-dev libyaml-cpp-dev
+                  libsystemd-dev)                                           # gRPC, metrics over HTTP, configuration, sd_notify
 core_packages=(libabsl-dev libxxhash-dev nlohmann-json3-dev libcli11-dev)   # containers, block hash, checkpoints, flags
 engine_packages=(libdnnl-dev)                                               # matrix products on the CPU
-test_packages=(libgtest-dev libgmock-dev clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy
-               python3-pytest)                                              # unit tests, format check, end-to-end tests
-all_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"
-              "${test_packages[@]}")
+unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake asks for them, whatever is built
+test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy python3-pytest python3-yaml
+               python3-kubernetes)                                          # format check, end-to-end tests, manifests
+build_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"
+                "${unit_test_packages[@]}")                                 # the container image is built with these alone
+all_packages=("${build_packages[@]}" "${test_packages[@]}")
 
 trap 'echo "$0: line $LINENO: the command failed: $BASH_COMMAND" >&2' ERR
 

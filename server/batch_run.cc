@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
@@ -23,11 +24,31 @@ absl::StatusOr<Operation> Decode(const v1::Operation& proto) {
 }  // namespace
 
 void BatchRun::Start(const v1::Batch& batch) {
+  if (batch.retry_id() != 0) {
+    const absl::StatusOr<bool> ran_before = RanBefore(batch);
+    if (!ran_before.ok()) return Finish(ran_before.status());
+    if (*ran_before) return;
+    retry_id_ = batch.retry_id();
+  }
   if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
   Advance();
 }
 
+absl::StatusOr<bool> BatchRun::RanBefore(const v1::Batch& batch) {
+  // A session's answers are for those who have its token.
+  if (absl::Status status = context_.manager->CheckSession(session_); !status.ok()) return status;
+  const absl::StatusOr<AnswerMemory::Begun> begun = context_.answers->Begin(
+      session_, batch.retry_id(), absl::HashOf(batch.SerializeAsString()), out_,
+      [run = shared_from_this()](const absl::Status& status) { run->Finish(status); });
+  if (!begun.ok()) return begun.status();
+  if (*begun == AnswerMemory::Begun::kAnswered) Finish(absl::OkStatus());
+  return *begun != AnswerMemory::Begun::kRun;
+}
+
 void BatchRun::Finish(const absl::Status& status) {
+  if (retry_id_ != 0) {
+    context_.answers->End(session_, std::exchange(retry_id_, 0), status, *out_);
+  }
   const Done done = std::exchange(done_, nullptr);
   done(status);
 }

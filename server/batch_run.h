@@ -18,6 +18,7 @@
 #include "manager/operation.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/cache.pb.h"
+#include "server/answer_memory.h"
 #include "server/serving_state.h"
 #include "server/stream_set.h"
 
@@ -41,6 +42,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     SharedManager* manager = nullptr;
     const ServingState* state = nullptr;
     Set* waiting = nullptr;
+    AnswerMemory* answers = nullptr;
   };
 
   // Called once, with the outcome of the batch as a whole. Errors: UNKNOWN_SESSION, STALE_SESSION,
@@ -60,6 +62,9 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   void EndWaits(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // Whether the batch was run before, under its retry_id: then it is answered by that, now or
+  // later.
+  absl::StatusOr<bool> RanBefore(const v1::Batch& batch);
   // Decodes the operations, and answers those that cannot run.
   absl::Status Read(const v1::Batch& batch);
   // Runs what is left, up to the next wait or to the end.
@@ -89,9 +94,10 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   std::vector<Operation> operations_;
   std::vector<v1::OperationResult*> results_;  // Where each of them answers.
   StepRange steps_;
-  size_t next_ = 0;     // The first operation that is not answered.
-  size_t waited_ = 0;   // A wait before this operation has had its time; 0: in the first part.
-  size_t handles_ = 0;  // Block handles in the results.
+  uint64_t retry_id_ = 0;  // While others may wait for this batch's answer.
+  size_t next_ = 0;        // The first operation that is not answered.
+  size_t waited_ = 0;      // A wait before this operation has had its time; 0: in the first part.
+  size_t handles_ = 0;     // Block handles in the results.
   absl::Time deadline_ = absl::InfiniteFuture();  // Of all waits; from the first one on.
 
   mutable absl::Mutex mutex_;  // Nothing is called under it but the alarm.

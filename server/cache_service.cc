@@ -76,6 +76,10 @@ grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext
   return Answer(context, status);
 }
 
+void CacheService::SweepAnswers() {
+  answers_.Sweep([this](SessionRef session) { return manager_->CheckSession(session).ok(); });
+}
+
 grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* context,
                                                   const v1::KeepAliveRequest* request,
                                                   v1::KeepAliveResponse* response) {

@@ -40,6 +40,8 @@ class CacheService final : public v1::CacheService::CallbackService {
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Session(
       grpc::CallbackServerContext* context) override;
 
+  // Forgets what sessions were answered that are no more.
+  void SweepAnswers();
   // Ends every open Session stream, and every batch's wait. Call it when the state is draining.
   void EndStreamsForDrain();
 
@@ -47,7 +49,7 @@ class CacheService final : public v1::CacheService::CallbackService {
   absl::Status DoOpenSession(const v1::OpenSessionRequest& request,
                              v1::OpenSessionResponse* response);
   BatchRun::Context batch_context() {
-    return {.manager = manager_, .state = state_, .waiting = &waiting_};
+    return {.manager = manager_, .state = state_, .waiting = &waiting_, .answers = &answers_};
   }
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
 
@@ -56,6 +58,7 @@ class CacheService final : public v1::CacheService::CallbackService {
   const ServingState* const state_;
   SessionStream::Set streams_;
   BatchRun::Set waiting_;
+  AnswerMemory answers_;
 };
 
 }  // namespace pagoda::server

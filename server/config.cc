@@ -46,6 +46,10 @@ absl::Status CheckPowerOfTwo(uint64_t value) {
 }
 
 absl::Status CheckAddress(const std::string& address) {
+  return address.empty() ? absl::OkStatus() : ParseAddress(address).status();
+}
+
+absl::Status CheckLoopbackAddress(const std::string& address) {
   return address.empty() ? absl::OkStatus() : ParseLoopbackAddress(address).status();
 }
 
@@ -94,7 +98,7 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
 std::vector<ConfigKey> ServerKeys(Config::Server* server) {
   return {
       TextKey("unix_socket", &server->unix_socket),
-      TextKey("grpc_address", &server->grpc_address, CheckAddress),
+      TextKey("grpc_address", &server->grpc_address, CheckLoopbackAddress),
       TextKey("http_address", &server->http_address, CheckAddress),
       DurationKey("drain_timeout", &server->drain_timeout, absl::ZeroDuration(), absl::Hours(1)),
       NumberKey("max_message_bytes", &server->max_message_bytes, 1 << 16, 1 << 30),

@@ -3,15 +3,18 @@
 #include <filesystem>
 #include <functional>
 #include <random>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"
+#include "server/health.h"
 #include "server/log.h"
 #include "server/translate.h"
 
@@ -30,6 +33,12 @@ constexpr size_t kMaxQueuedCopies = 1024;
 
 // For connections without calls to say goodbye; a client that is idle may not even look.
 constexpr absl::Duration kConnectionGrace = absl::Milliseconds(200);
+
+constexpr char kIndex[] =
+    "pagodad\n\n"
+    "/metrics  for Prometheus\n"
+    "/readyz   200 where it takes work, 503 while it starts or drains; also as /healthz\n"
+    "/livez    200 also in a drain, 503 where the core is stuck\n";
 
 uint64_t RandomNumber() {
   std::random_device device;
@@ -95,22 +104,6 @@ std::string ModelName(const std::string& model_dir) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-std::string PhaseText(ServingState::Phase phase) {
-  switch (phase) {
-    case ServingState::Phase::kStarting:
-      return "starting\n";
-    case ServingState::Phase::kServing:
-      return "ok\n";
-    case ServingState::Phase::kDraining:
-      return "draining\n";
-  }
-  return "";
-}
-
-HttpResponse HealthResponse(ServingState::Phase phase) {
-  return {.status = phase == ServingState::Phase::kServing ? 200 : 503, .body = PhaseText(phase)};
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
@@ -125,18 +118,25 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
 }
 
 absl::Status Daemon::ResolveAddresses() {
-  for (const auto& [text, address] : {std::pair(&config_.server.grpc_address, &grpc_address_),
-                                      std::pair(&config_.server.http_address, &http_address_)}) {
+  for (const auto& [text, parse, address] :
+       {std::tuple(&config_.server.grpc_address, &ParseLoopbackAddress, &grpc_address_),
+        std::tuple(&config_.server.http_address, &ParseAddress, &http_address_)}) {
     if (text->empty()) continue;
-    absl::StatusOr<TcpAddress> parsed = ParseLoopbackAddress(*text);
+    absl::StatusOr<TcpAddress> parsed = parse(*text);
     if (!parsed.ok()) return parsed.status();
     if (absl::Status status = CheckCanListen(*parsed); !status.ok()) return status;
     *address = *std::move(parsed);
+  }
+  if (http_address_.has_value() && !IsLoopback(*http_address_)) {
+    Log(LogLevel::kInfo,
+        absl::StrCat("metrics and probes are open to other machines, without TLS: ",
+                     http_address_->ToString()));
   }
   return absl::OkStatus();
 }
 
 absl::Status Daemon::MakeCache() {
+  supervisor_.Status("starting: taking the memory of the pools");
   absl::StatusOr<CacheSpec> spec = MakeSpec(config_);
   if (!spec.ok()) return spec.status();
   absl::StatusOr<CacheLayout> layout = CacheLayout::Create(*std::move(spec));
@@ -186,6 +186,7 @@ void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
 
 absl::Status Daemon::LoadEngine() {
   if (config_.engine.model_dir.empty()) return absl::OkStatus();
+  supervisor_.Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
   absl::StatusOr<std::unique_ptr<CacheClient>> client =
       OpenLocalCacheClient(manager_.get(), "engine");
   if (!client.ok()) return client.status();
@@ -219,10 +220,13 @@ void Daemon::MakeServices() {
                              .start_time = start_time_};
   admin_service_ = std::make_unique<AdminService>(parts);
   metrics_ = std::make_unique<Metrics>(parts, &rpc_metrics_);
+  heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
+                                           manager_.get(), &supervisor_);
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
     if (const size_t expired = manager_->ExpireSessions(); expired > 0) {
       Log(LogLevel::kWarning, absl::StrCat(expired, " sessions closed: their leases ran out"));
     }
+    cache_service_->SweepAnswers();
   });
   maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { Maintain(); });
 }
@@ -252,23 +256,22 @@ absl::Status Daemon::Listen() {
   grpc_ = *std::move(server);
   state_.Enter(ServingState::Phase::kServing);
   grpc_->SetServing();
+  supervisor_.Ready(absl::StrCat("serving gRPC on ", absl::StrJoin(grpc_endpoints(), " and ")));
   return absl::OkStatus();
 }
 
 absl::Status Daemon::ListenHttp() {
   if (!http_address_.has_value()) return absl::OkStatus();
-  HttpServer::Routes routes = {
-      {"/",
-       [] {
-         return HttpResponse{.body =
-                                 "pagodad\n\n/metrics  for Prometheus\n/healthz  for "
-                                 "probes: 200 or 503\n"};
-       }},
-      {"/healthz", [this] { return HealthResponse(state_.phase()); }},
-      {"/metrics", [this] {
-         return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                             .body = metrics_->Text()};
-       }}};
+  const auto readiness = [this] { return Readiness(state_.phase(), heartbeat_->waiting()); };
+  HttpServer::Routes routes = {{"/", [] { return HttpResponse{.body = kIndex}; }},
+                               {"/livez", [this] { return Liveness(heartbeat_->waiting()); }},
+                               {"/readyz", readiness},
+                               {"/healthz", readiness},
+                               {"/metrics", [this] {
+                                  return HttpResponse{
+                                      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+                                      .body = metrics_->Text()};
+                                }}};
   absl::StatusOr<std::unique_ptr<HttpServer>> http =
       HttpServer::Start(*http_address_, std::move(routes));
   if (!http.ok()) return http.status();
@@ -291,6 +294,8 @@ void Daemon::Drain() {
   drained_ = true;
   state_.Enter(ServingState::Phase::kDraining);
   grpc_->SetNotServing();
+  supervisor_.Stopping(absl::StrCat("draining: calls may go on for ",
+                                    absl::FormatDuration(config_.server.drain_timeout)));
   cache_service_->EndStreamsForDrain();
   event_service_->EndStreamsForDrain();
   // Meanwhile new calls still get their answer, DRAINING, instead of a refused connection.
@@ -298,6 +303,7 @@ void Daemon::Drain() {
   if (cut > 0)
     Log(LogLevel::kWarning, absl::StrCat("drain_timeout is over; open calls cut: ", cut));
   grpc_->Shutdown(kConnectionGrace);
+  supervisor_.Status("drained");
 }
 
 }  // namespace pagoda::server

@@ -23,19 +23,22 @@
 #include "server/engine_service.h"
 #include "server/event_service.h"
 #include "server/grpc_server.h"
+#include "server/heartbeat.h"
 #include "server/http_server.h"
 #include "server/listen_address.h"
 #include "server/metrics.h"
 #include "server/periodic_task.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
+#include "server/supervisor.h"
 
 namespace pagoda::server {
 
 // A running daemon. Thread-safe.
 class Daemon {
  public:
-  // Takes the memory, loads the model, listens, and is healthy when it returns.
+  // Takes the memory, loads the model, listens, and is healthy when it returns. Tells the service
+  // manager, where there is one, how far it is, and Drain does the same.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
   // served), OUT_OF_MEMORY, INVALID_CHECKPOINT.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config);
@@ -75,6 +78,7 @@ class Daemon {
   std::optional<TcpAddress> grpc_address_;
   std::optional<TcpAddress> http_address_;
   ServingState state_;
+  Supervisor supervisor_;
 
   // Bottom to top: each uses those above it, and is destroyed before them.
   std::optional<CacheLayout> layout_;
@@ -89,6 +93,7 @@ class Daemon {
   std::unique_ptr<AdminService> admin_service_;
   RpcMetrics rpc_metrics_;
   std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicTask> lease_timer_;
   std::unique_ptr<PeriodicTask> maintenance_timer_;
   std::unique_ptr<HttpServer> http_;

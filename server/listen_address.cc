@@ -22,10 +22,9 @@ namespace {
 
 bool IsIpv6(const std::string& host) { return absl::StrContains(host, ':'); }
 
-bool IsLoopback(const std::string& host) {
-  in_addr v4;
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  return host == "::1";
+bool IsNumeric(const std::string& host) {
+  in6_addr ignored;
+  return inet_pton(IsIpv6(host) ? AF_INET6 : AF_INET, host.c_str(), &ignored) == 1;
 }
 
 // A TCP socket's address as the system wants it.
@@ -72,7 +71,7 @@ std::string TcpAddress::ToString() const {
   return IsIpv6(host) ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
-absl::StatusOr<TcpAddress> ParseLoopbackAddress(const std::string& address) {
+absl::StatusOr<TcpAddress> ParseAddress(const std::string& address) {
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
   if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
@@ -85,14 +84,31 @@ absl::StatusOr<TcpAddress> ParseLoopbackAddress(const std::string& address) {
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }
-  if (!IsLoopback(host)) {
+  if (!IsNumeric(host)) {
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat("the host of '", address, "' is neither an address in numbers nor localhost"));
+  }
+  return TcpAddress{host, static_cast<uint16_t>(port)};
+}
+
+bool IsLoopback(const TcpAddress& address) {
+  in_addr v4;
+  if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6;
+  return inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+absl::StatusOr<TcpAddress> ParseLoopbackAddress(const std::string& address) {
+  absl::StatusOr<TcpAddress> parsed = ParseAddress(address);
+  if (parsed.ok() && !IsLoopback(*parsed)) {
     return MakeError(
         Reason::kInvalidArgument,
         absl::StrCat("'", address,
                      "' is not a loopback address (127.0.0.1, [::1], localhost); this "
                      "version serves no TLS, so it does not listen to other machines"));
   }
-  return TcpAddress{host, static_cast<uint16_t>(port)};
+  return parsed;
 }
 
 absl::Status CheckCanListen(const TcpAddress& address) {

@@ -1,4 +1,4 @@
-// Where the daemon listens: "HOST:PORT" on the loopback interface, or the path of a Unix socket.
+// Where the daemon listens: "HOST:PORT", or the path of a Unix socket.
 #ifndef PAGODA_SERVER_LISTEN_ADDRESS_H_
 #define PAGODA_SERVER_LISTEN_ADDRESS_H_
 
@@ -17,10 +17,13 @@ struct TcpAddress {
   std::string ToString() const;  // "127.0.0.1:7070", "[::1]:7070".
 };
 
-// Reads "127.0.0.1:7070", "[::1]:7070" or "localhost:7070".
-// Errors: INVALID_ARGUMENT for anything else; for a host that is not loopback the message says that
-// it needs TLS.
+// Reads "127.0.0.1:7070", "[::1]:7070", "localhost:7070", "0.0.0.0:7070": numbers, of any
+// interface. Errors: INVALID_ARGUMENT for anything else.
+absl::StatusOr<TcpAddress> ParseAddress(const std::string& address);
+// The same, of the loopback interface alone.
+// Errors: INVALID_ARGUMENT; for a host that is not loopback the message says that it needs TLS.
 absl::StatusOr<TcpAddress> ParseLoopbackAddress(const std::string& address);
+bool IsLoopback(const TcpAddress& address);
 
 // INVALID_ARGUMENT with the address and the system's word for it, where `address` cannot be bound
 // now, for example because another daemon listens there. A port that is free now may be taken

@@ -1,4 +1,5 @@
 // pagodad: reads the configuration, runs the daemon until SIGTERM or SIGINT, drains it.
+#include <grpc/grpc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -58,6 +59,9 @@ int Run(Config config) {
   const sigset_t signals = BlockEndSignals();
   SetLogLevel(config.log.level);
   CaptureGrpcLog();
+  // Never undone: the end of gRPC's last user waits for a poller of gRPC's own, for ten seconds and
+  // more where a client was slow, and the process ends without that.
+  grpc_init();
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(std::move(config));
   if (!daemon.ok()) return Fail(daemon.status());
   const std::string http = (*daemon)->http_endpoint();

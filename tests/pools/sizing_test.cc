@@ -223,8 +223,8 @@ TEST(SizingTest, SaysWhyABudgetDoesNotDo) {
   EXPECT_THAT(refusal(BlockBudget{{1, 0}}), HasSubstr("no block of window full"));
   EXPECT_THAT(refusal(BlockBudget{{1, 2, 3}}), HasSubstr("3 block counts"));
   EXPECT_THAT(refusal(BlockBudget{}), HasSubstr("0 block counts"));
-  EXPECT_THAT(refusal(BlockBudget{{kMaxBlocks + 1}}), HasSubstr("at most 1073741824"));
-  EXPECT_THAT(refusal(ByteBudget{~uint64_t{0}}), HasSubstr("at most 1073741824"));
+  EXPECT_THAT(refusal(BlockBudget{{kMaxBlocks + 1}}), HasSubstr("at most 268435456"));
+  EXPECT_THAT(refusal(ByteBudget{~uint64_t{0}}), HasSubstr("at most 268435456"));
   EXPECT_THAT(refusal(ByteBudget{kGiB}, ByteBudget{}, {.max_sequence_tokens = 0}),
               HasSubstr("neither may be 0"));
 }

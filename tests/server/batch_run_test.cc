@@ -66,18 +66,22 @@ class BatchRunTest : public ::testing::Test {
   }
   std::unique_ptr<Running> StartFor(SessionRef session,
                                     const std::vector<v1::Operation>& operations,
-                                    StepRange steps = {}) {
+                                    StepRange steps = {}, uint64_t retry_id = 0) {
     v1::Batch batch;
+    batch.set_retry_id(retry_id);
     for (const v1::Operation& operation : operations) *batch.add_operations() = operation;
     batch.set_step(steps.step);
     batch.set_completed_step(steps.completed_step);
     auto running = std::make_unique<Running>();
-    running->run = std::make_shared<BatchRun>(
-        BatchRun::Context{.manager = &copies_.manager(), .state = &state_, .waiting = &waiting_},
-        session, &running->result, [r = running.get()](const absl::Status& status) {
-          r->status = status;
-          r->done.Notify();
-        });
+    running->run = std::make_shared<BatchRun>(BatchRun::Context{.manager = &copies_.manager(),
+                                                                .state = &state_,
+                                                                .waiting = &waiting_,
+                                                                .answers = &answers_},
+                                              session, &running->result,
+                                              [r = running.get()](const absl::Status& status) {
+                                                r->status = status;
+                                                r->done.Notify();
+                                              });
     running->run->Start(batch);
     return running;
   }
@@ -96,6 +100,7 @@ class BatchRunTest : public ::testing::Test {
   const Ticket ticket_ = copies_.Offload(session_, {1, 2, 3, 4, 5, 6, 7, 8});
   ServingState state_;
   BatchRun::Set waiting_;
+  AnswerMemory answers_;
 };
 
 TEST_F(BatchRunTest, WithoutAWaitABatchIsAnsweredAtOnce) {
@@ -104,6 +109,39 @@ TEST_F(BatchRunTest, WithoutAWaitABatchIsAnsweredAtOnce) {
   EXPECT_TRUE(running->status.ok());
   EXPECT_THAT(running->answers(), ElementsAre("ok", "INVALID_ARGUMENT", "INVALID_COUNT"));
   EXPECT_EQ(running->result.revision(), copies_.manager().revision().value());
+}
+
+TEST_F(BatchRunTest, ABatchSentAgainIsNotRunAgain) {
+  const auto allocated = [&] {
+    return copies_.manager().Stats().windows[0].counters.allocated_blocks;
+  };
+  const uint64_t before = allocated();
+  const auto first = StartFor(session_, {AllocateOp(1)}, {}, 77);
+  const auto again = StartFor(session_, {AllocateOp(1)}, {}, 77);
+  EXPECT_TRUE(again->done.HasBeenNotified());
+  EXPECT_EQ(again->result.SerializeAsString(), first->result.SerializeAsString());
+  EXPECT_EQ(allocated() - before, 1u);
+  EXPECT_EQ(ReasonOf(StartFor(session_, {AllocateOp(2)}, {}, 77)->status),
+            Reason::kInvalidArgument);
+  EXPECT_THAT(StartFor(session_, {AllocateOp(1)}, {}, 78)->answers(), ElementsAre("ok"));
+  EXPECT_EQ(allocated() - before, 2u);
+}
+
+TEST_F(BatchRunTest, ABatchSentAgainWhileItWaitsGetsTheSameAnswer) {
+  const auto first = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
+  const auto again = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
+  EXPECT_FALSE(again->done.HasBeenNotified());
+  copies_.Finish();
+  Await(*first);
+  Await(*again);
+  EXPECT_THAT(again->answers(), ElementsAre("ok", "ok"));
+  EXPECT_EQ(again->result.SerializeAsString(), first->result.SerializeAsString());
+}
+
+TEST_F(BatchRunTest, AnAnswerIsForWhoHasTheSessionsToken) {
+  StartFor(session_, {AllocateOp(1)}, {}, 77);
+  const SessionRef fenced{session_.id, SessionToken{session_.token.value() + 1}};
+  EXPECT_EQ(ReasonOf(StartFor(fenced, {AllocateOp(1)}, {}, 77)->status), Reason::kStaleSession);
 }
 
 TEST_F(BatchRunTest, AnEmptyBatchTellsTheStateOfTheCache) {

@@ -34,6 +34,25 @@ TEST(ParseLoopbackAddressTest, RefusesEverythingElse) {
   }
 }
 
+TEST(ParseAddressTest, TakesAnyAddressInNumbers) {
+  EXPECT_EQ(ParseAddress("0.0.0.0:7071")->ToString(), "0.0.0.0:7071");
+  EXPECT_EQ(ParseAddress("[::]:7071")->ToString(), "[::]:7071");
+  EXPECT_EQ(ParseAddress("10.1.2.3:0")->ToString(), "10.1.2.3:0");
+  EXPECT_EQ(ParseAddress("localhost:7071")->ToString(), "127.0.0.1:7071");
+  for (const char* address : {"", ":7071", "10.0.0:7071", "[::g]:7071", "example.org:7071"}) {
+    EXPECT_EQ(ReasonOf(ParseAddress(address).status()), Reason::kInvalidArgument) << address;
+  }
+}
+
+TEST(IsLoopbackTest, TellsThisMachineFromOthers) {
+  EXPECT_TRUE(IsLoopback({"127.8.9.1", 1}));
+  EXPECT_TRUE(IsLoopback({"::1", 1}));
+  EXPECT_TRUE(IsLoopback({"0:0:0:0:0:0:0:1", 1}));
+  EXPECT_FALSE(IsLoopback({"0.0.0.0", 1}));
+  EXPECT_FALSE(IsLoopback({"::", 1}));
+  EXPECT_FALSE(IsLoopback({"128.0.0.1", 1}));
+}
+
 TEST(CheckCanListenTest, ATakenPortIsNamed) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};

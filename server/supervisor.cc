@@ -1,0 +1,51 @@
+#include "server/supervisor.h"
+
+#include <systemd/sd-daemon.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "server/log.h"
+
+namespace pagoda::server {
+namespace {
+
+// The variables stay in the environment for later messages: the daemon has no children that could
+// speak for it.
+constexpr int kKeepEnvironment = 0;
+
+void Send(const std::string& message) {
+  const int sent = sd_notify(kKeepEnvironment, message.c_str());
+  if (sent >= 0) return;
+  Log(LogLevel::kWarning,
+      absl::StrCat("the service manager did not get '", message, "': ", std::strerror(-sent)));
+}
+
+std::string StatusLine(std::string_view status) {
+  return absl::StrCat("STATUS=", absl::StrReplaceAll(std::string(status), {{"\n", " "}}));
+}
+
+}  // namespace
+
+void Supervisor::Status(std::string_view status) { Send(StatusLine(status)); }
+
+void Supervisor::Ready(std::string_view status) {
+  Send(absl::StrCat("READY=1\n", StatusLine(status)));
+}
+
+void Supervisor::Stopping(std::string_view status) {
+  Send(absl::StrCat("STOPPING=1\n", StatusLine(status)));
+}
+
+void Supervisor::Alive() { Send("WATCHDOG=1"); }
+
+absl::Duration Supervisor::watchdog_timeout() const {
+  uint64_t microseconds = 0;
+  const int enabled = sd_watchdog_enabled(kKeepEnvironment, &microseconds);
+  return enabled > 0 ? absl::Microseconds(microseconds) : absl::ZeroDuration();
+}
+
+}  // namespace pagoda::server

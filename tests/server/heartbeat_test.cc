@@ -1,0 +1,83 @@
+#include "server/heartbeat.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "tests/manager/testing.h"
+#include "tests/server/notify_socket.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr absl::Duration kInterval = absl::Milliseconds(2);
+// Of one beat that waits: as many others would have come.
+constexpr int kMissedBeats = 50;
+
+// A core whose lock somebody takes and does not let go: its clock, which the core reads under the
+// lock, stops.
+class HeartbeatTest : public ::testing::Test {
+ protected:
+  ~HeartbeatTest() override {
+    if (holder_.joinable()) LetGo();
+  }
+
+  void HoldTheCoresLock() {
+    holder_ = std::thread([this] {
+      hold_ = true;
+      ASSERT_TRUE(manager_.OpenSession("stuck", absl::InfiniteDuration()).ok());
+    });
+    held_.WaitForNotification();
+  }
+
+  void LetGo() {
+    let_go_.Notify();
+    holder_.join();
+  }
+
+  absl::Time StoppingClock() {
+    if (hold_.exchange(false)) {
+      held_.Notify();
+      let_go_.WaitForNotification();
+    }
+    return SharedManager::Now();
+  }
+
+  std::atomic<bool> hold_ = false;
+  absl::Notification held_;
+  absl::Notification let_go_;
+  std::thread holder_;
+  NotifySocket socket_{absl::StrCat(::testing::TempDir(), "/heartbeat-", getpid(), ".sock")};
+  Supervisor supervisor_;
+  EventLog log_{{}};
+  SharedManager manager_{MakeCore(4, 4), &log_, [this] { return StoppingClock(); }};
+};
+
+TEST_F(HeartbeatTest, TheWatchdogHearsOfEachBeat) {
+  const Heartbeat heartbeat(kInterval, &manager_, &supervisor_);
+  for (int beat = 0; beat < 3; ++beat) EXPECT_EQ(socket_.Receive(), "WATCHDOG=1");
+}
+
+TEST_F(HeartbeatTest, TheWatchdogHearsNothingWhileTheCoreIsStuckAndAgainAfterwards) {
+  HoldTheCoresLock();
+  const Heartbeat heartbeat(kInterval, &manager_, &supervisor_);
+  while (heartbeat.waiting() < kMissedBeats * kInterval) absl::SleepFor(kInterval);
+  EXPECT_EQ(socket_.TryReceive(), "");
+  LetGo();
+  EXPECT_EQ(socket_.Receive(), "WATCHDOG=1");
+  while (heartbeat.waiting() > absl::ZeroDuration()) absl::SleepFor(kInterval);
+}
+
+TEST(HeartbeatIntervalTest, IsHalfOfTheWatchdogsTime) {
+  EXPECT_EQ(HeartbeatInterval(absl::Seconds(30)), absl::Seconds(15));
+  EXPECT_EQ(HeartbeatInterval(absl::ZeroDuration()), absl::Seconds(1)) << "for the probes";
+}
+
+}  // namespace
+}  // namespace pagoda::server

@@ -1,0 +1,74 @@
+#include "server/supervisor.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/notify_socket.h"
+
+namespace pagoda::server {
+namespace {
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  NotifySocket socket_{absl::StrCat(::testing::TempDir(), "/notify-", getpid(), ".sock")};
+  Supervisor supervisor_;
+};
+
+TEST_F(SupervisorTest, HearsOfTheStartTheServiceAndTheDrain) {
+  supervisor_.Status("starting");
+  EXPECT_EQ(socket_.Receive(), "STATUS=starting");
+  supervisor_.Ready("serving");
+  EXPECT_EQ(socket_.Receive(), "READY=1\nSTATUS=serving");
+  supervisor_.Alive();
+  EXPECT_EQ(socket_.Receive(), "WATCHDOG=1");
+  supervisor_.Stopping("draining");
+  EXPECT_EQ(socket_.Receive(), "STOPPING=1\nSTATUS=draining");
+  EXPECT_EQ(socket_.TryReceive(), "");
+}
+
+TEST_F(SupervisorTest, AStatusCannotCarryAnotherVariable) {
+  supervisor_.Status("loading a\nREADY=1");
+  EXPECT_EQ(socket_.Receive(), "STATUS=loading a READY=1");
+}
+
+TEST_F(SupervisorTest, TheWatchdogsTimeIsThatOfItsVariables) {
+  EXPECT_EQ(supervisor_.watchdog_timeout(), absl::ZeroDuration());
+  socket_.AskForWatchdog("30000000", absl::StrCat(getpid()));
+  EXPECT_EQ(supervisor_.watchdog_timeout(), absl::Seconds(30));
+  socket_.AskForWatchdog("30000000", absl::StrCat(getppid()));
+  EXPECT_EQ(supervisor_.watchdog_timeout(), absl::ZeroDuration()) << "it is another process's";
+  socket_.AskForWatchdog("soon", absl::StrCat(getpid()));
+  EXPECT_EQ(supervisor_.watchdog_timeout(), absl::ZeroDuration());
+}
+
+TEST(SupervisorWithoutFileTest, AnAbstractSocketIsHeardToo) {
+  NotifySocket socket(absl::StrCat("@pagoda-notify-", getpid()));
+  Supervisor().Ready("serving");
+  EXPECT_EQ(socket.Receive(), "READY=1\nSTATUS=serving");
+}
+
+TEST(SupervisorWithoutFileTest, WithoutAServiceManagerNothingIsSentOrAskedFor) {
+  ASSERT_EQ(std::getenv("NOTIFY_SOCKET"), nullptr);
+  Supervisor supervisor;
+  ::testing::internal::CaptureStderr();
+  supervisor.Ready("serving");
+  supervisor.Alive();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(supervisor.watchdog_timeout(), absl::ZeroDuration());
+}
+
+TEST(SupervisorWithoutFileTest, AServiceManagerThatIsGoneIsLoggedAndNothingElse) {
+  setenv("NOTIFY_SOCKET", "/no/such/folder/notify.sock", 1);
+  ::testing::internal::CaptureStderr();
+  Supervisor().Ready("serving");
+  const std::string logged = ::testing::internal::GetCapturedStderr();
+  unsetenv("NOTIFY_SOCKET");
+  EXPECT_NE(logged.find("READY=1"), std::string::npos) << logged;
+}
+
+}  // namespace
+}  // namespace pagoda::server

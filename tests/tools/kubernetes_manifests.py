@@ -1,0 +1,193 @@
+"""Holds the manifests of deploy/kubernetes against Kubernetes' own types, the daemon's configuration and the image.
+
+    /usr/bin/python3 tests/tools/kubernetes_manifests.py BIN_DIR [FOLDER]
+
+The types are those of Debian's python3-kubernetes (API 1.22): a field that they do not know, of another type, or that is missing where
+they need it, is found. That the probes' paths are the daemon's is tested with a daemon, in tests/e2e/test_supervision.py.
+"""
+
+import json
+import pathlib
+import sys
+import types
+
+import kubernetes.client
+import tree
+import yaml
+from deployment import (DOCKERFILE, DRAIN_MARGIN_SECONDS, duration, effective_config, image, is_loopback, port, size)
+
+API = kubernetes.client.ApiClient()
+CONTAINER = "pagodad"
+KINDS = {
+    ("apps/v1", "Deployment"): "V1Deployment",
+    ("policy/v1", "PodDisruptionBudget"): "V1PodDisruptionBudget",
+    ("v1", "ConfigMap"): "V1ConfigMap",
+    ("v1", "Service"): "V1Service",
+}
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+# What the daemon takes beside the pools and the event log: index, connections, the program.
+OTHER_MEMORY_BYTES = 2**30
+
+
+def load(folder):
+    """[(file name, document)] of the folder's YAML files."""
+    return [(path.name, document) for path in sorted(folder.glob("*.yaml"))
+            for document in yaml.safe_load_all(path.read_text()) if document is not None]
+
+
+def schema_violations(file, document):
+    """Reads the document as Kubernetes' type for it and writes it again: whatever is not there then is no field of the type."""
+    kind = KINDS.get((document.get("apiVersion"), document.get("kind")))
+    if kind is None:
+        return [f"{file}: {document.get('apiVersion')} {document.get('kind')} is not among the kinds that are checked"]
+    try:
+        read = API.deserialize(types.SimpleNamespace(data=json.dumps(document)), kind)
+    except ValueError as error:
+        return [f"{file}: {error}"]
+    return [f"{file}: {place}" for place in differences(document, API.sanitize_for_serialization(read))]
+
+
+def differences(wanted, got, place=""):
+    """Where two documents differ, as "spec.replicas: ...": in text, numbers, lists and mappings alike."""
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        for key in wanted.keys() | got.keys():
+            yield from differences(wanted.get(key), got.get(key), f"{place}.{key}" if place else key)
+    elif isinstance(wanted, list) and isinstance(got, list) and len(wanted) == len(got):
+        for index, pair in enumerate(zip(wanted, got)):
+            yield from differences(*pair, f"{place}[{index}]")
+    elif wanted != got or type(wanted) is not type(got):
+        yield f"{place}: {wanted!r} is not what Kubernetes has there"
+
+
+class Manifests:
+    """The documents by kind, with the parts of the Deployment that the checks look at."""
+
+    def __init__(self, documents):
+        by_kind = {document["kind"]: document for _, document in documents}
+        self.config_map = by_kind["ConfigMap"]
+        self.deployment = by_kind["Deployment"]
+        self.service = by_kind["Service"]
+        self.budget = by_kind["PodDisruptionBudget"]
+        self.template = self.deployment["spec"]["template"]
+        self.pod = self.template["spec"]
+        (self.container,) = (one for one in self.pod["containers"] if one["name"] == CONTAINER)
+        self.mounts = {mount["mountPath"]: mount for mount in self.container["volumeMounts"]}
+        self.volumes = {volume["name"]: volume for volume in self.pod["volumes"]}
+
+    def volume_at(self, path):
+        """The volume that is mounted at `path`; {} where none is."""
+        return self.volumes.get(self.mounts.get(path, {}).get("name"), {})
+
+
+def selector_violations(manifests):
+    labels = manifests.template["metadata"]["labels"].items()
+    selectors = {
+        "the Deployment's selector": manifests.deployment["spec"]["selector"]["matchLabels"],
+        "the Service's selector": manifests.service["spec"]["selector"],
+        "the PodDisruptionBudget's selector": manifests.budget["spec"]["selector"]["matchLabels"],
+    }
+    for rule in manifests.pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]:
+        selectors["the anti-affinity's selector"] = rule["labelSelector"]["matchLabels"]
+    for name, selector in selectors.items():
+        if not selector or not selector.items() <= labels:
+            yield f"{name} does not select the pods: {selector}"
+    if manifests.budget["spec"].get("maxUnavailable") != 1:
+        yield "the PodDisruptionBudget lets more than one cache go at a time"
+
+
+def config_violations(manifests, config):
+    folder, _, file = manifests.container["args"][-1].rpartition("/")
+    if manifests.container["args"][:-1] != ["--config"] or file not in manifests.config_map["data"]:
+        yield f"the ConfigMap has no {file}"
+    if manifests.volume_at(folder).get("configMap", {}).get("name") != manifests.config_map["metadata"]["name"]:
+        yield f"the ConfigMap is not mounted at {folder}"
+    socket_folder = config["server"]["unix_socket"].rpartition("/")[0]
+    if "emptyDir" not in manifests.volume_at(socket_folder):
+        yield f"the socket's folder {socket_folder} is not a volume, and the container's own files are read-only"
+
+
+def port_violations(manifests, config, the_image):
+    address = config["server"]["http_address"]
+    if is_loopback(address):
+        yield f"http_address {address} cannot be reached from outside the pod"
+    ports = {one["name"]: one["containerPort"] for one in manifests.container["ports"]}
+    if set(ports.values()) != {port(address)}:
+        yield f"the container's ports {ports} are not http_address {address}"
+    if the_image["port"] != port(address):
+        yield f"the image exposes {the_image['port']}, and http_address is {address}"
+    for probe in PROBES:
+        if manifests.container[probe]["httpGet"]["port"] not in ports:
+            yield f"the {probe} asks at a port without a name here"
+    (service_port,) = manifests.service["spec"]["ports"]
+    if service_port["targetPort"] not in ports or service_port["port"] != port(address):
+        yield f"the Service's port {service_port} is not http_address {address}"
+    if manifests.service["metadata"]["annotations"]["prometheus.io/port"] != str(port(address)):
+        yield "Prometheus is sent to another port"
+
+
+def life_violations(manifests, config):
+    paths = {probe: manifests.container[probe]["httpGet"]["path"] for probe in PROBES}
+    if paths["livenessProbe"] == paths["readinessProbe"]:
+        yield "liveness asks what readiness asks: a drain would be killed"
+    pre_stop = manifests.container.get("lifecycle", {}).get("preStop")
+    if pre_stop is not None:
+        yield f"a preStop takes its time from the drain's: {pre_stop}"
+    needed = duration(config["server"]["drain_timeout"]) + DRAIN_MARGIN_SECONDS
+    if manifests.pod["terminationGracePeriodSeconds"] < needed:
+        yield f"terminationGracePeriodSeconds is below what a drain may take, {needed:.0f} s"
+
+
+def memory_violations(manifests, config):
+    tiers = size(config["cache"]["primary"]) + size(config["cache"]["secondary"])
+    volume = manifests.volume_at("/dev/shm").get("emptyDir", {})
+    if volume.get("medium") != "Memory":
+        yield "/dev/shm is not a volume of memory"
+    shared = size(volume.get("sizeLimit", 0))
+    if shared < tiers:
+        yield f"/dev/shm has {shared} bytes, the tiers take {tiers}"
+    resources = manifests.container["resources"]
+    limit = size(resources["limits"]["memory"])
+    if limit < shared + config["events"]["max_bytes"] + OTHER_MEMORY_BYTES:
+        yield f"the memory limit {limit} does not hold /dev/shm, the event log and the daemon"
+    if resources["requests"]["memory"] != resources["limits"]["memory"]:
+        yield "memory that is taken at the start is not requested in full"
+
+
+def security_violations(manifests, the_image):
+    pod = manifests.pod["securityContext"]
+    if (pod.get("runAsUser"), pod.get("runAsGroup"), pod.get("runAsNonRoot")) != (the_image["user"], the_image["group"], True):
+        yield f"the pod's user is not the image's, {the_image['user']}:{the_image['group']}"
+    own = manifests.container["securityContext"]
+    if own.get("allowPrivilegeEscalation") is not False or own.get("readOnlyRootFilesystem") is not True:
+        yield "the container may gain privileges or write to its own files"
+    if own.get("capabilities", {}).get("drop") != ["ALL"] or pod.get("seccompProfile") != {"type": "RuntimeDefault"}:
+        yield "the container keeps capabilities or system calls that it does not need"
+    if manifests.container["image"] != the_image["name"]:
+        yield f"the image is {manifests.container['image']}, and this is the source of {the_image['name']}"
+
+
+def violations(documents, config, the_image):
+    """All that is wrong. What is missing in a document shows as a schema violation or as the missing key."""
+    found = [violation for file, document in documents for violation in schema_violations(file, document)]
+    try:
+        manifests = Manifests(documents)
+        for check in (selector_violations(manifests), config_violations(manifests, config),
+                      port_violations(manifests, config, the_image), life_violations(manifests, config),
+                      memory_violations(manifests, config), security_violations(manifests, the_image)):
+            found.extend(check)
+    except (KeyError, TypeError, ValueError) as error:
+        found.append(f"the manifests lack something that is checked: {error!r}")
+    return found
+
+
+def main():
+    pagodad = pathlib.Path(sys.argv[1]) / "pagodad"
+    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else tree.ROOT / "deploy" / "kubernetes"
+    documents = load(folder)
+    (config_map,) = (document for _, document in documents if document["kind"] == "ConfigMap")
+    config = effective_config(pagodad, config_map["data"]["pagodad.yaml"])
+    return tree.report("manifests", documents, violations(documents, config, image(DOCKERFILE.read_text())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
