@@ -115,6 +115,7 @@ def test_the_watchdog_is_answered_while_the_daemon_serves_and_drains(tmp_path, n
         for _ in range(3):
             *others, beat = notify_socket.receive_until("WATCHDOG")
             assert not others and beat == {"WATCHDOG": "1"}
+        notify_socket.socket.close()  # Whoever sends to a full socket waits.
         read_to_its_end(watch)
         assert daemon.wait(QUIET_STOP_SECONDS) == 0
 

@@ -34,8 +34,8 @@ trap 'podman_here rm --force --volumes --time 0 --ignore "$name" "$machine" >/de
 
 # A bare Debian 12 that asks for packages where this machine asks.
 make_base() {
-  local root
-  root=$(mktemp -d -p "$folder" root.XXXXXX)
+  local root=$folder/root
+  rm -rf --one-file-system "$root"
   debootstrap --variant=minbase --include=ca-certificates bookworm "$root"
   if grep -qs bookworm /etc/apt/sources.list.d/debian.sources; then
     cp /etc/apt/sources.list.d/debian.sources "$root/etc/apt/sources.list.d/"

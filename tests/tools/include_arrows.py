@@ -36,6 +36,7 @@ LIBRARIES = {
     "CivetServer": EDGE,
     "yaml-cpp/": EDGE,
     "CLI/": EDGE,
+    "systemd/": EDGE,
     "nlohmann/": EDGE | {"engine"},
     "oneapi/": {"engine", "tests"},
     "dnnl": {"engine", "tests"},

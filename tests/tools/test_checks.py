@@ -32,6 +32,7 @@ def plant(root, files):
     ("manager/a.cc", '#include "google/rpc/status.pb.h"'),
     ("events/a.cc", "#include <prometheus/registry.h>"),
     ("pools/a.cc", "#include <yaml-cpp/yaml.h>"),
+    ("manager/a.cc", "#include <systemd/sd-daemon.h>"),
     ("manager/a.cc", "#include <nlohmann/json.hpp>"),
     ("kernels/cpu/a.cc", '#include "pools/types.h"'),
     ("clients/cpp/a.cc", '#include "server/config.h"'),

@@ -1,0 +1,29 @@
+"""Pagoda's cache for Python: sequences, prefixes, pools and events of a pagodad. README.md beside the package's sources has a tour.
+
+    with pagoda.connect() as client, client.sequence(prompt) as sequence:
+        ...
+
+pagoda.aio has the same names for asyncio.
+"""
+
+from pagoda._call import Pending
+from pagoda._watch import Watch, watch
+from pagoda.client import Batch, Client, Pin, Sequence, connect
+from pagoda.errors import (BadRequest, BatchFailed, Conflict, Exhausted, KvLost, NotFound, NotServed, PagodaError, SessionGone,
+                           TimedOut, Unavailable, WatchRefused)
+from pagoda.events import Created, Event, Gap, RemovalReason, Removed, Stored, StoredBlock, Updated
+from pagoda.pools import Pool, Segment
+from pagoda.status import Status, TierStatus, TransferDirection, Transfers, WindowStatus
+from pagoda.tables import Table
+from pagoda.values import (Allocation, Block, CacheInfo, Capacity, Match, Moved, MultimodalItem, Namespace, PinInfo, Pinned, Pins,
+                           Prefetched, Retention, SequenceInfo, Tier, Tokens, Window, WindowCapacity)
+from pagoda.version import VERSION as __version__
+
+__all__ = [
+    "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "Capacity", "Client", "Conflict", "Created", "Event",
+    "Exhausted", "Gap", "KvLost", "Match", "Moved", "MultimodalItem", "Namespace", "NotFound", "NotServed", "PagodaError", "Pending",
+    "Pin", "PinInfo", "Pinned", "Pins", "Pool", "Prefetched", "RemovalReason", "Removed", "Retention", "Segment", "Sequence",
+    "SequenceInfo", "SessionGone", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierStatus", "TimedOut", "Tokens",
+    "TransferDirection", "Transfers", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity", "WindowStatus",
+    "__version__", "connect", "watch",
+]

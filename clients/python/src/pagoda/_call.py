@@ -1,0 +1,79 @@
+"""An operation of a batch, from its request to its answer. Nothing here does I/O: clients send, this says what and what it means."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from pagoda._contract import v1
+from pagoda.errors import Details, PagodaError, make
+
+R = TypeVar("R")
+
+
+def _ignore(error: PagodaError) -> None:
+    pass
+
+
+def _none(tokens_per_block: int) -> int:
+    return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Call(Generic[R]):
+    """One operation: its name and request on the wire, and what its result or its error means to this client."""
+
+    name: str
+    request: Any
+    take: Callable[[Any], R]
+    failed: Callable[[PagodaError], None] = _ignore
+    error: Callable[[Details], PagodaError] = make
+    # The most block handles that the answer has for each window, where a block is so many tokens.
+    handles: Callable[[int], int] = _none
+
+    def operation(self) -> Any:
+        return v1.Operation(**{self.name: self.request})
+
+
+class Pending(Generic[R]):
+    """The outcome of an operation of a batch, once the batch has run."""
+
+    def __init__(self, call: Call[R]) -> None:
+        self._call = call
+        self._results: list[R] = []
+        self._error: PagodaError | None = None
+
+    def result(self) -> R:
+        """The operation's result; raises its error. RuntimeError: the batch has not run."""
+        if self._error is not None:
+            raise self._error
+        if not self._results:
+            raise RuntimeError("the batch has not run")
+        return self._results[0]
+
+    @property
+    def error(self) -> PagodaError | None:
+        """The operation's error, where it failed."""
+        return self._error
+
+    def _abandon(self, error: PagodaError) -> None:
+        """The whole batch failed. Whether it ran may be unknown."""
+        self._error = error
+
+    def _succeed(self, message: Any) -> None:
+        self._results.append(self._call.take(message))
+
+    def _fail(self, details: Details) -> None:
+        self._error = self._call.error(details)
+        self._call.failed(self._error)
+
+
+def present(method: Any, build: Callable[..., Any], *, name: str = "", skip: int = 0) -> None:
+    """Makes `method` look as it is used, for help() and for editors: the name and the documentation of `build`, and of its parameters all but
+    the first `skip`, behind `self`."""
+    method.__name__ = name or build.__name__
+    method.__qualname__ = method.__name__
+    method.__doc__ = build.__doc__
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = list(inspect.signature(build).parameters.values())
+    method.__signature__ = inspect.Signature([own, *parameters[skip:]])

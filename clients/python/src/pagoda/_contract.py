@@ -1,0 +1,66 @@
+"""The wire contract: message classes and calls, made of the descriptors of proto/pagoda/v1 in contract.binpb beside this file.
+
+The build makes that file with protoc (see README.md). Its types live in a descriptor pool of their own: they clash with no other
+google.rpc or pagoda.v1 of the process, and one file serves every version of the protobuf runtime.
+"""
+
+import importlib.resources
+import types
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_FILE = "contract.binpb"
+
+
+def _load() -> Any:
+    file = importlib.resources.files(__package__).joinpath(_FILE)
+    if not file.is_file():
+        raise ImportError(
+            f"{_FILE} is missing in the package pagoda: this is its source folder. Install it with pip, or use the copy that "
+            "the project's build puts into build/<preset>/python")
+    pool: Any = descriptor_pool.DescriptorPool()
+    for description in descriptor_pb2.FileDescriptorSet.FromString(file.read_bytes()).file:
+        pool.AddSerializedFile(description.SerializeToString())
+    return pool
+
+
+def _class_maker(pool: Any) -> Any:
+    factory: Any = message_factory
+    if hasattr(factory, "GetMessageClass"):
+        return factory.GetMessageClass
+    return factory.MessageFactory(pool).GetPrototype  # Before protobuf 4.22.
+
+
+_pool = _load()
+_class_of = _class_maker(_pool)
+
+
+def _messages(*files: str) -> Any:
+    """The messages of these .proto files, by their names."""
+    descriptors = [_pool.FindFileByName(file).message_types_by_name for file in files]
+    return types.SimpleNamespace(**{name: _class_of(found) for named in descriptors for name, found in named.items()})
+
+
+v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/cache.proto", "pagoda/v1/events.proto", "pagoda/v1/admin.proto")
+rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
+
+
+def _call(kind: Any, service: str, method: str) -> Any:
+    found = _pool.FindServiceByName(f"pagoda.v1.{service}").methods_by_name[method]
+    return kind(f"/pagoda.v1.{service}/{method}", request_serializer=_class_of(found.input_type).SerializeToString,
+                response_deserializer=_class_of(found.output_type).FromString)
+
+
+class Calls:
+    """The calls of a channel, of grpc or of grpc.aio."""
+
+    def __init__(self, channel: "grpc.Channel | grpc.aio.Channel") -> None:
+        self.open_session = _call(channel.unary_unary, "CacheService", "OpenSession")
+        self.close_session = _call(channel.unary_unary, "CacheService", "CloseSession")
+        self.keep_alive = _call(channel.unary_unary, "CacheService", "KeepAlive")
+        self.execute = _call(channel.unary_unary, "CacheService", "Execute")
+        self.watch = _call(channel.unary_stream, "EventService", "Watch")
+        self.get_status = _call(channel.unary_unary, "AdminService", "GetStatus")
+        self.reset_prefix_cache = _call(channel.unary_unary, "AdminService", "ResetPrefixCache")

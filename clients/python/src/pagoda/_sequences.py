@@ -1,0 +1,271 @@
+"""A sequence as its client knows it, and the operations on it. Each function here is a method of Sequence and of aio.Sequence, and a method
+of the batches, where the sequence is its first argument."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+from pagoda import values
+from pagoda._call import Call
+from pagoda._contract import v1
+from pagoda._operations import take_capacity
+from pagoda.errors import Details, KvLost, Loss, PagodaError, make
+from pagoda.tables import Table
+from pagoda.values import MultimodalItem, Namespace, Retention, Tokens, token_list
+
+
+@dataclasses.dataclass
+class _Open:
+    """What the daemon's answers have told so far."""
+
+    matched_tokens: int
+    token_count: int
+    computed_tokens: int
+    ready_ticket: int
+    tables: dict[int, Table]
+
+
+class SequenceView:
+    """What this client knows of one of its sequences: every answer brings it up to date. Use a sequence in one thread at a time."""
+
+    def __init__(self, sequence_id: int, tokens_per_block: int) -> None:
+        self.id = sequence_id
+        self.freed = False
+        """Whether the sequence has been freed, or was never opened: its blocks are not its own any more."""
+        self._tokens_per_block = tokens_per_block
+        self._open: _Open | None = None
+        self._error: PagodaError | None = None
+        self._loss: Loss | None = None
+        self._known_losses = 0
+
+    def _opened(self) -> _Open:
+        if self._error is not None:
+            raise self._error
+        if self._open is None:
+            raise RuntimeError("the batch that opens this sequence has not run")
+        return self._open
+
+    @property
+    def matched_tokens(self) -> int:
+        """Tokens from the start whose KV was cached when the sequence was opened: compute from here."""
+        return self._opened().matched_tokens
+
+    @property
+    def token_count(self) -> int:
+        """Tokens that the sequence has."""
+        return self._opened().token_count
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens from the start whose KV is complete, as far as the answers have told."""
+        return self._opened().computed_tokens
+
+    @property
+    def ready_ticket(self) -> int:
+        """The slots of the tables may be read and written once this ticket is done: wait_ready waits for it."""
+        return self._opened().ready_ticket
+
+    @property
+    def tables(self) -> Mapping[int, Table]:
+        """The block table of each window, by the window's size in tokens; 0 is full attention."""
+        return self._opened().tables
+
+    @property
+    def table(self) -> Table:
+        """The block table, where the cache has one window."""
+        (table,) = self._opened().tables.values()
+        return table
+
+    @property
+    def known_losses(self) -> int:
+        """How many losses of KV have been acknowledged; every commit carries this number."""
+        return self._known_losses
+
+    @property
+    def loss(self) -> KvLost | None:
+        """A loss of KV that an answer told and nobody has acknowledged."""
+        return KvLost.of(self._loss) if self._loss is not None and self._loss.losses > self._known_losses else None
+
+    def acknowledge(self, lost: KvLost) -> int:
+        """Says that the tokens from lost.computed_tokens on will be computed again: commits from now on know of this loss. Returns that
+        number. A loss that came later is not acknowledged with it."""
+        if lost.sequence_id != self.id:
+            raise ValueError(f"this is sequence {self.id}, and the loss is one of sequence {lost.sequence_id}")
+        self._known_losses = max(self._known_losses, lost.losses)
+        return lost.computed_tokens
+
+    def _take_loss(self, loss: Loss) -> None:
+        """From an answer's list of shortened sequences. Answers repeat a loss, and may come in another order than they were given."""
+        if self._loss is not None and loss.losses <= self._loss.losses:
+            return
+        self._loss = loss
+        if self._open is not None:
+            self._open.computed_tokens = min(self._open.computed_tokens, loss.computed_tokens)
+
+    def _take_tables(self, tables: Iterable[Any], ready_ticket: int) -> None:
+        opened = self._opened()
+        for message in tables:
+            table = opened.tables.setdefault(message.window_size, Table(message.window_size, self._tokens_per_block))
+            table._take(message)
+        opened.ready_ticket = max(opened.ready_ticket, ready_ticket)
+
+    def _handles(self, new_tokens: int) -> Callable[[int], int]:
+        known = 0 if self._open is None else max((len(table) for table in self._open.tables.values()), default=0)
+        return lambda tokens_per_block: known + new_tokens // tokens_per_block + 2
+
+    def _never_opened(self, error: PagodaError) -> None:
+        self._error = error
+        self.freed = True
+
+    def _error_of(self, details: Details) -> PagodaError:
+        """KV_LOST with what the answer, or an earlier one, told of the loss."""
+        if details.reason != "KV_LOST":
+            return make(details)
+        return KvLost(details, self._loss or Loss(self.id, 0, self._known_losses, must_be_freed=False))
+
+
+def _call(sequence: SequenceView, name: str, request: Any, take: Any, new_tokens: int = 0) -> Call[Any]:
+    """An operation whose answer may have the whole table, and the blocks of new tokens."""
+    return Call(name, request, take, error=sequence._error_of, handles=sequence._handles(new_tokens))
+
+
+def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 0, namespace: Namespace | None = None,
+                  extra_token_ids: Tokens = (), multimodal_items: Sequence[MultimodalItem] = (), retention: Sequence[Retention] = (),
+                  generated_priority: int | None = None, generated_duration: float | None = None) -> Call[None]:
+    """Opens a sequence with a prompt: matches the longest cached prefix, all tokens but the last at most, and takes room, all or nothing.
+
+    `room_tokens`: room to take, in tokens from the start; 0 is the whole prompt, less is chunked prefill, and reserve takes the rest.
+    `namespace`: what else must agree before blocks are shared. `extra_token_ids`: one a token, 0 for none, or nothing at all.
+    `multimodal_items`: the prompt's images and the like. `retention`: how long the prompt's blocks are worth keeping.
+    `generated_priority`, `generated_duration`: the same for blocks behind the prompt, 0 to 100 and seconds.
+
+    The sequence is freed at the end of a `with` block, or by free(); its computed blocks stay cached.
+    Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT.
+    """
+    ids = token_list(tokens)
+    request = v1.AddSequenceRequest(
+        sequence_id=sequence.id, tokens=ids, room_tokens=room_tokens, namespace=None if namespace is None else namespace.message(),
+        extra_token_ids=token_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
+        retention=[part.message() for part in retention], generated_priority=generated_priority,
+        generated_duration_ms=values.optional_milliseconds(generated_duration))
+
+    def take(done: Any) -> None:
+        sequence._open = _Open(done.matched_tokens, len(ids), done.matched_tokens, 0, {})
+        sequence._take_tables(done.tables, done.ready_ticket)
+
+    return Call("add_sequence", request, take, sequence._never_opened, handles=sequence._handles(max(len(ids), room_tokens)))
+
+
+def append(sequence: SequenceView, tokens: SupportsIndex | Tokens, *, computed: int | None = None) -> Call[None]:
+    """Appends a token or several, takes the room that they miss, and declares KV complete: reserve and commit in one, all or nothing.
+
+    `computed`: as in commit. The tables have the new blocks afterwards.
+    Errors: BLOCKS_EXHAUSTED, UNKNOWN_SEQUENCE, and those of commit.
+    """
+    ids = token_list(tokens) if isinstance(tokens, Iterable) else [int(tokens)]
+    request = v1.AppendTokensRequest(sequence_id=sequence.id, tokens=ids, computed_tokens=computed or 0,
+                                     known_losses=sequence.known_losses)
+
+    def take(done: Any) -> None:
+        sequence._opened().token_count = done.token_count
+        _take_computed(sequence, computed)
+        sequence._take_tables(done.added, done.ready_ticket)
+
+    return _call(sequence, "append_tokens", request, take, len(ids))
+
+
+def reserve(sequence: SequenceView, count: int) -> Call[None]:
+    """Takes room for `count` more tokens, whose ids need not be known, all or nothing. The tables have the new blocks afterwards.
+
+    Errors: UNKNOWN_SEQUENCE, BLOCKS_EXHAUSTED, INVALID_COUNT, KV_LOST (the sequence can only be freed).
+    """
+    return _call(sequence, "reserve_tokens", v1.ReserveTokensRequest(sequence_id=sequence.id, count=count),
+                 lambda done: sequence._take_tables(done.added, done.ready_ticket), count)
+
+
+def commit(sequence: SequenceView, tokens: Tokens = (), *, computed: int | None = None) -> Call[None]:
+    """Names the next tokens, for which room has been taken, and declares KV complete.
+
+    `computed`: the bytes of the sequence's first `computed` tokens are complete and visible to every process that maps the pools. It counts
+    from the sequence's start and never goes backwards, but by a loss; None leaves it as it is. Blocks that became full are cached.
+    Errors: UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KV_LOST (KvLost: see there).
+    """
+    request = v1.CommitTokensRequest(sequence_id=sequence.id, tokens=token_list(tokens), computed_tokens=computed or 0,
+                                     known_losses=sequence.known_losses)
+
+    def take(done: Any) -> None:
+        sequence._opened().token_count = done.token_count
+        _take_computed(sequence, computed)
+
+    return _call(sequence, "commit_tokens", request, take)
+
+
+def _take_computed(sequence: SequenceView, computed: int | None) -> None:
+    if computed:
+        sequence._opened().computed_tokens = computed
+
+
+def truncate(sequence: SequenceView, token_count: int) -> Call[None]:
+    """Drops all tokens but the first `token_count`, and the room behind them (refused speculation). What was cached stays cached.
+
+    Errors: UNKNOWN_SEQUENCE, INVALID_COUNT, WINDOW_PASSED, BLOCKS_EXHAUSTED (no room for the copy of a cut block).
+    """
+    def take(done: Any) -> None:
+        opened = sequence._opened()
+        opened.token_count, opened.computed_tokens = done.token_count, done.computed_tokens
+        sequence._take_tables(done.tables, done.ready_ticket)
+
+    return _call(sequence, "truncate_sequence", v1.TruncateSequenceRequest(sequence_id=sequence.id, token_count=token_count), take)
+
+
+def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
+    """Opens another sequence with the same tokens, which shares all blocks that hold computed ones (beams, parallel samples). A shared tail
+    is copied when one of the two grows.
+
+    Errors: UNKNOWN_SEQUENCE, KV_LOST (the sequence can only be freed).
+    """
+    # What the parent's caller does not know of, the child's does not know of either.
+    child._known_losses = sequence.known_losses
+
+    def take(done: Any) -> None:
+        child._open = _Open(sequence.matched_tokens, done.token_count, done.computed_tokens, sequence.ready_ticket, {})
+        child._take_tables(done.tables, 0)
+
+    request = v1.ForkSequenceRequest(sequence_id=sequence.id, new_sequence_id=child.id)
+    return Call("fork_sequence", request, take, child._never_opened, sequence._error_of, sequence._handles(0))
+
+
+def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
+    """The sequence as the daemon has it, in tokens. Brings tables and counts up to date: after an answer that was lost, and for the entries
+    that a sliding window has passed.
+
+    Errors: UNKNOWN_SEQUENCE.
+    """
+    def take(done: Any) -> values.SequenceInfo:
+        if sequence._open is None:  # The answer that opened it was lost.
+            sequence._open = _Open(0, 0, 0, 0, {})
+        sequence._open.token_count, sequence._open.computed_tokens = done.token_count, done.computed_tokens
+        sequence._take_tables(done.tables, 0)
+        return values.SequenceInfo(done.token_count, done.computed_tokens, done.room_tokens, done.losses)
+
+    return _call(sequence, "describe_sequence", v1.DescribeSequenceRequest(sequence_id=sequence.id), take)
+
+
+def query_capacity(sequence: SequenceView, max_new_tokens: int) -> Call[values.Capacity]:
+    """How many blocks `max_new_tokens` more would take. Takes nothing, promises nothing.
+
+    Errors: UNKNOWN_SEQUENCE.
+    """
+    request = v1.QueryCapacityRequest(sequence_id=sequence.id, max_new_tokens=max_new_tokens)
+    return _call(sequence, "query_capacity", request, take_capacity)
+
+
+def free(sequence: SequenceView) -> Call[None]:
+    """Ends the sequence. Its computed blocks, the tail too, stay cached; the rest of its room is free.
+
+    Errors: UNKNOWN_SEQUENCE.
+    """
+    def take(done: Any) -> None:
+        sequence.freed = True
+
+    return _call(sequence, "free_sequence", v1.FreeSequenceRequest(sequence_id=sequence.id), take)

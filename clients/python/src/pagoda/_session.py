@@ -1,0 +1,114 @@
+"""A session without its transport: what every answer means to it. The clients of both kinds are thin around this."""
+
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from pagoda._call import Pending
+from pagoda._contract import v1
+from pagoda._sequences import SequenceView
+from pagoda.errors import BatchFailed, Loss, of_result
+from pagoda.values import CacheInfo
+
+
+# The daemon remembers the answers of a session's last batches as far as they fit 1 MiB, and a block handle takes up to 20 bytes. An
+# eighth of that leaves room for the answers of other threads.
+_MOST_HANDLES = (1 << 17) // 20
+
+
+class Session:
+    """Thread-safe."""
+
+    def __init__(self, opened: Any) -> None:
+        self.ref = opened.session
+        self.lease: float = opened.lease_ms / 1000
+        self.epoch: int = opened.epoch
+        self.cache = CacheInfo.take(opened.cache)
+        self.revision = 0
+        self.completed_ticket = 0
+        self._steps = (0, 0)
+        # Ids count from 1: 0 is "no sequence" in a QueryCapacityRequest.
+        self._ids = itertools.count(1)
+        self._retry_ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._sequences: weakref.WeakValueDictionary[int, SequenceView] = weakref.WeakValueDictionary()
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    def register(self, sequence: SequenceView) -> None:
+        """From now on it learns of its losses."""
+        with self._lock:
+            self._sequences[sequence.id] = sequence
+
+    def request(self, pending: Sequence[Pending[Any]], step: int | None = None, completed_step: int | None = None) -> Any:
+        """An ExecuteRequest. Steps that are not said are those of the last batch that ran."""
+        current, completed = self._steps
+        batch = v1.Batch(operations=[one._call.operation() for one in pending], step=current if step is None else step,
+                         completed_step=completed if completed_step is None else completed_step, retry_id=self._retry_id(pending))
+        return v1.ExecuteRequest(session=self.ref, batch=batch)
+
+    def _retry_id(self, pending: Sequence[Pending[Any]]) -> int:
+        """A name under which the batch may be sent again; 0 where its answer may be too large for the daemon to remember."""
+        handles = sum(one._call.handles(self.cache.tokens_per_block) for one in pending) * len(self.cache.windows)
+        return next(self._retry_ids) if handles <= _MOST_HANDLES else 0
+
+    def settle(self, request: Any, pending: Sequence[Pending[Any]], result: Any) -> None:
+        """Applies a BatchResult: what succeeded, then what was lost meanwhile, then what failed, which may be because of that."""
+        with self._lock:
+            steps = (request.batch.step, request.batch.completed_step)
+            self._steps = (max(self._steps[0], steps[0]), max(self._steps[1], steps[1]))
+            self.revision = max(self.revision, result.revision)
+            self.completed_ticket = max(self.completed_ticket, result.completed_ticket)
+            for one, outcome in zip(pending, result.results, strict=True):
+                if not outcome.HasField("error"):
+                    one._succeed(getattr(outcome, outcome.WhichOneof("result")))
+            for lost in result.shortened:
+                sequence = self._sequences.get(lost.sequence_id)
+                if sequence is not None:
+                    sequence._take_loss(Loss(lost.sequence_id, lost.computed_tokens, lost.losses, lost.must_be_freed))
+            for one, outcome in zip(pending, result.results, strict=True):
+                if outcome.HasField("error"):
+                    one._fail(of_result(outcome.error))
+
+
+class SessionView:
+    """What a client of either kind knows."""
+
+    def __init__(self, opened: Any, timeout: float) -> None:
+        self.timeout = timeout
+        """Seconds to wait for each answer."""
+        self._session = Session(opened)
+
+    @property
+    def cache(self) -> CacheInfo:
+        """What the daemon caches."""
+        return self._session.cache
+
+    @property
+    def epoch(self) -> int:
+        """The incarnation of the daemon's state."""
+        return self._session.epoch
+
+    @property
+    def lease(self) -> float:
+        """Seconds that the session outlives this client's last sign of life."""
+        return self._session.lease
+
+    @property
+    def revision(self) -> int:
+        """The last event's revision, as of the last answer."""
+        return self._session.revision
+
+    @property
+    def completed_ticket(self) -> int:
+        """Every copy up to this ticket has ended, as of the last answer."""
+        return self._session.completed_ticket
+
+
+def raise_failures(pending: Sequence[Pending[Any]]) -> None:
+    errors = [one.error for one in pending if one.error is not None]
+    if errors:
+        raise BatchFailed(f"{len(errors)} of {len(pending)} operations failed", errors)

@@ -1,0 +1,123 @@
+"""The event stream for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Generator
+from typing import Any
+
+import grpc
+
+from pagoda import errors
+from pagoda._contract import Calls
+from pagoda._endpoint import OPTIONS, resolve
+from pagoda._watch import Reader, ended
+from pagoda.errors import PagodaError
+from pagoda.events import Event, Gap
+
+_aio: Any = grpc.aio
+
+
+class Watch:
+    """As pagoda.Watch. It begins with `await`, with `async with`, or with the first item that is asked for."""
+
+    def __init__(self, calls: Calls, reader: Reader, channel: grpc.aio.Channel | None = None) -> None:
+        self._watch = calls.watch
+        self._channel = channel
+        self._reader = reader
+        self._stream: Any = None
+        self._closed = asyncio.Event()
+
+    @property
+    def revision(self) -> int:
+        """As pagoda.Watch.revision."""
+        return self._reader.revision
+
+    @property
+    def epoch(self) -> int:
+        """As pagoda.Watch.epoch."""
+        return self._reader.epoch
+
+    async def close(self) -> None:
+        """As pagoda.Watch.close."""
+        self._closed.set()
+        if self._stream is not None:
+            self._stream.cancel()
+        if self._channel is not None:
+            await self._channel.close(None)
+
+    def __aiter__(self) -> AsyncIterator[Event | Gap]:
+        return self
+
+    async def __anext__(self) -> Event | Gap:
+        if self._stream is None:
+            await self._begin()
+        while not self._closed.is_set():
+            item = self._reader.next()
+            if item is not None:
+                return item
+            try:
+                await self._read()
+            except PagodaError as error:
+                await self._mend(error)
+        raise StopAsyncIteration
+
+    async def _read(self) -> None:
+        try:
+            message = await self._stream.read()
+        except grpc.RpcError as error:
+            raise errors.of_call(error) from None
+        except asyncio.CancelledError:
+            if self._closed.is_set():  # It is the stream that was cancelled, not this task.
+                raise ended() from None
+            raise
+        if message is _aio.EOF:
+            raise ended()
+        self._reader.accept(message)
+
+    async def _begin(self, **options: Any) -> None:
+        self._stream = self._watch(self._reader.position.request(), **options)
+        await self._read()
+
+    async def _mend(self, error: PagodaError) -> None:
+        self._reader.broke()
+        while not self._closed.is_set():
+            delay = self._reader.next_delay(error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), delay)
+            if self._closed.is_set():
+                return
+            left = self._reader.time_left()
+            try:
+                return await asyncio.wait_for(self._begin(wait_for_ready=True), None if left == math.inf else left)
+            except PagodaError as again:
+                error = again
+            except TimeoutError:
+                pass  # `error` says why it was tried.
+
+    async def _opened(self) -> Watch:
+        try:
+            if self._stream is None:
+                await self._begin()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Watch]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Watch:
+        return await self._opened()
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        await self.close()
+
+
+def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0,
+          reconnect: float | None = 60.0) -> Watch:
+    """As pagoda.watch."""
+    channel = grpc.aio.insecure_channel(resolve(endpoint), options=OPTIONS)
+    return Watch(Calls(channel), Reader(from_revision, epoch, reconnect), channel)

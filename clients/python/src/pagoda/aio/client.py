@@ -1,0 +1,389 @@
+"""The client, its sequences, batches and pins, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+import grpc
+
+from pagoda import _operations, _sequences, errors, values
+from pagoda._batch import MAX_WAIT, Recorder
+from pagoda._call import Call, Pending, present
+from pagoda._contract import Calls, v1
+from pagoda._endpoint import OPTIONS, RECONNECT, TRIES, client_name, resolve
+from pagoda._keep_alive import next_delay
+from pagoda._sequences import SequenceView
+from pagoda._session import SessionView, raise_failures
+from pagoda._watch import Reader
+from pagoda.aio._watch import Watch
+from pagoda.errors import PagodaError, SessionGone, TimedOut
+from pagoda.status import Status
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Closes(Protocol):
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None: ...
+
+
+T = TypeVar("T", bound=_Closes)
+
+
+class Opening(Generic[T]):
+    """Something that `await` opens, and that `async with` opens and ends."""
+
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._open = opened
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> T:
+        self._value = await self._open()
+        return self._value
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        await self._value.__aexit__(kind, error, trace)
+
+
+def _method(build: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]:
+    async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run(build(*args, **kwargs))
+
+    present(method, build)
+    return method
+
+
+def _of_sequence(
+        build: Callable[Concatenate[SequenceView, P], Call[R]]) -> Callable[Concatenate[Sequence, P], Coroutine[Any, Any, R]]:
+    async def method(self: Sequence, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._client._run(build(self, *args, **kwargs))
+
+    present(method, build, skip=1)
+    return method
+
+
+def _opened(build: Callable[Concatenate[SequenceView, P], Call[None]]) -> Callable[Concatenate[Client, P], Opening[Sequence]]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Opening[Sequence]:
+        async def opened() -> Sequence:
+            sequence = Sequence(self)
+            await self._run(build(sequence, *args, **kwargs))
+            return sequence
+
+        return Opening(opened)
+
+    present(method, build, name="sequence", skip=1)
+    return method
+
+
+def _opened_later(build: Callable[Concatenate[SequenceView, P], Call[None]]) -> Callable[Concatenate[Batch, P], Sequence]:
+    def method(self: Batch, /, *args: P.args, **kwargs: P.kwargs) -> Sequence:
+        sequence = Sequence(self._client)
+        self._record(build(sequence, *args, **kwargs))
+        return sequence
+
+    present(method, build, name="sequence", skip=1)
+    return method
+
+
+def _pinned(build: Callable[P, Call[values.Pinned]]) -> Callable[Concatenate[Client, P], Opening[Pin]]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Opening[Pin]:
+        async def opened() -> Pin:
+            return Pin(self, await self._run(build(*args, **kwargs)))
+
+        return Opening(opened)
+
+    present(method, build)
+    return method
+
+
+class Sequence(SequenceView):
+    """As pagoda.Sequence."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client._session.next_id(), client.cache.tokens_per_block)
+        self._client = client
+        client._session.register(self)
+
+    append = _of_sequence(_sequences.append)
+    reserve = _of_sequence(_sequences.reserve)
+    commit = _of_sequence(_sequences.commit)
+    truncate = _of_sequence(_sequences.truncate)
+    describe = _of_sequence(_sequences.describe)
+    query_capacity = _of_sequence(_sequences.query_capacity)
+    free = _of_sequence(_sequences.free)
+
+    def fork(self) -> Opening[Sequence]:
+        async def opened() -> Sequence:
+            child = Sequence(self._client)
+            await self._client._run(_sequences.fork(self, child))
+            return child
+
+        return Opening(opened)
+
+    async def wait_ready(self, timeout: float | None = None) -> None:
+        """As pagoda.Sequence.wait_ready."""
+        await self._client.wait(self.ready_ticket, timeout)
+        if (loss := self.loss) is not None:
+            raise loss
+
+    async def __aenter__(self) -> Sequence:
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self.freed:
+            return
+        try:
+            await self.free()
+        except PagodaError:
+            if error is None:
+                raise
+
+
+present(Sequence.fork, _sequences.fork, skip=2)
+
+
+class Pin:
+    """As pagoda.Pin."""
+
+    def __init__(self, client: Client, pinned: values.Pinned) -> None:
+        self._client = client
+        self.pin_id = pinned.pin_id
+        self.pinned_tokens = pinned.pinned_tokens
+        self.blocks = pinned.blocks
+
+    async def unpin(self) -> None:
+        """As pagoda.Pin.unpin."""
+        await self._client.unpin(self.pin_id)
+
+    async def __aenter__(self) -> Pin:
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not self.pin_id:
+            return
+        try:
+            await self.unpin()
+        except PagodaError:
+            if error is None:
+                raise
+
+
+class Batch(Recorder):
+    """As pagoda.Batch."""
+
+    def __init__(self, client: Client, step: int | None, completed_step: int | None) -> None:
+        super().__init__(client.timeout)
+        self._client = client
+        self._steps = (step, completed_step)
+
+    sequence = _opened_later(_sequences.open_sequence)
+
+    def fork(self, sequence: SequenceView) -> Sequence:
+        child = Sequence(self._client)
+        self._record(_sequences.fork(sequence, child))
+        return child
+
+    async def send(self) -> None:
+        """As pagoda.Batch.send."""
+        await self._client._send(*self._seal(), *self._steps)
+
+    async def __aenter__(self) -> Batch:
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            await self.send()
+            raise_failures(self._pending)
+
+
+present(Batch.fork, _sequences.fork)
+
+
+class Client(SessionView):
+    """As pagoda.Client; pagoda.aio.connect opens one."""
+
+    def __init__(self, channel: grpc.aio.Channel, opened: Any, timeout: float) -> None:
+        """pagoda.aio.connect does this, in the client's event loop."""
+        super().__init__(opened, timeout)
+        self._channel = channel
+        self._calls = Calls(channel)
+        self._closed = False
+        self._beats = _Beats(self._calls, self._session.ref, self._session.lease)
+        weakref.finalize(self, self._beats.forget)
+
+    @property
+    def session_error(self) -> PagodaError | None:
+        """As pagoda.Client.session_error."""
+        return self._beats.error
+
+    allocate_blocks = _method(_operations.allocate_blocks)
+    free_blocks = _method(_operations.free_blocks)
+    match = _method(_operations.match)
+    query_capacity = _method(_operations.query_capacity)
+    offload = _method(_operations.offload)
+    prefetch = _method(_operations.prefetch)
+    unpin = _method(_operations.unpin)
+    list_pins = _method(_operations.list_pins)
+    invalidate = _method(_operations.invalidate)
+    set_retention = _method(_operations.set_retention)
+    pools = _method(_operations.pools)
+    sequence = _opened(_sequences.open_sequence)
+    pin = _pinned(_operations.pin)
+
+    def batch(self, *, step: int | None = None, completed_step: int | None = None) -> Batch:
+        """As pagoda.Client.batch."""
+        return Batch(self, step, completed_step)
+
+    async def advance(self, *, step: int | None = None, completed_step: int | None = None) -> None:
+        """As pagoda.Client.advance."""
+        await self._send([], self.timeout, step, completed_step)
+
+    async def wait(self, ticket: int, timeout: float | None = None) -> None:
+        """As pagoda.Client.wait."""
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        while ticket > self.completed_ticket:
+            pending = Pending(_operations.wait_for_ticket(ticket))
+            try:
+                await self._send([pending], min(max(deadline - time.monotonic(), 0.0), MAX_WAIT) + self.timeout)
+                pending.result()
+            except TimedOut:
+                if time.monotonic() >= deadline:
+                    raise
+
+    async def status(self) -> Status:
+        """As pagoda.Client.status."""
+        return Status.take(await self._unary(self._calls.get_status, v1.GetStatusRequest()))
+
+    async def reset_prefix_cache(self) -> int:
+        """As pagoda.Client.reset_prefix_cache."""
+        return int((await self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest())).removed_blocks)
+
+    def watch(self, *, from_revision: int | None = None, epoch: int = 0, reconnect: float | None = 60.0) -> Watch:
+        """As pagoda.Client.watch."""
+        return Watch(self._calls, Reader(from_revision, epoch, reconnect))
+
+    async def close(self) -> None:
+        """As pagoda.Client.close."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._beats.stop()
+        try:
+            await self._unary(self._calls.close_session, v1.CloseSessionRequest(session=self._session.ref))
+        except SessionGone:
+            pass
+        finally:
+            await self._channel.close(None)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            await self.close()
+        except PagodaError:
+            if error is None:
+                raise
+
+    async def _run(self, call: Call[R]) -> R:
+        pending = Pending(call)
+        await self._send([pending], self.timeout)
+        return pending.result()
+
+    async def _send(self, pending: list[Pending[Any]], timeout: float, step: int | None = None,
+                    completed_step: int | None = None) -> None:
+        request = self._session.request(pending, step, completed_step)
+        try:
+            response = await self._execute(request, timeout)
+        except PagodaError as error:
+            for one in pending:
+                one._abandon(error)
+            raise
+        self._session.settle(request, pending, response.result)
+
+    async def _execute(self, request: Any, timeout: float) -> Any:
+        """Sends a batch, and where its answer is lost again: the daemon runs it once."""
+        deadline = time.monotonic() + timeout
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return await self._unary(self._calls.execute, request, deadline - time.monotonic())
+            except PagodaError as error:
+                if not tries_left or error.reason or not errors.is_broken(error) or not request.batch.retry_id:
+                    raise
+                if not await self._connected_within(min(RECONNECT, deadline - time.monotonic())):
+                    raise
+
+    async def _connected_within(self, seconds: float) -> bool:
+        """As in pagoda.Client."""
+        try:
+            await self._calls.keep_alive(v1.KeepAliveRequest(session=self._session.ref), timeout=seconds, wait_for_ready=True)
+        except grpc.RpcError as error:
+            return bool(errors.of_call(error).reason)
+        return True
+
+    async def _unary(self, call: Any, request: Any, timeout: float | None = None) -> Any:
+        try:
+            return await call(request, timeout=self.timeout if timeout is None else timeout)
+        except grpc.RpcError as error:
+            raise errors.of_call(error) from None
+
+
+class _Beats:
+    """A task that renews a session's lease. It knows nothing of the client, so that a client that is forgotten goes."""
+
+    def __init__(self, calls: Calls, session: Any, lease: float) -> None:
+        self.error: PagodaError | None = None
+        self._keep_alive = calls.keep_alive
+        self._request = v1.KeepAliveRequest(session=session)
+        self._lease = lease
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self._run(), name="pagoda-keep-alive")
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def forget(self) -> None:
+        """From whichever thread collects the client."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    async def _run(self) -> None:
+        delay: float | None = self._lease / 3
+        while delay is not None:
+            await asyncio.sleep(delay)
+            error = await self._beat()
+            delay = next_delay(self._lease, error)
+            if delay is None:
+                self.error = error
+
+    async def _beat(self) -> PagodaError | None:
+        try:
+            await self._keep_alive(self._request, timeout=self._lease / 3, wait_for_ready=True)
+        except grpc.RpcError as error:
+            return errors.of_call(error)
+        return None
+
+
+def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None,
+            timeout: float = 10.0) -> Opening[Client]:
+    """As pagoda.connect, with `await` or `async with`."""
+    request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease))
+
+    async def opened() -> Client:
+        channel = grpc.aio.insecure_channel(resolve(endpoint), options=OPTIONS)
+        try:
+            return Client(channel, await Calls(channel).open_session(request, timeout=timeout), timeout)
+        except BaseException as error:
+            await channel.close(None)
+            if isinstance(error, grpc.RpcError):
+                raise errors.of_call(error) from None
+            raise
+
+    return Opening(opened)

@@ -1,0 +1,223 @@
+"""What can go wrong: one class for each family of the daemon's reasons.
+
+`reason` is the daemon's stable name for the error, as server/README.md lists them: "BLOCKS_EXHAUSTED". It is "" where the daemon did not
+speak: the connection failed, a deadline passed, a message was too large.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import grpc
+
+from pagoda._contract import rpc
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class Details(NamedTuple):
+    """An error as it came."""
+
+    code: grpc.StatusCode
+    message: str
+    reason: str = ""
+    metadata: Mapping[str, str] = {}
+    retry_after: float | None = None
+
+
+class PagodaError(Exception):
+    """An operation or a call failed; nothing changed, unless the error says that this is unknown."""
+
+    def __init__(self, details: Details) -> None:
+        super().__init__(f"{details.reason or details.code.name}: {details.message}")
+        self.code = details.code
+        self.message = details.message
+        self.reason = details.reason
+        self.metadata = details.metadata
+        """What else the daemon says, by name."""
+        self.retry_after = details.retry_after
+        """Seconds after which it may be worth trying again, where the daemon says so."""
+
+
+class Exhausted(PagodaError):
+    """Something is full: BLOCKS_EXHAUSTED, PIN_BUDGET_EXCEEDED, TOO_MANY_SESSIONS, QUEUE_FULL; or, without a reason, gRPC's own limit."""
+
+
+class BadRequest(PagodaError):
+    """The request could never succeed as it is: INVALID_COUNT, INVALID_ARGUMENT, COMPUTED_BACKWARDS, ..."""
+
+
+class NotFound(PagodaError):
+    """Something that the request names is not there: UNKNOWN_SEQUENCE, UNKNOWN_PIN, UNKNOWN_TICKET, ..."""
+
+
+class Conflict(PagodaError):
+    """The request does not fit the state of what it names: STALE_HANDLE, DOUBLE_FREE, ROOM_EXCEEDED, WINDOW_PASSED, ..."""
+
+
+class SessionGone(PagodaError):
+    """The session is over, and everything it owned with it: UNKNOWN_SESSION, STALE_SESSION. Connect anew, and open the sequences anew."""
+
+
+class NotServed(PagodaError):
+    """This daemon does not serve what was asked for: FIELD_NOT_SERVED, or a call that it does not know."""
+
+
+class Unavailable(PagodaError):
+    """No daemon answers (no reason), or it is shutting down (DRAINING)."""
+
+
+class TimedOut(PagodaError):
+    """WAIT_TIMEOUT: the copies were not done in time. No reason: no answer came in time, and whether the operations ran is unknown;
+    Sequence.describe shows it."""
+
+
+class WatchRefused(PagodaError):
+    """The event stream cannot start there: REVISION_COMPACTED, REVISION_IN_FUTURE, EPOCH_CHANGED."""
+
+    @property
+    def oldest_revision(self) -> int:
+        """The first revision that the daemon still has."""
+        return int(self.metadata.get("oldest_revision", 0))
+
+    @property
+    def next_revision(self) -> int:
+        """The revision that the next event will have."""
+        return int(self.metadata.get("next_revision", 0))
+
+    @property
+    def epoch(self) -> int:
+        """The daemon's epoch."""
+        return int(self.metadata.get("epoch", "0"), 16)
+
+
+class Loss(NamedTuple):
+    """What copies that failed took from a sequence."""
+
+    sequence_id: int
+    computed_tokens: int
+    losses: int
+    must_be_freed: bool
+
+
+class KvLost(PagodaError):
+    """Copies failed, and with them went KV of a sequence (KV_LOST).
+
+    Compute the tokens from `computed_tokens` on again, into the blocks that the sequence has, after Sequence.acknowledge has been
+    called with this error: commits that are made before are refused, for they may declare KV complete that is gone. Where
+    `must_be_freed`, a sliding window has passed what was lost, and the sequence can only be freed.
+    """
+
+    def __init__(self, details: Details, loss: Loss) -> None:
+        super().__init__(details)
+        self.sequence_id = loss.sequence_id
+        self.computed_tokens = loss.computed_tokens
+        """Tokens from the sequence's start whose KV is complete."""
+        self.losses = loss.losses
+        """How often the sequence has lost KV so far."""
+        self.must_be_freed = loss.must_be_freed
+
+    @classmethod
+    def of(cls, loss: Loss) -> "KvLost":
+        then = "it can only be freed" if loss.must_be_freed else f"its KV is complete for its first {loss.computed_tokens} tokens"
+        message = f"copies of sequence {loss.sequence_id} failed; {then}"
+        return cls(Details(grpc.StatusCode.FAILED_PRECONDITION, message, "KV_LOST"), loss)
+
+
+class BatchFailed(ExceptionGroup[PagodaError]):
+    """Operations of a batch failed, each by itself; the others ran. `except*` takes them by class."""
+
+    def derive(self, excs: Sequence[PagodaError]) -> "BatchFailed":  # type: ignore[override]
+        return BatchFailed(self.message, excs)
+
+
+_FAMILIES: dict[str, type[PagodaError]] = {
+    "BLOCKS_EXHAUSTED": Exhausted,
+    "PIN_BUDGET_EXCEEDED": Exhausted,
+    "TOO_MANY_SESSIONS": Exhausted,
+    "QUEUE_FULL": Exhausted,
+    "OUT_OF_MEMORY": Exhausted,
+    "INVALID_COUNT": BadRequest,
+    "INVALID_ARGUMENT": BadRequest,
+    "COMPUTED_BACKWARDS": BadRequest,
+    "COMPUTED_BEYOND_TOKENS": BadRequest,
+    "STEP_BACKWARDS": BadRequest,
+    "BATCH_TOO_LARGE": BadRequest,
+    "INVALID_PROMPT": BadRequest,
+    "INVALID_CHECKPOINT": BadRequest,
+    "UNKNOWN_WINDOW": NotFound,
+    "UNKNOWN_BLOCK": NotFound,
+    "UNKNOWN_SEQUENCE": NotFound,
+    "UNKNOWN_PIN": NotFound,
+    "UNKNOWN_TICKET": NotFound,
+    "STALE_HANDLE": Conflict,
+    "DOUBLE_FREE": Conflict,
+    "WINDOW_PASSED": Conflict,
+    "BLOCK_FINALIZED": Conflict,
+    "FOREIGN_BLOCK": Conflict,
+    "SEQUENCE_EXISTS": Conflict,
+    "ROOM_EXCEEDED": Conflict,
+    "NO_ENGINE": Conflict,
+    "UNKNOWN_SESSION": SessionGone,
+    "STALE_SESSION": SessionGone,
+    "FIELD_NOT_SERVED": NotServed,
+    "DRAINING": Unavailable,
+    "WAIT_TIMEOUT": TimedOut,
+    "REVISION_COMPACTED": WatchRefused,
+    "REVISION_IN_FUTURE": WatchRefused,
+    "EPOCH_CHANGED": WatchRefused,
+}
+
+# For errors without a reason, and for reasons of a later daemon.
+_BY_CODE: dict[grpc.StatusCode, type[PagodaError]] = {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Exhausted,
+    grpc.StatusCode.INVALID_ARGUMENT: BadRequest,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: Conflict,
+    grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.PERMISSION_DENIED: Conflict,
+    grpc.StatusCode.UNIMPLEMENTED: NotServed,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: TimedOut,
+}
+
+
+def _details(code: grpc.StatusCode, status: Any) -> Details:
+    """Reads the google.rpc.ErrorInfo and RetryInfo of a google.rpc.Status."""
+    info, retry = rpc.ErrorInfo(), rpc.RetryInfo()
+    retry_after = None
+    for detail in status.details:
+        if detail.Is(info.DESCRIPTOR):
+            detail.Unpack(info)
+        elif detail.Is(retry.DESCRIPTOR):
+            detail.Unpack(retry)
+            retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    return Details(code, status.message, info.reason, dict(info.metadata), retry_after)
+
+
+def make(details: Details) -> PagodaError:
+    """The exception of an error's family. KV_LOST has a class with more to it: KvLost.of."""
+    return _FAMILIES.get(details.reason, _BY_CODE.get(details.code, PagodaError))(details)
+
+
+def of_result(status: Any) -> Details:
+    """An operation's google.rpc.Status."""
+    return _details(_CODES.get(status.code, grpc.StatusCode.UNKNOWN), status)
+
+
+# What a connection that broke, or a daemon that ends, makes of a call.
+_BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN,
+                     grpc.StatusCode.ABORTED})
+
+
+def is_broken(error: PagodaError) -> bool:
+    """Whether it is the connection that failed, or the daemon that ended."""
+    return error.code in _BROKEN
+
+
+def of_call(error: grpc.RpcError) -> PagodaError:
+    """A failed call, of grpc or of grpc.aio."""
+    failed: Any = error
+    for key, value in failed.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            return make(_details(failed.code(), rpc.Status.FromString(value)))
+    return make(Details(failed.code(), failed.details() or ""))

@@ -1,0 +1,184 @@
+"""Events of the cache, as values, and where a reader stands in their stream."""
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from pagoda import values
+from pagoda._contract import v1
+from pagoda.errors import WatchRefused
+from pagoda.values import MultimodalItem, Namespace, Tier
+
+
+class RemovalReason(values._OpenEnum):
+    """Why blocks left the cache."""
+
+    EVICTED = 1
+    DISPLACED = 2
+    TAKEN_OVER = 3
+    TRUNCATED = 4
+    INVALIDATED = 5
+    CLEARED = 6
+    EXPIRED = 7
+    RELEASED = 8
+    LOST = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class _Event:
+    epoch: int
+    """The incarnation of the daemon's state. Another one: everything remembered is void."""
+    revision: int
+    """One more than the event's before it."""
+    time: datetime.datetime
+    window_size: int
+    """Tokens; 0 is full attention."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Created(_Event):
+    """Pools came into being (`capacity`, in blocks), or raw blocks were handed out (`block_ids`)."""
+
+    capacity: Mapping[Tier, int]
+    block_ids: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredBlock:
+    """A block that became reusable, and the tokens that it holds."""
+
+    block_id: int
+    block_hash: int
+    tokens: tuple[int, ...]
+    tier: Tier
+    priority: int
+    extra_token_ids: tuple[int, ...]
+    multimodal_items: tuple[MultimodalItem, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored(_Event):
+    """Blocks became reusable, each the child of the one before it. The first one's parent is None where it begins its namespace."""
+
+    parent_hash: int | None
+    parent_block_id: int | None
+    namespace: Namespace
+    blocks: tuple[StoredBlock, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Updated(_Event):
+    """A cached block moved to another tier, or its priority changed: (old, new) of each, None where it stayed."""
+
+    block_id: int
+    block_hash: int
+    tier: tuple[Tier, Tier] | None
+    priority: tuple[int, int] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Removed(_Event):
+    """Blocks left the cache: the listed ones, or with `whole_window` every cached block of the window. RELEASED blocks have no hashes."""
+
+    reason: RemovalReason
+    block_ids: tuple[int, ...]
+    block_hashes: tuple[int, ...]
+    whole_window: bool
+
+
+Event: TypeAlias = Created | Stored | Updated | Removed
+
+
+@dataclasses.dataclass(frozen=True)
+class Gap:
+    """The stream does not go on where it stopped: what happened between is not known, and what a reader has built of the events is void.
+
+    The next event's revision is `next_revision`. Where that is 1, the events from there on tell all there is; else what was cached before
+    is not told by this version of the daemon. The reasons are REVISION_COMPACTED (the reader was behind for longer than the daemon keeps
+    events), EPOCH_CHANGED (another incarnation of the daemon), REVISION_IN_FUTURE and MESSAGE_MISSING (the daemon is at fault).
+    """
+
+    reason: str
+    previous_epoch: int
+    previous_revision: int
+    epoch: int
+    next_revision: int
+
+
+_Common: TypeAlias = tuple[int, int, datetime.datetime, int]  # The fields of _Event.
+
+
+def _created(common: _Common, event: Any) -> Created:
+    capacity = {Tier(part.tier): part.blocks for part in event.capacity}
+    return Created(*common, capacity, tuple(event.block_ids))
+
+
+def _stored(common: _Common, event: Any) -> Stored:
+    blocks = tuple(
+        StoredBlock(block.block_id, block.block_hash, tuple(block.tokens), Tier(block.tier), block.priority,
+                    tuple(block.extra_token_ids), tuple(MultimodalItem.take(item) for item in block.multimodal_items))
+        for block in event.blocks)
+    return Stored(*common, event.parent_hash if event.HasField("parent_hash") else None,
+                  event.parent_block_id if event.HasField("parent_block_id") else None, Namespace.take(event.namespace), blocks)
+
+
+def _updated(common: _Common, event: Any) -> Updated:
+    tier = (Tier(event.tier.old_value), Tier(event.tier.new_value)) if event.HasField("tier") else None
+    priority = (event.priority.old_value, event.priority.new_value) if event.HasField("priority") else None
+    return Updated(*common, event.block_id, event.block_hash, tier, priority)
+
+
+def _removed(common: _Common, event: Any) -> Removed:
+    whole_window = 1  # REMOVAL_SCOPE_WINDOW
+    return Removed(*common, RemovalReason(event.reason), tuple(event.block_ids), tuple(event.block_hashes),
+                   event.scope == whole_window)
+
+
+_KINDS: Mapping[str, Callable[[_Common, Any], Event]] = {
+    "created": _created, "stored": _stored, "updated": _updated, "removed": _removed,
+}
+
+
+class StreamPosition:
+    """Where a Watch stream stands: every message has to begin where the one before it ended, over broken connections too."""
+
+    def __init__(self, from_revision: int | None, epoch: int) -> None:
+        """`from_revision`: the first revision wanted, None: from now. `epoch`: the one it belongs to, 0: whichever is current."""
+        self.epoch = epoch
+        self.revision = 0 if from_revision is None else from_revision - 1
+        """The last revision that the messages cover."""
+        self.started = False
+        """Whether the stream has begun once: from then on it is resumed."""
+        self._next = from_revision
+        self._refused = ""
+
+    def request(self) -> Any:
+        """The request that begins the stream, or goes on with it."""
+        return v1.WatchRequest(from_revision=self._next, epoch=0 if self._refused else self.epoch)
+
+    def accept(self, message: Any) -> list[Event | Gap]:
+        """What a message tells."""
+        items: list[Event | Gap] = []
+        if gap := self._gap(message):
+            items.append(gap)
+        for event in message.events:
+            kind = event.WhichOneof("event")
+            if kind is not None:
+                common = (message.epoch, event.revision, values.utc(event.time), event.window_size)
+                items.append(_KINDS[kind](common, getattr(event, kind)))
+        self.started, self._refused = True, ""
+        self.epoch, self.revision, self._next = message.epoch, message.revision, message.revision + 1
+        return items
+
+    def _gap(self, message: Any) -> Gap | None:
+        goes_on = self._next is None or message.previous_revision == self.revision
+        if goes_on and message.epoch == (self.epoch or message.epoch):
+            return None
+        reason = self._refused or ("MESSAGE_MISSING" if message.epoch == self.epoch else "EPOCH_CHANGED")
+        return Gap(reason, self.epoch, self.revision, message.epoch, message.previous_revision + 1)
+
+    def refuse(self, refused: WatchRefused) -> None:
+        """The daemon cannot go on from here: the next request begins with the oldest event that it has."""
+        self._refused = refused.reason
+        self._next = max(refused.oldest_revision, 1)

@@ -1,0 +1,94 @@
+"""The pools: where KV bytes lie, as arrays over the daemon's own memory. Nothing is copied."""
+
+import dataclasses
+import functools
+import mmap
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pagoda.values import Tier
+
+if TYPE_CHECKING:
+    import torch
+
+# By pagoda.v1.DType. numpy has no bfloat16: its bits come as uint16.
+_DTYPES = {1: "float32", 2: "float16", 3: "bfloat16"}
+_ARRAY_DTYPES: dict[str, type[np.generic]] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
+_SHARED_MEMORY = pathlib.Path("/dev/shm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A part of a pool: `size_bytes` bytes from `offset_bytes` on of a POSIX shared memory object, "/NAME" for shm_open."""
+
+    shm_name: str
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """A pool of a window: one slot for each of its blocks, in one tier.
+
+    Its arrays have the shape (slots, layers, K and V, KV heads, tokens of a block, head dimension); where the pool holds K only, the third
+    extent is 1. The arrays keep their mapping alive, and so does this object; after the daemon's end they are memory of nobody.
+    """
+
+    window_size: int
+    """Tokens; 0 is full attention."""
+    pool_index: int
+    tier: Tier
+    dtype: str
+    """"float32", "float16" or "bfloat16"."""
+    layers: tuple[int, ...]
+    """The model's layers in this pool, in the order of the arrays' second axis."""
+    shape: tuple[int, int, int, int, int, int]
+    strides: tuple[int, int, int, int, int, int]
+    """Bytes."""
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def take(cls, message: Any) -> "Pool":
+        dtype = _DTYPES.get(message.dtype, f"unknown ({message.dtype})")
+        return cls(
+            message.window_size, message.pool_index, Tier(message.tier), dtype, tuple(message.layers),
+            (message.num_slots, len(message.layers), message.kv_factor, message.num_kv_heads, message.tokens_per_block,
+             message.head_dim),
+            (message.slot_stride_bytes, message.layer_stride_bytes, message.kv_stride_bytes, message.head_stride_bytes,
+             message.token_stride_bytes, np.dtype(_ARRAY_DTYPES.get(dtype, np.uint8)).itemsize),
+            tuple(Segment(part.shm_name, part.offset_bytes, part.size_bytes) for part in message.segments))
+
+    @functools.cached_property
+    def array(self) -> npt.NDArray[Any]:
+        """The pool's bytes, mapped for reading: writing raises ValueError. bfloat16 comes as its bits, uint16."""
+        return self._map(mmap.ACCESS_READ)
+
+    @functools.cached_property
+    def writable_array(self) -> npt.NDArray[Any]:
+        """The pool's bytes, mapped for writing. Write into slots of your own sequences and blocks only, and where a result has a ready
+        ticket, once that is done: nothing stops other writes, and they change KV that others read."""
+        return self._map(mmap.ACCESS_WRITE)
+
+    @functools.cached_property
+    def tensor(self) -> "torch.Tensor":
+        """writable_array as a tensor of torch, on the CPU and over the same bytes, of the pool's own dtype; needs torch."""
+        import torch
+
+        if self.dtype == "bfloat16":
+            return torch.from_numpy(self.writable_array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(self.writable_array)
+
+    def _map(self, access: int) -> npt.NDArray[Any]:
+        if len(self.segments) != 1 or self.dtype not in _ARRAY_DTYPES:
+            raise NotImplementedError(f"a pool of {len(self.segments)} segments of {self.dtype}: this version maps pools of one "
+                                      f"segment of {', '.join(_ARRAY_DTYPES)}")
+        (segment,) = self.segments
+        name = segment.shm_name.removeprefix("/")
+        if not name or "/" in name or name in (".", ".."):
+            raise ValueError(f"not a name of shared memory: {segment.shm_name!r}")
+        with open(_SHARED_MEMORY / name, "rb" if access == mmap.ACCESS_READ else "r+b") as memory:
+            mapped = mmap.mmap(memory.fileno(), segment.offset_bytes + segment.size_bytes, access=access)
+        return np.ndarray(self.shape, _ARRAY_DTYPES[self.dtype], mapped, segment.offset_bytes, self.strides)

@@ -1,0 +1,125 @@
+"""One consistent look at the daemon, for operators and for tests."""
+
+import dataclasses
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from pagoda import values
+from pagoda.values import CacheInfo, Tier
+
+
+@dataclasses.dataclass(frozen=True)
+class TierStatus:
+    """Blocks of a tier; the states add up to the capacity."""
+
+    tier: Tier
+    capacity_blocks: int
+    free_blocks: int
+    cached_blocks: int
+    active_blocks: int
+    pinned_blocks: int
+    in_flight_blocks: int
+    """Copying, or draining until their client's step is completed."""
+    block_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowStatus:
+    """A window, and what has happened in it since the daemon started (the fields that end with _total)."""
+
+    window_size: int
+    """Tokens; 0 is full attention."""
+    tiers: tuple[TierStatus, ...]
+    allocated_blocks_total: int
+    freed_blocks_total: int
+    evicted_blocks_total: int
+    prefix_lookup_tokens_total: int
+    prefix_hit_tokens_total: int
+    secondary_hit_tokens_total: int
+    displaced_blocks_total: int
+    offloaded_blocks_total: int
+    onboarded_blocks_total: int
+    partial_copies_total: int
+    taken_over_blocks_total: int
+    merged_blocks_total: int
+    lost_blocks_total: int
+    expired_priorities_total: int
+    holes: int
+    pinned_blocks: int
+    pin_budget_blocks: int
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of looked-up tokens that were cached, 0 to 1."""
+        return self.prefix_hit_tokens_total / max(self.prefix_lookup_tokens_total, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class TransferDirection:
+    """Copies from one tier to another, or inside one. `busy_time` is in seconds, summed over the threads that copy."""
+
+    source: Tier
+    target: Tier
+    copies_total: int
+    bytes_total: int
+    busy_time: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfers:
+    """The copies of blocks."""
+
+    directions: tuple[TransferDirection, ...]
+    failed_total: int
+    running: int
+    queued: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """The daemon. `uptime` is in seconds."""
+
+    version: str
+    epoch: int
+    start_time: datetime.datetime
+    uptime: float
+    cache: CacheInfo
+    windows: tuple[WindowStatus, ...]
+    sessions: int
+    sequences: int
+    subscribers: int
+    revision: int
+    oldest_revision: int
+    draining: bool
+    pins: int
+    transfers: Transfers
+
+    @classmethod
+    def take(cls, message: Any) -> "Status":
+        return cls(**_plain_fields(
+            cls, message, start_time=values.utc(message.start_time), uptime=_seconds(message.uptime), cache=CacheInfo.take(message.cache),
+            windows=tuple(_window(window) for window in message.windows), transfers=_transfers(message.transfers)))
+
+
+def _plain_fields(kind: type, message: Any, **taken: Any) -> dict[str, Any]:
+    """The fields of a value that are the message's own fields of the same name, beside those that are `taken`."""
+    named: Mapping[str, Any] = {field.name: field for field in dataclasses.fields(kind)}
+    return {name: getattr(message, name) for name in named if name not in taken} | taken
+
+
+def _seconds(duration: Any) -> float:
+    return float(duration.seconds + duration.nanos / 1e9)
+
+
+def _window(message: Any) -> WindowStatus:
+    tiers = tuple(TierStatus(**_plain_fields(TierStatus, tier, tier=Tier(tier.tier))) for tier in message.tiers)
+    return WindowStatus(**_plain_fields(WindowStatus, message, tiers=tiers))
+
+
+def _transfers(message: Any) -> Transfers:
+    directions = tuple(
+        TransferDirection(**_plain_fields(TransferDirection, part, source=Tier(part.source), target=Tier(part.target),
+                                          busy_time=_seconds(part.busy_time)))
+        for part in message.directions)
+    return Transfers(**_plain_fields(Transfers, message, directions=directions))

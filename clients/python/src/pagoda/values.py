@@ -1,0 +1,255 @@
+"""What goes into calls and comes out of them, as values. Tokens, blocks and slots are counts; times are seconds."""
+
+import dataclasses
+import datetime
+import enum
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+
+from pagoda._contract import v1
+
+Tokens: TypeAlias = Iterable[SupportsIndex]
+"""Token ids: a list, a range, an array of numpy or torch."""
+
+NO_BLOCK = 0xFFFFFFFF
+
+
+class _OpenEnum(enum.IntEnum):
+    """An enum of the wire. A value of a later daemon becomes a member without a name instead of an error."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "_OpenEnum | None":
+        if not isinstance(value, int):
+            return None
+        member = int.__new__(cls, value)
+        member._name_ = f"UNKNOWN_{value}"
+        member._value_ = value
+        return member
+
+
+class Tier(_OpenEnum):
+    """Where a block's bytes lie."""
+
+    PRIMARY = 1
+    SECONDARY = 2
+
+
+class Block(NamedTuple):
+    """An entry of a block table. `generation` tells the lives of a block id apart; the token slot of the block's token i is
+    slot_index * tokens_per_block + i."""
+
+    block_id: int
+    generation: int
+    slot_index: int
+
+    @classmethod
+    def take(cls, handle: Any) -> "Block | None":
+        """None for an entry that a sliding window has passed."""
+        if handle.slot_index == NO_BLOCK:
+            return None
+        return cls(handle.block_id, handle.generation, handle.slot_index)
+
+
+@dataclasses.dataclass(frozen=True)
+class Namespace:
+    """What two sequences must agree on, besides their tokens, before they may share blocks."""
+
+    lora_id: int | None = None
+    cache_salt: str = ""
+    tenant: str = ""
+
+    @classmethod
+    def take(cls, message: Any) -> "Namespace":
+        lora_id = message.lora_id if message.HasField("lora_id") else None
+        return cls(lora_id, message.cache_salt, message.tenant)
+
+    def message(self) -> Any:
+        return v1.Namespace(lora_id=self.lora_id, cache_salt=self.cache_salt, tenant=self.tenant)
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """How long the blocks whose first token lies in [token_start, token_end) are worth keeping: priority 0 (goes first) to 100, for
+    `duration` seconds from when nobody holds the block any more; then it is 35 again. None is no end."""
+
+    priority: int
+    token_start: int = 0
+    token_end: int | None = None
+    duration: float | None = None
+
+    def message(self) -> Any:
+        return v1.RetentionRange(token_start=self.token_start, token_end=self.token_end, priority=self.priority,
+                                 duration_ms=optional_milliseconds(self.duration))
+
+
+@dataclasses.dataclass(frozen=True)
+class MultimodalItem:
+    """Tokens that stand for a part of an image, an audio clip or the like. `digest` is 32 bytes; `item_offset` is the place in the item
+    that the first of these tokens stands for."""
+
+    digest: bytes
+    token_start: int
+    token_count: int
+    item_offset: int = 0
+
+    @classmethod
+    def take(cls, message: Any) -> "MultimodalItem":
+        return cls(message.digest, message.token_start, message.token_count, message.item_offset)
+
+    def message(self) -> Any:
+        return v1.MultimodalItem(digest=self.digest, token_start=self.token_start, token_count=self.token_count,
+                                 item_offset=self.item_offset)
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """An attention window of the cache, `window_size` tokens wide; 0 is full attention."""
+
+    window_size: int
+    primary_blocks: int
+    secondary_blocks: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheInfo:
+    """What the daemon caches, and for which model."""
+
+    name: str
+    model_fingerprint: str
+    rank: int
+    tokens_per_block: int
+    windows: tuple[Window, ...]
+
+    @classmethod
+    def take(cls, message: Any) -> "CacheInfo":
+        windows = tuple(Window(window.window_size, window.primary_blocks, window.secondary_blocks) for window in message.windows)
+        return cls(message.name, message.model_fingerprint, message.rank, message.tokens_per_block, windows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """Raw blocks. Their slots may be read and written once `ready_ticket` is done (Client.wait); 0 is now."""
+
+    blocks: tuple[Block, ...]
+    ready_ticket: int
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.blocks)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """What of a prompt is cached now. The blocks are those of the largest window; nobody holds them, so they may go at any time."""
+
+    matched_tokens: int
+    blocks: tuple[Block, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Moved:
+    """Blocks that move between the tiers, over all windows. They have arrived when `ready_ticket` is done (Client.wait)."""
+
+    blocks: int
+    ready_ticket: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefetched(Moved):
+    """`matched_tokens` are cached, in whichever tier."""
+
+    matched_tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowCapacity:
+    """Blocks to take the prompt in, those with all new tokens too, and those that are free or cached and held by nobody."""
+
+    window_size: int
+    blocks_now: int
+    blocks_to_completion: int
+    available_blocks: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Capacity:
+    """What a prompt, or more tokens of a sequence, would take. Nothing is taken and nothing promised."""
+
+    matched_tokens: int
+    windows: tuple[WindowCapacity, ...]
+
+    @property
+    def fits_now(self) -> bool:
+        """Whether there is room for the prompt in every window."""
+        return all(window.blocks_now <= window.available_blocks for window in self.windows)
+
+    @property
+    def fits_to_completion(self) -> bool:
+        """Whether there is room for the prompt and all new tokens in every window."""
+        return all(window.blocks_to_completion <= window.available_blocks for window in self.windows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pinned:
+    """A prefix that is kept from eviction: `blocks` counts those that other pins hold too, over all windows. Where nothing of the prefix is
+    cached there is no pin, and pin_id is 0."""
+
+    pin_id: int
+    pinned_tokens: int
+    blocks: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PinInfo:
+    """A pin of any session. `expire_time` is None where it has no lease."""
+
+    pin_id: int
+    client_name: str
+    namespace: Namespace
+    pinned_tokens: int
+    blocks: int
+    expire_time: datetime.datetime | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pins:
+    """The pins of all sessions, by id, and the most blocks that may be pinned."""
+
+    pins: tuple[PinInfo, ...]
+    pinned_blocks: int
+    budget_blocks: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceInfo:
+    """A sequence as the daemon has it, in tokens."""
+
+    token_count: int
+    computed_tokens: int
+    room_tokens: int
+    losses: int
+
+
+def token_list(tokens: Tokens) -> list[int]:
+    """Plain integers, whatever they came in."""
+    plain: Any = tokens
+    return plain.tolist() if hasattr(plain, "tolist") else [int(token) for token in plain]
+
+
+def milliseconds(seconds: float) -> int:
+    """A time for the wire, which counts whole milliseconds from 1 on."""
+    whole = round(seconds * 1000)
+    if whole < 1:
+        raise ValueError(f"a time is at least 0.001 seconds, not {seconds}")
+    return whole
+
+
+def optional_milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else milliseconds(seconds)
+
+
+def utc(timestamp: Any) -> datetime.datetime:
+    """A google.protobuf.Timestamp, cut to microseconds."""
+    return datetime.datetime.fromtimestamp(timestamp.seconds, datetime.timezone.utc).replace(microsecond=timestamp.nanos // 1000)

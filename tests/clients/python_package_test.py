@@ -1,0 +1,171 @@
+"""The Python package without a daemon: how it is built, what its README promises, and what it makes of messages."""
+
+import datetime
+import inspect
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import grpc
+import pagoda
+import pytest
+from pagoda import _contract, errors, events
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "clients" / "python"
+README = (FOLDER / "README.md").read_text()
+
+
+def test_the_version_is_the_projects():
+    (version,) = re.findall(r"^project\(pagoda VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)
+    assert pagoda.__version__ == version
+
+
+def test_the_build_copies_every_file_of_the_package():
+    (listed,) = re.findall(r"set\(PACKAGE\n(.*?)\)", (FOLDER / "CMakeLists.txt").read_text(), re.S)
+    folder = FOLDER / "src" / "pagoda"
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix == ".py" or path.name == "py.typed"}
+    assert sorted(listed.split()) == sorted(there)
+
+
+def build(tmp_path, call):
+    """Builds with the package's own backend in a copy of its sources; returns the file."""
+    pytest.importorskip("setuptools")
+    pytest.importorskip("wheel")
+    copy = tmp_path / "clients" / "python"
+    if not copy.exists():
+        shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+        shutil.copytree(ROOT / "proto", tmp_path / "proto")
+    program = f"import sys; sys.path.insert(0, 'build_backend'); import backend; print(backend.{call}({str(tmp_path)!r}))"
+    output = subprocess.run([sys.executable, "-c", program], cwd=copy, check=True, capture_output=True, text=True).stdout
+    return tmp_path / output.splitlines()[-1]
+
+
+def test_a_wheel_holds_the_whole_package_and_works(tmp_path):
+    wheel = build(tmp_path, "build_wheel")
+    assert wheel.name == f"pagoda-{pagoda.__version__}-py3-none-any.whl"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    folder = FOLDER / "src"
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.py")} <= names
+    assert {"pagoda/py.typed", "pagoda/contract.binpb"} <= names
+    program = "import pagoda.aio; print(pagoda.__file__, pagoda.Client.match.__name__)"
+    output = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(wheel)}, check=True,
+                            capture_output=True, text=True).stdout
+    assert output.split() == [f"{wheel}/pagoda/__init__.py", "match"]
+
+
+def test_a_source_distribution_needs_no_compiler(tmp_path):
+    archive = build(tmp_path, "build_sdist")
+    elsewhere = tmp_path / "far" / "away"  # From proto/.
+    shutil.unpack_archive(archive, elsewhere)
+    (source,) = elsewhere.iterdir()
+    assert (source / "src" / "pagoda" / "contract.binpb").stat().st_size > 10000
+    (tmp_path / "nothing").mkdir()
+    program = f"import setuptools.build_meta; print(setuptools.build_meta.build_wheel({str(tmp_path)!r}))"
+    output = subprocess.run([sys.executable, "-c", program], cwd=source, env={"PATH": str(tmp_path / "nothing")}, check=True,
+                            capture_output=True, text=True).stdout
+    assert "pagoda/contract.binpb" in zipfile.ZipFile(tmp_path / output.splitlines()[-1]).namelist()
+
+
+@pytest.mark.parametrize("kind", ["Client", "Sequence", "Batch", "Pin", "Watch", "Pool", "Table", "Pending"])
+def test_the_readme_names_everything_that_can_be_called(kind):
+    tables = README.partition("## Every call")[2].partition("\n## Errors")[0]
+    for name, member in inspect.getmembers(getattr(pagoda, kind)):
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+            assert re.search(rf"\b{name}\b", tables), f"{kind}.{name}"
+            assert inspect.getdoc(member), f"{kind}.{name}"
+
+
+def test_every_exported_name_is_there_and_typed():
+    for name in pagoda.__all__:
+        assert hasattr(pagoda, name), name
+    for kind in (pagoda.Client, pagoda.Sequence, pagoda.Batch):
+        for name, member in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_"):
+                for parameter in list(inspect.signature(member).parameters.values())[1:]:
+                    assert parameter.annotation is not inspect.Parameter.empty, f"{kind.__name__}.{name}({parameter.name})"
+
+
+def test_every_reason_of_the_daemon_has_a_family():
+    table = (ROOT / "server" / "README.md").read_text().partition("| reason | code | when |")[2].partition("\n\n")[0]
+    reasons = [(reason, grpc.StatusCode[code.split()[0]] if code != "at the start only" else grpc.StatusCode.UNKNOWN)
+               for cell, code in re.findall(r"^\| ([A-Z_, ]+) \| ([^|]+) \|", table, re.M) for reason in cell.split(", ")]
+    assert len(reasons) > 30
+    for reason, code in reasons:
+        if reason == "KV_LOST":
+            continue
+        error = errors.make(errors.Details(code, "", reason))
+        assert type(error) is not pagoda.PagodaError, reason
+        family = next(row for row in README.splitlines() if row.startswith(f"| `{type(error).__name__}` |"))
+        if "at the start only" not in table.partition(reason)[2].partition("\n")[0] and reason in README:
+            assert reason in family, reason
+
+
+def test_a_reason_of_a_later_daemon_takes_its_family_from_its_code():
+    error = errors.make(errors.Details(grpc.StatusCode.RESOURCE_EXHAUSTED, "no", "TENANT_QUOTA_EXCEEDED"))
+    assert isinstance(error, pagoda.Exhausted) and error.reason == "TENANT_QUOTA_EXCEEDED"
+    assert type(errors.make(errors.Details(grpc.StatusCode.DATA_LOSS, "no", "SOMETHING_NEW"))) is pagoda.PagodaError
+
+
+def test_a_value_of_a_later_daemon_is_kept_as_it_is():
+    tier = pagoda.Tier(7)
+    assert (tier, tier.name) == (7, "UNKNOWN_7") and tier not in (pagoda.Tier.PRIMARY, pagoda.Tier.SECONDARY)
+
+
+def test_the_contract_clashes_with_no_other_of_the_process():
+    from google.rpc import status_pb2
+    from pagoda.v1 import cache_pb2
+
+    assert cache_pb2.Batch is not _contract.v1.Batch
+    raw = _contract.v1.Batch(step=7).SerializeToString()
+    assert cache_pb2.Batch.FromString(raw).step == 7
+    assert status_pb2.Status.DESCRIPTOR.full_name == _contract.rpc.Status.DESCRIPTOR.full_name
+
+
+def message(epoch, previous, *revisions):
+    """A WatchResponse that tells of raw blocks taken."""
+    told = _contract.v1.WatchResponse(epoch=epoch, previous_revision=previous, revision=revisions[-1] if revisions else previous)
+    for revision in revisions:
+        event = told.events.add(revision=revision)
+        event.time.FromJsonString("2026-01-02T03:04:05.000006Z")
+        event.created.block_ids.append(revision)
+    return told
+
+
+def test_a_stream_without_a_hole_has_no_gap():
+    position = events.StreamPosition(from_revision=None, epoch=0)
+    assert not position.request().HasField("from_revision")
+    assert position.accept(message(9, 4)) == []
+    (event,) = position.accept(message(9, 4, 5))
+    assert event == pagoda.Created(9, 5, datetime.datetime(2026, 1, 2, 3, 4, 5, 6, datetime.timezone.utc), 0, {}, (5,))
+    assert position.accept(message(9, 5)) == []
+    assert (position.request().from_revision, position.request().epoch) == (6, 9)
+
+
+@pytest.mark.parametrize("reason, epoch, previous", [("MESSAGE_MISSING", 9, 6), ("MESSAGE_MISSING", 9, 3), ("EPOCH_CHANGED", 8, 5)])
+def test_a_message_that_does_not_go_on_is_a_gap(reason, epoch, previous):
+    position = events.StreamPosition(from_revision=5, epoch=0)
+    position.accept(message(9, 4, 5))
+    gap, event = position.accept(message(epoch, previous, previous + 1))
+    assert gap == pagoda.Gap(reason, previous_epoch=9, previous_revision=5, epoch=epoch, next_revision=previous + 1)
+    assert (event.revision, position.revision) == (previous + 1, previous + 1)
+    assert position.accept(message(epoch, previous + 1)) == []
+
+
+def test_a_first_message_from_elsewhere_is_a_gap():
+    (gap,) = events.StreamPosition(from_revision=5, epoch=9).accept(message(9, 6))
+    assert (gap.reason, gap.previous_revision, gap.next_revision) == ("MESSAGE_MISSING", 4, 7)
+
+
+def test_what_was_refused_is_asked_for_from_the_oldest_on():
+    position = events.StreamPosition(from_revision=5, epoch=9)
+    position.accept(message(9, 4, 5))
+    position.refuse(pagoda.WatchRefused(errors.Details(grpc.StatusCode.OUT_OF_RANGE, "", "REVISION_COMPACTED", {"oldest_revision": "40"})))
+    assert (position.request().from_revision, position.request().epoch) == (40, 0)
+    (gap,) = position.accept(message(9, 39))
+    assert gap == pagoda.Gap("REVISION_COMPACTED", 9, 5, 9, 40)
+    assert position.request().epoch == 9

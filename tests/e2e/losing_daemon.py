@@ -1,0 +1,107 @@
+"""A daemon some of whose copies fail, or whose answers are lost: pagodad itself copies in memory and never fails, so this one stands before it and says what
+pagodad would say of a loss (proto/pagoda/v1/cache.proto, ShortenedSequence; manager/block_manager_sequences.cc, CheckCommit and Shorten)."""
+
+import concurrent.futures
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+from pagoda.v1 import cache_pb2, cache_pb2_grpc
+from pagoda_client import connect
+
+DECLARING = ("commit_tokens", "append_tokens")
+
+
+def kv_lost(text):
+    status = status_pb2.Status(code=grpc.StatusCode.FAILED_PRECONDITION.value[0], message=text)
+    status.details.add().Pack(error_details_pb2.ErrorInfo(domain="pagoda", reason="KV_LOST"))
+    return status
+
+
+class LosingDaemon(cache_pb2_grpc.CacheServiceServicer):
+    """Forwards unary calls to pagodad at `target`, for one session. `lose` makes a sequence's KV shorter."""
+
+    def __init__(self, target):
+        self._channel = connect(target)
+        self._pagodad = cache_pb2_grpc.CacheServiceStub(self._channel)
+        self._lost = {}  # By sequence: ShortenedSequence.
+        self._named = {}  # By sequence: the losses that a commit has named.
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        cache_pb2_grpc.add_CacheServiceServicer_to_server(self, self._server)
+        self.address = "127.0.0.1:%d" % self._server.add_insecure_port("127.0.0.1:0")
+        self.declared = []  # The known_losses of each commit that ran.
+        self.swallowed = 0  # So many answers to come do not reach the client; their batches run.
+        self.received = 0  # Batches that have come.
+
+    def lose(self, sequence_id, computed_tokens, must_be_freed=False):
+        """A copy fails: the KV of a sequence is complete for its first computed_tokens only."""
+        losses = self._lost[sequence_id].losses + 1 if sequence_id in self._lost else 1
+        self._lost[sequence_id] = cache_pb2.ShortenedSequence(
+            sequence_id=sequence_id, computed_tokens=computed_tokens, losses=losses, must_be_freed=must_be_freed)
+
+    def OpenSession(self, request, context):
+        return self._pagodad.OpenSession(request)
+
+    def CloseSession(self, request, context):
+        return self._pagodad.CloseSession(request)
+
+    def KeepAlive(self, request, context):
+        return self._pagodad.KeepAlive(request)
+
+    def Execute(self, request, context):
+        self.received += 1
+        refused, forwarded = {}, []
+        for number, operation in enumerate(request.batch.operations):
+            if refusal := self._refusal(operation):
+                refused[number] = refusal
+            else:
+                forwarded.append(operation)
+                self._pass(operation)
+        batch = cache_pb2.Batch(operations=forwarded, step=request.batch.step, completed_step=request.batch.completed_step,
+                                retry_id=request.batch.retry_id)
+        result = self._pagodad.Execute(cache_pb2.ExecuteRequest(session=request.session, batch=batch)).result
+        if self.swallowed:
+            self.swallowed -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
+        ran = iter(result.results)
+        results = [cache_pb2.OperationResult(error=refused[number]) if number in refused else next(ran)
+                   for number in range(len(request.batch.operations))]
+        shortened = [lost for name, lost in self._lost.items() if lost.losses > self._named.get(name, 0)]
+        return cache_pb2.ExecuteResponse(result=cache_pb2.BatchResult(
+            results=results, revision=result.revision, completed_ticket=result.completed_ticket, shortened=shortened))
+
+    def _refusal(self, operation):
+        kind = operation.WhichOneof("operation")
+        request = getattr(operation, kind)
+        lost = self._lost.get(getattr(request, "sequence_id", 0))
+        if lost is None:
+            return None
+        if lost.must_be_freed and kind in (*DECLARING, "reserve_tokens", "fork_sequence"):
+            return kv_lost("the sequence can only be freed")
+        if kind in DECLARING and request.computed_tokens and request.known_losses < lost.losses:
+            return kv_lost(f"a copy failed: only {lost.computed_tokens} tokens are computed")
+        return None
+
+    def _pass(self, operation):
+        """pagodad itself knows of no loss."""
+        kind = operation.WhichOneof("operation")
+        request = getattr(operation, kind)
+        if kind in DECLARING:
+            self.declared.append(request.known_losses)
+            self._named[request.sequence_id] = max(self._named.get(request.sequence_id, 0), request.known_losses)
+            request.known_losses = 0
+        elif kind == "fork_sequence" and request.sequence_id in self._lost:
+            inherited = cache_pb2.ShortenedSequence()
+            inherited.CopyFrom(self._lost[request.sequence_id])
+            inherited.sequence_id = request.new_sequence_id
+            self._lost[request.new_sequence_id] = inherited
+            self._named[request.new_sequence_id] = self._named.get(request.sequence_id, 0)
+        elif kind == "free_sequence":
+            self._lost.pop(request.sequence_id, None)
+
+    def __enter__(self):
+        self._server.start()
+        return self
+
+    def __exit__(self, *error):
+        self._server.stop(None).wait()
+        self._channel.close()

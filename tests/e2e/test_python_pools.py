@@ -1,0 +1,99 @@
+"""The Python package's view of the pools: the daemon's own bytes, not a copy."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pagoda
+import pytest
+
+# Another process, which finds a prompt's KV by the package alone and prints it.
+READER = """
+import sys, pagoda
+with pagoda.connect(sys.argv[1]) as client, client.sequence(range(9)) as sequence:
+    sequence.wait_ready()
+    (pool,) = client.pools()
+    print(sequence.matched_tokens, *(float(pool.array[slot, 1, 0, 1, 3, 7]) for slot in sequence.table.slots[:2]))
+"""
+
+
+@pytest.fixture
+def client(daemon):
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as opened:
+        yield opened
+
+
+def test_a_pool_has_the_shape_that_it_is_documented_with(daemon, client):
+    (pool,) = client.pools()
+    slots, layers, k_and_v, heads, tokens, head_dim = 64, 2, 2, 2, 4, 8
+    assert pool.array.shape == pool.shape == (slots, layers, k_and_v, heads, tokens, head_dim)
+    assert (pool.array.dtype, pool.dtype, pool.layers) == (np.float32, "float32", (0, 1))
+    assert pool.array[0].nbytes == daemon.primary().block_bytes
+    assert client.pools(tier=pagoda.Tier.SECONDARY) == client.pools(window_size=8) == ()
+
+
+def test_what_one_client_writes_another_reads(daemon, client):
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as other, client.sequence(range(8)) as sequence:
+        (pool,), (theirs,) = client.pools(), other.pools()
+        view = theirs.array
+        for slot in sequence.table.slots:
+            pool.writable_array[slot] = slot + 0.5
+        sequence.commit(computed=8)
+        for slot in sequence.table.slots:
+            assert (view[slot] == slot + 0.5).all(), "read through a mapping that was made before"
+            assert (pool.array[slot] == slot + 0.5).all()
+    assert client.match(range(9)).matched_tokens == 8
+    command = [sys.executable, "-c", READER, f"unix:{daemon.unix_socket}"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert printed[0] == "8"
+    assert [float(value) for value in printed[1:]] == [slot + 0.5 for slot in sequence.table.slots]
+
+
+def test_token_slots_index_a_pool_seen_by_tokens(client):
+    """As attention kernels address it: slot_index * tokens_per_block + offset."""
+    (pool,) = client.pools()
+    by_token = pool.writable_array[:, 1, 0, 1].reshape(-1, 8)  # Layer 1, K, head 1: contiguous only within a slot.
+    assert not np.shares_memory(by_token, pool.writable_array)
+    with client.sequence(range(10)) as sequence:
+        slots = sequence.table.token_slots(0, 10)
+        for token, token_slot in enumerate(slots):
+            pool.writable_array[token_slot // 4, 1, 0, 1, token_slot % 4] = token
+        by_token = pool.array[:, 1, 0, 1].reshape(-1, 8)
+        assert by_token[slots, 0].tolist() == list(range(10))
+
+
+def test_a_view_is_for_reading_unless_asked_otherwise(client):
+    (pool,) = client.pools()
+    assert not pool.array.flags.writeable and pool.writable_array.flags.writeable
+    with pytest.raises(ValueError):
+        pool.array[0] = 1
+    with pytest.raises(ValueError):
+        pool.array.flags.writeable = True
+    assert pool.array is pool.array, "mapped once"
+
+
+def test_a_view_outlives_its_client(daemon):
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as client:
+        array = client.pools()[0].array
+    assert array.sum() == array.sum()
+
+
+def test_bfloat16_comes_as_its_bits(start_daemon):
+    daemon = start_daemon(cache={"kv_dtype": "bfloat16", "secondary": 8})
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as client:
+        primary, secondary = client.pools()
+        assert (primary.dtype, primary.array.dtype, primary.tier) == ("bfloat16", np.uint16, pagoda.Tier.PRIMARY)
+        assert secondary.shape[1:] == primary.shape[1:] and secondary.tier == pagoda.Tier.SECONDARY
+        assert client.pools(tier=pagoda.Tier.SECONDARY) == (secondary,)
+        primary.writable_array[0] = 0x3F80  # 1.0
+        torch = pytest.importorskip("torch")
+        assert primary.tensor.dtype == torch.bfloat16 and (primary.tensor[0] == 1).all()
+
+
+def test_a_tensor_is_the_pool(client):
+    torch = pytest.importorskip("torch")
+    (pool,) = client.pools()
+    (block,) = client.allocate_blocks(1)
+    pool.tensor[block.slot_index] = 2.5
+    assert pool.tensor.dtype == torch.float32
+    assert (pool.array[block.slot_index] == 2.5).all()
