@@ -134,7 +134,7 @@ def test_threads_share_a_client(daemon, client):
                     sequence.wait_ready()
                     sequence.commit(computed=6)
                     sequence.append(turn, computed=6)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]

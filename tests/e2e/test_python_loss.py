@@ -145,16 +145,23 @@ def test_a_batch_whose_answer_is_lost_is_sent_again_and_run_once(daemon, losing,
 
 
 def test_a_batch_whose_answer_is_too_large_to_be_remembered_is_sent_once(start_daemon):
-    daemon = start_daemon(cache={"primary": 10_000, "tokens_per_block": 1})
+    daemon = start_daemon(cache={"primary": 20_000, "tokens_per_block": 1})
     with LosingDaemon(f"unix:{daemon.unix_socket}") as losing, pagoda.connect(losing.address) as client:
         losing.swallowed = 1
         with pytest.raises(pagoda.Unavailable):
             client.allocate_blocks(8000)
         assert losing.received == 1
-        client.match(range(20_000))
-        losing.swallowed = 1
-        client.allocate_blocks(1000)
-        assert losing.received == 4
+        with client.sequence(range(6000)) as sequence:
+            losing.received, losing.swallowed = 0, 1
+            with client.batch() as batch:  # Growing tells of what is new alone.
+                batch.append(sequence, 1)
+                batch.append(sequence, 2)
+            assert losing.received == 2
+            losing.swallowed = 1
+            with pytest.raises(pagoda.Unavailable), client.batch() as batch:
+                batch.fork(sequence)
+                batch.fork(sequence)
+            assert losing.received == 3
 
 
 def test_describe_brings_a_sequence_up_to_date_after_a_lost_answer(losing, client):

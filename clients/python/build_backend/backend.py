@@ -3,7 +3,7 @@
 import shutil
 
 from setuptools import build_meta
-from setuptools.build_meta import *  # noqa: F403
+from setuptools.build_meta import *
 
 
 def _compiler():

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import grpc
+
 from pagoda import _operations, _sequences
 from pagoda._call import Call, Pending, present
+from pagoda.errors import PagodaError, TimedOut
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 # For waits in the daemon, in seconds: what it may spend on those of one batch.
 MAX_WAIT = 5.0
+
+
+def was_cut_short(error: PagodaError) -> bool:
+    """Whether a wait in the daemon ended before its copies and may be tried again: it took too long for one batch, or its connection broke."""
+    return isinstance(error, TimedOut) or error.code is grpc.StatusCode.CANCELLED
 
 
 def _recorded(build: Callable[P, Call[R]]) -> Callable[Concatenate[Recorder, P], Pending[R]]:
@@ -24,8 +32,8 @@ def _recorded(build: Callable[P, Call[R]]) -> Callable[Concatenate[Recorder, P],
 
 
 class Recorder:
-    """Operations in the order in which they will run. Each method is the client's, or its first argument's, of the same name; it sends nothing, and
-    the Pending that it returns has the outcome after the batch has run."""
+    """Operations in the order in which they will run. Each method is the client's, or its first argument's, of the same name; it sends
+    nothing, and the Pending that it returns has the outcome after the batch has run."""
 
     def __init__(self, timeout: float) -> None:
         self._pending: list[Pending[Any]] = []

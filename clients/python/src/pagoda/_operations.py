@@ -105,8 +105,8 @@ def list_pins() -> Call[values.Pins]:
 
 
 def invalidate(tokens: Tokens, *, namespace: Namespace | None = None) -> Call[int]:
-    """Forgets every cached block whose tokens begin with `tokens`; without tokens the whole namespace. Sequences keep the blocks that they
-    hold, which are not shared any more. Returns how many blocks left the cache.
+    """Forgets every cached block whose tokens, from the namespace's root on, begin with `tokens`; without tokens the whole namespace. Sequences
+    keep the blocks that they hold, which are not shared any more. Returns how many blocks left the cache.
 
     Errors: INVALID_ARGUMENT.
     """

@@ -2,7 +2,7 @@
 of the batches, where the sequence is its first argument."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from pagoda import values
@@ -37,6 +37,7 @@ class SequenceView:
         self._error: PagodaError | None = None
         self._loss: Loss | None = None
         self._known_losses = 0
+        self._room_tokens = 0  # At most, with what has been asked for.
 
     def _opened(self) -> _Open:
         if self._error is not None:
@@ -109,10 +110,6 @@ class SequenceView:
             table._take(message)
         opened.ready_ticket = max(opened.ready_ticket, ready_ticket)
 
-    def _handles(self, new_tokens: int) -> Callable[[int], int]:
-        known = 0 if self._open is None else max((len(table) for table in self._open.tables.values()), default=0)
-        return lambda tokens_per_block: known + new_tokens // tokens_per_block + 2
-
     def _never_opened(self, error: PagodaError) -> None:
         self._error = error
         self.freed = True
@@ -124,9 +121,9 @@ class SequenceView:
         return KvLost(details, self._loss or Loss(self.id, 0, self._known_losses, must_be_freed=False))
 
 
-def _call(sequence: SequenceView, name: str, request: Any, take: Any, new_tokens: int = 0) -> Call[Any]:
-    """An operation whose answer may have the whole table, and the blocks of new tokens."""
-    return Call(name, request, take, error=sequence._error_of, handles=sequence._handles(new_tokens))
+def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_tokens: int = 0) -> Call[Any]:
+    """An operation whose answer has the blocks of `told_tokens` tokens, and perhaps another one for the tail."""
+    return Call(name, request, take, error=sequence._error_of, handles=lambda tokens_per_block: told_tokens // tokens_per_block + 2)
 
 
 def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 0, namespace: Namespace | None = None,
@@ -143,6 +140,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 
     Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT.
     """
     ids = token_list(tokens)
+    sequence._room_tokens = max(len(ids), room_tokens)
     request = v1.AddSequenceRequest(
         sequence_id=sequence.id, tokens=ids, room_tokens=room_tokens, namespace=None if namespace is None else namespace.message(),
         extra_token_ids=token_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
@@ -153,7 +151,8 @@ def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 
         sequence._open = _Open(done.matched_tokens, len(ids), done.matched_tokens, 0, {})
         sequence._take_tables(done.tables, done.ready_ticket)
 
-    return Call("add_sequence", request, take, sequence._never_opened, handles=sequence._handles(max(len(ids), room_tokens)))
+    return Call("add_sequence", request, take, sequence._never_opened,
+                handles=lambda tokens_per_block: sequence._room_tokens // tokens_per_block + 1)
 
 
 def append(sequence: SequenceView, tokens: SupportsIndex | Tokens, *, computed: int | None = None) -> Call[None]:
@@ -163,6 +162,7 @@ def append(sequence: SequenceView, tokens: SupportsIndex | Tokens, *, computed: 
     Errors: BLOCKS_EXHAUSTED, UNKNOWN_SEQUENCE, and those of commit.
     """
     ids = token_list(tokens) if isinstance(tokens, Iterable) else [int(tokens)]
+    sequence._room_tokens += len(ids)
     request = v1.AppendTokensRequest(sequence_id=sequence.id, tokens=ids, computed_tokens=computed or 0,
                                      known_losses=sequence.known_losses)
 
@@ -179,6 +179,7 @@ def reserve(sequence: SequenceView, count: int) -> Call[None]:
 
     Errors: UNKNOWN_SEQUENCE, BLOCKS_EXHAUSTED, INVALID_COUNT, KV_LOST (the sequence can only be freed).
     """
+    sequence._room_tokens += count
     return _call(sequence, "reserve_tokens", v1.ReserveTokensRequest(sequence_id=sequence.id, count=count),
                  lambda done: sequence._take_tables(done.added, done.ready_ticket), count)
 
@@ -226,18 +227,21 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
     """
     # What the parent's caller does not know of, the child's does not know of either.
     child._known_losses = sequence.known_losses
+    child._room_tokens = sequence._room_tokens
 
     def take(done: Any) -> None:
         child._open = _Open(sequence.matched_tokens, done.token_count, done.computed_tokens, sequence.ready_ticket, {})
         child._take_tables(done.tables, 0)
 
     request = v1.ForkSequenceRequest(sequence_id=sequence.id, new_sequence_id=child.id)
-    return Call("fork_sequence", request, take, child._never_opened, sequence._error_of, sequence._handles(0))
+    return Call("fork_sequence", request, take, child._never_opened, sequence._error_of,
+                lambda tokens_per_block: child._room_tokens // tokens_per_block + 1)
 
 
 def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
     """The sequence as the daemon has it, in tokens. Brings tables and counts up to date: after an answer that was lost, and for the entries
-    that a sliding window has passed.
+    that a sliding window has passed. It does not tell which copies the slots of a lost answer wait for: a sequence whose opening, fork or
+    cut got no answer is better freed and opened anew.
 
     Errors: UNKNOWN_SEQUENCE.
     """
@@ -245,10 +249,11 @@ def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
         if sequence._open is None:  # The answer that opened it was lost.
             sequence._open = _Open(0, 0, 0, 0, {})
         sequence._open.token_count, sequence._open.computed_tokens = done.token_count, done.computed_tokens
+        sequence._room_tokens = done.room_tokens
         sequence._take_tables(done.tables, 0)
         return values.SequenceInfo(done.token_count, done.computed_tokens, done.room_tokens, done.losses)
 
-    return _call(sequence, "describe_sequence", v1.DescribeSequenceRequest(sequence_id=sequence.id), take)
+    return _call(sequence, "describe_sequence", v1.DescribeSequenceRequest(sequence_id=sequence.id), take, sequence._room_tokens)
 
 
 def query_capacity(sequence: SequenceView, max_new_tokens: int) -> Call[values.Capacity]:

@@ -12,7 +12,6 @@ from pagoda._sequences import SequenceView
 from pagoda.errors import BatchFailed, Loss, of_result
 from pagoda.values import CacheInfo
 
-
 # The daemon remembers the answers of a session's last batches as far as they fit 1 MiB, and a block handle takes up to 20 bytes. An
 # eighth of that leaves room for the answers of other threads.
 _MOST_HANDLES = (1 << 17) // 20

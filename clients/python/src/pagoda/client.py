@@ -10,14 +10,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 
 from pagoda import _operations, _sequences, errors, values
-from pagoda._batch import MAX_WAIT, Recorder
+from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
 from pagoda._endpoint import OPTIONS, RECONNECT, TRIES, client_name, resolve
 from pagoda._keep_alive import KeepAlive
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
-from pagoda.errors import PagodaError, SessionGone, TimedOut
+from pagoda.errors import PagodaError, SessionGone
 from pagoda.status import Status
 from pagoda._watch import Reader, Watch
 
@@ -182,8 +182,8 @@ present(Batch.fork, _sequences.fork)
 class Client(SessionView):
     """A session with a daemon; pagoda.connect opens one. Its lease is renewed in the background until it is closed.
 
-    Thread-safe; a sequence, a batch or a watch of it belongs to one thread at a time. Closing it frees all its sequences and raw blocks; committed
-    blocks stay cached. Not to be used after os.fork().
+    Thread-safe; a sequence, a batch or a watch of it belongs to one thread at a time. Closing it frees all its sequences and raw
+    blocks; committed blocks stay cached. Not to be used after os.fork().
     """
 
     def __init__(self, channel: grpc.Channel, opened: Any, timeout: float) -> None:
@@ -237,8 +237,8 @@ class Client(SessionView):
             try:
                 self._send([pending], min(max(deadline - time.monotonic(), 0.0), MAX_WAIT) + self.timeout)
                 pending.result()
-            except TimedOut:
-                if time.monotonic() >= deadline:
+            except PagodaError as error:
+                if time.monotonic() >= deadline or not was_cut_short(error):
                     raise
 
     def status(self) -> Status:

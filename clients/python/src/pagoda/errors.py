@@ -25,7 +25,7 @@ class Details(NamedTuple):
 
 
 class PagodaError(Exception):
-    """An operation or a call failed; nothing changed, unless the error says that this is unknown."""
+    """An operation or a call failed, and changed nothing; where no answer came (TimedOut or Unavailable without a reason) that is unknown."""
 
     def __init__(self, details: Details) -> None:
         super().__init__(f"{details.reason or details.code.name}: {details.message}")

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 import grpc
 
 from pagoda import _operations, _sequences, errors, values
-from pagoda._batch import MAX_WAIT, Recorder
+from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
 from pagoda._endpoint import OPTIONS, RECONNECT, TRIES, client_name, resolve
@@ -20,7 +20,7 @@ from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
 from pagoda._watch import Reader
 from pagoda.aio._watch import Watch
-from pagoda.errors import PagodaError, SessionGone, TimedOut
+from pagoda.errors import PagodaError, SessionGone
 from pagoda.status import Status
 
 P = ParamSpec("P")
@@ -252,8 +252,8 @@ class Client(SessionView):
             try:
                 await self._send([pending], min(max(deadline - time.monotonic(), 0.0), MAX_WAIT) + self.timeout)
                 pending.result()
-            except TimedOut:
-                if time.monotonic() >= deadline:
+            except PagodaError as error:
+                if time.monotonic() >= deadline or not was_cut_short(error):
                     raise
 
     async def status(self) -> Status:
