@@ -128,7 +128,7 @@ check_unit() {
     wait_for 10 "an answer to the watchdog" has_answered
   done
   [ "$(unit_shows NRestarts)" = 0 ] || fail "the watchdog ends a healthy daemon"
-  on_machine kill -STOP "$(unit_shows MainPID)"
+  on_machine systemctl kill --kill-whom main --signal STOP pagodad
   wait_for 30 "the watchdog's new daemon" is_replaced
   on_machine journalctl --no-pager -u pagodad | grep -F 'Watchdog timeout'
 
