@@ -56,13 +56,20 @@ constexpr std::array kRows = {
     Row{Reason::kUnknownTicket, "UNKNOWN_TICKET", kNotFound},
     Row{Reason::kWaitTimeout, "WAIT_TIMEOUT", kDeadlineExceeded},
     Row{Reason::kBlockFinalized, "BLOCK_FINALIZED", kFailedPrecondition},
+    Row{Reason::kTenantQuotaExceeded, "TENANT_QUOTA_EXCEEDED", kResourceExhausted},
+    Row{Reason::kUnknownTenant, "UNKNOWN_TENANT", kNotFound},
+    Row{Reason::kUnauthenticated, "UNAUTHENTICATED", kUnauthenticated},
+    Row{Reason::kPermissionDenied, "PERMISSION_DENIED", kPermissionDenied},
+    Row{Reason::kTooManyCalls, "TOO_MANY_CALLS", kResourceExhausted},
+    Row{Reason::kUnknownQuarantine, "UNKNOWN_QUARANTINE", kNotFound},
+    Row{Reason::kWriterAlive, "WRITER_ALIVE", kFailedPrecondition},
 };
 
 constexpr bool InOrder() {
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (static_cast<size_t>(kRows[i].reason) != i) return false;
   }
-  return kRows.size() == static_cast<size_t>(Reason::kBlockFinalized) + 1;
+  return kRows.size() == static_cast<size_t>(Reason::kWriterAlive) + 1;
 }
 static_assert(InOrder(), "one row for each reason, in the enum's order");
 

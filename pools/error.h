@@ -25,8 +25,8 @@ enum class Reason : uint8_t {
   kRoomExceeded,       // More tokens than the room taken for them. FAILED_PRECONDITION
   kComputedBackwards,  // computed_tokens below an earlier value. INVALID_ARGUMENT
   kComputedBeyondTokens,  // computed_tokens above the tokens named. INVALID_ARGUMENT
-  kUnknownSession,        // Never opened, closed, or its lease ran out. NOT_FOUND
-  kStaleSession,          // The token is not the session's. FAILED_PRECONDITION
+  kUnknownSession,        // Never opened. NOT_FOUND
+  kStaleSession,          // The session is over, or the token is not its. FAILED_PRECONDITION
   kTooManySessions,       // The daemon's limit is reached. RESOURCE_EXHAUSTED
   kBatchTooLarge,         // More operations than one batch may hold. INVALID_ARGUMENT
   kFieldNotServed,     // The request sets a field that this version does not serve. UNIMPLEMENTED
@@ -51,6 +51,14 @@ enum class Reason : uint8_t {
   kWaitTimeout,        // The ticket was not done in time. DEADLINE_EXCEEDED
   kBlockFinalized,     // The block is cached: its bytes are everybody's, and nobody writes them.
                        // FAILED_PRECONDITION
+  kTenantQuotaExceeded,  // The tenant has as many blocks as it may; nothing changed.
+                         // RESOURCE_EXHAUSTED
+  kUnknownTenant,        // No tenant of the configuration has this name. NOT_FOUND
+  kUnauthenticated,      // No credentials, or none that the daemon knows. UNAUTHENTICATED
+  kPermissionDenied,     // The caller may not do this, or not there. PERMISSION_DENIED
+  kTooManyCalls,         // More calls at once than the daemon admits. RESOURCE_EXHAUSTED
+  kUnknownQuarantine,    // No session of this id is quarantined. NOT_FOUND
+  kWriterAlive,          // A process that could write the slots lives. FAILED_PRECONDITION
 };
 
 // The reason's stable name: "BLOCKS_EXHAUSTED".

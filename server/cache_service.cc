@@ -47,6 +47,10 @@ absl::Status CacheService::DoOpenSession(const v1::OpenSessionRequest& request,
                                          v1::OpenSessionResponse* response) {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
   if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  if (!request.tenant().empty()) {
+    return MakeError(Reason::kUnknownTenant,
+                     absl::StrCat("there is no tenant '", request.tenant(), "'"));
+  }
   const absl::StatusOr<absl::Duration> lease = LeaseFromProto(request.lease_ms());
   if (!lease.ok()) return lease.status();
   const auto session = manager_->OpenSession(request.client_name(), *lease);
