@@ -1,0 +1,51 @@
+// Which slots got reusable content and which lost it: what has to be said beside the memory itself,
+// so that another run of the daemon can find the content again.
+#ifndef PAGODA_MANAGER_SLOT_JOURNAL_H_
+#define PAGODA_MANAGER_SLOT_JOURNAL_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "events/block_hash.h"
+#include "events/block_key.h"
+#include "events/event.h"
+#include "pools/copy_order.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// The content of a cached block.
+struct SlotContent {
+  BlockRef block;
+  BlockRef parent{kNoBlock, Generation{}};  // kNoBlock: it is the first of its namespace.
+  NamespaceKey name_space;                  // Where it is the first; else empty.
+  std::vector<TokenId> tokens;
+  std::vector<TokenExtra> extras;  // Empty, or as long as tokens.
+  Priority priority = kDefaultPriority;
+};
+
+// A slot has `content` from now on, whose bytes are there when the copies up to `ready` have ended;
+// or it has none any more, and may be written at once.
+struct SlotChange {
+  uint32_t window_index = 0;
+  SlotRef slot;
+  Ticket ready;
+  std::optional<SlotContent> content;
+};
+
+// Who writes it down. Called under the core's lock, in order: must not block.
+class SlotChangeSink {
+ public:
+  virtual ~SlotChangeSink() = default;
+  // After this returns, no slot that lost its content counts as having it, whenever the process
+  // dies.
+  virtual void Apply(std::vector<SlotChange> changes) = 0;
+  // Every copy up to this one has ended.
+  virtual void CopiesDone(Ticket completed) = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_SLOT_JOURNAL_H_
