@@ -98,6 +98,14 @@ std::string InstanceName(const Config& config) {
   return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
 }
 
+// What the writers' table asks of the core.
+WriterProcesses::Core CoreOf(SharedManager* manager) {
+  return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
+          .note_writer = [=](SessionRef session) { return manager->CheckSession(session); },
+          .quarantined = [] { return std::vector<SessionId>(); },
+          .release = [](SessionId) {}};
+}
+
 // The model's name as operators know it: the last part of its folder's path.
 std::string ModelName(const std::string& model_dir) {
   const std::filesystem::path path(model_dir);
@@ -111,6 +119,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
   auto daemon = absl::WrapUnique(new Daemon(std::move(config), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
+  if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
   daemon->MakeServices();
   if (absl::Status status = daemon->Listen(); !status.ok()) return status;
@@ -184,6 +193,15 @@ void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
   manager_->CompleteCopy(ticket, status);
 }
 
+absl::Status Daemon::RememberWriters() {
+  absl::StatusOr<std::unique_ptr<WriterProcesses>> writers = WriterProcesses::Create(
+      absl::StrCat("/pagoda-", InstanceName(config_), "-writers"), CoreOf(manager_.get()));
+  if (!writers.ok()) return writers.status();
+  writers_ = *std::move(writers);
+  writers_->ForgetOld();  // The pools are new.
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::LoadEngine() {
   if (config_.engine.model_dir.empty()) return absl::OkStatus();
   supervisor_.Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
@@ -203,8 +221,9 @@ absl::Status Daemon::LoadEngine() {
 void Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{.default_lease = config_.sessions.default_lease,
-                            .max_lease = config_.sessions.max_lease},
-      manager_.get(), &state_);
+                            .max_lease = config_.sessions.max_lease,
+                            .map_socket = config_.server.MapSocketPath()},
+      manager_.get(), writers_.get(), &state_);
   event_service_ = std::make_unique<EventService>(
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
@@ -226,6 +245,7 @@ void Daemon::MakeServices() {
     if (const size_t expired = manager_->ExpireSessions(); expired > 0) {
       Log(LogLevel::kWarning, absl::StrCat(expired, " sessions closed: their leases ran out"));
     }
+    writers_->Sweep();
     cache_service_->SweepAnswers();
   });
   maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { Maintain(); });
@@ -242,6 +262,7 @@ void Daemon::Maintain() {
 
 absl::Status Daemon::Listen() {
   if (absl::Status status = ListenHttp(); !status.ok()) return status;
+  if (absl::Status status = ListenForMapping(); !status.ok()) return status;
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
@@ -276,6 +297,27 @@ absl::Status Daemon::ListenHttp() {
       HttpServer::Start(*http_address_, std::move(routes));
   if (!http.ok()) return http.status();
   http_ = *std::move(http);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::ListenForMapping() {
+  std::string path = config_.server.MapSocketPath();
+  if (path.empty()) return absl::OkStatus();
+  MapSocket::Gate gate = {.admit_reader =
+                              [this](SessionRef session) {
+                                const absl::Status status = state_.CheckAcceptsWork();
+                                return status.ok() ? manager_->CheckSession(session) : status;
+                              },
+                          .admit_writer =
+                              [this](SessionRef session, PeerProcess process) {
+                                const absl::Status status = state_.CheckAcceptsWork();
+                                return status.ok() ? writers_->Note(session, std::move(process))
+                                                   : status;
+                              }};
+  absl::StatusOr<std::unique_ptr<MapSocket>> socket =
+      MapSocket::Listen(std::move(path), *pools_, std::move(gate));
+  if (!socket.ok()) return socket.status();
+  map_socket_ = *std::move(socket);
   return absl::OkStatus();
 }
 
