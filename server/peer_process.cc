@@ -1,8 +1,9 @@
 #include "server/peer_process.h"
 
 #include <poll.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -24,6 +25,11 @@ constexpr int kPeerPidfd = SO_PEERPIDFD;
 #else
 constexpr int kPeerPidfd = 77;
 #endif
+
+// The C library's own is declared for C alone.
+FileDescriptor OpenPidfd(pid_t pid) {
+  return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
 
 // Why a process could not be held, where that says nothing about the process.
 bool IsOutOfDescriptors(int error) { return error == EMFILE || error == ENFILE; }
@@ -86,7 +92,7 @@ absl::StatusOr<PeerProcess> PeerProcess::ByCredentials(int connection) {
   const pid_t pid = PeerPid(connection);
   FileDescriptor pidfd;
   if (pid > 0) {
-    pidfd = FileDescriptor(pidfd_open(pid, 0));
+    pidfd = OpenPidfd(pid);
     if (!pidfd.valid() && errno == ESRCH) return HungUp();
     if (!pidfd.valid() && IsOutOfDescriptors(errno)) return OutOfDescriptors();
   }
@@ -103,7 +109,7 @@ absl::StatusOr<PeerProcess> PeerProcess::Find(pid_t pid, uint64_t start_time) {
         absl::StrCat("process ", pid, " is not the one that started at ", start_time));
   };
   if (pid == 0) return PeerProcess(FileDescriptor(), 0);
-  FileDescriptor pidfd(pidfd_open(pid, 0));
+  FileDescriptor pidfd = OpenPidfd(pid);
   if (!pidfd.valid() && (errno == ESRCH || errno == EINVAL)) return not_found();
   // Where the system lets nobody have a pidfd, its start time alone says that it lived a moment
   // ago.

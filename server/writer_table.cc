@@ -71,6 +71,8 @@ absl::StatusOr<std::unique_ptr<WriterTable>> WriterTable::Open(const std::string
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
   if (memory == MAP_FAILED) return SystemError("mmap", name);
+  // A mapping holds the lock like a descriptor, and a child's outlives this process.
+  madvise(memory, bytes, MADV_DONTFORK);
   auto* header = static_cast<Header*>(memory);
   const bool found = header->magic == kMagic && header->capacity == capacity;
   if (!found) {
