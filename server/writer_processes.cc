@@ -11,10 +11,9 @@ namespace {
 
 bool SameSession(SessionRef a, SessionRef b) { return a.id == b.id && a.token == b.token; }
 
-// Whether both are surely the same process. Start times tell processes apart whose id was reused.
+// Whether two processes that live are one. Of ids that are not known nothing can be said.
 bool SameProcess(const PeerProcess& a, const PeerProcess& b) {
-  return a.pid() != 0 && a.pid() == b.pid() && a.start_time() != 0 &&
-         a.start_time() == b.start_time();
+  return a.pid() != 0 && a.pid() == b.pid();
 }
 
 }  // namespace
