@@ -32,12 +32,17 @@ SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, 
       log_(log),
       core_(std::move(core)),
       info_(core_->info()),
+      tenants_(core_->tenants()),
       epoch_(core_->epoch()) {
   absl::MutexLock lock(&mutex_);
   Publish();
 }
 
 void SharedManager::Publish() {
+  if (slot_sink_ != nullptr) {
+    std::vector<SlotChange> changes = core_->TakeSlotChanges();
+    if (!changes.empty()) slot_sink_->Apply(std::move(changes));
+  }
   const std::vector<CopyOrder> copies = core_->TakeCopies();
   if (transfers_ != nullptr) {
     if (!copies.empty()) transfers_->Submit(copies);
@@ -45,6 +50,7 @@ void SharedManager::Publish() {
     for (const CopyOrder& copy : copies) {
       core_->CompleteCopy(copy.ticket, absl::OkStatus(), clock_());
     }
+    if (!copies.empty() && slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
   }
   log_->Append(core_->TakeEvents());
 }
@@ -54,12 +60,21 @@ void SharedManager::SetTransfers(Transfers* transfers) {
   transfers_ = transfers;
 }
 
+void SharedManager::SetSlotSink(SlotChangeSink* sink) {
+  absl::MutexLock lock(&mutex_);
+  slot_sink_ = sink;
+  if (slot_sink_ == nullptr) return;
+  Publish();
+  slot_sink_->CopiesDone(core_->completed_ticket());
+}
+
 void SharedManager::CompleteCopy(Ticket ticket, const absl::Status& status) {
   std::vector<std::function<void()>> done;
   {
     absl::MutexLock lock(&mutex_);
     core_->CompleteCopy(ticket, status, clock_());
     Publish();
+    if (slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
     const auto end = waiters_.upper_bound(core_->completed_ticket());
     for (auto it = waiters_.begin(); it != end; ++it) done.push_back(std::move(it->second));
     waiters_.erase(waiters_.begin(), end);
@@ -91,10 +106,11 @@ uint32_t SharedManager::Maintain(uint32_t max_blocks) {
 }
 
 absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::string client_name,
-                                                                       absl::Duration lease) {
+                                                                       absl::Duration lease,
+                                                                       TenantId tenant) {
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<BlockManager::OpenedSession> session =
-      core_->OpenSession(std::move(client_name), lease, clock_());
+      core_->OpenSession(std::move(client_name), lease, clock_(), tenant);
   Publish();
   return session;
 }
@@ -124,6 +140,46 @@ absl::Status SharedManager::CloseSession(SessionRef session) {
   absl::Status status = core_->CloseSession(session, clock_());
   Publish();
   return status;
+}
+
+absl::StatusOr<TenantId> SharedManager::TenantOf(SessionRef session) const {
+  absl::MutexLock lock(&mutex_);
+  if (absl::Status status = core_->CheckSession(session); !status.ok()) return status;
+  return core_->TenantOf(session.id);
+}
+
+absl::Status SharedManager::NoteWriter(SessionRef session) {
+  absl::MutexLock lock(&mutex_);
+  return core_->NoteWriter(session);
+}
+
+void SharedManager::NoteWriterGone(SessionId session) {
+  absl::MutexLock lock(&mutex_);
+  core_->NoteWriterGone(session);
+}
+
+absl::Status SharedManager::EndSession(SessionId session) {
+  absl::MutexLock lock(&mutex_);
+  absl::Status status = core_->EndSession(session, clock_());
+  Publish();
+  return status;
+}
+
+std::vector<QuarantineInfo> SharedManager::Quarantines() const {
+  absl::MutexLock lock(&mutex_);
+  return core_->Quarantines();
+}
+
+absl::StatusOr<uint32_t> SharedManager::ReleaseQuarantine(SessionId session) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<uint32_t> released = core_->ReleaseQuarantine(session, clock_());
+  Publish();
+  return released;
+}
+
+std::vector<TenantUsage> SharedManager::TenantUses() const {
+  absl::MutexLock lock(&mutex_);
+  return core_->TenantUses();
 }
 
 size_t SharedManager::ExpireSessions() {
