@@ -101,9 +101,24 @@ std::string InstanceName(const Config& config) {
 // What the writers' table asks of the core.
 WriterProcesses::Core CoreOf(SharedManager* manager) {
   return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
-          .note_writer = [=](SessionRef session) { return manager->CheckSession(session); },
-          .quarantined = [] { return std::vector<SessionId>(); },
-          .release = [](SessionId) {}};
+          .note_writer = [=](SessionRef session) { return manager->NoteWriter(session); },
+          .writers_gone = [=](SessionId session) { manager->NoteWriterGone(session); },
+          .quarantined =
+              [=] {
+                std::vector<SessionId> sessions;
+                for (const QuarantineInfo& info : manager->Quarantines()) {
+                  sessions.push_back(info.session);
+                }
+                return sessions;
+              },
+          .release =
+              [=](SessionId session) {
+                const absl::StatusOr<uint32_t> blocks = manager->ReleaseQuarantine(session);
+                if (!blocks.ok()) return;  // Its client, or an operator, was first.
+                Log(LogLevel::kInfo,
+                    absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
+                                 " blocks are out of quarantine"));
+              }};
 }
 
 // The model's name as operators know it: the last part of its folder's path.
@@ -242,10 +257,11 @@ void Daemon::MakeServices() {
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
+    // First, so that of a process that is known to be dead nothing is quarantined.
+    writers_->Sweep();
     if (const size_t expired = manager_->ExpireSessions(); expired > 0) {
       Log(LogLevel::kWarning, absl::StrCat(expired, " sessions closed: their leases ran out"));
     }
-    writers_->Sweep();
     cache_service_->SweepAnswers();
   });
   maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { Maintain(); });

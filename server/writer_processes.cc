@@ -109,20 +109,16 @@ bool WriterProcesses::AcknowledgeOld(SessionRef session) {
 
 size_t WriterProcesses::Sweep() {
   absl::MutexLock lock(&mutex_);
+  ForgetTheDead();
   std::vector<SessionId> over;
   for (const auto& [id, writers] : writers_) {
-    const bool open = std::any_of(writers.begin(), writers.end(), [this](const Writer& writer) {
-      return core_.check(writer.session).ok();
-    });
-    if (id == kEarlierRuns || !open) over.push_back(id);
+    if (id != kEarlierRuns && !core_.check(writers.front().session).ok()) over.push_back(id);
   }
   // After the sessions were found to be over: what they left behind is quarantined by now.
   const std::vector<SessionId> quarantined = core_.quarantined();
   for (const SessionId id : over) {
     const bool held = std::find(quarantined.begin(), quarantined.end(), id) != quarantined.end();
-    Forget(id, [&](const Writer& writer) {
-      return writer.process.ended() || (!held && id != kEarlierRuns);
-    });
+    if (!held) Forget(id, [](const Writer&) { return true; });
   }
   size_t released = 0;
   for (const SessionId id : quarantined) {
@@ -131,6 +127,15 @@ size_t WriterProcesses::Sweep() {
     ++released;
   }
   return released;
+}
+
+void WriterProcesses::ForgetTheDead() {
+  std::vector<SessionId> ids;
+  for (const auto& [id, writers] : writers_) ids.push_back(id);
+  for (const SessionId id : ids) {
+    Forget(id, [](const Writer& writer) { return writer.process.ended(); });
+    if (id != kEarlierRuns && !writers_.contains(id)) core_.writers_gone(id);
+  }
 }
 
 const WriterProcesses::Writers& WriterProcesses::Of(SessionId session) const {

@@ -39,6 +39,8 @@ class WriterProcesses {
     std::function<absl::Status(SessionRef)> check;
     // From now on what the session leaves behind is quarantined. Errors: those of check.
     std::function<absl::Status(SessionRef)> note_writer;
+    // Nobody writes for it any more, so it leaves nothing behind. None where there is no session.
+    std::function<void(SessionId)> writers_gone;
     // The sessions that have slots in quarantine; kEarlierRuns stands for those of earlier daemons.
     std::function<std::vector<SessionId>()> quarantined;
     std::function<void(SessionId)> release;
@@ -80,8 +82,9 @@ class WriterProcesses {
   // False where no such session is remembered.
   bool AcknowledgeOld(SessionRef session) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Releases what dead processes could have written, and forgets sessions that are over. Returns
-  // the sessions released. To be called now and then. Cost: O(writers) of sessions that are over.
+  // Forgets dead processes and sessions that are over, tells the core of sessions without a writer,
+  // and releases what those left behind. Returns the sessions released. To be called now and then,
+  // and before sessions expire. Cost: O(writers).
   size_t Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -96,6 +99,7 @@ class WriterProcesses {
   // Forgets those writers of a session for which `gone` holds.
   void Forget(SessionId session, const std::function<bool(const Writer&)>& gone)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetTheDead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Remember(SessionRef session, PeerProcess process)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const Writers& Of(SessionId session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

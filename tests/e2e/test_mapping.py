@@ -136,6 +136,23 @@ def test_what_a_killed_writer_had_is_free_again(daemon):
     daemon.wait_until(lambda daemon: daemon.primary().free_blocks == 64 and pidfds(daemon) == 0)
 
 
+def test_what_a_stopped_writer_had_waits_for_its_end(daemon):
+    """Its lease is over, and it could still write: nobody gets its blocks before it is dead."""
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, f"unix:{daemon.unix_socket}"], stdout=subprocess.PIPE, text=True,
+                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    assert writer.stdout.readline() == "mapped\n"
+    writer.send_signal(signal.SIGSTOP)
+    daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
+    assert daemon.primary().in_flight_blocks == 5
+    with Client(daemon.channel) as other:
+        assert len(other.allocate(59)) == 59
+        with pytest.raises(OperationError, match="BLOCKS_EXHAUSTED"):
+            other.allocate(1)
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    daemon.wait_until(lambda daemon: daemon.primary().free_blocks == 64 and pidfds(daemon) == 0)
+
+
 def as_another_user(group, function, *arguments):
     """What `function` returns in a fork that has become nobody, with `group` as its only one: a value of JSON, or its exception's name."""
     result, told = os.pipe()

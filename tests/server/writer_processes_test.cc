@@ -59,6 +59,7 @@ class FakeCore {
                   noted_.insert(ref.id.value());
                   return check(ref);
                 },
+            .writers_gone = [this](SessionId id) { noted_.erase(id.value()); },
             .quarantined = [this] { return std::vector(quarantined_.begin(), quarantined_.end()); },
             .release =
                 [this](SessionId id) {
@@ -206,6 +207,20 @@ TEST_F(WriterProcessesTest, AnExpiredSessionIsReleasedWhenItsProcessIsDeadAndNot
   EXPECT_EQ(writers_->Sweep(), 1u);
   EXPECT_THAT(core_.released(), ElementsAre(1));
   EXPECT_EQ(writers_->Sweep(), 0u);
+}
+
+TEST_F(WriterProcessesTest, ASessionWhoseProcessIsDeadLeavesNothingBehind) {
+  Peer peer(listener_), next(listener_);
+  core_.Open(1);
+  core_.Open(2);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  ASSERT_TRUE(writers_->Note(Ref(2), peer.process()).ok());
+  peer.child.Kill();
+  writers_->Sweep();
+  ASSERT_TRUE(writers_->Note(Ref(2), next.process()).ok());
+  core_.Expire(1);
+  core_.Expire(2);
+  EXPECT_THAT(core_.quarantined(), ElementsAre(SessionId(2))) << "another process came";
 }
 
 TEST_F(WriterProcessesTest, EveryProcessOfASessionHasToBeDead) {
