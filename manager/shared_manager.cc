@@ -311,6 +311,19 @@ class LocalCacheClient final : public CacheClient {
     return manager_->Execute(session_, operations, steps);
   }
 
+  // By name: the pools are this process's own, and end with it.
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    const absl::StatusOr<DescribedPools> described = RunOne<DescribedPools>(*this, DescribePools{});
+    if (!described.ok()) return described.status();
+    std::vector<std::unique_ptr<MappedPool>> pools;
+    for (const PoolMapping& mapping : described->pools) {
+      absl::StatusOr<std::unique_ptr<MappedPool>> pool = MappedPool::Open(mapping, access);
+      if (!pool.ok()) return pool.status();
+      pools.push_back(*std::move(pool));
+    }
+    return pools;
+  }
+
  private:
   SharedManager* const manager_;
   const SessionRef session_;

@@ -98,6 +98,7 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
 std::vector<ConfigKey> ServerKeys(Config::Server* server) {
   return {
       TextKey("unix_socket", &server->unix_socket),
+      TextKey("map_socket", &server->map_socket),
       TextKey("grpc_address", &server->grpc_address, CheckLoopbackAddress),
       TextKey("http_address", &server->http_address, CheckAddress),
       DurationKey("drain_timeout", &server->drain_timeout, absl::ZeroDuration(), absl::Hours(1)),
@@ -140,6 +141,13 @@ std::vector<ConfigKey> Keys(Config* config) {
 }  // namespace
 
 Config::Cache::Cache() : eviction_policy(EvictionPolicyNames().front()) {}
+
+std::string Config::Server::MapSocketPath() const {
+  const bool automatic = map_socket == kMapSocketAuto;
+  if (automatic ? unix_socket.empty() : map_socket.empty()) return "";
+  const std::string path = automatic ? absl::StrCat(unix_socket, ".map") : map_socket;
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
 
 std::string DefaultUnixSocket() {
   const char* folder = std::getenv("XDG_RUNTIME_DIR");

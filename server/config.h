@@ -19,6 +19,10 @@ namespace pagoda::server {
 // "$XDG_RUNTIME_DIR/pagoda.sock", or "/tmp/pagoda.sock" where that is no folder.
 std::string DefaultUnixSocket();
 
+// As server.map_socket: the path of the Unix socket with ".map" behind it, so that every daemon has
+// its own; none where there is no Unix socket.
+inline constexpr char kMapSocketAuto[] = "auto";
+
 // The names, units and meanings are those of deploy/pagodad.yaml. The default needs no file, no
 // model and no GPU.
 struct Config {
@@ -56,12 +60,16 @@ struct Config {
 
   struct Server {
     std::string unix_socket = DefaultUnixSocket();  // Empty: none.
+    std::string map_socket = kMapSocketAuto;        // Empty: none.
     std::string grpc_address = "127.0.0.1:7070";    // Empty: none.
     std::string http_address = "127.0.0.1:7071";    // Empty: none.
     absl::Duration drain_timeout = absl::Seconds(10);
     uint32_t max_message_bytes = 16 << 20;
     uint32_t max_sessions = 4096;
     bool reflection = true;
+
+    // What map_socket comes to, absolute; empty: none.
+    std::string MapSocketPath() const;
   } server;
 
   struct Sessions {

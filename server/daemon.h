@@ -26,11 +26,13 @@
 #include "server/heartbeat.h"
 #include "server/http_server.h"
 #include "server/listen_address.h"
+#include "server/map_socket.h"
 #include "server/metrics.h"
 #include "server/periodic_task.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
 #include "server/supervisor.h"
+#include "server/writer_processes.h"
 
 namespace pagoda::server {
 
@@ -67,11 +69,13 @@ class Daemon {
   absl::Status MakeCache();
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
+  absl::Status RememberWriters();
   absl::Status LoadEngine();
   void MakeServices();
   void Maintain();
   absl::Status Listen();
   absl::Status ListenHttp();
+  absl::Status ListenForMapping();
 
   const Config config_;
   const absl::Time start_time_;
@@ -86,6 +90,7 @@ class Daemon {
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<HostTransfers> transfers_;
+  std::unique_ptr<WriterProcesses> writers_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
@@ -97,6 +102,7 @@ class Daemon {
   std::unique_ptr<PeriodicTask> lease_timer_;
   std::unique_ptr<PeriodicTask> maintenance_timer_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<MapSocket> map_socket_;
   std::unique_ptr<GrpcServer> grpc_;
 
   absl::Mutex drain_mutex_;

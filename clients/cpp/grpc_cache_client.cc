@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "clients/cpp/channel.h"
 #include "clients/cpp/errors.h"
+#include "clients/cpp/map_pools.h"
 #include "clients/cpp/translate.h"
 #include "clients/cpp/translate_operations.h"
 #include "clients/cpp/translate_results.h"
@@ -138,6 +139,7 @@ class GrpcCacheClient final : public CacheClient {
     if (!status.ok()) return StatusFromGrpc(status);
     session_ = response.session();
     info_ = CacheInfoFromProto(response.cache());
+    map_socket_ = response.map_socket();
     return absl::OkStatus();
   }
 
@@ -154,6 +156,10 @@ class GrpcCacheClient final : public CacheClient {
     BatchResult result = BatchResultFromProto(response->result());
     if (absl::Status status = CheckShape(operations, result); !status.ok()) return status;
     return result;
+  }
+
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    return pagoda::MapPools(map_socket_, session_, access, timeout_);
   }
 
  private:
@@ -174,6 +180,7 @@ class GrpcCacheClient final : public CacheClient {
   const absl::Duration timeout_;
   v1::SessionRef session_;
   CacheInfo info_;
+  std::string map_socket_;
   std::unique_ptr<SessionStream> stream_;  // Null before the first batch and after a broken one.
   uint64_t last_batch_id_ = 0;
 };
