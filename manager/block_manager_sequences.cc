@@ -91,7 +91,7 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
     windows_[w]->CountLookup(added->prompt_tokens, matches[w]);
     windows_[w]->Begin(*added, prompt.name_space, matches[w], tails[w], TableSize(room));
   }
-  added->token_count = added->computed_tokens = matched;
+  added->token_count = added->computed_tokens = added->matched_tokens = matched;
   added->room_tokens = static_cast<uint32_t>(room);
   Place(*added, tokens.subspan(matched));
   sequences_.emplace(key, std::move(added));
@@ -208,6 +208,7 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   child->token_count = parent.token_count;
   child->computed_tokens = child->room_tokens = parent.computed_tokens;
   child->prompt_tokens = parent.prompt_tokens;
+  child->matched_tokens = parent.matched_tokens;
   // Who forks it may not know yet of what it lost.
   child->losses = parent.losses;
   child->known_losses = parent.known_losses;

@@ -59,6 +59,7 @@ struct Sequence {
   absl::InlinedVector<SequenceBlocks, 1> windows;  // Index for index the manager's windows.
 
   uint32_t prompt_tokens = 0;
+  uint32_t matched_tokens = 0;  // Cached when it was added.
   // The most that were computed when it was forked: what forks may have in its blocks, though a
   // failed copy took the KV.
   uint32_t forked_tokens = 0;

@@ -27,6 +27,7 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
   Session& session = sessions_[ref.id];
   session.token = ref.token;
   session.client_name = std::move(client_name);
+  session.opened = now;
   session.lease = lease;
   session.deadline = now + lease;
   return ref;

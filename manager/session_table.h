@@ -31,6 +31,7 @@ struct Drain {
 struct Session {
   SessionToken token;
   std::string client_name;
+  absl::Time opened;
   absl::Duration lease;
   absl::Time deadline;   // When the lease runs out, unless a stream is attached.
   uint32_t streams = 0;  // Attached.
@@ -63,6 +64,10 @@ class SessionTable {
   std::vector<SessionId> Expired(absl::Time now) const;
   // All sessions, ascending.
   std::vector<SessionId> Ids() const;
+  // The sessions from the id `first` on, ascending, to end().
+  using Iterator = absl::btree_map<SessionId, Session>::const_iterator;
+  Iterator From(SessionId first) const { return sessions_.lower_bound(first); }
+  Iterator end() const { return sessions_.end(); }
   size_t size() const { return sessions_.size(); }
 
  private:

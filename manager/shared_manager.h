@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -57,6 +59,14 @@ class SharedManager {
   uint64_t ResetPrefixCache();
   ManagerStats Stats() const;
   Revision revision() const;
+
+  // --- Lists ---
+
+  std::vector<SessionRow> Sessions(SessionId from, size_t limit) const;
+  std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
+                                     size_t limit) const;
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
+                                                absl::Span<const TokenId> tokens) const;
 
   // BlockManager::Maintain. Returns the blocks moved.
   uint32_t Maintain(uint32_t max_blocks);
