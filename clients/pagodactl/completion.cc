@@ -1,5 +1,6 @@
 #include "clients/pagodactl/completion.h"
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -98,48 +99,46 @@ std::string Generator(const OptionInfo& option) {
   return "";
 }
 
-// A case of the option before the cursor, whose value is to be completed: of this command, or,
-// after the commands' own, of the program.
+// What completes the value of the option before the cursor: one of this command, or of the program,
+// whose options may stand behind any command.
 void AppendValueCases(const CommandInfo& command, std::string* out) {
   for (const OptionInfo& option : command.options) {
-    if (option.value == Value::kNone || option.names.empty()) continue;
+    const std::string generator = Generator(option);
+    if (generator.empty() || option.names.empty()) continue;
     std::vector<std::string> patterns;
     for (const std::string& name : option.names) {
       patterns.push_back(command.path.empty() ? absl::StrCat("*'|", name, "'")
                                               : absl::StrCat("'", command.path, "|", name, "'"));
     }
-    const std::string generator = Generator(option);
-    absl::StrAppend(out, "    ", absl::StrJoin(patterns, " | "), ")\n      ",
-                    generator.empty()
-                        ? "return"
-                        : absl::StrCat("mapfile -t COMPREPLY < <(", generator, " -- \"$current\")"),
-                    generator.empty() ? " ;;\n" : "\n      return ;;\n");
+    absl::StrAppend(out, "    ", absl::StrJoin(patterns, " | "),
+                    ")\n      mapfile -t COMPREPLY < <(", generator,
+                    " -- \"$current\")\n      return ;;\n");
   }
 }
 
-// What may stand at the cursor in this command.
-void AppendWordCase(const CommandInfo& command, const std::string& of_all, std::string* out) {
-  std::vector<std::string> words = command.commands;
-  std::string files;
+// What may stand at the cursor in this command; the program's options may in any.
+void AppendWordCase(const CommandInfo& command, const CommandInfo& program, std::string* out) {
+  std::set<std::string> words(command.commands.begin(), command.commands.end());
+  bool files = false;
   for (const OptionInfo& option : command.options) {
-    words.insert(words.end(), option.names.begin(), option.names.end());
+    words.insert(option.names.begin(), option.names.end());
     // A positional argument.
-    if (option.names.empty() && option.value == Value::kFile) files = "-f ";
-    if (option.names.empty() && option.value == Value::kChoice) {
-      words.insert(words.end(), option.choices.begin(), option.choices.end());
-    }
+    if (option.names.empty()) files = files || option.value == Value::kFile;
   }
-  absl::StrAppend(out, "    '", command.path, "') words='", absl::StrJoin(words, " "),
-                  command.path.empty() ? "" : absl::StrCat(" ", of_all), "'",
-                  files.empty() ? "" : " files='-f'", " ;;\n");
+  for (const OptionInfo& option : program.options) {
+    words.insert(option.names.begin(), option.names.end());
+  }
+  absl::StrAppend(out, "    '", command.path, "') words='", absl::StrJoin(words, " "), "'",
+                  files ? " files='-f'" : "", " ;;\n");
 }
 
+// The options of all commands that take a value, as a pattern.
 std::string WithValue(const std::vector<CommandInfo>& commands) {
-  std::vector<std::string> names;
+  std::set<std::string> names;
   for (const CommandInfo& command : commands) {
     for (const OptionInfo& option : command.options) {
       if (option.value == Value::kNone) continue;
-      names.insert(names.end(), option.names.begin(), option.names.end());
+      names.insert(option.names.begin(), option.names.end());
     }
   }
   return absl::StrJoin(names, " | ");
@@ -150,18 +149,15 @@ std::string WithValue(const std::vector<CommandInfo>& commands) {
 std::string BashCompletion(const CLI::App& app) {
   std::vector<CommandInfo> commands;
   Collect(app, "", &commands);
-  std::vector<std::string> paths, of_all;
+  std::vector<std::string> paths;
   for (const CommandInfo& command : commands) {
     if (!command.path.empty()) paths.push_back(absl::StrCat("'", command.path, "'"));
-  }
-  for (const OptionInfo& option : commands.front().options) {
-    of_all.insert(of_all.end(), option.names.begin(), option.names.end());
   }
   std::string value_cases, word_cases;
   for (size_t i = 1; i < commands.size(); ++i) AppendValueCases(commands[i], &value_cases);
   AppendValueCases(commands.front(), &value_cases);
   for (const CommandInfo& command : commands) {
-    AppendWordCase(command, absl::StrJoin(of_all, " "), &word_cases);
+    AppendWordCase(command, commands.front(), &word_cases);
   }
   const std::string name = app.get_name();
   return absl::StrCat(
@@ -172,9 +168,6 @@ std::string BashCompletion(const CLI::App& app) {
       "  # --output=json is three words to bash.\n"
       "  if [[ $current == = ]]; then current=''\n"
       "  elif [[ $previous == = ]]; then previous=\"${COMP_WORDS[COMP_CWORD - 2]}\"; fi\n"
-      "  if [[ ${COMP_WORDS[COMP_CWORD]} == = ]]; then\n"
-      "    previous=\"${COMP_WORDS[COMP_CWORD - 1]}\"\n"
-      "  fi\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
       "    case \"${COMP_WORDS[i]}\" in\n"
       "      ",
@@ -190,10 +183,15 @@ std::string BashCompletion(const CLI::App& app) {
       "  case \"$command|$previous\" in\n",
       value_cases,
       "  esac\n"
+      "  # Any other value only the user knows.\n"
+      "  case \"$previous\" in\n"
+      "    ",
+      WithValue(commands),
+      ") return ;;\n"
+      "  esac\n"
       "  case \"$command\" in\n",
       word_cases,
       "  esac\n"
-      "  # Options only where one is begun, or where there is nothing else.\n"
       "  mapfile -t COMPREPLY < <(compgen $files -W \"$words\" -- \"$current\")\n"
       "}\n"
       "complete -F _",
