@@ -88,7 +88,7 @@ absl::Status FullScreen::Draw(const std::vector<std::string>& lines) {
   }
   absl::StrAppend(&picture, "\x1b[J");
   if (WriteAll(picture)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the terminal is gone: ", std::strerror(errno)));
+  return absl::AbortedError(absl::StrCat("the terminal is gone: ", std::strerror(errno)));
 }
 
 }  // namespace pagoda

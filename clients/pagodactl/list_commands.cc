@@ -50,11 +50,6 @@ absl::StatusOr<std::vector<Row>> FetchRows(AdminClient& admin,
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
-// "1 session", "2,000 sessions".
-std::string Counted(uint64_t count, const std::string& noun) {
-  return absl::StrCat(FormatCount(count), " ", noun, count == 1 ? "" : "s");
-}
-
 void PrintRows(const char* name, const Json& rows) {
   std::cout << Json({{name, rows}}).dump() << std::endl;
 }
@@ -112,7 +107,7 @@ void PrintSessions(const std::vector<v1::SessionInfo>& sessions) {
                  FormatCount(session.draining_blocks()), FormatCount(session.step()),
                  OrDash(absl::StrJoin(session.writer_pids(), ",")));
   }
-  absl::PrintF("%s\n", Counted(sessions.size(), "session"));
+  absl::PrintF("%s\n", FormatCounted(sessions.size(), "session"));
   std::fflush(stdout);
 }
 
@@ -155,7 +150,7 @@ void PrintSequences(const std::vector<v1::SequenceInfo>& sequences) {
                  FormatCount(sequence.matched_tokens()), FormatCount(sequence.blocks()),
                  sequence.losses());
   }
-  absl::PrintF("%s\n", Counted(sequences.size(), "sequence"));
+  absl::PrintF("%s\n", FormatCounted(sequences.size(), "sequence"));
   std::fflush(stdout);
 }
 

@@ -105,8 +105,7 @@ absl::Status RunQuarantineRelease(const GlobalOptions& globals, const ReleaseOpt
   if (!released.ok()) return released.status();
   const uint32_t blocks = released->released_blocks();
   Print(globals,
-        absl::StrCat(FormatCount(blocks), blocks == 1 ? " block" : " blocks", " of session ",
-                     options.session, " released"),
+        absl::StrCat(FormatCounted(blocks, "block"), " of session ", options.session, " released"),
         {{"session_id", options.session}, {"released_blocks", blocks}});
   return absl::OkStatus();
 }

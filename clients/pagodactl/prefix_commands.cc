@@ -71,10 +71,7 @@ void Print(const GlobalOptions& globals, const std::string& text, const Json& js
   std::cout << (globals.output == OutputFormat::kJson ? json.dump() : text) << std::endl;
 }
 
-// "1 block", "2,000 blocks".
-std::string Blocks(uint64_t count) {
-  return absl::StrCat(FormatCount(count), count == 1 ? " block" : " blocks");
-}
+std::string Blocks(uint64_t count) { return FormatCounted(count, "block"); }
 
 // --- Pins ---
 

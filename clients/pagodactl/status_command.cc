@@ -118,12 +118,12 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
   absl::PrintF("clients      %d sessions, %d sequences, %d subscribers, %d pins\n",
                status.sessions(), status.sequences(), status.subscribers(), status.pins());
   if (status.quarantines() > 0) {
-    absl::PrintF("quarantine   %s blocks of %d sessions that are over\n",
-                 FormatCount(status.quarantined_blocks()), status.quarantines());
+    absl::PrintF("quarantine   %s of %s\n", FormatCounted(status.quarantined_blocks(), "block"),
+                 FormatCounted(status.quarantines(), "ended session"));
   }
   if (status.recovered_blocks() > 0) {
-    absl::PrintF("recovered    %s blocks of an earlier run\n",
-                 FormatCount(status.recovered_blocks()));
+    absl::PrintF("recovered    %s of an earlier run\n",
+                 FormatCounted(status.recovered_blocks(), "block"));
   }
   PrintTransfers(status.transfers());
   PrintEngine(status);

@@ -48,7 +48,7 @@ std::vector<absl::StatusOr<TopSample>> TopPollThread::Take() {
 
 void TopPollThread::Run(TopPoller poller) {
   absl::MutexLock lock(&mutex_);
-  absl::Time next = absl::Now();
+  absl::Time next = absl::Now() + interval_;
   while (!mutex_.AwaitWithDeadline(absl::Condition(&stopping_), next)) {
     mutex_.Unlock();
     absl::StatusOr<TopSample> answer = poller.Poll();

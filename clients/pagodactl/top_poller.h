@@ -31,7 +31,7 @@ class TopPoller {
 // so that a loop over descriptors hears of it while it waits for keys.
 class TopPollThread {
  public:
-  // The first poll is at once. `event_fd`, of eventfd(2), outlives the thread.
+  // The first poll is an interval away. `event_fd`, of eventfd(2), outlives the thread.
   TopPollThread(TopPoller poller, absl::Duration interval, int event_fd);
   // Waits for a poll that is under way.
   ~TopPollThread();

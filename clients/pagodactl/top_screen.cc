@@ -150,8 +150,8 @@ Section Title(const TopState& state, absl::Time now) {
   if (status.quarantined_blocks() > 0) {
     section.lines.emplace_back().Add(
         Style::kYellow,
-        absl::StrCat("quarantined: ", FormatCount(status.quarantined_blocks()), " blocks of ",
-                     FormatCount(status.quarantines()), " sessions that are over"));
+        absl::StrCat("quarantined: ", FormatCounted(status.quarantined_blocks(), "block"), " of ",
+                     FormatCounted(status.quarantines(), "ended session")));
   }
   return section;
 }
@@ -159,9 +159,10 @@ Section Title(const TopState& state, absl::Time now) {
 Section Cache(const v1::GetStatusResponse& status) {
   const v1::CacheInfo& cache = status.cache();
   Section section{.rank = 6, .lines = {Line::Labelled("cache")}};
-  section.lines[0].Add(absl::StrFormat("%s, model %s, %d tokens a block, epoch %016x", cache.name(),
-                                       cache.model_fingerprint(), cache.tokens_per_block(),
-                                       status.epoch()));
+  const std::string& model = cache.model_fingerprint();
+  section.lines[0].Add(absl::StrFormat(
+      "%s, model %s, %s a block, epoch %016x", cache.name(), model.empty() ? "-" : model,
+      FormatCounted(cache.tokens_per_block(), "token"), status.epoch()));
   return section;
 }
 
@@ -209,10 +210,10 @@ Section Window(const v1::WindowStatus& window, const TopRates::Window* rates,
 Section Clients(const TopState& state) {
   const v1::GetStatusResponse& status = state.sample()->status;
   Section section{.rank = 2, .lines = {Line::Labelled("clients"), Line::Labelled("events")}};
-  section.lines[0].Add(absl::StrCat(FormatCount(status.sessions()), " sessions, ",
-                                    FormatCount(status.sequences()), " sequences, ",
-                                    FormatCount(status.subscribers()), " subscribers, ",
-                                    FormatCount(status.pins()), " pins"));
+  section.lines[0].Add(absl::StrCat(FormatCounted(status.sessions(), "session"), ", ",
+                                    FormatCounted(status.sequences(), "sequence"), ", ",
+                                    FormatCounted(status.subscribers(), "subscriber"), ", ",
+                                    FormatCounted(status.pins(), "pin")));
   section.lines[1].Add(
       absl::StrCat(state.rates().has_value() ? RateText(state.rates()->events) : "-",
                    " a second, revision ", FormatCount(status.revision())));
@@ -261,9 +262,9 @@ Section Tenants(const std::vector<v1::TenantInfo>& tenants) {
   for (const v1::TenantInfo& tenant : tenants) {
     section.lines.push_back(Line::Labelled(section.lines.empty() ? "tenants" : ""));
     section.lines.back().Add(absl::StrFormat(
-        "%-16s %s sessions, %s sequences, blocks: %s",
-        tenant.name().empty() ? "(the commons)" : tenant.name(), FormatCount(tenant.sessions()),
-        FormatCount(tenant.sequences()), UseText(tenant)));
+        "%-16s %s, %s, blocks: %s", tenant.name().empty() ? "(the commons)" : tenant.name(),
+        FormatCounted(tenant.sessions(), "session"), FormatCounted(tenant.sequences(), "sequence"),
+        UseText(tenant)));
   }
   return section;
 }

@@ -188,7 +188,7 @@ TEST(TopScreenTest, ADaemonThatIsAwayOrDrainsIsSaidAtTheTop) {
   state.Add(std::move(sample));
   lines = Draw(state, Screen(100, 30));
   EXPECT_EQ(lines[0], "pagodad 1.2.3 at 127.0.0.1:7070, up 2 h 5 min, draining");
-  EXPECT_EQ(lines[1], "quarantined: 1,400 blocks of 1 sessions that are over");
+  EXPECT_EQ(lines[1], "quarantined: 1,400 blocks of 1 ended session");
 }
 
 TEST(TopScreenTest, AReportForAFileHasAllLinesAndNoKeys) {

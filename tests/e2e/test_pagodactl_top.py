@@ -24,11 +24,11 @@ ESCAPE = re.compile(rb"\x1b\[[?0-9;]*[A-Za-z]")
 class Top:
     """pagodactl top in a pseudo-terminal of its own."""
 
-    def __init__(self, daemon, *arguments, rows=30, columns=100, environment=None):
+    def __init__(self, daemon, interval=0.1, rows=30, columns=100, environment=None):
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            words = [str(word) for word in command(daemon, "top", "--interval", "0.1", *arguments)]
+            words = [str(word) for word in command(daemon, "top", "--interval", interval)]
             os.execve(words[0], words, {"TERM": "xterm", **(environment or {})})
         self.written = b""
         self.status = None
@@ -89,8 +89,8 @@ class Top:
 def start_top(daemon):
     started = []
 
-    def start(*arguments, **options):
-        started.append(Top(daemon, *arguments, **options))
+    def start(**options):
+        started.append(Top(daemon, **options))
         return started[-1]
 
     yield start
@@ -107,7 +107,7 @@ def test_it_shows_what_changes(daemon, start_top):
     top.wait_until(shows("0 sessions, 0 sequences"))
     with Client(daemon.channel) as client:
         client.allocate(32)
-        top.wait_until(shows("1 sessions, 0 sequences"))
+        top.wait_until(shows("1 session, 0 sequences"))
         top.wait_until(shows("50.0 % of 64"))
         bar = next(line for line in top.screen() if line.startswith("  primary"))
         assert bar.count("#") == bar.count(".") - 1, bar  # "50.0" has a point of its own.
@@ -116,8 +116,9 @@ def test_it_shows_what_changes(daemon, start_top):
     assert top.end() == 0
 
 
-@pytest.mark.parametrize("end", [lambda top: top.key(b"q"), lambda top: top.key(b"\x03"), lambda top: os.kill(top.pid, signal.SIGTERM),
-                                 lambda top: os.kill(top.pid, signal.SIGHUP)], ids=["q", "ctrl-c", "sigterm", "sighup"])
+@pytest.mark.parametrize("end", [
+    lambda top: top.key(b"q"), lambda top: top.key(b"\x03"), lambda top: os.kill(top.pid, signal.SIGTERM),
+    lambda top: os.kill(top.pid, signal.SIGHUP)], ids=["q", "ctrl-c", "sigterm", "sighup"])
 def test_the_terminal_is_restored(start_top, end):
     top = start_top()
     top.wait_until(shows("q ends"))
@@ -155,7 +156,7 @@ def test_stopped_and_continued_it_gives_the_terminal_back_meanwhile(start_top):
 
 
 def test_a_resize_redraws(start_top):
-    top = start_top("--interval", "3600")
+    top = start_top(interval=3600)
     top.wait_until(lambda screen: screen and len(screen) > 12)
     top.resize(6, 40)
     top.wait_until(lambda screen: len(screen) == 6 and all(len(line) <= 40 for line in screen))
