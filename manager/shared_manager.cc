@@ -206,6 +206,23 @@ Revision SharedManager::revision() const {
   return core_->revision();
 }
 
+std::vector<SessionRow> SharedManager::Sessions(SessionId from, size_t limit) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->Sessions(from, limit, clock_());
+}
+
+std::vector<SequenceRow> SharedManager::Sequences(std::optional<SessionId> only, SequenceKey from,
+                                                  size_t limit) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->Sequences(only, from, limit);
+}
+
+absl::StatusOr<InspectedPrefix> SharedManager::InspectPrefix(
+    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->InspectPrefix(name_space, tokens);
+}
+
 void SharedManager::CheckInvariants() const {
   absl::MutexLock lock(&mutex_);
   core_->CheckInvariants();

@@ -18,6 +18,7 @@
 #include "manager/block_store.h"
 #include "manager/eviction_policy.h"
 #include "manager/ids.h"
+#include "manager/lists.h"
 #include "manager/operation_context.h"
 #include "manager/prefix_tree.h"
 #include "manager/recovered_block.h"
@@ -135,6 +136,8 @@ class WindowBlockManager {
   void Unpin(absl::Span<const BlockId> blocks);
   uint64_t Invalidate(const NamespaceKey& name_space, const BlockKey& prefix);
   uint32_t SetRetention(const Match& match, const SequenceRetention& retention);
+  // Appends the match's blocks that have bytes, with its source.
+  void Inspect(const Match& match, std::vector<InspectedBlock>* out) const;
 
   // --- Sequences (window_sequences.cc) ---
 

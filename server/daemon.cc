@@ -129,9 +129,11 @@ std::string ModelName(const std::string& model_dir) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config,
+                                                      std::function<void()> request_drain) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
-  auto daemon = absl::WrapUnique(new Daemon(std::move(config), absl::Now()));
+  auto daemon =
+      absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
   if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
@@ -251,7 +253,8 @@ void Daemon::MakeServices() {
                              .events = event_service_.get(),
                              .engine = engine_service_.get(),
                              .state = &state_,
-                             .start_time = start_time_};
+                             .start_time = start_time_,
+                             .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
   metrics_ = std::make_unique<Metrics>(parts, &rpc_metrics_);
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),

@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_DAEMON_H_
 #define PAGODA_SERVER_DAEMON_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,7 +44,12 @@ class Daemon {
   // manager, where there is one, how far it is, and Drain does the same.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
   // served), OUT_OF_MEMORY, INVALID_CHECKPOINT.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config);
+  //
+  // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
+  // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService
+  // refuses that.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config,
+                                                       std::function<void()> request_drain = {});
   // Drains if nobody has.
   ~Daemon();
 
@@ -60,8 +66,10 @@ class Daemon {
   SharedManager& manager() { return *manager_; }
 
  private:
-  explicit Daemon(Config config, absl::Time start_time)
-      : config_(std::move(config)), start_time_(start_time) {}
+  Daemon(Config config, std::function<void()> request_drain, absl::Time start_time)
+      : config_(std::move(config)),
+        request_drain_(std::move(request_drain)),
+        start_time_(start_time) {}
 
   // The steps of Start, in order. Addresses come first, because "another process listens there"
   // says more than that its memory's name is taken.
@@ -78,6 +86,7 @@ class Daemon {
   absl::Status ListenForMapping();
 
   const Config config_;
+  const std::function<void()> request_drain_;
   const absl::Time start_time_;
   std::optional<TcpAddress> grpc_address_;
   std::optional<TcpAddress> http_address_;

@@ -4,6 +4,8 @@
 
 #include <iostream>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "clients/cpp/channel.h"
@@ -15,6 +17,7 @@ namespace {
 
 constexpr char kFooter[] = R"(Examples:
   pagodactl status
+  pagodactl top
   pagodactl watch --from-revision 1
   pagodactl generate --random-prompt 64 --seed 7
   pagodactl workload --conversations 100 --concurrency 16
@@ -39,6 +42,19 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.set_version_flag("--version", "pagodactl " PAGODA_VERSION);
+}
+
+// The headings of --help, in this order.
+void GroupCommands(CLI::App& app) {
+  const std::pair<const char*, std::vector<const char*>> groups[] = {
+      {"Look", {"status", "top", "sessions", "sequences", "tenants", "inspect", "pins", "watch"}},
+      {"Prefixes", {"pin", "unpin", "offload", "prefetch", "invalidate", "retain"}},
+      {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
+      {"Try and measure", {"generate", "workload", "bench"}},
+      {"Without a daemon", {"replay", "plan", "completion"}}};
+  for (const auto& [heading, names] : groups) {
+    for (const char* name : names) app.get_subcommand(name)->group(heading);
+  }
 }
 
 // A transport's UNAVAILABLE; a daemon that answers so itself gives a reason.
@@ -67,24 +83,33 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptio
   return Connect(globals.endpoint, globals.timeout());
 }
 
-int RunPagodactl(int argc, char** argv) {
-  GlobalOptions globals;
-  Action chosen;
-
-  CLI::App app("Looks at a Pagoda KV cache and drives it.", "pagodactl");
+void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   app.footer(kFooter);
   app.require_subcommand(1);
   // Global options may also stand behind the command.
   app.fallthrough();
   AddGlobalOptions(app, globals);
   AddStatusCommand(app, globals, chosen);
+  AddTopCommand(app, globals, chosen);
+  AddListCommands(app, globals, chosen);
+  AddInspectCommand(app, globals, chosen);
   AddWatchCommand(app, globals, chosen);
+  AddPrefixCommands(app, globals, chosen);
+  AddOperatorCommands(app, globals, chosen);
   AddGenerateCommand(app, globals, chosen);
   AddWorkloadCommand(app, globals, chosen);
-  AddPrefixCommands(app, globals, chosen);
+  AddBenchCommand(app, globals, chosen);
   AddReplayCommand(app, globals, chosen);
   AddPlanCommand(app, globals, chosen);
+  AddCompletionCommand(app, globals, chosen);
+  GroupCommands(app);
+}
 
+int RunPagodactl(int argc, char** argv) {
+  GlobalOptions globals;
+  Action chosen;
+  CLI::App app("Looks at a Pagoda KV cache and drives it.", "pagodactl");
+  BuildParser(app, globals, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
