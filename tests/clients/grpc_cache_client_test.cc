@@ -162,13 +162,20 @@ class FakeCacheService final : public v1::CacheService::Service {
     return context->IsCancelled() ? grpc::Status::CANCELLED : grpc::Status::OK;
   }
 
-  static v1::SessionResponse Answer(const v1::SessionRequest& request) {
+  v1::SessionResponse Answer(const v1::SessionRequest& request) {
     v1::SessionResponse response;
     response.set_batch_id(request.batch_id());
     response.mutable_result()->set_revision(42);
     for (const v1::Operation& operation : request.batch().operations()) {
       v1::OperationResult* result = response.mutable_result()->add_results();
-      if (operation.has_free_sequence()) {
+      if (operation.has_wait_for_ticket()) {
+        if (Loses()) {
+          result->mutable_error()->set_code(static_cast<int>(absl::StatusCode::kCancelled));
+        } else {
+          result->mutable_wait_for_ticket()->set_completed_ticket(9);
+          response.mutable_result()->set_completed_ticket(9);
+        }
+      } else if (operation.has_free_sequence()) {
         if (operation.free_sequence().sequence_id() == kWrongResult.value()) {
           result->mutable_free_blocks();
         } else {
@@ -279,6 +286,20 @@ TEST_F(GrpcCacheClientTest, ABatchWhoseAnswerIsLostIsSentAgainUnderTheSameId) {
     EXPECT_EQ(requests[before + 2].batch().retry_id(), requests[before].batch().retry_id());
   }
   EXPECT_EQ(service_.streams(), 5);
+}
+
+TEST_F(GrpcCacheClientTest, AWaitThatItsStreamCutShortIsAskedForAnew) {
+  const auto client = Open();
+  service_.LoseAnswers(2);
+  const auto batch = client->Execute(std::vector<Operation>{
+      AllocateBlocks{kFullAttention, 3}, WaitForTicket{Ticket(9)}, FreeSequence{SequenceId(1)}});
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(std::get<AllocatedBlocks>(*batch->results[0]).blocks.size(), 3u);
+  ASSERT_TRUE(batch->results[1].ok()) << batch->results[1].status();
+  EXPECT_EQ(ReasonOf(batch->results[2].status()), Reason::kUnknownSequence);
+  EXPECT_EQ(batch->completed, Ticket(9));
+  ASSERT_EQ(service_.requests().size(), 3u);
+  EXPECT_EQ(service_.requests()[2].batch().operations_size(), 1);
 }
 
 TEST_F(GrpcCacheClientTest, EachBatchHasARetryIdOfItsOwn) {
