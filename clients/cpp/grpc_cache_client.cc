@@ -144,11 +144,11 @@ class GrpcCacheClient final : public CacheClient {
   absl::StatusOr<v1::SessionResponse> Send(v1::SessionRequest& request, Resend resend,
                                            absl::Duration attempt_timeout, absl::Time deadline) {
     Backoff backoff(kFirstDelay, kMostDelay);
+    bool sent = false;
     for (int attempt = 1;; ++attempt) {
       if (absl::Status status = SessionError(); !status.ok()) return status;
       const absl::Time end =
           resend == Resend::kNever ? deadline : std::min(deadline, absl::Now() + attempt_timeout);
-      bool sent = false;
       absl::StatusOr<v1::SessionResponse> response = Attempt(request, end, sent);
       if (response.ok()) return response;
       stream_.reset();
@@ -158,7 +158,9 @@ class GrpcCacheClient final : public CacheClient {
       const bool may_resend = resend != Resend::kNever || !sent;
       const absl::Duration delay = backoff.Next();
       if (!may_resend || absl::Now() + delay >= deadline) {
-        return absl::Status(response.status().code(),
+        return absl::Status(absl::IsDeadlineExceeded(response.status())
+                                ? absl::StatusCode::kDeadlineExceeded
+                                : absl::StatusCode::kUnavailable,
                             absl::StrCat(std::string(response.status().message()), " (tried ",
                                          attempt, attempt == 1 ? " time" : " times",
                                          sent ? "; whether the batch ran is unknown)" : ")"));

@@ -46,6 +46,11 @@ void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
 // Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);
 
+// Says on standard error what went wrong, in the name of `program`; `endpoint_option` is how it is
+// told where the daemon is. Returns the exit code.
+int ReportOutcome(const std::string& program, const std::string& endpoint_option,
+                  const absl::Status& status);
+
 // Parses, runs, and says on standard error what went wrong. Returns the exit code.
 int RunPagodactl(int argc, char** argv);
 
