@@ -86,6 +86,7 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
                  {NumberKey("sequence_tokens", &workload.sequence_tokens, 1, kMaxUint32),
                   NumberKey("chunk_tokens", &workload.chunk_tokens, 1, kMaxUint32)}),
       ListKey("layers", &cache->layers, LayersKeys),
+      TextKey("model_dir", &cache->model_dir),
       TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
       NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
       NumberKey("pin_budget_permille", &cache->pin_budget_permille, 0, 1000),
@@ -182,10 +183,11 @@ absl::StatusOr<Config> LoadConfig(const std::string& file) {
   std::ostringstream text;
   text << in.rdbuf();
   absl::StatusOr<Config> config = ParseConfig(text.str(), file);
-  if (config.ok() && !config->engine.model_dir.empty()) {
+  if (!config.ok()) return config;
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  for (std::string* model_dir : {&config->cache.model_dir, &config->engine.model_dir}) {
     // An absolute path stays as it is.
-    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-    config->engine.model_dir = (folder / config->engine.model_dir).lexically_normal().string();
+    if (!model_dir->empty()) *model_dir = (folder / *model_dir).lexically_normal().string();
   }
   return config;
 }
@@ -198,6 +200,11 @@ absl::Status ValidateConfig(const Config& config) {
     return Refuse(absl::StrCat(
         "sessions.default_lease ", absl::FormatDuration(config.sessions.default_lease),
         " is above sessions.max_lease ", absl::FormatDuration(config.sessions.max_lease)));
+  }
+  if (!config.cache.model_dir.empty() && !config.engine.model_dir.empty()) {
+    return Refuse(
+        "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
+        "cache's layers");
   }
   return absl::OkStatus();
 }

@@ -46,6 +46,9 @@ struct Config {
       KvKind kind = KvKind::kKeyAndValue;
     };
     std::vector<Layers> layers = {{}};
+    // A model whose layers and fingerprint the cache has, for engines in processes of their own; it
+    // is not loaded. Empty: that of engine.model_dir, else `layers`.
+    std::string model_dir;
     std::string eviction_policy;  // One of EvictionPolicyNames(); the default is the first.
     uint32_t max_holes = 0;       // 0: see BlockManager::Options.
     uint32_t pin_budget_permille = 250;
@@ -99,12 +102,12 @@ struct Config {
 // Errors: INVALID_ARGUMENT, "FILE:LINE: what is wrong; allowed: ...", for broken YAML, an unknown
 // key, a wrong type or a bad value.
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& file);
-// As ParseConfig. A relative engine.model_dir is relative to the file's folder.
+// As ParseConfig. A relative model_dir is relative to the file's folder.
 // Errors also: NotFound for a file that cannot be read.
 absl::StatusOr<Config> LoadConfig(const std::string& file);
 
-// What no single key shows: the daemon must be reachable, the lease within its maximum.
-// Errors: INVALID_ARGUMENT.
+// What no single key shows: the daemon must be reachable, the lease within its maximum, one model
+// at most. Errors: INVALID_ARGUMENT.
 absl::Status ValidateConfig(const Config& config);
 
 // All keys as YAML that ParseConfig reads back to the same configuration.

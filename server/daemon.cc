@@ -50,9 +50,11 @@ Epoch RandomEpoch() { return Epoch(RandomNumber() | 1); }
 
 absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
   const Config::Cache& cache = config.cache;
-  if (!config.engine.model_dir.empty()) {
+  const std::string& model_dir =
+      config.engine.model_dir.empty() ? cache.model_dir : config.engine.model_dir;
+  if (!model_dir.empty()) {
     absl::StatusOr<CacheSpec> spec =
-        Engine::CacheSpecForModel(config.engine.model_dir, cache.tokens_per_block, cache.kv_dtype);
+        Engine::CacheSpecForModel(model_dir, cache.tokens_per_block, cache.kv_dtype);
     if (spec.ok()) spec->name = cache.name;
     return spec;
   }

@@ -62,25 +62,25 @@ bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone;
 }
 
-int Report(const absl::Status& status) {
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals) {
+  return Connect(globals.endpoint, globals.timeout());
+}
+
+int ReportOutcome(const std::string& program, const std::string& endpoint_option,
+                  const absl::Status& status) {
   if (status.ok()) return kExitOk;
   const Terminal terminal = DetectTerminal(STDERR_FILENO);
   const Reason reason = ReasonOf(status);
   const std::string name = reason == Reason::kNone ? absl::StatusCodeToString(status.code())
                                                    : std::string(ReasonName(reason));
-  std::cerr << "pagodactl: " << Paint(terminal, Style::kRed, name) << ": " << status.message()
+  std::cerr << program << ": " << Paint(terminal, Style::kRed, name) << ": " << status.message()
             << std::endl;
   if (!IsUnreachable(status)) return kExitFailed;
-  std::cerr << "Start a daemon with deploy/run.sh, or name another one with --endpoint or "
-               "PAGODA_ENDPOINT."
-            << std::endl;
+  std::cerr << "Start a daemon with deploy/run.sh, or name another one with " << endpoint_option
+            << " or PAGODA_ENDPOINT." << std::endl;
   return kExitUnreachable;
-}
-
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals) {
-  return Connect(globals.endpoint, globals.timeout());
 }
 
 void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
@@ -116,7 +116,7 @@ int RunPagodactl(int argc, char** argv) {
     // --help and --version come this way too, with the code 0.
     return app.exit(error) == 0 ? kExitOk : kExitBadUsage;
   }
-  return Report(chosen());
+  return ReportOutcome("pagodactl", "--endpoint", chosen());
 }
 
 }  // namespace pagoda

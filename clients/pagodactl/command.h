@@ -56,6 +56,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptio
 
 // Every option and command.
 void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen);
+// Says on standard error what went wrong, in the name of `program`; `endpoint_option` is how it is
+// told where the daemon is. Returns the exit code.
+int ReportOutcome(const std::string& program, const std::string& endpoint_option,
+                  const absl::Status& status);
 
 // Parses, runs, and says on standard error what went wrong. Returns the exit code.
 int RunPagodactl(int argc, char** argv);

@@ -230,7 +230,20 @@ TEST(ConfigTest, AModelFolderIsRelativeToTheFile) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->engine.model_dir, ::testing::EndsWith("models/tiny"));
   EXPECT_THAT(config->engine.model_dir, StartsWith("/"));
+  std::ofstream(file) << "cache: {model_dir: models/tiny}\n";
+  const absl::StatusOr<Config> of_cache = LoadConfig(file);
+  ASSERT_TRUE(of_cache.ok()) << of_cache.status();
+  EXPECT_THAT(of_cache->cache.model_dir, ::testing::EndsWith("/models/tiny"));
+  EXPECT_THAT(of_cache->cache.model_dir, StartsWith("/"));
   std::remove(file.c_str());
+}
+
+TEST(ConfigTest, ACacheHasOneModelAtMost) {
+  const absl::StatusOr<Config> config =
+      ParseConfig("cache: {model_dir: a}\nengine: {model_dir: b}\n", "two.yaml");
+  EXPECT_EQ(ReasonOf(config.status()), Reason::kInvalidArgument);
+  EXPECT_THAT(std::string(config.status().message()),
+              HasSubstr("cache.model_dir and engine.model_dir are both set"));
 }
 
 TEST(ConfigTest, AMissingFileIsNamed) {
