@@ -29,7 +29,7 @@ T& EventRecorder::Append(WindowSize window, T what) {
   CloseLast();
   last_ = Revision{last_.value() + 1};
   if (events_.empty()) events_.reserve(last_taken_);
-  events_.push_back({last_, now_, window, std::move(what)});
+  events_.push_back({.revision = last_, .time = now_, .window = window, .what = std::move(what)});
   return std::get<T>(events_.back().what);
 }
 

@@ -10,6 +10,9 @@
 namespace pagoda::server {
 namespace {
 
+constexpr Method kGetStatus = MethodNamed("/pagoda.v1.AdminService/GetStatus");
+constexpr Method kResetPrefixCache = MethodNamed("/pagoda.v1.AdminService/ResetPrefixCache");
+
 void TierToStatus(Tier tier, const TierOccupancy& occupancy, uint64_t block_bytes,
                   v1::TierStatus* out) {
   out->set_tier(TierToProto(tier));
@@ -81,7 +84,9 @@ void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
                                                   const v1::GetStatusRequest* request,
                                                   v1::GetStatusResponse* response) {
-  if (absl::Status status = CheckServed(*request); !status.ok()) return Answer(context, status);
+  absl::Status status = parts_.admission->Admit(*context, kGetStatus).status();
+  if (status.ok()) status = CheckServed(*request);
+  if (!status.ok()) return Answer(context, status);
   const SharedManager& manager = *parts_.manager;
   const ManagerStats stats = manager.Stats();
   response->set_version(PAGODA_VERSION);
@@ -110,7 +115,9 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerContext* context,
                                                          const v1::ResetPrefixCacheRequest* request,
                                                          v1::ResetPrefixCacheResponse* response) {
-  if (absl::Status status = CheckServed(*request); !status.ok()) return Answer(context, status);
+  absl::Status status = parts_.admission->Admit(*context, kResetPrefixCache).status();
+  if (status.ok()) status = CheckServed(*request);
+  if (!status.ok()) return Answer(context, status);
   response->set_removed_blocks(parts_.manager->ResetPrefixCache());
   Log(LogLevel::kInfo,
       absl::StrCat("prefix cache reset: ", response->removed_blocks(), " blocks removed"));

@@ -6,6 +6,7 @@
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pools/layout.h"
 #include "pools/transfers.h"
+#include "server/admission.h"
 #include "server/engine_service.h"
 #include "server/event_service.h"
 #include "server/serving_state.h"
@@ -20,6 +21,7 @@ struct DaemonParts {
   const EventService* events = nullptr;
   const EngineService* engine = nullptr;
   const ServingState* state = nullptr;
+  const Admission* admission = nullptr;
   absl::Time start_time;
 };
 

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <functional>
 #include <random>
-#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "pools/sizing.h"
 #include "server/health.h"
 #include "server/log.h"
+#include "server/tls_credentials.h"
 #include "server/translate.h"
 
 namespace pagoda::server {
@@ -23,6 +23,9 @@ namespace {
 
 // How long a session may outlive its lease.
 constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
+
+// How late a token may be known, or no longer.
+constexpr absl::Duration kTokensCheckInterval = absl::Seconds(1);
 
 // How late a priority or a pin may expire, and how often blocks are moved down ahead of need: so
 // many at a time, so many times, unless so many copies wait already.
@@ -98,6 +101,13 @@ std::string InstanceName(const Config& config) {
   return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
 }
 
+// nullptr where gRPC speaks plaintext.
+absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
+  if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
+  return TlsCredentials::Create(server.tls,
+                                server.insecure ? Exposure::kWarned : Exposure::kRefused);
+}
+
 // The model's name as operators know it: the last part of its folder's path.
 std::string ModelName(const std::string& model_dir) {
   const std::filesystem::path path(model_dir);
@@ -110,6 +120,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
   auto daemon = absl::WrapUnique(new Daemon(std::move(config), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
+  if (absl::Status status = daemon->KnowCallers(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
   daemon->MakeServices();
@@ -118,20 +129,37 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
 }
 
 absl::Status Daemon::ResolveAddresses() {
-  for (const auto& [text, parse, address] :
-       {std::tuple(&config_.server.grpc_address, &ParseLoopbackAddress, &grpc_address_),
-        std::tuple(&config_.server.http_address, &ParseAddress, &http_address_)}) {
+  for (const auto& [text, address] : {std::pair(&config_.server.grpc_address, &grpc_address_),
+                                      std::pair(&config_.server.http_address, &http_address_)}) {
     if (text->empty()) continue;
-    absl::StatusOr<TcpAddress> parsed = parse(*text);
+    absl::StatusOr<TcpAddress> parsed = ParseAddress(*text);
     if (!parsed.ok()) return parsed.status();
     if (absl::Status status = CheckCanListen(*parsed); !status.ok()) return status;
     *address = *std::move(parsed);
   }
+  // ValidateConfig has seen that the operator wants it so.
+  if (grpc_address_.has_value() && !IsLoopback(*grpc_address_) && !config_.server.tls.enabled()) {
+    Log(LogLevel::kWarning, absl::StrCat("insecure: gRPC is open to other machines, without TLS: ",
+                                         grpc_address_->ToString()));
+  }
   if (http_address_.has_value() && !IsLoopback(*http_address_)) {
-    Log(LogLevel::kInfo,
-        absl::StrCat("metrics and probes are open to other machines, without TLS: ",
+    Log(LogLevel::kWarning,
+        absl::StrCat("insecure: metrics and probes are open to other machines, without TLS: ",
                      http_address_->ToString()));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::KnowCallers() {
+  tenants_ = std::make_unique<TenantDirectory>(config_.tenants);
+  absl::StatusOr<std::unique_ptr<Authenticator>> authenticator = Authenticator::Create(config_);
+  if (!authenticator.ok()) return authenticator.status();
+  authenticator_ = *std::move(authenticator);
+  if (config_.knows_callers() && config_.operators.empty()) {
+    Log(LogLevel::kWarning, "no operators are configured: nobody may call what is for them");
+  }
+  admission_ = std::make_unique<Admission>(config_.server.max_calls, &rpc_metrics_,
+                                           authenticator_.get(), tenants_.get());
   return absl::OkStatus();
 }
 
@@ -203,25 +231,31 @@ absl::Status Daemon::LoadEngine() {
 void Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{.default_lease = config_.sessions.default_lease,
-                            .max_lease = config_.sessions.max_lease},
-      manager_.get(), &state_);
+                            .max_lease = config_.sessions.max_lease,
+                            .max_sessions = config_.server.max_sessions},
+      manager_.get(), &state_, admission_.get());
   event_service_ = std::make_unique<EventService>(
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
-      manager_.get(), &state_);
-  engine_service_ =
-      std::make_unique<EngineService>(engine_.get(), ModelName(config_.engine.model_dir), &state_);
+      manager_.get(), &state_, admission_.get());
+  engine_service_ = std::make_unique<EngineService>(
+      engine_.get(), ModelName(config_.engine.model_dir), &state_, admission_.get());
   const DaemonParts parts = {.manager = manager_.get(),
                              .transfers = transfers_.get(),
                              .layout = &*layout_,
                              .events = event_service_.get(),
                              .engine = engine_service_.get(),
                              .state = &state_,
+                             .admission = admission_.get(),
                              .start_time = start_time_};
   admin_service_ = std::make_unique<AdminService>(parts);
   metrics_ = std::make_unique<Metrics>(parts, &rpc_metrics_);
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
+  if (config_.knows_callers()) {
+    tokens_timer_ =
+        std::make_unique<PeriodicTask>(kTokensCheckInterval, [this] { authenticator_->Refresh(); });
+  }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
     if (const size_t expired = manager_->ExpireSessions(); expired > 0) {
       Log(LogLevel::kWarning, absl::StrCat(expired, " sessions closed: their leases ran out"));
@@ -242,10 +276,15 @@ void Daemon::Maintain() {
 
 absl::Status Daemon::Listen() {
   if (absl::Status status = ListenHttp(); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<TlsCredentials>> tls = MakeTls(config_.server);
+  if (!tls.ok()) return tls.status();
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
+      .tls = *std::move(tls),
       .max_message_bytes = static_cast<int>(config_.server.max_message_bytes),
+      .max_calls_per_connection = static_cast<int>(config_.server.max_calls_per_connection),
+      .max_grpc_bytes = config_.server.max_grpc_bytes,
       .reflection =
           config_.server.reflection ? GrpcServer::Reflection::kOn : GrpcServer::Reflection::kOff,
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "clients/cpp/channel.h"
 #include "manager/cache_client.h"
 
 namespace pagoda {
@@ -19,6 +20,7 @@ struct GrpcCacheClientOptions {
   // How long to wait for the connection, and then for each answer; a WaitForTicket alone may take
   // kMaxTicketWait.
   absl::Duration timeout = absl::Seconds(10);
+  ClientCredentials credentials;
 };
 
 // Connects, opens a session and its stream: Execute is one message out and one in. Destroying the
@@ -29,8 +31,8 @@ struct GrpcCacheClientOptions {
 // then unknown. The next Execute opens a new stream to the same session, which the daemon keeps for
 // its lease.
 //
-// Errors: UNAVAILABLE (no daemon there), TOO_MANY_SESSIONS, DRAINING, INVALID_ARGUMENT (a lease
-// above the daemon's maximum).
+// Errors: UNAVAILABLE (no daemon there), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
+// INVALID_ARGUMENT (a lease above the daemon's maximum; credentials as MakeChannel says).
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options);
 
 }  // namespace pagoda
