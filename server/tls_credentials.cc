@@ -113,8 +113,9 @@ grpc_ssl_certificate_config_reload_status TlsCredentials::Fetch(
   const std::optional<TlsMaterial> next = static_cast<TlsCredentials*>(self)->Next();
   if (!next.has_value()) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
   const grpc_ssl_pem_key_cert_pair pair = {next->key.c_str(), next->certificate.c_str()};
-  *out = grpc_ssl_server_certificate_config_create(
-      next->client_ca.empty() ? nullptr : next->client_ca.c_str(), &pair, 1);
+  // gRPC wants some authority, also where no client is asked for a certificate.
+  const std::string& client_ca = next->client_ca.empty() ? next->certificate : next->client_ca;
+  *out = grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }
 

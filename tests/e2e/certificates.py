@@ -8,6 +8,7 @@ class Authority:
 
     def __init__(self, folder, name="authority"):
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         self.certificate = folder / f"{name}.pem"
         self.key = folder / f"{name}.key"
         run("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", f"/CN={name}",

@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.rpc import error_details_pb2
 from pagoda_client import Client, authorized, call_status, reason_of
 from pagoda_daemon import CALL_SECONDS, PAGODAD
-from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
+from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, types_pb2
 from test_generate import EXPECTED, GOLDEN
 
 ALICE, BOB, CAROL, OPERATOR = (f"token-of-{name}-0123456789" for name in ("alice", "bob", "carol", "the-operator"))
@@ -180,8 +180,8 @@ def test_anothers_session_looks_as_if_it_had_never_been_opened(guarded):
     daemon = guarded()
     bob = cache_pb2_grpc.CacheServiceStub(channel_of(daemon, BOB))
     with Client(channel_of(daemon, ALICE)) as alice:
-        never = cache_pb2.SessionRef(session_id=alice.session.session_id + 1000, token=1)
-        for session in (alice.session, cache_pb2.SessionRef(session_id=alice.session.session_id, token=7)):
+        never = types_pb2.SessionRef(session_id=alice.session.session_id + 1000, token=1)
+        for session in (alice.session, types_pb2.SessionRef(session_id=alice.session.session_id, token=7)):
             anothers = refusal(bob.KeepAlive, cache_pb2.KeepAliveRequest(session=session))
             unknown = refusal(bob.KeepAlive, cache_pb2.KeepAliveRequest(session=never))
             assert anothers.code == unknown.code
@@ -245,7 +245,7 @@ def test_what_a_tenant_may_not_see_leaves_no_gap_in_its_stream(guarded):
 
 
 def test_what_a_tenant_generates_is_its_own(guarded):
-    daemon = guarded(engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary": 1024})
+    daemon = guarded(engine={"model_dir": str(GOLDEN.resolve())}, cache={"layers": None, "primary": 1024})
 
     def reused(token, **fields):
         stub = engine_pb2_grpc.EngineServiceStub(channel_of(daemon, token))

@@ -23,26 +23,24 @@ OPERATOR = "token-of-the-operator-0123456789"
 
 @pytest.fixture
 def authority(tmp_path):
-    folder = tmp_path / "certificates"
-    folder.mkdir()
-    return Authority(folder)
+    return Authority(tmp_path / "certificates")
 
 
 @pytest.fixture
 def start_tls(start_daemon, authority):
     """start_tls(client_certificates, ...) starts a daemon with TLS on loopback; beside it stands the Unix socket, in plaintext."""
-    def start(client_certificates="none", server=None, **sections):
+    def start(client_certificates="none", server=None, client_ca=authority, **sections):
         certificate, key = authority.sign("daemon", *HERE)
         tls = {"certificate": str(certificate), "key": str(key), "client_certificates": client_certificates}
         if client_certificates != "none":
-            tls["client_ca"] = str(authority.certificate)
+            tls["client_ca"] = str(client_ca.certificate)
         return start_daemon(server={"tls": tls} | (server or {}), **sections)
 
     return start
 
 
 def channel(daemon, authority, certificate=None, key=None):
-    """A TLS channel; the test's end closes it."""
+    """A TLS channel to a daemon that the authority signed; the test's end closes it."""
     read = [path.read_bytes() if path else None for path in (authority.certificate, key, certificate)]
     daemon.channels.append(grpc.secure_channel(daemon.grpc_address, grpc.ssl_channel_credentials(*read),
                                                options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]))
@@ -80,13 +78,13 @@ def test_a_tls_port_serves_tls_alone(start_tls, authority):
 
 def test_a_daemon_of_another_authority_is_not_believed(start_tls, tmp_path):
     daemon = start_tls()
-    assert cannot_connect(channel(daemon, Authority(tmp_path, "another")))
+    assert cannot_connect(channel(daemon, Authority(tmp_path / "another", "another")))
 
 
 def test_where_clients_show_certificates_only_the_authoritys_count(start_tls, authority, tmp_path):
     daemon = start_tls("required")
     assert cannot_connect(channel(daemon, authority)), "without a certificate"
-    assert cannot_connect(channel(daemon, authority, *Authority(tmp_path, "another").sign("client")))
+    assert cannot_connect(channel(daemon, authority, *Authority(tmp_path / "another", "another").sign("client")))
     with Client(channel(daemon, authority, *authority.sign("client"))) as client:
         assert client.allocate(1), "nobody is named, so whoever connects may do everything"
 
@@ -147,16 +145,15 @@ def test_a_renewed_certificate_is_for_new_connections_and_old_ones_go_on(start_t
 
 
 def test_a_renewed_authority_decides_on_new_clients(start_tls, authority, tmp_path):
-    daemon = start_tls("required")
-    certificate, key = authority.sign("client")
-    with Client(channel(daemon, authority, certificate, key)) as old:
-        another = Authority(tmp_path, "another")
-        authority.certificate.with_suffix(".kept").write_bytes(authority.certificate.read_bytes())
-        another.certificate.replace(authority.certificate)
-        kept = Authority.__new__(Authority)
-        kept.certificate = authority.certificate.with_suffix(".kept")
-        assert cannot_connect(channel(daemon, kept, certificate, key))
-        with Client(channel(daemon, kept, *another.sign("client-of-another"))) as new:
+    of_clients, another = (Authority(tmp_path / name, name) for name in ("of-clients", "another"))
+    daemon = start_tls("required", client_ca=of_clients)
+    signed = of_clients.sign("client")
+    with Client(channel(daemon, authority, *signed)) as old:
+        fresh = tmp_path / "fresh.pem"
+        fresh.write_bytes(another.certificate.read_bytes())
+        fresh.rename(of_clients.certificate)
+        assert cannot_connect(channel(daemon, authority, *signed))
+        with Client(channel(daemon, authority, *another.sign("client"))) as new:
             assert new.allocate(1)
         assert old.allocate(1), "the connection that is open goes on"
 
@@ -171,7 +168,7 @@ def test_a_broken_replacement_is_not_served(start_tls, authority, tmp_path, brok
     elif broken == "key":
         key.write_text("not a key")
     elif broken == "another's key":
-        key.write_bytes(Authority(tmp_path, "another").sign("another")[1].read_bytes())
+        key.write_bytes(Authority(tmp_path / "another", "another").sign("another")[1].read_bytes())
     elif broken == "open to all":
         key.chmod(0o644)
         key.write_bytes(key.read_bytes())
@@ -251,7 +248,7 @@ def test_pagodactl_speaks_tls(start_tls, authority, tmp_path):
 
     assert status("--ca", authority.certificate, "--certificate", certificate, "--key", key).returncode == 0
     assert status(PAGODA_CA=str(authority.certificate), PAGODA_CERTIFICATE=str(certificate), PAGODA_KEY=str(key)).returncode == 0
-    other = Authority(tmp_path, "another").certificate
+    other = Authority(tmp_path / "another", "another").certificate
     stranger = status("--ca", other, "--certificate", certificate, "--key", key)
     assert stranger.returncode == 3 and "certificate of that CA" in stranger.stderr, stranger
     alone = status("--ca", authority.certificate, "--key", key)
