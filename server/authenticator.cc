@@ -20,6 +20,11 @@ constexpr const char* kNameProperties[] = {"x509_common_name", "x509_subject_alt
 
 absl::Status Unknown(const std::string& what) { return MakeError(Reason::kUnauthenticated, what); }
 
+void LogThatNothingChanged(const absl::Status& why) {
+  Log(LogLevel::kError,
+      absl::StrCat("tokens: the earlier ones hold: ", std::string(why.message())));
+}
+
 absl::string_view ToView(grpc::string_ref text) { return {text.data(), text.size()}; }
 
 }  // namespace
@@ -115,31 +120,23 @@ absl::StatusOr<Identity> Authenticator::Identify(const ShownCredentials& shown) 
 
 void Authenticator::Refresh() {
   absl::MutexLock refresh_lock(&refresh_mutex_);
-  std::vector<Source> next = sources_;
   bool changed = false;
-  for (size_t i = 0; i < next.size(); ++i) {
-    const FileStamp stamp = StampOf(next[i].path);
-    if (stamp == sources_[i].stamp) continue;
-    // Also where it is no good: it is looked at once.
-    sources_[i].stamp = next[i].stamp = stamp;
-    auto tokens = ReadTokensFile(next[i].path, exposure_);
+  for (Source& source : sources_) {
+    const FileStamp stamp = StampOf(source.path);
+    // A file that is no good is looked at once, too.
+    if (stamp == std::exchange(source.stamp, stamp)) continue;
+    auto tokens = ReadTokensFile(source.path, exposure_);
     if (!tokens.ok()) {
-      Log(LogLevel::kError,
-          absl::StrCat("tokens: the earlier ones hold: ", std::string(tokens.status().message())));
+      LogThatNothingChanged(tokens.status());
       continue;
     }
-    Log(LogLevel::kInfo, absl::StrCat("tokens: ", tokens->size(), " in ", next[i].path));
-    next[i].tokens = *std::move(tokens);
+    Log(LogLevel::kInfo, absl::StrCat("tokens: ", tokens->size(), " in ", source.path));
+    source.tokens = *std::move(tokens);
     changed = true;
   }
   if (!changed) return;
-  absl::StatusOr<TokenMap> tokens = MapOf(next);
-  if (!tokens.ok()) {
-    Log(LogLevel::kError,
-        absl::StrCat("tokens: the earlier ones hold: ", std::string(tokens.status().message())));
-    return;
-  }
-  sources_ = std::move(next);
+  absl::StatusOr<TokenMap> tokens = MapOf(sources_);
+  if (!tokens.ok()) return LogThatNothingChanged(tokens.status());
   absl::MutexLock lock(&mutex_);
   tokens_ = *std::move(tokens);
 }

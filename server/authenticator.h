@@ -43,8 +43,9 @@ class Authenticator {
   absl::StatusOr<Identity> Identify(const ShownCredentials& shown) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Reads the files that are others than before. Where one is no good, or has a token that stands
-  // for another caller, what it had holds on, and the log says why.
+  // Reads the files that are others than before. Where one is no good its earlier tokens hold, and
+  // where a token would stand for two callers all that were known before do, until the files agree;
+  // the log says why.
   void Refresh() ABSL_LOCKS_EXCLUDED(refresh_mutex_, mutex_);
 
  private:
@@ -54,8 +55,8 @@ class Authenticator {
   struct Source {
     std::string path;
     Identity identity;
-    FileStamp stamp;
-    std::vector<TokenDigest> tokens;
+    FileStamp stamp;                  // When it was read last, for better or worse.
+    std::vector<TokenDigest> tokens;  // When it was good last.
   };
 
   explicit Authenticator(Exposure exposure) : exposure_(exposure) {}

@@ -21,7 +21,7 @@ class CacheService final : public v1::CacheService::CallbackService {
   struct Options {
     absl::Duration default_lease;
     absl::Duration max_lease;
-    uint32_t max_sessions;
+    uint32_t max_sessions = 4096;
   };
 
   // All pointers outlive the service.

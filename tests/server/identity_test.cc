@@ -209,6 +209,7 @@ TEST_F(AuthenticatorTest, ARefreshKeepsTheTokensOfAFileThatIsNoGood) {
   authenticator->Refresh();
   EXPECT_EQ(*ByToken(*authenticator, kAliceToken), kAlice);
   EXPECT_EQ(*ByToken(*authenticator, kBobToken), kBob);
+  Write("bob", kBobToken);
   unlink(config_.tenants[0].credentials.tokens_file.c_str());
   authenticator->Refresh();
   EXPECT_EQ(*ByToken(*authenticator, kAliceToken), kAlice);
