@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <functional>
 #include <random>
-#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "pools/sizing.h"
 #include "server/health.h"
 #include "server/log.h"
+#include "server/tls_credentials.h"
 #include "server/translate.h"
 
 namespace pagoda::server {
@@ -23,6 +23,9 @@ namespace {
 
 // How long a session may outlive its lease.
 constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
+
+// How late a token may be known, or no longer.
+constexpr absl::Duration kTokensCheckInterval = absl::Seconds(1);
 
 // How late a priority or a pin may expire, and how often blocks are moved down ahead of need: so
 // many at a time, so many times, unless so many copies wait already.
@@ -100,6 +103,19 @@ std::string InstanceName(const Config& config) {
   return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
 }
 
+std::vector<TenantOptions> TenantsOf(const Config& config) {
+  const auto quota = [](uint32_t blocks) { return blocks == 0 ? kNoQuota : blocks; };
+  std::vector<TenantOptions> tenants;
+  for (const Config::Tenant& tenant : config.tenants) {
+    tenants.push_back({.name = tenant.name,
+                       .shares = tenant.shares,
+                       .share = tenant.quota.share,
+                       .quota_blocks = {quota(tenant.quota.primary_blocks),
+                                        quota(tenant.quota.secondary_blocks)}});
+  }
+  return tenants;
+}
+
 // What the writers' table asks of the core.
 WriterProcesses::Core CoreOf(SharedManager* manager) {
   return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
@@ -121,13 +137,18 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
                     absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
                                  " blocks are out of quarantine"));
               }};
-}
+  // nullptr where gRPC speaks plaintext.
+  absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
+    if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
+    return TlsCredentials::Create(server.tls,
+                                  server.insecure ? Exposure::kWarned : Exposure::kRefused);
+  }
 
-// The model's name as operators know it: the last part of its folder's path.
-std::string ModelName(const std::string& model_dir) {
-  const std::filesystem::path path(model_dir);
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
+  // The model's name as operators know it: the last part of its folder's path.
+  std::string ModelName(const std::string& model_dir) {
+    const std::filesystem::path path(model_dir);
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
+  }
 
 }  // namespace
 
@@ -137,6 +158,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config,
   auto daemon =
       absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
+  if (absl::Status status = daemon->KnowCallers(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
   if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
@@ -146,20 +168,40 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config,
 }
 
 absl::Status Daemon::ResolveAddresses() {
-  for (const auto& [text, parse, address] :
-       {std::tuple(&config_.server.grpc_address, &ParseLoopbackAddress, &grpc_address_),
-        std::tuple(&config_.server.http_address, &ParseAddress, &http_address_)}) {
+  for (const auto& [text, address] : {std::pair(&config_.server.grpc_address, &grpc_address_),
+                                      std::pair(&config_.server.http_address, &http_address_)}) {
     if (text->empty()) continue;
-    absl::StatusOr<TcpAddress> parsed = parse(*text);
+    absl::StatusOr<TcpAddress> parsed = ParseAddress(*text);
     if (!parsed.ok()) return parsed.status();
     if (absl::Status status = CheckCanListen(*parsed); !status.ok()) return status;
     *address = *std::move(parsed);
   }
+  // ValidateConfig has seen that the operator wants it so.
+  if (grpc_address_.has_value() && !IsLoopback(*grpc_address_) && !config_.server.tls.enabled()) {
+    Log(LogLevel::kWarning, absl::StrCat("insecure: gRPC is open to other machines, without TLS: ",
+                                         grpc_address_->ToString()));
+  }
   if (http_address_.has_value() && !IsLoopback(*http_address_)) {
-    Log(LogLevel::kInfo,
-        absl::StrCat("metrics and probes are open to other machines, without TLS: ",
+    Log(LogLevel::kWarning,
+        absl::StrCat("insecure: metrics and probes are open to other machines, without TLS: ",
                      http_address_->ToString()));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::KnowCallers() {
+  absl::StatusOr<TenantTable> tenants =
+      TenantTable::Create(TenantsOf(config_), config_.commons_share);
+  if (!tenants.ok()) return tenants.status();
+  tenants_ = std::make_unique<TenantTable>(*std::move(tenants));
+  absl::StatusOr<std::unique_ptr<Authenticator>> authenticator = Authenticator::Create(config_);
+  if (!authenticator.ok()) return authenticator.status();
+  authenticator_ = *std::move(authenticator);
+  if (config_.knows_callers() && config_.operators.empty()) {
+    Log(LogLevel::kWarning, "no operators are configured: nobody may call what is for them");
+  }
+  admission_ = std::make_unique<Admission>(config_.server.max_calls, &rpc_metrics_,
+                                           authenticator_.get(), tenants_.get());
   return absl::OkStatus();
 }
 
@@ -191,6 +233,8 @@ absl::Status Daemon::MakeCache() {
        .pool_mappings = pools_->Mappings(),
        .lifecycle_events = config_.events.lifecycle,
        .epoch = RandomEpoch(),
+       .tenants = TenantsOf(config_),
+       .commons_share = config_.commons_share,
        .seed = RandomNumber(),
        .max_sessions = config_.server.max_sessions,
        .start_time = start_time_});
@@ -241,27 +285,34 @@ void Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{.default_lease = config_.sessions.default_lease,
                             .max_lease = config_.sessions.max_lease,
+                            .max_sessions = config_.server.max_sessions,
                             .map_socket = config_.server.MapSocketPath(),
                             .writers = writers_.get()},
-      manager_.get(), &state_);
+      manager_.get(), &state_, admission_.get());
   event_service_ = std::make_unique<EventService>(
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
-      manager_.get(), &state_);
-  engine_service_ =
-      std::make_unique<EngineService>(engine_.get(), ModelName(config_.engine.model_dir), &state_);
+      manager_.get(), &state_, admission_.get());
+  engine_service_ = std::make_unique<EngineService>(
+      engine_.get(), ModelName(config_.engine.model_dir), &state_, admission_.get());
   const DaemonParts parts = {.manager = manager_.get(),
                              .transfers = transfers_.get(),
                              .layout = &*layout_,
                              .events = event_service_.get(),
                              .engine = engine_service_.get(),
                              .state = &state_,
+                             .admission = admission_.get(),
+                             .writers = writers_.get(),
                              .start_time = start_time_,
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
   metrics_ = std::make_unique<Metrics>(parts, &rpc_metrics_);
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
+  if (config_.knows_callers()) {
+    tokens_timer_ =
+        std::make_unique<PeriodicTask>(kTokensCheckInterval, [this] { authenticator_->Refresh(); });
+  }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
     // First, so that of a process that is known to be dead nothing is quarantined.
     writers_->Sweep();
@@ -285,10 +336,15 @@ void Daemon::Maintain() {
 absl::Status Daemon::Listen() {
   if (absl::Status status = ListenHttp(); !status.ok()) return status;
   if (absl::Status status = ListenForMapping(); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<TlsCredentials>> tls = MakeTls(config_.server);
+  if (!tls.ok()) return tls.status();
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
+      .tls = *std::move(tls),
       .max_message_bytes = static_cast<int>(config_.server.max_message_bytes),
+      .max_calls_per_connection = static_cast<int>(config_.server.max_calls_per_connection),
+      .max_grpc_bytes = config_.server.max_grpc_bytes,
       .reflection =
           config_.server.reflection ? GrpcServer::Reflection::kOn : GrpcServer::Reflection::kOff,
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
