@@ -137,18 +137,20 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
                     absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
                                  " blocks are out of quarantine"));
               }};
-  // nullptr where gRPC speaks plaintext.
-  absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
-    if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
-    return TlsCredentials::Create(server.tls,
-                                  server.insecure ? Exposure::kWarned : Exposure::kRefused);
-  }
+}
 
-  // The model's name as operators know it: the last part of its folder's path.
-  std::string ModelName(const std::string& model_dir) {
-    const std::filesystem::path path(model_dir);
-    return (path.has_filename() ? path : path.parent_path()).filename().string();
-  }
+// nullptr where gRPC speaks plaintext.
+absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
+  if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
+  return TlsCredentials::Create(server.tls,
+                                server.insecure ? Exposure::kWarned : Exposure::kRefused);
+}
+
+// The model's name as operators know it: the last part of its folder's path.
+std::string ModelName(const std::string& model_dir) {
+  const std::filesystem::path path(model_dir);
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
 
 }  // namespace
 
