@@ -5,11 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 namespace pagoda {
+
+// How long shared memory lives.
+enum class MemoryLifetime : uint8_t {
+  kProcess,  // As long as its owner: it starts as zeros, and the owner's end takes it away.
+  kKept,     // Beyond it: what a dead owner left is adopted, and the owner's end leaves it behind.
+};
 
 // Owns the mapping; the creator owns the name too, and holds a lock on the object as long as it
 // lives, so that a name left by a dead process is told from one in use. Movable. A moved-from or
@@ -20,6 +28,12 @@ class SharedMemory {
   // replaced. Errors: OUT_OF_MEMORY (with what is needed and what is free), INVALID_ARGUMENT (a
   // living process owns the name, or no bytes).
   static absl::StatusOr<SharedMemory> Create(std::string name, uint64_t size_bytes);
+  // As Create, but a dead owner's object of that name and size is taken over in place: its bytes
+  // stay, and whoever maps it maps the same object. adopted() says which of the two happened.
+  static absl::StatusOr<SharedMemory> CreateOrAdopt(std::string name, uint64_t size_bytes);
+  // Removes a dead owner's object of that name, unless it has `unless_bytes` bytes. None of that
+  // name is no error. Errors: INVALID_ARGUMENT (a living process owns the name).
+  static absl::Status RemoveLeftover(const std::string& name, uint64_t unless_bytes = 0);
   // Maps an existing object whole, for reading and writing.
   // Errors: NotFound where there is none of that name.
   static absl::StatusOr<SharedMemory> Open(std::string name);
@@ -29,13 +43,26 @@ class SharedMemory {
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
 
+  // The owner's end leaves the object and its name behind, for CreateOrAdopt.
+  void KeepName() { keeps_name_ = true; }
+
   const std::string& name() const { return name_; }
+  // Whether the bytes are those of an earlier owner.
+  bool adopted() const { return adopted_; }
   absl::Span<std::byte> bytes() const { return {data_, size_bytes_}; }
 
  private:
   enum class Role { kNone, kOwner, kGuest };
 
+  // The owner's end of an object that is open and locked. The destructor takes the name and the
+  // descriptor away.
+  SharedMemory(std::string name, int fd) : role_(Role::kOwner), name_(std::move(name)), fd_(fd) {}
+  // Reserves the pages, and maps them.
+  absl::Status ReserveAndMap(uint64_t size_bytes);
+
   Role role_ = Role::kNone;
+  bool adopted_ = false;
+  bool keeps_name_ = false;
   std::string name_;
   int fd_ = -1;
   std::byte* data_ = nullptr;
