@@ -1,0 +1,234 @@
+#include "manager/slot_stamper.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "manager/slot_checksum.h"
+#include "pools/check.h"
+
+namespace pagoda {
+namespace {
+
+constexpr Ticket kNever{std::numeric_limits<uint64_t>::max()};
+
+// The worker rests so long when it has caught up: to be woken costs the caller, who holds the
+// core's lock, more than all else that Apply does.
+constexpr absl::Duration kRest = absl::Milliseconds(1);
+
+}  // namespace
+
+SlotStamper::SlotStamper(PoolSet* pools, StampSet* stamps,
+                         absl::Span<const RecoveredWindow> recovered, Options options)
+    : pools_(pools),
+      stamps_(stamps),
+      options_(std::move(options)),
+      recovered_(stamps->num_windows()),
+      next_deferred_(kNever),
+      known_(stamps->num_windows()) {
+  PAGODA_CHECK(recovered.empty() || recovered.size() == recovered_.size(),
+               "what was recovered is told for every window or for none");
+  for (size_t w = 0; w < recovered.size(); ++w) {
+    for (const RecoveredBlock& block : recovered[w].blocks) {
+      if (block.slot.slot == kNoSlot) continue;
+      std::vector<bool>& slots = recovered_[w][static_cast<size_t>(block.slot.tier)];
+      slots.resize(stamps_->Find(static_cast<uint32_t>(w), block.slot.tier)->num_slots());
+      slots[block.slot.slot.value()] = true;
+    }
+  }
+  worker_ = std::thread([this] { RunWorker(); });
+}
+
+SlotStamper::~SlotStamper() {
+  ends_.store(true, std::memory_order_relaxed);
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  worker_.join();
+}
+
+// --- On the caller's thread ---
+
+uint64_t SlotStamper::BytesOf(const SlotContent& content) {
+  return sizeof(Item) + content.tokens.size() * sizeof(TokenId) +
+         content.extras.size() * sizeof(TokenExtra) + content.name_space.cache_salt.size() +
+         content.name_space.tenant.size();
+}
+
+SlotStamps* SlotStamper::StampsOf(const SlotChange& change) const {
+  if (change.slot.slot == kNoSlot) return nullptr;
+  SlotStamps* const stamps = stamps_->Find(change.window_index, change.slot.tier);
+  PAGODA_CHECK(stamps != nullptr, "a slot that changes is one of a pool");
+  return stamps;
+}
+
+bool SlotStamper::TakeRecovered(uint32_t window_index, SlotRef slot) {
+  std::vector<bool>& slots = recovered_[window_index][static_cast<size_t>(slot.tier)];
+  if (slots.empty() || !slots[slot.slot.value()]) return false;
+  slots[slot.slot.value()] = false;
+  return true;
+}
+
+SlotStamper::Item SlotStamper::Open(SlotChange change) {
+  Item item{.change = std::move(change)};
+  SlotStamps* const stamps = StampsOf(item.change);
+  if (stamps == nullptr) return item;
+  const bool recovered = TakeRecovered(item.change.window_index, item.change.slot);
+  item.recovered = recovered && item.change.content.has_value();
+  if (item.recovered) return item;
+  item.version = stamps->Invalidate(item.change.slot.slot);
+  AtStep(Step::kInvalidated, item.change);
+  return item;
+}
+
+void SlotStamper::Apply(std::vector<SlotChange> changes) {
+  // First all that must not be late: what waits for the lock below is not.
+  std::vector<Item> items;
+  items.reserve(changes.size());
+  for (SlotChange& change : changes) {
+    Item item = Open(std::move(change));
+    if (item.change.content.has_value()) items.push_back(std::move(item));
+  }
+  if (items.empty()) return;
+  absl::MutexLock lock(&mutex_);
+  for (Item& item : items) {
+    item.bytes = BytesOf(*item.change.content);
+    if (queued_bytes_.load(std::memory_order_relaxed) + item.bytes > options_.max_queued_bytes) {
+      dropped_.fetch_add(1, std::memory_order_relaxed);
+      continue;
+    }
+    queued_bytes_.fetch_add(item.bytes, std::memory_order_relaxed);
+    pending_.fetch_add(1, std::memory_order_relaxed);
+    queue_.push_back(std::move(item));
+  }
+}
+
+void SlotStamper::CopiesDone(Ticket completed) {
+  absl::MutexLock lock(&mutex_);
+  completed_ = completed;
+}
+
+void SlotStamper::Flush() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &SlotStamper::Idle));
+}
+
+SlotStamper::Stats SlotStamper::stats() const {
+  return {.stamped = stamped_.load(),
+          .kept = kept_.load(),
+          .outdated = outdated_.load(),
+          .dropped = dropped_.load(),
+          .orphaned = orphaned_.load(),
+          .pending = pending_.load()};
+}
+
+// --- On the worker's thread ---
+
+void SlotStamper::RunWorker() {
+  while (true) {
+    std::deque<Item> items;
+    Ticket completed;
+    {
+      absl::MutexLock lock(&mutex_);
+      working_ = false;
+      next_deferred_ = deferred_.empty() ? kNever : deferred_.begin()->first;
+      mutex_.Await(absl::Condition(this, &SlotStamper::HasWorkOrEnds));
+      if (stopping_) return;
+      items.swap(queue_);
+      completed = completed_;
+      working_ = true;
+    }
+    TakeDeferred(completed);
+    for (Item& item : items) {
+      if (ends_.load(std::memory_order_relaxed)) return;
+      Take(std::move(item), completed);
+    }
+    absl::SleepFor(kRest);
+  }
+}
+
+void SlotStamper::TakeDeferred(Ticket completed) {
+  const auto end = deferred_.upper_bound(completed);
+  for (auto it = deferred_.begin(); it != end && !ends_.load(std::memory_order_relaxed);
+       it = deferred_.erase(it)) {
+    Stamp(std::move(it->second));
+  }
+}
+
+void SlotStamper::Take(Item item, Ticket completed) {
+  if (!Learn(item)) return Ended(item, orphaned_);
+  if (item.recovered) return CheckRecovered(item);
+  if (item.change.slot.slot == kNoSlot) return Ended(item, kept_);
+  if (item.change.ready <= completed) return Stamp(std::move(item));
+  const Ticket ready = item.change.ready;
+  deferred_.emplace(ready, std::move(item));
+}
+
+// Makes the digest of the content, and remembers it for the block's children. Returns whether it
+// could.
+bool SlotStamper::Learn(Item& item) {
+  const SlotContent& content = *item.change.content;
+  absl::flat_hash_map<BlockId, Known>& known = known_[item.change.window_index];
+  if (content.parent.id == kNoBlock) {
+    item.parent = digester_.OfNamespace(content.name_space);
+  } else {
+    const auto parent = known.find(content.parent.id);
+    if (parent == known.end() || parent->second.generation != content.parent.generation) {
+      // What was known of an earlier life of the block is not its children's parent.
+      known.erase(content.block.id);
+      return false;
+    }
+    item.parent = parent->second.digest;
+  }
+  item.digest = digester_.OfBlock(item.parent, {content.tokens, content.extras});
+  known[content.block.id] = {content.block.generation, item.digest};
+  return true;
+}
+
+void SlotStamper::Stamp(Item item) {
+  SlotChange& change = item.change;
+  SlotStamps& stamps = *StampsOf(change);
+  const SlotIndex slot = change.slot.slot;
+  if (!stamps.IsOpen(slot, item.version)) return Ended(item, outdated_);
+  AtStep(Step::kBeforeChecksum, change);
+  const uint64_t bytes_checksum = ChecksumSlot(*pools_, change.window_index, change.slot);
+  SlotContent& content = *change.content;
+  const SlotStamp stamp = {.digest = item.digest,
+                           .parent = item.parent,
+                           .name_space = content.parent.id == kNoBlock
+                                             ? std::optional(content.name_space)
+                                             : std::nullopt,
+                           .bytes_checksum = bytes_checksum,
+                           .priority = content.priority,
+                           .tokens = std::move(content.tokens),
+                           .extras = std::move(content.extras)};
+  if (!stamps.WriteBody(slot, item.version, stamp)) {
+    return Ended(item, stamps.IsOpen(slot, item.version) ? dropped_ : outdated_);
+  }
+  AtStep(Step::kBodyWritten, change);
+  stamps.WriteChecksum(slot);
+  AtStep(Step::kBeforePublish, change);
+  if (!stamps.Publish(slot, item.version)) return Ended(item, outdated_);
+  AtStep(Step::kPublished, change);
+  Ended(item, stamped_);
+}
+
+// The core says what the recovered slot holds. It has it from the stamp.
+void SlotStamper::CheckRecovered(const Item& item) {
+  const SlotStamps& stamps = *StampsOf(item.change);
+  const absl::StatusOr<std::optional<SlotStamp>> stamp = stamps.Read(item.change.slot.slot);
+  if (!stamp.ok() || !stamp->has_value()) return Ended(item, outdated_);
+  // A later life of the slot has no stamp before its content comes through this queue.
+  PAGODA_CHECK((*stamp)->digest == item.digest, "a recovered block has the content of its stamp");
+  Ended(item, kept_);
+}
+
+void SlotStamper::Ended(const Item& item, std::atomic<uint64_t>& counter) {
+  queued_bytes_.fetch_sub(item.bytes, std::memory_order_relaxed);
+  pending_.fetch_sub(1, std::memory_order_relaxed);
+  counter.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace pagoda
