@@ -85,6 +85,9 @@ class SlotScan {
     if (stamp.digest != digester.OfBlock(stamp.parent, {stamp.tokens, stamp.extras})) {
       return RecoveryLoss::kWrongDigest;
     }
+    if (stamp.name_space.has_value() && options_.accepts && !options_.accepts(*stamp.name_space)) {
+      return RecoveryLoss::kRefused;
+    }
     if (stamp.bytes_checksum != ChecksumSlot(pools_, one.window_index, one.slot)) {
       return RecoveryLoss::kChangedBytes;
     }
@@ -116,8 +119,12 @@ using ByDigest = absl::flat_hash_map<ContentDigest, const Found*>;
 class WindowLinks {
  public:
   // `known` has contents of all windows.
-  WindowLinks(WindowSize window, uint32_t tokens_per_block, const ByDigest& known)
-      : sliding_(window != kFullAttention), tokens_per_block_(tokens_per_block), known_(known) {
+  WindowLinks(WindowSize window, uint32_t tokens_per_block, uint32_t max_holes,
+              const ByDigest& known)
+      : sliding_(window != kFullAttention),
+        tokens_per_block_(tokens_per_block),
+        max_holes_(max_holes),
+        known_(known) {
     out_.window = window;
   }
 
@@ -151,6 +158,10 @@ class WindowLinks {
         out_.blocks[parent].tokens.size() != tokens_per_block_) {
       return Lose(path, path.size(), RecoveryLoss::kUnreachable);
     }
+    const auto holes = std::count_if(path.begin(), path.end(), [&](const SlotStamp* stamp) {
+      return !own_.contains(stamp->digest);
+    });
+    if (holes_ + static_cast<uint64_t>(holes) > max_holes_) return RecoveryLoss::kRefused;
     for (size_t i = path.size(); i-- > 0;) {
       if (!Append(*path[i], parent)) return Lose(path, i + 1, RecoveryLoss::kNearerThanParent);
       parent = out_.blocks.size() - 1;
@@ -208,6 +219,7 @@ class WindowLinks {
 
   const bool sliding_;
   const size_t tokens_per_block_;
+  const uint64_t max_holes_;
   const ByDigest& known_;
   absl::flat_hash_map<ContentDigest, std::array<Found*, kNumTiers>> own_;
   absl::flat_hash_map<ContentDigest, size_t> places_;  // In out_.blocks.
@@ -245,11 +257,11 @@ std::vector<Found> FindStamps(const PoolSet& pools, const StampSet& stamps,
 }
 
 std::vector<RecoveredWindow> Link(const CacheLayout& layout, std::vector<Found>& found,
-                                  RecoveryReport& report) {
+                                  uint32_t max_holes, RecoveryReport& report) {
   ByDigest known;
   std::vector<WindowLinks> links;
   for (const WindowLayout& window : layout.windows()) {
-    links.emplace_back(window.window, layout.spec().tokens_per_block, known);
+    links.emplace_back(window.window, layout.spec().tokens_per_block, max_holes, known);
   }
   for (Found& one : found) {
     if (one.content_known()) known.emplace(one.stamp.digest, &one);
@@ -302,6 +314,8 @@ std::string_view RecoveryLossName(RecoveryLoss loss) {
       return "unreachable";
     case RecoveryLoss::kNearerThanParent:
       return "nearer than its parent";
+    case RecoveryLoss::kRefused:
+      return "refused";
   }
   return "unknown";
 }
@@ -326,7 +340,7 @@ Recovery Recover(PoolSet& pools, StampSet& stamps, const RecoveryOptions& option
   std::vector<Found> found = FindStamps(pools, stamps, report);
   report.found = found.size();
   report.checked_bytes = SlotScan(pools, stamps, &found, options).Run();
-  recovery.windows = Link(pools.layout(), found, report);
+  recovery.windows = Link(pools.layout(), found, options.max_holes, report);
   for (const Found& one : found) {
     if (one.recovered) {
       ++report.recovered;

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "events/block_hash.h"
 #include "manager/recovered_block.h"
 #include "manager/stamp_set.h"
 #include "pools/pool.h"
@@ -25,8 +27,9 @@ enum class RecoveryLoss : uint8_t {
   kDuplicate,         // Another slot has the same content.
   kUnreachable,       // No block above it was found, or one that is no full block.
   kNearerThanParent,  // Full attention: it is in the primary tier, its parent in the secondary.
+  kRefused,           // Of a namespace that RecoveryOptions::accepts refuses, or a hole too many.
 };
-inline constexpr size_t kNumRecoveryLosses = 6;
+inline constexpr size_t kNumRecoveryLosses = 7;
 std::string_view RecoveryLossName(RecoveryLoss loss);  // "damaged stamp"
 
 struct RecoveryReport {
@@ -51,6 +54,10 @@ struct Recovery {
 
 struct RecoveryOptions {
   uint32_t num_threads = 2;  // At least 1.
+  // Of each sliding window.
+  uint32_t max_holes = std::numeric_limits<uint32_t>::max();
+  // Whether blocks of the namespace are taken back. Empty: all are.
+  std::function<bool(const NamespaceKey&)> accepts;
   // Called now and then, on any thread, by one at a time. May be empty.
   std::function<void(uint64_t checked_bytes, uint64_t total_bytes)> progress;
 };

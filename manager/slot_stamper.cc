@@ -1,6 +1,7 @@
 #include "manager/slot_stamper.h"
 
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -19,24 +20,12 @@ constexpr absl::Duration kRest = absl::Milliseconds(1);
 
 }  // namespace
 
-SlotStamper::SlotStamper(PoolSet* pools, StampSet* stamps,
-                         absl::Span<const RecoveredWindow> recovered, Options options)
+SlotStamper::SlotStamper(PoolSet* pools, StampSet* stamps, Options options)
     : pools_(pools),
       stamps_(stamps),
       options_(std::move(options)),
-      recovered_(stamps->num_windows()),
       next_deferred_(kNever),
       known_(stamps->num_windows()) {
-  PAGODA_CHECK(recovered.empty() || recovered.size() == recovered_.size(),
-               "what was recovered is told for every window or for none");
-  for (size_t w = 0; w < recovered.size(); ++w) {
-    for (const RecoveredBlock& block : recovered[w].blocks) {
-      if (block.slot.slot == kNoSlot) continue;
-      std::vector<bool>& slots = recovered_[w][static_cast<size_t>(block.slot.tier)];
-      slots.resize(stamps_->Find(static_cast<uint32_t>(w), block.slot.tier)->num_slots());
-      slots[block.slot.slot.value()] = true;
-    }
-  }
   worker_ = std::thread([this] { RunWorker(); });
 }
 
@@ -64,20 +53,10 @@ SlotStamps* SlotStamper::StampsOf(const SlotChange& change) const {
   return stamps;
 }
 
-bool SlotStamper::TakeRecovered(uint32_t window_index, SlotRef slot) {
-  std::vector<bool>& slots = recovered_[window_index][static_cast<size_t>(slot.tier)];
-  if (slots.empty() || !slots[slot.slot.value()]) return false;
-  slots[slot.slot.value()] = false;
-  return true;
-}
-
 SlotStamper::Item SlotStamper::Open(SlotChange change) {
   Item item{.change = std::move(change)};
   SlotStamps* const stamps = StampsOf(item.change);
-  if (stamps == nullptr) return item;
-  const bool recovered = TakeRecovered(item.change.window_index, item.change.slot);
-  item.recovered = recovered && item.change.content.has_value();
-  if (item.recovered) return item;
+  if (stamps == nullptr || item.change.found) return item;
   item.version = stamps->Invalidate(item.change.slot.slot);
   AtStep(Step::kInvalidated, item.change);
   return item;
@@ -158,9 +137,10 @@ void SlotStamper::TakeDeferred(Ticket completed) {
 }
 
 void SlotStamper::Take(Item item, Ticket completed) {
+  if (item.change.found && LearnFromStamp(item)) return Ended(item, kept_);
   if (!Learn(item)) return Ended(item, orphaned_);
-  if (item.recovered) return CheckRecovered(item);
   if (item.change.slot.slot == kNoSlot) return Ended(item, kept_);
+  if (item.change.found) return Ended(item, outdated_);
   if (item.change.ready <= completed) return Stamp(std::move(item));
   const Ticket ready = item.change.ready;
   deferred_.emplace(ready, std::move(item));
@@ -184,6 +164,19 @@ bool SlotStamper::Learn(Item& item) {
   }
   item.digest = digester_.OfBlock(item.parent, {content.tokens, content.extras});
   known[content.block.id] = {content.block.generation, item.digest};
+  return true;
+}
+
+// Returns whether the slot still has the stamp that it was found with.
+bool SlotStamper::LearnFromStamp(const Item& item) {
+  const SlotStamps* const stamps = StampsOf(item.change);
+  if (stamps == nullptr) return false;
+  const absl::StatusOr<std::optional<SlotStamp>> stamp = stamps->Read(item.change.slot.slot);
+  if (!stamp.ok() || !stamp->has_value()) return false;
+  // Later contents of the slot are behind this one in the queue.
+  const SlotContent& content = *item.change.content;
+  PAGODA_CHECK((*stamp)->tokens == content.tokens, "what was found has the content of its stamp");
+  known_[item.change.window_index][content.block.id] = {content.block.generation, (*stamp)->digest};
   return true;
 }
 
@@ -213,16 +206,6 @@ void SlotStamper::Stamp(Item item) {
   if (!stamps.Publish(slot, item.version)) return Ended(item, outdated_);
   AtStep(Step::kPublished, change);
   Ended(item, stamped_);
-}
-
-// The core says what the recovered slot holds. It has it from the stamp.
-void SlotStamper::CheckRecovered(const Item& item) {
-  const SlotStamps& stamps = *StampsOf(item.change);
-  const absl::StatusOr<std::optional<SlotStamp>> stamp = stamps.Read(item.change.slot.slot);
-  if (!stamp.ok() || !stamp->has_value()) return Ended(item, outdated_);
-  // A later life of the slot has no stamp before its content comes through this queue.
-  PAGODA_CHECK((*stamp)->digest == item.digest, "a recovered block has the content of its stamp");
-  Ended(item, kept_);
 }
 
 void SlotStamper::Ended(const Item& item, std::atomic<uint64_t>& counter) {

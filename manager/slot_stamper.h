@@ -2,22 +2,18 @@
 #ifndef PAGODA_MANAGER_SLOT_STAMPER_H_
 #define PAGODA_MANAGER_SLOT_STAMPER_H_
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/span.h"
 #include "manager/content_digest.h"
-#include "manager/recovered_block.h"
 #include "manager/slot_journal.h"
 #include "manager/slot_stamps.h"
 #include "manager/stamp_set.h"
@@ -57,23 +53,21 @@ class SlotStamper final : public SlotChangeSink {
 
   struct Stats {
     uint64_t stamped = 0;   // Published.
-    uint64_t kept = 0;      // Recovered, and told again: the stamp was there.
+    uint64_t kept = 0;      // Found, and stamped already; or of a hole.
     uint64_t outdated = 0;  // Named again before they were stamped.
     uint64_t dropped = 0;   // No room in the queue, or larger than a stamp may be.
     uint64_t orphaned = 0;  // The content of the parent was not told.
     uint64_t pending = 0;   // Now: told, and not yet one of the above.
   };
 
-  // `pools` and `stamps` outlive this. `recovered` names the slots whose stamps were found good:
-  // the first content told of each is that of its stamp, which stays as it is.
-  SlotStamper(PoolSet* pools, StampSet* stamps, absl::Span<const RecoveredWindow> recovered,
-              Options options);
-  SlotStamper(PoolSet* pools, StampSet* stamps) : SlotStamper(pools, stamps, {}, Options{}) {}
+  // `pools` and `stamps` outlive this.
+  SlotStamper(PoolSet* pools, StampSet* stamps, Options options);
+  SlotStamper(PoolSet* pools, StampSet* stamps) : SlotStamper(pools, stamps, Options{}) {}
   // What is pending is not stamped any more.
   ~SlotStamper() override;
 
-  // A change whose slot is kNoSlot tells the content of a hole. Cost: an atomic store a change, and
-  // one lock a call.
+  // A content that was found keeps its stamp, from which its digest is learnt. A change whose slot
+  // is kNoSlot tells the content of a hole. Cost: an atomic store a change, and one lock a call.
   void Apply(std::vector<SlotChange> changes) override ABSL_LOCKS_EXCLUDED(mutex_);
   void CopiesDone(Ticket completed) override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -85,7 +79,6 @@ class SlotStamper final : public SlotChangeSink {
   struct Item {
     SlotChange change;  // With content.
     SlotStamps::Version version = 0;
-    bool recovered = false;
     uint64_t bytes = 0;            // Of queued_bytes_.
     ContentDigest parent, digest;  // Once it is deferred.
   };
@@ -97,9 +90,7 @@ class SlotStamper final : public SlotChangeSink {
   static uint64_t BytesOf(const SlotContent& content);
   // The slot's stamps; null for kNoSlot.
   SlotStamps* StampsOf(const SlotChange& change) const;
-  // Whether the slot was recovered and not told of since. Forgets it.
-  bool TakeRecovered(uint32_t window_index, SlotRef slot);
-  // Makes the slot's stamp invalid, unless it is the recovered one of this content.
+  // Makes the slot's stamp invalid, unless it is that of the content, which was found.
   Item Open(SlotChange change);
 
   void RunWorker() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -113,8 +104,8 @@ class SlotStamper final : public SlotChangeSink {
   void Take(Item item, Ticket completed);
   void TakeDeferred(Ticket completed);
   bool Learn(Item& item);
+  bool LearnFromStamp(const Item& item);
   void Stamp(Item item);
-  void CheckRecovered(const Item& item);
   void Ended(const Item& item, std::atomic<uint64_t>& counter);
   void AtStep(Step step, const SlotChange& change) const {
     if (options_.at_step) options_.at_step(step, change.window_index, change.slot);
@@ -123,9 +114,6 @@ class SlotStamper final : public SlotChangeSink {
   PoolSet* const pools_;
   StampSet* const stamps_;
   const Options options_;
-
-  // Of Apply's caller: by window, tier and slot.
-  std::vector<std::array<std::vector<bool>, kNumTiers>> recovered_;
 
   mutable absl::Mutex mutex_;  // A leaf: nothing is called under it.
   std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);

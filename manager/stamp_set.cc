@@ -38,4 +38,14 @@ absl::Status StampSet::RemoveLeftovers(const CacheLayout& layout, const std::str
   return absl::OkStatus();
 }
 
+void StampSet::InvalidateAll() {
+  for (const auto& window : stamps_) {
+    for (const std::unique_ptr<SlotStamps>& stamps : window) {
+      for (uint32_t slot = 0; stamps != nullptr && slot < stamps->num_slots(); ++slot) {
+        stamps->Invalidate(SlotIndex{slot});
+      }
+    }
+  }
+}
+
 }  // namespace pagoda

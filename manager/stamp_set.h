@@ -15,7 +15,7 @@
 
 namespace pagoda {
 
-// Immutable; the stamps themselves are not.
+// Thread-safe, as SlotStamps.
 class StampSet {
  public:
   // Takes over the stamps that were left beside the pools of that instance, or begins new ones.
@@ -26,6 +26,9 @@ class StampSet {
   // Removes the stamps that dead daemons left of a cache of that layout: for a daemon that keeps
   // none, and whose slots they would not describe. Errors: INVALID_ARGUMENT (a living one's).
   static absl::Status RemoveLeftovers(const CacheLayout& layout, const std::string& instance);
+
+  // No slot has a stamp any more.
+  void InvalidateAll();
 
   uint32_t num_windows() const { return static_cast<uint32_t>(stamps_.size()); }
   // Null where the window has no pools in that tier.

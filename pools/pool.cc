@@ -125,6 +125,17 @@ void PoolSet::KeepNames() {
   }
 }
 
+bool PoolSet::HasOtherUsers() const {
+  for (const std::vector<WindowPools>& windows : pools_) {
+    for (const WindowPools& pools : windows) {
+      for (const std::unique_ptr<SharedMemoryPool>& pool : pools) {
+        if (pool->HasOtherUsers()) return true;
+      }
+    }
+  }
+  return false;
+}
+
 bool PoolSet::adopted(uint32_t window_index, Tier tier) const {
   if (num_slots(window_index, tier) == 0) return false;
   const WindowPools& pools = pools_[static_cast<size_t>(tier)][window_index];

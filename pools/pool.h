@@ -66,6 +66,8 @@ class SharedMemoryPool {
   absl::Span<std::byte> bytes() { return memory_.bytes(); }
   // One slot, in the layout's order. `slot` is below num_slots().
   absl::Span<std::byte> slot(SlotIndex slot);
+  // See SharedMemory::HasOtherUsers.
+  bool HasOtherUsers() const { return memory_.HasOtherUsers(); }
   // The pool's end leaves its memory behind.
   void KeepName() { memory_.KeepName(); }
 
@@ -101,6 +103,8 @@ class PoolSet {
   uint32_t num_slots(uint32_t window_index, Tier tier) const;
   // Whether all pools of the window in that tier, at least one, have the bytes of an earlier owner.
   bool adopted(uint32_t window_index, Tier tier) const;
+  // Whether any process has one of the pools open or mapped beside this object.
+  bool HasOtherUsers() const;
   // REQUIRES: num_slots(window_index, tier) > 0.
   SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary);
   // The primary pools first, in the layout's order; then the secondary ones.

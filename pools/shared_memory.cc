@@ -1,6 +1,7 @@
 #include "pools/shared_memory.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -134,6 +135,15 @@ absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint6
   // Another program may have made the object, with holes in it.
   if (absl::Status status = memory.ReserveAndMap(size_bytes); !status.ok()) return status;
   return memory;
+}
+
+// A write lease (fcntl(2), "Leases") is given only where nobody else has the file open, and a
+// mapping keeps its opening open. It is given back at once; who opens the file in between waits so
+// long, and the holder gets a signal, by default SIGIO, which would end it.
+bool SharedMemory::HasOtherUsers() const {
+  if (fcntl(fd_, F_SETSIG, SIGURG) != 0 || fcntl(fd_, F_SETLEASE, F_WRLCK) != 0) return true;
+  fcntl(fd_, F_SETLEASE, F_UNLCK);
+  return false;
 }
 
 absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes) {

@@ -46,6 +46,11 @@ class SharedMemory {
   // The owner's end leaves the object and its name behind, for CreateOrAdopt.
   void KeepName() { keeps_name_ = true; }
 
+  // Whether any process has the object open or mapped by another opening than this one: what a
+  // client of an earlier owner may still write. True also where the system cannot tell; on some,
+  // readers count. For an owner.
+  bool HasOtherUsers() const;
+
   const std::string& name() const { return name_; }
   // Whether the bytes are those of an earlier owner.
   bool adopted() const { return adopted_; }

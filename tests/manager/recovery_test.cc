@@ -331,6 +331,45 @@ TEST_F(RecoveryTest, ATailHasNoChildren) {
   EXPECT_EQ(recovery.report.lost_by(RecoveryLoss::kUnreachable), 1u);
 }
 
+// Recovers once more what AfterTelling left.
+RecoveryReport RecoverWith(const std::string& instance, const RecoveryOptions& options) {
+  auto pools =
+      PoolSet::Create(WarmCache::Layout(), WarmCache::Slots(), instance, MemoryLifetime::kKept);
+  auto stamps = StampSet::Create(**pools, instance);
+  return Recover(**pools, **stamps, options).report;
+}
+
+TEST_F(RecoveryTest, ARefusedNamespaceIsDroppedWithAllBelowIt) {
+  SlotChange other = Content(1, Primary(2), 3, kRoot, {3, 3, 3, 3});
+  other.content->name_space.tenant = "gone";
+  AfterTelling(instance_, {Content(1, Primary(0), 1, kRoot, {1, 1, 1, 1}),
+                           Content(1, Primary(1), 2, 1, {2, 2, 2, 2}), other,
+                           Content(1, Primary(3), 4, 3, {4, 4, 4, 4})});
+  const RecoveryReport report = RecoverWith(
+      instance_, {.accepts = [](const NamespaceKey& name) { return name.tenant.empty(); }});
+  EXPECT_EQ(report.recovered, 2u);
+  EXPECT_EQ(report.lost_by(RecoveryLoss::kRefused), 1u);
+  EXPECT_EQ(report.lost_by(RecoveryLoss::kUnreachable), 1u);
+}
+
+TEST_F(RecoveryTest, NoMoreHolesThanMayBe) {
+  const auto tell = [&] {
+    return AfterTelling(instance_, {Content(0, Primary(0), 1, kRoot, {1, 1, 1, 1}),
+                                    Content(0, Primary(1), 2, 1, {2, 2, 2, 2}),
+                                    Content(0, Primary(2), 3, 2, {3, 3, 3, 3}),
+                                    {.window_index = 0, .slot = Primary(0)},
+                                    {.window_index = 0, .slot = Primary(1)},
+                                    Content(1, Primary(0), 1, kRoot, {1, 1, 1, 1}),
+                                    Content(1, Primary(1), 2, 1, {2, 2, 2, 2})});
+  };
+  ASSERT_EQ(tell().report.recovered, 3u);
+  EXPECT_EQ(RecoverWith(instance_, {.max_holes = 2}).recovered, 3u);
+  const RecoveryReport report = RecoverWith(instance_, {.max_holes = 1});
+  EXPECT_EQ(report.recovered, 2u);
+  EXPECT_EQ(report.holes, 0u);
+  EXPECT_EQ(report.lost_by(RecoveryLoss::kRefused), 1u);
+}
+
 TEST_F(RecoveryTest, ProgressEndsAtAllBytes) {
   {
     WarmCache cache(instance_, 3);

@@ -109,8 +109,7 @@ WarmCache::WarmCache(const std::string& instance, uint64_t seed, SlotStamper::Op
       pools_(Must(PoolSet::Create(Layout(), Slots(), instance, MemoryLifetime::kKept))),
       stamps_(Must(StampSet::Create(*pools_, instance))),
       recovery_(Recover(*pools_, *stamps_)),
-      stamper_(std::make_unique<SlotStamper>(pools_.get(), stamps_.get(), recovery_.windows,
-                                             std::move(options))),
+      stamper_(std::make_unique<SlotStamper>(pools_.get(), stamps_.get(), std::move(options))),
       paths_(AllPaths()),
       windows_(2) {
   Restore();
@@ -136,7 +135,8 @@ void WarmCache::Restore() {
       changes.push_back({.window_index = w,
                          .slot = block.slot,
                          .ready = {},
-                         .content = ContentOf(w, *entries.back())});
+                         .content = ContentOf(w, *entries.back()),
+                         .found = true});
     }
     Tell(std::move(changes));
   }

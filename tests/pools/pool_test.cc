@@ -214,6 +214,32 @@ TEST(SharedMemoryTest, ALeftoverIsRemovedUnlessItFits) {
   EXPECT_TRUE(SharedMemory::RemoveLeftover(name).ok()) << "there is none any more";
 }
 
+// The descriptor is closed: only the mapping is left.
+TEST(SharedMemoryTest, AnotherProcessThatMapsItIsSeenUntilItsEnd) {
+  const std::string name = Name("users");
+  auto memory = SharedMemory::Create(name, 4096);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_FALSE(memory->HasOtherUsers());
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int fd = shm_open(name.c_str(), O_RDWR, 0);
+    const void* data = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (data == MAP_FAILED || write(ready[1], "x", 1) != 1) _exit(1);
+    pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_TRUE(memory->HasOtherUsers());
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(memory->HasOtherUsers());
+  close(ready[0]);
+  close(ready[1]);
+}
+
 TEST(PoolTest, KeptPoolsFindTheirBytesAgainAfterAnEndAndAKill) {
   const std::string instance = absl::StrCat("test-", getpid(), "-kept");
   const SlotCounts slots = {.primary = {3}, .secondary = {2}};
