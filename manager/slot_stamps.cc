@@ -196,7 +196,8 @@ std::optional<SlotStamps::Peeked> SlotStamps::Peek(const std::string& shm_name) 
   if (!memory.ok()) return std::nullopt;
   const Header header = ReadHeader(memory->bytes());
   if (!header.whole || header.format != kFormat) return std::nullopt;
-  return Peeked{.num_slots = header.num_slots, .note = header.note};
+  return Peeked{
+      .fingerprint = header.fingerprint, .num_slots = header.num_slots, .note = header.note};
 }
 
 std::string SlotStamps::WhyForeign() const {

@@ -79,6 +79,7 @@ class SlotStamps {
 
   // What the stamps of a dead or living owner say of themselves, where there are any of that name.
   struct Peeked {
+    ContentDigest fingerprint;
     uint32_t num_slots = 0;
     uint64_t note = 0;
   };

@@ -98,6 +98,16 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
   return set;
 }
 
+absl::Status PoolSet::RemoveLeftovers(const CacheLayout& layout, const std::string& instance) {
+  const PoolSet names(layout);
+  const std::vector<uint32_t> slots(layout.windows().size(), 1);
+  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+    const auto plan = names.Plan(tier, slots, instance, MemoryLifetime::kProcess);
+    if (absl::Status status = RemoveMisfits(plan); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::vector<SharedMemoryPool::Options>> PoolSet::Plan(
     Tier tier, const std::vector<uint32_t>& slots, const std::string& instance,
     MemoryLifetime lifetime) const {

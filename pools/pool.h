@@ -98,6 +98,10 @@ class PoolSet {
       const CacheLayout& layout, const SlotCounts& slots, const std::string& instance,
       MemoryLifetime lifetime = MemoryLifetime::kProcess);
 
+  // Removes what dead owners left under the names of pools of that layout. Errors: INVALID_ARGUMENT
+  // (a living process has one).
+  static absl::Status RemoveLeftovers(const CacheLayout& layout, const std::string& instance);
+
   const CacheLayout& layout() const { return layout_; }
   // 0 where the window has no pools in that tier.
   uint32_t num_slots(uint32_t window_index, Tier tier) const;

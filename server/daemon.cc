@@ -1,5 +1,6 @@
 #include "server/daemon.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -89,6 +90,18 @@ absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cac
                             .secondary = *secondary});
 }
 
+// As BlockManager::Options::max_holes.
+uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
+  if (cache.max_holes > 0) return cache.max_holes;
+  uint32_t most_blocks = 0;
+  for (const SizingPlan::WindowPlan& window : sizes.windows) {
+    const uint32_t blocks =
+        window.tier(Tier::kPrimary).blocks + window.tier(Tier::kSecondary).blocks;
+    most_blocks = std::max(most_blocks, blocks);
+  }
+  return most_blocks;
+}
+
 // Part of the names of the shared memory. The same for each start of the same configuration, so
 // that a daemon takes over what a killed one left; another for a daemon at another address.
 std::string InstanceName(const Config& config) {
@@ -136,19 +149,14 @@ absl::Status Daemon::ResolveAddresses() {
 }
 
 absl::Status Daemon::MakeCache() {
-  supervisor_.Status("starting: taking the memory of the pools");
   absl::StatusOr<CacheSpec> spec = MakeSpec(config_);
   if (!spec.ok()) return spec.status();
   absl::StatusOr<CacheLayout> layout = CacheLayout::Create(*std::move(spec));
   if (!layout.ok()) return layout.status();
   layout_ = *std::move(layout);
 
-  const absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, config_.cache);
+  const absl::StatusOr<SizingPlan> sizes = TakeMemory();
   if (!sizes.ok()) return sizes.status();
-  absl::StatusOr<std::unique_ptr<PoolSet>> pools =
-      PoolSet::Create(*layout_, sizes->slots(), InstanceName(config_));
-  if (!pools.ok()) return pools.status();
-  pools_ = *std::move(pools);
 
   const Config::Cache& cache = config_.cache;
   absl::StatusOr<std::unique_ptr<BlockManager>> core = BlockManager::Create(
@@ -167,6 +175,10 @@ absl::Status Daemon::MakeCache() {
        .max_sessions = config_.server.max_sessions,
        .start_time = start_time_});
   if (!core.ok()) return core.status();
+  // BlockManager::Restore(kept_->found()) belongs here, and
+  // SharedManager::SetSlotSink(&kept_->stamper()) behind the manager. Without them no stamp may
+  // stand for a slot that the core hands out.
+  if (kept_ != nullptr) kept_->Forget();
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
                                                      .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
@@ -175,6 +187,31 @@ absl::Status Daemon::MakeCache() {
       [this](Ticket ticket, const absl::Status& status) { OnCopyDone(ticket, status); });
   manager_->SetTransfers(transfers_.get());
   return absl::OkStatus();
+}
+
+absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
+  supervisor_.Status("starting: taking the memory of the pools");
+  const std::string instance = InstanceName(config_);
+  const bool warm = config_.cache.warm_restart;
+  if (!warm) {
+    // Also the memory of a daemon that kept it.
+    if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
+  }
+  const absl::StatusOr<Config::Cache> cache =
+      warm ? WithSizesOfTheLastRun(config_.cache, *layout_, instance) : config_.cache;
+  if (!cache.ok()) return cache.status();
+  absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, *cache);
+  if (!sizes.ok()) return sizes.status();
+  absl::StatusOr<std::unique_ptr<PoolSet>> pools = PoolSet::Create(
+      *layout_, sizes->slots(), instance, warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess);
+  if (!pools.ok()) return pools.status();
+  pools_ = *std::move(pools);
+  if (!warm) return sizes;
+  absl::StatusOr<std::unique_ptr<KeptMemory>> kept = KeptMemory::Open(
+      pools_.get(), instance, config_.cache, MaxHoles(config_.cache, *sizes), &supervisor_);
+  if (!kept.ok()) return kept.status();
+  kept_ = *std::move(kept);
+  return sizes;
 }
 
 void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
@@ -284,8 +321,11 @@ Daemon::~Daemon() {
   // Copies that have not begun end as cancelled; the manager hears of them, and orders none.
   maintenance_timer_.reset();
   if (transfers_ == nullptr) return;
+  // What is on its way is cached when it has arrived.
+  if (kept_ != nullptr) transfers_->Drain();
   transfers_->Stop();
   manager_->SetTransfers(nullptr);
+  if (kept_ != nullptr) kept_->stamper().Flush();
 }
 
 void Daemon::Drain() {

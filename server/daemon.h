@@ -16,6 +16,7 @@
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
+#include "pools/sizing.h"
 #include "pools/transfers.h"
 #include "server/admin_service.h"
 #include "server/cache_service.h"
@@ -25,6 +26,7 @@
 #include "server/grpc_server.h"
 #include "server/heartbeat.h"
 #include "server/http_server.h"
+#include "server/kept_memory.h"
 #include "server/listen_address.h"
 #include "server/metrics.h"
 #include "server/periodic_task.h"
@@ -65,6 +67,8 @@ class Daemon {
   // says more than that its memory's name is taken.
   absl::Status ResolveAddresses();
   absl::Status MakeCache();
+  // The pools, and with cache.warm_restart what is found in them.
+  absl::StatusOr<SizingPlan> TakeMemory();
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status LoadEngine();
@@ -83,6 +87,7 @@ class Daemon {
   // Bottom to top: each uses those above it, and is destroyed before them.
   std::optional<CacheLayout> layout_;
   std::unique_ptr<PoolSet> pools_;
+  std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<HostTransfers> transfers_;
