@@ -1,5 +1,7 @@
 #include "manager/slot_stamper.h"
 
+#include <sched.h>
+
 #include <limits>
 #include <optional>
 #include <utility>
@@ -53,35 +55,37 @@ SlotStamps* SlotStamper::StampsOf(const SlotChange& change) const {
   return stamps;
 }
 
-SlotStamper::Item SlotStamper::Open(SlotChange change) {
-  Item item{.change = std::move(change)};
-  SlotStamps* const stamps = StampsOf(item.change);
-  if (stamps == nullptr || item.change.found) return item;
-  item.version = stamps->Invalidate(item.change.slot.slot);
-  AtStep(Step::kInvalidated, item.change);
-  return item;
+SlotStamps::Version SlotStamper::Open(const SlotChange& change) {
+  SlotStamps* const stamps = StampsOf(change);
+  if (stamps == nullptr || change.found) return 0;
+  const SlotStamps::Version version = stamps->Invalidate(change.slot.slot);
+  AtStep(Step::kInvalidated, change);
+  return version;
 }
 
 void SlotStamper::Apply(std::vector<SlotChange> changes) {
-  // First all that must not be late: what waits for the lock below is not.
-  std::vector<Item> items;
-  items.reserve(changes.size());
-  for (SlotChange& change : changes) {
-    Item item = Open(std::move(change));
-    if (item.change.content.has_value()) items.push_back(std::move(item));
+  Batch batch;
+  batch.versions.reserve(changes.size());
+  uint64_t contents = 0, content_bytes = 0;
+  for (const SlotChange& change : changes) {
+    batch.versions.push_back(Open(change));
+    if (!change.content.has_value()) continue;
+    ++contents;
+    content_bytes += BytesOf(*change.content);
   }
-  if (items.empty()) return;
+  if (contents == 0) return;
+  batch.changes = std::move(changes);
+  batch.bytes = batch.changes.size() * (sizeof(SlotChange) + sizeof(SlotStamps::Version));
+  const uint64_t bytes = batch.bytes + content_bytes;
+  if (queued_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes >
+      options_.max_queued_bytes) {
+    queued_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    dropped_.fetch_add(contents, std::memory_order_relaxed);
+    return;
+  }
+  pending_.fetch_add(contents, std::memory_order_relaxed);
   absl::MutexLock lock(&mutex_);
-  for (Item& item : items) {
-    item.bytes = BytesOf(*item.change.content);
-    if (queued_bytes_.load(std::memory_order_relaxed) + item.bytes > options_.max_queued_bytes) {
-      dropped_.fetch_add(1, std::memory_order_relaxed);
-      continue;
-    }
-    queued_bytes_.fetch_add(item.bytes, std::memory_order_relaxed);
-    pending_.fetch_add(1, std::memory_order_relaxed);
-    queue_.push_back(std::move(item));
-  }
+  queue_.push_back(std::move(batch));
 }
 
 void SlotStamper::CopiesDone(Ticket completed) {
@@ -106,8 +110,12 @@ SlotStamper::Stats SlotStamper::stats() const {
 // --- On the worker's thread ---
 
 void SlotStamper::RunWorker() {
+  // When it is woken it waits for its turn, and does not take the processor from the caller. Where
+  // the system refuses, it is only less polite.
+  const sched_param no_priority = {};
+  sched_setscheduler(0, SCHED_BATCH, &no_priority);
   while (true) {
-    std::deque<Item> items;
+    std::vector<Batch> batches;
     Ticket completed;
     {
       absl::MutexLock lock(&mutex_);
@@ -115,15 +123,12 @@ void SlotStamper::RunWorker() {
       next_deferred_ = deferred_.empty() ? kNever : deferred_.begin()->first;
       mutex_.Await(absl::Condition(this, &SlotStamper::HasWorkOrEnds));
       if (stopping_) return;
-      items.swap(queue_);
+      batches.swap(queue_);
       completed = completed_;
       working_ = true;
     }
     TakeDeferred(completed);
-    for (Item& item : items) {
-      if (ends_.load(std::memory_order_relaxed)) return;
-      Take(std::move(item), completed);
-    }
+    for (Batch& batch : batches) Take(std::move(batch), completed);
     absl::SleepFor(kRest);
   }
 }
@@ -134,6 +139,17 @@ void SlotStamper::TakeDeferred(Ticket completed) {
        it = deferred_.erase(it)) {
     Stamp(std::move(it->second));
   }
+}
+
+void SlotStamper::Take(Batch batch, Ticket completed) {
+  for (size_t i = 0; i < batch.changes.size(); ++i) {
+    if (ends_.load(std::memory_order_relaxed)) return;
+    SlotChange& change = batch.changes[i];
+    if (!change.content.has_value()) continue;
+    const uint64_t bytes = BytesOf(*change.content);
+    Take({.change = std::move(change), .version = batch.versions[i], .bytes = bytes}, completed);
+  }
+  queued_bytes_.fetch_sub(batch.bytes, std::memory_order_relaxed);
 }
 
 void SlotStamper::Take(Item item, Ticket completed) {

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <thread>
@@ -46,7 +45,8 @@ class SlotStamper final : public SlotChangeSink {
   static constexpr size_t kNumSteps = 5;
 
   struct Options {
-    // Contents that wait, together; what comes above it is not stamped, and cannot be recovered.
+    // What waits, together. The contents of a call that comes above it are not stamped, and cannot
+    // be recovered.
     uint64_t max_queued_bytes = 64 << 20;
     std::function<void(Step, uint32_t window_index, SlotRef)> at_step;  // May be empty.
   };
@@ -76,6 +76,12 @@ class SlotStamper final : public SlotChangeSink {
   Stats stats() const;
 
  private:
+  // What one call told.
+  struct Batch {
+    std::vector<SlotChange> changes;
+    std::vector<SlotStamps::Version> versions;  // Of the slots of these, index for index.
+    uint64_t bytes = 0;                         // Of queued_bytes_, but for the contents.
+  };
   struct Item {
     SlotChange change;  // With content.
     SlotStamps::Version version = 0;
@@ -90,8 +96,9 @@ class SlotStamper final : public SlotChangeSink {
   static uint64_t BytesOf(const SlotContent& content);
   // The slot's stamps; null for kNoSlot.
   SlotStamps* StampsOf(const SlotChange& change) const;
-  // Makes the slot's stamp invalid, unless it is that of the content, which was found.
-  Item Open(SlotChange change);
+  // Makes the slot's stamp invalid, unless it is that of the content, which was found. Returns the
+  // slot's version.
+  SlotStamps::Version Open(const SlotChange& change);
 
   void RunWorker() ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasWorkOrEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -101,6 +108,7 @@ class SlotStamper final : public SlotChangeSink {
     return queue_.empty() && next_deferred_ > completed_ && !working_;
   }
   // On the worker's thread.
+  void Take(Batch batch, Ticket completed);
   void Take(Item item, Ticket completed);
   void TakeDeferred(Ticket completed);
   bool Learn(Item& item);
@@ -116,7 +124,7 @@ class SlotStamper final : public SlotChangeSink {
   const Options options_;
 
   mutable absl::Mutex mutex_;  // A leaf: nothing is called under it.
-  std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Batch> queue_ ABSL_GUARDED_BY(mutex_);
   Ticket completed_ ABSL_GUARDED_BY(mutex_);
   Ticket next_deferred_ ABSL_GUARDED_BY(mutex_);  // The first of deferred_; kNever without any.
   bool working_ ABSL_GUARDED_BY(mutex_) = false;

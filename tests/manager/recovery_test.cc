@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "manager/slot_checksum.h"
 #include "manager/slot_stamper.h"
 #include "tests/manager/warm_cache.h"
 
@@ -350,6 +351,36 @@ TEST_F(RecoveryTest, ARefusedNamespaceIsDroppedWithAllBelowIt) {
   EXPECT_EQ(report.recovered, 2u);
   EXPECT_EQ(report.lost_by(RecoveryLoss::kRefused), 1u);
   EXPECT_EQ(report.lost_by(RecoveryLoss::kUnreachable), 1u);
+}
+
+// Stamps that are whole, and say what is not so.
+TEST_F(RecoveryTest, AStampWhoseDigestIsNotOfItsContentIsDropped) {
+  {
+    WarmCache cache(instance_, 1);
+    SlotStamps& stamps = *cache.stamps().Find(1, Tier::kPrimary);
+    ContentDigester digester;
+    const NamespaceKey ours = {.tenant = "ours"}, theirs = {.tenant = "theirs"};
+    const std::vector<TokenId> tokens = {1, 2, 3, 4};
+    const auto put = [&](uint32_t slot, const NamespaceKey& said, const NamespaceKey& digested,
+                         const std::vector<TokenId>& digested_tokens) {
+      const SlotStamps::Version version = stamps.Invalidate(SlotIndex{slot});
+      const ContentDigest parent = digester.OfNamespace(digested);
+      const SlotStamp stamp = {.digest = digester.OfBlock(parent, {digested_tokens, {}}),
+                               .parent = parent,
+                               .name_space = said,
+                               .bytes_checksum = ChecksumSlot(cache.pools(), 1, Primary(slot)),
+                               .tokens = tokens};
+      ASSERT_TRUE(stamps.WriteBody(SlotIndex{slot}, version, stamp));
+      stamps.WriteChecksum(SlotIndex{slot});
+      ASSERT_TRUE(stamps.Publish(SlotIndex{slot}, version));
+    };
+    put(0, ours, ours, tokens);
+    put(1, ours, ours, {1, 2, 3, 5});
+    put(2, theirs, ours, tokens);
+  }
+  const RecoveryReport report = RecoverWith(instance_, {});
+  EXPECT_EQ(report.recovered, 1u);
+  EXPECT_EQ(report.lost_by(RecoveryLoss::kWrongDigest), 2u);
 }
 
 TEST_F(RecoveryTest, NoMoreHolesThanMayBe) {

@@ -143,9 +143,7 @@ TEST_F(SlotStamperTest, AFullQueueDropsContentsAndNoInvalidation) {
   stamper.Flush();
   stamper.Apply({Content(Primary(1), 2)});
   reached.WaitForNotification();
-  std::vector<SlotChange> changes;
-  for (uint32_t i = 0; i < 20; ++i) changes.push_back(Content(Primary(i == 19 ? 0 : 2), 3 + i));
-  stamper.Apply(std::move(changes));
+  for (uint32_t i = 0; i < 20; ++i) stamper.Apply({Content(Primary(i == 19 ? 0 : 2), 3 + i)});
   EXPECT_FALSE(Valid(Primary(0)));
   const SlotStamper::Stats stats = stamper.stats();
   EXPECT_GT(stats.dropped, 3u);
