@@ -31,7 +31,8 @@ SlotStamper::SlotStamper(PoolSet* pools, StampSet* stamps, Options options)
   worker_ = std::thread([this] { RunWorker(); });
 }
 
-SlotStamper::~SlotStamper() {
+void SlotStamper::Stop() {
+  if (!worker_.joinable()) return;
   ends_.store(true, std::memory_order_relaxed);
   {
     absl::MutexLock lock(&mutex_);

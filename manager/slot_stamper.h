@@ -63,8 +63,7 @@ class SlotStamper final : public SlotChangeSink {
   // `pools` and `stamps` outlive this.
   SlotStamper(PoolSet* pools, StampSet* stamps, Options options);
   SlotStamper(PoolSet* pools, StampSet* stamps) : SlotStamper(pools, stamps, Options{}) {}
-  // What is pending is not stamped any more.
-  ~SlotStamper() override;
+  ~SlotStamper() override { Stop(); }
 
   // A content that was found keeps its stamp, from which its digest is learnt. A change whose slot
   // is kNoSlot tells the content of a hole. Cost: an atomic store a change, and one lock a call.
@@ -73,6 +72,9 @@ class SlotStamper final : public SlotChangeSink {
 
   // Waits until everything told whose copies have ended is stamped.
   void Flush() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the worker: what is pending or comes later is not stamped any more, but Apply still
+  // invalidates. A second call does nothing. REQUIRES: one caller at a time.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
   Stats stats() const;
 
  private:

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "pools/error.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"
 #include "server/health.h"
@@ -136,6 +137,11 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
               }};
 }
 
+// The table of processes that can write to the pools.
+std::string WritersName(const std::string& instance) {
+  return absl::StrCat("/pagoda-", instance, "-writers");
+}
+
 // The model's name as operators know it: the last part of its folder's path.
 std::string ModelName(const std::string& model_dir) {
   const std::filesystem::path path(model_dir);
@@ -201,15 +207,14 @@ absl::Status Daemon::MakeCache() {
        .epoch = RandomEpoch(),
        .seed = RandomNumber(),
        .max_sessions = config_.server.max_sessions,
+       .journal_slots = kept_ != nullptr,
        .start_time = start_time_});
   if (!core.ok()) return core.status();
-  // BlockManager::Restore(kept_->found()) belongs here, and
-  // SharedManager::SetSlotSink(&kept_->stamper()) behind the manager. Without them no stamp may
-  // stand for a slot that the core hands out.
-  if (kept_ != nullptr) kept_->Forget();
+  if (kept_ != nullptr) Restore(**core);
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
                                                      .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
+  if (kept_ != nullptr) manager_->SetSlotSink(&kept_->stamper());
   transfers_ = std::make_unique<HostTransfers>(
       pools_.get(), HostTransfers::Options{.num_threads = cache.offload.copy_threads},
       [this](Ticket ticket, const absl::Status& status) { OnCopyDone(ticket, status); });
@@ -221,8 +226,8 @@ absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
   supervisor_.Status("starting: taking the memory of the pools");
   const std::string instance = InstanceName(config_);
   const bool warm = config_.cache.warm_restart;
-  if (!warm) {
-    // Also the memory of a daemon that kept it.
+  if (!warm || !SharedMemory::Open(WritersName(instance), MemoryAccess::kRead).ok()) {
+    // What a daemon kept goes where it is not wanted, and where nobody knows who can write to it.
     if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
   }
   const absl::StatusOr<Config::Cache> cache =
@@ -242,6 +247,20 @@ absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
   return sizes;
 }
 
+void Daemon::Restore(BlockManager& core) {
+  const absl::StatusOr<uint64_t> restored = core.Restore(kept_->TakeFound(), start_time_);
+  if (!restored.ok()) {
+    Log(LogLevel::kError, absl::StrCat("warm restart: the cache begins empty, because ",
+                                       std::string(restored.status().message())));
+    kept_->Forget();
+  }
+  if (!kept_->may_have_old_writers()) return;
+  core.QuarantineFree(start_time_);
+  Log(LogLevel::kWarning,
+      "warm restart: clients of the last run have the pools open; what was not cached is in "
+      "quarantine until they end");
+}
+
 void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
   if (!status.ok() && !absl::IsCancelled(status)) {
     Log(LogLevel::kError, absl::StrCat("copy ", ticket.value(), " failed: ", status.ToString()));
@@ -250,11 +269,21 @@ void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
 }
 
 absl::Status Daemon::RememberWriters() {
-  absl::StatusOr<std::unique_ptr<WriterProcesses>> writers = WriterProcesses::Create(
-      absl::StrCat("/pagoda-", InstanceName(config_), "-writers"), CoreOf(manager_.get()));
+  const std::string name = WritersName(InstanceName(config_));
+  absl::StatusOr<std::unique_ptr<WriterProcesses>> writers =
+      WriterProcesses::Create(name, CoreOf(manager_.get()));
   if (!writers.ok()) return writers.status();
   writers_ = *std::move(writers);
-  writers_->ForgetOld();  // The pools are new.
+  if (kept_ != nullptr) writers_->LeaveTable();
+  if (kept_ == nullptr || !kept_->may_have_old_writers()) {
+    // The pools are new, or nobody else has them open.
+    writers_->ForgetOld();
+  } else if (!writers_->found_table()) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("other processes have the pools of the last run open, and which "
+                                  "is not known: ",
+                                  name, " is damaged; end them, or remove it"));
+  }
   return absl::OkStatus();
 }
 
@@ -386,10 +415,13 @@ Daemon::~Daemon() {
   maintenance_timer_.reset();
   if (transfers_ == nullptr) return;
   // What is on its way is cached when it has arrived.
-  if (kept_ != nullptr) transfers_->Drain();
+  if (kept_ != nullptr) {
+    transfers_->Drain();
+    kept_->stamper().Flush();
+    kept_->stamper().Stop();
+  }
   transfers_->Stop();
   manager_->SetTransfers(nullptr);
-  if (kept_ != nullptr) kept_->stamper().Flush();
 }
 
 void Daemon::Drain() {

@@ -79,6 +79,8 @@ class Daemon {
   absl::Status MakeCache();
   // The pools, and with cache.warm_restart what is found in them.
   absl::StatusOr<SizingPlan> TakeMemory();
+  // Gives the core what was found, or nothing where the core refuses it.
+  void Restore(BlockManager& core);
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status RememberWriters();

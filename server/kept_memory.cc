@@ -96,9 +96,4 @@ absl::StatusOr<std::unique_ptr<KeptMemory>> KeptMemory::Open(PoolSet* pools,
       new KeptMemory(pools, *std::move(stamps), std::move(recovery), pools->HasOtherUsers()));
 }
 
-void KeptMemory::Forget() {
-  stamps_->InvalidateAll();
-  for (RecoveredWindow& window : recovery_.windows) window.blocks.clear();
-}
-
 }  // namespace pagoda::server

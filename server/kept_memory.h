@@ -47,13 +47,13 @@ class KeptMemory {
                                                           uint32_t max_holes,
                                                           Supervisor* supervisor);
 
-  // For BlockManager::Restore.
-  const std::vector<RecoveredWindow>& found() const { return recovery_.windows; }
+  // For BlockManager::Restore. Once.
+  std::vector<RecoveredWindow> TakeFound() { return std::move(recovery_.windows); }
   const RecoveryReport& report() const { return recovery_.report; }
   // Whether a client of an earlier daemon may still map the pools, as it was at the start.
   bool may_have_old_writers() const { return may_have_old_writers_; }
-  // The core does not take what was found: no slot has a stamp any more.
-  void Forget();
+  // The core did not take what was found: no slot has a stamp any more.
+  void Forget() { stamps_->InvalidateAll(); }
   // For SharedManager::SetSlotSink.
   SlotStamper& stamper() { return stamper_; }
 
