@@ -321,16 +321,16 @@ def test_pagodactl_takes_its_token_from_a_file(guarded, tmp_path):
     daemon = guarded()
     token_file = tmp_path / "token"
     token_file.write_text(f"# mine\n{OPERATOR}\n")
-    assert pagodactl(daemon, "--token-file", token_file, "status").returncode == 0
+    assert pagodactl(daemon, "--auth-token-file", token_file, "status").returncode == 0
     assert pagodactl(daemon, "status", PAGODA_TOKEN_FILE=str(token_file)).returncode == 0
-    assert pagodactl(daemon, "--token-file", token_file, "pins").returncode == 0
+    assert pagodactl(daemon, "--auth-token-file", token_file, "pins").returncode == 0
     nobody = pagodactl(daemon, "status")
     assert nobody.returncode == 1 and "UNAUTHENTICATED" in nobody.stderr and "PAGODA_TOKEN_FILE" in nobody.stderr
     token_file.write_text(ALICE)
-    tenant = pagodactl(daemon, "--token-file", token_file, "status")
+    tenant = pagodactl(daemon, "--auth-token-file", token_file, "status")
     assert tenant.returncode == 1 and "PERMISSION_DENIED" in tenant.stderr
     token_file.write_text("\n")
-    nothing = pagodactl(daemon, "--token-file", token_file, "status")
+    nothing = pagodactl(daemon, "--auth-token-file", token_file, "status")
     assert nothing.returncode == 1 and "no token" in nothing.stderr
 
 
@@ -371,6 +371,6 @@ def test_a_token_does_not_leave_this_machine_in_plaintext():
     for endpoint in ("10.0.0.1:7070", "daemon.example.org:7070", "127.evil.example.org:7070", "dns:///127.0.0.1.example.org:1"):
         with pytest.raises(ValueError, match="plaintext"):
             pagoda.connect(endpoint, token=ALICE)
-        ended = subprocess.run([PAGODACTL, "--endpoint", endpoint, "--token-file", "/dev/stdin", "status"], input=ALICE, text=True,
+        ended = subprocess.run([PAGODACTL, "--endpoint", endpoint, "--auth-token-file", "/dev/stdin", "status"], input=ALICE, text=True,
                                capture_output=True, timeout=60, check=False)
         assert ended.returncode == 1 and "plaintext" in ended.stderr, ended
