@@ -95,6 +95,7 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
       TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
       NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
       NumberKey("pin_budget_permille", &cache->pin_budget_permille, 0, 1000),
+      FlagKey("warm_restart", &cache->warm_restart),
       SectionKey("offload", {NumberKey("min_priority", &offload.min_priority, 0, kMaxPriority),
                              NumberKey("watermark_permille", &offload.watermark_permille, 0, 1000),
                              NumberKey("copy_threads", &offload.copy_threads, 1, 64)}),

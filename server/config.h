@@ -54,6 +54,7 @@ struct Config {
     std::string eviction_policy;  // One of EvictionPolicyNames(); the default is the first.
     uint32_t max_holes = 0;       // 0: see BlockManager::Options.
     uint32_t pin_budget_permille = 250;
+    bool warm_restart = false;
     struct Offload {
       uint32_t min_priority = kDefaultPriority.value();
       uint32_t watermark_permille = 0;

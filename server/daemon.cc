@@ -1,5 +1,6 @@
 #include "server/daemon.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "pools/error.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"
 #include "server/health.h"
@@ -94,6 +96,18 @@ absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cac
                             .secondary = *secondary});
 }
 
+// As BlockManager::Options::max_holes.
+uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
+  if (cache.max_holes > 0) return cache.max_holes;
+  uint32_t most_blocks = 0;
+  for (const SizingPlan::WindowPlan& window : sizes.windows) {
+    const uint32_t blocks =
+        window.tier(Tier::kPrimary).blocks + window.tier(Tier::kSecondary).blocks;
+    most_blocks = std::max(most_blocks, blocks);
+  }
+  return most_blocks;
+}
+
 // Part of the names of the shared memory. The same for each start of the same configuration, so
 // that a daemon takes over what a killed one left; another for a daemon at another address.
 std::string InstanceName(const Config& config) {
@@ -137,18 +151,25 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
                     absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
                                  " blocks are out of quarantine"));
               }};
-  // nullptr where gRPC speaks plaintext.
-  absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
-    if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
-    return TlsCredentials::Create(server.tls,
-                                  server.insecure ? Exposure::kWarned : Exposure::kRefused);
-  }
+}
 
-  // The model's name as operators know it: the last part of its folder's path.
-  std::string ModelName(const std::string& model_dir) {
-    const std::filesystem::path path(model_dir);
-    return (path.has_filename() ? path : path.parent_path()).filename().string();
-  }
+// nullptr where gRPC speaks plaintext.
+absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
+  if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
+  return TlsCredentials::Create(server.tls,
+                                server.insecure ? Exposure::kWarned : Exposure::kRefused);
+}
+
+// The table of processes that can write to the pools.
+std::string WritersName(const std::string& instance) {
+  return absl::StrCat("/pagoda-", instance, "-writers");
+}
+
+// The model's name as operators know it: the last part of its folder's path.
+std::string ModelName(const std::string& model_dir) {
+  const std::filesystem::path path(model_dir);
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
 
 }  // namespace
 
@@ -206,19 +227,14 @@ absl::Status Daemon::KnowCallers() {
 }
 
 absl::Status Daemon::MakeCache() {
-  supervisor_.Status("starting: taking the memory of the pools");
   absl::StatusOr<CacheSpec> spec = MakeSpec(config_);
   if (!spec.ok()) return spec.status();
   absl::StatusOr<CacheLayout> layout = CacheLayout::Create(*std::move(spec));
   if (!layout.ok()) return layout.status();
   layout_ = *std::move(layout);
 
-  const absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, config_.cache);
+  const absl::StatusOr<SizingPlan> sizes = TakeMemory();
   if (!sizes.ok()) return sizes.status();
-  absl::StatusOr<std::unique_ptr<PoolSet>> pools =
-      PoolSet::Create(*layout_, sizes->slots(), InstanceName(config_));
-  if (!pools.ok()) return pools.status();
-  pools_ = *std::move(pools);
 
   const Config::Cache& cache = config_.cache;
   absl::StatusOr<std::unique_ptr<BlockManager>> core = BlockManager::Create(
@@ -235,18 +251,60 @@ absl::Status Daemon::MakeCache() {
        .epoch = RandomEpoch(),
        .tenants = TenantsOf(config_),
        .commons_share = config_.commons_share,
+       .journal_slots = kept_ != nullptr,
        .seed = RandomNumber(),
        .max_sessions = config_.server.max_sessions,
        .start_time = start_time_});
   if (!core.ok()) return core.status();
+  if (kept_ != nullptr) Restore(**core);
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
                                                      .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
+  if (kept_ != nullptr) manager_->SetSlotSink(&kept_->stamper());
   transfers_ = std::make_unique<HostTransfers>(
       pools_.get(), HostTransfers::Options{.num_threads = cache.offload.copy_threads},
       [this](Ticket ticket, const absl::Status& status) { OnCopyDone(ticket, status); });
   manager_->SetTransfers(transfers_.get());
   return absl::OkStatus();
+}
+
+absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
+  supervisor_.Status("starting: taking the memory of the pools");
+  const std::string instance = InstanceName(config_);
+  const bool warm = config_.cache.warm_restart;
+  if (!warm || !SharedMemory::Open(WritersName(instance), MemoryAccess::kRead).ok()) {
+    // What a daemon kept goes where it is not wanted, and where nobody knows who can write to it.
+    if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
+  }
+  const absl::StatusOr<Config::Cache> cache =
+      warm ? WithSizesOfTheLastRun(config_.cache, *layout_, instance) : config_.cache;
+  if (!cache.ok()) return cache.status();
+  absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, *cache);
+  if (!sizes.ok()) return sizes.status();
+  absl::StatusOr<std::unique_ptr<PoolSet>> pools = PoolSet::Create(
+      *layout_, sizes->slots(), instance, warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess);
+  if (!pools.ok()) return pools.status();
+  pools_ = *std::move(pools);
+  if (!warm) return sizes;
+  absl::StatusOr<std::unique_ptr<KeptMemory>> kept = KeptMemory::Open(
+      pools_.get(), instance, config_.cache, MaxHoles(config_.cache, *sizes), &supervisor_);
+  if (!kept.ok()) return kept.status();
+  kept_ = *std::move(kept);
+  return sizes;
+}
+
+void Daemon::Restore(BlockManager& core) {
+  const absl::StatusOr<uint64_t> restored = core.Restore(kept_->TakeFound(), start_time_);
+  if (!restored.ok()) {
+    Log(LogLevel::kError, absl::StrCat("warm restart: the cache begins empty, because ",
+                                       std::string(restored.status().message())));
+    kept_->Forget();
+  }
+  if (!kept_->may_have_old_writers()) return;
+  core.QuarantineFree(start_time_);
+  Log(LogLevel::kWarning,
+      "warm restart: clients of the last run have the pools open; what was not cached is in "
+      "quarantine until they end");
 }
 
 void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
@@ -257,11 +315,21 @@ void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
 }
 
 absl::Status Daemon::RememberWriters() {
-  absl::StatusOr<std::unique_ptr<WriterProcesses>> writers = WriterProcesses::Create(
-      absl::StrCat("/pagoda-", InstanceName(config_), "-writers"), CoreOf(manager_.get()));
+  const std::string name = WritersName(InstanceName(config_));
+  absl::StatusOr<std::unique_ptr<WriterProcesses>> writers =
+      WriterProcesses::Create(name, CoreOf(manager_.get()));
   if (!writers.ok()) return writers.status();
   writers_ = *std::move(writers);
-  writers_->ForgetOld();  // The pools are new.
+  if (kept_ != nullptr) writers_->LeaveTable();
+  if (kept_ == nullptr || !kept_->may_have_old_writers()) {
+    // The pools are new, or nobody else has them open.
+    writers_->ForgetOld();
+  } else if (!writers_->found_table()) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("other processes have the pools of the last run open, and which "
+                                  "is not known: ",
+                                  name, " is damaged; end them, or remove it"));
+  }
   return absl::OkStatus();
 }
 
@@ -404,6 +472,12 @@ Daemon::~Daemon() {
   // Copies that have not begun end as cancelled; the manager hears of them, and orders none.
   maintenance_timer_.reset();
   if (transfers_ == nullptr) return;
+  // What is on its way is cached when it has arrived.
+  if (kept_ != nullptr) {
+    transfers_->Drain();
+    kept_->stamper().Flush();
+    kept_->stamper().Stop();
+  }
   transfers_->Stop();
   manager_->SetTransfers(nullptr);
 }

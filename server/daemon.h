@@ -17,6 +17,7 @@
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
+#include "pools/sizing.h"
 #include "pools/transfers.h"
 #include "server/admin_service.h"
 #include "server/admission.h"
@@ -28,6 +29,7 @@
 #include "server/grpc_server.h"
 #include "server/heartbeat.h"
 #include "server/http_server.h"
+#include "server/kept_memory.h"
 #include "server/listen_address.h"
 #include "server/map_socket.h"
 #include "server/metrics.h"
@@ -78,6 +80,10 @@ class Daemon {
   absl::Status ResolveAddresses();
   absl::Status KnowCallers();
   absl::Status MakeCache();
+  // The pools, and with cache.warm_restart what is found in them.
+  absl::StatusOr<SizingPlan> TakeMemory();
+  // Gives the core what was found, or nothing where the core refuses it.
+  void Restore(BlockManager& core);
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status RememberWriters();
@@ -99,6 +105,7 @@ class Daemon {
   // Bottom to top: each uses those above it, and is destroyed before them.
   std::optional<CacheLayout> layout_;
   std::unique_ptr<PoolSet> pools_;
+  std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<HostTransfers> transfers_;
