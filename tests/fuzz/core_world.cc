@@ -270,6 +270,7 @@ void CoreWorld::Finish() {
   }
   now_ += 2 * kLease;
   core_->ExpireSessions(now_);
+  core_->Maintain(now_, 0);  // Pins whose lease is over end by themselves.
   for (const PinInfo& pin : core_->ListPins().pins) {
     PAGODA_CHECK(core_->UnpinPrefix(pin.pin, now_).ok(), "a pin that is listed can be ended");
   }
