@@ -16,9 +16,10 @@
 namespace pagoda::server {
 namespace {
 
-// Scrapes and probes are few; a slow one must not keep the next from its answer.
-constexpr char kThreads[] = "4";
-constexpr char kRequestTimeoutMs[] = "5000";
+// A thread has one connection at a time, also one whose request never comes. A probe that waits
+// behind many of those must still be answered in time: who is right sends its request at once.
+constexpr char kThreads[] = "32";
+constexpr char kRequestTimeoutMs[] = "1000";
 constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
 
 int LogMessage(const mg_connection*, const char* message) {
