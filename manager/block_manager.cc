@@ -156,10 +156,8 @@ absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
                                                          (*manager)->capacity(), " can be had"));
   }
   context_.tenant = TenantOf(session);
-  if (absl::Status status =
-          CheckGrowth((*manager)->index(), out.size(), (*manager)->available(context_.tenant));
-      !status.ok()) {
-    return status;
+  if (const uint32_t available = (*manager)->available(context_.tenant); out.size() > available) {
+    return CheckGrowth((*manager)->index(), out.size(), available);
   }
   (*manager)->TakeRaw(session, out);
   RequireSession(session).raw_blocks += out.size();

@@ -23,6 +23,7 @@
 #include "manager/copy_tracker.h"
 #include "manager/event_recorder.h"
 #include "manager/ids.h"
+#include "manager/lists.h"
 #include "manager/operation.h"
 #include "manager/operation_context.h"
 #include "manager/recovered_block.h"
@@ -358,6 +359,19 @@ class BlockManager {
   std::vector<TenantUsage> TenantUses() const;
   const CacheInfo& info() const { return info_; }
   Epoch epoch() const { return options_.epoch; }
+
+  // --- Lists (block_manager_lists.cc) ---
+
+  // At most `limit` sessions, ascending, from the id `from` on.
+  std::vector<SessionRow> Sessions(SessionId from, size_t limit, absl::Time now) const;
+  // At most `limit` sequences, ascending by session and id, from `from` on; those of session `only`
+  // where it is given. Cost: O(limit + sessions).
+  std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
+                                     size_t limit) const;
+  // What is cached of a prompt. Cost: O(tokens). Errors: INVALID_COUNT (no tokens),
+  // INVALID_ARGUMENT (a salt or tenant that is too long).
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
+                                                absl::Span<const TokenId> tokens) const;
 
   // --- Events ---
 

@@ -94,7 +94,7 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
     windows_[w]->CountLookup(added->prompt_tokens, matches[w]);
     windows_[w]->Begin(*added, prompt.name_space, matches[w], tails[w], TableSize(room));
   }
-  added->token_count = added->computed_tokens = matched;
+  added->token_count = added->computed_tokens = added->matched_tokens = matched;
   added->room_tokens = static_cast<uint32_t>(room);
   Place(*added, tokens.subspan(matched));
   sequences_.emplace(key, std::move(added));

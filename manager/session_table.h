@@ -79,6 +79,10 @@ class SessionTable {
   std::vector<SessionId> Expired(absl::Time now) const;
   // All sessions, ascending.
   std::vector<SessionId> Ids() const;
+  // The sessions from the id `first` on, ascending, to end().
+  using Iterator = absl::btree_map<SessionId, Session>::const_iterator;
+  Iterator From(SessionId first) const { return sessions_.lower_bound(first); }
+  Iterator end() const { return sessions_.end(); }
   size_t size() const { return sessions_.size(); }
 
  private:

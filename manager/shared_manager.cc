@@ -206,6 +206,23 @@ Revision SharedManager::revision() const {
   return core_->revision();
 }
 
+std::vector<SessionRow> SharedManager::Sessions(SessionId from, size_t limit) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->Sessions(from, limit, clock_());
+}
+
+std::vector<SequenceRow> SharedManager::Sequences(std::optional<SessionId> only, SequenceKey from,
+                                                  size_t limit) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->Sequences(only, from, limit);
+}
+
+absl::StatusOr<InspectedPrefix> SharedManager::InspectPrefix(
+    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->InspectPrefix(name_space, tokens);
+}
+
 void SharedManager::CheckInvariants() const {
   absl::MutexLock lock(&mutex_);
   core_->CheckInvariants();
@@ -309,6 +326,19 @@ class LocalCacheClient final : public CacheClient {
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
                                       StepRange steps) override {
     return manager_->Execute(session_, operations, steps);
+  }
+
+  // By name: the pools are this process's own, and end with it.
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    const absl::StatusOr<DescribedPools> described = RunOne<DescribedPools>(*this, DescribePools{});
+    if (!described.ok()) return described.status();
+    std::vector<std::unique_ptr<MappedPool>> pools;
+    for (const PoolMapping& mapping : described->pools) {
+      absl::StatusOr<std::unique_ptr<MappedPool>> pool = MappedPool::Open(mapping, access);
+      if (!pool.ok()) return pool.status();
+      pools.push_back(*std::move(pool));
+    }
+    return pools;
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,14 @@ class SharedManager {
   uint64_t ResetPrefixCache();
   ManagerStats Stats() const;
   Revision revision() const;
+
+  // --- Lists ---
+
+  std::vector<SessionRow> Sessions(SessionId from, size_t limit) const;
+  std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
+                                     size_t limit) const;
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
+                                                absl::Span<const TokenId> tokens) const;
 
   // BlockManager::Maintain. Returns the blocks moved.
   uint32_t Maintain(uint32_t max_blocks);

@@ -62,8 +62,9 @@ absl::StatusOr<NamespaceKey> TenantTable::Confine(TenantId tenant,
   return meant;
 }
 
-TenantAccounts::TenantAccounts(const TenantTable* tenants, uint32_t num_ids) : tenants_(tenants) {
-  if (!tenants->any()) return;
+TenantAccounts::TenantAccounts(const TenantTable* tenants, uint32_t num_ids)
+    : tenants_(tenants), any_(tenants->any()) {
+  if (!any_) return;
   owners_ = BigArray<uint16_t>(num_ids);
   for (auto& accounts : accounts_) accounts.resize(tenants->size());
 }

@@ -79,7 +79,7 @@ class TenantAccounts {
   // `tenants` outlives the accounts.
   TenantAccounts(const TenantTable* tenants, uint32_t num_ids);
 
-  bool any() const { return owners_.size() != 0; }
+  bool any() const { return any_; }
   TenantId owner(BlockId id) const { return any() ? TenantId{owners_[id.value()]} : kCommons; }
   uint32_t used(Tier tier, TenantId tenant) const { return At(tier, tenant).used; }
   uint32_t unheld(Tier tier, TenantId tenant) const { return At(tier, tenant).unheld; }
@@ -129,6 +129,7 @@ class TenantAccounts {
   }
 
   const TenantTable* const tenants_;
+  const bool any_;
   BigArray<uint16_t> owners_;  // By id; none without tenants.
   std::array<std::vector<Account>, kNumTiers> accounts_;
 };

@@ -41,6 +41,9 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       tree_(&store_),
       policies_(std::move(policies)),
       accounts_(options.tenants, store_.num_ids()) {
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    if (!policies_[t].empty()) commons_policies_[t] = policies_[t].front().get();
+  }
   if (has_secondary()) spare_ = store_.TakeSlot(Tier::kSecondary);
 }
 

@@ -18,6 +18,7 @@
 #include "manager/block_store.h"
 #include "manager/eviction_policy.h"
 #include "manager/ids.h"
+#include "manager/lists.h"
 #include "manager/operation_context.h"
 #include "manager/prefix_tree.h"
 #include "manager/recovered_block.h"
@@ -135,6 +136,8 @@ class WindowBlockManager {
   void Unpin(absl::Span<const BlockId> blocks);
   uint64_t Invalidate(const NamespaceKey& name_space, const BlockKey& prefix);
   uint32_t SetRetention(const Match& match, const SequenceRetention& retention);
+  // Appends the match's blocks that have bytes, with its source.
+  void Inspect(const Match& match, std::vector<InspectedBlock>* out) const;
 
   // --- Sequences (window_sequences.cc) ---
 
@@ -248,7 +251,8 @@ class WindowBlockManager {
   bool has_secondary() const { return options_.blocks[kSecondary] != 0; }
   // The policy of the block's owner.
   EvictionPolicy& policy(Tier tier, BlockId id) {
-    return *policies_[static_cast<size_t>(tier)][accounts_.owner(id).value()];
+    const auto t = static_cast<size_t>(tier);
+    return accounts_.any() ? *policies_[t][accounts_.owner(id).value()] : *commons_policies_[t];
   }
   // Who goes for a block of `tenant`: its own where it has what it may; else that of whoever has
   // most for its share. kNoBlock where nobody can.
@@ -300,8 +304,15 @@ class WindowBlockManager {
   void FillFrom(BlockId canonical, BlockId own, NodeRef root);
   void RecordStored(BlockId id, NodeRef root, const BlockKey& key);
   // The slot has the block's content, or none any more.
-  void NoteContent(BlockId id);
-  void NoteNothing(SlotRef slot);
+  void NoteContent(BlockId id) {
+    if (context_->slot_changes != nullptr) WriteContent(id);
+  }
+  void NoteNothing(SlotRef slot) {
+    if (context_->slot_changes == nullptr) return;
+    context_->slot_changes->push_back(
+        {.window_index = options_.index, .slot = slot, .ready = {}, .content = std::nullopt});
+  }
+  void WriteContent(BlockId id);
   void PublishTail(Sequence& sequence);
   void Slide(Sequence& sequence);
 
@@ -310,6 +321,7 @@ class WindowBlockManager {
   BlockStore store_;
   PrefixTree tree_;
   Policies policies_;
+  std::array<EvictionPolicy*, kNumTiers> commons_policies_ = {};
   TenantAccounts accounts_;
   ExpiryQueue expiries_;
   std::array<uint32_t, kNumTiers> unheld_ = {};

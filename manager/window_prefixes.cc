@@ -223,4 +223,23 @@ uint32_t WindowBlockManager::SetRetention(const Match& match, const SequenceRete
   return named;
 }
 
+void WindowBlockManager::Inspect(const Match& match, std::vector<InspectedBlock>* out) const {
+  const uint32_t block_tokens = tokens_per_block().value();
+  const auto add = [&](BlockId id, size_t index, uint32_t token_count) {
+    const Block& block = store_[id];
+    if (block.state() != BlockState::kCached) return;
+    out->push_back({.window = window(),
+                    .token_start = static_cast<uint32_t>(index) * block_tokens,
+                    .token_count = token_count,
+                    .block = store_.handle(id),
+                    .tier = block.tier(),
+                    .hash = tree_.hash(id),
+                    .priority = block.priority(),
+                    .holders = block.refs,
+                    .pinned = block.pinned != 0});
+  };
+  for (size_t i = 0; i < match.blocks.size(); ++i) add(match.blocks[i], i, block_tokens);
+  if (match.source != kNoBlock) add(match.source, match.blocks.size(), match.source_tokens);
+}
+
 }  // namespace pagoda

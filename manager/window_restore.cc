@@ -116,8 +116,7 @@ void WindowBlockManager::HoldFree(std::deque<Drain>& drains) {
 
 // --- Writing down ---
 
-void WindowBlockManager::NoteContent(BlockId id) {
-  if (context_->slot_changes == nullptr) return;
+void WindowBlockManager::WriteContent(BlockId id) {
   const NodeRef parent = tree_.parent(id);
   const BlockKey key = store_.key(id);
   const SlotRef slot = store_.slot(id);
@@ -134,12 +133,6 @@ void WindowBlockManager::NoteContent(BlockId id) {
                                      .slot = slot,
                                      .ready = context_->copies->Arrival(options_.index, slot),
                                      .content = std::move(content)});
-}
-
-void WindowBlockManager::NoteNothing(SlotRef slot) {
-  if (context_->slot_changes == nullptr) return;
-  context_->slot_changes->push_back(
-      {.window_index = options_.index, .slot = slot, .ready = {}, .content = std::nullopt});
 }
 
 }  // namespace pagoda

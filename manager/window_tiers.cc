@@ -11,8 +11,8 @@ namespace pagoda {
 // --- Making room ---
 
 BlockId WindowBlockManager::Victim(Tier tier, TenantId tenant) const {
+  if (!accounts_.any()) return commons_policies_[static_cast<size_t>(tier)]->Victim();
   const auto& policies = policies_[static_cast<size_t>(tier)];
-  if (!accounts_.any()) return policies.front()->Victim();
   if (accounts_.AtQuota(tier, tenant)) return policies[tenant.value()]->Victim();
   BlockId victim = kNoBlock;
   TenantId gives;

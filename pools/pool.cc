@@ -27,6 +27,13 @@ absl::Span<std::byte> SlotOf(absl::Span<std::byte> bytes, const PoolLayout& layo
   return bytes.subspan(slot.value() * stride, stride);
 }
 
+// What this version maps.
+absl::Status CheckOneSegment(const PoolMapping& mapping) {
+  if (mapping.segments.size() == 1) return absl::OkStatus();
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("a pool of ", mapping.segments.size(), " segments, not 1"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedMemoryPool>> SharedMemoryPool::Create(Options options) {
@@ -121,17 +128,48 @@ std::vector<PoolMapping> PoolSet::Mappings() const {
   return mappings;
 }
 
-absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::Open(const PoolMapping& mapping) {
-  if (mapping.segments.size() != 1) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("a pool of ", mapping.segments.size(), " segments, not 1"));
+absl::StatusOr<std::vector<FileDescriptor>> PoolSet::OpenDescriptors(MemoryAccess access) const {
+  std::vector<FileDescriptor> descriptors;
+  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+    for (const WindowPools& window : pools_[static_cast<size_t>(tier)]) {
+      for (const std::unique_ptr<SharedMemoryPool>& pool : window) {
+        absl::StatusOr<FileDescriptor> descriptor = pool->OpenDescriptor(access);
+        if (!descriptor.ok()) return descriptor.status();
+        descriptors.push_back(*std::move(descriptor));
+      }
+    }
   }
-  const MappingSegment& segment = mapping.segments.front();
-  absl::StatusOr<SharedMemory> memory = SharedMemory::Open(segment.shm_name);
+  return descriptors;
+}
+
+absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::Open(const PoolMapping& mapping,
+                                                             MemoryAccess access) {
+  if (absl::Status status = CheckOneSegment(mapping); !status.ok()) return status;
+  absl::StatusOr<SharedMemory> memory =
+      SharedMemory::Open(mapping.segments.front().shm_name, access);
   if (!memory.ok()) return memory.status();
+  return From(mapping, *std::move(memory));
+}
+
+absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::FromDescriptors(
+    const PoolMapping& mapping, std::vector<FileDescriptor> segments, MemoryAccess access) {
+  if (absl::Status status = CheckOneSegment(mapping); !status.ok()) return status;
+  if (segments.size() != 1) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat(segments.size(), " descriptors for a pool of 1 segment"));
+  }
+  absl::StatusOr<SharedMemory> memory =
+      SharedMemory::FromDescriptor(std::move(segments.front()), access);
+  if (!memory.ok()) return memory.status();
+  return From(mapping, *std::move(memory));
+}
+
+absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::From(const PoolMapping& mapping,
+                                                             SharedMemory memory) {
+  const MappingSegment& segment = mapping.segments.front();
   const absl::StatusOr<uint64_t> needed = PoolBytes(mapping.layout, mapping.num_slots);
   if (!needed.ok()) return needed.status();
-  const uint64_t available = memory->bytes().size();
+  const uint64_t available = memory.bytes().size();
   if (segment.size_bytes < *needed || segment.offset_bytes > available ||
       available - segment.offset_bytes < segment.size_bytes) {
     return MakeError(Reason::kInvalidArgument,
@@ -140,8 +178,8 @@ absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::Open(const PoolMapping& 
                                   segment.offset_bytes, " for slots of ", *needed));
   }
   const absl::Span<std::byte> bytes =
-      memory->bytes().subspan(segment.offset_bytes, segment.size_bytes);
-  return absl::WrapUnique(new MappedPool(mapping, *std::move(memory), bytes));
+      memory.bytes().subspan(segment.offset_bytes, segment.size_bytes);
+  return absl::WrapUnique(new MappedPool(mapping, std::move(memory), bytes));
 }
 
 absl::Span<std::byte> MappedPool::slot(SlotIndex slot) const {

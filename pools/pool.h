@@ -58,6 +58,10 @@ class SharedMemoryPool {
   const PoolLayout& layout() const { return options_.layout; }
   uint32_t num_slots() const { return options_.num_slots; }
   MappingSegment segment() const;
+  // See SharedMemory::OpenDescriptor.
+  absl::StatusOr<FileDescriptor> OpenDescriptor(MemoryAccess access) const {
+    return memory_.OpenDescriptor(access);
+  }
 
   // All of the pool. Aligned to a memory page.
   absl::Span<std::byte> bytes() { return memory_.bytes(); }
@@ -97,6 +101,9 @@ class PoolSet {
   SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary);
   // The primary pools first, in the layout's order; then the secondary ones.
   std::vector<PoolMapping> Mappings() const;
+  // New descriptors, one for each segment of Mappings(), in their order.
+  // Errors: those of SharedMemory::OpenDescriptor.
+  absl::StatusOr<std::vector<FileDescriptor>> OpenDescriptors(MemoryAccess access) const;
 
  private:
   using WindowPools = std::vector<std::unique_ptr<SharedMemoryPool>>;  // By pool index.
@@ -109,19 +116,29 @@ class PoolSet {
   std::array<std::vector<WindowPools>, kNumTiers> pools_;  // By tier and window.
 };
 
-// The client's end: maps the segments that a PoolMapping names.
+// The client's end: a pool's segments, mapped. Stays as it is when the daemon ends.
 class MappedPool {
  public:
+  // By the segments' names: for the process that owns the pools.
   // Errors: NotFound where the shared memory is gone; INVALID_ARGUMENT for a mapping that does not
   // fit its memory.
-  static absl::StatusOr<std::unique_ptr<MappedPool>> Open(const PoolMapping& mapping);
+  static absl::StatusOr<std::unique_ptr<MappedPool>> Open(
+      const PoolMapping& mapping, MemoryAccess access = MemoryAccess::kReadWrite);
+  // By descriptors, one for each segment: for every other process.
+  // Errors: INVALID_ARGUMENT for another number of descriptors, or a mapping that does not fit
+  // its memory; PermissionDenied where a descriptor is not open for the access.
+  static absl::StatusOr<std::unique_ptr<MappedPool>> FromDescriptors(
+      const PoolMapping& mapping, std::vector<FileDescriptor> segments, MemoryAccess access);
 
   const PoolMapping& mapping() const { return mapping_; }
+  // Where the pool was mapped with kRead, a write ends the process (SIGSEGV); so in slot().
   absl::Span<std::byte> bytes() const { return bytes_; }
   // One slot, in the layout's order. `slot` is below mapping().num_slots.
   absl::Span<std::byte> slot(SlotIndex slot) const;
 
  private:
+  static absl::StatusOr<std::unique_ptr<MappedPool>> From(const PoolMapping& mapping,
+                                                          SharedMemory memory);
   MappedPool(PoolMapping mapping, SharedMemory memory, absl::Span<std::byte> bytes)
       : mapping_(std::move(mapping)), memory_(std::move(memory)), bytes_(bytes) {}
 

@@ -53,6 +53,8 @@ absl::StatusOr<uint64_t> AvailableMemoryBytes() {
   return absl::NotFoundError("/proc/meminfo has no MemAvailable");
 }
 
+int OpenFlags(MemoryAccess access) { return access == MemoryAccess::kRead ? O_RDONLY : O_RDWR; }
+
 // Whether `name` still names the object that `fd` has open.
 bool IsNamed(int fd, const std::string& name) {
   struct stat opened, named;
@@ -75,8 +77,10 @@ absl::Status RemoveLeftover(const std::string& name) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::byte*> Map(int fd, uint64_t size_bytes, const std::string& name) {
-  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+absl::StatusOr<std::byte*> Map(int fd, uint64_t size_bytes, const std::string& name,
+                               MemoryAccess access = MemoryAccess::kReadWrite) {
+  const int protection = access == MemoryAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* data = mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return SystemError("mmap", name);
   return static_cast<std::byte*>(data);
 }
@@ -123,20 +127,42 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t siz
   return memory;
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Open(std::string name) {
-  const int fd = shm_open(name.c_str(), O_RDWR, 0);
-  if (fd < 0) return SystemError("shm_open", name);
+absl::StatusOr<SharedMemory> SharedMemory::Open(std::string name, MemoryAccess access) {
+  FileDescriptor fd(shm_open(name.c_str(), OpenFlags(access), 0));
+  if (!fd.valid()) return SystemError("shm_open", name);
+  return MapGuest(std::move(fd), std::move(name), access);
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::FromDescriptor(FileDescriptor fd, MemoryAccess access) {
+  return MapGuest(std::move(fd), "", access);
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::MapGuest(FileDescriptor fd, std::string name,
+                                                    MemoryAccess access) {
+  const std::string what = name.empty() ? absl::StrCat("descriptor ", fd.get()) : name;
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) return SystemError("fstat", what);
+  if (!S_ISREG(info.st_mode) || info.st_size == 0) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat(what, " has no memory to map"));
+  }
+  const auto size_bytes = static_cast<uint64_t>(info.st_size);
+  absl::StatusOr<std::byte*> data = Map(fd.get(), size_bytes, what, access);
+  if (!data.ok()) return data.status();
   SharedMemory memory;
   memory.role_ = Role::kGuest;
-  memory.name_ = name;
-  memory.fd_ = fd;
-  struct stat info;
-  if (fstat(fd, &info) != 0) return SystemError("fstat", name);
-  absl::StatusOr<std::byte*> data = Map(fd, static_cast<uint64_t>(info.st_size), name);
-  if (!data.ok()) return data.status();
+  memory.name_ = std::move(name);
+  memory.fd_ = fd.Release();
   memory.data_ = *data;
-  memory.size_bytes_ = static_cast<uint64_t>(info.st_size);
+  memory.size_bytes_ = size_bytes;
   return memory;
+}
+
+absl::StatusOr<FileDescriptor> SharedMemory::OpenDescriptor(MemoryAccess access) const {
+  // Opened anew, also where the name is gone: a duplicate would be the same opening.
+  const std::string path = absl::StrCat("/proc/self/fd/", fd_);
+  FileDescriptor fd(open(path.c_str(), OpenFlags(access) | O_CLOEXEC));
+  if (!fd.valid()) return SystemError("open", absl::StrCat(path, ", ", name_));
+  return fd;
 }
 
 SharedMemory::~SharedMemory() {

@@ -8,8 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "pools/file_descriptor.h"
 
 namespace pagoda {
+
+enum class MemoryAccess : uint8_t { kRead, kReadWrite };
 
 // Owns the mapping; the creator owns the name too, and holds a lock on the object as long as it
 // lives, so that a name left by a dead process is told from one in use. Movable. A moved-from or
@@ -20,9 +23,14 @@ class SharedMemory {
   // replaced. Errors: OUT_OF_MEMORY (with what is needed and what is free), INVALID_ARGUMENT (a
   // living process owns the name, or no bytes).
   static absl::StatusOr<SharedMemory> Create(std::string name, uint64_t size_bytes);
-  // Maps an existing object whole, for reading and writing.
-  // Errors: NotFound where there is none of that name.
-  static absl::StatusOr<SharedMemory> Open(std::string name);
+  // Maps an existing object whole. Errors: NotFound where there is none of that name;
+  // PermissionDenied where its owner does not let this process have the access.
+  static absl::StatusOr<SharedMemory> Open(std::string name,
+                                           MemoryAccess access = MemoryAccess::kReadWrite);
+  // Maps the memory behind a descriptor whole. It has no name.
+  // Errors: PermissionDenied where the descriptor is not open for the access; INVALID_ARGUMENT
+  // where nothing can be mapped behind it.
+  static absl::StatusOr<SharedMemory> FromDescriptor(FileDescriptor fd, MemoryAccess access);
 
   SharedMemory() = default;
   ~SharedMemory();
@@ -30,10 +38,20 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&&) = delete;
 
   const std::string& name() const { return name_; }
+  // Where the memory was mapped with kRead, a write to it ends the process (SIGSEGV).
   absl::Span<std::byte> bytes() const { return {data_, size_bytes_}; }
+
+  // A new descriptor of the memory, for another process. It is an opening of its own: it does not
+  // share the creator's lock, which would otherwise last as long as its last mapping, and one that
+  // was opened for reading cannot be mapped for writing. Errors: those of opening it.
+  absl::StatusOr<FileDescriptor> OpenDescriptor(MemoryAccess access) const;
 
  private:
   enum class Role { kNone, kOwner, kGuest };
+
+  // Maps `fd` whole, as a guest. `name` may be empty.
+  static absl::StatusOr<SharedMemory> MapGuest(FileDescriptor fd, std::string name,
+                                               MemoryAccess access);
 
   Role role_ = Role::kNone;
   std::string name_;

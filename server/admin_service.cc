@@ -117,4 +117,18 @@ grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerCon
   return Answer(context, absl::OkStatus());
 }
 
+// Only the first request is passed on: to the process, a second signal is the order to end at once.
+grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
+                                              const v1::DrainRequest* request, v1::DrainResponse*) {
+  if (absl::Status status = CheckServed(*request); !status.ok()) return Answer(context, status);
+  if (parts_.request_drain == nullptr) {
+    return Answer(context, absl::UnimplementedError("this process ends with its owner only"));
+  }
+  if (!parts_.state->draining() && !drain_requested_.exchange(true)) {
+    Log(LogLevel::kInfo, "an operator asked for a drain");
+    parts_.request_drain();
+  }
+  return Answer(context, absl::OkStatus());
+}
+
 }  // namespace pagoda::server

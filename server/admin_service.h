@@ -1,6 +1,9 @@
 #ifndef PAGODA_SERVER_ADMIN_SERVICE_H_
 #define PAGODA_SERVER_ADMIN_SERVICE_H_
 
+#include <atomic>
+#include <functional>
+
 #include "absl/time/time.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/admin.grpc.pb.h"
@@ -21,6 +24,8 @@ struct DaemonParts {
   const EngineService* engine = nullptr;
   const ServingState* state = nullptr;
   absl::Time start_time;
+  // Begins the end of the process, and returns at once. None: nobody offers it.
+  std::function<void()> request_drain;
 };
 
 // pagoda.v1.AdminService, served while the daemon drains too. Thread-safe.
@@ -34,9 +39,24 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* ResetPrefixCache(grpc::CallbackServerContext* context,
                                              const v1::ResetPrefixCacheRequest* request,
                                              v1::ResetPrefixCacheResponse* response) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override;
+
+  // --- Lists (admin_lists.cc) ---
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
+                                         const v1::ListSessionsRequest* request,
+                                         v1::ListSessionsResponse* response) override;
+  grpc::ServerUnaryReactor* ListSequences(grpc::CallbackServerContext* context,
+                                          const v1::ListSequencesRequest* request,
+                                          v1::ListSequencesResponse* response) override;
+  grpc::ServerUnaryReactor* InspectPrefix(grpc::CallbackServerContext* context,
+                                          const v1::InspectPrefixRequest* request,
+                                          v1::InspectPrefixResponse* response) override;
 
  private:
   const DaemonParts parts_;
+  std::atomic<bool> drain_requested_ = false;
 };
 
 }  // namespace pagoda::server

@@ -59,6 +59,7 @@ absl::Status CacheService::DoOpenSession(const v1::OpenSessionRequest& request,
   response->set_lease_ms(absl::ToInt64Milliseconds(session->lease));
   CacheInfoToProto(manager_->info(), response->mutable_cache());
   response->set_epoch(manager_->epoch().value());
+  response->set_map_socket(options_.map_socket);
   return absl::OkStatus();
 }
 
@@ -76,7 +77,11 @@ grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext
                                                      const v1::CloseSessionRequest* request,
                                                      v1::CloseSessionResponse*) {
   absl::Status status = CheckServed(*request);
-  if (status.ok()) status = manager_->CloseSession(SessionFromProto(request->session()));
+  const SessionRef session = SessionFromProto(request->session());
+  if (status.ok()) status = manager_->CloseSession(session);
+  // A session of an earlier daemon is none of the core's; its client gives up its mapping with
+  // this.
+  if (!status.ok() && writers_->AcknowledgeOld(session)) status = absl::OkStatus();
   return Answer(context, status);
 }
 

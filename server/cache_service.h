@@ -1,6 +1,9 @@
 #ifndef PAGODA_SERVER_CACHE_SERVICE_H_
 #define PAGODA_SERVER_CACHE_SERVICE_H_
 
+#include <string>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -9,6 +12,7 @@
 #include "server/batch_run.h"
 #include "server/serving_state.h"
 #include "server/session_stream.h"
+#include "server/writer_processes.h"
 
 namespace pagoda::server {
 
@@ -19,11 +23,13 @@ class CacheService final : public v1::CacheService::CallbackService {
   struct Options {
     absl::Duration default_lease;
     absl::Duration max_lease;
+    std::string map_socket;  // Where clients map the pools; empty: nowhere.
   };
 
-  // `manager` and `state` outlive the service.
-  CacheService(Options options, SharedManager* manager, const ServingState* state)
-      : options_(options), manager_(manager), state_(state) {}
+  // `manager`, `writers` and `state` outlive the service.
+  CacheService(Options options, SharedManager* manager, WriterProcesses* writers,
+               const ServingState* state)
+      : options_(std::move(options)), manager_(manager), writers_(writers), state_(state) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
@@ -55,6 +61,7 @@ class CacheService final : public v1::CacheService::CallbackService {
 
   const Options options_;
   SharedManager* const manager_;
+  WriterProcesses* const writers_;
   const ServingState* const state_;
   SessionStream::Set streams_;
   BatchRun::Set waiting_;

@@ -86,6 +86,7 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
                  {NumberKey("sequence_tokens", &workload.sequence_tokens, 1, kMaxUint32),
                   NumberKey("chunk_tokens", &workload.chunk_tokens, 1, kMaxUint32)}),
       ListKey("layers", &cache->layers, LayersKeys),
+      TextKey("model_dir", &cache->model_dir),
       TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
       NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
       NumberKey("pin_budget_permille", &cache->pin_budget_permille, 0, 1000),
@@ -98,6 +99,7 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
 std::vector<ConfigKey> ServerKeys(Config::Server* server) {
   return {
       TextKey("unix_socket", &server->unix_socket),
+      TextKey("map_socket", &server->map_socket),
       TextKey("grpc_address", &server->grpc_address, CheckLoopbackAddress),
       TextKey("http_address", &server->http_address, CheckAddress),
       DurationKey("drain_timeout", &server->drain_timeout, absl::ZeroDuration(), absl::Hours(1)),
@@ -141,6 +143,13 @@ std::vector<ConfigKey> Keys(Config* config) {
 
 Config::Cache::Cache() : eviction_policy(EvictionPolicyNames().front()) {}
 
+std::string Config::Server::MapSocketPath() const {
+  const bool automatic = map_socket == kMapSocketAuto;
+  if (automatic ? unix_socket.empty() : map_socket.empty()) return "";
+  const std::string path = automatic ? absl::StrCat(unix_socket, ".map") : map_socket;
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
 std::string DefaultUnixSocket() {
   const char* folder = std::getenv("XDG_RUNTIME_DIR");
   std::error_code ignored;
@@ -174,10 +183,11 @@ absl::StatusOr<Config> LoadConfig(const std::string& file) {
   std::ostringstream text;
   text << in.rdbuf();
   absl::StatusOr<Config> config = ParseConfig(text.str(), file);
-  if (config.ok() && !config->engine.model_dir.empty()) {
+  if (!config.ok()) return config;
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  for (std::string* model_dir : {&config->cache.model_dir, &config->engine.model_dir}) {
     // An absolute path stays as it is.
-    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-    config->engine.model_dir = (folder / config->engine.model_dir).lexically_normal().string();
+    if (!model_dir->empty()) *model_dir = (folder / *model_dir).lexically_normal().string();
   }
   return config;
 }
@@ -190,6 +200,11 @@ absl::Status ValidateConfig(const Config& config) {
     return Refuse(absl::StrCat(
         "sessions.default_lease ", absl::FormatDuration(config.sessions.default_lease),
         " is above sessions.max_lease ", absl::FormatDuration(config.sessions.max_lease)));
+  }
+  if (!config.cache.model_dir.empty() && !config.engine.model_dir.empty()) {
+    return Refuse(
+        "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
+        "cache's layers");
   }
   return absl::OkStatus();
 }

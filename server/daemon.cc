@@ -50,9 +50,11 @@ Epoch RandomEpoch() { return Epoch(RandomNumber() | 1); }
 
 absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
   const Config::Cache& cache = config.cache;
-  if (!config.engine.model_dir.empty()) {
+  const std::string& model_dir =
+      config.engine.model_dir.empty() ? cache.model_dir : config.engine.model_dir;
+  if (!model_dir.empty()) {
     absl::StatusOr<CacheSpec> spec =
-        Engine::CacheSpecForModel(config.engine.model_dir, cache.tokens_per_block, cache.kv_dtype);
+        Engine::CacheSpecForModel(model_dir, cache.tokens_per_block, cache.kv_dtype);
     if (spec.ok()) spec->name = cache.name;
     return spec;
   }
@@ -98,6 +100,29 @@ std::string InstanceName(const Config& config) {
   return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
 }
 
+// What the writers' table asks of the core.
+WriterProcesses::Core CoreOf(SharedManager* manager) {
+  return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
+          .note_writer = [=](SessionRef session) { return manager->NoteWriter(session); },
+          .writers_gone = [=](SessionId session) { manager->NoteWriterGone(session); },
+          .quarantined =
+              [=] {
+                std::vector<SessionId> sessions;
+                for (const QuarantineInfo& info : manager->Quarantines()) {
+                  sessions.push_back(info.session);
+                }
+                return sessions;
+              },
+          .release =
+              [=](SessionId session) {
+                const absl::StatusOr<uint32_t> blocks = manager->ReleaseQuarantine(session);
+                if (!blocks.ok()) return;  // Its client, or an operator, was first.
+                Log(LogLevel::kInfo,
+                    absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
+                                 " blocks are out of quarantine"));
+              }};
+}
+
 // The model's name as operators know it: the last part of its folder's path.
 std::string ModelName(const std::string& model_dir) {
   const std::filesystem::path path(model_dir);
@@ -106,11 +131,14 @@ std::string ModelName(const std::string& model_dir) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config,
+                                                      std::function<void()> request_drain) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
-  auto daemon = absl::WrapUnique(new Daemon(std::move(config), absl::Now()));
+  auto daemon =
+      absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
+  if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
   daemon->MakeServices();
   if (absl::Status status = daemon->Listen(); !status.ok()) return status;
@@ -184,6 +212,15 @@ void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
   manager_->CompleteCopy(ticket, status);
 }
 
+absl::Status Daemon::RememberWriters() {
+  absl::StatusOr<std::unique_ptr<WriterProcesses>> writers = WriterProcesses::Create(
+      absl::StrCat("/pagoda-", InstanceName(config_), "-writers"), CoreOf(manager_.get()));
+  if (!writers.ok()) return writers.status();
+  writers_ = *std::move(writers);
+  writers_->ForgetOld();  // The pools are new.
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::LoadEngine() {
   if (config_.engine.model_dir.empty()) return absl::OkStatus();
   supervisor_.Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
@@ -203,8 +240,9 @@ absl::Status Daemon::LoadEngine() {
 void Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{.default_lease = config_.sessions.default_lease,
-                            .max_lease = config_.sessions.max_lease},
-      manager_.get(), &state_);
+                            .max_lease = config_.sessions.max_lease,
+                            .map_socket = config_.server.MapSocketPath()},
+      manager_.get(), writers_.get(), &state_);
   event_service_ = std::make_unique<EventService>(
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
@@ -217,12 +255,15 @@ void Daemon::MakeServices() {
                              .events = event_service_.get(),
                              .engine = engine_service_.get(),
                              .state = &state_,
-                             .start_time = start_time_};
+                             .start_time = start_time_,
+                             .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
   metrics_ = std::make_unique<Metrics>(parts, &rpc_metrics_);
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
+    // First, so that of a process that is known to be dead nothing is quarantined.
+    writers_->Sweep();
     if (const size_t expired = manager_->ExpireSessions(); expired > 0) {
       Log(LogLevel::kWarning, absl::StrCat(expired, " sessions closed: their leases ran out"));
     }
@@ -242,6 +283,7 @@ void Daemon::Maintain() {
 
 absl::Status Daemon::Listen() {
   if (absl::Status status = ListenHttp(); !status.ok()) return status;
+  if (absl::Status status = ListenForMapping(); !status.ok()) return status;
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
@@ -276,6 +318,27 @@ absl::Status Daemon::ListenHttp() {
       HttpServer::Start(*http_address_, std::move(routes));
   if (!http.ok()) return http.status();
   http_ = *std::move(http);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::ListenForMapping() {
+  std::string path = config_.server.MapSocketPath();
+  if (path.empty()) return absl::OkStatus();
+  MapSocket::Gate gate = {.admit_reader =
+                              [this](SessionRef session) {
+                                const absl::Status status = state_.CheckAcceptsWork();
+                                return status.ok() ? manager_->CheckSession(session) : status;
+                              },
+                          .admit_writer =
+                              [this](SessionRef session, PeerProcess process) {
+                                const absl::Status status = state_.CheckAcceptsWork();
+                                return status.ok() ? writers_->Note(session, std::move(process))
+                                                   : status;
+                              }};
+  absl::StatusOr<std::unique_ptr<MapSocket>> socket =
+      MapSocket::Listen(std::move(path), *pools_, std::move(gate));
+  if (!socket.ok()) return socket.status();
+  map_socket_ = *std::move(socket);
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_DAEMON_H_
 #define PAGODA_SERVER_DAEMON_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,11 +27,13 @@
 #include "server/heartbeat.h"
 #include "server/http_server.h"
 #include "server/listen_address.h"
+#include "server/map_socket.h"
 #include "server/metrics.h"
 #include "server/periodic_task.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
 #include "server/supervisor.h"
+#include "server/writer_processes.h"
 
 namespace pagoda::server {
 
@@ -41,7 +44,12 @@ class Daemon {
   // manager, where there is one, how far it is, and Drain does the same.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
   // served), OUT_OF_MEMORY, INVALID_CHECKPOINT.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config);
+  //
+  // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
+  // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService
+  // refuses that.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config,
+                                                       std::function<void()> request_drain = {});
   // Drains if nobody has.
   ~Daemon();
 
@@ -58,8 +66,10 @@ class Daemon {
   SharedManager& manager() { return *manager_; }
 
  private:
-  explicit Daemon(Config config, absl::Time start_time)
-      : config_(std::move(config)), start_time_(start_time) {}
+  Daemon(Config config, std::function<void()> request_drain, absl::Time start_time)
+      : config_(std::move(config)),
+        request_drain_(std::move(request_drain)),
+        start_time_(start_time) {}
 
   // The steps of Start, in order. Addresses come first, because "another process listens there"
   // says more than that its memory's name is taken.
@@ -67,13 +77,16 @@ class Daemon {
   absl::Status MakeCache();
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
+  absl::Status RememberWriters();
   absl::Status LoadEngine();
   void MakeServices();
   void Maintain();
   absl::Status Listen();
   absl::Status ListenHttp();
+  absl::Status ListenForMapping();
 
   const Config config_;
+  const std::function<void()> request_drain_;
   const absl::Time start_time_;
   std::optional<TcpAddress> grpc_address_;
   std::optional<TcpAddress> http_address_;
@@ -86,6 +99,7 @@ class Daemon {
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<HostTransfers> transfers_;
+  std::unique_ptr<WriterProcesses> writers_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
@@ -97,6 +111,7 @@ class Daemon {
   std::unique_ptr<PeriodicTask> lease_timer_;
   std::unique_ptr<PeriodicTask> maintenance_timer_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<MapSocket> map_socket_;
   std::unique_ptr<GrpcServer> grpc_;
 
   absl::Mutex drain_mutex_;

@@ -42,9 +42,24 @@ void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
 // pin, unpin, pins, offload, prefetch, invalidate and retain.
 void AddPrefixCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+// sessions, sequences and tenants.
+void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+// end-session, quarantine and drain.
+void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 
 // Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);
+
+// Every option and command.
+void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen);
+// Says on standard error what went wrong, in the name of `program`; `endpoint_option` is how it is
+// told where the daemon is. Returns the exit code.
+int ReportOutcome(const std::string& program, const std::string& endpoint_option,
+                  const absl::Status& status);
 
 // Parses, runs, and says on standard error what went wrong. Returns the exit code.
 int RunPagodactl(int argc, char** argv);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -137,6 +138,65 @@ TEST(PoolTest, ASizeThatDoesNotFit64BitsIsRefused) {
                                               .layout = layout->windows()[0].pools[0],
                                               .num_slots = 2'000'000'000});
   EXPECT_EQ(ReasonOf(pool.status()), Reason::kInvalidArgument) << pool.status();
+}
+
+TEST(PoolTest, ADescriptorMapsThePoolInAnotherPlace) {
+  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}, .secondary = {2}},
+                               absl::StrCat("test-", getpid()));
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  const std::vector<PoolMapping> mappings = (*pools)->Mappings();
+  auto descriptors = (*pools)->OpenDescriptors(MemoryAccess::kReadWrite);
+  ASSERT_TRUE(descriptors.ok()) << descriptors.status();
+  ASSERT_EQ(descriptors->size(), mappings.size());
+  for (size_t i = 0; i < mappings.size(); ++i) {
+    std::vector<FileDescriptor> segments;
+    segments.push_back(std::move((*descriptors)[i]));
+    auto mapped =
+        MappedPool::FromDescriptors(mappings[i], std::move(segments), MemoryAccess::kReadWrite);
+    ASSERT_TRUE(mapped.ok()) << mapped.status();
+    (*mapped)->slot(SlotIndex{1})[0] = std::byte(i + 1);
+    SharedMemoryPool& pool = (*pools)->pool(0, mappings[i].pool_index, mappings[i].tier);
+    EXPECT_EQ(pool.slot(SlotIndex{1})[0], std::byte(i + 1));
+  }
+}
+
+TEST(PoolTest, ADescriptorForReadingIsNoneForWriting) {
+  const auto memory = SharedMemory::Create(Name("read"), 4096);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto open = [&](MemoryAccess access) { return memory->OpenDescriptor(access).value(); };
+  memory->bytes()[7] = std::byte{3};
+  auto reader = SharedMemory::FromDescriptor(open(MemoryAccess::kRead), MemoryAccess::kRead);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->bytes()[7], std::byte{3});
+  auto refused = SharedMemory::FromDescriptor(open(MemoryAccess::kRead), MemoryAccess::kReadWrite);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_DEATH(reader->bytes()[7] = std::byte{4}, "");
+}
+
+TEST(PoolTest, ADescriptorThatIsHandedOutDoesNotHoldTheOwnersLock) {
+  FileDescriptor handed_out;
+  {
+    const auto memory = SharedMemory::Create(Name("lock"), 4096);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    handed_out = memory->OpenDescriptor(MemoryAccess::kReadWrite).value();
+    EXPECT_NE(flock(handed_out.get(), LOCK_EX | LOCK_NB), 0) << "the owner lives";
+  }
+  EXPECT_EQ(flock(handed_out.get(), LOCK_EX | LOCK_NB), 0);
+}
+
+TEST(PoolTest, WhatIsNoMemoryIsNotMapped) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[1]);
+  EXPECT_EQ(
+      ReasonOf(SharedMemory::FromDescriptor(FileDescriptor(ends[0]), MemoryAccess::kRead).status()),
+      Reason::kInvalidArgument);
+  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, absl::StrCat("test-", getpid()));
+  ASSERT_TRUE(pools.ok());
+  EXPECT_EQ(
+      ReasonOf(
+          MappedPool::FromDescriptors((*pools)->Mappings()[0], {}, MemoryAccess::kRead).status()),
+      Reason::kInvalidArgument);
 }
 
 TEST(PoolTest, AMappingThatDoesNotFitItsMemoryIsRefused) {

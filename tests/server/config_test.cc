@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
 #include <string>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "pools/error.h"
 
 namespace pagoda::server {
@@ -79,6 +81,17 @@ TEST(ConfigTest, ATiersSizeIsBlocksBytesOrAShareOfTheFreeMemory) {
   EXPECT_EQ(std::get<ByteBudget>(primary("2TiB")).bytes, uint64_t{2} << 40);
   EXPECT_EQ(std::get<FractionBudget>(primary("12.5%")).fraction, 0.125);
   EXPECT_EQ(std::get<FractionBudget>(primary("100%")).fraction, 1.0);
+}
+
+TEST(ConfigTest, TheMapSocketIsBesideTheUnixSocketUnlessItIsNamed) {
+  const auto path = [](const std::string& keys) {
+    return ParseConfig(absl::StrCat("server: {", keys, "}"), "f")->server.MapSocketPath();
+  };
+  EXPECT_EQ(path("unix_socket: /run/p.sock"), "/run/p.sock.map");
+  EXPECT_EQ(path("unix_socket: \"\""), "");
+  EXPECT_EQ(path("unix_socket: /run/p.sock, map_socket: \"\""), "");
+  EXPECT_EQ(path("unix_socket: \"\", map_socket: /run/q.sock"), "/run/q.sock");
+  EXPECT_EQ(path("map_socket: q.sock"), (std::filesystem::current_path() / "q.sock").string());
 }
 
 TEST(ConfigTest, LayersAreOneMappingOrAListOfThem) {
@@ -217,7 +230,20 @@ TEST(ConfigTest, AModelFolderIsRelativeToTheFile) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->engine.model_dir, ::testing::EndsWith("models/tiny"));
   EXPECT_THAT(config->engine.model_dir, StartsWith("/"));
+  std::ofstream(file) << "cache: {model_dir: models/tiny}\n";
+  const absl::StatusOr<Config> of_cache = LoadConfig(file);
+  ASSERT_TRUE(of_cache.ok()) << of_cache.status();
+  EXPECT_THAT(of_cache->cache.model_dir, ::testing::EndsWith("/models/tiny"));
+  EXPECT_THAT(of_cache->cache.model_dir, StartsWith("/"));
   std::remove(file.c_str());
+}
+
+TEST(ConfigTest, ACacheHasOneModelAtMost) {
+  const absl::StatusOr<Config> config =
+      ParseConfig("cache: {model_dir: a}\nengine: {model_dir: b}\n", "two.yaml");
+  EXPECT_EQ(ReasonOf(config.status()), Reason::kInvalidArgument);
+  EXPECT_THAT(std::string(config.status().message()),
+              HasSubstr("cache.model_dir and engine.model_dir are both set"));
 }
 
 TEST(ConfigTest, AMissingFileIsNamed) {

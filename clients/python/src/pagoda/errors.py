@@ -66,6 +66,11 @@ class Unavailable(PagodaError):
     """No daemon answers (no reason), or it is shutting down (DRAINING)."""
 
 
+class CannotMap(PagodaError):
+    """This process cannot have the pools' memory (no reason): the daemon is on another machine or has no map socket, or this user may not
+    connect to it."""
+
+
 class TimedOut(PagodaError):
     """WAIT_TIMEOUT: the copies were not done in time. No reason: no answer came in time, and whether the operations ran is unknown;
     Sequence.describe shows it."""
