@@ -23,13 +23,13 @@ class CacheService final : public v1::CacheService::CallbackService {
   struct Options {
     absl::Duration default_lease;
     absl::Duration max_lease;
-    std::string map_socket;  // Where clients map the pools; empty: nowhere.
+    std::string map_socket;              // Where clients map the pools; empty: nowhere.
+    WriterProcesses* writers = nullptr;  // Who maps them; none: nobody ever has.
   };
 
-  // `manager`, `writers` and `state` outlive the service.
-  CacheService(Options options, SharedManager* manager, WriterProcesses* writers,
-               const ServingState* state)
-      : options_(std::move(options)), manager_(manager), writers_(writers), state_(state) {}
+  // `manager`, the writers and `state` outlive the service.
+  CacheService(Options options, SharedManager* manager, const ServingState* state)
+      : options_(std::move(options)), manager_(manager), state_(state) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
@@ -61,7 +61,6 @@ class CacheService final : public v1::CacheService::CallbackService {
 
   const Options options_;
   SharedManager* const manager_;
-  WriterProcesses* const writers_;
   const ServingState* const state_;
   SessionStream::Set streams_;
   BatchRun::Set waiting_;

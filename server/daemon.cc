@@ -241,8 +241,9 @@ void Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{.default_lease = config_.sessions.default_lease,
                             .max_lease = config_.sessions.max_lease,
-                            .map_socket = config_.server.MapSocketPath()},
-      manager_.get(), writers_.get(), &state_);
+                            .map_socket = config_.server.MapSocketPath(),
+                            .writers = writers_.get()},
+      manager_.get(), &state_);
   event_service_ = std::make_unique<EventService>(
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},

@@ -288,6 +288,10 @@ class FailingClient final : public CacheClient {
     return batch;
   }
 
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    return client_->MapPools(access);
+  }
+
  private:
   const std::unique_ptr<CacheClient> client_;
   const Plan plan_;
