@@ -5,6 +5,7 @@ PAGODA_LONG=1, which `deploy/test.sh --all` sets, asks for the full numbers; wit
 
 import os
 import re
+import threading
 import time
 
 from pagoda_client import Client
@@ -62,3 +63,32 @@ class Figures:
         seconds = time.monotonic() - self._began
         told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
         print(f"\nbattery {self._battery} ({'full' if LONG else 'short'}): {told}; {seconds:.1f} s")
+
+
+class Stalls:
+    """How long this machine lets processes wait that want to run: what a bound in seconds has to grant beside what it bounds."""
+
+    _NAP = 0.02
+
+    def __init__(self):
+        self._longest = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def longest(self):
+        """Seconds, of the stalls so far: what the daemon and the test may both have suffered, one after the other."""
+        return 2 * self._longest
+
+    def _watch(self):
+        while not self._over.is_set():
+            before = time.monotonic()
+            time.sleep(self._NAP)
+            self._longest = max(self._longest, time.monotonic() - before - self._NAP)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._over.set()
+        self._thread.join()
