@@ -10,6 +10,7 @@ namespace {
 SessionRow RowOf(SessionId id, const Session& session, absl::Time now) {
   SessionRow row{.session = id,
                  .client_name = session.client_name,
+                 .tenant = session.tenant,
                  .opened = session.opened,
                  .lease = session.lease,
                  .lease_left = std::nullopt,
@@ -29,6 +30,7 @@ SequenceRow RowOf(SequenceKey key, const Session& session, const Sequence& seque
   SequenceRow row{.session = key.session,
                   .sequence = key.sequence,
                   .client_name = session.client_name,
+                  .tenant = sequence.tenant,
                   .token_count = sequence.token_count,
                   .computed_tokens = sequence.computed_tokens,
                   .room_tokens = sequence.room_tokens,

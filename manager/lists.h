@@ -18,6 +18,7 @@ namespace pagoda {
 struct SessionRow {
   SessionId session;
   std::string client_name;
+  TenantId tenant = kCommons;
   absl::Time opened;
   absl::Duration lease;
   // Until the lease is over; none while a stream, or a batch that waits, holds it.
@@ -34,6 +35,7 @@ struct SequenceRow {
   SessionId session;
   SequenceId sequence;
   std::string client_name;
+  TenantId tenant = kCommons;  // Whose its blocks are.
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
   uint32_t room_tokens = 0;

@@ -9,9 +9,11 @@
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pools/layout.h"
 #include "pools/transfers.h"
+#include "server/admission.h"
 #include "server/engine_service.h"
 #include "server/event_service.h"
 #include "server/serving_state.h"
+#include "server/writer_processes.h"
 
 namespace pagoda::server {
 
@@ -23,6 +25,8 @@ struct DaemonParts {
   const EventService* events = nullptr;
   const EngineService* engine = nullptr;
   const ServingState* state = nullptr;
+  const Admission* admission = nullptr;
+  const WriterProcesses* writers = nullptr;
   absl::Time start_time;
   // Begins the end of the process, and returns at once. None: nobody offers it.
   std::function<void()> request_drain;
@@ -50,11 +54,32 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* ListSequences(grpc::CallbackServerContext* context,
                                           const v1::ListSequencesRequest* request,
                                           v1::ListSequencesResponse* response) override;
+  // A tenant sees itself alone.
+  grpc::ServerUnaryReactor* ListTenants(grpc::CallbackServerContext* context,
+                                        const v1::ListTenantsRequest* request,
+                                        v1::ListTenantsResponse* response) override;
   grpc::ServerUnaryReactor* InspectPrefix(grpc::CallbackServerContext* context,
                                           const v1::InspectPrefixRequest* request,
                                           v1::InspectPrefixResponse* response) override;
 
+  // --- Sessions that are to end, or have (admin_sessions.cc) ---
+  grpc::ServerUnaryReactor* EndSession(grpc::CallbackServerContext* context,
+                                       const v1::EndSessionRequest* request,
+                                       v1::EndSessionResponse* response) override;
+  grpc::ServerUnaryReactor* ListQuarantines(grpc::CallbackServerContext* context,
+                                            const v1::ListQuarantinesRequest* request,
+                                            v1::ListQuarantinesResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseQuarantine(grpc::CallbackServerContext* context,
+                                              const v1::ReleaseQuarantineRequest* request,
+                                              v1::ReleaseQuarantineResponse* response) override;
+
  private:
+  // Who calls, where he may and what he asks for is served. Errors: those of Admission::Admit,
+  // FIELD_NOT_SERVED.
+  absl::StatusOr<Identity> CheckCall(const grpc::CallbackServerContext& context,
+                                     const Method& method,
+                                     const google::protobuf::Message& request) const;
+
   const DaemonParts parts_;
   std::atomic<bool> drain_requested_ = false;
 };

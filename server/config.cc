@@ -23,6 +23,7 @@ namespace {
 
 constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxCacheName = 64;
+constexpr size_t kMaxTenantName = 128;  // See Namespace.tenant.
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
@@ -49,8 +50,12 @@ absl::Status CheckAddress(const std::string& address) {
   return address.empty() ? absl::OkStatus() : ParseAddress(address).status();
 }
 
-absl::Status CheckLoopbackAddress(const std::string& address) {
-  return address.empty() ? absl::OkStatus() : ParseLoopbackAddress(address).status();
+absl::Status CheckTenantName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= kMaxTenantName;
+  for (const char c : name) good = good && absl::ascii_isgraph(static_cast<unsigned char>(c));
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxTenantName,
+                             " printable characters without blanks"));
 }
 
 absl::Status CheckPolicy(const std::string& name) {
@@ -90,21 +95,58 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
       TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
       NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
       NumberKey("pin_budget_permille", &cache->pin_budget_permille, 0, 1000),
+      FlagKey("warm_restart", &cache->warm_restart),
       SectionKey("offload", {NumberKey("min_priority", &offload.min_priority, 0, kMaxPriority),
                              NumberKey("watermark_permille", &offload.watermark_permille, 0, 1000),
                              NumberKey("copy_threads", &offload.copy_threads, 1, 64)}),
   };
 }
 
+std::vector<ConfigKey> TlsKeys(Config::Server::Tls* tls) {
+  return {
+      TextKey("certificate", &tls->certificate),
+      TextKey("key", &tls->key),
+      TextKey("client_ca", &tls->client_ca),
+      ChoiceKey<ClientCertificates>("client_certificates", &tls->client_certificates,
+                                    {{"none", ClientCertificates::kNone},
+                                     {"optional", ClientCertificates::kOptional},
+                                     {"required", ClientCertificates::kRequired}}),
+  };
+}
+
+std::vector<ConfigKey> CredentialsKeys(Config::Credentials* credentials) {
+  return {TextKey("tokens_file", &credentials->tokens_file),
+          TextListKey("subjects", &credentials->subjects)};
+}
+
+std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
+  return {NumberKey("share", &quota->share, 1, 1'000'000),
+          NumberKey("primary_blocks", &quota->primary_blocks, 0, kMaxBlocks),
+          NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks)};
+}
+
+std::vector<ConfigKey> TenantKeys(Config::Tenant* tenant) {
+  std::vector<ConfigKey> keys = {TextKey("name", &tenant->name, CheckTenantName)};
+  for (ConfigKey& key : CredentialsKeys(&tenant->credentials)) keys.push_back(std::move(key));
+  keys.push_back(FlagKey("shares", &tenant->shares));
+  for (ConfigKey& key : QuotaKeys(&tenant->quota)) keys.push_back(std::move(key));
+  return keys;
+}
+
 std::vector<ConfigKey> ServerKeys(Config::Server* server) {
   return {
       TextKey("unix_socket", &server->unix_socket),
       TextKey("map_socket", &server->map_socket),
-      TextKey("grpc_address", &server->grpc_address, CheckLoopbackAddress),
+      TextKey("grpc_address", &server->grpc_address, CheckAddress),
       TextKey("http_address", &server->http_address, CheckAddress),
       DurationKey("drain_timeout", &server->drain_timeout, absl::ZeroDuration(), absl::Hours(1)),
       NumberKey("max_message_bytes", &server->max_message_bytes, 1 << 16, 1 << 30),
+      SectionKey("tls", TlsKeys(&server->tls)),
+      FlagKey("insecure", &server->insecure),
       NumberKey("max_sessions", &server->max_sessions, 1, 1 << 20),
+      NumberKey("max_calls", &server->max_calls, 1, 1 << 20),
+      NumberKey("max_calls_per_connection", &server->max_calls_per_connection, 1, 1 << 20),
+      NumberKey("max_grpc_bytes", &server->max_grpc_bytes, 16 << 20, uint64_t{1} << 40),
       FlagKey("reflection", &server->reflection),
   };
 }
@@ -117,6 +159,9 @@ std::vector<ConfigKey> Keys(Config* config) {
   return {
       SectionKey("cache", CacheKeys(&config->cache)),
       SectionKey("server", ServerKeys(&config->server)),
+      ListKey("tenants", &config->tenants, TenantKeys, /*min_elements=*/0),
+      SectionKey("operators", CredentialsKeys(&config->operators)),
+      SectionKey("commons", {NumberKey("share", &config->commons_share, 1, 1'000'000)}),
       SectionKey("sessions",
                  {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),
                   DurationKey("max_lease", &sessions.max_lease, shortest, absl::Hours(24))}),
@@ -137,6 +182,18 @@ std::vector<ConfigKey> Keys(Config* config) {
                                               {"warning", LogLevel::kWarning},
                                               {"error", LogLevel::kError}})}),
   };
+}
+
+// The files and folders that are named as seen from the configuration's own.
+std::vector<std::string*> Paths(Config& config) {
+  Config::Server::Tls& tls = config.server.tls;
+  std::vector<std::string*> paths = {&config.cache.model_dir, &config.engine.model_dir,
+                                     &tls.certificate,        &tls.key,
+                                     &tls.client_ca,          &config.operators.tokens_file};
+  for (Config::Tenant& tenant : config.tenants) {
+    paths.push_back(&tenant.credentials.tokens_file);
+  }
+  return paths;
 }
 
 }  // namespace
@@ -185,28 +242,11 @@ absl::StatusOr<Config> LoadConfig(const std::string& file) {
   absl::StatusOr<Config> config = ParseConfig(text.str(), file);
   if (!config.ok()) return config;
   const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  for (std::string* model_dir : {&config->cache.model_dir, &config->engine.model_dir}) {
+  for (std::string* path : Paths(*config)) {
     // An absolute path stays as it is.
-    if (!model_dir->empty()) *model_dir = (folder / *model_dir).lexically_normal().string();
+    if (!path->empty()) *path = (folder / *path).lexically_normal().string();
   }
   return config;
-}
-
-absl::Status ValidateConfig(const Config& config) {
-  if (config.server.unix_socket.empty() && config.server.grpc_address.empty()) {
-    return Refuse("server.unix_socket and server.grpc_address are both empty; gRPC needs one");
-  }
-  if (config.sessions.default_lease > config.sessions.max_lease) {
-    return Refuse(absl::StrCat(
-        "sessions.default_lease ", absl::FormatDuration(config.sessions.default_lease),
-        " is above sessions.max_lease ", absl::FormatDuration(config.sessions.max_lease)));
-  }
-  if (!config.cache.model_dir.empty() && !config.engine.model_dir.empty()) {
-    return Refuse(
-        "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
-        "cache's layers");
-  }
-  return absl::OkStatus();
 }
 
 std::string PrintConfig(Config config) {

@@ -48,6 +48,26 @@ ConfigKey TextKey(std::string name, std::string* field, TextCheck check) {
   return {name, read, [field](YAML::Emitter& out) { out << YAML::DoubleQuoted << *field; }};
 }
 
+ConfigKey TextListKey(std::string name, std::vector<std::string>* field) {
+  auto read = [=](const YAML::Node& node) {
+    if (!node.IsScalar() && !node.IsSequence()) return WrongValue(node, name, "a list of texts");
+    std::vector<std::string> texts;
+    if (node.IsScalar()) texts.push_back(node.Scalar());
+    for (const YAML::Node& element : node) {
+      if (!element.IsScalar()) return WrongValue(element, name, "a list of texts");
+      texts.push_back(element.Scalar());
+    }
+    *field = std::move(texts);
+    return absl::OkStatus();
+  };
+  auto print = [field](YAML::Emitter& out) {
+    out << YAML::BeginSeq;
+    for (const std::string& text : *field) out << YAML::DoubleQuoted << text;
+    out << YAML::EndSeq;
+  };
+  return {name, read, print};
+}
+
 ConfigKey FlagKey(std::string name, bool* field) {
   auto read = [=](const YAML::Node& node) {
     if (!node.IsScalar() || (node.Scalar() != "true" && node.Scalar() != "false")) {

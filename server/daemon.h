@@ -17,8 +17,11 @@
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
+#include "pools/sizing.h"
 #include "pools/transfers.h"
 #include "server/admin_service.h"
+#include "server/admission.h"
+#include "server/authenticator.h"
 #include "server/cache_service.h"
 #include "server/config.h"
 #include "server/engine_service.h"
@@ -26,6 +29,7 @@
 #include "server/grpc_server.h"
 #include "server/heartbeat.h"
 #include "server/http_server.h"
+#include "server/kept_memory.h"
 #include "server/listen_address.h"
 #include "server/map_socket.h"
 #include "server/metrics.h"
@@ -43,7 +47,7 @@ class Daemon {
   // Takes the memory, loads the model, listens, and is healthy when it returns. Tells the service
   // manager, where there is one, how far it is, and Drain does the same.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
-  // served), OUT_OF_MEMORY, INVALID_CHECKPOINT.
+  // served, files of tokens or for TLS that are no good), OUT_OF_MEMORY, INVALID_CHECKPOINT.
   //
   // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
   // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService
@@ -74,7 +78,12 @@ class Daemon {
   // The steps of Start, in order. Addresses come first, because "another process listens there"
   // says more than that its memory's name is taken.
   absl::Status ResolveAddresses();
+  absl::Status KnowCallers();
   absl::Status MakeCache();
+  // The pools, and with cache.warm_restart what is found in them.
+  absl::StatusOr<SizingPlan> TakeMemory();
+  // Gives the core what was found, or nothing where the core refuses it.
+  void Restore(BlockManager& core);
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status RememberWriters();
@@ -96,18 +105,23 @@ class Daemon {
   // Bottom to top: each uses those above it, and is destroyed before them.
   std::optional<CacheLayout> layout_;
   std::unique_ptr<PoolSet> pools_;
+  std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<HostTransfers> transfers_;
   std::unique_ptr<WriterProcesses> writers_;
   std::unique_ptr<Engine> engine_;
+  RpcMetrics rpc_metrics_;
+  std::unique_ptr<TenantTable> tenants_;
+  std::unique_ptr<Authenticator> authenticator_;
+  std::unique_ptr<Admission> admission_;
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
-  RpcMetrics rpc_metrics_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Heartbeat> heartbeat_;
+  std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;
   std::unique_ptr<PeriodicTask> maintenance_timer_;
   std::unique_ptr<HttpServer> http_;

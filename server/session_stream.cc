@@ -19,8 +19,9 @@ absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
 
 }  // namespace
 
-SessionStream* SessionStream::Start(const BatchRun::Context& context, Set* streams) {
-  const std::shared_ptr<SessionStream> stream(new SessionStream(context, streams));
+SessionStream* SessionStream::Start(const BatchRun::Context& context, const SessionOwners* owners,
+                                    const Identity& caller, Set* streams) {
+  const std::shared_ptr<SessionStream> stream(new SessionStream(context, owners, caller, streams));
   stream->self_ = stream;
   streams->Add(stream);
   stream->StartRead(&stream->request_);
@@ -125,6 +126,7 @@ absl::Status SessionStream::Attach() {
     if (named.id == session_->id && named.token == session_->token) return absl::OkStatus();
     return MakeError(Reason::kInvalidArgument, "a stream serves one session, the first one named");
   }
+  if (absl::Status status = owners_->Check(named, caller_); !status.ok()) return status;
   if (absl::Status status = context_.manager->AttachStream(named); !status.ok()) return status;
   session_ = named;
   return absl::OkStatus();

@@ -11,6 +11,8 @@
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/batch_run.h"
+#include "server/identity.h"
+#include "server/session_owners.h"
 #include "server/stream_set.h"
 
 namespace pagoda::server {
@@ -24,9 +26,10 @@ class SessionStream final
  public:
   using Set = StreamSet<SessionStream>;
 
-  // Begins to read. The stream is in `streams` until its call is over; that and what `context`
-  // names outlive it.
-  static SessionStream* Start(const BatchRun::Context& context, Set* streams);
+  // Begins to read what `caller` sends. The stream is in `streams` until its call is over; that,
+  // `owners` and what `context` names outlive it.
+  static SessionStream* Start(const BatchRun::Context& context, const SessionOwners* owners,
+                              const Identity& caller, Set* streams);
 
   // Ends the call with DRAINING as soon as the batch in hand is answered.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -39,8 +42,9 @@ class SessionStream final
  private:
   enum class Step { kReading, kRunning, kWriting, kFinished };
 
-  SessionStream(const BatchRun::Context& context, Set* streams)
-      : context_(context), streams_(streams) {}
+  SessionStream(const BatchRun::Context& context, const SessionOwners* owners,
+                const Identity& caller, Set* streams)
+      : context_(context), owners_(owners), caller_(caller), streams_(streams) {}
 
   // What is wrong with the message that was read, apart from its operations.
   absl::Status CheckRequest();
@@ -52,6 +56,8 @@ class SessionStream final
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
+  const SessionOwners* const owners_;
+  const Identity caller_;
   Set* const streams_;
   std::shared_ptr<SessionStream>
       self_;  // The call's share; given up in OnDone. Batches have theirs.

@@ -32,6 +32,23 @@ void SequenceRowToProto(const SequenceRow& row, v1::SequenceInfo* out) {
   out->set_losses(row.losses);
 }
 
+void TenantUsageToProto(const TenantUsage& usage, const TenantOptions& tenant,
+                        v1::TenantInfo* out) {
+  out->set_name(tenant.name);
+  out->set_shares(tenant.shares);
+  out->set_share(tenant.share);
+  out->set_sessions(usage.sessions);
+  out->set_sequences(usage.sequences);
+  for (const TenantUsage::Use& use : usage.uses) {
+    v1::TenantUse* proto = out->add_use();
+    proto->set_window_size(WindowToProto(use.window));
+    proto->set_tier(TierToProto(use.tier));
+    proto->set_used_blocks(use.used_blocks);
+    proto->set_cached_blocks(use.cached_blocks);
+    if (use.quota_blocks != kNoQuota) proto->set_quota_blocks(use.quota_blocks);
+  }
+}
+
 void InspectedPrefixToProto(const InspectedPrefix& prefix, v1::InspectPrefixResponse* out) {
   out->set_matched_tokens(prefix.matched_tokens);
   for (const InspectedBlock& block : prefix.blocks) {

@@ -242,7 +242,7 @@ class GrpcCacheClient final : public CacheClient {
 
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options) {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
-      Connect(options.endpoint, options.timeout);
+      Connect(options.endpoint, options.timeout, options.credentials);
   if (!channel.ok()) return channel.status();
   auto client = std::make_unique<GrpcCacheClient>(*std::move(channel), options);
   if (absl::Status status = client->Open(options); !status.ok()) return status;

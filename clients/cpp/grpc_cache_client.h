@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "clients/cpp/channel.h"
 #include "manager/cache_client.h"
 
 namespace pagoda {
@@ -21,6 +22,7 @@ struct GrpcCacheClientOptions {
   // How long to wait for the connection, and then for each answer, however often the batch is sent;
   // kMaxTicketWait longer where a batch holds a WaitForTicket.
   absl::Duration timeout = absl::Seconds(10);
+  ClientCredentials credentials;
   // How long to wait for the answer to one sending, where another can follow.
   absl::Duration attempt_timeout = absl::Seconds(3);
   // Called at most once, on a thread of the client's, where a sign of life learns that the session
@@ -47,8 +49,8 @@ struct GrpcCacheClientOptions {
 // daemon was started anew. What the session owned is gone, every later Execute fails with the same,
 // and the way on is another client.
 //
-// Errors: UNAVAILABLE (no daemon there), TOO_MANY_SESSIONS, DRAINING, INVALID_ARGUMENT (a lease
-// above the daemon's maximum).
+// Errors: UNAVAILABLE (no daemon there), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
+// INVALID_ARGUMENT (a lease above the daemon's maximum; credentials as MakeChannel says).
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options);
 
 }  // namespace pagoda

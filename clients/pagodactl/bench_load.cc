@@ -93,10 +93,13 @@ class UnaryClient final : public BenchClient {
 class StreamClient final : public BenchClient {
  public:
   static absl::StatusOr<std::unique_ptr<BenchClient>> Open(const GlobalOptions& globals) {
+    absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals);
+    if (!credentials.ok()) return credentials.status();
     auto client = OpenGrpcCacheClient({.endpoint = globals.endpoint,
                                        .client_name = kClientName,
                                        .lease = absl::ZeroDuration(),
-                                       .timeout = globals.timeout()});
+                                       .timeout = globals.timeout(),
+                                       .credentials = *std::move(credentials)});
     if (!client.ok()) return client.status();
     return std::make_unique<StreamClient>(*std::move(client));
   }

@@ -41,6 +41,21 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
                  "Seconds to wait for the connection, and for each answer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--auth-token-file", globals.token_file,
+                 "A file whose first line is the token that says who calls")
+      ->envname("PAGODA_TOKEN_FILE")
+      ->type_name("FILE");
+  app.add_option("--ca", globals.ca_file,
+                 "Who signed the daemon's certificate (PEM); with it TCP is TLS")
+      ->envname("PAGODA_CA")
+      ->type_name("FILE");
+  app.add_option("--certificate", globals.certificate_file,
+                 "The caller's own certificate (PEM), where the daemon asks for one")
+      ->envname("PAGODA_CERTIFICATE")
+      ->type_name("FILE");
+  app.add_option("--key", globals.key_file, "Its key (PEM)")
+      ->envname("PAGODA_KEY")
+      ->type_name("FILE");
   app.set_version_flag("--version", "pagodactl " PAGODA_VERSION);
 }
 
@@ -64,8 +79,21 @@ bool IsUnreachable(const absl::Status& status) {
 
 }  // namespace
 
+absl::StatusOr<ClientCredentials> CredentialsOf(const GlobalOptions& globals) {
+  ClientCredentials credentials = {.ca_file = globals.ca_file,
+                                   .certificate_file = globals.certificate_file,
+                                   .key_file = globals.key_file};
+  if (globals.token_file.empty()) return credentials;
+  absl::StatusOr<std::string> token = ReadBearerToken(globals.token_file);
+  if (!token.ok()) return token.status();
+  credentials.token = *std::move(token);
+  return credentials;
+}
+
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals) {
-  return Connect(globals.endpoint, globals.timeout());
+  const absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals);
+  if (!credentials.ok()) return credentials.status();
+  return Connect(globals.endpoint, globals.timeout(), *credentials);
 }
 
 int ReportOutcome(const std::string& program, const std::string& endpoint_option,
@@ -116,7 +144,14 @@ int RunPagodactl(int argc, char** argv) {
     // --help and --version come this way too, with the code 0.
     return app.exit(error) == 0 ? kExitOk : kExitBadUsage;
   }
-  return ReportOutcome("pagodactl", "--endpoint", chosen());
+  const absl::Status status = chosen();
+  const int exit_code = ReportOutcome("pagodactl", "--endpoint", status);
+  if (absl::IsUnauthenticated(status)) {
+    std::cerr << "Say who you are with --auth-token-file or PAGODA_TOKEN_FILE, or with "
+                 "--certificate and --key."
+              << std::endl;
+  }
+  return exit_code;
 }
 
 }  // namespace pagoda

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "clients/cpp/channel.h"
 #include "grpcpp/channel.h"
 
 namespace pagoda {
@@ -21,6 +22,10 @@ struct GlobalOptions {
   std::string endpoint = "127.0.0.1:7070";
   OutputFormat output = OutputFormat::kTable;
   double timeout_seconds = 10;
+  std::string token_file;
+  std::string ca_file;
+  std::string certificate_file;
+  std::string key_file;
 
   absl::Duration timeout() const { return absl::Seconds(timeout_seconds); }
 };
@@ -51,7 +56,10 @@ void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& ch
 void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 
-// Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason.
+// What the options say of the caller. Errors: INVALID_ARGUMENT (the token's file).
+absl::StatusOr<ClientCredentials> CredentialsOf(const GlobalOptions& globals);
+// Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason;
+// INVALID_ARGUMENT for the files that they name.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);
 
 // Every option and command.

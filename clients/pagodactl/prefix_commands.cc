@@ -38,10 +38,13 @@ absl::Duration DurationOf(const std::optional<double>& seconds) {
 }
 
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(const GlobalOptions& globals) {
+  absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals);
+  if (!credentials.ok()) return credentials.status();
   return OpenGrpcCacheClient({.endpoint = globals.endpoint,
                               .client_name = "pagodactl",
                               .lease = absl::ZeroDuration(),
-                              .timeout = globals.timeout()});
+                              .timeout = globals.timeout(),
+                              .credentials = *std::move(credentials)});
 }
 
 // One operation in a session of its own.

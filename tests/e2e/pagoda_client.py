@@ -13,6 +13,22 @@ def connect(address, options=()):
     return grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), *options])
 
 
+class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor,
+              grpc.StreamStreamClientInterceptor):
+    def __init__(self, token):
+        self._metadata = [("authorization", f"Bearer {token}")]
+
+    def _call(self, go_on, details, request):
+        return go_on(details._replace(metadata=[*(details.metadata or ()), *self._metadata]), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _call
+
+
+def authorized(channel, token):
+    """The channel, with the token in each call."""
+    return grpc.intercept_channel(channel, _Bearer(token))
+
+
 class OperationError(Exception):
     """An operation's google.rpc.Status, or a call's."""
 

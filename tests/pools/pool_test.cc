@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
@@ -120,6 +123,152 @@ TEST(PoolTest, ANameLeftByADeadProcessIsTakenOver) {
   auto memory = SharedMemory::Create(name, 4096);
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_EQ(memory->bytes()[0], std::byte{0}) << "new memory starts as zeros";
+}
+
+// Ends the process where it stands, without destructors.
+[[noreturn]] void Die() {
+  raise(SIGKILL);
+  std::abort();
+}
+
+// Runs `body`, which ends in Die() where all is well, in a process of its own.
+void InAProcessThatDies(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+}
+
+TEST(SharedMemoryTest, ADeadOwnersBytesAreAdoptedInPlace) {
+  const std::string name = Name("adopted");
+  InAProcessThatDies([&] {
+    auto memory = SharedMemory::CreateOrAdopt(name, 8192);
+    if (!memory.ok() || memory->adopted()) return;
+    memory->bytes()[5000] = std::byte{7};
+    Die();
+  });
+  auto old_client = SharedMemory::Open(name);
+  ASSERT_TRUE(old_client.ok()) << old_client.status();
+  auto memory = SharedMemory::CreateOrAdopt(name, 8192);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_TRUE(memory->adopted());
+  EXPECT_EQ(memory->bytes()[5000], std::byte{7});
+  old_client->bytes()[1] = std::byte{9};
+  EXPECT_EQ(memory->bytes()[1], std::byte{9}) << "they map the same object";
+}
+
+TEST(SharedMemoryTest, AnotherSizeIsNotAdopted) {
+  const std::string name = Name("other-size");
+  InAProcessThatDies([&] {
+    auto memory = SharedMemory::Create(name, 8192);
+    if (!memory.ok()) return;
+    memory->bytes()[0] = std::byte{7};
+    Die();
+  });
+  auto memory = SharedMemory::CreateOrAdopt(name, 4096);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_FALSE(memory->adopted());
+  EXPECT_EQ(memory->bytes().size(), 4096u);
+  EXPECT_EQ(memory->bytes()[0], std::byte{0});
+}
+
+TEST(SharedMemoryTest, ALivingOwnersMemoryIsNotAdopted) {
+  const std::string name = Name("living");
+  auto owner = SharedMemory::CreateOrAdopt(name, 4096);
+  ASSERT_TRUE(owner.ok()) << owner.status();
+  EXPECT_EQ(ReasonOf(SharedMemory::CreateOrAdopt(name, 4096).status()), Reason::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(SharedMemory::RemoveLeftover(name)), Reason::kInvalidArgument);
+  EXPECT_TRUE(SharedMemory::Open(name).ok()) << "the refusals left the owner's memory alone";
+}
+
+TEST(SharedMemoryTest, AKeptNameOutlivesItsOwner) {
+  const std::string name = Name("kept");
+  {
+    auto memory = SharedMemory::Create(name, 4096);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    memory->bytes()[0] = std::byte{7};
+    memory->KeepName();
+  }
+  {
+    auto memory = SharedMemory::CreateOrAdopt(name, 4096);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    EXPECT_TRUE(memory->adopted());
+    EXPECT_EQ(memory->bytes()[0], std::byte{7});
+  }
+  EXPECT_EQ(SharedMemory::Open(name).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SharedMemoryTest, ALeftoverIsRemovedUnlessItFits) {
+  const std::string name = Name("leftover");
+  InAProcessThatDies([&] {
+    const auto memory = SharedMemory::Create(name, 4096);
+    if (memory.ok()) Die();
+  });
+  EXPECT_TRUE(SharedMemory::RemoveLeftover(name, 4096).ok());
+  EXPECT_TRUE(SharedMemory::Open(name).ok());
+  EXPECT_TRUE(SharedMemory::RemoveLeftover(name, 8192).ok());
+  EXPECT_EQ(SharedMemory::Open(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(SharedMemory::RemoveLeftover(name).ok()) << "there is none any more";
+}
+
+// The descriptor is closed: only the mapping is left.
+TEST(SharedMemoryTest, AnotherProcessThatMapsItIsSeenUntilItsEnd) {
+  const std::string name = Name("users");
+  auto memory = SharedMemory::Create(name, 4096);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_FALSE(memory->HasOtherUsers());
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int fd = shm_open(name.c_str(), O_RDWR, 0);
+    const void* data = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (data == MAP_FAILED || write(ready[1], "x", 1) != 1) _exit(1);
+    pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_TRUE(memory->HasOtherUsers());
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(memory->HasOtherUsers());
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(PoolTest, KeptPoolsFindTheirBytesAgainAfterAnEndAndAKill) {
+  const std::string instance = absl::StrCat("test-", getpid(), "-kept");
+  const SlotCounts slots = {.primary = {3}, .secondary = {2}};
+  InAProcessThatDies([&] {
+    auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
+    if (!pools.ok() || (*pools)->adopted(0, Tier::kPrimary)) return;
+    (*pools)->pool(0, 1).bytes()[3] = std::byte{7};
+    Die();
+  });
+  for (const bool again : {false, true}) {
+    SCOPED_TRACE(again ? "after an end" : "after a kill");
+    auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
+    ASSERT_TRUE(pools.ok()) << pools.status();
+    EXPECT_TRUE((*pools)->adopted(0, Tier::kPrimary));
+    EXPECT_TRUE((*pools)->adopted(0, Tier::kSecondary));
+    EXPECT_EQ((*pools)->pool(0, 1).bytes()[3], std::byte{7});
+  }
+  ASSERT_TRUE(SharedMemory::RemoveLeftover(absl::StrCat("/pagoda-", instance, "-wfull-p0")).ok());
+  {
+    auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
+    ASSERT_TRUE(pools.ok()) << pools.status();
+    EXPECT_FALSE((*pools)->adopted(0, Tier::kPrimary)) << "one of its pools is new";
+    EXPECT_TRUE((*pools)->adopted(0, Tier::kSecondary));
+  }
+  auto pools = PoolSet::Create(TwoPools(), slots, instance);
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  EXPECT_FALSE((*pools)->adopted(0, Tier::kSecondary)) << "not kept: new memory";
+  EXPECT_EQ((*pools)->pool(0, 1).bytes()[3], std::byte{0});
 }
 
 TEST(PoolTest, MoreThanThereIsIsAnErrorThatSaysHowMuch) {

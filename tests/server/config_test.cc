@@ -162,7 +162,13 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"server: {drain_timeout: -1s}", "'-1s'", "from 0"},
       {"server: {grpc_address: nowhere}", "'nowhere'", "HOST:PORT"},
       {"server: {grpc_address: \"127.0.0.1:99999\"}", "99999", "65535"},
-      {"server: {grpc_address: \"0.0.0.0:7070\"}", "0.0.0.0", "TLS"},
+      {"server: {tls: {client_certificates: maybe}}", "'maybe'", "none, optional, required"},
+      {"server: {max_calls: 0}", "'0'", "1 to 1048576"},
+      {"tenants: [{name: a b}]", "'a b'", "without blanks"},
+      {"tenants: [{name: a, subjects: {b: c}}]", "a mapping", "a list of texts"},
+      {"tenants: [{name: a, subjects: [[b]]}]", "a list", "a list of texts"},
+      {"tenants: [{name: a, share: 0}]", "'0'", "1 to 1000000"},
+      {"operators: {token: x}", "'token'", "tokens_file, subjects"},
       {"server: {http_address: \"example.org:7071\"}", "example.org", "in numbers"},
       {"events: {lifecycle: all}", "'all'", "off, raw"},
       {"log: {level: 3}", "'3'", "info, warning, error"},
@@ -182,6 +188,73 @@ TEST(ConfigTest, BrokenYamlIsRefusedWithItsLine) {
 TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("server: {grpc_address: \"\", unix_socket: \"\"}"), HasSubstr("needs one"));
   EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
+}
+
+TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
+  for (const char* address : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "128.0.0.1:1"}) {
+    for (const char* key : {"grpc_address", "http_address"}) {
+      const std::string server = std::string("{") + key + ": \"" + address + "\"";
+      EXPECT_THAT(Refusal("server: " + server + "}"),
+                  AllOf(HasSubstr(address), HasSubstr(key), HasSubstr("without TLS"),
+                        HasSubstr("server.insecure: true")));
+      EXPECT_EQ(Refusal("server: " + server + ", insecure: true}"), "accepted");
+    }
+  }
+  for (const char* address : {"127.0.0.1:1", "[::1]:1", "localhost:1", ""}) {
+    EXPECT_EQ(Refusal(std::string("server: {grpc_address: \"") + address + "\"}"), "accepted");
+  }
+  const std::string tls = "tls: {certificate: c, key: k}";
+  EXPECT_EQ(Refusal("server: {grpc_address: \"0.0.0.0:1\", " + tls + "}"), "accepted");
+  EXPECT_THAT(Refusal("server: {http_address: \"0.0.0.0:1\", " + tls + "}"),
+              HasSubstr("HTTP has none"));
+}
+
+TEST(ConfigTest, WhatTlsAndCallersNeedOfEachOtherIsRefusedWhereItIsMissing) {
+  const auto with_ca = [](const std::string& rest) {
+    return "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: "
+           "optional}}\n" +
+           rest;
+  };
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c}}"), HasSubstr("go together"));
+  EXPECT_THAT(Refusal("server: {tls: {key: k}}"), HasSubstr("go together"));
+  EXPECT_THAT(Refusal("server: {tls: {client_ca: c}}"), HasSubstr("certificate is empty"));
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c, key: k, client_ca: ca}}"),
+              HasSubstr("client_certificates"));
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c, key: k, client_certificates: required}}"),
+              HasSubstr("client_ca"));
+  EXPECT_THAT(Refusal("operators: {subjects: root}"), HasSubstr("client_certificates is none"));
+  EXPECT_EQ(Refusal(with_ca("operators: {subjects: root}")), "accepted");
+  EXPECT_THAT(Refusal(with_ca("operators: {subjects: [x]}\ntenants: {name: a, subjects: x}")),
+              HasSubstr("two callers"));
+  EXPECT_THAT(Refusal("tenants: [{name: a}, {name: a}]"), HasSubstr("two tenants 'a'"));
+  EXPECT_THAT(Refusal("tenants: [{shares: true}]"), HasSubstr("no name"));
+}
+
+TEST(ConfigTest, TenantsAndOperatorsAreRead) {
+  const auto config = ParseConfig(
+      "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: required}}\n"
+      "tenants:\n"
+      "- {name: a, tokens_file: a.tokens, subjects: [x, y], share: 3, primary_blocks: 7}\n"
+      "- {name: b, shares: true, secondary_blocks: 9}\n"
+      "operators: {tokens_file: ops, subjects: root}\n"
+      "commons: {share: 5}\n",
+      "pagodad.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->tenants.size(), 2u);
+  EXPECT_EQ(config->tenants[0].name, "a");
+  EXPECT_EQ(config->tenants[0].credentials.tokens_file, "a.tokens");
+  EXPECT_THAT(config->tenants[0].credentials.subjects, ElementsAre("x", "y"));
+  EXPECT_EQ(config->tenants[0].quota.share, 3u);
+  EXPECT_EQ(config->tenants[0].quota.primary_blocks, 7u);
+  EXPECT_TRUE(config->tenants[1].shares);
+  EXPECT_EQ(config->tenants[1].quota.secondary_blocks, 9u);
+  EXPECT_THAT(config->operators.subjects, ElementsAre("root"));
+  EXPECT_EQ(config->commons_share, 5u);
+  EXPECT_TRUE(config->knows_callers());
+  EXPECT_FALSE(Config().knows_callers());
+  const auto again = ParseConfig(PrintConfig(*config), "printed.yaml");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(PrintConfig(*again), PrintConfig(*config));
 }
 
 TEST(ConfigTest, NothingThatIsThereIsLeftUnread) {
