@@ -1,19 +1,14 @@
 """Clients that are killed, and clients that are stopped past their lease and go on: what they held comes back, and nobody has a block that
 another may still write."""
 
-import contextlib
-import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 
-import doomed_clients
+import doomed_client
 import pool_view
 import pytest
 from battery import Figures, Stalls, check_adds_up, check_afterwards, pick
+from forked_clients import forked_clients
 from pagoda_client import Client
 from pagoda.v1 import admin_pb2
 
@@ -30,65 +25,25 @@ def daemon(start_daemon):
     return start_daemon(cache={"primary": CAPACITY})
 
 
-class DoomedClient:
-    """One client of a wave, as the test sees it."""
-
-    def __init__(self, end):
-        self._orders = end.makefile("rw")
-        self.pid = self._read()["pid"]
-
-    def _read(self):
-        line = self._orders.readline()
-        assert line, "a client has ended before its time"
-        return json.loads(line)
-
-    def order(self, what):
-        print(json.dumps(what), file=self._orders, flush=True)
-
-    def answer(self):
-        return self._read()
-
-    def send(self, number):
-        os.kill(self.pid, number)
-
-
-@contextlib.contextmanager
-def wave_of_clients(daemon, seed):
-    """Clients that work, until the end of the block kills those that live."""
-    ends = [socket.socketpair() for _ in range(CLIENTS_IN_A_WAVE)]
-    theirs = [str(end.fileno()) for _, end in ends]
-    command = [sys.executable, doomed_clients.__file__, f"unix:{daemon.unix_socket}", str(LEASE_MS), str(seed), *theirs]
-    with subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], pass_fds=[end.fileno() for _, end in ends]) as forker:
-        try:
-            for ours, end in ends:
-                end.close()
-                ours.settimeout(60)
-            yield [DoomedClient(ours) for ours, _ in ends]
-        finally:
-            forker.kill()  # And with it its children.
-            for ours, _ in ends:
-                ours.close()
-
-
 def quarantines(daemon):
-    """The blocks in quarantine, by the process that could write them."""
+    """The blocks in quarantine, by the process that could write them; under None those of a process that has just ended."""
     listed = daemon.admin.ListQuarantines(admin_pb2.ListQuarantinesRequest(), timeout=20).quarantines
-    found = {quarantine.writer_pids[0]: quarantine.blocks for quarantine in listed if quarantine.writer_pids}
-    assert len(found) == len(listed), listed
-    return found
+    return {next(iter(quarantine.writer_pids), None): quarantine.blocks for quarantine in listed}
 
 
 def wait_for_quarantines(daemon, pids, seconds):
     """Until exactly the processes `pids` have blocks in quarantine; checks that those are all there are in flight."""
     daemon.wait_until(lambda daemon: quarantines(daemon).keys() == pids, seconds)
-    (window,) = check_adds_up(daemon).windows
-    assert window.tiers[0].in_flight_blocks == sum(quarantines(daemon).values())
+    status = check_adds_up(daemon)
+    blocks = sum(quarantines(daemon).values())
+    assert (status.quarantines, status.quarantined_blocks) == (len(pids), blocks)
+    assert status.windows[0].tiers[0].in_flight_blocks == blocks
 
 
 def battle(daemon, clients, stalls):
     """One wave: every other client is killed and the rest are stopped; then these go on, while `owner` has whatever can be had."""
     (killed, stopped) = clients[0::2], clients[1::2]
-    assert daemon.primary().active_blocks >= doomed_clients.RAW_BLOCKS * len(clients)
+    assert daemon.primary().active_blocks >= doomed_client.RAW_BLOCKS * len(clients)
     for dead, still in zip(killed, stopped, strict=True):
         dead.send(signal.SIGKILL)
         still.send(signal.SIGSTOP)
@@ -128,8 +83,7 @@ def release(daemon, zombies, stalls):
         if number % 2:
             client.send(signal.SIGKILL)
         else:
-            client.order("acknowledge")
-            client.answer()
+            client.ask("acknowledge")
         left.remove(client.pid)
         wait_for_quarantines(daemon, left, GRACE + stalls.longest())
 
@@ -139,11 +93,12 @@ def test_clients_that_die_or_sleep_leave_nothing_behind(daemon):
     quarantined, latest = 0, 0.0
     with Stalls() as stalls:
         for wave in range(WAVES):
-            with wave_of_clients(daemon, wave * CLIENTS_IN_A_WAVE) as clients:
+            with forked_clients(doomed_client.__file__, CLIENTS_IN_A_WAVE, wave * CLIENTS_IN_A_WAVE, f"unix:{daemon.unix_socket}",
+                                LEASE_MS) as clients:
                 blocks, after_lease = battle(daemon, clients, stalls)
             quarantined += blocks
             latest = max(latest, after_lease)
             assert daemon.primary().in_flight_blocks == 0
-    assert quarantined >= WAVES * CLIENTS_IN_A_WAVE // 2 * doomed_clients.RAW_BLOCKS
+    assert quarantined >= WAVES * CLIENTS_IN_A_WAVE // 2 * doomed_client.RAW_BLOCKS
     check_afterwards(daemon)
     figures.tell(clients=WAVES * CLIENTS_IN_A_WAVE, quarantined_blocks=quarantined, latest_end_after_lease=f"{latest:.2f} s")
