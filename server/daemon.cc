@@ -286,8 +286,16 @@ absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
   if (!pools.ok()) return pools.status();
   pools_ = *std::move(pools);
   if (!warm) return sizes;
-  absl::StatusOr<std::unique_ptr<KeptMemory>> kept = KeptMemory::Open(
-      pools_.get(), instance, config_.cache, MaxHoles(config_.cache, *sizes), &supervisor_);
+  const auto accepts = [this](const NamespaceKey& name_space) {
+    return !tenants_->any() || name_space.tenant.empty() || tenants_->Find(name_space.tenant).ok();
+  };
+  absl::StatusOr<std::unique_ptr<KeptMemory>> kept =
+      KeptMemory::Open(pools_.get(),
+                       {.instance = instance,
+                        .budgets = config_.cache,
+                        .max_holes = MaxHoles(config_.cache, *sizes),
+                        .accepts = accepts},
+                       &supervisor_);
   if (!kept.ok()) return kept.status();
   kept_ = *std::move(kept);
   return sizes;

@@ -1,10 +1,14 @@
 """What pagodactl shows of a daemon's clients, and what an operator ends with it."""
 
+import os
 import time
 
+import pool_view
 import pytest
-from pagoda_client import Client, OperationError
+from pagoda_client import Client, OperationError, authorized
 from pagodactl import run, run_json, run_ok
+
+OPERATOR = "token-of-the-operator-0123456789"
 
 
 def prompt(count):
@@ -83,6 +87,63 @@ def test_inspect_shows_what_is_cached_where(start_daemon):
     empty = daemon.folder / "empty.txt"
     empty.write_text("")
     assert "INVALID_COUNT" in run(daemon, "inspect", "--token-file", empty).stderr
+
+
+def test_an_ended_session_is_over_for_its_client(daemon):
+    client = Client(daemon.channel, name="stuck")
+    client.cache(9, prompt(8))
+    client.add(1, prompt(20))
+    assert run_json(daemon, "end-session", client.session.session_id) == {"session_id": client.session.session_id}
+    assert run_json(daemon, "sessions")["sessions"] == []
+    with pytest.raises(OperationError) as refused:
+        client.allocate(1)
+    assert refused.value.reason == "STALE_SESSION"
+    # Nobody mapped the pool, so nothing is quarantined; what was committed stays cached.
+    assert run_json(daemon, "quarantine")["quarantines"] == []
+    assert run_json(daemon, "inspect", "--tokens", "0,1,2,3,4,5,6,7")["matched_tokens"] == 8
+    again = run(daemon, "end-session", 4711)
+    assert again.returncode == 1 and "UNKNOWN_SESSION" in again.stderr
+
+
+def test_what_a_living_writer_could_write_is_quarantined_until_an_operator_forces_it(daemon):
+    client = Client(daemon.channel, name="writer")
+    pool_view.map_pool(client.pools()[0])
+    client.allocate(5)
+    session = client.session.session_id
+    assert run_json(daemon, "sessions")["sessions"][0]["writer_pids"] == [os.getpid()]
+    run_ok(daemon, "end-session", session)
+    row, = run_json(daemon, "quarantine")["quarantines"]
+    assert (row["session_id"], row["client_name"], row["blocks"], row["writer_pids"]) == (session, "writer", 5, [os.getpid()])
+    assert "5 blocks of 1 ended session" in run_ok(daemon, "status")
+    assert "quarantined: 5 blocks of 1 ended session" in run_ok(daemon, "top", "--interval", 0.1)
+    refused = run(daemon, "quarantine", "release", session)
+    assert refused.returncode == 1 and "WRITER_ALIVE" in refused.stderr and "--force" in refused.stderr
+    assert daemon.primary().in_flight_blocks == 5
+    assert run_ok(daemon, "quarantine", "release", session, "--force") == f"5 blocks of session {session} released\n"
+    assert daemon.primary().free_blocks == 64
+    assert "nothing is quarantined" in run_ok(daemon, "quarantine", "list")
+
+
+def test_tenants_show_what_each_has(start_daemon):
+    daemon = start_daemon(operator_token=OPERATOR, secrets={"team-a.tokens": "token-of-team-a-0123456789"},
+                          tenants=[{"name": "team-a", "tokens_file": "team-a.tokens"}])
+    token_file = daemon.folder / "operators.tokens"
+    channel = authorized(daemon.connect(), "token-of-team-a-0123456789")
+    with Client(channel, name="engine-a") as client:
+        client.cache(1, prompt(8))
+        client.add(2, [9] * 4)
+        commons, team = run_json(daemon, "--auth-token-file", token_file, "tenants")["tenants"]
+        assert commons["name"] == ""
+        assert (team["name"], team["sessions"], team["sequences"]) == ("team-a", 1, 1)
+        use, = team["use"]
+        assert (use["tier"], use["used_blocks"], use["cached_blocks"], use["quota_blocks"]) == ("primary", 3, 2, None)
+        session, = run_json(daemon, "--auth-token-file", token_file, "sessions")["sessions"]
+        assert session["tenant"] == "team-a"
+        assert "team-a" in run_ok(daemon, "--auth-token-file", token_file, "top", "--interval", 0.1)
+        # A load needs what the operator may: sessions and raw blocks of his own.
+        assert run_json(daemon, "--auth-token-file", token_file, "bench", "--seconds", 0.2, "--batch", 8)["stream"]["operations"] > 0
+    stranger = run(daemon, "sessions")
+    assert stranger.returncode == 1 and "UNAUTHENTICATED" in stranger.stderr
 
 
 def test_bench_measures_and_leaves_nothing_behind(daemon):
