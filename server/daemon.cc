@@ -106,14 +106,15 @@ std::string ModelName(const std::string& model_dir) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
+    Config config, const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
   auto daemon = absl::WrapUnique(new Daemon(std::move(config), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
   daemon->MakeServices();
-  if (absl::Status status = daemon->Listen(); !status.ok()) return status;
+  if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
   return daemon;
 }
 
@@ -240,7 +241,7 @@ void Daemon::Maintain() {
   }
 }
 
-absl::Status Daemon::Listen() {
+absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ListenHttp(); !status.ok()) return status;
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
@@ -251,6 +252,7 @@ absl::Status Daemon::Listen() {
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
                    admin_service_.get()},
       .interceptors = rpc_metrics_.MakeInterceptorFactory()};
+  options.services.insert(options.services.end(), extra_services.begin(), extra_services.end());
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(options));
   if (!server.ok()) return server.status();
   grpc_ = *std::move(server);

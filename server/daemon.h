@@ -39,9 +39,12 @@ class Daemon {
  public:
   // Takes the memory, loads the model, listens, and is healthy when it returns. Tells the service
   // manager, where there is one, how far it is, and Drain does the same.
+  // `extra_services` are served beside the daemon's own, and outlive it: a benchmark's yardstick.
+  // They are not counted among the requests, and Drain does not know of them.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
   // served), OUT_OF_MEMORY, INVALID_CHECKPOINT.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config);
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(
+      Config config, const std::vector<grpc::Service*>& extra_services = {});
   // Drains if nobody has.
   ~Daemon();
 
@@ -70,7 +73,7 @@ class Daemon {
   absl::Status LoadEngine();
   void MakeServices();
   void Maintain();
-  absl::Status Listen();
+  absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
 
   const Config config_;
