@@ -23,7 +23,7 @@ SessionStream* SessionStream::Start(const BatchRun::Context& context, Set* strea
   const std::shared_ptr<SessionStream> stream(new SessionStream(context, streams));
   stream->self_ = stream;
   streams->Add(stream);
-  stream->StartRead(&stream->request_);
+  stream->ReadNext();
   return stream.get();
 }
 
@@ -53,7 +53,7 @@ void SessionStream::OnBatchDone(const absl::Status& status) {
   if (!status.ok()) return End(status);
   absl::MutexLock lock(&mutex_);
   step_ = Step::kWriting;
-  StartWrite(&response_);
+  StartWrite(response_);
 }
 
 void SessionStream::OnWriteDone(bool ok) {
@@ -62,7 +62,7 @@ void SessionStream::OnWriteDone(bool ok) {
     absl::MutexLock lock(&mutex_);
     if (!draining_) {
       step_ = Step::kReading;
-      StartRead(&request_);
+      ReadNext();
       return;
     }
   }
@@ -94,16 +94,22 @@ void SessionStream::End(const absl::Status& status) {
   Finish(ToGrpcStatus(status));
 }
 
+void SessionStream::ReadNext() {
+  memory_.Reset();
+  request_ = memory_.New<v1::SessionRequest>();
+  response_ = memory_.New<v1::SessionResponse>();
+  StartRead(request_);
+}
+
 absl::Status SessionStream::CheckRequest() {
-  if (absl::Status status = CheckServed(request_); !status.ok()) return status;
+  if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
   return Attach();
 }
 
 void SessionStream::StartBatch() {
-  response_.Clear();
-  response_.set_batch_id(request_.batch_id());
+  response_->set_batch_id(request_->batch_id());
   const auto batch = std::make_shared<BatchRun>(
-      context_, *session_, response_.mutable_result(),
+      context_, *session_, response_->mutable_result(),
       [self = self_](const absl::Status& status) { self->OnBatchDone(status); });
   bool cancelled = false;
   {
@@ -112,15 +118,15 @@ void SessionStream::StartBatch() {
     cancelled = cancelled_;
   }
   if (cancelled) batch->EndWaits(ClientGone());
-  batch->Start(request_.batch());
+  batch->Start(request_->batch());
 }
 
 absl::Status SessionStream::Attach() {
-  if (session_.has_value() && !request_.has_session()) return absl::OkStatus();
-  if (!request_.has_session()) {
+  if (session_.has_value() && !request_->has_session()) return absl::OkStatus();
+  if (!request_->has_session()) {
     return MakeError(Reason::kInvalidArgument, "the first message of a stream names its session");
   }
-  const SessionRef named = SessionFromProto(request_.session());
+  const SessionRef named = SessionFromProto(request_->session());
   if (session_.has_value()) {
     if (named.id == session_->id && named.token == session_->token) return absl::OkStatus();
     return MakeError(Reason::kInvalidArgument, "a stream serves one session, the first one named");

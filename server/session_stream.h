@@ -11,6 +11,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/batch_run.h"
+#include "server/message_memory.h"
 #include "server/stream_set.h"
 
 namespace pagoda::server {
@@ -42,6 +43,7 @@ class SessionStream final
   SessionStream(const BatchRun::Context& context, Set* streams)
       : context_(context), streams_(streams) {}
 
+  void ReadNext();
   // What is wrong with the message that was read, apart from its operations.
   absl::Status CheckRequest();
   void StartBatch() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -57,9 +59,10 @@ class SessionStream final
       self_;  // The call's share; given up in OnDone. Batches have theirs.
 
   // Touched by one reaction at a time.
-  v1::SessionRequest request_;
-  v1::SessionResponse response_;
-  std::optional<SessionRef> session_;  // Attached.
+  MessageMemory memory_;
+  v1::SessionRequest* request_ = nullptr;    // In it, from one read to the next.
+  v1::SessionResponse* response_ = nullptr;  // So, too.
+  std::optional<SessionRef> session_;        // Attached.
 
   absl::Mutex mutex_;  // Taken before gRPC's own locks.
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;

@@ -1,5 +1,7 @@
 #include "tests/bench/noop_service.h"
 
+#include "server/message_memory.h"
+
 namespace pagoda::bench {
 namespace {
 
@@ -52,24 +54,31 @@ void AnswerBatch(const pagoda::v1::Batch& batch, BatchResult* out) {
 // One call of Session. Deletes itself.
 class NoopStream final : public grpc::ServerBidiReactor<SessionRequest, SessionResponse> {
  public:
-  NoopStream() { StartRead(&request_); }
+  NoopStream() { ReadNext(); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
-    response_.Clear();
-    response_.set_batch_id(request_.batch_id());
-    AnswerBatch(request_.batch(), response_.mutable_result());
-    StartWrite(&response_);
+    response_->set_batch_id(request_->batch_id());
+    AnswerBatch(request_->batch(), response_->mutable_result());
+    StartWrite(response_);
   }
   void OnWriteDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::CANCELLED);
-    StartRead(&request_);
+    ReadNext();
   }
   void OnDone() override { delete this; }
 
  private:
-  SessionRequest request_;
-  SessionResponse response_;
+  void ReadNext() {
+    memory_.Reset();
+    request_ = memory_.New<SessionRequest>();
+    response_ = memory_.New<SessionResponse>();
+    StartRead(request_);
+  }
+
+  server::MessageMemory memory_;  // As the cache's streams do it.
+  SessionRequest* request_ = nullptr;
+  SessionResponse* response_ = nullptr;
 };
 
 }  // namespace
