@@ -7,6 +7,7 @@
 #include "manager/shared_manager.h"
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "server/batch_run.h"
+#include "server/rpc_metrics.h"
 #include "server/serving_state.h"
 #include "server/session_stream.h"
 
@@ -21,9 +22,10 @@ class CacheService final : public v1::CacheService::CallbackService {
     absl::Duration max_lease;
   };
 
-  // `manager` and `state` outlive the service.
-  CacheService(Options options, SharedManager* manager, const ServingState* state)
-      : options_(options), manager_(manager), state_(state) {}
+  // All of them outlive the service.
+  CacheService(Options options, SharedManager* manager, const ServingState* state,
+               RpcMetrics* metrics)
+      : options_(options), manager_(manager), state_(state), metrics_(metrics) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
@@ -56,6 +58,7 @@ class CacheService final : public v1::CacheService::CallbackService {
   const Options options_;
   SharedManager* const manager_;
   const ServingState* const state_;
+  RpcMetrics* const metrics_;
   SessionStream::Set streams_;
   BatchRun::Set waiting_;
   AnswerMemory answers_;

@@ -90,11 +90,11 @@ class Daemon {
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<HostTransfers> transfers_;
   std::unique_ptr<Engine> engine_;
+  RpcMetrics rpc_metrics_;
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
-  RpcMetrics rpc_metrics_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicTask> lease_timer_;

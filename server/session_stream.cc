@@ -19,8 +19,10 @@ absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
 
 }  // namespace
 
-SessionStream* SessionStream::Start(const BatchRun::Context& context, Set* streams) {
-  const std::shared_ptr<SessionStream> stream(new SessionStream(context, streams));
+SessionStream* SessionStream::Start(const BatchRun::Context& context, RpcMetrics::Call counted,
+                                    Set* streams) {
+  const std::shared_ptr<SessionStream> stream(
+      new SessionStream(context, std::move(counted), streams));
   stream->self_ = stream;
   streams->Add(stream);
   stream->ReadNext();
@@ -34,7 +36,7 @@ void SessionStream::EndForDrain() {
     if (step_ != Step::kReading) return;  // OnWriteDone ends the call.
     step_ = Step::kFinished;
   }
-  Finish(ToGrpcStatus(Draining()));
+  FinishCall(Draining());
 }
 
 void SessionStream::OnReadDone(bool ok) {
@@ -91,7 +93,13 @@ void SessionStream::End(const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     step_ = Step::kFinished;
   }
-  Finish(ToGrpcStatus(status));
+  FinishCall(status);
+}
+
+void SessionStream::FinishCall(const absl::Status& status) {
+  const grpc::Status grpc_status = ToGrpcStatus(status);
+  counted_.Record(grpc_status.error_code());
+  Finish(grpc_status);
 }
 
 void SessionStream::ReadNext() {

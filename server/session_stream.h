@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -12,6 +13,7 @@
 #include "pagoda/v1/cache.pb.h"
 #include "server/batch_run.h"
 #include "server/message_memory.h"
+#include "server/rpc_metrics.h"
 #include "server/stream_set.h"
 
 namespace pagoda::server {
@@ -27,7 +29,8 @@ class SessionStream final
 
   // Begins to read. The stream is in `streams` until its call is over; that and what `context`
   // names outlive it.
-  static SessionStream* Start(const BatchRun::Context& context, Set* streams);
+  static SessionStream* Start(const BatchRun::Context& context, RpcMetrics::Call counted,
+                              Set* streams);
 
   // Ends the call with DRAINING as soon as the batch in hand is answered.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -40,8 +43,8 @@ class SessionStream final
  private:
   enum class Step { kReading, kRunning, kWriting, kFinished };
 
-  SessionStream(const BatchRun::Context& context, Set* streams)
-      : context_(context), streams_(streams) {}
+  SessionStream(const BatchRun::Context& context, RpcMetrics::Call counted, Set* streams)
+      : context_(context), counted_(std::move(counted)), streams_(streams) {}
 
   void ReadNext();
   // What is wrong with the message that was read, apart from its operations.
@@ -52,8 +55,11 @@ class SessionStream final
   absl::Status Attach();
   // Finishes the call. REQUIRES: nobody else has, so not for kReading.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What follows once the stream is kFinished. Nothing of it may be touched afterwards.
+  void FinishCall(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
+  RpcMetrics::Call counted_;
   Set* const streams_;
   std::shared_ptr<SessionStream>
       self_;  // The call's share; given up in OnDone. Batches have theirs.

@@ -84,9 +84,11 @@ class WaitServiceTest : public ::testing::Test {
   const SessionRef session_ = copies_.Open();
   const Ticket ticket_ = copies_.Offload(session_, {1, 2, 3, 4, 5, 6, 7, 8});
   ServingState state_;
+  RpcMetrics metrics_;
   CacheService service_{{.default_lease = absl::Seconds(30), .max_lease = absl::Hours(1)},
                         &copies_.manager(),
-                        &state_};
+                        &state_,
+                        &metrics_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::CacheService::Stub> stub_;
 };
