@@ -104,8 +104,8 @@ void SessionStream::FinishCall(const absl::Status& status) {
 
 void SessionStream::ReadNext() {
   memory_.Reset();
-  request_ = memory_.New<v1::SessionRequest>();
-  response_ = memory_.New<v1::SessionResponse>();
+  request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
+  response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
   StartRead(request_);
 }
 

@@ -9,10 +9,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "google/protobuf/arena.h"
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/batch_run.h"
-#include "server/message_memory.h"
 #include "server/rpc_metrics.h"
 #include "server/stream_set.h"
 
@@ -65,7 +65,7 @@ class SessionStream final
       self_;  // The call's share; given up in OnDone. Batches have theirs.
 
   // Touched by one reaction at a time.
-  MessageMemory memory_;
+  google::protobuf::Arena memory_;           // Of the batch in hand; free of them while it reads.
   v1::SessionRequest* request_ = nullptr;    // In it, from one read to the next.
   v1::SessionResponse* response_ = nullptr;  // So, too.
   std::optional<SessionRef> session_;        // Attached.

@@ -1,6 +1,6 @@
 #include "tests/bench/noop_service.h"
 
-#include "server/message_memory.h"
+#include "google/protobuf/arena.h"
 
 namespace pagoda::bench {
 namespace {
@@ -71,12 +71,12 @@ class NoopStream final : public grpc::ServerBidiReactor<SessionRequest, SessionR
  private:
   void ReadNext() {
     memory_.Reset();
-    request_ = memory_.New<SessionRequest>();
-    response_ = memory_.New<SessionResponse>();
+    request_ = google::protobuf::Arena::CreateMessage<SessionRequest>(&memory_);
+    response_ = google::protobuf::Arena::CreateMessage<SessionResponse>(&memory_);
     StartRead(request_);
   }
 
-  server::MessageMemory memory_;  // As the cache's streams do it.
+  google::protobuf::Arena memory_;  // As the cache's streams do it.
   SessionRequest* request_ = nullptr;
   SessionResponse* response_ = nullptr;
 };
