@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "server/config.h"
 #include "server/daemon.h"
 #include "tests/bench/noop_service.h"
@@ -32,6 +33,8 @@ server::Config BenchConfig() {
       (std::filesystem::temp_directory_path() / (config.cache.name + ".sock")).string();
   config.server.grpc_address = "127.0.0.1:0";
   config.server.http_address = "";
+  // Full after moments, as that of a daemon that has run for a while is.
+  config.events.max_events = 1 << 16;
   config.server.drain_timeout = absl::Seconds(1);
   return config;
 }
@@ -41,7 +44,9 @@ server::Config BenchConfig() {
 int RunBenchServer() {
   signal(SIGPIPE, SIG_IGN);
   server::SetLogLevel(server::LogLevel::kWarning);
-  grpc_init();  // As pagodad does: never undone.
+  // Both as pagodad does it.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  grpc_init();
   NoopService noop;
   absl::StatusOr<std::unique_ptr<server::Daemon>> daemon =
       server::Daemon::Start(BenchConfig(), {&noop});
