@@ -17,6 +17,7 @@
 #include "server/config_keys.h"
 #include "server/listen_address.h"
 #include "server/tier_size_key.h"
+#include "yaml-cpp/eventhandler.h"
 
 namespace pagoda::server {
 namespace {
@@ -184,6 +185,40 @@ std::vector<ConfigKey> Keys(Config* config) {
   };
 }
 
+// What yaml-cpp tells of a document: here only where it begins.
+class DocumentStart final : public YAML::EventHandler {
+ public:
+  int line() const { return line_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { line_ = mark.line + 1; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  int line_ = 0;
+};
+
+// Refuses what stands behind the text's first document. Not YAML::LoadAll: it never ends where that
+// is no document but, say, a comma.
+absl::Status CheckOneDocument(const std::string& text) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  DocumentStart document;
+  if (!parser.HandleNextDocument(document) || !parser.HandleNextDocument(document)) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StrCat(document.line(), ": a second document; one is read"));
+}
+
 // The files and folders that are named as seen from the configuration's own.
 std::vector<std::string*> Paths(Config& config) {
   Config::Server::Tls& tls = config.server.tls;
@@ -218,11 +253,12 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
   Config config;
   absl::Status status;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    const YAML::Node root = documents.empty() ? YAML::Node() : documents.front();
-    status = documents.size() > 1 ? ConfigError(documents[1], "a second document; one is read")
-             : root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
+    status = CheckOneDocument(text);
+    if (status.ok()) {
+      const YAML::Node root = YAML::Load(text);
+      status = root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
                                              : ConfigError(root, "not a mapping of sections");
+    }
   } catch (const YAML::Exception& error) {
     status = Refuse(absl::StrCat(error.mark.line + 1, ": ", error.msg));
   }

@@ -72,19 +72,17 @@ absl::StatusOr<Config::Cache> WithSizesOfTheLastRun(Config::Cache cache, const C
   return cache;
 }
 
-absl::StatusOr<std::unique_ptr<KeptMemory>> KeptMemory::Open(PoolSet* pools,
-                                                             const std::string& instance,
-                                                             const Config::Cache& budgets,
-                                                             uint32_t max_holes,
+absl::StatusOr<std::unique_ptr<KeptMemory>> KeptMemory::Open(PoolSet* pools, const Options& options,
                                                              Supervisor* supervisor) {
   absl::StatusOr<std::unique_ptr<StampSet>> stamps =
-      StampSet::Create(*pools, instance, BudgetsNote(budgets));
+      StampSet::Create(*pools, options.instance, BudgetsNote(options.budgets));
   if (!stamps.ok()) return stamps.status();
   uint64_t last_percent = 0;
   Recovery recovery = Recover(
       *pools, **stamps,
       {.num_threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxRecoveryThreads),
-       .max_holes = max_holes,
+       .max_holes = options.max_holes,
+       .accepts = options.accepts,
        .progress = [&](uint64_t done, uint64_t total) {
          const uint64_t percent = done * 100 / std::max<uint64_t>(total, 1);
          if (std::exchange(last_percent, percent) == percent) return;

@@ -4,6 +4,7 @@
 #define PAGODA_SERVER_KEPT_MEMORY_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "events/block_hash.h"
 #include "manager/recovered_block.h"
 #include "manager/recovery.h"
 #include "manager/slot_stamper.h"
@@ -37,14 +39,18 @@ absl::StatusOr<Config::Cache> WithSizesOfTheLastRun(Config::Cache cache, const C
 // Thread-compatible.
 class KeptMemory {
  public:
+  struct Options {
+    std::string instance;
+    Config::Cache budgets;   // As they were configured.
+    uint32_t max_holes = 0;  // That the core will take.
+    // Of which the core will take blocks.
+    std::function<bool(const NamespaceKey&)> accepts;
+  };
+
   // Takes over the stamps beside the pools, which are kept too, and looks for blocks in them. Tells
-  // the log what was found and what not, and the supervisor how far it is. `budgets` is the
-  // cache as it was configured, `max_holes` what the core will take. Errors: those of
+  // the log what was found and what not, and the supervisor how far it is. Errors: those of
   // StampSet::Create.
-  static absl::StatusOr<std::unique_ptr<KeptMemory>> Open(PoolSet* pools,
-                                                          const std::string& instance,
-                                                          const Config::Cache& budgets,
-                                                          uint32_t max_holes,
+  static absl::StatusOr<std::unique_ptr<KeptMemory>> Open(PoolSet* pools, const Options& options,
                                                           Supervisor* supervisor);
 
   // For BlockManager::Restore. Once.

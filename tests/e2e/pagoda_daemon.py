@@ -74,11 +74,13 @@ class Daemon:
         path.write_text(json.dumps(self.config, indent=2))  # JSON is YAML.
         return path
 
+    def command(self):
+        return ["setpriv", "--pdeathsig", "KILL", PAGODAD, "--config", self.write_config()]
+
     def spawn(self):
         """Starts the process without waiting for it. Where this one is killed, the kernel kills the daemon too."""
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", PAGODAD, "--config", self.write_config()],
-                                            stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
         return self
 
     def start(self):

@@ -3,7 +3,6 @@
 import contextlib
 import pathlib
 import random
-import re
 import subprocess
 import sys
 import time
@@ -12,13 +11,11 @@ import numpy as np
 import pool_view
 import pytest
 from pagoda_client import Client
-from pagoda_daemon import Daemon
 from pagoda.v1 import types_pb2
+from warm_daemon import SHM, WarmDaemon
 
 TOKENS_PER_BLOCK = 4
 PRIMARY, SECONDARY = 24, 16
-SHM = pathlib.Path("/dev/shm")
-FOUND = re.compile(r"warm restart: blocks recovered: (\d+) of (\d+)")
 
 
 class Engine:
@@ -52,44 +49,6 @@ class Engine:
         return added.matched_tokens
 
 
-class WarmDaemon(Daemon):
-    """Several daemons of one configuration, one after another."""
-
-    def __init__(self, folder, **cache):
-        super().__init__(folder, cache={"primary": PRIMARY, "secondary": SECONDARY, "warm_restart": True} | cache)
-
-    def files(self):
-        return sorted(SHM.glob(f"pagoda-{self.config['cache']['name']}-*"))
-
-    def stamped(self):
-        """Valid stamps: the lowest bit of each stamp's first word (manager/slot_stamps.h)."""
-        count = 0
-        for path in self.files():
-            if "-stamps" not in path.name:
-                continue
-            memory = path.read_bytes()
-            slots, stride = int.from_bytes(memory[20:24], "little"), int.from_bytes(memory[24:32], "little")
-            count += sum(memory[4096 + slot * stride] & 1 for slot in range(slots))
-        return count
-
-    def cached(self):
-        return sum(tier.cached_blocks for tier in self.status().windows[0].tiers)
-
-    def wait_until_stamped(self):
-        self.settle()
-        self.wait_until(lambda daemon: daemon.stamped() == daemon.cached())
-
-    def again(self, end):
-        """Ends the daemon by `end` and starts the next. Returns how many blocks that one found, of how many stamps."""
-        Client.opened_here.clear()  # Their sessions end with the daemon.
-        for channel in self.channels:
-            channel.close()
-        self.channels.clear()
-        end(self)
-        self.start()
-        return tuple(map(int, FOUND.search(self.log.read_text()).groups()))
-
-
 def drain(daemon):
     assert daemon.terminate() == 0, daemon.log.read_text()
 
@@ -102,7 +61,7 @@ def kill(daemon):
 def start_warm(tmp_path):
     with contextlib.ExitStack() as stack:
         def start(**cache):
-            daemon = WarmDaemon(tmp_path, **cache)
+            daemon = WarmDaemon(tmp_path, **{"primary": PRIMARY, "secondary": SECONDARY} | cache)
             stack.callback(lambda: [path.unlink() for path in daemon.files()])
             return stack.enter_context(daemon)
 

@@ -236,6 +236,11 @@ def is_broken(error: PagodaError) -> bool:
     return error.code in _BROKEN
 
 
+def was_connected(error: PagodaError) -> bool:
+    """Whether a call that waited for a connection had one, and failed for another reason: also where that connection broke, too."""
+    return bool(error.reason) or error.code is not grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 def of_call(error: grpc.RpcError) -> PagodaError:
     """A failed call, of grpc or of grpc.aio."""
     failed: Any = error

@@ -324,7 +324,7 @@ class Client(SessionView):
         try:
             await self._calls.keep_alive(v1.KeepAliveRequest(session=self._session.ref), timeout=seconds, wait_for_ready=True)
         except grpc.RpcError as error:
-            return bool(errors.of_call(error).reason)
+            return errors.was_connected(errors.of_call(error))
         return True
 
     async def _unary(self, call: Any, request: Any, timeout: float | None = None) -> Any:
