@@ -199,6 +199,20 @@ TEST(TopScreenTest, AReportForAFileHasAllLinesAndNoKeys) {
   Terminal file;
   const std::vector<std::string> lines = Draw(TwoLooks(), file);
   EXPECT_EQ(lines.back(), "# active   = cached   ! pinned   ~ in flight   . free   ");
+  EXPECT_THAT(lines,
+              Contains("tenants     team-a           2 sessions, 7 sequences, blocks: 120 of "
+                       "1,000 primary"));
+}
+
+TEST(TopScreenTest, TheCommonsAloneAreNoTenants) {
+  TopState state("here");
+  TopSample sample = Sample(0);
+  sample.tenants.push_back(Tenant("", 500));
+  state.Add(sample);
+  EXPECT_THAT(Draw(state, Screen(80, 30)), Not(Contains(HasSubstr("tenants"))));
+  sample.tenants.push_back(Tenant("team-a", 5));
+  state.Add(std::move(sample));
+  EXPECT_THAT(Draw(state, Screen(80, 30)), Contains(HasSubstr("tenants     (the commons)")));
 }
 
 TEST(TopScreenTest, ABarIsAsLongAsAnyOther) {
