@@ -18,7 +18,7 @@ from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, events_pb2, events_p
 
 OUTSTANDING = 32
 # What a client of another machine would not take from the daemon's: the abuser's own work.
-NICENESS = 19
+NICENESS = 10
 PROMPT_TOKENS = 30
 
 
