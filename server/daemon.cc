@@ -272,11 +272,23 @@ absl::Status Daemon::MakeCache() {
 absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
   supervisor_.Status("starting: taking the memory of the pools");
   const std::string instance = InstanceName(config_);
-  const bool warm = config_.cache.warm_restart;
-  if (!warm || !SharedMemory::Open(WritersName(instance), MemoryAccess::kRead).ok()) {
+  const bool begins_anew = !config_.cache.warm_restart ||
+                           !SharedMemory::Open(WritersName(instance), MemoryAccess::kRead).ok();
+  if (begins_anew) {
     // What a daemon kept goes where it is not wanted, and where nobody knows who can write to it.
     if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
   }
+  absl::StatusOr<SizingPlan> sizes = MakePools(instance);
+  if (!sizes.ok() && begins_anew) {
+    // Memory that is kept would stay taken, though there is nothing in it.
+    pools_ = nullptr;
+    RemoveLeftMemory(*layout_, instance).IgnoreError();
+  }
+  return sizes;
+}
+
+absl::StatusOr<SizingPlan> Daemon::MakePools(const std::string& instance) {
+  const bool warm = config_.cache.warm_restart;
   const absl::StatusOr<Config::Cache> cache =
       warm ? WithSizesOfTheLastRun(config_.cache, *layout_, instance) : config_.cache;
   if (!cache.ok()) return cache.status();

@@ -85,6 +85,7 @@ class Daemon {
   absl::Status MakeCache();
   // The pools, and with cache.warm_restart what is found in them.
   absl::StatusOr<SizingPlan> TakeMemory();
+  absl::StatusOr<SizingPlan> MakePools(const std::string& instance);
   // Gives the core what was found, or nothing where the core refuses it.
   void Restore(BlockManager& core);
   // On a thread of the transfers.

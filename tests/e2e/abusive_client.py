@@ -17,13 +17,17 @@ from pagoda_client import Client, OperationError, authorized, call_status, conne
 from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, events_pb2, events_pb2_grpc
 
 OUTSTANDING = 32
+LEASE_MS = 60_000
 # What a client of another machine would not take from the daemon's: the abuser's own work.
-NICENESS = 19
+NICENESS = 10
 PROMPT_TOKENS = 30
+DIFFERENT_REQUESTS = 16
+ROUNDS_BETWEEN_PRYINGS = 10
+CALLS_BETWEEN_LOOKS = 20
 
 
 class Abuser:
-    """Each client of an even number sends batches, each of an odd one single operations, OUTSTANDING at a time."""
+    """A client of an even number sends batches, one of an odd number single operations, OUTSTANDING at a time."""
 
     def __init__(self, number, address, token, sessions, batch, other, *prompt):
         os.nice(NICENESS)
@@ -35,23 +39,24 @@ class Abuser:
         self._prompt = list(map(int, prompt))
         self._counts = collections.Counter()
         self._seen = []  # What it has heard of the other tenant.
-        self._fresh = itertools.count((number + 1) << 24)
-        self._client = Client(self._channel, f"abuser-{number}")
-        self._others = [Client(self._channel, "idle") for _ in range(int(sessions) - 1)]
+        self._client = Client(self._channel, f"abuser-{number}", LEASE_MS)
+        self._others = [Client(self._channel, "idle", LEASE_MS) for _ in range(int(sessions) - 1)]
+        self._requests = itertools.cycle(self._make_requests((number + 1) << 24))
+        # As bytes: what it costs to make a request and to read its answer is not to hold the abuse back.
+        self._execute = self._channel.unary_unary("/pagoda.v1.CacheService/Execute")
         self._sent = collections.deque()
-        self._sequence = 0
         self._rounds = 0
         threading.Thread(target=self._watch, daemon=True).start()
 
     def work(self):
-        while len(self._sent) < OUTSTANDING:
-            request = cache_pb2.ExecuteRequest(session=self._client.session, batch=cache_pb2.Batch(operations=self._make_operations()))
-            self._sent.append(self._client.stub.Execute.future(request, timeout=60))
-        self._take(self._sent.popleft())
+        for _ in range(OUTSTANDING):
+            while len(self._sent) < OUTSTANDING:
+                self._sent.append(self._execute.future(next(self._requests), timeout=60))
+            self._take(self._sent.popleft())
         self._rounds += 1
-        if self._rounds % 50 == 0:
+        if self._rounds % ROUNDS_BETWEEN_PRYINGS == 0:
             self._pry()
-        return {} if self._rounds == OUTSTANDING else None
+        return {} if self._rounds == 1 else None
 
     def obey(self, order):
         while self._sent:
@@ -61,28 +66,40 @@ class Abuser:
     def _stop(self, *signal_and_frame):
         self.over = True
 
-    def _make_operations(self):
-        """Sequences that are opened, committed and freed, so that the tenant's quota is full of what it has cached."""
-        operations = []
-        while len(operations) < self._operations:
-            self._sequence += 1
-            tokens = [next(self._fresh) for _ in range(PROMPT_TOKENS)]
-            operations += [
-                cache_pb2.Operation(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=self._sequence, tokens=tokens)),
-                cache_pb2.Operation(commit_tokens=cache_pb2.CommitTokensRequest(sequence_id=self._sequence, computed_tokens=PROMPT_TOKENS)),
-                cache_pb2.Operation(free_sequence=cache_pb2.FreeSequenceRequest(sequence_id=self._sequence))]
-        return operations if self._operations > 1 else [cache_pb2.Operation(match_prefix=cache_pb2.MatchPrefixRequest(tokens=self._prompt))]
+    def _make_requests(self, token):
+        """Enough for more blocks than there are: each sequence is opened, committed and freed, so that the tenant's quota is full of what it
+        has cached. Single operations look for the other's prompt."""
+        if self._operations == 1:
+            return [self._request([cache_pb2.Operation(match_prefix=cache_pb2.MatchPrefixRequest(tokens=self._prompt))])]
+        requests = []
+        for _ in range(DIFFERENT_REQUESTS):
+            operations = []
+            for sequence in range(1, self._operations // 3 + 1):
+                tokens = range(token, token + PROMPT_TOKENS)
+                token += PROMPT_TOKENS
+                operations += [
+                    cache_pb2.Operation(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=sequence, tokens=tokens)),
+                    cache_pb2.Operation(commit_tokens=cache_pb2.CommitTokensRequest(sequence_id=sequence, computed_tokens=PROMPT_TOKENS)),
+                    cache_pb2.Operation(free_sequence=cache_pb2.FreeSequenceRequest(sequence_id=sequence))]
+            requests.append(self._request(operations))
+        return requests
+
+    def _request(self, operations):
+        batch = cache_pb2.Batch(operations=operations)
+        return cache_pb2.ExecuteRequest(session=self._client.session, batch=batch).SerializeToString()
 
     def _take(self, call):
         try:
-            result = call.result().result
+            answer = call.result()
         except grpc.RpcError as error:
             self._hear(call_status(error).message)
             self._counts["refused"] += 1
             return
         self._counts["calls"] += 1
-        for outcome in result.results:
-            self._counts["operations"] += 1
+        self._counts["operations"] += self._operations
+        if self._operations > 1 and self._counts["calls"] % CALLS_BETWEEN_LOOKS:
+            return
+        for outcome in cache_pb2.ExecuteResponse.FromString(answer).result.results:
             if outcome.HasField("error"):
                 self._counts["refused"] += 1
                 self._hear(outcome.error.message)

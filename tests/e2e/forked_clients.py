@@ -86,7 +86,7 @@ def forked_clients(program, count, first, *arguments):
         try:
             for ours, theirs in ends:
                 theirs.close()
-                ours.settimeout(60)
+                ours.settimeout(200)
             yield [ForkedClient(ours) for ours, _ in ends]
         finally:
             forker.kill()  # And with it its children.

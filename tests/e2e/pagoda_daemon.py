@@ -13,7 +13,7 @@ import urllib.request
 from pagoda_client import Client, authorized, connect
 from pagoda.v1 import admin_pb2, admin_pb2_grpc
 
-PAGODAD = pathlib.Path(os.environ["PAGODA_BIN"]) / "pagodad"
+PAGODAD = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagodad"
 START_SECONDS = 60
 CALL_SECONDS = 20
 # A daemon that waits for nothing ends within this; below drain_timeout, so that a drain that waits in vain shows.
