@@ -55,6 +55,7 @@ void SessionStream::OnReadDone(bool ok) {
 void SessionStream::OnBatchDone(const absl::Status& status) {
   if (!status.ok()) return End(status);
   absl::MutexLock lock(&mutex_);
+  batch_.reset();  // With its operations, which an idle stream has no use for.
   step_ = Step::kWriting;
   StartWrite(response_);
 }

@@ -83,7 +83,7 @@ class SessionStream final
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // The last one.
+  std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // Until it is answered.
 };
 
 }  // namespace pagoda::server

@@ -11,7 +11,8 @@
 namespace pagoda::bench {
 
 // What the child of IdleSessions does: opens `count` streams, each on a connection and with a
-// session of its own that has run a batch, says so, and closes them when its standard input closes.
+// session of its own that has run a message of 256 operations and holds 128 blocks, says so, and
+// closes them when its standard input closes.
 // Returns the exit status.
 int HoldIdleSessions(const std::string& endpoint, Target target, int count);
 

@@ -19,6 +19,7 @@ Connection::Connection(const std::string& endpoint, Target target)
 SessionRef Connection::OpenSession() {
   pagoda::v1::OpenSessionRequest request;
   request.set_client_name("service_bench");
+  request.set_lease_ms(3'600'000);  // The no-op handler keeps none alive.
   pagoda::v1::OpenSessionResponse response;
   grpc::ClientContext context;
   PAGODA_CHECK(cache_.OpenSession(&context, request, &response).ok(), "a session opens");

@@ -21,12 +21,12 @@ class SessionLoad {
   // `retry`: whether each batch has a retry_id of its own.
   SessionLoad(const std::string& endpoint, Target target, Retry retry = Retry::kOff);
 
+  // One message.
+  void Call();
   // Operations a second, measured for about `seconds`.
   double Rate(double seconds);
 
  private:
-  void Call();
-
   const Retry retry_;
   SessionStream stream_;
   pagoda::v1::SessionRequest request_;
