@@ -31,8 +31,7 @@ absl::Status SessionOwners::Check(SessionRef session, const Identity& caller) co
   // The core knows what to say of a session that nobody owns, and says it in these words.
   if (owner == owners_.end() || owner->second.tenant == caller.tenant) return absl::OkStatus();
   return MakeError(Reason::kUnknownSession,
-                   absl::StrCat("session ", session.id.value(),
-                                " was never opened, was closed, or its lease ran out"));
+                   absl::StrCat("session ", session.id.value(), " was never opened"));
 }
 
 size_t SessionOwners::size() const {
