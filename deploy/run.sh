@@ -117,7 +117,7 @@ where_to_look_next() {
 if [ -z "$bin" ]; then
   say "Pagoda: building in $build_dir"
   set_up
-  build pagodad pagodactl pagoda_python
+  build pagodad pagodactl pagoda-engine pagoda_python
   bin=$build_dir/bin
 fi
 mkdir -p "$log_dir"

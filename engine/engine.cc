@@ -42,18 +42,20 @@ absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& mod
 // KV of one model is nothing to another of the same shape.
 absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) {
   if (cache.model_fingerprint == fingerprint) return absl::OkStatus();
-  return MakeError(Reason::kInvalidArgument,
-                   absl::StrCat("cache ", cache.name, " is for the model \"",
-                                cache.model_fingerprint, "\", not for \"", fingerprint, "\""));
+  return MakeError(
+      Reason::kInvalidArgument,
+      absl::StrCat("cache ", cache.name, " is for the model \"", cache.model_fingerprint,
+                   "\", the engine's model is \"", fingerprint, "\""));
 }
 
 }  // namespace
 
 class Engine::State {
  public:
-  State(const Options& options, ModelConfig config, Qwen3Weights weights,
+  State(const Options& options, ModelConfig config, Qwen3Weights weights, std::string fingerprint,
         std::unique_ptr<CacheClient> client, KvPools pools)
       : options_(options),
+        fingerprint_(std::move(fingerprint)),
         model_(std::move(config), std::move(weights)),
         client_(std::move(client)),
         pools_(std::move(pools)) {}
@@ -65,6 +67,7 @@ class Engine::State {
     const absl::Time arrival = absl::Now();
     if (absl::Status status = CheckRequest(request, model()); !status.ok()) return status;
     const TurnQueue::Turn turn = queue_.Wait();
+    FreeLeftovers();
 
     GenerateReport report;
     report.queue_time = absl::Now() - arrival;
@@ -80,12 +83,25 @@ class Engine::State {
                     .kv = pools_.layers(),
                     .counters = counters_});
     absl::StatusOr<FinishReason> finish = run.Generate(timed);
+    if (run.is_open()) leftovers_.push_back(FreeSequence{SequenceId(sequences_)});
     if (!finish.ok()) return finish.status();
     report.finish_reason = *finish;
     report.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
     report.reused_tokens = run.reused_tokens();
     report.total_time = absl::Now() - arrival;
     return report;
+  }
+
+  absl::Status Attach(std::unique_ptr<CacheClient> client) {
+    const TurnQueue::Turn turn = queue_.Wait();
+    if (absl::Status fits = CheckCache(client->info(), fingerprint_); !fits.ok()) return fits;
+    absl::StatusOr<KvPools> pools = KvPools::Map(*client, model());
+    if (!pools.ok()) return pools.status();
+    // In this order: the end of a client says that its pools are not touched any more.
+    pools_ = *std::move(pools);
+    client_ = std::move(client);
+    leftovers_.clear();
+    return absl::OkStatus();
   }
 
   EngineStats Stats() const {
@@ -99,15 +115,22 @@ class Engine::State {
   }
 
  private:
+  // What requests could not free because the client could not be asked.
+  void FreeLeftovers() {
+    if (!leftovers_.empty() && client_->Execute(leftovers_).ok()) leftovers_.clear();
+  }
+
   const Options options_;
+  const std::string fingerprint_;
   EngineCounters counters_;
   TurnQueue queue_;
 
   // Whose turn it is uses these.
   Qwen3 model_;
-  const std::unique_ptr<CacheClient> client_;
-  const KvPools pools_;
+  std::unique_ptr<CacheClient> client_;
+  KvPools pools_;
   uint64_t sequences_ = 0;
+  std::vector<Operation> leftovers_;
 };
 
 absl::StatusOr<CacheSpec> Engine::CacheSpecForModel(const std::string& model_dir,
@@ -136,14 +159,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   if (!config.ok()) return config.status();
   absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model_dir);
   if (!checkpoint.ok()) return checkpoint.status();
-  absl::Status fits = CheckCache(client->info(), checkpoint->Fingerprint(*config));
+  std::string fingerprint = checkpoint->Fingerprint(*config);
+  absl::Status fits = CheckCache(client->info(), fingerprint);
   if (!fits.ok()) return fits;
   absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
   if (!pools.ok()) return pools.status();
   absl::StatusOr<Qwen3Weights> weights = LoadQwen3Weights(*config, *checkpoint);
   if (!weights.ok()) return weights.status();
-  return absl::WrapUnique(new Engine(std::make_unique<State>(
-      options, *config, *std::move(weights), std::move(client), *std::move(pools))));
+  return absl::WrapUnique(new Engine(
+      std::make_unique<State>(options, *config, *std::move(weights), std::move(fingerprint),
+                              std::move(client), *std::move(pools))));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -152,6 +177,10 @@ Engine::~Engine() = default;
 absl::StatusOr<GenerateReport> Engine::Generate(const GenerateRequest& request,
                                                 const TokenCallback& on_token) {
   return state_->Generate(request, on_token);
+}
+
+absl::Status Engine::Attach(std::unique_ptr<CacheClient> client) {
+  return state_->Attach(std::move(client));
 }
 
 absl::Status Engine::Check(const GenerateRequest& request) const {

@@ -86,6 +86,13 @@ class Engine {
   absl::StatusOr<GenerateReport> Generate(const GenerateRequest& request,
                                           const TokenCallback& on_token);
 
+  // Goes on in another session, where the one before is over: with its daemon, or with its lease.
+  // Waits for its turn like a request, maps the pools of `client` in the place of the old ones, and
+  // then destroys the old client; the weights stay. On an error nothing has changed, and `client`
+  // is destroyed. Errors: INVALID_ARGUMENT (a cache of another model or layout); those of the
+  // client.
+  absl::Status Attach(std::unique_ptr<CacheClient> client);
+
   // Whether Generate would refuse the request for what it asks: INVALID_PROMPT or INVALID_COUNT.
   // Cheap, takes no turn.
   absl::Status Check(const GenerateRequest& request) const;

@@ -55,21 +55,21 @@ absl::Status CheckPool(const PoolMapping& mapping, const ModelConfig& config) {
 }  // namespace
 
 absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& config) {
-  absl::StatusOr<DescribedPools> described = RunOne<DescribedPools>(client, DescribePools{});
-  if (!described.ok()) return described.status();
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> mapped =
+      client.MapPools(MemoryAccess::kReadWrite);
+  if (!mapped.ok()) return mapped.status();
 
   KvPools result;
   result.layers_.resize(config.num_layers);
-  for (const PoolMapping& mapping : described->pools) {
+  for (std::unique_ptr<MappedPool>& pool : *mapped) {
+    const PoolMapping& mapping = pool->mapping();
     if (mapping.tier != Tier::kPrimary) continue;
     if (absl::Status status = CheckPool(mapping, config); !status.ok()) return status;
-    absl::StatusOr<std::unique_ptr<MappedPool>> pool = MappedPool::Open(mapping);
-    if (!pool.ok()) return pool.status();
     for (size_t i = 0; i < mapping.layout.layers.size(); ++i) {
       const uint32_t layer = mapping.layout.layers[i];
-      if (layer < config.num_layers) result.layers_[layer] = LayerOf(**pool, i);
+      if (layer < config.num_layers) result.layers_[layer] = LayerOf(*pool, i);
     }
-    result.pools_.push_back(*std::move(pool));
+    result.pools_.push_back(std::move(pool));
   }
   const auto missing = std::find_if(result.layers_.begin(), result.layers_.end(),
                                     [](const auto& layer) { return layer.keys == nullptr; });

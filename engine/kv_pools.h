@@ -16,9 +16,8 @@ namespace pagoda {
 // The client's primary pools, mapped, as the kernels want to see them. Movable.
 class KvPools {
  public:
-  // Asks the client where its pools are and maps them.
   // Errors: INVALID_ARGUMENT where they do not hold every layer of the model with full attention
-  // and the model's shape; those of MappedPool::Open and of the client.
+  // and the model's shape; those of CacheClient::MapPools.
   static absl::StatusOr<KvPools> Map(CacheClient& client, const ModelConfig& config);
 
   // K and V of each layer of the model, in its order; valid as long as this lives.

@@ -50,9 +50,15 @@ absl::StatusOr<FinishReason> RequestRun::Generate(const TokenCallback& on_token)
 
 absl::Status RequestRun::Open() {
   const GenerateRequest& request = options_.request;
+  open_ = true;
   absl::StatusOr<AddedSequence> added = Run<AddedSequence>(AddSequence{
       .sequence = options_.sequence, .name_space = request.name_space, .tokens = request.prompt});
-  if (!added.ok()) return added.status();
+  if (!added.ok()) {
+    // Where it is the answer that was lost, the sequence is there.
+    open_ = ReasonOf(added.status()) == Reason::kNone;
+    if (open_) Close();
+    return added.status();
+  }
   PAGODA_CHECK(added->matched_tokens < request.prompt.size(),
                "the prompt's last token is computed");
   computed_tokens_ = added->matched_tokens;
@@ -66,13 +72,12 @@ absl::Status RequestRun::Open() {
   return absl::OkStatus();
 }
 
-// Failing means that the session is gone, and the sequence with it.
 void RequestRun::Close() {
   const Operation operations[] = {CommitTokens{.sequence = options_.sequence,
                                                .computed_tokens = computed_tokens_,
                                                .known_losses = losses_},
                                   FreeSequence{.sequence = options_.sequence}};
-  options_.client.Execute(operations).IgnoreError();
+  open_ = !options_.client.Execute(operations).ok();
 }
 
 absl::StatusOr<absl::Span<const float>> RequestRun::Prefill() {

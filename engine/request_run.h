@@ -42,12 +42,15 @@ class RequestRun {
 
   explicit RequestRun(const Options& options);
 
-  // The sequence is freed when this returns, whatever it returns; what was computed stays cached.
+  // The sequence is freed when this returns, whatever it returns, unless `is_open` says that the
+  // client could not be asked; what was computed stays cached.
   // Errors: CANCELLED where `on_token` or the request's `cancelled` said so; KV_LOST where a copy
   // took what a sliding window has passed; those of the client and of Qwen3::Forward.
   absl::StatusOr<FinishReason> Generate(const TokenCallback& on_token);
 
   uint32_t reused_tokens() const { return reused_tokens_; }
+  // Whether the session, if it lives, may still have the sequence.
+  bool is_open() const { return open_; }
 
  private:
   absl::Status Open();
@@ -71,6 +74,7 @@ class RequestRun {
 
   const Options options_;
   const uint32_t tokens_per_block_;
+  bool open_ = false;
   std::vector<SlotIndex> block_table_;
   Ticket completed_;              // Every copy up to this one has ended.
   uint32_t computed_tokens_ = 0;  // KV of the sequence's first tokens that is complete.

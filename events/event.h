@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
+#include "events/tenant_id.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -106,6 +107,7 @@ struct Event {
   Revision revision;
   absl::Time time;
   WindowSize window = kFullAttention;
+  TenantId tenant = kCommons;  // Whose blocks it tells of.
   std::variant<CreatedEvent, StoredEvent, UpdatedEvent, RemovedEvent> what;
   friend bool operator==(const Event&, const Event&) = default;
 };

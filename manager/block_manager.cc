@@ -77,16 +77,21 @@ absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options optio
   if (absl::Status status = MakeEvictionPolicy(PolicyName(options), 1).status(); !status.ok()) {
     return status;
   }
-  return absl::WrapUnique(new BlockManager(std::move(options)));
+  absl::StatusOr<TenantTable> tenants = TenantTable::Create(options.tenants, options.commons_share);
+  if (!tenants.ok()) return tenants.status();
+  return absl::WrapUnique(new BlockManager(std::move(options), *std::move(tenants)));
 }
 
-BlockManager::BlockManager(Options options)
+BlockManager::BlockManager(Options options, TenantTable tenants)
     : options_(std::move(options)),
       info_(MakeInfo(options_)),
+      tenants_(std::move(tenants)),
       tokens_per_block_(info_.tokens_per_block),
       recorder_(options_.record_events),
       copies_(WindowSizes(info_)),
-      context_{.recorder = &recorder_, .copies = &copies_},
+      context_{.recorder = &recorder_,
+               .copies = &copies_,
+               .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr},
       sessions_(options_.seed, options_.max_sessions) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info_.windows) {
@@ -102,12 +107,15 @@ BlockManager::BlockManager(Options options)
         .max_holes = options_.max_holes == 0 ? most_blocks : options_.max_holes,
         .pin_budget_blocks = Permille(uint64_t{window.primary_blocks} + window.secondary_blocks,
                                       options_.pin_budget_permille),
-        .offload_min_priority = options_.offload_min_priority};
+        .offload_min_priority = options_.offload_min_priority,
+        .tenants = &tenants_};
     const uint32_t num_ids = WindowBlockManager::NumIds(window_options);
-    std::array<std::unique_ptr<EvictionPolicy>, kNumTiers> policies;
+    WindowBlockManager::Policies policies;
     for (size_t t = 0; t < kNumTiers; ++t) {
       if (window_options.blocks[t] == 0) continue;
-      policies[t] = *MakeEvictionPolicy(PolicyName(options_), num_ids);
+      for (uint16_t i = 0; i < tenants_.size(); ++i) {
+        policies[t].push_back(*MakeEvictionPolicy(PolicyName(options_), num_ids));
+      }
     }
     windows_.push_back(
         std::make_unique<WindowBlockManager>(window_options, std::move(policies), &context_));
@@ -116,131 +124,11 @@ BlockManager::BlockManager(Options options)
   }
 }
 
-// --- Sessions ---
-
-absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::string client_name,
-                                                                      absl::Duration lease,
-                                                                      absl::Time now) {
-  BeginOperation(now);
-  absl::StatusOr<SessionRef> ref = sessions_.Open(std::move(client_name), lease, now);
-  if (!ref.ok()) return ref.status();
-  return OpenedSession{.ref = *ref, .lease = lease};
-}
-
-absl::Status BlockManager::CheckSession(SessionRef ref) const {
-  return sessions_.Find(ref).status();
-}
-
-absl::StatusOr<absl::Duration> BlockManager::KeepAlive(SessionRef ref, absl::Time now) {
-  absl::StatusOr<Session*> session = sessions_.Find(ref);
-  if (!session.ok()) return session.status();
-  (*session)->deadline = now + (*session)->lease;
-  return (*session)->lease;
-}
-
-absl::Status BlockManager::AttachStream(SessionRef ref) {
-  absl::StatusOr<Session*> session = sessions_.Find(ref);
-  if (!session.ok()) return session.status();
-  ++(*session)->streams;
-  return absl::OkStatus();
-}
-
-void BlockManager::DetachStream(SessionId id, absl::Time now) {
-  Session* session = sessions_.Find(id);
-  if (session == nullptr) return;  // Closed while the stream was open.
-  PAGODA_CHECK(session->streams > 0, "a stream is detached once");
-  --session->streams;
-  session->deadline = now + session->lease;
-}
-
-absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now) {
-  if (absl::Status status = CheckSession(ref); !status.ok()) return status;
-  EndSession(ref.id, now);
-  return absl::OkStatus();
-}
-
-size_t BlockManager::ExpireSessions(absl::Time now) {
-  const std::vector<SessionId> expired = sessions_.Expired(now);
-  for (const SessionId id : expired) EndSession(id, now);
-  return expired.size();
-}
-
-// What the session released in its last steps is let go, too: its owner says that it is done.
-void BlockManager::EndSession(SessionId id, absl::Time now) {
-  BeginOperation(now);
-  Session& session = RequireSession(id);
-  const absl::btree_set<SequenceId> sequences = std::exchange(session.sequences, {});
-  for (const SequenceId sequence : sequences) {
-    BeginOperation(now);
-    EndSequence({id, sequence});
-  }
-  for (const auto& window : windows_) {
-    if (session.raw_blocks == 0) break;
-    const std::vector<BlockRef> blocks = window->RawBlocksOf(id);
-    if (blocks.empty()) continue;
-    const absl::Status status = FreeBlocks(id, window->window(), blocks, now);
-    PAGODA_CHECK(status.ok(), "a session may free its own raw blocks");
-  }
-  PAGODA_CHECK(session.raw_blocks == 0, "a session's raw blocks are counted");
-  BeginOperation(now);
-  for (const Drain& drain : std::exchange(session.drains, {})) {
-    windows_[drain.window]->EndDrain(drain.block);
-  }
-  sessions_.Close(id);
-  EndOperation();
-}
-
-// --- Batches ---
-
-absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time now) {
-  Session& session = RequireSession(id);
-  if (steps.step < steps.completed_step || (steps.step != 0 && steps.step < session.step) ||
-      (steps.step != 0 && steps.completed_step < session.completed_step)) {
-    return MakeError(Reason::kStepBackwards,
-                     absl::StrCat("step ", steps.step, " with completed_step ",
-                                  steps.completed_step, " after step ", session.step,
-                                  " with completed_step ", session.completed_step));
-  }
-  BeginOperation(now);
-  if (steps.step == 0) {
-    // What still drains may lie below what this batch lets go: it must not outlive that.
-    draining_session_ = session.drains.empty() ? SessionId{} : id;
-    return absl::OkStatus();
-  }
-  draining_session_ = id;
-  session.step = steps.step;
-  session.completed_step = steps.completed_step;
-  const uint64_t completed = steps.completed_step + (PAGODA_FAULT(DrainTooEarly) ? 1 : 0);
-  while (!session.drains.empty() && session.drains.front().step <= completed) {
-    const Drain drain = session.drains.front();
-    session.drains.pop_front();
-    windows_[drain.window]->EndDrain(drain.block);
-  }
-  EndOperation();
-  return absl::OkStatus();
-}
-
-std::vector<ShortenedSequence> BlockManager::Shortened(SessionId id) {
-  absl::btree_set<SequenceId>& names = RequireSession(id).shortened;
-  std::vector<ShortenedSequence> shortened;
-  for (auto name = names.begin(); name != names.end();) {
-    const auto found = sequences_.find({id, *name});
-    if (found == sequences_.end() || found->second->losses == found->second->known_losses) {
-      name = names.erase(name);
-      continue;
-    }
-    shortened.push_back({.sequence = *name++,
-                         .computed_tokens = found->second->computed_tokens,
-                         .losses = found->second->losses,
-                         .must_be_freed = found->second->must_be_freed});
-  }
-  return shortened;
-}
-
 void BlockManager::BeginOperation(SessionId session, absl::Time now) {
   recorder_.BeginOperation(now);
   context_.now = now;
   context_.ready = {};
+  context_.tenant = kCommons;
   context_.draining = session == draining_session_ ? sessions_.Find(session) : nullptr;
   if (context_.next_deadline <= now) ApplyDeadlines();
 }
@@ -267,10 +155,9 @@ absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
     return MakeError(Reason::kInvalidCount, absl::StrCat(out.size(), " blocks asked for; 1 to ",
                                                          (*manager)->capacity(), " can be had"));
   }
-  if (out.size() > (*manager)->available()) {
-    return MakeError(Reason::kBlocksExhausted,
-                     absl::StrCat(out.size(), " blocks asked for, ", (*manager)->available(),
-                                  " are free or evictable in window ", WindowName(window)));
+  context_.tenant = TenantOf(session);
+  if (const uint32_t available = (*manager)->available(context_.tenant); out.size() > available) {
+    return CheckGrowth((*manager)->index(), out.size(), available);
   }
   (*manager)->TakeRaw(session, out);
   RequireSession(session).raw_blocks += out.size();
@@ -278,7 +165,7 @@ absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
     std::vector<BlockId> ids;
     ids.reserve(out.size());
     for (const BlockHandle& handle : out) ids.push_back(handle.id);
-    recorder_.BlocksCreated(window, std::move(ids));
+    recorder_.BlocksCreated(window, std::move(ids), context_.tenant);
   }
   EndOperation();
   return absl::OkStatus();
@@ -290,6 +177,7 @@ absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
   absl::StatusOr<WindowBlockManager*> manager = RequireWindow(window);
   if (!manager.ok()) return manager.status();
   if (blocks.empty()) return MakeError(Reason::kInvalidCount, "no blocks to free");
+  context_.tenant = TenantOf(session);
   if (absl::Status status = (*manager)->CheckRaw(session, blocks); !status.ok()) return status;
 
   (*manager)->FreeRaw(blocks);
@@ -298,7 +186,7 @@ absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
     std::vector<BlockId> ids;
     ids.reserve(blocks.size());
     for (const BlockRef& ref : blocks) ids.push_back(ref.id);
-    recorder_.BlocksReleased(window, std::move(ids));
+    recorder_.BlocksReleased(window, std::move(ids), context_.tenant);
   }
   EndOperation();
   return absl::OkStatus();
@@ -361,7 +249,63 @@ ManagerStats BlockManager::Stats() const {
   stats.sequences = sequences_.size();
   stats.pins = pins_.size();
   stats.copies_in_flight = copies_.in_flight();
+  stats.quarantines = quarantines_.size();
+  for (const auto& [id, quarantine] : quarantines_) stats.quarantined_blocks += quarantine.blocks();
+  stats.recovered_blocks = recovered_blocks_;
   return stats;
+}
+
+// --- Tenants ---
+
+TenantId BlockManager::TenantOf(SessionId session) const {
+  return tenants_.any() ? sessions_.Get(session).tenant : kCommons;
+}
+
+TenantId BlockManager::TenantFor(SessionId session, const NamespaceKey& name_space) const {
+  const TenantId owner = tenants_.OwnerOf(name_space);
+  return owner == kCommons ? TenantOf(session) : owner;
+}
+
+std::vector<TenantUsage> BlockManager::TenantUses() const {
+  std::vector<TenantUsage> list(tenants_.size());
+  for (uint16_t i = 0; i < tenants_.size(); ++i) {
+    list[i].tenant = TenantId{i};
+    for (const auto& window : windows_) window->AddUses(TenantId{i}, &list[i].uses);
+  }
+  for (const SessionId id : sessions_.Ids()) {
+    TenantUsage& usage = list[sessions_.Get(id).tenant.value()];
+    ++usage.sessions;
+    usage.sequences += sessions_.Get(id).sequences.size();
+  }
+  return list;
+}
+
+// --- A warm restart ---
+
+absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow> recovered,
+                                               absl::Time now) {
+  std::vector<WindowBlockManager*> targets;
+  for (const RecoveredWindow& window : recovered) {
+    const absl::StatusOr<WindowBlockManager*> target = RequireWindow(window.window);
+    if (!target.ok()) return target.status();
+    if (std::find(targets.begin(), targets.end(), *target) != targets.end()) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("window ", WindowName(window.window), " is there twice"));
+    }
+    if (absl::Status status = (*target)->CheckRecovered(window.blocks); !status.ok()) {
+      return status;
+    }
+    targets.push_back(*target);
+  }
+  BeginOperation(now);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    targets[i]->Restore(recovered[i].blocks);
+    for (const RecoveredBlock& block : recovered[i].blocks) {
+      recovered_blocks_ += block.slot.slot == kNoSlot ? 0 : 1;
+    }
+  }
+  EndOperation();
+  return recovered_blocks_;
 }
 
 // --- Look-ups and checks ---
@@ -404,6 +348,11 @@ void BlockManager::CheckInvariants() const {
     }
     for (const SessionId id : sessions_.Ids()) {
       for (const Drain& drain : sessions_.Get(id).drains) {
+        if (drain.window == w) ++holders[drain.block.value()];
+      }
+    }
+    for (const auto& [id, quarantine] : quarantines_) {
+      for (const Drain& drain : quarantine.drains) {
         if (drain.window == w) ++holders[drain.block.value()];
       }
     }

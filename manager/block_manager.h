@@ -4,10 +4,12 @@
 #define PAGODA_MANAGER_BLOCK_MANAGER_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,12 +23,16 @@
 #include "manager/copy_tracker.h"
 #include "manager/event_recorder.h"
 #include "manager/ids.h"
+#include "manager/lists.h"
 #include "manager/operation.h"
 #include "manager/operation_context.h"
+#include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
 #include "manager/session_table.h"
+#include "manager/slot_journal.h"
 #include "manager/stats.h"
+#include "manager/tenants.h"
 #include "manager/window_block_manager.h"
 #include "pools/copy_order.h"
 #include "pools/layout.h"
@@ -73,6 +79,11 @@ class BlockManager {
     LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
     RecordEvents record_events = RecordEvents::kYes;
     Epoch epoch;
+    // Who shares the cache, and the weight of what is nobody's: see TenantOptions.
+    std::vector<TenantOptions> tenants;
+    uint32_t commons_share = 1;
+    // Whether TakeSlotChanges() has anything to say.
+    bool journal_slots = false;
     uint64_t seed = 0;  // For session tokens.
     uint32_t max_sessions = 4096;
     absl::Time start_time = absl::UnixEpoch();
@@ -94,10 +105,13 @@ class BlockManager {
     absl::Duration lease;
   };
   // The session lives until CloseSession, or until `lease` passes without a sign of life.
-  // InfiniteDuration never passes. Errors: TOO_MANY_SESSIONS.
+  // InfiniteDuration never passes. Execute confines the session to the tenant's namespace; one of
+  // the commons is trusted to name any, and works for whose namespace it names. Errors:
+  // TOO_MANY_SESSIONS.
   absl::StatusOr<OpenedSession> OpenSession(std::string client_name, absl::Duration lease,
-                                            absl::Time now);
-  // UNKNOWN_SESSION or STALE_SESSION unless `ref` names a living session.
+                                            absl::Time now, TenantId tenant = kCommons);
+  // Unless `ref` names a living session: UNKNOWN_SESSION where there was none, STALE_SESSION where
+  // it is over or the token is another.
   absl::Status CheckSession(SessionRef ref) const;
   // Starts the lease again. Errors: those of CheckSession.
   absl::StatusOr<absl::Duration> KeepAlive(SessionRef ref, absl::Time now);
@@ -105,11 +119,34 @@ class BlockManager {
   // Errors: those of CheckSession.
   absl::Status AttachStream(SessionRef ref);
   void DetachStream(SessionId session, absl::Time now);
-  // Frees the session's sequences and raw blocks; committed blocks stay cached. Errors: those of
-  // CheckSession.
+  // Frees the session's sequences and raw blocks; committed blocks stay cached. The client says
+  // that nothing of it touches them any more: of a session that is over and quarantined this is the
+  // acknowledgement, and ends the quarantine. Errors: those of CheckSession.
   absl::Status CloseSession(SessionRef ref, absl::Time now);
   // Closes the sessions whose lease has run out. Returns how many. O(sessions).
   size_t ExpireSessions(absl::Time now);
+  // A process of the session can write the pools from now on. Where the session ends without its
+  // client, what it could write (its raw blocks, what its sequences had not published, what was
+  // draining) is quarantined: in flight, until somebody knows that nothing writes it any more.
+  // Errors: those of CheckSession.
+  absl::Status NoteWriter(SessionRef ref);
+  // Whoever could write for the session is known to do so no more.
+  void NoteWriterGone(SessionId session);
+  // Ends a session as if its lease had run out, for an operator. Errors: UNKNOWN_SESSION.
+  absl::Status EndSession(SessionId session, absl::Time now);
+  // What is quarantined, ascending by session.
+  std::vector<QuarantineInfo> Quarantines() const;
+  // Ends a quarantine. Returns its blocks. Errors: UNKNOWN_QUARANTINE.
+  absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now);
+
+  // --- A warm restart: before anything else happens ---
+
+  // Caches blocks of an earlier run, whose bytes are in their slots; all or nothing. Returns how
+  // many. Errors: INVALID_ARGUMENT (windows that are not the cache's; what does not fit together).
+  absl::StatusOr<uint64_t> Restore(absl::Span<const RecoveredWindow> windows, absl::Time now);
+  // A client of the earlier run may still write: every primary slot that is free now is quarantined
+  // as session 0.
+  void QuarantineFree(absl::Time now);
 
   // --- Operations ---
 
@@ -120,6 +157,12 @@ class BlockManager {
   // The session's sequences whose losses no commit has named yet.
   std::vector<ShortenedSequence> Shortened(SessionId session);
 
+  // The tenant of a living session.
+  TenantId TenantOf(SessionId session) const;
+  // The namespace that the session means by `asked`. Errors: PERMISSION_DENIED (another tenant's).
+  absl::StatusOr<NamespaceKey> Confine(SessionId session, const NamespaceKey& asked) const {
+    return tenants_.Confine(TenantOf(session), asked);
+  }
   // Runs one operation for a living session (the caller has checked it). WaitForTicket does not
   // wait: it fails with WAIT_TIMEOUT while the copies run.
   absl::StatusOr<OperationResult> Execute(SessionId session, const Operation& operation,
@@ -266,8 +309,9 @@ class BlockManager {
                                          absl::Span<const TokenId> tokens, absl::Duration lease,
                                          absl::Time now);
   // Errors: UNKNOWN_PIN.
-  absl::Status UnpinPrefix(PinId pin, absl::Time now);
-  ListedPins ListPins() const;
+  absl::Status UnpinPrefix(PinId pin, absl::Time now, TenantId tenant = kCommons);
+  // Those that the tenant may see.
+  ListedPins ListPins(TenantId tenant = kCommons) const;
   // Forgets every cached block whose tokens, from the root on, begin with `tokens` and have no
   // extras; without tokens the whole namespace. What sequences hold leaves the tree and is theirs
   // alone from then on. Returns the blocks that left. Cost: O(those).
@@ -293,6 +337,10 @@ class BlockManager {
   // No copy has a ticket above this one.
   Ticket last_ticket() const { return copies_.last(); }
 
+  // The slots that got or lost content since the last call, in order: to be written down before the
+  // copies begin and before anybody is answered.
+  std::vector<SlotChange> TakeSlotChanges() { return std::exchange(slot_changes_, {}); }
+
   // --- Time ---
 
   // Does what time brings: expired priorities and pins, and at most `max_blocks` moves down for the
@@ -306,8 +354,24 @@ class BlockManager {
   uint64_t ResetPrefixCache(absl::Time now);
 
   ManagerStats Stats() const;
+  const TenantTable& tenants() const { return tenants_; }
+  // What each tenant has, by id.
+  std::vector<TenantUsage> TenantUses() const;
   const CacheInfo& info() const { return info_; }
   Epoch epoch() const { return options_.epoch; }
+
+  // --- Lists (block_manager_lists.cc) ---
+
+  // At most `limit` sessions, ascending, from the id `from` on.
+  std::vector<SessionRow> Sessions(SessionId from, size_t limit, absl::Time now) const;
+  // At most `limit` sequences, ascending by session and id, from `from` on; those of session `only`
+  // where it is given. Cost: O(limit + sessions).
+  std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
+                                     size_t limit) const;
+  // What is cached of a prompt. Cost: O(tokens). Errors: INVALID_COUNT (no tokens),
+  // INVALID_ARGUMENT (a salt or tenant that is too long).
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
+                                                absl::Span<const TokenId> tokens) const;
 
   // --- Events ---
 
@@ -333,7 +397,10 @@ class BlockManager {
     std::vector<std::vector<BlockId>> blocks;  // By window.
   };
 
-  explicit BlockManager(Options options);
+  // Whether whoever could write what a session had has said that it does no more.
+  enum class Ending : uint8_t { kByClient, kWithoutClient };
+
+  BlockManager(Options options, TenantTable tenants);
 
   absl::StatusOr<WindowBlockManager*> RequireWindow(WindowSize window) const;
   absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
@@ -341,6 +408,9 @@ class BlockManager {
   // What every call begins with: its time, and what time brings.
   void BeginOperation(SessionId session, absl::Time now);
   void BeginOperation(absl::Time now) { BeginOperation(SessionId{}, now); }
+  // Whose blocks are what the session takes for the namespace: its tenant's, or the session's where
+  // it is shared.
+  TenantId TenantFor(SessionId session, const NamespaceKey& name_space) const;
   void ApplyDeadlines();
   void EndOperation();
 
@@ -368,6 +438,7 @@ class BlockManager {
                          absl::Span<const Match> matches) const;
   absl::Status CheckRoom(uint32_t window_index, uint64_t named_tokens, uint64_t room_tokens,
                          uint32_t first_block) const;
+  // `available` of the tenant that the operation works for.
   absl::Status CheckGrowth(uint32_t window_index, uint64_t new_blocks, uint32_t available) const;
   absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
@@ -382,20 +453,25 @@ class BlockManager {
   void PlaceWaiting(Sequence& sequence);
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
   void Commit(Sequence& sequence, absl::Span<const TokenId> tokens, uint32_t computed_tokens);
-  void EndSequence(SequenceKey key);
-  void EndSession(SessionId id, absl::Time now);
+  void EndSequence(SequenceKey key, WindowBlockManager::ComputedTail tail);
+  void FinishSession(SessionId id, Ending ending, absl::Time now);
+  void EndDrains(const std::deque<Drain>& drains);
   void Shorten(const CopyTracker::Lost& lost);
   void CheckAccounting() const;
 
   const Options options_;
   CacheInfo info_;
+  const TenantTable tenants_;
   const TokensPerBlock tokens_per_block_;
   EventRecorder recorder_;
   CopyTracker copies_;
+  std::vector<SlotChange> slot_changes_;
   OperationContext context_;
   std::vector<std::unique_ptr<WindowBlockManager>> windows_;  // Ascending by window.
   bool any_slides_ = false;                                   // Some window does.
   SessionTable sessions_;
+  std::map<SessionId, Quarantine> quarantines_;
+  uint64_t recovered_blocks_ = 0;
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
   std::map<PinId, PinEntry> pins_;
   PinId last_pin_;

@@ -55,9 +55,11 @@ class Executor {
   }
 
   Result operator()(const AddSequence& op) {
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    if (!name_space.ok()) return name_space.status();
     const absl::StatusOr<uint32_t> matched =
         manager_.AddSequence(session_, op.sequence,
-                             {.name_space = op.name_space,
+                             {.name_space = **name_space,
                               .tokens = op.tokens,
                               .room_tokens = op.room_tokens,
                               .extra_token_ids = op.extra_token_ids,
@@ -122,7 +124,9 @@ class Executor {
   }
 
   Result operator()(const MatchPrefix& op) {
-    const BlockManager::Prompt prompt{.name_space = op.name_space,
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    if (!name_space.ok()) return name_space.status();
+    const BlockManager::Prompt prompt{.name_space = **name_space,
                                       .tokens = op.tokens,
                                       .extra_token_ids = op.extra_token_ids,
                                       .multimodal_items = op.multimodal_items};
@@ -132,36 +136,54 @@ class Executor {
     return result;
   }
 
-  Result operator()(const QueryCapacity& op) { return Typed(manager_.QueryCapacity(session_, op)); }
+  Result operator()(const QueryCapacity& op) {
+    if (!manager_.tenants().any()) return Typed(manager_.QueryCapacity(session_, op));
+    absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    if (!name_space.ok()) return name_space.status();
+    QueryCapacity confined = op;
+    confined.name_space = **name_space;
+    return Typed(manager_.QueryCapacity(session_, confined));
+  }
 
   Result operator()(const OffloadPrefix& op) {
-    return Typed(manager_.OffloadPrefix(op.name_space, op.tokens, now_));
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    if (!name_space.ok()) return name_space.status();
+    return Typed(manager_.OffloadPrefix(**name_space, op.tokens, now_));
   }
 
   Result operator()(const PrefetchPrefix& op) {
-    return Typed(manager_.PrefetchPrefix(op.name_space, op.tokens, now_));
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    if (!name_space.ok()) return name_space.status();
+    return Typed(manager_.PrefetchPrefix(**name_space, op.tokens, now_));
   }
 
   Result operator()(const PinPrefix& op) {
-    return Typed(manager_.PinPrefix(session_, op.name_space, op.tokens, op.lease, now_));
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    if (!name_space.ok()) return name_space.status();
+    return Typed(manager_.PinPrefix(session_, **name_space, op.tokens, op.lease, now_));
   }
 
   Result operator()(const UnpinPrefix& op) {
-    return Answer(manager_.UnpinPrefix(op.pin, now_), UnpinnedPrefix{});
+    return Answer(manager_.UnpinPrefix(op.pin, now_, manager_.TenantOf(session_)),
+                  UnpinnedPrefix{});
   }
 
-  Result operator()(const ListPins&) { return manager_.ListPins(); }
+  Result operator()(const ListPins&) { return manager_.ListPins(manager_.TenantOf(session_)); }
 
   Result operator()(const InvalidatePrefix& op) {
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    if (!name_space.ok()) return name_space.status();
     const absl::StatusOr<uint64_t> removed =
-        manager_.InvalidatePrefix(op.name_space, op.tokens, now_);
+        manager_.InvalidatePrefix(**name_space, op.tokens, now_);
     if (!removed.ok()) return removed.status();
     return InvalidatedPrefix{.removed_blocks = *removed};
   }
 
   Result operator()(const SetRetention& op) {
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    if (!name_space.ok()) return name_space.status();
     const absl::StatusOr<uint32_t> blocks =
-        manager_.SetRetention(op.name_space, op.tokens, op.retention, now_);
+        manager_.SetRetention(**name_space, op.tokens, op.retention, now_);
     if (!blocks.ok()) return blocks.status();
     return RetentionSet{.blocks = *blocks};
   }
@@ -192,6 +214,15 @@ class Executor {
   }
 
  private:
+  // The namespace that the session means, until the next call.
+  absl::StatusOr<const NamespaceKey*> Confine(const NamespaceKey& asked) {
+    if (!manager_.tenants().any()) return &asked;
+    absl::StatusOr<NamespaceKey> meant = manager_.Confine(session_, asked);
+    if (!meant.ok()) return meant.status();
+    confined_ = *std::move(meant);
+    return &confined_;
+  }
+
   static Result Answer(absl::Status status, OperationResult result) {
     if (!status.ok()) return status;
     return result;
@@ -211,6 +242,7 @@ class Executor {
   const std::vector<PoolMapping>& pools_;
   const SessionId session_;
   const absl::Time now_;
+  NamespaceKey confined_;
 };
 
 }  // namespace

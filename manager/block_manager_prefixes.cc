@@ -173,7 +173,7 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
           {.window = window->window(),
            .blocks_now = 0,
            .blocks_to_completion = window->BlocksToGrow(sequence, TableSize(room)),
-           .available_blocks = window->available()});
+           .available_blocks = window->available(sequence.tenant)});
     }
     return answer;
   }
@@ -192,7 +192,7 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
          .blocks_now = TableSize(query.tokens.size()) - given,
          .blocks_to_completion =
              TableSize(uint64_t{query.tokens.size()} + query.max_new_tokens) - given,
-         .available_blocks = window.available()});
+         .available_blocks = window.available(TenantFor(session, query.name_space))});
   }
   return answer;
 }
@@ -202,6 +202,7 @@ absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const NamespaceKey& 
                                                             absl::Time now) {
   BeginOperation(now);
   if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
+  context_.tenant = tenants_.OwnerOf(name_space);
   const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
   OffloadedPrefix result;
   for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Offload(matches[w]);
@@ -215,6 +216,7 @@ absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const NamespaceKey
                                                               absl::Time now) {
   BeginOperation(now);
   if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
+  context_.tenant = tenants_.OwnerOf(name_space);
   const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
   PrefetchedPrefix result{.matched_tokens = matches.front().tokens};
   for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Prefetch(matches[w]);
@@ -274,10 +276,10 @@ absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session,
   return result;
 }
 
-absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now) {
+absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now, TenantId tenant) {
   BeginOperation(now);
   const auto it = pins_.find(pin);
-  if (it == pins_.end()) {
+  if (it == pins_.end() || !tenants_.MaySee(tenant, tenants_.OwnerOf(it->second.info.name_space))) {
     return MakeError(
         Reason::kUnknownPin,
         absl::StrCat("pin ", pin.value(), " was never made, was unpinned, or its lease ran out"));
@@ -303,11 +305,15 @@ void BlockManager::ExpirePins() {
   }
 }
 
-ListedPins BlockManager::ListPins() const {
+ListedPins BlockManager::ListPins(TenantId tenant) const {
   ListedPins list;
-  for (const auto& [id, pin] : pins_) list.pins.push_back(pin.info);
+  for (const auto& [id, pin] : pins_) {
+    if (!tenants_.MaySee(tenant, tenants_.OwnerOf(pin.info.name_space))) continue;
+    list.pins.push_back(pin.info);
+    if (tenant != kCommons) list.pinned_blocks += pin.info.blocks;
+  }
   for (const auto& window : windows_) {
-    list.pinned_blocks += window->pinned_blocks();
+    if (tenant == kCommons) list.pinned_blocks += window->pinned_blocks();
     list.budget_blocks += window->pin_budget_blocks();
   }
   return list;

@@ -50,6 +50,7 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
     return CheckRoom(tokens.size(), tokens.size(), {});
   }
 
+  context_.tenant = TenantFor(session, prompt.name_space);
   std::vector<TokenExtra> extras = MakeExtras(prompt);
   const size_t one = PAGODA_FAULT(MatchLastToken) ? 0 : 1;
   // One token must be computed to get logits, so the last one is not looked for.
@@ -84,14 +85,16 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
 
   auto added = std::make_unique<Sequence>();
   added->windows.resize(windows_.size());
+  added->tenant = context_.tenant;
   added->prompt_tokens = static_cast<uint32_t>(tokens.size());
+  added->matched_tokens = matched;
   added->extras = std::move(extras);
   if (prompt.retention != nullptr) added->retention = *prompt.retention;
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     windows_[w]->CountLookup(added->prompt_tokens, matches[w]);
     windows_[w]->Begin(*added, prompt.name_space, matches[w], tails[w], TableSize(room));
   }
-  added->token_count = added->computed_tokens = matched;
+  added->token_count = added->computed_tokens = added->matched_tokens = matched;
   added->room_tokens = static_cast<uint32_t>(room);
   Place(*added, tokens.subspan(matched));
   sequences_.emplace(key, std::move(added));
@@ -108,6 +111,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId sessi
   if (!found.ok()) return found.status();
   if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
   if ((*found)->must_be_freed) return CannotGoOn();
+  context_.tenant = (*found)->tenant;
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
   if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
   const Growth growth = Grow(**found, static_cast<uint32_t>(room), (*found)->computed_tokens);
@@ -155,6 +159,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
     ready_ = {};
     return Growth{.first_block = TableSize(growing.room_tokens)};
   }
+  context_.tenant = growing.tenant;
   const uint64_t token_count = uint64_t{growing.token_count} + tokens.size();
   const uint64_t room = std::max<uint64_t>(growing.room_tokens, token_count);
   if (absl::Status status = CheckCommit(growing, token_count, room, computed_tokens, known_losses);
@@ -207,7 +212,9 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   child->forked_tokens = parent.computed_tokens;
   child->token_count = parent.token_count;
   child->computed_tokens = child->room_tokens = parent.computed_tokens;
+  child->tenant = parent.tenant;
   child->prompt_tokens = parent.prompt_tokens;
+  child->matched_tokens = parent.matched_tokens;
   // Who forks it may not know yet of what it lost.
   child->losses = parent.losses;
   child->known_losses = parent.known_losses;
@@ -237,6 +244,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId se
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   Sequence& cut = **found;
+  context_.tenant = cut.tenant;
   if (token_count == 0 || token_count > cut.token_count) {
     return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", cut.token_count,
                                                          " tokens cut to ", token_count));
@@ -248,7 +256,8 @@ absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId se
                                     " has let go of what token ", token_count, " needs"));
     }
     const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
-    if (absl::Status status = CheckGrowth(w, copies, windows_[w]->available()); !status.ok()) {
+    if (absl::Status status = CheckGrowth(w, copies, windows_[w]->available(cut.tenant));
+        !status.ok()) {
       return status;
     }
   }
@@ -281,7 +290,7 @@ absl::Status BlockManager::FreeSequence(SessionId session, SequenceId sequence, 
   if (absl::Status status = RequireSequence(session, sequence).status(); !status.ok()) {
     return status;
   }
-  EndSequence({session, sequence});
+  EndSequence({session, sequence}, WindowBlockManager::ComputedTail::kPublish);
   RequireSession(session).sequences.erase(sequence);
   EndOperation();
   return absl::OkStatus();
@@ -337,10 +346,16 @@ absl::Status BlockManager::CheckRoom(uint32_t window_index, uint64_t named_token
 absl::Status BlockManager::CheckGrowth(uint32_t window_index, uint64_t new_blocks,
                                        uint32_t available) const {
   if (new_blocks <= available) return absl::OkStatus();
-  return MakeError(
-      Reason::kBlocksExhausted,
-      absl::StrCat(new_blocks, " blocks needed, ", available, " are free or evictable in window ",
-                   WindowName(windows_[window_index]->window())));
+  const WindowBlockManager& window = *windows_[window_index];
+  const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
+  // Of a tenant's quota one says nothing that others have a part in.
+  if (tenants_.any() && window.QuotaLeft(context_.tenant) <= available) {
+    return MakeError(Reason::kTenantQuotaExceeded,
+                     absl::StrCat(new_blocks, " blocks needed, ", available,
+                                  " are left of the tenant's quota", in_window));
+  }
+  return MakeError(Reason::kBlocksExhausted, absl::StrCat(new_blocks, " blocks needed, ", available,
+                                                          " are free or evictable", in_window));
 }
 
 absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const {
@@ -350,7 +365,8 @@ absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_t
       return status;
     }
     const uint32_t blocks = windows_[w]->BlocksToGrow(sequence, TableSize(room_tokens));
-    if (absl::Status status = CheckGrowth(w, blocks, windows_[w]->available()); !status.ok()) {
+    if (absl::Status status = CheckGrowth(w, blocks, windows_[w]->available(sequence.tenant));
+        !status.ok()) {
       return status;
     }
   }
@@ -474,10 +490,10 @@ void BlockManager::Shorten(const CopyTracker::Lost& lost) {
   }
 }
 
-void BlockManager::EndSequence(SequenceKey key) {
+void BlockManager::EndSequence(SequenceKey key, WindowBlockManager::ComputedTail tail) {
   const auto it = sequences_.find(key);
   PAGODA_CHECK(it != sequences_.end(), "a session's sequences exist");
-  for (const auto& window : windows_) window->End(*it->second);
+  for (const auto& window : windows_) window->End(*it->second, tail);
   sequences_.erase(it);
 }
 

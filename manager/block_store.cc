@@ -33,6 +33,21 @@ BlockStore::BlockStore(const Options& options)
   tokens_ = BigArray<TokenId>(ids * tokens_per_block_);
 }
 
+void BlockStore::ClaimSlots(Tier tier, absl::Span<const SlotIndex> claimed) {
+  BigArray<uint32_t>& slots = slots_[Index(tier)];
+  PAGODA_CHECK(free_slots(tier) == slots.size(), "slots are claimed before any is taken");
+  for (const SlotIndex slot : claimed) slots[slot.value()] = kTaken;
+  uint32_t next = static_cast<uint32_t>(slots.size());
+  free_slots_[Index(tier)] = 0;
+  for (uint32_t i = next; i-- > 0;) {
+    if (slots[i] == kTaken) continue;
+    slots[i] = kFreeBit | next;
+    next = i;
+    ++free_slots_[Index(tier)];
+  }
+  first_free_slot_[Index(tier)] = next;
+}
+
 void BlockStore::SetExtras(BlockId id, absl::Span<const TokenExtra> extras) {
   Block& block = (*this)[id];
   const bool any = std::any_of(extras.begin(), extras.end(),

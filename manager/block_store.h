@@ -125,6 +125,8 @@ class BlockStore {
     first_free_slot_[Index(slot.tier)] = slot.slot.value();
     ++free_slots_[Index(slot.tier)];
   }
+  // Takes these slots, each once. REQUIRES: all slots of the tier are free. Cost: O(slots).
+  void ClaimSlots(Tier tier, absl::Span<const SlotIndex> slots);
   // `id` owns the slot from now on, which was taken.
   void GiveSlot(BlockId id, SlotRef slot) {
     Block& block = (*this)[id];

@@ -5,11 +5,14 @@
 #define PAGODA_MANAGER_CACHE_CLIENT_H_
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "manager/operation.h"
+#include "pools/pool.h"
 
 namespace pagoda {
 
@@ -44,6 +47,16 @@ class CacheClient {
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations) {
     return Execute(operations, StepRange{});
   }
+
+  // Maps every pool of the cache into this process, in the order of DescribePools. A process maps
+  // for each session whose blocks it touches; whoever takes kReadWrite is remembered as a writer of
+  // the session, and what it had when it ended without being closed stays quarantined until this
+  // process has ended. The mappings outlive the client, but then nothing in them may be written.
+  // Errors: UNKNOWN_SESSION, STALE_SESSION, DRAINING; NotFound or FailedPrecondition without a
+  // reason where the pools are on another machine; those of mapping. Cost: system calls, and no
+  // memory before it is touched.
+  virtual absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(
+      MemoryAccess access) = 0;
 };
 
 // Runs one operation and gives its typed result: `RunOne<AddedSequence>(client, AddSequence{...})`.

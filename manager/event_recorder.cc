@@ -25,11 +25,11 @@ std::vector<Event> EventRecorder::Take() {
 }
 
 template <class T>
-T& EventRecorder::Append(WindowSize window, T what) {
+T& EventRecorder::Append(WindowSize window, TenantId tenant, T what) {
   CloseLast();
   last_ = Revision{last_.value() + 1};
   if (events_.empty()) events_.reserve(last_taken_);
-  events_.push_back({last_, now_, window, std::move(what)});
+  events_.push_back({last_, now_, window, tenant, std::move(what)});
   return std::get<T>(events_.back().what);
 }
 
@@ -44,33 +44,36 @@ EventRecorder::OpenWindow& EventRecorder::Open(WindowSize window) {
 
 void EventRecorder::PoolsCreated(WindowSize window, std::vector<uint32_t> blocks_per_tier) {
   if (record_ == RecordEvents::kNo) return;
-  Append(window, CreatedEvent{.blocks_per_tier = std::move(blocks_per_tier), .blocks = {}});
+  Append(window, kCommons,
+         CreatedEvent{.blocks_per_tier = std::move(blocks_per_tier), .blocks = {}});
 }
 
-void EventRecorder::BlocksCreated(WindowSize window, std::vector<BlockId> blocks) {
+void EventRecorder::BlocksCreated(WindowSize window, std::vector<BlockId> blocks, TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  Append(window, CreatedEvent{.blocks_per_tier = {}, .blocks = std::move(blocks)});
+  Append(window, tenant, CreatedEvent{.blocks_per_tier = {}, .blocks = std::move(blocks)});
 }
 
-void EventRecorder::BlocksReleased(WindowSize window, std::vector<BlockId> blocks) {
+void EventRecorder::BlocksReleased(WindowSize window, std::vector<BlockId> blocks,
+                                   TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  Append(window, RemovedEvent{.reason = RemovalReason::kReleased,
-                              .scope = RemovedEvent::Scope::kBlocks,
-                              .blocks = std::move(blocks),
-                              .hashes = {}});
+  Append(window, tenant,
+         RemovedEvent{.reason = RemovalReason::kReleased,
+                      .scope = RemovedEvent::Scope::kBlocks,
+                      .blocks = std::move(blocks),
+                      .hashes = {}});
 }
 
 // --- The tree ---
 
 StoredEvent* EventRecorder::AppendStore(WindowSize window, const NamespaceKey& name_space,
-                                        BlockId parent, BlockHash parent_hash) {
+                                        BlockId parent, BlockHash parent_hash, TenantId tenant) {
   StoredEvent fresh;
   if (parent != kNoBlock) fresh.parent_hash = parent_hash;
   fresh.parent = parent;
   fresh.name_space = name_space;
   fresh.blocks.reserve(std::exchange(expected_stored_blocks_, 0));
   fresh.tokens.reserve(std::exchange(expected_stored_tokens_, 0));
-  last_stored_ = &Append(window, std::move(fresh));
+  last_stored_ = &Append(window, tenant, std::move(fresh));
   Open(window).barrier = last_;
   return last_stored_;
 }
@@ -87,20 +90,21 @@ void EventRecorder::AppendExtras(const BlockKey& key, StoredEvent& stored) {
   stored.extras.resize(stored.tokens.size() + key.tokens.size());
 }
 
-void EventRecorder::TierChanged(WindowSize window, BlockId id, BlockHash hash,
-                                Change<Tier> change) {
+void EventRecorder::TierChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> change,
+                                TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
   UpdatedEvent* updated = OpenUpdate(window, id);
-  if (updated == nullptr || updated->tier.has_value()) updated = &AppendUpdate(window, id, hash);
+  if (updated == nullptr || updated->tier.has_value())
+    updated = &AppendUpdate(window, id, hash, tenant);
   updated->tier = change;
 }
 
 void EventRecorder::PriorityChanged(WindowSize window, BlockId id, BlockHash hash,
-                                    Change<Priority> change) {
+                                    Change<Priority> change, TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
   UpdatedEvent* updated = OpenUpdate(window, id);
   if (updated == nullptr || updated->priority.has_value()) {
-    updated = &AppendUpdate(window, id, hash);
+    updated = &AppendUpdate(window, id, hash, tenant);
   }
   updated->priority = change;
 }
@@ -112,18 +116,21 @@ UpdatedEvent* EventRecorder::OpenUpdate(WindowSize window, BlockId id) {
   return updated != nullptr && updated->id == id ? updated : nullptr;
 }
 
-UpdatedEvent& EventRecorder::AppendUpdate(WindowSize window, BlockId id, BlockHash hash) {
-  UpdatedEvent& updated = Append(window, UpdatedEvent{.id = id, .hash = hash});
+UpdatedEvent& EventRecorder::AppendUpdate(WindowSize window, BlockId id, BlockHash hash,
+                                          TenantId tenant) {
+  UpdatedEvent& updated = Append(window, tenant, UpdatedEvent{.id = id, .hash = hash});
   OpenWindow& open = Open(window);
   if (!IsOpen(open.last_update)) open.updates.clear();
   open.updates[id] = open.last_update = last_;
   return updated;
 }
 
-RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason, BlockId id) {
+RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason, BlockId id,
+                                         TenantId tenant) {
   OpenWindow& open = Open(window);
-  if (RemovedEvent* earlier = OpenRemoval(open, reason, id); earlier != nullptr) return earlier;
-  last_removed_ = &Append(window, RemovedEvent{.reason = reason});
+  if (RemovedEvent* earlier = OpenRemoval(open, reason, id, tenant); earlier != nullptr)
+    return earlier;
+  last_removed_ = &Append(window, tenant, RemovedEvent{.reason = reason});
   const size_t expected = std::exchange(expected_removed_blocks_, 0);
   last_removed_->blocks.reserve(expected);
   last_removed_->hashes.reserve(expected);
@@ -133,9 +140,10 @@ RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason
 }
 
 // The operation's removal that one of `id` can join.
-RemovedEvent* EventRecorder::OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id) {
+RemovedEvent* EventRecorder::OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id,
+                                         TenantId tenant) {
   const Revision earlier = open.removals[static_cast<size_t>(reason)];
-  if (!IsOpen(earlier) || earlier < open.barrier) return nullptr;
+  if (!IsOpen(earlier) || earlier < open.barrier || At(earlier).tenant != tenant) return nullptr;
   if (open.last_update > earlier) {
     const auto update = open.updates.find(id);
     if (update != open.updates.end() && update->second > earlier) return nullptr;
@@ -145,7 +153,7 @@ RemovedEvent* EventRecorder::OpenRemoval(const OpenWindow& open, RemovalReason r
 
 void EventRecorder::WindowCleared(WindowSize window) {
   if (record_ == RecordEvents::kNo) return;
-  Append(window,
+  Append(window, kCommons,
          RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow});
   Open(window).barrier = last_;
 }

@@ -20,7 +20,8 @@ enum class RecordEvents : uint8_t { kNo, kYes };
 
 // Numbers the events and joins those of one operation:
 // * a run of stored blocks in which each is the child of the one before, nothing else between;
-// * removals of one window and reason: a removal joins the earlier event unless something was
+// * removals of one window, reason and tenant: a removal joins the earlier event unless something
+// was
 //   recorded between that has to come first. That is a stored block, a change of the removed block
 //   itself, and under full attention a removal for another reason, which may be its child's;
 // * the tier and the priority of one block, nothing else between.
@@ -37,26 +38,30 @@ class EventRecorder {
   void BeginOperation(absl::Time now);
 
   void PoolsCreated(WindowSize window, std::vector<uint32_t> blocks_per_tier);
-  void BlocksCreated(WindowSize window, std::vector<BlockId> blocks);
-  void BlocksReleased(WindowSize window, std::vector<BlockId> blocks);
+  void BlocksCreated(WindowSize window, std::vector<BlockId> blocks, TenantId tenant = kCommons);
+  void BlocksReleased(WindowSize window, std::vector<BlockId> blocks, TenantId tenant = kCommons);
   // `parent` is kNoBlock below the namespace's root, and `parent_hash` means nothing then.
   void Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
-              BlockHash parent_hash, const StoredBlock& block, const BlockKey& key) {
+              BlockHash parent_hash, const StoredBlock& block, const BlockKey& key,
+              TenantId tenant = kCommons) {
     if (record_ == RecordEvents::kNo) return;
     StoredEvent* stored = OpenStore(window, parent);
-    if (stored == nullptr) stored = AppendStore(window, name_space, parent, parent_hash);
+    if (stored == nullptr) stored = AppendStore(window, name_space, parent, parent_hash, tenant);
     stored->blocks.push_back(block);
     if (key.has_extras() || !stored->extras.empty()) AppendExtras(key, *stored);
     stored->tokens.insert(stored->tokens.end(), key.tokens.begin(), key.tokens.end());
   }
   // A cached block's tier or priority changed. A block that goes down does so after its children,
   // and one that comes up before them, under full attention.
-  void TierChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> change);
-  void PriorityChanged(WindowSize window, BlockId id, BlockHash hash, Change<Priority> change);
-  void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash) {
+  void TierChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> change,
+                   TenantId tenant = kCommons);
+  void PriorityChanged(WindowSize window, BlockId id, BlockHash hash, Change<Priority> change,
+                       TenantId tenant = kCommons);
+  void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash,
+               TenantId tenant = kCommons) {
     if (record_ == RecordEvents::kNo) return;
-    RemovedEvent* removed = LastRemoval(window, reason);
-    if (removed == nullptr) removed = FindRemoval(window, reason, id);
+    RemovedEvent* removed = LastRemoval(window, reason, tenant);
+    if (removed == nullptr) removed = FindRemoval(window, reason, id, tenant);
     removed->blocks.push_back(id);
     removed->hashes.push_back(hash);
   }
@@ -85,7 +90,7 @@ class EventRecorder {
   };
 
   template <class T>
-  T& Append(WindowSize window, T what);
+  T& Append(WindowSize window, TenantId tenant, T what);
   OpenWindow& Open(WindowSize window);
   Event& At(Revision revision) { return events_[events_.size() - 1 - Age(revision)]; }
   // How many events came after `revision`.
@@ -100,20 +105,21 @@ class EventRecorder {
                : nullptr;
   }
   // The operation's last event, if it is such a removal.
-  RemovedEvent* LastRemoval(WindowSize window, RemovalReason reason) {
+  RemovedEvent* LastRemoval(WindowSize window, RemovalReason reason, TenantId tenant) {
     return last_removed_ != nullptr && events_.back().window == window &&
-                   last_removed_->reason == reason
+                   events_.back().tenant == tenant && last_removed_->reason == reason
                ? last_removed_
                : nullptr;
   }
   StoredEvent* AppendStore(WindowSize window, const NamespaceKey& name_space, BlockId parent,
-                           BlockHash parent_hash);
+                           BlockHash parent_hash, TenantId tenant);
   static void AppendExtras(const BlockKey& key, StoredEvent& stored);
   // The event that a removal of `id` goes to: an earlier one or a new one.
-  RemovedEvent* FindRemoval(WindowSize window, RemovalReason reason, BlockId id);
-  RemovedEvent* OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id);
+  RemovedEvent* FindRemoval(WindowSize window, RemovalReason reason, BlockId id, TenantId tenant);
+  RemovedEvent* OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id,
+                            TenantId tenant);
   UpdatedEvent* OpenUpdate(WindowSize window, BlockId id);
-  UpdatedEvent& AppendUpdate(WindowSize window, BlockId id, BlockHash hash);
+  UpdatedEvent& AppendUpdate(WindowSize window, BlockId id, BlockHash hash, TenantId tenant);
   void CloseLast() {
     last_stored_ = nullptr;
     last_removed_ = nullptr;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "events/tenant_id.h"
 #include "pools/strong_id.h"
 
 namespace pagoda {

@@ -3,11 +3,13 @@
 #define PAGODA_MANAGER_OPERATION_CONTEXT_H_
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "manager/copy_tracker.h"
 #include "manager/event_recorder.h"
 #include "manager/session_table.h"
+#include "manager/slot_journal.h"
 #include "pools/copy_order.h"
 
 namespace pagoda {
@@ -18,7 +20,10 @@ struct OperationContext {
   absl::Time now = absl::UnixEpoch();
   // Where the operation's releases drain (rule 11); nullptr: they are let go at once.
   Session* draining = nullptr;
-  Ticket ready;  // What the slots that the operation hands out wait for.
+  TenantId tenant = kCommons;  // Whose the blocks that it takes are.
+  Ticket ready;                // What the slots that the operation hands out wait for.
+  // Where slots that got or lost content are written down; nullptr: nowhere.
+  std::vector<SlotChange>* slot_changes = nullptr;
   // Nothing ends by time before this. Whoever starts a clock lowers it.
   absl::Time next_deadline = absl::InfiniteFuture();
 

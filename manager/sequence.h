@@ -58,7 +58,9 @@ struct Sequence {
   uint32_t known_losses = 0;  // and how often as far as the client has said that it knows.
   absl::InlinedVector<SequenceBlocks, 1> windows;  // Index for index the manager's windows.
 
+  TenantId tenant = kCommons;  // Whose its blocks are, until they are published.
   uint32_t prompt_tokens = 0;
+  uint32_t matched_tokens = 0;  // Cached when it was added.
   // The most that were computed when it was forked: what forks may have in its blocks, though a
   // failed copy took the KV.
   uint32_t forked_tokens = 0;

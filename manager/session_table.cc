@@ -1,6 +1,7 @@
 #include "manager/session_table.h"
 
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,8 +9,14 @@
 
 namespace pagoda {
 
+uint32_t Quarantine::blocks() const {
+  std::set<std::pair<uint32_t, BlockId>> blocks;
+  for (const Drain& drain : drains) blocks.emplace(drain.window, drain.block);
+  return static_cast<uint32_t>(blocks.size());
+}
+
 absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Duration lease,
-                                              absl::Time now) {
+                                              absl::Time now, TenantId tenant) {
   if (client_name.size() > kMaxClientNameBytes) {
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat("a client name of ", client_name.size(), " bytes; at most ",
@@ -27,6 +34,8 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
   Session& session = sessions_[ref.id];
   session.token = ref.token;
   session.client_name = std::move(client_name);
+  session.tenant = tenant;
+  session.opened = now;
   session.lease = lease;
   session.deadline = now + lease;
   return ref;
@@ -34,10 +43,14 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
 
 absl::StatusOr<const Session*> SessionTable::Find(SessionRef ref) const {
   const auto it = sessions_.find(ref.id);
-  if (it == sessions_.end()) {
+  if (it == sessions_.end() && (ref.id.value() == 0 || ref.id.value() > last_id_)) {
     return MakeError(Reason::kUnknownSession,
+                     absl::StrCat("session ", ref.id.value(), " was never opened"));
+  }
+  if (it == sessions_.end()) {
+    return MakeError(Reason::kStaleSession,
                      absl::StrCat("session ", ref.id.value(),
-                                  " was never opened, was closed, or its lease ran out"));
+                                  " is over: it was closed or ended, or its lease ran out"));
   }
   if (it->second.token != ref.token) {
     return MakeError(Reason::kStaleSession,

@@ -31,9 +31,13 @@ struct Drain {
 struct Session {
   SessionToken token;
   std::string client_name;
+  TenantId tenant = kCommons;
+  absl::Time opened;
   absl::Duration lease;
   absl::Time deadline;   // When the lease runs out, unless a stream is attached.
   uint32_t streams = 0;  // Attached.
+  // A process of it has mapped the pools for writing.
+  bool may_write = false;
   uint64_t raw_blocks = 0;
   absl::btree_set<SequenceId> sequences;
   uint64_t step = 0;  // The last one named; completed_step likewise.
@@ -43,14 +47,26 @@ struct Session {
   absl::btree_set<SequenceId> shortened;
 };
 
+// What a session that is over could still write, because it ended without its client.
+struct Quarantine {
+  SessionToken token;
+  std::string client_name;
+  TenantId tenant = kCommons;
+  absl::Time since;
+  std::deque<Drain> drains;  // A block may be here more than once.
+
+  uint32_t blocks() const;
+};
+
 // Thread-compatible. Ids count up and are not reused; tokens come from the seed.
 class SessionTable {
  public:
   SessionTable(uint64_t seed, uint32_t max_sessions) : random_(seed), max_sessions_(max_sessions) {}
 
   // Errors: TOO_MANY_SESSIONS, INVALID_ARGUMENT (a name that is too long).
-  absl::StatusOr<SessionRef> Open(std::string client_name, absl::Duration lease, absl::Time now);
-  // Errors: UNKNOWN_SESSION, STALE_SESSION.
+  absl::StatusOr<SessionRef> Open(std::string client_name, absl::Duration lease, absl::Time now,
+                                  TenantId tenant);
+  // Errors: UNKNOWN_SESSION (never opened), STALE_SESSION (over, or another token).
   absl::StatusOr<const Session*> Find(SessionRef ref) const;
   absl::StatusOr<Session*> Find(SessionRef ref);
   // nullptr where there is none. The pointer is valid until a session is opened or closed.
@@ -63,6 +79,10 @@ class SessionTable {
   std::vector<SessionId> Expired(absl::Time now) const;
   // All sessions, ascending.
   std::vector<SessionId> Ids() const;
+  // The sessions from the id `first` on, ascending, to end().
+  using Iterator = absl::btree_map<SessionId, Session>::const_iterator;
+  Iterator From(SessionId first) const { return sessions_.lower_bound(first); }
+  Iterator end() const { return sessions_.end(); }
   size_t size() const { return sessions_.size(); }
 
  private:

@@ -32,12 +32,17 @@ SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, 
       log_(log),
       core_(std::move(core)),
       info_(core_->info()),
+      tenants_(core_->tenants()),
       epoch_(core_->epoch()) {
   absl::MutexLock lock(&mutex_);
   Publish();
 }
 
 void SharedManager::Publish() {
+  if (slot_sink_ != nullptr) {
+    std::vector<SlotChange> changes = core_->TakeSlotChanges();
+    if (!changes.empty()) slot_sink_->Apply(std::move(changes));
+  }
   const std::vector<CopyOrder> copies = core_->TakeCopies();
   if (transfers_ != nullptr) {
     if (!copies.empty()) transfers_->Submit(copies);
@@ -45,6 +50,7 @@ void SharedManager::Publish() {
     for (const CopyOrder& copy : copies) {
       core_->CompleteCopy(copy.ticket, absl::OkStatus(), clock_());
     }
+    if (!copies.empty() && slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
   }
   log_->Append(core_->TakeEvents());
 }
@@ -54,12 +60,21 @@ void SharedManager::SetTransfers(Transfers* transfers) {
   transfers_ = transfers;
 }
 
+void SharedManager::SetSlotSink(SlotChangeSink* sink) {
+  absl::MutexLock lock(&mutex_);
+  slot_sink_ = sink;
+  if (slot_sink_ == nullptr) return;
+  Publish();
+  slot_sink_->CopiesDone(core_->completed_ticket());
+}
+
 void SharedManager::CompleteCopy(Ticket ticket, const absl::Status& status) {
   std::vector<std::function<void()>> done;
   {
     absl::MutexLock lock(&mutex_);
     core_->CompleteCopy(ticket, status, clock_());
     Publish();
+    if (slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
     const auto end = waiters_.upper_bound(core_->completed_ticket());
     for (auto it = waiters_.begin(); it != end; ++it) done.push_back(std::move(it->second));
     waiters_.erase(waiters_.begin(), end);
@@ -91,10 +106,11 @@ uint32_t SharedManager::Maintain(uint32_t max_blocks) {
 }
 
 absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::string client_name,
-                                                                       absl::Duration lease) {
+                                                                       absl::Duration lease,
+                                                                       TenantId tenant) {
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<BlockManager::OpenedSession> session =
-      core_->OpenSession(std::move(client_name), lease, clock_());
+      core_->OpenSession(std::move(client_name), lease, clock_(), tenant);
   Publish();
   return session;
 }
@@ -126,6 +142,46 @@ absl::Status SharedManager::CloseSession(SessionRef session) {
   return status;
 }
 
+absl::StatusOr<TenantId> SharedManager::TenantOf(SessionRef session) const {
+  absl::MutexLock lock(&mutex_);
+  if (absl::Status status = core_->CheckSession(session); !status.ok()) return status;
+  return core_->TenantOf(session.id);
+}
+
+absl::Status SharedManager::NoteWriter(SessionRef session) {
+  absl::MutexLock lock(&mutex_);
+  return core_->NoteWriter(session);
+}
+
+void SharedManager::NoteWriterGone(SessionId session) {
+  absl::MutexLock lock(&mutex_);
+  core_->NoteWriterGone(session);
+}
+
+absl::Status SharedManager::EndSession(SessionId session) {
+  absl::MutexLock lock(&mutex_);
+  absl::Status status = core_->EndSession(session, clock_());
+  Publish();
+  return status;
+}
+
+std::vector<QuarantineInfo> SharedManager::Quarantines() const {
+  absl::MutexLock lock(&mutex_);
+  return core_->Quarantines();
+}
+
+absl::StatusOr<uint32_t> SharedManager::ReleaseQuarantine(SessionId session) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<uint32_t> released = core_->ReleaseQuarantine(session, clock_());
+  Publish();
+  return released;
+}
+
+std::vector<TenantUsage> SharedManager::TenantUses() const {
+  absl::MutexLock lock(&mutex_);
+  return core_->TenantUses();
+}
+
 size_t SharedManager::ExpireSessions() {
   absl::MutexLock lock(&mutex_);
   const size_t expired = core_->ExpireSessions(clock_());
@@ -148,6 +204,23 @@ ManagerStats SharedManager::Stats() const {
 Revision SharedManager::revision() const {
   absl::MutexLock lock(&mutex_);
   return core_->revision();
+}
+
+std::vector<SessionRow> SharedManager::Sessions(SessionId from, size_t limit) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->Sessions(from, limit, clock_());
+}
+
+std::vector<SequenceRow> SharedManager::Sequences(std::optional<SessionId> only, SequenceKey from,
+                                                  size_t limit) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->Sequences(only, from, limit);
+}
+
+absl::StatusOr<InspectedPrefix> SharedManager::InspectPrefix(
+    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
+  absl::MutexLock lock(&mutex_);
+  return core_->InspectPrefix(name_space, tokens);
 }
 
 void SharedManager::CheckInvariants() const {
@@ -253,6 +326,19 @@ class LocalCacheClient final : public CacheClient {
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
                                       StepRange steps) override {
     return manager_->Execute(session_, operations, steps);
+  }
+
+  // By name: the pools are this process's own, and end with it.
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    const absl::StatusOr<DescribedPools> described = RunOne<DescribedPools>(*this, DescribePools{});
+    if (!described.ok()) return described.status();
+    std::vector<std::unique_ptr<MappedPool>> pools;
+    for (const PoolMapping& mapping : described->pools) {
+      absl::StatusOr<std::unique_ptr<MappedPool>> pool = MappedPool::Open(mapping, access);
+      if (!pool.ok()) return pool.status();
+      pools.push_back(*std::move(pool));
+    }
+    return pools;
   }
 
  private:

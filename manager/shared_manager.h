@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -37,6 +39,9 @@ class SharedManager {
   // Who carries out the copies from now on, and tells CompleteCopy of each, on a thread of its own.
   // Outlives the manager's last call, or is taken away with nullptr.
   void SetTransfers(Transfers* transfers);
+  // Who writes down which slots got or lost content, from now on: hears of each change before a
+  // copy begins or anybody is answered. As SetTransfers. What has changed before is told at once.
+  void SetSlotSink(SlotChangeSink* sink);
   // A copy has ended; see BlockManager::CompleteCopy.
   void CompleteCopy(Ticket ticket, const absl::Status& status);
   // Every copy up to this one has ended.
@@ -47,8 +52,17 @@ class SharedManager {
 
   // As BlockManager's methods of the same name, at the clock's time.
   absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
-                                                          absl::Duration lease);
+                                                          absl::Duration lease,
+                                                          TenantId tenant = kCommons);
   absl::Status CheckSession(SessionRef session) const;
+  // The tenant of a living session. Errors: those of CheckSession.
+  absl::StatusOr<TenantId> TenantOf(SessionRef session) const;
+  absl::Status NoteWriter(SessionRef session);
+  void NoteWriterGone(SessionId session);
+  absl::Status EndSession(SessionId session);
+  std::vector<QuarantineInfo> Quarantines() const;
+  absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session);
+  std::vector<TenantUsage> TenantUses() const;
   absl::StatusOr<absl::Duration> KeepAlive(SessionRef session);
   absl::Status AttachStream(SessionRef session);
   void DetachStream(SessionId session);
@@ -57,6 +71,14 @@ class SharedManager {
   uint64_t ResetPrefixCache();
   ManagerStats Stats() const;
   Revision revision() const;
+
+  // --- Lists ---
+
+  std::vector<SessionRow> Sessions(SessionId from, size_t limit) const;
+  std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
+                                     size_t limit) const;
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
+                                                absl::Span<const TokenId> tokens) const;
 
   // BlockManager::Maintain. Returns the blocks moved.
   uint32_t Maintain(uint32_t max_blocks);
@@ -80,6 +102,8 @@ class SharedManager {
   void CheckInvariants() const;
 
   const CacheInfo& info() const { return info_; }
+  // Does not change.
+  const TenantTable& tenants() const { return tenants_; }
   Epoch epoch() const { return epoch_; }
   EventLog& log() const { return *log_; }
 
@@ -94,8 +118,10 @@ class SharedManager {
   mutable absl::Mutex mutex_;
   std::unique_ptr<BlockManager> core_ ABSL_GUARDED_BY(mutex_);
   Transfers* transfers_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  SlotChangeSink* slot_sink_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::multimap<Ticket, std::function<void()>> waiters_ ABSL_GUARDED_BY(mutex_);
   const CacheInfo info_;
+  const TenantTable& tenants_;  // The core's.
   const Epoch epoch_;
 };
 

@@ -33,6 +33,9 @@ struct SlotChange {
   SlotRef slot;
   Ticket ready;
   std::optional<SlotContent> content;
+  // The slot was found with this content when the daemon was started: what was written down of it
+  // still holds.
+  bool found = false;
 };
 
 // Who writes it down. Called under the core's lock, in order: must not block.

@@ -4,8 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "manager/ids.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -51,12 +54,38 @@ struct WindowStats {
   WindowCounters counters;
 };
 
+// What is quarantined of one session.
+struct QuarantineInfo {
+  SessionId session;  // 0: of an earlier run.
+  std::string client_name;
+  TenantId tenant = kCommons;
+  absl::Time since;
+  uint32_t blocks = 0;  // Over all windows and tiers.
+};
+
+struct TenantUsage {
+  struct Use {
+    WindowSize window;
+    Tier tier = Tier::kPrimary;
+    uint32_t used_blocks = 0;
+    uint32_t cached_blocks = 0;  // Of those, held by nobody.
+    uint32_t quota_blocks = 0;   // kNoQuota: none.
+  };
+  TenantId tenant = kCommons;
+  uint64_t sessions = 0;
+  uint64_t sequences = 0;
+  std::vector<Use> uses;
+};
+
 struct ManagerStats {
   std::vector<WindowStats> windows;  // Ascending by window.
   uint64_t sessions = 0;
   uint64_t sequences = 0;
   uint64_t pins = 0;
   uint64_t copies_in_flight = 0;
+  uint64_t quarantines = 0;
+  uint64_t quarantined_blocks = 0;
+  uint64_t recovered_blocks = 0;
 };
 
 }  // namespace pagoda

@@ -33,21 +33,27 @@ uint32_t WindowBlockManager::NumIds(const Options& options) {
   return store.slots[kPrimary] + store.slots[kSecondary] + store.spare_ids;
 }
 
-WindowBlockManager::WindowBlockManager(
-    const Options& options, std::array<std::unique_ptr<EvictionPolicy>, kNumTiers> policies,
-    OperationContext* context)
+WindowBlockManager::WindowBlockManager(const Options& options, Policies policies,
+                                       OperationContext* context)
     : options_(options),
       context_(context),
       store_(StoreOptions(options)),
       tree_(&store_),
-      policies_(std::move(policies)) {
+      policies_(std::move(policies)),
+      accounts_(options.tenants, store_.num_ids()) {
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    if (!policies_[t].empty()) commons_policies_[t] = policies_[t].front().get();
+  }
   if (has_secondary()) spare_ = store_.TakeSlot(Tier::kSecondary);
 }
 
 // --- Holding and letting go ---
 
 BlockId WindowBlockManager::TakeBlock(BlockState state) {
-  if (store_.free_slots(Tier::kPrimary) == 0) MakeRoom();
+  if (store_.free_slots(Tier::kPrimary) == 0 ||
+      accounts_.AtQuota(Tier::kPrimary, context_->tenant)) {
+    MakeRoom(context_->tenant);
+  }
   const SlotRef slot{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
   if (!context_->copies->idle()) {
     context_->WaitFor(context_->copies->LastTouch(options_.index, slot));
@@ -55,6 +61,7 @@ BlockId WindowBlockManager::TakeBlock(BlockState state) {
   }
   const BlockId id = store_.TakeId(state);
   store_.GiveSlot(id, slot);
+  accounts_.Charge(id, Tier::kPrimary, context_->tenant);
   ++counters_.allocated_blocks;
   ++held_[kPrimary];
   return id;
@@ -73,8 +80,8 @@ void WindowBlockManager::Hold(BlockId id) {
   PAGODA_CHECK(block.state() == BlockState::kCached, "what nobody holds is free, cached or a hole");
   const auto tier = static_cast<size_t>(block.tier());
   ++held_[tier];
-  --unheld_[tier];
-  if (IsCandidate(id)) policies_[tier]->Withdrawn(id);
+  CountUnheld(id, block.tier(), -1);
+  if (IsCandidate(id)) policy(block.tier(), id).Withdrawn(id);
   if (block.timed && !PAGODA_FAULT(ClockKeepsRunning)) expiries_.Stop(id);
 }
 
@@ -87,8 +94,8 @@ void WindowBlockManager::LetGo(BlockId id) {
   switch (block.state()) {
     case BlockState::kCached:
       --held_[tier];
-      ++unheld_[tier];
-      if (IsCandidate(id)) policies_[tier]->Released(id, block.priority());
+      CountUnheld(id, block.tier(), +1);
+      if (IsCandidate(id)) policy(block.tier(), id).Released(id, block.priority());
       if (block.timed) StartClock(id);
       return;
     case BlockState::kAlias:
@@ -97,6 +104,7 @@ void WindowBlockManager::LetGo(BlockId id) {
     case BlockState::kPrivate:
     case BlockState::kRaw:
       --held_[tier];
+      accounts_.Discharge(id, block.tier());
       store_.ReleaseSlot(store_.slot(id));
       store_.ReleaseId(id);
       ++counters_.freed_blocks;
@@ -112,6 +120,13 @@ void WindowBlockManager::Release(BlockId id) {
   Session* session = context_->draining;
   if (session == nullptr || PAGODA_FAULT(DrainSkipped)) return LetGo(id);
   session->drains.push_back({session->step, options_.index, id});
+  store_[id].drains = 1;
+  ++drains_[id];
+}
+
+void WindowBlockManager::HoldByDrain(BlockId id, Session& session) {
+  ++store_[id].refs;
+  session.drains.push_back({session.step, options_.index, id});
   store_[id].drains = 1;
   ++drains_[id];
 }
@@ -196,6 +211,10 @@ absl::Status WindowBlockManager::CheckOneRaw(SessionId owner, const BlockRef& re
     return error(Reason::kStaleHandle, "is not the block's current life");
   }
   if (block.state() == BlockState::kRaw && block.refs == owner.value()) return absl::OkStatus();
+  // What another tenant does with the block is not for this one to know.
+  if (context_->tenant != kCommons && accounts_.owner(ref.id) != context_->tenant) {
+    return error(Reason::kStaleHandle, "is not the block's current life");
+  }
   const bool only_drains =
       block.state() == BlockState::kPrivate && block.drains && drains_.at(ref.id) == block.refs;
   if (block.state() == BlockState::kFree || only_drains) {
@@ -236,6 +255,18 @@ absl::Status WindowBlockManager::CheckWritable(SessionId session,
     }
   }
   return refusal;
+}
+
+// As CheckWritable has it.
+void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session) {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  const uint32_t computed = tokens_per_block().BlockForToken(sequence.computed_tokens);
+  uint32_t end = static_cast<uint32_t>(blocks.table.size());
+  if (MustCopyTail(sequence)) --end;
+  for (uint32_t i = std::max(blocks.first, std::min(blocks.published, computed)); i < end; ++i) {
+    const BlockId id = blocks.table[i].id;
+    if (store_[id].state() == BlockState::kPrivate) HoldByDrain(id, session);
+  }
 }
 
 void WindowBlockManager::FreeRaw(absl::Span<const BlockRef> blocks) {
@@ -313,6 +344,19 @@ WindowStats WindowBlockManager::Stats() const {
     if (context_->copies->LastTouch(options_.index, slot) == Ticket{}) move(slot);
   }
   return stats;
+}
+
+void WindowBlockManager::AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const {
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    if (options_.blocks[t] == 0) continue;
+    const auto tier = static_cast<Tier>(t);
+    TenantUsage::Use& use = uses->emplace_back();
+    use.window = window();
+    use.tier = tier;
+    use.used_blocks = accounts_.any() ? accounts_.used(tier, tenant) : unheld_[t] + held_[t];
+    use.cached_blocks = accounts_.any() ? accounts_.unheld(tier, tenant) : unheld_[t];
+    use.quota_blocks = accounts_.QuotaOf(tier, tenant);
+  }
 }
 
 void WindowBlockManager::CheckAccounting() const {

@@ -3,8 +3,10 @@
 #ifndef PAGODA_MANAGER_WINDOW_BLOCK_MANAGER_H_
 #define PAGODA_MANAGER_WINDOW_BLOCK_MANAGER_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -16,11 +18,14 @@
 #include "manager/block_store.h"
 #include "manager/eviction_policy.h"
 #include "manager/ids.h"
+#include "manager/lists.h"
 #include "manager/operation_context.h"
 #include "manager/prefix_tree.h"
+#include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
 #include "manager/stats.h"
+#include "manager/tenants.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -48,7 +53,10 @@ class WindowBlockManager {
     uint32_t max_holes = 0;
     uint32_t pin_budget_blocks = 0;
     Priority offload_min_priority = kDefaultPriority;
+    const TenantTable* tenants = nullptr;  // Outlives the manager.
   };
+  // By tier, then by tenant; none where the tier has no blocks.
+  using Policies = std::array<std::vector<std::unique_ptr<EvictionPolicy>>, kNumTiers>;
 
   // A cached prefix, as far as one was found or, after CutMatch, wanted. Holds nothing.
   struct Match {
@@ -73,21 +81,27 @@ class WindowBlockManager {
   // Block ids are below this.
   static uint32_t NumIds(const Options& options);
 
-  // `policies` by tier; nullptr where the tier has no blocks. `context` outlives the manager.
-  WindowBlockManager(const Options& options,
-                     std::array<std::unique_ptr<EvictionPolicy>, kNumTiers> policies,
-                     OperationContext* context);
+  // `context` outlives the manager.
+  WindowBlockManager(const Options& options, Policies policies, OperationContext* context);
 
   WindowSize window() const { return options_.window; }
+  uint32_t index() const { return options_.index; }
   bool sliding() const { return options_.window != kFullAttention; }
   TokensPerBlock tokens_per_block() const { return options_.tokens_per_block; }
   uint32_t capacity(Tier tier = Tier::kPrimary) const {
     return options_.blocks[static_cast<size_t>(tier)];
   }
-  // Primary blocks that can be had now: free ones, and cached ones that nobody holds.
+  // Primary blocks that can be had now: free ones, and cached ones that nobody holds; for a
+  // tenant, as far as its quota goes.
   uint32_t available() const {
     return store_.free_slots(Tier::kPrimary) + unheld_[static_cast<size_t>(Tier::kPrimary)];
   }
+  uint32_t available(TenantId tenant) const {
+    return accounts_.any() ? std::min(available(), accounts_.Left(Tier::kPrimary, tenant))
+                           : available();
+  }
+  // Primary blocks that the tenant may hold more; kNoQuota: any number.
+  uint32_t QuotaLeft(TenantId tenant) const { return accounts_.Left(Tier::kPrimary, tenant); }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
 
   // --- Prefixes (window_prefixes.cc) ---
@@ -122,6 +136,8 @@ class WindowBlockManager {
   void Unpin(absl::Span<const BlockId> blocks);
   uint64_t Invalidate(const NamespaceKey& name_space, const BlockKey& prefix);
   uint32_t SetRetention(const Match& match, const SequenceRetention& retention);
+  // Appends the match's blocks that have bytes, with its source.
+  void Inspect(const Match& match, std::vector<InspectedBlock>* out) const;
 
   // --- Sequences (window_sequences.cc) ---
 
@@ -145,8 +161,10 @@ class WindowBlockManager {
   // Puts the blocks that are full and computed into the tree, then lets go of those that a sliding
   // window has passed.
   void Publish(Sequence& sequence);
-  // Publishes the rest, a computed tail too, then lets go of every block, tail first.
-  void End(Sequence& sequence);
+  // Publishes the rest, a computed tail too where somebody is not still to write behind it, then
+  // lets go of every block, tail first.
+  enum class ComputedTail : uint8_t { kPublish, kDrop };
+  void End(Sequence& sequence, ComputedTail tail);
   // Shares the blocks of `parent` with computed tokens.
   void Fork(const Sequence& parent, Sequence& child);
   // Whether the window still has what a sequence of `tokens` tokens needs.
@@ -171,6 +189,8 @@ class WindowBlockManager {
   // BlockManager::CheckWritable for a session with these sequences.
   absl::Status CheckWritable(SessionId session, absl::Span<const Sequence* const> sequences,
                              const BlockRef& ref) const;
+  // Holds, by drains of `session`, the blocks of its sequence that it may write.
+  void HoldWritable(const Sequence& sequence, Session& session);
   // All raw blocks of `owner`, ascending. Cost: O(ids).
   std::vector<BlockRef> RawBlocksOf(SessionId owner) const;
 
@@ -191,8 +211,20 @@ class WindowBlockManager {
   // blocks that left. Cost: O(ids).
   uint64_t Reset();
 
+  // --- A warm restart (window_restore.cc) ---
+
+  // Whether Restore can take them: places and parents are there, and each content once. Errors:
+  // INVALID_ARGUMENT.
+  absl::Status CheckRecovered(absl::Span<const RecoveredBlock> blocks) const;
+  // Caches the blocks, whose bytes are in their slots. REQUIRES: CheckRecovered() is OK, and
+  // nothing has happened yet.
+  void Restore(absl::Span<const RecoveredBlock> blocks);
+  // Holds every free primary slot by a drain.
+  void HoldFree(std::deque<Drain>& drains);
+
   void CountLookup(uint32_t lookup_tokens, const Match& match);
   WindowStats Stats() const;
+  void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const;
   // Stops the process unless rule 5 holds by the counters. Cost: O(1).
   void CheckAccounting() const;
 
@@ -202,6 +234,7 @@ class WindowBlockManager {
   // it or with each other.
   void CheckInvariants(absl::Span<const uint32_t> holders) const;
   void CheckSequence(const Sequence& sequence) const;
+  void CheckAccounts() const;
   uint32_t num_ids() const { return store_.num_ids(); }
   // Adds the pins' and the raw blocks' holders.
   void CountHolders(absl::Span<uint32_t> holders) const;
@@ -216,7 +249,18 @@ class WindowBlockManager {
     return sequence.windows[options_.index];
   }
   bool has_secondary() const { return options_.blocks[kSecondary] != 0; }
-  EvictionPolicy& policy(Tier tier) { return *policies_[static_cast<size_t>(tier)]; }
+  // The policy of the block's owner.
+  EvictionPolicy& policy(Tier tier, BlockId id) {
+    const auto t = static_cast<size_t>(tier);
+    return accounts_.any() ? *policies_[t][accounts_.owner(id).value()] : *commons_policies_[t];
+  }
+  // Who goes for a block of `tenant`: its own where it has what it may; else that of whoever has
+  // most for its share. kNoBlock where nobody can.
+  BlockId Victim(Tier tier, TenantId tenant) const;
+  void CountUnheld(BlockId id, Tier tier, int change) {
+    unheld_[static_cast<size_t>(tier)] += static_cast<uint32_t>(change);
+    accounts_.CountUnheld(id, tier, change);
+  }
   EventRecorder& recorder() { return *context_->recorder; }
 
   // --- Holding (window_block_manager.cc) ---
@@ -227,9 +271,10 @@ class WindowBlockManager {
   void Release(BlockId id);
   bool IsCandidate(BlockId id) const;
   absl::Status CheckOneRaw(SessionId owner, const BlockRef& ref) const;
+  void HoldByDrain(BlockId id, Session& session);
 
   // --- Leaving and moving (window_tiers.cc) ---
-  void MakeRoom();
+  void MakeRoom(TenantId tenant);
   bool WantsDown(BlockId victim) const;
   bool MustGoDown(BlockId victim) const;
   bool MakeRoomBelow(BlockId comes);
@@ -258,6 +303,16 @@ class WindowBlockManager {
                       uint32_t index, const BlockKey& key);
   void FillFrom(BlockId canonical, BlockId own, NodeRef root);
   void RecordStored(BlockId id, NodeRef root, const BlockKey& key);
+  // The slot has the block's content, or none any more.
+  void NoteContent(BlockId id) {
+    if (context_->slot_changes != nullptr) WriteContent(id);
+  }
+  void NoteNothing(SlotRef slot) {
+    if (context_->slot_changes == nullptr) return;
+    context_->slot_changes->push_back(
+        {.window_index = options_.index, .slot = slot, .ready = {}, .content = std::nullopt});
+  }
+  void WriteContent(BlockId id);
   void PublishTail(Sequence& sequence);
   void Slide(Sequence& sequence);
 
@@ -265,7 +320,9 @@ class WindowBlockManager {
   OperationContext* const context_;
   BlockStore store_;
   PrefixTree tree_;
-  std::array<std::unique_ptr<EvictionPolicy>, kNumTiers> policies_;
+  Policies policies_;
+  std::array<EvictionPolicy*, kNumTiers> commons_policies_ = {};
+  TenantAccounts accounts_;
   ExpiryQueue expiries_;
   std::array<uint32_t, kNumTiers> unheld_ = {};
   std::array<uint32_t, kNumTiers> held_ = {};

@@ -119,8 +119,8 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
                  "a node counts its children");
   }
   for (size_t t = 0; t < kNumTiers; ++t) {
-    if (policies_[t] == nullptr) continue;
-    const BlockId victim = policies_[t]->Victim();
+    if (policies_[t].empty()) continue;
+    const BlockId victim = Victim(static_cast<Tier>(t), kCommons);
     PAGODA_CHECK((candidates[t] == 0) == (victim == kNoBlock),
                  "rule 13: what nobody holds can be evicted");
     PAGODA_CHECK((unheld[t] == 0) == (candidates[t] == 0), "rule 13: leaves first, but all");
@@ -130,8 +130,44 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
                      static_cast<size_t>(block.tier()) == t && IsCandidate(victim),
                  "rule 13: a victim is a candidate");
   }
+  CheckAccounts();
   if (has_secondary()) {
     PAGODA_CHECK(store_.owner({Tier::kSecondary, spare_}) == kNoBlock, "the spare is nobody's");
+  }
+}
+
+void WindowBlockManager::CheckAccounts() const {
+  if (!accounts_.any()) return;
+  const uint16_t tenants = options_.tenants->size();
+  std::array<std::vector<uint32_t>, kNumTiers> used, unheld;
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    used[t].resize(tenants);
+    unheld[t].resize(tenants);
+  }
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
+    const BlockId id{i};
+    const Block& block = store_[id];
+    if (!OwnsSlot(block.state())) continue;
+    const auto tier = static_cast<size_t>(block.tier());
+    ++used[tier][accounts_.owner(id).value()];
+    if (block.refs == 0) ++unheld[tier][accounts_.owner(id).value()];
+    if (block.state() != BlockState::kCached) continue;
+    PAGODA_CHECK(options_.tenants->OwnerOf(tree_.key(tree_.RootOf(id))) == accounts_.owner(id),
+                 "a cached block is its namespace's");
+  }
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    const auto tier = static_cast<Tier>(t);
+    for (uint16_t i = 0; i < tenants; ++i) {
+      const TenantId tenant{i};
+      PAGODA_CHECK(accounts_.used(tier, tenant) == used[t][i] &&
+                       accounts_.unheld(tier, tenant) == unheld[t][i],
+                   "a tenant's account is its blocks");
+      PAGODA_CHECK(accounts_.used(tier, tenant) <= accounts_.QuotaOf(tier, tenant),
+                   "no tenant has more than its quota");
+      const BlockId victim = policies_[t].empty() ? kNoBlock : policies_[t][i]->Victim();
+      PAGODA_CHECK((victim == kNoBlock) == (unheld[t][i] == 0),
+                   "what nobody holds of a tenant's can be evicted");
+    }
   }
 }
 

@@ -94,16 +94,24 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
                                                      uint64_t room_tokens) const {
   uint64_t fresh = (room_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
                    match.blocks.size();
-  uint32_t onboards = 0, unheld = 0;
+  uint32_t onboards = 0, unheld = 0, own = 0;
+  const auto count_unheld = [&](BlockId id) {
+    ++unheld;
+    if (accounts_.owner(id) == context_->tenant) ++own;
+  };
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
     const Block& block = store_[match.blocks[i]];
     if (block.tier() == Tier::kSecondary) {
       ++onboards;
     } else if (block.refs == 0 && !PAGODA_FAULT(RoomOvercounted)) {
-      ++unheld;
+      count_unheld(match.blocks[i]);
     }
   }
-  Room room{.needed = fresh + onboards, .available = available() - unheld};
+  const auto available_now = [&] {
+    const uint32_t left = accounts_.Left(Tier::kPrimary, context_->tenant);
+    return std::min(available() - unheld, left - std::min(left, own));
+  };
+  Room room{.needed = fresh + onboards, .available = available_now()};
   const bool enough = room.needed <= room.available;
   if (match.source == kNoBlock) {
     room.fits = enough;
@@ -116,7 +124,8 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
       evictable && !tree_.has_children(match.source) &&
       context_->copies->LastTouch(options_.index, store_.slot(match.source)) == Ticket{};
   const bool is_tail = source.token_count < tokens_per_block().value();
-  const bool can_copy = room.needed <= room.available - (evictable ? 1 : 0);
+  if (evictable) count_unheld(match.source);
+  const bool can_copy = room.needed <= available_now();
   room.tail =
       can_take && ((is_tail && SourceIsWhole(match)) || !can_copy) ? Tail::kTakeOver : Tail::kCopy;
   room.fits = room.tail == Tail::kCopy ? can_copy : enough;
@@ -165,7 +174,7 @@ uint32_t WindowBlockManager::Prefetch(const Match& match) {
   uint32_t moved = 0;
   for (const BlockId id : path) {
     if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
-    if (available() == 0) break;
+    if (available(context_->tenant) == 0) break;
     Onboard(id);
     ++moved;
   }
@@ -212,6 +221,25 @@ uint32_t WindowBlockManager::SetRetention(const Match& match, const SequenceRete
     ++named;
   }
   return named;
+}
+
+void WindowBlockManager::Inspect(const Match& match, std::vector<InspectedBlock>* out) const {
+  const uint32_t block_tokens = tokens_per_block().value();
+  const auto add = [&](BlockId id, size_t index, uint32_t token_count) {
+    const Block& block = store_[id];
+    if (block.state() != BlockState::kCached) return;
+    out->push_back({.window = window(),
+                    .token_start = static_cast<uint32_t>(index) * block_tokens,
+                    .token_count = token_count,
+                    .block = store_.handle(id),
+                    .tier = block.tier(),
+                    .hash = tree_.hash(id),
+                    .priority = block.priority(),
+                    .holders = block.refs,
+                    .pinned = block.pinned != 0});
+  };
+  for (size_t i = 0; i < match.blocks.size(); ++i) add(match.blocks[i], i, block_tokens);
+  if (match.source != kNoBlock) add(match.source, match.blocks.size(), match.source_tokens);
 }
 
 }  // namespace pagoda

@@ -60,7 +60,7 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
     } else if (!context_->copies->idle()) {
       context_->WaitFor(context_->copies->Arrival(options_.index, store_.slot(id)));
     }
-    if (store_[id].in_tree()) policy(Tier::kPrimary).Touched(id);
+    if (store_[id].in_tree()) policy(Tier::kPrimary, id).Touched(id);
     if (!sequence.retention.ranges.empty()) {
       const std::optional<BlockRetention> wish =
           RetentionOf(sequence.retention, sequence.prompt_tokens, i * tokens_per_block().value());
@@ -73,7 +73,9 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
   if (tail == Tail::kTakeOver) {
     blocks.table.push_back(store_.handle(match.source));
   } else if (tail == Tail::kCopy) {
-    if (store_[match.source].in_tree()) policy(store_[match.source].tier()).Touched(match.source);
+    if (store_[match.source].in_tree()) {
+      policy(store_[match.source].tier(), match.source).Touched(match.source);
+    }
     blocks.table.push_back(store_.handle(CopyTail(match.source, match.source_tokens)));
   }
   blocks.canonical.reserve(table_size);
@@ -95,6 +97,7 @@ void WindowBlockManager::TakeOver(BlockId id) {
   const BlockId taken = store_.TakeId(BlockState::kPrivate);
   PAGODA_CHECK(taken == id && taken_slot == slot, "id and slot are taken back at once");
   store_.GiveSlot(taken, slot);
+  accounts_.Charge(taken, Tier::kPrimary, context_->tenant);
   ++held_[kPrimary];
   ++counters_.taken_over_blocks;
 }
@@ -247,12 +250,17 @@ void WindowBlockManager::InsertIntoTree(BlockId id, const Sequence& sequence,
     if (wish.has_value()) block.set_priority(wish->priority);
   }
   tree_.Insert(id, blocks.tip, key);
-  policy(Tier::kPrimary).Inserted(id, tree_.hash(id));
+  if (accounts_.any()) {
+    accounts_.Discharge(id, Tier::kPrimary);
+    accounts_.Charge(id, Tier::kPrimary, options_.tenants->OwnerOf(tree_.key(blocks.root)));
+  }
+  policy(Tier::kPrimary, id).Inserted(id, tree_.hash(id));
   RecordStored(id, blocks.root, key);
   if (wish.has_value()) SetBlockRetention(id, *wish);
 }
 
 void WindowBlockManager::RecordStored(BlockId id, NodeRef root, const BlockKey& key) {
+  NoteContent(id);
   if (PAGODA_FAULT(SkipStoredEvent)) return;
   const NodeRef parent = tree_.parent(id);
   const Block& block = store_[id];
@@ -263,7 +271,7 @@ void WindowBlockManager::RecordStored(BlockId id, NodeRef root, const BlockKey& 
                      .token_count = block.token_count,
                      .tier = block.tier(),
                      .priority = block.priority()},
-                    key);
+                    key, accounts_.owner(id));
 }
 
 // The bytes of `own` become those of `canonical`, which has none in the primary tier.
@@ -274,26 +282,30 @@ void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, NodeRef root) 
   PAGODA_CHECK(IsPrivateTo(own), "rule 10: a sequence gives what it alone has");
   alias.set_state(BlockState::kAlias);
   --held_[kPrimary];
+  accounts_.Discharge(own, Tier::kPrimary);
   if (block.state() == BlockState::kHole) {
     --holes_;
     block.set_state(BlockState::kCached);
     store_.GiveSlot(canonical, slot);
+    accounts_.Charge(canonical, Tier::kPrimary);
     tree_.CountPrimaryChild(canonical);
-    policy(Tier::kPrimary).Inserted(canonical, tree_.hash(canonical));
+    policy(Tier::kPrimary, canonical).Inserted(canonical, tree_.hash(canonical));
     block.set_priority(kDefaultPriority);
     RecordStored(canonical, root, store_.key(canonical));
     // As if somebody had held it: Hold takes it out of the candidates again.
-    ++unheld_[kPrimary];
-    policy(Tier::kPrimary).Released(canonical, block.priority());
+    CountUnheld(canonical, Tier::kPrimary, +1);
+    policy(Tier::kPrimary, canonical).Released(canonical, block.priority());
     return;
   }
   const bool unheld = block.refs == 0;
-  if (unheld && IsCandidate(canonical)) policy(Tier::kSecondary).Withdrawn(canonical);
+  if (unheld && IsCandidate(canonical)) policy(Tier::kSecondary, canonical).Withdrawn(canonical);
   ChangeTier(canonical, slot);
   if (unheld) {
-    --unheld_[kSecondary];
-    ++unheld_[kPrimary];
-    if (IsCandidate(canonical)) policy(Tier::kPrimary).Released(canonical, block.priority());
+    CountUnheld(canonical, Tier::kSecondary, -1);
+    CountUnheld(canonical, Tier::kPrimary, +1);
+    if (IsCandidate(canonical)) {
+      policy(Tier::kPrimary, canonical).Released(canonical, block.priority());
+    }
   } else {
     --held_[kSecondary];
     ++held_[kPrimary];
@@ -318,10 +330,12 @@ void WindowBlockManager::PublishTail(Sequence& sequence) {
   PublishBlock(sequence, blocks, blocks.published, token_count);
 }
 
-void WindowBlockManager::End(Sequence& sequence) {
+void WindowBlockManager::End(Sequence& sequence, ComputedTail tail) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   Publish(sequence);
-  if (!Detached(blocks) && !PAGODA_FAULT(TailNotPublished)) PublishTail(sequence);
+  if (tail == ComputedTail::kPublish && !Detached(blocks) && !PAGODA_FAULT(TailNotPublished)) {
+    PublishTail(sequence);
+  }
   // Tail first: of one sequence's blocks the last ones are the oldest.
   for (size_t i = blocks.table.size(); i-- > blocks.first;) {
     Release(blocks.table[i].id);
@@ -434,8 +448,10 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
     Block& block = store_[own];
     if (block.state() == BlockState::kCached && !blocks.borrows_tail) {
       // Only this sequence has it, and it goes on in it.
-      recorder().Removed(window(), RemovalReason::kTruncated, own, tree_.hash(own));
-      policy(Tier::kPrimary).Removed(own, tree_.hash(own));
+      recorder().Removed(window(), RemovalReason::kTruncated, own, tree_.hash(own),
+                         accounts_.owner(own));
+      policy(Tier::kPrimary, own).Removed(own, tree_.hash(own));
+      NoteNothing(store_.slot(own));
       if (block.timed) expiries_.Forget(own);
       block.timed = 0;
       tree_.Erase(own);

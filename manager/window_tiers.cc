@@ -10,9 +10,25 @@ namespace pagoda {
 
 // --- Making room ---
 
-// Frees at least one primary slot. REQUIRES: there is a candidate.
-void WindowBlockManager::MakeRoom() {
-  const BlockId victim = policy(Tier::kPrimary).Victim();
+BlockId WindowBlockManager::Victim(Tier tier, TenantId tenant) const {
+  if (!accounts_.any()) return commons_policies_[static_cast<size_t>(tier)]->Victim();
+  const auto& policies = policies_[static_cast<size_t>(tier)];
+  if (accounts_.AtQuota(tier, tenant)) return policies[tenant.value()]->Victim();
+  BlockId victim = kNoBlock;
+  TenantId gives;
+  for (uint16_t i = 0; i < policies.size(); ++i) {
+    const BlockId own = policies[i]->Victim();
+    if (own == kNoBlock) continue;
+    if (victim != kNoBlock && !accounts_.GivesBefore(tier, TenantId{i}, gives)) continue;
+    victim = own;
+    gives = TenantId{i};
+  }
+  return victim;
+}
+
+// Frees at least one primary slot that `tenant` may have. REQUIRES: there is a candidate.
+void WindowBlockManager::MakeRoom(TenantId tenant) {
+  const BlockId victim = Victim(Tier::kPrimary, tenant);
   PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
   if (WantsDown(victim)) {
     const bool room_below = MakeRoomBelow(victim);
@@ -29,6 +45,9 @@ void WindowBlockManager::MakeRoom() {
 // Rule 14. Under full attention a candidate's children are all below.
 bool WindowBlockManager::WantsDown(BlockId victim) const {
   if (!has_secondary()) return false;
+  if (accounts_.any() && accounts_.QuotaOf(Tier::kSecondary, accounts_.owner(victim)) == 0) {
+    return MustGoDown(victim);
+  }
   if (PAGODA_FAULT(ThresholdOffByOne) &&
       store_[victim].priority() == options_.offload_min_priority) {
     return MustGoDown(victim);
@@ -44,8 +63,11 @@ bool WindowBlockManager::MustGoDown(BlockId victim) const {
 // Whether there is a free secondary slot afterwards. A block of higher priority goes only for one
 // that must come down.
 bool WindowBlockManager::MakeRoomBelow(BlockId comes) {
-  if (store_.free_slots(Tier::kSecondary) > 0) return true;
-  const BlockId displaced = policy(Tier::kSecondary).Victim();
+  const TenantId owner = accounts_.owner(comes);
+  if (store_.free_slots(Tier::kSecondary) > 0 && !accounts_.AtQuota(Tier::kSecondary, owner)) {
+    return true;
+  }
+  const BlockId displaced = Victim(Tier::kSecondary, owner);
   if (displaced == kNoBlock) return false;
   if (store_[displaced].priority() > store_[comes].priority() && !MustGoDown(comes)) return false;
   counters_.displaced_blocks += Drop(displaced, RemovalReason::kDisplaced);
@@ -61,18 +83,22 @@ void WindowBlockManager::ChangeTier(BlockId id, SlotRef slot) {
   const bool fills = slot.tier == Tier::kPrimary && block.refs == 0;
   if (!(fills && PAGODA_FAULT(AliasKeepsSlot))) store_.ReleaseSlot(old);
   store_.GiveSlot(id, slot);
+  accounts_.Discharge(id, old.tier);
+  accounts_.Charge(id, slot.tier);
   if (block.state() != BlockState::kCached) return;
+  NoteNothing(old);
+  NoteContent(id);
   slot.tier == Tier::kPrimary ? tree_.CountPrimaryChild(id) : tree_.UncountPrimaryChild(id);
-  policy(old.tier).Removed(id, tree_.hash(id));
-  policy(slot.tier).Inserted(id, tree_.hash(id));
+  policy(old.tier, id).Removed(id, tree_.hash(id));
+  policy(slot.tier, id).Inserted(id, tree_.hash(id));
   if (PAGODA_FAULT(SkipTierEvent)) return;
-  recorder().TierChanged(window(), id, tree_.hash(id), {old.tier, slot.tier});
+  recorder().TierChanged(window(), id, tree_.hash(id), {old.tier, slot.tier}, accounts_.owner(id));
 }
 
 void WindowBlockManager::MoveDown(BlockId victim, SlotIndex target) {
   const SlotRef from = store_.slot(victim);
   const SlotRef to{Tier::kSecondary, target};
-  policy(Tier::kPrimary).Withdrawn(victim);
+  policy(Tier::kPrimary, victim).Withdrawn(victim);
   context_->copies->Order(options_.index, from, to, store_.handle(victim).ref(),
                           store_[victim].token_count);
   if (PAGODA_FAULT(OffloadTwice)) {
@@ -80,10 +106,12 @@ void WindowBlockManager::MoveDown(BlockId victim, SlotIndex target) {
                             store_[victim].token_count);
   }
   ChangeTier(victim, to);
-  --unheld_[kPrimary];
-  ++unheld_[kSecondary];
+  CountUnheld(victim, Tier::kPrimary, -1);
+  CountUnheld(victim, Tier::kSecondary, +1);
   ++counters_.offloaded_blocks;
-  if (IsCandidate(victim)) policy(Tier::kSecondary).Released(victim, store_[victim].priority());
+  if (IsCandidate(victim)) {
+    policy(Tier::kSecondary, victim).Released(victim, store_[victim].priority());
+  }
   ChildLeft(tree_.parent(victim), Tier::kPrimary);
 }
 
@@ -92,11 +120,14 @@ void WindowBlockManager::MoveDown(BlockId victim, SlotIndex target) {
 void WindowBlockManager::Onboard(BlockId id) {
   const SlotRef from = store_.slot(id);
   bool swaps = false;
-  if (store_.free_slots(Tier::kPrimary) == 0) {
-    const BlockId victim = policy(Tier::kPrimary).Victim();
+  const TenantId owner = accounts_.owner(id);
+  if (store_.free_slots(Tier::kPrimary) == 0 || accounts_.AtQuota(Tier::kPrimary, owner)) {
+    const BlockId victim = Victim(Tier::kPrimary, owner);
     PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
-    swaps = WantsDown(victim) && store_.free_slots(Tier::kSecondary) == 0;
-    swaps ? MoveDown(victim, spare_) : MakeRoom();
+    swaps = WantsDown(victim) && store_.free_slots(Tier::kSecondary) == 0 &&
+            (accounts_.owner(victim) == owner ||
+             !accounts_.AtQuota(Tier::kSecondary, accounts_.owner(victim)));
+    swaps ? MoveDown(victim, spare_) : MakeRoom(owner);
   }
   const SlotRef to{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
   Block& block = store_[id];
@@ -119,7 +150,7 @@ void WindowBlockManager::Onboard(BlockId id) {
 uint32_t WindowBlockManager::OffloadAhead(uint32_t free_target, uint32_t max_blocks) {
   uint32_t moved = 0;
   while (has_secondary() && moved < max_blocks && store_.free_slots(Tier::kPrimary) < free_target) {
-    const BlockId victim = policy(Tier::kPrimary).Victim();
+    const BlockId victim = Victim(Tier::kPrimary, kCommons);
     // To drop a block ahead of need gains nothing.
     if (victim == kNoBlock || !WantsDown(victim) || !MakeRoomBelow(victim)) break;
     if (store_[victim].state() != BlockState::kCached || !WantsDown(victim)) continue;
@@ -150,15 +181,17 @@ uint64_t WindowBlockManager::Drop(BlockId victim, RemovalReason reason) {
 
 // What is common to all that leave while nobody holds them: no event, list, clock or slot is left.
 void WindowBlockManager::LeaveTree(BlockId id, RemovalReason reason) {
-  const auto tier = static_cast<size_t>(store_[id].tier());
+  const Tier tier = store_[id].tier();
   if (!PAGODA_FAULT(SkipRemovedEvent)) {
-    recorder().Removed(window(), reason, id, tree_.hash(id));
+    recorder().Removed(window(), reason, id, tree_.hash(id), accounts_.owner(id));
   }
-  policies_[tier]->Withdrawn(id);
-  policies_[tier]->Removed(id, tree_.hash(id));
+  policy(tier, id).Withdrawn(id);
+  policy(tier, id).Removed(id, tree_.hash(id));
   if (store_[id].timed) expiries_.Forget(id);
   store_[id].timed = 0;
-  --unheld_[tier];
+  CountUnheld(id, tier, -1);
+  accounts_.Discharge(id, tier);
+  NoteNothing(store_.slot(id));
   store_.ReleaseSlot(store_.slot(id));
 }
 
@@ -185,7 +218,7 @@ void WindowBlockManager::ChildLeft(NodeRef parent, Tier tier) {
   const BlockId above = parent.block();
   const Block& block = store_[above];
   if (block.refs == 0 && block.tier() == tier && IsCandidate(above)) {
-    policy(tier).Unparked(above, block.priority());
+    policy(tier, above).Unparked(above, block.priority());
   }
 }
 
@@ -211,8 +244,9 @@ uint64_t WindowBlockManager::CutSubtree(BlockId top, RemovalReason reason) {
       EraseNode(id);
       continue;
     }
-    recorder().Removed(window(), reason, id, tree_.hash(id));
-    policy(block.tier()).Removed(id, tree_.hash(id));
+    recorder().Removed(window(), reason, id, tree_.hash(id), accounts_.owner(id));
+    policy(block.tier(), id).Removed(id, tree_.hash(id));
+    NoteNothing(store_.slot(id));
     if (block.timed) expiries_.Forget(id);
     block.timed = 0;
     const NodeRef parent = tree_.parent(id);
@@ -243,14 +277,16 @@ uint64_t WindowBlockManager::Reset() {
     if (block.state() == BlockState::kHole) store_.ReleaseId(id);
     if (block.state() != BlockState::kCached) continue;
     ++removed;
-    const auto tier = static_cast<size_t>(block.tier());
-    if (block.refs == 0 && IsCandidate(id)) policies_[tier]->Withdrawn(id);
-    policies_[tier]->Removed(id, tree_.hash(id));
+    const Tier tier = block.tier();
+    if (block.refs == 0 && IsCandidate(id)) policy(tier, id).Withdrawn(id);
+    policy(tier, id).Removed(id, tree_.hash(id));
+    NoteNothing(store_.slot(id));
     if (block.timed) expiries_.Forget(id);
     block.timed = 0;
     block.set_state(BlockState::kPrivate);
     if (block.refs != 0) continue;
-    --unheld_[tier];
+    CountUnheld(id, tier, -1);
+    accounts_.Discharge(id, tier);
     store_.ReleaseSlot(store_.slot(id));
     store_.ReleaseId(id);
   }
@@ -268,12 +304,12 @@ void WindowBlockManager::SetPriority(BlockId id, Priority priority) {
   const Priority old = block.priority();
   if (old == priority) return;
   if (!PAGODA_FAULT(SkipExpiryEvent)) {
-    recorder().PriorityChanged(window(), id, tree_.hash(id), {old, priority});
+    recorder().PriorityChanged(window(), id, tree_.hash(id), {old, priority}, accounts_.owner(id));
   }
   const bool listed = block.refs == 0 && IsCandidate(id);
-  if (listed) policy(block.tier()).Withdrawn(id);
+  if (listed) policy(block.tier(), id).Withdrawn(id);
   block.set_priority(priority);
-  if (listed) policy(block.tier()).Released(id, priority);
+  if (listed) policy(block.tier(), id).Released(id, priority);
 }
 
 void WindowBlockManager::SetBlockRetention(BlockId id, const BlockRetention& retention) {

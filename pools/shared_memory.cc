@@ -1,6 +1,7 @@
 #include "pools/shared_memory.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -53,6 +54,8 @@ absl::StatusOr<uint64_t> AvailableMemoryBytes() {
   return absl::NotFoundError("/proc/meminfo has no MemAvailable");
 }
 
+int OpenFlags(MemoryAccess access) { return access == MemoryAccess::kRead ? O_RDONLY : O_RDWR; }
+
 // Whether `name` still names the object that `fd` has open.
 bool IsNamed(int fd, const std::string& name) {
   struct stat opened, named;
@@ -64,19 +67,16 @@ bool IsNamed(int fd, const std::string& name) {
   return same;
 }
 
-// Removes the name if its owner is dead; the owner holds an exclusive lock as long as it lives.
-absl::Status RemoveLeftover(const std::string& name) {
-  const int fd = shm_open(name.c_str(), O_RDWR, 0);
-  if (fd < 0) return errno == ENOENT ? absl::OkStatus() : SystemError("shm_open", name);
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return NameInUse(name);
-  // Only what was locked: by now the name may be another process's new object.
-  if (IsNamed(fd, name)) shm_unlink(name.c_str());
-  return absl::OkStatus();
+// 0 where that cannot be told.
+uint64_t SizeBytes(int fd) {
+  struct stat info;
+  return fstat(fd, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
 }
 
-absl::StatusOr<std::byte*> Map(int fd, uint64_t size_bytes, const std::string& name) {
-  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+absl::StatusOr<std::byte*> Map(int fd, uint64_t size_bytes, const std::string& name,
+                               MemoryAccess access = MemoryAccess::kReadWrite) {
+  const int protection = access == MemoryAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* data = mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return SystemError("mmap", name);
   return static_cast<std::byte*>(data);
 }
@@ -89,6 +89,18 @@ absl::StatusOr<uint64_t> FreeSharedMemoryBytes() {
   const absl::StatusOr<uint64_t> memory = AvailableMemoryBytes();
   if (!memory.ok()) return memory.status();
   return std::min(uint64_t{fs.f_bavail} * fs.f_frsize, *memory);
+}
+
+// An owner holds an exclusive lock as long as it lives.
+absl::Status SharedMemory::RemoveLeftover(const std::string& name, uint64_t unless_bytes) {
+  const int fd = shm_open(name.c_str(), O_RDWR, 0);
+  if (fd < 0) return errno == ENOENT ? absl::OkStatus() : SystemError("shm_open", name);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return NameInUse(name);
+  if (unless_bytes > 0 && SizeBytes(fd) == unless_bytes) return absl::OkStatus();
+  // Only what was locked: by now the name may be another process's new object.
+  if (IsNamed(fd, name)) shm_unlink(name.c_str());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t size_bytes) {
@@ -104,50 +116,105 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t siz
     close(fd);
     return NameInUse(name);
   }
-  SharedMemory memory;  // From here on its destructor takes the name and the descriptor away.
-  memory.role_ = Role::kOwner;
-  memory.name_ = name;
-  memory.fd_ = fd;
-  const uint64_t free_bytes = FreeBytes(fd);
+  SharedMemory memory(std::move(name), fd);
+  if (absl::Status status = memory.ReserveAndMap(size_bytes); !status.ok()) return status;
+  return memory;
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint64_t size_bytes) {
+  const int fd = shm_open(name.c_str(), O_RDWR, 0);
+  if (fd < 0) {
+    return errno == ENOENT ? Create(std::move(name), size_bytes) : SystemError("shm_open", name);
+  }
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    close(fd);
+    return NameInUse(name);
+  }
+  if (size_bytes == 0 || SizeBytes(fd) != size_bytes || !IsNamed(fd, name)) {
+    close(fd);
+    return Create(std::move(name), size_bytes);
+  }
+  SharedMemory memory(std::move(name), fd);
+  memory.adopted_ = true;
+  // Another program may have made the object, with holes in it.
+  if (absl::Status status = memory.ReserveAndMap(size_bytes); !status.ok()) return status;
+  return memory;
+}
+
+// A write lease (fcntl(2), "Leases") is given only where nobody else has the file open, and a
+// mapping keeps its opening open. It is given back at once; who opens the file in between waits so
+// long, and the holder gets a signal, by default SIGIO, which would end it.
+bool SharedMemory::HasOtherUsers() const {
+  if (fcntl(fd_, F_SETSIG, SIGURG) != 0 || fcntl(fd_, F_SETLEASE, F_WRLCK) != 0) return true;
+  fcntl(fd_, F_SETLEASE, F_UNLCK);
+  return false;
+}
+
+absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes) {
+  const uint64_t free_bytes = FreeBytes(fd_);
   // posix_fallocate reserves the pages: without it, a full file system would be a SIGBUS at the
-  // first write.
-  if (const int error = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes)); error != 0) {
+  // first write. What is there stays.
+  if (const int error = posix_fallocate(fd_, 0, static_cast<off_t>(size_bytes)); error != 0) {
     return MakeError(Reason::kOutOfMemory,
-                     absl::StrCat("shared memory ", name, " needs ", size_bytes, " bytes and ",
+                     absl::StrCat("shared memory ", name_, " needs ", size_bytes, " bytes and ",
                                   free_bytes, " are free: ", std::strerror(error)));
   }
-  absl::StatusOr<std::byte*> data = Map(fd, size_bytes, name);
+  absl::StatusOr<std::byte*> data = Map(fd_, size_bytes, name_);
   if (!data.ok()) return data.status();
+  data_ = *data;
+  size_bytes_ = size_bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::Open(std::string name, MemoryAccess access) {
+  FileDescriptor fd(shm_open(name.c_str(), OpenFlags(access), 0));
+  if (!fd.valid()) return SystemError("shm_open", name);
+  return MapGuest(std::move(fd), std::move(name), access);
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::FromDescriptor(FileDescriptor fd, MemoryAccess access) {
+  return MapGuest(std::move(fd), "", access);
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::MapGuest(FileDescriptor fd, std::string name,
+                                                    MemoryAccess access) {
+  const std::string what = name.empty() ? absl::StrCat("descriptor ", fd.get()) : name;
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) return SystemError("fstat", what);
+  if (!S_ISREG(info.st_mode) || info.st_size == 0) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat(what, " has no memory to map"));
+  }
+  const auto size_bytes = static_cast<uint64_t>(info.st_size);
+  absl::StatusOr<std::byte*> data = Map(fd.get(), size_bytes, what, access);
+  if (!data.ok()) return data.status();
+  SharedMemory memory;
+  memory.role_ = Role::kGuest;
+  memory.name_ = std::move(name);
+  memory.fd_ = fd.Release();
   memory.data_ = *data;
   memory.size_bytes_ = size_bytes;
   return memory;
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Open(std::string name) {
-  const int fd = shm_open(name.c_str(), O_RDWR, 0);
-  if (fd < 0) return SystemError("shm_open", name);
-  SharedMemory memory;
-  memory.role_ = Role::kGuest;
-  memory.name_ = name;
-  memory.fd_ = fd;
-  struct stat info;
-  if (fstat(fd, &info) != 0) return SystemError("fstat", name);
-  absl::StatusOr<std::byte*> data = Map(fd, static_cast<uint64_t>(info.st_size), name);
-  if (!data.ok()) return data.status();
-  memory.data_ = *data;
-  memory.size_bytes_ = static_cast<uint64_t>(info.st_size);
-  return memory;
+absl::StatusOr<FileDescriptor> SharedMemory::OpenDescriptor(MemoryAccess access) const {
+  // Opened anew, also where the name is gone: a duplicate would be the same opening.
+  const std::string path = absl::StrCat("/proc/self/fd/", fd_);
+  FileDescriptor fd(open(path.c_str(), OpenFlags(access) | O_CLOEXEC));
+  if (!fd.valid()) return SystemError("open", absl::StrCat(path, ", ", name_));
+  return fd;
 }
 
 SharedMemory::~SharedMemory() {
   if (role_ == Role::kNone) return;
   if (data_ != nullptr) munmap(data_, size_bytes_);
-  if (role_ == Role::kOwner) shm_unlink(name_.c_str());
+  if (role_ == Role::kOwner && !keeps_name_) shm_unlink(name_.c_str());
   close(fd_);  // Also gives up the lock.
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : role_(std::exchange(other.role_, Role::kNone)),
+      adopted_(other.adopted_),
+      keeps_name_(other.keeps_name_),
       name_(std::move(other.name_)),
       fd_(other.fd_),
       data_(other.data_),

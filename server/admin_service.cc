@@ -10,6 +10,10 @@
 namespace pagoda::server {
 namespace {
 
+constexpr Method kGetStatus = MethodNamed("/pagoda.v1.AdminService/GetStatus");
+constexpr Method kResetPrefixCache = MethodNamed("/pagoda.v1.AdminService/ResetPrefixCache");
+constexpr Method kDrain = MethodNamed("/pagoda.v1.AdminService/Drain");
+
 void TierToStatus(Tier tier, const TierOccupancy& occupancy, uint64_t block_bytes,
                   v1::TierStatus* out) {
   out->set_tier(TierToProto(tier));
@@ -78,10 +82,20 @@ void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
 
 }  // namespace
 
+absl::StatusOr<Identity> AdminService::CheckCall(const grpc::CallbackServerContext& context,
+                                                 const Method& method,
+                                                 const google::protobuf::Message& request) const {
+  absl::StatusOr<Identity> caller = parts_.admission->Admit(context, method);
+  if (!caller.ok()) return caller;
+  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  return caller;
+}
+
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
                                                   const v1::GetStatusRequest* request,
                                                   v1::GetStatusResponse* response) {
-  if (absl::Status status = CheckServed(*request); !status.ok()) return Answer(context, status);
+  const absl::Status status = CheckCall(*context, kGetStatus, *request).status();
+  if (!status.ok()) return Answer(context, status);
   const SharedManager& manager = *parts_.manager;
   const ManagerStats stats = manager.Stats();
   response->set_version(PAGODA_VERSION);
@@ -101,6 +115,9 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
   response->set_oldest_revision(manager.log().oldest().value());
   response->set_draining(parts_.state->draining());
   response->set_pins(stats.pins);
+  response->set_quarantines(stats.quarantines);
+  response->set_quarantined_blocks(stats.quarantined_blocks);
+  response->set_recovered_blocks(stats.recovered_blocks);
   TransfersToStatus(parts_.transfers->stats(), response->mutable_transfers());
   if (parts_.engine->engine() != nullptr)
     EngineToStatus(*parts_.engine, response->mutable_engine());
@@ -110,10 +127,26 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerContext* context,
                                                          const v1::ResetPrefixCacheRequest* request,
                                                          v1::ResetPrefixCacheResponse* response) {
-  if (absl::Status status = CheckServed(*request); !status.ok()) return Answer(context, status);
+  const absl::Status status = CheckCall(*context, kResetPrefixCache, *request).status();
+  if (!status.ok()) return Answer(context, status);
   response->set_removed_blocks(parts_.manager->ResetPrefixCache());
   Log(LogLevel::kInfo,
       absl::StrCat("prefix cache reset: ", response->removed_blocks(), " blocks removed"));
+  return Answer(context, absl::OkStatus());
+}
+
+// Only the first request is passed on: to the process, a second signal is the order to end at once.
+grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
+                                              const v1::DrainRequest* request, v1::DrainResponse*) {
+  const absl::Status status = CheckCall(*context, kDrain, *request).status();
+  if (!status.ok()) return Answer(context, status);
+  if (parts_.request_drain == nullptr) {
+    return Answer(context, absl::UnimplementedError("this process ends with its owner only"));
+  }
+  if (!parts_.state->draining() && !drain_requested_.exchange(true)) {
+    Log(LogLevel::kInfo, "an operator asked for a drain");
+    parts_.request_drain();
+  }
   return Answer(context, absl::OkStatus());
 }
 

@@ -17,6 +17,12 @@
 namespace pagoda::server {
 namespace {
 
+constexpr Method kOpenSession = MethodNamed("/pagoda.v1.CacheService/OpenSession");
+constexpr Method kCloseSession = MethodNamed("/pagoda.v1.CacheService/CloseSession");
+constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
+constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
+constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
+
 // One call of Execute whose batch waits for copies. Deletes itself.
 class WaitingExecute final : public grpc::ServerUnaryReactor {
  public:
@@ -83,25 +89,30 @@ grpc::ServerUnaryReactor* AnswerCounted(grpc::CallbackServerContext* context,
 grpc::ServerUnaryReactor* CacheService::OpenSession(grpc::CallbackServerContext* context,
                                                     const v1::OpenSessionRequest* request,
                                                     v1::OpenSessionResponse* response) {
-  return Answer(context, DoOpenSession(*request, response));
+  const auto caller = admission_->Admit(*context, kOpenSession);
+  return Answer(context,
+                caller.ok() ? DoOpenSession(*caller, *request, response) : caller.status());
 }
 
-absl::Status CacheService::DoOpenSession(const v1::OpenSessionRequest& request,
+absl::Status CacheService::DoOpenSession(const Identity& caller,
+                                         const v1::OpenSessionRequest& request,
                                          v1::OpenSessionResponse* response) {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
   if (absl::Status status = CheckServed(request); !status.ok()) return status;
-  if (!request.tenant().empty()) {
-    return MakeError(Reason::kUnknownTenant,
-                     absl::StrCat("there is no tenant '", request.tenant(), "'"));
-  }
+  const absl::StatusOr<TenantId> tenant = admission_->SessionTenant(caller, request.tenant());
+  if (!tenant.ok()) return tenant.status();
   const absl::StatusOr<absl::Duration> lease = LeaseFromProto(request.lease_ms());
   if (!lease.ok()) return lease.status();
-  const auto session = manager_->OpenSession(request.client_name(), *lease);
+  const auto session = manager_->OpenSession(request.client_name(), *lease, *tenant);
   if (!session.ok()) return session.status();
+  owners_.Add(session->ref, *tenant,
+              [this](SessionRef other) { return manager_->CheckSession(other).ok(); });
   SessionToProto(session->ref, response->mutable_session());
   response->set_lease_ms(absl::ToInt64Milliseconds(session->lease));
   CacheInfoToProto(manager_->info(), response->mutable_cache());
   response->set_epoch(manager_->epoch().value());
+  response->set_map_socket(options_.map_socket);
+  response->set_tenant(admission_->tenants()[*tenant].name);
   return absl::OkStatus();
 }
 
@@ -115,11 +126,25 @@ absl::StatusOr<absl::Duration> CacheService::LeaseFromProto(uint64_t lease_ms) c
   return absl::Milliseconds(lease_ms);
 }
 
+template <class Request>
+absl::Status CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
+                                        const Request& request) const {
+  if (!caller.ok()) return caller.status();
+  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  return owners_.Check(SessionFromProto(request.session()), *caller);
+}
+
 grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext* context,
                                                      const v1::CloseSessionRequest* request,
                                                      v1::CloseSessionResponse*) {
-  absl::Status status = CheckServed(*request);
-  if (status.ok()) status = manager_->CloseSession(SessionFromProto(request->session()));
+  absl::Status status = CheckRequest(admission_->Admit(*context, kCloseSession), *request);
+  const SessionRef session = SessionFromProto(request->session());
+  if (status.ok()) status = manager_->CloseSession(session);
+  // A session of an earlier daemon is none of the core's; its client gives up its mapping with
+  // this.
+  if (!status.ok() && options_.writers != nullptr && options_.writers->AcknowledgeOld(session)) {
+    status = absl::OkStatus();
+  }
   return Answer(context, status);
 }
 
@@ -130,7 +155,10 @@ void CacheService::SweepAnswers() {
 grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* context,
                                                   const v1::KeepAliveRequest* request,
                                                   v1::KeepAliveResponse* response) {
-  if (absl::Status status = CheckServed(*request); !status.ok()) return Answer(context, status);
+  if (absl::Status status = CheckRequest(admission_->Admit(*context, kKeepAlive), *request);
+      !status.ok()) {
+    return Answer(context, status);
+  }
   const auto lease = manager_->KeepAlive(SessionFromProto(request->session()));
   if (lease.ok()) response->set_lease_ms(absl::ToInt64Milliseconds(*lease));
   return Answer(context, lease.status());
@@ -140,8 +168,8 @@ grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* con
                                                 const v1::ExecuteRequest* request,
                                                 v1::ExecuteResponse* response) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kExecute);
-  absl::Status status = state_->CheckAcceptsWork();
-  if (status.ok()) status = CheckServed(*request);
+  absl::Status status = CheckRequest(admission_->Admit(*context, kExecute), *request);
+  if (status.ok()) status = state_->CheckAcceptsWork();
   if (!status.ok()) return AnswerCounted(context, std::move(counted), status);
   const auto meeting = std::make_shared<ExecuteMeeting>();
   const auto batch = std::make_shared<BatchRun>(
@@ -155,9 +183,17 @@ grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* con
 }
 
 grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* CacheService::Session(
-    grpc::CallbackServerContext*) {
-  SessionStream* stream = SessionStream::Start(
-      batch_context(), metrics_->Begin(RpcMetrics::HandlerCounted::kSession), &streams_);
+    grpc::CallbackServerContext* context) {
+  RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kSession);
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession);
+  if (!caller.ok()) {
+    const grpc::Status refusal = ToGrpcStatus(caller.status());
+    counted.Record(refusal.error_code());
+    return new RefusedStream<grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>>(
+        refusal);
+  }
+  SessionStream* stream =
+      SessionStream::Start(batch_context(), &owners_, *caller, std::move(counted), &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndForDrain();
   return stream;

@@ -1,31 +1,45 @@
 #ifndef PAGODA_SERVER_CACHE_SERVICE_H_
 #define PAGODA_SERVER_CACHE_SERVICE_H_
 
+#include <string>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/cache.grpc.pb.h"
+#include "server/admission.h"
 #include "server/batch_run.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
+#include "server/session_owners.h"
 #include "server/session_stream.h"
+#include "server/writer_processes.h"
 
 namespace pagoda::server {
 
 // pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, only
-// KeepAlive and CloseSession are served.
+// KeepAlive and CloseSession are served. A tenant's credentials reach its own sessions alone.
 class CacheService final : public v1::CacheService::CallbackService {
  public:
   struct Options {
     absl::Duration default_lease;
     absl::Duration max_lease;
+    uint32_t max_sessions = 4096;
+    std::string map_socket;              // Where clients map the pools; empty: nowhere.
+    WriterProcesses* writers = nullptr;  // Who maps them; none: nobody ever has.
   };
 
-  // All of them outlive the service.
+  // All pointers outlive the service.
   CacheService(Options options, SharedManager* manager, const ServingState* state,
-               RpcMetrics* metrics)
-      : options_(options), manager_(manager), state_(state), metrics_(metrics) {}
+               const Admission* admission, RpcMetrics* metrics)
+      : options_(std::move(options)),
+        manager_(manager),
+        state_(state),
+        admission_(admission),
+        metrics_(metrics),
+        owners_(options_.max_sessions + kRememberedSessions) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
@@ -48,8 +62,14 @@ class CacheService final : public v1::CacheService::CallbackService {
   void EndStreamsForDrain();
 
  private:
-  absl::Status DoOpenSession(const v1::OpenSessionRequest& request,
+  // Sessions that are over and whose owners are known still.
+  static constexpr size_t kRememberedSessions = 1 << 16;
+
+  absl::Status DoOpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
                              v1::OpenSessionResponse* response);
+  // Whether `caller` may speak for the session, in a call that is served.
+  template <class Request>
+  absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request) const;
   BatchRun::Context batch_context() {
     return {.manager = manager_, .state = state_, .waiting = &waiting_, .answers = &answers_};
   }
@@ -58,7 +78,9 @@ class CacheService final : public v1::CacheService::CallbackService {
   const Options options_;
   SharedManager* const manager_;
   const ServingState* const state_;
+  const Admission* const admission_;
   RpcMetrics* const metrics_;
+  SessionOwners owners_;
   SessionStream::Set streams_;
   BatchRun::Set waiting_;
   AnswerMemory answers_;

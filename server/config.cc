@@ -17,12 +17,14 @@
 #include "server/config_keys.h"
 #include "server/listen_address.h"
 #include "server/tier_size_key.h"
+#include "yaml-cpp/eventhandler.h"
 
 namespace pagoda::server {
 namespace {
 
 constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxCacheName = 64;
+constexpr size_t kMaxTenantName = 128;  // See Namespace.tenant.
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
@@ -49,8 +51,12 @@ absl::Status CheckAddress(const std::string& address) {
   return address.empty() ? absl::OkStatus() : ParseAddress(address).status();
 }
 
-absl::Status CheckLoopbackAddress(const std::string& address) {
-  return address.empty() ? absl::OkStatus() : ParseLoopbackAddress(address).status();
+absl::Status CheckTenantName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= kMaxTenantName;
+  for (const char c : name) good = good && absl::ascii_isgraph(static_cast<unsigned char>(c));
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxTenantName,
+                             " printable characters without blanks"));
 }
 
 absl::Status CheckPolicy(const std::string& name) {
@@ -86,23 +92,62 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
                  {NumberKey("sequence_tokens", &workload.sequence_tokens, 1, kMaxUint32),
                   NumberKey("chunk_tokens", &workload.chunk_tokens, 1, kMaxUint32)}),
       ListKey("layers", &cache->layers, LayersKeys),
+      TextKey("model_dir", &cache->model_dir),
       TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
       NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
       NumberKey("pin_budget_permille", &cache->pin_budget_permille, 0, 1000),
+      FlagKey("warm_restart", &cache->warm_restart),
       SectionKey("offload", {NumberKey("min_priority", &offload.min_priority, 0, kMaxPriority),
                              NumberKey("watermark_permille", &offload.watermark_permille, 0, 1000),
                              NumberKey("copy_threads", &offload.copy_threads, 1, 64)}),
   };
 }
 
+std::vector<ConfigKey> TlsKeys(Config::Server::Tls* tls) {
+  return {
+      TextKey("certificate", &tls->certificate),
+      TextKey("key", &tls->key),
+      TextKey("client_ca", &tls->client_ca),
+      ChoiceKey<ClientCertificates>("client_certificates", &tls->client_certificates,
+                                    {{"none", ClientCertificates::kNone},
+                                     {"optional", ClientCertificates::kOptional},
+                                     {"required", ClientCertificates::kRequired}}),
+  };
+}
+
+std::vector<ConfigKey> CredentialsKeys(Config::Credentials* credentials) {
+  return {TextKey("tokens_file", &credentials->tokens_file),
+          TextListKey("subjects", &credentials->subjects)};
+}
+
+std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
+  return {NumberKey("share", &quota->share, 1, 1'000'000),
+          NumberKey("primary_blocks", &quota->primary_blocks, 0, kMaxBlocks),
+          NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks)};
+}
+
+std::vector<ConfigKey> TenantKeys(Config::Tenant* tenant) {
+  std::vector<ConfigKey> keys = {TextKey("name", &tenant->name, CheckTenantName)};
+  for (ConfigKey& key : CredentialsKeys(&tenant->credentials)) keys.push_back(std::move(key));
+  keys.push_back(FlagKey("shares", &tenant->shares));
+  for (ConfigKey& key : QuotaKeys(&tenant->quota)) keys.push_back(std::move(key));
+  return keys;
+}
+
 std::vector<ConfigKey> ServerKeys(Config::Server* server) {
   return {
       TextKey("unix_socket", &server->unix_socket),
-      TextKey("grpc_address", &server->grpc_address, CheckLoopbackAddress),
+      TextKey("map_socket", &server->map_socket),
+      TextKey("grpc_address", &server->grpc_address, CheckAddress),
       TextKey("http_address", &server->http_address, CheckAddress),
       DurationKey("drain_timeout", &server->drain_timeout, absl::ZeroDuration(), absl::Hours(1)),
       NumberKey("max_message_bytes", &server->max_message_bytes, 1 << 16, 1 << 30),
+      SectionKey("tls", TlsKeys(&server->tls)),
+      FlagKey("insecure", &server->insecure),
       NumberKey("max_sessions", &server->max_sessions, 1, 1 << 20),
+      NumberKey("max_calls", &server->max_calls, 1, 1 << 20),
+      NumberKey("max_calls_per_connection", &server->max_calls_per_connection, 1, 1 << 20),
+      NumberKey("max_grpc_bytes", &server->max_grpc_bytes, 16 << 20, uint64_t{1} << 40),
       FlagKey("reflection", &server->reflection),
   };
 }
@@ -115,6 +160,9 @@ std::vector<ConfigKey> Keys(Config* config) {
   return {
       SectionKey("cache", CacheKeys(&config->cache)),
       SectionKey("server", ServerKeys(&config->server)),
+      ListKey("tenants", &config->tenants, TenantKeys, /*min_elements=*/0),
+      SectionKey("operators", CredentialsKeys(&config->operators)),
+      SectionKey("commons", {NumberKey("share", &config->commons_share, 1, 1'000'000)}),
       SectionKey("sessions",
                  {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),
                   DurationKey("max_lease", &sessions.max_lease, shortest, absl::Hours(24))}),
@@ -137,9 +185,62 @@ std::vector<ConfigKey> Keys(Config* config) {
   };
 }
 
+// What yaml-cpp tells of a document: here only where it begins.
+class DocumentStart final : public YAML::EventHandler {
+ public:
+  int line() const { return line_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { line_ = mark.line + 1; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  int line_ = 0;
+};
+
+// Refuses what stands behind the text's first document. Not YAML::LoadAll: it never ends where that
+// is no document but, say, a comma.
+absl::Status CheckOneDocument(const std::string& text) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  DocumentStart document;
+  if (!parser.HandleNextDocument(document) || !parser.HandleNextDocument(document)) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StrCat(document.line(), ": a second document; one is read"));
+}
+
+// The files and folders that are named as seen from the configuration's own.
+std::vector<std::string*> Paths(Config& config) {
+  Config::Server::Tls& tls = config.server.tls;
+  std::vector<std::string*> paths = {&config.cache.model_dir, &config.engine.model_dir,
+                                     &tls.certificate,        &tls.key,
+                                     &tls.client_ca,          &config.operators.tokens_file};
+  for (Config::Tenant& tenant : config.tenants) {
+    paths.push_back(&tenant.credentials.tokens_file);
+  }
+  return paths;
+}
+
 }  // namespace
 
 Config::Cache::Cache() : eviction_policy(EvictionPolicyNames().front()) {}
+
+std::string Config::Server::MapSocketPath() const {
+  const bool automatic = map_socket == kMapSocketAuto;
+  if (automatic ? unix_socket.empty() : map_socket.empty()) return "";
+  const std::string path = automatic ? absl::StrCat(unix_socket, ".map") : map_socket;
+  return std::filesystem::absolute(path).string();
+}
 
 std::string DefaultUnixSocket() {
   const char* folder = std::getenv("XDG_RUNTIME_DIR");
@@ -152,11 +253,12 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
   Config config;
   absl::Status status;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    const YAML::Node root = documents.empty() ? YAML::Node() : documents.front();
-    status = documents.size() > 1 ? ConfigError(documents[1], "a second document; one is read")
-             : root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
+    status = CheckOneDocument(text);
+    if (status.ok()) {
+      const YAML::Node root = YAML::Load(text);
+      status = root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
                                              : ConfigError(root, "not a mapping of sections");
+    }
   } catch (const YAML::Exception& error) {
     status = Refuse(absl::StrCat(error.mark.line + 1, ": ", error.msg));
   }
@@ -174,24 +276,13 @@ absl::StatusOr<Config> LoadConfig(const std::string& file) {
   std::ostringstream text;
   text << in.rdbuf();
   absl::StatusOr<Config> config = ParseConfig(text.str(), file);
-  if (config.ok() && !config->engine.model_dir.empty()) {
+  if (!config.ok()) return config;
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  for (std::string* path : Paths(*config)) {
     // An absolute path stays as it is.
-    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-    config->engine.model_dir = (folder / config->engine.model_dir).lexically_normal().string();
+    if (!path->empty()) *path = (folder / *path).lexically_normal().string();
   }
   return config;
-}
-
-absl::Status ValidateConfig(const Config& config) {
-  if (config.server.unix_socket.empty() && config.server.grpc_address.empty()) {
-    return Refuse("server.unix_socket and server.grpc_address are both empty; gRPC needs one");
-  }
-  if (config.sessions.default_lease > config.sessions.max_lease) {
-    return Refuse(absl::StrCat(
-        "sessions.default_lease ", absl::FormatDuration(config.sessions.default_lease),
-        " is above sessions.max_lease ", absl::FormatDuration(config.sessions.max_lease)));
-  }
-  return absl::OkStatus();
 }
 
 std::string PrintConfig(Config config) {

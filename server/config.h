@@ -19,6 +19,12 @@ namespace pagoda::server {
 // "$XDG_RUNTIME_DIR/pagoda.sock", or "/tmp/pagoda.sock" where that is no folder.
 std::string DefaultUnixSocket();
 
+// As server.map_socket: the path of the Unix socket with ".map" behind it, so that every daemon has
+// its own; none where there is no Unix socket.
+inline constexpr char kMapSocketAuto[] = "auto";
+// Whether a client on TLS shows a certificate: not at all, if it has one, or always.
+enum class ClientCertificates : uint8_t { kNone, kOptional, kRequired };
+
 // The names, units and meanings are those of deploy/pagodad.yaml. The default needs no file, no
 // model and no GPU.
 struct Config {
@@ -42,9 +48,13 @@ struct Config {
       KvKind kind = KvKind::kKeyAndValue;
     };
     std::vector<Layers> layers = {{}};
+    // A model whose layers and fingerprint the cache has, for engines in processes of their own; it
+    // is not loaded. Empty: that of engine.model_dir, else `layers`.
+    std::string model_dir;
     std::string eviction_policy;  // One of EvictionPolicyNames(); the default is the first.
     uint32_t max_holes = 0;       // 0: see BlockManager::Options.
     uint32_t pin_budget_permille = 250;
+    bool warm_restart = false;
     struct Offload {
       uint32_t min_priority = kDefaultPriority.value();
       uint32_t watermark_permille = 0;
@@ -56,13 +66,56 @@ struct Config {
 
   struct Server {
     std::string unix_socket = DefaultUnixSocket();  // Empty: none.
+    std::string map_socket = kMapSocketAuto;        // Empty: none.
     std::string grpc_address = "127.0.0.1:7070";    // Empty: none.
     std::string http_address = "127.0.0.1:7071";    // Empty: none.
     absl::Duration drain_timeout = absl::Seconds(10);
     uint32_t max_message_bytes = 16 << 20;
+    // gRPC over TCP speaks TLS where there is a certificate. The Unix socket never does.
+    struct Tls {
+      std::string certificate;  // A PEM file: the daemon's certificate, then those that signed it.
+      std::string key;
+      std::string client_ca;  // Who signs the clients' certificates.
+      ClientCertificates client_certificates = ClientCertificates::kNone;
+
+      bool enabled() const { return !certificate.empty(); }
+    } tls;
+    bool insecure = false;
     uint32_t max_sessions = 4096;
+    uint32_t max_calls = 8192;
+    uint32_t max_calls_per_connection = 2048;
+    uint64_t max_grpc_bytes = uint64_t{2} << 30;
     bool reflection = true;
+
+    // What map_socket comes to, absolute; empty: none.
+    std::string MapSocketPath() const;
   } server;
+
+  // Who may use the cache. Where nobody is named, everybody may do everything.
+  struct Credentials {
+    std::string tokens_file;            // Empty: none.
+    std::vector<std::string> subjects;  // Names in client certificates.
+
+    bool empty() const { return tokens_file.empty() && subjects.empty(); }
+  };
+  struct Quota {
+    uint32_t share = 1;
+    // The most blocks of each window; 0: no limit.
+    uint32_t primary_blocks = 0;
+    uint32_t secondary_blocks = 0;
+  };
+  struct Tenant {
+    std::string name;
+    Credentials credentials;
+    bool shares = false;
+    Quota quota;
+  };
+  std::vector<Tenant> tenants;
+  Credentials operators;
+  uint32_t commons_share = 1;
+
+  // Whether callers have to show credentials.
+  bool knows_callers() const { return !tenants.empty() || !operators.empty(); }
 
   struct Sessions {
     absl::Duration default_lease = absl::Seconds(30);
@@ -91,11 +144,13 @@ struct Config {
 // Errors: INVALID_ARGUMENT, "FILE:LINE: what is wrong; allowed: ...", for broken YAML, an unknown
 // key, a wrong type or a bad value.
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& file);
-// As ParseConfig. A relative engine.model_dir is relative to the file's folder.
-// Errors also: NotFound for a file that cannot be read.
+// As ParseConfig. A relative path of a file or folder is relative to the configuration's folder,
+// but for server.unix_socket. Errors also: NotFound for a file that cannot be read.
 absl::StatusOr<Config> LoadConfig(const std::string& file);
 
-// What no single key shows: the daemon must be reachable, the lease within its maximum.
+// What no single key shows: the daemon must be reachable, plaintext must stay on this machine, a
+// certificate needs its key, tenants need names of their own, the lease must be within its maximum,
+// one model at most.
 // Errors: INVALID_ARGUMENT.
 absl::Status ValidateConfig(const Config& config);
 

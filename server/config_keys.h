@@ -3,6 +3,7 @@
 #ifndef PAGODA_SERVER_CONFIG_KEYS_H_
 #define PAGODA_SERVER_CONFIG_KEYS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -30,6 +31,8 @@ using NumberCheck = std::function<absl::Status(uint64_t)>;
 
 // The kinds of keys. Each field outlives the key.
 ConfigKey TextKey(std::string name, std::string* field, TextCheck check = nullptr);
+// A list of texts, or a single one for a list of one.
+ConfigKey TextListKey(std::string name, std::vector<std::string>* field);
 // A number from `low` to `high`.
 template <class Number>
 ConfigKey NumberKey(std::string name, Number* field, uint64_t low, uint64_t high,
@@ -44,11 +47,11 @@ ConfigKey ChoiceKey(std::string name, Enum* field,
                     std::vector<std::pair<std::string, Enum>> choices);
 // A mapping inside a mapping. An empty one (`name:` with nothing in it) changes nothing.
 ConfigKey SectionKey(std::string name, std::vector<ConfigKey> keys);
-// A list of mappings, at least one, or a single mapping for a list of one. `keys` binds an element,
-// which is Element{} where a key is left out.
+// A list of mappings, at least so many, or a single mapping for a list of one. `keys` binds an
+// element, which is Element{} where a key is left out.
 template <class Element>
 ConfigKey ListKey(std::string name, std::vector<Element>* field,
-                  std::vector<ConfigKey> (*keys)(Element*));
+                  std::vector<ConfigKey> (*keys)(Element*), size_t min_elements = 1);
 
 // Fills the fields from a mapping. Errors: INVALID_ARGUMENT as ConfigKey::read says, also for a key
 // that is not in `keys` or comes twice.
@@ -104,11 +107,11 @@ ConfigKey ChoiceKey(std::string name, Enum* field,
 
 template <class Element>
 ConfigKey ListKey(std::string name, std::vector<Element>* field,
-                  std::vector<ConfigKey> (*keys)(Element*)) {
+                  std::vector<ConfigKey> (*keys)(Element*), size_t min_elements) {
   auto read = [=](const YAML::Node& node) {
     if (node.IsNull()) return absl::OkStatus();
     const bool one = node.IsMap();
-    if (!one && !(node.IsSequence() && node.size() > 0)) {
+    if (!one && !(node.IsSequence() && node.size() >= min_elements)) {
       return WrongValue(node, name, "a mapping, or a list of mappings");
     }
     std::vector<Element> elements(one ? 1 : node.size());

@@ -1,9 +1,9 @@
 #include "server/daemon.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <random>
-#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -12,10 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "pools/error.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"
 #include "server/health.h"
 #include "server/log.h"
+#include "server/tls_credentials.h"
 #include "server/translate.h"
 
 namespace pagoda::server {
@@ -23,6 +25,9 @@ namespace {
 
 // How long a session may outlive its lease.
 constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
+
+// How late a token may be known, or no longer.
+constexpr absl::Duration kTokensCheckInterval = absl::Seconds(1);
 
 // How late a priority or a pin may expire, and how often blocks are moved down ahead of need: so
 // many at a time, so many times, unless so many copies wait already.
@@ -50,9 +55,11 @@ Epoch RandomEpoch() { return Epoch(RandomNumber() | 1); }
 
 absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
   const Config::Cache& cache = config.cache;
-  if (!config.engine.model_dir.empty()) {
+  const std::string& model_dir =
+      config.engine.model_dir.empty() ? cache.model_dir : config.engine.model_dir;
+  if (!model_dir.empty()) {
     absl::StatusOr<CacheSpec> spec =
-        Engine::CacheSpecForModel(config.engine.model_dir, cache.tokens_per_block, cache.kv_dtype);
+        Engine::CacheSpecForModel(model_dir, cache.tokens_per_block, cache.kv_dtype);
     if (spec.ok()) spec->name = cache.name;
     return spec;
   }
@@ -89,6 +96,18 @@ absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cac
                             .secondary = *secondary});
 }
 
+// As BlockManager::Options::max_holes.
+uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
+  if (cache.max_holes > 0) return cache.max_holes;
+  uint32_t most_blocks = 0;
+  for (const SizingPlan::WindowPlan& window : sizes.windows) {
+    const uint32_t blocks =
+        window.tier(Tier::kPrimary).blocks + window.tier(Tier::kSecondary).blocks;
+    most_blocks = std::max(most_blocks, blocks);
+  }
+  return most_blocks;
+}
+
 // Part of the names of the shared memory. The same for each start of the same configuration, so
 // that a daemon takes over what a killed one left; another for a daemon at another address.
 std::string InstanceName(const Config& config) {
@@ -96,6 +115,54 @@ std::string InstanceName(const Config& config) {
       absl::StrCat(config.server.unix_socket, " ", config.server.grpc_address);
   const auto hash = static_cast<uint32_t>(std::hash<std::string>{}(address));
   return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
+}
+
+std::vector<TenantOptions> TenantsOf(const Config& config) {
+  const auto quota = [](uint32_t blocks) { return blocks == 0 ? kNoQuota : blocks; };
+  std::vector<TenantOptions> tenants;
+  for (const Config::Tenant& tenant : config.tenants) {
+    tenants.push_back({.name = tenant.name,
+                       .shares = tenant.shares,
+                       .share = tenant.quota.share,
+                       .quota_blocks = {quota(tenant.quota.primary_blocks),
+                                        quota(tenant.quota.secondary_blocks)}});
+  }
+  return tenants;
+}
+
+// What the writers' table asks of the core.
+WriterProcesses::Core CoreOf(SharedManager* manager) {
+  return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
+          .note_writer = [=](SessionRef session) { return manager->NoteWriter(session); },
+          .writers_gone = [=](SessionId session) { manager->NoteWriterGone(session); },
+          .quarantined =
+              [=] {
+                std::vector<SessionId> sessions;
+                for (const QuarantineInfo& info : manager->Quarantines()) {
+                  sessions.push_back(info.session);
+                }
+                return sessions;
+              },
+          .release =
+              [=](SessionId session) {
+                const absl::StatusOr<uint32_t> blocks = manager->ReleaseQuarantine(session);
+                if (!blocks.ok()) return;  // Its client, or an operator, was first.
+                Log(LogLevel::kInfo,
+                    absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
+                                 " blocks are out of quarantine"));
+              }};
+}
+
+// nullptr where gRPC speaks plaintext.
+absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
+  if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
+  return TlsCredentials::Create(server.tls,
+                                server.insecure ? Exposure::kWarned : Exposure::kRefused);
+}
+
+// The table of processes that can write to the pools.
+std::string WritersName(const std::string& instance) {
+  return absl::StrCat("/pagoda-", instance, "-writers");
 }
 
 // The model's name as operators know it: the last part of its folder's path.
@@ -107,11 +174,15 @@ std::string ModelName(const std::string& model_dir) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
-    Config config, const std::vector<grpc::Service*>& extra_services) {
+    Config config, std::function<void()> request_drain,
+    const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
-  auto daemon = absl::WrapUnique(new Daemon(std::move(config), absl::Now()));
+  auto daemon =
+      absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
+  if (absl::Status status = daemon->KnowCallers(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
+  if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
   daemon->MakeServices();
   if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
@@ -119,37 +190,52 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
 }
 
 absl::Status Daemon::ResolveAddresses() {
-  for (const auto& [text, parse, address] :
-       {std::tuple(&config_.server.grpc_address, &ParseLoopbackAddress, &grpc_address_),
-        std::tuple(&config_.server.http_address, &ParseAddress, &http_address_)}) {
+  for (const auto& [text, address] : {std::pair(&config_.server.grpc_address, &grpc_address_),
+                                      std::pair(&config_.server.http_address, &http_address_)}) {
     if (text->empty()) continue;
-    absl::StatusOr<TcpAddress> parsed = parse(*text);
+    absl::StatusOr<TcpAddress> parsed = ParseAddress(*text);
     if (!parsed.ok()) return parsed.status();
     if (absl::Status status = CheckCanListen(*parsed); !status.ok()) return status;
     *address = *std::move(parsed);
   }
+  // ValidateConfig has seen that the operator wants it so.
+  if (grpc_address_.has_value() && !IsLoopback(*grpc_address_) && !config_.server.tls.enabled()) {
+    Log(LogLevel::kWarning, absl::StrCat("insecure: gRPC is open to other machines, without TLS: ",
+                                         grpc_address_->ToString()));
+  }
   if (http_address_.has_value() && !IsLoopback(*http_address_)) {
-    Log(LogLevel::kInfo,
-        absl::StrCat("metrics and probes are open to other machines, without TLS: ",
+    Log(LogLevel::kWarning,
+        absl::StrCat("insecure: metrics and probes are open to other machines, without TLS: ",
                      http_address_->ToString()));
   }
   return absl::OkStatus();
 }
 
+absl::Status Daemon::KnowCallers() {
+  absl::StatusOr<TenantTable> tenants =
+      TenantTable::Create(TenantsOf(config_), config_.commons_share);
+  if (!tenants.ok()) return tenants.status();
+  tenants_ = std::make_unique<TenantTable>(*std::move(tenants));
+  absl::StatusOr<std::unique_ptr<Authenticator>> authenticator = Authenticator::Create(config_);
+  if (!authenticator.ok()) return authenticator.status();
+  authenticator_ = *std::move(authenticator);
+  if (config_.knows_callers() && config_.operators.empty()) {
+    Log(LogLevel::kWarning, "no operators are configured: nobody may call what is for them");
+  }
+  admission_ = std::make_unique<Admission>(config_.server.max_calls, &rpc_metrics_,
+                                           authenticator_.get(), tenants_.get());
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::MakeCache() {
-  supervisor_.Status("starting: taking the memory of the pools");
   absl::StatusOr<CacheSpec> spec = MakeSpec(config_);
   if (!spec.ok()) return spec.status();
   absl::StatusOr<CacheLayout> layout = CacheLayout::Create(*std::move(spec));
   if (!layout.ok()) return layout.status();
   layout_ = *std::move(layout);
 
-  const absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, config_.cache);
+  const absl::StatusOr<SizingPlan> sizes = TakeMemory();
   if (!sizes.ok()) return sizes.status();
-  absl::StatusOr<std::unique_ptr<PoolSet>> pools =
-      PoolSet::Create(*layout_, sizes->slots(), InstanceName(config_));
-  if (!pools.ok()) return pools.status();
-  pools_ = *std::move(pools);
 
   const Config::Cache& cache = config_.cache;
   absl::StatusOr<std::unique_ptr<BlockManager>> core = BlockManager::Create(
@@ -164,13 +250,18 @@ absl::Status Daemon::MakeCache() {
        .pool_mappings = pools_->Mappings(),
        .lifecycle_events = config_.events.lifecycle,
        .epoch = RandomEpoch(),
+       .tenants = TenantsOf(config_),
+       .commons_share = config_.commons_share,
+       .journal_slots = kept_ != nullptr,
        .seed = RandomNumber(),
        .max_sessions = config_.server.max_sessions,
        .start_time = start_time_});
   if (!core.ok()) return core.status();
+  if (kept_ != nullptr) Restore(**core);
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
                                                      .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
+  if (kept_ != nullptr) manager_->SetSlotSink(&kept_->stamper());
   transfers_ = std::make_unique<HostTransfers>(
       pools_.get(), HostTransfers::Options{.num_threads = cache.offload.copy_threads},
       [this](Ticket ticket, const absl::Status& status) { OnCopyDone(ticket, status); });
@@ -178,11 +269,89 @@ absl::Status Daemon::MakeCache() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
+  supervisor_.Status("starting: taking the memory of the pools");
+  const std::string instance = InstanceName(config_);
+  const bool begins_anew = !config_.cache.warm_restart ||
+                           !SharedMemory::Open(WritersName(instance), MemoryAccess::kRead).ok();
+  if (begins_anew) {
+    // What a daemon kept goes where it is not wanted, and where nobody knows who can write to it.
+    if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
+  }
+  absl::StatusOr<SizingPlan> sizes = MakePools(instance);
+  if (!sizes.ok() && begins_anew) {
+    // Memory that is kept would stay taken, though there is nothing in it.
+    pools_ = nullptr;
+    RemoveLeftMemory(*layout_, instance).IgnoreError();
+  }
+  return sizes;
+}
+
+absl::StatusOr<SizingPlan> Daemon::MakePools(const std::string& instance) {
+  const bool warm = config_.cache.warm_restart;
+  const absl::StatusOr<Config::Cache> cache =
+      warm ? WithSizesOfTheLastRun(config_.cache, *layout_, instance) : config_.cache;
+  if (!cache.ok()) return cache.status();
+  absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, *cache);
+  if (!sizes.ok()) return sizes.status();
+  absl::StatusOr<std::unique_ptr<PoolSet>> pools = PoolSet::Create(
+      *layout_, sizes->slots(), instance, warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess);
+  if (!pools.ok()) return pools.status();
+  pools_ = *std::move(pools);
+  if (!warm) return sizes;
+  const auto accepts = [this](const NamespaceKey& name_space) {
+    return !tenants_->any() || name_space.tenant.empty() || tenants_->Find(name_space.tenant).ok();
+  };
+  absl::StatusOr<std::unique_ptr<KeptMemory>> kept =
+      KeptMemory::Open(pools_.get(),
+                       {.instance = instance,
+                        .budgets = config_.cache,
+                        .max_holes = MaxHoles(config_.cache, *sizes),
+                        .accepts = accepts},
+                       &supervisor_);
+  if (!kept.ok()) return kept.status();
+  kept_ = *std::move(kept);
+  return sizes;
+}
+
+void Daemon::Restore(BlockManager& core) {
+  const absl::StatusOr<uint64_t> restored = core.Restore(kept_->TakeFound(), start_time_);
+  if (!restored.ok()) {
+    Log(LogLevel::kError, absl::StrCat("warm restart: the cache begins empty, because ",
+                                       std::string(restored.status().message())));
+    kept_->Forget();
+  }
+  if (!kept_->may_have_old_writers()) return;
+  core.QuarantineFree(start_time_);
+  Log(LogLevel::kWarning,
+      "warm restart: clients of the last run have the pools open; what was not cached is in "
+      "quarantine until they end");
+}
+
 void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
   if (!status.ok() && !absl::IsCancelled(status)) {
     Log(LogLevel::kError, absl::StrCat("copy ", ticket.value(), " failed: ", status.ToString()));
   }
   manager_->CompleteCopy(ticket, status);
+}
+
+absl::Status Daemon::RememberWriters() {
+  const std::string name = WritersName(InstanceName(config_));
+  absl::StatusOr<std::unique_ptr<WriterProcesses>> writers =
+      WriterProcesses::Create(name, CoreOf(manager_.get()));
+  if (!writers.ok()) return writers.status();
+  writers_ = *std::move(writers);
+  if (kept_ != nullptr) writers_->LeaveTable();
+  if (kept_ == nullptr || !kept_->may_have_old_writers()) {
+    // The pools are new, or nobody else has them open.
+    writers_->ForgetOld();
+  } else if (!writers_->found_table()) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("other processes have the pools of the last run open, and which "
+                                  "is not known: ",
+                                  name, " is damaged; end them, or remove it"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Daemon::LoadEngine() {
@@ -204,26 +373,38 @@ absl::Status Daemon::LoadEngine() {
 void Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{.default_lease = config_.sessions.default_lease,
-                            .max_lease = config_.sessions.max_lease},
-      manager_.get(), &state_, &rpc_metrics_);
+                            .max_lease = config_.sessions.max_lease,
+                            .max_sessions = config_.server.max_sessions,
+                            .map_socket = config_.server.MapSocketPath(),
+                            .writers = writers_.get()},
+      manager_.get(), &state_, admission_.get(), &rpc_metrics_);
   event_service_ = std::make_unique<EventService>(
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
-      manager_.get(), &state_);
-  engine_service_ =
-      std::make_unique<EngineService>(engine_.get(), ModelName(config_.engine.model_dir), &state_);
+      manager_.get(), &state_, admission_.get());
+  engine_service_ = std::make_unique<EngineService>(
+      engine_.get(), ModelName(config_.engine.model_dir), &state_, admission_.get());
   const DaemonParts parts = {.manager = manager_.get(),
                              .transfers = transfers_.get(),
                              .layout = &*layout_,
                              .events = event_service_.get(),
                              .engine = engine_service_.get(),
                              .state = &state_,
-                             .start_time = start_time_};
+                             .admission = admission_.get(),
+                             .writers = writers_.get(),
+                             .start_time = start_time_,
+                             .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
   metrics_ = std::make_unique<Metrics>(parts, &rpc_metrics_);
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
+  if (config_.knows_callers()) {
+    tokens_timer_ =
+        std::make_unique<PeriodicTask>(kTokensCheckInterval, [this] { authenticator_->Refresh(); });
+  }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
+    // First, so that of a process that is known to be dead nothing is quarantined.
+    writers_->Sweep();
     if (const size_t expired = manager_->ExpireSessions(); expired > 0) {
       Log(LogLevel::kWarning, absl::StrCat(expired, " sessions closed: their leases ran out"));
     }
@@ -243,10 +424,16 @@ void Daemon::Maintain() {
 
 absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ListenHttp(); !status.ok()) return status;
+  if (absl::Status status = ListenForMapping(); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<TlsCredentials>> tls = MakeTls(config_.server);
+  if (!tls.ok()) return tls.status();
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
+      .tls = *std::move(tls),
       .max_message_bytes = static_cast<int>(config_.server.max_message_bytes),
+      .max_calls_per_connection = static_cast<int>(config_.server.max_calls_per_connection),
+      .max_grpc_bytes = config_.server.max_grpc_bytes,
       .reflection =
           config_.server.reflection ? GrpcServer::Reflection::kOn : GrpcServer::Reflection::kOff,
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
@@ -281,11 +468,38 @@ absl::Status Daemon::ListenHttp() {
   return absl::OkStatus();
 }
 
+absl::Status Daemon::ListenForMapping() {
+  std::string path = config_.server.MapSocketPath();
+  if (path.empty()) return absl::OkStatus();
+  MapSocket::Gate gate = {.admit_reader =
+                              [this](SessionRef session) {
+                                const absl::Status status = state_.CheckAcceptsWork();
+                                return status.ok() ? manager_->CheckSession(session) : status;
+                              },
+                          .admit_writer =
+                              [this](SessionRef session, PeerProcess process) {
+                                const absl::Status status = state_.CheckAcceptsWork();
+                                return status.ok() ? writers_->Note(session, std::move(process))
+                                                   : status;
+                              }};
+  absl::StatusOr<std::unique_ptr<MapSocket>> socket =
+      MapSocket::Listen(std::move(path), *pools_, std::move(gate));
+  if (!socket.ok()) return socket.status();
+  map_socket_ = *std::move(socket);
+  return absl::OkStatus();
+}
+
 Daemon::~Daemon() {
   Drain();
   // Copies that have not begun end as cancelled; the manager hears of them, and orders none.
   maintenance_timer_.reset();
   if (transfers_ == nullptr) return;
+  // What is on its way is cached when it has arrived.
+  if (kept_ != nullptr) {
+    transfers_->Drain();
+    kept_->stamper().Flush();
+    kept_->stamper().Stop();
+  }
   transfers_->Stop();
   manager_->SetTransfers(nullptr);
 }

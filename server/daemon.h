@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_DAEMON_H_
 #define PAGODA_SERVER_DAEMON_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +17,11 @@
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
+#include "pools/sizing.h"
 #include "pools/transfers.h"
 #include "server/admin_service.h"
+#include "server/admission.h"
+#include "server/authenticator.h"
 #include "server/cache_service.h"
 #include "server/config.h"
 #include "server/engine_service.h"
@@ -25,12 +29,15 @@
 #include "server/grpc_server.h"
 #include "server/heartbeat.h"
 #include "server/http_server.h"
+#include "server/kept_memory.h"
 #include "server/listen_address.h"
+#include "server/map_socket.h"
 #include "server/metrics.h"
 #include "server/periodic_task.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
 #include "server/supervisor.h"
+#include "server/writer_processes.h"
 
 namespace pagoda::server {
 
@@ -42,9 +49,14 @@ class Daemon {
   // `extra_services` are served beside the daemon's own, and outlive it: a benchmark's yardstick.
   // They are not counted among the requests, and Drain does not know of them.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
-  // served), OUT_OF_MEMORY, INVALID_CHECKPOINT.
+  // served, files of tokens or for TLS that are no good), OUT_OF_MEMORY, INVALID_CHECKPOINT.
+  //
+  // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
+  // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService
+  // refuses that.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(
-      Config config, const std::vector<grpc::Service*>& extra_services = {});
+      Config config, std::function<void()> request_drain = {},
+      const std::vector<grpc::Service*>& extra_services = {});
   // Drains if nobody has.
   ~Daemon();
 
@@ -61,22 +73,33 @@ class Daemon {
   SharedManager& manager() { return *manager_; }
 
  private:
-  explicit Daemon(Config config, absl::Time start_time)
-      : config_(std::move(config)), start_time_(start_time) {}
+  Daemon(Config config, std::function<void()> request_drain, absl::Time start_time)
+      : config_(std::move(config)),
+        request_drain_(std::move(request_drain)),
+        start_time_(start_time) {}
 
   // The steps of Start, in order. Addresses come first, because "another process listens there"
   // says more than that its memory's name is taken.
   absl::Status ResolveAddresses();
+  absl::Status KnowCallers();
   absl::Status MakeCache();
+  // The pools, and with cache.warm_restart what is found in them.
+  absl::StatusOr<SizingPlan> TakeMemory();
+  absl::StatusOr<SizingPlan> MakePools(const std::string& instance);
+  // Gives the core what was found, or nothing where the core refuses it.
+  void Restore(BlockManager& core);
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
+  absl::Status RememberWriters();
   absl::Status LoadEngine();
   void MakeServices();
   void Maintain();
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
+  absl::Status ListenForMapping();
 
   const Config config_;
+  const std::function<void()> request_drain_;
   const absl::Time start_time_;
   std::optional<TcpAddress> grpc_address_;
   std::optional<TcpAddress> http_address_;
@@ -86,20 +109,27 @@ class Daemon {
   // Bottom to top: each uses those above it, and is destroyed before them.
   std::optional<CacheLayout> layout_;
   std::unique_ptr<PoolSet> pools_;
+  std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<HostTransfers> transfers_;
+  std::unique_ptr<WriterProcesses> writers_;
   std::unique_ptr<Engine> engine_;
   RpcMetrics rpc_metrics_;
+  std::unique_ptr<TenantTable> tenants_;
+  std::unique_ptr<Authenticator> authenticator_;
+  std::unique_ptr<Admission> admission_;
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Heartbeat> heartbeat_;
+  std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;
   std::unique_ptr<PeriodicTask> maintenance_timer_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<MapSocket> map_socket_;
   std::unique_ptr<GrpcServer> grpc_;
 
   absl::Mutex drain_mutex_;

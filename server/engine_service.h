@@ -5,17 +5,19 @@
 
 #include "engine/engine.h"
 #include "pagoda/v1/engine.grpc.pb.h"
+#include "server/admission.h"
 #include "server/serving_state.h"
 #include "server/work_queue.h"
 
 namespace pagoda::server {
 
-// pagoda.v1.EngineService. Thread-safe.
+// pagoda.v1.EngineService. Thread-safe. What a tenant's generations cache is the tenant's.
 class EngineService final : public v1::EngineService::CallbackService {
  public:
   // `engine` is nullptr, and `model_name` empty, in a daemon without a model. The pointers outlive
   // the service.
-  EngineService(Engine* engine, std::string model_name, const ServingState* state);
+  EngineService(Engine* engine, std::string model_name, const ServingState* state,
+                const Admission* admission);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -26,11 +28,14 @@ class EngineService final : public v1::EngineService::CallbackService {
   EngineStats Stats() const;
 
  private:
-  absl::Status CheckRequest(const v1::GenerateRequest& request) const;
+  // The namespace of the caller's prompt.
+  absl::StatusOr<NamespaceKey> CheckRequest(const grpc::ServerContextBase& context,
+                                            const v1::GenerateRequest& request) const;
 
   Engine* const engine_;
   const std::string model_name_;
   const ServingState* const state_;
+  const Admission* const admission_;
   WorkQueue queue_;
 };
 

@@ -7,23 +7,35 @@
 #include "server/served_fields.h"
 
 namespace pagoda::server {
+namespace {
+
+constexpr Method kWatch = MethodNamed("/pagoda.v1.EventService/Watch");
+
+}  // namespace
 
 EventService::EventService(EventPump::Options options, const SharedManager* manager,
-                           const ServingState* state)
+                           const ServingState* state, const Admission* admission)
     : progress_interval_(options.progress_interval),
       manager_(manager),
       state_(state),
+      admission_(admission),
       pump_(options, &manager->log(), &streams_) {}
 
-grpc::ServerWriteReactor<v1::WatchResponse>* EventService::Watch(grpc::CallbackServerContext*,
-                                                                 const v1::WatchRequest* request) {
+grpc::ServerWriteReactor<v1::WatchResponse>* EventService::Watch(
+    grpc::CallbackServerContext* context, const v1::WatchRequest* request) {
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kWatch);
+  if (!caller.ok()) {
+    return new RefusedStream<grpc::ServerWriteReactor<v1::WatchResponse>>(
+        ToGrpcStatus(caller.status()));
+  }
   const absl::StatusOr<Revision> first = FirstRevision(*request);
   if (!first.ok()) {
     const bool outside = first.status().code() == absl::StatusCode::kOutOfRange;
     return new RefusedStream<grpc::ServerWriteReactor<v1::WatchResponse>>(
         ToGrpcStatus(first.status(), outside ? LogBounds(*manager_) : ErrorMetadata{}));
   }
-  WatchStream* stream = WatchStream::Start(manager_, &streams_, *first, progress_interval_);
+  WatchStream* stream = WatchStream::Start(manager_, &streams_, *first, progress_interval_,
+                                           {*caller, &admission_->tenants()});
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndForDrain();
   return stream;

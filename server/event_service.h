@@ -4,6 +4,7 @@
 #include "absl/status/statusor.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/events.grpc.pb.h"
+#include "server/admission.h"
 #include "server/event_pump.h"
 #include "server/serving_state.h"
 #include "server/watch_stream.h"
@@ -13,8 +14,9 @@ namespace pagoda::server {
 // pagoda.v1.EventService. Thread-safe.
 class EventService final : public v1::EventService::CallbackService {
  public:
-  // `manager` and `state` outlive the service.
-  EventService(EventPump::Options options, const SharedManager* manager, const ServingState* state);
+  // All pointers outlive the service.
+  EventService(EventPump::Options options, const SharedManager* manager, const ServingState* state,
+               const Admission* admission);
 
   grpc::ServerWriteReactor<v1::WatchResponse>* Watch(grpc::CallbackServerContext* context,
                                                      const v1::WatchRequest* request) override;
@@ -32,6 +34,7 @@ class EventService final : public v1::EventService::CallbackService {
   const absl::Duration progress_interval_;
   const SharedManager* const manager_;
   const ServingState* const state_;
+  const Admission* const admission_;
   WatchStream::Set streams_;
   EventPump pump_;  // Last: its thread uses the others.
 };

@@ -9,11 +9,11 @@
 namespace pagoda::server {
 namespace {
 
-GenerateRequest RequestFromProto(const v1::GenerateRequest& proto) {
+GenerateRequest RequestFromProto(const v1::GenerateRequest& proto, NamespaceKey name_space) {
   return {.prompt = {proto.prompt_tokens().begin(), proto.prompt_tokens().end()},
           .max_new_tokens = proto.max_new_tokens(),
           .stop_tokens = {proto.stop_tokens().begin(), proto.stop_tokens().end()},
-          .name_space = NamespaceFromProto(proto.namespace_())};
+          .name_space = std::move(name_space)};
 }
 
 v1::FinishReason FinishReasonToProto(FinishReason reason) {
@@ -33,10 +33,10 @@ void ReportToProto(const GenerateReport& report, v1::GenerateReport* out) {
 }  // namespace
 
 GenerateStream* GenerateStream::Start(Engine* engine, WorkQueue* queue,
-                                      const v1::GenerateRequest& request) {
+                                      const v1::GenerateRequest& request, NamespaceKey name_space) {
   const std::shared_ptr<GenerateStream> stream(new GenerateStream);
   stream->self_ = stream;
-  GenerateRequest wanted = RequestFromProto(request);
+  GenerateRequest wanted = RequestFromProto(request, std::move(name_space));
   // The job keeps the stream alive as long as it keeps this.
   wanted.cancelled = [raw = stream.get()] { return raw->Cancelled(); };
   // Before it waits: a prompt in the queue is no longer than the model allows.

@@ -21,10 +21,10 @@ namespace pagoda::server {
 // model, so they need no further limit. Thread-safe; shared by its call and its job in the queue.
 class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  // Queues the request; both pointers outlive the call. A request that the engine would refuse, or
-  // a full queue (QUEUE_FULL), ends the call.
-  static GenerateStream* Start(Engine* engine, WorkQueue* queue,
-                               const v1::GenerateRequest& request);
+  // Queues the request, whose prompt is in `name_space`; both pointers outlive the call. A request
+  // that the engine would refuse, or a full queue (QUEUE_FULL), ends the call.
+  static GenerateStream* Start(Engine* engine, WorkQueue* queue, const v1::GenerateRequest& request,
+                               NamespaceKey name_space);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

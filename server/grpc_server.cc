@@ -15,6 +15,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/impl/server_builder_plugin.h"
+#include "grpcpp/resource_quota.h"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
@@ -36,6 +37,9 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
   }
 };
 
+// Somebody who connects and says nothing is gone after this.
+constexpr int kHandshakeTimeoutMs = 20'000;
+
 // A dead client shows after 40 s; a client may ping every 10 s without being sent away.
 void SetKeepalive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
@@ -50,6 +54,9 @@ void Configure(GrpcServer::Options& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   builder.SetMaxSendMessageSize(-1);
   SetKeepalive(builder);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_calls_per_connection);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.SetResourceQuota(grpc::ResourceQuota("pagodad").Resize(options.max_grpc_bytes));
   if (options.reflection == GrpcServer::Reflection::kOn) {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   } else {
@@ -83,15 +90,17 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   Configure(options, builder);
-  const auto credentials = grpc::InsecureServerCredentials();
+  const std::shared_ptr<grpc::ServerCredentials> plaintext = grpc::InsecureServerCredentials();
   int port = 0;
   if (options.tcp.has_value()) {
-    builder.AddListeningPort(options.tcp->ToString(), credentials, &port);
+    const bool secure = options.tls != nullptr;
+    builder.AddListeningPort(options.tcp->ToString(), secure ? options.tls : plaintext, &port);
   }
   const std::string socket = absl::StrCat("unix:", options.unix_socket);
-  if (!options.unix_socket.empty()) builder.AddListeningPort(socket, credentials);
+  if (!options.unix_socket.empty()) builder.AddListeningPort(socket, plaintext);
 
   auto server = absl::WrapUnique(new GrpcServer);
+  server->tls_ = options.tls;
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {
     return MakeError(Reason::kInvalidArgument, "gRPC cannot listen on its addresses");

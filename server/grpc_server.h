@@ -12,10 +12,13 @@
 #include "grpcpp/server.h"
 #include "grpcpp/support/server_interceptor.h"
 #include "server/listen_address.h"
+#include "server/tls_credentials.h"
 
 namespace pagoda::server {
 
-// Thread-safe. grpc.health.v1 answers for the whole server ("") and for each service;
+// Thread-safe. Plaintext on the Unix socket, TLS on TCP where there are credentials for it. What
+// calls and connections hold in gRPC's own memory is bounded: near the bound gRPC ends calls and
+// refuses connections. grpc.health.v1 answers for the whole server ("") and for each service;
 // grpc.reflection.v1alpha where it is asked for.
 class GrpcServer {
  public:
@@ -24,7 +27,10 @@ class GrpcServer {
   struct Options {
     std::string unix_socket;  // Empty: none.
     std::optional<TcpAddress> tcp;
+    std::shared_ptr<TlsCredentials> tls;  // For TCP; nullptr: plaintext.
     int max_message_bytes = 4 << 20;
+    int max_calls_per_connection = 2048;  // Further ones wait at the client.
+    size_t max_grpc_bytes = size_t{2} << 30;
     Reflection reflection = Reflection::kOn;
     std::vector<grpc::Service*> services;  // Outlive the server.
     std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> interceptors;
@@ -51,6 +57,7 @@ class GrpcServer {
  private:
   GrpcServer() = default;
 
+  std::shared_ptr<TlsCredentials> tls_;  // Shared with gRPC's builder; asked as long as it serves.
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::string> endpoints_;
 };

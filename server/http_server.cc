@@ -16,9 +16,10 @@
 namespace pagoda::server {
 namespace {
 
-// Scrapes and probes are few; a slow one must not keep the next from its answer.
-constexpr char kThreads[] = "4";
-constexpr char kRequestTimeoutMs[] = "5000";
+// A thread has one connection at a time, also one whose request never comes. A probe that waits
+// behind many of those must still be answered in time: who is right sends its request at once.
+constexpr char kThreads[] = "32";
+constexpr char kRequestTimeoutMs[] = "1000";
 constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
 
 int LogMessage(const mg_connection*, const char* message) {
@@ -51,6 +52,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& 
                            "request_timeout_ms", kRequestTimeoutMs, nullptr};
   mg_callbacks callbacks = {};
   callbacks.log_message = LogMessage;
+  // Before civetweb looks at the request by itself: it would answer some, a websocket's handshake
+  // for one, with what is no HTTP.
+  callbacks.begin_request = Handle;
   mg_init_data init = {&callbacks, server.get(), options};
   unsigned code = 0;
   std::array<char, 256> text = {};
@@ -63,7 +67,6 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& 
   mg_server_port port = {};
   mg_get_server_ports(server->context_, 1, &port);
   server->address_ = {address.host, static_cast<uint16_t>(port.port)};
-  mg_set_request_handler(server->context_, "/", Handle, server.get());
   return server;
 }
 
@@ -80,11 +83,11 @@ HttpServer::~HttpServer() {
   knocker.join();
 }
 
-int HttpServer::Handle(mg_connection* connection, void* server) {
+int HttpServer::Handle(mg_connection* connection) {
   const mg_request_info* request = mg_get_request_info(connection);
   const std::string method = request->request_method;
   const HttpResponse response =
-      static_cast<const HttpServer*>(server)->Respond(method, request->local_uri);
+      static_cast<const HttpServer*>(request->user_data)->Respond(method, request->local_uri);
   const std::string head = absl::StrCat(
       "HTTP/1.1 ", response.status, " ", StatusText(response.status),
       "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size(),

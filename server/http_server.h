@@ -40,7 +40,8 @@ class HttpServer {
  private:
   explicit HttpServer(Routes routes) : routes_(std::move(routes)) {}
 
-  static int Handle(mg_connection* connection, void* server);
+  // Answers a request. The status: civetweb has nothing more to do.
+  static int Handle(mg_connection* connection);
   HttpResponse Respond(const std::string& method, const std::string& path) const;
 
   const Routes routes_;

@@ -99,18 +99,6 @@ bool IsLoopback(const TcpAddress& address) {
   return inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-absl::StatusOr<TcpAddress> ParseLoopbackAddress(const std::string& address) {
-  absl::StatusOr<TcpAddress> parsed = ParseAddress(address);
-  if (parsed.ok() && !IsLoopback(*parsed)) {
-    return MakeError(
-        Reason::kInvalidArgument,
-        absl::StrCat("'", address,
-                     "' is not a loopback address (127.0.0.1, [::1], localhost); this "
-                     "version serves no TLS, so it does not listen to other machines"));
-  }
-  return parsed;
-}
-
 absl::Status CheckCanListen(const TcpAddress& address) {
   const SocketAddress target = ToSocketAddress(address);
   const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -20,9 +20,6 @@ struct TcpAddress {
 // Reads "127.0.0.1:7070", "[::1]:7070", "localhost:7070", "0.0.0.0:7070": numbers, of any
 // interface. Errors: INVALID_ARGUMENT for anything else.
 absl::StatusOr<TcpAddress> ParseAddress(const std::string& address);
-// The same, of the loopback interface alone.
-// Errors: INVALID_ARGUMENT; for a host that is not loopback the message says that it needs TLS.
-absl::StatusOr<TcpAddress> ParseLoopbackAddress(const std::string& address);
 bool IsLoopback(const TcpAddress& address);
 
 // INVALID_ARGUMENT with the address and the system's word for it, where `address` cannot be bound

@@ -66,7 +66,9 @@ int Run(Config config) {
   // Never undone: the end of gRPC's last user waits for a poller of gRPC's own, for ten seconds and
   // more where a client was slow, and the process ends without that.
   grpc_init();
-  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(std::move(config));
+  // An operator's request ends the process as the signal does, on the way of the signal.
+  const auto request_drain = [] { kill(getpid(), SIGTERM); };
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(std::move(config), request_drain);
   if (!daemon.ok()) return Fail(daemon.status());
   const std::string http = (*daemon)->http_endpoint();
   std::cout << "pagodad is ready: gRPC on " << absl::StrJoin((*daemon)->grpc_endpoints(), " and ")

@@ -165,10 +165,10 @@ void RpcMetrics::CallEnds() {
 }
 
 size_t RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
-  const auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return open_calls_ == 0; };
+  const auto none = [this] { return open_calls() == 0; };
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
-  return open_calls_;
+  return open_calls();
 }
 
 std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {

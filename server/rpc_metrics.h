@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_RPC_METRICS_H_
 #define PAGODA_SERVER_RPC_METRICS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -54,6 +55,8 @@ class RpcMetrics {
   // For one server. The metrics outlive it.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
+  // Counted calls that have begun and are not over.
+  uint64_t open_calls() const { return open_calls_.load(std::memory_order_relaxed); }
   // Waits until no counted call is open, or for `timeout`. Returns the calls that are open still.
   size_t WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -69,8 +72,8 @@ class RpcMetrics {
 
   // By full name, "/pagoda.v1.CacheService/Execute". Does not change after the constructor.
   std::map<std::string, std::unique_ptr<Method>> methods_;
-  mutable absl::Mutex mutex_;  // Nothing is called under it.
-  uint64_t open_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  mutable absl::Mutex mutex_;             // Nothing is called under it.
+  std::atomic<uint64_t> open_calls_ = 0;  // Written under the mutex, for those who wait.
 };
 
 }  // namespace pagoda::server

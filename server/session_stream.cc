@@ -19,10 +19,11 @@ absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
 
 }  // namespace
 
-SessionStream* SessionStream::Start(const BatchRun::Context& context, RpcMetrics::Call counted,
+SessionStream* SessionStream::Start(const BatchRun::Context& context, const SessionOwners* owners,
+                                    const Identity& caller, RpcMetrics::Call counted,
                                     Set* streams) {
   const std::shared_ptr<SessionStream> stream(
-      new SessionStream(context, std::move(counted), streams));
+      new SessionStream(context, owners, caller, std::move(counted), streams));
   stream->self_ = stream;
   streams->Add(stream);
   stream->ReadNext();
@@ -140,6 +141,7 @@ absl::Status SessionStream::Attach() {
     if (named.id == session_->id && named.token == session_->token) return absl::OkStatus();
     return MakeError(Reason::kInvalidArgument, "a stream serves one session, the first one named");
   }
+  if (absl::Status status = owners_->Check(named, caller_); !status.ok()) return status;
   if (absl::Status status = context_.manager->AttachStream(named); !status.ok()) return status;
   session_ = named;
   return absl::OkStatus();

@@ -13,7 +13,9 @@
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/batch_run.h"
+#include "server/identity.h"
 #include "server/rpc_metrics.h"
+#include "server/session_owners.h"
 #include "server/stream_set.h"
 
 namespace pagoda::server {
@@ -27,10 +29,10 @@ class SessionStream final
  public:
   using Set = StreamSet<SessionStream>;
 
-  // Begins to read. The stream is in `streams` until its call is over; that and what `context`
-  // names outlive it.
-  static SessionStream* Start(const BatchRun::Context& context, RpcMetrics::Call counted,
-                              Set* streams);
+  // Begins to read what `caller` sends. The stream is in `streams` until its call is over; that,
+  // `owners` and what `context` names outlive it.
+  static SessionStream* Start(const BatchRun::Context& context, const SessionOwners* owners,
+                              const Identity& caller, RpcMetrics::Call counted, Set* streams);
 
   // Ends the call with DRAINING as soon as the batch in hand is answered.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -43,8 +45,13 @@ class SessionStream final
  private:
   enum class Step { kReading, kRunning, kWriting, kFinished };
 
-  SessionStream(const BatchRun::Context& context, RpcMetrics::Call counted, Set* streams)
-      : context_(context), counted_(std::move(counted)), streams_(streams) {}
+  SessionStream(const BatchRun::Context& context, const SessionOwners* owners,
+                const Identity& caller, RpcMetrics::Call counted, Set* streams)
+      : context_(context),
+        owners_(owners),
+        caller_(caller),
+        counted_(std::move(counted)),
+        streams_(streams) {}
 
   void ReadNext();
   // What is wrong with the message that was read, apart from its operations.
@@ -59,6 +66,8 @@ class SessionStream final
   void FinishCall(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
+  const SessionOwners* const owners_;
+  const Identity caller_;
   RpcMetrics::Call counted_;
   Set* const streams_;
   std::shared_ptr<SessionStream>

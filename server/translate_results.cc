@@ -52,28 +52,6 @@ void SegmentToProto(const MappingSegment& segment, v1::MappingSegment* out) {
   out->set_shard(segment.shard);
 }
 
-void MappingToProto(const PoolMapping& mapping, v1::PoolMapping* out) {
-  const PoolLayout& layout = mapping.layout;
-  out->set_window_size(WindowToProto(mapping.window));
-  out->set_pool_index(mapping.pool_index);
-  out->set_tier(TierToProto(mapping.tier));
-  out->set_dtype(DTypeToProto(layout.dtype));
-  out->mutable_layers()->Add(layout.layers.begin(), layout.layers.end());
-  out->set_num_slots(mapping.num_slots);
-  out->set_kv_factor(layout.kv_factor);
-  out->set_num_kv_heads(layout.num_kv_heads);
-  out->set_tokens_per_block(layout.tokens_per_block);
-  out->set_head_dim(layout.head_dim);
-  out->set_slot_stride_bytes(layout.slot_stride_bytes());
-  out->set_layer_stride_bytes(layout.layer_stride_bytes());
-  out->set_kv_stride_bytes(layout.kv_stride_bytes());
-  out->set_head_stride_bytes(layout.head_stride_bytes());
-  out->set_token_stride_bytes(layout.token_stride_bytes());
-  for (const MappingSegment& segment : mapping.segments) {
-    SegmentToProto(segment, out->add_segments());
-  }
-}
-
 void PinToProto(const PinInfo& pin, v1::PinInfo* out) {
   out->set_pin_id(pin.pin.value());
   out->set_client_name(pin.client_name);
@@ -123,7 +101,7 @@ struct ResultWriter {
   }
   void operator()(const DescribedPools& result) const {
     v1::DescribePoolsResult* proto = out->mutable_describe_pools();
-    for (const PoolMapping& mapping : result.pools) MappingToProto(mapping, proto->add_pools());
+    for (const PoolMapping& mapping : result.pools) PoolMappingToProto(mapping, proto->add_pools());
   }
   void operator()(const DescribedSequence& result) const {
     v1::DescribeSequenceResult* proto = out->mutable_describe_sequence();
@@ -194,6 +172,28 @@ struct ResultWriter {
 };
 
 }  // namespace
+
+void PoolMappingToProto(const PoolMapping& mapping, v1::PoolMapping* out) {
+  const PoolLayout& layout = mapping.layout;
+  out->set_window_size(WindowToProto(mapping.window));
+  out->set_pool_index(mapping.pool_index);
+  out->set_tier(TierToProto(mapping.tier));
+  out->set_dtype(DTypeToProto(layout.dtype));
+  out->mutable_layers()->Add(layout.layers.begin(), layout.layers.end());
+  out->set_num_slots(mapping.num_slots);
+  out->set_kv_factor(layout.kv_factor);
+  out->set_num_kv_heads(layout.num_kv_heads);
+  out->set_tokens_per_block(layout.tokens_per_block);
+  out->set_head_dim(layout.head_dim);
+  out->set_slot_stride_bytes(layout.slot_stride_bytes());
+  out->set_layer_stride_bytes(layout.layer_stride_bytes());
+  out->set_kv_stride_bytes(layout.kv_stride_bytes());
+  out->set_head_stride_bytes(layout.head_stride_bytes());
+  out->set_token_stride_bytes(layout.token_stride_bytes());
+  for (const MappingSegment& segment : mapping.segments) {
+    SegmentToProto(segment, out->add_segments());
+  }
+}
 
 void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
                             v1::OperationResult* out) {

@@ -8,6 +8,9 @@
 
 namespace pagoda::server {
 
+// Where a pool is, and how it is laid out.
+void PoolMappingToProto(const PoolMapping& mapping, v1::PoolMapping* out);
+
 // A result, or its operation's error.
 void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
                             v1::OperationResult* out);

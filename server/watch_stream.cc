@@ -1,6 +1,7 @@
 #include "server/watch_stream.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -15,24 +16,37 @@ namespace {
 constexpr int kMaxEventsPerMessage = 512;
 constexpr size_t kFullMessageBytes = 1 << 20;
 
-// Appends the events from `next` on, as many as a message holds. Returns the revision after them.
+// How many events are looked at, read by read, before a viewer who may see none of them gets a
+// mark.
+constexpr int kReadsPerMark = 64;
+
+// Appends the visible events from `next` on, as many as a message holds. Returns the revision after
+// those that were looked at.
 Revision AppendEvents(const std::vector<EventLog::BatchPtr>& batches, Revision next,
-                      v1::WatchResponse* out) {
+                      const Viewer& viewer, v1::WatchResponse* out) {
   size_t bytes = 0;
   for (const EventLog::BatchPtr& batch : batches) {
     const size_t begin = next.value() - batch->front().revision.value();
     for (size_t i = begin; i < batch->size(); ++i) {
       if (out->events_size() == kMaxEventsPerMessage || bytes >= kFullMessageBytes) return next;
+      next = Revision(next.value() + 1);
+      if (!Visible((*batch)[i], viewer)) continue;
       v1::Event* event = out->add_events();
       EventToProto((*batch)[i], event);
       bytes += event->ByteSizeLong();
-      next = Revision(next.value() + 1);
     }
   }
   return next;
 }
 
 }  // namespace
+
+bool Visible(const Event& event, const Viewer& viewer) {
+  if (viewer.caller.is_operator()) return true;
+  const auto* removed = std::get_if<RemovedEvent>(&event.what);
+  if (removed != nullptr && removed->scope == RemovedEvent::Scope::kWindow) return true;
+  return viewer.tenants->MaySee(viewer.caller.tenant, event.tenant);
+}
 
 ErrorMetadata LogBounds(const SharedManager& manager) {
   return {{"oldest_revision", absl::StrCat(manager.log().oldest().value())},
@@ -41,13 +55,13 @@ ErrorMetadata LogBounds(const SharedManager& manager) {
 }
 
 WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, Revision from,
-                                absl::Duration progress_interval) {
+                                absl::Duration progress_interval, Viewer viewer) {
   const std::shared_ptr<WatchStream> stream(
-      new WatchStream(manager, streams, from, progress_interval));
+      new WatchStream(manager, streams, from, progress_interval, std::move(viewer)));
   stream->self_ = stream;
   {
     absl::MutexLock lock(&stream->mutex_);
-    stream->WriteMessage({}, absl::Now());
+    stream->WriteMessage(absl::Now());
   }
   streams->Add(stream);
   return stream.get();
@@ -67,26 +81,37 @@ void WatchStream::Advance(absl::Time now) {
 
 std::optional<grpc::Status> WatchStream::Step(absl::Time now) {
   if (cancelled_) return ToGrpcStatus(absl::CancelledError("the client is gone"));
-  const auto batches = manager_->log().Read(next_, kMaxEventsPerMessage);
-  if (!batches.ok()) return ToGrpcStatus(batches.status(), LogBounds(*manager_));
-  if (!batches->empty()) {
-    WriteMessage(*batches, now);
-  } else if (draining_) {
+  response_.Clear();
+  bool more = true;
+  for (int reads = 0; more && reads < kReadsPerMark && response_.events_size() == 0; ++reads) {
+    const absl::StatusOr<bool> read = ReadOn();
+    if (!read.ok()) return ToGrpcStatus(read.status(), LogBounds(*manager_));
+    more = *read;
+  }
+  if (response_.events_size() > 0 || more) {
+    WriteMessage(now);
+  } else if (draining_ && covered_ == next_) {
     return ToGrpcStatus(MakeError(Reason::kDraining, "the daemon is shutting down"),
                         LogBounds(*manager_));
-  } else if (now - last_write_ >= progress_interval_) {
-    WriteMessage({}, now);
+  } else if (draining_ || now - last_write_ >= progress_interval_) {
+    WriteMessage(now);
   }
   return std::nullopt;
 }
 
-void WatchStream::WriteMessage(const std::vector<EventLog::BatchPtr>& batches, absl::Time now) {
-  response_.Clear();
+absl::StatusOr<bool> WatchStream::ReadOn() {
+  const auto batches = manager_->log().Read(next_, kMaxEventsPerMessage);
+  if (!batches.ok()) return batches.status();
+  next_ = AppendEvents(*batches, next_, viewer_, &response_);
+  return !batches->empty();
+}
+
+void WatchStream::WriteMessage(absl::Time now) {
   response_.set_epoch(manager_->epoch().value());
   response_.set_cache(manager_->info().name);
-  response_.set_previous_revision(next_.value() - 1);
-  next_ = AppendEvents(batches, next_, &response_);
+  response_.set_previous_revision(covered_.value() - 1);
   response_.set_revision(next_.value() - 1);
+  covered_ = next_;
   last_write_ = now;
   writing_ = true;
   StartWrite(&response_);

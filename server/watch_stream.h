@@ -4,8 +4,12 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "events/event_log.h"
@@ -13,6 +17,7 @@
 #include "manager/shared_manager.h"
 #include "pagoda/v1/events.pb.h"
 #include "server/error_map.h"
+#include "server/identity.h"
 #include "server/stream_set.h"
 
 namespace pagoda::server {
@@ -20,10 +25,23 @@ namespace pagoda::server {
 // What a client that starts elsewhere needs: oldest_revision, next_revision, epoch (hexadecimal).
 ErrorMetadata LogBounds(const SharedManager& manager);
 
+// Who watches.
+struct Viewer {
+  Identity caller;
+  const TenantTable* tenants;  // Outlives the stream.
+};
+
+// Whether the event is one that the viewer may see: an operator all, a tenant its own, and where it
+// shares the commons' too. That everything of a window left the cache concerns everybody.
+bool Visible(const Event& event, const Viewer& viewer);
+
 // Reads the log at its own pace and has one write outstanding: a slow client falls behind in the
-// log, and costs no memory. Thread-safe; lives as long as its call and whoever holds it.
+// log, and costs no memory. Events that the viewer may not see are left out, and the messages cover
+// their revisions all the same: a gap is a gap for everybody. Thread-safe; lives as long as its
+// call and whoever holds it.
 //
-// Invariant: the messages sent so far cover the revisions up to next_ - 1.
+// Invariants: the messages sent so far cover the revisions up to covered_ - 1; none of the events
+// from there to next_ - 1 is visible.
 class WatchStream final : public grpc::ServerWriteReactor<v1::WatchResponse> {
  public:
   using Set = StreamSet<WatchStream>;
@@ -31,7 +49,7 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchResponse> {
   // Sends the first message, without events. `from` is in the log or is the next revision. The
   // stream is in `streams` until its call is over; both outlive it.
   static WatchStream* Start(const SharedManager* manager, Set* streams, Revision from,
-                            absl::Duration progress_interval);
+                            absl::Duration progress_interval, Viewer viewer);
 
   // If no write is outstanding: sends what has happened, or a progress mark if nothing was sent for
   // the progress interval. Does not block.
@@ -46,20 +64,30 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchResponse> {
 
  private:
   WatchStream(const SharedManager* manager, Set* streams, Revision from,
-              absl::Duration progress_interval)
-      : manager_(manager), streams_(streams), progress_interval_(progress_interval), next_(from) {}
+              absl::Duration progress_interval, Viewer viewer)
+      : manager_(manager),
+        streams_(streams),
+        progress_interval_(progress_interval),
+        viewer_(std::move(viewer)),
+        covered_(from),
+        next_(from) {}
 
   // Starts a write if there is one to start; returns the status if it is time to end.
   std::optional<grpc::Status> Step(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WriteMessage(const std::vector<EventLog::BatchPtr>& batches, absl::Time now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Puts the next events that are visible into response_, and moves next_ behind those that it has
+  // looked at. False where the log has no more.
+  absl::StatusOr<bool> ReadOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends response_ with its events, or as a progress mark without any.
+  void WriteMessage(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SharedManager* const manager_;
   Set* const streams_;
   const absl::Duration progress_interval_;
+  const Viewer viewer_;
   std::shared_ptr<WatchStream> self_;  // The call's share; given up in OnDone.
 
   absl::Mutex mutex_;  // Taken before the log's lock and gRPC's own.
+  Revision covered_ ABSL_GUARDED_BY(mutex_);
   Revision next_ ABSL_GUARDED_BY(mutex_);
   absl::Time last_write_ ABSL_GUARDED_BY(mutex_);
   v1::WatchResponse response_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.

@@ -1,42 +1,171 @@
 #include "clients/cpp/channel.h"
 
+#include <fstream>
+#include <sstream>
+#include <utility>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "grpcpp/support/client_interceptor.h"
+#include "pools/error.h"
 
 namespace pagoda {
+namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& endpoint) {
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+bool IsUnixSocket(const std::string& endpoint) {
+  return absl::StartsWith(endpoint, "unix:") || absl::StartsWith(endpoint, "unix-abstract:");
+}
+
+bool IsOnThisMachine(const std::string& endpoint) {
+  // A host's name may begin with "127." too.
+  const bool in_numbers = endpoint.find_first_not_of("0123456789.:") == std::string::npos;
+  return IsUnixSocket(endpoint) || (in_numbers && absl::StartsWith(endpoint, "127.")) ||
+         absl::StartsWith(endpoint, "localhost:") || absl::StartsWith(endpoint, "[::1]:");
+}
+
+// Puts the token into the metadata of a call. gRPC's own call credentials would refuse plaintext,
+// on a Unix socket too.
+class TokenInterceptor final : public grpc::experimental::Interceptor {
+ public:
+  explicit TokenInterceptor(const std::string* authorization) : authorization_(authorization) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
+    if (call->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      call->GetSendInitialMetadata()->emplace("authorization", *authorization_);
+    }
+    call->Proceed();
+  }
+
+ private:
+  const std::string* const authorization_;
+};
+
+// The channel owns it; calls end before their channel does.
+class TokenFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit TokenFactory(const std::string& token)
+      : authorization_(absl::StrCat("Bearer ", token)) {}
+
+  grpc::experimental::Interceptor* CreateClientInterceptor(
+      grpc::experimental::ClientRpcInfo*) override {
+    return new TokenInterceptor(&authorization_);
+  }
+
+ private:
+  const std::string authorization_;
+};
+
+// Nothing for an empty path.
+absl::Status ReadPem(const std::string& path, std::string* pem) {
+  if (path.empty()) return absl::OkStatus();
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in.is_open() || text.str().empty()) return Refuse(absl::StrCat("cannot read ", path));
+  *pem = text.str();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ToGrpc(
+    const std::string& endpoint, const ClientCredentials& credentials) {
+  if (credentials.certificate_file.empty() != credentials.key_file.empty()) {
+    return Refuse("a client's certificate and its key go together; one of them is missing");
+  }
+  if (credentials.ca_file.empty() && !credentials.certificate_file.empty()) {
+    return Refuse("a client's certificate is for TLS, which needs the daemon's CA too");
+  }
+  if (credentials.ca_file.empty() || IsUnixSocket(endpoint)) {
+    return grpc::InsecureChannelCredentials();
+  }
+  grpc::SslCredentialsOptions options;
+  for (const auto& [path, pem] :
+       {std::pair(&credentials.ca_file, &options.pem_root_certs),
+        std::pair(&credentials.key_file, &options.pem_private_key),
+        std::pair(&credentials.certificate_file, &options.pem_cert_chain)}) {
+    if (absl::Status status = ReadPem(*path, pem); !status.ok()) return status;
+  }
+  return grpc::SslCredentials(options);
+}
+
+grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   // Channels of one process to one endpoint would otherwise share a connection, and its flow
   // control.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A daemon is on this machine: a proxy that the environment names is not the way to it.
+  // A proxy that the environment names is not the way to a daemon.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+  // A daemon that is started again is found soon. "min" is how long one try may take.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A call whose other side is silently gone ends after 30 s. The daemon allows a ping every 10 s.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return arguments;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadBearerToken(const std::string& path) {
+  std::ifstream in(path);
+  if (!in.is_open()) return Refuse(absl::StrCat("cannot read the token file ", path));
+  for (std::string line; std::getline(in, line);) {
+    const absl::string_view token = absl::StripAsciiWhitespace(line);
+    if (!token.empty() && token.front() != '#') return std::string(token);
+  }
+  return Refuse(absl::StrCat("there is no token in ", path));
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& endpoint,
+                                                           const ClientCredentials& credentials) {
+  const auto channel_credentials = ToGrpc(endpoint, credentials);
+  if (!channel_credentials.ok()) return channel_credentials.status();
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> factories;
+  if (!credentials.token.empty()) {
+    if (credentials.ca_file.empty() && !IsOnThisMachine(endpoint)) {
+      return Refuse(absl::StrCat("the token would go to ", endpoint,
+                                 " in plaintext: name the daemon's CA, for TLS"));
+    }
+    factories.push_back(std::make_unique<TokenFactory>(credentials.token));
+  }
+  return grpc::experimental::CreateCustomChannelWithInterceptors(endpoint, *channel_credentials,
+                                                                 Arguments(), std::move(factories));
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& endpoint,
-                                                       absl::Duration timeout) {
-  std::shared_ptr<grpc::Channel> channel = MakeChannel(endpoint);
+                                                       absl::Duration timeout,
+                                                       const ClientCredentials& credentials) {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> made = MakeChannel(endpoint, credentials);
+  if (!made.ok()) return made;
+  const std::shared_ptr<grpc::Channel>& channel = *made;
+  const bool tls = !credentials.ca_file.empty() && !IsUnixSocket(endpoint);
+  const std::string daemon = tls ? "no daemon with a certificate of that CA and name" : "no daemon";
   const absl::Time deadline = absl::Now() + timeout;
   grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
   while (state != GRPC_CHANNEL_READY) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
-      return absl::UnavailableError(absl::StrCat("no daemon answers at ", endpoint));
+      return absl::UnavailableError(absl::StrCat(daemon, " answers at ", endpoint));
     }
     if (!channel->WaitForStateChange(state, absl::ToChronoTime(deadline))) {
-      return absl::UnavailableError(absl::StrCat("no daemon answered at ", endpoint, " within ",
+      return absl::UnavailableError(absl::StrCat(daemon, " answered at ", endpoint, " within ",
                                                  absl::FormatDuration(timeout)));
     }
     state = channel->GetState(/*try_to_connect=*/true);
   }
-  return channel;
+  return made;
 }
 
 }  // namespace pagoda

@@ -41,6 +41,25 @@ absl::Status StatusFromGrpc(const grpc::Status& status) {
   return StatusFromProto(DetailsOf(status));
 }
 
+bool IsSessionOver(const absl::Status& status) {
+  const Reason reason = ReasonOf(status);
+  return reason == Reason::kUnknownSession || reason == Reason::kStaleSession;
+}
+
+bool IsAnswerLost(const absl::Status& status) {
+  if (ReasonOf(status) != Reason::kNone) return false;
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:  // A stream that a proxy or a dying daemon reset.
+    case absl::StatusCode::kUnknown:    // One that ended without a status.
+    case absl::StatusCode::kInternal:   // One that ended in the middle of a frame.
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::map<std::string, std::string> ErrorMetadata(const grpc::Status& status) {
   const std::optional<google::rpc::ErrorInfo> info = FindErrorInfo(DetailsOf(status));
   if (!info.has_value()) return {};

@@ -20,6 +20,14 @@ inline constexpr char kErrorDomain[] = "pagoda";
 absl::Status StatusFromProto(const google::rpc::Status& proto);
 absl::Status StatusFromGrpc(const grpc::Status& status);
 
+// Whether the daemon says that the caller's session is no more: its lease ran out, it was ended, or
+// the daemon was started anew. What the session owned is gone.
+bool IsSessionOver(const absl::Status& status);
+
+// Whether nobody said how a call ended: the connection broke, the daemon ended, or no answer came
+// in time. An error that the daemon gave has a reason, and is an answer.
+bool IsAnswerLost(const absl::Status& status);
+
 // The metadata of the daemon's ErrorInfo, such as oldest_revision; empty where there is none.
 std::map<std::string, std::string> ErrorMetadata(const grpc::Status& status);
 

@@ -1,98 +1,38 @@
 #include "clients/cpp/grpc_cache_client.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "clients/cpp/backoff.h"
 #include "clients/cpp/channel.h"
 #include "clients/cpp/errors.h"
+#include "clients/cpp/keep_alive.h"
+#include "clients/cpp/map_pools.h"
+#include "clients/cpp/resend.h"
+#include "clients/cpp/session_stream.h"
 #include "clients/cpp/translate.h"
 #include "clients/cpp/translate_operations.h"
 #include "clients/cpp/translate_results.h"
 #include "grpcpp/client_context.h"
-#include "grpcpp/completion_queue.h"
-#include "grpcpp/support/async_stream.h"
 #include "pagoda/v1/cache.grpc.pb.h"
+#include "pools/error.h"
 
 namespace pagoda {
 namespace {
 
-// One Session stream, used in lockstep. The asynchronous API on a queue of its own, because a
-// blocking read has no deadline but the whole stream's; still one thread, and one operation under
-// way at a time.
-class SessionStream {
- public:
-  explicit SessionStream(v1::CacheService::Stub& stub)
-      : stream_(stub.PrepareAsyncSession(&context_, &queue_)) {}
+// What a broken stream or a reset of the daemon's network should cost: less than an engine's step
+// at first, and little of the daemon's time where it is gone for long.
+constexpr absl::Duration kFirstDelay = absl::Milliseconds(10);
+constexpr absl::Duration kMostDelay = absl::Seconds(1);
 
-  // The queue may be destroyed only when nothing is under way in it.
-  ~SessionStream() {
-    context_.TryCancel();
-    queue_.Shutdown();
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-    }
-  }
-
-  absl::Status Start(absl::Time deadline) {
-    stream_->StartCall(this);
-    return Await(deadline);
-  }
-
-  absl::StatusOr<v1::SessionResponse> Call(const v1::SessionRequest& request, absl::Time deadline) {
-    stream_->Write(request, this);
-    if (absl::Status status = Await(deadline); !status.ok()) return status;
-    v1::SessionResponse response;
-    // A read that the deadline leaves under way still writes to its message, so that message is a
-    // member.
-    stream_->Read(&response_, this);
-    if (absl::Status status = Await(deadline); !status.ok()) return status;
-    response.Swap(&response_);
-    if (response.batch_id() != request.batch_id()) {
-      return absl::InternalError(absl::StrCat("asked batch ", request.batch_id(),
-                                              ", the daemon answered ", response.batch_id()));
-    }
-    return response;
-  }
-
- private:
-  // Waits for the operation under way.
-  absl::Status Await(absl::Time deadline) {
-    void* tag = nullptr;
-    bool ok = false;
-    switch (queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline))) {
-      case grpc::CompletionQueue::GOT_EVENT:
-        return ok ? absl::OkStatus() : WhyItEnded(deadline);
-      case grpc::CompletionQueue::TIMEOUT:
-        return absl::DeadlineExceededError("the daemon did not answer the batch in time");
-      case grpc::CompletionQueue::SHUTDOWN:
-        break;
-    }
-    return absl::InternalError("the session stream's queue was shut down");
-  }
-
-  // A failed read or write says only that the stream is over; its status says why.
-  absl::Status WhyItEnded(absl::Time deadline) {
-    stream_->Finish(&final_status_, this);
-    void* tag = nullptr;
-    bool ok = false;
-    if (queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline)) !=
-        grpc::CompletionQueue::GOT_EVENT) {
-      return absl::DeadlineExceededError(
-          "the session stream broke, and the daemon did not say why");
-    }
-    if (final_status_.ok()) return absl::UnavailableError("the daemon ended the session stream");
-    return StatusFromGrpc(final_status_);
-  }
-
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::SessionRequest, v1::SessionResponse>> stream_;
-  v1::SessionResponse response_;
-  grpc::Status final_status_;
-};
+// How long the end of a client may take.
+constexpr absl::Duration kCloseTimeout = absl::Seconds(1);
+constexpr int kCloseTries = 2;
 
 // One result an operation, each of the operation's kind: callers take results apart without
 // looking.
@@ -110,21 +50,38 @@ absl::Status CheckShape(absl::Span<const Operation> operations, const BatchResul
   return absl::OkStatus();
 }
 
+bool Waits(const Operation& operation) { return std::holds_alternative<WaitForTicket>(operation); }
+
+// A wait that ended because the stream did, before the batch was sent again: its copies may not be
+// done.
+bool WasCutShort(const absl::StatusOr<OperationResult>& result) {
+  return absl::IsCancelled(result.status()) && ReasonOf(result.status()) == Reason::kNone;
+}
+
 class GrpcCacheClient final : public CacheClient {
  public:
-  GrpcCacheClient(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)
-      : stub_(v1::CacheService::NewStub(std::move(channel))), timeout_(timeout) {}
+  GrpcCacheClient(std::shared_ptr<grpc::Channel> channel, const GrpcCacheClientOptions& options)
+      : channel_(std::move(channel)),
+        stub_(v1::CacheService::NewStub(channel_)),
+        timeout_(options.timeout),
+        attempt_timeout_(std::min(options.attempt_timeout, options.timeout)) {}
 
   // An error here is of no use to anyone: the lease ends the session where this call could not.
   ~GrpcCacheClient() override {
+    keep_alive_.reset();
     stream_.reset();
     if (session_.session_id() == 0) return;
     v1::CloseSessionRequest request;
     *request.mutable_session() = session_;
-    v1::CloseSessionResponse response;
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
-    static_cast<void>(stub_->CloseSession(&context, request, &response));
+    const absl::Time deadline = absl::Now() + std::min(timeout_, kCloseTimeout);
+    grpc::Status status(grpc::StatusCode::UNAVAILABLE, "not tried");
+    for (int i = 0; i < kCloseTries && status.error_code() == grpc::StatusCode::UNAVAILABLE; ++i) {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      context.set_deadline(absl::ToChronoTime(deadline));
+      v1::CloseSessionResponse response;
+      status = stub_->CloseSession(&context, request, &response);
+    }
   }
 
   absl::Status Open(const GrpcCacheClientOptions& options) {
@@ -138,6 +95,9 @@ class GrpcCacheClient final : public CacheClient {
     if (!status.ok()) return StatusFromGrpc(status);
     session_ = response.session();
     info_ = CacheInfoFromProto(response.cache());
+    map_socket_ = response.map_socket();
+    keep_alive_ = std::make_unique<KeepAlive>(
+        channel_, session_, absl::Milliseconds(response.lease_ms()), options.on_session_over);
     return absl::OkStatus();
   }
 
@@ -145,46 +105,146 @@ class GrpcCacheClient final : public CacheClient {
 
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
                                       StepRange steps) override {
-    const absl::Time deadline = absl::Now() + timeout_;
-    absl::StatusOr<v1::SessionResponse> response = Call(operations, steps, deadline);
-    if (!response.ok()) {
+    const bool waits = std::any_of(operations.begin(), operations.end(), Waits);
+    const absl::Duration waiting = waits ? kMaxTicketWait : absl::ZeroDuration();
+    const absl::Time deadline = absl::Now() + timeout_ + waiting;
+    absl::StatusOr<BatchResult> result =
+        Run(operations, steps, attempt_timeout_ + waiting, deadline);
+    while (waits && result.ok()) {
+      const absl::StatusOr<bool> waited_again =
+          WaitAgain(operations, steps, attempt_timeout_ + waiting, deadline, *result);
+      if (!waited_again.ok()) return waited_again.status();
+      if (!*waited_again) break;
+    }
+    return result;
+  }
+
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    return pagoda::MapPools(map_socket_, session_, access, timeout_);
+  }
+
+ private:
+  // One batch, as often as it takes.
+  absl::StatusOr<BatchResult> Run(absl::Span<const Operation> operations, StepRange steps,
+                                  absl::Duration attempt_timeout, absl::Time deadline) {
+    const Resend resend = ResendOf(operations, info_);
+    v1::SessionRequest request;
+    *request.mutable_batch() = BatchToProto(operations, steps);
+    request.set_batch_id(++last_batch_id_);
+    // Batches are numbered already, and each gets a new number: it may name the batch, too.
+    if (resend == Resend::kUnderId) request.mutable_batch()->set_retry_id(last_batch_id_);
+
+    const absl::StatusOr<v1::SessionResponse> response =
+        Send(request, resend, attempt_timeout, deadline);
+    if (!response.ok()) return response.status();
+    if (response->batch_id() != request.batch_id()) {
       stream_.reset();
-      return response.status();
+      return absl::InternalError(absl::StrCat("asked batch ", request.batch_id(),
+                                              ", the daemon answered ", response->batch_id()));
     }
     BatchResult result = BatchResultFromProto(response->result());
     if (absl::Status status = CheckShape(operations, result); !status.ok()) return status;
     return result;
   }
 
- private:
-  absl::StatusOr<v1::SessionResponse> Call(absl::Span<const Operation> operations, StepRange steps,
-                                           absl::Time deadline) {
-    v1::SessionRequest request;
+  absl::StatusOr<v1::SessionResponse> Send(v1::SessionRequest& request, Resend resend,
+                                           absl::Duration attempt_timeout, absl::Time deadline) {
+    Backoff backoff(kFirstDelay, kMostDelay);
+    bool sent = false;
+    for (int attempt = 1;; ++attempt) {
+      if (absl::Status status = SessionError(); !status.ok()) return status;
+      const absl::Time end =
+          resend == Resend::kNever ? deadline : std::min(deadline, absl::Now() + attempt_timeout);
+      absl::StatusOr<v1::SessionResponse> response = Attempt(request, end, sent);
+      if (response.ok()) return response;
+      stream_.reset();
+      if (IsSessionOver(response.status())) return session_error_ = SessionOver(response.status());
+      if (!IsAnswerLost(response.status())) return response;
+
+      const bool may_resend = resend != Resend::kNever || !sent;
+      const absl::Duration delay = backoff.Next();
+      if (!may_resend || absl::Now() + delay >= deadline) {
+        return absl::Status(absl::IsDeadlineExceeded(response.status())
+                                ? absl::StatusCode::kDeadlineExceeded
+                                : absl::StatusCode::kUnavailable,
+                            absl::StrCat(std::string(response.status().message()), " (tried ",
+                                         attempt, attempt == 1 ? " time" : " times",
+                                         sent ? "; whether the batch ran is unknown)" : ")"));
+      }
+      absl::SleepFor(delay);
+    }
+  }
+
+  // `sent` becomes true when the daemon may have the batch.
+  absl::StatusOr<v1::SessionResponse> Attempt(v1::SessionRequest& request, absl::Time deadline,
+                                              bool& sent) {
     if (stream_ == nullptr) {
       stream_ = std::make_unique<SessionStream>(*stub_);
       if (absl::Status status = stream_->Start(deadline); !status.ok()) return status;
       *request.mutable_session() = session_;
     }
-    *request.mutable_batch() = BatchToProto(operations, steps);
-    request.set_batch_id(++last_batch_id_);
+    sent = true;
     return stream_->Call(request, deadline);
   }
 
+  // Puts the results of waits that were cut short right, by a batch of those alone; the batch's
+  // other operations have run. False where there are none.
+  absl::StatusOr<bool> WaitAgain(absl::Span<const Operation> operations, StepRange steps,
+                                 absl::Duration attempt_timeout, absl::Time deadline,
+                                 BatchResult& result) {
+    std::vector<Operation> waits;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      if (!Waits(operations[i]) || !WasCutShort(result.results[i])) continue;
+      waits.push_back(operations[i]);
+      places.push_back(i);
+    }
+    if (waits.empty()) return false;
+    absl::StatusOr<BatchResult> again = Run(waits, steps, attempt_timeout, deadline);
+    if (!again.ok()) return again.status();
+    for (size_t i = 0; i < places.size(); ++i) {
+      result.results[places[i]] = std::move(again->results[i]);
+    }
+    result.revision = again->revision;
+    result.completed = again->completed;
+    result.shortened = std::move(again->shortened);
+    return true;
+  }
+
+  // Once it is over it stays so.
+  absl::Status SessionError() {
+    if (session_error_.ok()) {
+      const absl::Status status = keep_alive_->session_error();
+      if (!status.ok()) session_error_ = SessionOver(status);
+    }
+    return session_error_;
+  }
+
+  static absl::Status SessionOver(const absl::Status& why) {
+    return MakeError(ReasonOf(why), absl::StrCat("the session is over, and what it owned is gone: ",
+                                                 std::string(why.message())));
+  }
+
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::CacheService::Stub> stub_;
   const absl::Duration timeout_;
+  const absl::Duration attempt_timeout_;
   v1::SessionRef session_;
   CacheInfo info_;
+  std::string map_socket_;
+  absl::Status session_error_;
   std::unique_ptr<SessionStream> stream_;  // Null before the first batch and after a broken one.
   uint64_t last_batch_id_ = 0;
+  std::unique_ptr<KeepAlive> keep_alive_;  // Null before the session is open.
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options) {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
-      Connect(options.endpoint, options.timeout);
+      Connect(options.endpoint, options.timeout, options.credentials);
   if (!channel.ok()) return channel.status();
-  auto client = std::make_unique<GrpcCacheClient>(*std::move(channel), options.timeout);
+  auto client = std::make_unique<GrpcCacheClient>(*std::move(channel), options);
   if (absl::Status status = client->Open(options); !status.ok()) return status;
   return client;
 }

@@ -74,41 +74,10 @@ absl::Status CheckStrides(const v1::PoolMapping& proto, const PoolLayout& layout
       proto.slot_stride_bytes(), " bytes, the shape's is ", layout.slot_stride_bytes()));
 }
 
-absl::StatusOr<PoolMapping> PoolMappingFrom(const v1::PoolMapping& proto) {
-  const absl::StatusOr<Tier> tier = TierFrom(proto.tier());
-  if (!tier.ok()) return tier.status();
-  const absl::StatusOr<DType> dtype = DTypeFrom(proto.dtype());
-  if (!dtype.ok()) return dtype.status();
-
-  PoolMapping mapping{
-      .window = WindowFromProto(proto.window_size()),
-      .pool_index = proto.pool_index(),
-      .tier = *tier,
-      .layout = {.layers = {proto.layers().begin(), proto.layers().end()},
-                 .num_kv_heads = proto.num_kv_heads(),
-                 .head_dim = proto.head_dim(),
-                 .dtype = *dtype,
-                 .kv_factor = proto.kv_factor(),
-                 .tokens_per_block = proto.tokens_per_block()},
-      .num_slots = proto.num_slots(),
-      .segments = {},
-  };
-  if (absl::Status status = CheckStrides(proto, mapping.layout); !status.ok()) return status;
-  for (const v1::MappingSegment& segment : proto.segments()) {
-    mapping.segments.push_back({.shm_name = segment.shm_name(),
-                                .offset_bytes = segment.offset_bytes(),
-                                .size_bytes = segment.size_bytes(),
-                                .first_slot = segment.first_slot(),
-                                .num_slots = segment.num_slots(),
-                                .shard = segment.shard()});
-  }
-  return mapping;
-}
-
 absl::StatusOr<OperationResult> PoolsFrom(const v1::DescribePoolsResult& proto) {
   DescribedPools described;
   for (const v1::PoolMapping& pool : proto.pools()) {
-    absl::StatusOr<PoolMapping> mapping = PoolMappingFrom(pool);
+    absl::StatusOr<PoolMapping> mapping = PoolMappingFromProto(pool);
     if (!mapping.ok()) return mapping.status();
     described.pools.push_back(*std::move(mapping));
   }
@@ -154,6 +123,37 @@ ListedPins PinsFrom(const v1::ListPinsResult& proto) {
 }
 
 }  // namespace
+
+absl::StatusOr<PoolMapping> PoolMappingFromProto(const v1::PoolMapping& proto) {
+  const absl::StatusOr<Tier> tier = TierFrom(proto.tier());
+  if (!tier.ok()) return tier.status();
+  const absl::StatusOr<DType> dtype = DTypeFrom(proto.dtype());
+  if (!dtype.ok()) return dtype.status();
+
+  PoolMapping mapping{
+      .window = WindowFromProto(proto.window_size()),
+      .pool_index = proto.pool_index(),
+      .tier = *tier,
+      .layout = {.layers = {proto.layers().begin(), proto.layers().end()},
+                 .num_kv_heads = proto.num_kv_heads(),
+                 .head_dim = proto.head_dim(),
+                 .dtype = *dtype,
+                 .kv_factor = proto.kv_factor(),
+                 .tokens_per_block = proto.tokens_per_block()},
+      .num_slots = proto.num_slots(),
+      .segments = {},
+  };
+  if (absl::Status status = CheckStrides(proto, mapping.layout); !status.ok()) return status;
+  for (const v1::MappingSegment& segment : proto.segments()) {
+    mapping.segments.push_back({.shm_name = segment.shm_name(),
+                                .offset_bytes = segment.offset_bytes(),
+                                .size_bytes = segment.size_bytes(),
+                                .first_slot = segment.first_slot(),
+                                .num_slots = segment.num_slots(),
+                                .shard = segment.shard()});
+  }
+  return mapping;
+}
 
 absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResult& proto) {
   if (proto.has_error()) {

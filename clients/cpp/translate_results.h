@@ -8,6 +8,9 @@
 
 namespace pagoda {
 
+// Error: INTERNAL for a mapping whose strides or enum values this client does not know.
+absl::StatusOr<PoolMapping> PoolMappingFromProto(const v1::PoolMapping& proto);
+
 // Error: the operation's own, by reason; INTERNAL for a result without content or with an enum
 // value that this client does not know.
 absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResult& proto);

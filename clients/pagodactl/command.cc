@@ -4,6 +4,8 @@
 
 #include <iostream>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "clients/cpp/channel.h"
@@ -15,6 +17,7 @@ namespace {
 
 constexpr char kFooter[] = R"(Examples:
   pagodactl status
+  pagodactl top
   pagodactl watch --from-revision 1
   pagodactl generate --random-prompt 64 --seed 7
   pagodactl workload --conversations 100 --concurrency 16
@@ -38,7 +41,35 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
                  "Seconds to wait for the connection, and for each answer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--auth-token-file", globals.token_file,
+                 "A file whose first line is the token that says who calls")
+      ->envname("PAGODA_TOKEN_FILE")
+      ->type_name("FILE");
+  app.add_option("--ca", globals.ca_file,
+                 "Who signed the daemon's certificate (PEM); with it TCP is TLS")
+      ->envname("PAGODA_CA")
+      ->type_name("FILE");
+  app.add_option("--certificate", globals.certificate_file,
+                 "The caller's own certificate (PEM), where the daemon asks for one")
+      ->envname("PAGODA_CERTIFICATE")
+      ->type_name("FILE");
+  app.add_option("--key", globals.key_file, "Its key (PEM)")
+      ->envname("PAGODA_KEY")
+      ->type_name("FILE");
   app.set_version_flag("--version", "pagodactl " PAGODA_VERSION);
+}
+
+// The headings of --help, in this order.
+void GroupCommands(CLI::App& app) {
+  const std::pair<const char*, std::vector<const char*>> groups[] = {
+      {"Look", {"status", "top", "sessions", "sequences", "tenants", "inspect", "pins", "watch"}},
+      {"Prefixes", {"pin", "unpin", "offload", "prefetch", "invalidate", "retain"}},
+      {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
+      {"Try and measure", {"generate", "workload", "bench"}},
+      {"Without a daemon", {"replay", "plan", "completion"}}};
+  for (const auto& [heading, names] : groups) {
+    for (const char* name : names) app.get_subcommand(name)->group(heading);
+  }
 }
 
 // A transport's UNAVAILABLE; a daemon that answers so itself gives a reason.
@@ -46,52 +77,81 @@ bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone;
 }
 
-int Report(const absl::Status& status) {
+}  // namespace
+
+absl::StatusOr<ClientCredentials> CredentialsOf(const GlobalOptions& globals) {
+  ClientCredentials credentials = {.ca_file = globals.ca_file,
+                                   .certificate_file = globals.certificate_file,
+                                   .key_file = globals.key_file};
+  if (globals.token_file.empty()) return credentials;
+  absl::StatusOr<std::string> token = ReadBearerToken(globals.token_file);
+  if (!token.ok()) return token.status();
+  credentials.token = *std::move(token);
+  return credentials;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals) {
+  const absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals);
+  if (!credentials.ok()) return credentials.status();
+  return Connect(globals.endpoint, globals.timeout(), *credentials);
+}
+
+int ReportOutcome(const std::string& program, const std::string& endpoint_option,
+                  const absl::Status& status) {
   if (status.ok()) return kExitOk;
   const Terminal terminal = DetectTerminal(STDERR_FILENO);
   const Reason reason = ReasonOf(status);
   const std::string name = reason == Reason::kNone ? absl::StatusCodeToString(status.code())
                                                    : std::string(ReasonName(reason));
-  std::cerr << "pagodactl: " << Paint(terminal, Style::kRed, name) << ": " << status.message()
+  std::cerr << program << ": " << Paint(terminal, Style::kRed, name) << ": " << status.message()
             << std::endl;
   if (!IsUnreachable(status)) return kExitFailed;
-  std::cerr << "Start a daemon with deploy/run.sh, or name another one with --endpoint or "
-               "PAGODA_ENDPOINT."
-            << std::endl;
+  std::cerr << "Start a daemon with deploy/run.sh, or name another one with " << endpoint_option
+            << " or PAGODA_ENDPOINT." << std::endl;
   return kExitUnreachable;
 }
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals) {
-  return Connect(globals.endpoint, globals.timeout());
-}
-
-int RunPagodactl(int argc, char** argv) {
-  GlobalOptions globals;
-  Action chosen;
-
-  CLI::App app("Looks at a Pagoda KV cache and drives it.", "pagodactl");
+void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   app.footer(kFooter);
   app.require_subcommand(1);
   // Global options may also stand behind the command.
   app.fallthrough();
   AddGlobalOptions(app, globals);
   AddStatusCommand(app, globals, chosen);
+  AddTopCommand(app, globals, chosen);
+  AddListCommands(app, globals, chosen);
+  AddInspectCommand(app, globals, chosen);
   AddWatchCommand(app, globals, chosen);
+  AddPrefixCommands(app, globals, chosen);
+  AddOperatorCommands(app, globals, chosen);
   AddGenerateCommand(app, globals, chosen);
   AddWorkloadCommand(app, globals, chosen);
-  AddPrefixCommands(app, globals, chosen);
+  AddBenchCommand(app, globals, chosen);
   AddReplayCommand(app, globals, chosen);
   AddPlanCommand(app, globals, chosen);
+  AddCompletionCommand(app, globals, chosen);
+  GroupCommands(app);
+}
 
+int RunPagodactl(int argc, char** argv) {
+  GlobalOptions globals;
+  Action chosen;
+  CLI::App app("Looks at a Pagoda KV cache and drives it.", "pagodactl");
+  BuildParser(app, globals, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // --help and --version come this way too, with the code 0.
     return app.exit(error) == 0 ? kExitOk : kExitBadUsage;
   }
-  return Report(chosen());
+  const absl::Status status = chosen();
+  const int exit_code = ReportOutcome("pagodactl", "--endpoint", status);
+  if (absl::IsUnauthenticated(status)) {
+    std::cerr << "Say who you are with --auth-token-file or PAGODA_TOKEN_FILE, or with "
+                 "--certificate and --key."
+              << std::endl;
+  }
+  return exit_code;
 }
 
 }  // namespace pagoda

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "clients/cpp/channel.h"
 #include "grpcpp/channel.h"
 
 namespace pagoda {
@@ -21,6 +22,10 @@ struct GlobalOptions {
   std::string endpoint = "127.0.0.1:7070";
   OutputFormat output = OutputFormat::kTable;
   double timeout_seconds = 10;
+  std::string token_file;
+  std::string ca_file;
+  std::string certificate_file;
+  std::string key_file;
 
   absl::Duration timeout() const { return absl::Seconds(timeout_seconds); }
 };
@@ -42,9 +47,27 @@ void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
 // pin, unpin, pins, offload, prefetch, invalidate and retain.
 void AddPrefixCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+// sessions, sequences and tenants.
+void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+// end-session, quarantine and drain.
+void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 
-// Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason.
+// What the options say of the caller. Errors: INVALID_ARGUMENT (the token's file).
+absl::StatusOr<ClientCredentials> CredentialsOf(const GlobalOptions& globals);
+// Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason;
+// INVALID_ARGUMENT for the files that they name.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);
+
+// Every option and command.
+void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen);
+// Says on standard error what went wrong, in the name of `program`; `endpoint_option` is how it is
+// told where the daemon is. Returns the exit code.
+int ReportOutcome(const std::string& program, const std::string& endpoint_option,
+                  const absl::Status& status);
 
 // Parses, runs, and says on standard error what went wrong. Returns the exit code.
 int RunPagodactl(int argc, char** argv);

@@ -18,6 +18,10 @@ std::string FormatCount(uint64_t count) {
   return digits;
 }
 
+std::string FormatCounted(uint64_t count, const std::string& noun) {
+  return absl::StrCat(FormatCount(count), " ", noun, count == 1 ? "" : "s");
+}
+
 std::string FormatShare(double share) { return absl::StrFormat("%.2f %%", share * 100); }
 
 std::string FormatBytes(uint64_t bytes) {

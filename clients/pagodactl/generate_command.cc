@@ -166,8 +166,10 @@ void AddPromptOptions(CLI::App& command, GenerateOptions& options) {
   CLI::Option_group* prompt = command.add_option_group("prompt", "Exactly one of");
   prompt->add_option("--prompt-tokens", options.prompt_tokens, "Token ids: 1,2,3")
       ->check(CheckTokens);
-  prompt->add_option("--prompt-file", options.prompt_file,
-                     "A file of token ids, separated by commas or whitespace; - is standard input");
+  prompt
+      ->add_option("--prompt-file", options.prompt_file,
+                   "A file of token ids, separated by commas or whitespace; - is standard input")
+      ->type_name("FILE");
   prompt->add_option("--random-prompt", options.random_prompt, "As many random token ids")
       ->check(CLI::PositiveNumber);
   prompt->require_option(1);

@@ -13,7 +13,7 @@
 #include "clients/cpp/grpc_cache_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
-#include "clients/pagodactl/tokens.h"
+#include "clients/pagodactl/prefix_options.h"
 #include "manager/retention.h"
 #include "nlohmann/json.hpp"
 #include "pools/error.h"
@@ -23,13 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct PrefixOptions {
-  std::string tokens;
-  std::string token_file;
-  bool whole_namespace = false;
-  std::optional<uint64_t> lora_id;
-  std::string salt;
-  std::string tenant;
+struct PrefixCommandOptions {
+  PrefixOptions prefix;
   uint64_t pin = 0;
   std::optional<double> lease_seconds;
   uint32_t priority = 0;
@@ -38,34 +33,18 @@ struct PrefixOptions {
   std::optional<uint32_t> to_token;
 };
 
-// A prefix as operations name it.
-struct Prefix {
-  NamespaceKey name_space;
-  std::vector<TokenId> tokens;
-};
-
-absl::StatusOr<Prefix> PrefixOf(const PrefixOptions& options) {
-  Prefix prefix{.name_space = {.lora_id = options.lora_id,
-                               .cache_salt = options.salt,
-                               .tenant = options.tenant},
-                .tokens = {}};
-  if (options.whole_namespace) return prefix;
-  absl::StatusOr<std::vector<TokenId>> tokens =
-      options.token_file.empty() ? ParseTokens(options.tokens) : ReadTokenFile(options.token_file);
-  if (!tokens.ok()) return tokens.status();
-  prefix.tokens = *std::move(tokens);
-  return prefix;
-}
-
 absl::Duration DurationOf(const std::optional<double>& seconds) {
   return seconds.has_value() ? absl::Seconds(*seconds) : absl::InfiniteDuration();
 }
 
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(const GlobalOptions& globals) {
+  absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals);
+  if (!credentials.ok()) return credentials.status();
   return OpenGrpcCacheClient({.endpoint = globals.endpoint,
                               .client_name = "pagodactl",
                               .lease = absl::ZeroDuration(),
-                              .timeout = globals.timeout()});
+                              .timeout = globals.timeout(),
+                              .credentials = *std::move(credentials)});
 }
 
 // One operation in a session of its own.
@@ -95,15 +74,12 @@ void Print(const GlobalOptions& globals, const std::string& text, const Json& js
   std::cout << (globals.output == OutputFormat::kJson ? json.dump() : text) << std::endl;
 }
 
-// "1 block", "2,000 blocks".
-std::string Blocks(uint64_t count) {
-  return absl::StrCat(FormatCount(count), count == 1 ? " block" : " blocks");
-}
+std::string Blocks(uint64_t count) { return FormatCounted(count, "block"); }
 
 // --- Pins ---
 
-absl::Status RunPin(const GlobalOptions& globals, const PrefixOptions& options) {
-  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+absl::Status RunPin(const GlobalOptions& globals, const PrefixCommandOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   const auto pinned = RunAlone<PinnedPrefix>(
       globals, PinPrefix{std::move(prefix->name_space), std::move(prefix->tokens),
@@ -121,7 +97,7 @@ absl::Status RunPin(const GlobalOptions& globals, const PrefixOptions& options) 
   return absl::OkStatus();
 }
 
-absl::Status RunUnpin(const GlobalOptions& globals, const PrefixOptions& options) {
+absl::Status RunUnpin(const GlobalOptions& globals, const PrefixCommandOptions& options) {
   const auto unpinned = RunAlone<UnpinnedPrefix>(globals, UnpinPrefix{PinId(options.pin)});
   if (!unpinned.ok()) return unpinned.status();
   Print(globals, absl::StrCat("pin ", options.pin, " is ended"), {{"pin_id", options.pin}});
@@ -168,7 +144,7 @@ void PrintPins(const ListedPins& listed) {
   std::fflush(stdout);
 }
 
-absl::Status RunPins(const GlobalOptions& globals, const PrefixOptions&) {
+absl::Status RunPins(const GlobalOptions& globals, const PrefixCommandOptions&) {
   const auto listed = RunAlone<ListedPins>(globals, ListPins{});
   if (!listed.ok()) return listed.status();
   if (globals.output == OutputFormat::kTable) {
@@ -191,8 +167,8 @@ bool HasSecondaryTier(const CacheInfo& cache) {
                      [](const CacheInfo::Window& window) { return window.secondary_blocks > 0; });
 }
 
-absl::Status RunOffload(const GlobalOptions& globals, const PrefixOptions& options) {
-  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   const auto client = OpenClient(globals);
   if (!client.ok()) return client.status();
@@ -209,8 +185,8 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixOptions& optio
   return absl::OkStatus();
 }
 
-absl::Status RunPrefetch(const GlobalOptions& globals, const PrefixOptions& options) {
-  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+absl::Status RunPrefetch(const GlobalOptions& globals, const PrefixCommandOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   const auto client = OpenClient(globals);
   if (!client.ok()) return client.status();
@@ -229,11 +205,11 @@ absl::Status RunPrefetch(const GlobalOptions& globals, const PrefixOptions& opti
 
 // --- What is kept ---
 
-absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixOptions& options) {
-  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   // An empty file must not be the whole namespace.
-  if (prefix->tokens.empty() && !options.whole_namespace) {
+  if (prefix->tokens.empty() && !options.prefix.whole_namespace) {
     return MakeError(Reason::kInvalidCount, "no tokens; --all invalidates the whole namespace");
   }
   const auto invalidated = RunAlone<InvalidatedPrefix>(
@@ -244,8 +220,8 @@ absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixOptions& op
   return absl::OkStatus();
 }
 
-absl::Status RunRetain(const GlobalOptions& globals, const PrefixOptions& options) {
-  absl::StatusOr<Prefix> prefix = PrefixOf(options);
+absl::Status RunRetain(const GlobalOptions& globals, const PrefixCommandOptions& options) {
+  absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   const RetentionRange range{
       .token_start = options.from_token,
@@ -264,39 +240,19 @@ absl::Status RunRetain(const GlobalOptions& globals, const PrefixOptions& option
 
 // --- Options ---
 
-std::string CheckTokens(const std::string& text) {
-  return std::string(ParseTokens(text).status().message());
-}
-
 // Beyond some 290 years a clock does not count.
 const CLI::Range kSeconds(0.001, 9e9);
-
-enum class Tokens { kNeeded, kOrAll };
-
-void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) {
-  CLI::Option_group* prefix = command.add_option_group("prefix", "Exactly one of");
-  prefix->add_option("--tokens", options.tokens, "The prefix's token ids: 1,2,3")
-      ->check(CheckTokens);
-  prefix->add_option("--token-file", options.token_file,
-                     "A file of token ids, separated by commas or whitespace; - is standard input");
-  if (tokens == Tokens::kOrAll) {
-    prefix->add_flag("--all", options.whole_namespace, "The whole namespace");
-  }
-  prefix->require_option(1);
-  command.add_option("--lora", options.lora_id, "The namespace's LoRA id");
-  command.add_option("--salt", options.salt, "The namespace's cache salt");
-  command.add_option("--tenant", options.tenant, "The namespace's tenant");
-}
 
 // Adds a command that does `run`. The options are owned by the parser's callback and by the action
 // that it makes.
 template <class Run>
-std::pair<CLI::App*, std::shared_ptr<PrefixOptions>> AddCommand(CLI::App& app, const char* name,
-                                                                const char* text,
-                                                                const GlobalOptions& globals,
-                                                                Action& chosen, Run run) {
+std::pair<CLI::App*, std::shared_ptr<PrefixCommandOptions>> AddCommand(CLI::App& app,
+                                                                       const char* name,
+                                                                       const char* text,
+                                                                       const GlobalOptions& globals,
+                                                                       Action& chosen, Run run) {
   CLI::App* command = app.add_subcommand(name, text);
-  const auto options = std::make_shared<PrefixOptions>();
+  const auto options = std::make_shared<PrefixCommandOptions>();
   command->callback([&globals, &chosen, options, run] {
     chosen = [&globals, options, run] { return run(globals, *options); };
   });
@@ -306,7 +262,7 @@ std::pair<CLI::App*, std::shared_ptr<PrefixOptions>> AddCommand(CLI::App& app, c
 void AddPinCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   const auto [pin, pin_options] =
       AddCommand(app, "pin", "Keeps a cached prefix from being evicted", globals, chosen, RunPin);
-  AddPrefixOptions(*pin, *pin_options, Tokens::kNeeded);
+  AddPrefixOptions(*pin, pin_options->prefix, Tokens::kNeeded);
   pin->add_option("--lease", pin_options->lease_seconds,
                   "Seconds until it ends by itself; without it, it ends with unpin")
       ->check(kSeconds);
@@ -331,7 +287,7 @@ void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
   const auto [offload, offload_options] =
       AddCommand(app, "offload", "Moves a cached prefix down to the secondary tier", globals,
                  chosen, RunOffload);
-  AddPrefixOptions(*offload, *offload_options, Tokens::kNeeded);
+  AddPrefixOptions(*offload, offload_options->prefix, Tokens::kNeeded);
   offload->footer(
       "Blocks that sequences hold stay. Returns when the copies are done.\n"
       "Fails where the cache has no secondary tier.\n"
@@ -340,7 +296,7 @@ void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
   const auto [prefetch, prefetch_options] =
       AddCommand(app, "prefetch", "Moves a cached prefix up to the primary tier", globals, chosen,
                  RunPrefetch);
-  AddPrefixOptions(*prefetch, *prefetch_options, Tokens::kNeeded);
+  AddPrefixOptions(*prefetch, prefetch_options->prefix, Tokens::kNeeded);
   prefetch->footer(
       "As far as room can be made. Returns when the copies are done.\n"
       "Examples:\n  pagodactl prefetch --token-file system_prompt.txt");
@@ -350,7 +306,7 @@ void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& c
   const auto [invalidate, invalidate_options] =
       AddCommand(app, "invalidate", "Forgets all cached content that begins with a prefix", globals,
                  chosen, RunInvalidate);
-  AddPrefixOptions(*invalidate, *invalidate_options, Tokens::kOrAll);
+  AddPrefixOptions(*invalidate, invalidate_options->prefix, Tokens::kOrAll);
   invalidate->footer(
       "Sequences keep the blocks that they hold.\n"
       "Examples:\n"
@@ -359,7 +315,7 @@ void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& c
 
   const auto [retain, retain_options] = AddCommand(
       app, "retain", "Sets how long a cached prefix is worth keeping", globals, chosen, RunRetain);
-  AddPrefixOptions(*retain, *retain_options, Tokens::kNeeded);
+  AddPrefixOptions(*retain, retain_options->prefix, Tokens::kNeeded);
   retain->add_option("--priority", retain_options->priority, "0 goes first, 100 last; usual is 35")
       ->required()
       ->check(CLI::Range(uint32_t{0}, uint32_t{kMaxPriority}));

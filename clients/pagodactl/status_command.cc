@@ -4,15 +4,13 @@
 #include <iostream>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "clients/cpp/errors.h"
 #include "clients/cpp/translate.h"
+#include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/terminal.h"
-#include "grpcpp/client_context.h"
 #include "nlohmann/json.hpp"
-#include "pagoda/v1/admin.grpc.pb.h"
+#include "pagoda/v1/admin.pb.h"
 
 namespace pagoda {
 namespace {
@@ -35,27 +33,12 @@ std::vector<BlockState> StatesOf(const v1::TierStatus& tier) {
           {"free", Style::kDim, tier.free_blocks()}};
 }
 
-const char* TierText(v1::Tier tier) {
-  switch (tier) {
-    case v1::TIER_PRIMARY:
-      return "primary";
-    case v1::TIER_SECONDARY:
-      return "secondary";
-    default:
-      return "unknown";
-  }
-}
-
 double HitRate(const v1::WindowStatus& window) {
   return Share(window.prefix_hit_tokens_total(), window.prefix_lookup_tokens_total());
 }
 
-absl::Duration DurationOf(const google::protobuf::Duration& proto) {
-  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
-}
-
 double BytesPerSecond(const v1::TransferDirection& direction) {
-  const double seconds = absl::ToDoubleSeconds(DurationOf(direction.busy_time()));
+  const double seconds = absl::ToDoubleSeconds(DurationFromProto(direction.busy_time()));
   return seconds > 0 ? static_cast<double>(direction.bytes_total()) / seconds : 0;
 }
 
@@ -126,7 +109,7 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
   const Terminal terminal = DetectTerminal(STDOUT_FILENO);
   const v1::CacheInfo& cache = status.cache();
   absl::PrintF("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
-               globals.endpoint, FormatElapsed(DurationOf(status.uptime())),
+               globals.endpoint, FormatElapsed(DurationFromProto(status.uptime())),
                status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
   absl::PrintF("cache        %s, model %s, rank %d, %d tokens a block\n", cache.name(),
                cache.model_fingerprint(), cache.rank(), cache.tokens_per_block());
@@ -134,6 +117,14 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
                status.oldest_revision(), status.revision());
   absl::PrintF("clients      %d sessions, %d sequences, %d subscribers, %d pins\n",
                status.sessions(), status.sequences(), status.subscribers(), status.pins());
+  if (status.quarantines() > 0) {
+    absl::PrintF("quarantine   %s of %s\n", FormatCounted(status.quarantined_blocks(), "block"),
+                 FormatCounted(status.quarantines(), "ended session"));
+  }
+  if (status.recovered_blocks() > 0) {
+    absl::PrintF("recovered    %s of an earlier run\n",
+                 FormatCounted(status.recovered_blocks(), "block"));
+  }
   PrintTransfers(status.transfers());
   PrintEngine(status);
   for (const v1::WindowStatus& window : status.windows()) PrintWindow(window, terminal);
@@ -186,7 +177,7 @@ Json TransfersJson(const v1::TransferStatus& transfers) {
          {"target", TierText(direction.target())},
          {"copies_total", direction.copies_total()},
          {"bytes_total", direction.bytes_total()},
-         {"busy_seconds", absl::ToDoubleSeconds(DurationOf(direction.busy_time()))}});
+         {"busy_seconds", absl::ToDoubleSeconds(DurationFromProto(direction.busy_time()))}});
   }
   return {{"directions", directions},
           {"failed_total", transfers.failed_total()},
@@ -211,7 +202,7 @@ void PrintJson(const v1::GetStatusResponse& status) {
   for (const v1::WindowStatus& window : status.windows()) windows.push_back(WindowJson(window));
   const Json json = {{"version", status.version()},
                      {"draining", status.draining()},
-                     {"uptime_seconds", absl::ToDoubleSeconds(DurationOf(status.uptime()))},
+                     {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))},
                      {"epoch", absl::StrFormat("%016x", status.epoch())},
                      {"revision", status.revision()},
                      {"oldest_revision", status.oldest_revision()},
@@ -224,6 +215,9 @@ void PrintJson(const v1::GetStatusResponse& status) {
                      {"sequences", status.sequences()},
                      {"subscribers", status.subscribers()},
                      {"pins", status.pins()},
+                     {"quarantines", status.quarantines()},
+                     {"quarantined_blocks", status.quarantined_blocks()},
+                     {"recovered_blocks", status.recovered_blocks()},
                      {"transfers", TransfersJson(status.transfers())},
                      {"windows", windows},
                      {"engine", EngineJson(status)}};
@@ -231,18 +225,14 @@ void PrintJson(const v1::GetStatusResponse& status) {
 }
 
 absl::Status RunStatus(const GlobalOptions& globals) {
-  const auto channel = ConnectToDaemon(globals);
-  if (!channel.ok()) return channel.status();
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + globals.timeout()));
-  v1::GetStatusResponse response;
-  const grpc::Status status =
-      v1::AdminService::NewStub(*channel)->GetStatus(&context, {}, &response);
-  if (!status.ok()) return StatusFromGrpc(status);
+  absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
+  if (!admin.ok()) return admin.status();
+  const auto response = admin->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());
+  if (!response.ok()) return response.status();
   if (globals.output == OutputFormat::kJson) {
-    PrintJson(response);
+    PrintJson(*response);
   } else {
-    PrintTable(response, globals);
+    PrintTable(*response, globals);
   }
   return absl::OkStatus();
 }

@@ -28,10 +28,12 @@ bool LocaleIsUtf8() {
   return false;
 }
 
-int ColumnsOf(int fd) {
+winsize SizeOf(int fd) {
   winsize size{};
-  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0) size = {};
+  if (size.ws_col == 0) size.ws_col = 80;
+  if (size.ws_row == 0) size.ws_row = 24;
+  return size;
 }
 
 const char* Code(Style style) {
@@ -63,7 +65,9 @@ Terminal DetectTerminal(int fd) {
   terminal.interactive = !dumb;
   terminal.color = !dumb && std::getenv("NO_COLOR") == nullptr;
   terminal.unicode = !dumb && LocaleIsUtf8();
-  terminal.columns = ColumnsOf(fd);
+  const winsize size = SizeOf(fd);
+  terminal.columns = size.ws_col;
+  terminal.rows = size.ws_row;
   return terminal;
 }
 

@@ -11,6 +11,7 @@ struct Terminal {
   bool color = false;
   bool unicode = false;
   int columns = 80;
+  int rows = 0;  // 0: a file, which has no end.
 };
 
 // Looks at file descriptor `fd` and the environment: NO_COLOR (any value) and TERM=dumb turn

@@ -110,10 +110,13 @@ absl::StatusOr<ChatWorkloadReport> RunWatched(const GlobalOptions& globals,
                                               const InterruptScope& interrupt) {
   const auto channel = ConnectToDaemon(globals);
   if (!channel.ok()) return channel.status();
+  const auto credentials = CredentialsOf(globals);
+  if (!credentials.ok()) return credentials.status();
   const auto client = OpenGrpcCacheClient({.endpoint = globals.endpoint,
                                            .client_name = "pagodactl",
                                            .lease = absl::ZeroDuration(),
-                                           .timeout = globals.timeout()});
+                                           .timeout = globals.timeout(),
+                                           .credentials = *credentials});
   if (!client.ok()) return client.status();
   LiveView view(*channel, uint64_t{options.conversations} * options.turns);
   return RunChatWorkload(**client, options, [&](const ChatWorkloadReport& report) {

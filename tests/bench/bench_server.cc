@@ -49,7 +49,7 @@ int RunBenchServer() {
   grpc_init();
   NoopService noop;
   absl::StatusOr<std::unique_ptr<server::Daemon>> daemon =
-      server::Daemon::Start(BenchConfig(), {&noop});
+      server::Daemon::Start(BenchConfig(), /*request_drain=*/{}, {&noop});
   if (!daemon.ok()) {
     std::cerr << "service_bench: " << daemon.status().ToString() << "\n";
     return EXIT_FAILURE;

@@ -14,7 +14,7 @@ using pagoda::v1::SessionRequest;
 using pagoda::v1::SessionResponse;
 
 Connection::Connection(const std::string& endpoint, Target target)
-    : target_(target), channel_(MakeChannel(endpoint)), cache_(channel_), noop_(channel_) {}
+    : target_(target), channel_(*MakeChannel(endpoint)), cache_(channel_), noop_(channel_) {}
 
 SessionRef Connection::OpenSession() {
   pagoda::v1::OpenSessionRequest request;

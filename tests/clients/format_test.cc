@@ -11,6 +11,9 @@ TEST(FormatTest, CountsHaveSeparators) {
   EXPECT_EQ(FormatCount(999), "999");
   EXPECT_EQ(FormatCount(1000), "1,000");
   EXPECT_EQ(FormatCount(1234567), "1,234,567");
+  EXPECT_EQ(FormatCounted(0, "session"), "0 sessions");
+  EXPECT_EQ(FormatCounted(1, "session"), "1 session");
+  EXPECT_EQ(FormatCounted(2000, "session"), "2,000 sessions");
 }
 
 TEST(FormatTest, SharesAndBytes) {

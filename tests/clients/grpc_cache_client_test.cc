@@ -3,11 +3,14 @@
 
 #include <unistd.h>
 
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
@@ -20,12 +23,17 @@
 namespace pagoda {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr uint64_t kSessionId = 5;
 constexpr uint64_t kToken = 77;
 // The sequence ids that make the fake service misbehave.
 constexpr SequenceId kSilence{900};      // Never answers.
 constexpr SequenceId kBreak{901};        // Ends the stream with DRAINING.
 constexpr SequenceId kWrongResult{902};  // Answers with another operation's result.
+constexpr SequenceId kStale{903};        // Ends the stream with STALE_SESSION.
+constexpr SequenceId kCut{904};          // Ends the stream without an answer as often as told.
+constexpr SequenceId kSwallowed{905};    // The same, but leaves the stream open.
 
 google::rpc::Status ErrorProto(Reason reason, const std::string& message) {
   google::rpc::ErrorInfo info;
@@ -47,6 +55,8 @@ class FakeCacheService final : public v1::CacheService::Service {
     response->mutable_session()->set_session_id(kSessionId);
     response->mutable_session()->set_token(kToken);
     response->mutable_cache()->set_tokens_per_block(32);
+    response->mutable_cache()->add_windows()->set_primary_blocks(100'000);
+    response->set_lease_ms(request->lease_ms());
     return grpc::Status::OK;
   }
 
@@ -55,6 +65,15 @@ class FakeCacheService final : public v1::CacheService::Service {
     absl::MutexLock lock(&mutex_);
     closed_ += request->session().session_id() == kSessionId ? 1 : 0;
     return grpc::Status::OK;
+  }
+
+  grpc::Status KeepAlive(grpc::ServerContext*, const v1::KeepAliveRequest*,
+                         v1::KeepAliveResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    ++signs_of_life_;
+    if (!session_over_) return grpc::Status::OK;
+    return {grpc::StatusCode::FAILED_PRECONDITION, "over",
+            ErrorProto(Reason::kStaleSession, "over").SerializeAsString()};
   }
 
   grpc::Status Session(
@@ -70,6 +89,13 @@ class FakeCacheService final : public v1::CacheService::Service {
         return {grpc::StatusCode::INVALID_ARGUMENT, "the first message names no session"};
       }
       const uint64_t sequence = SequenceOf(request.batch());
+      Note(request);
+      if (sequence == kCut.value() && Loses()) return {grpc::StatusCode::UNAVAILABLE, "cut"};
+      if (sequence == kSwallowed.value() && Loses()) return WaitForCancel(stream, context);
+      if (sequence == kStale.value()) {
+        return {grpc::StatusCode::FAILED_PRECONDITION, "restarted",
+                ErrorProto(Reason::kStaleSession, "restarted").SerializeAsString()};
+      }
       if (sequence == kSilence.value()) return WaitForCancel(stream, context);
       if (sequence == kBreak.value()) {
         return {grpc::StatusCode::UNAVAILABLE, "going",
@@ -88,12 +114,40 @@ class FakeCacheService final : public v1::CacheService::Service {
     absl::MutexLock lock(&mutex_);
     return closed_;
   }
+  int signs_of_life() {
+    absl::MutexLock lock(&mutex_);
+    return signs_of_life_;
+  }
+  // The next answers that are due to kCut and kSwallowed are lost.
+  void LoseAnswers(int count) {
+    absl::MutexLock lock(&mutex_);
+    losses_left_ = count;
+  }
+  // From now on signs of life are refused.
+  void EndSession() {
+    absl::MutexLock lock(&mutex_);
+    session_over_ = true;
+  }
+  // The requests that came, in order.
+  std::vector<v1::SessionRequest> requests() {
+    absl::MutexLock lock(&mutex_);
+    return requests_;
+  }
   v1::OpenSessionRequest open_request() {
     absl::MutexLock lock(&mutex_);
     return open_request_;
   }
 
  private:
+  void Note(const v1::SessionRequest& request) {
+    absl::MutexLock lock(&mutex_);
+    requests_.push_back(request);
+  }
+  bool Loses() {
+    absl::MutexLock lock(&mutex_);
+    return losses_left_-- > 0;
+  }
+
   static uint64_t SequenceOf(const v1::Batch& batch) {
     return batch.operations().empty() ? 0 : batch.operations(0).free_sequence().sequence_id();
   }
@@ -108,13 +162,20 @@ class FakeCacheService final : public v1::CacheService::Service {
     return context->IsCancelled() ? grpc::Status::CANCELLED : grpc::Status::OK;
   }
 
-  static v1::SessionResponse Answer(const v1::SessionRequest& request) {
+  v1::SessionResponse Answer(const v1::SessionRequest& request) {
     v1::SessionResponse response;
     response.set_batch_id(request.batch_id());
     response.mutable_result()->set_revision(42);
     for (const v1::Operation& operation : request.batch().operations()) {
       v1::OperationResult* result = response.mutable_result()->add_results();
-      if (operation.has_free_sequence()) {
+      if (operation.has_wait_for_ticket()) {
+        if (Loses()) {
+          result->mutable_error()->set_code(static_cast<int>(absl::StatusCode::kCancelled));
+        } else {
+          result->mutable_wait_for_ticket()->set_completed_ticket(9);
+          response.mutable_result()->set_completed_ticket(9);
+        }
+      } else if (operation.has_free_sequence()) {
         if (operation.free_sequence().sequence_id() == kWrongResult.value()) {
           result->mutable_free_blocks();
         } else {
@@ -131,6 +192,10 @@ class FakeCacheService final : public v1::CacheService::Service {
 
   absl::Mutex mutex_;
   v1::OpenSessionRequest open_request_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::SessionRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  int losses_left_ ABSL_GUARDED_BY(mutex_) = 0;
+  int signs_of_life_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool session_over_ ABSL_GUARDED_BY(mutex_) = false;
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;
   int closed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
@@ -149,7 +214,8 @@ class GrpcCacheClientTest : public testing::Test {
     auto client = OpenGrpcCacheClient({.endpoint = endpoint_,
                                        .client_name = "test",
                                        .lease = absl::Seconds(3),
-                                       .timeout = timeout});
+                                       .timeout = timeout,
+                                       .attempt_timeout = absl::Milliseconds(500)});
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
@@ -203,6 +269,102 @@ TEST_F(GrpcCacheClientTest, ABrokenStreamSaysWhyAndTheNextBatchOpensAnother) {
   const std::vector<Operation> breaking = {FreeSequence{kBreak}};
   EXPECT_EQ(client->Execute(breaking).status(), MakeError(Reason::kDraining, "going"));
   EXPECT_TRUE(RunOne<AllocatedBlocks>(*client, AllocateBlocks{kFullAttention, 1}).ok());
+}
+
+TEST_F(GrpcCacheClientTest, ABatchWhoseAnswerIsLostIsSentAgainUnderTheSameId) {
+  const auto client = Open();
+  for (const SequenceId losing : {kCut, kSwallowed}) {
+    service_.LoseAnswers(2);
+    const size_t before = service_.requests().size();
+    const auto batch = client->Execute(std::vector<Operation>{FreeSequence{losing}});
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    EXPECT_EQ(ReasonOf(batch->results[0].status()), Reason::kUnknownSequence);
+    const auto requests = service_.requests();
+    ASSERT_EQ(requests.size(), before + 3);
+    EXPECT_NE(requests[before].batch().retry_id(), 0u);
+    EXPECT_EQ(requests[before + 1].batch().retry_id(), requests[before].batch().retry_id());
+    EXPECT_EQ(requests[before + 2].batch().retry_id(), requests[before].batch().retry_id());
+  }
+  EXPECT_EQ(service_.streams(), 5);
+}
+
+TEST_F(GrpcCacheClientTest, AWaitThatItsStreamCutShortIsAskedForAnew) {
+  const auto client = Open();
+  service_.LoseAnswers(2);
+  const auto batch = client->Execute(std::vector<Operation>{
+      AllocateBlocks{kFullAttention, 3}, WaitForTicket{Ticket(9)}, FreeSequence{SequenceId(1)}});
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(std::get<AllocatedBlocks>(*batch->results[0]).blocks.size(), 3u);
+  ASSERT_TRUE(batch->results[1].ok()) << batch->results[1].status();
+  EXPECT_EQ(ReasonOf(batch->results[2].status()), Reason::kUnknownSequence);
+  EXPECT_EQ(batch->completed, Ticket(9));
+  ASSERT_EQ(service_.requests().size(), 3u);
+  EXPECT_EQ(service_.requests()[2].batch().operations_size(), 1);
+}
+
+TEST_F(GrpcCacheClientTest, EachBatchHasARetryIdOfItsOwn) {
+  const auto client = Open();
+  std::set<uint64_t> ids;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(RunOne<AllocatedBlocks>(*client, AllocateBlocks{kFullAttention, 1}).ok());
+    ids.insert(service_.requests().back().batch().retry_id());
+  }
+  EXPECT_EQ(ids.size(), 20u);
+  EXPECT_EQ(ids.count(0), 0u);
+}
+
+TEST_F(GrpcCacheClientTest, AnAnswerThatTheDaemonMayNotRememberIsNotAskedForTwice) {
+  const auto client = Open();
+  service_.LoseAnswers(1);
+  const auto batch = client->Execute(
+      std::vector<Operation>{FreeSequence{kCut}, AllocateBlocks{kFullAttention, 60'000}});
+  EXPECT_EQ(batch.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(batch.status().message()), HasSubstr("whether the batch ran is unknown"));
+  ASSERT_EQ(service_.requests().size(), 1u);
+  EXPECT_EQ(service_.requests()[0].batch().retry_id(), 0u);
+}
+
+TEST_F(GrpcCacheClientTest, AnAnswerIsNeverAskedForAgain) {
+  const auto client = Open();
+  const std::vector<Operation> breaking = {FreeSequence{kBreak}};
+  EXPECT_EQ(ReasonOf(client->Execute(breaking).status()), Reason::kDraining);
+  EXPECT_EQ(service_.requests().size(), 1u);
+}
+
+TEST_F(GrpcCacheClientTest, AnOverSessionIsOverForEveryLaterBatch) {
+  const auto client = Open();
+  const std::vector<Operation> stale = {FreeSequence{kStale}};
+  const absl::Status first = client->Execute(stale).status();
+  EXPECT_EQ(ReasonOf(first), Reason::kStaleSession);
+  EXPECT_THAT(std::string(first.message()), HasSubstr("the session is over"));
+  EXPECT_EQ(client->Execute(std::vector<Operation>{MatchPrefix{}}).status(), first);
+  EXPECT_EQ(service_.requests().size(), 1u);
+}
+
+TEST_F(GrpcCacheClientTest, SignsOfLifeGoOnWithoutBatchesAndTellTheEndOfTheSession) {
+  absl::Notification over;
+  absl::Status why;
+  const auto client = OpenGrpcCacheClient({.endpoint = endpoint_,
+                                           .client_name = "test",
+                                           .lease = absl::Milliseconds(60),
+                                           .on_session_over = [&](const absl::Status& status) {
+                                             why = status;
+                                             over.Notify();
+                                           }});
+  ASSERT_TRUE(client.ok()) << client.status();
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (service_.signs_of_life() < 3 && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_GE(service_.signs_of_life(), 3);
+  EXPECT_FALSE(over.HasBeenNotified());
+  service_.EndSession();
+  ASSERT_TRUE(over.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_EQ(ReasonOf(why), Reason::kStaleSession);
+  const absl::Status later =
+      RunOne<AllocatedBlocks>(**client, AllocateBlocks{kFullAttention, 1}).status();
+  EXPECT_EQ(ReasonOf(later), Reason::kStaleSession);
+  EXPECT_TRUE(service_.requests().empty());
 }
 
 TEST_F(GrpcCacheClientTest, AResultOfAnotherKindIsAFaultOfTheDaemon) {

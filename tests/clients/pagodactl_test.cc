@@ -42,8 +42,11 @@ TEST(PagodactlTest, HelpAndVersionSucceed) {
   EXPECT_THAT(help.out, AllOf(HasSubstr("Examples:"), HasSubstr("status"), HasSubstr("watch"),
                               HasSubstr("generate"), HasSubstr("workload"), HasSubstr("replay"),
                               HasSubstr("plan"), HasSubstr("PAGODA_ENDPOINT")));
-  for (const char* command : {"status", "watch", "generate", "workload", "replay", "plan", "pin",
-                              "unpin", "pins", "offload", "prefetch", "invalidate", "retain"}) {
+  for (const char* command :
+       {"status",      "watch",      "generate", "workload",  "replay",    "plan",
+        "pin",         "unpin",      "pins",     "offload",   "prefetch",  "invalidate",
+        "retain",      "top",        "sessions", "sequences", "tenants",   "inspect",
+        "end-session", "quarantine", "drain",    "bench",     "completion"}) {
     const Outcome outcome = RunProgram(absl::StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.out, HasSubstr("Examples:")) << command;
@@ -96,7 +99,25 @@ TEST(PagodactlTest, BadUsageExitsWithTwoAndPrintsNoResult) {
                                 "invalidate --tokens 1 --all",
                                 "retain --tokens 1",
                                 "retain --tokens 1 --priority 101",
-                                "retain --tokens 1 --priority 3 --duration -1"}) {
+                                "retain --tokens 1 --priority 3 --duration -1",
+                                "top --interval 0",
+                                "top --interval 1 --interval 2",
+                                "sessions --limit 0",
+                                "sequences --session x",
+                                "inspect",
+                                "inspect --all",
+                                "end-session",
+                                "end-session x",
+                                "quarantine frob",
+                                "quarantine release",
+                                "quarantine --force",
+                                "drain 3",
+                                "bench --seconds 0",
+                                "bench --batch 0",
+                                "bench --batch 4097",
+                                "bench --concurrency 0",
+                                "completion",
+                                "completion fish"}) {
     const Outcome outcome = RunProgram(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
     EXPECT_EQ(outcome.out, "") << arguments;
@@ -105,10 +126,29 @@ TEST(PagodactlTest, BadUsageExitsWithTwoAndPrintsNoResult) {
 }
 
 TEST(PagodactlTest, NoDaemonExitsWithThreeAndAHint) {
-  for (const char* arguments :
-       {"status", "watch", "generate --prompt-tokens 1", "workload", "status -o json", "pins",
-        "pin --tokens 1", "unpin 1", "offload --tokens 1", "prefetch --tokens 1",
-        "invalidate --all", "retain --tokens 1 --priority 3"}) {
+  for (const char* arguments : {"status",
+                                "watch",
+                                "generate --prompt-tokens 1",
+                                "workload",
+                                "status -o json",
+                                "pins",
+                                "pin --tokens 1",
+                                "unpin 1",
+                                "offload --tokens 1",
+                                "prefetch --tokens 1",
+                                "invalidate --all",
+                                "retain --tokens 1 --priority 3",
+                                "top",
+                                "top --once -o json",
+                                "sessions",
+                                "sequences",
+                                "tenants",
+                                "inspect --tokens 1",
+                                "end-session 1",
+                                "quarantine",
+                                "quarantine release 1",
+                                "drain --wait",
+                                "bench"}) {
     const Outcome outcome =
         RunProgram(absl::StrCat(arguments, " --endpoint unix:/nonexistent/pagoda.sock"));
     EXPECT_EQ(outcome.exit_code, 3) << arguments;

@@ -1,13 +1,32 @@
 """A client made of the generated messages alone: what a client in any language would write first."""
 
+import os
+import socket
+
 import grpc
 from google.rpc import error_details_pb2, status_pb2
-from pagoda.v1 import cache_pb2, cache_pb2_grpc
+from pagoda.v1 import cache_pb2, cache_pb2_grpc, mapping_pb2
 
 
 def connect(address, options=()):
     """A plaintext channel to a daemon at "host:port" or "unix:/path"; never through the proxy that the environment names."""
     return grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), *options])
+
+
+class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor,
+              grpc.StreamStreamClientInterceptor):
+    def __init__(self, token):
+        self._metadata = [("authorization", f"Bearer {token}")]
+
+    def _call(self, go_on, details, request):
+        return go_on(details._replace(metadata=[*(details.metadata or ()), *self._metadata]), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _call
+
+
+def authorized(channel, token):
+    """The channel, with the token in each call."""
+    return grpc.intercept_channel(channel, _Bearer(token))
 
 
 class OperationError(Exception):
@@ -41,6 +60,37 @@ def call_status(rpc_error):
     status = status_pb2.Status.FromString(metadata["grpc-status-details-bin"])
     assert status.code == rpc_error.code().value[0] and status.message == rpc_error.details()
     return status
+
+
+class Pool:
+    """A PoolMapping, with the client that can map it."""
+
+    def __init__(self, client, mapping):
+        self.client = client
+        self.mapping = mapping
+
+    def __getattr__(self, field):
+        return getattr(self.mapping, field)
+
+    def open(self, access):
+        """A descriptor of its one segment, which the caller closes."""
+        mappings, descriptors = self.client.map_pools(access)
+        wanted = mappings.index(self.mapping)
+        for position, descriptor in enumerate(descriptors):
+            if position != wanted:
+                os.close(descriptor)
+        return descriptors[wanted]
+
+
+def ask_to_map(path, request):
+    """One request to the map socket and its answer: (MapPoolsResponse, descriptors). `request`: a message, or bytes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(20)
+        connection.connect(path)
+        connection.send(request if isinstance(request, bytes) else request.SerializeToString())
+        packet, descriptors, flags, _ = socket.recv_fds(connection, 1 << 18, 253, socket.MSG_CMSG_CLOEXEC)
+    assert packet and not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
+    return mapping_pb2.MapPoolsResponse.FromString(packet), descriptors
 
 
 class Client:
@@ -142,7 +192,16 @@ class Client:
         return self.run(describe_sequence=cache_pb2.DescribeSequenceRequest(sequence_id=sequence_id))
 
     def pools(self):
-        return self.run(describe_pools=cache_pb2.DescribePoolsRequest()).pools
+        return [Pool(self, pool) for pool in self.run(describe_pools=cache_pb2.DescribePoolsRequest()).pools]
+
+    def map_pools(self, access):
+        """The pools, and a descriptor for each, which the caller closes."""
+        request = mapping_pb2.MapPoolsRequest(session=self.session, access=access)
+        response, descriptors = ask_to_map(self.opened.map_socket, request)
+        if response.HasField("error"):
+            raise OperationError(response.error)
+        assert len(descriptors) == len(response.pools)
+        return list(response.pools), descriptors
 
     def cache(self, sequence_id, tokens, **fields):
         """Adds a sequence, declares all its KV computed and frees it: its blocks are cached afterwards."""

@@ -10,10 +10,10 @@ import time
 import urllib.error
 import urllib.request
 
-from pagoda_client import Client, connect
+from pagoda_client import Client, authorized, connect
 from pagoda.v1 import admin_pb2, admin_pb2_grpc
 
-PAGODAD = pathlib.Path(os.environ["PAGODA_BIN"]) / "pagodad"
+PAGODAD = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagodad"
 START_SECONDS = 60
 CALL_SECONDS = 20
 # A daemon that waits for nothing ends within this; below drain_timeout, so that a drain that waits in vain shows.
@@ -33,12 +33,14 @@ CACHE = {
 
 
 class Daemon:
-    """A daemon with its configuration, socket and log in `folder`. Keyword arguments replace keys of a section.
+    """A daemon with its configuration, socket and log in `folder`. Keyword arguments replace keys of a section, or a list.
 
-    It takes TCP ports that are free; where they are is known once it is ready."""
+    It takes TCP ports that are free; where they are is known once it is ready. With an `operator_token` it has operators, and this
+    object's own calls are theirs. `secrets`: the text of files for write_secret."""
 
-    def __init__(self, folder, **sections):
+    def __init__(self, folder, operator_token=None, secrets=None, **sections):
         self.folder = folder
+        self.operator_token = operator_token
         self.grpc_address = None
         self.http_address = None
         self.unix_socket = folder / "pagodad.sock"
@@ -52,19 +54,33 @@ class Daemon:
             "sessions": {"default_lease": "30s", "max_lease": "60s"},
             "events": {"max_events": 10000, "progress_interval": "200ms", "flush_interval": "1ms"},
         }
+        for name, text in (secrets or {}).items():
+            self.write_secret(name, text)
+        if operator_token is not None:
+            self.config["operators"] = {"tokens_file": self.write_secret("operators.tokens", operator_token)}
         for section, keys in sections.items():
-            self.config[section] = self.config.get(section, {}) | keys
+            self.config[section] = keys if isinstance(keys, list) else self.config.get(section, {}) | keys
+
+    def write_secret(self, name, text):
+        """A file of the daemon's folder that its owner alone can read, put there in one move; returns its name."""
+        fresh = self.folder / f"{name}.new"
+        fresh.touch(mode=0o600)
+        fresh.write_text(f"{text}\n")
+        fresh.rename(self.folder / name)
+        return name
 
     def write_config(self):
         path = self.folder / "pagodad.yaml"
         path.write_text(json.dumps(self.config, indent=2))  # JSON is YAML.
         return path
 
+    def command(self):
+        return ["setpriv", "--pdeathsig", "KILL", PAGODAD, "--config", self.write_config()]
+
     def spawn(self):
         """Starts the process without waiting for it. Where this one is killed, the kernel kills the daemon too."""
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", PAGODAD, "--config", self.write_config()],
-                                            stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
         return self
 
     def start(self):
@@ -75,7 +91,7 @@ class Daemon:
         except BaseException:
             self.kill()
             raise
-        self.channel = self.connect()
+        self.channel = self.connect() if self.operator_token is None else authorized(self.connect(), self.operator_token)
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         return self
 

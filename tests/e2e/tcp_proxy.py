@@ -1,6 +1,7 @@
-"""A TCP proxy in this process, whose connections a test can cut."""
+"""TCP proxies in this process: one whose connections a test can cut, and one that loses replies."""
 
 import contextlib
+import random
 import socket
 import threading
 
@@ -41,11 +42,17 @@ class TcpProxy:
                 except OSError:  # Nobody there now.
                     near.close()
                     continue
+                for end in (near, far):  # What was sent at once goes on at once.
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:
                     self._pairs.append((near, far))
                     self.accepted += 1
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=_forward, args=(source, sink), daemon=True).start()
+                for way, source, sink in ((_forward, near, far), (self._deliver, far, near)):
+                    threading.Thread(target=way, args=(source, sink), daemon=True).start()
+
+    def _deliver(self, source, sink):
+        """What the target sends, to the client."""
+        _forward(source, sink)
 
     def __enter__(self):
         return self
@@ -67,3 +74,42 @@ def _forward(source, sink):
 def _shut(end):
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
+
+
+class ReplyLosingProxy(TcpProxy):
+    """Loses a share of gRPC's replies: the request goes on to the target, which runs and answers it, and in place of the answer the client
+    gets the end of its connection, and with it of its other calls there."""
+
+    def __init__(self, target, seed):
+        self.loss = 0.0  # The share of the replies to come that is lost.
+        self.replies = 0
+        self.lost = 0
+        self._rng = random.Random(seed)
+        super().__init__(target)
+
+    def _deliver(self, source, sink):
+        """HTTP/2 frame for frame: a reply begins with the first HEADERS frame of its stream."""
+        begun = set()
+        with contextlib.suppress(OSError), source.makefile("rb") as frames:
+            while len(header := frames.read(_FRAME_HEADER_BYTES)) == _FRAME_HEADER_BYTES:
+                payload = frames.read(int.from_bytes(header[:3], "big"))
+                stream = int.from_bytes(header[5:], "big")
+                if header[3] == _HEADERS and stream not in begun:
+                    begun.add(stream)
+                    if self._is_lost():
+                        break
+                sink.sendall(header + payload)
+        _shut(source)
+        _shut(sink)
+
+    def _is_lost(self):
+        with self._lock:
+            self.replies += 1
+            lost = self._rng.random() < self.loss
+            self.lost += lost
+        return lost
+
+
+# A frame of HTTP/2 begins with its length in 3 bytes, its type in 1, flags in 1 and its stream in 4.
+_FRAME_HEADER_BYTES = 9
+_HEADERS = 1

@@ -185,13 +185,13 @@ def test_sessions_are_proved_by_their_token(daemon, client):
     client.session = right
 
 
-def test_a_closed_session_is_unknown_and_owns_nothing(daemon):
+def test_a_closed_session_is_over_and_owns_nothing(daemon):
     client = Client(daemon.channel)
     client.allocate(7)
     client.add(1, range(9))
     client.close()
     assert daemon.primary().free_blocks == CAPACITY
-    with refused(daemon, grpc.StatusCode.NOT_FOUND, "UNKNOWN_SESSION"):
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"):
         client.allocate(1)
 
 

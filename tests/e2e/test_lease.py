@@ -47,7 +47,7 @@ def test_a_silent_session_without_a_stream_ends_with_its_lease(daemon):
     daemon.wait_until(lambda daemon: daemon.primary().free_blocks == CAPACITY)
     with pytest.raises(OperationError) as failure:
         silent.allocate(1)
-    assert failure.value.reason == "UNKNOWN_SESSION"
+    assert failure.value.reason == "STALE_SESSION"
 
 
 def test_signs_of_life_renew_the_lease(daemon):

@@ -1,20 +1,40 @@
 """A client writes KV through its own mapping of the pool, and another process reads it."""
 
+import json
+import mmap
+import os
+import pathlib
+import resource
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
+import pagoda
 import pool_view
-from pagoda_client import Client
-from pagoda.v1 import types_pb2
+import pytest
+from pagoda_client import Client, OperationError, ask_to_map
+from pagoda.v1 import mapping_pb2, types_pb2
+
+READ, READ_WRITE = mapping_pb2.MAP_ACCESS_READ, mapping_pb2.MAP_ACCESS_READ_WRITE
+NOBODY = 65534
+# A client that maps for writing, says so, and stays.
+WRITER = """
+import sys, time
+import pool_view
+from pagoda_client import Client, connect
+client = Client(connect(sys.argv[1]), "writer", lease_ms=1000)
+pool_view.map_pool(client.pools()[0])[client.allocate(5)[0].slot_index] = 1
+print("mapped", flush=True)
+time.sleep(600)
+"""
 
 
-def read_in_another_process(pool, slot):
+def read_in_another_process(daemon, slot):
     """The bytes of a slot as a second process sees them."""
-    segment = pool.segments[0]
-    shape, strides = (",".join(map(str, values)) for values in pool_view.geometry(pool))
-    command = [sys.executable, pool_view.__file__, segment.shm_name, str(segment.offset_bytes), str(segment.size_bytes),
-               shape, strides, str(slot)]
+    command = [sys.executable, pool_view.__file__, f"unix:{daemon.unix_socket}", str(slot)]
     return bytes.fromhex(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -40,7 +60,7 @@ def test_kv_written_into_an_allocated_block_is_read_by_another_process(daemon):
         before = kv.copy()
         written = np.random.default_rng(7).standard_normal(kv.shape[1:], np.float32)
         kv[block.slot_index] = written
-        assert read_in_another_process(pool, block.slot_index) == written.tobytes()
+        assert read_in_another_process(daemon, block.slot_index) == written.tobytes()
         others = np.arange(kv.shape[0]) != block.slot_index
         assert (kv[others] == before[others]).all()
 
@@ -65,3 +85,199 @@ def test_kv_of_a_sequence_lies_where_its_block_table_says(daemon):
         for position in range(8):
             slot = added.tables[0].blocks[position // 4].slot_index
             assert (theirs[slot, :, :, :, position % 4, :] == tokens[position]).all()
+
+
+def test_a_reader_cannot_map_for_writing(daemon):
+    with Client(daemon.channel) as client:
+        (pool,) = client.pools()
+        descriptor = pool.open(READ)
+        try:
+            size = pool.segments[0].size_bytes
+            mmap.mmap(descriptor, size, access=mmap.ACCESS_READ).close()
+            with pytest.raises(PermissionError):
+                mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE)
+        finally:
+            os.close(descriptor)
+
+
+def test_only_a_session_maps(daemon):
+    with Client(daemon.channel) as client:
+        pass
+    for access in (READ, READ_WRITE):
+        with pytest.raises(OperationError) as refused:
+            client.map_pools(access)
+        assert refused.value.reason in ("UNKNOWN_SESSION", "STALE_SESSION")
+
+
+def pidfds(daemon):
+    """How many processes the daemon watches."""
+    links = (os.readlink(link) for link in pathlib.Path(f"/proc/{daemon.process.pid}/fd").iterdir() if link.is_symlink())
+    return sum("pidfd" in link for link in links)
+
+
+def test_the_daemon_watches_whoever_can_write(daemon):
+    with Client(daemon.channel, "reader") as reader:
+        pool_view.map_pool(reader.pools()[0], READ)
+        assert pidfds(daemon) == 0
+        with Client(daemon.channel, "writer") as writer:
+            for _ in range(3):
+                pool_view.map_pool(writer.pools()[0])
+            assert pidfds(daemon) == 1
+        daemon.wait_until(lambda daemon: pidfds(daemon) == 0)
+
+
+def test_what_a_killed_writer_had_is_free_again(daemon):
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, f"unix:{daemon.unix_socket}"], stdout=subprocess.PIPE, text=True,
+                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    assert writer.stdout.readline() == "mapped\n"
+    assert pidfds(daemon) == 1 and daemon.primary().active_blocks == 5
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    daemon.wait_until(lambda daemon: daemon.primary().free_blocks == 64 and pidfds(daemon) == 0)
+
+
+def test_what_a_stopped_writer_had_waits_for_its_end(daemon):
+    """Its lease is over, and it could still write: nobody gets its blocks before it is dead."""
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, f"unix:{daemon.unix_socket}"], stdout=subprocess.PIPE, text=True,
+                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    assert writer.stdout.readline() == "mapped\n"
+    writer.send_signal(signal.SIGSTOP)
+    daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
+    assert daemon.primary().in_flight_blocks == 5
+    with Client(daemon.channel) as other:
+        assert len(other.allocate(59)) == 59
+        with pytest.raises(OperationError, match="BLOCKS_EXHAUSTED"):
+            other.allocate(1)
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    daemon.wait_until(lambda daemon: daemon.primary().free_blocks == 64 and pidfds(daemon) == 0)
+
+
+def as_another_user(group, function, *arguments):
+    """What `function` returns in a fork that has become nobody, with `group` as its only one: a value of JSON, or its exception's name."""
+    result, told = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(group, group, group)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            answer = function(*arguments)
+        except BaseException as error:
+            answer = type(error).__name__
+        os.write(told, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(told)
+    with os.fdopen(result) as answers:
+        answer = json.load(answers)
+    os.waitpid(child, 0)
+    return answer
+
+
+@pytest.fixture
+def shared_daemon(start_daemon):
+    """A daemon whose map socket lies in a folder that every user may enter, and a client of it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be other users")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        daemon = start_daemon(server={"map_socket": f"{folder}/map.sock"})
+        with Client(daemon.channel) as client:
+            assert client.opened.map_socket == f"{folder}/map.sock"
+            yield daemon, client
+
+
+def request_of(client, access):
+    return mapping_pb2.MapPoolsRequest(session=client.session, access=access).SerializeToString()
+
+
+def test_another_user_in_the_sockets_group_maps_and_writes(shared_daemon):
+    daemon, client = shared_daemon
+    (pool,) = client.pools()
+    (block,) = client.allocate(1)
+    offset = block.slot_index * pool.slot_stride_bytes
+
+    def write(path, request, size):
+        _, (descriptor,) = ask_to_map(path, request)
+        mmap.mmap(descriptor, size)[offset:offset + 4] = b"KEYS"
+        return os.getuid()
+
+    arguments = (client.opened.map_socket, request_of(client, READ_WRITE), pool.segments[0].size_bytes)
+    assert as_another_user(os.getgid(), write, *arguments) == NOBODY
+    assert pool_view.map_pool(pool)[block.slot_index].tobytes()[:4] == b"KEYS"
+
+
+def test_a_reader_of_another_user_cannot_open_its_descriptor_for_writing(shared_daemon):
+    daemon, client = shared_daemon
+
+    def reopen(path, request, flags):
+        _, (descriptor,) = ask_to_map(path, request)
+        os.open(f"/proc/self/fd/{descriptor}", flags)
+        return "opened"
+
+    arguments = (client.opened.map_socket, request_of(client, READ))
+    assert as_another_user(os.getgid(), reopen, *arguments, os.O_RDWR) == "PermissionError"
+
+
+def test_another_user_outside_the_sockets_group_is_told_so(shared_daemon):
+    daemon, client = shared_daemon
+
+    def refused(path, session):
+        try:
+            pagoda._map_socket.MapSocket(path, session).open(0, 0, types_pb2.TIER_PRIMARY, READ)
+        except pagoda.CannotMap as error:
+            return str(error)
+
+    session = pagoda._contract.v1.SessionRef(session_id=client.session.session_id, token=client.session.token)
+    assert "group" in as_another_user(NOBODY, refused, client.opened.map_socket, session)
+
+
+def test_a_client_on_another_machine_is_told_where_the_pools_are(daemon, tmp_path):
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as client:
+        socket_file = pathlib.Path(f"{daemon.unix_socket}.map")
+        socket_file.rename(tmp_path / "elsewhere")
+        (pool,) = client.pools()
+        with pytest.raises(pagoda.CannotMap, match="on the daemon's machine"):
+            pool.array
+        (tmp_path / "elsewhere").rename(socket_file)
+        assert pool.array.shape == pool.shape
+
+
+def test_a_daemon_without_a_map_socket_says_so(start_daemon):
+    daemon = start_daemon(server={"map_socket": ""})
+    assert not pathlib.Path(f"{daemon.unix_socket}.map").exists()
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as client:
+        with pytest.raises(pagoda.CannotMap, match="server.map_socket"):
+            client.pools()[0].array
+
+
+def test_garbage_and_oversized_packets_are_answered_and_others_served(daemon):
+    with Client(daemon.channel) as client:
+        path = client.opened.map_socket
+        random = np.random.default_rng(11)
+        for size in (1, 20, 1000, 1024, 1025, 100_000):
+            for _ in range(20):
+                response, descriptors = ask_to_map(path, random.bytes(size))
+                assert response.HasField("error") and descriptors == [], size
+        pool_view.map_pool(client.pools()[0])
+    assert daemon.process.poll() is None
+
+
+def test_2000_connections_that_say_nothing_keep_nobody_out(daemon):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    silent = []
+    try:
+        with Client(daemon.channel) as client:
+            for count in range(2000):
+                silent.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                silent[-1].settimeout(20)
+                silent[-1].connect(client.opened.map_socket)
+                if count % 500 == 0:
+                    pool_view.map_pool(client.pools()[0], READ)
+            pool_view.map_pool(client.pools()[0])
+            assert len(os.listdir(f"/proc/{daemon.process.pid}/fd")) < 512
+            assert client.match(range(5)).matched_tokens == 0
+    finally:
+        for connection in silent:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

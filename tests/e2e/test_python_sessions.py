@@ -78,7 +78,7 @@ def test_a_session_whose_lease_ran_out_is_gone(daemon):
         daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
         assert daemon.primary().active_blocks == 0
         process.send_signal(signal.SIGCONT)
-        assert ask() == "UNKNOWN_SESSION"
+        assert ask() == "STALE_SESSION"
         process.stdin.close()
 
 

@@ -243,6 +243,10 @@ class LosingClient final : public CacheClient {
     return batch;
   }
 
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    return client_->MapPools(access);
+  }
+
  private:
   const std::unique_ptr<CacheClient> client_;
 };
@@ -259,6 +263,108 @@ TEST(EngineTest, ARequestWhoseSequenceCanOnlyBeFreedFailsAndGivesEverythingBack)
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("cannot be computed again"));
   EXPECT_EQ(tokens, 1);
   on.ExpectNothingHeld();
+}
+
+// A client whose batches may fail as a whole, as one of a daemon in another process does.
+class FailingClient final : public CacheClient {
+ public:
+  enum class Failure { kNone, kNotRun, kAnswerLost, kSessionOver };
+  // `plan` is asked for each batch, by its number.
+  using Plan = std::function<Failure(int batch)>;
+
+  FailingClient(std::unique_ptr<CacheClient> client, Plan plan)
+      : client_(std::move(client)), plan_(std::move(plan)) {}
+
+  const CacheInfo& info() const override { return client_->info(); }
+
+  using CacheClient::Execute;
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
+                                      StepRange steps) override {
+    const Failure failure = plan_(batches_++);
+    if (failure == Failure::kSessionOver) return MakeError(Reason::kStaleSession, "over");
+    if (failure == Failure::kNotRun) return absl::UnavailableError("not there");
+    absl::StatusOr<BatchResult> batch = client_->Execute(operations, steps);
+    if (failure == Failure::kAnswerLost) return absl::UnavailableError("lost");
+    return batch;
+  }
+
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    return client_->MapPools(access);
+  }
+
+ private:
+  const std::unique_ptr<CacheClient> client_;
+  const Plan plan_;
+  int batches_ = 0;
+};
+using Failure = FailingClient::Failure;
+
+std::unique_ptr<Engine> EngineWith(EngineOn& on, FailingClient::Plan plan) {
+  return *Engine::Create({.model_dir = on.golden().model_dir, .prefill_chunk_tokens = 16},
+                         std::make_unique<FailingClient>(on.cache().OpenClient(), std::move(plan)));
+}
+
+absl::Status StatusOf(Engine& engine, const GenerateRequest& request) {
+  return engine.Generate(request, [](TokenId, absl::Span<const float>) { return true; }).status();
+}
+
+TEST(EngineTest, ARequestEndsWithItsClientsErrorAndIsFreed) {
+  EngineOn on(kTinyModel);
+  bool failed = true;
+  // The first batch, the 0th, asks for the pools; the last one that is tried frees the sequence.
+  for (int batch = 1; failed; ++batch) {
+    ASSERT_LT(batch, 100);
+    for (const Failure failure : {Failure::kNotRun, Failure::kAnswerLost}) {
+      const auto engine =
+          EngineWith(on, [&](int number) { return number == batch ? failure : Failure::kNone; });
+      const absl::Status status = StatusOf(*engine, on.Request());
+      failed = !status.ok();
+      if (failed) {
+        EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+        on.ExpectNothingHeld();
+      }
+    }
+  }
+}
+
+TEST(EngineTest, WhatCouldNotBeFreedIsFreedBeforeTheNextRequest) {
+  EngineOn on(kTinyModel);
+  const auto engine = EngineWith(on, [](int number) {
+    return number == 3 || number == 4 ? Failure::kNotRun : Failure::kNone;
+  });
+  EXPECT_EQ(StatusOf(*engine, on.Request()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(on.cache().manager().Stats().sequences, 1u);
+  EXPECT_TRUE(StatusOf(*engine, on.Request()).ok());
+  on.ExpectNothingHeld();
+}
+
+TEST(EngineTest, AnEngineGoesOnInAnotherSession) {
+  EngineOn on(kTinyModel);
+  const auto engine = EngineWith(
+      on, [](int number) { return number < 3 ? Failure::kNone : Failure::kSessionOver; });
+  EXPECT_EQ(ReasonOf(StatusOf(*engine, on.Request())), Reason::kStaleSession);
+  EXPECT_EQ(ReasonOf(StatusOf(*engine, on.Request())), Reason::kStaleSession);
+  ASSERT_TRUE(engine->Attach(on.cache().OpenClient()).ok());
+  on.ExpectNothingHeld();
+  std::vector<TokenId> ids;
+  const auto report = engine->Generate(on.Request(), [&](TokenId id, absl::Span<const float>) {
+    ids.push_back(id);
+    return true;
+  });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(ids, on.golden().ids);
+}
+
+TEST(EngineTest, AnEngineDoesNotGoOnWithACacheOfAnotherModel) {
+  EngineOn on(kTinyModel);
+  TestCache other(
+      *Engine::CacheSpecForModel(GoldenDir(kUntiedModel), kTokensPerBlock, DType::kFloat32),
+      {.primary_blocks = 4});
+  const absl::Status refused = on.engine().Attach(other.OpenClient());
+  EXPECT_EQ(ReasonOf(refused), Reason::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the engine's model is"));
+  EXPECT_EQ(other.manager().Stats().sessions, 0u);
+  ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
 }
 
 TEST(EngineTest, NamespacesDoNotShare) {

@@ -35,7 +35,8 @@ TEST_F(SessionTest, ClosingFreesWhatItOwnsAndKeepsWhatIsCommitted) {
   EXPECT_EQ(Primary().active, 0u);
   EXPECT_EQ(Primary().cached, 1u);
   EXPECT_EQ(core_->Stats().sequences, 0u);
-  EXPECT_EQ(ReasonOf(core_->CloseSession(ref, now_)), Reason::kUnknownSession);
+  EXPECT_EQ(ReasonOf(core_->CloseSession(ref, now_)), Reason::kStaleSession);
+  EXPECT_EQ(ReasonOf(core_->CheckSession({SessionId{7}, ref.token})), Reason::kUnknownSession);
   core_->CheckInvariants();
 }
 
@@ -45,7 +46,7 @@ TEST_F(SessionTest, AnExpiredLeaseClosesTheSession) {
   EXPECT_EQ(core_->ExpireSessions(now_ + kLease - absl::Milliseconds(1)), 0u);
   EXPECT_EQ(core_->ExpireSessions(now_ + kLease), 1u);
   EXPECT_EQ(Primary().active, 0u);
-  EXPECT_EQ(ReasonOf(core_->CheckSession(ref)), Reason::kUnknownSession);
+  EXPECT_EQ(ReasonOf(core_->CheckSession(ref)), Reason::kStaleSession);
 }
 
 TEST_F(SessionTest, ASignOfLifeStartsTheLeaseAgain) {

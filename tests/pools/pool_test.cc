@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
@@ -121,6 +125,152 @@ TEST(PoolTest, ANameLeftByADeadProcessIsTakenOver) {
   EXPECT_EQ(memory->bytes()[0], std::byte{0}) << "new memory starts as zeros";
 }
 
+// Ends the process where it stands, without destructors.
+[[noreturn]] void Die() {
+  raise(SIGKILL);
+  std::abort();
+}
+
+// Runs `body`, which ends in Die() where all is well, in a process of its own.
+void InAProcessThatDies(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+}
+
+TEST(SharedMemoryTest, ADeadOwnersBytesAreAdoptedInPlace) {
+  const std::string name = Name("adopted");
+  InAProcessThatDies([&] {
+    auto memory = SharedMemory::CreateOrAdopt(name, 8192);
+    if (!memory.ok() || memory->adopted()) return;
+    memory->bytes()[5000] = std::byte{7};
+    Die();
+  });
+  auto old_client = SharedMemory::Open(name);
+  ASSERT_TRUE(old_client.ok()) << old_client.status();
+  auto memory = SharedMemory::CreateOrAdopt(name, 8192);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_TRUE(memory->adopted());
+  EXPECT_EQ(memory->bytes()[5000], std::byte{7});
+  old_client->bytes()[1] = std::byte{9};
+  EXPECT_EQ(memory->bytes()[1], std::byte{9}) << "they map the same object";
+}
+
+TEST(SharedMemoryTest, AnotherSizeIsNotAdopted) {
+  const std::string name = Name("other-size");
+  InAProcessThatDies([&] {
+    auto memory = SharedMemory::Create(name, 8192);
+    if (!memory.ok()) return;
+    memory->bytes()[0] = std::byte{7};
+    Die();
+  });
+  auto memory = SharedMemory::CreateOrAdopt(name, 4096);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_FALSE(memory->adopted());
+  EXPECT_EQ(memory->bytes().size(), 4096u);
+  EXPECT_EQ(memory->bytes()[0], std::byte{0});
+}
+
+TEST(SharedMemoryTest, ALivingOwnersMemoryIsNotAdopted) {
+  const std::string name = Name("living");
+  auto owner = SharedMemory::CreateOrAdopt(name, 4096);
+  ASSERT_TRUE(owner.ok()) << owner.status();
+  EXPECT_EQ(ReasonOf(SharedMemory::CreateOrAdopt(name, 4096).status()), Reason::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(SharedMemory::RemoveLeftover(name)), Reason::kInvalidArgument);
+  EXPECT_TRUE(SharedMemory::Open(name).ok()) << "the refusals left the owner's memory alone";
+}
+
+TEST(SharedMemoryTest, AKeptNameOutlivesItsOwner) {
+  const std::string name = Name("kept");
+  {
+    auto memory = SharedMemory::Create(name, 4096);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    memory->bytes()[0] = std::byte{7};
+    memory->KeepName();
+  }
+  {
+    auto memory = SharedMemory::CreateOrAdopt(name, 4096);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    EXPECT_TRUE(memory->adopted());
+    EXPECT_EQ(memory->bytes()[0], std::byte{7});
+  }
+  EXPECT_EQ(SharedMemory::Open(name).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SharedMemoryTest, ALeftoverIsRemovedUnlessItFits) {
+  const std::string name = Name("leftover");
+  InAProcessThatDies([&] {
+    const auto memory = SharedMemory::Create(name, 4096);
+    if (memory.ok()) Die();
+  });
+  EXPECT_TRUE(SharedMemory::RemoveLeftover(name, 4096).ok());
+  EXPECT_TRUE(SharedMemory::Open(name).ok());
+  EXPECT_TRUE(SharedMemory::RemoveLeftover(name, 8192).ok());
+  EXPECT_EQ(SharedMemory::Open(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(SharedMemory::RemoveLeftover(name).ok()) << "there is none any more";
+}
+
+// The descriptor is closed: only the mapping is left.
+TEST(SharedMemoryTest, AnotherProcessThatMapsItIsSeenUntilItsEnd) {
+  const std::string name = Name("users");
+  auto memory = SharedMemory::Create(name, 4096);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_FALSE(memory->HasOtherUsers());
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int fd = shm_open(name.c_str(), O_RDWR, 0);
+    const void* data = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (data == MAP_FAILED || write(ready[1], "x", 1) != 1) _exit(1);
+    pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_TRUE(memory->HasOtherUsers());
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(memory->HasOtherUsers());
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(PoolTest, KeptPoolsFindTheirBytesAgainAfterAnEndAndAKill) {
+  const std::string instance = absl::StrCat("test-", getpid(), "-kept");
+  const SlotCounts slots = {.primary = {3}, .secondary = {2}};
+  InAProcessThatDies([&] {
+    auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
+    if (!pools.ok() || (*pools)->adopted(0, Tier::kPrimary)) return;
+    (*pools)->pool(0, 1).bytes()[3] = std::byte{7};
+    Die();
+  });
+  for (const bool again : {false, true}) {
+    SCOPED_TRACE(again ? "after an end" : "after a kill");
+    auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
+    ASSERT_TRUE(pools.ok()) << pools.status();
+    EXPECT_TRUE((*pools)->adopted(0, Tier::kPrimary));
+    EXPECT_TRUE((*pools)->adopted(0, Tier::kSecondary));
+    EXPECT_EQ((*pools)->pool(0, 1).bytes()[3], std::byte{7});
+  }
+  ASSERT_TRUE(SharedMemory::RemoveLeftover(absl::StrCat("/pagoda-", instance, "-wfull-p0")).ok());
+  {
+    auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
+    ASSERT_TRUE(pools.ok()) << pools.status();
+    EXPECT_FALSE((*pools)->adopted(0, Tier::kPrimary)) << "one of its pools is new";
+    EXPECT_TRUE((*pools)->adopted(0, Tier::kSecondary));
+  }
+  auto pools = PoolSet::Create(TwoPools(), slots, instance);
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  EXPECT_FALSE((*pools)->adopted(0, Tier::kSecondary)) << "not kept: new memory";
+  EXPECT_EQ((*pools)->pool(0, 1).bytes()[3], std::byte{0});
+}
+
 TEST(PoolTest, MoreThanThereIsIsAnErrorThatSaysHowMuch) {
   const auto memory = SharedMemory::Create(Name("huge"), uint64_t{1} << 50);
   EXPECT_EQ(ReasonOf(memory.status()), Reason::kOutOfMemory);
@@ -137,6 +287,65 @@ TEST(PoolTest, ASizeThatDoesNotFit64BitsIsRefused) {
                                               .layout = layout->windows()[0].pools[0],
                                               .num_slots = 2'000'000'000});
   EXPECT_EQ(ReasonOf(pool.status()), Reason::kInvalidArgument) << pool.status();
+}
+
+TEST(PoolTest, ADescriptorMapsThePoolInAnotherPlace) {
+  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}, .secondary = {2}},
+                               absl::StrCat("test-", getpid()));
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  const std::vector<PoolMapping> mappings = (*pools)->Mappings();
+  auto descriptors = (*pools)->OpenDescriptors(MemoryAccess::kReadWrite);
+  ASSERT_TRUE(descriptors.ok()) << descriptors.status();
+  ASSERT_EQ(descriptors->size(), mappings.size());
+  for (size_t i = 0; i < mappings.size(); ++i) {
+    std::vector<FileDescriptor> segments;
+    segments.push_back(std::move((*descriptors)[i]));
+    auto mapped =
+        MappedPool::FromDescriptors(mappings[i], std::move(segments), MemoryAccess::kReadWrite);
+    ASSERT_TRUE(mapped.ok()) << mapped.status();
+    (*mapped)->slot(SlotIndex{1})[0] = std::byte(i + 1);
+    SharedMemoryPool& pool = (*pools)->pool(0, mappings[i].pool_index, mappings[i].tier);
+    EXPECT_EQ(pool.slot(SlotIndex{1})[0], std::byte(i + 1));
+  }
+}
+
+TEST(PoolTest, ADescriptorForReadingIsNoneForWriting) {
+  const auto memory = SharedMemory::Create(Name("read"), 4096);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto open = [&](MemoryAccess access) { return memory->OpenDescriptor(access).value(); };
+  memory->bytes()[7] = std::byte{3};
+  auto reader = SharedMemory::FromDescriptor(open(MemoryAccess::kRead), MemoryAccess::kRead);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->bytes()[7], std::byte{3});
+  auto refused = SharedMemory::FromDescriptor(open(MemoryAccess::kRead), MemoryAccess::kReadWrite);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_DEATH(reader->bytes()[7] = std::byte{4}, "");
+}
+
+TEST(PoolTest, ADescriptorThatIsHandedOutDoesNotHoldTheOwnersLock) {
+  FileDescriptor handed_out;
+  {
+    const auto memory = SharedMemory::Create(Name("lock"), 4096);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    handed_out = memory->OpenDescriptor(MemoryAccess::kReadWrite).value();
+    EXPECT_NE(flock(handed_out.get(), LOCK_EX | LOCK_NB), 0) << "the owner lives";
+  }
+  EXPECT_EQ(flock(handed_out.get(), LOCK_EX | LOCK_NB), 0);
+}
+
+TEST(PoolTest, WhatIsNoMemoryIsNotMapped) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[1]);
+  EXPECT_EQ(
+      ReasonOf(SharedMemory::FromDescriptor(FileDescriptor(ends[0]), MemoryAccess::kRead).status()),
+      Reason::kInvalidArgument);
+  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, absl::StrCat("test-", getpid()));
+  ASSERT_TRUE(pools.ok());
+  EXPECT_EQ(
+      ReasonOf(
+          MappedPool::FromDescriptors((*pools)->Mappings()[0], {}, MemoryAccess::kRead).status()),
+      Reason::kInvalidArgument);
 }
 
 TEST(PoolTest, AMappingThatDoesNotFitItsMemoryIsRefused) {

@@ -234,7 +234,7 @@ TEST_F(BatchRunTest, ASessionThatEndsMeanwhileFailsOnlyWhatIsLeft) {
   Await(*running);
   EXPECT_TRUE(running->status.ok()) << running->status;
   EXPECT_THAT(running->answers(),
-              ElementsAre("ok", "UNKNOWN_SESSION", "INVALID_ARGUMENT", "UNKNOWN_SESSION"));
+              ElementsAre("ok", "STALE_SESSION", "INVALID_ARGUMENT", "STALE_SESSION"));
   EXPECT_EQ(running->result.results(0).allocate_blocks().blocks_size(), 1);
   EXPECT_EQ(waiting_.size(), 0u);
 }

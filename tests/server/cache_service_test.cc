@@ -135,7 +135,7 @@ TEST_F(CacheServiceTest, ASessionIsProvedByItsTokenAndEndsWithClose) {
   EXPECT_EQ(InfoOf(Execute(forged, {}, &result)).reason(), "STALE_SESSION");
   EXPECT_EQ(InfoOf(Close(forged)).reason(), "STALE_SESSION");
   EXPECT_TRUE(Close(session).ok());
-  EXPECT_EQ(InfoOf(Execute(session, {}, &result)).reason(), "UNKNOWN_SESSION");
+  EXPECT_EQ(InfoOf(Execute(session, {}, &result)).reason(), "STALE_SESSION");
   EXPECT_EQ(Primary().free_blocks(), kTestBlocks);
 }
 

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
 #include <string>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "pools/error.h"
 
 namespace pagoda::server {
@@ -81,6 +83,17 @@ TEST(ConfigTest, ATiersSizeIsBlocksBytesOrAShareOfTheFreeMemory) {
   EXPECT_EQ(std::get<FractionBudget>(primary("100%")).fraction, 1.0);
 }
 
+TEST(ConfigTest, TheMapSocketIsBesideTheUnixSocketUnlessItIsNamed) {
+  const auto path = [](const std::string& keys) {
+    return ParseConfig(absl::StrCat("server: {", keys, "}"), "f")->server.MapSocketPath();
+  };
+  EXPECT_EQ(path("unix_socket: /run/p.sock"), "/run/p.sock.map");
+  EXPECT_EQ(path("unix_socket: \"\""), "");
+  EXPECT_EQ(path("unix_socket: /run/p.sock, map_socket: \"\""), "");
+  EXPECT_EQ(path("unix_socket: \"\", map_socket: /run/q.sock"), "/run/q.sock");
+  EXPECT_EQ(path("map_socket: q.sock"), (std::filesystem::current_path() / "q.sock").string());
+}
+
 TEST(ConfigTest, LayersAreOneMappingOrAListOfThem) {
   const auto config = ParseConfig(
       "cache:\n  layers:\n  - {count: 5, window: 1024}\n  - {count: 1, kind: key_only}\n",
@@ -149,7 +162,13 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"server: {drain_timeout: -1s}", "'-1s'", "from 0"},
       {"server: {grpc_address: nowhere}", "'nowhere'", "HOST:PORT"},
       {"server: {grpc_address: \"127.0.0.1:99999\"}", "99999", "65535"},
-      {"server: {grpc_address: \"0.0.0.0:7070\"}", "0.0.0.0", "TLS"},
+      {"server: {tls: {client_certificates: maybe}}", "'maybe'", "none, optional, required"},
+      {"server: {max_calls: 0}", "'0'", "1 to 1048576"},
+      {"tenants: [{name: a b}]", "'a b'", "without blanks"},
+      {"tenants: [{name: a, subjects: {b: c}}]", "a mapping", "a list of texts"},
+      {"tenants: [{name: a, subjects: [[b]]}]", "a list", "a list of texts"},
+      {"tenants: [{name: a, share: 0}]", "'0'", "1 to 1000000"},
+      {"operators: {token: x}", "'token'", "tokens_file, subjects"},
       {"server: {http_address: \"example.org:7071\"}", "example.org", "in numbers"},
       {"events: {lifecycle: all}", "'all'", "off, raw"},
       {"log: {level: 3}", "'3'", "info, warning, error"},
@@ -166,14 +185,94 @@ TEST(ConfigTest, BrokenYamlIsRefusedWithItsLine) {
   EXPECT_THAT(Refusal("- cache\n"), AllOf(StartsWith("pagodad.yaml:1: "), HasSubstr("mapping")));
 }
 
+TEST(ConfigTest, TextIsUtf8) {
+  EXPECT_EQ(Refusal("engine: {model_dir: \"\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x98\x80\"}"), "accepted");
+  for (const char* text :
+       {"\xFF", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80"}) {
+    EXPECT_THAT(Refusal(std::string("engine:\n  model_dir: \"") + text + "/x\""),
+                AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr("UTF-8")));
+  }
+}
+
 TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("server: {grpc_address: \"\", unix_socket: \"\"}"), HasSubstr("needs one"));
   EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
 }
 
+TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
+  for (const char* address : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "128.0.0.1:1"}) {
+    for (const char* key : {"grpc_address", "http_address"}) {
+      const std::string server = std::string("{") + key + ": \"" + address + "\"";
+      EXPECT_THAT(Refusal("server: " + server + "}"),
+                  AllOf(HasSubstr(address), HasSubstr(key), HasSubstr("without TLS"),
+                        HasSubstr("server.insecure: true")));
+      EXPECT_EQ(Refusal("server: " + server + ", insecure: true}"), "accepted");
+    }
+  }
+  for (const char* address : {"127.0.0.1:1", "[::1]:1", "localhost:1", ""}) {
+    EXPECT_EQ(Refusal(std::string("server: {grpc_address: \"") + address + "\"}"), "accepted");
+  }
+  const std::string tls = "tls: {certificate: c, key: k}";
+  EXPECT_EQ(Refusal("server: {grpc_address: \"0.0.0.0:1\", " + tls + "}"), "accepted");
+  EXPECT_THAT(Refusal("server: {http_address: \"0.0.0.0:1\", " + tls + "}"),
+              HasSubstr("HTTP has none"));
+}
+
+TEST(ConfigTest, WhatTlsAndCallersNeedOfEachOtherIsRefusedWhereItIsMissing) {
+  const auto with_ca = [](const std::string& rest) {
+    return "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: "
+           "optional}}\n" +
+           rest;
+  };
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c}}"), HasSubstr("go together"));
+  EXPECT_THAT(Refusal("server: {tls: {key: k}}"), HasSubstr("go together"));
+  EXPECT_THAT(Refusal("server: {tls: {client_ca: c}}"), HasSubstr("certificate is empty"));
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c, key: k, client_ca: ca}}"),
+              HasSubstr("client_certificates"));
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c, key: k, client_certificates: required}}"),
+              HasSubstr("client_ca"));
+  EXPECT_THAT(Refusal("operators: {subjects: root}"), HasSubstr("client_certificates is none"));
+  EXPECT_EQ(Refusal(with_ca("operators: {subjects: root}")), "accepted");
+  EXPECT_THAT(Refusal(with_ca("operators: {subjects: [x]}\ntenants: {name: a, subjects: x}")),
+              HasSubstr("two callers"));
+  EXPECT_THAT(Refusal("tenants: [{name: a}, {name: a}]"), HasSubstr("two tenants 'a'"));
+  EXPECT_THAT(Refusal("tenants: [{shares: true}]"), HasSubstr("no name"));
+}
+
+TEST(ConfigTest, TenantsAndOperatorsAreRead) {
+  const auto config = ParseConfig(
+      "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: required}}\n"
+      "tenants:\n"
+      "- {name: a, tokens_file: a.tokens, subjects: [x, y], share: 3, primary_blocks: 7}\n"
+      "- {name: b, shares: true, secondary_blocks: 9}\n"
+      "operators: {tokens_file: ops, subjects: root}\n"
+      "commons: {share: 5}\n",
+      "pagodad.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->tenants.size(), 2u);
+  EXPECT_EQ(config->tenants[0].name, "a");
+  EXPECT_EQ(config->tenants[0].credentials.tokens_file, "a.tokens");
+  EXPECT_THAT(config->tenants[0].credentials.subjects, ElementsAre("x", "y"));
+  EXPECT_EQ(config->tenants[0].quota.share, 3u);
+  EXPECT_EQ(config->tenants[0].quota.primary_blocks, 7u);
+  EXPECT_TRUE(config->tenants[1].shares);
+  EXPECT_EQ(config->tenants[1].quota.secondary_blocks, 9u);
+  EXPECT_THAT(config->operators.subjects, ElementsAre("root"));
+  EXPECT_EQ(config->commons_share, 5u);
+  EXPECT_TRUE(config->knows_callers());
+  EXPECT_FALSE(Config().knows_callers());
+  const auto again = ParseConfig(PrintConfig(*config), "printed.yaml");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(PrintConfig(*again), PrintConfig(*config));
+}
+
 TEST(ConfigTest, NothingThatIsThereIsLeftUnread) {
   const auto two = ParseConfig("cache: {name: a}\n---\ncache: {name: b}\n", "pagodad.yaml");
   EXPECT_THAT(std::string(two.status().message()), HasSubstr("second document"));
+  // yaml-cpp takes what it cannot read here for one more document, without end.
+  for (const char* text : {",", "cache: {name: a}\n,", "{}]", "a: 1\n}"}) {
+    EXPECT_NE(Refusal(text), "accepted") << text;
+  }
   EXPECT_EQ(LoadConfig("/tmp").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(LoadConfig("").status().code(), absl::StatusCode::kNotFound);
 }
@@ -217,7 +316,20 @@ TEST(ConfigTest, AModelFolderIsRelativeToTheFile) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->engine.model_dir, ::testing::EndsWith("models/tiny"));
   EXPECT_THAT(config->engine.model_dir, StartsWith("/"));
+  std::ofstream(file) << "cache: {model_dir: models/tiny}\n";
+  const absl::StatusOr<Config> of_cache = LoadConfig(file);
+  ASSERT_TRUE(of_cache.ok()) << of_cache.status();
+  EXPECT_THAT(of_cache->cache.model_dir, ::testing::EndsWith("/models/tiny"));
+  EXPECT_THAT(of_cache->cache.model_dir, StartsWith("/"));
   std::remove(file.c_str());
+}
+
+TEST(ConfigTest, ACacheHasOneModelAtMost) {
+  const absl::StatusOr<Config> config =
+      ParseConfig("cache: {model_dir: a}\nengine: {model_dir: b}\n", "two.yaml");
+  EXPECT_EQ(ReasonOf(config.status()), Reason::kInvalidArgument);
+  EXPECT_THAT(std::string(config.status().message()),
+              HasSubstr("cache.model_dir and engine.model_dir are both set"));
 }
 
 TEST(ConfigTest, AMissingFileIsNamed) {

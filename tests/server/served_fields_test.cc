@@ -45,9 +45,9 @@ TEST(ServedFieldsTest, AMessageOfServedFieldsPasses) {
 }
 
 TEST(ServedFieldsTest, AReservedFieldIsRefusedByItsPath) {
-  v1::OpenSessionRequest open;
-  open.set_tenant("a");
-  EXPECT_THAT(Refusal(open), HasSubstr("tenant"));
+  v1::WatchRequest watch;
+  watch.set_tenant("a");
+  EXPECT_THAT(Refusal(watch), HasSubstr("tenant"));
   v1::Operation operation;
   operation.mutable_add_sequence()->set_tenant("a");
   EXPECT_THAT(Refusal(operation), HasSubstr("add_sequence.tenant"));

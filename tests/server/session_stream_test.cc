@@ -103,7 +103,7 @@ TEST_F(SessionStreamTest, ClosingTheSessionEndsItsStream) {
   ASSERT_TRUE(Close(session).ok());
   stream->Write(Request(1, {AllocateOp(1)}));
   EXPECT_FALSE(stream->Read(&response));
-  EXPECT_EQ(InfoOf(stream->Finish()).reason(), "UNKNOWN_SESSION");
+  EXPECT_EQ(InfoOf(stream->Finish()).reason(), "STALE_SESSION");
 }
 
 // The lease is much shorter than the waits, so a lease that ran would show.

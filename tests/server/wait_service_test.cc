@@ -13,7 +13,11 @@
 #include "google/rpc/error_details.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "pagoda/v1/cache.grpc.pb.h"
+#include "server/admission.h"
+#include "server/authenticator.h"
 #include "server/cache_service.h"
+#include "server/config.h"
+#include "server/rpc_metrics.h"
 #include "server/translate.h"
 #include "tests/server/held_copies.h"
 
@@ -49,13 +53,15 @@ class WaitServiceTest : public ::testing::Test {
   }
   void TearDown() override { server_->Shutdown(); }
 
-  static void SetDeadline(grpc::ClientContext& context) {
-    context.set_deadline(std::chrono::system_clock::now() + kCallDeadline);
+  static void SetDeadline(grpc::ClientContext& context,
+                          std::chrono::milliseconds deadline = kCallDeadline) {
+    context.set_deadline(std::chrono::system_clock::now() + deadline);
   }
 
   grpc::Status Execute(grpc::ClientContext& context, const v1::Batch& batch,
-                       v1::BatchResult* result) {
-    SetDeadline(context);
+                       v1::BatchResult* result,
+                       std::chrono::milliseconds deadline = kCallDeadline) {
+    SetDeadline(context, deadline);
     v1::ExecuteRequest request;
     SessionToProto(session_, request.mutable_session());
     *request.mutable_batch() = batch;
@@ -84,11 +90,16 @@ class WaitServiceTest : public ::testing::Test {
   const SessionRef session_ = copies_.Open();
   const Ticket ticket_ = copies_.Offload(session_, {1, 2, 3, 4, 5, 6, 7, 8});
   ServingState state_;
-  RpcMetrics metrics_;
+  // Nobody is named, so everybody may do everything.
+  RpcMetrics rpcs_;
+  const TenantTable tenants_ = *TenantTable::Create({}, 1);
+  const std::unique_ptr<Authenticator> authenticator_ = *Authenticator::Create(Config());
+  const Admission admission_{/*max_calls=*/1000, &rpcs_, authenticator_.get(), &tenants_};
   CacheService service_{{.default_lease = absl::Seconds(30), .max_lease = absl::Hours(1)},
                         &copies_.manager(),
                         &state_,
-                        &metrics_};
+                        &admission_,
+                        &rpcs_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::CacheService::Stub> stub_;
 };
@@ -166,6 +177,18 @@ TEST_F(WaitServiceTest, AClientThatGoesEndsItsWaits) {
   }
   // The server has no call left: none waits for the copies, which never end.
   const absl::Time start = absl::Now();
+  server_->Shutdown();
+  EXPECT_LT(absl::Now() - start, kSoon);
+}
+
+TEST_F(WaitServiceTest, TheDeadlineOfTheCallEndsItsWait) {
+  const absl::Time start = absl::Now();
+  grpc::ClientContext call;
+  v1::BatchResult result;
+  const grpc::Status status =
+      Execute(call, WaitThenAllocate(ticket_), &result, std::chrono::milliseconds(200));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  // Neither the client nor the server's call waits for the copies, which never end.
   server_->Shutdown();
   EXPECT_LT(absl::Now() - start, kSoon);
 }

@@ -63,6 +63,7 @@ struct SimSession {
   absl::Duration lease;
   absl::Time deadline;
   uint32_t streams = 0;
+  bool writes = false;  // It has mapped the pools for writing.
   bool counts_steps = false;
   StepRange steps;
   std::array<SimSequence, kSequencesPerSession> sequences;
@@ -94,6 +95,12 @@ struct SimDrain {
   // Values in [writable_begin, writable_end) may still be written.
   uint32_t writable_begin = 0, writable_end = 0;
   std::array<Value, kMaxTokensPerBlock> values;
+};
+
+// A session whose lease ran out and that could still write: its drains go on.
+struct SimQuarantine {
+  SessionRef ref;
+  uint32_t blocks = 0;
 };
 
 inline void SimSequence::Name(uint32_t from) {

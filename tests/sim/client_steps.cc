@@ -277,14 +277,15 @@ void FollowCommit(World& world, SimSession& session, SimSequence& sequence) {
   for (uint32_t w = 0; w < world.num_windows(); ++w) FollowWindow(world, session, sequence, w);
 }
 
-void FollowEnd(World& world, SimSession& session, SimSequence& sequence) {
+void FollowEnd(World& world, SimSession& session, SimSequence& sequence, ComputedTail tail) {
   const uint32_t count = sequence.computed % world.tokens_per_block();
   const uint32_t index = sequence.computed / world.tokens_per_block();
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     FollowWindow(world, session, sequence, w);
     SimTable& table = sequence.tables[w];
     // A copy that failed in another window may have taken tokens that are published in this one.
-    if (!table.detached && count > 0 && table.published == index) {
+    if (tail == ComputedTail::kPublished && !table.detached && count > 0 &&
+        table.published == index) {
       const BlockId own = table.blocks[index].id;
       // A tail that a fork shares with others, or that they have stored, is theirs to store.
       const bool alone = world.ledgers[w][own].refs == 1 &&

@@ -42,6 +42,7 @@ enum class Met : uint8_t {
   kPinBudget,
   kPriorityExpired,
   kSessionExpired,
+  kQuarantined,  // Sessions that ended with something that they could still write.
   kInvalidated,
   kCleared,
   kCount,
@@ -56,7 +57,7 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "slid",        "copy",          "copy_failed",      "lost",
     "shortened",   "kv_lost",       "drained",          "pinned",
     "pin_expired", "pin_budget",    "priority_expired", "session_expired",
-    "invalidated", "cleared",
+    "quarantined", "invalidated",   "cleared",
 };
 
 struct Coverage {

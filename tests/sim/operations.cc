@@ -34,6 +34,7 @@ constexpr std::array kKinds = {
     Kind{"CloseSession", 5, CloseSessionOp},
     Kind{"Lease", 10, LeaseOp},
     Kind{"ExpireSessions", 5, ExpireSessionsOp},
+    Kind{"ReleaseQuarantine", 5, QuarantineOp},
     Kind{"Copies", 120, CopiesOp},
     Kind{"WaitForTicket", 5, WaitOp},
     Kind{"ClockJump", 10, ClockJumpOp},

@@ -48,12 +48,14 @@ void OpenSessionOp(World& world);
 void CloseSessionOp(World& world);
 void LeaseOp(World& world);
 void ExpireSessionsOp(World& world);
+void QuarantineOp(World& world);
 void CopiesOp(World& world);
 void WaitOp(World& world);
 void ClockJumpOp(World& world);
 void MaintainOp(World& world);
 void ResetOp(World& world);
 void EndSession(World& world, SimSession& session);
+void EndQuarantine(World& world, size_t index);
 
 // --- What they share (client_steps.cc) ---
 
@@ -97,7 +99,9 @@ bool CanCompute(const World& world, const SimSequence& sequence);
 // After more tokens are computed: what must be in the tree now, and what a window has passed.
 void FollowCommit(World& world, SimSession& session, SimSequence& sequence);
 // After a sequence has ended: its computed tail is cached, too; its blocks are let go.
-void FollowEnd(World& world, SimSession& session, SimSequence& sequence);
+enum class ComputedTail { kPublished, kDropped };
+void FollowEnd(World& world, SimSession& session, SimSequence& sequence,
+               ComputedTail tail = ComputedTail::kPublished);
 // What the sequences' wishes allow.
 Scope PublishScope(SimSequence& sequence, Reasons reasons);
 

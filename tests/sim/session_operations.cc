@@ -1,6 +1,7 @@
 // Sessions come and go, copies end, time passes, operators act.
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "pools/error.h"
@@ -14,13 +15,70 @@ absl::Duration DrawLease(Random& random) {
                          : absl::Milliseconds(1 << random.Between(3, 14));
 }
 
+// Until its quarantine ends the session may write its raw blocks, and what its sequences have not
+// published.
+void HoldWritable(World& world, SimSession& session) {
+  constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+  const uint32_t size = world.tokens_per_block();
+  for (const SimSequence& sequence : session.sequences) {
+    if (!sequence.running) continue;
+    for (uint32_t w = 0; w < world.num_windows(); ++w) {
+      const SimTable& table = sequence.tables[w];
+      Ledger& ledger = world.ledgers[w];
+      const auto is_private = [&](const BlockHandle& handle) {
+        return !world.shadows[w].node(handle.id.value()).cached() &&
+               ledger.owner({Tier::kPrimary, handle.slot}) == handle.id.value();
+      };
+      auto end = static_cast<uint32_t>(table.blocks.size());
+      if (table.borrowed_tail &&
+          !(is_private(table.blocks.back()) && ledger[table.blocks.back().id].refs == 1)) {
+        --end;
+      }
+      for (uint32_t i = std::min(table.published, sequence.computed / size); i < end; ++i) {
+        const BlockHandle& own = table.blocks[i];
+        if (own.id == kNoBlock || !is_private(own)) continue;
+        SimDrain& drain = world.drains.emplace_back();
+        drain = {.session = session.ref.id, .step = kNever, .block = {w, own.id}};
+        drain.slot = {Tier::kPrimary, own.slot};
+        ledger.Hold(own.id, Ledger::Holder::kDrain);
+        const uint32_t begin = i * size;
+        const uint32_t kept = std::max(sequence.computed, sequence.forked);
+        drain.writable_begin = std::min(kept - std::min(kept, begin), size);
+        drain.writable_end = world.Ready(sequence.ready) && !table.borrowed_tail ? size : 0;
+      }
+    }
+  }
+  for (const SimRaw& raw : session.raw) {
+    SimDrain& drain = world.drains.emplace_back();
+    drain = {.session = session.ref.id, .step = kNever, .block = {raw.window, raw.handle.id}};
+    drain.slot = {Tier::kPrimary, raw.handle.slot};
+    drain.writable_end = world.Ready(raw.ready) ? size : 0;
+  }
+}
+
+// What the lease's end leaves to be written by who is not there any more.
+void Quarantine(World& world, SimSession& session) {
+  HoldWritable(world, session);
+  std::set<std::pair<uint32_t, uint32_t>> blocks;
+  for (const SimDrain& drain : world.drains) {
+    if (drain.session == session.ref.id) blocks.emplace(drain.block.window, drain.block.id.value());
+  }
+  if (blocks.empty()) return;
+  world.coverage.Add(Met::kQuarantined);
+  world.quarantines.push_back({.ref = session.ref, .blocks = static_cast<uint32_t>(blocks.size())});
+}
+
+enum class Ending { kByClient, kByLease };
+
 // The call ended these sessions: what they had is free, or cached.
-void FollowEndOfSessions(World& world, absl::Span<SimSession* const> ended) {
+void FollowEndOfSessions(World& world, absl::Span<SimSession* const> ended, Ending ending) {
   for (SimSession* session : ended) {
     for (SimSequence& sequence : session->sequences) {
       if (!sequence.running) continue;
       world.prompts.Remember(sequence.content, world.random);
-      FollowEnd(world, *session, sequence);
+      FollowEnd(world, *session, sequence,
+                ending == Ending::kByLease && session->writes ? ComputedTail::kDropped
+                                                              : ComputedTail::kPublished);
     }
     session->raw.clear();
     session->open = false;
@@ -28,11 +86,15 @@ void FollowEndOfSessions(World& world, absl::Span<SimSession* const> ended) {
   }
 }
 
-Scope EndScope(World& world, absl::Span<SimSession* const> ended) {
+Scope EndScope(World& world, absl::Span<SimSession* const> ended, Ending ending) {
   Scope scope{.reasons = Bit(RemovalReason::kReleased)};
   for (SimSession* session : ended) {
     if (world.batch_session == session) world.batch_session = nullptr;
-    world.EndDrains(session->ref.id, std::numeric_limits<uint64_t>::max());
+    if (ending == Ending::kByLease && session->writes) {
+      Quarantine(world, *session);
+    } else {
+      world.EndDrains(session->ref.id, std::numeric_limits<uint64_t>::max());
+    }
     for (SimSequence& sequence : session->sequences) {
       if (!sequence.running) continue;
       scope.publishers.push_back(&sequence);
@@ -68,6 +130,11 @@ void OpenSessionOp(World& world) {
   closed->lease = lease;
   closed->deadline = world.now + lease;
   closed->streams = 0;
+  closed->writes = random.OneIn(2);
+  if (closed->writes) {
+    const absl::Status status = world.core->NoteWriter(closed->ref);
+    SIM_CHECK(status.ok(), status.ToString());
+  }
   closed->counts_steps = world.config.steps && random.OneIn(2);
   world.digest.Add(opened->ref.token.value());
   world.Check();
@@ -77,21 +144,56 @@ void EndSession(World& world, SimSession& session) {
   SimSession* const ended[] = {&session};
   if (world.Note()) world.Note(Text("  CloseSession(", session.ref.id.value(), ")"));
   world.ApplyTime();
-  const Scope scope = EndScope(world, ended);
+  const Scope scope = EndScope(world, ended, Ending::kByClient);
   const absl::Status status = world.core->CloseSession(session.ref, world.now);
   SIM_CHECK(status.ok(), status.ToString());
   world.Absorb(scope);
-  FollowEndOfSessions(world, ended);
+  FollowEndOfSessions(world, ended, Ending::kByClient);
   world.Check();
+}
+
+void EndQuarantine(World& world, size_t index) {
+  const SimQuarantine quarantine = world.quarantines[index];
+  world.quarantines.erase(world.quarantines.begin() + static_cast<ptrdiff_t>(index));
+  world.ApplyTime();
+  if (world.random.OneIn(2)) {
+    const absl::Status status = world.core->CloseSession(quarantine.ref, world.now);
+    SIM_CHECK(status.ok(), "an acknowledgement is refused: ", status.ToString());
+  } else {
+    const absl::StatusOr<uint32_t> released =
+        world.core->ReleaseQuarantine(quarantine.ref.id, world.now);
+    SIM_CHECK(released.ok() && *released == quarantine.blocks, "a quarantine of ",
+              quarantine.blocks, " blocks ends otherwise");
+  }
+  world.EndDrains(quarantine.ref.id, std::numeric_limits<uint64_t>::max());
+  world.Absorb({});
+  world.Check();
+}
+
+void QuarantineOp(World& world) {
+  if (world.quarantines.empty()) {
+    world.ApplyTime();
+    const absl::StatusOr<uint32_t> released =
+        world.core->ReleaseQuarantine(SessionId{1'000'000}, world.now);
+    world.Absorb({});
+    world.Refused(released.status(), {Reason::kUnknownQuarantine});
+    return world.Check();
+  }
+  EndQuarantine(world, world.random.Below(static_cast<uint32_t>(world.quarantines.size())));
 }
 
 void CloseSessionOp(World& world) {
   SimSession& session = world.sessions[world.random.Below(kMaxSessions)];
   if (session.open && !Wrong(world)) return EndSession(world, session);
+  const bool quarantined = std::any_of(
+      world.quarantines.begin(), world.quarantines.end(),
+      [&](const SimQuarantine& quarantine) { return quarantine.ref.id == session.ref.id; });
+  if (quarantined) return QuarantineOp(world);
   // Sessions that are not there, or are another's.
   SessionRef wrong = session.ref;
   if (session.open) wrong.token = SessionToken{wrong.token.value() + 1};
-  const Reason reason = session.open ? Reason::kStaleSession : Reason::kUnknownSession;
+  const Reason reason =
+      session.ref.id == SessionId{} ? Reason::kUnknownSession : Reason::kStaleSession;
   const absl::Status status = world.random.OneIn(2)
                                   ? world.core->CloseSession(wrong, world.now)
                                   : world.core->KeepAlive(wrong, world.now).status();
@@ -134,13 +236,13 @@ void ExpireSessionsOp(World& world) {
   Scope scope;
   if (!expired.empty()) {
     world.ApplyTime();
-    scope = EndScope(world, expired);
+    scope = EndScope(world, expired, Ending::kByLease);
   }
   const size_t count = world.core->ExpireSessions(world.now);
   SIM_CHECK(count == expired.size(), count, " sessions expire instead of ", expired.size());
   world.coverage.Add(Met::kSessionExpired, count);
   world.Absorb(scope);
-  FollowEndOfSessions(world, expired);
+  FollowEndOfSessions(world, expired, Ending::kByLease);
   world.Check();
 }
 

@@ -63,6 +63,7 @@ void World::Finish() {
   for (SimSession& session : sessions) {
     if (session.open) EndSession(*this, session);
   }
+  while (!quarantines.empty()) EndQuarantine(*this, 0);
   while (!pins.empty()) UnpinOne(*this, pins.front().id);
   Ticket ticket;
   while (memory.PickStarted(random, &ticket)) EndOneCopy(ticket);
@@ -73,9 +74,9 @@ void World::Finish() {
                 "blocks are left over after everybody has gone");
     }
   }
-  SIM_CHECK(
-      stats.sessions == 0 && stats.sequences == 0 && stats.pins == 0 && stats.copies_in_flight == 0,
-      "something is left over after everybody has gone");
+  SIM_CHECK(stats.sessions == 0 && stats.sequences == 0 && stats.pins == 0 &&
+                stats.quarantines == 0 && stats.copies_in_flight == 0,
+            "something is left over after everybody has gone");
 }
 
 void World::ApplyTime() {

@@ -131,6 +131,7 @@ class World {
   std::array<SimSession, kMaxSessions> sessions;
   std::vector<SimPin> pins;
   std::vector<SimDrain> drains;
+  std::vector<SimQuarantine> quarantines;
   // Stored in the call that runs, until it is known by which sequence.
   std::vector<HeldBlock> stored;
   Prompts prompts;

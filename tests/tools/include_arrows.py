@@ -40,7 +40,7 @@ LIBRARIES = {
     "nlohmann/": EDGE | {"engine"},
     "oneapi/": {"engine", "tests"},
     "dnnl": {"engine", "tests"},
-    "xxhash": {"engine", "events", "tests"},
+    "xxhash": {"engine", "events", "manager", "tests"},
     "gtest/": {"tests"},
     "gmock/": {"tests"},
     "benchmark/": {"tests"},

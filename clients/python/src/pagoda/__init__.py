@@ -9,8 +9,8 @@ pagoda.aio has the same names for asyncio.
 from pagoda._call import Pending
 from pagoda._watch import Watch, watch
 from pagoda.client import Batch, Client, Pin, Sequence, connect
-from pagoda.errors import (BadRequest, BatchFailed, Conflict, Exhausted, KvLost, NotFound, NotServed, PagodaError, SessionGone,
-                           TimedOut, Unavailable, WatchRefused)
+from pagoda.errors import (BadRequest, BatchFailed, CannotMap, Conflict, Exhausted, KvLost, NotFound, NotServed, PagodaError,
+                           PermissionDenied, SessionGone, TimedOut, Unauthenticated, Unavailable, WatchRefused)
 from pagoda.events import Created, Event, Gap, RemovalReason, Removed, Stored, StoredBlock, Updated
 from pagoda.pools import Pool, Segment
 from pagoda.status import Status, TierStatus, TransferDirection, Transfers, WindowStatus
@@ -20,10 +20,10 @@ from pagoda.values import (Allocation, Block, CacheInfo, Capacity, Match, Moved,
 from pagoda.version import VERSION as __version__
 
 __all__ = [
-    "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "Capacity", "Client", "Conflict", "Created", "Event",
-    "Exhausted", "Gap", "KvLost", "Match", "Moved", "MultimodalItem", "Namespace", "NotFound", "NotServed", "PagodaError", "Pending",
-    "Pin", "PinInfo", "Pinned", "Pins", "Pool", "Prefetched", "RemovalReason", "Removed", "Retention", "Segment", "Sequence",
+    "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "CannotMap", "Capacity", "Client", "Conflict", "Created",
+    "Event", "Exhausted", "Gap", "KvLost", "Match", "Moved", "MultimodalItem", "Namespace", "NotFound", "NotServed", "PagodaError", "Pending",
+    "PermissionDenied", "Pin", "PinInfo", "Pinned", "Pins", "Pool", "Prefetched", "RemovalReason", "Removed", "Retention", "Segment", "Sequence",
     "SequenceInfo", "SessionGone", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierStatus", "TimedOut", "Tokens",
-    "TransferDirection", "Transfers", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity", "WindowStatus",
-    "__version__", "connect", "watch",
+    "TransferDirection", "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity",
+    "WindowStatus", "__version__", "connect", "watch",
 ]

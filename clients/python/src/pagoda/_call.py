@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from pagoda._contract import v1
+from pagoda._map_socket import MapSocket
 from pagoda.errors import Details, PagodaError, make
 
 R = TypeVar("R")
@@ -13,6 +14,10 @@ R = TypeVar("R")
 
 def _ignore(error: PagodaError) -> None:
     pass
+
+
+def _as_it_is(result: R, map_socket: MapSocket) -> R:
+    return result
 
 
 def _none(tokens_per_block: int) -> int:
@@ -30,6 +35,8 @@ class Call(Generic[R]):
     error: Callable[[Details], PagodaError] = make
     # The most block handles that the answer has for each window, where a block is so many tokens.
     handles: Callable[[int], int] = _none
+    # What the session's way to the pools' memory adds to the result.
+    with_memory: Callable[[R, MapSocket], R] = _as_it_is
 
     def operation(self) -> Any:
         return v1.Operation(**{self.name: self.request})
@@ -60,8 +67,8 @@ class Pending(Generic[R]):
         """The whole batch failed. Whether it ran may be unknown."""
         self._error = error
 
-    def _succeed(self, message: Any) -> None:
-        self._results.append(self._call.take(message))
+    def _succeed(self, message: Any, map_socket: MapSocket) -> None:
+        self._results.append(self._call.with_memory(self._call.take(message), map_socket))
 
     def _fail(self, details: Details) -> None:
         self._error = self._call.error(details)

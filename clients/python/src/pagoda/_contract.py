@@ -4,6 +4,7 @@ The build makes that file with protoc (see README.md). Its types live in a descr
 google.rpc or pagoda.v1 of the process, and one file serves every version of the protobuf runtime.
 """
 
+import functools
 import importlib.resources
 import types
 from typing import Any
@@ -47,20 +48,20 @@ v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/cache.proto", "pagoda/v1/even
 rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
 
 
-def _call(kind: Any, service: str, method: str) -> Any:
-    found = _pool.FindServiceByName(f"pagoda.v1.{service}").methods_by_name[method]
-    return kind(f"/pagoda.v1.{service}/{method}", request_serializer=_class_of(found.input_type).SerializeToString,
-                response_deserializer=_class_of(found.output_type).FromString)
-
-
 class Calls:
-    """The calls of a channel, of grpc or of grpc.aio."""
+    """The calls of a channel, of grpc or of grpc.aio, each with the metadata that says who calls."""
 
-    def __init__(self, channel: "grpc.Channel | grpc.aio.Channel") -> None:
-        self.open_session = _call(channel.unary_unary, "CacheService", "OpenSession")
-        self.close_session = _call(channel.unary_unary, "CacheService", "CloseSession")
-        self.keep_alive = _call(channel.unary_unary, "CacheService", "KeepAlive")
-        self.execute = _call(channel.unary_unary, "CacheService", "Execute")
-        self.watch = _call(channel.unary_stream, "EventService", "Watch")
-        self.get_status = _call(channel.unary_unary, "AdminService", "GetStatus")
-        self.reset_prefix_cache = _call(channel.unary_unary, "AdminService", "ResetPrefixCache")
+    def __init__(self, channel: "grpc.Channel | grpc.aio.Channel", metadata: tuple[tuple[str, str], ...] = ()) -> None:
+        def call_of(kind: Any, service: str, method: str) -> Any:
+            found = _pool.FindServiceByName(f"pagoda.v1.{service}").methods_by_name[method]
+            call = kind(f"/pagoda.v1.{service}/{method}", request_serializer=_class_of(found.input_type).SerializeToString,
+                        response_deserializer=_class_of(found.output_type).FromString)
+            return functools.partial(call, metadata=metadata) if metadata else call
+
+        self.open_session = call_of(channel.unary_unary, "CacheService", "OpenSession")
+        self.close_session = call_of(channel.unary_unary, "CacheService", "CloseSession")
+        self.keep_alive = call_of(channel.unary_unary, "CacheService", "KeepAlive")
+        self.execute = call_of(channel.unary_unary, "CacheService", "Execute")
+        self.watch = call_of(channel.unary_stream, "EventService", "Watch")
+        self.get_status = call_of(channel.unary_unary, "AdminService", "GetStatus")
+        self.reset_prefix_cache = call_of(channel.unary_unary, "AdminService", "ResetPrefixCache")

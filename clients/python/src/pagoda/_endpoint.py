@@ -1,7 +1,12 @@
 """Where a daemon is, and how this package connects to it."""
 
+import dataclasses
 import os
+import pathlib
 import sys
+from typing import Any
+
+import grpc
 
 # A batch that adds a few sequences of a million tokens fits, and an event that evicts hundreds of thousands of blocks.
 _MAX_MESSAGE_BYTES = 64 << 20
@@ -16,7 +21,7 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
     # Channels of one process to one endpoint would otherwise share a connection, and its flow control.
     ("grpc.use_local_subchannel_pool", 1),
-    # A daemon is on this machine: a proxy that the environment names is not the way to it.
+    # A proxy that the environment names is not the way to a daemon.
     ("grpc.enable_http_proxy", 0),
     # A stream whose other side is silently gone ends after 30 s. The daemon allows a ping every 10 s.
     ("grpc.keepalive_time_ms", 20_000),
@@ -32,6 +37,71 @@ OPTIONS: list[tuple[str, int]] = [
 def resolve(endpoint: str | None) -> str:
     """`endpoint`, else the environment's PAGODA_ENDPOINT, else the daemon's default: "host:port" or "unix:/path"."""
     return endpoint or os.environ.get("PAGODA_ENDPOINT") or "127.0.0.1:7070"
+
+
+@dataclasses.dataclass(frozen=True)
+class Credentials:
+    """Who calls, and how the daemon is known."""
+
+    token: str = ""
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+    @classmethod
+    def choose(cls, token: str | None, ca_file: str | None, certificate_file: str | None, key_file: str | None) -> "Credentials":
+        """What is given, else what the environment names: PAGODA_TOKEN_FILE, PAGODA_CA, PAGODA_CERTIFICATE, PAGODA_KEY."""
+        chosen = cls(_token() if token is None else token,
+                     *(os.environ.get(name, "") if file is None else str(file)
+                       for name, file in (("PAGODA_CA", ca_file), ("PAGODA_CERTIFICATE", certificate_file), ("PAGODA_KEY", key_file))))
+        if bool(chosen.certificate_file) != bool(chosen.key_file):
+            raise ValueError("a client's certificate and its key go together; one of them is missing")
+        if chosen.certificate_file and not chosen.ca_file:
+            raise ValueError("a client's certificate is for TLS, which needs the daemon's CA too")
+        return chosen
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What says with each call who calls."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def channel(self, endpoint: str, make: Any) -> Any:
+        """A channel of `make`, grpc or grpc.aio: TLS over TCP where the daemon's CA is known, else plaintext.
+
+        ValueError: the token would go in plaintext to another machine. OSError: a file cannot be read.
+        """
+        if self.ca_file and not _is_unix_socket(endpoint):
+            return make.secure_channel(endpoint, self._tls(), options=OPTIONS)
+        if self.token and not _is_on_this_machine(endpoint):
+            raise ValueError(f"the token would go to {endpoint} in plaintext: name the daemon's CA, for TLS")
+        return make.insecure_channel(endpoint, options=OPTIONS)
+
+    def _tls(self) -> grpc.ChannelCredentials:
+        ca, key, certificate = (pathlib.Path(file).read_bytes() if file else None
+                                for file in (self.ca_file, self.key_file, self.certificate_file))
+        return grpc.ssl_channel_credentials(ca, key, certificate)
+
+
+def _token() -> str:
+    """The first line of the environment's PAGODA_TOKEN_FILE that is neither empty nor begins with '#'; "" where there is no such variable."""
+    file = os.environ.get("PAGODA_TOKEN_FILE")
+    if not file:
+        return ""
+    lines = (line.strip() for line in pathlib.Path(file).read_text(encoding="utf-8").splitlines())
+    for line in lines:
+        if line and not line.startswith("#"):
+            return line
+    raise ValueError(f"there is no token in {file}")
+
+
+def _is_unix_socket(endpoint: str) -> bool:
+    return endpoint.startswith(("unix:", "unix-abstract:"))
+
+
+def _is_on_this_machine(endpoint: str) -> bool:
+    # A host's name may begin with "127." too.
+    in_numbers = not endpoint.strip("0123456789.:")
+    return _is_unix_socket(endpoint) or in_numbers and endpoint.startswith("127.") or endpoint.startswith(("localhost:", "[::1]:"))
 
 
 def client_name(name: str | None) -> str:

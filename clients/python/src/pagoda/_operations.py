@@ -1,12 +1,14 @@
 """The operations that belong to no sequence: raw blocks, prefixes, pins, pools. Each function is a method of Client, of aio.Client and of
 the batches of both: one signature and one documentation for all."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pagoda import values
 from pagoda._call import Call
 from pagoda._contract import v1
+from pagoda._map_socket import MapSocket
 from pagoda.pools import Pool
 from pagoda.values import Block, Namespace, Retention, Tier, Tokens, token_list
 
@@ -125,11 +127,15 @@ def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: 
                 lambda done: int(done.blocks))
 
 
+def _with_memory(pools: tuple[Pool, ...], map_socket: MapSocket) -> tuple[Pool, ...]:
+    return tuple(dataclasses.replace(pool, map_socket=map_socket) for pool in pools)
+
+
 def pools(*, tier: Tier | None = None, window_size: int | None = None) -> Call[tuple[Pool, ...]]:
     """The pools, or those of a tier or a window: where their bytes are, and how they are laid out. Nothing is mapped yet."""
     return Call("describe_pools", v1.DescribePoolsRequest(), lambda done: tuple(
         Pool.take(pool) for pool in done.pools
-        if tier in (None, pool.tier) and window_size in (None, pool.window_size)), handles=_description)
+        if tier in (None, pool.tier) and window_size in (None, pool.window_size)), with_memory=_with_memory, handles=_description)
 
 
 def wait_for_ticket(ticket: int) -> Call[int]:

@@ -235,7 +235,7 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
 
     request = v1.ForkSequenceRequest(sequence_id=sequence.id, new_sequence_id=child.id)
     return Call("fork_sequence", request, take, child._never_opened, sequence._error_of,
-                lambda tokens_per_block: child._room_tokens // tokens_per_block + 1)
+                handles=lambda tokens_per_block: child._room_tokens // tokens_per_block + 1)
 
 
 def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pagoda._call import Pending
 from pagoda._contract import v1
+from pagoda._map_socket import MapSocket
 from pagoda._sequences import SequenceView
 from pagoda.errors import BatchFailed, Loss, of_result
 from pagoda.values import CacheInfo
@@ -22,6 +23,7 @@ class Session:
 
     def __init__(self, opened: Any) -> None:
         self.ref = opened.session
+        self._map_socket = MapSocket(opened.map_socket, opened.session)
         self.lease: float = opened.lease_ms / 1000
         self.epoch: int = opened.epoch
         self.cache = CacheInfo.take(opened.cache)
@@ -63,7 +65,7 @@ class Session:
             self.completed_ticket = max(self.completed_ticket, result.completed_ticket)
             for one, outcome in zip(pending, result.results, strict=True):
                 if not outcome.HasField("error"):
-                    one._succeed(getattr(outcome, outcome.WhichOneof("result")))
+                    one._succeed(getattr(outcome, outcome.WhichOneof("result")), self._map_socket)
             for lost in result.shortened:
                 sequence = self._sequences.get(lost.sequence_id)
                 if sequence is not None:

@@ -11,7 +11,7 @@ import grpc
 
 from pagoda import errors
 from pagoda._contract import Calls
-from pagoda._endpoint import OPTIONS, resolve
+from pagoda._endpoint import Credentials, resolve
 from pagoda.errors import PagodaError, WatchRefused
 from pagoda.events import Event, Gap, StreamPosition
 
@@ -154,11 +154,13 @@ class Watch:
 
 
 def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0,
-          reconnect: float | None = 60.0) -> Watch:
-    """Watches a daemon without a session, as routers do; the rest as in Client.watch."""
-    channel = grpc.insecure_channel(resolve(endpoint), options=OPTIONS)
+          reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
+          certificate_file: str | None = None, key_file: str | None = None) -> Watch:
+    """Watches a daemon without a session, as routers do; the rest as in Client.watch and pagoda.connect."""
+    credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
+    channel = credentials.channel(resolve(endpoint), grpc)
     try:
-        return Watch(Calls(channel), Reader(from_revision, epoch, reconnect), channel)
+        return Watch(Calls(channel, credentials.metadata), Reader(from_revision, epoch, reconnect), channel)
     except BaseException:
         channel.close()
         raise

@@ -13,7 +13,7 @@ from pagoda import _operations, _sequences, errors, values
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
-from pagoda._endpoint import OPTIONS, RECONNECT, TRIES, client_name, resolve
+from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
 from pagoda._keep_alive import KeepAlive
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
@@ -186,11 +186,11 @@ class Client(SessionView):
     blocks; committed blocks stay cached. Not to be used after os.fork().
     """
 
-    def __init__(self, channel: grpc.Channel, opened: Any, timeout: float) -> None:
+    def __init__(self, channel: grpc.Channel, calls: Calls, opened: Any, timeout: float) -> None:
         """pagoda.connect does this."""
         super().__init__(opened, timeout)
         self._channel = channel
-        self._calls = Calls(channel)
+        self._calls = calls
         self._keep_alive = KeepAlive(self._calls, self._session.ref, self._session.lease)
         self._closed = False
         weakref.finalize(self, self._keep_alive.stopped.set)
@@ -313,7 +313,7 @@ class Client(SessionView):
         try:
             self._calls.keep_alive(v1.KeepAliveRequest(session=self._session.ref), timeout=seconds, wait_for_ready=True)
         except grpc.RpcError as error:
-            return bool(errors.of_call(error).reason)
+            return errors.was_connected(errors.of_call(error))
         return True
 
     def _unary(self, call: Any, request: Any, timeout: float | None = None) -> Any:
@@ -323,20 +323,27 @@ class Client(SessionView):
             raise errors.of_call(error) from None
 
 
-def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None, timeout: float = 10.0) -> Client:
+def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None, timeout: float = 10.0,
+            token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
+            key_file: str | None = None) -> Client:
     """Opens a session.
 
     `endpoint`: "host:port" or "unix:/path"; else the environment's PAGODA_ENDPOINT; else 127.0.0.1:7070. `name`: shown to operators; else the
     program's. `lease`: seconds that the session outlives its last sign of life; else the daemon's default. `timeout`: seconds to wait for
     the session, and then for each answer.
 
-    Errors: Unavailable (nobody answers), TOO_MANY_SESSIONS, DRAINING, INVALID_ARGUMENT (a lease above the daemon's maximum).
+    `token`: says who calls; `ca_file`: who signed the daemon's certificate, with it TCP is TLS; `certificate_file`, `key_file`: the client's own,
+    where the daemon asks for them. PEM files, read now. What is left out comes from the environment: PAGODA_TOKEN_FILE (the token is its first line),
+    PAGODA_CA, PAGODA_CERTIFICATE, PAGODA_KEY. ValueError: they do not go together, or the token would go to another machine in plaintext.
+
+    Errors: Unavailable (nobody answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED, INVALID_ARGUMENT (a lease above the daemon's maximum).
     """
+    credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease))
-    channel = grpc.insecure_channel(resolve(endpoint), options=OPTIONS)
+    channel = credentials.channel(resolve(endpoint), grpc)
     try:
-        opened = Calls(channel).open_session(request, timeout=timeout)
-        return Client(channel, opened, timeout)
+        calls = Calls(channel, credentials.metadata)
+        return Client(channel, calls, calls.open_session(request, timeout=timeout), timeout)
     except grpc.RpcError as error:
         channel.close()
         raise errors.of_call(error) from None

@@ -39,7 +39,8 @@ class PagodaError(Exception):
 
 
 class Exhausted(PagodaError):
-    """Something is full: BLOCKS_EXHAUSTED, PIN_BUDGET_EXCEEDED, TOO_MANY_SESSIONS, QUEUE_FULL; or, without a reason, gRPC's own limit."""
+    """Something is full: BLOCKS_EXHAUSTED, PIN_BUDGET_EXCEEDED, TOO_MANY_SESSIONS, TOO_MANY_CALLS, QUEUE_FULL; or, without a reason, gRPC's own
+    limit."""
 
 
 class BadRequest(PagodaError):
@@ -62,8 +63,21 @@ class NotServed(PagodaError):
     """This daemon does not serve what was asked for: FIELD_NOT_SERVED, or a call that it does not know."""
 
 
+class Unauthenticated(PagodaError):
+    """The daemon does not know who calls: no credentials, or none of those that it knows (UNAUTHENTICATED)."""
+
+
+class PermissionDenied(PagodaError):
+    """The daemon knows who calls, and that it may not: an operator's call, another tenant's name (PERMISSION_DENIED)."""
+
+
 class Unavailable(PagodaError):
     """No daemon answers (no reason), or it is shutting down (DRAINING)."""
+
+
+class CannotMap(PagodaError):
+    """This process cannot have the pools' memory (no reason): the daemon is on another machine or has no map socket, or this user may not
+    connect to it."""
 
 
 class TimedOut(PagodaError):
@@ -165,6 +179,8 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "UNKNOWN_SESSION": SessionGone,
     "STALE_SESSION": SessionGone,
     "FIELD_NOT_SERVED": NotServed,
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
     "DRAINING": Unavailable,
     "WAIT_TIMEOUT": TimedOut,
     "REVISION_COMPACTED": WatchRefused,
@@ -179,7 +195,8 @@ _BY_CODE: dict[grpc.StatusCode, type[PagodaError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: Conflict,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
-    grpc.StatusCode.PERMISSION_DENIED: Conflict,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.UNIMPLEMENTED: NotServed,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: TimedOut,
@@ -217,6 +234,11 @@ _BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grp
 def is_broken(error: PagodaError) -> bool:
     """Whether it is the connection that failed, or the daemon that ended."""
     return error.code in _BROKEN
+
+
+def was_connected(error: PagodaError) -> bool:
+    """Whether a call that waited for a connection had one, and failed for another reason: also where that connection broke, too."""
+    return bool(error.reason) or error.code is not grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def of_call(error: grpc.RpcError) -> PagodaError:

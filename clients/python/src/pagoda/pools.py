@@ -3,12 +3,13 @@
 import dataclasses
 import functools
 import mmap
-import pathlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pagoda._map_socket import READ, READ_WRITE, MapSocket
 from pagoda.values import Tier
 
 if TYPE_CHECKING:
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 # By pagoda.v1.DType. numpy has no bfloat16: its bits come as uint16.
 _DTYPES = {1: "float32", 2: "float16", 3: "bfloat16"}
 _ARRAY_DTYPES: dict[str, type[np.generic]] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
-_SHARED_MEMORY = pathlib.Path("/dev/shm")
 
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """A part of a pool: `size_bytes` bytes from `offset_bytes` on of a POSIX shared memory object, "/NAME" for shm_open."""
+    """A part of a pool: `size_bytes` bytes from `offset_bytes` on of a piece of shared memory."""
 
     shm_name: str
+    """For people. The memory itself comes over the daemon's map socket."""
     offset_bytes: int
     size_bytes: int
 
@@ -34,7 +35,9 @@ class Pool:
     """A pool of a window: one slot for each of its blocks, in one tier.
 
     Its arrays have the shape (slots, layers, K and V, KV heads, tokens of a block, head dimension); where the pool holds K only, the third
-    extent is 1. The arrays keep their mapping alive, and so does this object; after the daemon's end they are memory of nobody.
+    extent is 1. An array is mapped when it is first asked for, over the daemon's map socket, and stays mapped as long as it or this object
+    lives; after the daemon's end it is memory of nobody. Errors of that first time: CannotMap (another machine, no map socket, a user that
+    may not), UNKNOWN_SESSION, STALE_SESSION, DRAINING.
     """
 
     window_size: int
@@ -49,6 +52,8 @@ class Pool:
     strides: tuple[int, int, int, int, int, int]
     """Bytes."""
     segments: tuple[Segment, ...]
+    map_socket: MapSocket | None = dataclasses.field(default=None, repr=False, compare=False)
+    """How the session gets the memory."""
 
     @classmethod
     def take(cls, message: Any) -> "Pool":
@@ -63,14 +68,19 @@ class Pool:
 
     @functools.cached_property
     def array(self) -> npt.NDArray[Any]:
-        """The pool's bytes, mapped for reading: writing raises ValueError. bfloat16 comes as its bits, uint16."""
-        return self._map(mmap.ACCESS_READ)
+        """The pool's bytes, mapped for reading: writing raises ValueError, and the kernel would not let it. bfloat16 comes as its bits,
+        uint16."""
+        return self._map(READ)
 
     @functools.cached_property
     def writable_array(self) -> npt.NDArray[Any]:
         """The pool's bytes, mapped for writing. Write into slots of your own sequences and blocks only, and where a result has a ready
-        ticket, once that is done: nothing stops other writes, and they change KV that others read."""
-        return self._map(mmap.ACCESS_WRITE)
+        ticket, once that is done: nothing stops other writes, and they change KV that others read.
+
+        Before the first time the daemon notes this process: what the session has when it ends without close() stays out of use until this
+        process has ended. So each session maps for itself, and a child process does, too.
+        """
+        return self._map(READ_WRITE)
 
     @functools.cached_property
     def tensor(self) -> "torch.Tensor":
@@ -85,10 +95,13 @@ class Pool:
         if len(self.segments) != 1 or self.dtype not in _ARRAY_DTYPES:
             raise NotImplementedError(f"a pool of {len(self.segments)} segments of {self.dtype}: this version maps pools of one "
                                       f"segment of {', '.join(_ARRAY_DTYPES)}")
+        if self.map_socket is None:
+            raise ValueError("a Pool that Client.pools did not make has no memory")
         (segment,) = self.segments
-        name = segment.shm_name.removeprefix("/")
-        if not name or "/" in name or name in (".", ".."):
-            raise ValueError(f"not a name of shared memory: {segment.shm_name!r}")
-        with open(_SHARED_MEMORY / name, "rb" if access == mmap.ACCESS_READ else "r+b") as memory:
-            mapped = mmap.mmap(memory.fileno(), segment.offset_bytes + segment.size_bytes, access=access)
+        descriptor = self.map_socket.open(self.window_size, self.pool_index, self.tier, access)
+        try:
+            mapped = mmap.mmap(descriptor, segment.offset_bytes + segment.size_bytes,
+                               access=mmap.ACCESS_READ if access == READ else mmap.ACCESS_WRITE)
+        finally:
+            os.close(descriptor)
         return np.ndarray(self.shape, _ARRAY_DTYPES[self.dtype], mapped, segment.offset_bytes, self.strides)

@@ -12,7 +12,7 @@ import grpc
 
 from pagoda import errors
 from pagoda._contract import Calls
-from pagoda._endpoint import OPTIONS, resolve
+from pagoda._endpoint import Credentials, resolve
 from pagoda._watch import Reader, ended
 from pagoda.errors import PagodaError
 from pagoda.events import Event, Gap
@@ -117,7 +117,9 @@ class Watch:
 
 
 def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0,
-          reconnect: float | None = 60.0) -> Watch:
+          reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
+          certificate_file: str | None = None, key_file: str | None = None) -> Watch:
     """As pagoda.watch."""
-    channel = grpc.aio.insecure_channel(resolve(endpoint), options=OPTIONS)
-    return Watch(Calls(channel), Reader(from_revision, epoch, reconnect), channel)
+    credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
+    channel = credentials.channel(resolve(endpoint), grpc.aio)
+    return Watch(Calls(channel, credentials.metadata), Reader(from_revision, epoch, reconnect), channel)

@@ -14,7 +14,7 @@ from pagoda import _operations, _sequences, errors, values
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
-from pagoda._endpoint import OPTIONS, RECONNECT, TRIES, client_name, resolve
+from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
 from pagoda._keep_alive import next_delay
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
@@ -208,11 +208,11 @@ present(Batch.fork, _sequences.fork)
 class Client(SessionView):
     """As pagoda.Client; pagoda.aio.connect opens one."""
 
-    def __init__(self, channel: grpc.aio.Channel, opened: Any, timeout: float) -> None:
+    def __init__(self, channel: grpc.aio.Channel, calls: Calls, opened: Any, timeout: float) -> None:
         """pagoda.aio.connect does this, in the client's event loop."""
         super().__init__(opened, timeout)
         self._channel = channel
-        self._calls = Calls(channel)
+        self._calls = calls
         self._closed = False
         self._beats = _Beats(self._calls, self._session.ref, self._session.lease)
         weakref.finalize(self, self._beats.forget)
@@ -324,7 +324,7 @@ class Client(SessionView):
         try:
             await self._calls.keep_alive(v1.KeepAliveRequest(session=self._session.ref), timeout=seconds, wait_for_ready=True)
         except grpc.RpcError as error:
-            return bool(errors.of_call(error).reason)
+            return errors.was_connected(errors.of_call(error))
         return True
 
     async def _unary(self, call: Any, request: Any, timeout: float | None = None) -> Any:
@@ -372,14 +372,17 @@ class _Beats:
 
 
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None,
-            timeout: float = 10.0) -> Opening[Client]:
+            timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
+            key_file: str | None = None) -> Opening[Client]:
     """As pagoda.connect, with `await` or `async with`."""
+    credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease))
 
     async def opened() -> Client:
-        channel = grpc.aio.insecure_channel(resolve(endpoint), options=OPTIONS)
+        channel = credentials.channel(resolve(endpoint), grpc.aio)
         try:
-            return Client(channel, await Calls(channel).open_session(request, timeout=timeout), timeout)
+            calls = Calls(channel, credentials.metadata)
+            return Client(channel, calls, await calls.open_session(request, timeout=timeout), timeout)
         except BaseException as error:
             await channel.close(None)
             if isinstance(error, grpc.RpcError):

@@ -1,0 +1,81 @@
+#include "clients/cpp/keep_alive.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "clients/cpp/errors.h"
+
+namespace pagoda {
+namespace {
+
+// Of a lease that is so short that signs of life would be all that the daemon does.
+constexpr absl::Duration kShortestPause = absl::Milliseconds(10);
+
+}  // namespace
+
+KeepAlive::KeepAlive(const std::shared_ptr<grpc::Channel>& channel, const v1::SessionRef& session,
+                     absl::Duration lease, std::function<void(const absl::Status&)> on_session_over)
+    : stub_(v1::CacheService::NewStub(channel)),
+      session_(session),
+      lease_(std::max(lease, 3 * kShortestPause)),
+      on_session_over_(std::move(on_session_over)),
+      thread_([this] { Run(); }) {}
+
+KeepAlive::~KeepAlive() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+    if (under_way_ != nullptr) under_way_->TryCancel();
+  }
+  thread_.join();
+}
+
+absl::Status KeepAlive::session_error() const {
+  absl::MutexLock lock(&mutex_);
+  return session_error_;
+}
+
+void KeepAlive::Run() {
+  absl::Duration pause = lease_ / 3;
+  while (Pause(pause)) {
+    const absl::Status status = Beat();
+    if (IsSessionOver(status)) {
+      {
+        absl::MutexLock lock(&mutex_);
+        session_error_ = status;
+      }
+      if (on_session_over_) on_session_over_(status);
+      return;
+    }
+    // After one that was lost the next one comes sooner.
+    pause = std::max(lease_ / (status.ok() ? 3 : 10), kShortestPause);
+  }
+}
+
+bool KeepAlive::Pause(absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  return !mutex_.AwaitWithTimeout(absl::Condition(&stopped_), duration);
+}
+
+absl::Status KeepAlive::Beat() {
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + lease_ / 3));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopped_) return absl::OkStatus();
+    under_way_ = &context;
+  }
+  v1::KeepAliveRequest request;
+  *request.mutable_session() = session_;
+  v1::KeepAliveResponse response;
+  const grpc::Status status = stub_->KeepAlive(&context, request, &response);
+  {
+    absl::MutexLock lock(&mutex_);
+    under_way_ = nullptr;
+  }
+  return status.ok() ? absl::OkStatus() : StatusFromGrpc(status);
+}
+
+}  // namespace pagoda

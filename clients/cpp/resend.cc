@@ -1,0 +1,75 @@
+#include "clients/cpp/resend.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <variant>
+
+namespace pagoda {
+namespace {
+
+// What the daemon remembers of one session, an upper bound of a result without its handles (an
+// error with its details is the longest), and one of a handle.
+constexpr uint64_t kMostAnswerBytes = uint64_t{1} << 20;
+constexpr uint64_t kResultBytes = 320;
+constexpr uint64_t kHandleBytes = 20;
+
+bool ChangesNothing(const Operation& operation) {
+  return std::holds_alternative<MatchPrefix>(operation) ||
+         std::holds_alternative<QueryCapacity>(operation) ||
+         std::holds_alternative<DescribeSequence>(operation) ||
+         std::holds_alternative<DescribePools>(operation) ||
+         std::holds_alternative<ListPins>(operation) ||
+         std::holds_alternative<WaitForTicket>(operation);
+}
+
+// The most block handles in an operation's result.
+class HandleBound {
+ public:
+  explicit HandleBound(const CacheInfo& cache) : cache_(cache) {}
+
+  uint64_t operator()(const AllocateBlocks& op) const { return op.count; }
+  uint64_t operator()(const AddSequence& op) const {
+    return Tokens(std::max<uint64_t>(op.tokens.size(), op.room_tokens));
+  }
+  uint64_t operator()(const MatchPrefix& op) const { return Tokens(op.tokens.size()); }
+  uint64_t operator()(const ReserveTokens& op) const { return Tokens(op.count); }
+  uint64_t operator()(const AppendTokens& op) const { return Tokens(op.tokens.size()); }
+  uint64_t operator()(const DescribeSequence&) const { return Cache(); }
+  uint64_t operator()(const ForkSequence&) const { return Cache(); }
+  uint64_t operator()(const TruncateSequence&) const { return Cache(); }
+  // Their results are as many pools or pins as there are.
+  uint64_t operator()(const DescribePools&) const { return kMostAnswerBytes; }
+  uint64_t operator()(const ListPins&) const { return kMostAnswerBytes; }
+  template <class Other>
+  uint64_t operator()(const Other&) const {
+    return 0;
+  }
+
+ private:
+  // Of a piece of a sequence that begins and ends within blocks, whose tail may be another one now.
+  uint64_t Tokens(uint64_t count) const {
+    return (count / std::max(cache_.tokens_per_block, 1u) + 2) * cache_.windows.size();
+  }
+  uint64_t Cache() const {
+    uint64_t blocks = 0;
+    for (const CacheInfo::Window& window : cache_.windows) blocks += window.primary_blocks;
+    return blocks;
+  }
+
+  const CacheInfo& cache_;
+};
+
+}  // namespace
+
+Resend ResendOf(absl::Span<const Operation> operations, const CacheInfo& cache) {
+  if (std::all_of(operations.begin(), operations.end(), ChangesNothing)) return Resend::kFreely;
+  const HandleBound handles(cache);
+  uint64_t bytes = 0;
+  for (const Operation& operation : operations) {
+    bytes += kResultBytes + kHandleBytes * std::visit(handles, operation);
+    if (bytes > kMostAnswerBytes) return Resend::kNever;
+  }
+  return Resend::kUnderId;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,127 @@
+#include "clients/pagoda_engine/connected_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "clients/cpp/backoff.h"
+#include "clients/cpp/errors.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+constexpr absl::Duration kMostPause = absl::Seconds(2);
+
+// A request that outlives so many daemons is perhaps what ends them.
+constexpr int kMostRuns = 5;
+
+// Whether an error is the connection's or the session's, and not the request's.
+bool IsDaemonGone(const absl::Status& status) {
+  if (IsSessionOver(status) || ReasonOf(status) == Reason::kDraining) return true;
+  return ReasonOf(status) == Reason::kNone &&
+         (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
+}
+
+// Whether a daemon that refused a session so may give one later.
+bool MayChange(const absl::Status& status) {
+  return IsDaemonGone(status) || absl::IsResourceExhausted(status);
+}
+
+std::string TextOf(const absl::Status& status) {
+  const Reason reason = ReasonOf(status);
+  return absl::StrCat(reason == Reason::kNone ? absl::StatusCodeToString(status.code())
+                                              : std::string(ReasonName(reason)),
+                      ": ", std::string(status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options options) {
+  auto connected = absl::WrapUnique(new ConnectedEngine(std::move(options)));
+  const Options& chosen = connected->options_;
+  absl::StatusOr<std::unique_ptr<CacheClient>> client =
+      connected->OpenSession(chosen.client.timeout);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<std::unique_ptr<Engine>> engine =
+      Engine::Create(chosen.engine, *std::move(client));
+  if (!engine.ok()) return engine.status();
+  connected->engine_ = *std::move(engine);
+  return connected;
+}
+
+absl::StatusOr<Generated> ConnectedEngine::Generate(GenerateRequest request) {
+  const absl::Time arrival = absl::Now();
+  request.cancelled = [this] { return interrupted_.HasBeenNotified(); };
+  for (int run = 1;; ++run) {
+    const absl::Duration before = absl::Now() - arrival;
+    Generated generated;
+    absl::StatusOr<GenerateReport> report =
+        engine_->Generate(request, [&](TokenId token, absl::Span<const float>) {
+          generated.tokens.push_back(token);
+          return !interrupted_.HasBeenNotified();
+        });
+    if (report.ok()) {
+      generated.report = *report;
+      generated.report.time_to_first_token += before;
+      generated.report.total_time += before;
+      return generated;
+    }
+    if (!IsDaemonGone(report.status()) || run == kMostRuns) return report.status();
+    if (absl::Status status = Reconnect(report.status()); !status.ok()) return status;
+  }
+}
+
+bool ConnectedEngine::session_over() const { return over_ == session_; }
+
+absl::Status ConnectedEngine::Reconnect(const absl::Status& why) {
+  const absl::Time start = absl::Now();
+  const absl::Time deadline = start + options_.reconnect;
+  options_.say(absl::StrCat("lost the session with ", options_.client.endpoint, " (", TextOf(why),
+                            "); looking for a daemon there for up to ",
+                            absl::FormatDuration(options_.reconnect)));
+  Backoff backoff(kFirstPause, kMostPause);
+  absl::Status status = why;
+  for (;;) {
+    if (interrupted_.HasBeenNotified()) return absl::CancelledError("interrupted");
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) break;
+    status = OpenAndAttach(std::min(options_.client.timeout, left));
+    if (status.ok()) {
+      options_.say(absl::StrCat(
+          "goes on in a new session, after ",
+          absl::FormatDuration(absl::Trunc(absl::Now() - start, absl::Milliseconds(1)))));
+      return status;
+    }
+    if (!MayChange(status)) return status;
+    interrupted_.WaitForNotificationWithTimeout(std::min(backoff.Next(), left));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("no daemon gave a session at ", options_.client.endpoint, " for ",
+                   absl::FormatDuration(options_.reconnect), "; the last try: ", TextOf(status)));
+}
+
+absl::Status ConnectedEngine::OpenAndAttach(absl::Duration timeout) {
+  absl::StatusOr<std::unique_ptr<CacheClient>> client = OpenSession(timeout);
+  if (!client.ok()) return client.status();
+  return engine_->Attach(*std::move(client));
+}
+
+absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::Duration timeout) {
+  GrpcCacheClientOptions options = options_.client;
+  options.timeout = timeout;
+  options.on_session_over = [this, session = session_ + 1](const absl::Status&) {
+    over_ = session;
+    if (options_.on_session_over && session_over()) options_.on_session_over();
+  };
+  absl::StatusOr<std::unique_ptr<CacheClient>> client = OpenGrpcCacheClient(std::move(options));
+  if (client.ok()) ++session_;
+  return client;
+}
+
+void ConnectedEngine::Interrupt() { interrupted_.Notify(); }
+
+}  // namespace pagoda

@@ -1,0 +1,78 @@
+#ifndef PAGODA_CLIENTS_PAGODA_ENGINE_CONNECTED_ENGINE_H_
+#define PAGODA_CLIENTS_PAGODA_ENGINE_CONNECTED_ENGINE_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "clients/cpp/grpc_cache_client.h"
+#include "engine/engine.h"
+
+namespace pagoda {
+
+struct Generated {
+  std::vector<TokenId> tokens;
+  GenerateReport report;  // Its times count from the call, whatever came between.
+};
+
+// The bundled engine over the cache of a daemon, which it finds again where the daemon goes away:
+// in another session, with the same weights. A request that was under way then runs again from its
+// beginning; what the daemon has kept of it is not computed twice, and the tokens are the same,
+// because they are chosen greedily. Thread-compatible but where it says otherwise.
+class ConnectedEngine {
+ public:
+  struct Options {
+    GrpcCacheClientOptions client;  // Without on_session_over.
+    Engine::Options engine;
+    absl::Duration reconnect = absl::Seconds(60);  // How long to look for a daemon that went away.
+    // Told what happens to the connection, a sentence for people, on the caller's thread.
+    std::function<void(const std::string&)> say;
+    // Called on any thread when session_over() became true, so that one who waits for requests
+    // reconnects. Must not use the engine.
+    std::function<void()> on_session_over;
+  };
+
+  // Errors: those of OpenGrpcCacheClient and of Engine::Create; INVALID_ARGUMENT names both models
+  // where the daemon's cache is for another one.
+  static absl::StatusOr<std::unique_ptr<ConnectedEngine>> Create(Options options);
+
+  // Errors: those of Engine::Generate; CANCELLED after Interrupt; those of Reconnect.
+  absl::StatusOr<Generated> Generate(GenerateRequest request);
+
+  // Whether a sign of life learned that the session is no more. Thread-safe.
+  bool session_over() const;
+
+  // Opens another session, and tries again with growing pauses for as long as `options.reconnect`.
+  // `why` is what was learned of the old one. Errors: UNAVAILABLE, without a reason, where no
+  // daemon gave a session; CANCELLED; at once whatever time will not mend, such as
+  // INVALID_ARGUMENT.
+  absl::Status Reconnect(const absl::Status& why);
+
+  // Ends what runs, and whatever comes later, with CANCELLED. Thread-safe.
+  void Interrupt();
+
+  const ModelConfig& model() const { return engine_->model(); }
+
+ private:
+  explicit ConnectedEngine(Options options) : options_(std::move(options)) {}
+
+  absl::StatusOr<std::unique_ptr<CacheClient>> OpenSession(absl::Duration timeout);
+  absl::Status OpenAndAttach(absl::Duration timeout);
+
+  const Options options_;
+  absl::Notification interrupted_;
+  // Sessions are numbered from 1; signs of life tell which ones are over.
+  std::atomic<int> session_ = 0;
+  std::atomic<int> over_ = 0;
+  std::unique_ptr<Engine> engine_;  // Last: its client uses the others.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODA_ENGINE_CONNECTED_ENGINE_H_

@@ -1,0 +1,45 @@
+#ifndef PAGODA_CLIENTS_PAGODA_ENGINE_LINE_READER_H_
+#define PAGODA_CLIENTS_PAGODA_ENGINE_LINE_READER_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace pagoda {
+
+// Lines from a file descriptor, for one who also wants to be woken up while none comes. A last line
+// needs no newline. Thread-compatible, but Wake is thread-safe.
+class LineReader {
+ public:
+  static constexpr size_t kMaxLineBytes = size_t{64} << 20;
+
+  enum class Event { kLine, kEnd, kWoken };
+
+  // Does not own `fd`.
+  explicit LineReader(int fd);
+  ~LineReader();
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+
+  // Waits for the next line, which it puts into `line` without its newline; for the end; or for
+  // Wake, which goes first. Errors: INVALID_ARGUMENT (a line above kMaxLineBytes, a descriptor that
+  // cannot be read).
+  absl::StatusOr<Event> Next(std::string& line);
+
+  // The Next that waits, or the one that comes, returns kWoken.
+  void Wake();
+
+ private:
+  bool WasWoken();
+
+  const int fd_;
+  const int wake_fd_;
+  std::string buffer_;
+  size_t searched_ = 0;  // No newline before this.
+  bool ended_ = false;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODA_ENGINE_LINE_READER_H_

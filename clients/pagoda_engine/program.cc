@@ -1,0 +1,285 @@
+#include "clients/pagoda_engine/program.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "clients/pagoda_engine/connected_engine.h"
+#include "clients/pagoda_engine/line_reader.h"
+#include "clients/pagoda_engine/request_line.h"
+#include "clients/pagodactl/command.h"
+#include "clients/pagodactl/format.h"
+#include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/tokens.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr char kProgram[] = "pagoda-engine";
+
+constexpr char kFooter[] = R"(Examples:
+  pagoda-engine --model DIR --random-prompt 64 --seed 7
+  pagoda-engine --connect unix:/run/pagoda.sock --model DIR --token 1,2,3 --max-new-tokens 40
+  echo '{"id": 1, "prompt": [1, 2, 3]}' | pagoda-engine --model DIR --requests -
+
+A request is a line {"id": ..., "prompt": [ids], "max_new_tokens": N, "stop_tokens": [ids],
+"cache_salt": "text"}, of which only the prompt must be there. Its answer is a line {"id": ...,
+"tokens": [ids], "prompt_tokens": N, "reused_tokens": N, "finish_reason": "length" or "stop token",
+"time_to_first_token_ms": T, "total_ms": T}, or {"id": ..., "error": {"reason": ..., "message": ...}}.
+
+The daemon's cache must be this model's: pagodad with cache.model_dir or engine.model_dir on the same
+folder. Where the daemon goes away, the request that runs begins anew once there is one again; what is
+still cached of it is not computed twice.
+
+Exit codes: 0 success, 1 a generation failed, 2 bad usage, 3 no daemon answers. SIGINT and SIGTERM end
+the program; what runs is answered with CANCELLED.)";
+
+struct ProgramOptions {
+  std::string endpoint = "127.0.0.1:7070";
+  std::string model_dir;
+  std::string client_name = kProgram;
+  OutputFormat output = OutputFormat::kTable;
+  double timeout_seconds = 10;
+  double reconnect_seconds = 60;
+  double lease_seconds = 0;
+  uint32_t prefill_chunk_tokens = 512;
+
+  std::string prompt_tokens;
+  std::string prompt_file;
+  uint32_t random_prompt = 0;  // Its length.
+  std::string requests;        // A file, or "-".
+  uint64_t seed = 1;
+  uint32_t max_new_tokens = 20;
+  std::string stop_tokens;
+  std::string salt;
+};
+
+// Refuses a word that is no token id while arguments are parsed.
+std::string CheckTokens(const std::string& text) {
+  return std::string(ParseTokens(text).status().message());
+}
+
+void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
+  app.add_option("--connect", options.endpoint, "The daemon: host:port or unix:/path")
+      ->envname("PAGODA_ENDPOINT")
+      ->capture_default_str();
+  app.add_option("--model", options.model_dir, "A Hugging Face folder with a Qwen3 model")
+      ->required();
+  app.add_option("--timeout", options.timeout_seconds,
+                 "Seconds to wait for the connection, and for each answer of the daemon")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--reconnect-seconds", options.reconnect_seconds,
+                 "How long to look for a daemon that went away; 0: not at all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--lease-seconds", options.lease_seconds,
+                 "How long the session outlives this process; 0: the daemon's default")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--name", options.client_name, "What operators see of this engine")
+      ->capture_default_str();
+  app.add_option("--prefill-chunk-tokens", options.prefill_chunk_tokens,
+                 "At most this many prompt tokens go through the model at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
+  CLI::Option_group* what = app.add_option_group("requests", "Exactly one of");
+  what->add_option("--requests", options.requests,
+                   "A file of requests, one a line of JSON; - is standard input");
+  what->add_option("--prompt-tokens,--token", options.prompt_tokens, "Token ids: 1,2,3")
+      ->check(CheckTokens);
+  what->add_option("--prompt-file", options.prompt_file,
+                   "A file of token ids, separated by commas or whitespace; - is standard input");
+  what->add_option("--random-prompt", options.random_prompt, "As many random token ids")
+      ->check(CLI::PositiveNumber);
+  what->require_option(1);
+  app.add_option("--seed", options.seed, "Of the random prompt")->capture_default_str();
+  app.add_option("--max-new-tokens", options.max_new_tokens,
+                 "At most this many tokens, where a request does not say")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--stop-tokens", options.stop_tokens, "Token ids that end a single generation")
+      ->check(CheckTokens);
+  app.add_option("--salt", options.salt,
+                 "Only prompts with the same salt share their cached prefixes");
+  const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
+                                                       {"json", OutputFormat::kJson}};
+  app.add_option("-o,--output", options.output,
+                 "Of a single generation: table, for people, or json, for programs")
+      ->transform(CLI::CheckedTransformer(formats))
+      ->option_text("table|json [table]");
+}
+
+ConnectedEngine::Options EngineOptions(const ProgramOptions& options) {
+  return {
+      .client = {.endpoint = options.endpoint,
+                 .client_name = options.client_name,
+                 .lease = absl::Seconds(options.lease_seconds),
+                 .timeout = absl::Seconds(options.timeout_seconds)},
+      .engine = {.model_dir = options.model_dir,
+                 .prefill_chunk_tokens = options.prefill_chunk_tokens},
+      .reconnect = absl::Seconds(options.reconnect_seconds),
+      .say = [](const std::string& what) { std::cerr << kProgram << ": " << what << std::endl; }};
+}
+
+absl::StatusOr<GenerateRequest> SingleRequest(const ProgramOptions& options,
+                                              const ModelConfig& model) {
+  absl::StatusOr<std::vector<TokenId>> prompt =
+      options.random_prompt != 0
+          ? RandomTokens(options.seed, model.vocab_size).Take(options.random_prompt)
+      : options.prompt_file.empty() ? ParseTokens(options.prompt_tokens)
+                                    : ReadTokenFile(options.prompt_file);
+  if (!prompt.ok()) return prompt.status();
+  absl::StatusOr<std::vector<TokenId>> stop_tokens = ParseTokens(options.stop_tokens);
+  if (!stop_tokens.ok()) return stop_tokens.status();
+  GenerateRequest request{.prompt = *std::move(prompt),
+                          .max_new_tokens = options.max_new_tokens,
+                          .stop_tokens = *std::move(stop_tokens)};
+  request.name_space.cache_salt = options.salt;
+  return request;
+}
+
+void PrintTable(const Generated& generated) {
+  const GenerateReport& report = generated.report;
+  absl::PrintF("%s\n\n", absl::StrJoin(generated.tokens, " "));
+  absl::PrintF("prompt               %s tokens, %s reused from the cache (%s)\n",
+               FormatCount(report.prompt_tokens), FormatCount(report.reused_tokens),
+               FormatShare(Share(report.reused_tokens, report.prompt_tokens)));
+  absl::PrintF("generated            %s tokens in %s, ended by %s\n",
+               FormatCount(report.generated_tokens), FormatElapsed(report.total_time),
+               FinishText(report.finish_reason));
+  absl::PrintF("time to first token  %s\n", FormatElapsed(report.time_to_first_token));
+  std::fflush(stdout);
+}
+
+absl::Status RunSingle(const ProgramOptions& options, ConnectedEngine& engine) {
+  absl::StatusOr<GenerateRequest> request = SingleRequest(options, engine.model());
+  if (!request.ok()) return request.status();
+  const absl::StatusOr<Generated> generated = engine.Generate(*std::move(request));
+  if (!generated.ok()) return generated.status();
+  if (options.output == OutputFormat::kJson) {
+    std::cout << GeneratedToJson(*generated).dump() << std::endl;
+  } else {
+    PrintTable(*generated);
+  }
+  return absl::OkStatus();
+}
+
+// Whether the program cannot go on after this error of a request.
+bool EndsProgram(const absl::Status& status) {
+  return absl::IsCancelled(status) ||
+         (absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone);
+}
+
+// Answers the requests in order until there are no more. Errors: CANCELLED, UNAVAILABLE; ABORTED
+// where requests failed.
+absl::Status RunRequests(const ProgramOptions& options, LineReader& lines, ConnectedEngine& engine,
+                         const InterruptScope& interrupt) {
+  uint64_t requests = 0;
+  uint64_t failed = 0;
+  for (std::string line;;) {
+    const absl::StatusOr<LineReader::Event> event = lines.Next(line);
+    if (!event.ok()) return event.status();
+    if (*event == LineReader::Event::kWoken) {
+      if (interrupt.interrupted()) break;
+      if (!engine.session_over()) continue;
+      const absl::Status over = MakeError(Reason::kStaleSession, "a sign of life was refused");
+      if (absl::Status status = engine.Reconnect(over); !status.ok()) return status;
+      continue;
+    }
+    if (*event == LineReader::Event::kEnd) break;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    RequestLine request = ParseRequestLine(line, options.max_new_tokens);
+    const absl::StatusOr<Generated> generated =
+        request.request.ok() ? engine.Generate(*std::move(request.request))
+                             : absl::StatusOr<Generated>(request.request.status());
+    std::cout << AnswerLine(request.id, generated) << std::endl;
+    if (!std::cout) return absl::AbortedError("the answers cannot be written");
+    ++requests;
+    if (generated.ok()) continue;
+    if (EndsProgram(generated.status())) return generated.status();
+    ++failed;
+  }
+  if (failed == 0) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(failed, " of ", requests, " requests failed"));
+}
+
+absl::StatusOr<int> OpenRequests(const std::string& path) {
+  if (path == "-") return STDIN_FILENO;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd >= 0) return fd;
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+}
+
+absl::Status Run(const ProgramOptions& options) {
+  const bool single = options.requests.empty();
+  const absl::StatusOr<int> requests = single ? STDIN_FILENO : OpenRequests(options.requests);
+  if (!requests.ok()) return requests.status();
+  LineReader lines(*requests);
+  // What ends the engine comes before it: its threads take over the signal mask.
+  absl::Mutex mutex;
+  ConnectedEngine* running = nullptr;
+  const InterruptScope interrupt([&] {
+    absl::MutexLock lock(&mutex);
+    lines.Wake();
+    if (running != nullptr) running->Interrupt();
+  });
+  ConnectedEngine::Options engine_options = EngineOptions(options);
+  engine_options.on_session_over = [&lines] { lines.Wake(); };
+  const absl::StatusOr<std::unique_ptr<ConnectedEngine>> engine =
+      ConnectedEngine::Create(std::move(engine_options));
+  if (!engine.ok()) return engine.status();
+  {
+    absl::MutexLock lock(&mutex);
+    running = engine->get();
+  }
+  if (interrupt.interrupted()) return absl::CancelledError("interrupted");
+  const absl::Status status =
+      single ? RunSingle(options, **engine) : RunRequests(options, lines, **engine, interrupt);
+  absl::MutexLock lock(&mutex);
+  running = nullptr;
+  return status;
+}
+
+}  // namespace
+
+int RunPagodaEngine(int argc, char** argv) {
+  ProgramOptions options;
+  CLI::App app("Generates tokens with a model in this process, its KV in a daemon's cache.",
+               kProgram);
+  app.footer(kFooter);
+  app.set_version_flag("--version", absl::StrCat(kProgram, " ", PAGODA_VERSION));
+  AddConnectionOptions(app, options);
+  AddRequestOptions(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // --help and --version come this way too, with the code 0.
+    return app.exit(error) == 0 ? kExitOk : kExitBadUsage;
+  }
+  return ReportOutcome(kProgram, "--connect", Run(options));
+}
+
+}  // namespace pagoda

@@ -1,0 +1,109 @@
+#include "clients/pagoda_engine/request_line.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+bool IsUint32(const Json& json) {
+  return json.is_number_unsigned() && json.get<uint64_t>() <= std::numeric_limits<uint32_t>::max();
+}
+
+absl::StatusOr<std::vector<TokenId>> TokensFrom(const std::string& name, const Json& json) {
+  if (!json.is_array()) return Refuse(absl::StrCat(name, " is not a list of token ids"));
+  std::vector<TokenId> tokens;
+  tokens.reserve(json.size());
+  for (const Json& token : json) {
+    if (!IsUint32(token)) {
+      return Refuse(absl::StrCat(name, "[", tokens.size(), "] is no token id: ", token.dump()));
+    }
+    tokens.push_back(token.get<TokenId>());
+  }
+  return tokens;
+}
+
+absl::Status ReadField(const std::string& name, const Json& value, GenerateRequest& request) {
+  if (name == "prompt" || name == "stop_tokens") {
+    absl::StatusOr<std::vector<TokenId>> tokens = TokensFrom(name, value);
+    if (!tokens.ok()) return tokens.status();
+    (name == "prompt" ? request.prompt : request.stop_tokens) = *std::move(tokens);
+  } else if (name == "max_new_tokens") {
+    if (!IsUint32(value)) return Refuse(absl::StrCat(name, " is no count: ", value.dump()));
+    request.max_new_tokens = value.get<uint32_t>();
+  } else if (name == "cache_salt") {
+    if (!value.is_string()) return Refuse(absl::StrCat(name, " is no text: ", value.dump()));
+    request.name_space.cache_salt = value.get<std::string>();
+  } else {
+    return Refuse(absl::StrCat("unknown field '", name, "'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GenerateRequest> RequestFrom(const Json& json, uint32_t default_max_new_tokens) {
+  if (!json.is_object()) return Refuse("the line is not a JSON object");
+  if (!json.contains("prompt")) return Refuse("the request has no prompt");
+  GenerateRequest request;
+  request.max_new_tokens = default_max_new_tokens;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "id") continue;
+    if (absl::Status status = ReadField(name, value, request); !status.ok()) return status;
+  }
+  return request;
+}
+
+double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
+
+}  // namespace
+
+RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_tokens) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  RequestLine parsed{.id = nullptr, .request = Refuse("the line is not JSON")};
+  if (json.is_discarded()) return parsed;
+  parsed.request = RequestFrom(json, default_max_new_tokens);
+  if (json.is_object() && json.contains("id")) {
+    parsed.id = json["id"];
+    if (!parsed.id.is_string() && !parsed.id.is_number()) {
+      parsed.request = Refuse("id is neither a text nor a number");
+    }
+  }
+  return parsed;
+}
+
+Json GeneratedToJson(const Generated& generated) {
+  const GenerateReport& report = generated.report;
+  return {{"tokens", generated.tokens},
+          {"prompt_tokens", report.prompt_tokens},
+          {"reused_tokens", report.reused_tokens},
+          {"finish_reason", FinishText(report.finish_reason)},
+          {"time_to_first_token_ms", Milliseconds(report.time_to_first_token)},
+          {"total_ms", Milliseconds(report.total_time)}};
+}
+
+std::string AnswerLine(const Json& id, const absl::StatusOr<Generated>& generated) {
+  Json answer = {{"id", id}};
+  if (generated.ok()) {
+    answer.update(GeneratedToJson(*generated));
+  } else {
+    const Reason reason = ReasonOf(generated.status());
+    answer["error"] = {
+        {"reason", reason == Reason::kNone ? absl::StatusCodeToString(generated.status().code())
+                                           : std::string(ReasonName(reason))},
+        {"message", std::string(generated.status().message())}};
+  }
+  // What came in as broken UTF-8 goes out as a sign for it.
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string FinishText(FinishReason reason) {
+  return reason == FinishReason::kLength ? "length" : "stop token";
+}
+
+}  // namespace pagoda

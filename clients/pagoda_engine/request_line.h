@@ -1,0 +1,35 @@
+// Requests and answers as lines of JSON.
+#ifndef PAGODA_CLIENTS_PAGODA_ENGINE_REQUEST_LINE_H_
+#define PAGODA_CLIENTS_PAGODA_ENGINE_REQUEST_LINE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "clients/pagoda_engine/connected_engine.h"
+#include "nlohmann/json.hpp"
+
+namespace pagoda {
+
+// {"id": ..., "prompt": [1, 2], "max_new_tokens": 20, "stop_tokens": [3], "cache_salt": "text"};
+// only the prompt must be there.
+struct RequestLine {
+  nlohmann::ordered_json id;  // As it came, a string or a number; null where there is none.
+  // Errors: INVALID_ARGUMENT with the field that is wrong, or unknown.
+  absl::StatusOr<GenerateRequest> request;
+};
+RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_tokens);
+
+// What a program is told of a generation, without an id: tokens, prompt_tokens, reused_tokens,
+// finish_reason, time_to_first_token_ms, total_ms.
+nlohmann::ordered_json GeneratedToJson(const Generated& generated);
+
+// {"id": ..., and what GeneratedToJson says, or "error": {"reason": "...", "message": "..."}}.
+std::string AnswerLine(const nlohmann::ordered_json& id,
+                       const absl::StatusOr<Generated>& generated);
+
+// "length" or "stop token".
+std::string FinishText(FinishReason reason);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODA_ENGINE_REQUEST_LINE_H_

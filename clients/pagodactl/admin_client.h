@@ -1,0 +1,52 @@
+// AdminService as commands use it, and its messages' values as C++ has them.
+#ifndef PAGODA_CLIENTS_PAGODACTL_ADMIN_CLIENT_H_
+#define PAGODA_CLIENTS_PAGODACTL_ADMIN_CLIENT_H_
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "clients/cpp/errors.h"
+#include "clients/pagodactl/command.h"
+#include "grpcpp/client_context.h"
+#include "pagoda/v1/admin.grpc.pb.h"
+
+namespace pagoda {
+
+const char* TierText(v1::Tier tier);  // "primary"
+absl::Duration DurationFromProto(const google::protobuf::Duration& proto);
+absl::Time TimeFromProto(const google::protobuf::Timestamp& proto);
+
+// One connection; each call has a deadline of its own. Thread-compatible.
+class AdminClient {
+ public:
+  // Errors: UNAVAILABLE, without a reason.
+  static absl::StatusOr<AdminClient> Connect(const GlobalOptions& globals);
+
+  // A method of the stub: Call(&Stub::GetStatus, request).
+  using Stub = v1::AdminService::Stub;
+  template <class Request, class Response>
+  absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                             Response*),
+                                const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
+    Response response;
+    const grpc::Status status = ((*stub_).*method)(&context, request, &response);
+    if (!status.ok()) return StatusFromGrpc(status);
+    return response;
+  }
+
+ private:
+  AdminClient(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout)
+      : stub_(v1::AdminService::NewStub(channel)), timeout_(timeout) {}
+
+  std::unique_ptr<Stub> stub_;
+  absl::Duration timeout_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_ADMIN_CLIENT_H_

@@ -1,0 +1,62 @@
+// pagodactl inspect: what is cached of a prompt, and where.
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+
+#include "clients/pagodactl/admin_client.h"
+#include "clients/pagodactl/command.h"
+#include "clients/pagodactl/inspect_text.h"
+#include "clients/pagodactl/prefix_options.h"
+#include "clients/pagodactl/terminal.h"
+
+namespace pagoda {
+namespace {
+
+absl::Status RunInspect(const GlobalOptions& globals, const PrefixOptions& options) {
+  const absl::StatusOr<Prefix> prefix = PrefixOf(options);
+  if (!prefix.ok()) return prefix.status();
+  absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
+  if (!admin.ok()) return admin.status();
+  v1::InspectPrefixRequest request;
+  v1::Namespace* name_space = request.mutable_namespace_();
+  if (prefix->name_space.lora_id.has_value()) name_space->set_lora_id(*prefix->name_space.lora_id);
+  name_space->set_cache_salt(prefix->name_space.cache_salt);
+  name_space->set_tenant(prefix->name_space.tenant);
+  for (const TokenId token : prefix->tokens) request.add_tokens(token);
+  const auto inspected = admin->Call(&AdminClient::Stub::InspectPrefix, request);
+  if (!inspected.ok()) return inspected.status();
+  const auto status = admin->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());
+  if (!status.ok()) return status.status();
+  const auto token_count = static_cast<uint32_t>(prefix->tokens.size());
+  if (globals.output == OutputFormat::kJson) {
+    std::cout << InspectJson(*inspected, status->cache(), token_count).dump() << std::endl;
+  } else {
+    std::cout << InspectText(*inspected, status->cache(), token_count,
+                             DetectTerminal(STDOUT_FILENO))
+              << std::flush;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  CLI::App* command =
+      app.add_subcommand("inspect", "Shows what is cached of a prefix, block for block");
+  // Owned by the parser's callback and by the action it makes.
+  const auto options = std::make_shared<PrefixOptions>();
+  AddPrefixOptions(*command, *options, Tokens::kNeeded);
+  command->footer(
+      "HOLDERS are the sequences, pins and drains that keep a block. With -o json each block is "
+      "listed with\n"
+      "its id, slot and hash.\n"
+      "Examples:\n"
+      "  pagodactl inspect --token-file system_prompt.txt\n"
+      "  pagodactl inspect --tokens 1,2,3,4 --salt team-a -o json");
+  command->callback([&globals, &chosen, options] {
+    chosen = [&globals, options] { return RunInspect(globals, *options); };
+  });
+}
+
+}  // namespace pagoda

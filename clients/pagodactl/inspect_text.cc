@@ -1,0 +1,133 @@
+#include "clients/pagodactl/inspect_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "clients/cpp/translate.h"
+#include "clients/pagodactl/admin_client.h"
+#include "clients/pagodactl/format.h"
+
+namespace pagoda {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Blocks = std::vector<const v1::InspectedBlock*>;
+
+constexpr size_t kMostCells = 64;  // In a row.
+constexpr size_t kMargin = 14;     // Left of a row: its first token.
+
+struct Cell {
+  const char* unicode;
+  const char* ascii;
+  Style style;
+};
+constexpr Cell kPrimaryCell = {"█", "#", Style::kGreen};
+constexpr Cell kSecondaryCell = {"▓", "=", Style::kBlue};
+constexpr Cell kPinnedCell = {"◆", "!", Style::kYellow};
+constexpr Cell kMissingCell = {"·", ".", Style::kDim};
+
+std::string Draw(const Cell& cell, const Terminal& terminal) {
+  return Paint(terminal, cell.style, terminal.unicode ? cell.unicode : cell.ascii);
+}
+
+const Cell& CellOf(const v1::InspectedBlock* block) {
+  if (block == nullptr) return kMissingCell;
+  if (block->pinned()) return kPinnedCell;
+  return block->tier() == v1::TIER_PRIMARY ? kPrimaryCell : kSecondaryCell;
+}
+
+// By place in the prompt; nullptr where nothing is cached.
+Blocks BlocksOf(const v1::InspectPrefixResponse& prefix, uint32_t window_size,
+                uint32_t tokens_per_block, uint32_t token_count) {
+  Blocks blocks((uint64_t{token_count} + tokens_per_block - 1) / tokens_per_block);
+  for (const v1::InspectedBlock& block : prefix.blocks()) {
+    const size_t index = block.token_start() / tokens_per_block;
+    if (block.window_size() == window_size && index < blocks.size()) blocks[index] = &block;
+  }
+  return blocks;
+}
+
+void AppendPicture(const Blocks& blocks, uint32_t tokens_per_block, const Terminal& terminal,
+                   std::string* out) {
+  const auto room = static_cast<size_t>(std::max(terminal.columns, 1));
+  const size_t cells = std::clamp<size_t>(room > kMargin ? room - kMargin : 1, 1, kMostCells);
+  for (size_t i = 0; i < blocks.size(); i += cells) {
+    absl::StrAppendFormat(out, "  %10s  ", FormatCount(uint64_t{i} * tokens_per_block));
+    for (size_t j = i; j < std::min(i + cells, blocks.size()); ++j) {
+      out->append(Draw(CellOf(blocks[j]), terminal));
+    }
+    out->append("\n");
+  }
+}
+
+bool Alike(const v1::InspectedBlock& a, const v1::InspectedBlock& b) {
+  return a.tier() == b.tier() && a.priority() == b.priority() && a.holders() == b.holders() &&
+         a.pinned() == b.pinned();
+}
+
+void AppendRuns(const Blocks& blocks, std::string* out) {
+  absl::StrAppendFormat(out, "  %-23s  %8s  %-10s  %8s  %8s  %s\n", "TOKENS", "BLOCKS", "TIER",
+                        "PRIORITY", "HOLDERS", "PINNED");
+  for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
+    end = begin + 1;
+    if (blocks[begin] == nullptr) continue;
+    const v1::InspectedBlock& first = *blocks[begin];
+    while (end < blocks.size() && blocks[end] != nullptr && Alike(first, *blocks[end])) ++end;
+    const v1::InspectedBlock& last = *blocks[end - 1];
+    absl::StrAppendFormat(out, "  %-23s  %8s  %-10s  %8d  %8d  %s\n",
+                          absl::StrCat(FormatCount(first.token_start()), " to ",
+                                       FormatCount(last.token_start() + last.token_count() - 1)),
+                          FormatCount(end - begin), TierText(first.tier()), first.priority(),
+                          first.holders(), first.pinned() ? "yes" : "no");
+  }
+}
+
+}  // namespace
+
+std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& cache,
+                        uint32_t token_count, const Terminal& terminal) {
+  std::string text = absl::StrFormat("%s of %s tokens match (%s)\n",
+                                     FormatCount(prefix.matched_tokens()), FormatCount(token_count),
+                                     FormatShare(Share(prefix.matched_tokens(), token_count)));
+  for (const v1::WindowInfo& window : cache.windows()) {
+    const Blocks blocks =
+        BlocksOf(prefix, window.window_size(), cache.tokens_per_block(), token_count);
+    const auto cached =
+        std::count_if(blocks.begin(), blocks.end(), [](const auto* block) { return block; });
+    absl::StrAppend(&text, "\n", Paint(terminal, Style::kBold, "window"), " ",
+                    WindowName(WindowFromProto(window.window_size())), ": ", FormatCount(cached),
+                    " of ", FormatCount(blocks.size()), " blocks are cached\n");
+    AppendPicture(blocks, cache.tokens_per_block(), terminal, &text);
+    if (cached > 0) AppendRuns(blocks, &text);
+  }
+  absl::StrAppend(&text, "\n", Draw(kPrimaryCell, terminal), " primary  ",
+                  Draw(kSecondaryCell, terminal), " secondary  ", Draw(kPinnedCell, terminal),
+                  " pinned  ", Draw(kMissingCell, terminal), " not cached\n");
+  return text;
+}
+
+Json InspectJson(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& cache,
+                 uint32_t token_count) {
+  Json blocks = Json::array();
+  for (const v1::InspectedBlock& block : prefix.blocks()) {
+    blocks.push_back({{"window", WindowName(WindowFromProto(block.window_size()))},
+                      {"token_start", block.token_start()},
+                      {"token_count", block.token_count()},
+                      {"block_id", block.block().block_id()},
+                      {"generation", block.block().generation()},
+                      {"slot_index", block.block().slot_index()},
+                      {"tier", TierText(block.tier())},
+                      {"hash", absl::StrFormat("%016x", block.hash())},
+                      {"priority", block.priority()},
+                      {"holders", block.holders()},
+                      {"pinned", block.pinned()}});
+  }
+  return {{"token_count", token_count},
+          {"tokens_per_block", cache.tokens_per_block()},
+          {"matched_tokens", prefix.matched_tokens()},
+          {"blocks", blocks}};
+}
+
+}  // namespace pagoda

@@ -1,0 +1,232 @@
+// pagodactl top: how a daemon does, all the time.
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "clients/pagodactl/command.h"
+#include "clients/pagodactl/full_screen.h"
+#include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/terminal.h"
+#include "clients/pagodactl/top_poller.h"
+#include "clients/pagodactl/top_screen.h"
+#include "clients/pagodactl/top_state.h"
+
+namespace pagoda {
+namespace {
+
+// A daemon that hangs is shown, and waited for, no longer than that.
+constexpr double kMostPollSeconds = 2;
+
+struct TopOptions {
+  double interval_seconds = 1;
+  bool once = false;
+
+  absl::Duration interval() const { return absl::Seconds(interval_seconds); }
+};
+
+// A descriptor that is closed.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+// The signals that the loop hears of through a descriptor, while this lives. Made before other
+// threads: they inherit the mask.
+class SignalQueue {
+ public:
+  SignalQueue() : fd_(signalfd(-1, Block(), SFD_CLOEXEC | SFD_NONBLOCK)) {}
+  ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+
+  int fd() const { return fd_.get(); }
+  // The next one; 0: there is none.
+  int Take() const {
+    signalfd_siginfo info{};
+    return read(fd_.get(), &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo)
+                                                                : 0;
+  }
+
+ private:
+  const sigset_t* Block() {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH}) {
+      sigaddset(&signals_, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &signals_, &previous_);
+    return &signals_;
+  }
+
+  sigset_t signals_;
+  sigset_t previous_;
+  const Descriptor fd_;
+};
+
+void AddAnswer(absl::StatusOr<TopSample> answer, TopState& state) {
+  if (answer.ok()) {
+    state.Add(*std::move(answer));
+  } else {
+    state.Fail(answer.status(), absl::Now());
+  }
+}
+
+GlobalOptions PollOptions(GlobalOptions globals) {
+  globals.timeout_seconds = std::min(globals.timeout_seconds, kMostPollSeconds);
+  return globals;
+}
+
+// --- On a terminal ---
+
+class LiveTop {
+ public:
+  LiveTop(TopState* state, const SignalQueue* signals) : state_(*state), signals_(*signals) {}
+
+  // Until a key, a signal or the terminal's end.
+  absl::Status Run(TopPoller poller, absl::Duration interval) {
+    const Descriptor answered(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (answered.get() < 0 || signals_.fd() < 0) {
+      return absl::InternalError(
+          absl::StrCat("no descriptor to wait with: ", std::strerror(errno)));
+    }
+    TopPollThread polls(std::move(poller), interval, answered.get());
+    FullScreen screen;
+    while (!ended_) {
+      if (absl::Status drawn =
+              screen.Draw(TopScreen(state_, DetectTerminal(STDOUT_FILENO), absl::Now()));
+          !drawn.ok()) {
+        return drawn;
+      }
+      pollfd fds[] = {{.fd = answered.get(), .events = POLLIN, .revents = 0},
+                      {.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                      {.fd = has_keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0}};
+      if (poll(fds, std::size(fds), -1) < 0) continue;  // EINTR: a debugger, a suspended machine.
+      eventfd_t count = 0;
+      eventfd_read(answered.get(), &count);
+      for (absl::StatusOr<TopSample>& answer : polls.Take()) AddAnswer(std::move(answer), state_);
+      while (const int signal = signals_.Take()) OnSignal(signal, screen);
+      if (fds[2].revents != 0) OnKeys();
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void OnSignal(int signal, FullScreen& screen) {
+    if (signal == SIGWINCH) return;  // The next picture has the new size.
+    if (signal != SIGTSTP) {
+      ended_ = true;
+      return;
+    }
+    screen.Leave();
+    raise(SIGSTOP);  // As Ctrl-Z would; from here on when the process is continued.
+    screen.Enter();
+  }
+
+  void OnKeys() {
+    char keys[64];
+    const ssize_t count = read(STDIN_FILENO, keys, sizeof(keys));
+    // The end of a file that stands for the keyboard, or of the terminal itself.
+    if (count <= 0) has_keys_ = false;
+    for (ssize_t i = 0; i < count; ++i) ended_ = ended_ || keys[i] == 'q' || keys[i] == 'Q';
+  }
+
+  TopState& state_;
+  const SignalQueue& signals_;
+  bool ended_ = false;
+  bool has_keys_ = true;
+};
+
+absl::Status RunLive(const GlobalOptions& globals, const TopOptions& options) {
+  const SignalQueue signals;
+  TopPoller poller(PollOptions(globals));
+  // The first answer, so that a daemon that is not there is an error and no picture.
+  absl::StatusOr<TopSample> first = poller.Poll();
+  if (!first.ok()) return first.status();
+  TopState state(globals.endpoint);
+  state.Add(*std::move(first));
+  return LiveTop(&state, &signals).Run(std::move(poller), options.interval());
+}
+
+// --- Elsewhere ---
+
+void PrintState(const GlobalOptions& globals, const TopState& state) {
+  if (globals.output == OutputFormat::kJson) {
+    std::cout << TopJson(state).dump() << std::endl;
+    return;
+  }
+  Terminal terminal = DetectTerminal(STDOUT_FILENO);
+  terminal.rows = 0;
+  for (const std::string& line : TopScreen(state, terminal, absl::Now())) {
+    std::cout << line << "\n";
+  }
+  std::cout << std::flush;
+}
+
+// A line, or a report, an interval after another; the first one when there are rates to tell.
+absl::Status RunLines(const GlobalOptions& globals, const TopOptions& options) {
+  absl::Notification ended;
+  const InterruptScope interrupt([&ended] { ended.Notify(); });
+  TopPoller poller(PollOptions(globals));
+  absl::StatusOr<TopSample> first = poller.Poll();
+  if (!first.ok()) return first.status();
+  TopState state(globals.endpoint);
+  state.Add(*std::move(first));
+  const bool once = options.once || globals.output == OutputFormat::kTable;
+  while (!ended.WaitForNotificationWithTimeout(options.interval())) {
+    AddAnswer(poller.Poll(), state);
+    PrintState(globals, state);
+    if (once) return state.error();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunTop(const GlobalOptions& globals, const TopOptions& options) {
+  const bool live = !options.once && globals.output == OutputFormat::kTable &&
+                    DetectTerminal(STDOUT_FILENO).interactive;
+  return live ? RunLive(globals, options) : RunLines(globals, options);
+}
+
+}  // namespace
+
+void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "top", "Shows how the daemon does, live: occupancy, hit rate, clients, copies, tenants");
+  // Owned by the parser's callback and by the action it makes.
+  const auto options = std::make_shared<TopOptions>();
+  command->add_option("--interval", options->interval_seconds, "Seconds between two looks")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  command->add_flag("--once", options->once, "One report, after one interval");
+  command->footer(
+      "q or Ctrl-C ends it. Where the output is no terminal it is one report; with -o json an "
+      "object "
+      "a line,\n"
+      "every interval, until it is interrupted.\n"
+      "Examples:\n"
+      "  pagodactl top --interval 0.5\n"
+      "  pagodactl top --once\n"
+      "  pagodactl top -o json | jq -c '[.time, .windows[0].interval_hit_rate]'");
+  command->callback([&globals, &chosen, options] {
+    chosen = [&globals, options] { return RunTop(globals, *options); };
+  });
+}
+
+}  // namespace pagoda

@@ -1,0 +1,55 @@
+#ifndef PAGODA_CLIENTS_PAGODACTL_TOP_POLLER_H_
+#define PAGODA_CLIENTS_PAGODACTL_TOP_POLLER_H_
+
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "clients/pagodactl/admin_client.h"
+#include "clients/pagodactl/command.h"
+#include "clients/pagodactl/top_state.h"
+
+namespace pagoda {
+
+// Asks a daemon how it does, and connects again after it went away. Thread-compatible.
+class TopPoller {
+ public:
+  explicit TopPoller(const GlobalOptions& globals) : globals_(globals) {}
+
+  // Errors: those of AdminService.GetStatus; UNAVAILABLE without a reason.
+  absl::StatusOr<TopSample> Poll();
+
+ private:
+  const GlobalOptions globals_;
+  std::optional<AdminClient> admin_;
+};
+
+// A thread that polls every `interval` and writes to an event descriptor when there is an answer,
+// so that a loop over descriptors hears of it while it waits for keys.
+class TopPollThread {
+ public:
+  // The first poll is an interval away. `event_fd`, of eventfd(2), outlives the thread.
+  TopPollThread(TopPoller poller, absl::Duration interval, int event_fd);
+  // Waits for a poll that is under way.
+  ~TopPollThread();
+
+  // The answers since the last call, in order.
+  std::vector<absl::StatusOr<TopSample>> Take();
+
+ private:
+  void Run(TopPoller poller);
+
+  const absl::Duration interval_;
+  const int event_fd_;
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<absl::StatusOr<TopSample>> answers_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_TOP_POLLER_H_

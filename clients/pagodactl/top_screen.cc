@@ -1,0 +1,354 @@
+#include "clients/pagodactl/top_screen.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "clients/cpp/translate.h"
+#include "clients/pagodactl/admin_client.h"
+#include "clients/pagodactl/format.h"
+
+namespace pagoda {
+namespace {
+
+constexpr size_t kLabelWidth = 12;
+constexpr int kMinBar = 8;
+constexpr int kMaxBar = 64;
+// Beside a bar stand its label and "100.0 % of 1,000,000".
+constexpr int kBesideBar = 36;
+
+size_t CharactersOf(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](unsigned char c) {
+    return (c & 0xC0) != 0x80;  // Not the continuation of one in UTF-8.
+  }));
+}
+
+// The first `count` characters.
+std::string FirstCharacters(const std::string& text, size_t count) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool starts_character = (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
+    if (starts_character && count-- == 0) return text.substr(0, i);
+  }
+  return text;
+}
+
+// Pieces of text, each in a style or in none, so that a line can be cut before it has escapes.
+class Line {
+ public:
+  Line& Add(std::string text) {
+    pieces_.push_back({std::move(text), std::nullopt});
+    return *this;
+  }
+  Line& Add(Style style, std::string text) {
+    pieces_.push_back({std::move(text), style});
+    return *this;
+  }
+  // The name of a line, or blanks where it goes on.
+  static Line Labelled(const std::string& label) {
+    Line line;
+    return line.Add(absl::StrFormat("%-*s", kLabelWidth, label));
+  }
+
+  std::string Render(const Terminal& terminal) const {
+    std::string text;
+    // A file's lines are as long as they are.
+    size_t room = terminal.rows > 0 ? static_cast<size_t>(std::max(terminal.columns, 0))
+                                    : std::numeric_limits<size_t>::max();
+    for (const Piece& piece : pieces_) {
+      const std::string shown = FirstCharacters(piece.text, room);
+      room -= CharactersOf(shown);
+      if (shown.empty()) continue;
+      text += piece.style.has_value() ? Paint(terminal, *piece.style, shown) : shown;
+    }
+    return text;
+  }
+
+ private:
+  struct Piece {
+    std::string text;
+    std::optional<Style> style;
+  };
+  std::vector<Piece> pieces_;
+};
+
+// Lines that stay or go together. The larger `rank` goes first.
+struct Section {
+  int rank;
+  std::vector<Line> lines;
+};
+
+std::string RateText(double rate) {
+  return rate < 9.95 ? absl::StrFormat("%.1f", rate)
+                     : FormatCount(static_cast<uint64_t>(std::llround(rate)));
+}
+
+std::string PercentText(double share) { return absl::StrFormat("%.1f %%", share * 100); }
+
+// --- Bars ---
+
+struct BlockState {
+  const char* name;
+  const char* unicode;
+  const char* ascii;
+  Style style;
+};
+constexpr size_t kNumStates = 5;
+constexpr std::array<BlockState, kNumStates> kStates = {{{"active", "█", "#", Style::kGreen},
+                                                         {"cached", "▓", "=", Style::kBlue},
+                                                         {"pinned", "▒", "!", Style::kYellow},
+                                                         {"in flight", "╱", "~", Style::kCyan},
+                                                         {"free", "░", ".", Style::kDim}}};
+
+std::array<uint32_t, kNumStates> BlocksOf(const v1::TierStatus& tier) {
+  return {tier.active_blocks(), tier.cached_blocks(), tier.pinned_blocks(), tier.in_flight_blocks(),
+          tier.free_blocks()};
+}
+
+// Cells for each state, `width` in all: rounded down, but at least one for what is not nothing;
+// what is left over or missing is the largest state's.
+std::array<int, kNumStates> CellsOf(const std::array<uint32_t, kNumStates>& blocks,
+                                    uint32_t capacity, int width) {
+  std::array<int, kNumStates> cells = {};
+  int left = width;
+  for (size_t i = 0; i < kNumStates; ++i) {
+    cells[i] = static_cast<int>(std::floor(Share(blocks[i], capacity) * width));
+    if (blocks[i] > 0) cells[i] = std::max(cells[i], 1);
+    left -= cells[i];
+  }
+  const auto largest = std::max_element(blocks.begin(), blocks.end()) - blocks.begin();
+  cells[largest] = std::max(cells[largest] + left, 0);
+  return cells;
+}
+
+void AddBar(const v1::TierStatus& tier, int width, const Terminal& terminal, Line& line) {
+  const auto cells = CellsOf(BlocksOf(tier), tier.capacity_blocks(), width);
+  for (size_t i = 0; i < kNumStates; ++i) {
+    std::string text;
+    for (int cell = 0; cell < cells[i]; ++cell) {
+      text += terminal.unicode ? kStates[i].unicode : kStates[i].ascii;
+    }
+    line.Add(kStates[i].style, std::move(text));
+  }
+}
+
+// --- Sections, as a person reads them from the top ---
+
+Section Title(const TopState& state, absl::Time now) {
+  const v1::GetStatusResponse& status = state.sample()->status;
+  Section section{.rank = 0, .lines = {}};
+  Line& title = section.lines.emplace_back();
+  title.Add(Style::kBold, "pagodad")
+      .Add(absl::StrCat(" ", status.version(), " at ", state.endpoint(), ", up ",
+                        FormatElapsed(DurationFromProto(status.uptime()))));
+  if (status.draining()) title.Add(", ").Add(Style::kYellow, "draining");
+  if (!state.error().ok()) {
+    section.lines.emplace_back().Add(
+        Style::kRed, absl::StrCat("no answer for ", FormatElapsed(now - state.failing_since()),
+                                  ", trying again: ", std::string(state.error().message())));
+  }
+  if (status.quarantined_blocks() > 0) {
+    section.lines.emplace_back().Add(
+        Style::kYellow,
+        absl::StrCat("quarantined: ", FormatCounted(status.quarantined_blocks(), "block"), " of ",
+                     FormatCounted(status.quarantines(), "ended session")));
+  }
+  return section;
+}
+
+Section Cache(const v1::GetStatusResponse& status) {
+  const v1::CacheInfo& cache = status.cache();
+  Section section{.rank = 6, .lines = {Line::Labelled("cache")}};
+  const std::string& model = cache.model_fingerprint();
+  section.lines[0].Add(absl::StrFormat(
+      "%s, model %s, %s a block, epoch %016x", cache.name(), model.empty() ? "-" : model,
+      FormatCounted(cache.tokens_per_block(), "token"), status.epoch()));
+  return section;
+}
+
+void AddTier(const v1::TierStatus& tier, const Terminal& terminal, Section& section) {
+  const auto blocks = BlocksOf(tier);
+  const uint32_t used = tier.capacity_blocks() - tier.free_blocks();
+  Line bar = Line::Labelled(absl::StrCat("  ", TierText(tier.tier())));
+  AddBar(tier, std::clamp(terminal.columns - kBesideBar, kMinBar, kMaxBar), terminal, bar);
+  bar.Add(absl::StrCat(" ", PercentText(Share(used, tier.capacity_blocks())), " of ",
+                       FormatCount(tier.capacity_blocks())));
+  section.lines.push_back(std::move(bar));
+  Line counts = Line::Labelled("");
+  for (size_t i = 0; i < kNumStates; ++i) {
+    counts.Add(absl::StrCat(i == 0 ? "" : ", ", FormatCount(blocks[i]), " ", kStates[i].name));
+  }
+  section.lines.push_back(std::move(counts));
+}
+
+Section Window(const v1::WindowStatus& window, const TopRates::Window* rates,
+               const Terminal& terminal) {
+  Section section{.rank = 1, .lines = {}};
+  Line& head = section.lines.emplace_back();
+  head.Add(Style::kBold, "window")
+      .Add(absl::StrCat(
+          " ", WindowName(WindowFromProto(window.window_size())), ", hit rate ",
+          rates != nullptr && rates->hit_rate.has_value() ? PercentText(*rates->hit_rate) : "-",
+          " now, ",
+          PercentText(Share(window.prefix_hit_tokens_total(), window.prefix_lookup_tokens_total())),
+          " since the start"));
+  for (const v1::TierStatus& tier : window.tiers()) AddTier(tier, terminal, section);
+  if (rates != nullptr) {
+    section.lines.push_back(Line::Labelled("  a second"));
+    section.lines.back().Add(absl::StrCat(RateText(rates->allocated_blocks), " allocated, ",
+                                          RateText(rates->evicted_blocks), " evicted, ",
+                                          RateText(rates->offloaded_blocks), " down, ",
+                                          RateText(rates->onboarded_blocks), " up, ",
+                                          RateText(rates->lookup_tokens), " prompt tokens"));
+  }
+  section.lines.push_back(Line::Labelled("  pinned"));
+  section.lines.back().Add(absl::StrCat(FormatCount(window.pinned_blocks()), " of ",
+                                        FormatCount(window.pin_budget_blocks()), " that may be"));
+  return section;
+}
+
+Section Clients(const TopState& state) {
+  const v1::GetStatusResponse& status = state.sample()->status;
+  Section section{.rank = 2, .lines = {Line::Labelled("clients"), Line::Labelled("events")}};
+  section.lines[0].Add(absl::StrCat(FormatCounted(status.sessions(), "session"), ", ",
+                                    FormatCounted(status.sequences(), "sequence"), ", ",
+                                    FormatCounted(status.subscribers(), "subscriber"), ", ",
+                                    FormatCounted(status.pins(), "pin")));
+  section.lines[1].Add(
+      absl::StrCat(state.rates().has_value() ? RateText(state.rates()->events) : "-",
+                   " a second, revision ", FormatCount(status.revision())));
+  return section;
+}
+
+Section Transfers(const TopState& state) {
+  const v1::TransferStatus& transfers = state.sample()->status.transfers();
+  Section section{.rank = 4, .lines = {Line::Labelled("copies")}};
+  section.lines[0].Add(absl::StrCat(FormatCount(transfers.running()), " running, ",
+                                    FormatCount(transfers.queued()), " waiting, ",
+                                    FormatCount(transfers.failed_total()), " failed"));
+  if (!state.rates().has_value()) return section;
+  for (const TopRates::Direction& direction : state.rates()->directions) {
+    section.lines.push_back(Line::Labelled(""));
+    section.lines.back().Add(absl::StrCat(TierText(direction.source), " to ",
+                                          TierText(direction.target), ": ",
+                                          FormatBytes(static_cast<uint64_t>(direction.bytes)),
+                                          "/s, ", RateText(direction.copies), " copies a second"));
+  }
+  return section;
+}
+
+// "120 of 1,000 primary, 7 secondary", over all windows.
+std::string UseText(const v1::TenantInfo& tenant) {
+  std::string text;
+  for (const v1::Tier tier : {v1::TIER_PRIMARY, v1::TIER_SECONDARY}) {
+    uint64_t used = 0, quota = 0;
+    bool any = false, limited = true;
+    for (const v1::TenantUse& use : tenant.use()) {
+      if (use.tier() != tier) continue;
+      any = true;
+      used += use.used_blocks();
+      quota += use.quota_blocks();
+      limited = limited && use.has_quota_blocks();
+    }
+    if (!any) continue;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", FormatCount(used),
+                    limited ? absl::StrCat(" of ", FormatCount(quota)) : "", " ", TierText(tier));
+  }
+  return text;
+}
+
+// Nothing where there are no tenants but the commons, which then have all.
+Section Tenants(const std::vector<v1::TenantInfo>& tenants) {
+  Section section{.rank = 3, .lines = {}};
+  if (tenants.size() == 1 && tenants[0].name().empty()) return section;
+  for (const v1::TenantInfo& tenant : tenants) {
+    section.lines.push_back(Line::Labelled(section.lines.empty() ? "tenants" : ""));
+    section.lines.back().Add(absl::StrFormat(
+        "%-16s %s, %s, blocks: %s", tenant.name().empty() ? "(the commons)" : tenant.name(),
+        FormatCounted(tenant.sessions(), "session"), FormatCounted(tenant.sequences(), "sequence"),
+        UseText(tenant)));
+  }
+  return section;
+}
+
+Section Engine(const v1::EngineStatus& engine) {
+  Section section{.rank = 5, .lines = {Line::Labelled("engine")}};
+  section.lines[0].Add(absl::StrFormat("%s, %d running, %d waiting requests", engine.model(),
+                                       engine.running_requests(), engine.waiting_requests()));
+  return section;
+}
+
+Section Legend(const Terminal& terminal) {
+  Section section{.rank = 7, .lines = {Line()}};
+  for (const BlockState& state : kStates) {
+    section.lines[0]
+        .Add(state.style, terminal.unicode ? state.unicode : state.ascii)
+        .Add(absl::StrCat(" ", state.name, "   "));
+  }
+  if (terminal.rows > 0) section.lines[0].Add("q ends");
+  return section;
+}
+
+// --- Fitting ---
+
+size_t LinesOf(const std::vector<Section>& sections) {
+  size_t lines = 0;
+  for (const Section& section : sections) lines += section.lines.size();
+  return lines;
+}
+
+// Of two sections of one rank the later one goes first.
+void DropLeast(std::vector<Section>& sections) {
+  auto least = sections.begin();
+  for (auto it = sections.begin(); it != sections.end(); ++it) {
+    if (it->rank >= least->rank) least = it;
+  }
+  sections.erase(least);
+}
+
+std::vector<std::string> Fit(std::vector<Section> sections, const Terminal& terminal) {
+  std::erase_if(sections, [](const Section& section) { return section.lines.empty(); });
+  const bool bounded = terminal.rows > 0;
+  const auto rows = static_cast<size_t>(std::max(terminal.rows, 0));
+  while (bounded && sections.size() > 1 && LinesOf(sections) > rows) DropLeast(sections);
+  // An empty line between sections, where there is room for all of them.
+  const bool airy = !bounded || LinesOf(sections) + sections.size() - 1 <= rows;
+  std::vector<std::string> lines;
+  for (const Section& section : sections) {
+    if (airy && !lines.empty()) lines.emplace_back();
+    for (const Line& line : section.lines) lines.push_back(line.Render(terminal));
+  }
+  if (bounded && lines.size() > rows) lines.resize(rows);
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> TopScreen(const TopState& state, const Terminal& terminal,
+                                   absl::Time now) {
+  std::vector<Section> sections;
+  if (!state.sample().has_value()) {
+    sections.push_back({.rank = 0, .lines = {Line()}});
+    sections[0].lines[0].Add(absl::StrCat("pagodad at ", state.endpoint(), ": no answer yet"));
+    return Fit(std::move(sections), terminal);
+  }
+  const v1::GetStatusResponse& status = state.sample()->status;
+  sections.push_back(Title(state, now));
+  sections.push_back(Cache(status));
+  for (int i = 0; i < status.windows_size(); ++i) {
+    sections.push_back(Window(status.windows(i),
+                              state.rates().has_value() ? &state.rates()->windows[i] : nullptr,
+                              terminal));
+  }
+  sections.push_back(Clients(state));
+  sections.push_back(Tenants(state.sample()->tenants));
+  sections.push_back(Transfers(state));
+  if (status.has_engine()) sections.push_back(Engine(status.engine()));
+  sections.push_back(Legend(terminal));
+  return Fit(std::move(sections), terminal);
+}
+
+}  // namespace pagoda

@@ -1,0 +1,77 @@
+// What `top` knows of a daemon: its last two answers, and what happened between them.
+#ifndef PAGODA_CLIENTS_PAGODACTL_TOP_STATE_H_
+#define PAGODA_CLIENTS_PAGODACTL_TOP_STATE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "pagoda/v1/admin.pb.h"
+
+namespace pagoda {
+
+struct TopSample {
+  absl::Time time;
+  v1::GetStatusResponse status;
+  // Empty also where the daemon does not tell.
+  std::vector<v1::TenantInfo> tenants;
+};
+
+// A second of the time between two samples.
+struct TopRates {
+  struct Window {
+    double allocated_blocks = 0;
+    double evicted_blocks = 0;
+    double offloaded_blocks = 0;
+    double onboarded_blocks = 0;
+    double lookup_tokens = 0;
+    std::optional<double> hit_rate;  // None: nothing was looked up.
+  };
+  struct Direction {
+    v1::Tier source = v1::TIER_UNSPECIFIED;
+    v1::Tier target = v1::TIER_UNSPECIFIED;
+    double copies = 0;
+    double bytes = 0;
+  };
+  double events = 0;
+  std::vector<Window> windows;        // As the samples have them.
+  std::vector<Direction> directions;  // Likewise.
+};
+
+// Thread-compatible.
+class TopState {
+ public:
+  explicit TopState(std::string endpoint) : endpoint_(std::move(endpoint)) {}
+
+  // The daemon has answered. An answer of another incarnation starts anew.
+  void Add(TopSample sample);
+  // It has not; what is known stays.
+  void Fail(const absl::Status& error, absl::Time now);
+
+  const std::string& endpoint() const { return endpoint_; }
+  // None before the first answer.
+  const std::optional<TopSample>& sample() const { return sample_; }
+  // None before the second answer of one incarnation.
+  const std::optional<TopRates>& rates() const { return rates_; }
+  // OK where the daemon answered last time.
+  const absl::Status& error() const { return error_; }
+  // Of the first failure in a row; means nothing where error() is OK.
+  absl::Time failing_since() const { return failing_since_; }
+
+ private:
+  std::string endpoint_;
+  std::optional<TopSample> sample_;
+  std::optional<TopRates> rates_;
+  absl::Status error_;
+  absl::Time failing_since_;
+};
+
+// The state as one object.
+nlohmann::ordered_json TopJson(const TopState& state);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_TOP_STATE_H_

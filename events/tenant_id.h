@@ -1,0 +1,17 @@
+#ifndef PAGODA_EVENTS_TENANT_ID_H_
+#define PAGODA_EVENTS_TENANT_ID_H_
+
+#include <cstdint>
+
+#include "pools/strong_id.h"
+
+namespace pagoda {
+
+// A tenant's place in the configuration, counted from 1.
+using TenantId = StrongId<struct TenantIdTag, uint16_t>;
+// Nobody's: where there are no tenants everything is the commons', else what tenants share.
+inline constexpr TenantId kCommons{0};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_EVENTS_TENANT_ID_H_

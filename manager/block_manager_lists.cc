@@ -1,0 +1,86 @@
+// The part of BlockManager that operators read: bounded pages of what is there.
+#include <algorithm>
+
+#include "manager/block_manager.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+SessionRow RowOf(SessionId id, const Session& session, absl::Time now) {
+  SessionRow row{.session = id,
+                 .client_name = session.client_name,
+                 .tenant = session.tenant,
+                 .opened = session.opened,
+                 .lease = session.lease,
+                 .lease_left = std::nullopt,
+                 .streams = session.streams,
+                 .sequences = session.sequences.size(),
+                 .raw_blocks = session.raw_blocks,
+                 .draining_blocks = session.drains.size(),
+                 .step = session.step,
+                 .completed_step = session.completed_step};
+  if (session.streams == 0) {
+    row.lease_left = std::max(absl::ZeroDuration(), session.deadline - now);
+  }
+  return row;
+}
+
+SequenceRow RowOf(SequenceKey key, const Session& session, const Sequence& sequence) {
+  SequenceRow row{.session = key.session,
+                  .sequence = key.sequence,
+                  .client_name = session.client_name,
+                  .tenant = sequence.tenant,
+                  .token_count = sequence.token_count,
+                  .computed_tokens = sequence.computed_tokens,
+                  .room_tokens = sequence.room_tokens,
+                  .matched_tokens = sequence.matched_tokens,
+                  .blocks = 0,
+                  .losses = sequence.losses};
+  for (const SequenceBlocks& blocks : sequence.windows) {
+    row.blocks += static_cast<uint32_t>(blocks.table.size()) - blocks.first;
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<SessionRow> BlockManager::Sessions(SessionId from, size_t limit, absl::Time now) const {
+  std::vector<SessionRow> rows;
+  for (auto it = sessions_.From(from); it != sessions_.end() && rows.size() < limit; ++it) {
+    rows.push_back(RowOf(it->first, it->second, now));
+  }
+  return rows;
+}
+
+std::vector<SequenceRow> BlockManager::Sequences(std::optional<SessionId> only, SequenceKey from,
+                                                 size_t limit) const {
+  std::vector<SequenceRow> rows;
+  for (auto it = sessions_.From(only.value_or(from.session)); it != sessions_.end(); ++it) {
+    const auto& [id, session] = *it;
+    if (rows.size() == limit || (only.has_value() && id != *only)) break;
+    auto name = id == from.session ? session.sequences.lower_bound(from.sequence)
+                                   : session.sequences.begin();
+    for (; name != session.sequences.end() && rows.size() < limit; ++name) {
+      const SequenceKey key{id, *name};
+      rows.push_back(RowOf(key, session, *sequences_.at(key)));
+    }
+  }
+  return rows;
+}
+
+absl::StatusOr<InspectedPrefix> BlockManager::InspectPrefix(
+    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
+  if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
+  if (absl::Status status = CheckPrompt({.name_space = name_space, .tokens = tokens});
+      !status.ok()) {
+    return status;
+  }
+  const std::vector<Match> matches = FindPrefixes(name_space, BlockKey{tokens, {}});
+  InspectedPrefix prefix{
+      .matched_tokens = ValidLength(matches, static_cast<uint32_t>(tokens.size())), .blocks = {}};
+  for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->Inspect(matches[w], &prefix.blocks);
+  return prefix;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,219 @@
+// The part of BlockManager that knows sessions: how they live, and what becomes of what they had.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "manager/block_manager.h"
+#include "manager/fault.h"
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda {
+
+// --- Sessions ---
+
+absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::string client_name,
+                                                                      absl::Duration lease,
+                                                                      absl::Time now,
+                                                                      TenantId tenant) {
+  BeginOperation(now);
+  PAGODA_CHECK(tenant.value() < tenants_.size(), "a session is of a tenant that there is");
+  absl::StatusOr<SessionRef> ref = sessions_.Open(std::move(client_name), lease, now, tenant);
+  if (!ref.ok()) return ref.status();
+  return OpenedSession{.ref = *ref, .lease = lease};
+}
+
+absl::Status BlockManager::CheckSession(SessionRef ref) const {
+  return sessions_.Find(ref).status();
+}
+
+absl::StatusOr<absl::Duration> BlockManager::KeepAlive(SessionRef ref, absl::Time now) {
+  absl::StatusOr<Session*> session = sessions_.Find(ref);
+  if (!session.ok()) return session.status();
+  (*session)->deadline = now + (*session)->lease;
+  return (*session)->lease;
+}
+
+absl::Status BlockManager::AttachStream(SessionRef ref) {
+  absl::StatusOr<Session*> session = sessions_.Find(ref);
+  if (!session.ok()) return session.status();
+  ++(*session)->streams;
+  return absl::OkStatus();
+}
+
+void BlockManager::DetachStream(SessionId id, absl::Time now) {
+  Session* session = sessions_.Find(id);
+  if (session == nullptr) return;  // Closed while the stream was open.
+  PAGODA_CHECK(session->streams > 0, "a stream is detached once");
+  --session->streams;
+  session->deadline = now + session->lease;
+}
+
+absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now) {
+  const auto quarantine = quarantines_.find(ref.id);
+  if (quarantine != quarantines_.end() && quarantine->second.token == ref.token) {
+    return ReleaseQuarantine(ref.id, now).status();
+  }
+  if (absl::Status status = CheckSession(ref); !status.ok()) return status;
+  FinishSession(ref.id, Ending::kByClient, now);
+  return absl::OkStatus();
+}
+
+size_t BlockManager::ExpireSessions(absl::Time now) {
+  const std::vector<SessionId> expired = sessions_.Expired(now);
+  for (const SessionId id : expired) FinishSession(id, Ending::kWithoutClient, now);
+  return expired.size();
+}
+
+absl::Status BlockManager::NoteWriter(SessionRef ref) {
+  absl::StatusOr<Session*> session = sessions_.Find(ref);
+  if (!session.ok()) return session.status();
+  (*session)->may_write = true;
+  return absl::OkStatus();
+}
+
+void BlockManager::NoteWriterGone(SessionId id) {
+  if (Session* session = sessions_.Find(id); session != nullptr) session->may_write = false;
+}
+
+absl::Status BlockManager::EndSession(SessionId id, absl::Time now) {
+  if (sessions_.Find(id) == nullptr) {
+    return MakeError(Reason::kUnknownSession, absl::StrCat("there is no session ", id.value()));
+  }
+  FinishSession(id, Ending::kWithoutClient, now);
+  return absl::OkStatus();
+}
+
+// A client that closes its session says that it is done with what it released in its last steps,
+// too. Who ends without having said so may go on writing, if it can write at all.
+void BlockManager::FinishSession(SessionId id, Ending ending, absl::Time now) {
+  BeginOperation(now);
+  Session& session = RequireSession(id);
+  const bool may_write = ending == Ending::kWithoutClient && session.may_write;
+  const absl::btree_set<SequenceId> sequences = std::exchange(session.sequences, {});
+  if (may_write && !PAGODA_FAULT(QuarantineForgotten)) {
+    for (const SequenceId name : sequences) {
+      const Sequence& sequence = *sequences_.at({id, name});
+      for (const auto& window : windows_) window->HoldWritable(sequence, session);
+    }
+  }
+  const SessionId batch = std::exchange(draining_session_, {});
+  for (const SequenceId sequence : sequences) {
+    BeginOperation(now);
+    // Behind a tail's tokens the client may still write, so nobody may go on there.
+    EndSequence({id, sequence}, may_write ? WindowBlockManager::ComputedTail::kDrop
+                                          : WindowBlockManager::ComputedTail::kPublish);
+  }
+  if (may_write) draining_session_ = id;  // Its raw blocks drain.
+  for (const auto& window : windows_) {
+    if (session.raw_blocks == 0) break;
+    const std::vector<BlockRef> blocks = window->RawBlocksOf(id);
+    if (blocks.empty()) continue;
+    const absl::Status status = FreeBlocks(id, window->window(), blocks, now);
+    PAGODA_CHECK(status.ok(), "a session may free its own raw blocks");
+  }
+  PAGODA_CHECK(session.raw_blocks == 0, "a session's raw blocks are counted");
+  draining_session_ = batch == id ? SessionId{} : batch;
+  BeginOperation(now);
+  std::deque<Drain> drains = std::exchange(session.drains, {});
+  if (may_write && !drains.empty()) {
+    quarantines_.emplace(id, Quarantine{.token = session.token,
+                                        .client_name = session.client_name,
+                                        .tenant = session.tenant,
+                                        .since = now,
+                                        .drains = std::move(drains)});
+  } else {
+    EndDrains(drains);
+  }
+  sessions_.Close(id);
+  EndOperation();
+}
+
+void BlockManager::EndDrains(const std::deque<Drain>& drains) {
+  for (const Drain& drain : drains) windows_[drain.window]->EndDrain(drain.block);
+}
+
+// --- Quarantine ---
+
+absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Time now) {
+  BeginOperation(now);
+  const auto it = quarantines_.find(id);
+  if (it == quarantines_.end()) {
+    return MakeError(Reason::kUnknownQuarantine,
+                     absl::StrCat("nothing of session ", id.value(), " is quarantined"));
+  }
+  const uint32_t blocks = it->second.blocks();
+  EndDrains(it->second.drains);
+  quarantines_.erase(it);
+  EndOperation();
+  return blocks;
+}
+
+std::vector<QuarantineInfo> BlockManager::Quarantines() const {
+  std::vector<QuarantineInfo> list;
+  for (const auto& [id, quarantine] : quarantines_) {
+    list.push_back({.session = id,
+                    .client_name = quarantine.client_name,
+                    .tenant = quarantine.tenant,
+                    .since = quarantine.since,
+                    .blocks = quarantine.blocks()});
+  }
+  return list;
+}
+
+void BlockManager::QuarantineFree(absl::Time now) {
+  BeginOperation(now);
+  Quarantine quarantine{.client_name = "earlier run", .since = now};
+  for (const auto& window : windows_) window->HoldFree(quarantine.drains);
+  if (!quarantine.drains.empty()) quarantines_.emplace(SessionId{}, std::move(quarantine));
+  EndOperation();
+}
+
+// --- Batches ---
+
+absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time now) {
+  Session& session = RequireSession(id);
+  if (steps.step < steps.completed_step || (steps.step != 0 && steps.step < session.step) ||
+      (steps.step != 0 && steps.completed_step < session.completed_step)) {
+    return MakeError(Reason::kStepBackwards,
+                     absl::StrCat("step ", steps.step, " with completed_step ",
+                                  steps.completed_step, " after step ", session.step,
+                                  " with completed_step ", session.completed_step));
+  }
+  BeginOperation(now);
+  if (steps.step == 0) {
+    // What still drains may lie below what this batch lets go: it must not outlive that.
+    draining_session_ = session.drains.empty() ? SessionId{} : id;
+    return absl::OkStatus();
+  }
+  draining_session_ = id;
+  session.step = steps.step;
+  session.completed_step = steps.completed_step;
+  const uint64_t completed = steps.completed_step + (PAGODA_FAULT(DrainTooEarly) ? 1 : 0);
+  while (!session.drains.empty() && session.drains.front().step <= completed) {
+    const Drain drain = session.drains.front();
+    session.drains.pop_front();
+    windows_[drain.window]->EndDrain(drain.block);
+  }
+  EndOperation();
+  return absl::OkStatus();
+}
+
+std::vector<ShortenedSequence> BlockManager::Shortened(SessionId id) {
+  absl::btree_set<SequenceId>& names = RequireSession(id).shortened;
+  std::vector<ShortenedSequence> shortened;
+  for (auto name = names.begin(); name != names.end();) {
+    const auto found = sequences_.find({id, *name});
+    if (found == sequences_.end() || found->second->losses == found->second->known_losses) {
+      name = names.erase(name);
+      continue;
+    }
+    shortened.push_back({.sequence = *name++,
+                         .computed_tokens = found->second->computed_tokens,
+                         .losses = found->second->losses,
+                         .must_be_freed = found->second->must_be_freed});
+  }
+  return shortened;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,308 @@
+#include "manager/slot_stamps.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "manager/byte_codec.h"
+#include "manager/retention.h"
+#include "manager/slot_checksum.h"
+#include "pools/check.h"
+
+namespace pagoda {
+namespace {
+
+constexpr uint64_t kMagic = 0x53'50'4d'54'53'47'44'50;  // "PDGSTMPS" in memory.
+constexpr uint32_t kFormat = 1;
+
+constexpr uint64_t kHeaderBytes = 4096;
+constexpr size_t kMagicAt = 0;
+constexpr size_t kHeaderChecksumAt = 8;
+constexpr size_t kHeaderRestAt = 16;
+constexpr size_t kHeaderRestBytes = 4 + 4 + 8 + 4 + 32 + 8;
+
+constexpr size_t kControlAt = 0;
+constexpr size_t kChecksumAt = 8;
+constexpr size_t kSizeAt = 16;
+constexpr size_t kBodyAt = 20;
+constexpr uint64_t kStampAlignment = 64;
+
+constexpr uint8_t kIsFirst = 1;
+constexpr uint8_t kHasLora = 2;
+constexpr uint8_t kHasTokenExtras = 4;
+
+constexpr uint64_t kValid = 1;
+
+uint64_t StrideBytes(uint32_t tokens_per_block) {
+  const uint64_t fixed = kBodyAt + 8 + 4 + 32 + 32 + 8 + 1 + 1 + 4;
+  const uint64_t name = 8 + 4 + kMaxCacheSaltBytes + 4 + kMaxTenantBytes;
+  const uint64_t tokens = uint64_t{tokens_per_block} * (sizeof(TokenId) + kTokenExtraBytes);
+  return (fixed + name + tokens + kStampAlignment - 1) / kStampAlignment * kStampAlignment;
+}
+
+// As it stands in memory from kHeaderRestAt on.
+std::vector<std::byte> HeaderRest(const SlotStamps::Options& options, uint64_t stride_bytes) {
+  std::vector<std::byte> rest;
+  ByteWriter out(&rest);
+  out.Put(kFormat);
+  out.Put(options.num_slots);
+  out.Put(stride_bytes);
+  out.Put(options.tokens_per_block);
+  out.PutBytes(options.fingerprint.bytes.data(), options.fingerprint.bytes.size());
+  out.Put(options.note);
+  PAGODA_CHECK(rest.size() == kHeaderRestBytes, "the header has its size");
+  return rest;
+}
+
+struct Header {
+  uint64_t magic = 0;
+  uint64_t checksum = 0;
+  uint32_t format = 0;
+  uint32_t num_slots = 0;
+  uint64_t stride_bytes = 0;
+  uint32_t tokens_per_block = 0;
+  ContentDigest fingerprint;
+  uint64_t note = 0;
+  bool whole = false;  // The magic and the checksum are right.
+};
+
+Header ReadHeader(absl::Span<const std::byte> bytes) {
+  Header header;
+  if (bytes.size() < kHeaderBytes) return header;
+  ByteReader in(bytes.first(kHeaderBytes));
+  header.magic = in.Get<uint64_t>();
+  header.checksum = in.Get<uint64_t>();
+  header.format = in.Get<uint32_t>();
+  header.num_slots = in.Get<uint32_t>();
+  header.stride_bytes = in.Get<uint64_t>();
+  header.tokens_per_block = in.Get<uint32_t>();
+  in.GetBytes(header.fingerprint.bytes.data(), header.fingerprint.bytes.size());
+  header.note = in.Get<uint64_t>();
+  header.whole = header.magic == kMagic &&
+                 header.checksum == Checksum(bytes.subspan(kHeaderRestAt, kHeaderRestBytes));
+  return header;
+}
+
+std::vector<std::byte> EncodeBody(SlotIndex slot, SlotStamps::Version version,
+                                  const SlotStamp& stamp) {
+  const bool has_extras = HasExtras(stamp.extras);
+  const bool has_lora = stamp.name_space.has_value() && stamp.name_space->lora_id.has_value();
+  std::vector<std::byte> body;
+  body.reserve(128 + stamp.tokens.size() * sizeof(TokenId));
+  ByteWriter out(&body);
+  out.Put(version);
+  out.Put(slot.value());
+  out.PutBytes(stamp.digest.bytes.data(), stamp.digest.bytes.size());
+  out.PutBytes(stamp.parent.bytes.data(), stamp.parent.bytes.size());
+  out.Put(stamp.bytes_checksum);
+  out.Put(static_cast<uint8_t>((stamp.name_space.has_value() ? kIsFirst : 0) |
+                               (has_lora ? kHasLora : 0) | (has_extras ? kHasTokenExtras : 0)));
+  out.Put(stamp.priority.value());
+  out.Put(static_cast<uint32_t>(stamp.tokens.size()));
+  if (stamp.name_space.has_value()) {
+    out.Put(stamp.name_space->lora_id.value_or(0));
+    out.PutText(stamp.name_space->cache_salt);
+    out.PutText(stamp.name_space->tenant);
+  }
+  out.PutBytes(stamp.tokens.data(), stamp.tokens.size() * sizeof(TokenId));
+  if (has_extras) {
+    for (const TokenExtra& extra : stamp.extras) PutExtra(extra, out);
+  }
+  return body;
+}
+
+// Whether the body is one of this slot and version, and whole.
+bool DecodeBody(absl::Span<const std::byte> body, SlotIndex slot, SlotStamps::Version version,
+                uint32_t tokens_per_block, SlotStamp* stamp) {
+  ByteReader in(body);
+  if (in.Get<uint64_t>() != version || in.Get<uint32_t>() != slot.value()) return false;
+  in.GetBytes(stamp->digest.bytes.data(), stamp->digest.bytes.size());
+  in.GetBytes(stamp->parent.bytes.data(), stamp->parent.bytes.size());
+  stamp->bytes_checksum = in.Get<uint64_t>();
+  const auto flags = in.Get<uint8_t>();
+  stamp->priority = Priority{in.Get<uint8_t>()};
+  const auto count = in.Get<uint32_t>();
+  if (!in.ok() || count == 0 || count > tokens_per_block) return false;
+  if (stamp->priority.value() > kMaxPriority) return false;
+  if ((flags & kIsFirst) != 0) {
+    NamespaceKey& name = stamp->name_space.emplace();
+    const auto lora_id = in.Get<uint64_t>();
+    if ((flags & kHasLora) != 0) name.lora_id = lora_id;
+    name.cache_salt = in.GetText(kMaxCacheSaltBytes);
+    name.tenant = in.GetText(kMaxTenantBytes);
+  }
+  stamp->tokens.resize(count);
+  in.GetBytes(stamp->tokens.data(), count * sizeof(TokenId));
+  if ((flags & kHasTokenExtras) != 0) {
+    stamp->extras.reserve(count);
+    for (uint32_t i = 0; i < count; ++i) stamp->extras.push_back(GetExtra(in));
+  }
+  return in.ok() && in.at_end();
+}
+
+}  // namespace
+
+std::string StampsName(const std::string& instance, WindowSize window, Tier tier) {
+  return absl::StrCat("/pagoda-", instance, "-w", WindowName(window), "-stamps",
+                      tier == Tier::kPrimary ? "" : "-secondary");
+}
+
+ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index, Tier tier) {
+  const CacheSpec& spec = layout.spec();
+  const WindowLayout& window = layout.windows()[window_index];
+  std::vector<std::byte> bytes;
+  ByteWriter out(&bytes);
+  out.PutText(spec.name);
+  out.PutText(spec.model_fingerprint);
+  out.Put(spec.rank);
+  out.Put(window.window.value());
+  out.Put(static_cast<uint8_t>(tier));
+  for (const PoolLayout& pool : window.pools) {
+    out.Put(static_cast<uint32_t>(pool.layers.size()));
+    for (const uint32_t layer : pool.layers) out.Put(layer);
+    out.Put(pool.num_kv_heads);
+    out.Put(pool.head_dim);
+    out.Put(static_cast<uint8_t>(pool.dtype));
+    out.Put(pool.kv_factor);
+    out.Put(pool.tokens_per_block);
+  }
+  return ContentDigester().OfBytes(bytes);
+}
+
+absl::StatusOr<std::unique_ptr<SlotStamps>> SlotStamps::Create(Options options) {
+  const uint64_t size_bytes = SizeBytes(options.num_slots, options.tokens_per_block);
+  absl::StatusOr<SharedMemory> memory = SharedMemory::CreateOrAdopt(options.shm_name, size_bytes);
+  if (!memory.ok()) return memory.status();
+  memory->KeepName();
+  return absl::WrapUnique(new SlotStamps(std::move(options), *std::move(memory)));
+}
+
+SlotStamps::SlotStamps(Options options, SharedMemory memory)
+    : options_(std::move(options)),
+      stride_bytes_(StrideBytes(options_.tokens_per_block)),
+      memory_(std::move(memory)),
+      fresh_because_(WhyForeign()) {
+  if (!adopted()) Format();
+}
+
+uint64_t SlotStamps::SizeBytes(uint32_t num_slots, uint32_t tokens_per_block) {
+  return kHeaderBytes + num_slots * StrideBytes(tokens_per_block);
+}
+
+std::optional<SlotStamps::Peeked> SlotStamps::Peek(const std::string& shm_name) {
+  const absl::StatusOr<SharedMemory> memory = SharedMemory::Open(shm_name);
+  if (!memory.ok()) return std::nullopt;
+  const Header header = ReadHeader(memory->bytes());
+  if (!header.whole || header.format != kFormat) return std::nullopt;
+  return Peeked{
+      .fingerprint = header.fingerprint, .num_slots = header.num_slots, .note = header.note};
+}
+
+std::string SlotStamps::WhyForeign() const {
+  if (!memory_.adopted()) return "no stamps of this size were left";
+  const Header header = ReadHeader(memory_.bytes());
+  if (header.magic != kMagic) return "what was left are no stamps";
+  if (!header.whole) return "the header of the stamps is damaged";
+  if (header.format != kFormat) {
+    return absl::StrCat("the stamps have format ", header.format, ", not ", kFormat);
+  }
+  if (header.num_slots != options_.num_slots || header.stride_bytes != stride_bytes_ ||
+      header.tokens_per_block != options_.tokens_per_block) {
+    return absl::StrCat("the stamps are of ", header.num_slots, " slots of ",
+                        header.tokens_per_block, " tokens, not ", options_.num_slots, " of ",
+                        options_.tokens_per_block);
+  }
+  if (header.fingerprint != options_.fingerprint) {
+    return "the stamps are of another cache, model or layout";
+  }
+  return "";
+}
+
+// The magic goes first and comes last: whenever this is cut short, there are no stamps.
+void SlotStamps::Format() {
+  std::byte* const base = memory_.bytes().data();
+  std::atomic_ref<uint64_t> magic(*reinterpret_cast<uint64_t*>(base + kMagicAt));
+  magic.store(0, std::memory_order_seq_cst);
+  // New memory is zeros already, and is not touched.
+  if (memory_.adopted()) {
+    std::memset(base + kHeaderRestAt, 0, memory_.bytes().size() - kHeaderRestAt);
+  }
+  const std::vector<std::byte> rest = HeaderRest(options_, stride_bytes_);
+  const uint64_t checksum = Checksum(rest);
+  std::memcpy(base + kHeaderRestAt, rest.data(), rest.size());
+  std::memcpy(base + kHeaderChecksumAt, &checksum, sizeof(checksum));
+  magic.store(kMagic, std::memory_order_seq_cst);
+}
+
+absl::Span<std::byte> SlotStamps::StampAt(SlotIndex slot) const {
+  PAGODA_CHECK(slot.value() < options_.num_slots, "a slot that stamps are kept of");
+  return memory_.bytes().subspan(kHeaderBytes + slot.value() * stride_bytes_, stride_bytes_);
+}
+
+uint64_t& SlotStamps::control(SlotIndex slot) const {
+  return *reinterpret_cast<uint64_t*>(StampAt(slot).data() + kControlAt);
+}
+
+// A plain store will do: a Publish that comes between the two loses, and one that comes later finds
+// another version.
+SlotStamps::Version SlotStamps::Invalidate(SlotIndex slot) {
+  std::atomic_ref<uint64_t> word(control(slot));
+  const Version version = (word.load(std::memory_order_relaxed) >> 1) + 1;
+  word.store(version << 1, std::memory_order_release);
+  return version;
+}
+
+bool SlotStamps::IsOpen(SlotIndex slot, Version version) const {
+  return std::atomic_ref(control(slot)).load(std::memory_order_acquire) == version << 1;
+}
+
+bool SlotStamps::IsValid(SlotIndex slot) const {
+  return (std::atomic_ref(control(slot)).load(std::memory_order_acquire) & kValid) != 0;
+}
+
+bool SlotStamps::WriteBody(SlotIndex slot, Version version, const SlotStamp& stamp) {
+  const std::vector<std::byte> body = EncodeBody(slot, version, stamp);
+  if (kBodyAt + body.size() > stride_bytes_ || !IsOpen(slot, version)) return false;
+  const auto size = static_cast<uint32_t>(body.size());
+  std::byte* const at = StampAt(slot).data();
+  std::memcpy(at + kSizeAt, &size, sizeof(size));
+  std::memcpy(at + kBodyAt, body.data(), body.size());
+  return true;
+}
+
+void SlotStamps::WriteChecksum(SlotIndex slot) {
+  const absl::Span<std::byte> at = StampAt(slot);
+  uint32_t size = 0;
+  std::memcpy(&size, &at[kSizeAt], sizeof(size));
+  const uint64_t checksum = Checksum(at.subspan(kSizeAt, kBodyAt - kSizeAt + size));
+  std::memcpy(&at[kChecksumAt], &checksum, sizeof(checksum));
+}
+
+bool SlotStamps::Publish(SlotIndex slot, Version version) {
+  uint64_t open = version << 1;
+  return std::atomic_ref(control(slot))
+      .compare_exchange_strong(open, open | kValid, std::memory_order_acq_rel);
+}
+
+absl::StatusOr<std::optional<SlotStamp>> SlotStamps::Read(SlotIndex slot) const {
+  const absl::Span<const std::byte> at = StampAt(slot);
+  const uint64_t word = std::atomic_ref(control(slot)).load(std::memory_order_acquire);
+  if ((word & kValid) == 0) return std::optional<SlotStamp>();
+  ByteReader in(at.subspan(kChecksumAt));
+  const auto checksum = in.Get<uint64_t>();
+  const auto size = in.Get<uint32_t>();
+  if (size > stride_bytes_ - kBodyAt ||
+      checksum != Checksum(at.subspan(kSizeAt, kBodyAt - kSizeAt + size))) {
+    return absl::DataLossError(absl::StrCat("the stamp of slot ", slot.value(), " is damaged"));
+  }
+  SlotStamp stamp;
+  if (!DecodeBody(at.subspan(kBodyAt, size), slot, word >> 1, options_.tokens_per_block, &stamp)) {
+    return absl::DataLossError(
+        absl::StrCat("the stamp of slot ", slot.value(), " does not belong there"));
+  }
+  return std::optional<SlotStamp>(std::move(stamp));
+}
+
+}  // namespace pagoda

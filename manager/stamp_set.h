@@ -1,0 +1,47 @@
+// The stamps of a cache: of every window, in every tier that has pools.
+#ifndef PAGODA_MANAGER_STAMP_SET_H_
+#define PAGODA_MANAGER_STAMP_SET_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "manager/slot_stamps.h"
+#include "pools/pool.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Thread-safe, as SlotStamps.
+class StampSet {
+ public:
+  // Takes over the stamps that were left beside the pools of that instance, or begins new ones.
+  // `note` is SlotStamps::Options::note. Errors: those of SlotStamps::Create.
+  static absl::StatusOr<std::unique_ptr<StampSet>> Create(const PoolSet& pools,
+                                                          const std::string& instance,
+                                                          uint64_t note = 0);
+  // Removes the stamps that dead daemons left of a cache of that layout: for a daemon that keeps
+  // none, and whose slots they would not describe. Errors: INVALID_ARGUMENT (a living one's).
+  static absl::Status RemoveLeftovers(const CacheLayout& layout, const std::string& instance);
+
+  // No slot has a stamp any more.
+  void InvalidateAll();
+
+  uint32_t num_windows() const { return static_cast<uint32_t>(stamps_.size()); }
+  // Null where the window has no pools in that tier.
+  SlotStamps* Find(uint32_t window_index, Tier tier) const {
+    return stamps_[window_index][static_cast<size_t>(tier)].get();
+  }
+
+ private:
+  StampSet() = default;
+
+  std::vector<std::array<std::unique_ptr<SlotStamps>, kNumTiers>> stamps_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_STAMP_SET_H_

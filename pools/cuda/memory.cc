@@ -1,0 +1,209 @@
+#include "pools/cuda/memory.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pools/check.h"
+#include "pools/cuda/driver.h"
+#include "pools/error.h"
+
+namespace pagoda::cuda {
+namespace {
+
+CUmemAllocationProp PropertiesOf(int device) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  return properties;
+}
+
+// `size_bytes` in whole granules of the device.
+absl::StatusOr<uint64_t> RoundUp(const Driver& driver, int device, uint64_t size_bytes) {
+  const CUmemAllocationProp properties = PropertiesOf(device);
+  size_t granule = 0;
+  absl::Status status = driver.Check("cuMemGetAllocationGranularity",
+                                     driver.cuMemGetAllocationGranularity(
+                                         &granule, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  if (!status.ok()) return status;
+  uint64_t padded = 0;
+  if (size_bytes == 0 || __builtin_add_overflow(size_bytes, granule - 1, &padded)) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("GPU memory of ", size_bytes, " bytes"));
+  }
+  return padded / granule * granule;
+}
+
+// The driver was there when the object was made.
+const Driver& TheDriver() {
+  const absl::StatusOr<const Driver*> driver = GetDriver();
+  PAGODA_CHECK(driver.ok(), "CUDA's driver does not go away");
+  return **driver;
+}
+
+// Makes the context current on this thread for a while.
+class Current {
+ public:
+  Current(const Driver& driver, uint64_t context) : driver_(driver) {
+    status_ = driver_.Check("cuCtxPushCurrent",
+                            driver_.cuCtxPushCurrent(reinterpret_cast<CUcontext>(context)));
+  }
+  ~Current() {
+    CUcontext ignored;
+    if (status_.ok()) driver_.cuCtxPopCurrent(&ignored);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const Driver& driver_;
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::Status Memory::UseDevice(int device) {
+  const absl::StatusOr<const Driver*> found = GetDriver();
+  if (!found.ok()) return found.status();
+  const Driver& driver = **found;
+  CUdevice handle = 0;
+  int exports = 0;
+  if (driver.cuDeviceGet(&handle, device) != CUDA_SUCCESS) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat("there is no CUDA device ", device));
+  }
+  absl::Status status = driver.Check(
+      "cuDeviceGetAttribute",
+      driver.cuDeviceGetAttribute(
+          &exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, handle));
+  if (!status.ok()) return status;
+  if (exports == 0) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("CUDA device ", device, " does not export memory"));
+  }
+  CUcontext context = nullptr;
+  status =
+      driver.Check("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&context, handle));
+  if (!status.ok()) return status;
+  device_ = device;
+  context_ = reinterpret_cast<uint64_t>(context);
+  return absl::OkStatus();
+}
+
+absl::Status Memory::Map(MemoryAccess access) {
+  const Driver& driver = TheDriver();
+  CUdeviceptr address = 0;
+  absl::Status status = driver.Check(
+      "cuMemAddressReserve", driver.cuMemAddressReserve(&address, allocated_bytes_, 0, 0, 0));
+  if (!status.ok()) return status;
+  address_ = address;
+  status = driver.Check("cuMemMap", driver.cuMemMap(address, allocated_bytes_, 0, handle_, 0));
+  if (!status.ok()) return status;
+  mapped_ = true;
+  CUmemAccessDesc allowed = {};
+  allowed.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_};
+  allowed.flags = access == MemoryAccess::kRead ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return driver.Check("cuMemSetAccess",
+                      driver.cuMemSetAccess(address, allocated_bytes_, &allowed, 1));
+}
+
+absl::StatusOr<Memory> Memory::Create(int device, uint64_t size_bytes) {
+  Memory memory;  // From here on its destructor takes back what there is.
+  if (absl::Status status = memory.UseDevice(device); !status.ok()) return status;
+  const Driver& driver = TheDriver();
+  const Current current(driver, memory.context_);
+  if (!current.status().ok()) return current.status();
+  const absl::StatusOr<uint64_t> allocated = RoundUp(driver, device, size_bytes);
+  if (!allocated.ok()) return allocated.status();
+  memory.size_bytes_ = size_bytes;
+  memory.allocated_bytes_ = *allocated;
+  const CUmemAllocationProp properties = PropertiesOf(device);
+  CUmemGenericAllocationHandle handle = 0;
+  absl::Status status =
+      driver.Check("cuMemCreate", driver.cuMemCreate(&handle, *allocated, &properties, 0));
+  if (!status.ok()) return status;
+  memory.handle_ = handle;
+  if (status = memory.Map(MemoryAccess::kReadWrite); !status.ok()) return status;
+  status = driver.Check("cuMemsetD8", driver.cuMemsetD8(memory.address_, 0, *allocated));
+  if (!status.ok()) return status;
+  return memory;
+}
+
+absl::StatusOr<Memory> Memory::FromDescriptor(const FileDescriptor& fd, int device,
+                                              uint64_t size_bytes, MemoryAccess access) {
+  Memory memory;
+  if (absl::Status status = memory.UseDevice(device); !status.ok()) return status;
+  const Driver& driver = TheDriver();
+  const Current current(driver, memory.context_);
+  if (!current.status().ok()) return current.status();
+  const absl::StatusOr<uint64_t> allocated = RoundUp(driver, device, size_bytes);
+  if (!allocated.ok()) return allocated.status();
+  memory.size_bytes_ = size_bytes;
+  memory.allocated_bytes_ = *allocated;
+  CUmemGenericAllocationHandle handle = 0;
+  // The driver takes the descriptor's number in the place of a pointer.
+  auto* const number = reinterpret_cast<void*>(static_cast<uintptr_t>(fd.get()));
+  absl::Status status =
+      driver.Check("cuMemImportFromShareableHandle",
+                   driver.cuMemImportFromShareableHandle(&handle, number,
+                                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  if (!status.ok()) return status;
+  memory.handle_ = handle;
+  if (status = memory.Map(access); !status.ok()) return status;
+  return memory;
+}
+
+Memory::Memory(Memory&& other) noexcept
+    : device_(std::exchange(other.device_, -1)),
+      context_(std::exchange(other.context_, 0)),
+      handle_(std::exchange(other.handle_, 0)),
+      address_(std::exchange(other.address_, 0)),
+      mapped_(std::exchange(other.mapped_, false)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      allocated_bytes_(std::exchange(other.allocated_bytes_, 0)) {}
+
+Memory::~Memory() {
+  if (device_ < 0) return;
+  // At the end of the process the driver may have ended before: then all of this fails, and nothing
+  // is left to be given back.
+  const Driver& driver = TheDriver();
+  {
+    const Current current(driver, context_);
+    if (mapped_) driver.cuMemUnmap(address_, allocated_bytes_);
+    if (address_ != 0) driver.cuMemAddressFree(address_, allocated_bytes_);
+    if (handle_ != 0) driver.cuMemRelease(handle_);
+  }
+  driver.cuDevicePrimaryCtxRelease(device_);
+}
+
+absl::StatusOr<FileDescriptor> Memory::OpenDescriptor() const {
+  const Driver& driver = TheDriver();
+  int fd = -1;
+  absl::Status status =
+      driver.Check("cuMemExportToShareableHandle",
+                   driver.cuMemExportToShareableHandle(
+                       &fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  if (!status.ok()) return status;
+  return FileDescriptor(fd);
+}
+
+absl::Status Memory::Write(uint64_t offset_bytes, absl::Span<const std::byte> from) {
+  PAGODA_CHECK(offset_bytes <= size_bytes_ && from.size() <= size_bytes_ - offset_bytes,
+               "a range of the memory");
+  const Driver& driver = TheDriver();
+  const Current current(driver, context_);
+  if (!current.status().ok()) return current.status();
+  return driver.Check("cuMemcpyHtoD",
+                      driver.cuMemcpyHtoD(address_ + offset_bytes, from.data(), from.size()));
+}
+
+absl::Status Memory::Read(uint64_t offset_bytes, absl::Span<std::byte> to) const {
+  PAGODA_CHECK(offset_bytes <= size_bytes_ && to.size() <= size_bytes_ - offset_bytes,
+               "a range of the memory");
+  const Driver& driver = TheDriver();
+  const Current current(driver, context_);
+  if (!current.status().ok()) return current.status();
+  return driver.Check("cuMemcpyDtoH",
+                      driver.cuMemcpyDtoH(to.data(), address_ + offset_bytes, to.size()));
+}
+
+}  // namespace pagoda::cuda

@@ -1,0 +1,68 @@
+// GPU memory that another process can map.
+#ifndef PAGODA_POOLS_CUDA_MEMORY_H_
+#define PAGODA_POOLS_CUDA_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "pools/file_descriptor.h"
+#include "pools/shared_memory.h"
+
+namespace pagoda::cuda {
+
+// Memory of one device, mapped into this process's device addresses; the allocation lives as long
+// as any process maps it. CUDA's virtual memory management, whose handles are file descriptors and
+// travel like those of shared memory. Movable. A moved-from object holds nothing.
+// Thread-compatible.
+//
+// A descriptor lets whoever has it map the memory for writing as well: kRead binds the process that
+// asks for it, and is no protection from it. A process that has used CUDA must not fork to map.
+class Memory {
+ public:
+  // At least `size_bytes`, as zeros.
+  // Errors: UNAVAILABLE (no driver or device), INVALID_ARGUMENT (no such device, no bytes, or a
+  // device that cannot export memory as a descriptor), RESOURCE_EXHAUSTED (not enough memory),
+  // INTERNAL for other failures of the driver.
+  static absl::StatusOr<Memory> Create(int device, uint64_t size_bytes);
+  // Maps the memory behind another process's OpenDescriptor(). `device` and `size_bytes` are those
+  // that it was created with. Errors: those of Create.
+  static absl::StatusOr<Memory> FromDescriptor(const FileDescriptor& fd, int device,
+                                               uint64_t size_bytes, MemoryAccess access);
+  ~Memory();
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&&) = delete;
+
+  // For another process. Errors: INTERNAL.
+  absl::StatusOr<FileDescriptor> OpenDescriptor() const;
+
+  // The device address of the first byte. Aligned to the device's allocation granularity.
+  uint64_t address() const { return address_; }
+  uint64_t size_bytes() const { return size_bytes_; }
+
+  // Copies between the host and the memory, and returns when the bytes are there.
+  // REQUIRES: the range lies within size_bytes(). Errors: INTERNAL.
+  absl::Status Write(uint64_t offset_bytes, absl::Span<const std::byte> from);
+  absl::Status Read(uint64_t offset_bytes, absl::Span<std::byte> to) const;
+
+ private:
+  Memory() = default;
+  // Takes the device's context, and checks that its memory can be exported.
+  absl::Status UseDevice(int device);
+  // Gives the allocation an address.
+  absl::Status Map(MemoryAccess access);
+
+  int device_ = -1;       // Its primary context is held while this is not -1.
+  uint64_t context_ = 0;  // A CUcontext.
+  uint64_t handle_ = 0;   // A CUmemGenericAllocationHandle; 0: none.
+  uint64_t address_ = 0;  // Reserved where it is not 0.
+  bool mapped_ = false;
+  uint64_t size_bytes_ = 0;
+  uint64_t allocated_bytes_ = 0;  // size_bytes_, in whole granules.
+};
+
+}  // namespace pagoda::cuda
+
+#endif  // PAGODA_POOLS_CUDA_MEMORY_H_

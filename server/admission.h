@@ -1,0 +1,55 @@
+// The door that every call comes through, before it does anything.
+#ifndef PAGODA_SERVER_ADMISSION_H_
+#define PAGODA_SERVER_ADMISSION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
+#include "server/authenticator.h"
+#include "server/identity.h"
+#include "server/rpc_metrics.h"
+
+namespace pagoda::server {
+
+// Every method of the services asks this first. Thread-safe.
+class Admission {
+ public:
+  // All outlive this. `max_calls`: calls and streams at once.
+  Admission(uint64_t max_calls, const RpcMetrics* calls, const Authenticator* authenticator,
+            const TenantTable* tenants)
+      : max_calls_(max_calls), calls_(calls), authenticator_(authenticator), tenants_(tenants) {}
+
+  // Who calls, where he may. Errors: TOO_MANY_CALLS, DEADLINE_EXCEEDED (the client waits no
+  // longer), UNAUTHENTICATED, PERMISSION_DENIED.
+  absl::StatusOr<Identity> Admit(const grpc::ServerContextBase& context,
+                                 const Method& method) const;
+
+  // Whose a session is that `caller` opens and says to be `named`'s; "" is the caller's own. Only
+  // an operator may name another's. Errors: PERMISSION_DENIED, UNKNOWN_TENANT.
+  absl::StatusOr<TenantId> SessionTenant(const Identity& caller, const std::string& named) const;
+
+  const TenantTable& tenants() const { return *tenants_; }
+
+ private:
+  const uint64_t max_calls_;
+  const RpcMetrics* const calls_;
+  const Authenticator* const authenticator_;
+  const TenantTable* const tenants_;
+};
+
+// The parts of Admit that need no call.
+
+// Errors: TOO_MANY_CALLS. `open_calls`: this one among them.
+absl::Status CheckRoom(uint64_t open_calls, uint64_t max_calls);
+// Errors: DEADLINE_EXCEEDED.
+absl::Status CheckInTime(absl::Time deadline, absl::Time now);
+// Errors: PERMISSION_DENIED.
+absl::Status CheckRole(const Identity& caller, const Method& method);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_ADMISSION_H_

@@ -1,0 +1,106 @@
+// What is wrong with a configuration that no single key shows.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+#include "server/config.h"
+#include "server/listen_address.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr size_t kMaxTenants = 256;
+
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+// Plaintext tells whoever listens on the way what is cached, and the tokens of those who ask.
+absl::Status CheckStaysHere(const std::string& key, const std::string& address,
+                            const std::string& remedy) {
+  if (address.empty()) return absl::OkStatus();
+  const absl::StatusOr<TcpAddress> parsed = ParseAddress(address);
+  if (!parsed.ok()) return parsed.status();
+  if (IsLoopback(*parsed)) return absl::OkStatus();
+  return Refuse(absl::StrCat(key, " ", address, " would serve other machines without TLS: ", remedy,
+                             ", listen on loopback (127.0.0.1, [::1], localhost), or say "
+                             "server.insecure: true"));
+}
+
+absl::Status CheckPlaintext(const Config::Server& server) {
+  if (server.insecure) return absl::OkStatus();
+  if (!server.tls.enabled()) {
+    absl::Status status = CheckStaysHere("server.grpc_address", server.grpc_address,
+                                         "set server.tls.certificate and key");
+    if (!status.ok()) return status;
+  }
+  return CheckStaysHere("server.http_address", server.http_address,
+                        "HTTP has none, so put a proxy before it");
+}
+
+absl::Status CheckTls(const Config::Server::Tls& tls) {
+  if (tls.certificate.empty() != tls.key.empty()) {
+    return Refuse("server.tls.certificate and server.tls.key go together; one of them is empty");
+  }
+  if (!tls.enabled() && !tls.client_ca.empty()) {
+    return Refuse("server.tls.client_ca is for TLS; server.tls.certificate is empty");
+  }
+  if (tls.client_ca.empty() != (tls.client_certificates == ClientCertificates::kNone)) {
+    return Refuse(
+        "server.tls.client_ca and server.tls.client_certificates (optional, required) go together");
+  }
+  return absl::OkStatus();
+}
+
+// Every name and subject means one caller.
+absl::Status CheckCallers(const Config& config) {
+  if (config.tenants.size() > kMaxTenants) {
+    return Refuse(absl::StrCat(config.tenants.size(), " tenants; at most ", kMaxTenants));
+  }
+  std::set<std::string> names;
+  std::vector<std::string> subjects = config.operators.subjects;
+  for (const Config::Tenant& tenant : config.tenants) {
+    if (tenant.name.empty()) return Refuse("a tenant has no name");
+    if (!names.insert(tenant.name).second) {
+      return Refuse(absl::StrCat("there are two tenants '", tenant.name, "'"));
+    }
+    const std::vector<std::string>& more = tenant.credentials.subjects;
+    subjects.insert(subjects.end(), more.begin(), more.end());
+  }
+  std::set<std::string> seen;
+  for (const std::string& subject : subjects) {
+    if (subject.empty()) return Refuse("a subject is empty");
+    if (!seen.insert(subject).second) {
+      return Refuse(absl::StrCat("the subject '", subject, "' stands for two callers"));
+    }
+  }
+  if (!subjects.empty() && config.server.tls.client_certificates == ClientCertificates::kNone) {
+    return Refuse(
+        "subjects are those of client certificates, and "
+        "server.tls.client_certificates is none");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateConfig(const Config& config) {
+  if (config.server.unix_socket.empty() && config.server.grpc_address.empty()) {
+    return Refuse("server.unix_socket and server.grpc_address are both empty; gRPC needs one");
+  }
+  if (config.sessions.default_lease > config.sessions.max_lease) {
+    return Refuse(absl::StrCat(
+        "sessions.default_lease ", absl::FormatDuration(config.sessions.default_lease),
+        " is above sessions.max_lease ", absl::FormatDuration(config.sessions.max_lease)));
+  }
+  if (!config.cache.model_dir.empty() && !config.engine.model_dir.empty()) {
+    return Refuse(
+        "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
+        "cache's layers");
+  }
+  if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;
+  if (absl::Status status = CheckPlaintext(config.server); !status.ok()) return status;
+  return CheckCallers(config);
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,63 @@
+// Who calls, and what the methods of the services ask of him.
+#ifndef PAGODA_SERVER_IDENTITY_H_
+#define PAGODA_SERVER_IDENTITY_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "manager/ids.h"
+
+namespace pagoda::server {
+
+enum class Role : uint8_t { kTenant, kOperator };
+
+// A caller whose credentials are known. An operator belongs to no tenant: to the commons.
+struct Identity {
+  Role role = Role::kOperator;
+  TenantId tenant = kCommons;
+
+  bool is_operator() const { return role == Role::kOperator; }
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+// Who may call a method: anybody with credentials, or operators alone.
+enum class Access : uint8_t { kTenants, kOperators };
+
+struct Method {
+  std::string_view name;  // As it stands in a request's path.
+  Access access;
+};
+
+// Every method of pagoda.v1. A test compares it with the descriptors. The services that gRPC brings
+// itself, health and reflection, ask for nothing.
+inline constexpr Method kMethods[] = {
+    {"/pagoda.v1.CacheService/OpenSession", Access::kTenants},
+    {"/pagoda.v1.CacheService/CloseSession", Access::kTenants},
+    {"/pagoda.v1.CacheService/KeepAlive", Access::kTenants},
+    {"/pagoda.v1.CacheService/Execute", Access::kTenants},
+    {"/pagoda.v1.CacheService/Session", Access::kTenants},
+    {"/pagoda.v1.EventService/Watch", Access::kTenants},
+    {"/pagoda.v1.EngineService/Generate", Access::kTenants},
+    {"/pagoda.v1.AdminService/GetStatus", Access::kOperators},
+    {"/pagoda.v1.AdminService/ResetPrefixCache", Access::kOperators},
+    {"/pagoda.v1.AdminService/ListSessions", Access::kOperators},
+    {"/pagoda.v1.AdminService/ListSequences", Access::kOperators},
+    {"/pagoda.v1.AdminService/ListTenants", Access::kTenants},
+    {"/pagoda.v1.AdminService/ListQuarantines", Access::kOperators},
+    {"/pagoda.v1.AdminService/ReleaseQuarantine", Access::kOperators},
+    {"/pagoda.v1.AdminService/EndSession", Access::kOperators},
+    {"/pagoda.v1.AdminService/InspectPrefix", Access::kOperators},
+    {"/pagoda.v1.AdminService/Drain", Access::kOperators},
+};
+
+// The row of a method. A name without a row does not compile.
+consteval Method MethodNamed(std::string_view name) {
+  for (const Method& method : kMethods) {
+    if (method.name == name) return method;
+  }
+  throw "kMethods has no such method";
+}
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_IDENTITY_H_

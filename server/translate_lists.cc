@@ -1,0 +1,70 @@
+#include "server/translate_lists.h"
+
+#include "server/translate.h"
+
+namespace pagoda::server {
+
+void SessionRowToProto(const SessionRow& row, v1::SessionInfo* out) {
+  out->set_session_id(row.session.value());
+  out->set_client_name(row.client_name);
+  *out->mutable_open_time() = TimeToProto(row.opened);
+  if (row.lease != absl::InfiniteDuration()) {
+    *out->mutable_lease() = DurationToProto(row.lease);
+    if (row.lease_left.has_value()) *out->mutable_lease_left() = DurationToProto(*row.lease_left);
+  }
+  out->set_streams(row.streams);
+  out->set_sequences(row.sequences);
+  out->set_raw_blocks(row.raw_blocks);
+  out->set_draining_blocks(row.draining_blocks);
+  out->set_step(row.step);
+  out->set_completed_step(row.completed_step);
+}
+
+void SequenceRowToProto(const SequenceRow& row, v1::SequenceInfo* out) {
+  out->set_session_id(row.session.value());
+  out->set_sequence_id(row.sequence.value());
+  out->set_client_name(row.client_name);
+  out->set_token_count(row.token_count);
+  out->set_computed_tokens(row.computed_tokens);
+  out->set_room_tokens(row.room_tokens);
+  out->set_matched_tokens(row.matched_tokens);
+  out->set_blocks(row.blocks);
+  out->set_losses(row.losses);
+}
+
+void TenantUsageToProto(const TenantUsage& usage, const TenantOptions& tenant,
+                        v1::TenantInfo* out) {
+  out->set_name(tenant.name);
+  out->set_shares(tenant.shares);
+  out->set_share(tenant.share);
+  out->set_sessions(usage.sessions);
+  out->set_sequences(usage.sequences);
+  for (const TenantUsage::Use& use : usage.uses) {
+    v1::TenantUse* proto = out->add_use();
+    proto->set_window_size(WindowToProto(use.window));
+    proto->set_tier(TierToProto(use.tier));
+    proto->set_used_blocks(use.used_blocks);
+    proto->set_cached_blocks(use.cached_blocks);
+    if (use.quota_blocks != kNoQuota) proto->set_quota_blocks(use.quota_blocks);
+  }
+}
+
+void InspectedPrefixToProto(const InspectedPrefix& prefix, v1::InspectPrefixResponse* out) {
+  out->set_matched_tokens(prefix.matched_tokens);
+  for (const InspectedBlock& block : prefix.blocks) {
+    v1::InspectedBlock* proto = out->add_blocks();
+    proto->set_window_size(WindowToProto(block.window));
+    proto->set_token_start(block.token_start);
+    proto->set_token_count(block.token_count);
+    proto->mutable_block()->set_block_id(block.block.id.value());
+    proto->mutable_block()->set_generation(block.block.generation.value());
+    proto->mutable_block()->set_slot_index(block.block.slot.value());
+    proto->set_tier(TierToProto(block.tier));
+    proto->set_hash(block.hash.value());
+    proto->set_priority(block.priority.value());
+    proto->set_holders(block.holders);
+    proto->set_pinned(block.pinned);
+  }
+}
+
+}  // namespace pagoda::server

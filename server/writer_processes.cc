@@ -1,0 +1,159 @@
+#include "server/writer_processes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+
+namespace pagoda::server {
+namespace {
+
+bool SameSession(SessionRef a, SessionRef b) { return a.id == b.id && a.token == b.token; }
+
+// Whether two processes that live are one. Of ids that are not known nothing can be said.
+bool SameProcess(const PeerProcess& a, const PeerProcess& b) {
+  return a.pid() != 0 && a.pid() == b.pid();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WriterProcesses>> WriterProcesses::Create(
+    const std::string& table_name, Core core) {
+  absl::StatusOr<std::unique_ptr<WriterTable>> table = WriterTable::Open(table_name, kMaxWriters);
+  if (!table.ok()) return table.status();
+  return absl::WrapUnique(new WriterProcesses(*std::move(table), std::move(core)));
+}
+
+WriterProcesses::WriterProcesses(std::unique_ptr<WriterTable> table, Core core)
+    : core_(std::move(core)), found_table_(table->found()), table_(std::move(table)) {
+  absl::MutexLock lock(&mutex_);
+  for (const size_t row : table_->Rows()) {
+    const WriterRow writer = table_->Get(row);
+    absl::StatusOr<PeerProcess> process = PeerProcess::Find(writer.pid, writer.start_time);
+    if (process.ok()) {
+      writers_[kEarlierRuns].push_back({*std::move(process), writer.session, row});
+    } else {
+      table_->Remove(row);
+    }
+  }
+}
+
+std::vector<WriterRow> WriterProcesses::AdoptOld() {
+  absl::MutexLock lock(&mutex_);
+  std::vector<WriterRow> old;
+  for (const Writer& writer : Of(kEarlierRuns)) old.push_back(table_->Get(writer.row));
+  return old;
+}
+
+void WriterProcesses::ForgetOld() {
+  absl::MutexLock lock(&mutex_);
+  Forget(kEarlierRuns, [](const Writer&) { return true; });
+}
+
+void WriterProcesses::LeaveTable() {
+  absl::MutexLock lock(&mutex_);
+  table_->SetLeave(WriterTable::Leave::kForTheNextDaemon);
+}
+
+absl::Status WriterProcesses::Note(SessionRef session, PeerProcess process) {
+  absl::MutexLock lock(&mutex_);
+  if (absl::Status status = core_.check(session); !status.ok()) return status;
+  if (absl::Status status = Remember(session, std::move(process)); !status.ok()) return status;
+  // A session that has ended meanwhile is forgotten by the next Sweep.
+  return core_.note_writer(session);
+}
+
+absl::Status WriterProcesses::Remember(SessionRef session, PeerProcess process) {
+  Forget(session.id, [](const Writer& writer) { return writer.process.ended(); });
+  const Writers& known = Of(session.id);
+  if (std::any_of(known.begin(), known.end(), [&](const Writer& writer) {
+        return SameProcess(writer.process, process) && SameSession(writer.session, session);
+      })) {
+    return absl::OkStatus();
+  }
+  if (known.size() >= kMaxWritersOfSession) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("session ", session.id.value(), " has ", known.size(), " writers already"));
+  }
+  const absl::StatusOr<size_t> row =
+      table_->Add({.pid = process.pid(), .start_time = process.start_time(), .session = session});
+  if (!row.ok()) return row.status();
+  writers_[session.id].push_back({std::move(process), session, *row});
+  return absl::OkStatus();
+}
+
+bool WriterProcesses::Dead(SessionId session) const {
+  absl::MutexLock lock(&mutex_);
+  const Writers& writers = Of(session);
+  return std::all_of(writers.begin(), writers.end(),
+                     [](const Writer& writer) { return writer.process.ended(); });
+}
+
+std::vector<pid_t> WriterProcesses::Pids(SessionId session) const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<pid_t> pids;
+  for (const Writer& writer : Of(session)) {
+    if (writer.process.pid() != 0 && !writer.process.ended()) pids.push_back(writer.process.pid());
+  }
+  std::sort(pids.begin(), pids.end());
+  return pids;
+}
+
+bool WriterProcesses::AcknowledgeOld(SessionRef session) {
+  absl::MutexLock lock(&mutex_);
+  const size_t before = Of(kEarlierRuns).size();
+  Forget(kEarlierRuns, [&](const Writer& writer) { return SameSession(writer.session, session); });
+  return Of(kEarlierRuns).size() < before;
+}
+
+size_t WriterProcesses::Sweep() {
+  absl::MutexLock lock(&mutex_);
+  ForgetTheDead();
+  std::vector<SessionId> over;
+  for (const auto& [id, writers] : writers_) {
+    if (id != kEarlierRuns && !core_.check(writers.front().session).ok()) over.push_back(id);
+  }
+  // After the sessions were found to be over: what they left behind is quarantined by now.
+  const std::vector<SessionId> quarantined = core_.quarantined();
+  for (const SessionId id : over) {
+    const bool held = std::find(quarantined.begin(), quarantined.end(), id) != quarantined.end();
+    if (!held) Forget(id, [](const Writer&) { return true; });
+  }
+  size_t released = 0;
+  for (const SessionId id : quarantined) {
+    if (writers_.contains(id)) continue;
+    core_.release(id);
+    ++released;
+  }
+  return released;
+}
+
+void WriterProcesses::ForgetTheDead() {
+  std::vector<SessionId> ids;
+  for (const auto& [id, writers] : writers_) ids.push_back(id);
+  for (const SessionId id : ids) {
+    Forget(id, [](const Writer& writer) { return writer.process.ended(); });
+    if (id != kEarlierRuns && !writers_.contains(id)) core_.writers_gone(id);
+  }
+}
+
+const WriterProcesses::Writers& WriterProcesses::Of(SessionId session) const {
+  static const Writers* const kNone = new Writers;
+  const auto found = writers_.find(session);
+  return found == writers_.end() ? *kNone : found->second;
+}
+
+void WriterProcesses::Forget(SessionId session, const std::function<bool(const Writer&)>& gone) {
+  const auto found = writers_.find(session);
+  if (found == writers_.end()) return;
+  Writers& writers = found->second;
+  std::erase_if(writers, [&](const Writer& writer) {
+    if (!gone(writer)) return false;
+    table_->Remove(writer.row);
+    return true;
+  });
+  if (writers.empty()) writers_.erase(found);
+}
+
+}  // namespace pagoda::server

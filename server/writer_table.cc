@@ -1,0 +1,144 @@
+#include "server/writer_table.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda::server {
+
+// The memory: a header, then the slots. Whoever reads it is this program on this machine, of this
+// version or another: the magic number changes with the layout.
+struct WriterTable::Header {
+  uint64_t magic;
+  uint64_t capacity;
+};
+
+struct WriterTable::Slot {
+  std::atomic<uint64_t> session_id;  // 0: the slot is free. Written last.
+  uint64_t session_token;
+  uint64_t start_time;
+  int64_t pid;
+};
+
+namespace {
+
+constexpr uint64_t kMagic = 0x50474457'52543031;  // "PGDWRT01".
+constexpr mode_t kOwnerOnly = 0600;
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared between processes");
+
+absl::Status SystemError(const char* call, const std::string& name) {
+  return absl::ErrnoToStatus(errno, absl::StrCat(call, "(", name, ")"));
+}
+
+absl::StatusOr<FileDescriptor> OpenLocked(const std::string& name) {
+  FileDescriptor fd(shm_open(name.c_str(), O_RDWR | O_CREAT, kOwnerOnly));
+  if (!fd.valid()) return SystemError("shm_open", name);
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("shared memory ", name, " belongs to a running process"));
+  }
+  return fd;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WriterTable>> WriterTable::Open(const std::string& name,
+                                                               size_t capacity) {
+  absl::StatusOr<FileDescriptor> fd = OpenLocked(name);
+  if (!fd.ok()) return fd.status();
+  const size_t bytes = sizeof(Header) + capacity * sizeof(Slot);
+  struct stat info;
+  if (fstat(fd->get(), &info) != 0) return SystemError("fstat", name);
+  if (static_cast<size_t>(info.st_size) != bytes) {
+    if (ftruncate(fd->get(), 0) != 0) return SystemError("ftruncate", name);
+    if (const int error = posix_fallocate(fd->get(), 0, static_cast<off_t>(bytes)); error != 0) {
+      return MakeError(Reason::kOutOfMemory, absl::StrCat("shared memory ", name, " of ", bytes,
+                                                          " bytes: ", std::strerror(error)));
+    }
+  }
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+  if (memory == MAP_FAILED) return SystemError("mmap", name);
+  // A mapping holds the lock like a descriptor, and a child's outlives this process.
+  madvise(memory, bytes, MADV_DONTFORK);
+  auto* header = static_cast<Header*>(memory);
+  const bool found = header->magic == kMagic && header->capacity == capacity;
+  if (!found) {
+    std::memset(memory, 0, bytes);
+    header->capacity = capacity;
+    header->magic = kMagic;
+  }
+  return absl::WrapUnique(new WriterTable(name, *std::move(fd), memory, capacity, found));
+}
+
+WriterTable::WriterTable(std::string name, FileDescriptor fd, void* memory, size_t capacity,
+                         bool found)
+    : name_(std::move(name)),
+      fd_(std::move(fd)),
+      header_(static_cast<Header*>(memory)),
+      slots_(reinterpret_cast<Slot*>(header_ + 1)),
+      capacity_(capacity),
+      found_(found) {
+  for (size_t row = capacity_; row-- > 0;) {
+    if (slots_[row].session_id.load(std::memory_order_acquire) == 0) free_.push_back(row);
+  }
+}
+
+WriterTable::~WriterTable() {
+  munmap(header_, sizeof(Header) + capacity_ * sizeof(Slot));
+  if (leave_ == Leave::kRemoved) shm_unlink(name_.c_str());
+}
+
+std::vector<size_t> WriterTable::Rows() const {
+  std::vector<size_t> rows;
+  for (size_t row = 0; row < capacity_; ++row) {
+    if (slots_[row].session_id.load(std::memory_order_acquire) != 0) rows.push_back(row);
+  }
+  return rows;
+}
+
+WriterRow WriterTable::Get(size_t row) const {
+  PAGODA_CHECK(row < capacity_, "a row of the table");
+  const Slot& slot = slots_[row];
+  const uint64_t session = slot.session_id.load(std::memory_order_acquire);
+  PAGODA_CHECK(session != 0, "a row that counts");
+  return {.pid = static_cast<pid_t>(slot.pid),
+          .start_time = slot.start_time,
+          .session = {SessionId(session), SessionToken(slot.session_token)}};
+}
+
+absl::StatusOr<size_t> WriterTable::Add(const WriterRow& row) {
+  PAGODA_CHECK(row.session.id.value() != 0, "sessions count from 1");
+  if (free_.empty()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(capacity_, " writers of the pools are remembered, and no more can be"));
+  }
+  const size_t index = free_.back();
+  free_.pop_back();
+  Slot& slot = slots_[index];
+  slot.session_token = row.session.token.value();
+  slot.start_time = row.start_time;
+  slot.pid = row.pid;
+  slot.session_id.store(row.session.id.value(), std::memory_order_release);
+  return index;
+}
+
+void WriterTable::Remove(size_t row) {
+  PAGODA_CHECK(row < capacity_, "a row of the table");
+  slots_[row].session_id.store(0, std::memory_order_release);
+  free_.push_back(row);
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,93 @@
+#include "clients/pagodactl/inspect_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace pagoda {
+namespace {
+
+v1::CacheInfo Cache() {
+  v1::CacheInfo cache;
+  cache.set_tokens_per_block(16);
+  cache.add_windows()->set_window_size(128);
+  cache.add_windows()->set_window_size(0);
+  return cache;
+}
+
+v1::InspectedBlock* AddBlock(uint32_t window, uint32_t start, v1::Tier tier,
+                             v1::InspectPrefixResponse& prefix) {
+  v1::InspectedBlock* block = prefix.add_blocks();
+  block->set_window_size(window);
+  block->set_token_start(start);
+  block->set_token_count(16);
+  block->set_tier(tier);
+  block->set_priority(35);
+  return block;
+}
+
+// Five blocks of 80 tokens; the sliding window has the last two, the other one all but the last.
+v1::InspectPrefixResponse Prefix() {
+  v1::InspectPrefixResponse prefix;
+  prefix.set_matched_tokens(64);
+  AddBlock(128, 48, v1::TIER_PRIMARY, prefix);
+  AddBlock(128, 64, v1::TIER_PRIMARY, prefix)->set_token_count(9);
+  AddBlock(0, 0, v1::TIER_PRIMARY, prefix)->set_holders(2);
+  AddBlock(0, 16, v1::TIER_PRIMARY, prefix)->set_holders(2);
+  v1::InspectedBlock* pinned = AddBlock(0, 32, v1::TIER_SECONDARY, prefix);
+  pinned->set_pinned(true);
+  pinned->set_holders(1);
+  pinned->set_priority(90);
+  AddBlock(0, 48, v1::TIER_SECONDARY, prefix);
+  return prefix;
+}
+
+TEST(InspectTextTest, EachWindowHasACellABlockAndALineARun) {
+  EXPECT_EQ(InspectText(Prefix(), Cache(), 73, Terminal()),
+            "64 of 73 tokens match (87.67 %)\n"
+            "\n"
+            "window 128: 2 of 5 blocks are cached\n"
+            "           0  ...##\n"
+            "  TOKENS                     BLOCKS  TIER        PRIORITY   HOLDERS  PINNED\n"
+            "  48 to 72                        2  primary           35         0  no\n"
+            "\n"
+            "window full: 4 of 5 blocks are cached\n"
+            "           0  ##!=.\n"
+            "  TOKENS                     BLOCKS  TIER        PRIORITY   HOLDERS  PINNED\n"
+            "  0 to 31                         2  primary           35         2  no\n"
+            "  32 to 47                        1  secondary         90         1  yes\n"
+            "  48 to 63                        1  secondary         35         0  no\n"
+            "\n"
+            "# primary  = secondary  ! pinned  . not cached\n");
+}
+
+TEST(InspectTextTest, ALongPromptHasRowsOfCells) {
+  v1::CacheInfo cache;
+  cache.set_tokens_per_block(2);
+  cache.add_windows();
+  const std::string row(64, '.');
+  EXPECT_EQ(
+      InspectText({}, cache, 300, Terminal()),
+      absl::StrCat("0 of 300 tokens match (0.00 %)\n\n"
+                   "window full: 0 of 150 blocks are cached\n",
+                   "           0  ", row, "\n", "         128  ", row, "\n", "         256  ",
+                   row.substr(0, 22), "\n\n", "# primary  = secondary  ! pinned  . not cached\n"));
+  Terminal narrow;
+  narrow.columns = 24;
+  EXPECT_NE(InspectText({}, cache, 300, narrow).find("\n          20  ..........\n"),
+            std::string::npos);
+}
+
+TEST(InspectTextTest, ProgramsGetEveryBlock) {
+  const auto json = InspectJson(Prefix(), Cache(), 73);
+  EXPECT_EQ(json["matched_tokens"], 64);
+  EXPECT_EQ(json["tokens_per_block"], 16);
+  ASSERT_EQ(json["blocks"].size(), 6u);
+  EXPECT_EQ(json["blocks"][1]["token_count"], 9);
+  EXPECT_EQ(json["blocks"][1]["window"], "128");
+  EXPECT_EQ(json["blocks"][4]["tier"], "secondary");
+  EXPECT_EQ(json["blocks"][4]["pinned"], true);
+  EXPECT_EQ(json["blocks"][4]["hash"], "0000000000000000");
+}
+
+}  // namespace
+}  // namespace pagoda

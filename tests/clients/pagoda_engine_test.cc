@@ -1,0 +1,150 @@
+// What pagoda-engine reads and writes; the program itself runs in tests/e2e/test_engine_process.py.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "clients/pagoda_engine/line_reader.h"
+#include "clients/pagoda_engine/request_line.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "pools/check.h"
+#include "pools/error.h"
+#include "tests/clients/temp_directory.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Event = LineReader::Event;
+
+constexpr uint32_t kDefaultTokens = 20;
+
+class LineReaderTest : public testing::Test {
+ protected:
+  ~LineReaderTest() override {
+    CloseInput();
+    close(ends_[0]);
+  }
+
+  void Write(const std::string& text) {
+    ASSERT_EQ(write(ends_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  void CloseInput() {
+    if (ends_[1] >= 0) close(ends_[1]);
+    ends_[1] = -1;
+  }
+  // The next line; "(end)" or "(woken)" where none comes.
+  std::string Next() {
+    std::string line;
+    const absl::StatusOr<Event> event = reader().Next(line);
+    EXPECT_TRUE(event.ok()) << event.status();
+    return *event == Event::kLine ? line : *event == Event::kEnd ? "(end)" : "(woken)";
+  }
+  LineReader& reader() { return reader_; }
+
+ private:
+  // The pipe's ends, of which the test writes to the second.
+  static std::array<int, 2> Pipe() {
+    std::array<int, 2> ends;
+    PAGODA_CHECK(pipe(ends.data()) == 0, "there are pipes");
+    return ends;
+  }
+
+  std::array<int, 2> ends_ = Pipe();
+  LineReader reader_{ends_[0]};
+};
+
+TEST_F(LineReaderTest, CutsWhatComesIntoLines) {
+  Write("one\n\ntw");
+  EXPECT_EQ(Next(), "one");
+  EXPECT_EQ(Next(), "");
+  Write("o\nthree");
+  EXPECT_EQ(Next(), "two");
+  CloseInput();
+  EXPECT_EQ(Next(), "three") << "a last line needs no newline";
+  EXPECT_EQ(Next(), "(end)");
+  EXPECT_EQ(Next(), "(end)");
+}
+
+TEST_F(LineReaderTest, IsWokenWhileNothingComesAndBeforeWhatDid) {
+  std::thread waker([this] { reader().Wake(); });
+  EXPECT_EQ(Next(), "(woken)");
+  waker.join();
+  Write("one\n");
+  reader().Wake();
+  reader().Wake();
+  EXPECT_EQ(Next(), "(woken)");
+  EXPECT_EQ(Next(), "one");
+}
+
+TEST(LineReaderBoundTest, ALineHasABound) {
+  const TempDirectory directory;
+  const int file = open(directory.File("zeros").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, LineReader::kMaxLineBytes + (1 << 20)), 0);
+  LineReader reader(file);
+  std::string line;
+  EXPECT_EQ(ReasonOf(reader.Next(line).status()), Reason::kInvalidArgument);
+  close(file);
+}
+
+TEST(RequestLineTest, ReadsEveryField) {
+  const RequestLine line = ParseRequestLine(
+      R"({"id": "a", "prompt": [1, 2], "max_new_tokens": 7, "stop_tokens": [3], "cache_salt": "s"})",
+      kDefaultTokens);
+  ASSERT_TRUE(line.request.ok()) << line.request.status();
+  EXPECT_EQ(line.id, "a");
+  EXPECT_THAT(line.request->prompt, ElementsAre(1, 2));
+  EXPECT_THAT(line.request->stop_tokens, ElementsAre(3));
+  EXPECT_EQ(line.request->max_new_tokens, 7u);
+  EXPECT_EQ(line.request->name_space.cache_salt, "s");
+  const RequestLine least = ParseRequestLine(R"({"prompt": [1]})", kDefaultTokens);
+  ASSERT_TRUE(least.request.ok());
+  EXPECT_TRUE(least.id.is_null());
+  EXPECT_EQ(least.request->max_new_tokens, kDefaultTokens);
+}
+
+TEST(RequestLineTest, NamesWhatIsWrong) {
+  for (const auto& [text, message] : {
+           std::pair("{", "not JSON"),
+           std::pair("[1]", "not a JSON object"),
+           std::pair(R"({"id": 1})", "no prompt"),
+           std::pair(R"({"prompt": 1})", "prompt is not a list"),
+           std::pair(R"({"prompt": [1, -1]})", "prompt[1] is no token id: -1"),
+           std::pair(R"({"prompt": [4294967296]})", "prompt[0] is no token id"),
+           std::pair(R"({"prompt": [1.5]})", "prompt[0] is no token id"),
+           std::pair(R"({"prompt": [1], "max_new_tokens": "2"})", "max_new_tokens is no count"),
+           std::pair(R"({"prompt": [1], "cache_salt": 2})", "cache_salt is no text"),
+           std::pair(R"({"prompt": [1], "top_p": 1})", "unknown field 'top_p'"),
+           std::pair(R"({"prompt": [1], "id": [2]})", "id is neither"),
+       }) {
+    const absl::Status status = ParseRequestLine(text, kDefaultTokens).request.status();
+    EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message)) << text;
+  }
+}
+
+TEST(RequestLineTest, AnswersAreOneLine) {
+  const Generated generated = {.tokens = {5, 6},
+                               .report = {.finish_reason = FinishReason::kStopToken,
+                                          .prompt_tokens = 9,
+                                          .reused_tokens = 8,
+                                          .generated_tokens = 2,
+                                          .time_to_first_token = absl::Microseconds(1500),
+                                          .total_time = absl::Milliseconds(2)}};
+  EXPECT_EQ(AnswerLine(7, generated),
+            R"({"id":7,"tokens":[5,6],"prompt_tokens":9,"reused_tokens":8,)"
+            R"("finish_reason":"stop token","time_to_first_token_ms":1.5,"total_ms":2.0})");
+  EXPECT_EQ(AnswerLine("x", MakeError(Reason::kInvalidPrompt, "a\nb")),
+            R"({"id":"x","error":{"reason":"INVALID_PROMPT","message":"a\nb"}})");
+  EXPECT_EQ(AnswerLine(nullptr, absl::UnavailableError("gone")),
+            R"({"id":null,"error":{"reason":"UNAVAILABLE","message":"gone"}})");
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,201 @@
+"""A client that works through a bad connection, and knows what the daemon must have at the end: the sessions of test_battery_retries.py."""
+
+import dataclasses
+import random
+import threading
+
+import pagoda
+import pagoda.client
+
+BATCH = 10
+MOST_SEQUENCES = 12
+MOST_RAW_BLOCKS = 64
+# The package sends a batch at most four times. Of 20,000 batches some two would be lost more often than that, and of such a batch
+# nobody can say whether it ran (test_python_loss.py has what a client does then); nine losses in a row come to nobody.
+TRIES = 9
+# Operations that hand out blocks, whose answers have them all.
+GIVING = ("allocate_blocks", "add_sequence", "reserve_tokens", "append_tokens", "fork_sequence", "truncate_sequence")
+KINDS = ("open", "append", "reserve", "commit", "fork", "truncate", "free", "allocate", "give_back")
+
+
+class Wire:
+    """Stands where a client's batches leave it, and counts: batches, how often they were sent, and each life of a block that an answer told
+    of. Where `named` is false it takes their retry_id from the batches: sent again, they run again."""
+
+    def __init__(self, client, named):
+        self._execute = client._calls.execute
+        self._named = named
+        self.sent = 0
+        self.lives = set()  # Pairs of a block id and a generation.
+        client._calls.execute = self
+
+    def __call__(self, request, **options):
+        self.sent += 1
+        if not self._named:
+            unnamed = type(request)()
+            unnamed.CopyFrom(request)
+            unnamed.batch.retry_id = 0
+            request = unnamed
+        response = self._execute(request, **options)
+        for outcome in response.result.results:
+            if (kind := outcome.WhichOneof("result")) in GIVING:
+                self._count(getattr(outcome, kind))
+        return response
+
+    def _count(self, result):
+        for field in ("blocks", "tables", "added"):
+            for entry in getattr(result, field, ()):
+                handles = [entry] if field == "blocks" else entry.blocks
+                self.lives.update((handle.block_id, handle.generation) for handle in handles)
+
+
+@dataclasses.dataclass
+class Expected:
+    """A sequence as it must be."""
+
+    token_count: int
+    computed_tokens: int
+
+
+class Worker(threading.Thread):
+    """One session that runs `operations` operations in batches, of the `kinds` named, and writes down in `differences` whatever is not as
+    it must be. Its session stays open until close()."""
+
+    def __init__(self, endpoint, seed, operations, *, kinds=KINDS, named=True):
+        super().__init__(name=f"storm-{seed}", daemon=True)
+        self.client = pagoda.connect(endpoint, name=self.name, timeout=60)
+        self.wire = Wire(self.client, named)
+        self.differences = []
+        self.ran = 0  # Operations.
+        self.batches = self.sent_again = 0
+        self.allocated = self.given_back = 0  # Raw blocks.
+        self.expected = {}  # By sequence.
+        self.raw = []
+        self._operations = operations
+        self._kinds = kinds
+        self._rng = random.Random(seed)
+
+    def run(self):
+        try:
+            while self.ran < self._operations and not self.differences:
+                self._run_a_batch()
+        except* Exception as failed:  # No operation of a storm is to be refused.
+            self.differences += [f"{self.name}: {error!r}" for error in failed.exceptions]
+        finally:
+            self.sent_again = self.wire.sent - self.batches
+
+    def _run_a_batch(self):
+        touched = set()
+        allocations = []
+        batch = self.client.batch()
+        with batch:
+            while len(batch) < BATCH:
+                kind = self._rng.choice(self._kinds)
+                getattr(self, f"_{kind}")(batch, touched, allocations)
+        self.ran += len(batch)
+        self.batches += 1
+        for allocation in allocations:
+            self.raw += allocation.result()
+            self.allocated += len(allocation.result())
+        for sequence in touched & self.expected.keys():
+            self._compare(sequence, sequence.token_count, sequence.computed_tokens)
+
+    def _fresh_token(self):
+        return self._rng.randrange(1 << 20, 1 << 32)
+
+    def _pick(self, touched):
+        """One of the sequences, opened by now, or None."""
+        if not self.expected:
+            return None
+        sequence = self._rng.choice(list(self.expected))
+        touched.add(sequence)
+        return sequence
+
+    def _open(self, batch, touched, allocations):
+        if len(self.expected) < MOST_SEQUENCES:
+            # Prompts share prefixes often, with other sessions' too; and no two are the same, for then a block that no table names would
+            # be held: the one that was cached first.
+            prompt = [self._rng.randrange(3) for _ in range(self._rng.randrange(4, 24))] + [self._fresh_token()]
+            sequence = batch.sequence(prompt)
+            batch.commit(sequence, computed=len(prompt))
+            self.expected[sequence] = Expected(len(prompt), len(prompt))
+            touched.add(sequence)
+
+    def _append(self, batch, touched, allocations):
+        if sequence := self._pick(touched) if self.expected else None:
+            expected = self.expected[sequence]
+            tokens = [self._fresh_token() for _ in range(self._rng.randrange(1, 6))]
+            expected.computed_tokens = expected.token_count
+            expected.token_count += len(tokens)
+            batch.append(sequence, tokens, computed=expected.computed_tokens)
+        else:
+            self._open(batch, touched, allocations)
+
+    def _reserve(self, batch, touched, allocations):
+        if sequence := self._pick(touched):
+            batch.reserve(sequence, 2)
+
+    def _commit(self, batch, touched, allocations):
+        if sequence := self._pick(touched):
+            expected = self.expected[sequence]
+            expected.computed_tokens = expected.token_count
+            batch.commit(sequence, computed=expected.token_count)
+
+    def _fork(self, batch, touched, allocations):
+        if len(self.expected) < MOST_SEQUENCES and (sequence := self._pick(touched)):
+            expected = self.expected[sequence]
+            expected.computed_tokens = expected.token_count  # A fork has room for what is computed alone.
+            batch.commit(sequence, computed=expected.token_count)
+            child = batch.fork(sequence)
+            self.expected[child] = dataclasses.replace(expected)
+            touched.add(child)
+
+    def _truncate(self, batch, touched, allocations):
+        if sequence := self._pick(touched):
+            expected = self.expected[sequence]
+            expected.token_count = self._rng.randrange(1, expected.token_count + 1)
+            expected.computed_tokens = min(expected.computed_tokens, expected.token_count)
+            batch.truncate(sequence, expected.token_count)
+
+    def _free(self, batch, touched, allocations):
+        if len(self.expected) > 2:
+            sequence = self._pick(touched)
+            batch.free(sequence)
+            del self.expected[sequence]
+
+    def _allocate(self, batch, touched, allocations):
+        if len(self.raw) < MOST_RAW_BLOCKS:
+            allocations.append(batch.allocate_blocks(self._rng.randrange(1, 4)))
+
+    def _give_back(self, batch, touched, allocations):
+        if self.raw:
+            count = self._rng.randrange(1, len(self.raw) + 1)
+            self._rng.shuffle(self.raw)
+            batch.free_blocks(self.raw[:count])
+            del self.raw[:count]
+            self.given_back += count
+
+    def _compare(self, sequence, token_count, computed_tokens):
+        expected = self.expected[sequence]
+        if (token_count, computed_tokens) != (expected.token_count, expected.computed_tokens):
+            self.differences.append(f"{self.name}, sequence {sequence.id}: {token_count} tokens of which {computed_tokens} are computed, "
+                                    f"and it should be {expected}")
+
+    def compare_with_the_daemon(self):
+        """Every sequence as the daemon describes it: its counts, and each entry of its table."""
+        for sequence in self.expected:
+            table = list(sequence.table.blocks)
+            described = sequence.describe()
+            self._compare(sequence, described.token_count, described.computed_tokens)
+            if list(sequence.table.blocks) != table:
+                self.differences.append(f"{self.name}, sequence {sequence.id}: the daemon's table is another one")
+
+    def blocks(self):
+        """The ids of the blocks that this session has."""
+        held = {block.block_id for block in self.raw}
+        for sequence in self.expected:
+            held.update(block.block_id for block in sequence.table.blocks)
+        return held
+
+    def close(self):
+        self.client.close()

@@ -1,0 +1,94 @@
+"""A tenant that takes all it can get beside a quiet one: the quiet one's calls are answered in time, its cache stays, and neither hears of
+the other."""
+
+import signal
+import statistics
+import time
+
+import abusive_client
+import grpc
+import pytest
+from battery import Figures, check_adds_up, check_afterwards, pick
+from forked_clients import forked_clients
+from pagoda_client import Client, authorized
+from pagoda.v1 import admin_pb2
+
+QUIET, ABUSER, OPERATOR = (f"token-of-{name}-0123456789" for name in ("quiet", "abuser", "the-operator"))
+ABUSERS = 2
+SESSIONS = pick(short=50, full=500)
+BATCH = 255
+ROUNDS = pick(short=7, full=25)
+CALLS = pick(short=200, full=1000)
+MOST_SLOWDOWN = 2.0
+# The capacity, the abuser's quota, and the quiet tenant's cached prompt: 50 blocks, less than half of the blocks, which is its share.
+CAPACITY, QUOTA = 256, 160
+PROMPT = list(range(70_000, 70_200))
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    return start_daemon(
+        cache={"primary": CAPACITY}, operator_token=OPERATOR, secrets={"quiet.tokens": QUIET, "abuser.tokens": ABUSER},
+        tenants=[{"name": "quiet", "tokens_file": "quiet.tokens"},
+                 {"name": "abuser", "tokens_file": "abuser.tokens", "primary_blocks": QUOTA}])
+
+
+def p99(client):
+    """Seconds: of CALLS steps of a decoding sequence and looks at a cached prompt, by turns."""
+    seconds = []
+    client.add(1, [7, 8, 9])
+    for number in range(CALLS):
+        before = time.perf_counter()
+        if number % 2:
+            assert client.match(PROMPT).matched_tokens == len(PROMPT) - 1, "the quiet tenant's cache does not stay"
+        else:
+            client.append(1, [number])
+        seconds.append(time.perf_counter() - before)
+        if number % 50 == 49:
+            client.free_sequence(1)
+            client.add(1, [7, 8, number])
+    client.free_sequence(1)
+    return statistics.quantiles(seconds, n=100)[98]
+
+
+def everybody(abusers, number):
+    for abuser in abusers:
+        abuser.send(number)
+
+
+def tenants(daemon):
+    listed = daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=20).tenants
+    return {tenant.name: tenant for tenant in listed}
+
+
+def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemon):
+    figures = Figures("tenants")
+    quiet = Client(authorized(daemon.connect(), QUIET), "quiet")
+    quiet.cache(1, PROMPT)
+    alone, beside = [], []
+    with forked_clients(abusive_client.__file__, ABUSERS, 0, f"unix:{daemon.unix_socket}", ABUSER, SESSIONS, BATCH, "quiet",
+                        *PROMPT) as abusers:
+        sessions = tenants(daemon)["abuser"].sessions
+        for _ in range(ROUNDS):  # By turns, so that what else this machine does is in both.
+            everybody(abusers, signal.SIGSTOP)
+            alone.append(p99(quiet))
+            everybody(abusers, signal.SIGCONT)
+            beside.append(p99(quiet))
+        found = tenants(daemon)
+        check_adds_up(daemon)
+        everybody(abusers, signal.SIGUSR1)
+        told = [abuser.ask("tell") for abuser in abusers]
+    counts = {name: sum(abuser["counts"].get(name, 0) for abuser in told) for name in ("calls", "operations", "refused", "pryings", "events")}
+    ratio = statistics.median(beside) / statistics.median(alone)
+    figures.tell(**counts, sessions=sessions, p99_alone=f"{statistics.median(alone) * 1e3:.2f} ms",
+                 p99_beside=f"{statistics.median(beside) * 1e3:.2f} ms", ratio=f"{ratio:.2f}")
+    assert [abuser["seen"] for abuser in told] == [[]] * ABUSERS
+    (use,) = found["abuser"].use
+    assert QUOTA - 8 <= use.used_blocks <= QUOTA, "the abuser's quota is not full"
+    assert sessions == ABUSERS * SESSIONS
+    assert counts["operations"] > 1000 and counts["pryings"] > 0 and counts["events"] > 0, "that was no abuse"
+    assert ratio <= MOST_SLOWDOWN
+    quiet.close()
+    for session in daemon.admin.ListSessions(admin_pb2.ListSessionsRequest(page_size=1000), timeout=20).sessions:
+        daemon.admin.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=20)
+    check_afterwards(daemon)

@@ -1,0 +1,374 @@
+"""Who may do what: every credential against every method, generated from the contract's descriptors."""
+
+import asyncio
+import importlib
+import pkgutil
+import re
+import subprocess
+import threading
+import time
+
+import grpc
+import pagoda
+import pagoda.aio
+import pytest
+import pagoda.v1
+from google.protobuf import descriptor_pb2, message_factory
+from google.rpc import error_details_pb2
+from pagoda_client import Client, authorized, call_status, reason_of
+from pagoda_daemon import CALL_SECONDS, PAGODAD
+from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, types_pb2
+from test_generate import EXPECTED, GOLDEN
+
+ALICE, BOB, CAROL, OPERATOR = (f"token-of-{name}-0123456789" for name in ("alice", "bob", "carol", "the-operator"))
+PAGODACTL = PAGODAD.with_name("pagodactl")
+
+# What each caller's call comes to: "OK" or the reason. The session that a request names is one of alice's. Nobody without known
+# credentials gets anywhere, so the columns are alice, bob and the operator.
+OF_A_SESSION = ("OK", "UNKNOWN_SESSION", "OK")
+FOR_ALL = ("OK", "OK", "OK")
+FOR_OPERATORS = ("PERMISSION_DENIED", "PERMISSION_DENIED", "OK")
+ALLOWED = {
+    "CacheService/OpenSession": FOR_ALL,
+    "CacheService/CloseSession": OF_A_SESSION,
+    "CacheService/KeepAlive": OF_A_SESSION,
+    "CacheService/Execute": OF_A_SESSION,
+    "CacheService/Session": OF_A_SESSION,
+    "EventService/Watch": FOR_ALL,
+    "EngineService/Generate": ("NO_ENGINE", "NO_ENGINE", "NO_ENGINE"),
+    "AdminService/GetStatus": FOR_OPERATORS,
+    "AdminService/ResetPrefixCache": FOR_OPERATORS,
+    "AdminService/ListSessions": FOR_OPERATORS,
+    "AdminService/ListSequences": FOR_OPERATORS,
+    "AdminService/ListTenants": FOR_ALL,
+    "AdminService/ListQuarantines": FOR_OPERATORS,
+    "AdminService/ReleaseQuarantine": ("PERMISSION_DENIED", "PERMISSION_DENIED", "UNKNOWN_QUARANTINE"),
+    "AdminService/EndSession": FOR_OPERATORS,
+    "AdminService/InspectPrefix": FOR_OPERATORS,
+    # Last, for it ends the daemon.
+    "AdminService/Drain": FOR_OPERATORS,
+}
+ENDS_THE_SESSION = ("CacheService/CloseSession", "AdminService/EndSession", "AdminService/Drain")
+TOKENS = {"nobody": None, "a stranger": "token-of-a-stranger-0123456789", "alice": ALICE, "bob": BOB, "the operator": OPERATOR}
+
+
+def methods():
+    """{"CacheService/Execute": its MethodDescriptorProto, request and response class}, of every file of pagoda.v1."""
+    found = {}
+    for module in pkgutil.iter_modules(pagoda.v1.__path__):
+        if not module.name.endswith("_pb2"):
+            continue
+        file = importlib.import_module(f"pagoda.v1.{module.name}").DESCRIPTOR
+        proto = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
+        for service in proto.service:
+            described = file.services_by_name[service.name]
+            for method in service.method:
+                request, response = (message_factory.MessageFactory(file.pool).GetPrototype(kind)
+                                     for kind in (described.methods_by_name[method.name].input_type,
+                                                  described.methods_by_name[method.name].output_type))
+                found[f"{service.name}/{method.name}"] = method, request, response
+    return found
+
+
+METHODS = methods()
+
+
+def outcome(channel, name, session):
+    """What one call comes to."""
+    method, request_class, response_class = METHODS[name]
+    kind = {(False, False): channel.unary_unary, (False, True): channel.unary_stream,
+            (True, True): channel.stream_stream}[method.client_streaming, method.server_streaming]
+    call = kind(f"/pagoda.v1.{name}", request_serializer=request_class.SerializeToString, response_deserializer=response_class.FromString)
+    fields = {field.name for field in request_class.DESCRIPTOR.fields}
+    request = request_class()
+    if "session" in fields:
+        request.session.CopyFrom(session)
+    if "session_id" in fields:
+        request.session_id = session.session_id
+    if "tokens" in fields:
+        request.tokens.extend(range(9))
+    try:
+        answer = call(iter([request]) if method.client_streaming else request, timeout=CALL_SECONDS)
+        if method.server_streaming:
+            next(answer)
+            answer.cancel()
+    except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+            return "UNIMPLEMENTED"  # By gRPC, which gives no reason.
+        return reason_of(call_status(error))
+    return "OK"
+
+
+@pytest.fixture
+def guarded(start_daemon):
+    """guarded(**sections) starts a daemon with an operator and the tenants alice, bob, and carol, who shares."""
+    def start(**sections):
+        tenants = {"alice": ALICE, "bob": BOB, "carol": CAROL}
+        return start_daemon(operator_token=OPERATOR, secrets={f"{name}.tokens": token for name, token in tenants.items()},
+                            tenants=[{"name": name, "tokens_file": f"{name}.tokens", "shares": name == "carol"} for name in tenants],
+                            **sections)
+
+    return start
+
+
+def channel_of(daemon, token, address=None):
+    channel = daemon.connect(address)
+    return channel if token is None else authorized(channel, token)
+
+
+def test_the_table_has_every_method_of_the_contract():
+    assert sorted(METHODS) == sorted(ALLOWED)
+
+
+@pytest.mark.parametrize("over", ["the Unix socket", "loopback"])
+def test_every_credential_with_every_method(guarded, over):
+    daemon = guarded()
+    address = daemon.grpc_address if over == "loopback" else None
+    channels = {name: channel_of(daemon, token, address) for name, token in TOKENS.items()}
+    alice = cache_pb2_grpc.CacheServiceStub(channels["alice"])
+    outcomes, expected = {}, {}
+    for method, allowed in ALLOWED.items():
+        for caller, wanted in zip(TOKENS, ("UNAUTHENTICATED", "UNAUTHENTICATED", *allowed)):
+            session = alice.OpenSession(cache_pb2.OpenSessionRequest(), timeout=CALL_SECONDS).session
+            outcomes[method, caller] = outcome(channels[caller], method, session)
+            expected[method, caller] = wanted
+            if outcomes[method, caller] != "OK" or method not in ENDS_THE_SESSION:
+                alice.CloseSession(cache_pb2.CloseSessionRequest(session=session), timeout=CALL_SECONDS)
+    assert outcomes == expected
+    daemon.kill()  # It drains, and has sessions that OpenSession's row has left.
+
+
+def test_health_and_reflection_ask_for_nothing(guarded):
+    channel = guarded().connect()
+    assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"\x0a\x00", timeout=CALL_SECONDS) == b"\x08\x01"
+    reflect = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+    (answer,) = reflect(iter([b"\x3a\x01*"]), timeout=CALL_SECONDS)
+    assert b"pagoda.v1.CacheService" in answer
+
+
+def refusal(call, *arguments):
+    with pytest.raises(grpc.RpcError) as failure:
+        call(*arguments, timeout=CALL_SECONDS)
+    return call_status(failure.value)
+
+
+def test_a_session_is_its_callers_and_an_operator_may_name_another(guarded):
+    daemon = guarded()
+    alice, bob, operator = (cache_pb2_grpc.CacheServiceStub(channel_of(daemon, token)) for token in (ALICE, BOB, OPERATOR))
+
+    def open_session(stub, tenant=""):
+        return stub.OpenSession(cache_pb2.OpenSessionRequest(tenant=tenant), timeout=CALL_SECONDS)
+
+    opened = [open_session(alice), open_session(alice, "alice"), open_session(operator), open_session(operator, "alice")]
+    assert [one.tenant for one in opened] == ["alice", "alice", "", "alice"]
+    for tenant in ("bob", "mallory"):
+        assert reason_of(refusal(alice.OpenSession, cache_pb2.OpenSessionRequest(tenant=tenant))) == "PERMISSION_DENIED"
+    assert reason_of(refusal(operator.OpenSession, cache_pb2.OpenSessionRequest(tenant="mallory"))) == "UNKNOWN_TENANT"
+    alice.KeepAlive(cache_pb2.KeepAliveRequest(session=opened[3].session), timeout=CALL_SECONDS)
+    # The operator's own session is not a tenant's, either.
+    assert reason_of(refusal(bob.KeepAlive, cache_pb2.KeepAliveRequest(session=opened[2].session))) == "UNKNOWN_SESSION"
+    for one in opened:
+        operator.CloseSession(cache_pb2.CloseSessionRequest(session=one.session), timeout=CALL_SECONDS)
+
+
+def test_anothers_session_looks_as_if_it_had_never_been_opened(guarded):
+    daemon = guarded()
+    bob = cache_pb2_grpc.CacheServiceStub(channel_of(daemon, BOB))
+    with Client(channel_of(daemon, ALICE)) as alice:
+        never = types_pb2.SessionRef(session_id=alice.session.session_id + 1000, token=1)
+        for session in (alice.session, types_pb2.SessionRef(session_id=alice.session.session_id, token=7)):
+            anothers = refusal(bob.KeepAlive, cache_pb2.KeepAliveRequest(session=session))
+            unknown = refusal(bob.KeepAlive, cache_pb2.KeepAliveRequest(session=never))
+            assert anothers.code == unknown.code
+            assert re.sub(r"\d+", "N", anothers.message) == re.sub(r"\d+", "N", unknown.message)
+        alice.allocate(1)
+
+
+def test_a_stream_that_names_anothers_session_ends(guarded):
+    daemon = guarded()
+    bob = cache_pb2_grpc.CacheServiceStub(channel_of(daemon, BOB))
+    with Client(channel_of(daemon, ALICE)) as alice:
+        with pytest.raises(grpc.RpcError) as failure:
+            next(bob.Session(iter([cache_pb2.SessionRequest(session=alice.session)]), timeout=CALL_SECONDS))
+        assert reason_of(call_status(failure.value)) == "UNKNOWN_SESSION"
+
+
+def test_tokens_are_exchanged_while_the_daemon_runs(guarded):
+    daemon = guarded()
+    fresh = "another-token-of-alice-0123456789"
+
+    def known(token):
+        return outcome(channel_of(daemon, token), "CacheService/KeepAlive", session) == "OK"
+
+    with Client(channel_of(daemon, OPERATOR)) as client:
+        session = client.stub.OpenSession(cache_pb2.OpenSessionRequest(tenant="alice"), timeout=CALL_SECONDS).session
+        assert known(ALICE) and not known(fresh)
+        daemon.write_secret("alice.tokens", f"{ALICE}\n{fresh}")
+        daemon.wait_until(lambda _: known(fresh))
+        assert known(ALICE)
+        daemon.write_secret("alice.tokens", fresh)
+        daemon.wait_until(lambda _: not known(ALICE))
+        assert known(fresh)
+        daemon.write_secret("alice.tokens", "short")
+        daemon.wait_until(lambda daemon: "not a token of 16" in daemon.log.read_text())
+        assert known(fresh)
+        client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=session), timeout=CALL_SECONDS)
+    assert not any(token in daemon.log.read_text() for token in (ALICE, BOB, OPERATOR, fresh, "short\n"))
+
+
+def test_what_a_tenant_may_not_see_leaves_no_gap_in_its_stream(guarded):
+    daemon = guarded()
+    streams = {}
+    for name, token in (("alice", ALICE), ("carol", CAROL), ("operator", OPERATOR)):
+        stream = events_pb2_grpc.EventServiceStub(channel_of(daemon, token)).Watch(events_pb2.WatchRequest())
+        streams[name] = stream, next(stream)
+    with Client(daemon.channel) as operator, Client(channel_of(daemon, ALICE)) as alice:
+        for number in range(20):
+            operator.cache(number + 1, range(number * 100, number * 100 + 9))
+            if number % 4 == 0:
+                alice.cache(number + 1, range(number * 100, number * 100 + 9))
+    last = daemon.status().revision
+    seen = {}
+    for name, (stream, message) in streams.items():
+        events = []
+        while message.revision < last:
+            previous, message = message.revision, next(stream)
+            assert message.previous_revision == previous
+            events += message.events
+        seen[name] = [event.revision for event in events if event.HasField("stored")]
+        tenants = {event.stored.namespace.tenant for event in events if event.HasField("stored")}
+        assert tenants == {"alice": {"alice"}, "carol": {""}, "operator": {"alice", ""}}[name]
+        stream.cancel()
+    assert sorted(seen["alice"] + seen["carol"]) == seen["operator"] and len(seen["alice"]) >= 5 and len(seen["carol"]) >= 20
+
+
+def test_what_a_tenant_generates_is_its_own(guarded):
+    daemon = guarded(engine={"model_dir": str(GOLDEN.resolve())}, cache={"layers": None, "primary": 1024})
+
+    def reused(token, **fields):
+        stub = engine_pb2_grpc.EngineServiceStub(channel_of(daemon, token))
+        request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=2, **fields)
+        *_, last = stub.Generate(request, timeout=120)
+        return last.report.reused_tokens
+
+    assert reused(ALICE) == 0
+    assert reused(ALICE) > 0
+    assert reused(BOB) == 0, "bob does not see what is alice's"
+    assert reused(OPERATOR) == 0
+    assert reused(CAROL) > 0, "carol shares, and so the operator's is hers"
+    with pytest.raises(grpc.RpcError) as failure:
+        reused(BOB, namespace={"tenant": "alice"})
+    assert reason_of(call_status(failure.value)) == "PERMISSION_DENIED"
+
+
+def test_calls_above_the_limit_are_refused_at_once(start_daemon):
+    daemon = start_daemon(server={"max_calls": 4})
+    stub = events_pb2_grpc.EventServiceStub(daemon.channel)
+    watches = [stub.Watch(events_pb2.WatchRequest()) for _ in range(4)]
+    for watch in watches:
+        next(watch)
+    with pytest.raises(grpc.RpcError) as failure:
+        daemon.status()
+    status = call_status(failure.value)
+    assert (failure.value.code(), reason_of(status)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_CALLS")
+    retry = error_details_pb2.RetryInfo()
+    assert any(detail.Unpack(retry) for detail in status.details) and retry.retry_delay.nanos > 0
+    watches.pop().cancel()
+    deadline = time.monotonic() + CALL_SECONDS
+    while True:  # The daemon hears of the cancellation a little later.
+        try:
+            daemon.status()
+            break
+        except grpc.RpcError as error:
+            assert reason_of(call_status(error)) == "TOO_MANY_CALLS" and time.monotonic() < deadline
+    for watch in watches:
+        watch.cancel()
+    # stop() asks for one call after the other, and these may be open still.
+    while True:
+        try:
+            daemon.wait_until(lambda daemon: daemon.status().subscribers == 0)
+            break
+        except grpc.RpcError:
+            assert time.monotonic() < deadline
+
+
+def test_calls_above_the_connections_limit_wait_at_the_client(start_daemon):
+    daemon = start_daemon(server={"max_calls_per_connection": 2})
+    channel = daemon.connect()
+    stub = events_pb2_grpc.EventServiceStub(channel)
+    first, second = (stub.Watch(events_pb2.WatchRequest()) for _ in range(2))
+    next(first), next(second)
+    third = stub.Watch(events_pb2.WatchRequest())
+    begun = threading.Event()
+    waiter = threading.Thread(target=lambda: (next(third), begun.set()), daemon=True)
+    waiter.start()
+    assert daemon.status().subscribers == 2, "the third one has not reached the daemon; another connection has room"
+    first.cancel()
+    assert begun.wait(CALL_SECONDS)
+    waiter.join()
+    second.cancel()
+    third.cancel()
+
+
+def pagodactl(daemon, *arguments, **environment):
+    return subprocess.run([PAGODACTL, "--endpoint", f"unix:{daemon.unix_socket}", *arguments], capture_output=True, text=True,
+                          timeout=60, check=False, env=environment)
+
+
+def test_pagodactl_takes_its_token_from_a_file(guarded, tmp_path):
+    daemon = guarded()
+    token_file = tmp_path / "token"
+    token_file.write_text(f"# mine\n{OPERATOR}\n")
+    assert pagodactl(daemon, "--auth-token-file", token_file, "status").returncode == 0
+    assert pagodactl(daemon, "status", PAGODA_TOKEN_FILE=str(token_file)).returncode == 0
+    assert pagodactl(daemon, "--auth-token-file", token_file, "pins").returncode == 0
+    nobody = pagodactl(daemon, "status")
+    assert nobody.returncode == 1 and "UNAUTHENTICATED" in nobody.stderr and "PAGODA_TOKEN_FILE" in nobody.stderr
+    token_file.write_text(ALICE)
+    tenant = pagodactl(daemon, "--auth-token-file", token_file, "status")
+    assert tenant.returncode == 1 and "PERMISSION_DENIED" in tenant.stderr
+    token_file.write_text("\n")
+    nothing = pagodactl(daemon, "--auth-token-file", token_file, "status")
+    assert nothing.returncode == 1 and "no token" in nothing.stderr
+
+
+def test_the_python_package_shows_its_token_in_every_call(guarded, tmp_path, monkeypatch):
+    daemon = guarded()
+    endpoint = f"unix:{daemon.unix_socket}"
+    with pagoda.connect(endpoint, token=ALICE) as client, client.watch() as watch, client.sequence(range(9)) as sequence:
+        assert sequence.describe().token_count == 9 and watch.epoch == client.epoch
+        with pytest.raises(pagoda.PermissionDenied) as denied:
+            client.status()
+        assert denied.value.reason == "PERMISSION_DENIED"
+    for token in (None, "a-stranger-0123456789"):
+        with pytest.raises(pagoda.Unauthenticated):
+            pagoda.connect(endpoint, token=token)
+        with pytest.raises(pagoda.Unauthenticated):
+            pagoda.watch(endpoint, token=token)
+    token_file = tmp_path / "token"
+    token_file.write_text(OPERATOR)
+    monkeypatch.setenv("PAGODA_TOKEN_FILE", str(token_file))
+    with pagoda.connect(endpoint) as client, pagoda.watch(endpoint):
+        assert client.status().sessions == 1
+
+
+def test_the_python_package_for_asyncio_shows_its_token_too(guarded):
+    daemon = guarded()
+    endpoint = f"unix:{daemon.unix_socket}"
+
+    async def story():
+        async with pagoda.aio.connect(endpoint, token=OPERATOR) as client, pagoda.aio.watch(endpoint, token=ALICE):
+            assert (await client.status()).sessions == 1
+        with pytest.raises(pagoda.Unauthenticated):
+            await pagoda.aio.connect(endpoint)
+
+    asyncio.run(story())
+
+
+def test_a_token_does_not_leave_this_machine_in_plaintext():
+    for endpoint in ("10.0.0.1:7070", "daemon.example.org:7070", "127.evil.example.org:7070", "dns:///127.0.0.1.example.org:1"):
+        with pytest.raises(ValueError, match="plaintext"):
+            pagoda.connect(endpoint, token=ALICE)
+        ended = subprocess.run([PAGODACTL, "--endpoint", endpoint, "--auth-token-file", "/dev/stdin", "status"], input=ALICE, text=True,
+                               capture_output=True, timeout=60, check=False)
+        assert ended.returncode == 1 and "plaintext" in ended.stderr, ended

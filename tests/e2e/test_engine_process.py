@@ -1,0 +1,256 @@
+"""The bundled engine as a process of its own: its death is not the cache's, and the daemon's is not its."""
+
+import json
+import random
+
+import pool_view
+import pytest
+from engine_process import MODEL, EngineProcess, run
+from pagoda_client import Client
+from tcp_proxy import TcpProxy
+
+EXPECTED = json.loads((MODEL / "expected.json").read_text())
+PROMPT, IDS = EXPECTED["prompt"], EXPECTED["ids"]
+TOKENS_PER_BLOCK = 16
+CAPACITY = 1024
+# Long enough that whoever looks for it finds it under way; its first tokens are the reference's.
+LONG_TOKENS = 3500
+LEASE_SECONDS = 2
+
+
+@pytest.fixture
+def start_cache(start_daemon):
+    """A daemon whose cache is the model's, and that does not run it."""
+    def start(**cache):
+        return start_daemon(cache={"layers": None, "model_dir": str(MODEL), "tokens_per_block": TOKENS_PER_BLOCK,
+                                   "primary": CAPACITY} | cache)
+
+    return start
+
+
+@pytest.fixture
+def cache(start_cache):
+    return start_cache()
+
+
+def hits(daemon):
+    """(tokens looked up, tokens found) since the daemon's start."""
+    window = daemon.status().windows[0]
+    return window.prefix_lookup_tokens_total, window.prefix_hit_tokens_total
+
+
+def cached_bytes(daemon, tokens):
+    """{slot: its bytes} of the whole blocks that are cached of a prompt, as another process sees them."""
+    with Client(daemon.channel, "looker") as looker:
+        view = pool_view.map_pool(looker.pools()[0])
+        blocks = looker.match(tokens).blocks[:(len(tokens) - 1) // TOKENS_PER_BLOCK]
+        assert len(blocks) == (len(tokens) - 1) // TOKENS_PER_BLOCK
+        return {block.slot_index: view[block.slot_index].tobytes() for block in blocks}
+
+
+def wait_until_generating(daemon, blocks):
+    """Until a sequence has grown to as many blocks: it generates, and most of what it computed is committed."""
+    daemon.wait_until(lambda daemon: daemon.primary().active_blocks >= blocks)
+
+
+def wait_until_nothing_is_held(daemon):
+    """Until the dead engine's session is over and all its blocks are free or cached."""
+    daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
+    daemon.wait_until(lambda daemon: daemon.primary().active_blocks + daemon.primary().in_flight_blocks == 0)
+
+
+def test_the_reference_tokens_come_over_the_daemons_cache(cache):
+    with EngineProcess(cache) as engine:
+        answer = engine.generate(PROMPT, len(IDS), id="first")
+        assert answer["id"] == "first" and answer["tokens"] == IDS
+        assert (answer["prompt_tokens"], answer["reused_tokens"], answer["finish_reason"]) == (len(PROMPT), 0, "length")
+        assert 0 < answer["time_to_first_token_ms"] <= answer["total_ms"]
+        assert cache.status().sessions == 1 and not cache.status().HasField("engine")
+        assert engine.finish() == 0
+    wait_until_nothing_is_held(cache)
+
+
+def test_an_engine_killed_while_idle_finds_its_prefixes_and_their_bytes(cache):
+    with EngineProcess(cache, "--lease-seconds", LEASE_SECONDS) as engine:
+        assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
+        before = cached_bytes(cache, PROMPT)
+        engine.kill()
+    with EngineProcess(cache, "--lease-seconds", LEASE_SECONDS) as engine:
+        looked_up, found = hits(cache)
+        answer = engine.generate(PROMPT, len(IDS))
+        assert answer["tokens"] == IDS
+        assert answer["reused_tokens"] == len(PROMPT) - 1, "only the last token is computed, for its logits"
+        assert hits(cache) == (looked_up + len(PROMPT), found + len(PROMPT) - 1)
+        assert cached_bytes(cache, PROMPT) == before
+        assert engine.finish() == 0
+    wait_until_nothing_is_held(cache)
+
+
+@pytest.mark.parametrize("blocks", [len(PROMPT) // TOKENS_PER_BLOCK + 1, 20, 100])
+def test_an_engine_killed_while_it_generates_finds_what_it_had_committed(cache, blocks):
+    """At once, while the dead one's session still has its lease; then its uncommitted blocks come back."""
+    with EngineProcess(cache, "--lease-seconds", LEASE_SECONDS) as engine:
+        engine.send(PROMPT, LONG_TOKENS)
+        wait_until_generating(cache, blocks)
+        before = cached_bytes(cache, PROMPT)
+        engine.kill()
+        assert not engine.has_answered()
+    with EngineProcess(cache, "--lease-seconds", LEASE_SECONDS) as engine:
+        answer = engine.generate(PROMPT, len(IDS))
+        assert answer["tokens"] == IDS
+        # The killed one's sequence goes on behind the prompt's blocks: where the prompt ends within one, that one is not whole.
+        assert answer["reused_tokens"] >= len(PROMPT) - TOKENS_PER_BLOCK
+        assert cached_bytes(cache, PROMPT) == before
+        continued = PROMPT + IDS
+        assert engine.generate(continued, 1)["reused_tokens"] >= len(continued) - TOKENS_PER_BLOCK
+        assert engine.finish() == 0
+    wait_until_nothing_is_held(cache)
+    tier = cache.primary()
+    assert tier.free_blocks + tier.cached_blocks == CAPACITY and tier.cached_blocks >= blocks - 2
+
+
+def test_two_engines_share_a_system_prompt(cache):
+    rng = random.Random(5)
+    with EngineProcess(cache, "--name", "one") as one, EngineProcess(cache, "--name", "two") as two:
+        assert one.generate(PROMPT, len(IDS))["tokens"] == IDS
+        answer = two.generate(PROMPT, len(IDS))
+        assert (answer["tokens"], answer["reused_tokens"]) == (IDS, len(PROMPT) - 1)
+
+        # Both at once, each with a user's prompt of its own behind the system prompt; then what no cache has helped.
+        questions = {engine: PROMPT + [rng.randrange(512) for _ in range(40)] for engine in (one, two)}
+        for engine, question in questions.items():
+            for _ in range(4):
+                engine.send(question, 40)
+        for engine, question in questions.items():
+            answers = [engine.answer() for _ in range(4)]
+            assert answers[0]["reused_tokens"] >= len(PROMPT) - TOKENS_PER_BLOCK
+            alone = engine.generate(question, 40, cache_salt=f"nobody else's {id(engine)}")
+            assert alone["reused_tokens"] == 0
+            assert [answer["tokens"] for answer in answers] == 4 * [alone["tokens"]]
+        assert cache.status().sessions == 2
+        assert one.finish() == 0 and two.finish() == 0
+
+
+def restart_after_drain(daemon):
+    assert daemon.terminate() == 0, daemon.log.read_text()
+    daemon.start()
+
+
+def restart_after_kill(daemon):
+    daemon.kill()
+    daemon.start()
+
+
+@pytest.mark.parametrize("restart", [restart_after_drain, restart_after_kill])
+def test_a_generation_outlives_its_daemon(cache, restart):
+    """It runs again from its beginning, in a session with the next daemon."""
+    with EngineProcess(cache, "--timeout", 3) as engine:
+        engine.send(PROMPT, LONG_TOKENS, id=7)
+        wait_until_generating(cache, 20)
+        restart(cache)
+        answer = engine.answer()
+        assert answer["id"] == 7 and "error" not in answer, answer
+        assert len(answer["tokens"]) == LONG_TOKENS and answer["tokens"][:len(IDS)] == IDS
+        assert "lost the session" in engine.said and "goes on in a new session" in engine.said
+        assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
+        assert engine.finish() == 0
+    wait_until_nothing_is_held(cache)
+
+
+def test_an_idle_engine_opens_a_session_with_the_next_daemon(cache):
+    with EngineProcess(cache, "--lease-seconds", LEASE_SECONDS) as engine:
+        assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
+        restart_after_kill(cache)
+        cache.wait_until(lambda daemon: daemon.status().sessions == 1)
+        engine.wait_until_said("goes on in a new session")
+        assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
+        assert engine.finish() == 0
+
+
+def test_an_engine_gives_up_when_no_daemon_comes(cache):
+    with EngineProcess(cache, "--timeout", 1, "--reconnect-seconds", 1) as engine:
+        engine.send(PROMPT, LONG_TOKENS, id=1)
+        wait_until_generating(cache, 20)
+        cache.kill()
+        answer = engine.answer()
+        assert answer["id"] == 1 and answer["error"]["reason"] == "UNAVAILABLE", answer
+        assert engine.wait(60) == 3, engine.said
+
+
+def test_broken_connections_do_not_disturb_a_generation(cache):
+    """The session outlives them, and every batch runs once."""
+    with TcpProxy(cache.grpc_address) as proxy, EngineProcess(cache, endpoint=proxy.address) as engine:
+        engine.send(PROMPT, LONG_TOKENS)
+        cuts = 0
+        while not engine.has_answered():
+            engine.wait_for_answer(0.3)
+            cuts += proxy.cut() > 0
+        answer = engine.answer()
+        assert len(answer["tokens"]) == LONG_TOKENS and answer["tokens"][:len(IDS)] == IDS
+        assert cuts >= 3
+        assert cache.status().sessions == 1 and "lost the session" not in engine.said
+        assert engine.finish() == 0
+    wait_until_nothing_is_held(cache)
+
+
+def test_an_engine_that_stood_still_for_longer_than_its_lease_goes_on_in_another_session(cache):
+    with TcpProxy(cache.grpc_address) as proxy, EngineProcess(cache, "--lease-seconds", 1, endpoint=proxy.address) as engine:
+        assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
+        engine.stop()
+        proxy.cut()  # While a stream is open, the lease does not run.
+        cache.wait_until(lambda daemon: daemon.status().sessions == 0)
+        engine.go_on()
+        answer = engine.generate(PROMPT, len(IDS))
+        assert (answer["tokens"], answer["reused_tokens"]) == (IDS, len(PROMPT) - 1)
+        assert "lost the session" in engine.said
+        assert engine.finish() == 0
+
+
+def test_a_signal_ends_an_engine_and_its_session(cache):
+    with EngineProcess(cache) as engine:
+        assert engine.generate(PROMPT, 1)["tokens"] == IDS[:1]
+        assert engine.terminate() == 0, engine.said
+    wait_until_nothing_is_held(cache)
+    with EngineProcess(cache) as engine:
+        engine.send(PROMPT, LONG_TOKENS)
+        wait_until_generating(cache, 20)
+        assert engine.terminate() == 1
+        assert engine.answer()["error"]["reason"] == "CANCELLED"
+    wait_until_nothing_is_held(cache)
+
+
+def test_a_bad_request_is_answered_and_the_others_run(cache):
+    lines = ['{"id": 1, "prompt": [1, -2]}', "no JSON", '{"prompt": [1], "temperature": 1}', '{"id": [1], "prompt": [1]}',
+             '{"id": "long", "prompt": [1], "max_new_tokens": 4294967295}', "",
+             json.dumps({"id": "good", "prompt": PROMPT, "max_new_tokens": len(IDS), "stop_tokens": [IDS[3]]})]
+    status, out, err = run("--connect", f"unix:{cache.unix_socket}", "--model", MODEL, "--requests", "-", stdin="\n".join(lines))
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer.get("error", {}).get("reason") for answer in answers] == 4 * ["INVALID_ARGUMENT"] + ["INVALID_PROMPT", None]
+    assert [answer["id"] for answer in answers] == [1, None, None, [1], "long", "good"]
+    assert answers[-1]["tokens"] == IDS[:IDS.index(IDS[3]) + 1] and answers[-1]["finish_reason"] == "stop token"
+    assert status == 1 and "5 of 6 requests failed" in err
+
+
+def test_a_cache_of_another_model_is_refused_by_both_names(cache):
+    other = MODEL.parent / "qwen3_tiny_untied_bf16"
+    status, _, err = run("--connect", f"unix:{cache.unix_socket}", "--model", other, "--token", "1")
+    assert status == 1 and "INVALID_ARGUMENT" in err
+    assert err.count("Qwen3ForCausalLM-") == 2, err
+
+
+def test_one_generation_and_the_exit_codes(cache, tmp_path):
+    where = ("--connect", f"unix:{cache.unix_socket}", "--model", MODEL)
+    prompt_file = tmp_path / "prompt"
+    prompt_file.write_text(" ".join(map(str, PROMPT)))
+    status, out, err = run(*where, "--prompt-file", prompt_file, "--max-new-tokens", len(IDS))
+    assert status == 0 and out.splitlines()[0] == " ".join(map(str, IDS)), err
+    status, out, _ = run(*where, "--token", ",".join(map(str, PROMPT)), "--max-new-tokens", len(IDS), "-o", "json")
+    assert status == 0 and json.loads(out)["tokens"] == IDS and json.loads(out)["reused_tokens"] == len(PROMPT) - 1
+    assert run(*where, "--token", "1", "--salt", "s")[0] == 0
+    assert run(*where)[0] == 2, "nothing to generate"
+    assert run(*where, "--token", "one")[0] == 2
+    assert run("--token", "1")[0] == 2, "no model"
+    assert run("--help")[0] == 0
+    assert run(*where, "--token", "600")[0] == 1, "outside the vocabulary"
+    status, _, err = run("--connect", f"unix:{tmp_path}/nobody.sock", "--model", MODEL, "--token", "1")
+    assert status == 3 and "--connect" in err

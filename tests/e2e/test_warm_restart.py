@@ -1,0 +1,171 @@
+"""The cache outlives its daemon: drained or killed, the next one finds the prefixes whose bytes are still theirs."""
+
+import contextlib
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pool_view
+import pytest
+from pagoda_client import Client
+from pagoda.v1 import types_pb2
+from warm_daemon import SHM, WarmDaemon
+
+TOKENS_PER_BLOCK = 4
+PRIMARY, SECONDARY = 24, 16
+
+
+class Engine:
+    """An engine without a model: the KV of a token is a number made of it and what is before it, in every layer and head."""
+
+    def __init__(self, daemon):
+        self.client = Client(daemon.connect())
+        (primary,) = [pool for pool in self.client.pools() if pool.tier == types_pb2.TIER_PRIMARY]
+        self.kv = pool_view.map_pool(primary)
+        self.sequences = 0
+
+    def at(self, blocks, position):
+        return self.kv[blocks[position // TOKENS_PER_BLOCK].slot_index, :, :, :, position % TOKENS_PER_BLOCK, :]
+
+    @staticmethod
+    def value(tokens, position):
+        return np.float32(hash(tuple(tokens[:position + 1])) % 1_000_003)
+
+    def run(self, tokens):
+        """A sequence's life: checks what matched, writes the rest, commits, frees. Returns the matched tokens."""
+        self.sequences += 1
+        added = self.client.add(self.sequences, tokens)
+        self.client.wait(added.ready_ticket)
+        blocks = added.tables[0].blocks
+        for position in range(added.matched_tokens):
+            assert (self.at(blocks, position) == self.value(tokens, position)).all(), (tokens, position)
+        for position in range(added.matched_tokens, len(tokens)):
+            self.at(blocks, position)[:] = self.value(tokens, position)
+        self.client.commit(self.sequences, len(tokens))
+        self.client.free_sequence(self.sequences)
+        return added.matched_tokens
+
+
+def drain(daemon):
+    assert daemon.terminate() == 0, daemon.log.read_text()
+
+
+def kill(daemon):
+    daemon.kill()
+
+
+@pytest.fixture
+def start_warm(tmp_path):
+    with contextlib.ExitStack() as stack:
+        def start(**cache):
+            daemon = WarmDaemon(tmp_path, **{"primary": PRIMARY, "secondary": SECONDARY} | cache)
+            stack.callback(lambda: [path.unlink() for path in daemon.files()])
+            return stack.enter_context(daemon)
+
+        yield start
+
+
+@pytest.mark.parametrize("end", [drain, kill])
+def test_prefixes_and_bytes_are_found_again(start_warm, end):
+    daemon = start_warm()
+    prompts = [[number] * 8 + [number, 7, 8] for number in range(10)]  # 30 blocks: some move down.
+    engine = Engine(daemon)
+    for prompt in prompts:
+        engine.run(prompt)
+    if end is kill:
+        daemon.wait_until_stamped()
+    before = daemon.status()
+    cached = daemon.cached()
+    assert cached > PRIMARY, "both tiers hold some"
+    del engine
+
+    assert daemon.again(end) == (cached, cached)
+    after = daemon.status()
+    assert after.epoch != before.epoch
+    assert after.sessions == 0
+    assert daemon.cached() == cached
+    engine = Engine(daemon)
+    assert sum(engine.run(prompt) for prompt in prompts) >= 4 * len(prompts) * 2
+
+
+def test_the_end_without_warm_restart_leaves_nothing(start_warm):
+    daemon = start_warm(warm_restart=False)
+    Engine(daemon).run(list(range(12)))
+    daemon.stop()
+    assert daemon.files() == []
+
+
+def test_memory_that_was_kept_goes_when_it_is_not_wanted_any_more(start_warm):
+    daemon = start_warm()
+    Engine(daemon).run(list(range(12)))
+    daemon.config["cache"]["warm_restart"] = False
+    Client.opened_here.clear()
+    drain(daemon)
+    assert len(daemon.files()) > 2
+    daemon.start()
+    assert daemon.cached() == 0
+    assert not [path for path in daemon.files() if "stamps" in path.name]
+
+
+def test_another_layout_begins_anew(start_warm):
+    daemon = start_warm()
+    Engine(daemon).run(list(range(12)))
+    daemon.config["cache"]["layers"] = {"count": 2, "num_kv_heads": 1, "head_dim": 16}  # As many bytes.
+    assert daemon.again(drain) == (0, 0)
+    assert "another cache, model or layout" in daemon.log.read_text()
+    assert daemon.cached() == 0
+
+
+def test_a_share_of_the_free_memory_keeps_its_size(start_warm):
+    daemon = start_warm(primary="0.01%", secondary="0.01%")
+    Engine(daemon).run(list(range(12)))
+    sizes = [tier.capacity_blocks for tier in daemon.status().windows[0].tiers]
+    ballast = SHM / f"pagoda-{daemon.config['cache']['name']}-ballast"
+    ballast.write_bytes(bytes(64 << 20))
+    found, _ = daemon.again(drain)
+    assert found == 3
+    assert [tier.capacity_blocks for tier in daemon.status().windows[0].tiers] == sizes
+
+
+def test_what_an_old_client_may_write_is_not_handed_out(start_warm):
+    daemon = start_warm()
+    engine = Engine(daemon)
+    engine.run(list(range(12)))
+    daemon.wait_until_stamped()
+    engine.client.close()  # Else this process could write, too.
+    del engine
+    writer = subprocess.Popen([sys.executable, "-B", "writing_client.py", f"unix:{daemon.unix_socket}"], stdout=subprocess.PIPE,
+                              cwd=pathlib.Path(__file__).parent, text=True)
+    try:
+        slots = list(map(int, writer.stdout.readline().split()))
+        assert len(slots) == 3
+        assert daemon.again(kill) == (3, 3)
+        assert daemon.primary().in_flight_blocks == PRIMARY - 3
+        engine = Engine(daemon)
+        assert engine.client.match(list(range(12)) + [5]).matched_tokens == 12, "what is cached can be read"
+    finally:
+        writer.kill()
+        writer.wait()
+    daemon.wait_until(lambda d: d.primary().in_flight_blocks == 0)
+    engine.run(list(range(100, 160)))
+    assert engine.run(list(range(100, 160))) == 59
+
+
+def test_daemons_killed_under_load_serve_no_wrong_block(start_warm):
+    """The engine checks every token that matches."""
+    daemon = start_warm()
+    dice = random.Random(1)
+    prompts = [[dice.randrange(3) for _ in range(dice.randrange(4, 30))] for _ in range(40)]
+    found = matched = 0
+    for _ in range(8):
+        engine = Engine(daemon)
+        end = time.monotonic() + dice.uniform(0.05, 0.3)
+        while time.monotonic() < end:
+            matched += engine.run(dice.choice(prompts))
+        del engine
+        found += daemon.again(kill)[0]
+    assert found > 8 * 10
+    assert matched > 0

@@ -1,0 +1,48 @@
+"""A pagodad whose cache outlives it (cache.warm_restart)."""
+
+import pathlib
+import re
+
+from pagoda_client import Client
+from pagoda_daemon import Daemon
+
+SHM = pathlib.Path("/dev/shm")
+FOUND = re.compile(r"warm restart: blocks recovered: (\d+) of (\d+)")
+
+
+class WarmDaemon(Daemon):
+    """Several daemons of one configuration, one after another. What they leave in /dev/shm is the test's to remove: files()."""
+
+    def __init__(self, folder, **cache):
+        super().__init__(folder, cache={"warm_restart": True} | cache)
+
+    def files(self):
+        return sorted(SHM.glob(f"pagoda-{self.config['cache']['name']}-*"))
+
+    def stamped(self):
+        """Valid stamps: the lowest bit of each stamp's first word (manager/slot_stamps.h)."""
+        count = 0
+        for path in self.files():
+            if "-stamps" not in path.name:
+                continue
+            memory = path.read_bytes()
+            slots, stride = int.from_bytes(memory[20:24], "little"), int.from_bytes(memory[24:32], "little")
+            count += sum(memory[4096 + slot * stride] & 1 for slot in range(slots))
+        return count
+
+    def cached(self):
+        return sum(tier.cached_blocks for tier in self.status().windows[0].tiers)
+
+    def wait_until_stamped(self):
+        self.settle()
+        self.wait_until(lambda daemon: daemon.stamped() == daemon.cached())
+
+    def again(self, end):
+        """Ends the daemon by `end` and starts the next. Returns how many blocks that one found, of how many stamps."""
+        Client.opened_here.clear()  # Their sessions end with the daemon.
+        for channel in self.channels:
+            channel.close()
+        self.channels.clear()
+        end(self)
+        self.start()
+        return tuple(map(int, FOUND.search(self.log.read_text()).groups()))

@@ -1,0 +1,121 @@
+// Any bytes on a connection to the HTTP side.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "pools/check.h"
+#include "server/http_server.h"
+#include "tests/fuzz/byte_reader.h"
+#include "tests/fuzz/planted.h"
+
+// The web server is a library that was compiled without coverage: a new answer counts as new code.
+__attribute__((section("__libfuzzer_extra_counters"))) static uint8_t answers_seen[4096];
+
+namespace pagoda::server {
+namespace {
+
+constexpr char kBody[] = "all is well\n";
+constexpr size_t kMaxPieces = 4;
+constexpr int kAnswerSeconds = 20;  // Above the server's own limit for a request.
+
+// One for the whole run.
+const HttpServer& Server() {
+  static const HttpServer* const server = [] {
+    auto started = HttpServer::Start({"127.0.0.1", 0},
+                                     {{"/livez", [] { return HttpResponse{.body = kBody}; }}});
+    PAGODA_CHECK(started.ok(), "the server listens");
+    return started->release();
+  }();
+  return *server;
+}
+
+int Connect() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(Server().address().port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval limit = {.tv_sec = kAnswerSeconds, .tv_usec = 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  // A connection that ends here is forgotten at once: thousands a second must not use up the ports.
+  const linger no_wait = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &no_wait, sizeof(no_wait));
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  PAGODA_CHECK(connect(fd, generic, sizeof(address)) == 0, "the server takes a connection");
+  return fd;
+}
+
+// What the server says to the bytes, sent in a few pieces, after which the client sends no more.
+std::string Ask(absl::Span<const uint8_t> bytes, size_t pieces) {
+  const int fd = Connect();
+  const size_t size = bytes.size() / pieces + 1;
+  while (!bytes.empty()) {
+    const absl::Span<const uint8_t> piece = bytes.subspan(0, std::min(size, bytes.size()));
+    if (send(fd, piece.data(), piece.size(), MSG_NOSIGNAL) < 0) break;  // It has hung up.
+    bytes.remove_prefix(piece.size());
+  }
+  shutdown(fd, SHUT_WR);
+  std::string answer;
+  char buffer[4096];
+  ssize_t count;
+  while ((count = recv(fd, buffer, sizeof(buffer), 0)) > 0) answer.append(buffer, count);
+  PAGODA_CHECK(count == 0 || errno == ECONNRESET, "a connection ends in time");
+  close(fd);
+  return answer;
+}
+
+std::string Ask(const std::string& text) {
+  return Ask({reinterpret_cast<const uint8_t*>(text.data()), text.size()}, 1);
+}
+
+// The status of an answer; 0 where there is none, or none that can be read.
+int StatusOf(const std::string& answer) {
+  if (answer.empty()) return 0;
+  PAGODA_CHECK(absl::StartsWith(answer, "HTTP/"), "an answer is HTTP");
+  // civetweb refuses what names no version of HTTP in the client's own words.
+  if (!absl::StartsWith(answer, "HTTP/1.0 ") && !absl::StartsWith(answer, "HTTP/1.1 ")) return 0;
+  int status = 0;
+  PAGODA_CHECK(absl::SimpleAtoi(answer.substr(9, 3), &status), "an answer has a status");
+  PAGODA_CHECK(status >= 100 && status < 600, "a status has three digits");
+  return status;
+}
+
+void Count(const std::string& answer) {
+  const size_t head = std::min(answer.find("\r\n\r\n"), answer.size());
+  // The first line, and how much follows.
+  const size_t line = std::min(answer.find("\r\n"), answer.size());
+  const size_t hash = absl::HashOf(answer.substr(0, line), head, answer.size());
+  answers_seen[hash % sizeof(answers_seen)] = 1;
+}
+
+void Check(absl::Span<const uint8_t> bytes) {
+  fuzz::ByteReader in(bytes);
+  const size_t pieces = 1 + in.Below(kMaxPieces);
+  const std::string answer = Ask(in.Take(bytes.size()), pieces);
+  Count(answer);
+  const int status = StatusOf(answer);
+  PAGODA_CHECK(status != 405 || !fuzz::Planted("NoRefusal"), "planted: no method is refused");
+  const std::string good = Ask("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  PAGODA_CHECK(StatusOf(good) == 200 && absl::EndsWith(good, absl::StrCat("\r\n\r\n", kBody)),
+               "a good request is answered afterwards");
+}
+
+}  // namespace
+}  // namespace pagoda::server
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  pagoda::server::Check({data, size});
+  return 0;
+}

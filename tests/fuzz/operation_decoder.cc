@@ -1,0 +1,283 @@
+#include "tests/fuzz/operation_decoder.h"
+
+#include <array>
+#include <limits>
+#include <string>
+
+#include "absl/algorithm/container.h"
+
+namespace pagoda::fuzz {
+namespace {
+
+constexpr uint32_t kSequenceIds = 5;
+constexpr size_t kMaxOperations = 6;
+// Numbers at which arithmetic and limits break.
+constexpr std::array<uint32_t, 6> kExtremes = {0,
+                                               1u << 16,
+                                               1u << 28,
+                                               1u << 31,
+                                               std::numeric_limits<uint32_t>::max() - 1,
+                                               std::numeric_limits<uint32_t>::max()};
+
+// Mostly below `count`.
+uint32_t Number(ByteReader& in, uint32_t count) {
+  const uint8_t byte = in.Byte();
+  return byte < 250 ? byte % count : kExtremes[byte - 250];
+}
+
+uint64_t DrawSequence(ByteReader& in) { return in.Below(kSequenceIds); }
+
+// The beginning of a text that all clients share, and then a few tokens of their own.
+template <class Request>
+void DrawTokens(ByteReader& in, Request* out) {
+  const uint8_t shape = in.Byte();
+  for (uint32_t i = 0; i < shape % 16; ++i) out->add_tokens(1 + i % 2);
+  for (int i = 0; i < shape / 64; ++i) out->add_tokens(in.Below(3));
+}
+
+template <class Request>
+void DrawNamespace(ByteReader& in, Request* out) {
+  const uint8_t shape = in.Byte();
+  if (shape < 192) return;
+  if (shape & 1) out->mutable_namespace_()->set_cache_salt("salt");
+  if (shape & 2) out->mutable_namespace_()->set_lora_id(shape & 4 ? 7 : 0);
+  if (shape & 8) out->mutable_namespace_()->set_tenant(std::string(shape & 16 ? 200 : 1, 't'));
+}
+
+template <class Request>
+void DrawExtras(ByteReader& in, Request* out) {
+  const uint8_t shape = in.Byte();
+  if (shape < 192) return;
+  if (shape & 1) {
+    const int ids = out->tokens_size() + (shape & 2 ? 1 : 0);
+    for (int i = 0; i < ids; ++i) out->add_extra_token_ids(in.Below(2));
+  }
+  for (uint32_t i = 0, start = 0; i < (shape >> 2 & 3u); ++i) {
+    v1::MultimodalItem* item = out->add_multimodal_items();
+    item->set_digest(std::string(shape & 32 ? 31 : 32, static_cast<char>('a' + in.Below(2))));
+    item->set_token_start(start + Number(in, 3));
+    item->set_token_count(Number(in, 4));
+    item->set_item_offset(Number(in, 3));
+    start = item->token_start() + item->token_count();
+  }
+}
+
+template <class Request>
+void DrawRetention(ByteReader& in, Request* out) {
+  const uint8_t shape = in.Byte();
+  if (shape < 128) return;
+  for (uint32_t i = 0, start = 0; i < (shape & 3u); ++i) {
+    v1::RetentionRange* range = out->add_retention();
+    range->set_token_start(start);
+    start += 1 + Number(in, 6);
+    if (i + 1 < (shape & 3u) || (shape & 4)) range->set_token_end(start);
+    range->set_priority(Number(in, 101));
+    if (shape & 8) range->set_duration_ms(Number(in, 100));
+  }
+}
+
+// Makes the requests of one client.
+class Decoder {
+ public:
+  Decoder(ByteReader& in, const BlockManager& core, const Client& client)
+      : in_(in), core_(core), client_(client) {}
+
+  // Weighted by how much lies behind an operation.
+  v1::Operation Draw() {
+    v1::Operation out;
+    switch (in_.Below(32)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+        AddSequence(out.mutable_add_sequence());
+        break;
+      case 5:
+      case 6:
+      case 7:
+      case 8:
+        Extend(out.mutable_append_tokens());
+        break;
+      case 9:
+      case 10:
+      case 11:
+      case 12:
+        Extend(out.mutable_commit_tokens());
+        break;
+      case 13:
+      case 14:
+      case 15:
+        out.mutable_free_sequence()->set_sequence_id(DrawSequence(in_));
+        break;
+      case 16:
+        out.mutable_reserve_tokens()->set_sequence_id(DrawSequence(in_));
+        out.mutable_reserve_tokens()->set_count(Number(in_, 8));
+        break;
+      case 17:
+      case 18:
+        out.mutable_fork_sequence()->set_sequence_id(DrawSequence(in_));
+        out.mutable_fork_sequence()->set_new_sequence_id(DrawSequence(in_));
+        break;
+      case 19:
+      case 20:
+        Truncate(out.mutable_truncate_sequence());
+        break;
+      case 21:
+        out.mutable_allocate_blocks()->set_window_size(DrawWindow());
+        out.mutable_allocate_blocks()->set_count(Number(in_, 5));
+        break;
+      case 22:
+        FreeBlocks(out.mutable_free_blocks());
+        break;
+      case 23:
+      case 24:
+        Prefix(out.mutable_offload_prefix());
+        break;
+      case 25:
+      case 26:
+        Prefix(out.mutable_prefetch_prefix());
+        break;
+      case 27:
+        Prefix(out.mutable_pin_prefix());
+        if (in_.OneIn(2)) out.mutable_pin_prefix()->set_lease_ms(Number(in_, 100));
+        break;
+      case 28:
+        out.mutable_unpin_prefix()->set_pin_id(
+            client_.pins.empty() ? in_.Below(4) : client_.pins[in_.Byte() % client_.pins.size()]);
+        break;
+      case 29:
+        Prefix(out.mutable_set_retention());
+        DrawRetention(in_, out.mutable_set_retention());
+        break;
+      case 30:
+        Prefix(out.mutable_invalidate_prefix());
+        break;
+      default:
+        Look(&out);
+    }
+    return out;
+  }
+
+ private:
+  // What changes nothing.
+  void Look(v1::Operation* out) {
+    switch (in_.Below(6)) {
+      case 0:
+        Prefix(out->mutable_match_prefix());
+        DrawExtras(in_, out->mutable_match_prefix());
+        break;
+      case 1:
+        out->mutable_describe_sequence()->set_sequence_id(DrawSequence(in_));
+        break;
+      case 2:
+        out->mutable_query_capacity()->set_sequence_id(DrawSequence(in_));
+        Prefix(out->mutable_query_capacity());
+        out->mutable_query_capacity()->set_max_new_tokens(Number(in_, 20));
+        break;
+      case 3:
+        out->mutable_list_pins();
+        break;
+      case 4:
+        out->mutable_wait_for_ticket()->set_ticket(Number(in_, 20));
+        break;
+      default:
+        out->mutable_describe_pools();
+    }
+  }
+
+  void AddSequence(v1::AddSequenceRequest* out) {
+    out->set_sequence_id(DrawSequence(in_));
+    Prefix(out);
+    if (in_.OneIn(4)) out->set_room_tokens(Number(in_, 20));
+    DrawExtras(in_, out);
+    DrawRetention(in_, out);
+    if (in_.OneIn(8)) out->set_generated_priority(Number(in_, 101));
+    if (in_.OneIn(8)) out->set_generated_duration_ms(Number(in_, 100));
+  }
+
+  // More tokens, of which all or some are computed.
+  template <class Request>
+  void Extend(Request* out) {
+    out->set_sequence_id(DrawSequence(in_));
+    const uint8_t shape = in_.Byte();
+    for (int i = 0; i < shape % 4; ++i) out->add_tokens(in_.Below(3));
+    if (const auto found = client_.losses.find(out->sequence_id()); found != client_.losses.end()) {
+      out->set_known_losses(found->second);
+    }
+    const auto sequence = core_.FindSequence(client_.session.id, SequenceId{out->sequence_id()});
+    const uint32_t tokens = sequence.ok() ? (*sequence)->token_count : 0;
+    const auto added = static_cast<uint32_t>(out->tokens_size());
+    if (shape < 128) {
+      out->set_computed_tokens(tokens + added);
+    } else if (shape < 192) {
+      out->set_computed_tokens(tokens);
+    } else if (shape < 224) {
+      out->set_computed_tokens(Number(in_, 20));
+    }
+  }
+
+  void Truncate(v1::TruncateSequenceRequest* out) {
+    out->set_sequence_id(DrawSequence(in_));
+    const auto sequence = core_.FindSequence(client_.session.id, SequenceId{out->sequence_id()});
+    const uint32_t tokens = sequence.ok() ? (*sequence)->token_count : 4;
+    out->set_token_count(Number(in_, tokens + 1));
+  }
+
+  void FreeBlocks(v1::FreeBlocksRequest* out) {
+    out->set_window_size(DrawWindow());
+    for (uint32_t i = in_.Below(4); i > 0; --i) {
+      v1::BlockRef* block = out->add_blocks();
+      if (client_.raw_blocks.empty() || in_.OneIn(8)) {
+        block->set_block_id(Number(in_, 16));
+        block->set_generation(in_.Below(4));
+      } else {
+        const auto& [window, known] = client_.raw_blocks[in_.Byte() % client_.raw_blocks.size()];
+        *block = known;
+        out->set_window_size(window);
+      }
+    }
+  }
+
+  template <class Request>
+  void Prefix(Request* out) {
+    DrawTokens(in_, out);
+    DrawNamespace(in_, out);
+  }
+
+  // One of the cache's, or another.
+  uint32_t DrawWindow() {
+    const auto& windows = core_.info().windows;
+    const uint32_t index = in_.Below(static_cast<uint32_t>(windows.size()) + 1);
+    if (index == windows.size()) return Number(in_, 16);
+    return windows[index].window == kFullAttention ? 0 : windows[index].window.value();
+  }
+
+  ByteReader& in_;
+  const BlockManager& core_;
+  const Client& client_;
+};
+
+}  // namespace
+
+v1::Operation DecodeOperation(ByteReader& in, const BlockManager& core, const Client& client) {
+  return Decoder(in, core, client).Draw();
+}
+
+v1::Batch DecodeBatch(ByteReader& in, const BlockManager& core, Client& client) {
+  v1::Batch batch;
+  const uint8_t shape = in.Byte();
+  if (shape & 1) {
+    client.step += shape >> 1 & 3;
+    client.completed_step = std::min(client.step, client.completed_step + (shape >> 3 & 3));
+  }
+  batch.set_step(client.step);
+  batch.set_completed_step(client.completed_step);
+  const size_t count = 1 + (shape >> 5) % kMaxOperations;
+  for (size_t i = 0; i < count && !in.empty(); ++i) {
+    *batch.add_operations() = DecodeOperation(in, core, client);
+  }
+  return batch;
+}
+
+}  // namespace pagoda::fuzz

@@ -1,0 +1,34 @@
+// Bytes as operations that a client could send: most of them make sense, so that they reach what
+// lies behind the checks of arguments.
+#ifndef PAGODA_TESTS_FUZZ_OPERATION_DECODER_H_
+#define PAGODA_TESTS_FUZZ_OPERATION_DECODER_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "manager/block_manager.h"
+#include "pagoda/v1/cache.pb.h"
+#include "tests/fuzz/byte_reader.h"
+
+namespace pagoda::fuzz {
+
+// A client's session, and what its answers told it.
+struct Client {
+  SessionRef session;
+  uint64_t step = 0;
+  uint64_t completed_step = 0;
+  std::vector<std::pair<uint32_t, v1::BlockRef>> raw_blocks;  // With their window, as on the wire.
+  std::vector<uint64_t> pins;
+  std::map<uint64_t, uint32_t> losses;  // By sequence.
+};
+
+// One operation; any of the wire's kinds. `core` and `client` say which numbers make sense.
+v1::Operation DecodeOperation(ByteReader& in, const BlockManager& core, const Client& client);
+
+// A few operations under the client's step or a later one.
+v1::Batch DecodeBatch(ByteReader& in, const BlockManager& core, Client& client);
+
+}  // namespace pagoda::fuzz
+
+#endif  // PAGODA_TESTS_FUZZ_OPERATION_DECODER_H_

@@ -1,0 +1,24 @@
+#!/bin/sh
+# with_clang.sh CLANG [CCACHE] GXX ARGUMENT...
+# Runs CLANG, by way of ccache where there is one, with the arguments that CMake made for g++. Used by tests/fuzz/CMakeLists.txt.
+set -eu
+clang=$1
+shift
+launcher=
+case $1 in
+  */ccache)
+    # A precompiled header is content like any other: clang is told to store no time in it.
+    export CCACHE_SLOPPINESS=pch_defines,time_macros
+    launcher=$1
+    shift
+    ;;
+esac
+shift
+case " $* " in
+  *" c++-header "*)
+    # To make a precompiled header, CMake includes what it is made of; clang would take the old one for that, and find it out of date.
+    output=$(printf '%s\n' "$@" | sed -n '/^-o$/{n;p;}')
+    rm -f "$output"
+    ;;
+esac
+exec $launcher "$clang" "$@"

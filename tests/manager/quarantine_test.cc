@@ -1,0 +1,162 @@
+// What a session could write when it ended without its client is nobody's until that is known to
+// write no more.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "manager/block_manager.h"
+#include "pools/error.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+constexpr uint32_t kBlocks = 8;
+
+class QuarantineTest : public ::testing::Test {
+ protected:
+  SessionRef Open() { return core_->OpenSession("engine", kLease, now_)->ref; }
+  SessionRef OpenWriter() {
+    const SessionRef ref = Open();
+    EXPECT_TRUE(core_->NoteWriter(ref).ok());
+    return ref;
+  }
+  // A sequence of ten tokens: one block published, one full but not computed, a tail; and a raw
+  // block.
+  void TakeSome(SessionId session) {
+    const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    ASSERT_TRUE(core_->AddSequence(session, SequenceId{1}, {}, prompt, 0, now_).ok());
+    ASSERT_TRUE(core_->CommitTokens(session, SequenceId{1}, {}, 4, now_).ok());
+    BlockHandle block;
+    ASSERT_TRUE(core_->AllocateBlocks(session, kFullAttention, {&block, 1}, now_).ok());
+    ASSERT_EQ(Primary().active, 4u);
+  }
+  void Expire() {
+    now_ += kLease;
+    ASSERT_EQ(core_->ExpireSessions(now_), 1u);
+    core_->CheckInvariants();
+  }
+  TierOccupancy Primary() const { return core_->Stats().windows[0].tiers[0]; }
+
+  absl::Time now_ = absl::UnixEpoch();
+  std::unique_ptr<BlockManager> core_ = MakeCore(kBlocks, 4);
+};
+
+TEST_F(QuarantineTest, WhatAnExpiredWriterHadNotPublishedIsKept) {
+  const SessionRef ref = OpenWriter();
+  TakeSome(ref.id);
+  Expire();
+  EXPECT_EQ(Primary().cached, 1u) << "what was committed stays cached";
+  EXPECT_EQ(Primary().in_flight, 3u) << "two blocks of the sequence, and the raw one";
+  EXPECT_EQ(Primary().free, kBlocks - 4);
+  ASSERT_EQ(core_->Quarantines().size(), 1u);
+  const QuarantineInfo info = core_->Quarantines().front();
+  EXPECT_EQ(info.session, ref.id);
+  EXPECT_EQ(info.client_name, "engine");
+  EXPECT_EQ(info.blocks, 3u);
+  EXPECT_EQ(core_->Stats().quarantined_blocks, 3u);
+  const SessionRef other = Open();
+  std::vector<BlockHandle> blocks(kBlocks - 3);
+  EXPECT_TRUE(core_->AllocateBlocks(other.id, kFullAttention, absl::MakeSpan(blocks), now_).ok())
+      << "the rest can be had";
+  EXPECT_EQ(ReasonOf(core_->AllocateBlocks(other.id, kFullAttention,
+                                           absl::MakeSpan(blocks).first(1), now_)),
+            Reason::kBlocksExhausted);
+}
+
+TEST_F(QuarantineTest, ReleasingItGivesTheBlocksBack) {
+  const SessionRef ref = OpenWriter();
+  TakeSome(ref.id);
+  Expire();
+  EXPECT_EQ(*core_->ReleaseQuarantine(ref.id, now_), 3u);
+  EXPECT_EQ(Primary().free, kBlocks - 1);
+  EXPECT_EQ(Primary().in_flight, 0u);
+  EXPECT_TRUE(core_->Quarantines().empty());
+  EXPECT_EQ(ReasonOf(core_->ReleaseQuarantine(ref.id, now_).status()), Reason::kUnknownQuarantine);
+  core_->CheckInvariants();
+}
+
+TEST_F(QuarantineTest, TheClientsOwnCloseIsTheAcknowledgement) {
+  const SessionRef ref = OpenWriter();
+  TakeSome(ref.id);
+  Expire();
+  SessionRef forged = ref;
+  forged.token = SessionToken{ref.token.value() + 1};
+  EXPECT_EQ(ReasonOf(core_->CloseSession(forged, now_)), Reason::kStaleSession);
+  EXPECT_EQ(Primary().in_flight, 3u);
+  EXPECT_EQ(ReasonOf(core_->KeepAlive(ref, now_).status()), Reason::kStaleSession);
+  EXPECT_TRUE(core_->CloseSession(ref, now_).ok());
+  EXPECT_EQ(Primary().in_flight, 0u);
+}
+
+TEST_F(QuarantineTest, WhoCannotWriteLeavesNothingBehind) {
+  const SessionRef ref = Open();
+  TakeSome(ref.id);
+  Expire();
+  EXPECT_EQ(Primary().free, kBlocks - 1);
+  EXPECT_TRUE(core_->Quarantines().empty());
+}
+
+TEST_F(QuarantineTest, AClientThatClosesHasSaidThatItIsDone) {
+  const SessionRef ref = OpenWriter();
+  TakeSome(ref.id);
+  ASSERT_TRUE(core_->CloseSession(ref, now_).ok());
+  EXPECT_EQ(Primary().free, kBlocks - 1);
+  EXPECT_TRUE(core_->Quarantines().empty());
+}
+
+TEST_F(QuarantineTest, AnOperatorEndsASessionAsItsLeaseWould) {
+  const SessionRef ref = OpenWriter();
+  TakeSome(ref.id);
+  ASSERT_TRUE(core_->EndSession(ref.id, now_).ok());
+  EXPECT_EQ(Primary().in_flight, 3u);
+  EXPECT_EQ(ReasonOf(core_->EndSession(ref.id, now_)), Reason::kUnknownSession);
+}
+
+TEST_F(QuarantineTest, ATailIsNotCachedWhereItsClientMayStillWriteBehindIt) {
+  const SessionRef ref = OpenWriter();
+  ASSERT_TRUE(core_->AddSequence(ref.id, SequenceId{1}, {}, {{1, 2, 3, 4, 5, 6}}, 0, now_).ok());
+  ASSERT_TRUE(core_->CommitTokens(ref.id, SequenceId{1}, {}, 6, now_).ok());
+  Expire();
+  EXPECT_EQ(core_->Stats().quarantined_blocks, 1u);
+  EXPECT_EQ(Primary().cached, 1u);
+}
+
+TEST_F(QuarantineTest, AWriterThatIsKnownToBeGoneIsNone) {
+  const SessionRef ref = OpenWriter();
+  ASSERT_TRUE(core_->AddSequence(ref.id, SequenceId{1}, {}, {{1, 2, 3, 4, 5, 6}}, 0, now_).ok());
+  ASSERT_TRUE(core_->CommitTokens(ref.id, SequenceId{1}, {}, 6, now_).ok());
+  core_->NoteWriterGone(ref.id);
+  Expire();
+  EXPECT_TRUE(core_->Quarantines().empty());
+  EXPECT_EQ(Primary().cached, 2u) << "the tail, too";
+}
+
+TEST_F(QuarantineTest, WhatDrainedWhenTheSessionEndedIsKeptToo) {
+  const SessionRef ref = OpenWriter();
+  ASSERT_TRUE(core_->BeginBatch(ref.id, {.step = 1, .completed_step = 0}, now_).ok());
+  BlockHandle block;
+  ASSERT_TRUE(core_->AllocateBlocks(ref.id, kFullAttention, {&block, 1}, now_).ok());
+  const BlockRef freed = block.ref();
+  ASSERT_TRUE(core_->FreeBlocks(ref.id, kFullAttention, {&freed, 1}, now_).ok());
+  ASSERT_EQ(Primary().in_flight, 1u);
+  Expire();
+  EXPECT_EQ(core_->Stats().quarantined_blocks, 1u);
+  EXPECT_EQ(*core_->ReleaseQuarantine(ref.id, now_), 1u);
+  EXPECT_EQ(Primary().free, kBlocks);
+}
+
+TEST_F(QuarantineTest, BlocksThatForksShareAreCountedOnce) {
+  const SessionRef ref = OpenWriter();
+  ASSERT_TRUE(core_->AddSequence(ref.id, SequenceId{1}, {}, {{1, 2, 3}}, 0, now_).ok());
+  ASSERT_TRUE(core_->CommitTokens(ref.id, SequenceId{1}, {}, 2, now_).ok());
+  ASSERT_TRUE(core_->ForkSequence(ref.id, SequenceId{1}, SequenceId{2}, now_).ok());
+  Expire();
+  EXPECT_EQ(core_->Quarantines().front().blocks, 1u);
+  EXPECT_EQ(*core_->ReleaseQuarantine(ref.id, now_), 1u);
+  core_->CheckInvariants();
+}
+
+}  // namespace
+}  // namespace pagoda

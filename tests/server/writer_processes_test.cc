@@ -1,0 +1,386 @@
+#include "server/writer_processes.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+#include "tests/server/child_process.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::string TableName() {
+  static int count = 0;
+  return absl::StrCat("/pagoda-test-", getpid(), "-", ++count, "-writers");
+}
+
+SessionRef Ref(uint64_t id) { return {SessionId(id), SessionToken(1000 + id)}; }
+
+// Sessions with one slot each, as the core keeps them.
+class FakeCore {
+ public:
+  void Open(uint64_t id) { open_.insert(id); }
+  void Close(uint64_t id) { open_.erase(id); }
+  // The lease runs out.
+  void Expire(uint64_t id) {
+    open_.erase(id);
+    if (noted_.contains(id)) quarantined_.insert(SessionId(id));
+  }
+  void QuarantineEarlierRuns() { quarantined_.insert(WriterProcesses::kEarlierRuns); }
+  void Force(uint64_t id) { quarantined_.erase(SessionId(id)); }
+  const std::set<SessionId>& quarantined() const { return quarantined_; }
+  const std::vector<uint64_t>& released() const { return released_; }
+
+  WriterProcesses::Core Api() {
+    const auto check = [this](SessionRef ref) {
+      if (!open_.contains(ref.id.value())) return MakeError(Reason::kUnknownSession, "no session");
+      const bool own = ref.token == Ref(ref.id.value()).token;
+      return own ? absl::OkStatus() : MakeError(Reason::kStaleSession, "another token");
+    };
+    return {.check = check,
+            .note_writer =
+                [this, check](SessionRef ref) {
+                  noted_.insert(ref.id.value());
+                  return check(ref);
+                },
+            .writers_gone = [this](SessionId id) { noted_.erase(id.value()); },
+            .quarantined = [this] { return std::vector(quarantined_.begin(), quarantined_.end()); },
+            .release =
+                [this](SessionId id) {
+                  quarantined_.erase(id);
+                  released_.push_back(id.value());
+                }};
+  }
+
+ private:
+  std::set<uint64_t> open_;
+  std::set<uint64_t> noted_;
+  std::set<SessionId> quarantined_;
+  std::vector<uint64_t> released_;
+};
+
+// A socket that children connect to.
+class Listener {
+ public:
+  Listener() : path_(absl::StrCat(::testing::TempDir(), "/peer-", getpid(), ".sock")) {
+    unlink(path_.c_str());
+    fd_ = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET, 0));
+    sockaddr_un address = Address();
+    EXPECT_EQ(bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(fd_.get(), 8), 0);
+  }
+  ~Listener() { unlink(path_.c_str()); }
+
+  // The other end. Leaks in the child, which is what it is for.
+  int Connect() const {
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    const sockaddr_un address = Address();
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) _exit(1);
+    return fd;
+  }
+  FileDescriptor Accept() const { return FileDescriptor(accept(fd_.get(), nullptr, nullptr)); }
+
+ private:
+  sockaddr_un Address() const {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path_.data(), path_.size());
+    return address;
+  }
+
+  const std::string path_;
+  FileDescriptor fd_;
+};
+
+// A child that has connected, and what is known of it.
+struct Peer {
+  explicit Peer(const Listener& listener)
+      : child([&] { listener.Connect(); }, ChildProcess::Files::kNone),
+        connection(listener.Accept()) {}
+  PeerProcess process() const { return PeerProcess::Of(connection.get()).value(); }
+
+  ChildProcess child;
+  FileDescriptor connection;
+};
+
+TEST(PeerProcessTest, TellsALivingPeerFromADeadOneInBothWays) {
+  const Listener listener;
+  for (const auto of : {&PeerProcess::Of, &PeerProcess::ByCredentials}) {
+    Peer peer(listener);
+    const auto process = of(peer.connection.get());
+    ASSERT_TRUE(process.ok()) << process.status();
+    EXPECT_EQ(process->pid(), peer.child.pid());
+    EXPECT_GT(process->start_time(), 0u);
+    EXPECT_FALSE(process->ended());
+    peer.child.Kill();
+    EXPECT_TRUE(process->ended());
+    EXPECT_TRUE(absl::IsUnavailable(of(peer.connection.get()).status()));
+  }
+}
+
+TEST(PeerProcessTest, AnEndOfTheConnectionThatAnotherProcessHoldsDoesNotBringTheDeadBack) {
+  const Listener listener;
+  for (const auto of : {&PeerProcess::Of, &PeerProcess::ByCredentials}) {
+    // The child connects, and its own child keeps the connection open when it dies.
+    int pids[2];
+    ASSERT_EQ(pipe(pids), 0);
+    ChildProcess child([&] {
+      listener.Connect();
+      const pid_t grandchild = fork();
+      if (grandchild == 0) alarm(60);  // Whatever becomes of the test.
+      while (grandchild == 0) pause();
+      if (write(pids[1], &grandchild, sizeof(grandchild)) != sizeof(grandchild)) _exit(1);
+    });
+    pid_t grandchild = 0;
+    ASSERT_EQ(read(pids[0], &grandchild, sizeof(grandchild)), ssize_t{sizeof(grandchild)});
+    const FileDescriptor connection = listener.Accept();
+    child.Kill();
+    EXPECT_TRUE(absl::IsUnavailable(of(connection.get()).status()));
+    kill(grandchild, SIGKILL);
+    close(pids[0]);
+    close(pids[1]);
+  }
+}
+
+TEST(PeerProcessTest, FindsAProcessByItsIdAndStartTimeAlone) {
+  const Listener listener;
+  Peer peer(listener);
+  const pid_t pid = peer.child.pid();
+  const uint64_t start = peer.process().start_time();
+  const auto found = PeerProcess::Find(pid, start);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_FALSE(found->ended());
+  EXPECT_TRUE(absl::IsNotFound(PeerProcess::Find(pid, start + 1).status()));
+  peer.child.Kill();
+  EXPECT_TRUE(found->ended());
+  EXPECT_TRUE(absl::IsNotFound(PeerProcess::Find(pid, start).status()));
+}
+
+class WriterProcessesTest : public ::testing::Test {
+ protected:
+  WriterProcessesTest() { Start(); }
+
+  void Start() { writers_ = WriterProcesses::Create(name_, core_.Api()).value(); }
+  // As after a kill -9: the core knows nothing, the table is what it was.
+  void Restart() {
+    writers_->LeaveTable();
+    writers_.reset();
+    core_ = FakeCore();
+    Start();
+  }
+
+  const std::string name_ = TableName();
+  const Listener listener_;
+  FakeCore core_;
+  std::unique_ptr<WriterProcesses> writers_;
+};
+
+TEST_F(WriterProcessesTest, AnExpiredSessionIsReleasedWhenItsProcessIsDeadAndNotBefore) {
+  Peer peer(listener_);
+  core_.Open(1);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  EXPECT_THAT(writers_->Pids(SessionId(1)), ElementsAre(peer.child.pid()));
+  core_.Expire(1);
+  EXPECT_EQ(writers_->Sweep(), 0u);
+  EXPECT_FALSE(writers_->Dead(SessionId(1)));
+  const pid_t pid = peer.child.pid();
+  EXPECT_THAT(writers_->Pids(SessionId(1)), ElementsAre(pid));
+  peer.child.Kill();
+  EXPECT_TRUE(writers_->Dead(SessionId(1)));
+  EXPECT_THAT(writers_->Pids(SessionId(1)), IsEmpty());
+  EXPECT_EQ(writers_->Sweep(), 1u);
+  EXPECT_THAT(core_.released(), ElementsAre(1));
+  EXPECT_EQ(writers_->Sweep(), 0u);
+}
+
+TEST_F(WriterProcessesTest, ASessionWhoseProcessIsDeadLeavesNothingBehind) {
+  Peer peer(listener_), next(listener_);
+  core_.Open(1);
+  core_.Open(2);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  ASSERT_TRUE(writers_->Note(Ref(2), peer.process()).ok());
+  peer.child.Kill();
+  writers_->Sweep();
+  ASSERT_TRUE(writers_->Note(Ref(2), next.process()).ok());
+  core_.Expire(1);
+  core_.Expire(2);
+  EXPECT_THAT(core_.quarantined(), ElementsAre(SessionId(2))) << "another process came";
+}
+
+TEST_F(WriterProcessesTest, EveryProcessOfASessionHasToBeDead) {
+  Peer one(listener_), two(listener_);
+  core_.Open(1);
+  ASSERT_TRUE(writers_->Note(Ref(1), one.process()).ok());
+  ASSERT_TRUE(writers_->Note(Ref(1), two.process()).ok());
+  ASSERT_TRUE(writers_->Note(Ref(1), two.process()).ok()) << "asking again is no other writer";
+  EXPECT_EQ(writers_->Pids(SessionId(1)).size(), 2u);
+  core_.Expire(1);
+  one.child.Kill();
+  EXPECT_EQ(writers_->Sweep(), 0u);
+  EXPECT_THAT(writers_->Pids(SessionId(1)), ElementsAre(two.child.pid()));
+  two.child.Kill();
+  EXPECT_EQ(writers_->Sweep(), 1u);
+}
+
+TEST_F(WriterProcessesTest, WhatSessionsLeaveWithoutAWriterIsReleasedAtOnce) {
+  Peer peer(listener_);
+  core_.Open(1);
+  core_.Open(2);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  ASSERT_TRUE(writers_->Note(Ref(2), peer.process()).ok());
+  core_.Close(1);
+  core_.Expire(2);
+  core_.Force(2);
+  EXPECT_EQ(writers_->Sweep(), 0u);
+  EXPECT_THAT(writers_->Pids(SessionId(1)), IsEmpty()) << "its client closed it";
+  EXPECT_THAT(writers_->Pids(SessionId(2)), IsEmpty()) << "nothing is quarantined any more";
+}
+
+TEST_F(WriterProcessesTest, AStrangerCannotBecomeTheWriterOfASession) {
+  Peer peer(listener_);
+  core_.Open(1);
+  EXPECT_EQ(ReasonOf(writers_->Note({SessionId(1), SessionToken(5)}, peer.process())),
+            Reason::kStaleSession);
+  EXPECT_EQ(ReasonOf(writers_->Note(Ref(2), peer.process())), Reason::kUnknownSession);
+  EXPECT_THAT(writers_->Pids(SessionId(1)), IsEmpty());
+}
+
+TEST_F(WriterProcessesTest, AProcessThatCannotBeWatchedCountsAsAlive) {
+  core_.Open(1);
+  ASSERT_TRUE(writers_->Note(Ref(1), PeerProcess::Find(0, 0).value()).ok());
+  core_.Expire(1);
+  EXPECT_FALSE(writers_->Dead(SessionId(1)));
+  EXPECT_EQ(writers_->Sweep(), 0u);
+  core_.Force(1);  // As the client's acknowledgement does.
+  writers_->Sweep();
+  EXPECT_TRUE(writers_->Dead(SessionId(1)));
+}
+
+TEST_F(WriterProcessesTest, ASessionHasABoundedNumberOfWriters) {
+  core_.Open(1);
+  core_.Open(2);
+  for (size_t i = 0; i < WriterProcesses::kMaxWritersOfSession; ++i) {
+    ASSERT_TRUE(writers_->Note(Ref(1), PeerProcess::Find(0, 0).value()).ok());
+  }
+  const absl::Status refused = writers_->Note(Ref(1), PeerProcess::Find(0, 0).value());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_TRUE(writers_->Note(Ref(2), PeerProcess::Find(0, 0).value()).ok());
+}
+
+TEST_F(WriterProcessesTest, TheNextDaemonFindsWhoLivesAndWhoWasDead) {
+  Peer lives(listener_), dies(listener_), closes(listener_);
+  for (const uint64_t id : {1, 2, 3}) core_.Open(id);
+  ASSERT_TRUE(writers_->Note(Ref(1), lives.process()).ok());
+  ASSERT_TRUE(writers_->Note(Ref(2), dies.process()).ok());
+  ASSERT_TRUE(writers_->Note(Ref(3), closes.process()).ok());
+  core_.Close(3);
+  writers_->Sweep();
+  dies.child.Kill();
+
+  Restart();
+  EXPECT_TRUE(writers_->found_table());
+  const std::vector<WriterRow> old = writers_->AdoptOld();
+  ASSERT_EQ(old.size(), 1u);
+  EXPECT_EQ(old[0].pid, lives.child.pid());
+  EXPECT_EQ(old[0].session.id, SessionId(1));
+  EXPECT_EQ(old[0].session.token, Ref(1).token);
+  core_.QuarantineEarlierRuns();
+  EXPECT_TRUE(writers_->OldWritersAlive());
+  EXPECT_EQ(writers_->Sweep(), 0u);
+
+  Restart();  // Once more: the old ones stay.
+  core_.QuarantineEarlierRuns();
+  EXPECT_EQ(writers_->AdoptOld().size(), 1u);
+  lives.child.Kill();
+  EXPECT_FALSE(writers_->OldWritersAlive());
+  EXPECT_EQ(writers_->Sweep(), 1u);
+  EXPECT_THAT(core_.released(), ElementsAre(0));
+}
+
+TEST_F(WriterProcessesTest, AnOldSessionIsAcknowledgedByItsTokenAlone) {
+  Peer peer(listener_);
+  core_.Open(1);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  Restart();
+  core_.QuarantineEarlierRuns();
+  EXPECT_FALSE(writers_->AcknowledgeOld({SessionId(1), SessionToken(7)}));
+  EXPECT_TRUE(writers_->OldWritersAlive());
+  EXPECT_TRUE(writers_->AcknowledgeOld(Ref(1)));
+  EXPECT_FALSE(writers_->AcknowledgeOld(Ref(1)));
+  EXPECT_FALSE(writers_->OldWritersAlive());
+  EXPECT_EQ(writers_->Sweep(), 1u);
+}
+
+TEST_F(WriterProcessesTest, OfNewPoolsNobodyIsAWriter) {
+  Peer peer(listener_);
+  core_.Open(1);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  Restart();
+  writers_->ForgetOld();
+  EXPECT_FALSE(writers_->OldWritersAlive());
+  Restart();
+  EXPECT_THAT(writers_->AdoptOld(), IsEmpty());
+}
+
+TEST_F(WriterProcessesTest, TheTableIsHeldByOneDaemonAndGoesWithItUnlessItIsLeft) {
+  const auto second = WriterProcesses::Create(name_, core_.Api());
+  EXPECT_EQ(ReasonOf(second.status()), Reason::kInvalidArgument);
+  EXPECT_FALSE(writers_->found_table());
+  writers_.reset();
+  EXPECT_EQ(shm_open(name_.c_str(), O_RDWR, 0), -1) << "left behind";
+}
+
+TEST(WriterTableTest, WhatIsNoTableOfItsKindIsMadeAnew) {
+  const std::string name = TableName();
+  {
+    auto table = WriterTable::Open(name, 4);
+    ASSERT_TRUE(table.ok()) << table.status();
+    ASSERT_TRUE((*table)->Add({.pid = 1, .start_time = 2, .session = Ref(3)}).ok());
+    (*table)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
+  }
+  {
+    auto same = WriterTable::Open(name, 4);
+    ASSERT_TRUE(same.ok()) << same.status();
+    EXPECT_TRUE((*same)->found());
+    ASSERT_THAT((*same)->Rows(), ElementsAre(0));
+    EXPECT_EQ((*same)->Get(0).pid, 1);
+    EXPECT_EQ((*same)->Get(0).start_time, 2u);
+    EXPECT_EQ((*same)->Get(0).session.token, Ref(3).token);
+    (*same)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
+  }
+  auto other = WriterTable::Open(name, 5);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_FALSE((*other)->found());
+  EXPECT_THAT((*other)->Rows(), IsEmpty());
+}
+
+TEST(WriterTableTest, AFullTableSaysSoUntilARowIsRemoved) {
+  auto table = WriterTable::Open(TableName(), 2);
+  ASSERT_TRUE(table.ok()) << table.status();
+  const WriterRow row = {.pid = 1, .start_time = 2, .session = Ref(3)};
+  const size_t first = (*table)->Add(row).value();
+  ASSERT_TRUE((*table)->Add(row).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted((*table)->Add(row).status()));
+  (*table)->Remove(first);
+  EXPECT_EQ((*table)->size(), 1u);
+  EXPECT_TRUE((*table)->Add(row).ok());
+}
+
+}  // namespace
+}  // namespace pagoda::server
