@@ -11,8 +11,8 @@
 namespace pagoda::bench {
 
 // What the child of IdleSessions does: opens `count` streams, each on a connection and with a
-// session of its own that has run a message of 256 operations and holds 128 blocks, says so, and
-// closes them when its standard input closes.
+// session of its own that has run a batch of 256 operations and holds no blocks, so that the others
+// have as many as without it; says so, and closes them when its standard input closes.
 // Returns the exit status.
 int HoldIdleSessions(const std::string& endpoint, Target target, int count);
 

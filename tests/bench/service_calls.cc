@@ -55,6 +55,14 @@ std::unique_ptr<SessionStub> Connection::Session(grpc::ClientContext* context) {
   return target_ == Target::kCache ? cache_.Session(context) : noop_.Session(context);
 }
 
+void Connection::SessionAsync(grpc::ClientContext* context, SessionReactor* reactor) {
+  if (target_ == Target::kCache) {
+    cache_.async()->Session(context, reactor);
+  } else {
+    noop_.async()->Session(context, reactor);
+  }
+}
+
 SessionStream::SessionStream(const std::string& endpoint, Target target)
     : connection_(endpoint, target),
       session_(connection_.OpenSession()),

@@ -12,6 +12,9 @@
 
 namespace pagoda::bench {
 
+using SessionReactor =
+    grpc::ClientBidiReactor<pagoda::v1::SessionRequest, pagoda::v1::SessionResponse>;
+
 enum class Target { kCache, kNoop };
 
 using SessionStub =
@@ -32,6 +35,7 @@ class Connection {
   void ExecuteAsync(grpc::ClientContext* context, const pagoda::v1::ExecuteRequest* request,
                     pagoda::v1::ExecuteResponse* response, std::function<void(grpc::Status)> done);
   std::unique_ptr<SessionStub> Session(grpc::ClientContext* context);
+  void SessionAsync(grpc::ClientContext* context, SessionReactor* reactor);
 
  private:
   const Target target_;
