@@ -30,8 +30,10 @@ void BatchRun::Start(const v1::Batch& batch) {
     if (*ran_before) return;
     retry_id_ = batch.retry_id();
   }
-  if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
-  Advance();
+  InTurn([this, &batch] {
+    if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
+    Advance();
+  });
 }
 
 absl::StatusOr<bool> BatchRun::RanBefore(const v1::Batch& batch) {
@@ -75,6 +77,11 @@ absl::Status BatchRun::Read(const v1::Batch& batch) {
     }
   }
   return absl::OkStatus();
+}
+
+void BatchRun::InTurn(std::function<void()> work) {
+  context_.turns->Run(context_.tenant,
+                      [run = shared_from_this(), work = std::move(work)] { work(); });
 }
 
 void BatchRun::Advance() {
@@ -145,7 +152,7 @@ void BatchRun::WakeUp() {
   }
   TakeUp();
   waited_ = next_ + 1;
-  Advance();
+  InTurn([this] { Advance(); });
 }
 
 void BatchRun::TakeUp() {

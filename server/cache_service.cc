@@ -124,10 +124,11 @@ grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* context,
                                                 const v1::ExecuteRequest* request,
                                                 v1::ExecuteResponse* response) {
-  absl::Status status = CheckRequest(admission_->Admit(*context, kExecute), *request);
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kExecute);
+  absl::Status status = CheckRequest(caller, *request);
   if (status.ok()) status = state_->CheckAcceptsWork();
   if (!status.ok()) return Answer(context, status);
-  auto* call = new ExecuteCall(batch_context(), *request, response);
+  auto* call = new ExecuteCall(batch_context(*caller), *request, response);
   call->Start(request->batch());
   return call;
 }
@@ -139,7 +140,8 @@ grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* CacheService::
     return new RefusedStream<grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>>(
         ToGrpcStatus(caller.status()));
   }
-  SessionStream* stream = SessionStream::Start(batch_context(), &owners_, *caller, &streams_);
+  SessionStream* stream =
+      SessionStream::Start(batch_context(*caller), &owners_, *caller, &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndForDrain();
   return stream;

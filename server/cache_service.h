@@ -68,8 +68,13 @@ class CacheService final : public v1::CacheService::CallbackService {
   // Whether `caller` may speak for the session, in a call that is served.
   template <class Request>
   absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request) const;
-  BatchRun::Context batch_context() {
-    return {.manager = manager_, .state = state_, .waiting = &waiting_, .answers = &answers_};
+  BatchRun::Context batch_context(const Identity& caller) {
+    return {.manager = manager_,
+            .state = state_,
+            .waiting = &waiting_,
+            .answers = &answers_,
+            .turns = &turns_,
+            .tenant = caller.tenant};
   }
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
 
@@ -81,6 +86,7 @@ class CacheService final : public v1::CacheService::CallbackService {
   SessionStream::Set streams_;
   BatchRun::Set waiting_;
   AnswerMemory answers_;
+  TenantTurns turns_;
 };
 
 }  // namespace pagoda::server

@@ -76,7 +76,8 @@ class BatchRunTest : public ::testing::Test {
     running->run = std::make_shared<BatchRun>(BatchRun::Context{.manager = &copies_.manager(),
                                                                 .state = &state_,
                                                                 .waiting = &waiting_,
-                                                                .answers = &answers_},
+                                                                .answers = &answers_,
+                                                                .turns = &turns_},
                                               session, &running->result,
                                               [r = running.get()](const absl::Status& status) {
                                                 r->status = status;
@@ -101,6 +102,7 @@ class BatchRunTest : public ::testing::Test {
   ServingState state_;
   BatchRun::Set waiting_;
   AnswerMemory answers_;
+  TenantTurns turns_;
 };
 
 TEST_F(BatchRunTest, WithoutAWaitABatchIsAnsweredAtOnce) {
