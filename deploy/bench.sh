@@ -1,23 +1,27 @@
 #!/usr/bin/env bash
-# deploy/bench.sh [manager]
+# deploy/bench.sh [manager|service] [ARGUMENT...]
 # Builds Pagoda's benchmarks and runs them: one JSON object a line, each figure beside a yardstick that was measured in the same run.
 #   manager   the core, single thread, in process: what the operations cost, and the memory of a block
+#   service   a daemon and its clients as processes of their own, on loopback TCP and on the Unix socket, beside a handler that does nothing
+# What follows goes to the benchmark: the beginning of the ids of the figures that are wanted, for example.
 # Figures go to standard output, everything else to standard error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,5s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,7s/^# \{0,1\}//p' deploy/bench.sh; }
 
-case ${1:-manager} in
-  manager) ;;
+benchmark=${1:-manager}
+[ $# -eq 0 ] || shift
+case $benchmark in
+  manager | service) ;;
   --help | -h) usage; exit 0 ;;
-  *) echo "deploy/bench.sh: no benchmark '$1'" >&2; usage >&2; exit 2 ;;
+  *) echo "deploy/bench.sh: no benchmark '$benchmark'" >&2; usage >&2; exit 2 ;;
 esac
 
 {
   . deploy/setup.sh
   say "Pagoda: building the benchmarks in $build_dir"
   set_up
-  build manager_bench
+  build "${benchmark}_bench"
 } >&2
-exec $build_dir/bin/manager_bench
+exec "$build_dir/bin/${benchmark}_bench" "$@"

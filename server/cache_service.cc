@@ -1,9 +1,13 @@
 #include "server/cache_service.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
+#include <variant>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "pools/error.h"
 #include "server/error_map.h"
 #include "server/reactors.h"
@@ -19,19 +23,17 @@ constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
 constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
 constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
 
-// One call of Execute. Deletes itself.
-class ExecuteCall final : public grpc::ServerUnaryReactor {
+// One call of Execute whose batch waits for copies. Deletes itself.
+class WaitingExecute final : public grpc::ServerUnaryReactor {
  public:
-  ExecuteCall(const BatchRun::Context& context, const v1::ExecuteRequest& request,
-              v1::ExecuteResponse* response)
-      : batch_(std::make_shared<BatchRun>(
-            context, SessionFromProto(request.session()), response->mutable_result(),
-            [this](const absl::Status& status) { Finish(ToGrpcStatus(status)); })) {}
+  WaitingExecute(std::shared_ptr<BatchRun> batch, RpcMetrics::Call counted)
+      : batch_(std::move(batch)), counted_(std::move(counted)) {}
 
-  // Nothing may be touched afterwards: the call may be over.
-  void Start(const v1::Batch& batch) {
-    const std::shared_ptr<BatchRun> run = batch_;
-    run->Start(batch);
+  // The batch is answered. Nothing may be touched afterwards: the call may be over.
+  void End(const absl::Status& status) {
+    const grpc::Status grpc_status = ToGrpcStatus(status);
+    counted_.Record(grpc_status.error_code());
+    Finish(grpc_status);
   }
 
   void OnCancel() override { batch_->EndWaits(absl::CancelledError("the client is gone")); }
@@ -39,7 +41,48 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
 
  private:
   const std::shared_ptr<BatchRun> batch_;
+  RpcMetrics::Call counted_;
 };
+
+// Where the end of a batch and the end of the handler that started it meet: whichever is later
+// answers the call. Shared by the two. Thread-safe.
+class ExecuteMeeting {
+ public:
+  // The batch ends.
+  void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_) {
+    WaitingExecute* waiting = nullptr;
+    {
+      absl::MutexLock lock(&mutex_);
+      status_ = status;
+      waiting = waiting_;
+    }
+    if (waiting != nullptr) waiting->End(status);
+  }
+  // The handler ends: the batch's outcome, or a reactor that waits for it.
+  std::variant<absl::Status, WaitingExecute*> OnHandlerDone(std::shared_ptr<BatchRun> batch,
+                                                            RpcMetrics::Call& counted)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (status_.has_value()) return *status_;
+    waiting_ = new WaitingExecute(std::move(batch), std::move(counted));
+    return waiting_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
+  WaitingExecute* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+// Answers a call that its handler counts.
+grpc::ServerUnaryReactor* AnswerCounted(grpc::CallbackServerContext* context,
+                                        RpcMetrics::Call counted, const absl::Status& status) {
+  const grpc::Status grpc_status = ToGrpcStatus(status);
+  counted.Record(grpc_status.error_code());  // Before the client can ask for the count.
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc_status);
+  return reactor;
+}
 
 }  // namespace
 
@@ -124,24 +167,34 @@ grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* context,
                                                 const v1::ExecuteRequest* request,
                                                 v1::ExecuteResponse* response) {
+  RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kExecute);
   const absl::StatusOr<Identity> caller = admission_->Admit(*context, kExecute);
   absl::Status status = CheckRequest(caller, *request);
   if (status.ok()) status = state_->CheckAcceptsWork();
-  if (!status.ok()) return Answer(context, status);
-  auto* call = new ExecuteCall(batch_context(*caller), *request, response);
-  call->Start(request->batch());
-  return call;
+  if (!status.ok()) return AnswerCounted(context, std::move(counted), status);
+  const auto meeting = std::make_shared<ExecuteMeeting>();
+  const auto batch = std::make_shared<BatchRun>(
+      batch_context(*caller), SessionFromProto(request->session()), response->mutable_result(),
+      [meeting](const absl::Status& outcome) { meeting->OnBatchDone(outcome); });
+  batch->Start(request->batch());
+  const auto end = meeting->OnHandlerDone(batch, counted);
+  if (const auto* waiting = std::get_if<WaitingExecute*>(&end)) return *waiting;
+  // gRPC ends this call on the thread that it is on; one with a reactor of ours takes another's.
+  return AnswerCounted(context, std::move(counted), std::get<absl::Status>(end));
 }
 
 grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* CacheService::Session(
     grpc::CallbackServerContext* context) {
+  RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kSession);
   const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession);
   if (!caller.ok()) {
+    const grpc::Status refusal = ToGrpcStatus(caller.status());
+    counted.Record(refusal.error_code());
     return new RefusedStream<grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>>(
-        ToGrpcStatus(caller.status()));
+        refusal);
   }
-  SessionStream* stream =
-      SessionStream::Start(batch_context(*caller), &owners_, *caller, &streams_);
+  SessionStream* stream = SessionStream::Start(batch_context(*caller), &owners_, *caller,
+                                               std::move(counted), &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndForDrain();
   return stream;

@@ -11,6 +11,7 @@
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "server/admission.h"
 #include "server/batch_run.h"
+#include "server/rpc_metrics.h"
 #include "server/serving_state.h"
 #include "server/session_owners.h"
 #include "server/session_stream.h"
@@ -32,11 +33,12 @@ class CacheService final : public v1::CacheService::CallbackService {
 
   // All pointers outlive the service.
   CacheService(Options options, SharedManager* manager, const ServingState* state,
-               const Admission* admission)
+               const Admission* admission, RpcMetrics* metrics)
       : options_(std::move(options)),
         manager_(manager),
         state_(state),
         admission_(admission),
+        metrics_(metrics),
         owners_(options_.max_sessions + kRememberedSessions) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
@@ -82,6 +84,7 @@ class CacheService final : public v1::CacheService::CallbackService {
   SharedManager* const manager_;
   const ServingState* const state_;
   const Admission* const admission_;
+  RpcMetrics* const metrics_;
   SessionOwners owners_;
   SessionStream::Set streams_;
   BatchRun::Set waiting_;

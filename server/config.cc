@@ -239,7 +239,7 @@ std::string Config::Server::MapSocketPath() const {
   const bool automatic = map_socket == kMapSocketAuto;
   if (automatic ? unix_socket.empty() : map_socket.empty()) return "";
   const std::string path = automatic ? absl::StrCat(unix_socket, ".map") : map_socket;
-  return std::filesystem::absolute(path).lexically_normal().string();
+  return std::filesystem::absolute(path).string();
 }
 
 std::string DefaultUnixSocket() {

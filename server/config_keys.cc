@@ -1,7 +1,9 @@
 #include "server/config_keys.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
+#include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,34 @@ std::string NamesOf(const std::vector<ConfigKey>& keys) {
       keys, ", ", [](std::string* out, const ConfigKey& key) { absl::StrAppend(out, key.name); });
 }
 
+// How many bytes the character takes that begins with `lead`; 0 where none does.
+size_t Utf8Length(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead < 0xE0) return 2;
+  if (lead >= 0xE0 && lead < 0xF0) return 3;
+  return lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
+}
+
+// YAML is; yaml-cpp takes anything, and prints something else for it.
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(static_cast<unsigned char>(text[0]));
+    if (length == 0 || length > text.size()) return false;
+    uint32_t character = static_cast<unsigned char>(text[0]) & (0xFFu >> length);
+    for (size_t i = 1; i < length; ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      if ((byte & 0xC0) != 0x80) return false;
+      character = character << 6 | (byte & 0x3F);
+    }
+    const bool overlong =
+        (length == 3 && character < 0x800) || (length == 4 && character < 0x10000);
+    const bool surrogate = character >= 0xD800 && character < 0xE000;
+    if (overlong || surrogate || character > 0x10FFFF) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::Status ConfigError(const YAML::Node& node, const std::string& what) {
@@ -37,6 +67,7 @@ absl::Status WrongValue(const YAML::Node& node, const std::string& name,
 ConfigKey TextKey(std::string name, std::string* field, TextCheck check) {
   auto read = [=](const YAML::Node& node) {
     if (!node.IsScalar()) return WrongValue(node, name, "text");
+    if (!IsUtf8(node.Scalar())) return ConfigError(node, absl::StrCat(name, " is not UTF-8"));
     if (check != nullptr) {
       if (const absl::Status status = check(node.Scalar()); !status.ok()) {
         return ConfigError(node, absl::StrCat(name, ": ", status.message()));

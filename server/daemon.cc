@@ -173,8 +173,9 @@ std::string ModelName(const std::string& model_dir) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config,
-                                                      std::function<void()> request_drain) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
+    Config config, std::function<void()> request_drain,
+    const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
   auto daemon =
       absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
@@ -184,7 +185,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config,
   if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
   daemon->MakeServices();
-  if (absl::Status status = daemon->Listen(); !status.ok()) return status;
+  if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
   return daemon;
 }
 
@@ -376,7 +377,7 @@ void Daemon::MakeServices() {
                             .max_sessions = config_.server.max_sessions,
                             .map_socket = config_.server.MapSocketPath(),
                             .writers = writers_.get()},
-      manager_.get(), &state_, admission_.get());
+      manager_.get(), &state_, admission_.get(), &rpc_metrics_);
   event_service_ = std::make_unique<EventService>(
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
@@ -421,7 +422,7 @@ void Daemon::Maintain() {
   }
 }
 
-absl::Status Daemon::Listen() {
+absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ListenHttp(); !status.ok()) return status;
   if (absl::Status status = ListenForMapping(); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<TlsCredentials>> tls = MakeTls(config_.server);
@@ -438,6 +439,7 @@ absl::Status Daemon::Listen() {
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
                    admin_service_.get()},
       .interceptors = rpc_metrics_.MakeInterceptorFactory()};
+  options.services.insert(options.services.end(), extra_services.begin(), extra_services.end());
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(options));
   if (!server.ok()) return server.status();
   grpc_ = *std::move(server);

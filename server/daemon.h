@@ -46,14 +46,17 @@ class Daemon {
  public:
   // Takes the memory, loads the model, listens, and is healthy when it returns. Tells the service
   // manager, where there is one, how far it is, and Drain does the same.
+  // `extra_services` are served beside the daemon's own, and outlive it: a benchmark's yardstick.
+  // They are not counted among the requests, and Drain does not know of them.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
   // served, files of tokens or for TLS that are no good), OUT_OF_MEMORY, INVALID_CHECKPOINT.
   //
   // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
   // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService
   // refuses that.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config,
-                                                       std::function<void()> request_drain = {});
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(
+      Config config, std::function<void()> request_drain = {},
+      const std::vector<grpc::Service*>& extra_services = {});
   // Drains if nobody has.
   ~Daemon();
 
@@ -91,7 +94,7 @@ class Daemon {
   absl::Status LoadEngine();
   void MakeServices();
   void Maintain();
-  absl::Status Listen();
+  absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
   absl::Status ListenForMapping();
 

@@ -1,7 +1,10 @@
 #include "server/rpc_metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -24,6 +27,15 @@ const std::vector<double>& DurationBuckets() {
       50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3,
       0.1,   0.25,   0.5,    1,      2.5,  5,      10,   30,    60};
   return buckets;
+}
+
+// Indexed by HandlerCounted.
+constexpr const char* kHandlerCounted[] = {"/pagoda.v1.CacheService/Execute",
+                                           "/pagoda.v1.CacheService/Session"};
+
+bool IsHandlerCounted(std::string_view name) {
+  return std::find(std::begin(kHandlerCounted), std::end(kHandlerCounted), name) !=
+         std::end(kHandlerCounted);
 }
 
 constexpr size_t kNumCodes = static_cast<size_t>(grpc::StatusCode::UNAUTHENTICATED) + 1;
@@ -77,27 +89,39 @@ class RpcMetrics::Method {
   prometheus::Histogram duration_;
 };
 
+RpcMetrics::Call::Call(RpcMetrics* metrics, Method* method)
+    : metrics_(metrics), method_(method), start_(absl::Now()) {
+  metrics_->CallBegins();
+}
+
+RpcMetrics::Call::~Call() {
+  if (metrics_ != nullptr) metrics_->CallEnds();
+}
+
+RpcMetrics::Call::Call(Call&& other) noexcept
+    : metrics_(std::exchange(other.metrics_, nullptr)),
+      method_(other.method_),
+      start_(other.start_) {}
+
+void RpcMetrics::Call::Record(grpc::StatusCode code) {
+  method_->Record(code, absl::Now() - start_);
+}
+
 // One call. gRPC owns it.
 class RpcMetrics::Interceptor final : public grpc::experimental::Interceptor {
  public:
-  Interceptor(RpcMetrics* metrics, Method* method)
-      : metrics_(metrics), method_(method), start_(absl::Now()) {
-    metrics_->CallBegins();
-  }
-  ~Interceptor() override { metrics_->CallEnds(); }
+  Interceptor(RpcMetrics* metrics, Method* method) : call_(metrics, method) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
     if (call->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      method_->Record(call->GetSendStatus().error_code(), absl::Now() - start_);
+      call_.Record(call->GetSendStatus().error_code());
     }
     call->Proceed();
   }
 
  private:
-  RpcMetrics* const metrics_;
-  Method* const method_;
-  const absl::Time start_;
+  Call call_;
 };
 
 class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
@@ -107,7 +131,7 @@ class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFa
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     const auto it = metrics_->methods_.find(info->method());
-    if (it == metrics_->methods_.end()) return nullptr;
+    if (it == metrics_->methods_.end() || IsHandlerCounted(it->first)) return nullptr;
     return new Interceptor(metrics_, it->second.get());
   }
 
@@ -120,6 +144,10 @@ RpcMetrics::RpcMetrics() {
 }
 
 RpcMetrics::~RpcMetrics() = default;
+
+RpcMetrics::Call RpcMetrics::Begin(HandlerCounted method) {
+  return {this, methods_.at(kHandlerCounted[static_cast<size_t>(method)]).get()};
+}
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 RpcMetrics::MakeInterceptorFactory() {

@@ -1,4 +1,4 @@
-// Requests and their latency by method, counted by an interceptor, so that no handler has to.
+// Requests and their latency by method, counted by an interceptor, so that hardly a handler has to.
 #ifndef PAGODA_SERVER_RPC_METRICS_H_
 #define PAGODA_SERVER_RPC_METRICS_H_
 
@@ -22,9 +22,35 @@ namespace pagoda::server {
 // are not counted, so a client cannot make up new label values. A stream counts once, when it ends,
 // with its whole duration. Thread-safe.
 class RpcMetrics {
+  class Method;
+
  public:
   RpcMetrics();
   ~RpcMetrics();
+
+  // What is counted by its handler: gRPC takes every message of a call that has an interceptor
+  // through its queue once more, which costs a small batch more than to run it. So what gRPC
+  // refuses before the handler, such as an Execute that cannot be parsed, is not counted.
+  enum class HandlerCounted { kExecute, kSession };
+
+  // A call that is open from the constructor to the destructor. Thread-compatible.
+  class Call {
+   public:
+    Call(RpcMetrics* metrics, Method* method);
+    ~Call();
+    Call(Call&& other) noexcept;
+    Call& operator=(Call&&) = delete;
+
+    // The call has its status. Once.
+    void Record(grpc::StatusCode code);
+
+   private:
+    RpcMetrics* metrics_;  // Null: moved from.
+    Method* method_;
+    absl::Time start_;
+  };
+  // A call begins.
+  Call Begin(HandlerCounted method);
 
   // For one server. The metrics outlive it.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
@@ -38,7 +64,6 @@ class RpcMetrics {
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
-  class Method;
   class Interceptor;
   class Factory;
 

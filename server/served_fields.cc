@@ -1,5 +1,6 @@
 #include "server/served_fields.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -109,7 +110,44 @@ std::optional<std::string> FindUnserved(const Message& message) {
   return std::nullopt;
 }
 
+template <class Proto>
+bool KnowsAll(const Proto& message) {
+  static const Reflection& reflection = *Proto::GetReflection();
+  return reflection.GetUnknownFields(message).empty();
+}
+
+// Whether the operation is one of those that engines send by the hundred, and plainly served. By
+// the generated accessors, for the walk costs more than to run such an operation; what this does
+// not know is for the walk.
+bool IsPlainlyServed(const v1::Operation& operation) {
+  if (!KnowsAll(operation) || operation.operation_id() != 0) return false;
+  switch (operation.operation_case()) {
+    case v1::Operation::kAllocateBlocks:
+      return KnowsAll(operation.allocate_blocks()) &&
+             operation.allocate_blocks().tier() == v1::TIER_UNSPECIFIED;
+    case v1::Operation::kFreeBlocks:
+      return KnowsAll(operation.free_blocks()) &&
+             std::all_of(operation.free_blocks().blocks().begin(),
+                         operation.free_blocks().blocks().end(), KnowsAll<v1::BlockRef>);
+    case v1::Operation::kReserveTokens:
+      return KnowsAll(operation.reserve_tokens());
+    case v1::Operation::kCommitTokens:
+      return KnowsAll(operation.commit_tokens());
+    case v1::Operation::kAppendTokens:
+      return KnowsAll(operation.append_tokens());
+    case v1::Operation::kFreeSequence:
+      return KnowsAll(operation.free_sequence());
+    default:
+      return false;
+  }
+}
+
 }  // namespace
+
+absl::Status CheckServed(const v1::Operation& operation) {
+  if (IsPlainlyServed(operation)) return absl::OkStatus();
+  return CheckServed(static_cast<const Message&>(operation));
+}
 
 absl::Status CheckServed(const Message& message) {
   const std::optional<std::string> found = FindUnserved(message);

@@ -20,11 +20,13 @@ absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
 }  // namespace
 
 SessionStream* SessionStream::Start(const BatchRun::Context& context, const SessionOwners* owners,
-                                    const Identity& caller, Set* streams) {
-  const std::shared_ptr<SessionStream> stream(new SessionStream(context, owners, caller, streams));
+                                    const Identity& caller, RpcMetrics::Call counted,
+                                    Set* streams) {
+  const std::shared_ptr<SessionStream> stream(
+      new SessionStream(context, owners, caller, std::move(counted), streams));
   stream->self_ = stream;
   streams->Add(stream);
-  stream->StartRead(&stream->request_);
+  stream->ReadNext();
   return stream.get();
 }
 
@@ -35,7 +37,7 @@ void SessionStream::EndForDrain() {
     if (step_ != Step::kReading) return;  // OnWriteDone ends the call.
     step_ = Step::kFinished;
   }
-  Finish(ToGrpcStatus(Draining()));
+  FinishCall(Draining());
 }
 
 void SessionStream::OnReadDone(bool ok) {
@@ -53,8 +55,9 @@ void SessionStream::OnReadDone(bool ok) {
 void SessionStream::OnBatchDone(const absl::Status& status) {
   if (!status.ok()) return End(status);
   absl::MutexLock lock(&mutex_);
+  batch_.reset();  // With its operations, which an idle stream has no use for.
   step_ = Step::kWriting;
-  StartWrite(&response_);
+  StartWrite(response_);
 }
 
 void SessionStream::OnWriteDone(bool ok) {
@@ -63,7 +66,7 @@ void SessionStream::OnWriteDone(bool ok) {
     absl::MutexLock lock(&mutex_);
     if (!draining_) {
       step_ = Step::kReading;
-      StartRead(&request_);
+      ReadNext();
       return;
     }
   }
@@ -92,19 +95,31 @@ void SessionStream::End(const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     step_ = Step::kFinished;
   }
-  Finish(ToGrpcStatus(status));
+  FinishCall(status);
+}
+
+void SessionStream::FinishCall(const absl::Status& status) {
+  const grpc::Status grpc_status = ToGrpcStatus(status);
+  counted_.Record(grpc_status.error_code());
+  Finish(grpc_status);
+}
+
+void SessionStream::ReadNext() {
+  memory_.Reset();
+  request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
+  response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
+  StartRead(request_);
 }
 
 absl::Status SessionStream::CheckRequest() {
-  if (absl::Status status = CheckServed(request_); !status.ok()) return status;
+  if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
   return Attach();
 }
 
 void SessionStream::StartBatch() {
-  response_.Clear();
-  response_.set_batch_id(request_.batch_id());
+  response_->set_batch_id(request_->batch_id());
   const auto batch = std::make_shared<BatchRun>(
-      context_, *session_, response_.mutable_result(),
+      context_, *session_, response_->mutable_result(),
       [self = self_](const absl::Status& status) { self->OnBatchDone(status); });
   bool cancelled = false;
   {
@@ -113,15 +128,15 @@ void SessionStream::StartBatch() {
     cancelled = cancelled_;
   }
   if (cancelled) batch->EndWaits(ClientGone());
-  batch->Start(request_.batch());
+  batch->Start(request_->batch());
 }
 
 absl::Status SessionStream::Attach() {
-  if (session_.has_value() && !request_.has_session()) return absl::OkStatus();
-  if (!request_.has_session()) {
+  if (session_.has_value() && !request_->has_session()) return absl::OkStatus();
+  if (!request_->has_session()) {
     return MakeError(Reason::kInvalidArgument, "the first message of a stream names its session");
   }
-  const SessionRef named = SessionFromProto(request_.session());
+  const SessionRef named = SessionFromProto(request_->session());
   if (session_.has_value()) {
     if (named.id == session_->id && named.token == session_->token) return absl::OkStatus();
     return MakeError(Reason::kInvalidArgument, "a stream serves one session, the first one named");

@@ -4,14 +4,17 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "google/protobuf/arena.h"
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/batch_run.h"
 #include "server/identity.h"
+#include "server/rpc_metrics.h"
 #include "server/session_owners.h"
 #include "server/stream_set.h"
 
@@ -29,7 +32,7 @@ class SessionStream final
   // Begins to read what `caller` sends. The stream is in `streams` until its call is over; that,
   // `owners` and what `context` names outlive it.
   static SessionStream* Start(const BatchRun::Context& context, const SessionOwners* owners,
-                              const Identity& caller, Set* streams);
+                              const Identity& caller, RpcMetrics::Call counted, Set* streams);
 
   // Ends the call with DRAINING as soon as the batch in hand is answered.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -43,9 +46,14 @@ class SessionStream final
   enum class Step { kReading, kRunning, kWriting, kFinished };
 
   SessionStream(const BatchRun::Context& context, const SessionOwners* owners,
-                const Identity& caller, Set* streams)
-      : context_(context), owners_(owners), caller_(caller), streams_(streams) {}
+                const Identity& caller, RpcMetrics::Call counted, Set* streams)
+      : context_(context),
+        owners_(owners),
+        caller_(caller),
+        counted_(std::move(counted)),
+        streams_(streams) {}
 
+  void ReadNext();
   // What is wrong with the message that was read, apart from its operations.
   absl::Status CheckRequest();
   void StartBatch() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -54,24 +62,28 @@ class SessionStream final
   absl::Status Attach();
   // Finishes the call. REQUIRES: nobody else has, so not for kReading.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What follows once the stream is kFinished. Nothing of it may be touched afterwards.
+  void FinishCall(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
   const SessionOwners* const owners_;
   const Identity caller_;
+  RpcMetrics::Call counted_;
   Set* const streams_;
   std::shared_ptr<SessionStream>
       self_;  // The call's share; given up in OnDone. Batches have theirs.
 
   // Touched by one reaction at a time.
-  v1::SessionRequest request_;
-  v1::SessionResponse response_;
-  std::optional<SessionRef> session_;  // Attached.
+  google::protobuf::Arena memory_;           // Of the batch in hand; free of them while it reads.
+  v1::SessionRequest* request_ = nullptr;    // In it, from one read to the next.
+  v1::SessionResponse* response_ = nullptr;  // So, too.
+  std::optional<SessionRef> session_;        // Attached.
 
   absl::Mutex mutex_;  // Taken before gRPC's own locks.
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // The last one.
+  std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // Until it is answered.
 };
 
 }  // namespace pagoda::server

@@ -57,6 +57,7 @@ struct ProgramOptions {
   std::string model_dir;
   std::string client_name = kProgram;
   OutputFormat output = OutputFormat::kTable;
+  CredentialFiles credentials;
   double timeout_seconds = 10;
   double reconnect_seconds = 60;
   double lease_seconds = 0;
@@ -95,6 +96,7 @@ void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
                  "How long the session outlives this process; 0: the daemon's default")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  AddCredentialOptions(app, options.credentials);
   app.add_option("--name", options.client_name, "What operators see of this engine")
       ->capture_default_str();
   app.add_option("--prefill-chunk-tokens", options.prefill_chunk_tokens,
@@ -131,12 +133,15 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
       ->option_text("table|json [table]");
 }
 
-ConnectedEngine::Options EngineOptions(const ProgramOptions& options) {
-  return {
+absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& options) {
+  absl::StatusOr<ClientCredentials> credentials = CredentialsOf(options.credentials);
+  if (!credentials.ok()) return credentials.status();
+  return ConnectedEngine::Options{
       .client = {.endpoint = options.endpoint,
                  .client_name = options.client_name,
                  .lease = absl::Seconds(options.lease_seconds),
-                 .timeout = absl::Seconds(options.timeout_seconds)},
+                 .timeout = absl::Seconds(options.timeout_seconds),
+                 .credentials = *std::move(credentials)},
       .engine = {.model_dir = options.model_dir,
                  .prefill_chunk_tokens = options.prefill_chunk_tokens},
       .reconnect = absl::Seconds(options.reconnect_seconds),
@@ -246,10 +251,11 @@ absl::Status Run(const ProgramOptions& options) {
     lines.Wake();
     if (running != nullptr) running->Interrupt();
   });
-  ConnectedEngine::Options engine_options = EngineOptions(options);
-  engine_options.on_session_over = [&lines] { lines.Wake(); };
+  absl::StatusOr<ConnectedEngine::Options> engine_options = EngineOptions(options);
+  if (!engine_options.ok()) return engine_options.status();
+  engine_options->on_session_over = [&lines] { lines.Wake(); };
   const absl::StatusOr<std::unique_ptr<ConnectedEngine>> engine =
-      ConnectedEngine::Create(std::move(engine_options));
+      ConnectedEngine::Create(*std::move(engine_options));
   if (!engine.ok()) return engine.status();
   {
     absl::MutexLock lock(&mutex);

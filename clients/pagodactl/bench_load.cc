@@ -93,7 +93,7 @@ class UnaryClient final : public BenchClient {
 class StreamClient final : public BenchClient {
  public:
   static absl::StatusOr<std::unique_ptr<BenchClient>> Open(const GlobalOptions& globals) {
-    absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals);
+    absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals.credentials);
     if (!credentials.ok()) return credentials.status();
     auto client = OpenGrpcCacheClient({.endpoint = globals.endpoint,
                                        .client_name = kClientName,

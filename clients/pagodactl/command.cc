@@ -41,21 +41,7 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
                  "Seconds to wait for the connection, and for each answer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--auth-token-file", globals.token_file,
-                 "A file whose first line is the token that says who calls")
-      ->envname("PAGODA_TOKEN_FILE")
-      ->type_name("FILE");
-  app.add_option("--ca", globals.ca_file,
-                 "Who signed the daemon's certificate (PEM); with it TCP is TLS")
-      ->envname("PAGODA_CA")
-      ->type_name("FILE");
-  app.add_option("--certificate", globals.certificate_file,
-                 "The caller's own certificate (PEM), where the daemon asks for one")
-      ->envname("PAGODA_CERTIFICATE")
-      ->type_name("FILE");
-  app.add_option("--key", globals.key_file, "Its key (PEM)")
-      ->envname("PAGODA_KEY")
-      ->type_name("FILE");
+  AddCredentialOptions(app, globals.credentials);
   app.set_version_flag("--version", "pagodactl " PAGODA_VERSION);
 }
 
@@ -79,19 +65,37 @@ bool IsUnreachable(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<ClientCredentials> CredentialsOf(const GlobalOptions& globals) {
-  ClientCredentials credentials = {.ca_file = globals.ca_file,
-                                   .certificate_file = globals.certificate_file,
-                                   .key_file = globals.key_file};
-  if (globals.token_file.empty()) return credentials;
-  absl::StatusOr<std::string> token = ReadBearerToken(globals.token_file);
+void AddCredentialOptions(CLI::App& app, CredentialFiles& files) {
+  app.add_option("--auth-token-file", files.token_file,
+                 "A file whose first line is the token that says who calls")
+      ->envname("PAGODA_TOKEN_FILE")
+      ->type_name("FILE");
+  app.add_option("--ca", files.ca_file,
+                 "Who signed the daemon's certificate (PEM); with it TCP is TLS")
+      ->envname("PAGODA_CA")
+      ->type_name("FILE");
+  app.add_option("--certificate", files.certificate_file,
+                 "The caller's own certificate (PEM), where the daemon asks for one")
+      ->envname("PAGODA_CERTIFICATE")
+      ->type_name("FILE");
+  app.add_option("--key", files.key_file, "Its key (PEM)")
+      ->envname("PAGODA_KEY")
+      ->type_name("FILE");
+}
+
+absl::StatusOr<ClientCredentials> CredentialsOf(const CredentialFiles& files) {
+  ClientCredentials credentials = {.ca_file = files.ca_file,
+                                   .certificate_file = files.certificate_file,
+                                   .key_file = files.key_file};
+  if (files.token_file.empty()) return credentials;
+  absl::StatusOr<std::string> token = ReadBearerToken(files.token_file);
   if (!token.ok()) return token.status();
   credentials.token = *std::move(token);
   return credentials;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals) {
-  const absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals);
+  const absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals.credentials);
   if (!credentials.ok()) return credentials.status();
   return Connect(globals.endpoint, globals.timeout(), *credentials);
 }

@@ -17,15 +17,22 @@ namespace pagoda {
 
 enum class OutputFormat { kTable, kJson };
 
+// Where a program finds who calls, and whom it trusts. Empty: nowhere.
+struct CredentialFiles {
+  std::string token_file;
+  std::string ca_file;
+  std::string certificate_file;
+  std::string key_file;
+};
+// The options of those names, and the environment variables behind them.
+void AddCredentialOptions(CLI::App& app, CredentialFiles& files);
+
 // Options of every command.
 struct GlobalOptions {
   std::string endpoint = "127.0.0.1:7070";
   OutputFormat output = OutputFormat::kTable;
   double timeout_seconds = 10;
-  std::string token_file;
-  std::string ca_file;
-  std::string certificate_file;
-  std::string key_file;
+  CredentialFiles credentials;
 
   absl::Duration timeout() const { return absl::Seconds(timeout_seconds); }
 };
@@ -57,7 +64,7 @@ void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
 void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 
 // What the options say of the caller. Errors: INVALID_ARGUMENT (the token's file).
-absl::StatusOr<ClientCredentials> CredentialsOf(const GlobalOptions& globals);
+absl::StatusOr<ClientCredentials> CredentialsOf(const CredentialFiles& files);
 // Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason;
 // INVALID_ARGUMENT for the files that they name.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);

@@ -196,12 +196,12 @@ void PrintTenants(const v1::ListTenantsResponse& list) {
                "SEQUENCES", "SHARE", "WINDOW", "TIER", "USED", "CACHED", "QUOTA");
   for (const v1::TenantInfo& tenant : list.tenants()) {
     // A tenant's name and numbers stand before its first use only.
-    std::string left =
-        absl::StrFormat("%-20s  %8s  %9s  %6s",
-                        absl::StrCat(tenant.name().empty() ? "(the commons)" : tenant.name(),
-                                     tenant.shares() ? ", shares" : ""),
-                        FormatCount(tenant.sessions()), FormatCount(tenant.sequences()),
-                        tenant.name().empty() ? "-" : absl::StrCat(tenant.share()));
+    std::string left = absl::StrFormat(
+        "%-20s  %8s  %9s  %6s",
+        tenant.name().empty() ? "(the commons)"
+                              : absl::StrCat(tenant.name(), tenant.shares() ? ", shares" : ""),
+        FormatCount(tenant.sessions()), FormatCount(tenant.sequences()),
+        tenant.name().empty() ? "-" : absl::StrCat(tenant.share()));
     for (const v1::TenantUse& use : tenant.use()) {
       absl::PrintF("%s  %-10s  %-10s  %10s  %10s  %10s\n", left,
                    WindowName(WindowFromProto(use.window_size())), TierText(use.tier()),

@@ -38,7 +38,7 @@ absl::Duration DurationOf(const std::optional<double>& seconds) {
 }
 
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(const GlobalOptions& globals) {
-  absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals);
+  absl::StatusOr<ClientCredentials> credentials = CredentialsOf(globals.credentials);
   if (!credentials.ok()) return credentials.status();
   return OpenGrpcCacheClient({.endpoint = globals.endpoint,
                               .client_name = "pagodactl",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,7 +55,9 @@ class Line {
 
   std::string Render(const Terminal& terminal) const {
     std::string text;
-    auto room = static_cast<size_t>(std::max(terminal.columns, 0));
+    // A file's lines are as long as they are.
+    size_t room = terminal.rows > 0 ? static_cast<size_t>(std::max(terminal.columns, 0))
+                                    : std::numeric_limits<size_t>::max();
     for (const Piece& piece : pieces_) {
       const std::string shown = FirstCharacters(piece.text, room);
       room -= CharactersOf(shown);
@@ -257,8 +260,10 @@ std::string UseText(const v1::TenantInfo& tenant) {
   return text;
 }
 
+// Nothing where there are no tenants but the commons, which then have all.
 Section Tenants(const std::vector<v1::TenantInfo>& tenants) {
   Section section{.rank = 3, .lines = {}};
+  if (tenants.size() == 1 && tenants[0].name().empty()) return section;
   for (const v1::TenantInfo& tenant : tenants) {
     section.lines.push_back(Line::Labelled(section.lines.empty() ? "tenants" : ""));
     section.lines.back().Add(absl::StrFormat(

@@ -13,8 +13,7 @@
 namespace pagoda {
 
 // At most terminal.rows lines of at most terminal.columns characters; what is less important is
-// left out where there is no room. A report for a file has as many lines as it needs: terminal.rows
-// 0.
+// left out where there is no room. A report for a file (terminal.rows 0) has all lines, whole.
 std::vector<std::string> TopScreen(const TopState& state, const Terminal& terminal, absl::Time now);
 
 }  // namespace pagoda

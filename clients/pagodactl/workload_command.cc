@@ -110,7 +110,7 @@ absl::StatusOr<ChatWorkloadReport> RunWatched(const GlobalOptions& globals,
                                               const InterruptScope& interrupt) {
   const auto channel = ConnectToDaemon(globals);
   if (!channel.ok()) return channel.status();
-  const auto credentials = CredentialsOf(globals);
+  const auto credentials = CredentialsOf(globals.credentials);
   if (!credentials.ok()) return credentials.status();
   const auto client = OpenGrpcCacheClient({.endpoint = globals.endpoint,
                                            .client_name = "pagodactl",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 namespace pagoda::bench {
@@ -10,14 +11,20 @@ namespace pagoda::bench {
 double MedianSeconds(const std::function<double()>& run) {
   std::vector<double> seconds(kRepetitions);
   for (double& s : seconds) s = run();
-  std::nth_element(seconds.begin(), seconds.begin() + kRepetitions / 2, seconds.end());
-  return seconds[kRepetitions / 2];
+  return Percentile(std::move(seconds), 0.5);
 }
 
 double Seconds(const std::function<void()>& body) {
   const auto begin = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double Percentile(std::vector<double> numbers, double share) {
+  const auto index = static_cast<size_t>(share * static_cast<double>(numbers.size()));
+  const auto nth = numbers.begin() + static_cast<ptrdiff_t>(std::min(index, numbers.size() - 1));
+  std::nth_element(numbers.begin(), nth, numbers.end());
+  return *nth;
 }
 
 void Print(const Figure& figure) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace pagoda::bench {
 
@@ -16,6 +17,9 @@ double MedianSeconds(const std::function<double()>& run);
 
 // The seconds that one call of `body` takes.
 double Seconds(const std::function<void()>& body);
+
+// The number below which `share` of the numbers lie: 0.5 is the median. REQUIRES: there is one.
+double Percentile(std::vector<double> numbers, double share);
 
 struct Figure {
   std::string id;

@@ -53,7 +53,8 @@ class Top:
         pictures = self.written.split(b"\x1b[H")
         for picture in reversed(pictures[1:]):
             if b"\x1b[J" in picture:
-                return [ESCAPE.sub(b"", line).decode() for line in picture.split(b"\x1b[J")[0].split(b"\r\n")]
+                # The terminal puts a carriage return of its own before the newline.
+                return [ESCAPE.sub(b"", line).decode() for line in re.split(rb"\r+\n", picture.split(b"\x1b[J")[0])]
         return []
 
     def wait_until(self, condition):

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pool_view
 import pytest
-from pagoda_client import Client
-from pagoda.v1 import types_pb2
+from pagoda_client import Client, OperationError
+from pagoda.v1 import cache_pb2, types_pb2
 from warm_daemon import SHM, WarmDaemon
 
 TOKENS_PER_BLOCK = 4
@@ -135,6 +135,7 @@ def test_what_an_old_client_may_write_is_not_handed_out(start_warm):
     engine = Engine(daemon)
     engine.run(list(range(12)))
     daemon.wait_until_stamped()
+    old_session = engine.client.session
     del engine
     writer = subprocess.Popen([sys.executable, "-B", "writing_client.py", f"unix:{daemon.unix_socket}"], stdout=subprocess.PIPE,
                               cwd=pathlib.Path(__file__).parent, text=True)
@@ -144,11 +145,16 @@ def test_what_an_old_client_may_write_is_not_handed_out(start_warm):
         assert daemon.again(kill) == (3, 3)
         assert daemon.primary().in_flight_blocks == PRIMARY - 3
         engine = Engine(daemon)
-        assert engine.run(list(range(12)) + [5]) == 12, "what is cached can be read"
+        assert engine.client.match(list(range(13))).matched_tokens == 12
+        with pytest.raises(OperationError, match="BLOCKS_EXHAUSTED"):
+            engine.run(list(range(13)))
     finally:
         writer.kill()
         writer.wait()
+    # This process could write, too, for a session of the last run, until it says that it does not.
+    engine.client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=old_session), timeout=20)
     daemon.wait_until(lambda d: d.primary().in_flight_blocks == 0)
+    assert engine.run(list(range(13))) == 12
     engine.run(list(range(100, 160)))
     assert engine.run(list(range(100, 160))) == 59
 
@@ -159,12 +165,12 @@ def test_daemons_killed_under_load_serve_no_wrong_block(start_warm):
     dice = random.Random(1)
     prompts = [[dice.randrange(3) for _ in range(dice.randrange(4, 30))] for _ in range(40)]
     found = matched = 0
-    for _ in range(8):
+    for _ in range(50):
         engine = Engine(daemon)
-        end = time.monotonic() + dice.uniform(0.05, 0.3)
+        end = time.monotonic() + dice.uniform(0.02, 0.12)
         while time.monotonic() < end:
             matched += engine.run(dice.choice(prompts))
         del engine
         found += daemon.again(kill)[0]
-    assert found > 8 * 10
-    assert matched > 0
+    assert found > 50 * 10
+    assert matched > 50 * 10

@@ -30,6 +30,7 @@ BlockManager::Options DrawOptions(ByteReader& in) {
   BlockManager::Options options{.layout = *CacheLayout::Create(spec),
                                 .primary_blocks = {4 + in.Below(5), 4 + in.Below(8)},
                                 .epoch = Epoch{1},
+                                .journal_slots = true,
                                 .max_sessions = kClients};
   if ((shape & 12) != 0) options.secondary_blocks = {in.Below(5), 1 + in.Below(6)};
   const auto& policies = EvictionPolicyNames();
@@ -37,6 +38,10 @@ BlockManager::Options DrawOptions(ByteReader& in) {
   if (shape & 64) options.offload_watermark_permille = 300;
   if (shape & 128) options.max_holes = 2;
   options.pin_budget_permille = 500;
+  if (in.OneIn(2)) {
+    options.tenants = {{.name = "own", .quota_blocks = {3 + in.Below(4), 2}},
+                       {.name = "sharing", .shares = true, .share = 1 + in.Below(3)}};
+  }
   return options;
 }
 
@@ -85,12 +90,16 @@ void CheckError(const absl::Status& status, const v1::OperationResult& result) {
 
 CoreWorld::CoreWorld(ByteReader& in)
     : in_(in), core_(*BlockManager::Create(DrawOptions(in))), clients_(kClients) {
+  if (in.OneIn(8)) core_->QuarantineFree(now_);  // As after an earlier run.
   for (Client& client : clients_) OpenSession(client);
   Follow();
 }
 
 void CoreWorld::OpenSession(Client& client) {
-  const auto session = core_->OpenSession("fuzz", kLease, now_);
+  // The first client is the commons', the others are tenants', where there are any.
+  const auto index = static_cast<uint16_t>(&client - clients_.data());
+  const auto tenant = TenantId(static_cast<uint16_t>(index % core_->tenants().size()));
+  const auto session = core_->OpenSession("fuzz", kLease, now_, tenant);
   PAGODA_CHECK(session.ok() || ReasonOf(session.status()) == Reason::kTooManySessions,
                "a session opens while there is room for it");
   if (session.ok()) client = {.session = session->ref};
@@ -132,7 +141,7 @@ void CoreWorld::Step() {
 }
 
 void CoreWorld::ChangeSession(Client& client) {
-  switch (in_.Below(6)) {
+  switch (in_.Below(10)) {
     case 0:
       // Refused where the lease has run out.
       (void)core_->CloseSession(client.session, now_);
@@ -154,6 +163,19 @@ void CoreWorld::ChangeSession(Client& client) {
       break;
     case 4:
       core_->ResetPrefixCache(now_);
+      break;
+    case 5:
+    case 6:
+      (void)core_->NoteWriter(client.session);
+      break;
+    case 7:
+      core_->NoteWriterGone(client.session.id);
+      break;
+    case 8:
+      (void)core_->EndSession(client.session.id, now_);
+      break;
+    case 9:
+      (void)core_->ReleaseQuarantine(SessionId{in_.Below(8)}, now_);
       break;
     default:
       (void)core_->KeepAlive(client.session, now_);
@@ -260,9 +282,33 @@ void CoreWorld::Follow() {
     const absl::Status law = shadow_.Compare(window.window, core_->DumpTree(window.window));
     PAGODA_CHECK(law.ok(), std::string(law.message()).c_str());
   }
+  FollowSlots();
 }
 
-void CoreWorld::Finish() {
+void CoreWorld::FollowSlots() {
+  for (SlotChange& change : core_->TakeSlotChanges()) {
+    const auto place = std::make_tuple(change.window_index, change.slot.tier, change.slot.slot);
+    journal_.erase(place);
+    if (change.content.has_value()) journal_.emplace(place, *std::move(change.content));
+  }
+  const auto& windows = core_->info().windows;
+  for (uint32_t w = 0; w < windows.size(); ++w) {
+    std::map<BlockId, const SlotContent*> told;
+    for (const auto& [place, content] : journal_) {
+      if (std::get<0>(place) != w) continue;
+      PAGODA_CHECK(told.emplace(content.block.id, &content).second, "a block has one slot");
+    }
+    const std::vector<TreeEntry> tree = core_->DumpTree(windows[w].window);
+    PAGODA_CHECK(tree.size() == told.size(), "the journal has as many blocks as the tree");
+    for (const TreeEntry& entry : tree) {
+      const auto found = told.find(entry.id);
+      PAGODA_CHECK(found != told.end() && found->second->tokens == entry.tokens,
+                   "the journal says what the tree holds");
+    }
+  }
+}
+
+void CoreWorld::EndAll() {
   while (!copies_.empty()) EndCopy(0, absl::OkStatus());
   for (const Client& client : clients_) {
     // Those that a wrong token or a lease has ended are refused.
@@ -270,12 +316,20 @@ void CoreWorld::Finish() {
   }
   now_ += 2 * kLease;
   core_->ExpireSessions(now_);
+  for (const QuarantineInfo& quarantine : core_->Quarantines()) {
+    PAGODA_CHECK(core_->ReleaseQuarantine(quarantine.session, now_).ok(),
+                 "a quarantine that is listed can be ended");
+  }
   core_->Maintain(now_, 0);  // Pins whose lease is over end by themselves.
   for (const PinInfo& pin : core_->ListPins().pins) {
     PAGODA_CHECK(core_->UnpinPrefix(pin.pin, now_).ok(), "a pin that is listed can be ended");
   }
   Follow();
   while (!copies_.empty()) EndCopy(0, absl::OkStatus());
+}
+
+void CoreWorld::Finish() {
+  EndAll();
   core_->ResetPrefixCache(now_);
   Follow();
   const ManagerStats stats = core_->Stats();

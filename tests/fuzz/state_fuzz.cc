@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "manager/block_manager.h"
 #include "manager/content_digest.h"
 #include "manager/recovery.h"
 #include "manager/retention.h"
@@ -30,7 +32,9 @@ namespace {
 
 constexpr uint32_t kTokensPerBlock = 4;
 constexpr uint32_t kPrimarySlots = 6;
-constexpr uint32_t kSecondarySlots = 4;
+constexpr uint32_t kSecondaryBlocks = 3;
+constexpr uint32_t kSecondarySlots = 4;  // With the spare one.
+constexpr uint32_t kMaxHoles = 5;
 constexpr int kMaxSteps = 48;
 // As manager/slot_stamps.h has it.
 constexpr size_t kHeaderBytes = 4096;
@@ -93,11 +97,13 @@ class State {
     stamps_.reset();
     pools_.reset();
     Start();
-    const Recovery first = Recover(*pools_, *stamps_, {.num_threads = 1});
+    const RecoveryOptions options = {.num_threads = 1, .max_holes = kMaxHoles};
+    const Recovery first = Recover(*pools_, *stamps_, options);
     for (size_t w = 0; w < first.windows.size(); ++w) {
       Check(static_cast<uint32_t>(w), first.windows[w].blocks);
     }
-    const Recovery second = Recover(*pools_, *stamps_, {.num_threads = 1});
+    Restore(first.windows);
+    const Recovery second = Recover(*pools_, *stamps_, options);
     PAGODA_CHECK(second.report.found == first.report.recovered,
                  "only what was taken back has a stamp");
   }
@@ -244,6 +250,33 @@ class State {
       ForEachByte({window, block.slot}, digest, [](std::byte& byte, std::byte right) {
         PAGODA_CHECK(byte == right, "a block's bytes are those of its content");
       });
+    }
+  }
+
+  // The core takes it all, and can let it all go.
+  static void Restore(const std::vector<RecoveredWindow>& windows) {
+    const auto core =
+        *BlockManager::Create({.layout = Layout(),
+                               .primary_blocks = {kPrimarySlots, kPrimarySlots},
+                               .secondary_blocks = {kSecondaryBlocks, kSecondaryBlocks},
+                               .max_holes = kMaxHoles,
+                               .epoch = Epoch{1},
+                               .journal_slots = true});
+    // Stamps of more slots than there are blocks are nobody's work but ours.
+    const bool fits = absl::c_all_of(windows, [](const RecoveredWindow& window) {
+      return absl::c_count_if(window.blocks, [](const RecoveredBlock& block) {
+               return block.slot.tier == Tier::kSecondary;
+             }) <= kSecondaryBlocks;
+    });
+    PAGODA_CHECK(core->Restore(windows, absl::UnixEpoch()).ok() == fits,
+                 "what was recovered can be restored");
+    core->CheckInvariants();
+    core->ResetPrefixCache(absl::UnixEpoch());
+    core->CheckInvariants();
+    for (const WindowStats& window : core->Stats().windows) {
+      for (const TierOccupancy& tier : window.tiers) {
+        PAGODA_CHECK(tier.free == tier.capacity, "nothing is left of what was restored");
+      }
     }
   }
 

@@ -4,14 +4,21 @@
 set -eu
 clang=$1
 shift
+launcher=
 case $1 in
   */ccache)
-    # A precompiled header is content like any other; clang stores no time in it below.
+    # A precompiled header is content like any other: clang is told to store no time in it.
     export CCACHE_SLOPPINESS=pch_defines,time_macros
     launcher=$1
-    shift 2
-    exec "$launcher" "$clang" "$@"
+    shift
     ;;
 esac
 shift
-exec "$clang" "$@"
+case " $* " in
+  *" c++-header "*)
+    # To make a precompiled header, CMake includes what it is made of; clang would take the old one for that, and find it out of date.
+    output=$(printf '%s\n' "$@" | sed -n '/^-o$/{n;p;}')
+    rm -f "$output"
+    ;;
+esac
+exec $launcher "$clang" "$@"

@@ -185,6 +185,15 @@ TEST(ConfigTest, BrokenYamlIsRefusedWithItsLine) {
   EXPECT_THAT(Refusal("- cache\n"), AllOf(StartsWith("pagodad.yaml:1: "), HasSubstr("mapping")));
 }
 
+TEST(ConfigTest, TextIsUtf8) {
+  EXPECT_EQ(Refusal("engine: {model_dir: \"\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x98\x80\"}"), "accepted");
+  for (const char* text :
+       {"\xFF", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80"}) {
+    EXPECT_THAT(Refusal(std::string("engine:\n  model_dir: \"") + text + "/x\""),
+                AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr("UTF-8")));
+  }
+}
+
 TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("server: {grpc_address: \"\", unix_socket: \"\"}"), HasSubstr("needs one"));
   EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));

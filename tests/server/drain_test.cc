@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "grpcpp/generic/generic_stub.h"
@@ -182,8 +183,9 @@ TEST_F(DrainTest, ASecondDaemonAtTheSamePlaceIsRefused) {
   same_socket.server.unix_socket = first_config.server.unix_socket;
   const auto also_refused = Daemon::Start(same_socket);
   EXPECT_FALSE(also_refused.ok());
-  EXPECT_THAT(std::string(also_refused.status().message()),
-              HasSubstr(first_config.server.unix_socket));
+  EXPECT_THAT(
+      std::string(also_refused.status().message()),
+      HasSubstr(std::filesystem::path(first_config.server.unix_socket).filename().string()));
 }
 
 TEST_F(DrainTest, DrainingTwiceIsDrainingOnce) {

@@ -8,15 +8,19 @@
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/engine.pb.h"
 #include "pagoda/v1/events.pb.h"
+#include "pagoda/v1/options.pb.h"
 #include "pools/error.h"
 
 namespace pagoda::server {
 namespace {
 
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 using ::testing::HasSubstr;
 
 // The message of a refusal; "" where the message is served.
-std::string Refusal(const google::protobuf::Message& message) {
+template <class Proto>
+std::string Refusal(const Proto& message) {
   const absl::Status status = CheckServed(message);
   if (status.ok()) return "";
   EXPECT_EQ(ReasonOf(status), Reason::kFieldNotServed);
@@ -81,6 +85,67 @@ TEST(ServedFieldsTest, AnUnknownFieldIsRefusedByItsNumberAtAnyDepth) {
   block = operation.mutable_free_blocks()->add_blocks();
   block->GetReflection()->MutableUnknownFields(block)->AddVarint(77, 1);
   EXPECT_THAT(Refusal(operation), HasSubstr("free_blocks.blocks[1].unknown field number 77"));
+}
+
+// Some value, other than none.
+void SetField(Message& message, const FieldDescriptor* field) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return reflection.SetUInt32(&message, field, 1);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return reflection.SetUInt64(&message, field, 1);
+    case FieldDescriptor::CPPTYPE_STRING:
+      return reflection.SetString(&message, field, "1");
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return reflection.SetEnumValue(&message, field, 1);
+    default:
+      FAIL() << "how to set " << field->full_name() << "?";
+  }
+}
+
+// Sets, one after the other, each reserved field and an unknown field of `message` and of every
+// message that it can hold, and demands that `operation`, of which it is a part, is refused for it.
+// Returns how many things were set.
+int ExpectEachIsRefused(const v1::Operation& operation, Message& message) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  int set = 0;
+  const auto expect_refused = [&](const std::string& what) {
+    ++set;
+    EXPECT_THAT(Refusal(operation), HasSubstr(what)) << operation.ShortDebugString();
+  };
+  reflection.MutableUnknownFields(&message)->AddVarint(77, 1);
+  expect_refused("unknown field number 77");
+  reflection.MutableUnknownFields(&message)->Clear();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message.GetDescriptor()->field(i);
+    if (field->options().GetExtension(v1::reserved_for_later)) {
+      SetField(message, field);
+      expect_refused(field->name());
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      Message* inner = field->is_repeated() ? reflection.AddMessage(&message, field)
+                                            : reflection.MutableMessage(&message, field);
+      set += ExpectEachIsRefused(operation, *inner);
+    }
+    reflection.ClearField(&message, field);
+  }
+  return set;
+}
+
+// Whether an operation takes the walk or the shorter way.
+TEST(ServedFieldsTest, EveryReservedAndEveryUnknownFieldOfEveryOperationIsRefused) {
+  v1::Operation operation;
+  const int kinds = v1::Operation::descriptor()->oneof_decl(0)->field_count();
+  EXPECT_GT(ExpectEachIsRefused(operation, operation), kinds);
+}
+
+TEST(ServedFieldsTest, EveryOperationIsServed) {
+  const google::protobuf::OneofDescriptor* kinds = v1::Operation::descriptor()->oneof_decl(0);
+  for (int i = 0; i < kinds->field_count(); ++i) {
+    v1::Operation operation;
+    operation.GetReflection()->MutableMessage(&operation, kinds->field(i));
+    EXPECT_EQ(Refusal(operation), "");
+  }
 }
 
 }  // namespace

@@ -91,14 +91,15 @@ class WaitServiceTest : public ::testing::Test {
   const Ticket ticket_ = copies_.Offload(session_, {1, 2, 3, 4, 5, 6, 7, 8});
   ServingState state_;
   // Nobody is named, so everybody may do everything.
-  const RpcMetrics rpcs_;
+  RpcMetrics rpcs_;
   const TenantTable tenants_ = *TenantTable::Create({}, 1);
   const std::unique_ptr<Authenticator> authenticator_ = *Authenticator::Create(Config());
   const Admission admission_{/*max_calls=*/1000, &rpcs_, authenticator_.get(), &tenants_};
   CacheService service_{{.default_lease = absl::Seconds(30), .max_lease = absl::Hours(1)},
                         &copies_.manager(),
                         &state_,
-                        &admission_};
+                        &admission_,
+                        &rpcs_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::CacheService::Stub> stub_;
 };

@@ -33,10 +33,10 @@ class Call(Generic[R]):
     take: Callable[[Any], R]
     failed: Callable[[PagodaError], None] = _ignore
     error: Callable[[Details], PagodaError] = make
-    # What the session's way to the pools' memory adds to the result.
-    with_memory: Callable[[R, MapSocket], R] = _as_it_is
     # The most block handles that the answer has for each window, where a block is so many tokens.
     handles: Callable[[int], int] = _none
+    # What the session's way to the pools' memory adds to the result.
+    with_memory: Callable[[R, MapSocket], R] = _as_it_is
 
     def operation(self) -> Any:
         return v1.Operation(**{self.name: self.request})

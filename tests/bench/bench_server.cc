@@ -1,0 +1,64 @@
+#include "tests/bench/bench_server.h"
+
+#include <grpc/grpc.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "server/config.h"
+#include "server/daemon.h"
+#include "tests/bench/noop_service.h"
+
+namespace pagoda::bench {
+namespace {
+
+// Enough that no figure waits for blocks; 128 bytes each, for nobody reads or writes them.
+constexpr uint32_t kBlocks = 262'144;
+
+server::Config BenchConfig() {
+  server::Config config;
+  config.cache.name = absl::StrCat("service-bench-", getpid());
+  config.cache.tokens_per_block = kServiceTokensPerBlock;
+  config.cache.primary = BlockBudget{{kBlocks}};
+  config.cache.layers = {{.count = 1, .num_kv_heads = 1, .head_dim = 1}};
+  config.server.unix_socket =
+      (std::filesystem::temp_directory_path() / (config.cache.name + ".sock")).string();
+  config.server.grpc_address = "127.0.0.1:0";
+  config.server.http_address = "";
+  // Full after moments, as that of a daemon that has run for a while is.
+  config.events.max_events = 1 << 16;
+  config.server.drain_timeout = absl::Seconds(1);
+  return config;
+}
+
+}  // namespace
+
+int RunBenchServer() {
+  signal(SIGPIPE, SIG_IGN);
+  server::SetLogLevel(server::LogLevel::kWarning);
+  // Both as pagodad does it.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  grpc_init();
+  NoopService noop;
+  absl::StatusOr<std::unique_ptr<server::Daemon>> daemon =
+      server::Daemon::Start(BenchConfig(), /*request_drain=*/{}, {&noop});
+  if (!daemon.ok()) {
+    std::cerr << "service_bench: " << daemon.status().ToString() << "\n";
+    return EXIT_FAILURE;
+  }
+  for (const std::string& endpoint : (*daemon)->grpc_endpoints()) std::cout << endpoint << "\n";
+  std::cout << std::flush;
+  WaitUntilStdinCloses();
+  daemon->reset();
+  return EXIT_SUCCESS;
+}
+
+}  // namespace pagoda::bench

@@ -1,0 +1,40 @@
+// The benchmark's own program again, as another process with another task.
+#ifndef PAGODA_TESTS_BENCH_CHILD_PROCESS_H_
+#define PAGODA_TESTS_BENCH_CHILD_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace pagoda::bench {
+
+// Runs until it is destroyed, or until this process ends in whichever way: the child's standard
+// input is then closed, which is its sign to end. Not thread-safe.
+class ChildProcess {
+ public:
+  // Runs this program with `arguments`.
+  explicit ChildProcess(const std::vector<std::string>& arguments);
+  // Waits for the child's end.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // The next line of the child's standard output, without its end. Stops the process where there is
+  // none: the child has said on standard error why.
+  std::string ReadLine();
+
+ private:
+  pid_t pid_;
+  int stdin_;
+  std::FILE* stdout_;
+};
+
+// Blocks until standard input is closed: what a child does when it is ready.
+void WaitUntilStdinCloses();
+
+}  // namespace pagoda::bench
+
+#endif  // PAGODA_TESTS_BENCH_CHILD_PROCESS_H_

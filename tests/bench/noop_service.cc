@@ -1,0 +1,100 @@
+#include "tests/bench/noop_service.h"
+
+#include "google/protobuf/arena.h"
+
+namespace pagoda::bench {
+namespace {
+
+using pagoda::v1::BatchResult;
+using pagoda::v1::Operation;
+using pagoda::v1::OperationResult;
+using pagoda::v1::SessionRequest;
+using pagoda::v1::SessionResponse;
+
+// As many bytes on the wire as a handle of a pool in use.
+void FillHandle(uint32_t i, pagoda::v1::BlockHandle* out) {
+  out->set_block_id(100'000 + i);
+  out->set_generation(1'000 + i);
+  out->set_slot_index(100'000 + i);
+}
+
+void Answer(const Operation& operation, OperationResult* out) {
+  switch (operation.operation_case()) {
+    case Operation::kAllocateBlocks: {
+      auto* blocks = out->mutable_allocate_blocks()->mutable_blocks();
+      for (uint32_t i = 0; i < operation.allocate_blocks().count(); ++i)
+        FillHandle(i, blocks->Add());
+      break;
+    }
+    case Operation::kFreeBlocks:
+      out->mutable_free_blocks();
+      break;
+    case Operation::kAppendTokens: {
+      // A decode step names the token behind those that are computed.
+      const uint32_t before = operation.append_tokens().computed_tokens();
+      auto* result = out->mutable_append_tokens();
+      result->set_token_count(before +
+                              static_cast<uint32_t>(operation.append_tokens().tokens_size()));
+      auto* table = result->add_added();
+      table->set_first_block(before / kServiceTokensPerBlock);
+      if (before % kServiceTokensPerBlock == 0) FillHandle(0, table->add_blocks());
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+void AnswerBatch(const pagoda::v1::Batch& batch, BatchResult* out) {
+  out->mutable_results()->Reserve(batch.operations_size());
+  for (const Operation& operation : batch.operations()) Answer(operation, out->add_results());
+  out->set_revision(1'000'000);
+}
+
+// One call of Session. Deletes itself.
+class NoopStream final : public grpc::ServerBidiReactor<SessionRequest, SessionResponse> {
+ public:
+  NoopStream() { ReadNext(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status::OK);
+    response_->set_batch_id(request_->batch_id());
+    AnswerBatch(request_->batch(), response_->mutable_result());
+    StartWrite(response_);
+  }
+  void OnWriteDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status::CANCELLED);
+    ReadNext();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void ReadNext() {
+    memory_.Reset();
+    request_ = google::protobuf::Arena::CreateMessage<SessionRequest>(&memory_);
+    response_ = google::protobuf::Arena::CreateMessage<SessionResponse>(&memory_);
+    StartRead(request_);
+  }
+
+  google::protobuf::Arena memory_;  // As the cache's streams do it.
+  SessionRequest* request_ = nullptr;
+  SessionResponse* response_ = nullptr;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* NoopService::Execute(grpc::CallbackServerContext* context,
+                                               const pagoda::v1::ExecuteRequest* request,
+                                               pagoda::v1::ExecuteResponse* response) {
+  AnswerBatch(request->batch(), response->mutable_result());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerBidiReactor<SessionRequest, SessionResponse>* NoopService::Session(
+    grpc::CallbackServerContext*) {
+  return new NoopStream;
+}
+
+}  // namespace pagoda::bench

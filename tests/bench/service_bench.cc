@@ -1,0 +1,219 @@
+// Speed of the service: a daemon and its clients as processes of their own, on loopback TCP and on
+// the Unix socket. The yardstick is a service that does nothing, in the same daemon. Run by
+// deploy/bench.sh service.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "tests/bench/bench_server.h"
+#include "tests/bench/figure.h"
+#include "tests/bench/idle_sessions.h"
+#include "tests/bench/process_use.h"
+#include "tests/bench/rounds.h"
+#include "tests/bench/service_loads.h"
+
+namespace pagoda::bench {
+namespace {
+
+struct Options {
+  std::string figure;  // All whose ids begin so.
+  int rounds = 21;
+  int slice_ms = 100;
+  int decode_steps = 400;  // A slice of the decode figures.
+  int idle_sessions = 1000;
+};
+
+// Of a SessionLoad, so that 128 new blocks each are more than there are.
+constexpr int kMessagesToUseAll = 2'500;
+
+constexpr char kNoop[] = "no-op handler, same messages";
+
+// Figures of one server, each with its own clients.
+class ServiceBench {
+ public:
+  explicit ServiceBench(const Options& options)
+      : options_(options), slice_seconds_(options.slice_ms / 1e3) {}
+
+  void Run() {
+    if (Wanted("session_256_tcp")) SessionFigure("session_256_tcp", server().tcp_endpoint());
+    if (Wanted("session_256_unix")) SessionFigure("session_256_unix", server().unix_endpoint());
+    if (Wanted("session_256_retry")) RetryFigure();
+    if (Wanted("unary_p50")) UnaryMedianFigure();
+    if (Wanted("unary_64")) UnaryRateFigure();
+    if (Wanted("decode_step_256")) DecodeFigures();
+    const std::string bytes = absl::StrCat("idle_sessions_", options_.idle_sessions, "_bytes");
+    if (Wanted(bytes)) IdleBytesFigure(bytes);
+    if (Wanted("beside_idle")) BesideIdleFigures();
+  }
+
+ private:
+  bool Wanted(const std::string& id) const {
+    return id.starts_with(options_.figure) || options_.figure.starts_with(id);
+  }
+  BenchServer& server() {
+    if (!server_.has_value()) server_.emplace();
+    return *server_;
+  }
+  Compared Rounds(const std::string& id, const Slice& value, const Slice& yardstick,
+                  std::vector<pid_t> others = {}) {
+    others.push_back(getpid());
+    others.push_back(server().pid());
+    return RunRounds(id, options_.rounds, others, value, yardstick);
+  }
+  Slice RateOf(SessionLoad& load) const {
+    return [&load, seconds = slice_seconds_] { return std::vector{load.Rate(seconds)}; };
+  }
+  Slice MedianOf(Connection& connection) const {
+    return [&connection, seconds = slice_seconds_] {
+      return std::vector{UnaryMedian(connection, seconds)};
+    };
+  }
+  Slice StepsOf(DecodeLoad& load) const {
+    return [&load, steps = options_.decode_steps] { return load.Percentiles(steps); };
+  }
+
+  void SessionFigure(const std::string& id, const std::string& endpoint) {
+    SessionLoad cache(endpoint, Target::kCache);
+    SessionLoad noop(endpoint, Target::kNoop);
+    Show(id, "operations/s", kNoop, Rounds(id, RateOf(cache), RateOf(noop)));
+  }
+  void RetryFigure() {
+    SessionLoad with(server().unix_endpoint(), Target::kCache, Retry::kOn);
+    SessionLoad without(server().unix_endpoint(), Target::kCache);
+    Show("session_256_retry", "operations/s", "session_256_unix, without retry ids",
+         Rounds("session_256_retry", RateOf(with), RateOf(without)));
+  }
+  void UnaryMedianFigure() {
+    Connection cache(server().unix_endpoint(), Target::kCache);
+    Connection noop(server().unix_endpoint(), Target::kNoop);
+    Show("unary_p50", "us", kNoop, Rounds("unary_p50", MedianOf(cache), MedianOf(noop)));
+  }
+  void UnaryRateFigure() {
+    constexpr int kConnections = 4;
+    constexpr int kOutstandingEach = 16;
+    std::vector<std::unique_ptr<Connection>> cache, noop;
+    for (int i = 0; i < kConnections; ++i) {
+      cache.push_back(std::make_unique<Connection>(server().unix_endpoint(), Target::kCache));
+      noop.push_back(std::make_unique<Connection>(server().unix_endpoint(), Target::kNoop));
+    }
+    const auto rate = [this](const auto& connections) {
+      return [&connections, seconds = slice_seconds_] {
+        return std::vector{UnaryRate(connections, kOutstandingEach, seconds)};
+      };
+    };
+    Show("unary_64", "calls/s", kNoop, Rounds("unary_64", rate(cache), rate(noop)));
+  }
+  void DecodeFigures() {
+    DecodeLoad cache(server().unix_endpoint(), Target::kCache);
+    DecodeLoad noop(server().unix_endpoint(), Target::kNoop);
+    const Compared us = Rounds("decode_step_256", StepsOf(cache), StepsOf(noop));
+    Show("decode_step_256_p50", "us", kNoop, us, 0);
+    Show("decode_step_256_p99", "us", kNoop, us, 1);
+  }
+
+  // What idle sessions add to the memory of a daemon that has served before: its event log is full,
+  // and it has used each of its blocks.
+  double IdleBytes(Target target) const {
+    BenchServer fresh;
+    SessionLoad before_them(fresh.unix_endpoint(), target);
+    for (int i = 0; i < kMessagesToUseAll; ++i) before_them.Call();
+    const double before = SettledResidentBytes(fresh.pid());
+    const IdleSessions idle(fresh.unix_endpoint(), target, options_.idle_sessions);
+    return SettledResidentBytes(fresh.pid()) - before;
+  }
+  void IdleBytesFigure(const std::string& id) const {
+    Print({.id = id,
+           .value = IdleBytes(Target::kCache),
+           .unit = "bytes",
+           .yardstick = "as many idle streams of the no-op handler",
+           .yardstick_value = IdleBytes(Target::kNoop)});
+  }
+  // The same figures of a daemon with idle sessions, and of one without.
+  void BesideIdleFigures() {
+    constexpr char kWithout[] = "the same without idle sessions";
+    BenchServer burdened;
+    const IdleSessions idle(burdened.unix_endpoint(), Target::kCache, options_.idle_sessions);
+    const auto show = [&](const std::string& id, const std::string& unit, const Slice& value,
+                          const Slice& yardstick) {
+      const std::string beside = "beside_idle_" + id;
+      Show(beside, unit, kWithout, Rounds(beside, value, yardstick, {burdened.pid(), idle.pid()}));
+    };
+    {
+      SessionLoad with(burdened.unix_endpoint(), Target::kCache);
+      SessionLoad without(server().unix_endpoint(), Target::kCache);
+      show("session_256_unix", "operations/s", RateOf(with), RateOf(without));
+    }
+    {
+      Connection with(burdened.unix_endpoint(), Target::kCache);
+      Connection without(server().unix_endpoint(), Target::kCache);
+      show("unary_p50", "us", MedianOf(with), MedianOf(without));
+    }
+    DecodeLoad with(burdened.unix_endpoint(), Target::kCache);
+    DecodeLoad without(server().unix_endpoint(), Target::kCache);
+    show("decode_step_256_p50", "us", StepsOf(with), StepsOf(without));
+  }
+
+  static void Show(const std::string& id, const std::string& unit, const std::string& yardstick,
+                   const Compared& compared, size_t number = 0) {
+    Print({.id = id,
+           .value = compared.value[number],
+           .unit = unit,
+           .yardstick = yardstick,
+           .yardstick_value = compared.yardstick[number]});
+  }
+
+  const Options options_;
+  const double slice_seconds_;
+  std::optional<BenchServer> server_;
+};
+
+// A thousand connections are more than a process may have by default.
+void AllowManyFiles() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app{"service_bench: figures of the service, each beside a yardstick"};
+  app.add_option("FIGURE", options.figure, "Only figures whose ids begin so");
+  app.add_option("--rounds", options.rounds, "Rounds of each figure")->check(CLI::PositiveNumber);
+  app.add_option("--slice-ms", options.slice_ms, "How long a round measures each of the two")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--decode-steps", options.decode_steps, "The same of the decode figures, in steps")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--idle-sessions", options.idle_sessions, "Idle sessions")
+      ->check(CLI::PositiveNumber);
+  // What its own children are told.
+  constexpr char kNotShown[] = "";
+  bool serve = false, noop = false;
+  int hold = 0;
+  std::string endpoint;
+  app.add_flag("--serve", serve)->group(kNotShown);
+  app.add_option("--hold", hold)->group(kNotShown);
+  app.add_option("--endpoint", endpoint)->group(kNotShown);
+  app.add_flag("--noop,!--cache", noop)->group(kNotShown);
+  CLI11_PARSE(app, argc, argv);
+
+  AllowManyFiles();
+  if (serve) return RunBenchServer();
+  if (hold > 0) return HoldIdleSessions(endpoint, noop ? Target::kNoop : Target::kCache, hold);
+  ServiceBench(options).Run();
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace pagoda::bench
+
+int main(int argc, char** argv) { return pagoda::bench::Main(argc, argv); }

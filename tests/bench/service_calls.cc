@@ -1,0 +1,92 @@
+#include "tests/bench/service_calls.h"
+
+#include <utility>
+
+#include "clients/cpp/channel.h"
+#include "pools/check.h"
+
+namespace pagoda::bench {
+
+using pagoda::v1::ExecuteRequest;
+using pagoda::v1::ExecuteResponse;
+using pagoda::v1::SessionRef;
+using pagoda::v1::SessionRequest;
+using pagoda::v1::SessionResponse;
+
+Connection::Connection(const std::string& endpoint, Target target)
+    : target_(target), channel_(*MakeChannel(endpoint)), cache_(channel_), noop_(channel_) {}
+
+SessionRef Connection::OpenSession() {
+  pagoda::v1::OpenSessionRequest request;
+  request.set_client_name("service_bench");
+  request.set_lease_ms(3'600'000);  // The no-op handler keeps none alive.
+  pagoda::v1::OpenSessionResponse response;
+  grpc::ClientContext context;
+  PAGODA_CHECK(cache_.OpenSession(&context, request, &response).ok(), "a session opens");
+  return response.session();
+}
+
+void Connection::CloseSession(const SessionRef& session) {
+  pagoda::v1::CloseSessionRequest request;
+  *request.mutable_session() = session;
+  pagoda::v1::CloseSessionResponse response;
+  grpc::ClientContext context;
+  PAGODA_CHECK(cache_.CloseSession(&context, request, &response).ok(), "a session closes");
+}
+
+void Connection::Execute(const ExecuteRequest& request, ExecuteResponse* response) {
+  grpc::ClientContext context;
+  const grpc::Status status = target_ == Target::kCache
+                                  ? cache_.Execute(&context, request, response)
+                                  : noop_.Execute(&context, request, response);
+  PAGODA_CHECK(status.ok(), "a call succeeds");
+}
+
+void Connection::ExecuteAsync(grpc::ClientContext* context, const ExecuteRequest* request,
+                              ExecuteResponse* response, std::function<void(grpc::Status)> done) {
+  if (target_ == Target::kCache) {
+    cache_.async()->Execute(context, request, response, std::move(done));
+  } else {
+    noop_.async()->Execute(context, request, response, std::move(done));
+  }
+}
+
+std::unique_ptr<SessionStub> Connection::Session(grpc::ClientContext* context) {
+  return target_ == Target::kCache ? cache_.Session(context) : noop_.Session(context);
+}
+
+void Connection::SessionAsync(grpc::ClientContext* context, SessionReactor* reactor) {
+  if (target_ == Target::kCache) {
+    cache_.async()->Session(context, reactor);
+  } else {
+    noop_.async()->Session(context, reactor);
+  }
+}
+
+SessionStream::SessionStream(const std::string& endpoint, Target target)
+    : connection_(endpoint, target),
+      session_(connection_.OpenSession()),
+      stream_(connection_.Session(&context_)) {
+  SessionRequest request;
+  *request.mutable_session() = session_;
+  SessionResponse response;
+  Call(request, &response);
+}
+
+SessionStream::~SessionStream() {
+  stream_->WritesDone();
+  PAGODA_CHECK(stream_->Finish().ok(), "a stream ends well");
+  connection_.CloseSession(session_);
+}
+
+void SessionStream::Call(const SessionRequest& request, SessionResponse* response) {
+  PAGODA_CHECK(stream_->Write(request) && stream_->Read(response), "a batch is answered");
+  const pagoda::v1::BatchResult& result = response->result();
+  PAGODA_CHECK(result.results_size() == request.batch().operations_size(),
+               "every operation is answered");
+  for (const pagoda::v1::OperationResult& one : result.results()) {
+    PAGODA_CHECK(!one.has_error(), "every operation succeeds");
+  }
+}
+
+}  // namespace pagoda::bench

@@ -1,0 +1,66 @@
+// The calls that the service benchmark makes, of the cache and of its yardstick alike.
+#ifndef PAGODA_TESTS_BENCH_SERVICE_CALLS_H_
+#define PAGODA_TESTS_BENCH_SERVICE_CALLS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "grpcpp/grpcpp.h"
+#include "pagoda/v1/cache.grpc.pb.h"
+#include "tests/bench/noop.grpc.pb.h"
+
+namespace pagoda::bench {
+
+using SessionReactor =
+    grpc::ClientBidiReactor<pagoda::v1::SessionRequest, pagoda::v1::SessionResponse>;
+
+enum class Target { kCache, kNoop };
+
+using SessionStub =
+    grpc::ClientReaderWriter<pagoda::v1::SessionRequest, pagoda::v1::SessionResponse>;
+
+// A connection of its own to the server. A call that fails stops the process: a benchmark's calls
+// succeed. Thread-safe.
+class Connection {
+ public:
+  // `endpoint`: "unix:/path" or "host:port".
+  Connection(const std::string& endpoint, Target target);
+
+  // Of the cache, whatever the target: the yardstick's messages carry a session, too.
+  pagoda::v1::SessionRef OpenSession();
+  void CloseSession(const pagoda::v1::SessionRef& session);
+
+  void Execute(const pagoda::v1::ExecuteRequest& request, pagoda::v1::ExecuteResponse* response);
+  void ExecuteAsync(grpc::ClientContext* context, const pagoda::v1::ExecuteRequest* request,
+                    pagoda::v1::ExecuteResponse* response, std::function<void(grpc::Status)> done);
+  std::unique_ptr<SessionStub> Session(grpc::ClientContext* context);
+  void SessionAsync(grpc::ClientContext* context, SessionReactor* reactor);
+
+ private:
+  const Target target_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  pagoda::v1::CacheService::Stub cache_;
+  v1::NoopService::Stub noop_;
+};
+
+// A session with its stream, one message in flight. Not thread-safe.
+class SessionStream {
+ public:
+  SessionStream(const std::string& endpoint, Target target);
+  // Closes the session: its blocks are free, its sequences cached.
+  ~SessionStream();
+
+  // Every operation of the batch succeeds, or the process stops.
+  void Call(const pagoda::v1::SessionRequest& request, pagoda::v1::SessionResponse* response);
+
+ private:
+  Connection connection_;
+  const pagoda::v1::SessionRef session_;
+  grpc::ClientContext context_;
+  std::unique_ptr<SessionStub> stream_;
+};
+
+}  // namespace pagoda::bench
+
+#endif  // PAGODA_TESTS_BENCH_SERVICE_CALLS_H_
