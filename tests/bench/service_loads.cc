@@ -52,10 +52,10 @@ class OutstandingCall {
   void OnAnswer(const grpc::Status& status) {
     PAGODA_CHECK(status.ok() && response_.result().results(0).error().code() == 0,
                  "a call succeeds");
+    ++answers_;
     if (stop_->load(std::memory_order_relaxed)) {
       ended_->DecrementCount();
     } else {
-      ++answers_;
       Start();
     }
   }
@@ -148,8 +148,8 @@ double UnaryRate(const std::vector<std::unique_ptr<Connection>>& connections, in
   for (const auto& call : calls) call->Start();
   absl::SleepFor(absl::Seconds(seconds));
   stop = true;
+  ended.Wait();  // Calls under way count to their end, so that there are some, however short it is.
   const double elapsed = SecondsSince(begin);
-  ended.Wait();
   uint64_t answers = 0;
   for (const auto& call : calls) answers += call->answers();
   for (size_t i = 0; i < connections.size(); ++i) connections[i]->CloseSession(sessions[i]);
