@@ -90,6 +90,8 @@ void BlockManager::FinishSession(SessionId id, Ending ending, absl::Time now) {
   BeginOperation(now);
   Session& session = RequireSession(id);
   const bool may_write = ending == Ending::kWithoutClient && session.may_write;
+  // What drains already may lie below what the sequences hold: it must not outlive that.
+  const bool drains_below = may_write && !session.drains.empty();
   const absl::btree_set<SequenceId> sequences = std::exchange(session.sequences, {});
   if (may_write && !PAGODA_FAULT(QuarantineForgotten)) {
     for (const SequenceId name : sequences) {
@@ -97,9 +99,9 @@ void BlockManager::FinishSession(SessionId id, Ending ending, absl::Time now) {
       for (const auto& window : windows_) window->HoldWritable(sequence, session);
     }
   }
-  const SessionId batch = std::exchange(draining_session_, {});
+  const SessionId batch = std::exchange(draining_session_, drains_below ? id : SessionId{});
   for (const SequenceId sequence : sequences) {
-    BeginOperation(now);
+    BeginOperation(drains_below ? id : SessionId{}, now);
     // Behind a tail's tokens the client may still write, so nobody may go on there.
     EndSequence({id, sequence}, may_write ? WindowBlockManager::ComputedTail::kDrop
                                           : WindowBlockManager::ComputedTail::kPublish);

@@ -46,7 +46,7 @@ class IdleStream final : public SessionReactor {
     StartRead(&response_);
   }
   void OnDone(const grpc::Status& status) override {
-    PAGODA_CHECK(status.ok(), "an idle stream lives until it is closed");
+    RequireOk(status, "an idle stream lives until it is closed");
     done_.Notify();
   }
 

@@ -1,5 +1,6 @@
 #include "tests/bench/service_calls.h"
 
+#include <cstdio>
 #include <utility>
 
 #include "clients/cpp/channel.h"
@@ -13,6 +14,14 @@ using pagoda::v1::SessionRef;
 using pagoda::v1::SessionRequest;
 using pagoda::v1::SessionResponse;
 
+void RequireOk(const grpc::Status& status, const char* what) {
+  if (!status.ok()) {
+    std::fprintf(stderr, "service_bench: %d: %s\n", static_cast<int>(status.error_code()),
+                 status.error_message().c_str());
+  }
+  PAGODA_CHECK(status.ok(), what);
+}
+
 Connection::Connection(const std::string& endpoint, Target target)
     : target_(target), channel_(*MakeChannel(endpoint)), cache_(channel_), noop_(channel_) {}
 
@@ -22,7 +31,8 @@ SessionRef Connection::OpenSession() {
   request.set_lease_ms(3'600'000);  // The no-op handler keeps none alive.
   pagoda::v1::OpenSessionResponse response;
   grpc::ClientContext context;
-  PAGODA_CHECK(cache_.OpenSession(&context, request, &response).ok(), "a session opens");
+  context.set_wait_for_ready(true);  // On a busy machine a first try to connect may time out.
+  RequireOk(cache_.OpenSession(&context, request, &response), "a session opens");
   return response.session();
 }
 
@@ -31,7 +41,7 @@ void Connection::CloseSession(const SessionRef& session) {
   *request.mutable_session() = session;
   pagoda::v1::CloseSessionResponse response;
   grpc::ClientContext context;
-  PAGODA_CHECK(cache_.CloseSession(&context, request, &response).ok(), "a session closes");
+  RequireOk(cache_.CloseSession(&context, request, &response), "a session closes");
 }
 
 void Connection::Execute(const ExecuteRequest& request, ExecuteResponse* response) {
@@ -39,7 +49,7 @@ void Connection::Execute(const ExecuteRequest& request, ExecuteResponse* respons
   const grpc::Status status = target_ == Target::kCache
                                   ? cache_.Execute(&context, request, response)
                                   : noop_.Execute(&context, request, response);
-  PAGODA_CHECK(status.ok(), "a call succeeds");
+  RequireOk(status, "a call succeeds");
 }
 
 void Connection::ExecuteAsync(grpc::ClientContext* context, const ExecuteRequest* request,
@@ -75,7 +85,7 @@ SessionStream::SessionStream(const std::string& endpoint, Target target)
 
 SessionStream::~SessionStream() {
   stream_->WritesDone();
-  PAGODA_CHECK(stream_->Finish().ok(), "a stream ends well");
+  RequireOk(stream_->Finish(), "a stream ends well");
   connection_.CloseSession(session_);
 }
 

@@ -20,6 +20,9 @@ enum class Target { kCache, kNoop };
 using SessionStub =
     grpc::ClientReaderWriter<pagoda::v1::SessionRequest, pagoda::v1::SessionResponse>;
 
+// Stops the process where a call failed, and says on standard error how.
+void RequireOk(const grpc::Status& status, const char* what);
+
 // A connection of its own to the server. A call that fails stops the process: a benchmark's calls
 // succeed. Thread-safe.
 class Connection {

@@ -50,8 +50,8 @@ class OutstandingCall {
 
  private:
   void OnAnswer(const grpc::Status& status) {
-    PAGODA_CHECK(status.ok() && response_.result().results(0).error().code() == 0,
-                 "a call succeeds");
+    RequireOk(status, "a call succeeds");
+    PAGODA_CHECK(!response_.result().results(0).has_error(), "a block is free");
     ++answers_;
     if (stop_->load(std::memory_order_relaxed)) {
       ended_->DecrementCount();

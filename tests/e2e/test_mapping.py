@@ -180,6 +180,8 @@ def shared_daemon(start_daemon):
         pytest.skip("needs root, to be other users")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
+        if as_another_user(os.getgid(), os.access, folder, os.X_OK) is not True:
+            pytest.skip("another user cannot reach the temporary folder")
         daemon = start_daemon(server={"map_socket": f"{folder}/map.sock"})
         with Client(daemon.channel) as client:
             assert client.opened.map_socket == f"{folder}/map.sock"

@@ -109,6 +109,9 @@ void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, Priority priori
   Victims& victims = victims_[window * kNumTiers + static_cast<size_t>(tier)];
   victims.highest = victims.count == 0 ? priority : std::max(victims.highest, priority);
   ++victims.count;
+  // Where its id comes back in the same call, that is another block.
+  std::erase_if(victims.candidates,
+                [id](const Victims::Candidate& candidate) { return candidate.id == id; });
 }
 
 void Follow::Apply(uint32_t, const CreatedEvent& created) {

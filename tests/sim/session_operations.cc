@@ -130,12 +130,12 @@ void OpenSessionOp(World& world) {
   closed->lease = lease;
   closed->deadline = world.now + lease;
   closed->streams = 0;
-  closed->writes = random.OneIn(2);
+  closed->counts_steps = world.config.steps && random.OneIn(2);
+  closed->writes = !closed->counts_steps && random.OneIn(2);
   if (closed->writes) {
     const absl::Status status = world.core->NoteWriter(closed->ref);
     SIM_CHECK(status.ok(), status.ToString());
   }
-  closed->counts_steps = world.config.steps && random.OneIn(2);
   world.digest.Add(opened->ref.token.value());
   world.Check();
 }
