@@ -30,10 +30,8 @@ void BatchRun::Start(const v1::Batch& batch) {
     if (*ran_before) return;
     retry_id_ = batch.retry_id();
   }
-  InTurn([this, &batch] {
-    if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
-    Advance();
-  });
+  if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
+  Advance();
 }
 
 absl::StatusOr<bool> BatchRun::RanBefore(const v1::Batch& batch) {
@@ -77,11 +75,6 @@ absl::Status BatchRun::Read(const v1::Batch& batch) {
     }
   }
   return absl::OkStatus();
-}
-
-void BatchRun::InTurn(std::function<void()> work) {
-  context_.turns->Run(context_.tenant,
-                      [run = shared_from_this(), work = std::move(work)] { work(); });
 }
 
 void BatchRun::Advance() {
@@ -152,7 +145,7 @@ void BatchRun::WakeUp() {
   }
   TakeUp();
   waited_ = next_ + 1;
-  InTurn([this] { Advance(); });
+  context_.InTurn([run = shared_from_this()] { run->Advance(); });
 }
 
 void BatchRun::TakeUp() {

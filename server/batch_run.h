@@ -45,8 +45,18 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     const ServingState* state = nullptr;
     Set* waiting = nullptr;
     AnswerMemory* answers = nullptr;
-    TenantTurns* turns = nullptr;
-    TenantId tenant = kCommons;  // Whose the batches are.
+    TenantTurns* turns = nullptr;  // None: there are no tenants.
+    TenantId tenant = kCommons;    // Whose the batches are.
+
+    // Errors: TOO_MANY_CALLS.
+    absl::Status CheckRoom() const {
+      return tenant == kCommons ? absl::OkStatus() : turns->CheckRoom(tenant);
+    }
+    // Calls `work`, now or later, in the tenant's turn.
+    template <class Work>
+    void InTurn(Work work) const {
+      tenant == kCommons ? work() : turns->Run(tenant, std::move(work));
+    }
   };
 
   // Called once, with the outcome of the batch as a whole. Errors: UNKNOWN_SESSION, STALE_SESSION,
@@ -58,8 +68,8 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   BatchRun(const Context& context, SessionRef session, v1::BatchResult* out, Done done)
       : context_(context), session_(session), out_(out), done_(std::move(done)) {}
 
-  // Begins to run; once. `done` may be called before this returns. `batch` is not read once it has
-  // been.
+  // Begins to run; once, in the tenant's turn. `done` may be called before this returns. `batch` is
+  // not read afterwards.
   void Start(const v1::Batch& batch);
 
   // Ends the wait that is going on, if any, and those that would follow: their operations fail with
@@ -72,8 +82,6 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   absl::StatusOr<bool> RanBefore(const v1::Batch& batch);
   // Decodes the operations, and answers those that cannot run.
   absl::Status Read(const v1::Batch& batch);
-  // Calls `work` when it is the tenant's turn, by when this still lives.
-  void InTurn(std::function<void()> work);
   // Runs what is left, up to the next wait or to the end.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish(const absl::Status& status);

@@ -5,15 +5,29 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/node_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/alarm.h"
+#include "pools/error.h"
 
 namespace pagoda::server {
 
 class TenantTurns::Queues : public std::enable_shared_from_this<Queues> {
  public:
+  explicit Queues(size_t max_waiting) : max_waiting_(max_waiting) {}
+
+  absl::Status CheckRoom(TenantId tenant) const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const auto queue = queues_.find(tenant);
+    if (queue == queues_.end() || queue->second.waiting.size() < max_waiting_) {
+      return absl::OkStatus();
+    }
+    return MakeError(Reason::kTooManyCalls,
+                     absl::StrCat(max_waiting_, " calls of this tenant wait for their turn"));
+  }
+
   // Whether it is the tenant's turn; else `work` waits for it, and is moved from.
   bool Begin(TenantId tenant, std::function<void()>& work) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
@@ -59,15 +73,17 @@ class TenantTurns::Queues : public std::enable_shared_from_this<Queues> {
     End(tenant);
   }
 
-  absl::Mutex mutex_;  // Nothing is called under it but the alarms.
+  const size_t max_waiting_;
+  mutable absl::Mutex mutex_;  // Nothing is called under it but the alarms.
   absl::node_hash_map<TenantId, Queue> queues_ ABSL_GUARDED_BY(mutex_);
 };
 
-TenantTurns::TenantTurns() : queues_(std::make_shared<Queues>()) {}
+TenantTurns::TenantTurns(size_t max_waiting) : queues_(std::make_shared<Queues>(max_waiting)) {}
 TenantTurns::~TenantTurns() = default;
 
+absl::Status TenantTurns::CheckRoom(TenantId tenant) const { return queues_->CheckRoom(tenant); }
+
 void TenantTurns::Run(TenantId tenant, std::function<void()> work) {
-  if (tenant == kCommons) return work();
   const std::shared_ptr<Queues> queues = queues_;
   if (!queues->Begin(tenant, work)) return;
   work();

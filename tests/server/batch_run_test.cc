@@ -76,8 +76,7 @@ class BatchRunTest : public ::testing::Test {
     running->run = std::make_shared<BatchRun>(BatchRun::Context{.manager = &copies_.manager(),
                                                                 .state = &state_,
                                                                 .waiting = &waiting_,
-                                                                .answers = &answers_,
-                                                                .turns = &turns_},
+                                                                .answers = &answers_},
                                               session, &running->result,
                                               [r = running.get()](const absl::Status& status) {
                                                 r->status = status;
@@ -102,7 +101,6 @@ class BatchRunTest : public ::testing::Test {
   ServingState state_;
   BatchRun::Set waiting_;
   AnswerMemory answers_;
-  TenantTurns turns_;
 };
 
 TEST_F(BatchRunTest, WithoutAWaitABatchIsAnsweredAtOnce) {

@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "pools/error.h"
 
 namespace pagoda::server {
 namespace {
@@ -18,12 +19,13 @@ using ::testing::ElementsAre;
 
 constexpr TenantId kAlice{1};
 constexpr TenantId kBob{2};
+constexpr size_t kRoom = 3;
 
 // A daemon's server keeps gRPC up: see batch_run_test.cc.
 [[maybe_unused]] const bool kGrpcIsUp = (grpc_init(), true);
 
 TEST(TenantTurnsTest, WhatWaitsForNobodyRunsAtOnce) {
-  TenantTurns turns;
+  TenantTurns turns(kRoom);
   int ran = 0;
   turns.Run(kAlice, [&] { ++ran; });
   turns.Run(kAlice, [&] { ++ran; });
@@ -31,7 +33,7 @@ TEST(TenantTurnsTest, WhatWaitsForNobodyRunsAtOnce) {
 }
 
 TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
-  TenantTurns turns;
+  TenantTurns turns(kRoom);
   absl::Notification begun, go_on;
   std::thread long_work([&] {
     turns.Run(kAlice, [&] {
@@ -49,26 +51,22 @@ TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
     });
   }
   bool others = false;
-  turns.Run(kBob, [&] { turns.Run(kCommons, [&] { others = true; }); });
+  turns.Run(kBob, [&] { others = true; });
   EXPECT_TRUE(others);
   EXPECT_TRUE(order.empty());
+  EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
+  EXPECT_TRUE(turns.CheckRoom(kBob).ok());
   go_on.Notify();
   left.Wait();
   EXPECT_THAT(order, ElementsAre(0, 1, 2));
+  EXPECT_TRUE(turns.CheckRoom(kAlice).ok());
   long_work.join();
-}
-
-TEST(TenantTurnsTest, WhatIsNobodysDoesNotWaitForItself) {
-  TenantTurns turns;
-  bool inner = false;
-  turns.Run(kCommons, [&] { turns.Run(kCommons, [&] { inner = true; }); });
-  EXPECT_TRUE(inner);
 }
 
 TEST(TenantTurnsTest, OneOfATenantRunsAtATimeWhateverComes) {
   constexpr int kThreads = 4;
   constexpr int kWorks = 200;
-  TenantTurns turns;
+  TenantTurns turns(kRoom);
   std::atomic<int> running[2] = {0, 0};
   std::atomic<bool> two_at_once = false;
   absl::BlockingCounter left(kThreads * kWorks);
