@@ -154,6 +154,9 @@ class BlockManager {
   // releases drain until `steps.completed_step` reaches this batch's step, and what was released up
   // to completed_step is let go now. Errors: STEP_BACKWARDS.
   absl::Status BeginBatch(SessionId session, StepRange steps, absl::Time now);
+  // As BeginBatch, to go on with a batch that was begun with these steps, after calls of others or
+  // later batches of the session: what it still releases drains with the session's latest step.
+  void ResumeBatch(SessionId session, StepRange steps);
   // The session's sequences whose losses no commit has named yet.
   std::vector<ShortenedSequence> Shortened(SessionId session);
 

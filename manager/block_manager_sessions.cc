@@ -183,12 +183,8 @@ absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time 
                                   " with completed_step ", session.completed_step));
   }
   BeginOperation(now);
-  if (steps.step == 0) {
-    // What still drains may lie below what this batch lets go: it must not outlive that.
-    draining_session_ = session.drains.empty() ? SessionId{} : id;
-    return absl::OkStatus();
-  }
-  draining_session_ = id;
+  ResumeBatch(id, steps);
+  if (steps.step == 0) return absl::OkStatus();
   session.step = steps.step;
   session.completed_step = steps.completed_step;
   const uint64_t completed = steps.completed_step + (PAGODA_FAULT(DrainTooEarly) ? 1 : 0);
@@ -199,6 +195,13 @@ absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time 
   }
   EndOperation();
   return absl::OkStatus();
+}
+
+void BlockManager::ResumeBatch(SessionId id, StepRange steps) {
+  // Without a step, what still drains may lie below what the batch lets go: it must not outlive
+  // that.
+  const bool drains = steps.step != 0 || !RequireSession(id).drains.empty();
+  draining_session_ = drains ? id : SessionId{};
 }
 
 std::vector<ShortenedSequence> BlockManager::Shortened(SessionId id) {

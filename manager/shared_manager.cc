@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -34,7 +35,7 @@ SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, 
       info_(core_->info()),
       tenants_(core_->tenants()),
       epoch_(core_->epoch()) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   Publish();
 }
 
@@ -56,12 +57,12 @@ void SharedManager::Publish() {
 }
 
 void SharedManager::SetTransfers(Transfers* transfers) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   transfers_ = transfers;
 }
 
 void SharedManager::SetSlotSink(SlotChangeSink* sink) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   slot_sink_ = sink;
   if (slot_sink_ == nullptr) return;
   Publish();
@@ -71,7 +72,7 @@ void SharedManager::SetSlotSink(SlotChangeSink* sink) {
 void SharedManager::CompleteCopy(Ticket ticket, const absl::Status& status) {
   std::vector<std::function<void()>> done;
   {
-    absl::MutexLock lock(&mutex_);
+    FairMutexLock lock(&mutex_);
     core_->CompleteCopy(ticket, status, clock_());
     Publish();
     if (slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
@@ -83,13 +84,13 @@ void SharedManager::CompleteCopy(Ticket ticket, const absl::Status& status) {
 }
 
 Ticket SharedManager::completed_ticket() const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->completed_ticket();
 }
 
 void SharedManager::NotifyWhenDone(Ticket ticket, std::function<void()> done) {
   {
-    absl::MutexLock lock(&mutex_);
+    FairMutexLock lock(&mutex_);
     if (ticket > core_->completed_ticket()) {
       waiters_.emplace(ticket, std::move(done));
       return;
@@ -99,7 +100,7 @@ void SharedManager::NotifyWhenDone(Ticket ticket, std::function<void()> done) {
 }
 
 uint32_t SharedManager::Maintain(uint32_t max_blocks) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   const uint32_t moved = core_->Maintain(clock_(), max_blocks);
   Publish();
   return moved;
@@ -108,7 +109,7 @@ uint32_t SharedManager::Maintain(uint32_t max_blocks) {
 absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::string client_name,
                                                                        absl::Duration lease,
                                                                        TenantId tenant) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   absl::StatusOr<BlockManager::OpenedSession> session =
       core_->OpenSession(std::move(client_name), lease, clock_(), tenant);
   Publish();
@@ -116,115 +117,115 @@ absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::stri
 }
 
 absl::Status SharedManager::CheckSession(SessionRef session) const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->CheckSession(session);
 }
 
 absl::StatusOr<absl::Duration> SharedManager::KeepAlive(SessionRef session) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->KeepAlive(session, clock_());
 }
 
 absl::Status SharedManager::AttachStream(SessionRef session) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->AttachStream(session);
 }
 
 void SharedManager::DetachStream(SessionId session) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   core_->DetachStream(session, clock_());
 }
 
 absl::Status SharedManager::CloseSession(SessionRef session) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   absl::Status status = core_->CloseSession(session, clock_());
   Publish();
   return status;
 }
 
 absl::StatusOr<TenantId> SharedManager::TenantOf(SessionRef session) const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   if (absl::Status status = core_->CheckSession(session); !status.ok()) return status;
   return core_->TenantOf(session.id);
 }
 
 absl::Status SharedManager::NoteWriter(SessionRef session) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->NoteWriter(session);
 }
 
 void SharedManager::NoteWriterGone(SessionId session) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   core_->NoteWriterGone(session);
 }
 
 absl::Status SharedManager::EndSession(SessionId session) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   absl::Status status = core_->EndSession(session, clock_());
   Publish();
   return status;
 }
 
 std::vector<QuarantineInfo> SharedManager::Quarantines() const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->Quarantines();
 }
 
 absl::StatusOr<uint32_t> SharedManager::ReleaseQuarantine(SessionId session) {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   absl::StatusOr<uint32_t> released = core_->ReleaseQuarantine(session, clock_());
   Publish();
   return released;
 }
 
 std::vector<TenantUsage> SharedManager::TenantUses() const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->TenantUses();
 }
 
 size_t SharedManager::ExpireSessions() {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   const size_t expired = core_->ExpireSessions(clock_());
   Publish();
   return expired;
 }
 
 uint64_t SharedManager::ResetPrefixCache() {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   const uint64_t removed = core_->ResetPrefixCache(clock_());
   Publish();
   return removed;
 }
 
 ManagerStats SharedManager::Stats() const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->Stats();
 }
 
 Revision SharedManager::revision() const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->revision();
 }
 
 std::vector<SessionRow> SharedManager::Sessions(SessionId from, size_t limit) const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->Sessions(from, limit, clock_());
 }
 
 std::vector<SequenceRow> SharedManager::Sequences(std::optional<SessionId> only, SequenceKey from,
                                                   size_t limit) const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->Sequences(only, from, limit);
 }
 
 absl::StatusOr<InspectedPrefix> SharedManager::InspectPrefix(
     const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   return core_->InspectPrefix(name_space, tokens);
 }
 
 void SharedManager::CheckInvariants() const {
-  absl::MutexLock lock(&mutex_);
+  FairMutexLock lock(&mutex_);
   core_->CheckInvariants();
 }
 
@@ -239,12 +240,28 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   }
   BatchResult batch;
   batch.results.reserve(operations.size());
-  absl::MutexLock lock(&mutex_);
-  const absl::Time now = clock_();
+  FairMutexLock lock(&mutex_);
+  absl::Time now = clock_();
   if (absl::Status status = core_->KeepAlive(session, now).status(); !status.ok()) return status;
   if (absl::Status status = core_->BeginBatch(session.id, steps, now); !status.ok()) return status;
   size_t handles = handles_before;
+  std::optional<absl::Time> turn_ends;  // Somebody waits.
   for (const Operation& operation : operations) {
+    if (mutex_.wanted()) {
+      const absl::Time at = absl::Now();
+      if (!turn_ends.has_value()) turn_ends = at + kLockTurn;
+      if (at >= *turn_ends) {
+        turn_ends.reset();
+        if (absl::Status status = LetOthersIn(session, steps); !status.ok()) {
+          // What has run keeps its results.
+          batch.results.resize(operations.size(), std::move(status));
+          batch.revision = core_->revision();
+          batch.completed = core_->completed_ticket();
+          return batch;
+        }
+        now = clock_();
+      }
+    }
     const auto* wait = std::get_if<WaitForTicket>(&operation);
     if (wait != nullptr && wait->ticket <= core_->last_ticket() &&
         wait->ticket > core_->completed_ticket()) {
@@ -264,6 +281,14 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   batch.completed = core_->completed_ticket();
   batch.shortened = core_->Shortened(session.id);
   return batch;
+}
+
+absl::Status SharedManager::LetOthersIn(SessionRef session, StepRange steps) {
+  Publish();
+  mutex_.LetOthersIn();
+  if (absl::Status status = core_->CheckSession(session); !status.ok()) return status;
+  core_->ResumeBatch(session.id, steps);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,

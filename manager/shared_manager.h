@@ -11,22 +11,23 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "events/event_log.h"
 #include "manager/block_manager.h"
 #include "manager/cache_client.h"
+#include "manager/fair_mutex.h"
 #include "pools/copy_order.h"
 #include "pools/transfers.h"
 
 namespace pagoda {
 
-// Thread-safe. Takes its lock once a batch; events reach the log before the batch's answer reaches
-// the caller.
+// Thread-safe. Takes its lock once a batch, and lets others in between two operations of one that
+// is long; events reach the log before the batch's answer reaches the caller.
 class SharedManager {
  public:
   using Clock = std::function<absl::Time()>;
+  static constexpr absl::Duration kLockTurn = absl::Microseconds(50);
 
   // The wall clock's time at the process's first look, plus what a steady clock has counted since:
   // right for people, and a step of the system's clock neither ends leases nor makes them eternal.
@@ -88,6 +89,8 @@ class SharedManager {
   // batch together. Errors of the whole: UNKNOWN_SESSION, STALE_SESSION, BATCH_TOO_LARGE,
   // STEP_BACKWARDS. Behind a wait such an error is that of each operation that is left, and the
   // batch is OK; the session's lease does not run while its batch waits.
+  // Others wait for about kLockTurn of a batch that takes longer; then they come between two of its
+  // operations. What is left fails with STALE_SESSION where one of them ended the session.
   absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations,
                                       StepRange steps = {});
   // As Execute, but never waits: it stops before a WaitForTicket whose copies are not done. Then
@@ -111,11 +114,14 @@ class SharedManager {
   // Hands the log what the core recorded, and Transfers what it ordered, in order: still under the
   // lock.
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // In a batch of the session: lets in those that wait, and goes on. Errors: STALE_SESSION.
+  absl::Status LetOthersIn(SessionRef session, StepRange steps)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock clock_;
   EventLog* const log_;
   // The core's lock. The log's and the transfers' own locks are taken under it; nothing else is.
-  mutable absl::Mutex mutex_;
+  mutable FairMutex mutex_;
   std::unique_ptr<BlockManager> core_ ABSL_GUARDED_BY(mutex_);
   Transfers* transfers_ ABSL_GUARDED_BY(mutex_) = nullptr;
   SlotChangeSink* slot_sink_ ABSL_GUARDED_BY(mutex_) = nullptr;

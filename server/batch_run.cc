@@ -145,7 +145,7 @@ void BatchRun::WakeUp() {
   }
   TakeUp();
   waited_ = next_ + 1;
-  Advance();
+  context_.InTurn([run = shared_from_this()] { run->Advance(); });
 }
 
 void BatchRun::TakeUp() {

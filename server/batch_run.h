@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "events/tenant_id.h"
 #include "grpcpp/alarm.h"
 #include "manager/operation.h"
 #include "manager/shared_manager.h"
@@ -21,6 +22,7 @@
 #include "server/answer_memory.h"
 #include "server/serving_state.h"
 #include "server/stream_set.h"
+#include "server/tenant_turns.h"
 
 namespace pagoda::server {
 
@@ -43,6 +45,18 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     const ServingState* state = nullptr;
     Set* waiting = nullptr;
     AnswerMemory* answers = nullptr;
+    TenantTurns* turns = nullptr;  // None: there are no tenants.
+    TenantId tenant = kCommons;    // Whose the batches are.
+
+    // Errors: TOO_MANY_CALLS.
+    absl::Status CheckRoom() const {
+      return tenant == kCommons ? absl::OkStatus() : turns->CheckRoom(tenant);
+    }
+    // Calls `work`, now or later, in the tenant's turn.
+    template <class Work>
+    void InTurn(Work work) const {
+      tenant == kCommons ? work() : turns->Run(tenant, std::move(work));
+    }
   };
 
   // Called once, with the outcome of the batch as a whole. Errors: UNKNOWN_SESSION, STALE_SESSION,
@@ -54,7 +68,8 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   BatchRun(const Context& context, SessionRef session, v1::BatchResult* out, Done done)
       : context_(context), session_(session), out_(out), done_(std::move(done)) {}
 
-  // Begins to run; once. `done` may be called before this returns. `batch` is not read afterwards.
+  // Begins to run; once, in the tenant's turn. `done` may be called before this returns. `batch` is
+  // not read afterwards.
   void Start(const v1::Batch& batch);
 
   // Ends the wait that is going on, if any, and those that would follow: their operations fail with

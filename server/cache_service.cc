@@ -1,15 +1,11 @@
 #include "server/cache_service.h"
 
-#include <memory>
-#include <optional>
 #include <utility>
-#include <variant>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "pools/error.h"
 #include "server/error_map.h"
+#include "server/execute_call.h"
 #include "server/reactors.h"
 #include "server/served_fields.h"
 #include "server/translate.h"
@@ -22,67 +18,6 @@ constexpr Method kCloseSession = MethodNamed("/pagoda.v1.CacheService/CloseSessi
 constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
 constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
 constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
-
-// One call of Execute whose batch waits for copies. Deletes itself.
-class WaitingExecute final : public grpc::ServerUnaryReactor {
- public:
-  WaitingExecute(std::shared_ptr<BatchRun> batch, RpcMetrics::Call counted)
-      : batch_(std::move(batch)), counted_(std::move(counted)) {}
-
-  // The batch is answered. Nothing may be touched afterwards: the call may be over.
-  void End(const absl::Status& status) {
-    const grpc::Status grpc_status = ToGrpcStatus(status);
-    counted_.Record(grpc_status.error_code());
-    Finish(grpc_status);
-  }
-
-  void OnCancel() override { batch_->EndWaits(absl::CancelledError("the client is gone")); }
-  void OnDone() override { delete this; }
-
- private:
-  const std::shared_ptr<BatchRun> batch_;
-  RpcMetrics::Call counted_;
-};
-
-// Where the end of a batch and the end of the handler that started it meet: whichever is later
-// answers the call. Shared by the two. Thread-safe.
-class ExecuteMeeting {
- public:
-  // The batch ends.
-  void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_) {
-    WaitingExecute* waiting = nullptr;
-    {
-      absl::MutexLock lock(&mutex_);
-      status_ = status;
-      waiting = waiting_;
-    }
-    if (waiting != nullptr) waiting->End(status);
-  }
-  // The handler ends: the batch's outcome, or a reactor that waits for it.
-  std::variant<absl::Status, WaitingExecute*> OnHandlerDone(std::shared_ptr<BatchRun> batch,
-                                                            RpcMetrics::Call& counted)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    if (status_.has_value()) return *status_;
-    waiting_ = new WaitingExecute(std::move(batch), std::move(counted));
-    return waiting_;
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
-  WaitingExecute* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;
-};
-
-// Answers a call that its handler counts.
-grpc::ServerUnaryReactor* AnswerCounted(grpc::CallbackServerContext* context,
-                                        RpcMetrics::Call counted, const absl::Status& status) {
-  const grpc::Status grpc_status = ToGrpcStatus(status);
-  counted.Record(grpc_status.error_code());  // Before the client can ask for the count.
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc_status);
-  return reactor;
-}
 
 }  // namespace
 
@@ -165,35 +100,32 @@ grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* c
 }
 
 grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* context,
-                                                const v1::ExecuteRequest* request,
-                                                v1::ExecuteResponse* response) {
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kExecute);
-  absl::Status status = CheckRequest(admission_->Admit(*context, kExecute), *request);
-  if (status.ok()) status = state_->CheckAcceptsWork();
-  if (!status.ok()) return AnswerCounted(context, std::move(counted), status);
-  const auto meeting = std::make_shared<ExecuteMeeting>();
-  const auto batch = std::make_shared<BatchRun>(
-      batch_context(), SessionFromProto(request->session()), response->mutable_result(),
-      [meeting](const absl::Status& outcome) { meeting->OnBatchDone(outcome); });
-  batch->Start(request->batch());
-  const auto end = meeting->OnHandlerDone(batch, counted);
-  if (const auto* waiting = std::get_if<WaitingExecute*>(&end)) return *waiting;
-  // gRPC ends this call on the thread that it is on; one with a reactor of ours takes another's.
-  return AnswerCounted(context, std::move(counted), std::get<absl::Status>(end));
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kExecute);
+  if (!caller.ok()) {
+    const grpc::Status refusal = ToGrpcStatus(caller.status());
+    counted.Record(refusal.error_code());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(refusal);
+    return reactor;
+  }
+  return ExecuteCall::Start(batch_context(*caller), &owners_, *caller, context, request, response,
+                            std::move(counted));
 }
 
-grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* CacheService::Session(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Session(
     grpc::CallbackServerContext* context) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kSession);
   const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession);
   if (!caller.ok()) {
     const grpc::Status refusal = ToGrpcStatus(caller.status());
     counted.Record(refusal.error_code());
-    return new RefusedStream<grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>>(
-        refusal);
+    return new RefusedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>(refusal);
   }
-  SessionStream* stream =
-      SessionStream::Start(batch_context(), &owners_, *caller, std::move(counted), &streams_);
+  SessionStream* stream = SessionStream::Start(batch_context(*caller), &owners_, *caller,
+                                               std::move(counted), &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndForDrain();
   return stream;

@@ -19,14 +19,23 @@
 
 namespace pagoda::server {
 
+// The service's base: the methods with batches get bytes, because those are read in the tenant's
+// turn.
+using RawBatches =
+    v1::CacheService::WithRawCallbackMethod_Execute<v1::CacheService::WithRawCallbackMethod_Session<
+        v1::CacheService::WithCallbackMethod_OpenSession<
+            v1::CacheService::WithCallbackMethod_CloseSession<
+                v1::CacheService::WithCallbackMethod_KeepAlive<v1::CacheService::Service>>>>>;
+
 // pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, only
 // KeepAlive and CloseSession are served. A tenant's credentials reach its own sessions alone.
-class CacheService final : public v1::CacheService::CallbackService {
+class CacheService final : public RawBatches {
  public:
   struct Options {
     absl::Duration default_lease;
     absl::Duration max_lease;
     uint32_t max_sessions = 4096;
+    uint32_t max_waiting_calls = 2048;   // Of a tenant, for its turn.
     std::string map_socket;              // Where clients map the pools; empty: nowhere.
     WriterProcesses* writers = nullptr;  // Who maps them; none: nobody ever has.
   };
@@ -39,7 +48,8 @@ class CacheService final : public v1::CacheService::CallbackService {
         state_(state),
         admission_(admission),
         metrics_(metrics),
-        owners_(options_.max_sessions + kRememberedSessions) {}
+        owners_(options_.max_sessions + kRememberedSessions),
+        turns_(options_.max_waiting_calls) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
@@ -51,9 +61,9 @@ class CacheService final : public v1::CacheService::CallbackService {
                                       const v1::KeepAliveRequest* request,
                                       v1::KeepAliveResponse* response) override;
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
-                                    const v1::ExecuteRequest* request,
-                                    v1::ExecuteResponse* response) override;
-  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Session(
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
       grpc::CallbackServerContext* context) override;
 
   // Forgets what sessions were answered that are no more.
@@ -70,8 +80,13 @@ class CacheService final : public v1::CacheService::CallbackService {
   // Whether `caller` may speak for the session, in a call that is served.
   template <class Request>
   absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request) const;
-  BatchRun::Context batch_context() {
-    return {.manager = manager_, .state = state_, .waiting = &waiting_, .answers = &answers_};
+  BatchRun::Context batch_context(const Identity& caller) {
+    return {.manager = manager_,
+            .state = state_,
+            .waiting = &waiting_,
+            .answers = &answers_,
+            .turns = &turns_,
+            .tenant = caller.tenant};
   }
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
 
@@ -84,6 +99,7 @@ class CacheService final : public v1::CacheService::CallbackService {
   SessionStream::Set streams_;
   BatchRun::Set waiting_;
   AnswerMemory answers_;
+  TenantTurns turns_;
 };
 
 }  // namespace pagoda::server

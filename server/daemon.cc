@@ -375,6 +375,7 @@ void Daemon::MakeServices() {
       CacheService::Options{.default_lease = config_.sessions.default_lease,
                             .max_lease = config_.sessions.max_lease,
                             .max_sessions = config_.server.max_sessions,
+                            .max_waiting_calls = std::max(1u, config_.server.max_calls / 4),
                             .map_socket = config_.server.MapSocketPath(),
                             .writers = writers_.get()},
       manager_.get(), &state_, admission_.get(), &rpc_metrics_);

@@ -6,6 +6,7 @@
 #include "server/error_map.h"
 #include "server/served_fields.h"
 #include "server/translate.h"
+#include "server/wire_message.h"
 
 namespace pagoda::server {
 namespace {
@@ -48,16 +49,22 @@ void SessionStream::OnReadDone(bool ok) {
   }
   // The client has no more batches, or is gone.
   if (!ok) return End(absl::OkStatus());
-  if (const absl::Status status = CheckRequest(); !status.ok()) return End(status);
-  StartBatch();
+  context_.InTurn([self = self_] { self->Run(); });
+}
+
+void SessionStream::Run() {
+  const absl::Status status = ReadRequest();
+  status.ok() ? StartBatch() : End(status);
 }
 
 void SessionStream::OnBatchDone(const absl::Status& status) {
   if (!status.ok()) return End(status);
+  const absl::Status serialized = SerializeMessage(*response_, &response_bytes_);
+  if (!serialized.ok()) return End(serialized);
   absl::MutexLock lock(&mutex_);
   batch_.reset();  // With its operations, which an idle stream has no use for.
   step_ = Step::kWriting;
-  StartWrite(response_);
+  StartWrite(&response_bytes_);
 }
 
 void SessionStream::OnWriteDone(bool ok) {
@@ -106,12 +113,16 @@ void SessionStream::FinishCall(const absl::Status& status) {
 
 void SessionStream::ReadNext() {
   memory_.Reset();
-  request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
-  response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
-  StartRead(request_);
+  response_bytes_.Clear();
+  StartRead(&request_bytes_);
 }
 
-absl::Status SessionStream::CheckRequest() {
+absl::Status SessionStream::ReadRequest() {
+  request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
+  response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
+  absl::Status parsed = ParseMessage(request_bytes_, request_);
+  request_bytes_.Clear();
+  if (!parsed.ok()) return parsed;
   if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
   return Attach();
 }

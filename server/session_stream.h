@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "google/protobuf/arena.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/batch_run.h"
@@ -24,8 +25,7 @@ namespace pagoda::server {
 // so a client that does not read its results is not read either. Attached to its session from the
 // first message to the end of the call. Thread-safe; lives as long as its call and whoever holds
 // it.
-class SessionStream final
-    : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse> {
+class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   using Set = StreamSet<SessionStream>;
 
@@ -54,8 +54,10 @@ class SessionStream final
         streams_(streams) {}
 
   void ReadNext();
+  // In the tenant's turn: parses what was read, and runs it.
+  void Run();
   // What is wrong with the message that was read, apart from its operations.
-  absl::Status CheckRequest();
+  absl::Status ReadRequest();
   void StartBatch() ABSL_LOCKS_EXCLUDED(mutex_);
   // The batch is answered, or refused as a whole. Not always in a reaction of gRPC's.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -77,7 +79,9 @@ class SessionStream final
   google::protobuf::Arena memory_;           // Of the batch in hand; free of them while it reads.
   v1::SessionRequest* request_ = nullptr;    // In it, from one read to the next.
   v1::SessionResponse* response_ = nullptr;  // So, too.
-  std::optional<SessionRef> session_;        // Attached.
+  grpc::ByteBuffer request_bytes_;
+  grpc::ByteBuffer response_bytes_;
+  std::optional<SessionRef> session_;  // Attached.
 
   absl::Mutex mutex_;  // Taken before gRPC's own locks.
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;

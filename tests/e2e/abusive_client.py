@@ -18,32 +18,54 @@ from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, events_pb2, events_p
 
 OUTSTANDING = 32
 LEASE_MS = 60_000
-# What a client of another machine would not take from the daemon's: the abuser's own work.
-NICENESS = 10
 PROMPT_TOKENS = 30
 DIFFERENT_REQUESTS = 16
 ROUNDS_BETWEEN_PRYINGS = 10
 CALLS_BETWEEN_LOOKS = 20
 
 
+def make_requests(session, operations, token, prompt):
+    """Serialized batches, enough for more blocks than there are: each sequence is opened, committed and freed, so that the tenant's quota is
+    full of what it has cached. Tokens count from `token`. Single operations look for `prompt`."""
+    if operations == 1:
+        batches = [[cache_pb2.Operation(match_prefix=cache_pb2.MatchPrefixRequest(tokens=prompt))]]
+    else:
+        batches = []
+        for _ in range(DIFFERENT_REQUESTS):
+            batches.append([])
+            for sequence in range(1, operations // 3 + 1):
+                batches[-1] += [
+                    cache_pb2.Operation(add_sequence=cache_pb2.AddSequenceRequest(
+                        sequence_id=sequence, tokens=range(token, token + PROMPT_TOKENS))),
+                    cache_pb2.Operation(commit_tokens=cache_pb2.CommitTokensRequest(sequence_id=sequence, computed_tokens=PROMPT_TOKENS)),
+                    cache_pb2.Operation(free_sequence=cache_pb2.FreeSequenceRequest(sequence_id=sequence))]
+                token += PROMPT_TOKENS
+    return [cache_pb2.ExecuteRequest(session=session, batch=cache_pb2.Batch(operations=batch)).SerializeToString() for batch in batches]
+
+
+def execute_bytes(channel):
+    """Execute for serialized requests, whose answers come so, too: what it costs to make and to read them is not to hold the abuse back."""
+    return channel.unary_unary("/pagoda.v1.CacheService/Execute")
+
+
 class Abuser:
-    """A client of an even number sends batches, one of an odd number single operations, OUTSTANDING at a time."""
+    """A client that sends batches, OUTSTANDING at a time, and looks for what it should not see."""
 
     def __init__(self, number, address, token, sessions, batch, other, *prompt):
-        os.nice(NICENESS)
+        # What it costs to be one is not to take the cores from the daemon and the quiet tenant, as little as it would on another machine.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         signal.signal(signal.SIGUSR1, self._stop)
         self.over = False
         self._channel = authorized(connect(address), token)
-        self._operations = int(batch) if number % 2 == 0 else 1
+        self._operations = int(batch)
         self._other = other
         self._prompt = list(map(int, prompt))
         self._counts = collections.Counter()
         self._seen = []  # What it has heard of the other tenant.
         self._client = Client(self._channel, f"abuser-{number}", LEASE_MS)
         self._others = [Client(self._channel, "idle", LEASE_MS) for _ in range(int(sessions) - 1)]
-        self._requests = itertools.cycle(self._make_requests((number + 1) << 24))
-        # As bytes: what it costs to make a request and to read its answer is not to hold the abuse back.
-        self._execute = self._channel.unary_unary("/pagoda.v1.CacheService/Execute")
+        self._requests = itertools.cycle(make_requests(self._client.session, self._operations, (number + 1) << 24, self._prompt))
+        self._execute = execute_bytes(self._channel)
         self._sent = collections.deque()
         self._rounds = 0
         threading.Thread(target=self._watch, daemon=True).start()
@@ -54,7 +76,7 @@ class Abuser:
                 self._sent.append(self._execute.future(next(self._requests), timeout=60))
             self._take(self._sent.popleft())
         self._rounds += 1
-        if self._rounds % ROUNDS_BETWEEN_PRYINGS == 0:
+        if self._rounds % ROUNDS_BETWEEN_PRYINGS == 1:
             self._pry()
         return {} if self._rounds == 1 else None
 
@@ -65,28 +87,6 @@ class Abuser:
 
     def _stop(self, *signal_and_frame):
         self.over = True
-
-    def _make_requests(self, token):
-        """Enough for more blocks than there are: each sequence is opened, committed and freed, so that the tenant's quota is full of what it
-        has cached. Single operations look for the other's prompt."""
-        if self._operations == 1:
-            return [self._request([cache_pb2.Operation(match_prefix=cache_pb2.MatchPrefixRequest(tokens=self._prompt))])]
-        requests = []
-        for _ in range(DIFFERENT_REQUESTS):
-            operations = []
-            for sequence in range(1, self._operations // 3 + 1):
-                tokens = range(token, token + PROMPT_TOKENS)
-                token += PROMPT_TOKENS
-                operations += [
-                    cache_pb2.Operation(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=sequence, tokens=tokens)),
-                    cache_pb2.Operation(commit_tokens=cache_pb2.CommitTokensRequest(sequence_id=sequence, computed_tokens=PROMPT_TOKENS)),
-                    cache_pb2.Operation(free_sequence=cache_pb2.FreeSequenceRequest(sequence_id=sequence))]
-            requests.append(self._request(operations))
-        return requests
-
-    def _request(self, operations):
-        batch = cache_pb2.Batch(operations=operations)
-        return cache_pb2.ExecuteRequest(session=self._client.session, batch=batch).SerializeToString()
 
     def _take(self, call):
         try:

@@ -6,9 +6,8 @@ import statistics
 import time
 
 import abusive_client
-import grpc
 import pytest
-from battery import Figures, check_adds_up, check_afterwards, pick
+from battery import LONG, Figures, check_adds_up, check_afterwards, pick
 from forked_clients import forked_clients
 from pagoda_client import Client, authorized
 from pagoda.v1 import admin_pb2
@@ -16,12 +15,13 @@ from pagoda.v1 import admin_pb2
 QUIET, ABUSER, OPERATOR = (f"token-of-{name}-0123456789" for name in ("quiet", "abuser", "the-operator"))
 ABUSERS = 2
 SESSIONS = pick(short=50, full=500)
-BATCH = 255
+# Operations in each of the abuser's batches.
+BATCHES = [1, 255, *([3000] if LONG else [])]
 ROUNDS = pick(short=7, full=25)
 CALLS = pick(short=200, full=1000)
-# The goal is 2.0, and it is not met: on two cores that the abusers' own processes share with the daemon 3.4 to 3.9 were measured, while other
-# work ran beside. This bound only notices that it gets much worse.
-MOST_SLOWDOWN = 8.0
+# The goal is 2.0, which single operations meet on two cores (1.4 to 1.9) and batches of 255 (2.4 to 3.5) and of 3,000 (5.3) do not. This bound is for
+# busy machines; with one queue for all tenants batches of 255 gave 11 to 35.
+MOST_SLOWDOWN = 6.0
 # The capacity, the abuser's quota, and the quiet tenant's cached prompt: 50 blocks, less than half of the blocks, which is its share.
 CAPACITY, QUOTA = 256, 160
 PROMPT = list(range(70_000, 70_200))
@@ -29,10 +29,18 @@ PROMPT = list(range(70_000, 70_200))
 
 @pytest.fixture
 def daemon(start_daemon):
-    return start_daemon(
+    daemon = start_daemon(
         cache={"primary": CAPACITY}, operator_token=OPERATOR, secrets={"quiet.tokens": QUIET, "abuser.tokens": ABUSER},
         tenants=[{"name": "quiet", "tokens_file": "quiet.tokens"},
                  {"name": "abuser", "tokens_file": "abuser.tokens", "primary_blocks": QUOTA}])
+    yield daemon
+    end_sessions(daemon)
+
+
+def end_sessions(daemon):
+    while sessions := daemon.admin.ListSessions(admin_pb2.ListSessionsRequest(page_size=1000), timeout=20).sessions:
+        for session in sessions:
+            daemon.admin.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=20)
 
 
 def p99(client):
@@ -42,10 +50,12 @@ def p99(client):
     for number in range(CALLS):
         before = time.perf_counter()
         if number % 2:
-            assert client.match(PROMPT).matched_tokens == len(PROMPT) - 1, "the quiet tenant's cache does not stay"
+            matched = client.match(PROMPT).matched_tokens
         else:
             client.append(1, [number])
         seconds.append(time.perf_counter() - before)
+        if number % 2:
+            assert matched == len(PROMPT) - 1, "the quiet tenant's cache does not stay"
         if number % 50 == 49:
             client.free_sequence(1)
             client.add(1, [7, 8, number])
@@ -58,39 +68,49 @@ def everybody(abusers, number):
         abuser.send(number)
 
 
+def stop(daemon, abusers):
+    """Until what they had sent is done."""
+    everybody(abusers, signal.SIGSTOP)
+    revision = None
+    while (now := daemon.status().revision) != revision:
+        revision = now
+        time.sleep(0.05)
+
+
 def tenants(daemon):
     listed = daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=20).tenants
     return {tenant.name: tenant for tenant in listed}
 
 
-def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemon):
-    figures = Figures("tenants")
-    quiet = Client(authorized(daemon.connect(), QUIET), "quiet")
+@pytest.mark.parametrize("operations", BATCHES)
+def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemon, operations):
+    figures = Figures(f"tenants, batches of {operations}")
+    quiet = Client(authorized(daemon.connect(), QUIET), "quiet", lease_ms=60_000)
     quiet.cache(1, PROMPT)
     alone, beside = [], []
-    with forked_clients(abusive_client.__file__, ABUSERS, 0, f"unix:{daemon.unix_socket}", ABUSER, SESSIONS, BATCH, "quiet",
+    with forked_clients(abusive_client.__file__, ABUSERS, 0, f"unix:{daemon.unix_socket}", ABUSER, SESSIONS, operations, "quiet",
                         *PROMPT) as abusers:
         sessions = tenants(daemon)["abuser"].sessions
         for _ in range(ROUNDS):  # By turns, so that what else this machine does is in both.
-            everybody(abusers, signal.SIGSTOP)
+            stop(daemon, abusers)
             alone.append(p99(quiet))
             everybody(abusers, signal.SIGCONT)
             beside.append(p99(quiet))
-        found = tenants(daemon)
+        (use,) = tenants(daemon)["abuser"].use
         check_adds_up(daemon)
         everybody(abusers, signal.SIGUSR1)
         told = [abuser.ask("tell") for abuser in abusers]
-    counts = {name: sum(abuser["counts"].get(name, 0) for abuser in told) for name in ("calls", "operations", "refused", "pryings", "events")}
-    ratio = statistics.median(beside) / statistics.median(alone)
-    figures.tell(**counts, sessions=sessions, p99_alone=f"{statistics.median(alone) * 1e3:.2f} ms",
-                 p99_beside=f"{statistics.median(beside) * 1e3:.2f} ms", ratio=f"{ratio:.2f}")
+    counts = {name: sum(abuser["counts"].get(name, 0) for abuser in told) for name in ("calls", "refused", "pryings", "events")}
+    one, other = statistics.median(alone), statistics.median(beside)
+    figures.tell(**counts, sessions=sessions, p99_alone=f"{one * 1e3:.2f} ms",
+                 p99_beside=f"{other * 1e3:.2f} ms", ratio=f"{other / one:.1f}")
     assert [abuser["seen"] for abuser in told] == [[]] * ABUSERS
-    (use,) = found["abuser"].use
-    assert QUOTA - 8 <= use.used_blocks <= QUOTA, "the abuser's quota is not full"
+    assert operations == 1 or QUOTA - 8 <= use.used_blocks <= QUOTA, "the abuser's quota is not full"
     assert sessions == ABUSERS * SESSIONS
-    assert counts["operations"] > 1000 and counts["pryings"] > 0 and counts["events"] > 0, "that was no abuse"
-    assert ratio <= MOST_SLOWDOWN
+    assert counts["calls"] > 10 * ROUNDS and counts["pryings"] > 0, "that was no abuse"
+    assert operations == 1 or counts["events"] > 0, "the abuser did not look at events"
+    # Of the quietest round: what else the machine does makes a round worse, an abuser that is let makes all of them so.
+    assert min(beside) <= MOST_SLOWDOWN * one, "the quiet tenant waits for the other"
     quiet.close()
-    for session in daemon.admin.ListSessions(admin_pb2.ListSessionsRequest(page_size=1000), timeout=20).sessions:
-        daemon.admin.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=20)
+    end_sessions(daemon)
     check_afterwards(daemon)

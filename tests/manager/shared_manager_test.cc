@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
+#include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
@@ -66,6 +70,77 @@ TEST(SharedManagerTest, AnAnswerHasALimitToo) {
   EXPECT_TRUE(result->results[1048].ok());
   EXPECT_EQ(ReasonOf(result->results[1049].status()), Reason::kBatchTooLarge);
   EXPECT_EQ(ReasonOf(result->results.back().status()), Reason::kBatchTooLarge);
+}
+
+// A batch of some milliseconds, in a manager whose clock tells when the batch has the lock.
+class LongBatchTest : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kTokens = 4000;
+
+  LongBatchTest()
+      : prompt_(kTokens), manager_(MakeCore(kTokens, 4), &log_, [this] {
+          if (absl::Notification* begun = batch_.exchange(nullptr)) begun->Notify();
+          return absl::UnixEpoch();
+        }) {
+    for (uint32_t i = 0; i < kTokens; ++i) prompt_[i] = i;
+    session_ = *manager_.OpenSession("test", absl::InfiniteDuration());
+    const std::vector<Operation> cache = {
+        AddSequence{.sequence = SequenceId{1}, .tokens = prompt_},
+        CommitTokens{.sequence = SequenceId{1}, .computed_tokens = kTokens},
+        FreeSequence{.sequence = SequenceId{1}}};
+    EXPECT_TRUE(manager_.Execute(session_.ref, cache).ok());
+  }
+
+  absl::StatusOr<BatchResult> Run() {
+    const std::vector<Operation> batch(kMaxBatchOperations, MatchPrefix{.tokens = prompt_});
+    return manager_.Execute(session_.ref, batch);
+  }
+
+  EventLog log_{{}};
+  std::vector<TokenId> prompt_;
+  std::atomic<absl::Notification*> batch_ = nullptr;
+  SharedManager manager_;
+  BlockManager::OpenedSession session_;
+};
+
+TEST_F(LongBatchTest, OthersComeBetweenTwoOfItsOperations) {
+  std::atomic<bool> stop = false;
+  std::atomic<int> looks = 0;
+  std::thread other([&] {
+    for (; !stop; ++looks) (void)manager_.Stats();
+  });
+  // Without turns one look at most, which has waited for all of the batch, ends before its end.
+  int most = 0;
+  for (int attempt = 0; most < 10 && attempt < 100; ++attempt) {
+    const int before = looks;
+    ASSERT_TRUE(Run().ok());
+    most = std::max(most, looks - before);
+  }
+  stop = true;
+  other.join();
+  EXPECT_GE(most, 10);
+}
+
+TEST_F(LongBatchTest, OneThatEndsItsSessionLeavesWhatRan) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    absl::Notification begun;
+    std::thread other([&] {
+      begun.WaitForNotification();
+      EXPECT_TRUE(manager_.CloseSession(session_.ref).ok());
+    });
+    batch_ = &begun;
+    const auto result = Run();
+    other.join();
+    ASSERT_TRUE(result.ok());
+    ASSERT_EQ(result->results.size(), kMaxBatchOperations);
+    EXPECT_TRUE(result->results.front().ok());
+    if (!result->results.back().ok()) {
+      EXPECT_EQ(ReasonOf(result->results.back().status()), Reason::kStaleSession);
+      return;
+    }
+    session_ = *manager_.OpenSession("test", absl::InfiniteDuration());
+  }
+  FAIL() << "nobody came between";
 }
 
 TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -66,6 +67,7 @@ struct SimSession {
   bool writes = false;  // It has mapped the pools for writing.
   bool counts_steps = false;
   StepRange steps;
+  std::optional<StepRange> batch_steps;  // Of its latest batch.
   std::array<SimSequence, kSequencesPerSession> sequences;
   std::vector<SimRaw> raw;
 };

@@ -38,6 +38,23 @@ void ReadShortened(World& world, SimSession& session) {
             " shortened sequences instead of ", expected);
 }
 
+// What the session does from now on is of its latest batch.
+void EnterBatch(World& world, SimSession& session) {
+  world.batch_session = &session;
+  // What is let go without a step waits for what drains already.
+  world.batch_drains =
+      session.batch_steps->step != 0 ||
+      std::any_of(world.drains.begin(), world.drains.end(),
+                  [&](const SimDrain& drain) { return drain.session == session.ref.id; });
+}
+
+// Others came between.
+void ResumeBatch(World& world, SimSession& session) {
+  world.core->ResumeBatch(session.ref.id, *session.batch_steps);
+  EnterBatch(world, session);
+  world.Check();
+}
+
 void BeginBatch(World& world, SimSession& session) {
   if (session.counts_steps && Wrong(world)) {
     StepRange wrong = session.steps;
@@ -58,12 +75,8 @@ void BeginBatch(World& world, SimSession& session) {
   }
   const absl::Status status = world.core->BeginBatch(session.ref.id, steps, world.now);
   SIM_CHECK(status.ok(), status.ToString());
-  world.batch_session = &session;
-  // What is let go without a step waits for what drains already.
-  world.batch_drains = steps.step != 0 || std::any_of(world.drains.begin(), world.drains.end(),
-                                                      [&](const SimDrain& drain) {
-                                                        return drain.session == session.ref.id;
-                                                      });
+  session.batch_steps = steps;
+  EnterBatch(world, session);
   world.Absorb({});
   ReadShortened(world, session);
   world.Check();
@@ -91,7 +104,11 @@ SimSession* EnterSession(World& world, About about) {
     return nullptr;
   }
   SimSession& session = *open[world.random.Below(static_cast<uint32_t>(open.size()))];
-  if (world.batch_session != &session || world.random.OneIn(2)) BeginBatch(world, session);
+  if (session.batch_steps.has_value() && world.random.OneIn(4)) {
+    ResumeBatch(world, session);
+  } else if (world.batch_session != &session || world.random.OneIn(2)) {
+    BeginBatch(world, session);
+  }
   return &session;
 }
 

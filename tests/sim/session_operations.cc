@@ -83,6 +83,7 @@ void FollowEndOfSessions(World& world, absl::Span<SimSession* const> ended, Endi
     session->raw.clear();
     session->open = false;
     session->steps = {};
+    session->batch_steps.reset();
   }
 }
 

@@ -1,0 +1,63 @@
+// A mutex whose holder can let in those that wait.
+#ifndef PAGODA_MANAGER_FAIR_MUTEX_H_
+#define PAGODA_MANAGER_FAIR_MUTEX_H_
+
+#include <atomic>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace pagoda {
+
+// Those that find the mutex taken queue at a gate, and only the first of them is after the mutex
+// itself: so a holder that gives it up and queues again comes after all who waited, which one that
+// only unlocked and locked again would not. A newcomer that finds the mutex free takes it at once.
+class ABSL_LOCKABLE FairMutex {
+ public:
+  FairMutex() = default;
+  FairMutex(const FairMutex&) = delete;
+  FairMutex& operator=(const FairMutex&) = delete;
+
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    if (!mutex_.TryLock()) Queue();
+  }
+  void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.Unlock(); }
+  // Whether anybody waits: a hint, as cheap as a look at a variable.
+  bool wanted() const { return waiting_.load(std::memory_order_relaxed) != 0; }
+  // Gives the mutex up and queues for it again: whoever was at the gate has had it when this
+  // returns.
+  void LetOthersIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    mutex_.Unlock();
+    Queue();
+  }
+
+ private:
+  void Queue() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    gate_.Lock();
+    mutex_.Lock();
+    gate_.Unlock();
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  absl::Mutex mutex_;
+  absl::Mutex gate_;  // Held by the first that waits.
+  std::atomic<int> waiting_ = 0;
+};
+
+class ABSL_SCOPED_LOCKABLE FairMutexLock {
+ public:
+  explicit FairMutexLock(FairMutex* mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
+    mutex_->Lock();
+  }
+  ~FairMutexLock() ABSL_UNLOCK_FUNCTION() { mutex_->Unlock(); }
+  FairMutexLock(const FairMutexLock&) = delete;
+  FairMutexLock& operator=(const FairMutexLock&) = delete;
+
+ private:
+  FairMutex* const mutex_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_FAIR_MUTEX_H_
