@@ -70,14 +70,18 @@ std::string Ask(absl::Span<const uint8_t> bytes, size_t pieces) {
   const size_t size = bytes.size() / pieces + 1;
   while (!bytes.empty()) {
     const absl::Span<const uint8_t> piece = bytes.subspan(0, std::min(size, bytes.size()));
-    if (send(fd, piece.data(), piece.size(), MSG_NOSIGNAL) < 0) break;  // It has hung up.
+    if (TEMP_FAILURE_RETRY(send(fd, piece.data(), piece.size(), MSG_NOSIGNAL)) < 0)
+      break;  // It has hung up.
     bytes.remove_prefix(piece.size());
   }
   shutdown(fd, SHUT_WR);
   std::string answer;
   char buffer[4096];
   ssize_t count;
-  while ((count = recv(fd, buffer, sizeof(buffer), 0)) > 0) answer.append(buffer, count);
+  // The fuzzer's own clock is a signal.
+  while ((count = TEMP_FAILURE_RETRY(recv(fd, buffer, sizeof(buffer), 0))) > 0) {
+    answer.append(buffer, count);
+  }
   PAGODA_CHECK(count == 0 || errno == ECONNRESET, "a connection ends in time");
   close(fd);
   return answer;
