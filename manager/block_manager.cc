@@ -92,7 +92,7 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
       context_{.recorder = &recorder_,
                .copies = &copies_,
                .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr},
-      sessions_(options_.seed, options_.max_sessions) {
+      sessions_(options_.seed, options_.max_sessions, tenants_.size()) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info_.windows) {
     most_blocks = std::max(most_blocks, window.primary_blocks + window.secondary_blocks);

@@ -80,6 +80,10 @@ absl::Status BlockManager::EndSession(SessionId id, absl::Time now) {
   if (sessions_.Find(id) == nullptr) {
     return MakeError(Reason::kUnknownSession, absl::StrCat("there is no session ", id.value()));
   }
+  if (sessions_.Get(id).lease == absl::InfiniteDuration()) {
+    return MakeError(Reason::kPermissionDenied,
+                     absl::StrCat("session ", id.value(), " is the daemon's own"));
+  }
   FinishSession(id, Ending::kWithoutClient, now);
   return absl::OkStatus();
 }

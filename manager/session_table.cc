@@ -22,13 +22,14 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
                      absl::StrCat("a client name of ", client_name.size(), " bytes; at most ",
                                   kMaxClientNameBytes, " are allowed"));
   }
-  if (sessions_.size() >= max_sessions_) {
-    return MakeError(Reason::kTooManySessions,
-                     absl::StrCat(sessions_.size(), " sessions are open, the most there may be"));
-  }
   // A raw block keeps its owner in 32 bits.
   if (last_id_ == std::numeric_limits<uint32_t>::max()) {
     return MakeError(Reason::kTooManySessions, "the session ids of this epoch are used up");
+  }
+  if (!by_tenant_.Add(tenant.value())) {
+    return MakeError(Reason::kTooManySessions,
+                     absl::StrCat(by_tenant_.of(tenant.value()),
+                                  " sessions of this tenant are open, the most there may be now"));
   }
   const SessionRef ref{SessionId{++last_id_}, SessionToken{random_()}};
   Session& session = sessions_[ref.id];
@@ -39,6 +40,12 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
   session.lease = lease;
   session.deadline = now + lease;
   return ref;
+}
+
+void SessionTable::Close(SessionId id) {
+  const auto it = sessions_.find(id);
+  by_tenant_.Remove(it->second.tenant.value());
+  sessions_.erase(it);
 }
 
 absl::StatusOr<const Session*> SessionTable::Find(SessionRef ref) const {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "manager/fair_count.h"
 #include "manager/ids.h"
 #include "pools/types.h"
 
@@ -61,7 +62,9 @@ struct Quarantine {
 // Thread-compatible. Ids count up and are not reused; tokens come from the seed.
 class SessionTable {
  public:
-  SessionTable(uint64_t seed, uint32_t max_sessions) : random_(seed), max_sessions_(max_sessions) {}
+  // No tenant of `num_tenants` can take all of `max_sessions`: see FairCount.
+  SessionTable(uint64_t seed, uint32_t max_sessions, size_t num_tenants)
+      : random_(seed), by_tenant_(max_sessions, num_tenants) {}
 
   // Errors: TOO_MANY_SESSIONS, INVALID_ARGUMENT (a name that is too long).
   absl::StatusOr<SessionRef> Open(std::string client_name, absl::Duration lease, absl::Time now,
@@ -73,7 +76,8 @@ class SessionTable {
   Session* Find(SessionId id);
   // REQUIRES: the session lives.
   const Session& Get(SessionId id) const { return sessions_.at(id); }
-  void Close(SessionId id) { sessions_.erase(id); }
+  // REQUIRES: the session lives.
+  void Close(SessionId id);
 
   // The sessions without a stream whose deadline has passed, ascending. Cost: O(sessions).
   std::vector<SessionId> Expired(absl::Time now) const;
@@ -87,7 +91,7 @@ class SessionTable {
 
  private:
   std::mt19937_64 random_;
-  const uint32_t max_sessions_;
+  FairCount by_tenant_;
   uint64_t last_id_ = 0;
   absl::btree_map<SessionId, Session> sessions_;
 };

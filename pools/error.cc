@@ -62,6 +62,7 @@ constexpr std::array kRows = {
     Row{Reason::kPermissionDenied, "PERMISSION_DENIED", kPermissionDenied},
     Row{Reason::kTooManyCalls, "TOO_MANY_CALLS", kResourceExhausted},
     Row{Reason::kUnknownQuarantine, "UNKNOWN_QUARANTINE", kNotFound},
+    Row{Reason::kMessageTooLarge, "MESSAGE_TOO_LARGE", kInvalidArgument},
     Row{Reason::kWriterAlive, "WRITER_ALIVE", kFailedPrecondition},
 };
 

@@ -58,6 +58,7 @@ enum class Reason : uint8_t {
   kPermissionDenied,     // The caller may not do this, or not there. PERMISSION_DENIED
   kTooManyCalls,         // More calls at once than the daemon admits. RESOURCE_EXHAUSTED
   kUnknownQuarantine,    // No session of this id is quarantined. NOT_FOUND
+  kMessageTooLarge,      // A request of more bytes than may be. INVALID_ARGUMENT
   kWriterAlive,          // A process that could write the slots lives. FAILED_PRECONDITION
 };
 

@@ -12,6 +12,7 @@
 #include "server/authenticator.h"
 #include "server/identity.h"
 #include "server/rpc_metrics.h"
+#include "server/stream_slots.h"
 
 namespace pagoda::server {
 
@@ -21,7 +22,11 @@ class Admission {
   // All outlive this. `max_calls`: calls and streams at once.
   Admission(uint64_t max_calls, const RpcMetrics* calls, const Authenticator* authenticator,
             const TenantTable* tenants)
-      : max_calls_(max_calls), calls_(calls), authenticator_(authenticator), tenants_(tenants) {}
+      : max_calls_(max_calls),
+        calls_(calls),
+        authenticator_(authenticator),
+        tenants_(tenants),
+        streams_(max_calls, tenants->size()) {}
 
   // Who calls, where he may. Errors: TOO_MANY_CALLS, DEADLINE_EXCEEDED (the client waits no
   // longer), UNAUTHENTICATED, PERMISSION_DENIED.
@@ -32,6 +37,11 @@ class Admission {
   // an operator may name another's. Errors: PERMISSION_DENIED, UNKNOWN_TENANT.
   absl::StatusOr<TenantId> SessionTenant(const Identity& caller, const std::string& named) const;
 
+  // A place for a stream that `caller` opens. Errors: TOO_MANY_CALLS.
+  absl::StatusOr<StreamSlots::Slot> TakeStream(const Identity& caller) const {
+    return streams_.Take(caller.tenant);
+  }
+
   const TenantTable& tenants() const { return *tenants_; }
 
  private:
@@ -39,6 +49,7 @@ class Admission {
   const RpcMetrics* const calls_;
   const Authenticator* const authenticator_;
   const TenantTable* const tenants_;
+  mutable StreamSlots streams_;
 };
 
 // The parts of Admit that need no call.

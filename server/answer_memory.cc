@@ -1,5 +1,6 @@
 #include "server/answer_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,11 +45,12 @@ void AnswerMemory::End(SessionRef session, uint64_t retry_id, const absl::Status
     std::string bytes;
     if (status.ok()) bytes = answer.SerializeAsString();
     while (!answers.order.empty() &&
-           (answers.order.size() == kMostAnswers || answers.bytes + bytes.size() > kMostBytes ||
-            bytes_ + bytes.size() > most_bytes_)) {
+           (answers.order.size() == kMostAnswers || answers.bytes + bytes.size() > kMostBytes)) {
       ForgetOldest(answers);
     }
-    if (!status.ok() || bytes.size() > kMostBytes || bytes_ + bytes.size() > most_bytes_) {
+    // Room for all is taken from those who have most: a session that keeps little loses nothing.
+    while (bytes_ + bytes.size() > most_bytes_ && bytes_ > 0) ForgetOldest(Largest());
+    if (!status.ok() || bytes.size() > std::min(kMostBytes, most_bytes_)) {
       answers.by_id.erase(it);
     } else {
       answers.bytes += bytes.size();
@@ -65,6 +67,11 @@ void AnswerMemory::End(SessionRef session, uint64_t retry_id, const absl::Status
   }
 }
 
+AnswerMemory::Answers& AnswerMemory::Largest() {
+  const auto less = [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; };
+  return std::max_element(sessions_.begin(), sessions_.end(), less)->second;
+}
+
 void AnswerMemory::ForgetOldest(Answers& answers) {
   const auto it = answers.by_id.find(answers.order.front());
   answers.bytes -= it->second.answer.size();
@@ -74,13 +81,19 @@ void AnswerMemory::ForgetOldest(Answers& answers) {
 }
 
 void AnswerMemory::Sweep(const std::function<bool(SessionRef)>& lives) {
+  std::vector<SessionRef> over;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, answers] : sessions_) over.push_back(answers.session);
+  }
+  // Not under the lock, which every batch with a retry_id takes.
+  std::erase_if(over, lives);
   absl::MutexLock lock(&mutex_);
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
-    const auto session = it++;
-    Answers& answers = session->second;
-    if (lives(answers.session)) continue;
-    while (!answers.order.empty()) ForgetOldest(answers);
-    if (answers.by_id.empty()) sessions_.erase(session);
+  for (const SessionRef session : over) {
+    const auto it = sessions_.find(session.id);
+    if (it == sessions_.end()) continue;
+    while (!it->second.order.empty()) ForgetOldest(it->second);
+    if (it->second.by_id.empty()) sessions_.erase(it);
   }
 }
 

@@ -22,7 +22,7 @@ namespace pagoda::server {
 // A client whose answer was lost on its way sends the batch again under the same retry_id (see
 // v1::Batch). Here the first one's answer is found, so that nothing is run twice. Of each session
 // the last kMostAnswers answers are kept, and of these as many as fit kMostBytes; over all sessions
-// at most `most_bytes`. Thread-safe.
+// at most `most_bytes`, for which the sessions with most give up theirs. Thread-safe.
 class AnswerMemory {
  public:
   static constexpr size_t kMostAnswers = 256;
@@ -72,6 +72,8 @@ class AnswerMemory {
     size_t bytes = 0;
   };
 
+  // Whose answers take most. REQUIRES: there is a session. Cost: O(sessions).
+  Answers& Largest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldest(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t most_bytes_;

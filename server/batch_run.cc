@@ -145,7 +145,7 @@ void BatchRun::WakeUp() {
   }
   TakeUp();
   waited_ = next_ + 1;
-  context_.InTurn([run = shared_from_this()] { run->Advance(); });
+  context_.InTurn(0, [run = shared_from_this()] { run->Advance(); });
 }
 
 void BatchRun::TakeUp() {

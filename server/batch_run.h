@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "events/tenant_id.h"
@@ -19,6 +20,7 @@
 #include "manager/operation.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/cache.pb.h"
+#include "pools/error.h"
 #include "server/answer_memory.h"
 #include "server/serving_state.h"
 #include "server/stream_set.h"
@@ -28,7 +30,7 @@ namespace pagoda::server {
 
 // Runs the operations that can be, in order; one that asks for nothing, or for what is not served
 // or out of bounds, has its error in its own result and the others run. Without a wait the batch
-// runs under one taking of the core's lock, on the caller's thread. At a WaitForTicket whose copies
+// runs on the caller's thread. At a WaitForTicket whose copies
 // are not done it is put down, and goes on from there on a thread of gRPC's when they are done, or
 // when the wait is over otherwise.
 //
@@ -48,14 +50,23 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     TenantTurns* turns = nullptr;  // None: there are no tenants.
     TenantId tenant = kCommons;    // Whose the batches are.
 
+    size_t max_message_bytes = 0;
+
+    // Errors: MESSAGE_TOO_LARGE.
+    absl::Status CheckSize(size_t request_bytes) const {
+      if (request_bytes <= max_message_bytes) return absl::OkStatus();
+      return MakeError(Reason::kMessageTooLarge,
+                       absl::StrCat("a message of ", request_bytes, " bytes; at most ",
+                                    max_message_bytes, " are allowed"));
+    }
     // Errors: TOO_MANY_CALLS.
     absl::Status CheckRoom() const {
       return tenant == kCommons ? absl::OkStatus() : turns->CheckRoom(tenant);
     }
-    // Calls `work`, now or later, in the tenant's turn.
+    // Calls `work`, now or later, in the tenant's turn. `bytes`: of memory that it keeps till then.
     template <class Work>
-    void InTurn(Work work) const {
-      tenant == kCommons ? work() : turns->Run(tenant, std::move(work));
+    void InTurn(size_t bytes, Work work) const {
+      tenant == kCommons ? work() : turns->Run(tenant, bytes, std::move(work));
     }
   };
 

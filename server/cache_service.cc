@@ -119,13 +119,15 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Sessi
     grpc::CallbackServerContext* context) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kSession);
   const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession);
-  if (!caller.ok()) {
-    const grpc::Status refusal = ToGrpcStatus(caller.status());
+  absl::StatusOr<StreamSlots::Slot> slot =
+      caller.ok() ? admission_->TakeStream(*caller) : caller.status();
+  if (!slot.ok()) {
+    const grpc::Status refusal = ToGrpcStatus(slot.status());
     counted.Record(refusal.error_code());
     return new RefusedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>(refusal);
   }
   SessionStream* stream = SessionStream::Start(batch_context(*caller), &owners_, *caller,
-                                               std::move(counted), &streams_);
+                                               std::move(counted), *std::move(slot), &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndForDrain();
   return stream;

@@ -35,7 +35,8 @@ class CacheService final : public RawBatches {
     absl::Duration default_lease;
     absl::Duration max_lease;
     uint32_t max_sessions = 4096;
-    uint32_t max_waiting_calls = 2048;   // Of a tenant, for its turn.
+    TenantTurns::Limits turns;
+    size_t max_message_bytes = 16 << 20;
     std::string map_socket;              // Where clients map the pools; empty: nowhere.
     WriterProcesses* writers = nullptr;  // Who maps them; none: nobody ever has.
   };
@@ -49,7 +50,7 @@ class CacheService final : public RawBatches {
         admission_(admission),
         metrics_(metrics),
         owners_(options_.max_sessions + kRememberedSessions),
-        turns_(options_.max_waiting_calls) {}
+        turns_(options_.turns) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
@@ -86,7 +87,8 @@ class CacheService final : public RawBatches {
             .waiting = &waiting_,
             .answers = &answers_,
             .turns = &turns_,
-            .tenant = caller.tenant};
+            .tenant = caller.tenant,
+            .max_message_bytes = options_.max_message_bytes};
   }
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
 

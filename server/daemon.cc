@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <random>
 #include <utility>
 #include <variant>
@@ -375,7 +376,9 @@ void Daemon::MakeServices() {
       CacheService::Options{.default_lease = config_.sessions.default_lease,
                             .max_lease = config_.sessions.max_lease,
                             .max_sessions = config_.server.max_sessions,
-                            .max_waiting_calls = std::max(1u, config_.server.max_calls / 4),
+                            .turns = {.waiting_calls = std::max(1u, config_.server.max_calls / 4),
+                                      .waiting_bytes = config_.server.max_grpc_bytes / 8},
+                            .max_message_bytes = config_.server.max_message_bytes,
                             .map_socket = config_.server.MapSocketPath(),
                             .writers = writers_.get()},
       manager_.get(), &state_, admission_.get(), &rpc_metrics_);
@@ -432,7 +435,9 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
       .tls = *std::move(tls),
-      .max_message_bytes = static_cast<int>(config_.server.max_message_bytes),
+      // A message above the limit, up to this, is refused with its reason.
+      .max_message_bytes = static_cast<int>(std::min<uint64_t>(
+          2 * uint64_t{config_.server.max_message_bytes}, std::numeric_limits<int>::max())),
       .max_calls_per_connection = static_cast<int>(config_.server.max_calls_per_connection),
       .max_grpc_bytes = config_.server.max_grpc_bytes,
       .reflection =

@@ -40,8 +40,10 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
                                              grpc::ByteBuffer* answer, RpcMetrics::Call counted) {
   const std::shared_ptr<ExecuteCall> call(
       new ExecuteCall(context, owners, caller, request, answer));
-  if (const absl::Status room = context.CheckRoom(); room.ok()) {
-    context.InTurn([call] { call->Run(); });
+  absl::Status room = context.CheckSize(request->Length());
+  if (room.ok()) room = context.CheckRoom();
+  if (room.ok()) {
+    context.InTurn(request->Length(), [call] { call->Run(); });
   } else {
     call->OnBatchDone(room);
   }
@@ -60,10 +62,13 @@ void ExecuteCall::Run() {
   const auto batch = std::make_shared<BatchRun>(
       context_, SessionFromProto(request_->session()), answer_->mutable_result(),
       [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
+  bool cancelled = false;
   {
     absl::MutexLock lock(&mutex_);
     batch_ = batch;
+    cancelled = cancelled_;
   }
+  if (cancelled) batch->EndWaits(ClientGone());
   batch->Start(request_->batch());
 }
 

@@ -29,8 +29,7 @@ class RpcMetrics {
   ~RpcMetrics();
 
   // What is counted by its handler: gRPC takes every message of a call that has an interceptor
-  // through its queue once more, which costs a small batch more than to run it. So what gRPC
-  // refuses before the handler, such as an Execute that cannot be parsed, is not counted.
+  // through its queue once more, which costs a small batch more than to run it.
   enum class HandlerCounted { kExecute, kSession };
 
   // A call that is open from the constructor to the destructor. Thread-compatible.

@@ -22,9 +22,9 @@ absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
 
 SessionStream* SessionStream::Start(const BatchRun::Context& context, const SessionOwners* owners,
                                     const Identity& caller, RpcMetrics::Call counted,
-                                    Set* streams) {
+                                    StreamSlots::Slot slot, Set* streams) {
   const std::shared_ptr<SessionStream> stream(
-      new SessionStream(context, owners, caller, std::move(counted), streams));
+      new SessionStream(context, owners, caller, std::move(counted), std::move(slot), streams));
   stream->self_ = stream;
   streams->Add(stream);
   stream->ReadNext();
@@ -49,7 +49,7 @@ void SessionStream::OnReadDone(bool ok) {
   }
   // The client has no more batches, or is gone.
   if (!ok) return End(absl::OkStatus());
-  context_.InTurn([self = self_] { self->Run(); });
+  context_.InTurn(request_bytes_.Length(), [self = self_] { self->Run(); });
 }
 
 void SessionStream::Run() {
@@ -94,6 +94,9 @@ void SessionStream::OnCancel() {
 void SessionStream::OnDone() {
   if (session_.has_value()) context_.manager->DetachStream(session_->id);
   streams_->Remove(this);
+  // What these count in may go before a turn that holds this.
+  counted_.reset();
+  slot_.reset();
   const std::shared_ptr<SessionStream> last = std::move(self_);
 }
 
@@ -107,7 +110,7 @@ void SessionStream::End(const absl::Status& status) {
 
 void SessionStream::FinishCall(const absl::Status& status) {
   const grpc::Status grpc_status = ToGrpcStatus(status);
-  counted_.Record(grpc_status.error_code());
+  counted_->Record(grpc_status.error_code());
   Finish(grpc_status);
 }
 
@@ -120,6 +123,9 @@ void SessionStream::ReadNext() {
 absl::Status SessionStream::ReadRequest() {
   request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
   response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
+  if (absl::Status status = context_.CheckSize(request_bytes_.Length()); !status.ok()) {
+    return status;
+  }
   absl::Status parsed = ParseMessage(request_bytes_, request_);
   request_bytes_.Clear();
   if (!parsed.ok()) return parsed;

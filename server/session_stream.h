@@ -18,6 +18,7 @@
 #include "server/rpc_metrics.h"
 #include "server/session_owners.h"
 #include "server/stream_set.h"
+#include "server/stream_slots.h"
 
 namespace pagoda::server {
 
@@ -32,7 +33,8 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   // Begins to read what `caller` sends. The stream is in `streams` until its call is over; that,
   // `owners` and what `context` names outlive it.
   static SessionStream* Start(const BatchRun::Context& context, const SessionOwners* owners,
-                              const Identity& caller, RpcMetrics::Call counted, Set* streams);
+                              const Identity& caller, RpcMetrics::Call counted,
+                              StreamSlots::Slot slot, Set* streams);
 
   // Ends the call with DRAINING as soon as the batch in hand is answered.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -46,11 +48,13 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   enum class Step { kReading, kRunning, kWriting, kFinished };
 
   SessionStream(const BatchRun::Context& context, const SessionOwners* owners,
-                const Identity& caller, RpcMetrics::Call counted, Set* streams)
+                const Identity& caller, RpcMetrics::Call counted, StreamSlots::Slot slot,
+                Set* streams)
       : context_(context),
         owners_(owners),
         caller_(caller),
         counted_(std::move(counted)),
+        slot_(std::move(slot)),
         streams_(streams) {}
 
   void ReadNext();
@@ -70,7 +74,8 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   const BatchRun::Context context_;
   const SessionOwners* const owners_;
   const Identity caller_;
-  RpcMetrics::Call counted_;
+  std::optional<RpcMetrics::Call> counted_;  // Until the call is over.
+  std::optional<StreamSlots::Slot> slot_;    // Likewise.
   Set* const streams_;
   std::shared_ptr<SessionStream>
       self_;  // The call's share; given up in OnDone. Batches have theirs.

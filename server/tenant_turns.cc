@@ -1,93 +1,98 @@
 #include "server/tenant_turns.h"
 
-#include <deque>
+#include <algorithm>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/node_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-#include "grpcpp/alarm.h"
 #include "pools/error.h"
 
 namespace pagoda::server {
+namespace {
 
-class TenantTurns::Queues : public std::enable_shared_from_this<Queues> {
- public:
-  explicit Queues(size_t max_waiting) : max_waiting_(max_waiting) {}
+// One of two processors: the other one is for calls that need not wait.
+size_t NumThreads() { return std::max(1u, std::thread::hardware_concurrency() / 2); }
 
-  absl::Status CheckRoom(TenantId tenant) const ABSL_LOCKS_EXCLUDED(mutex_) {
+}  // namespace
+
+TenantTurns::TenantTurns(Limits limits) : limits_(limits) {
+  for (size_t i = 0; i < NumThreads(); ++i) threads_.emplace_back([this] { RunReady(); });
+}
+
+TenantTurns::~TenantTurns() {
+  {
     absl::MutexLock lock(&mutex_);
-    const auto queue = queues_.find(tenant);
-    if (queue == queues_.end() || queue->second.waiting.size() < max_waiting_) {
-      return absl::OkStatus();
-    }
-    return MakeError(Reason::kTooManyCalls,
-                     absl::StrCat(max_waiting_, " calls of this tenant wait for their turn"));
+    stopping_ = true;
   }
+  for (std::thread& thread : threads_) thread.join();
+}
 
-  // Whether it is the tenant's turn; else `work` waits for it, and is moved from.
-  bool Begin(TenantId tenant, std::function<void()>& work) ABSL_LOCKS_EXCLUDED(mutex_) {
+absl::Status TenantTurns::CheckRoom(TenantId tenant) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = queues_.find(tenant);
+  if (found == queues_.end()) return absl::OkStatus();
+  const Queue& queue = found->second;
+  if (queue.waiting.size() < limits_.waiting_calls && queue.bytes < limits_.waiting_bytes) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kTooManyCalls,
+                   absl::StrCat(queue.waiting.size(), " calls of this tenant, with ", queue.bytes,
+                                " bytes, wait for their turn"));
+}
+
+void TenantTurns::Run(TenantId tenant, size_t bytes, std::function<void()> work) {
+  {
     absl::MutexLock lock(&mutex_);
     Queue& queue = queues_[tenant];
-    if (std::exchange(queue.running, true)) {
-      queue.waiting.push_back(std::move(work));
-      return false;
+    if (queue.running) {
+      queue.waiting.push_back({std::move(work), bytes});
+      queue.bytes += bytes;
+      ++waiting_;
+      return;
     }
-    return true;
+    queue.running = true;
   }
+  work();
+  End(tenant);
+}
 
-  // The tenant's turn is over, and the next one's comes: by way of gRPC's own queue, so that calls
-  // of others that have come meanwhile go first.
-  void End(TenantId tenant) ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    Queue& queue = queues_[tenant];
-    queue.running = !queue.waiting.empty();
-    if (!queue.running) return;
-    queue.alarm = std::make_unique<grpc::Alarm>();
-    queue.alarm->Set(absl::ToChronoTime(absl::Now()),
-                     [self = shared_from_this(), tenant](bool) { self->RunNext(tenant); });
+void TenantTurns::End(TenantId tenant) {
+  absl::MutexLock lock(&mutex_);
+  Queue& queue = queues_[tenant];
+  if (queue.waiting.empty()) {
+    queue.running = false;
+  } else {
+    ready_.push_back(tenant);
   }
+}
 
- private:
-  struct Queue {
-    bool running = false;
-    std::deque<std::function<void()>> waiting;
-    std::unique_ptr<grpc::Alarm> alarm;  // Until the first of them begins.
+void TenantTurns::RunReady() {
+  const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !ready_.empty() || (stopping_ && waiting_ == 0);
   };
-
-  void RunNext(TenantId tenant) ABSL_LOCKS_EXCLUDED(mutex_) {
-    // The alarm owns what calls this.
-    const std::shared_ptr<Queues> self = shared_from_this();
-    std::function<void()> work;
+  while (true) {
+    TenantId tenant;
+    Work work;
     {
       absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&something));
+      if (ready_.empty()) return;
+      tenant = ready_.front();
+      ready_.pop_front();
       Queue& queue = queues_[tenant];
       work = std::move(queue.waiting.front());
       queue.waiting.pop_front();
-      queue.alarm.reset();
+      queue.bytes -= work.bytes;
+      --waiting_;
     }
-    work();
+    work.run();
+    work = {};  // What it owns goes before the tenant's turn is over.
     End(tenant);
   }
+}
 
-  const size_t max_waiting_;
-  mutable absl::Mutex mutex_;  // Nothing is called under it but the alarms.
-  absl::node_hash_map<TenantId, Queue> queues_ ABSL_GUARDED_BY(mutex_);
-};
-
-TenantTurns::TenantTurns(size_t max_waiting) : queues_(std::make_shared<Queues>(max_waiting)) {}
-TenantTurns::~TenantTurns() = default;
-
-absl::Status TenantTurns::CheckRoom(TenantId tenant) const { return queues_->CheckRoom(tenant); }
-
-void TenantTurns::Run(TenantId tenant, std::function<void()> work) {
-  const std::shared_ptr<Queues> queues = queues_;
-  if (!queues->Begin(tenant, work)) return;
-  work();
-  queues->End(tenant);
+size_t TenantTurns::waiting() const {
+  absl::MutexLock lock(&mutex_);
+  return waiting_;
 }
 
 }  // namespace pagoda::server

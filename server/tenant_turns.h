@@ -3,37 +3,70 @@
 #define PAGODA_SERVER_TENANT_TURNS_H_
 
 #include <cstddef>
+#include <deque>
 #include <functional>
-#include <memory>
+#include <thread>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "events/tenant_id.h"
 
 namespace pagoda::server {
 
 // Of a tenant that sends many batches at once one runs, and the others wait here without a thread:
-// so it has one turn at the core's lock where every other tenant has one, and one of gRPC's
-// threads, however much it sends. Thread-safe.
+// so it has one turn at the core's lock where every other tenant has one. What had to wait runs on
+// a few threads of this object's own, tenant after tenant, so gRPC's threads are free for those who
+// send less. Thread-safe.
 class TenantTurns {
  public:
-  // `max_waiting`: of each tenant.
-  explicit TenantTurns(size_t max_waiting);
+  struct Limits {
+    // Of each tenant: calls that wait, and the bytes of their requests.
+    size_t waiting_calls = 2048;
+    size_t waiting_bytes = size_t{64} << 20;
+  };
+
+  explicit TenantTurns(Limits limits);
+  // Runs what waits, and ends the threads. REQUIRES: nobody calls Run any more.
   ~TenantTurns();
   TenantTurns(const TenantTurns&) = delete;
   TenantTurns& operator=(const TenantTurns&) = delete;
 
   // Errors: TOO_MANY_CALLS, where as much of the tenant's waits as may.
-  absl::Status CheckRoom(TenantId tenant) const;
+  absl::Status CheckRoom(TenantId tenant) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Runs `work` when nothing else of the tenant runs: before this returns where that is so now,
-  // else later, in the order of the calls, on a thread of gRPC's; also where there is no room.
-  void Run(TenantId tenant, std::function<void()> work);
+  // else later, in the order of the calls, also where there is no room. `bytes`: of memory that it
+  // keeps while it waits.
+  void Run(TenantId tenant, size_t bytes, std::function<void()> work) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Works that wait now, of all tenants.
+  size_t waiting() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  class Queues;
+  struct Work {
+    std::function<void()> run;
+    size_t bytes = 0;
+  };
+  struct Queue {
+    bool running = false;  // Or in ready_.
+    std::deque<Work> waiting;
+    size_t bytes = 0;  // Of those that wait.
+  };
 
-  // Shared with each turn under way: the call that it is for may be over, and the daemon with it,
-  // before the turn is.
-  const std::shared_ptr<Queues> queues_;
+  // The tenant's turn is over.
+  void End(TenantId tenant) ABSL_LOCKS_EXCLUDED(mutex_);
+  void RunReady() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Limits limits_;
+  mutable absl::Mutex mutex_;  // Nothing is called under it.
+  // Of every tenant that has ever run something.
+  absl::node_hash_map<TenantId, Queue> queues_ ABSL_GUARDED_BY(mutex_);
+  std::deque<TenantId> ready_ ABSL_GUARDED_BY(mutex_);  // Whose next work may run.
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace pagoda::server

@@ -114,6 +114,13 @@ TEST_F(QuarantineTest, AnOperatorEndsASessionAsItsLeaseWould) {
   EXPECT_EQ(ReasonOf(core_->EndSession(ref.id, now_)), Reason::kUnknownSession);
 }
 
+TEST_F(QuarantineTest, AnOperatorDoesNotEndASessionWithoutALease) {
+  const auto own = core_->OpenSession("engine", absl::InfiniteDuration(), now_);
+  ASSERT_TRUE(own.ok());
+  EXPECT_EQ(ReasonOf(core_->EndSession(own->ref.id, now_)), Reason::kPermissionDenied);
+  EXPECT_TRUE(core_->CheckSession(own->ref).ok());
+}
+
 TEST_F(QuarantineTest, ATailIsNotCachedWhereItsClientMayStillWriteBehindIt) {
   const SessionRef ref = OpenWriter();
   ASSERT_TRUE(core_->AddSequence(ref.id, SequenceId{1}, {}, {{1, 2, 3, 4, 5, 6}}, 0, now_).ok());

@@ -1,7 +1,6 @@
 #include "server/tenant_turns.h"
 
 #include <gmock/gmock.h>
-#include <grpc/grpc.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "pools/error.h"
 
 namespace pagoda::server {
@@ -19,16 +19,14 @@ using ::testing::ElementsAre;
 
 constexpr TenantId kAlice{1};
 constexpr TenantId kBob{2};
-constexpr size_t kRoom = 3;
-
-// A daemon's server keeps gRPC up: see batch_run_test.cc.
-[[maybe_unused]] const bool kGrpcIsUp = (grpc_init(), true);
+constexpr TenantTurns::Limits kRoom = {.waiting_calls = 3, .waiting_bytes = 1000};
+constexpr size_t kBytes = 100;
 
 TEST(TenantTurnsTest, WhatWaitsForNobodyRunsAtOnce) {
   TenantTurns turns(kRoom);
   int ran = 0;
-  turns.Run(kAlice, [&] { ++ran; });
-  turns.Run(kAlice, [&] { ++ran; });
+  turns.Run(kAlice, kBytes, [&] { ++ran; });
+  turns.Run(kAlice, kBytes, [&] { ++ran; });
   EXPECT_EQ(ran, 2);
 }
 
@@ -36,7 +34,7 @@ TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
   TenantTurns turns(kRoom);
   absl::Notification begun, go_on;
   std::thread long_work([&] {
-    turns.Run(kAlice, [&] {
+    turns.Run(kAlice, kBytes, [&] {
       begun.Notify();
       go_on.WaitForNotification();
     });
@@ -45,13 +43,13 @@ TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
   std::vector<int> order;
   absl::BlockingCounter left(3);
   for (int number = 0; number < 3; ++number) {
-    turns.Run(kAlice, [&, number] {
+    turns.Run(kAlice, kBytes, [&, number] {
       order.push_back(number);
       left.DecrementCount();
     });
   }
   bool others = false;
-  turns.Run(kBob, [&] { others = true; });
+  turns.Run(kBob, kBytes, [&] { others = true; });
   EXPECT_TRUE(others);
   EXPECT_TRUE(order.empty());
   EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
@@ -60,6 +58,46 @@ TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
   left.Wait();
   EXPECT_THAT(order, ElementsAre(0, 1, 2));
   EXPECT_TRUE(turns.CheckRoom(kAlice).ok());
+  long_work.join();
+}
+
+TEST(TenantTurnsTest, WhatWaitsIsBoundedInBytesToo) {
+  TenantTurns turns(kRoom);
+  absl::Notification begun, go_on;
+  std::thread long_work([&] {
+    turns.Run(kAlice, kBytes, [&] {
+      begun.Notify();
+      go_on.WaitForNotification();
+    });
+  });
+  begun.WaitForNotification();
+  turns.Run(kAlice, 999, [] {});
+  EXPECT_TRUE(turns.CheckRoom(kAlice).ok());
+  turns.Run(kAlice, 1, [] {});
+  EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
+  EXPECT_EQ(turns.waiting(), 2u);
+  go_on.Notify();
+  long_work.join();
+}
+
+// A timer's tick between two turns would make this 10 s and more.
+TEST(TenantTurnsTest, ATurnComesWhenTheOneBeforeIsOver) {
+  constexpr int kWorks = 10'000;
+  TenantTurns turns({.waiting_calls = kWorks});
+  absl::Notification begun, go_on;
+  std::thread long_work([&] {
+    turns.Run(kAlice, kBytes, [&] {
+      begun.Notify();
+      go_on.WaitForNotification();
+    });
+  });
+  begun.WaitForNotification();
+  absl::BlockingCounter left(kWorks);
+  for (int i = 0; i < kWorks; ++i) turns.Run(kAlice, kBytes, [&] { left.DecrementCount(); });
+  const absl::Time before = absl::Now();
+  go_on.Notify();
+  left.Wait();
+  EXPECT_LT(absl::Now() - before, absl::Seconds(3));
   long_work.join();
 }
 
@@ -75,7 +113,7 @@ TEST(TenantTurnsTest, OneOfATenantRunsAtATimeWhateverComes) {
     threads.emplace_back([&, thread] {
       const int tenant = thread % 2;
       for (int work = 0; work < kWorks; ++work) {
-        turns.Run(tenant == 0 ? kAlice : kBob, [&, tenant] {
+        turns.Run(tenant == 0 ? kAlice : kBob, kBytes, [&, tenant] {
           if (++running[tenant] > 1) two_at_once = true;
           std::this_thread::yield();
           --running[tenant];

@@ -145,7 +145,7 @@ class Pin:
 
 
 class Batch(Recorder):
-    """Operations that run in one call, in order, with no other client's between them. Each succeeds or fails by itself.
+    """Operations that run in one call, in order. Each succeeds or fails by itself; between two of a long batch other clients' may come.
 
     A `with` block sends the batch at its end, and raises BatchFailed where operations failed; nothing is sent where the block raised.
     Without a block, `send` sends it and raises for the whole batch only: each Pending has its own error.

@@ -175,6 +175,7 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "SEQUENCE_EXISTS": Conflict,
     "ROOM_EXCEEDED": Conflict,
     "NO_ENGINE": Conflict,
+    "MESSAGE_TOO_LARGE": BadRequest,
     "WRITER_ALIVE": Conflict,
     "UNKNOWN_SESSION": SessionGone,
     "STALE_SESSION": SessionGone,

@@ -1,0 +1,60 @@
+#include "manager/fair_count.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace pagoda {
+namespace {
+
+TEST(FairCountTest, AloneAPartyGetsAllButTheOthersParts) {
+  FairCount count(100, 5);
+  size_t taken = 0;
+  while (count.Add(0)) ++taken;
+  EXPECT_EQ(taken, 60u);
+  EXPECT_EQ(count.total(), 60u);
+}
+
+TEST(FairCountTest, APartyGetsItsPartWhateverTheOthersHave) {
+  FairCount count(100, 5);
+  while (count.Add(0)) {
+  }
+  for (size_t party = 1; party < 5; ++party) {
+    for (int i = 0; i < 10; ++i) EXPECT_TRUE(count.Add(party)) << party;
+    EXPECT_FALSE(count.Add(party)) << party;
+  }
+  EXPECT_EQ(count.total(), 100u);
+}
+
+TEST(FairCountTest, OnePartyAloneInTheWorldGetsAll) {
+  FairCount count(7, 1);
+  for (int i = 0; i < 7; ++i) EXPECT_TRUE(count.Add(0));
+  EXPECT_FALSE(count.Add(0));
+}
+
+TEST(FairCountTest, RandomTakingAndGivingKeepsTheBoundsAndTheParts) {
+  constexpr size_t kMost = 40, kParties = 3, kPart = kMost / 2 / kParties;
+  std::mt19937 random(1);
+  FairCount count(kMost, kParties);
+  std::vector<size_t> model(kParties);
+  for (int i = 0; i < 100'000; ++i) {
+    const size_t party = random() % kParties;
+    if (random() % 2 == 0 && model[party] > 0) {
+      count.Remove(party);
+      --model[party];
+    } else {
+      size_t beyond = 0;
+      for (const size_t taken : model) beyond += taken > kPart ? taken - kPart : 0;
+      const bool may = model[party] < kPart || beyond < kMost - kPart * kParties;
+      ASSERT_EQ(count.Add(party), may);
+      model[party] += may ? 1 : 0;
+    }
+    ASSERT_EQ(count.of(party), model[party]);
+    ASSERT_EQ(count.total(), model[0] + model[1] + model[2]);
+    ASSERT_LE(count.total(), kMost);
+  }
+}
+
+}  // namespace
+}  // namespace pagoda
