@@ -54,6 +54,7 @@ bool ShadowTree::Node::has_children() const {
 // --- Applying ---
 
 absl::Status ShadowTree::Apply(const Event& event) {
+  if (in_snapshot_) return ApplyToSnapshot(event);
   if (revision_.value() != 0 && event.revision.value() != revision_.value() + 1) {
     return absl::FailedPreconditionError(
         absl::StrCat("revision ", event.revision.value(), " follows ", revision_.value()));
@@ -74,6 +75,12 @@ absl::Status ShadowTree::Apply(const Event& event) {
 }
 
 absl::Status ShadowTree::ApplyStored(Window& window, const StoredEvent& stored) {
+  return ForEachStored(stored, [&window](BlockHash parent_hash, TreeEntry entry) {
+    return StoreOne(window, parent_hash, std::move(entry));
+  });
+}
+
+absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock store) {
   BlockId parent = stored.parent;
   BlockHash parent_hash = stored.parent_hash.value_or(HashNamespace(stored.name_space));
   if (stored.parent_hash.has_value() != (parent != kNoBlock)) {
@@ -97,7 +104,7 @@ absl::Status ShadowTree::ApplyStored(Window& window, const StoredEvent& stored) 
                     .tier = block.tier,
                     .priority = block.priority};
     if (!SaysNothing(key.extras)) entry.extras.assign(key.extras.begin(), key.extras.end());
-    absl::Status status = StoreOne(window, parent_hash, std::move(entry));
+    absl::Status status = store(parent_hash, std::move(entry));
     if (!status.ok()) return status;
     parent = block.id;
     parent_hash = block.hash;
@@ -235,6 +242,91 @@ void ShadowTree::EraseHoles(Window& window, BlockId id) {
     window.nodes.erase(it);
     if (id != kNoBlock) --window.nodes.at(id).hole_children;
   }
+}
+
+// --- Snapshots ---
+
+void ShadowTree::BeginSnapshot() {
+  windows_.clear();
+  told_.clear();
+  in_snapshot_ = true;
+}
+
+absl::Status ShadowTree::ApplyToSnapshot(const Event& event) {
+  ToldBlocks& told = told_[event.window];
+  if (const auto* stored = std::get_if<StoredEvent>(&event.what)) {
+    return ForEachStored(*stored, [&told](BlockHash parent_hash, TreeEntry entry) {
+      const BlockId id = entry.id;
+      const bool is_new = told.try_emplace(id, Told{std::move(entry), parent_hash}).second;
+      return is_new ? absl::OkStatus() : Misfit("told twice", id);
+    });
+  }
+  if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
+    const auto it = told.find(updated->id);
+    if (it == told.end()) return Misfit("updated but not told", updated->id);
+    TreeEntry& entry = it->second.entry;
+    if (entry.hash != updated->hash) return Misfit("updated with a wrong hash", updated->id);
+    if (updated->tier.has_value()) {
+      if (entry.tier != updated->tier->old_value) return Misfit("wrong old tier", updated->id);
+      entry.tier = updated->tier->new_value;
+    }
+    if (updated->priority.has_value()) {
+      if (entry.priority != updated->priority->old_value) {
+        return Misfit("wrong old priority", updated->id);
+      }
+      entry.priority = updated->priority->new_value;
+    }
+    return absl::OkStatus();
+  }
+  const auto* removed = std::get_if<RemovedEvent>(&event.what);
+  if (removed == nullptr || removed->reason == RemovalReason::kReleased) return absl::OkStatus();
+  if (removed->scope == RemovedEvent::Scope::kWindow) {
+    told.clear();
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < removed->blocks.size(); ++i) {
+    const auto it = told.find(removed->blocks[i]);
+    if (it == told.end()) return Misfit("removed but not told", removed->blocks[i]);
+    if (i >= removed->hashes.size() || it->second.entry.hash != removed->hashes[i]) {
+      return Misfit("removed with a wrong hash", removed->blocks[i]);
+    }
+    told.erase(it);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShadowTree::EndSnapshot(Revision revision) {
+  for (auto& [size, told] : told_) {
+    Window& window = windows_[size];
+    window.full_attention = size == kFullAttention;
+    while (!told.empty()) {
+      if (absl::Status status = Place(window, told, told.begin()->first); !status.ok()) {
+        return status;
+      }
+    }
+  }
+  told_.clear();
+  in_snapshot_ = false;
+  revision_ = revision;
+  return absl::OkStatus();
+}
+
+absl::Status ShadowTree::Place(Window& window, ToldBlocks& told, BlockId id) {
+  std::vector<BlockId> path;  // Up to the first one that is placed, or was never told.
+  for (auto it = told.find(id); it != told.end(); it = told.find(id)) {
+    if (path.size() == told.size()) return Misfit("its own ancestor", id);
+    path.push_back(id);
+    id = it->second.entry.parent;
+  }
+  for (; !path.empty(); path.pop_back()) {
+    const auto it = told.find(path.back());
+    const BlockHash parent_hash = it->second.parent_hash;
+    TreeEntry entry = std::move(it->second.entry);
+    told.erase(it);
+    absl::Status status = StoreOne(window, parent_hash, std::move(entry));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 // --- Comparing ---

@@ -54,6 +54,14 @@ class ShadowTree {
   // its parent. After an error the tree means nothing.
   absl::Status Apply(const Event& event);
 
+  // The tree is forgotten, and a snapshot follows (events/snapshot.h): what Apply gets until
+  // EndSnapshot has revision 0 or is an event about blocks that were told, and says nothing about
+  // their parents yet.
+  void BeginSnapshot();
+  // The snapshot is whole, as of `revision`. Errors: FailedPrecondition where it is no tree: as
+  // Apply, for each block below its parent.
+  absl::Status EndSnapshot(Revision revision);
+
   // Ascending by block id.
   std::vector<TreeEntry> Dump(WindowSize window) const;
 
@@ -83,6 +91,20 @@ class ShadowTree {
     size_t num_cached = 0;
   };
 
+  // What a snapshot has told so far, with each block's parent's hash.
+  struct Told {
+    TreeEntry entry;
+    BlockHash parent_hash;
+  };
+  using ToldBlocks = absl::flat_hash_map<BlockId, Told>;
+
+  absl::Status ApplyToSnapshot(const Event& event);
+  // Puts a block into the window below its parent, which comes first.
+  static absl::Status Place(Window& window, ToldBlocks& told, BlockId id);
+
+  // Calls `store` for each block of the event, with its parent's hash.
+  using StoreBlock = absl::FunctionRef<absl::Status(BlockHash parent_hash, TreeEntry entry)>;
+  static absl::Status ForEachStored(const StoredEvent& stored, StoreBlock store);
   static absl::Status ApplyStored(Window& window, const StoredEvent& stored);
   static absl::Status ApplyUpdated(Window& window, const UpdatedEvent& updated);
   static absl::Status ApplyRemoved(Window& window, const RemovedEvent& removed);
@@ -94,6 +116,8 @@ class ShadowTree {
 
   Revision revision_;
   std::map<WindowSize, Window> windows_;
+  bool in_snapshot_ = false;
+  std::map<WindowSize, ToldBlocks> told_;  // Of the snapshot that is under way.
 };
 
 }  // namespace pagoda

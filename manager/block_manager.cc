@@ -360,6 +360,26 @@ void BlockManager::CheckInvariants() const {
   }
 }
 
+SnapshotPiece BlockManager::ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,
+                                         size_t max_tokens, absl::Time now) const {
+  SnapshotPiece piece{.revision = recorder_.last(), .end = from};
+  const bool with_raw = options_.lifecycle_events == LifecycleEvents::kRaw;
+  auto manager = std::find_if(windows_.begin(), windows_.end(),
+                              [&](const auto& window) { return window->window() >= from.window; });
+  PAGODA_CHECK(!from.done && manager != windows_.end(), "a snapshot that is not done goes on");
+  const BlockId begin = (*manager)->window() == from.window ? from.next : BlockId{0};
+  const BlockId end =
+      (*manager)->ReadSnapshot(begin, max_blocks, max_tokens, with_raw, now, &piece.events);
+  if (end.value() < (*manager)->num_ids()) {
+    piece.end = {.window = (*manager)->window(), .next = end};
+  } else if (++manager != windows_.end()) {
+    piece.end = {.window = (*manager)->window(), .next = BlockId{0}};
+  } else {
+    piece.end.done = true;
+  }
+  return piece;
+}
+
 std::vector<TreeEntry> BlockManager::DumpTree(WindowSize window) const {
   for (const auto& manager : windows_) {
     if (manager->window() == window) return manager->DumpTree();

@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "events/block_key.h"
 #include "events/event.h"
+#include "events/snapshot.h"
 #include "manager/cache_client.h"
 #include "manager/copy_tracker.h"
 #include "manager/event_recorder.h"
@@ -382,6 +383,12 @@ class BlockManager {
   std::vector<Event> TakeEvents() { return recorder_.Take(); }
   // The revision of the last event.
   Revision revision() const { return recorder_.last(); }
+
+  // The next piece of a snapshot (events/snapshot.h): at most `max_blocks` ids, and about
+  // `max_tokens` tokens. REQUIRES: the events so far were taken, and the position is of this
+  // manager. Cost: O(max_blocks + max_tokens).
+  SnapshotPiece ReadSnapshot(const SnapshotPosition& from, size_t max_blocks, size_t max_tokens,
+                             absl::Time now) const;
 
   // --- For tests ---
 

@@ -99,6 +99,12 @@ void SharedManager::NotifyWhenDone(Ticket ticket, std::function<void()> done) {
   done();
 }
 
+SnapshotPiece SharedManager::ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,
+                                          size_t max_tokens) const {
+  FairMutexLock lock(&mutex_);
+  return core_->ReadSnapshot(from, max_blocks, max_tokens, clock_());
+}
+
 uint32_t SharedManager::Maintain(uint32_t max_blocks) {
   FairMutexLock lock(&mutex_);
   const uint32_t moved = core_->Maintain(clock_(), max_blocks);

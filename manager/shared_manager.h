@@ -101,6 +101,10 @@ class SharedManager {
                                                absl::Span<const Operation> operations,
                                                StepRange steps, size_t handles_before = 0);
 
+  // The next piece of a snapshot; see BlockManager. The events up to its revision are in the log.
+  SnapshotPiece ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,
+                             size_t max_tokens) const;
+
   // Stops the process if an invariant is broken.
   void CheckInvariants() const;
 

@@ -240,6 +240,14 @@ class WindowBlockManager {
   void CountHolders(absl::Span<uint32_t> holders) const;
   std::vector<TreeEntry> DumpTree() const;
 
+  // --- Subscribers that come late ---
+
+  // Adds to `out` what is at the ids from `begin` on: the window's pools where `begin` is 0, cached
+  // blocks, and raw ones where `with_raw`. Looks at `max_ids` ids at least one, and at no more once
+  // it has added `max_tokens` tokens. Returns the id behind the last one.
+  BlockId ReadSnapshot(BlockId begin, size_t max_ids, size_t max_tokens, bool with_raw,
+                       absl::Time now, std::vector<Event>* out) const;
+
  private:
   static constexpr size_t kPrimary = static_cast<size_t>(Tier::kPrimary);
   static constexpr size_t kSecondary = static_cast<size_t>(Tier::kSecondary);

@@ -45,6 +45,7 @@ enum class Met : uint8_t {
   kQuarantined,  // Sessions that ended with something that they could still write.
   kInvalidated,
   kCleared,
+  kSnapshot,  // Read to its end by somebody who came late.
   kCount,
 };
 
@@ -57,7 +58,7 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "slid",        "copy",          "copy_failed",      "lost",
     "shortened",   "kv_lost",       "drained",          "pinned",
     "pin_expired", "pin_budget",    "priority_expired", "session_expired",
-    "quarantined", "invalidated",   "cleared",
+    "quarantined", "invalidated",   "cleared",          "snapshot",
 };
 
 struct Coverage {

@@ -55,6 +55,10 @@ void World::Step(uint32_t index) {
     EndOneCopy(ticket);
   }
   RunOperation(*this);
+  Random own(config.seed, ~uint64_t{index});
+  const uint64_t before = late_joiner_.snapshots();
+  late_joiner_.Act(*core, own, now);
+  coverage.Add(Met::kSnapshot, late_joiner_.snapshots() - before);
 }
 
 void World::Finish() {
@@ -117,6 +121,7 @@ void World::Absorb(const Scope& scope) {
       return std::find(kept.begin(), kept.end(), candidate.id) != kept.end();
     });
   }
+  late_joiner_.See(events);
   if (!keep_events_) return;
   for (const Event& event : events) {
     const absl::Status status = shadow_tree_.Apply(event);

@@ -21,6 +21,7 @@
 #include "tests/sim/coverage.h"
 #include "tests/sim/digest.h"
 #include "tests/sim/fail.h"
+#include "tests/sim/late_joiner.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/memory.h"
 #include "tests/sim/random.h"
@@ -160,6 +161,7 @@ class World {
   std::vector<Event> events_;
   std::vector<CopyOrder> orders_;
   ShadowTree shadow_tree_;
+  LateJoiner late_joiner_;
   Revision revision_;
   std::vector<Victims> victims_;  // Of the last call.
   // Of the last call, for Refused.

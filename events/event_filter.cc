@@ -1,0 +1,131 @@
+#include "events/event_filter.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace pagoda {
+namespace {
+
+using Keep = absl::FunctionRef<bool(BlockId, std::optional<Tier>)>;
+using ShowEvent = absl::FunctionRef<void(const Event&)>;
+
+template <class T>
+Event Like(const Event& event, T what) {
+  return {.revision = event.revision,
+          .time = event.time,
+          .window = event.window,
+          .tenant = event.tenant,
+          .what = std::move(what)};
+}
+
+void ForEachStoredPart(const Event& event, const StoredEvent& stored, Keep keep, ShowEvent show) {
+  std::optional<StoredEvent> part;
+  const auto end_part = [&] {
+    if (part.has_value()) show(Like(event, *std::exchange(part, std::nullopt)));
+  };
+  BlockId parent = stored.parent;
+  std::optional<BlockHash> parent_hash = stored.parent_hash;
+  size_t token = 0;
+  for (const StoredBlock& block : stored.blocks) {
+    const size_t begin = std::exchange(token, token + block.token_count);
+    if (keep(block.id, block.tier)) {
+      if (!part.has_value()) {
+        part.emplace();
+        part->parent = parent;
+        part->parent_hash = parent_hash;
+        part->name_space = stored.name_space;
+      }
+      part->blocks.push_back(block);
+      part->tokens.insert(part->tokens.end(), stored.tokens.begin() + begin,
+                          stored.tokens.begin() + token);
+      if (!stored.extras.empty()) {
+        part->extras.insert(part->extras.end(), stored.extras.begin() + begin,
+                            stored.extras.begin() + token);
+      }
+    } else {
+      end_part();
+    }
+    parent = block.id;
+    parent_hash = block.hash;
+  }
+  end_part();
+}
+
+struct PartShower {
+  const Event& event;
+  Keep keep;
+  ShowEvent show;
+
+  void operator()(const CreatedEvent& created) const {
+    CreatedEvent part = created;
+    std::erase_if(part.blocks, [this](BlockId id) { return !keep(id, std::nullopt); });
+    if (!part.blocks.empty() || !part.blocks_per_tier.empty()) show(Like(event, std::move(part)));
+  }
+  void operator()(const StoredEvent& stored) const {
+    const bool all = std::all_of(stored.blocks.begin(), stored.blocks.end(),
+                                 [this](const auto& block) { return keep(block.id, block.tier); });
+    all ? show(event) : ForEachStoredPart(event, stored, keep, show);
+  }
+  void operator()(const UpdatedEvent& updated) const {
+    if (keep(updated.id, std::nullopt)) show(event);
+  }
+  void operator()(const RemovedEvent& removed) const {
+    if (removed.scope == RemovedEvent::Scope::kWindow) return show(event);
+    RemovedEvent part{.reason = removed.reason};
+    for (size_t i = 0; i < removed.blocks.size(); ++i) {
+      if (!keep(removed.blocks[i], std::nullopt)) continue;
+      part.blocks.push_back(removed.blocks[i]);
+      if (!removed.hashes.empty()) part.hashes.push_back(removed.hashes[i]);
+    }
+    if (part.blocks.size() == removed.blocks.size()) return show(event);
+    if (!part.blocks.empty()) show(Like(event, std::move(part)));
+  }
+};
+
+bool HasBit(uint8_t mask, size_t bit) { return (mask >> bit & 1) != 0; }
+bool HasTier(uint8_t mask, Tier tier) { return HasBit(mask, static_cast<size_t>(tier)); }
+
+}  // namespace
+
+void ForEachPart(const Event& event, Keep keep, ShowEvent show) {
+  std::visit(PartShower{event, keep, show}, event.what);
+}
+
+void EventFilter::Apply(const Event& event, ShowEvent show) const {
+  if (!HasBit(types, event.what.index())) return;
+  if (!windows.empty() && !std::binary_search(windows.begin(), windows.end(), event.window)) {
+    return;
+  }
+  const auto* removed = std::get_if<RemovedEvent>(&event.what);
+  const auto* created = std::get_if<CreatedEvent>(&event.what);
+  const bool everybodys = (removed != nullptr && removed->scope == RemovedEvent::Scope::kWindow) ||
+                          (created != nullptr && !created->blocks_per_tier.empty());
+  if (tenant.has_value() && !everybodys && event.tenant != *tenant &&
+      !(commons && event.tenant == kCommons)) {
+    return;
+  }
+  if (tiers == kAll) return show(event);
+  if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
+    if (!updated->tier.has_value() || HasTier(tiers, updated->tier->old_value) ||
+        HasTier(tiers, updated->tier->new_value)) {
+      show(event);
+    }
+    return;
+  }
+  if (created != nullptr && !created->blocks_per_tier.empty()) {
+    CreatedEvent part = *created;
+    for (size_t tier = 0; tier < part.blocks_per_tier.size(); ++tier) {
+      if (!HasBit(tiers, tier)) part.blocks_per_tier[tier] = 0;
+    }
+    return show(Like(event, std::move(part)));
+  }
+  ForEachPart(
+      event,
+      [this](BlockId, std::optional<Tier> tier) {
+        return !tier.has_value() || HasTier(tiers, *tier);
+      },
+      show);
+}
+
+}  // namespace pagoda

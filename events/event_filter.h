@@ -1,0 +1,49 @@
+// What a subscriber wants to see of the event stream.
+#ifndef PAGODA_EVENTS_EVENT_FILTER_H_
+#define PAGODA_EVENTS_EVENT_FILTER_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "events/event.h"
+#include "events/tenant_id.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Calls `show` for the events that are left of `event` when of a Stored, Created or Removed event
+// only the blocks stay that `keep` is true for. A Stored event may fall into several; the revision
+// of all of them is the event's. Nothing is copied where everything stays.
+void ForEachPart(const Event& event, absl::FunctionRef<bool(BlockId, std::optional<Tier>)> keep,
+                 absl::FunctionRef<void(const Event&)> show);
+
+// Everything that is said has to hold. Subscribers with equal filters see the same.
+struct EventFilter {
+  static constexpr uint8_t kAll = 0xFF;
+
+  uint8_t types = kAll;             // Bit i: alternative i of Event::what.
+  uint8_t tiers = kAll;             // Bit i: Tier i.
+  std::vector<WindowSize> windows;  // Ascending; empty: all of them.
+  std::optional<TenantId> tenant;   // Events about its blocks alone; none: about anybody's.
+  bool commons = false;             // With a tenant: about the commons' too.
+
+  // Calls `show` for what the filter lets through of the event: the event, parts of it (a Stored
+  // event's blocks in other tiers are left out, and so are other tiers' capacities), or nothing.
+  // What says nothing of a tier passes whatever `tiers` is: a removal, or a change of priority. A
+  // move passes where it begins or ends in one of the tiers. That everything of a window left
+  // concerns every tenant.
+  void Apply(const Event& event, absl::FunctionRef<void(const Event&)> show) const;
+
+  friend bool operator==(const EventFilter&, const EventFilter&) = default;
+  template <class H>
+  friend H AbslHashValue(H h, const EventFilter& filter) {
+    return H::combine(std::move(h), filter.types, filter.tiers, filter.windows, filter.tenant,
+                      filter.commons);
+  }
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_EVENTS_EVENT_FILTER_H_

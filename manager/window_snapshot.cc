@@ -1,0 +1,61 @@
+// The part of WindowBlockManager that tells a late subscriber what is there.
+#include <algorithm>
+
+#include "manager/window_block_manager.h"
+
+namespace pagoda {
+
+BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t max_tokens,
+                                         bool with_raw, absl::Time now,
+                                         std::vector<Event>* out) const {
+  const auto add = [&](TenantId tenant, auto what) {
+    out->push_back({.time = now, .window = window(), .tenant = tenant, .what = std::move(what)});
+  };
+  if (begin.value() == 0) {
+    add(kCommons,
+        CreatedEvent{.blocks_per_tier = {options_.blocks.begin(), options_.blocks.end()}});
+  }
+  const auto end = static_cast<uint32_t>(
+      std::min<size_t>(store_.num_ids(), begin.value() + std::max<size_t>(max_ids, 1)));
+  size_t tokens = 0;
+  uint32_t i = begin.value();
+  for (; i < end && tokens < std::max<size_t>(max_tokens, 1); ++i) {
+    const BlockId id{i};
+    const Block& block = store_[id];
+    if (block.state() == BlockState::kRaw && with_raw) {
+      const TenantId owner = accounts_.owner(id);
+      auto* last = out->empty() || out->back().tenant != owner
+                       ? nullptr
+                       : std::get_if<CreatedEvent>(&out->back().what);
+      if (last == nullptr || last->blocks.empty()) {
+        add(owner, CreatedEvent{.blocks = {id}});
+      } else {
+        last->blocks.push_back(id);
+      }
+    }
+    if (block.state() != BlockState::kCached) continue;
+    const NodeRef parent = tree_.parent(id);
+    const BlockId parent_id = parent.is_root() ? kNoBlock : parent.block();
+    auto* run = out->empty() ? nullptr : std::get_if<StoredEvent>(&out->back().what);
+    const BlockKey key = store_.key(id);
+    // A block below the one before it joins its event, unless that would have to hold extras.
+    if (run == nullptr || run->blocks.back().id != parent_id || key.has_extras() ||
+        !run->extras.empty()) {
+      StoredEvent stored{.parent = parent_id, .name_space = tree_.key(tree_.RootOf(id))};
+      if (parent_id != kNoBlock) stored.parent_hash = tree_.hash(parent);
+      stored.extras.assign(key.extras.begin(), key.extras.end());
+      add(accounts_.owner(id), std::move(stored));
+      run = &std::get<StoredEvent>(out->back().what);
+    }
+    run->blocks.push_back({.id = id,
+                           .hash = tree_.hash(id),
+                           .token_count = static_cast<uint32_t>(key.tokens.size()),
+                           .tier = block.tier(),
+                           .priority = block.priority()});
+    run->tokens.insert(run->tokens.end(), key.tokens.begin(), key.tokens.end());
+    tokens += key.tokens.size();
+  }
+  return BlockId{i};
+}
+
+}  // namespace pagoda
