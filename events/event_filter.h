@@ -39,8 +39,8 @@ struct EventFilter {
   friend bool operator==(const EventFilter&, const EventFilter&) = default;
   template <class H>
   friend H AbslHashValue(H h, const EventFilter& filter) {
-    return H::combine(std::move(h), filter.types, filter.tiers, filter.windows, filter.tenant,
-                      filter.commons);
+    return H::combine(std::move(h), filter.types, filter.tiers, filter.windows,
+                      filter.tenant.has_value(), filter.tenant.value_or(kCommons), filter.commons);
   }
 };
 

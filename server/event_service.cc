@@ -1,10 +1,14 @@
 #include "server/event_service.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
 #include "server/error_map.h"
 #include "server/reactors.h"
 #include "server/served_fields.h"
+#include "server/translate.h"
+#include "server/wire_message.h"
 
 namespace pagoda::server {
 namespace {
@@ -19,31 +23,49 @@ EventService::EventService(EventPump::Options options, const SharedManager* mana
       manager_(manager),
       state_(state),
       admission_(admission),
+      feeds_(manager),
       pump_(options, &manager->log(), &streams_) {}
 
-grpc::ServerWriteReactor<v1::WatchResponse>* EventService::Watch(
-    grpc::CallbackServerContext* context, const v1::WatchRequest* request) {
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kWatch);
-  if (!caller.ok()) {
-    return new RefusedStream<grpc::ServerWriteReactor<v1::WatchResponse>>(
-        ToGrpcStatus(caller.status()));
+grpc::ServerWriteReactor<grpc::ByteBuffer>* EventService::Watch(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  const absl::StatusOr<WatchStream*> stream = Start(*context, *request);
+  if (!stream.ok()) {
+    const bool outside = stream.status().code() == absl::StatusCode::kOutOfRange;
+    return new RefusedStream<grpc::ServerWriteReactor<grpc::ByteBuffer>>(
+        ToGrpcStatus(stream.status(), outside ? LogBounds(*manager_) : ErrorMetadata{}));
   }
-  const absl::StatusOr<Revision> first = FirstRevision(*request);
-  if (!first.ok()) {
-    const bool outside = first.status().code() == absl::StatusCode::kOutOfRange;
-    return new RefusedStream<grpc::ServerWriteReactor<v1::WatchResponse>>(
-        ToGrpcStatus(first.status(), outside ? LogBounds(*manager_) : ErrorMetadata{}));
-  }
-  WatchStream* stream = WatchStream::Start(manager_, &streams_, *first, progress_interval_,
-                                           {*caller, &admission_->tenants()});
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
-  if (state_->draining()) stream->EndForDrain();
-  return stream;
+  if (state_->draining()) (*stream)->EndForDrain();
+  return *stream;
+}
+
+absl::StatusOr<WatchStream*> EventService::Start(const grpc::CallbackServerContext& context,
+                                                 const grpc::ByteBuffer& bytes) {
+  const absl::StatusOr<Identity> caller = admission_->Admit(context, kWatch);
+  if (!caller.ok()) return caller.status();
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+  v1::WatchRequest request;
+  if (absl::Status status = ParseMessage(bytes, &request); !status.ok()) return status;
+  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  const absl::StatusOr<Revision> first = FirstRevision(request);
+  if (!first.ok()) return first.status();
+  const absl::StatusOr<EventFilter> filter = Filter(request, *caller);
+  if (!filter.ok()) return filter.status();
+  absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
+  if (!slot.ok()) return slot.status();
+  return WatchStream::Start(manager_, &streams_,
+                            {.from = *first,
+                             .snapshot = request.snapshot(),
+                             .resnapshot_when_behind = request.resnapshot_when_behind(),
+                             .progress_interval = progress_interval_},
+                            feeds_.Get(*filter), *std::move(slot));
 }
 
 absl::StatusOr<Revision> EventService::FirstRevision(const v1::WatchRequest& request) const {
-  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  if (request.snapshot() && request.has_from_revision()) {
+    return MakeError(Reason::kInvalidArgument,
+                     "a stream begins with a snapshot or at from_revision, not with both");
+  }
   if (request.epoch() != 0 && request.epoch() != manager_->epoch().value()) {
     return MakeError(Reason::kEpochChanged,
                      absl::StrCat("the epoch is ", absl::Hex(manager_->epoch().value()), ", not ",
@@ -52,8 +74,59 @@ absl::StatusOr<Revision> EventService::FirstRevision(const v1::WatchRequest& req
   const EventLog& log = manager_->log();
   if (!request.has_from_revision()) return Revision(log.last().value() + 1);
   const Revision from(request.from_revision());
-  if (absl::Status status = log.Read(from, 1).status(); !status.ok()) return status;
-  return from;
+  const absl::Status status = log.Read(from, 1).status();
+  if (status.ok()) return from;
+  if (ReasonOf(status) == Reason::kRevisionCompacted && request.resnapshot_when_behind()) {
+    return from;  // The stream finds that out, and begins with a snapshot.
+  }
+  return status;
+}
+
+EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants) {
+  EventFilter filter;
+  if (caller.is_operator()) return filter;
+  filter.tenant = caller.tenant;
+  filter.commons = tenants.MaySee(caller.tenant, kCommons);
+  return filter;
+}
+
+absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request,
+                                                 const Identity& caller) const {
+  EventFilter filter = VisibleTo(caller, admission_->tenants());
+  if (!request.types().empty()) filter.types = 0;
+  for (const int type : request.types()) {
+    if (type < v1::EVENT_TYPE_CREATED || type > v1::EVENT_TYPE_REMOVED) {
+      return MakeError(Reason::kInvalidArgument, absl::StrCat("there is no event type ", type));
+    }
+    filter.types |= 1 << (type - v1::EVENT_TYPE_CREATED);
+  }
+  if (!request.tiers().empty()) filter.tiers = 0;
+  for (const int tier : request.tiers()) {
+    if (tier < v1::TIER_PRIMARY || tier > v1::TIER_SECONDARY) {
+      return MakeError(Reason::kInvalidArgument, absl::StrCat("there is no tier ", tier));
+    }
+    filter.tiers |= 1 << (tier - v1::TIER_PRIMARY);
+  }
+  for (const uint32_t size : request.window_sizes()) {
+    const WindowSize window = WindowFromProto(size);
+    const auto& windows = manager_->info().windows;
+    if (std::none_of(windows.begin(), windows.end(),
+                     [&](const auto& known) { return known.window == window; })) {
+      return MakeError(Reason::kUnknownWindow,
+                       absl::StrCat("the cache has no window ", WindowName(window)));
+    }
+    filter.windows.push_back(window);
+  }
+  std::sort(filter.windows.begin(), filter.windows.end());
+  filter.windows.erase(std::unique(filter.windows.begin(), filter.windows.end()),
+                       filter.windows.end());
+  if (!request.tenant().empty()) {
+    const absl::StatusOr<TenantId> tenant = admission_->SessionTenant(caller, request.tenant());
+    if (!tenant.ok()) return tenant.status();
+    filter.tenant = *tenant;
+    filter.commons = false;
+  }
+  return filter;
 }
 
 void EventService::EndStreamsForDrain() {

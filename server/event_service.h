@@ -11,15 +11,20 @@
 
 namespace pagoda::server {
 
+// What the caller may see: an operator all, a tenant its own, and where it shares the commons' too.
+EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants);
+
 // pagoda.v1.EventService. Thread-safe.
-class EventService final : public v1::EventService::CallbackService {
+class EventService final
+    : public v1::EventService::WithRawCallbackMethod_Watch<v1::EventService::Service> {
  public:
   // All pointers outlive the service.
   EventService(EventPump::Options options, const SharedManager* manager, const ServingState* state,
                const Admission* admission);
 
-  grpc::ServerWriteReactor<v1::WatchResponse>* Watch(grpc::CallbackServerContext* context,
-                                                     const v1::WatchRequest* request) override;
+  // Raw: messages are encoded once for all who see the same.
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request) override;
 
   size_t subscribers() const { return streams_.size(); }
 
@@ -27,15 +32,21 @@ class EventService final : public v1::EventService::CallbackService {
   void EndStreamsForDrain();
 
  private:
-  // Where the stream starts. Errors: DRAINING, FIELD_NOT_SERVED, EPOCH_CHANGED,
-  // REVISION_COMPACTED, REVISION_IN_FUTURE.
+  absl::StatusOr<WatchStream*> Start(const grpc::CallbackServerContext& context,
+                                     const grpc::ByteBuffer& bytes);
+  // Where the stream starts. Errors: EPOCH_CHANGED, REVISION_COMPACTED, REVISION_IN_FUTURE,
+  // INVALID_ARGUMENT.
   absl::StatusOr<Revision> FirstRevision(const v1::WatchRequest& request) const;
+  // What `caller` may see of what is asked for. Errors: INVALID_ARGUMENT, PERMISSION_DENIED,
+  // UNKNOWN_TENANT.
+  absl::StatusOr<EventFilter> Filter(const v1::WatchRequest& request, const Identity& caller) const;
 
   const absl::Duration progress_interval_;
   const SharedManager* const manager_;
   const ServingState* const state_;
   const Admission* const admission_;
   WatchStream::Set streams_;
+  EventFeeds feeds_;
   EventPump pump_;  // Last: its thread uses the others.
 };
 

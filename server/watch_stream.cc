@@ -1,52 +1,27 @@
 #include "server/watch_stream.h"
 
+#include <limits>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "google/protobuf/arena.h"
+#include "pools/check.h"
 #include "pools/error.h"
 #include "server/translate_events.h"
+#include "server/wire_message.h"
 
 namespace pagoda::server {
 namespace {
 
-// A message holds at most this many events, and no further one once it has this many bytes, so
-// that a client's default limit of 4 MiB is enough for all but a single huge event.
-constexpr int kMaxEventsPerMessage = 512;
-constexpr size_t kFullMessageBytes = 1 << 20;
-
-// How many events are looked at, read by read, before a viewer who may see none of them gets a
-// mark.
-constexpr int kReadsPerMark = 64;
-
-// Appends the visible events from `next` on, as many as a message holds. Returns the revision after
-// those that were looked at.
-Revision AppendEvents(const std::vector<EventLog::BatchPtr>& batches, Revision next,
-                      const Viewer& viewer, v1::WatchResponse* out) {
-  size_t bytes = 0;
-  for (const EventLog::BatchPtr& batch : batches) {
-    const size_t begin = next.value() - batch->front().revision.value();
-    for (size_t i = begin; i < batch->size(); ++i) {
-      if (out->events_size() == kMaxEventsPerMessage || bytes >= kFullMessageBytes) return next;
-      next = Revision(next.value() + 1);
-      if (!Visible((*batch)[i], viewer)) continue;
-      v1::Event* event = out->add_events();
-      EventToProto((*batch)[i], event);
-      bytes += event->ByteSizeLong();
-    }
-  }
-  return next;
-}
+// A piece of a snapshot: what the core's lock is held for at once, and about a message.
+constexpr size_t kPieceBlocks = 2048;
+constexpr size_t kPieceTokens = size_t{1} << 16;
+// Pieces that are read before a client that may see nothing of them gets a message all the same.
+constexpr int kPiecesPerMessage = 16;
+constexpr int kNoLimit = std::numeric_limits<int>::max();
 
 }  // namespace
-
-bool Visible(const Event& event, const Viewer& viewer) {
-  if (viewer.caller.is_operator()) return true;
-  const auto* removed = std::get_if<RemovedEvent>(&event.what);
-  if (removed != nullptr && removed->scope == RemovedEvent::Scope::kWindow) return true;
-  return viewer.tenants->MaySee(viewer.caller.tenant, event.tenant);
-}
 
 ErrorMetadata LogBounds(const SharedManager& manager) {
   return {{"oldest_revision", absl::StrCat(manager.log().oldest().value())},
@@ -54,14 +29,18 @@ ErrorMetadata LogBounds(const SharedManager& manager) {
           {"epoch", absl::StrCat(absl::Hex(manager.epoch().value(), absl::kZeroPad16))}};
 }
 
-WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, Revision from,
-                                absl::Duration progress_interval, Viewer viewer) {
+WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, const Options& options,
+                                std::shared_ptr<EventFeed> feed, StreamSlots::Slot slot) {
   const std::shared_ptr<WatchStream> stream(
-      new WatchStream(manager, streams, from, progress_interval, std::move(viewer)));
+      new WatchStream(manager, streams, options, std::move(feed), std::move(slot)));
   stream->self_ = stream;
   {
     absl::MutexLock lock(&stream->mutex_);
-    stream->WriteMessage(absl::Now());
+    v1::WatchResponse first;
+    const absl::Status status = options.snapshot
+                                    ? stream->BeginSnapshot(absl::Now())
+                                    : stream->SendOwn(first, options.from, absl::Now());
+    PAGODA_CHECK(status.ok(), "a message without events can be sent");
   }
   streams->Add(stream);
   return stream.get();
@@ -81,40 +60,120 @@ void WatchStream::Advance(absl::Time now) {
 
 std::optional<grpc::Status> WatchStream::Step(absl::Time now) {
   if (cancelled_) return ToGrpcStatus(absl::CancelledError("the client is gone"));
-  response_.Clear();
-  bool more = true;
-  for (int reads = 0; more && reads < kReadsPerMark && response_.events_size() == 0; ++reads) {
-    const absl::StatusOr<bool> read = ReadOn();
-    if (!read.ok()) return ToGrpcStatus(read.status(), LogBounds(*manager_));
-    more = *read;
-  }
-  if (response_.events_size() > 0 || more) {
-    WriteMessage(now);
-  } else if (draining_ && covered_ == next_) {
+  const auto draining = [this] {
     return ToGrpcStatus(MakeError(Reason::kDraining, "the daemon is shutting down"),
                         LogBounds(*manager_));
-  } else if (draining_ || now - last_write_ >= progress_interval_) {
-    WriteMessage(now);
+  };
+  absl::Status status;
+  if (snapshot_.has_value()) {
+    if (draining_) return draining();
+    status = SendPiece(now);
+  } else {
+    const absl::StatusOr<bool> sent = SendEvents(now);
+    status = sent.status();
+    if (sent.ok() && !*sent) {
+      if (draining_ && covered_ == next_) return draining();
+      if (draining_ || now - last_write_ >= options_.progress_interval) {
+        v1::WatchResponse mark;
+        status = SendOwn(mark, next_, now);
+      }
+    }
   }
+  if (ReasonOf(status) == Reason::kRevisionCompacted && options_.resnapshot_when_behind) {
+    status = BeginSnapshot(now);
+  }
+  if (!status.ok()) return ToGrpcStatus(status, LogBounds(*manager_));
   return std::nullopt;
 }
 
-absl::StatusOr<bool> WatchStream::ReadOn() {
-  const auto batches = manager_->log().Read(next_, kMaxEventsPerMessage);
-  if (!batches.ok()) return batches.status();
-  next_ = AppendEvents(*batches, next_, viewer_, &response_);
-  return !batches->empty();
+absl::StatusOr<bool> WatchStream::SendEvents(absl::Time now) {
+  const absl::StatusOr<EventFeed::Next> next = feed_->Read(covered_, next_);
+  if (!next.ok()) return next.status();
+  const bool moved = next->end != next_;
+  next_ = next->end;
+  if (next->message != nullptr) {
+    Send(next->message->bytes, next_, now);
+    return true;
+  }
+  if (!moved || next_.value() > manager_->log().last().value()) return false;
+  // A long way without anything to see: the client hears that, and this thread is free.
+  v1::WatchResponse mark;
+  if (absl::Status status = SendOwn(mark, next_, now); !status.ok()) return status;
+  return true;
 }
 
-void WatchStream::WriteMessage(absl::Time now) {
-  response_.set_epoch(manager_->epoch().value());
-  response_.set_cache(manager_->info().name);
-  response_.set_previous_revision(covered_.value() - 1);
-  response_.set_revision(next_.value() - 1);
-  covered_ = next_;
+absl::Status WatchStream::BeginSnapshot(absl::Time now) {
+  snapshot_.emplace();
+  // What the walk has not passed says nothing: the revisions may jump.
+  covered_ = next_ = Revision(manager_->log().last().value() + 1);
+  v1::WatchResponse response;
+  response.set_snapshot_begin(true);
+  return SendOwn(response, covered_, now);
+}
+
+absl::Status WatchStream::SendPiece(absl::Time now) {
+  google::protobuf::Arena memory;
+  auto& response = *google::protobuf::Arena::CreateMessage<v1::WatchResponse>(&memory);
+  const auto add = [&](const Event& event) {
+    feed_->filter().Apply(event,
+                          [&](const Event& shown) { EventToProto(shown, response.add_events()); });
+  };
+  // A client that reads slowly first gets what has happened meanwhile, message by message.
+  const Revision last(manager_->log().last().value() + 1);
+  if (last.value() - covered_.value() > kMaxEventsPerMessage) {
+    const absl::StatusOr<Revision> end = AddPassed(covered_, last, kMaxEventsPerMessage, &response);
+    return end.ok() ? SendOwn(response, *end, now) : end.status();
+  }
+  Revision looked = covered_;
+  for (int pieces = 0; pieces < kPiecesPerMessage && response.events_size() == 0; ++pieces) {
+    const SnapshotPiece piece = manager_->ReadSnapshot(*snapshot_, kPieceBlocks, kPieceTokens);
+    const Revision end(piece.revision.value() + 1);
+    while (looked < end) {
+      const absl::StatusOr<Revision> more = AddPassed(looked, end, kNoLimit, &response);
+      if (!more.ok()) return more.status();
+      looked = *more;
+    }
+    for (const Event& event : piece.events) add(event);
+    snapshot_ = piece.end;
+    if (piece.end.done) break;
+  }
+  response.set_snapshot_end(snapshot_->done);
+  if (snapshot_->done) snapshot_.reset();
+  return SendOwn(response, looked, now);
+}
+
+absl::StatusOr<Revision> WatchStream::AddPassed(Revision from, Revision end, int max_events,
+                                                v1::WatchResponse* out) const {
+  const auto batches = manager_->log().Read(from, kMaxEventsPerMessage);
+  if (!batches.ok()) return batches.status();
+  Revision revision = from;
+  const auto add = [&](const Event& event) { EventToProto(event, out->add_events()); };
+  const auto filter = [&](const Event& event) { feed_->filter().Apply(event, add); };
+  for (const EventLog::BatchPtr& batch : *batches) {
+    const size_t begin = revision.value() - batch->front().revision.value();
+    for (size_t i = begin; i < batch->size() && revision < end; ++i) {
+      if (out->events_size() >= max_events) return revision;
+      ForEachPassed((*batch)[i], *snapshot_, filter);
+      revision = Revision(revision.value() + 1);
+    }
+  }
+  return revision;
+}
+
+absl::Status WatchStream::SendOwn(v1::WatchResponse& response, Revision end, absl::Time now) {
+  SetEnvelope(*manager_, covered_, end, &response);
+  grpc::ByteBuffer bytes;
+  if (absl::Status status = SerializeMessage(response, &bytes); !status.ok()) return status;
+  Send(bytes, end, now);
+  return absl::OkStatus();
+}
+
+void WatchStream::Send(const grpc::ByteBuffer& bytes, Revision end, absl::Time now) {
+  bytes_ = bytes;
+  covered_ = next_ = end;
   last_write_ = now;
   writing_ = true;
-  StartWrite(&response_);
+  StartWrite(&bytes_);
 }
 
 void WatchStream::EndForDrain() {
@@ -123,6 +182,11 @@ void WatchStream::EndForDrain() {
     draining_ = true;
   }
   Advance(absl::Now());
+}
+
+Revision WatchStream::covered() const {
+  absl::MutexLock lock(&mutex_);
+  return covered_;
 }
 
 void WatchStream::OnWriteDone(bool ok) {
@@ -144,6 +208,7 @@ void WatchStream::OnCancel() {
 
 void WatchStream::OnDone() {
   streams_->Remove(this);
+  slot_.reset();  // Where it counts may go before whoever holds this.
   const std::shared_ptr<WatchStream> last = std::move(self_);
 }
 

@@ -4,93 +4,108 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "events/event_log.h"
+#include "events/snapshot.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/events.pb.h"
 #include "server/error_map.h"
-#include "server/identity.h"
+#include "server/event_feed.h"
 #include "server/stream_set.h"
+#include "server/stream_slots.h"
 
 namespace pagoda::server {
 
 // What a client that starts elsewhere needs: oldest_revision, next_revision, epoch (hexadecimal).
 ErrorMetadata LogBounds(const SharedManager& manager);
 
-// Who watches.
-struct Viewer {
-  Identity caller;
-  const TenantTable* tenants;  // Outlives the stream.
-};
-
-// Whether the event is one that the viewer may see: an operator all, a tenant its own, and where it
-// shares the commons' too. That everything of a window left the cache concerns everybody.
-bool Visible(const Event& event, const Viewer& viewer);
-
 // Reads the log at its own pace and has one write outstanding: a slow client falls behind in the
-// log, and costs no memory. Events that the viewer may not see are left out, and the messages cover
-// their revisions all the same: a gap is a gap for everybody. Thread-safe; lives as long as its
-// call and whoever holds it.
+// log, and costs no memory. Events that its filter does not show are left out, and the messages
+// cover their revisions all the same: a gap is a gap for everybody. Thread-safe; lives as long as
+// its call and whoever holds it.
 //
 // Invariants: the messages sent so far cover the revisions up to covered_ - 1; none of the events
-// from there to next_ - 1 is visible.
-class WatchStream final : public grpc::ServerWriteReactor<v1::WatchResponse> {
+// from there to next_ - 1 is visible. In a snapshot the client has, at the ids that the walk has
+// passed, what was there at covered_ - 1.
+class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   using Set = StreamSet<WatchStream>;
 
-  // Sends the first message, without events. `from` is in the log or is the next revision. The
-  // stream is in `streams` until its call is over; both outlive it.
-  static WatchStream* Start(const SharedManager* manager, Set* streams, Revision from,
-                            absl::Duration progress_interval, Viewer viewer);
+  struct Options {
+    Revision from;  // In the log, or the next revision. Means nothing with a snapshot.
+    bool snapshot = false;
+    bool resnapshot_when_behind = false;
+    absl::Duration progress_interval;
+  };
+
+  // Sends the first message, without events. The stream is in `streams` until its call is over;
+  // both outlive it.
+  static WatchStream* Start(const SharedManager* manager, Set* streams, const Options& options,
+                            std::shared_ptr<EventFeed> feed, StreamSlots::Slot slot);
 
   // If no write is outstanding: sends what has happened, or a progress mark if nothing was sent for
   // the progress interval. Does not block.
   void Advance(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the call with DRAINING once the client has been sent everything.
+  // Ends the call with DRAINING once the client has been sent everything; a snapshot ends at once.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The revision behind the last one that the client was sent.
+  Revision covered() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
  private:
-  WatchStream(const SharedManager* manager, Set* streams, Revision from,
-              absl::Duration progress_interval, Viewer viewer)
+  WatchStream(const SharedManager* manager, Set* streams, const Options& options,
+              std::shared_ptr<EventFeed> feed, StreamSlots::Slot slot)
       : manager_(manager),
         streams_(streams),
-        progress_interval_(progress_interval),
-        viewer_(std::move(viewer)),
-        covered_(from),
-        next_(from) {}
+        options_(options),
+        feed_(std::move(feed)),
+        slot_(std::move(slot)),
+        covered_(options.from),
+        next_(options.from) {}
 
   // Starts a write if there is one to start; returns the status if it is time to end.
   std::optional<grpc::Status> Step(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Puts the next events that are visible into response_, and moves next_ behind those that it has
-  // looked at. False where the log has no more.
-  absl::StatusOr<bool> ReadOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sends response_ with its events, or as a progress mark without any.
-  void WriteMessage(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next message of the events. False: there is none yet.
+  absl::StatusOr<bool> SendEvents(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next message of the snapshot.
+  absl::Status SendPiece(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds what happened to passed ids at the revisions from `from` on, below `end`, until there are
+  // `max_events` events, or as far as one read of the log goes. Returns the revision behind what it
+  // looked at.
+  absl::StatusOr<Revision> AddPassed(Revision from, Revision end, int max_events,
+                                     v1::WatchResponse* out) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status BeginSnapshot(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends a message of this stream alone, which covers what is below `end`.
+  absl::Status SendOwn(v1::WatchResponse& response, Revision end, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(const grpc::ByteBuffer& bytes, Revision end, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SharedManager* const manager_;
   Set* const streams_;
-  const absl::Duration progress_interval_;
-  const Viewer viewer_;
-  std::shared_ptr<WatchStream> self_;  // The call's share; given up in OnDone.
+  const Options options_;
+  const std::shared_ptr<EventFeed> feed_;
+  std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
+  std::shared_ptr<WatchStream> self_;      // The call's share; given up in OnDone.
 
-  absl::Mutex mutex_;  // Taken before the log's lock and gRPC's own.
+  mutable absl::Mutex mutex_;  // Taken before the core's, the feed's and gRPC's own.
   Revision covered_ ABSL_GUARDED_BY(mutex_);
   Revision next_ ABSL_GUARDED_BY(mutex_);
+  std::optional<SnapshotPosition> snapshot_ ABSL_GUARDED_BY(mutex_);  // While one is sent.
   absl::Time last_write_ ABSL_GUARDED_BY(mutex_);
-  v1::WatchResponse response_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
+  grpc::ByteBuffer bytes_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -51,6 +51,7 @@ class Node:
     hash: int
     tier: int  # TIER_PRIMARY is below TIER_SECONDARY.
     priority: int
+    parent_hash: int  # The namespace's at the root.
 
 
 class ShadowTree:
@@ -60,6 +61,18 @@ class ShadowTree:
         self.nodes = {}
         self.raw_blocks = set()
         self.removed = {}  # Blocks that left the tree, counted by reason.
+        self.in_snapshot = False
+
+    def begin_snapshot(self):
+        """What comes until end_snapshot may tell of blocks before their parents."""
+        self.__init__()
+        self.in_snapshot = True
+
+    def end_snapshot(self):
+        self.in_snapshot = False
+        for node in self.nodes.values():
+            assert node.parent is ROOT or self.nodes[node.parent].tier <= node.tier
+            assert node.parent is ROOT or self.nodes[node.parent].hash == node.parent_hash
 
     def apply(self, event):
         getattr(self, "_apply_" + event.WhichOneof("event"))(getattr(event, event.WhichOneof("event")))
@@ -72,14 +85,14 @@ class ShadowTree:
         parent, parent_hash = ROOT, namespace_hash(stored.namespace)
         if stored.HasField("parent_block_id"):
             parent, parent_hash = stored.parent_block_id, stored.parent_hash
-            assert self.nodes[parent].hash == parent_hash
+            assert self.in_snapshot or self.nodes[parent].hash == parent_hash
         assert stored.blocks
         for block in stored.blocks:
             assert block.block_id not in self.nodes
             assert block.block_hash == block_hash(parent_hash, block)
-            assert parent is ROOT or block.tier >= self.nodes[parent].tier
+            assert self.in_snapshot or parent is ROOT or block.tier >= self.nodes[parent].tier
             self.nodes[block.block_id] = Node(parent, stored.namespace.SerializeToString(deterministic=True),
-                                              tuple(block.tokens), block.block_hash, block.tier, block.priority)
+                                              tuple(block.tokens), block.block_hash, block.tier, block.priority, parent_hash)
             parent, parent_hash = block.block_id, block.block_hash
 
     def _apply_updated(self, updated):
@@ -89,8 +102,14 @@ class ShadowTree:
         if updated.HasField("tier"):
             assert node.tier == updated.tier.old_value
             node.tier = updated.tier.new_value
+            if self.in_snapshot:
+                return self._set_priority(node, updated)
             assert node.parent is ROOT or node.tier >= self.nodes[node.parent].tier
             assert all(child.tier >= node.tier for child in self.nodes.values() if child.parent == updated.block_id)
+        self._set_priority(node, updated)
+
+    @staticmethod
+    def _set_priority(node, updated):
         if updated.HasField("priority"):
             assert node.priority == updated.priority.old_value
             node.priority = updated.priority.new_value
@@ -108,7 +127,7 @@ class ShadowTree:
             assert len(removed.block_hashes) == count
             for block_id, removed_hash in zip(removed.block_ids, removed.block_hashes):
                 assert self.nodes.pop(block_id).hash == removed_hash
-            assert not {node.parent for node in self.nodes.values()} & set(removed.block_ids)
+            assert self.in_snapshot or not {node.parent for node in self.nodes.values()} & set(removed.block_ids)
         self.removed[removed.reason] = self.removed.get(removed.reason, 0) + count
 
     def match(self, tokens, tokens_per_block, namespace=b""):

@@ -167,12 +167,103 @@ TEST_F(EventServiceTest, AStartOutsideTheLogIsRefusedWithItsBounds) {
   }
 }
 
-TEST_F(EventServiceTest, AFieldForLaterIsRefused) {
+// What a refused stream says.
+std::string RefusalOf(v1::EventService::Stub& stub, const v1::WatchRequest& request) {
+  Watcher watcher(stub, request);
+  EXPECT_FALSE(watcher.started());
+  return InfoOf(watcher.Finish()).reason();
+}
+
+TEST_F(EventServiceTest, WhatMakesNoSenseIsRefused) {
+  v1::WatchRequest both = From(1);
+  both.set_snapshot(true);
+  EXPECT_EQ(RefusalOf(events(), both), "INVALID_ARGUMENT");
+  v1::WatchRequest window;
+  window.add_window_sizes(77);
+  EXPECT_EQ(RefusalOf(events(), window), "UNKNOWN_WINDOW");
+  v1::WatchRequest type;
+  type.add_types(v1::EVENT_TYPE_UNSPECIFIED);
+  EXPECT_EQ(RefusalOf(events(), type), "INVALID_ARGUMENT");
+  v1::WatchRequest tier;
+  tier.add_tiers(v1::TIER_UNSPECIFIED);
+  EXPECT_EQ(RefusalOf(events(), tier), "INVALID_ARGUMENT");
+  v1::WatchRequest tenant;
+  tenant.set_tenant("nobody");
+  EXPECT_EQ(RefusalOf(events(), tenant), "UNKNOWN_TENANT");
+}
+
+TEST_F(EventServiceTest, AFilteredStreamCoversWhatItLeavesOut) {
+  CacheTokens(OpenRef(), TokensTo(9));
+  MakeEvents(300);
+  v1::WatchRequest request = From(1);
+  request.add_types(v1::EVENT_TYPE_STORED);
+  const auto context = NewContext();
+  const auto reader = events().Watch(context.get(), request);
+  v1::WatchResponse message;
+  ASSERT_TRUE(reader->Read(&message));
+  uint64_t covered = message.revision();
+  int stored = 0;
+  while (covered < Status().revision() && reader->Read(&message)) {
+    EXPECT_EQ(message.previous_revision(), covered);
+    covered = message.revision();
+    for (const v1::Event& event : message.events()) {
+      EXPECT_TRUE(event.has_stored());
+      stored += event.has_stored();
+    }
+  }
+  EXPECT_GT(stored, 0);
+  context->TryCancel();
+}
+
+TEST_F(EventServiceTest, ASnapshotIsWhatIsThereThenWhatHappens) {
+  const v1::SessionRef session = OpenRef();
+  CacheTokens(session, TokensTo(9));
+  const auto raw = Allocate(session, 1);
   v1::WatchRequest request;
   request.set_snapshot(true);
-  Watcher watcher(events(), request);
-  EXPECT_FALSE(watcher.started());
-  EXPECT_EQ(InfoOf(watcher.Finish()).reason(), "FIELD_NOT_SERVED");
+  const auto context = NewContext();
+  const auto reader = events().Watch(context.get(), request);
+  v1::WatchResponse message;
+  ASSERT_TRUE(reader->Read(&message));
+  EXPECT_TRUE(message.snapshot_begin());
+  int capacities = 0, blocks = 0, raw_blocks = 0;
+  while (!message.snapshot_end() && reader->Read(&message)) {
+    for (const v1::Event& event : message.events()) {
+      EXPECT_EQ(event.revision(), 0u);
+      capacities += event.created().capacity_size();
+      raw_blocks += event.created().block_ids_size();
+      blocks += event.stored().blocks_size();
+    }
+  }
+  EXPECT_EQ(message.revision(), Status().revision());
+  EXPECT_EQ(capacities, 1);
+  EXPECT_EQ(raw_blocks, 1);
+  EXPECT_EQ(blocks, 3);
+  const uint64_t end = message.revision();
+  Run(session, FreeOp(raw));
+  while (message.events_size() == 0 || message.revision() == end) {
+    ASSERT_TRUE(reader->Read(&message));
+  }
+  EXPECT_EQ(message.events(0).revision(), end + 1);
+  EXPECT_EQ(message.events(0).removed().reason(), v1::REMOVAL_REASON_RELEASED);
+  context->TryCancel();
+}
+
+TEST_F(EventServiceTest, WhoWasPassedByTheLogGetsASnapshotIfThatWasAskedFor) {
+  MakeEvents(400);
+  ASSERT_GT(Status().oldest_revision(), 1u);
+  v1::WatchRequest request = From(1);
+  request.set_resnapshot_when_behind(true);
+  const auto context = NewContext();
+  const auto reader = events().Watch(context.get(), request);
+  v1::WatchResponse message;
+  ASSERT_TRUE(reader->Read(&message));
+  EXPECT_FALSE(message.snapshot_begin());
+  ASSERT_TRUE(reader->Read(&message));
+  EXPECT_TRUE(message.snapshot_begin());
+  while (!message.snapshot_end()) ASSERT_TRUE(reader->Read(&message));
+  EXPECT_EQ(message.revision(), Status().revision());
+  context->TryCancel();
 }
 
 TEST_F(EventServiceTest, SubscribersAreCounted) {

@@ -45,9 +45,9 @@ TEST(ServedFieldsTest, AMessageOfServedFieldsPasses) {
 }
 
 TEST(ServedFieldsTest, AReservedFieldIsRefusedByItsPath) {
-  v1::WatchRequest watch;
-  watch.set_tenant("a");
-  EXPECT_THAT(Refusal(watch), HasSubstr("tenant"));
+  v1::GenerateRequest generate;
+  generate.set_tenant("a");
+  EXPECT_THAT(Refusal(generate), HasSubstr("tenant"));
   v1::Operation operation;
   operation.mutable_add_sequence()->set_tenant("a");
   EXPECT_THAT(Refusal(operation), HasSubstr("add_sequence.tenant"));
@@ -61,15 +61,9 @@ TEST(ServedFieldsTest, EveryKindOfFieldCounts) {
   v1::Operation choice;
   choice.mutable_allocate_blocks()->set_tier(v1::TIER_SECONDARY);
   EXPECT_THAT(Refusal(choice), HasSubstr("allocate_blocks.tier"));
-  v1::WatchRequest repeated_number;
-  repeated_number.add_window_sizes(0);
-  EXPECT_THAT(Refusal(repeated_number), HasSubstr("window_sizes"));
   v1::GenerateRequest optional_zero;
   optional_zero.set_temperature(0);
   EXPECT_THAT(Refusal(optional_zero), HasSubstr("temperature"));
-  v1::WatchRequest flag;
-  flag.set_snapshot(true);
-  EXPECT_THAT(Refusal(flag), HasSubstr("snapshot"));
 }
 
 TEST(ServedFieldsTest, TheOperationsOfABatchAreLeftToTheirOwnCheck) {

@@ -1,0 +1,95 @@
+#include "server/event_feed.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "google/protobuf/arena.h"
+#include "pools/check.h"
+#include "server/translate_events.h"
+#include "server/wire_message.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr size_t kRecentBytes = size_t{4} << 20;
+// How many messages' worth of events one call looks at where none is visible.
+constexpr int kMaxReads = 64;
+
+}  // namespace
+
+void SetEnvelope(const SharedManager& manager, Revision begin, Revision end,
+                 v1::WatchResponse* out) {
+  out->set_epoch(manager.epoch().value());
+  out->set_cache(manager.info().name);
+  out->set_previous_revision(begin.value() - 1);
+  out->set_revision(end.value() - 1);
+}
+
+absl::StatusOr<EventFeed::Next> EventFeed::Read(Revision covered, Revision from) {
+  absl::MutexLock lock(&mutex_);
+  const auto known = std::find_if(recent_.rbegin(), recent_.rend(), [covered](const auto& message) {
+    return message->begin == covered;
+  });
+  if (known != recent_.rend()) return Next{.message = *known, .end = (*known)->end};
+  absl::StatusOr<Next> next = Encode(covered, from);
+  if (!next.ok() || next->message == nullptr) return next;
+  recent_.push_back(next->message);
+  recent_bytes_ += next->message->bytes.Length();
+  while (recent_bytes_ > kRecentBytes && recent_.size() > 1) {
+    recent_bytes_ -= recent_.front()->bytes.Length();
+    recent_.pop_front();
+  }
+  return next;
+}
+
+absl::StatusOr<EventFeed::Next> EventFeed::Encode(Revision covered, Revision from) const {
+  google::protobuf::Arena memory;
+  auto* response = google::protobuf::Arena::CreateMessage<v1::WatchResponse>(&memory);
+  size_t bytes = 0;
+  const auto add = [&](const Event& event) {
+    v1::Event* out = response->add_events();
+    EventToProto(event, out);
+    bytes += out->ByteSizeLong();
+  };
+  for (int read = 0; read < kMaxReads; ++read) {
+    // Up to the next common end.
+    const uint64_t left = kMaxEventsPerMessage - from.value() % kMaxEventsPerMessage;
+    const auto batches = manager_->log().Read(from, left);
+    if (!batches.ok()) return batches.status();
+    const uint64_t begin = from.value();
+    for (const EventLog::BatchPtr& batch : *batches) {
+      for (size_t i = from.value() - batch->front().revision.value(); i < batch->size(); ++i) {
+        if (from.value() - begin == left || bytes >= kFullMessageBytes) break;
+        filter_.Apply((*batch)[i], add);
+        from = Revision(from.value() + 1);
+      }
+    }
+    if (response->events_size() > 0 || from.value() == begin) break;
+  }
+  Next next{.message = nullptr, .end = from};
+  if (response->events_size() == 0) return next;
+  SetEnvelope(*manager_, covered, from, response);
+  auto message = std::make_shared<Message>();
+  message->begin = covered;
+  message->end = from;
+  message->num_events = response->events_size();
+  if (absl::Status status = SerializeMessage(*response, &message->bytes); !status.ok()) {
+    return status;
+  }
+  next.message = std::move(message);
+  return next;
+}
+
+std::shared_ptr<EventFeed> EventFeeds::Get(const EventFilter& filter) {
+  absl::MutexLock lock(&mutex_);
+  if (const auto it = feeds_.find(filter); it != feeds_.end()) {
+    if (std::shared_ptr<EventFeed> feed = it->second.lock(); feed != nullptr) return feed;
+  }
+  absl::erase_if(feeds_, [](const auto& entry) { return entry.second.expired(); });
+  const auto feed = std::make_shared<EventFeed>(manager_, filter);
+  feeds_[filter] = feed;
+  return feed;
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,150 @@
+"""A subscriber that comes late has the whole state, exactly, while the cache goes on changing."""
+
+import random
+import threading
+
+import pytest
+from pagoda_client import Client
+from pagoda.v1 import events_pb2, events_pb2_grpc, types_pb2
+from shadow_tree import ShadowTree
+
+TYPE = events_pb2.EventType
+BLOCKS = 6000
+
+
+class Joiner:
+    """A subscriber with a snapshot, at most; it checks that the messages join."""
+
+    def __init__(self, daemon, **request):
+        stub = events_pb2_grpc.EventServiceStub(daemon.connect())
+        self.stream = stub.Watch(events_pb2.WatchRequest(**request), timeout=100)
+        self.tree = ShadowTree()
+        self.revision = None
+        self.snapshots = self.pieces = self.changes = 0
+
+    def next(self):
+        message = next(self.stream)
+        if message.snapshot_begin:
+            assert not message.events
+            self.tree.begin_snapshot()
+        elif self.revision is not None:
+            assert message.previous_revision == self.revision
+        for event in message.events:
+            assert event.revision == 0 or message.previous_revision < event.revision <= message.revision
+            if self.tree.in_snapshot:
+                self.pieces += event.revision == 0
+                self.changes += event.revision != 0
+            self.tree.apply(event)
+        self.revision = message.revision
+        if message.snapshot_end:
+            self.tree.end_snapshot()
+            self.snapshots += 1
+        return message
+
+    def read_snapshot(self):
+        before = self.snapshots
+        while self.snapshots == before:
+            self.next()
+
+    def read_to(self, revision):
+        while self.revision is None or self.revision < revision:
+            self.next()
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    return start_daemon(cache={"primary": BLOCKS, "secondary": BLOCKS})
+
+
+def churn(client, rng, stop):
+    number = 0
+    while not stop.is_set():
+        number += 1
+        tokens = [rng.randrange(50_000) for _ in range(rng.randrange(4, 200))]
+        client.add(number, tokens)
+        client.commit(number, len(tokens))
+        client.free_sequence(number)
+        if number % 20 == 0:
+            client.free(client.allocate(3))
+
+
+def test_who_comes_late_has_the_same_tree_as_who_saw_everything(daemon):
+    rng = random.Random(4)
+    with Client(daemon.connect(), "filler") as filler:
+        kept = filler.allocate(2)
+        for number in range(80):  # Both tiers are full of cached blocks, and evict.
+            tokens = [rng.randrange(50_000) for _ in range(600)]
+            filler.cache(number + 1, tokens)
+        stop = threading.Event()
+        with Client(daemon.connect(), "churn") as other:
+            worker = threading.Thread(target=churn, args=(other, random.Random(5), stop))
+            worker.start()
+            try:
+                changes = 0
+                for _ in range(20):
+                    joiner = Joiner(daemon, snapshot=True)
+                    joiner.read_snapshot()
+                    changes += joiner.changes
+                    assert joiner.pieces > 0
+                    first = Joiner(daemon, from_revision=1)
+                    first.read_to(joiner.revision)
+                    if first.revision > joiner.revision:
+                        joiner.read_to(first.revision)
+                    first.read_to(joiner.revision)
+                    assert joiner.revision == first.revision
+                    assert joiner.tree.nodes == first.tree.nodes and joiner.tree.raw_blocks == first.tree.raw_blocks
+                    if changes:
+                        break
+                assert changes, "nothing happened while a snapshot was read"
+            finally:
+                stop.set()
+                worker.join()
+        filler.free(kept)
+
+
+def test_filters_show_what_was_asked_for_and_no_gap(daemon):
+    everything = Joiner(daemon, from_revision=1)
+    wanted = {
+        "types": dict(types=[TYPE.EVENT_TYPE_REMOVED, TYPE.EVENT_TYPE_UPDATED]),
+        "tiers": dict(tiers=[types_pb2.TIER_SECONDARY]),
+        "window": dict(window_sizes=[0]),
+    }
+    rng = random.Random(6)
+    with Client(daemon.connect(), "filler") as filler:
+        for number in range(100):
+            filler.cache(number + 1, [rng.randrange(50_000) for _ in range(600)])
+        revision = daemon.status().revision
+    shown = {}
+    for name, request in wanted.items():
+        joiner = Joiner(daemon, from_revision=1, **request)
+        joiner.tree.apply = lambda event, name=name: shown.setdefault(name, []).append(event)
+        joiner.read_to(revision)
+    all_events = []
+    everything.tree.apply = all_events.append
+    everything.read_to(revision)
+    by_type = [event for event in all_events if event.WhichOneof("event") in ("removed", "updated")]
+    assert shown["types"][:len(by_type)] == by_type and by_type
+    assert shown["window"][:len(all_events)] == all_events
+    moves = [event for event in shown["tiers"] if event.HasField("updated")]
+    assert moves and all(types_pb2.TIER_SECONDARY in (move.updated.tier.old_value, move.updated.tier.new_value) for move in moves)
+    assert not any(block.tier == types_pb2.TIER_PRIMARY for event in shown["tiers"] for block in event.stored.blocks)
+
+
+def test_who_is_passed_by_the_log_begins_anew_in_the_same_stream(start_daemon):
+    daemon = start_daemon(cache={"primary": 4096}, events={"max_events": 100})
+    joiner = Joiner(daemon, snapshot=True, resnapshot_when_behind=True)
+    joiner.read_snapshot()
+    rng = random.Random(7)
+    with Client(daemon.connect(), "busy") as client:
+        # Nothing is read meanwhile; what the transport holds for the subscriber is far less than these 30 MB.
+        for number in range(150):
+            client.cache(number + 1, [rng.randrange(50_000) for _ in range(16_000)])
+        revision = daemon.status().revision
+        joiner.read_to(revision)
+        while joiner.tree.in_snapshot:
+            joiner.next()
+        assert joiner.snapshots >= 2
+        fresh = Joiner(daemon, snapshot=True)
+        fresh.read_snapshot()
+        joiner.read_to(fresh.revision)
+        assert joiner.tree.nodes == fresh.tree.nodes

@@ -1,0 +1,98 @@
+#include "events/event_filter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr TenantId kAlice{1};
+constexpr uint8_t kPrimaryOnly = 1 << static_cast<int>(Tier::kPrimary);
+constexpr uint8_t kStoredOnly = 1 << 1;
+
+std::vector<Event> Shown(const EventFilter& filter, const Event& event) {
+  std::vector<Event> shown;
+  filter.Apply(event, [&](const Event& part) { shown.push_back(part); });
+  return shown;
+}
+
+StoredBlock Block(uint32_t id, Tier tier = Tier::kPrimary) {
+  return {.id = BlockId{id}, .hash = BlockHash{id + 100}, .token_count = 2, .tier = tier};
+}
+
+// Blocks 1 to 4, one below the other; 2 lies in the secondary tier.
+Event Chain() {
+  StoredEvent stored{.blocks = {Block(1), Block(2, Tier::kSecondary), Block(3), Block(4)},
+                     .tokens = {1, 1, 2, 2, 3, 3, 4, 4}};
+  return {.revision = Revision{9}, .what = stored};
+}
+
+TEST(EventFilterTest, NothingSaidIsEverything) {
+  EXPECT_THAT(Shown({}, Chain()), ElementsAre(Chain()));
+}
+
+TEST(EventFilterTest, TypesAreThatOfTheEvent) {
+  EXPECT_THAT(Shown({.types = kStoredOnly}, Chain()), SizeIs(1));
+  EXPECT_THAT(Shown({.types = kStoredOnly}, {.what = RemovedEvent{}}), IsEmpty());
+}
+
+TEST(EventFilterTest, AStoredEventFallsIntoThePartsThatStay) {
+  const std::vector<Event> shown = Shown({.tiers = kPrimaryOnly}, Chain());
+  ASSERT_THAT(shown, SizeIs(2));
+  const auto& first = std::get<StoredEvent>(shown[0].what);
+  const auto& second = std::get<StoredEvent>(shown[1].what);
+  EXPECT_THAT(first.blocks, ElementsAre(Block(1)));
+  EXPECT_EQ(first.parent, kNoBlock);
+  EXPECT_THAT(second.blocks, ElementsAre(Block(3), Block(4)));
+  EXPECT_EQ(second.parent, BlockId{2});
+  EXPECT_EQ(second.parent_hash, BlockHash{102});
+  EXPECT_THAT(second.tokens, ElementsAre(3, 3, 4, 4));
+  EXPECT_EQ(shown[1].revision, Revision{9});
+}
+
+TEST(EventFilterTest, AMoveConcernsBothTiersAndARemovalAll) {
+  const Event move = {.what = UpdatedEvent{.id = BlockId{1},
+                                           .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary}}};
+  const Event priority = {
+      .what =
+          UpdatedEvent{.id = BlockId{1}, .priority = Change<Priority>{Priority{1}, Priority{2}}}};
+  const Event removal = {.what = RemovedEvent{.blocks = {BlockId{1}}, .hashes = {BlockHash{1}}}};
+  for (const uint8_t tiers : {uint8_t{1}, uint8_t{2}}) {
+    EXPECT_THAT(Shown({.tiers = tiers}, move), SizeIs(1));
+    EXPECT_THAT(Shown({.tiers = tiers}, priority), SizeIs(1));
+    EXPECT_THAT(Shown({.tiers = tiers}, removal), SizeIs(1));
+  }
+}
+
+TEST(EventFilterTest, APoolsCapacityIsThatOfItsTier) {
+  const Event pools = {.what = CreatedEvent{.blocks_per_tier = {8, 16}}};
+  const std::vector<Event> shown = Shown({.tiers = kPrimaryOnly}, pools);
+  ASSERT_THAT(shown, SizeIs(1));
+  EXPECT_THAT(std::get<CreatedEvent>(shown[0].what).blocks_per_tier, ElementsAre(8, 0));
+}
+
+TEST(EventFilterTest, WindowsAndTenantsAreThoseOfTheEvent) {
+  Event event = Chain();
+  event.window = WindowSize{64};
+  event.tenant = kAlice;
+  EXPECT_THAT(Shown({.windows = {WindowSize{32}, WindowSize{64}}}, event), SizeIs(1));
+  EXPECT_THAT(Shown({.windows = {kFullAttention}}, event), IsEmpty());
+  EXPECT_THAT(Shown({.tenant = kAlice}, event), SizeIs(1));
+  EXPECT_THAT(Shown({.tenant = TenantId{2}}, event), IsEmpty());
+  EXPECT_THAT(Shown({.tenant = kAlice}, Chain()), IsEmpty());
+  EXPECT_THAT(Shown({.tenant = kAlice, .commons = true}, Chain()), SizeIs(1));
+}
+
+TEST(EventFilterTest, WhatEmptiesAWindowConcernsEveryTenant) {
+  const Event cleared = {.what = RemovedEvent{.scope = RemovedEvent::Scope::kWindow}};
+  EXPECT_THAT(Shown({.tiers = kPrimaryOnly, .tenant = kAlice}, cleared), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace pagoda
