@@ -84,12 +84,19 @@ absl::StatusOr<std::vector<EventLog::BatchPtr>> EventLog::Read(Revision from,
   return read;
 }
 
-Revision EventLog::WaitBeyond(Revision seen, absl::Duration timeout) const {
+Revision EventLog::WaitBeyond(Revision seen, absl::Duration timeout, uint64_t* pokes) const {
   absl::MutexLock lock(&mutex_);
-  const auto ready = [this, seen]()
-                         ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return closed_ || last_ > seen; };
+  const auto ready = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return closed_ || last_ > seen || (pokes != nullptr && pokes_ != *pokes);
+  };
   mutex_.AwaitWithTimeout(absl::Condition(&ready), timeout);
+  if (pokes != nullptr) *pokes = pokes_;
   return last_;
+}
+
+void EventLog::Poke() {
+  absl::MutexLock lock(&mutex_);
+  ++pokes_;
 }
 
 void EventLog::Close() {

@@ -60,8 +60,12 @@ class EventLog {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits until last() > `seen`, Close() or the timeout; returns last(). For one notifier thread,
-  // not for each subscriber.
-  Revision WaitBeyond(Revision seen, absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // not for each subscriber. With `pokes` also until there have been more pokes than that, which it
+  // then counts.
+  Revision WaitBeyond(Revision seen, absl::Duration timeout, uint64_t* pokes = nullptr) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Somebody is behind who was busy when the notifier looked.
+  void Poke() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends every wait, now and later.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -81,6 +85,7 @@ class EventLog {
   Revision last_ ABSL_GUARDED_BY(mutex_);
   std::array<uint64_t, std::variant_size_v<decltype(Event::what)>> type_counts_
       ABSL_GUARDED_BY(mutex_) = {};
+  uint64_t pokes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

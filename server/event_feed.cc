@@ -1,13 +1,12 @@
 #include "server/event_feed.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "google/protobuf/arena.h"
 #include "pools/check.h"
-#include "server/translate_events.h"
-#include "server/wire_message.h"
+#include "server/event_encoder.h"
 
 namespace pagoda::server {
 namespace {
@@ -44,13 +43,11 @@ absl::StatusOr<EventFeed::Next> EventFeed::Read(Revision covered, Revision from)
 }
 
 absl::StatusOr<EventFeed::Next> EventFeed::Encode(Revision covered, Revision from) const {
-  google::protobuf::Arena memory;
-  auto* response = google::protobuf::Arena::CreateMessage<v1::WatchResponse>(&memory);
-  size_t bytes = 0;
+  std::string bytes;  // Of the message, its envelope at the end.
+  size_t num_events = 0;
   const auto add = [&](const Event& event) {
-    v1::Event* out = response->add_events();
-    EventToProto(event, out);
-    bytes += out->ByteSizeLong();
+    AppendEncoded(event, &bytes);
+    ++num_events;
   };
   for (int read = 0; read < kMaxReads; ++read) {
     // Up to the next common end.
@@ -60,23 +57,24 @@ absl::StatusOr<EventFeed::Next> EventFeed::Encode(Revision covered, Revision fro
     const uint64_t begin = from.value();
     for (const EventLog::BatchPtr& batch : *batches) {
       for (size_t i = from.value() - batch->front().revision.value(); i < batch->size(); ++i) {
-        if (from.value() - begin == left || bytes >= kFullMessageBytes) break;
+        if (from.value() - begin == left || bytes.size() >= kFullMessageBytes) break;
         filter_.Apply((*batch)[i], add);
         from = Revision(from.value() + 1);
       }
     }
-    if (response->events_size() > 0 || from.value() == begin) break;
+    if (num_events > 0 || from.value() == begin) break;
   }
   Next next{.message = nullptr, .end = from};
-  if (response->events_size() == 0) return next;
-  SetEnvelope(*manager_, covered, from, response);
+  if (num_events == 0) return next;
+  v1::WatchResponse envelope;
+  SetEnvelope(*manager_, covered, from, &envelope);
+  envelope.AppendToString(&bytes);
   auto message = std::make_shared<Message>();
   message->begin = covered;
   message->end = from;
-  message->num_events = response->events_size();
-  if (absl::Status status = SerializeMessage(*response, &message->bytes); !status.ok()) {
-    return status;
-  }
+  message->num_events = num_events;
+  const grpc::Slice slice(bytes);
+  message->bytes = grpc::ByteBuffer(&slice, 1);
   next.message = std::move(message);
   return next;
 }

@@ -9,6 +9,8 @@ namespace {
 
 // How often an idle stream is looked at in a progress interval: a mark is at most this share late.
 constexpr int kLooksPerInterval = 4;
+// How long it rests after a round, in rounds: so it takes a fifth of a processor at most.
+constexpr int kRestPerRound = 4;
 
 }  // namespace
 
@@ -23,14 +25,20 @@ EventPump::~EventPump() {
 
 void EventPump::Run() {
   Revision seen = log_->last();
+  uint64_t pokes = 0;
   while (!stop_.HasBeenNotified()) {
-    if (log_->WaitBeyond(seen, options_.progress_interval / kLooksPerInterval) > seen) {
+    const uint64_t pokes_before = pokes;
+    const Revision last =
+        log_->WaitBeyond(seen, options_.progress_interval / kLooksPerInterval, &pokes);
+    if (last > seen || pokes != pokes_before) {
       stop_.WaitForNotificationWithTimeout(options_.flush_interval);
     }
     // Before the streams look: what comes after this is found in the next round.
     seen = log_->last();
     const absl::Time now = absl::Now();
     for (const std::shared_ptr<WatchStream>& stream : streams_->All()) stream->Advance(now);
+    // With many subscribers a round takes long: they get more at once, and not all processors.
+    stop_.WaitForNotificationWithTimeout(kRestPerRound * (absl::Now() - now));
   }
 }
 

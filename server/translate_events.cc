@@ -8,7 +8,6 @@
 #include "server/translate.h"
 
 namespace pagoda::server {
-namespace {
 
 v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
   switch (reason) {
@@ -33,6 +32,8 @@ v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
   }
   return v1::REMOVAL_REASON_UNSPECIFIED;
 }
+
+namespace {
 
 void ExtrasToProto(absl::Span<const TokenExtra> extras, v1::StoredBlock* out) {
   static_assert(std::endian::native == std::endian::little, "a digest's words are its bytes");

@@ -7,6 +7,8 @@
 
 namespace pagoda::server {
 
+v1::RemovalReason RemovalReasonToProto(RemovalReason reason);
+
 void EventToProto(const Event& event, v1::Event* out);
 
 }  // namespace pagoda::server

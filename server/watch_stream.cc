@@ -5,11 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "google/protobuf/arena.h"
-#include "pools/check.h"
 #include "pools/error.h"
-#include "server/translate_events.h"
-#include "server/wire_message.h"
 
 namespace pagoda::server {
 namespace {
@@ -19,7 +15,7 @@ constexpr size_t kPieceBlocks = 2048;
 constexpr size_t kPieceTokens = size_t{1} << 16;
 // Pieces that are read before a client that may see nothing of them gets a message all the same.
 constexpr int kPiecesPerMessage = 16;
-constexpr int kNoLimit = std::numeric_limits<int>::max();
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
@@ -36,11 +32,8 @@ WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, cons
   stream->self_ = stream;
   {
     absl::MutexLock lock(&stream->mutex_);
-    v1::WatchResponse first;
-    const absl::Status status = options.snapshot
-                                    ? stream->BeginSnapshot(absl::Now())
-                                    : stream->SendOwn(first, options.from, absl::Now());
-    PAGODA_CHECK(status.ok(), "a message without events can be sent");
+    options.snapshot ? stream->BeginSnapshot(absl::Now())
+                     : stream->SendOwn({}, options.from, absl::Now(), {});
   }
   streams->Add(stream);
   return stream.get();
@@ -74,13 +67,13 @@ std::optional<grpc::Status> WatchStream::Step(absl::Time now) {
     if (sent.ok() && !*sent) {
       if (draining_ && covered_ == next_) return draining();
       if (draining_ || now - last_write_ >= options_.progress_interval) {
-        v1::WatchResponse mark;
-        status = SendOwn(mark, next_, now);
+        SendOwn({}, next_, now, {});
       }
     }
   }
   if (ReasonOf(status) == Reason::kRevisionCompacted && options_.resnapshot_when_behind) {
-    status = BeginSnapshot(now);
+    BeginSnapshot(now);
+    return std::nullopt;
   }
   if (!status.ok()) return ToGrpcStatus(status, LogBounds(*manager_));
   return std::nullopt;
@@ -97,62 +90,62 @@ absl::StatusOr<bool> WatchStream::SendEvents(absl::Time now) {
   }
   if (!moved || next_.value() > manager_->log().last().value()) return false;
   // A long way without anything to see: the client hears that, and this thread is free.
-  v1::WatchResponse mark;
-  if (absl::Status status = SendOwn(mark, next_, now); !status.ok()) return status;
+  SendOwn({}, next_, now, {});
   return true;
 }
 
-absl::Status WatchStream::BeginSnapshot(absl::Time now) {
+void WatchStream::BeginSnapshot(absl::Time now) {
   snapshot_.emplace();
   // What the walk has not passed says nothing: the revisions may jump.
   covered_ = next_ = Revision(manager_->log().last().value() + 1);
-  v1::WatchResponse response;
-  response.set_snapshot_begin(true);
-  return SendOwn(response, covered_, now);
+  v1::WatchResponse envelope;
+  envelope.set_snapshot_begin(true);
+  SendOwn(std::move(envelope), covered_, now, {});
 }
 
 absl::Status WatchStream::SendPiece(absl::Time now) {
-  google::protobuf::Arena memory;
-  auto& response = *google::protobuf::Arena::CreateMessage<v1::WatchResponse>(&memory);
-  const auto add = [&](const Event& event) {
-    feed_->filter().Apply(event,
-                          [&](const Event& shown) { EventToProto(shown, response.add_events()); });
-  };
+  Encoded events;
   // A client that reads slowly first gets what has happened meanwhile, message by message.
   const Revision last(manager_->log().last().value() + 1);
   if (last.value() - covered_.value() > kMaxEventsPerMessage) {
-    const absl::StatusOr<Revision> end = AddPassed(covered_, last, kMaxEventsPerMessage, &response);
-    return end.ok() ? SendOwn(response, *end, now) : end.status();
+    const absl::StatusOr<Revision> end = AddPassed(covered_, last, kMaxEventsPerMessage, &events);
+    if (!end.ok()) return end.status();
+    SendOwn({}, *end, now, std::move(events.bytes));
+    return absl::OkStatus();
   }
   Revision looked = covered_;
-  for (int pieces = 0; pieces < kPiecesPerMessage && response.events_size() == 0; ++pieces) {
+  for (int pieces = 0; pieces < kPiecesPerMessage && events.count == 0; ++pieces) {
     const SnapshotPiece piece = manager_->ReadSnapshot(*snapshot_, kPieceBlocks, kPieceTokens);
     const Revision end(piece.revision.value() + 1);
     while (looked < end) {
-      const absl::StatusOr<Revision> more = AddPassed(looked, end, kNoLimit, &response);
+      const absl::StatusOr<Revision> more = AddPassed(looked, end, kNoLimit, &events);
       if (!more.ok()) return more.status();
       looked = *more;
     }
-    for (const Event& event : piece.events) add(event);
+    for (const Event& event : piece.events) {
+      feed_->filter().Apply(event, [&](const Event& shown) { events.Add(shown); });
+    }
     snapshot_ = piece.end;
     if (piece.end.done) break;
   }
-  response.set_snapshot_end(snapshot_->done);
+  v1::WatchResponse envelope;
+  envelope.set_snapshot_end(snapshot_->done);
   if (snapshot_->done) snapshot_.reset();
-  return SendOwn(response, looked, now);
+  SendOwn(std::move(envelope), looked, now, std::move(events.bytes));
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Revision> WatchStream::AddPassed(Revision from, Revision end, int max_events,
-                                                v1::WatchResponse* out) const {
+absl::StatusOr<Revision> WatchStream::AddPassed(Revision from, Revision end, size_t max_events,
+                                                Encoded* out) const {
   const auto batches = manager_->log().Read(from, kMaxEventsPerMessage);
   if (!batches.ok()) return batches.status();
   Revision revision = from;
-  const auto add = [&](const Event& event) { EventToProto(event, out->add_events()); };
+  const auto add = [&](const Event& event) { out->Add(event); };
   const auto filter = [&](const Event& event) { feed_->filter().Apply(event, add); };
   for (const EventLog::BatchPtr& batch : *batches) {
     const size_t begin = revision.value() - batch->front().revision.value();
     for (size_t i = begin; i < batch->size() && revision < end; ++i) {
-      if (out->events_size() >= max_events) return revision;
+      if (out->count >= max_events) return revision;
       ForEachPassed((*batch)[i], *snapshot_, filter);
       revision = Revision(revision.value() + 1);
     }
@@ -160,12 +153,12 @@ absl::StatusOr<Revision> WatchStream::AddPassed(Revision from, Revision end, int
   return revision;
 }
 
-absl::Status WatchStream::SendOwn(v1::WatchResponse& response, Revision end, absl::Time now) {
-  SetEnvelope(*manager_, covered_, end, &response);
-  grpc::ByteBuffer bytes;
-  if (absl::Status status = SerializeMessage(response, &bytes); !status.ok()) return status;
-  Send(bytes, end, now);
-  return absl::OkStatus();
+void WatchStream::SendOwn(v1::WatchResponse envelope, Revision end, absl::Time now,
+                          std::string events) {
+  SetEnvelope(*manager_, covered_, end, &envelope);
+  envelope.AppendToString(&events);
+  const grpc::Slice slice(events);
+  Send(grpc::ByteBuffer(&slice, 1), end, now);
 }
 
 void WatchStream::Send(const grpc::ByteBuffer& bytes, Revision end, absl::Time now) {
@@ -194,6 +187,13 @@ void WatchStream::OnWriteDone(bool ok) {
     absl::MutexLock lock(&mutex_);
     writing_ = false;
     cancelled_ = cancelled_ || !ok;
+    // Who keeps up waits for the pump, which lets some time's events come together; else each event
+    // would be a message of its own.
+    const uint64_t behind = manager_->log().last().value() + 1 - next_.value();
+    if (!cancelled_ && !draining_ && !snapshot_.has_value() && behind < kMaxEventsPerMessage) {
+      if (behind > 0) manager_->log().Poke();
+      return;
+    }
   }
   Advance(absl::Now());
 }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -16,6 +17,7 @@
 #include "manager/shared_manager.h"
 #include "pagoda/v1/events.pb.h"
 #include "server/error_map.h"
+#include "server/event_encoder.h"
 #include "server/event_feed.h"
 #include "server/stream_set.h"
 #include "server/stream_slots.h"
@@ -74,6 +76,16 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
         covered_(options.from),
         next_(options.from) {}
 
+  struct Encoded {
+    std::string bytes;
+    size_t count = 0;
+
+    void Add(const Event& event) {
+      AppendEncoded(event, &bytes);
+      ++count;
+    }
+  };
+
   // Starts a write if there is one to start; returns the status if it is time to end.
   std::optional<grpc::Status> Step(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The next message of the events. False: there is none yet.
@@ -83,12 +95,11 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Adds what happened to passed ids at the revisions from `from` on, below `end`, until there are
   // `max_events` events, or as far as one read of the log goes. Returns the revision behind what it
   // looked at.
-  absl::StatusOr<Revision> AddPassed(Revision from, Revision end, int max_events,
-                                     v1::WatchResponse* out) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status BeginSnapshot(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sends a message of this stream alone, which covers what is below `end`.
-  absl::Status SendOwn(v1::WatchResponse& response, Revision end, absl::Time now)
+  absl::StatusOr<Revision> AddPassed(Revision from, Revision end, size_t max_events,
+                                     Encoded* out) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginSnapshot(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends a message of this stream alone, which covers what is below `end`. `events`: encoded.
+  void SendOwn(v1::WatchResponse envelope, Revision end, absl::Time now, std::string events)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(const grpc::ByteBuffer& bytes, Revision end, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

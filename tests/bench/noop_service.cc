@@ -81,6 +81,42 @@ class NoopStream final : public grpc::ServerBidiReactor<SessionRequest, SessionR
   SessionResponse* response_ = nullptr;
 };
 
+// As a daemon tells of raw blocks that are taken and freed by turns.
+pagoda::v1::WatchResponse PrebuiltMessage() {
+  constexpr int kEvents = 512;
+  pagoda::v1::WatchResponse message;
+  message.set_epoch(1);
+  message.set_cache("events-bench-1234");
+  for (int i = 0; i < kEvents; ++i) {
+    pagoda::v1::Event* event = message.add_events();
+    event->set_revision(500'000 + i);
+    event->mutable_time()->set_seconds(1'700'000'000);
+    event->mutable_time()->set_nanos(123'456'789);
+    if (i % 2 == 0) {
+      event->mutable_created()->add_block_ids(1000 + i);
+    } else {
+      event->mutable_removed()->set_reason(pagoda::v1::REMOVAL_REASON_RELEASED);
+      event->mutable_removed()->add_block_ids(1000 + i);
+    }
+  }
+  return message;
+}
+
+// One call of Watch. Deletes itself.
+class PrebuiltStream final : public grpc::ServerWriteReactor<pagoda::v1::WatchResponse> {
+ public:
+  PrebuiltStream() { StartWrite(&message_); }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status::CANCELLED);
+    StartWrite(&message_);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  const pagoda::v1::WatchResponse message_ = PrebuiltMessage();
+};
+
 }  // namespace
 
 grpc::ServerUnaryReactor* NoopService::Execute(grpc::CallbackServerContext* context,
@@ -95,6 +131,11 @@ grpc::ServerUnaryReactor* NoopService::Execute(grpc::CallbackServerContext* cont
 grpc::ServerBidiReactor<SessionRequest, SessionResponse>* NoopService::Session(
     grpc::CallbackServerContext*) {
   return new NoopStream;
+}
+
+grpc::ServerWriteReactor<pagoda::v1::WatchResponse>* NoopService::Watch(
+    grpc::CallbackServerContext*, const pagoda::v1::WatchRequest*) {
+  return new PrebuiltStream;
 }
 
 }  // namespace pagoda::bench

@@ -20,6 +20,8 @@ class NoopService final : public v1::NoopService::CallbackService {
                                     pagoda::v1::ExecuteResponse* response) override;
   grpc::ServerBidiReactor<pagoda::v1::SessionRequest, pagoda::v1::SessionResponse>* Session(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<pagoda::v1::WatchResponse>* Watch(
+      grpc::CallbackServerContext* context, const pagoda::v1::WatchRequest* request) override;
 };
 
 }  // namespace pagoda::bench

@@ -1,0 +1,44 @@
+"""Runs a benchmark at its smallest, and holds that every figure is there and is a number.
+
+    /usr/bin/python3 tests/bench/bench_smoke.py service|events PROGRAM
+
+Says nothing about speed: the rounds are too short for that.
+"""
+
+import json
+import math
+import subprocess
+import sys
+
+SERVICE = {
+    "session_256_tcp", "session_256_unix", "session_256_retry", "unary_p50", "unary_64", "decode_step_256_p50",
+    "decode_step_256_p99", "idle_sessions_20_bytes", "beside_idle_session_256_unix", "beside_idle_unary_p50",
+    "beside_idle_decode_step_256_p50"
+}
+EVENTS = {
+    "log_append_removed", "log_append_stored", "watch_batched", "alloc_p99_with_64_subscribers", "stalled_subscriber_bytes", "snapshot_1m",
+    "snapshot_1m_longest_pause"
+}
+# Of each its figures, and how it is run at its smallest.
+BENCHMARKS = {
+    "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
+    "events": (EVENTS, ["--rounds", "1", "--log-events", "20000", "--snapshot-blocks", "20000", "--windows", "1"]),
+}
+
+
+def main():
+    figures, smallest = BENCHMARKS[sys.argv[1]]
+    run = subprocess.run([sys.argv[2], *smallest], stdout=subprocess.PIPE, timeout=150, check=True, text=True)
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    seen = [line["figure"] for line in lines]
+    assert sorted(seen) == sorted(figures), f"figures: {seen}"
+    for line in lines:
+        for key in ("value", "yardstick_value", "ratio"):
+            # What few subscribers take may be less than what memory is counted in.
+            least = 0 if line["unit"] == "bytes" else sys.float_info.min
+            assert line[key] is None or (math.isfinite(line[key]) and line[key] >= least), f"{key} of {line}"
+    print(f"{len(lines)} figures")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+// What an event costs its writer: recorded and appended to the log, in this process.
+#ifndef PAGODA_TESTS_BENCH_EVENT_LOG_BENCH_H_
+#define PAGODA_TESTS_BENCH_EVENT_LOG_BENCH_H_
+
+namespace pagoda::bench {
+
+// Prints log_append_removed and log_append_stored: nanoseconds an event, in batches of 256 to a log
+// that is full, so that each event pushes an old one out.
+void PrintLogAppend();
+
+}  // namespace pagoda::bench
+
+#endif  // PAGODA_TESTS_BENCH_EVENT_LOG_BENCH_H_

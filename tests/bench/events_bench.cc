@@ -1,0 +1,156 @@
+// Speed of the events: the log in this process; and a daemon and its subscribers as processes of
+// their own. Run by deploy/bench.sh events.
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "tests/bench/child_process.h"
+#include "tests/bench/event_log_bench.h"
+#include "tests/bench/event_server.h"
+#include "tests/bench/event_subscribers.h"
+#include "tests/bench/figure.h"
+#include "tests/bench/process_use.h"
+
+namespace pagoda::bench {
+namespace {
+
+struct Options {
+  std::string figure;  // All whose ids begin so.
+  int rounds = 9;
+  uint32_t log_events = 1'000'000;
+  uint32_t snapshot_blocks = 1'000'000;
+  int windows = 8;  // Of a second, of the allocation figure, alone and beside subscribers.
+};
+
+class EventsBench {
+ public:
+  explicit EventsBench(const Options& options) : options_(options) {}
+
+  void Run() {
+    if (Wanted("log_append")) PrintLogAppend();
+    if (Wanted("watch_batched")) Watch();
+    if (Wanted("alloc_p99_with_64_subscribers")) Allocations();
+    if (Wanted("stalled_subscriber_bytes")) Stalled();
+    if (Wanted("snapshot_1m")) Snapshot();
+  }
+
+ private:
+  bool Wanted(const std::string& id) const {
+    return id.starts_with(options_.figure) || options_.figure.starts_with(id);
+  }
+
+  void Watch() const {
+    EventServer server(EventServer::Fill::kLog, options_.log_events);
+    std::vector<double> events, prebuilt;
+    for (int round = 0; round < options_.rounds; ++round) {
+      events.push_back(WatchRate(server.endpoint(), options_.log_events, Stream::kEvents));
+      prebuilt.push_back(WatchRate(server.endpoint(), options_.log_events, Stream::kPrebuilt));
+    }
+    Print({.id = "watch_batched",
+           .value = Percentile(events, 0.5),
+           .unit = "events/s",
+           .yardstick = "messages of the same size, built before",
+           .yardstick_value = Percentile(prebuilt, 0.5)});
+  }
+
+  // The server allocates by itself, and says once a second what that took.
+  void Allocations() const {
+    EventServer server(EventServer::Fill::kAllocations, 1000);
+    std::vector<double> alone, beside;
+    for (int window = 0; window < options_.windows; ++window) {
+      server.ReadWindow();  // The subscribers of the window before are gone behind it.
+      alone.push_back(server.ReadWindow());
+      const Subscribers subscribers(server.endpoint(), {.fast = 48, .slow = 8, .stalled = 8});
+      server.ReadWindow();
+      beside.push_back(server.ReadWindow());
+    }
+    Print({.id = "alloc_p99_with_64_subscribers",
+           .value = Percentile(beside, 0.5),
+           .unit = "us",
+           .yardstick = "no subscribers",
+           .yardstick_value = Percentile(alone, 0.5)});
+  }
+
+  // A server whose log is full, because of what it pushes out, before and after the subscribers
+  // have come and five times as much as the log holds has happened.
+  static double BytesOf(const SubscriberCounts& counts, int subscribers) {
+    EventServer server(EventServer::Fill::kAllocations, 20'000);
+    for (int i = 0; i < 4; ++i) server.ReadWindow();
+    const double before = ResidentBytes(server.pid());
+    const Subscribers all(server.endpoint(), counts);
+    for (int i = 0; i < 8; ++i) server.ReadWindow();
+    return (ResidentBytes(server.pid()) - before) / subscribers;
+  }
+  void Stalled() const {
+    constexpr int kSubscribers = 64;
+    Print({.id = "stalled_subscriber_bytes",
+           .value = BytesOf({.stalled = kSubscribers}, kSubscribers),
+           .unit = "bytes",
+           .yardstick = "a subscriber that reads",
+           .yardstick_value = BytesOf({.fast = kSubscribers}, kSubscribers)});
+  }
+
+  void Snapshot() const {
+    EventServer server(EventServer::Fill::kCache, options_.snapshot_blocks);
+    const double longest_ms = server.longest_piece_ms();
+    std::vector<double> seconds, prebuilt;
+    for (int round = 0; round < options_.rounds; ++round) {
+      seconds.push_back(SnapshotSeconds(server.endpoint(), options_.snapshot_blocks));
+      prebuilt.push_back(options_.snapshot_blocks /
+                         WatchRate(server.endpoint(), options_.snapshot_blocks, Stream::kPrebuilt));
+    }
+    Print({.id = "snapshot_1m",
+           .value = Percentile(seconds, 0.5),
+           .unit = "s",
+           .yardstick = "as many events of other kinds, built before",
+           .yardstick_value = Percentile(prebuilt, 0.5)});
+    Print({.id = "snapshot_1m_longest_pause",
+           .value = longest_ms,
+           .unit = "ms",
+           .yardstick = "the goal",
+           .yardstick_value = 5});
+  }
+
+  const Options options_;
+};
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app{"events_bench: figures of the events, each beside a yardstick"};
+  app.add_option("FIGURE", options.figure, "Only figures whose ids begin so");
+  app.add_option("--rounds", options.rounds, "Rounds of each figure")->check(CLI::PositiveNumber);
+  app.add_option("--log-events", options.log_events, "Events in the log of watch_batched")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--snapshot-blocks", options.snapshot_blocks, "Cached blocks of snapshot_1m")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--windows", options.windows, "Seconds that allocations are measured for, twice")
+      ->check(CLI::PositiveNumber);
+  // What its own children are told.
+  constexpr char kNotShown[] = "";
+  std::string serve, endpoint;
+  uint32_t number = 0;
+  SubscriberCounts counts;
+  app.add_option("--serve", serve)->group(kNotShown);
+  app.add_option("--number", number)->group(kNotShown);
+  app.add_option("--subscribe", endpoint)->group(kNotShown);
+  app.add_option("--fast", counts.fast)->group(kNotShown);
+  app.add_option("--slow", counts.slow)->group(kNotShown);
+  app.add_option("--stalled", counts.stalled)->group(kNotShown);
+  CLI11_PARSE(app, argc, argv);
+
+  if (!serve.empty()) return RunEventServer(serve, number);
+  if (!endpoint.empty()) return RunSubscribers(endpoint, counts);
+  EventsBench(options).Run();
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace pagoda::bench
+
+int main(int argc, char** argv) { return pagoda::bench::Main(argc, argv); }
