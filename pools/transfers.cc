@@ -82,18 +82,23 @@ absl::StatusOr<uint64_t> CopyInWindow(const CopyOrder& order, PoolSet& pools) {
   return bytes;
 }
 
+using SteadyClock = std::chrono::steady_clock;
+
 // What came of an order.
 struct Outcome {
   absl::Status status;
   uint64_t bytes = 0;
   absl::Duration busy;
+  absl::Duration latency;
 };
 
-Outcome Carry(const CopyOrder& order, PoolSet& pools) {
-  const auto start = std::chrono::steady_clock::now();
+// `given`: when the order came.
+Outcome Carry(const CopyOrder& order, PoolSet& pools, SteadyClock::time_point given) {
+  const auto start = SteadyClock::now();
   const absl::StatusOr<uint64_t> bytes = CopyInWindow(order, pools);
-  const absl::Duration busy = absl::FromChrono(std::chrono::steady_clock::now() - start);
-  return {bytes.status(), bytes.ok() ? *bytes : 0, busy};
+  const auto end = SteadyClock::now();
+  return {bytes.status(), bytes.ok() ? *bytes : 0, absl::FromChrono(end - start),
+          absl::FromChrono(end - given)};
 }
 
 void Count(const CopyOrder& order, const Outcome& outcome, TransferStats& stats) {
@@ -106,6 +111,7 @@ void Count(const CopyOrder& order, const Outcome& outcome, TransferStats& stats)
   }
   ++direction.copies;
   direction.bytes += outcome.bytes;
+  direction.latency.Observe(outcome.latency);
 }
 
 // Takes the ticket of a new order.
@@ -130,10 +136,11 @@ HostTransfers::~HostTransfers() { Stop(); }
 void HostTransfers::Submit(absl::Span<const CopyOrder> orders) {
   absl::MutexLock lock(&mutex_);
   PAGODA_CHECK(!stopped_, "no copy is ordered after Stop");
-  for (const CopyOrder& order : orders) Enqueue(order);
+  const auto now = SteadyClock::now();
+  for (const CopyOrder& order : orders) Enqueue(order, now);
 }
 
-void HostTransfers::Enqueue(const CopyOrder& order) {
+void HostTransfers::Enqueue(const CopyOrder& order, SteadyClock::time_point now) {
   Advance(order.ticket, last_);
   uint32_t waits_for = 0;
   for (const Ticket earlier : order.after) {
@@ -142,7 +149,7 @@ void HostTransfers::Enqueue(const CopyOrder& order) {
     it->second.followers.push_back(order.ticket);
     ++waits_for;
   }
-  pending_.emplace(order.ticket, Pending{order, waits_for, {}});
+  pending_.emplace(order.ticket, Pending{order, now, waits_for, {}});
   if (waits_for == 0) ready_.push_back(order.ticket);
 }
 
@@ -158,7 +165,9 @@ void HostTransfers::RunThread() {
 void HostTransfers::RunNext() {
   const Ticket ticket = ready_.front();
   ready_.pop_front();
-  const CopyOrder order = pending_.find(ticket)->second.order;
+  const Pending& pending = pending_.find(ticket)->second;
+  const CopyOrder order = pending.order;
+  const SteadyClock::time_point given = pending.given;
   const bool cancelled = stopping_;
   ++stats_.running;
   mutex_.Unlock();
@@ -169,7 +178,7 @@ void HostTransfers::RunNext() {
   } else if (options_.before_copy != nullptr) {
     outcome.status = options_.before_copy(order);
   }
-  if (outcome.status.ok()) outcome = Carry(order, *pools_);
+  if (outcome.status.ok()) outcome = Carry(order, *pools_, given);
   completion_(ticket, outcome.status);
 
   mutex_.Lock();
@@ -223,7 +232,8 @@ void InstantTransfers::Submit(absl::Span<const CopyOrder> orders) {
     const CopyOrder order = queue_.front();
     queue_.pop_front();
     mutex_.Unlock();
-    const Outcome outcome = pools_ == nullptr ? Outcome() : Carry(order, *pools_);
+    const Outcome outcome =
+        pools_ == nullptr ? Outcome() : Carry(order, *pools_, SteadyClock::now());
     completion_(order.ticket, outcome.status);
     mutex_.Lock();
     Count(order, outcome, stats_);

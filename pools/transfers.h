@@ -3,6 +3,7 @@
 #define PAGODA_POOLS_TRANSFERS_H_
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,10 +20,17 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "pools/copy_order.h"
+#include "pools/duration_histogram.h"
 #include "pools/pool.h"
 #include "pools/types.h"
 
 namespace pagoda {
+
+// Bounds of TransferStats::Direction::latency, in seconds: a block of 64 KiB takes 10 us or so, one
+// of 16 MiB behind a queue seconds.
+inline constexpr double kCopyLatencyBounds[] = {10e-6, 25e-6,  50e-6, 100e-6, 250e-6, 500e-6,
+                                                1e-3,  2.5e-3, 5e-3,  10e-3,  25e-3,  50e-3,
+                                                0.1,   0.25,   0.5,   1,      2.5,    5};
 
 // Counts since the start, but for the depth. An order counts as done when its completion has
 // returned.
@@ -31,6 +39,9 @@ struct TransferStats {
     uint64_t copies = 0;  // That succeeded.
     uint64_t bytes = 0;   // Of those.
     absl::Duration busy;  // Summed over the threads, failed copies too.
+    // Of the copies that succeeded: from the order to the last byte, with the wait for a thread and
+    // for the copies before it.
+    DurationHistogram latency{kCopyLatencyBounds};
   };
   // By the tier of the source, then of the target.
   std::array<std::array<Direction, kNumTiers>, kNumTiers> directions;
@@ -99,11 +110,13 @@ class HostTransfers final : public Transfers {
  private:
   struct Pending {
     CopyOrder order;
+    std::chrono::steady_clock::time_point given;
     uint32_t waits_for = 0;                    // Of order.after, how many are pending.
     absl::InlinedVector<Ticket, 2> followers;  // The orders that wait for this one.
   };
 
-  void Enqueue(const CopyOrder& order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Enqueue(const CopyOrder& order, std::chrono::steady_clock::time_point now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunThread() ABSL_LOCKS_EXCLUDED(mutex_);
   // Carries out and reports the first of ready_, and lets its followers go. Gives up the lock in
   // between.

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "pools/block_view.h"
 #include "pools/error.h"
 #include "tests/pools/transfer_recorder.h"
@@ -195,6 +196,24 @@ TEST_F(TransfersTest, AFailedCopyIsReportedAndItsFollowersRun) {
   EXPECT_TRUE(completed[2].second.ok());
   EXPECT_EQ(ValueOf(Primary(3)), 0x11);
   EXPECT_EQ(transfers.stats().failed, 1u);
+}
+
+TEST_F(TransfersTest, ACopysLatencyBeginsWithItsOrder) {
+  constexpr absl::Duration kHeld = absl::Milliseconds(30);
+  recorder_.Hold(1);
+  recorder_.Fail(3);
+  HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
+  transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Primary(1), Secondary(1)),
+                    Order(3, Primary(2), Secondary(2))});
+  absl::SleepFor(kHeld);  // A lower bound of what the first two wait.
+  recorder_.Release(1);
+  transfers.Drain();
+  const TransferStats stats = transfers.stats();
+  const DurationHistogram& down = stats.direction(Tier::kPrimary, Tier::kSecondary).latency;
+  EXPECT_EQ(down.total(), 2u) << "what failed is not among them";
+  EXPECT_GE(down.sum_seconds(), 2 * absl::ToDoubleSeconds(kHeld));
+  EXPECT_EQ(down.count(0), 0u);
+  EXPECT_EQ(stats.direction(Tier::kSecondary, Tier::kPrimary).latency.total(), 0u);
 }
 
 TEST_F(TransfersTest, ACopyThatCannotBeMadeIsReportedWithTheReason) {
