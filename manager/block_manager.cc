@@ -108,6 +108,7 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
         .pin_budget_blocks = Permille(uint64_t{window.primary_blocks} + window.secondary_blocks,
                                       options_.pin_budget_permille),
         .offload_min_priority = options_.offload_min_priority,
+        .lives_sample = options_.lives_sample,
         .tenants = &tenants_};
     const uint32_t num_ids = WindowBlockManager::NumIds(window_options);
     WindowBlockManager::Policies policies;
@@ -252,7 +253,15 @@ ManagerStats BlockManager::Stats() const {
   stats.quarantines = quarantines_.size();
   for (const auto& [id, quarantine] : quarantines_) stats.quarantined_blocks += quarantine.blocks();
   stats.recovered_blocks = recovered_blocks_;
+  stats.session_counters = session_counters_;
+  stats.operations = operations_;
   return stats;
+}
+
+uint64_t BlockManager::HeldBlocks() const {
+  uint64_t held = 0;
+  for (const auto& window : windows_) held += window->held_blocks();
+  return held;
 }
 
 // --- Tenants ---

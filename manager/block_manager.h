@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -85,6 +86,8 @@ class BlockManager {
     uint32_t commons_share = 1;
     // Whether TakeSlotChanges() has anything to say.
     bool journal_slots = false;
+    // Of so many blocks one is followed for WindowStats::lives; 0: none.
+    uint32_t lives_sample = 64;
     uint64_t seed = 0;  // For session tokens.
     uint32_t max_sessions = 4096;
     absl::Time start_time = absl::UnixEpoch();
@@ -407,9 +410,6 @@ class BlockManager {
     std::vector<std::vector<BlockId>> blocks;  // By window.
   };
 
-  // Whether whoever could write what a session had has said that it does no more.
-  enum class Ending : uint8_t { kByClient, kWithoutClient };
-
   BlockManager(Options options, TenantTable tenants);
 
   absl::StatusOr<WindowBlockManager*> RequireWindow(WindowSize window) const;
@@ -464,7 +464,9 @@ class BlockManager {
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
   void Commit(Sequence& sequence, absl::Span<const TokenId> tokens, uint32_t computed_tokens);
   void EndSequence(SequenceKey key, WindowBlockManager::ComputedTail tail);
-  void FinishSession(SessionId id, Ending ending, absl::Time now);
+  void FinishSession(SessionId id, SessionEnd end, absl::Time now);
+  // Blocks that somebody holds, over all windows and tiers.
+  uint64_t HeldBlocks() const;
   void EndDrains(const std::deque<Drain>& drains);
   void Shorten(const CopyTracker::Lost& lost);
   void CheckAccounting() const;
@@ -482,6 +484,8 @@ class BlockManager {
   SessionTable sessions_;
   std::map<SessionId, Quarantine> quarantines_;
   uint64_t recovered_blocks_ = 0;
+  SessionCounters session_counters_;
+  OperationCounters operations_{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
   std::map<PinId, PinEntry> pins_;
   PinId last_pin_;

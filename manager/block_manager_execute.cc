@@ -249,7 +249,11 @@ class Executor {
 
 absl::StatusOr<OperationResult> BlockManager::Execute(SessionId session, const Operation& operation,
                                                       absl::Time now) {
-  return std::visit(Executor(*this, options_.pool_mappings, session, now), operation);
+  ++operations_.run[operation.index()];
+  absl::StatusOr<OperationResult> result =
+      std::visit(Executor(*this, options_.pool_mappings, session, now), operation);
+  if (!result.ok()) ++operations_.failed[{TenantOf(session), ReasonOf(result.status())}];
+  return result;
 }
 
 }  // namespace pagoda

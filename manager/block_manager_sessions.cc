@@ -55,13 +55,13 @@ absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now) {
     return ReleaseQuarantine(ref.id, now).status();
   }
   if (absl::Status status = CheckSession(ref); !status.ok()) return status;
-  FinishSession(ref.id, Ending::kByClient, now);
+  FinishSession(ref.id, SessionEnd::kClosed, now);
   return absl::OkStatus();
 }
 
 size_t BlockManager::ExpireSessions(absl::Time now) {
   const std::vector<SessionId> expired = sessions_.Expired(now);
-  for (const SessionId id : expired) FinishSession(id, Ending::kWithoutClient, now);
+  for (const SessionId id : expired) FinishSession(id, SessionEnd::kLeaseExpired, now);
   return expired.size();
 }
 
@@ -84,16 +84,17 @@ absl::Status BlockManager::EndSession(SessionId id, absl::Time now) {
     return MakeError(Reason::kPermissionDenied,
                      absl::StrCat("session ", id.value(), " is the daemon's own"));
   }
-  FinishSession(id, Ending::kWithoutClient, now);
+  FinishSession(id, SessionEnd::kEndedByOperator, now);
   return absl::OkStatus();
 }
 
 // A client that closes its session says that it is done with what it released in its last steps,
 // too. Who ends without having said so may go on writing, if it can write at all.
-void BlockManager::FinishSession(SessionId id, Ending ending, absl::Time now) {
+void BlockManager::FinishSession(SessionId id, SessionEnd end, absl::Time now) {
   BeginOperation(now);
   Session& session = RequireSession(id);
-  const bool may_write = ending == Ending::kWithoutClient && session.may_write;
+  const bool may_write = end != SessionEnd::kClosed && session.may_write;
+  const uint64_t held_before = HeldBlocks();
   // What drains already may lie below what the sequences hold: it must not outlive that.
   const bool drains_below = may_write && !session.drains.empty();
   const absl::btree_set<SequenceId> sequences = std::exchange(session.sequences, {});
@@ -132,6 +133,8 @@ void BlockManager::FinishSession(SessionId id, Ending ending, absl::Time now) {
     EndDrains(drains);
   }
   sessions_.Close(id);
+  ++session_counters_.ended[static_cast<size_t>(end)];
+  session_counters_.reclaimed_blocks[static_cast<size_t>(end)] += held_before - HeldBlocks();
   EndOperation();
 }
 
@@ -149,7 +152,9 @@ absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Tim
                      absl::StrCat("nothing of session ", id.value(), " is quarantined"));
   }
   const uint32_t blocks = it->second.blocks();
+  const uint64_t held_before = HeldBlocks();
   EndDrains(it->second.drains);
+  session_counters_.reclaimed_from_quarantine += held_before - HeldBlocks();
   quarantines_.erase(it);
   EndOperation();
   return blocks;

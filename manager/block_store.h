@@ -43,11 +43,12 @@ struct Block {
   uint32_t priority_value : 7 = 0;
   uint32_t state_value : 3 = 0;
   uint32_t tier_value : 1 = 0;
-  uint32_t timed : 1 = 0;   // Has a duration: see ExpiryQueue.
-  uint32_t extras : 1 = 0;  // Some of its tokens have a TokenExtra.
-  uint32_t drains : 1 = 0;  // Some of its holders are drains.
-  uint32_t pinned : 1 = 0;  // Some of its holders are pins.
-  uint32_t marked : 1 = 0;  // Scratch of whoever walks over blocks; 0 between calls.
+  uint32_t timed : 1 = 0;     // Has a duration: see ExpiryQueue.
+  uint32_t extras : 1 = 0;    // Some of its tokens have a TokenExtra.
+  uint32_t drains : 1 = 0;    // Some of its holders are drains.
+  uint32_t pinned : 1 = 0;    // Some of its holders are pins.
+  uint32_t followed : 1 = 0;  // By BlockLives; only while in the tree.
+  uint32_t marked : 1 = 0;    // Scratch of whoever walks over blocks; 0 between calls.
 
   BlockState state() const { return static_cast<BlockState>(state_value); }
   void set_state(BlockState state) { state_value = static_cast<uint32_t>(state); }

@@ -3,12 +3,18 @@
 #define PAGODA_MANAGER_STATS_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "events/event.h"
+#include "manager/block_lives.h"
 #include "manager/ids.h"
+#include "pools/error.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -45,6 +51,19 @@ struct WindowCounters {
   uint64_t secondary_hit_tokens = 0;  // Of those, the ones that lay in the secondary tier.
 };
 
+inline constexpr size_t kNumRemovalReasons = static_cast<size_t>(RemovalReason::kLost) + 1;
+using RemovalCounts = std::array<std::array<uint64_t, kNumRemovalReasons>, kNumTiers>;
+
+// Of one window, by tenant. A counter never goes down.
+struct TenantCounters {
+  uint64_t allocated_blocks = 0;      // Handed to it.
+  uint64_t prefix_lookup_tokens = 0;  // Prompt tokens of its sequences.
+  // Those that were matched, by the tier where they lay.
+  std::array<uint64_t, kNumTiers> prefix_hit_tokens = {};
+  // Its blocks that left the cache, by the tier that they left and by the reason.
+  RemovalCounts removed_blocks = {};
+};
+
 struct WindowStats {
   WindowSize window;
   std::array<TierOccupancy, kNumTiers> tiers;
@@ -52,6 +71,28 @@ struct WindowStats {
   uint32_t pinned_blocks = 0;  // Over both tiers, in flight or not.
   uint32_t pin_budget_blocks = 0;
   WindowCounters counters;
+  std::vector<TenantCounters> tenants;  // By TenantId.
+  BlockLives::Histograms lives;
+};
+
+// How a session came to its end.
+enum class SessionEnd : uint8_t { kClosed, kLeaseExpired, kEndedByOperator };
+inline constexpr size_t kNumSessionEnds = 3;
+
+// Since the manager was made.
+struct SessionCounters {
+  std::array<uint64_t, kNumSessionEnds> ended = {};  // Sessions, by SessionEnd.
+  // Blocks that nobody held any more when their session had ended, by SessionEnd: free, or cached
+  // and evictable. What was quarantined then is in the next number, once it comes back.
+  std::array<uint64_t, kNumSessionEnds> reclaimed_blocks = {};
+  uint64_t reclaimed_from_quarantine = 0;
+};
+
+// Operations that came to the core, by their place in the variant Operation, and those of them that
+// failed, by tenant and reason.
+struct OperationCounters {
+  std::vector<uint64_t> run;
+  std::map<std::pair<TenantId, Reason>, uint64_t> failed;
 };
 
 // What is quarantined of one session.
@@ -86,6 +127,8 @@ struct ManagerStats {
   uint64_t quarantines = 0;
   uint64_t quarantined_blocks = 0;
   uint64_t recovered_blocks = 0;
+  SessionCounters session_counters;
+  OperationCounters operations;
 };
 
 }  // namespace pagoda

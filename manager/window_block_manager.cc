@@ -26,6 +26,24 @@ BlockStore::Options StoreOptions(const WindowBlockManager::Options& options) {
                        (sliding || has_secondary ? options.blocks[kPrimary] : 0)};
 }
 
+void AddTo(WindowCounters& sum, const TenantCounters& tenant) {
+  const auto removed = [&](RemovalReason reason) {
+    uint64_t blocks = 0;
+    for (const auto& by_reason : tenant.removed_blocks) {
+      blocks += by_reason[static_cast<size_t>(reason)];
+    }
+    return blocks;
+  };
+  sum.allocated_blocks += tenant.allocated_blocks;
+  sum.evicted_blocks += removed(RemovalReason::kEvicted);
+  sum.displaced_blocks += removed(RemovalReason::kDisplaced);
+  sum.taken_over_blocks += removed(RemovalReason::kTakenOver);
+  sum.lost_blocks += removed(RemovalReason::kLost);
+  sum.prefix_lookup_tokens += tenant.prefix_lookup_tokens;
+  for (size_t t = 0; t < kNumTiers; ++t) sum.prefix_hit_tokens += tenant.prefix_hit_tokens[t];
+  sum.secondary_hit_tokens += tenant.prefix_hit_tokens[static_cast<size_t>(Tier::kSecondary)];
+}
+
 }  // namespace
 
 uint32_t WindowBlockManager::NumIds(const Options& options) {
@@ -40,7 +58,9 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       store_(StoreOptions(options)),
       tree_(&store_),
       policies_(std::move(policies)),
-      accounts_(options.tenants, store_.num_ids()) {
+      accounts_(options.tenants, store_.num_ids()),
+      tenant_counters_(options.tenants->size()),
+      lives_(options.lives_sample) {
   for (size_t t = 0; t < kNumTiers; ++t) {
     if (!policies_[t].empty()) commons_policies_[t] = policies_[t].front().get();
   }
@@ -62,7 +82,6 @@ BlockId WindowBlockManager::TakeBlock(BlockState state) {
   const BlockId id = store_.TakeId(state);
   store_.GiveSlot(id, slot);
   accounts_.Charge(id, Tier::kPrimary, context_->tenant);
-  ++counters_.allocated_blocks;
   ++held_[kPrimary];
   return id;
 }
@@ -97,6 +116,7 @@ void WindowBlockManager::LetGo(BlockId id) {
       CountUnheld(id, block.tier(), +1);
       if (IsCandidate(id)) policy(block.tier(), id).Released(id, block.priority());
       if (block.timed) StartClock(id);
+      if (block.followed) lives_.Released(id, context_->now);
       return;
     case BlockState::kAlias:
       store_.ReleaseId(id);
@@ -176,6 +196,7 @@ void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks) {
 // --- Raw blocks ---
 
 void WindowBlockManager::TakeRaw(SessionId owner, absl::Span<BlockHandle> out) {
+  CountAllocated(out.size());
   for (BlockHandle& handle : out) {
     const BlockId id = TakeBlock(BlockState::kRaw);
     store_[id].refs = static_cast<uint32_t>(owner.value());
@@ -292,23 +313,37 @@ std::vector<BlockRef> WindowBlockManager::RawBlocksOf(SessionId owner) const {
 // --- Numbers ---
 
 void WindowBlockManager::CountLookup(uint32_t lookup_tokens, const Match& match) {
-  counters_.prefix_lookup_tokens += lookup_tokens;
-  counters_.prefix_hit_tokens += match.tokens;
-  if (!has_secondary()) return;
-  for (size_t i = match.first; i < match.blocks.size(); ++i) {
-    if (store_[match.blocks[i]].tier() == Tier::kSecondary) {
-      counters_.secondary_hit_tokens += tokens_per_block().value();
-    }
+  uint64_t below = 0;
+  for (size_t i = match.first; has_secondary() && i < match.blocks.size(); ++i) {
+    if (store_[match.blocks[i]].tier() == Tier::kSecondary) below += tokens_per_block().value();
   }
   if (match.source != kNoBlock && store_[match.source].tier() == Tier::kSecondary) {
-    counters_.secondary_hit_tokens += match.source_tokens;
+    below += match.source_tokens;
   }
+  TenantCounters& counters = tenant_counters_[context_->tenant.value()];
+  counters.prefix_lookup_tokens += lookup_tokens;
+  counters.prefix_hit_tokens[kPrimary] += match.tokens - below;
+  counters.prefix_hit_tokens[kSecondary] += below;
+}
+
+void WindowBlockManager::UnfollowRemoved(BlockId id, RemovalReason reason) {
+  Block& block = store_[id];
+  block.followed = 0;
+  // In a sliding window what is held may go, too, because something above it does.
+  const bool makes_room =
+      (reason == RemovalReason::kEvicted || reason == RemovalReason::kDisplaced) && block.refs == 0;
+  makes_room ? lives_.MadeRoom(id, block.tier(), context_->now)
+             : lives_.Left(id, block.tier(), context_->now);
 }
 
 WindowStats WindowBlockManager::Stats() const {
   WindowStats stats;
   stats.window = window();
   stats.counters = counters_;
+  stats.tenants = tenant_counters_;
+  if (!accounts_.any()) stats.tenants.front().removed_blocks = commons_removed_;
+  stats.lives = lives_.histograms();
+  for (const TenantCounters& tenant : stats.tenants) AddTo(stats.counters, tenant);
   stats.holes = holes_;
   stats.pinned_blocks = pinned_blocks();
   stats.pin_budget_blocks = options_.pin_budget_blocks;

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "events/shadow_tree.h"
+#include "manager/block_lives.h"
 #include "manager/block_store.h"
 #include "manager/eviction_policy.h"
 #include "manager/ids.h"
@@ -53,6 +54,7 @@ class WindowBlockManager {
     uint32_t max_holes = 0;
     uint32_t pin_budget_blocks = 0;
     Priority offload_min_priority = kDefaultPriority;
+    uint32_t lives_sample = 0;  // Of so many blocks one is followed for Stats().lives; 0: none.
     const TenantTable* tenants = nullptr;  // Outlives the manager.
   };
   // By tier, then by tenant; none where the tier has no blocks.
@@ -102,6 +104,8 @@ class WindowBlockManager {
   }
   // Primary blocks that the tenant may hold more; kNoQuota: any number.
   uint32_t QuotaLeft(TenantId tenant) const { return accounts_.Left(Tier::kPrimary, tenant); }
+  // Blocks of both tiers that a sequence, a session, a pin or a drain holds.
+  uint32_t held_blocks() const { return held_[kPrimary] + held_[kSecondary]; }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
 
   // --- Prefixes (window_prefixes.cc) ---
@@ -272,7 +276,11 @@ class WindowBlockManager {
   EventRecorder& recorder() { return *context_->recorder; }
 
   // --- Holding (window_block_manager.cc) ---
+  // CountAllocated is the caller's: once for all that it takes.
   BlockId TakeBlock(BlockState state);
+  void CountAllocated(size_t blocks) {
+    tenant_counters_[context_->tenant.value()].allocated_blocks += blocks;
+  }
   void Hold(BlockId id);
   void LetGo(BlockId id);
   // LetGo, after the step's kernels have finished where the operation drains.
@@ -288,11 +296,26 @@ class WindowBlockManager {
   bool MakeRoomBelow(BlockId comes);
   void MoveDown(BlockId victim, SlotIndex target);
   void Onboard(BlockId id);
-  uint64_t Drop(BlockId victim, RemovalReason reason);
+  void Drop(BlockId victim, RemovalReason reason);
   void EraseNode(BlockId id);
   void ChildLeft(NodeRef parent, Tier tier);
   uint64_t CutSubtree(BlockId top, RemovalReason reason);
   void LeaveTree(BlockId id, RemovalReason reason);
+  // Of a block that leaves the tree: before its tier or its owner is another.
+  void CountRemoval(BlockId id, RemovalReason reason) {
+    const Block& block = store_[id];
+    RemovalCounts& counts = accounts_.any()
+                                ? tenant_counters_[accounts_.owner(id).value()].removed_blocks
+                                : commons_removed_;
+    ++counts[block.tier_value][static_cast<size_t>(reason)];
+    if (block.followed) UnfollowRemoved(id, reason);
+  }
+  void UnfollowRemoved(BlockId id, RemovalReason reason);
+  // Before it is held.
+  void NoteMatched(BlockId id) {
+    const Block& block = store_[id];
+    if (block.followed && block.refs == 0) lives_.Matched(id, block.tier(), context_->now);
+  }
   void ChangeTier(BlockId id, SlotRef slot);
   void StartClock(BlockId id);
   void SetPriority(BlockId id, Priority priority);
@@ -340,7 +363,10 @@ class WindowBlockManager {
   uint64_t tree_epoch_ = 0;                        // Grows with each Reset.
   absl::flat_hash_map<BlockId, uint32_t> pins_;    // Pins by block.
   absl::flat_hash_map<BlockId, uint32_t> drains_;  // Drains by block.
-  WindowCounters counters_;
+  WindowCounters counters_;                        // Without what Stats() takes from the tenants'.
+  std::vector<TenantCounters> tenant_counters_;    // By TenantId.
+  RemovalCounts commons_removed_ = {};  // Without tenants: instead of tenant_counters_'s.
+  BlockLives lives_;
 };
 
 }  // namespace pagoda

@@ -96,6 +96,7 @@ void WindowBlockManager::Restore(absl::Span<const RecoveredBlock> blocks) {
     if (hole) continue;
     policy(block.slot.tier, id).Inserted(id, tree_.hash(id));
     RecordStored(id, root, store_.key(id));
+    if (store_[id].followed) lives_.Released(id, context_->now);
     if (context_->slot_changes != nullptr) context_->slot_changes->back().found = true;
   }
   for (size_t i = blocks.size(); i-- > 0;) {
@@ -106,6 +107,7 @@ void WindowBlockManager::Restore(absl::Span<const RecoveredBlock> blocks) {
 
 void WindowBlockManager::HoldFree(std::deque<Drain>& drains) {
   const uint32_t free = store_.free_slots(Tier::kPrimary);
+  CountAllocated(free);
   for (uint32_t i = 0; i < free; ++i) {
     const BlockId id = TakeBlock(BlockState::kPrivate);
     drains.push_back({.step = 0, .window = options_.index, .block = id});

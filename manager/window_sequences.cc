@@ -48,6 +48,8 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
   blocks.published = whole;
   blocks.table.reserve(table_size);
   blocks.table.resize(match.first);
+  for (uint32_t i = match.first; i < whole; ++i) NoteMatched(match.blocks[i]);
+  if (tail != Tail::kNone) NoteMatched(match.source);
   // All are held before the first block is taken: none of them is a victim.
   for (uint32_t i = match.first; i < whole; ++i) Hold(match.blocks[i]);
   if (tail == Tail::kCopy) Hold(match.source);
@@ -99,12 +101,12 @@ void WindowBlockManager::TakeOver(BlockId id) {
   store_.GiveSlot(taken, slot);
   accounts_.Charge(taken, Tier::kPrimary, context_->tenant);
   ++held_[kPrimary];
-  ++counters_.taken_over_blocks;
 }
 
 // A fresh block whose first tokens are those of `source`, which is held.
 BlockId WindowBlockManager::CopyTail(BlockId source, uint32_t num_tokens) {
   const BlockId target = TakeBlock(BlockState::kPrivate);
+  CountAllocated(1);
   const uint32_t copied =
       num_tokens - (PAGODA_FAULT(PartialCopyTooShort) && num_tokens > 1 ? 1 : 0);
   // The ids of tokens that are named and not computed go along.
@@ -155,6 +157,7 @@ void WindowBlockManager::Grow(Sequence& sequence, uint32_t table_size, uint32_t 
   const auto count = table_size - static_cast<uint32_t>(blocks.table.size());
   const uint32_t free = store_.free_slots(Tier::kPrimary);
   if (count > free) recorder().ExpectRemoved(count - free);
+  CountAllocated(count);
   for (uint32_t i = 0; i < count; ++i) {
     blocks.table.push_back(store_.handle(TakeBlock(BlockState::kPrivate)));
     blocks.canonical.push_back(kNoBlock);
@@ -261,6 +264,10 @@ void WindowBlockManager::InsertIntoTree(BlockId id, const Sequence& sequence,
 
 void WindowBlockManager::RecordStored(BlockId id, NodeRef root, const BlockKey& key) {
   NoteContent(id);
+  if (lives_.Samples(id)) {
+    store_[id].followed = 1;
+    lives_.Stored(id, context_->now);
+  }
   if (PAGODA_FAULT(SkipStoredEvent)) return;
   const NodeRef parent = tree_.parent(id);
   const Block& block = store_[id];
@@ -450,6 +457,7 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
       // Only this sequence has it, and it goes on in it.
       recorder().Removed(window(), RemovalReason::kTruncated, own, tree_.hash(own),
                          accounts_.owner(own));
+      CountRemoval(own, RemovalReason::kTruncated);
       policy(Tier::kPrimary, own).Removed(own, tree_.hash(own));
       NoteNothing(store_.slot(own));
       if (block.timed) expiries_.Forget(own);

@@ -39,7 +39,7 @@ void WindowBlockManager::MakeRoom(TenantId tenant) {
       return MoveDown(victim, store_.TakeSlot(Tier::kSecondary));
     }
   }
-  counters_.evicted_blocks += Drop(victim, RemovalReason::kEvicted);
+  Drop(victim, RemovalReason::kEvicted);
 }
 
 // Rule 14. Under full attention a candidate's children are all below.
@@ -70,7 +70,7 @@ bool WindowBlockManager::MakeRoomBelow(BlockId comes) {
   const BlockId displaced = Victim(Tier::kSecondary, owner);
   if (displaced == kNoBlock) return false;
   if (store_[displaced].priority() > store_[comes].priority() && !MustGoDown(comes)) return false;
-  counters_.displaced_blocks += Drop(displaced, RemovalReason::kDisplaced);
+  Drop(displaced, RemovalReason::kDisplaced);
   return true;
 }
 
@@ -162,26 +162,29 @@ uint32_t WindowBlockManager::OffloadAhead(uint32_t free_target, uint32_t max_blo
 
 // --- Leaving ---
 
-// Takes a candidate out of the cache, or makes it a hole where it has children. Returns the blocks
-// that left: where no more holes may be, what is below it goes with it.
-uint64_t WindowBlockManager::Drop(BlockId victim, RemovalReason reason) {
+// Takes a candidate out of the cache, or makes it a hole where it has children. Where no more holes
+// may be, what is below it goes with it.
+void WindowBlockManager::Drop(BlockId victim, RemovalReason reason) {
   if (tree_.has_children(victim)) {
     PAGODA_CHECK(sliding(), "rule 13: nothing cached becomes unreachable");
-    if (holes_ == options_.max_holes) return CutSubtree(victim, reason);
+    if (holes_ == options_.max_holes) {
+      CutSubtree(victim, reason);
+      return;
+    }
     if (store_[victim].tier() == Tier::kPrimary) tree_.UncountPrimaryChild(victim);
     LeaveTree(victim, reason);
     store_[victim].set_state(BlockState::kHole);
     ++holes_;
-    return 1;
+    return;
   }
   LeaveTree(victim, reason);
   EraseNode(victim);
-  return 1;
 }
 
 // What is common to all that leave while nobody holds them: no event, list, clock or slot is left.
 void WindowBlockManager::LeaveTree(BlockId id, RemovalReason reason) {
   const Tier tier = store_[id].tier();
+  CountRemoval(id, reason);
   if (!PAGODA_FAULT(SkipRemovedEvent)) {
     recorder().Removed(window(), reason, id, tree_.hash(id), accounts_.owner(id));
   }
@@ -245,6 +248,7 @@ uint64_t WindowBlockManager::CutSubtree(BlockId top, RemovalReason reason) {
       continue;
     }
     recorder().Removed(window(), reason, id, tree_.hash(id), accounts_.owner(id));
+    CountRemoval(id, reason);
     policy(block.tier(), id).Removed(id, tree_.hash(id));
     NoteNothing(store_.slot(id));
     if (block.timed) expiries_.Forget(id);
@@ -265,9 +269,7 @@ bool WindowBlockManager::Owns(BlockRef block, SlotRef slot) const {
          store_.slot(block.id) == slot;
 }
 
-void WindowBlockManager::Lose(BlockId id) {
-  counters_.lost_blocks += CutSubtree(id, RemovalReason::kLost);
-}
+void WindowBlockManager::Lose(BlockId id) { CutSubtree(id, RemovalReason::kLost); }
 
 uint64_t WindowBlockManager::Reset() {
   uint64_t removed = 0;
@@ -278,6 +280,7 @@ uint64_t WindowBlockManager::Reset() {
     if (block.state() != BlockState::kCached) continue;
     ++removed;
     const Tier tier = block.tier();
+    CountRemoval(id, RemovalReason::kCleared);
     if (block.refs == 0 && IsCandidate(id)) policy(tier, id).Withdrawn(id);
     policy(tier, id).Removed(id, tree_.hash(id));
     NoteNothing(store_.slot(id));

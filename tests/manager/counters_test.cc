@@ -1,0 +1,220 @@
+// What the core counts for operators: by tenant, tier and reason, by the end of sessions, by
+// operation.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "manager/block_manager.h"
+#include "pools/error.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+constexpr TenantId kRed{1}, kBlue{2};
+constexpr auto kPrimary = static_cast<size_t>(Tier::kPrimary);
+constexpr auto kSecondary = static_cast<size_t>(Tier::kSecondary);
+
+class CountersTest : public ::testing::Test {
+ protected:
+  void Make(uint32_t primary, uint32_t secondary, std::vector<TenantOptions> tenants = {}) {
+    core_ = *BlockManager::Create({.layout = TinyLayout(4),
+                                   .primary_blocks = {primary},
+                                   .secondary_blocks = {secondary},
+                                   .tenants = std::move(tenants)});
+  }
+  SessionRef Open(TenantId tenant = kCommons) {
+    return core_->OpenSession("test", kLease, now_, tenant)->ref;
+  }
+  absl::Status Run(SessionRef session, const Operation& operation) {
+    const absl::Status status = core_->Execute(session.id, operation, now_).status();
+    for (const CopyOrder& copy : core_->TakeCopies()) {
+      core_->CompleteCopy(copy.ticket, copy_status_, now_);
+    }
+    return status;
+  }
+  // Two full blocks of this token.
+  static std::vector<TokenId> Prompt(TokenId token) { return std::vector<TokenId>(8, token); }
+  void Begin(SessionRef session, uint64_t id, TokenId token) {
+    ASSERT_TRUE(
+        Run(session, AddSequence{.sequence = SequenceId{id}, .tokens = Prompt(token)}).ok());
+    ASSERT_TRUE(Run(session, CommitTokens{.sequence = SequenceId{id}, .computed_tokens = 8}).ok());
+  }
+  void Cache(SessionRef session, TokenId token) {
+    Begin(session, ++last_, token);
+    ASSERT_TRUE(Run(session, FreeSequence{SequenceId{last_}}).ok());
+  }
+  TenantCounters Of(TenantId tenant) const {
+    return core_->Stats().windows[0].tenants.at(tenant.value());
+  }
+  uint64_t Removed(TenantId tenant, size_t tier, RemovalReason reason) const {
+    return Of(tenant).removed_blocks[tier][static_cast<size_t>(reason)];
+  }
+  uint64_t AllRemoved() const {
+    uint64_t sum = 0;
+    for (const TenantCounters& tenant : core_->Stats().windows[0].tenants) {
+      for (const auto& by_reason : tenant.removed_blocks) {
+        sum = std::accumulate(by_reason.begin(), by_reason.end(), sum);
+      }
+    }
+    return sum;
+  }
+
+  static constexpr absl::Duration kLease = absl::Seconds(10);
+  absl::Time now_ = absl::UnixEpoch();
+  absl::Status copy_status_;
+  uint64_t last_ = 0;
+  std::unique_ptr<BlockManager> core_;
+};
+
+TEST_F(CountersTest, ARemovalCountsByTierAndReason) {
+  Make(4, 2);
+  const SessionRef session = Open();
+  Cache(session, 1);
+  Cache(session, 2);
+  Cache(session, 3);  // 1 goes down.
+  EXPECT_EQ(AllRemoved(), 0u) << "a block that moves is not removed";
+  Cache(session, 4);  // 2 goes down, 1 has to leave.
+  EXPECT_EQ(Removed(kCommons, kSecondary, RemovalReason::kDisplaced), 2u);
+  EXPECT_EQ(core_->Stats().windows[0].counters.displaced_blocks, 2u);
+  ASSERT_TRUE(Run(session, InvalidatePrefix{.tokens = {4, 4}}).ok());
+  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kInvalidated), 2u);
+  EXPECT_EQ(AllRemoved(), 4u);
+  core_->ResetPrefixCache(now_);
+  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kCleared), 2u);
+  EXPECT_EQ(Removed(kCommons, kSecondary, RemovalReason::kCleared), 2u);
+  EXPECT_EQ(AllRemoved(), 8u);
+}
+
+TEST_F(CountersTest, AnEvictionAndATakeOverCountOnce) {
+  Make(2, 0);
+  const SessionRef session = Open();
+  Cache(session, 1);
+  // Its tail is taken over: nothing else is free.
+  ASSERT_TRUE(Run(session, AddSequence{.sequence = SequenceId{90}, .tokens = Prompt(1)}).ok());
+  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kTakenOver), 1u);
+  ASSERT_TRUE(Run(session, FreeSequence{SequenceId{90}}).ok());
+  Cache(session, 2);
+  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kEvicted),
+            core_->Stats().windows[0].counters.evicted_blocks);
+  EXPECT_GE(core_->Stats().windows[0].counters.evicted_blocks, 1u);
+  EXPECT_EQ(core_->Stats().windows[0].counters.taken_over_blocks, 1u);
+}
+
+TEST_F(CountersTest, ABlockWhoseCopyFailedIsLost) {
+  Make(2, 2);
+  const SessionRef session = Open();
+  Cache(session, 1);
+  copy_status_ = absl::InternalError("broken");
+  Cache(session, 2);
+  EXPECT_EQ(Removed(kCommons, kSecondary, RemovalReason::kLost), 2u);
+  EXPECT_EQ(core_->Stats().windows[0].counters.lost_blocks, 2u);
+}
+
+TEST_F(CountersTest, ATruncatedBlockCounts) {
+  Make(4, 0);
+  const SessionRef session = Open();
+  Begin(session, 1, 1);
+  ASSERT_TRUE(Run(session, TruncateSequence{.sequence = SequenceId{1}, .token_count = 6}).ok());
+  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kTruncated), 1u);
+}
+
+TEST_F(CountersTest, WhatATenantAsksAndLosesIsItsOwn) {
+  Make(4, 0, {{.name = "red"}, {.name = "blue"}});
+  const SessionRef red = Open(kRed), blue = Open(kBlue);
+  Cache(red, 1);
+  Cache(red, 1);
+  EXPECT_EQ(Of(kRed).prefix_lookup_tokens, 16u);
+  EXPECT_EQ(Of(kRed).prefix_hit_tokens[kPrimary], 7u);
+  EXPECT_EQ(Of(kRed).prefix_hit_tokens[kSecondary], 0u);
+  EXPECT_EQ(Of(kBlue).prefix_lookup_tokens, 0u);
+  const uint64_t allocated = Of(kRed).allocated_blocks;
+  EXPECT_GE(allocated, 2u);
+  Cache(blue, 1);
+  Cache(blue, 2);  // Takes red's.
+  EXPECT_EQ(Of(kBlue).prefix_hit_tokens[kPrimary], 0u) << "a namespace of its own";
+  EXPECT_EQ(Of(kBlue).allocated_blocks, 4u);
+  EXPECT_EQ(Of(kRed).allocated_blocks, allocated);
+  EXPECT_GE(Removed(kRed, kPrimary, RemovalReason::kEvicted), 1u);
+  const WindowCounters sums = core_->Stats().windows[0].counters;
+  EXPECT_EQ(sums.allocated_blocks, allocated + 4);
+  EXPECT_EQ(sums.prefix_lookup_tokens, 32u);
+  EXPECT_EQ(sums.prefix_hit_tokens, 7u);
+}
+
+TEST_F(CountersTest, AHitCountsInTheTierWhereItLay) {
+  Make(2, 2);
+  const SessionRef session = Open();
+  Cache(session, 1);
+  Cache(session, 2);  // 1 goes down.
+  Cache(session, 1);
+  EXPECT_EQ(Of(kCommons).prefix_hit_tokens[kSecondary], 7u);
+  EXPECT_EQ(Of(kCommons).prefix_hit_tokens[kPrimary], 0u);
+  EXPECT_EQ(core_->Stats().windows[0].counters.secondary_hit_tokens, 7u);
+}
+
+TEST_F(CountersTest, ASessionsEndCountsAndSoDoItsBlocks) {
+  Make(8, 0);
+  const auto counters = [&] { return core_->Stats().session_counters; };
+  const auto end = [](SessionEnd how) { return static_cast<size_t>(how); };
+  const SessionRef closed = Open();
+  Begin(closed, 1, 1);
+  ASSERT_TRUE(core_->CloseSession(closed, now_).ok());
+  EXPECT_EQ(counters().ended[end(SessionEnd::kClosed)], 1u);
+  EXPECT_EQ(counters().reclaimed_blocks[end(SessionEnd::kClosed)], 2u) << "cached, and evictable";
+
+  const SessionRef ended = Open();
+  ASSERT_TRUE(Run(ended, AllocateBlocks{.window = kFullAttention, .count = 3}).ok());
+  ASSERT_TRUE(core_->EndSession(ended.id, now_).ok());
+  EXPECT_EQ(counters().ended[end(SessionEnd::kEndedByOperator)], 1u);
+  EXPECT_EQ(counters().reclaimed_blocks[end(SessionEnd::kEndedByOperator)], 3u);
+
+  const SessionRef writer = Open();
+  ASSERT_TRUE(core_->NoteWriter(writer).ok());
+  Begin(writer, 1, 2);
+  ASSERT_TRUE(Run(writer, AllocateBlocks{.window = kFullAttention, .count = 1}).ok());
+  now_ += kLease;
+  ASSERT_EQ(core_->ExpireSessions(now_), 1u);
+  EXPECT_EQ(counters().ended[end(SessionEnd::kLeaseExpired)], 1u);
+  EXPECT_EQ(counters().reclaimed_blocks[end(SessionEnd::kLeaseExpired)], 2u)
+      << "what was published";
+  EXPECT_EQ(counters().reclaimed_from_quarantine, 0u);
+  ASSERT_TRUE(core_->ReleaseQuarantine(writer.id, now_).ok());
+  EXPECT_EQ(counters().reclaimed_from_quarantine, 1u) << "the raw block";
+}
+
+TEST_F(CountersTest, ABlockThatAnotherSessionHoldsIsNotReclaimed) {
+  Make(8, 0);
+  const SessionRef one = Open(), other = Open();
+  Begin(one, 1, 1);
+  Begin(other, 1, 1);
+  const uint32_t active = core_->Stats().windows[0].tiers[0].active;
+  ASSERT_TRUE(core_->CloseSession(one, now_).ok());
+  EXPECT_EQ(core_->Stats().session_counters.reclaimed_blocks[0],
+            active - core_->Stats().windows[0].tiers[0].active);
+  EXPECT_LT(core_->Stats().session_counters.reclaimed_blocks[0], 2u);
+}
+
+TEST_F(CountersTest, AnOperationCountsByKindAndAFailureByTenantAndReason) {
+  Make(4, 0, {{.name = "red", .quota_blocks = {1, kNoQuota}}, {.name = "blue"}});
+  const SessionRef red = Open(kRed), blue = Open(kBlue);
+  const AllocateBlocks two{.window = kFullAttention, .count = 2};
+  EXPECT_EQ(ReasonOf(Run(red, two)), Reason::kTenantQuotaExceeded);
+  EXPECT_TRUE(Run(blue, two).ok());
+  EXPECT_TRUE(Run(blue, two).ok());
+  EXPECT_EQ(ReasonOf(Run(blue, two)), Reason::kBlocksExhausted);
+  EXPECT_EQ(ReasonOf(Run(blue, FreeSequence{SequenceId{5}})), Reason::kUnknownSequence);
+  const OperationCounters counters = core_->Stats().operations;
+  EXPECT_EQ(counters.run[Operation(two).index()], 4u);
+  EXPECT_EQ(counters.run[Operation(FreeSequence{}).index()], 1u);
+  EXPECT_EQ(std::accumulate(counters.run.begin(), counters.run.end(), uint64_t{0}), 5u);
+  const std::map<std::pair<TenantId, Reason>, uint64_t> expected = {
+      {{kRed, Reason::kTenantQuotaExceeded}, 1},
+      {{kBlue, Reason::kBlocksExhausted}, 1},
+      {{kBlue, Reason::kUnknownSequence}, 1}};
+  EXPECT_EQ(counters.failed, expected);
+}
+
+}  // namespace
+}  // namespace pagoda
