@@ -48,6 +48,13 @@ class EventLog {
   // The newest revision; 0 before the first event.
   Revision last() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // What the log holds now, as EventBytes counts.
+  size_t bytes() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return num_bytes_;
+  }
+  const Limits& limits() const { return limits_; }
+
   // Events ever appended, by type: indexed as Event::what is.
   std::array<uint64_t, std::variant_size_v<decltype(Event::what)>> type_counts() const
       ABSL_LOCKS_EXCLUDED(mutex_);

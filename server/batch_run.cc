@@ -49,6 +49,7 @@ void BatchRun::Finish(const absl::Status& status) {
   if (retry_id_ != 0) {
     context_.answers->End(session_, std::exchange(retry_id_, 0), status, *out_);
   }
+  if (context_.metrics != nullptr) context_.metrics->RecordBatch(absl::Now() - begun_);
   const Done done = std::exchange(done_, nullptr);
   done(status);
 }

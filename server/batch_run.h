@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "events/tenant_id.h"
 #include "grpcpp/alarm.h"
@@ -22,6 +23,7 @@
 #include "pagoda/v1/cache.pb.h"
 #include "pools/error.h"
 #include "server/answer_memory.h"
+#include "server/rpc_metrics.h"
 #include "server/serving_state.h"
 #include "server/stream_set.h"
 #include "server/tenant_turns.h"
@@ -51,6 +53,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     TenantId tenant = kCommons;    // Whose the batches are.
 
     size_t max_message_bytes = 0;
+    RpcMetrics* metrics = nullptr;  // None: nobody counts.
 
     // Errors: MESSAGE_TOO_LARGE.
     absl::Status CheckSize(size_t request_bytes) const {
@@ -112,6 +115,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   absl::Status WaitError() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Context context_;
+  const absl::Time begun_ = absl::Now();
   const SessionRef session_;
   v1::BatchResult* const out_;
   // Touched by one thread at a time: the caller's, then those that wake the batch up; not while the

@@ -88,7 +88,8 @@ class CacheService final : public RawBatches {
             .answers = &answers_,
             .turns = &turns_,
             .tenant = caller.tenant,
-            .max_message_bytes = options_.max_message_bytes};
+            .max_message_bytes = options_.max_message_bytes,
+            .metrics = metrics_};
   }
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
 

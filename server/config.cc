@@ -175,6 +175,8 @@ std::vector<ConfigKey> Keys(Config* config) {
                                         absl::Milliseconds(10), absl::Hours(1)),
                             DurationKey("flush_interval", &events.flush_interval,
                                         absl::ZeroDuration(), absl::Seconds(1))}),
+      SectionKey("metrics", {FlagKey("tenants", &config->metrics.tenants),
+                             NumberKey("block_sample", &config->metrics.block_sample, 0, 1 << 30)}),
       SectionKey("engine", {TextKey("model_dir", &config->engine.model_dir),
                             NumberKey("prefill_chunk_tokens", &config->engine.prefill_chunk_tokens,
                                       1, 1 << 20)}),

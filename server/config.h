@@ -130,6 +130,11 @@ struct Config {
     absl::Duration flush_interval = absl::Milliseconds(2);
   } events;
 
+  struct Metrics {
+    bool tenants = false;  // Whether samples say whose they are.
+    uint32_t block_sample = 64;
+  } metrics;
+
   struct Engine {
     std::string model_dir;  // Empty: no engine.
     uint32_t prefill_chunk_tokens = 512;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
+#include "server/cache_metrics.h"
 #include "server/config.h"
 #include "server/listen_address.h"
 
@@ -61,6 +62,9 @@ absl::Status CheckCallers(const Config& config) {
   std::vector<std::string> subjects = config.operators.subjects;
   for (const Config::Tenant& tenant : config.tenants) {
     if (tenant.name.empty()) return Refuse("a tenant has no name");
+    if (tenant.name == kCommonsLabel) {
+      return Refuse(absl::StrCat("no tenant can be called '", kCommonsLabel, "'"));
+    }
     if (!names.insert(tenant.name).second) {
       return Refuse(absl::StrCat("there are two tenants '", tenant.name, "'"));
     }

@@ -254,6 +254,7 @@ absl::Status Daemon::MakeCache() {
        .tenants = TenantsOf(config_),
        .commons_share = config_.commons_share,
        .journal_slots = kept_ != nullptr,
+       .lives_sample = config_.metrics.block_sample,
        .seed = RandomNumber(),
        .max_sessions = config_.server.max_sessions,
        .start_time = start_time_});
@@ -399,7 +400,8 @@ void Daemon::MakeServices() {
                              .start_time = start_time_,
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
-  metrics_ = std::make_unique<Metrics>(parts, &rpc_metrics_);
+  metrics_ = std::make_unique<Metrics>(
+      parts, &rpc_metrics_, config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
   if (config_.knows_callers()) {

@@ -57,7 +57,8 @@ absl::StatusOr<WatchStream*> EventService::Start(const grpc::CallbackServerConte
                             {.from = *first,
                              .snapshot = request.snapshot(),
                              .resnapshot_when_behind = request.resnapshot_when_behind(),
-                             .progress_interval = progress_interval_},
+                             .progress_interval = progress_interval_,
+                             .metrics = &subscriber_metrics_},
                             feeds_.Get(*filter), *std::move(slot));
 }
 
@@ -127,6 +128,12 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
     filter.commons = false;
   }
   return filter;
+}
+
+std::vector<prometheus::MetricFamily> EventService::CollectSubscribers() const {
+  std::vector<uint64_t> lags;
+  for (const std::shared_ptr<WatchStream>& stream : streams_.All()) lags.push_back(stream->Lag());
+  return subscriber_metrics_.Collect(lags);
 }
 
 void EventService::EndStreamsForDrain() {

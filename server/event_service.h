@@ -1,12 +1,16 @@
 #ifndef PAGODA_SERVER_EVENT_SERVICE_H_
 #define PAGODA_SERVER_EVENT_SERVICE_H_
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/events.grpc.pb.h"
+#include "prometheus/metric_family.h"
 #include "server/admission.h"
 #include "server/event_pump.h"
 #include "server/serving_state.h"
+#include "server/subscriber_metrics.h"
 #include "server/watch_stream.h"
 
 namespace pagoda::server {
@@ -27,6 +31,7 @@ class EventService final
                                                     const grpc::ByteBuffer* request) override;
 
   size_t subscribers() const { return streams_.size(); }
+  std::vector<prometheus::MetricFamily> CollectSubscribers() const;
 
   // Ends every open Watch stream. Call it when the state is draining.
   void EndStreamsForDrain();
@@ -45,6 +50,7 @@ class EventService final
   const SharedManager* const manager_;
   const ServingState* const state_;
   const Admission* const admission_;
+  SubscriberMetrics subscriber_metrics_;
   WatchStream::Set streams_;
   EventFeeds feeds_;
   EventPump pump_;  // Last: its thread uses the others.

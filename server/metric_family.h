@@ -2,10 +2,14 @@
 #ifndef PAGODA_SERVER_METRIC_FAMILY_H_
 #define PAGODA_SERVER_METRIC_FAMILY_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "pools/duration_histogram.h"
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_family.h"
 
@@ -18,6 +22,26 @@ inline prometheus::MetricFamily CounterFamily(std::string name, std::string help
 }
 inline prometheus::MetricFamily GaugeFamily(std::string name, std::string help) {
   return {std::move(name), std::move(help), prometheus::MetricType::Gauge, {}};
+}
+
+inline prometheus::MetricFamily HistogramFamily(std::string name, std::string help) {
+  return {std::move(name), std::move(help), prometheus::MetricType::Histogram, {}};
+}
+
+// Adds one histogram to a histogram's family.
+inline void AddHistogram(prometheus::MetricFamily& family, MetricLabels labels,
+                         const DurationHistogram& histogram) {
+  prometheus::ClientMetric& metric = family.metric.emplace_back();
+  metric.label = std::move(labels);
+  metric.histogram.sample_count = histogram.total();
+  metric.histogram.sample_sum = histogram.sum_seconds();
+  uint64_t up_to = 0;
+  for (size_t i = 0; i <= histogram.bounds().size(); ++i) {
+    up_to += histogram.count(i);
+    metric.histogram.bucket.push_back({up_to, i < histogram.bounds().size()
+                                                  ? histogram.bounds()[i]
+                                                  : std::numeric_limits<double>::infinity()});
+  }
 }
 
 // Adds one sample to a counter's or gauge's family.

@@ -7,6 +7,7 @@
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "server/admin_service.h"
+#include "server/cache_metrics.h"
 #include "server/rpc_metrics.h"
 
 namespace pagoda::server {
@@ -16,7 +17,8 @@ namespace pagoda::server {
 class Metrics final : public prometheus::Collectable {
  public:
   // `rpcs` outlives this, and so do the parts.
-  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs) : parts_(parts), rpcs_(rpcs) {}
+  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, TenantLabels tenant_labels)
+      : parts_(parts), rpcs_(rpcs), tenant_labels_(tenant_labels) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
   // All of it in Prometheus' text format.
@@ -25,6 +27,7 @@ class Metrics final : public prometheus::Collectable {
  private:
   const DaemonParts parts_;
   const RpcMetrics* const rpcs_;
+  const TenantLabels tenant_labels_;
 };
 
 }  // namespace pagoda::server

@@ -14,13 +14,25 @@
 namespace pagoda::server {
 namespace {
 
-// The second number of /proc/self/statm is the resident set in memory pages.
-double ResidentMemoryBytes() {
+struct Memory {
+  double virtual_bytes;
+  double resident_bytes;
+};
+
+// The first two numbers of /proc/self/statm, in memory pages.
+Memory MemoryNow() {
   std::ifstream statm("/proc/self/statm");
   uint64_t total = 0;
   uint64_t resident = 0;
   statm >> total >> resident;
-  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
+  return {static_cast<double>(total) * page, static_cast<double>(resident) * page};
+}
+
+double Entries(const char* folder) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  return static_cast<double>(std::distance(begin(entries), end(entries)));
 }
 
 double Seconds(const timeval& time) {
@@ -33,12 +45,6 @@ double CpuSeconds() {
   return Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
 }
 
-double OpenFds() {
-  std::error_code error;
-  const std::filesystem::directory_iterator fds("/proc/self/fd", error);
-  return static_cast<double>(std::distance(begin(fds), end(fds)));
-}
-
 double MaxFds() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -48,13 +54,16 @@ double MaxFds() {
 }  // namespace
 
 std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
+  const Memory memory = MemoryNow();
   return {
       Gauge("process_resident_memory_bytes", "Resident memory size in bytes.",
-            ResidentMemoryBytes()),
+            memory.resident_bytes),
+      Gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", memory.virtual_bytes),
       Counter("process_cpu_seconds_total", "Total user and system CPU time in seconds.",
               CpuSeconds()),
-      Gauge("process_open_fds", "Number of open file descriptors.", OpenFds()),
+      Gauge("process_open_fds", "Number of open file descriptors.", Entries("/proc/self/fd")),
       Gauge("process_max_fds", "Maximum number of open file descriptors.", MaxFds()),
+      Gauge("process_threads", "Number of threads.", Entries("/proc/self/task")),
   };
 }
 

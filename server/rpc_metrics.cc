@@ -15,7 +15,6 @@
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/engine.pb.h"
 #include "pagoda/v1/events.pb.h"
-#include "prometheus/histogram.h"
 #include "server/metric_family.h"
 
 namespace pagoda::server {
@@ -26,6 +25,14 @@ const std::vector<double>& DurationBuckets() {
   static const auto& buckets = *new std::vector<double>{
       50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3,
       0.1,   0.25,   0.5,    1,      2.5,  5,      10,   30,    60};
+  return buckets;
+}
+
+// Of one batch: a microsecond for an operation or two, a second for one that waits for copies.
+const std::vector<double>& BatchBuckets() {
+  static const auto& buckets =
+      *new std::vector<double>{5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3,
+                               5e-3, 10e-3, 25e-3, 50e-3, 0.1,    0.25,   0.5,    1,    5};
   return buckets;
 }
 
@@ -139,7 +146,7 @@ class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFa
   RpcMetrics* const metrics_;
 };
 
-RpcMetrics::RpcMetrics() {
+RpcMetrics::RpcMetrics() : batches_(BatchBuckets()) {
   for (const std::string& name : MethodNames()) methods_.emplace(name, std::make_unique<Method>());
 }
 
@@ -174,17 +181,19 @@ size_t RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
 std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
   prometheus::MetricFamily requests =
       CounterFamily("pagoda_grpc_requests_total", "Calls that ended, by method and status code.");
-  prometheus::MetricFamily durations = {
-      "pagoda_grpc_request_duration_seconds",
-      "From the call's arrival to its status; a stream's whole life.",
-      prometheus::MetricType::Histogram,
-      {}};
+  prometheus::MetricFamily durations =
+      HistogramFamily("pagoda_grpc_request_duration_seconds",
+                      "From the call's arrival to its status; a stream's whole life.");
   for (const auto& [name, method] : methods_) {
     const std::string label = name.substr(1);  // Without the leading slash.
     method->CollectRequests(label, requests);
     method->CollectDuration(label, durations);
   }
-  return {std::move(requests), std::move(durations)};
+  prometheus::MetricFamily batches =
+      HistogramFamily("pagoda_batch_duration_seconds",
+                      "From a batch's turn to its answer, of Session streams and of Execute.");
+  batches.metric.push_back(batches_.Collect());
+  return {std::move(requests), std::move(durations), std::move(batches)};
 }
 
 }  // namespace pagoda::server

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/support/server_interceptor.h"
 #include "grpcpp/support/status.h"
+#include "prometheus/histogram.h"
 #include "prometheus/metric_family.h"
 
 namespace pagoda::server {
@@ -51,6 +52,9 @@ class RpcMetrics {
   // A call begins.
   Call Begin(HandlerCounted method);
 
+  // A batch of operations got its answer, by whichever call, so long after its turn came.
+  void RecordBatch(absl::Duration duration) { batches_.Observe(absl::ToDoubleSeconds(duration)); }
+
   // For one server. The metrics outlive it.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
@@ -59,7 +63,8 @@ class RpcMetrics {
   // Waits until no counted call is open, or for `timeout`. Returns the calls that are open still.
   size_t WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // pagoda_grpc_requests_total{method,code} and pagoda_grpc_request_duration_seconds{method}.
+  // pagoda_grpc_requests_total{method,code}, pagoda_grpc_request_duration_seconds{method} and
+  // pagoda_batch_duration_seconds.
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
@@ -71,6 +76,7 @@ class RpcMetrics {
 
   // By full name, "/pagoda.v1.CacheService/Execute". Does not change after the constructor.
   std::map<std::string, std::unique_ptr<Method>> methods_;
+  prometheus::Histogram batches_;
   mutable absl::Mutex mutex_;             // Nothing is called under it.
   std::atomic<uint64_t> open_calls_ = 0;  // Written under the mutex, for those who wait.
 };

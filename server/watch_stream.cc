@@ -30,8 +30,12 @@ WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, cons
   const std::shared_ptr<WatchStream> stream(
       new WatchStream(manager, streams, options, std::move(feed), std::move(slot)));
   stream->self_ = stream;
+  options.metrics->Opened();
   {
     absl::MutexLock lock(&stream->mutex_);
+    if (options.snapshot) {
+      options.metrics->SnapshotBegun(SubscriberMetrics::Snapshot::kAsked);
+    }
     options.snapshot ? stream->BeginSnapshot(absl::Now())
                      : stream->SendOwn({}, options.from, absl::Now(), {});
   }
@@ -46,6 +50,7 @@ void WatchStream::Advance(absl::Time now) {
     if (writing_ || finished_) return;
     end = Step(now);
     finished_ = end.has_value();
+    if (finished_) end_code_ = end->error_code();
   }
   // Not under the lock: the end of the call may come before Finish returns.
   if (end.has_value()) Finish(*end);
@@ -72,6 +77,7 @@ std::optional<grpc::Status> WatchStream::Step(absl::Time now) {
     }
   }
   if (ReasonOf(status) == Reason::kRevisionCompacted && options_.resnapshot_when_behind) {
+    options_.metrics->SnapshotBegun(SubscriberMetrics::Snapshot::kBehind);
     BeginSnapshot(now);
     return std::nullopt;
   }
@@ -177,6 +183,11 @@ void WatchStream::EndForDrain() {
   Advance(absl::Now());
 }
 
+uint64_t WatchStream::Lag() const {
+  absl::MutexLock lock(&mutex_);
+  return manager_->log().last().value() + 1 - next_.value();
+}
+
 Revision WatchStream::covered() const {
   absl::MutexLock lock(&mutex_);
   return covered_;
@@ -208,6 +219,10 @@ void WatchStream::OnCancel() {
 
 void WatchStream::OnDone() {
   streams_->Remove(this);
+  {
+    absl::MutexLock lock(&mutex_);
+    options_.metrics->Closed(SubscriberMetrics::CloseOf(end_code_));
+  }
   slot_.reset();  // Where it counts may go before whoever holds this.
   const std::shared_ptr<WatchStream> last = std::move(self_);
 }

@@ -21,6 +21,7 @@
 #include "server/event_feed.h"
 #include "server/stream_set.h"
 #include "server/stream_slots.h"
+#include "server/subscriber_metrics.h"
 
 namespace pagoda::server {
 
@@ -44,6 +45,7 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     bool snapshot = false;
     bool resnapshot_when_behind = false;
     absl::Duration progress_interval;
+    SubscriberMetrics* metrics = nullptr;  // Outlives the stream.
   };
 
   // Sends the first message, without events. The stream is in `streams` until its call is over;
@@ -58,6 +60,8 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Ends the call with DRAINING once the client has been sent everything; a snapshot ends at once.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Events that the log has and that this has not come to. Of a snapshot's: since it was begun.
+  uint64_t Lag() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The revision behind the last one that the client was sent.
   Revision covered() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -121,6 +125,7 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::StatusCode end_code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;
 };
 
 }  // namespace pagoda::server

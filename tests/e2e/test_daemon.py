@@ -146,9 +146,9 @@ def test_metrics_follow_what_happens(daemon_with_http):
         assert one("pagoda_blocks", 'tier="primary"', f'state="{state}"') == getattr(tier, f"{state}_blocks")
     assert one("pagoda_freed_blocks_total") >= 2
     assert one("pagoda_allocated_blocks_total") >= 8
-    assert one("pagoda_evicted_blocks_total") == 0
+    assert one("pagoda_removed_blocks_total", 'tier="primary"', 'reason="evicted"') == 0
     assert one("pagoda_prefix_lookup_tokens_total") == 18
-    assert one("pagoda_prefix_hit_tokens_total") == 8
+    assert one("pagoda_prefix_hit_tokens_total", 'tier="primary"') == 8
     assert one("pagoda_events_total", 'type="stored"') >= 1
     assert one("pagoda_event_subscribers") == 0
     requests = {labels: value for (_, labels), value in families["pagoda_grpc_requests_total"].items()}

@@ -1,0 +1,316 @@
+#include "server/cache_metrics.h"
+
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "server/metric_family.h"
+
+namespace pagoda::server {
+namespace {
+
+using Families = std::vector<prometheus::MetricFamily>;
+
+double AsDouble(uint64_t value) { return static_cast<double>(value); }
+
+std::string TierLabel(size_t tier) { return std::string(TierName(static_cast<Tier>(tier))); }
+
+MetricLabels WindowLabels(const WindowStats& window) {
+  return {{"window", WindowName(window.window)}};
+}
+
+MetricLabels With(MetricLabels labels, std::string name, std::string value) {
+  labels.push_back({std::move(name), std::move(value)});
+  return labels;
+}
+
+// Adds up what differs in the tenant alone, where tenants have no label.
+class ByTenant {
+ public:
+  ByTenant(const CacheNumbers& numbers, TenantLabels labels)
+      : tenants_(numbers.tenants), summed_(labels == TenantLabels::kSummed) {}
+
+  void Add(prometheus::MetricFamily& family, const MetricLabels& labels, TenantId tenant,
+           uint64_t value) {
+    if (!summed_) {
+      const std::string& name = tenants_[tenant].name;
+      AddSample(family, With(labels, "tenant", tenant == kCommons ? kCommonsLabel : name),
+                AsDouble(value));
+      return;
+    }
+    // Samples of a family come one after another, so the sum of these labels is in it or not.
+    for (prometheus::ClientMetric& metric : family.metric) {
+      if (metric.label != labels) continue;
+      (family.type == prometheus::MetricType::Counter ? metric.counter.value
+                                                      : metric.gauge.value) += AsDouble(value);
+      return;
+    }
+    AddSample(family, labels, AsDouble(value));
+  }
+
+ private:
+  const TenantTable& tenants_;
+  const bool summed_;
+};
+
+// Capacity and states of the tiers that have blocks.
+void CollectBlocks(const CacheNumbers& numbers, Families& out) {
+  auto capacity = GaugeFamily("pagoda_block_capacity_blocks", "Blocks that a tier holds.");
+  auto blocks =
+      GaugeFamily("pagoda_blocks", "Blocks by state; the states of a tier add up to its capacity.");
+  auto bytes = GaugeFamily("pagoda_block_bytes", "Bytes of one block in all pools of its window.");
+  for (size_t w = 0; w < numbers.stats.windows.size(); ++w) {
+    const WindowStats& window = numbers.stats.windows[w];
+    AddSample(bytes, WindowLabels(window), AsDouble(numbers.layout.windows()[w].block_bytes()));
+    for (size_t t = 0; t < kNumTiers; ++t) {
+      const TierOccupancy& tier = window.tiers[t];
+      if (tier.capacity == 0) continue;
+      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(t));
+      AddSample(capacity, labels, tier.capacity);
+      const std::pair<const char*, uint32_t> states[] = {{"free", tier.free},
+                                                         {"cached", tier.cached},
+                                                         {"active", tier.active},
+                                                         {"pinned", tier.pinned},
+                                                         {"in_flight", tier.in_flight}};
+      for (const auto& [state, count] : states) {
+        AddSample(blocks, With(labels, "state", state), count);
+      }
+    }
+  }
+  for (auto* family : {&capacity, &blocks, &bytes}) out.push_back(std::move(*family));
+}
+
+void CollectCounters(const ManagerStats& stats, Families& out) {
+  struct Row {
+    const char* name;
+    const char* help;
+    uint64_t WindowCounters::*field;
+  };
+  const Row rows[] = {
+      {"pagoda_freed_blocks_total",
+       "Blocks that their last holder let go and that were not cached.",
+       &WindowCounters::freed_blocks},
+      {"pagoda_offloaded_blocks_total", "Blocks moved down to the secondary tier.",
+       &WindowCounters::offloaded_blocks},
+      {"pagoda_onboarded_blocks_total", "Blocks moved up from the secondary tier.",
+       &WindowCounters::onboarded_blocks},
+      {"pagoda_partial_copies_total", "Tails copied for a match, a fork or a truncation.",
+       &WindowCounters::partial_copies},
+      {"pagoda_merged_blocks_total", "Blocks committed with content that was cached already.",
+       &WindowCounters::merged_blocks},
+      {"pagoda_expired_priorities_total", "Priorities of blocks whose duration was over.",
+       &WindowCounters::expired_priorities},
+  };
+  for (const Row& row : rows) {
+    prometheus::MetricFamily& family = out.emplace_back(CounterFamily(row.name, row.help));
+    for (const WindowStats& window : stats.windows) {
+      AddSample(family, WindowLabels(window), AsDouble(window.counters.*row.field));
+    }
+  }
+}
+
+void CollectWindows(const ManagerStats& stats, Families& out) {
+  struct Row {
+    const char* name;
+    const char* help;
+    uint32_t WindowStats::*field;
+  };
+  const Row rows[] = {
+      {"pagoda_holes", "Places in the prefix tree without bytes, where a sliding window passed.",
+       &WindowStats::holes},
+      {"pagoda_pinned_blocks", "Blocks that pins hold, over both tiers.",
+       &WindowStats::pinned_blocks},
+      {"pagoda_pin_budget_blocks", "The most blocks that pins may hold.",
+       &WindowStats::pin_budget_blocks},
+  };
+  for (const Row& row : rows) {
+    prometheus::MetricFamily& family = out.emplace_back(GaugeFamily(row.name, row.help));
+    for (const WindowStats& window : stats.windows) {
+      AddSample(family, WindowLabels(window), window.*row.field);
+    }
+  }
+}
+
+// Blocks in the tree leave it for these; the other reasons are about raw blocks, or not recorded.
+constexpr std::pair<RemovalReason, const char*> kReasons[] = {
+    {RemovalReason::kEvicted, "evicted"},
+    {RemovalReason::kDisplaced, "displaced"},
+    {RemovalReason::kTakenOver, "taken_over"},
+    {RemovalReason::kTruncated, "truncated"},
+    {RemovalReason::kInvalidated, "invalidated"},
+    {RemovalReason::kCleared, "cleared"},
+    {RemovalReason::kLost, "lost"}};
+
+void CollectTenantCounters(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
+  auto allocated = CounterFamily("pagoda_allocated_blocks_total", "Blocks handed out.");
+  auto removed = CounterFamily("pagoda_removed_blocks_total",
+                               "Blocks that left the cache, by the tier that they left and why.");
+  auto lookups =
+      CounterFamily("pagoda_prefix_lookup_tokens_total", "Prompt tokens of added sequences.");
+  auto hits = CounterFamily("pagoda_prefix_hit_tokens_total",
+                            "Prompt tokens that were cached, by the tier where they lay.");
+  for (const WindowStats& window : numbers.stats.windows) {
+    const MetricLabels labels = WindowLabels(window);
+    for (uint16_t i = 0; i < window.tenants.size(); ++i) {
+      const TenantCounters& counters = window.tenants[i];
+      by_tenant.Add(allocated, labels, TenantId{i}, counters.allocated_blocks);
+      by_tenant.Add(lookups, labels, TenantId{i}, counters.prefix_lookup_tokens);
+      for (size_t t = 0; t < kNumTiers; ++t) {
+        if (window.tiers[t].capacity == 0) continue;
+        const MetricLabels in_tier = With(labels, "tier", TierLabel(t));
+        by_tenant.Add(hits, in_tier, TenantId{i}, counters.prefix_hit_tokens[t]);
+        for (const auto& [reason, name] : kReasons) {
+          by_tenant.Add(removed, With(in_tier, "reason", name), TenantId{i},
+                        counters.removed_blocks[t][static_cast<size_t>(reason)]);
+        }
+      }
+    }
+  }
+  for (auto* family : {&allocated, &removed, &lookups, &hits}) out.push_back(std::move(*family));
+}
+
+void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
+  auto blocks = GaugeFamily("pagoda_tenant_blocks",
+                            "Blocks that a tenant has: held, or cached and held by nobody.");
+  auto quota = GaugeFamily("pagoda_tenant_quota_blocks",
+                           "The most blocks that a tenant may have, where it has a quota.");
+  auto sessions = GaugeFamily("pagoda_tenant_sessions", "Open sessions of a tenant.");
+  auto sequences = GaugeFamily("pagoda_tenant_sequences", "Sequences of a tenant.");
+  for (const TenantUsage& usage : numbers.uses) {
+    by_tenant.Add(sessions, {}, usage.tenant, usage.sessions);
+    by_tenant.Add(sequences, {}, usage.tenant, usage.sequences);
+    for (const TenantUsage::Use& use : usage.uses) {
+      const MetricLabels labels = {{"window", WindowName(use.window)},
+                                   {"tier", TierLabel(static_cast<size_t>(use.tier))}};
+      by_tenant.Add(blocks, With(labels, "state", "held"), usage.tenant,
+                    use.used_blocks - use.cached_blocks);
+      by_tenant.Add(blocks, With(labels, "state", "cached"), usage.tenant, use.cached_blocks);
+      if (use.quota_blocks != kNoQuota) {
+        by_tenant.Add(quota, labels, usage.tenant, use.quota_blocks);
+      }
+    }
+  }
+  for (auto* family : {&blocks, &sessions, &sequences}) out.push_back(std::move(*family));
+  if (!quota.metric.empty()) out.push_back(std::move(quota));
+}
+
+void CollectLives(const ManagerStats& stats, Families& out) {
+  struct Row {
+    const char* name;
+    const char* help;
+    BlockLives::Histograms::ByTier BlockLives::Histograms::*field;
+  };
+  const Row rows[] = {
+      {"pagoda_block_lifetime_seconds",
+       "From when a block was cached until it left the cache; of a sample of the blocks.",
+       &BlockLives::Histograms::lifetime},
+      {"pagoda_block_idle_before_eviction_seconds",
+       "From a block's last use until it was evicted or displaced; of a sample of the blocks.",
+       &BlockLives::Histograms::idle_before_eviction},
+      {"pagoda_block_reuse_gap_seconds",
+       "From the end of a cached block's use until its next use; of a sample of the blocks.",
+       &BlockLives::Histograms::reuse_gap},
+  };
+  for (const Row& row : rows) {
+    prometheus::MetricFamily& family = out.emplace_back(HistogramFamily(row.name, row.help));
+    for (const WindowStats& window : stats.windows) {
+      for (size_t t = 0; t < kNumTiers; ++t) {
+        if (window.tiers[t].capacity == 0) continue;
+        AddHistogram(family, With(WindowLabels(window), "tier", TierLabel(t)),
+                     (window.lives.*row.field)[t]);
+      }
+    }
+  }
+}
+
+// In the order of SessionEnd.
+constexpr const char* kEndNames[] = {"closed", "lease_expired", "ended_by_operator"};
+static_assert(std::size(kEndNames) == kNumSessionEnds);
+
+void CollectSessions(const ManagerStats& stats, Families& out) {
+  auto ended = CounterFamily("pagoda_sessions_ended_total", "Sessions that are over, by reason.");
+  auto reclaimed = CounterFamily(
+      "pagoda_reclaimed_blocks_total",
+      "Blocks that nobody held any more when a session had ended, by its reason, or when a "
+      "quarantine had.");
+  for (size_t i = 0; i < kNumSessionEnds; ++i) {
+    AddSample(ended, {{"reason", kEndNames[i]}}, AsDouble(stats.session_counters.ended[i]));
+    AddSample(reclaimed, {{"cause", kEndNames[i]}},
+              AsDouble(stats.session_counters.reclaimed_blocks[i]));
+  }
+  AddSample(reclaimed, {{"cause", "quarantine_ended"}},
+            AsDouble(stats.session_counters.reclaimed_from_quarantine));
+  out.push_back(std::move(ended));
+  out.push_back(std::move(reclaimed));
+  out.push_back(Gauge("pagoda_sessions", "Open sessions, the bundled engine's included.",
+                      AsDouble(stats.sessions)));
+  out.push_back(
+      Gauge("pagoda_sequences", "Sequences that hold blocks.", AsDouble(stats.sequences)));
+  out.push_back(Gauge("pagoda_pins", "Pins of all sessions.", AsDouble(stats.pins)));
+  out.push_back(Gauge("pagoda_quarantines", "Sessions that are over and could still write.",
+                      AsDouble(stats.quarantines)));
+  out.push_back(Gauge("pagoda_quarantined_blocks", "Blocks that wait for those to be gone.",
+                      AsDouble(stats.quarantined_blocks)));
+  out.push_back(Gauge("pagoda_recovered_blocks", "Blocks found again at the daemon's start.",
+                      AsDouble(stats.recovered_blocks)));
+}
+
+// In the order of the variant Operation.
+constexpr const char* kOperationNames[] = {
+    "allocate_blocks", "free_blocks",       "add_sequence",      "reserve_tokens",
+    "commit_tokens",   "append_tokens",     "free_sequence",     "match_prefix",
+    "describe_pools",  "describe_sequence", "fork_sequence",     "truncate_sequence",
+    "query_capacity",  "offload_prefix",    "prefetch_prefix",   "pin_prefix",
+    "unpin_prefix",    "list_pins",         "invalidate_prefix", "set_retention",
+    "wait_for_ticket"};
+static_assert(std::size(kOperationNames) == std::variant_size_v<Operation>);
+
+// Where blocks are short these grow, so they are there from the start: a rate needs a first value.
+constexpr Reason kRefusals[] = {Reason::kBlocksExhausted, Reason::kTenantQuotaExceeded};
+
+void CollectOperations(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
+  const OperationCounters& counters = numbers.stats.operations;
+  auto run = CounterFamily("pagoda_operations_total", "Operations that the core was given.");
+  for (size_t i = 0; i < counters.run.size(); ++i) {
+    AddSample(run, {{"operation", kOperationNames[i]}}, AsDouble(counters.run[i]));
+  }
+  auto failed = CounterFamily("pagoda_failed_operations_total",
+                              "Those that failed, by the tenant of their session and the reason.");
+  auto values = counters.failed;
+  for (uint16_t i = 0; i < numbers.tenants.size(); ++i) {
+    for (const Reason reason : kRefusals) values.try_emplace({TenantId{i}, reason}, 0);
+  }
+  for (const auto& [key, count] : values) {
+    by_tenant.Add(failed, {{"reason", std::string(ReasonName(key.second))}}, key.first, count);
+  }
+  out.push_back(std::move(run));
+  out.push_back(std::move(failed));
+}
+
+}  // namespace
+
+Families CollectCacheMetrics(const CacheNumbers& numbers, TenantLabels labels) {
+  Families families;
+  const ByTenant by_tenant(numbers, labels);
+  auto info = GaugeFamily("pagoda_cache_info", "Always 1; the labels tell the cache.");
+  AddSample(info,
+            {{"cache", numbers.info.name},
+             {"model", numbers.info.model_fingerprint},
+             {"tokens_per_block", absl::StrCat(numbers.info.tokens_per_block)}},
+            1);
+  families.push_back(std::move(info));
+  CollectBlocks(numbers, families);
+  CollectCounters(numbers.stats, families);
+  CollectTenantCounters(numbers, by_tenant, families);
+  CollectTenantUses(numbers, by_tenant, families);
+  CollectWindows(numbers.stats, families);
+  CollectLives(numbers.stats, families);
+  CollectSessions(numbers.stats, families);
+  CollectOperations(numbers, by_tenant, families);
+  return families;
+}
+
+}  // namespace pagoda::server
