@@ -1,0 +1,100 @@
+"""Traffic that makes every number of a daemon move: tenants that cache, reuse, evict, offload, are refused, come and go, and watch."""
+
+import contextlib
+import random
+import threading
+
+import grpc
+from pagoda_client import Client, OperationError, authorized
+from pagoda.v1 import admin_pb2, events_pb2, events_pb2_grpc
+
+OPERATOR = "token-of-the-operator-0123456789"
+TENANTS = {"red": "token-of-red-0123456789abcdef", "blue": "token-of-blue-0123456789abcde"}
+BLUES_QUOTA = 40
+# Of a daemon that this traffic is for. 4 tokens are a block.
+SECTIONS = {
+    "cache": {"primary": 96, "secondary": 48},
+    "metrics": {"tenants": True, "block_sample": 1},
+    "operator_token": OPERATOR,
+    "secrets": {f"{name}.tokens": token for name, token in TENANTS.items()},
+    "tenants": [{"name": "red", "tokens_file": "red.tokens"},
+                {"name": "blue", "tokens_file": "blue.tokens", "primary_blocks": BLUES_QUOTA}],
+    # What `watch_and_stall` does not read is soon out of the log.
+    "events": {"max_events": 3000, "progress_interval": "200ms", "flush_interval": "1ms"},
+}
+
+
+class Traffic:
+    """Runs on threads of its own inside a `with` block. An error of one of them is raised at the block's end."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.stop = threading.Event()
+        self.errors = []
+        self.rounds = 0
+        jobs = [(self.serve, "red"), (self.serve, "blue"), (self.operate,), (self.watch,), (self.watch_and_stall,)]
+        self.threads = [threading.Thread(target=self.guard, args=job, daemon=True) for job in jobs]
+
+    def guard(self, work, *arguments):
+        try:
+            work(*arguments)
+        except Exception as error:  # pylint: disable=broad-except
+            if not self.stop.is_set():
+                self.errors.append(error)
+
+    def channel(self, token):
+        return authorized(self.daemon.connect(), token)
+
+    def serve(self, tenant):
+        """Prompts of which the recent ones come again, in sessions of a hundred."""
+        tokens = random.Random(tenant)
+        channel = self.channel(TENANTS[tenant])
+        prompts = []
+        while not self.stop.is_set():
+            with Client(channel, name=tenant) as client:
+                for number in range(1, 101):
+                    if self.stop.is_set():
+                        break
+                    fresh = not prompts or tokens.random() < 0.5
+                    if fresh:
+                        prompts = [*prompts[-8:], [tokens.randrange(1 << 30) for _ in range(24)]]
+                    with contextlib.suppress(OperationError):  # The other one has what there is.
+                        client.cache(number, tokens.choice(prompts))
+                with contextlib.suppress(OperationError):
+                    client.allocate(BLUES_QUOTA + 1 if tenant == "blue" else 96)
+            self.rounds += 1
+
+    def operate(self):
+        while not self.stop.wait(0.2):
+            self.daemon.status()
+            self.daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=20)
+
+    def subscribe(self):
+        return events_pb2_grpc.EventServiceStub(self.channel(OPERATOR)).Watch(events_pb2.WatchRequest())
+
+    def watch(self):
+        for number, _ in enumerate(self.subscribe()):
+            if self.stop.is_set():
+                return
+            if number % 200 == 199:
+                return self.watch()  # Leaves, and comes again.
+
+    def watch_and_stall(self):
+        stream = self.subscribe()
+        next(stream)
+        self.stop.wait()
+        stream.cancel()
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(30)
+        with contextlib.suppress(grpc.RpcError):
+            Client.close_all()
+        if error[0] is None and self.errors:
+            raise self.errors[0]

@@ -1,0 +1,149 @@
+"""What /metrics says: by promtool's rules, as server/README.md has it, and not of whom it must not tell."""
+
+import collections
+import pathlib
+import re
+import subprocess
+import time
+
+import grpc
+import pytest
+from cache_traffic import SECTIONS, TENANTS, Traffic
+from pagoda_client import Client
+from prometheus_server import require
+from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TINY_MODEL = ROOT / "tests" / "golden" / "qwen3_tiny"
+HTTP = {"server": {"http_address": "127.0.0.1:0"}}
+SAMPLE = re.compile(r'(\w+)(?:\{(.*)\})? \S+')
+LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*",?')
+
+
+def families(text):
+    """{family: (type, {its labels, without a histogram's "le"})}; every sample belongs to the family above it."""
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            assert name not in found, f"{name} comes twice"
+            found[name] = (kind, set())
+        elif not line.startswith("#"):
+            sample, labels = SAMPLE.fullmatch(line).groups()
+            assert re.fullmatch(name + ("(_bucket|_sum|_count)?" if kind == "histogram" else ""), sample), line
+            found[name][1].update(label for label in LABEL.findall(labels or "") if label != "le")
+    return found
+
+
+def table():
+    """The same, of the table in server/README.md."""
+    text = (ROOT / "server" / "README.md").read_text()
+    section = text[text.index("\n## Metrics\n"):]
+    found = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) < 5 or not cells[1].startswith("`"):
+            continue
+        labels = set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", cells[3])))
+        for name in re.findall(r"`(\w+)`", cells[1]):
+            assert name not in found, f"{name} is in the table twice"
+            found[name] = (cells[2], labels)
+    return found
+
+
+@pytest.fixture
+def working(start_daemon):
+    """A daemon with all there is, a model too, and traffic that has come to the end of its first sessions."""
+    daemon = start_daemon(**SECTIONS | HTTP | {"cache": {"primary": 96, "secondary": 48, "tokens_per_block": 8},
+                                               "engine": {"model_dir": str(TINY_MODEL)}})
+    with Traffic(daemon) as traffic:
+        daemon.wait_until(lambda _: traffic.rounds >= 2 or traffic.errors)
+    return daemon
+
+
+def test_names_and_labels_are_those_of_the_table_and_pass_promtool(working):
+    status, text = working.http("/metrics")
+    assert status == 200
+    exported, documented = families(text), table()
+    assert exported.keys() == documented.keys(), exported.keys() ^ documented.keys()
+    assert exported == documented, {name for name in exported if exported[name] != documented[name]}
+    checked = subprocess.run([require("promtool"), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_no_sample_comes_twice(working):
+    samples = [line.rsplit(" ", 1)[0] for line in working.http("/metrics")[1].splitlines() if not line.startswith("#")]
+    assert [sample for sample, count in collections.Counter(samples).items() if count > 1] == []
+
+
+def test_tenants_have_names_only_where_the_operator_wants_it(start_daemon):
+    daemon = start_daemon(**SECTIONS | HTTP | {"metrics": {}})
+    with Traffic(daemon) as traffic:
+        daemon.wait_until(lambda _: traffic.rounds >= 2 or traffic.errors)
+    _, text = daemon.http("/metrics")
+    assert "tenant=" not in text and not any(f'"{name}"' in text for name in TENANTS)
+    assert re.search(r'^pagoda_prefix_lookup_tokens_total\{window="full"\} [1-9]', text, re.M)
+
+
+def value(daemon, sample):
+    (found,) = re.findall(rf"^{re.escape(sample)} (\S+)$", daemon.http("/metrics")[1], re.M)
+    return float(found)
+
+
+def test_a_session_that_dies_is_told_from_one_that_says_goodbye(start_daemon):
+    daemon = start_daemon(**HTTP)
+    with Client(daemon.channel) as client:
+        client.allocate(3)
+    dying = Client(daemon.channel, lease_ms=300)
+    dying.allocate(5)
+    daemon.wait_until(lambda _: value(daemon, 'pagoda_sessions_ended_total{reason="lease_expired"}') == 1)
+    assert value(daemon, 'pagoda_sessions_ended_total{reason="closed"}') == 1
+    assert value(daemon, 'pagoda_reclaimed_blocks_total{cause="closed"}') == 3
+    assert value(daemon, 'pagoda_reclaimed_blocks_total{cause="lease_expired"}') == 5
+
+
+LOG_EVENTS = 1000
+
+
+def watch(daemon, **fields):
+    stream = events_pb2_grpc.EventServiceStub(daemon.connect()).Watch(events_pb2.WatchRequest(**fields))
+    next(stream)
+    return stream
+
+
+def fall_behind(daemon):
+    """Makes events until some subscriber is further behind than the log reaches."""
+    with Client(daemon.channel) as client:
+        deadline = time.monotonic() + 60
+        while value(daemon, "pagoda_event_subscriber_max_lag_events") < 2 * LOG_EVENTS:
+            assert time.monotonic() < deadline
+            handles = [result.allocate_blocks.blocks[0] for result in client.execute(
+                *[cache_pb2.Operation(allocate_blocks=cache_pb2.AllocateBlocksRequest(count=1))] * 64)]
+            client.free(handles)
+
+
+def test_subscribers_are_counted_by_how_they_go(start_daemon):
+    daemon = start_daemon(**HTTP, events={"max_events": LOG_EVENTS})
+    closed = 'pagoda_event_subscribers_closed_total{reason="%s"}'
+    leaves = watch(daemon)
+    stalls = watch(daemon)
+    recovers = watch(daemon, snapshot=True, resnapshot_when_behind=True)
+    assert value(daemon, "pagoda_event_subscribers") == 3
+    assert value(daemon, 'pagoda_event_snapshots_total{reason="asked"}') == 1
+    leaves.cancel()
+    daemon.wait_until(lambda _: value(daemon, closed % "client") == 1)
+    fall_behind(daemon)
+    assert value(daemon, 'pagoda_event_subscribers_behind{events="1000"}') >= 1
+    with pytest.raises(grpc.RpcError) as failure:
+        for _ in stalls:
+            pass
+    assert failure.value.code() == grpc.StatusCode.OUT_OF_RANGE
+    daemon.wait_until(lambda _: value(daemon, closed % "behind") == 1)
+    while value(daemon, 'pagoda_event_snapshots_total{reason="behind"}') == 0:
+        next(recovers)
+    recovers.cancel()
+    daemon.wait_until(lambda _: value(daemon, closed % "client") == 2)
+    assert value(daemon, "pagoda_event_subscribers") == 0
+    assert value(daemon, "pagoda_event_subscribers_opened_total") == 3
+    assert value(daemon, "pagoda_event_log_events") <= LOG_EVENTS
+    assert value(daemon, "pagoda_event_revision") - value(daemon, "pagoda_event_oldest_revision") < LOG_EVENTS
