@@ -185,7 +185,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
   if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
-  daemon->MakeServices();
+  if (absl::Status status = daemon->MakeServices(); !status.ok()) return status;
   if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
   return daemon;
 }
@@ -371,7 +371,7 @@ absl::Status Daemon::LoadEngine() {
   return absl::OkStatus();
 }
 
-void Daemon::MakeServices() {
+absl::Status Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{.default_lease = config_.sessions.default_lease,
                             .max_lease = config_.sessions.max_lease,
@@ -386,12 +386,17 @@ void Daemon::MakeServices() {
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
       manager_.get(), &state_, admission_.get());
+  absl::StatusOr<std::unique_ptr<Bridges>> bridges =
+      Bridges::Start(config_, manager_.get(), &state_, admission_.get());
+  if (!bridges.ok()) return bridges.status();
+  bridges_ = *std::move(bridges);
   engine_service_ = std::make_unique<EngineService>(
       engine_.get(), ModelName(config_.engine.model_dir), &state_, admission_.get());
   const DaemonParts parts = {.manager = manager_.get(),
                              .transfers = transfers_.get(),
                              .layout = &*layout_,
                              .events = event_service_.get(),
+                             .bridges = bridges_.get(),
                              .engine = engine_service_.get(),
                              .state = &state_,
                              .admission = admission_.get(),
@@ -415,6 +420,7 @@ void Daemon::MakeServices() {
     cache_service_->SweepAnswers();
   });
   maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { Maintain(); });
+  return absl::OkStatus();
 }
 
 // In pieces, so that nobody waits long for the core's lock. Faster than copies are made, it would
@@ -445,6 +451,7 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
                    admin_service_.get()},
       .interceptors = rpc_metrics_.MakeInterceptorFactory()};
+  if (bridges_->service() != nullptr) options.services.push_back(bridges_->service());
   options.services.insert(options.services.end(), extra_services.begin(), extra_services.end());
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(options));
   if (!server.ok()) return server.status();
@@ -520,6 +527,7 @@ void Daemon::Drain() {
                                     absl::FormatDuration(config_.server.drain_timeout)));
   cache_service_->EndStreamsForDrain();
   event_service_->EndStreamsForDrain();
+  bridges_->EndStreamsForDrain();
   // Meanwhile new calls still get their answer, DRAINING, instead of a refused connection.
   const size_t cut = rpc_metrics_.WaitUntilNoneOpen(config_.server.drain_timeout);
   if (cut > 0)

@@ -22,6 +22,7 @@
 #include "server/admin_service.h"
 #include "server/admission.h"
 #include "server/authenticator.h"
+#include "server/bridges/bridges.h"
 #include "server/cache_service.h"
 #include "server/config.h"
 #include "server/engine_service.h"
@@ -92,7 +93,7 @@ class Daemon {
   void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status RememberWriters();
   absl::Status LoadEngine();
-  void MakeServices();
+  absl::Status MakeServices();
   void Maintain();
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
@@ -121,6 +122,7 @@ class Daemon {
   std::unique_ptr<Admission> admission_;
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
+  std::unique_ptr<Bridges> bridges_;
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Metrics> metrics_;

@@ -206,6 +206,7 @@ Families Metrics::Collect() const {
   Append(CollectWindows(stats), families);
   Append(CollectTransfers(parts_.transfers->stats()), families);
   Append(CollectEvents(parts_.manager->log(), parts_.events->subscribers()), families);
+  Append(parts_.bridges->Collect(), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
   Append(rpcs_->Collect(), families);
   Append(CollectProcessMetrics(), families);
