@@ -53,7 +53,8 @@ class Joiner:
 
 @pytest.fixture
 def daemon(start_daemon):
-    return start_daemon(cache={"primary": BLOCKS, "secondary": BLOCKS})
+    # A log that keeps all that a test does: some read it from its beginning.
+    return start_daemon(cache={"primary": BLOCKS, "secondary": BLOCKS}, events={"max_events": 1 << 24, "max_bytes": 4 << 30})
 
 
 def churn(client, rng, stop):
