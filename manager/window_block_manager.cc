@@ -294,6 +294,7 @@ std::vector<BlockRef> WindowBlockManager::RawBlocksOf(SessionId owner) const {
 void WindowBlockManager::CountLookup(uint32_t lookup_tokens, const Match& match) {
   counters_.prefix_lookup_tokens += lookup_tokens;
   counters_.prefix_hit_tokens += match.tokens;
+  if (!match.blocks.empty()) tree_.CountMatchEnd(match.blocks.back());
   if (!has_secondary()) return;
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
     if (store_[match.blocks[i]].tier() == Tier::kSecondary) {
