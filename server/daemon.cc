@@ -18,6 +18,7 @@
 #include "pools/sizing.h"
 #include "server/health.h"
 #include "server/log.h"
+#include "server/status_page.h"
 #include "server/tls_credentials.h"
 #include "server/translate.h"
 
@@ -39,12 +40,6 @@ constexpr size_t kMaxQueuedCopies = 1024;
 
 // For connections without calls to say goodbye; a client that is idle may not even look.
 constexpr absl::Duration kConnectionGrace = absl::Milliseconds(200);
-
-constexpr char kIndex[] =
-    "pagodad\n\n"
-    "/metrics  for Prometheus\n"
-    "/readyz   200 where it takes work, 503 while it starts or drains; also as /healthz\n"
-    "/livez    200 also in a drain, 503 where the core is stuck\n";
 
 uint64_t RandomNumber() {
   std::random_device device;
@@ -205,9 +200,8 @@ absl::Status Daemon::ResolveAddresses() {
                                          grpc_address_->ToString()));
   }
   if (http_address_.has_value() && !IsLoopback(*http_address_)) {
-    Log(LogLevel::kWarning,
-        absl::StrCat("insecure: metrics and probes are open to other machines, without TLS: ",
-                     http_address_->ToString()));
+    Log(LogLevel::kWarning, absl::StrCat("insecure: HTTP is open to other machines, without TLS: ",
+                                         http_address_->ToString()));
   }
   return absl::OkStatus();
 }
@@ -400,6 +394,14 @@ void Daemon::MakeServices() {
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
   metrics_ = std::make_unique<Metrics>(parts, &rpc_metrics_);
+  if (http_address_.has_value()) {
+    status_history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
+    status_api_ = std::make_unique<StatusApi>(
+        parts, authenticator_.get(), status_history_.get(),
+        StatusApi::Options{.reach = IsLoopback(*http_address_) ? StatusApi::Reach::kLoopback
+                                                               : StatusApi::Reach::kNetwork,
+                           .knows_callers = config_.knows_callers()});
+  }
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
   if (config_.knows_callers()) {
@@ -457,16 +459,19 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
 
 absl::Status Daemon::ListenHttp() {
   if (!http_address_.has_value()) return absl::OkStatus();
-  const auto readiness = [this] { return Readiness(state_.phase(), heartbeat_->waiting()); };
-  HttpServer::Routes routes = {{"/", [] { return HttpResponse{.body = kIndex}; }},
-                               {"/livez", [this] { return Liveness(heartbeat_->waiting()); }},
-                               {"/readyz", readiness},
-                               {"/healthz", readiness},
-                               {"/metrics", [this] {
-                                  return HttpResponse{
-                                      .content_type = "text/plain; version=0.0.4; charset=utf-8",
-                                      .body = metrics_->Text()};
-                                }}};
+  const auto readiness = [this](const HttpRequest&) {
+    return Readiness(state_.phase(), heartbeat_->waiting());
+  };
+  HttpServer::Routes routes = {
+      {"/", [](const HttpRequest&) { return StatusPage(); }},
+      {"/livez", [this](const HttpRequest&) { return Liveness(heartbeat_->waiting()); }},
+      {"/readyz", readiness},
+      {"/healthz", readiness},
+      {"/metrics", [this](const HttpRequest&) {
+         return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                             .body = metrics_->Text()};
+       }}};
+  status_api_->AddRoutes(&routes);
   absl::StatusOr<std::unique_ptr<HttpServer>> http =
       HttpServer::Start(*http_address_, std::move(routes));
   if (!http.ok()) return http.status();

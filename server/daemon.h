@@ -36,6 +36,8 @@
 #include "server/periodic_task.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
+#include "server/status_api.h"
+#include "server/status_history.h"
 #include "server/supervisor.h"
 #include "server/writer_processes.h"
 
@@ -124,6 +126,8 @@ class Daemon {
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<StatusHistory> status_history_;  // Where there is HTTP, as the next one.
+  std::unique_ptr<StatusApi> status_api_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;

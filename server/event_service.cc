@@ -57,7 +57,8 @@ absl::StatusOr<WatchStream*> EventService::Start(const grpc::CallbackServerConte
                             {.from = *first,
                              .snapshot = request.snapshot(),
                              .resnapshot_when_behind = request.resnapshot_when_behind(),
-                             .progress_interval = progress_interval_},
+                             .progress_interval = progress_interval_,
+                             .caller = *caller},
                             feeds_.Get(*filter), *std::move(slot));
 }
 
@@ -127,6 +128,12 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
     filter.commons = false;
   }
   return filter;
+}
+
+std::vector<SubscriberRow> EventService::Subscribers() const {
+  std::vector<SubscriberRow> rows;
+  for (const std::shared_ptr<WatchStream>& stream : streams_.All()) rows.push_back(stream->Look());
+  return rows;
 }
 
 void EventService::EndStreamsForDrain() {

@@ -1,12 +1,15 @@
 #ifndef PAGODA_SERVER_EVENT_SERVICE_H_
 #define PAGODA_SERVER_EVENT_SERVICE_H_
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "server/admission.h"
 #include "server/event_pump.h"
 #include "server/serving_state.h"
+#include "server/subscriber_row.h"
 #include "server/watch_stream.h"
 
 namespace pagoda::server {
@@ -27,6 +30,8 @@ class EventService final
                                                     const grpc::ByteBuffer* request) override;
 
   size_t subscribers() const { return streams_.size(); }
+
+  std::vector<SubscriberRow> Subscribers() const;
 
   // Ends every open Watch stream. Call it when the state is draining.
   void EndStreamsForDrain();
