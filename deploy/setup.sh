@@ -20,7 +20,8 @@ engine_packages=(libdnnl-dev)                                               # ma
 unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake asks for them, whatever is built
 test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy python3-pytest python3-yaml
                python3-kubernetes python3-setuptools python3-wheel openssl  # format check, end-to-end tests, manifests, a wheel, certificates
-               clang-16 libclang-rt-16-dev)                                 # fuzzing
+               clang-16 libclang-rt-16-dev                                  # fuzzing
+               chromium chromium-driver python3-selenium)                   # the status page in a browser
 build_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"
                 "${unit_test_packages[@]}")                                 # the container image is built with these alone
 all_packages=("${build_packages[@]}" "${test_packages[@]}")
