@@ -108,7 +108,8 @@ where_to_look_next() {
   printf '\nWhere to look next\n'
   [ "$PAGODA_ENDPOINT" = 127.0.0.1:7070 ] || printf '  export PAGODA_ENDPOINT=%s\n' "$PAGODA_ENDPOINT"
   printf '  %-40s %s\n' "$bin/pagodactl watch" "every change of the cache, as it happens"
-  [ -z "$http_address" ] || printf '  %-40s %s\n' "http://$http_address/metrics" "the numbers, for Prometheus"
+  [ -z "$http_address" ] || printf '  %-40s %s\n' "http://$http_address/" "the status page: what the cache does, for people" \
+                                                   "http://$http_address/metrics" "the numbers, for Prometheus"
   printf '  %-40s %s\n' \
          "README.md" "a five-minute tour, and the reading order of the code" \
          "$daemon_log" "what the daemon says"

@@ -13,15 +13,18 @@ log_dir=build/logs
 compiler_packages=(g++ cmake ninja-build ccache)                            # C++20, presets, fast rebuilds
 service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libc-ares-dev
                   prometheus-cpp-dev libcivetweb-dev libyaml-cpp-dev
-                  libsystemd-dev)                                           # gRPC, metrics over HTTP, configuration, sd_notify
+                  libsystemd-dev libzmq3-dev cppzmq-dev
+                  libmsgpack-cxx-dev)                                       # gRPC, metrics over HTTP, configuration, sd_notify, vLLM's events
 core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
                libcli11-dev)                                                # containers, block hash, SHA-256 and TLS, checkpoints, flags
 engine_packages=(libdnnl-dev)                                               # matrix products on the CPU
 unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake asks for them, whatever is built
 test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy python3-pytest python3-yaml
                python3-kubernetes python3-setuptools python3-wheel openssl  # format check, end-to-end tests, manifests, a wheel, certificates
+               python3-zmq python3-msgpack python3-pip                      # a router's side of vLLM's events; msgspec is PyPI's alone
                clang-16 libclang-rt-16-dev                                  # fuzzing
-               prometheus)                                                  # promtool, and a Prometheus that scrapes a daemon in a test
+               prometheus                                                   # promtool, and a Prometheus that scrapes a daemon in a test
+               chromium chromium-driver python3-selenium)                   # the status page in a browser
 build_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"
                 "${unit_test_packages[@]}")                                 # the container image is built with these alone
 all_packages=("${build_packages[@]}" "${test_packages[@]}")

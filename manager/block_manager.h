@@ -28,6 +28,7 @@
 #include "manager/lists.h"
 #include "manager/operation.h"
 #include "manager/operation_context.h"
+#include "manager/prefix_uses.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
@@ -379,6 +380,23 @@ class BlockManager {
   // INVALID_ARGUMENT (a salt or tenant that is too long).
   absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
                                                 absl::Span<const TokenId> tokens) const;
+
+  // The states of the slots [from, from + states.size()) of a tier, of the window with this index.
+  // Cost: O(states).
+  void SlotStates(uint32_t window_index, Tier tier, uint32_t from,
+                  absl::Span<SlotState> states) const {
+    windows_[window_index]->SlotStates(tier, from, states);
+  }
+  // The prefix tree of the largest window, by block id from `from` on; ids are below
+  // num_prefix_nodes(). Cost: O(nodes).
+  uint32_t num_prefix_nodes() const { return windows_.back()->num_ids(); }
+  void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const {
+    windows_.back()->PrefixNodes(from, nodes);
+  }
+  // Of the largest window; nothing where it is not cached any more. Cost: O(1).
+  std::optional<PrefixUse> DescribePrefix(const UsedPrefix& prefix) const {
+    return windows_.back()->Describe(prefix);
+  }
 
   // --- Events ---
 

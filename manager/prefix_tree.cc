@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "absl/base/attributes.h"
 #include "absl/container/inlined_vector.h"
@@ -9,6 +10,13 @@
 
 namespace pagoda {
 namespace {
+
+// Matches end at one block of twenty or so: at the end of what chats have in common, and where each
+// was when it came back.
+constexpr uint32_t kIdsPerMatchCount = 16;
+constexpr uint32_t kLeastMatchCounts = 64;
+// How far above a node that cannot be counted another one is looked for.
+constexpr uint32_t kMostStepsUp = 64;
 
 // A key as a string of bits, so that any two keys differ at some bit and the order of their bits is
 // the order of their keys: per token a symbol of 2^9 bits, of which the first ones are used. Past
@@ -78,7 +86,12 @@ bool IsPrimary(const Block& block) {
 
 }  // namespace
 
-PrefixTree::PrefixTree(const BlockStore* store) : store_(store), nodes_(store->num_ids()) {}
+PrefixTree::PrefixTree(const BlockStore* store)
+    : store_(store),
+      nodes_(store->num_ids()),
+      max_match_ends_(std::max(kLeastMatchCounts, store->num_ids() / kIdsPerMatchCount)) {
+  match_counts_.reserve(max_match_ends_);
+}
 
 // --- Roots ---
 
@@ -253,7 +266,7 @@ void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key) {
                         .extras = block.extras};
   ChildSet& siblings = children(parent);
   AddChild(siblings, id, key);
-  if (IsPrimary(block)) ++siblings.primary;
+  if (IsPrimary(block)) AddPrimary(siblings, +1);
 }
 
 void PrefixTree::AddChild(ChildSet& siblings, BlockId id, const BlockKey& key) {
@@ -282,11 +295,43 @@ void PrefixTree::Erase(BlockId id) {
   PAGODA_CHECK(!has_children(id), "rule 13: nothing cached becomes unreachable");
   const NodeRef parent = node.parent;
   PAGODA_CHECK(!parent.is_root() || parent.root() < roots_.size(), "what leaves the tree is in it");
+  // The nodes above have their counts still, so what is rolled up is counted once.
+  if (node.children.counted) {
+    const uint32_t index = node.children.primary_or_count;
+    const uint32_t ends = match_counts_[index].match_ends;
+    match_counts_[index].primary = first_free_count_;
+    first_free_count_ = index;
+    if (!parent.is_root()) AddMatchEnds(parent.block(), ends);
+  }
   ChildSet& siblings = children(parent);
   RemoveChild(siblings, id);
-  if (IsPrimary((*store_)[id])) --siblings.primary;
+  if (IsPrimary((*store_)[id])) AddPrimary(siblings, -1);
   node = {};
   if (parent.is_root()) DropRootIfUnused(parent.root());
+}
+
+void PrefixTree::AddMatchEnds(BlockId id, uint32_t count) {
+  ChildSet* set = &nodes_[id.value()].children;
+  if (!set->counted && (first_free_count_ != kNoCount || match_counts_.size() < max_match_ends_)) {
+    if (first_free_count_ == kNoCount) {
+      first_free_count_ = static_cast<uint32_t>(match_counts_.size());
+      match_counts_.push_back({.primary = kNoCount});
+    }
+    const uint32_t index = first_free_count_;
+    first_free_count_ = match_counts_[index].primary;
+    match_counts_[index] = {.match_ends = count, .primary = set->primary_or_count};
+    set->primary_or_count = index;
+    set->counted = 1;
+    return;
+  }
+  for (uint32_t steps = 0; !set->counted; ++steps) {
+    const NodeRef above = parent(id);
+    if (above.is_root() || steps == kMostStepsUp) return;
+    id = above.block();
+    set = &nodes_[id.value()].children;
+  }
+  uint32_t& ends = match_counts_[set->primary_or_count].match_ends;
+  ends += std::min(count, std::numeric_limits<uint32_t>::max() - ends);
 }
 
 void PrefixTree::RemoveChild(ChildSet& siblings, BlockId id) {
@@ -320,6 +365,8 @@ void PrefixTree::RemoveChild(ChildSet& siblings, BlockId id) {
 
 void PrefixTree::Clear() {
   std::fill(nodes_.begin(), nodes_.end(), Node{});
+  match_counts_.clear();
+  first_free_count_ = kNoCount;
   for (uint32_t i = 0; i < roots_.size(); ++i) {
     const bool had_children = roots_[i].children.top != kNoLink;
     roots_[i].children = {};

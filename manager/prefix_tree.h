@@ -50,9 +50,13 @@ class NodeRef {
 // 3. A node's hash is HashBlock(its parent's hash, its content).
 // 4. primary_children(node) is the number of its children that are cached in the primary tier.
 // 5. A root lives as long as it has children or users.
+// 6. match_ends(node) is the number of CountMatchEnd calls for it, and for those nodes below it
+// that were erased after they were counted; but at most max_match_ends() nodes are counted, and
+// what ends at a further one counts for one above it, or not at all.
 class PrefixTree {
  public:
-  // `store` outlives the tree. Takes its memory at once: 32 bytes an id.
+  // `store` outlives the tree. Takes its memory at once: 32 bytes an id, and half
+  // a byte more where matches are counted.
   explicit PrefixTree(const BlockStore* store);
 
   // --- Roots ---
@@ -99,15 +103,32 @@ class PrefixTree {
   // A node's block has become one that counts in its parent's primary_children(), or is none any
   // more. Insert and Erase count by the block's state and tier at that time; whoever changes these
   // while the node is in the tree says so here.
-  void CountPrimaryChild(BlockId id) { ++children(parent(id)).primary; }
-  void UncountPrimaryChild(BlockId id) { --children(parent(id)).primary; }
+  void CountPrimaryChild(BlockId id) { AddPrimary(children(parent(id)), +1); }
+  void UncountPrimaryChild(BlockId id) { AddPrimary(children(parent(id)), -1); }
   // Forgets every node and every root without users. The users' roots stay, without children. Cost:
   // O(ids).
   void Clear();
 
+  // --- How often prefixes were of use ---
+
+  // A match ended at the block: its whole blocks from the root to there were reused. So the matches
+  // that went through a node are the sum of match_ends over it and all below it; counts roll up as
+  // in Cormode et al., "Finding hierarchical heavy hitters in data streams". REQUIRES: the block is
+  // in the tree. Cost: O(1).
+  void CountMatchEnd(BlockId id) { AddMatchEnds(id, 1); }
+  // Stays at its largest value. 0 for what is not in the tree.
+  uint32_t match_ends(BlockId id) const {
+    const ChildSet& set = nodes_[id.value()].children;
+    return set.counted ? match_counts_[set.primary_or_count].match_ends : 0;
+  }
+  uint32_t max_match_ends() const { return max_match_ends_; }
+
   bool has_children(BlockId id) const { return nodes_[id.value()].children.top != kNoLink; }
   bool has_children(NodeRef node) const { return children(node).top != kNoLink; }
-  uint32_t primary_children(BlockId id) const { return nodes_[id.value()].children.primary; }
+  uint32_t primary_children(BlockId id) const {
+    const ChildSet& set = nodes_[id.value()].children;
+    return set.counted ? match_counts_[set.primary_or_count].primary : set.primary_or_count;
+  }
   NodeRef parent(BlockId id) const { return nodes_[id.value()].parent; }
   BlockHash hash(BlockId id) const {
     const Node& node = nodes_[id.value()];
@@ -123,9 +144,17 @@ class PrefixTree {
   static constexpr Link kInnerBit = 0x8000'0000;
   static constexpr Link kNoLink = 0xFFFF'FFFF;
 
+  // `primary`: the children in the primary tier. Few nodes have a match end, so that number makes
+  // place for the index of an entry that has both.
   struct ChildSet {
     Link top = kNoLink;
-    uint32_t primary = 0;
+    uint32_t primary_or_count : 31 = 0;
+    uint32_t counted : 1 = 0;
+  };
+  static constexpr uint32_t kNoCount = 0xFFFF'FFFF;
+  struct MatchCount {
+    uint32_t match_ends = 0;
+    uint32_t primary = 0;  // Of a free entry: the next free one.
   };
   // 32 bytes. The inner node that lives in a child's entry is above that child in the crit-bit tree
   // of its siblings; of n children n - 1 have one in use.
@@ -151,6 +180,15 @@ class PrefixTree {
   Node& InnerAt(Link link) { return nodes_[link & ~kInnerBit]; }
   const Node& InnerAt(Link link) const { return nodes_[link & ~kInnerBit]; }
 
+  void AddPrimary(ChildSet& set, int change) {
+    if (set.counted) {
+      match_counts_[set.primary_or_count].primary += static_cast<uint32_t>(change);
+    } else {
+      set.primary_or_count += static_cast<uint32_t>(change);
+    }
+  }
+  void AddMatchEnds(BlockId id, uint32_t count);
+
   ChildSet& children(NodeRef node) {
     return node.is_root() ? roots_[node.root()].children : nodes_[node.block().value()].children;
   }
@@ -171,6 +209,9 @@ class PrefixTree {
 
   const BlockStore* const store_;
   BigArray<Node> nodes_;
+  const uint32_t max_match_ends_;
+  std::vector<MatchCount> match_counts_;  // Has room for all from the start.
+  uint32_t first_free_count_ = kNoCount;
   std::vector<Root> roots_;
   std::vector<uint32_t> free_roots_;
   absl::flat_hash_map<NamespaceKey, uint32_t> root_index_;

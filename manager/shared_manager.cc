@@ -34,6 +34,7 @@ SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, 
       core_(std::move(core)),
       info_(core_->info()),
       tenants_(core_->tenants()),
+      num_prefix_nodes_(core_->num_prefix_nodes()),
       epoch_(core_->epoch()) {
   FairMutexLock lock(&mutex_);
   Publish();

@@ -81,6 +81,20 @@ class SharedManager {
   absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
                                                 absl::Span<const TokenId> tokens) const;
 
+  // --- All of a cache (shared_manager_scans.cc): in pieces, between which others come in; what
+  // changes meanwhile is as it was or as it is ---
+
+  // Blocks that are looked at before others are let in: some 50 us, and a few times that where
+  // nothing of them is in the processor's caches.
+  static constexpr uint32_t kScanPiece = 4096;
+
+  // The state of each slot of a tier, the spare's too. `window_index`: of info().windows. Cost:
+  // O(slots); a byte a slot.
+  std::vector<SlotState> SlotStates(uint32_t window_index, Tier tier) const;
+  // The cached prefixes of the largest window that saved most, at most `limit`: see TopPrefixes in
+  // prefix_uses.h. Cost: O(blocks), most of it without the lock; for as long some 50 bytes a block.
+  std::vector<PrefixUse> TopPrefixes(size_t limit) const;
+
   // BlockManager::Maintain. Returns the blocks moved.
   uint32_t Maintain(uint32_t max_blocks);
 
@@ -132,6 +146,7 @@ class SharedManager {
   std::multimap<Ticket, std::function<void()>> waiters_ ABSL_GUARDED_BY(mutex_);
   const CacheInfo info_;
   const TenantTable& tenants_;  // The core's.
+  const uint32_t num_prefix_nodes_;
   const Epoch epoch_;
 };
 

@@ -32,6 +32,16 @@ struct TierOccupancy {
   uint32_t sum() const { return free + cached + active + pinned + in_flight; }
 };
 
+// One slot, as TierOccupancy counts it.
+enum class SlotState : uint8_t {
+  kFree,
+  kCached,
+  kActive,
+  kPinned,
+  kInFlight,
+  kSpare,  // Of the secondary tier, for swaps: in no count.
+};
+
 // Since the manager was made. A counter never goes down.
 struct WindowCounters {
   uint64_t allocated_blocks = 0;

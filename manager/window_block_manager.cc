@@ -313,6 +313,7 @@ std::vector<BlockRef> WindowBlockManager::RawBlocksOf(SessionId owner) const {
 // --- Numbers ---
 
 void WindowBlockManager::CountLookup(uint32_t lookup_tokens, const Match& match) {
+  if (!match.blocks.empty()) tree_.CountMatchEnd(match.blocks.back());
   uint64_t below = 0;
   for (size_t i = match.first; has_secondary() && i < match.blocks.size(); ++i) {
     if (store_[match.blocks[i]].tier() == Tier::kSecondary) below += tokens_per_block().value();

@@ -22,6 +22,7 @@
 #include "manager/lists.h"
 #include "manager/operation_context.h"
 #include "manager/prefix_tree.h"
+#include "manager/prefix_uses.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
@@ -226,11 +227,19 @@ class WindowBlockManager {
   // Holds every free primary slot by a drain.
   void HoldFree(std::deque<Drain>& drains);
 
+  // A sequence was added, and its prompt begins with the match.
   void CountLookup(uint32_t lookup_tokens, const Match& match);
   WindowStats Stats() const;
   void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const;
   // Stops the process unless rule 5 holds by the counters. Cost: O(1).
   void CheckAccounting() const;
+
+  // --- What operators look at (window_scans.cc): as BlockManager's methods of the same names ---
+
+  uint32_t num_ids() const { return store_.num_ids(); }
+  void SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const;
+  void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
+  std::optional<PrefixUse> Describe(const UsedPrefix& prefix) const;
 
   // --- For tests ---
 
@@ -239,7 +248,7 @@ class WindowBlockManager {
   void CheckInvariants(absl::Span<const uint32_t> holders) const;
   void CheckSequence(const Sequence& sequence) const;
   void CheckAccounts() const;
-  uint32_t num_ids() const { return store_.num_ids(); }
+  void CheckSlotStates() const;
   // Adds the pins' and the raw blocks' holders.
   void CountHolders(absl::Span<uint32_t> holders) const;
   std::vector<TreeEntry> DumpTree() const;
@@ -274,6 +283,8 @@ class WindowBlockManager {
     accounts_.CountUnheld(id, tier, change);
   }
   EventRecorder& recorder() { return *context_->recorder; }
+
+  SlotState StateOf(SlotRef slot) const;
 
   // --- Holding (window_block_manager.cc) ---
   // CountAllocated is the caller's: once for all that it takes.

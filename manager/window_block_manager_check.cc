@@ -1,4 +1,5 @@
 // The invariants of WindowBlockManager, checked from scratch.
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
@@ -131,8 +132,26 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
                  "rule 13: a victim is a candidate");
   }
   CheckAccounts();
+  CheckSlotStates();
   if (has_secondary()) {
     PAGODA_CHECK(store_.owner({Tier::kSecondary, spare_}) == kNoBlock, "the spare is nobody's");
+  }
+}
+
+void WindowBlockManager::CheckSlotStates() const {
+  const WindowStats stats = Stats();
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    std::vector<SlotState> states(store_.num_slots(static_cast<Tier>(t)));
+    SlotStates(static_cast<Tier>(t), 0, absl::MakeSpan(states));
+    const auto count = [&](SlotState state) {
+      return static_cast<uint32_t>(std::count(states.begin(), states.end(), state));
+    };
+    const TierOccupancy& tier = stats.tiers[t];
+    PAGODA_CHECK(count(SlotState::kFree) == tier.free && count(SlotState::kCached) == tier.cached &&
+                     count(SlotState::kActive) == tier.active &&
+                     count(SlotState::kPinned) == tier.pinned &&
+                     count(SlotState::kInFlight) == tier.in_flight,
+                 "rule 5: the slots one by one are what the counters say");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "pools/layout.h"
 #include "pools/transfers.h"
 #include "server/admission.h"
+#include "server/bridges/bridges.h"
 #include "server/engine_service.h"
 #include "server/event_service.h"
 #include "server/serving_state.h"
@@ -23,6 +24,7 @@ struct DaemonParts {
   const Transfers* transfers = nullptr;
   const CacheLayout* layout = nullptr;
   const EventService* events = nullptr;
+  const Bridges* bridges = nullptr;
   const EngineService* engine = nullptr;
   const ServingState* state = nullptr;
   const Admission* admission = nullptr;

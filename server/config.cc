@@ -14,6 +14,7 @@
 #include "manager/eviction_policy.h"
 #include "manager/retention.h"
 #include "pools/error.h"
+#include "server/bridges/zmq_endpoint.h"
 #include "server/config_keys.h"
 #include "server/listen_address.h"
 #include "server/tier_size_key.h"
@@ -49,6 +50,10 @@ absl::Status CheckPowerOfTwo(uint64_t value) {
 
 absl::Status CheckAddress(const std::string& address) {
   return address.empty() ? absl::OkStatus() : ParseAddress(address).status();
+}
+
+absl::Status CheckZmqEndpoint(const std::string& endpoint) {
+  return endpoint.empty() ? absl::OkStatus() : CheckEndpoint(endpoint);
 }
 
 absl::Status CheckTenantName(const std::string& name) {
@@ -152,10 +157,45 @@ std::vector<ConfigKey> ServerKeys(Config::Server* server) {
   };
 }
 
+std::vector<ConfigKey> ZmqKeys(Config::Events::Zmq* zmq) {
+  return {
+      TextKey("endpoint", &zmq->endpoint, CheckZmqEndpoint),
+      TextKey("replay_endpoint", &zmq->replay_endpoint, CheckZmqEndpoint),
+      FlagKey("replay_topic", &zmq->replay_topic),
+      TextKey("topic", &zmq->topic),
+      TextKey("pod", &zmq->pod),
+      TextKey("model", &zmq->model),
+      NumberKey("data_parallel_rank", &zmq->data_parallel_rank, 0, 65535),
+      NumberKey("hwm", &zmq->hwm, 1, 1'000'000),
+      NumberKey("buffer_steps", &zmq->buffer_steps, 1, 10'000'000),
+      NumberKey("buffer_bytes", &zmq->buffer_bytes, 1 << 16, uint64_t{1} << 40),
+  };
+}
+
+std::vector<ConfigKey> SmgKeys(Config::Events::Smg* smg) {
+  return {FlagKey("enabled", &smg->enabled),
+          NumberKey("buffer_steps", &smg->buffer_steps, 1, 10'000'000),
+          NumberKey("buffer_bytes", &smg->buffer_bytes, 1 << 16, uint64_t{1} << 40)};
+}
+
+std::vector<ConfigKey> EventsKeys(Config::Events* events) {
+  return {
+      NumberKey("max_events", &events->max_events, 1, uint64_t{1} << 32),
+      NumberKey("max_bytes", &events->max_bytes, 1 << 16, uint64_t{1} << 40),
+      ChoiceKey<LifecycleEvents>("lifecycle", &events->lifecycle,
+                                 {{"off", LifecycleEvents::kOff}, {"raw", LifecycleEvents::kRaw}}),
+      DurationKey("progress_interval", &events->progress_interval, absl::Milliseconds(10),
+                  absl::Hours(1)),
+      DurationKey("flush_interval", &events->flush_interval, absl::ZeroDuration(),
+                  absl::Seconds(1)),
+      SectionKey("zmq", ZmqKeys(&events->zmq)),
+      SectionKey("smg", SmgKeys(&events->smg)),
+  };
+}
+
 // Every key there is, bound to the fields of `config`.
 std::vector<ConfigKey> Keys(Config* config) {
   Config::Sessions& sessions = config->sessions;
-  Config::Events& events = config->events;
   const absl::Duration shortest = absl::Milliseconds(1);
   return {
       SectionKey("cache", CacheKeys(&config->cache)),
@@ -166,15 +206,7 @@ std::vector<ConfigKey> Keys(Config* config) {
       SectionKey("sessions",
                  {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),
                   DurationKey("max_lease", &sessions.max_lease, shortest, absl::Hours(24))}),
-      SectionKey("events", {NumberKey("max_events", &events.max_events, 1, uint64_t{1} << 32),
-                            NumberKey("max_bytes", &events.max_bytes, 1 << 16, uint64_t{1} << 40),
-                            ChoiceKey<LifecycleEvents>(
-                                "lifecycle", &events.lifecycle,
-                                {{"off", LifecycleEvents::kOff}, {"raw", LifecycleEvents::kRaw}}),
-                            DurationKey("progress_interval", &events.progress_interval,
-                                        absl::Milliseconds(10), absl::Hours(1)),
-                            DurationKey("flush_interval", &events.flush_interval,
-                                        absl::ZeroDuration(), absl::Seconds(1))}),
+      SectionKey("events", EventsKeys(&config->events)),
       SectionKey("metrics", {FlagKey("tenants", &config->metrics.tenants),
                              NumberKey("block_sample", &config->metrics.block_sample, 0, 1 << 30)}),
       SectionKey("engine", {TextKey("model_dir", &config->engine.model_dir),

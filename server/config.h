@@ -22,6 +22,8 @@ std::string DefaultUnixSocket();
 // As server.map_socket: the path of the Unix socket with ".map" behind it, so that every daemon has
 // its own; none where there is no Unix socket.
 inline constexpr char kMapSocketAuto[] = "auto";
+// As events.zmq.topic: "kv@POD@MODEL".
+inline constexpr char kZmqTopicAuto[] = "auto";
 // Whether a client on TLS shows a certificate: not at all, if it has one, or always.
 enum class ClientCertificates : uint8_t { kNone, kOptional, kRequired };
 
@@ -128,6 +130,27 @@ struct Config {
     LifecycleEvents lifecycle = LifecycleEvents::kRaw;
     absl::Duration progress_interval = absl::Seconds(1);
     absl::Duration flush_interval = absl::Milliseconds(2);
+
+    // The events as vLLM's ZMQ publisher would send them; see bridges/zmq_bridge.h.
+    struct Zmq {
+      std::string endpoint;         // Empty: off.
+      std::string replay_endpoint;  // Empty: no replays.
+      bool replay_topic = false;    // Whether a replay's answers carry the topic.
+      std::string topic = kZmqTopicAuto;
+      std::string pod;    // In the topic; empty: the machine's name.
+      std::string model;  // In the topic; empty: the cache's name.
+      uint32_t data_parallel_rank = 0;
+      uint32_t hwm = 1000;
+      uint32_t buffer_steps = 10'000;
+      uint64_t buffer_bytes = 64 << 20;
+    } zmq;
+
+    // The events for the SMG gateway; see bridges/smg_service.h.
+    struct Smg {
+      bool enabled = false;
+      uint32_t buffer_steps = 10'000;
+      uint64_t buffer_bytes = 64 << 20;
+    } smg;
   } events;
 
   struct Metrics {

@@ -1,10 +1,12 @@
 // What is wrong with a configuration that no single key shows.
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
+#include "server/bridges/zmq_endpoint.h"
 #include "server/cache_metrics.h"
 #include "server/config.h"
 #include "server/listen_address.h"
@@ -37,6 +39,22 @@ absl::Status CheckPlaintext(const Config::Server& server) {
   }
   return CheckStaysHere("server.http_address", server.http_address,
                         "HTTP has none, so put a proxy before it");
+}
+
+// Whoever reads the stream reads the tokens of every tenant, and nothing asks who he is.
+absl::Status CheckZmq(const Config::Events::Zmq& zmq, bool insecure) {
+  if (zmq.endpoint.empty() && !zmq.replay_endpoint.empty()) {
+    return Refuse("events.zmq.replay_endpoint is set, and events.zmq.endpoint is not");
+  }
+  for (const auto& [key, endpoint] :
+       {std::pair("endpoint", &zmq.endpoint), std::pair("replay_endpoint", &zmq.replay_endpoint)}) {
+    if (endpoint->empty() || StaysHere(*endpoint) || insecure) continue;
+    return Refuse(absl::StrCat(
+        "events.zmq.", key, " ", *endpoint,
+        " would show every tenant's tokens to other machines: use ipc://PATH or tcp://[::1]:PORT, "
+        "or say server.insecure: true"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckTls(const Config::Server::Tls& tls) {
@@ -104,6 +122,9 @@ absl::Status ValidateConfig(const Config& config) {
   }
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;
   if (absl::Status status = CheckPlaintext(config.server); !status.ok()) return status;
+  if (absl::Status status = CheckZmq(config.events.zmq, config.server.insecure); !status.ok()) {
+    return status;
+  }
   return CheckCallers(config);
 }
 

@@ -18,6 +18,7 @@
 #include "pools/sizing.h"
 #include "server/health.h"
 #include "server/log.h"
+#include "server/status_page.h"
 #include "server/tls_credentials.h"
 #include "server/translate.h"
 
@@ -39,12 +40,6 @@ constexpr size_t kMaxQueuedCopies = 1024;
 
 // For connections without calls to say goodbye; a client that is idle may not even look.
 constexpr absl::Duration kConnectionGrace = absl::Milliseconds(200);
-
-constexpr char kIndex[] =
-    "pagodad\n\n"
-    "/metrics  for Prometheus\n"
-    "/readyz   200 where it takes work, 503 while it starts or drains; also as /healthz\n"
-    "/livez    200 also in a drain, 503 where the core is stuck\n";
 
 uint64_t RandomNumber() {
   std::random_device device;
@@ -185,7 +180,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
   if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
-  daemon->MakeServices();
+  if (absl::Status status = daemon->MakeServices(); !status.ok()) return status;
   if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
   return daemon;
 }
@@ -205,9 +200,8 @@ absl::Status Daemon::ResolveAddresses() {
                                          grpc_address_->ToString()));
   }
   if (http_address_.has_value() && !IsLoopback(*http_address_)) {
-    Log(LogLevel::kWarning,
-        absl::StrCat("insecure: metrics and probes are open to other machines, without TLS: ",
-                     http_address_->ToString()));
+    Log(LogLevel::kWarning, absl::StrCat("insecure: HTTP is open to other machines, without TLS: ",
+                                         http_address_->ToString()));
   }
   return absl::OkStatus();
 }
@@ -372,7 +366,7 @@ absl::Status Daemon::LoadEngine() {
   return absl::OkStatus();
 }
 
-void Daemon::MakeServices() {
+absl::Status Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{.default_lease = config_.sessions.default_lease,
                             .max_lease = config_.sessions.max_lease,
@@ -387,12 +381,17 @@ void Daemon::MakeServices() {
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
       manager_.get(), &state_, admission_.get());
+  absl::StatusOr<std::unique_ptr<Bridges>> bridges =
+      Bridges::Start(config_, manager_.get(), &state_, admission_.get());
+  if (!bridges.ok()) return bridges.status();
+  bridges_ = *std::move(bridges);
   engine_service_ = std::make_unique<EngineService>(
       engine_.get(), ModelName(config_.engine.model_dir), &state_, admission_.get());
   const DaemonParts parts = {.manager = manager_.get(),
                              .transfers = transfers_.get(),
                              .layout = &*layout_,
                              .events = event_service_.get(),
+                             .bridges = bridges_.get(),
                              .engine = engine_service_.get(),
                              .state = &state_,
                              .admission = admission_.get(),
@@ -402,6 +401,14 @@ void Daemon::MakeServices() {
   admin_service_ = std::make_unique<AdminService>(parts);
   metrics_ = std::make_unique<Metrics>(
       parts, &rpc_metrics_, config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
+  if (http_address_.has_value()) {
+    status_history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
+    status_api_ = std::make_unique<StatusApi>(
+        parts, authenticator_.get(), status_history_.get(),
+        StatusApi::Options{.reach = IsLoopback(*http_address_) ? StatusApi::Reach::kLoopback
+                                                               : StatusApi::Reach::kNetwork,
+                           .knows_callers = config_.knows_callers()});
+  }
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
   if (config_.knows_callers()) {
@@ -417,6 +424,7 @@ void Daemon::MakeServices() {
     cache_service_->SweepAnswers();
   });
   maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { Maintain(); });
+  return absl::OkStatus();
 }
 
 // In pieces, so that nobody waits long for the core's lock. Faster than copies are made, it would
@@ -447,6 +455,7 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
                    admin_service_.get()},
       .interceptors = rpc_metrics_.MakeInterceptorFactory()};
+  if (bridges_->service() != nullptr) options.services.push_back(bridges_->service());
   options.services.insert(options.services.end(), extra_services.begin(), extra_services.end());
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(options));
   if (!server.ok()) return server.status();
@@ -459,16 +468,19 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
 
 absl::Status Daemon::ListenHttp() {
   if (!http_address_.has_value()) return absl::OkStatus();
-  const auto readiness = [this] { return Readiness(state_.phase(), heartbeat_->waiting()); };
-  HttpServer::Routes routes = {{"/", [] { return HttpResponse{.body = kIndex}; }},
-                               {"/livez", [this] { return Liveness(heartbeat_->waiting()); }},
-                               {"/readyz", readiness},
-                               {"/healthz", readiness},
-                               {"/metrics", [this] {
-                                  return HttpResponse{
-                                      .content_type = "text/plain; version=0.0.4; charset=utf-8",
-                                      .body = metrics_->Text()};
-                                }}};
+  const auto readiness = [this](const HttpRequest&) {
+    return Readiness(state_.phase(), heartbeat_->waiting());
+  };
+  HttpServer::Routes routes = {
+      {"/", [](const HttpRequest&) { return StatusPage(); }},
+      {"/livez", [this](const HttpRequest&) { return Liveness(heartbeat_->waiting()); }},
+      {"/readyz", readiness},
+      {"/healthz", readiness},
+      {"/metrics", [this](const HttpRequest&) {
+         return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                             .body = metrics_->Text()};
+       }}};
+  status_api_->AddRoutes(&routes);
   absl::StatusOr<std::unique_ptr<HttpServer>> http =
       HttpServer::Start(*http_address_, std::move(routes));
   if (!http.ok()) return http.status();
@@ -522,6 +534,7 @@ void Daemon::Drain() {
                                     absl::FormatDuration(config_.server.drain_timeout)));
   cache_service_->EndStreamsForDrain();
   event_service_->EndStreamsForDrain();
+  bridges_->EndStreamsForDrain();
   // Meanwhile new calls still get their answer, DRAINING, instead of a refused connection.
   const size_t cut = rpc_metrics_.WaitUntilNoneOpen(config_.server.drain_timeout);
   if (cut > 0)

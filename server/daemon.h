@@ -22,6 +22,7 @@
 #include "server/admin_service.h"
 #include "server/admission.h"
 #include "server/authenticator.h"
+#include "server/bridges/bridges.h"
 #include "server/cache_service.h"
 #include "server/config.h"
 #include "server/engine_service.h"
@@ -36,6 +37,8 @@
 #include "server/periodic_task.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
+#include "server/status_api.h"
+#include "server/status_history.h"
 #include "server/supervisor.h"
 #include "server/writer_processes.h"
 
@@ -92,7 +95,7 @@ class Daemon {
   void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status RememberWriters();
   absl::Status LoadEngine();
-  void MakeServices();
+  absl::Status MakeServices();
   void Maintain();
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
@@ -121,9 +124,12 @@ class Daemon {
   std::unique_ptr<Admission> admission_;
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
+  std::unique_ptr<Bridges> bridges_;
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<StatusHistory> status_history_;  // Where there is HTTP, as the next one.
+  std::unique_ptr<StatusApi> status_api_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;

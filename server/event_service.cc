@@ -58,7 +58,8 @@ absl::StatusOr<WatchStream*> EventService::Start(const grpc::CallbackServerConte
                              .snapshot = request.snapshot(),
                              .resnapshot_when_behind = request.resnapshot_when_behind(),
                              .progress_interval = progress_interval_,
-                             .metrics = &subscriber_metrics_},
+                             .metrics = &subscriber_metrics_,
+                             .caller = *caller},
                             feeds_.Get(*filter), *std::move(slot));
 }
 
@@ -134,6 +135,12 @@ std::vector<prometheus::MetricFamily> EventService::CollectSubscribers() const {
   std::vector<uint64_t> lags;
   for (const std::shared_ptr<WatchStream>& stream : streams_.All()) lags.push_back(stream->Lag());
   return subscriber_metrics_.Collect(lags);
+}
+
+std::vector<SubscriberRow> EventService::Subscribers() const {
+  std::vector<SubscriberRow> rows;
+  for (const std::shared_ptr<WatchStream>& stream : streams_.All()) rows.push_back(stream->Look());
+  return rows;
 }
 
 void EventService::EndStreamsForDrain() {

@@ -11,6 +11,7 @@
 #include "server/event_pump.h"
 #include "server/serving_state.h"
 #include "server/subscriber_metrics.h"
+#include "server/subscriber_row.h"
 #include "server/watch_stream.h"
 
 namespace pagoda::server {
@@ -32,6 +33,8 @@ class EventService final
 
   size_t subscribers() const { return streams_.size(); }
   std::vector<prometheus::MetricFamily> CollectSubscribers() const;
+
+  std::vector<SubscriberRow> Subscribers() const;
 
   // Ends every open Watch stream. Call it when the state is draining.
   void EndStreamsForDrain();

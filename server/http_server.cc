@@ -7,7 +7,10 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "pools/error.h"
@@ -22,6 +25,22 @@ constexpr char kThreads[] = "32";
 constexpr char kRequestTimeoutMs[] = "1000";
 constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
 
+std::string HeaderOf(const mg_connection* connection, const char* name) {
+  const char* value = mg_get_header(connection, name);
+  return value == nullptr ? "" : value;
+}
+
+HttpRequest RequestOf(const mg_connection* connection) {
+  const mg_request_info* info = mg_get_request_info(connection);
+  HttpRequest request{.query = info->query_string == nullptr ? "" : info->query_string,
+                      .host = HeaderOf(connection, "Host"),
+                      .authorization = std::nullopt};
+  if (mg_get_header(connection, "Authorization") != nullptr) {
+    request.authorization = HeaderOf(connection, "Authorization");
+  }
+  return request;
+}
+
 int LogMessage(const mg_connection*, const char* message) {
   Log(LogLevel::kWarning, absl::StrCat("http: ", message));
   return 1;
@@ -31,10 +50,20 @@ const char* StatusText(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 410:
+      return "Gone";
+    case 421:
+      return "Misdirected Request";
     case 503:
       return "Service Unavailable";
   }
@@ -86,22 +115,56 @@ HttpServer::~HttpServer() {
 int HttpServer::Handle(mg_connection* connection) {
   const mg_request_info* request = mg_get_request_info(connection);
   const std::string method = request->request_method;
-  const HttpResponse response =
-      static_cast<const HttpServer*>(request->user_data)->Respond(method, request->local_uri);
-  const std::string head = absl::StrCat(
+  const HttpResponse response = static_cast<const HttpServer*>(request->user_data)
+                                    ->Respond(method, request->local_uri, RequestOf(connection));
+  std::string head = absl::StrCat(
       "HTTP/1.1 ", response.status, " ", StatusText(response.status),
       "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size(),
-      "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+      "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n");
+  for (const auto& [name, value] : response.headers) {
+    absl::StrAppend(&head, name, ": ", value, "\r\n");
+  }
+  absl::StrAppend(&head, "\r\n");
   mg_write(connection, head.data(), head.size());
   if (method != "HEAD") mg_write(connection, response.body.data(), response.body.size());
   return response.status;
 }
 
-HttpResponse HttpServer::Respond(const std::string& method, const std::string& path) const {
+namespace {
+
+// In the language of what was asked for.
+HttpResponse Refuse(int status, const std::string& path, const char* reason, const char* text) {
+  if (!absl::StartsWith(path, "/api/")) return {.status = status, .body = absl::StrCat(text, "\n")};
+  return {
+      .status = status,
+      .content_type = "application/json",
+      .body = absl::StrCat(R"({"error":{"reason":")", reason, R"(","message":")", text, "\"}}")};
+}
+
+}  // namespace
+
+HttpResponse HttpServer::Respond(const std::string& method, const std::string& path,
+                                 const HttpRequest& request) const {
   const auto route = routes_.find(path);
-  if (route == routes_.end()) return {.status = 404, .body = "not found\n"};
-  if (method != "GET" && method != "HEAD") return {.status = 405, .body = "GET only\n"};
-  return route->second();
+  if (route == routes_.end()) return Refuse(404, path, "NOT_FOUND", "not found");
+  if (method != "GET" && method != "HEAD") {
+    return Refuse(405, path, "METHOD_NOT_ALLOWED", "GET only");
+  }
+  return route->second(request);
+}
+
+absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::string& name,
+                                     uint64_t otherwise) {
+  for (const absl::string_view part : absl::StrSplit(request.query, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (pair.first != name) continue;
+    uint64_t number = 0;
+    if (absl::SimpleAtoi(pair.second, &number)) return number;
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat(name, " is not a number: '", pair.second, "'"));
+  }
+  return otherwise;
 }
 
 }  // namespace pagoda::server

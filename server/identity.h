@@ -28,8 +28,8 @@ struct Method {
   Access access;
 };
 
-// Every method of pagoda.v1. A test compares it with the descriptors. The services that gRPC brings
-// itself, health and reflection, ask for nothing.
+// Every method of the contract. A test compares it with the descriptors. The services that gRPC
+// brings itself, health and reflection, ask for nothing.
 inline constexpr Method kMethods[] = {
     {"/pagoda.v1.CacheService/OpenSession", Access::kTenants},
     {"/pagoda.v1.CacheService/CloseSession", Access::kTenants},
@@ -48,6 +48,7 @@ inline constexpr Method kMethods[] = {
     {"/pagoda.v1.AdminService/EndSession", Access::kOperators},
     {"/pagoda.v1.AdminService/InspectPrefix", Access::kOperators},
     {"/pagoda.v1.AdminService/Drain", Access::kOperators},
+    {"/vllm.grpc.engine.VllmEngine/SubscribeKvEvents", Access::kTenants},
 };
 
 // The row of a method. A name without a row does not compile.

@@ -10,11 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "google/protobuf/descriptor.h"
-#include "pagoda/v1/admin.pb.h"
-#include "pagoda/v1/cache.pb.h"
-#include "pagoda/v1/engine.pb.h"
-#include "pagoda/v1/events.pb.h"
+#include "server/identity.h"
 #include "server/metric_family.h"
 
 namespace pagoda::server {
@@ -46,21 +42,6 @@ bool IsHandlerCounted(std::string_view name) {
 }
 
 constexpr size_t kNumCodes = static_cast<size_t>(grpc::StatusCode::UNAUTHENTICATED) + 1;
-
-std::vector<std::string> MethodNames() {
-  std::vector<std::string> names;
-  for (const google::protobuf::FileDescriptor* file :
-       {v1::ExecuteRequest::descriptor()->file(), v1::WatchRequest::descriptor()->file(),
-        v1::GetStatusRequest::descriptor()->file(), v1::GenerateRequest::descriptor()->file()}) {
-    for (int s = 0; s < file->service_count(); ++s) {
-      const google::protobuf::ServiceDescriptor* service = file->service(s);
-      for (int m = 0; m < service->method_count(); ++m) {
-        names.push_back(absl::StrCat("/", service->full_name(), "/", service->method(m)->name()));
-      }
-    }
-  }
-  return names;
-}
 
 }  // namespace
 
@@ -147,7 +128,9 @@ class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFa
 };
 
 RpcMetrics::RpcMetrics() : batches_(BatchBuckets()) {
-  for (const std::string& name : MethodNames()) methods_.emplace(name, std::make_unique<Method>());
+  for (const server::Method& method : kMethods) {
+    methods_.emplace(std::string(method.name), std::make_unique<Method>());
+  }
 }
 
 RpcMetrics::~RpcMetrics() = default;

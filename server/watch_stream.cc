@@ -193,6 +193,16 @@ Revision WatchStream::covered() const {
   return covered_;
 }
 
+SubscriberRow WatchStream::Look() const {
+  absl::MutexLock lock(&mutex_);
+  return {.caller = options_.caller,
+          .opened = opened_,
+          .sent = Revision(covered_.value() - 1),
+          .snapshot = snapshot_.has_value(),
+          .filtered = feed_->filter() != EventFilter{},
+          .writing = writing_};
+}
+
 void WatchStream::OnWriteDone(bool ok) {
   {
     absl::MutexLock lock(&mutex_);

@@ -22,6 +22,7 @@
 #include "server/stream_set.h"
 #include "server/stream_slots.h"
 #include "server/subscriber_metrics.h"
+#include "server/subscriber_row.h"
 
 namespace pagoda::server {
 
@@ -46,6 +47,7 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     bool resnapshot_when_behind = false;
     absl::Duration progress_interval;
     SubscriberMetrics* metrics = nullptr;  // Outlives the stream.
+    Identity caller;
   };
 
   // Sends the first message, without events. The stream is in `streams` until its call is over;
@@ -64,6 +66,8 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   uint64_t Lag() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The revision behind the last one that the client was sent.
   Revision covered() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // How far it is, as operators see it.
+  SubscriberRow Look() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -111,6 +115,7 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const SharedManager* const manager_;
   Set* const streams_;
   const Options options_;
+  const absl::Time opened_ = SharedManager::Now();
   const std::shared_ptr<EventFeed> feed_;
   std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
   std::shared_ptr<WatchStream> self_;      // The call's share; given up in OnDone.

@@ -242,6 +242,14 @@ std::string PadRight(std::string text, size_t width) {
   return text;
 }
 
+// What no event is: a line about the stream itself.
+std::string MarkLine(const std::string& revision, const std::string& type,
+                     const std::string& detail, const Terminal& terminal) {
+  return absl::StrFormat(kLineFormat, revision, "-",
+                         Paint(terminal, Style::kBold, PadRight(type, kTypeWidth)), "all", "-", "-",
+                         detail);
+}
+
 }  // namespace
 
 std::string EventHeader() {
@@ -251,11 +259,19 @@ std::string EventHeader() {
 
 std::string EventLine(const v1::Event& event, const Terminal& terminal) {
   const Summary summary = Summarize(event);
-  return absl::StrFormat(kLineFormat, absl::StrCat(event.revision()),
+  return absl::StrFormat(kLineFormat, event.revision() == 0 ? "-" : absl::StrCat(event.revision()),
                          absl::FormatTime("%H:%M:%E3S", TimeOf(event), absl::LocalTimeZone()),
                          Paint(terminal, summary.style, PadRight(summary.type, kTypeWidth)),
                          WindowName(WindowFromProto(event.window_size())), summary.blocks,
                          summary.tokens, summary.detail);
+}
+
+std::string SnapshotBeginLine(const Terminal& terminal) {
+  return MarkLine("-", "begin", "a snapshot: what was told before is void", terminal);
+}
+
+std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& terminal) {
+  return MarkLine(absl::StrCat(message.revision()), "end", "the snapshot is whole", terminal);
 }
 
 Json EventJson(const v1::Event& event) {
@@ -265,6 +281,14 @@ Json EventJson(const v1::Event& event) {
                {"type", Summarize(event).type}};
   json.update(DetailJson(event));
   return json;
+}
+
+Json SnapshotBeginJson(const v1::WatchResponse& message) {
+  return {{"type", "snapshot_begin"}, {"cache", message.cache()}, {"epoch", Hex(message.epoch())}};
+}
+
+Json SnapshotEndJson(const v1::WatchResponse& message) {
+  return {{"revision", message.revision()}, {"type", "snapshot_end"}};
 }
 
 }  // namespace pagoda

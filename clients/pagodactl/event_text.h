@@ -10,14 +10,19 @@
 
 namespace pagoda {
 
-// One line, without its end: revision, local time, type, window, number of blocks, number of
-// tokens, and what is special to the type.
+// One line, without its end: revision, "-" in a snapshot, local time, type, window, number of
+// blocks, number of tokens, and what is special to the type.
 std::string EventHeader();
 std::string EventLine(const v1::Event& event, const Terminal& terminal);
+// The lines before a snapshot and behind it, which is whole as of the message's revision.
+std::string SnapshotBeginLine(const Terminal& terminal);
+std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& terminal);
 
 // One object. 64-bit hashes are strings of 16 hexadecimal digits, because JSON's numbers lose such
 // values in many readers.
 nlohmann::ordered_json EventJson(const v1::Event& event);
+nlohmann::ordered_json SnapshotBeginJson(const v1::WatchResponse& message);
+nlohmann::ordered_json SnapshotEndJson(const v1::WatchResponse& message);
 
 }  // namespace pagoda
 

@@ -7,6 +7,7 @@ namespace pagoda {
 absl::Status StreamPosition::Advance(const v1::WatchResponse& message) {
   if (absl::Status status = CheckPrevious(message); !status.ok()) return status;
   started_ = true;
+  in_snapshot_ = (in_snapshot_ || message.snapshot_begin()) && !message.snapshot_end();
   epoch_ = message.epoch();
   revision_ = message.revision();
   return absl::OkStatus();
@@ -18,8 +19,15 @@ absl::Status StreamPosition::CheckPrevious(const v1::WatchResponse& message) con
                                             absl::Hex(epoch_, absl::kZeroPad16), " became ",
                                             absl::Hex(message.epoch(), absl::kZeroPad16)));
   }
-  const bool known = started_ || from_revision_ != 0;
-  const uint64_t expected = started_ ? revision_ : from_revision_ - 1;
+  if (message.snapshot_end() && !in_snapshot_ && !message.snapshot_begin()) {
+    return absl::DataLossError("a snapshot ends that did not begin");
+  }
+  if (message.snapshot_begin()) return absl::OkStatus();
+  if (!started_ && start_.snapshot) {
+    return absl::DataLossError("the stream does not begin with the snapshot that was asked for");
+  }
+  const bool known = started_ || start_.from_revision != 0;
+  const uint64_t expected = started_ ? revision_ : start_.from_revision - 1;
   if (known && message.previous_revision() != expected) {
     return absl::DataLossError(absl::StrCat("a gap: the stream stood at revision ", expected,
                                             ", and the next message "

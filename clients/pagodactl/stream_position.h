@@ -8,23 +8,33 @@
 
 namespace pagoda {
 
-// Where a Watch stream stands. Every message must begin where the one before it ended.
+// Where a Watch stream stands. Every message must begin where the one before it ended, unless a
+// snapshot begins there.
 class StreamPosition {
  public:
-  // `from_revision` is the first revision that was asked for; 0 where the stream starts from now.
-  explicit StreamPosition(uint64_t from_revision) : from_revision_(from_revision) {}
+  // What was asked for.
+  struct Start {
+    uint64_t from_revision = 0;  // The first revision; 0: from now.
+    bool snapshot = false;
+  };
 
-  // Error: DATA_LOSS for a gap or for another epoch.
+  explicit StreamPosition(const Start& start) : start_(start) {}
+
+  // Error: DATA_LOSS for a gap, for another epoch, for a stream that does not begin with the
+  // snapshot that was asked for, and for the end of one that did not begin.
   absl::Status Advance(const v1::WatchResponse& message);
 
+  // Whether there was a message.
+  bool started() const { return started_; }
   // The last revision covered so far.
   uint64_t revision() const { return revision_; }
 
  private:
   absl::Status CheckPrevious(const v1::WatchResponse& message) const;
 
-  const uint64_t from_revision_;
+  const Start start_;
   bool started_ = false;
+  bool in_snapshot_ = false;
   uint64_t epoch_ = 0;
   uint64_t revision_ = 0;
 };

@@ -4,8 +4,12 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "clients/cpp/errors.h"
@@ -22,9 +26,35 @@ namespace pagoda {
 namespace {
 
 struct WatchOptions {
-  uint64_t from_revision = 0;  // 0: from now.
-  uint64_t count = 0;          // 0: until Ctrl-C.
+  StreamPosition::Start start;
+  bool resnapshot = false;
+  uint64_t count = 0;  // 0: until Ctrl-C.
+  // What is shown; an empty list is everything. In lower case, as they are given.
+  std::vector<std::string> types;
+  std::vector<std::string> tiers;
+  std::vector<uint32_t> windows;  // 0: full attention.
+  std::string tenant;
 };
+
+v1::WatchRequest RequestOf(const WatchOptions& options) {
+  v1::WatchRequest request;
+  if (options.start.from_revision != 0) request.set_from_revision(options.start.from_revision);
+  request.set_snapshot(options.start.snapshot);
+  request.set_resnapshot_when_behind(options.resnapshot);
+  for (const std::string& name : options.types) {
+    v1::EventType type = v1::EVENT_TYPE_UNSPECIFIED;
+    v1::EventType_Parse(absl::StrCat("EVENT_TYPE_", absl::AsciiStrToUpper(name)), &type);
+    request.add_types(type);
+  }
+  for (const std::string& name : options.tiers) {
+    v1::Tier tier = v1::TIER_UNSPECIFIED;
+    v1::Tier_Parse(absl::StrCat("TIER_", absl::AsciiStrToUpper(name)), &tier);
+    request.add_tiers(tier);
+  }
+  for (const uint32_t window : options.windows) request.add_window_sizes(window);
+  request.set_tenant(options.tenant);
+  return request;
+}
 
 class EventPrinter {
  public:
@@ -34,31 +64,43 @@ class EventPrinter {
   // Called with the stream's first message.
   void PrintStart(const v1::WatchResponse& message) const {
     if (format_ == OutputFormat::kJson) return;
-    std::cerr << absl::StrFormat("cache %s, epoch %016x, after revision %d; Ctrl-C ends\n",
-                                 message.cache(), message.epoch(), message.previous_revision());
+    const std::string start = message.snapshot_begin()
+                                  ? "with a snapshot"
+                                  : absl::StrCat("after revision ", message.previous_revision());
+    std::cerr << absl::StrFormat("cache %s, epoch %016x, %s; Ctrl-C ends\n", message.cache(),
+                                 message.epoch(), start);
     std::cout << Paint(terminal_, Style::kBold, EventHeader()) << std::endl;
   }
 
-  // Ends the line and writes it out at once: a reader at the other end of a pipe waits for it.
   void Print(const v1::Event& event) {
     ++printed_;
-    if (format_ == OutputFormat::kJson) {
-      std::cout << EventJson(event).dump() << std::endl;
-    } else {
-      std::cout << EventLine(event, terminal_) << std::endl;
-    }
+    PrintLine(format_ == OutputFormat::kJson ? EventJson(event).dump()
+                                             : EventLine(event, terminal_));
+  }
+  void PrintSnapshotBegin(const v1::WatchResponse& message) const {
+    PrintLine(format_ == OutputFormat::kJson ? SnapshotBeginJson(message).dump()
+                                             : SnapshotBeginLine(terminal_));
+  }
+  void PrintSnapshotEnd(const v1::WatchResponse& message) const {
+    PrintLine(format_ == OutputFormat::kJson ? SnapshotEndJson(message).dump()
+                                             : SnapshotEndLine(message, terminal_));
   }
 
   uint64_t printed() const { return printed_; }
 
  private:
+  // Writes it out at once: a reader at the other end of a pipe waits for it.
+  static void PrintLine(const std::string& line) { std::cout << line << std::endl; }
+
   const OutputFormat format_;
   const Terminal terminal_;
   uint64_t printed_ = 0;
 };
 
-// Says in the message what to do about a refused start.
-absl::Status Explain(const grpc::Status& status, const WatchOptions& options) {
+// Says in the message what to do about a stream that was refused, or that ended because the log
+// passed it.
+absl::Status Explain(const grpc::Status& status, const WatchOptions& options,
+                     const StreamPosition& position) {
   const absl::Status error = StatusFromGrpc(status);
   const std::map<std::string, std::string> metadata = ErrorMetadata(status);
   const auto value = [&](const char* key) {
@@ -68,12 +110,20 @@ absl::Status Explain(const grpc::Status& status, const WatchOptions& options) {
   const std::string message(error.message());
   switch (ReasonOf(error)) {
     case Reason::kRevisionCompacted:
+      if (position.started()) {
+        return MakeError(
+            Reason::kRevisionCompacted,
+            absl::StrCat(message,
+                         "\nThis reader is behind for longer than the daemon keeps events. "
+                         "With --resnapshot the stream goes on with a snapshot then."));
+      }
       return MakeError(
           Reason::kRevisionCompacted,
           absl::StrCat(message, "\nThe daemon keeps only its last events, and those from revision ",
-                       options.from_revision, " on are partly gone. The oldest one left is ",
+                       options.start.from_revision, " on are partly gone. The oldest one left is ",
                        value("oldest_revision"),
-                       ": start there with --from-revision, or leave it out to start from now."));
+                       ": start there with --from-revision, with all there is with --snapshot, or "
+                       "leave both out to start from now."));
     case Reason::kRevisionInFuture:
       return MakeError(
           Reason::kRevisionInFuture,
@@ -87,17 +137,18 @@ absl::Status Explain(const grpc::Status& status, const WatchOptions& options) {
 // Reads until the stream ends (OK: its own status says why), a gap shows, or the wanted number of
 // events is printed.
 absl::Status PrintEvents(grpc::ClientReader<v1::WatchResponse>& stream, const WatchOptions& options,
-                         EventPrinter& printer) {
-  StreamPosition position(options.from_revision);
+                         StreamPosition& position, EventPrinter& printer) {
   bool first = true;
   v1::WatchResponse message;
   while (stream.Read(&message)) {
     if (absl::Status status = position.Advance(message); !status.ok()) return status;
     if (std::exchange(first, false)) printer.PrintStart(message);
+    if (message.snapshot_begin()) printer.PrintSnapshotBegin(message);
     for (const v1::Event& event : message.events()) {
       printer.Print(event);
       if (printer.printed() == options.count) return absl::OkStatus();
     }
+    if (message.snapshot_end()) printer.PrintSnapshotEnd(message);
   }
   return absl::OkStatus();
 }
@@ -108,12 +159,11 @@ absl::Status RunWatch(const GlobalOptions& globals, const WatchOptions& options)
   const auto channel = ConnectToDaemon(globals);
   if (!channel.ok()) return channel.status();
 
-  v1::WatchRequest request;
-  if (options.from_revision != 0) request.set_from_revision(options.from_revision);
   const auto stub = v1::EventService::NewStub(*channel);
-  const auto stream = stub->Watch(&context, request);
+  const auto stream = stub->Watch(&context, RequestOf(options));
+  StreamPosition position(options.start);
   EventPrinter printer(globals.output);
-  const absl::Status printed = PrintEvents(*stream, options, printer);
+  const absl::Status printed = PrintEvents(*stream, options, position, printer);
 
   const bool enough = options.count != 0 && printer.printed() == options.count;
   if (enough || !printed.ok()) {
@@ -124,7 +174,33 @@ absl::Status RunWatch(const GlobalOptions& globals, const WatchOptions& options)
   const grpc::Status end = stream->Finish();
   if (interrupt.interrupted()) return absl::OkStatus();
   if (end.ok()) return absl::UnavailableError("the daemon ended the stream");
-  return Explain(end, options);
+  return Explain(end, options, position);
+}
+
+// What is shown of the stream.
+void AddFilterOptions(CLI::App& command, WatchOptions& options) {
+  const std::vector<std::string> types = {"created", "stored", "updated", "removed"};
+  command.add_option("--type", options.types, "Only events of this type; several with commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember(types));
+  const std::vector<std::string> tiers = {"primary", "secondary"};
+  command
+      .add_option("--tier", options.tiers,
+                  "Only blocks stored in this tier, and moves that begin or end there; removals "
+                  "pass")
+      ->delimiter(',')
+      ->check(CLI::IsMember(tiers));
+  const auto parse_window = [](std::string& window) {
+    if (window == "full") window = "0";
+    uint32_t size = 0;
+    return absl::SimpleAtoi(window, &size) ? "" : "a window is its size in tokens, or full";
+  };
+  command
+      .add_option("--window", options.windows,
+                  "Only the window of so many tokens, or full; several with commas")
+      ->delimiter(',')
+      ->transform(CLI::Validator(parse_window, "full|TOKENS"));
+  command.add_option("--tenant", options.tenant, "Only this tenant's blocks");
 }
 
 }  // namespace
@@ -134,17 +210,29 @@ void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
       app.add_subcommand("watch", "Prints the cache's events as they happen, until Ctrl-C");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<WatchOptions>();
+  CLI::Option* from_revision =
+      command
+          ->add_option("--from-revision", options->start.from_revision,
+                       "The first revision wanted; without it, the stream starts from now")
+          ->check(CLI::PositiveNumber);
   command
-      ->add_option("--from-revision", options->from_revision,
-                   "The first revision wanted; without it, the stream starts from now")
-      ->check(CLI::PositiveNumber);
+      ->add_flag("--snapshot", options->start.snapshot,
+                 "Begin with all that is cached, then go on with what happens")
+      ->excludes(from_revision);
+  command->add_flag("--resnapshot", options->resnapshot,
+                    "Go on with a snapshot where the daemon has no longer the next event");
   command->add_option("--count", options->count, "End after this many events")
       ->check(CLI::PositiveNumber);
+  AddFilterOptions(*command, *options);
   command->footer(
-      "A gap in the stream ends it with exit code 1.\n"
+      "A gap in the stream ends it with exit code 1. A snapshot stands between two lines: it "
+      "begins,\n"
+      "and it is whole, as of a revision. What is told in it has no revision, except for what\n"
+      "happens meanwhile. The two lines do not count for --count.\n"
       "Examples:\n"
       "  pagodactl watch\n"
       "  pagodactl watch --from-revision 1 --count 10\n"
+      "  pagodactl watch --snapshot --type stored,removed --tier primary\n"
       "  pagodactl watch -o json | jq 'select(.type == \"stored\") | .blocks[].block_id'");
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunWatch(globals, *options); };

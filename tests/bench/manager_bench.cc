@@ -16,6 +16,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "manager/block_manager.h"
+#include "manager/shared_manager.h"
 #include "pools/check.h"
 #include "tests/bench/figure.h"
 
@@ -139,6 +140,58 @@ double MatchHit(uint32_t blocks) {
   PAGODA_CHECK(matched == uint64_t{kCalls} * kRepetitions * kPromptTokens,
                "every prompt is cached");
   return seconds / kCalls;
+}
+
+// The whole life of a request whose prompt is cached.
+double ServeHit(uint32_t blocks) {
+  constexpr int kCalls = 100;
+  Bed bed(blocks);
+  bed.Fill(kPromptTokens, blocks / kPromptBlocks);
+  const double seconds = MedianSeconds([&] {
+    return Seconds([&] {
+      for (int i = 0; i < kCalls; ++i) {
+        bed.Serve(bed.prompts()[bed.Pick(bed.prompts().size())], kPromptTokens);
+      }
+    });
+  });
+  PAGODA_CHECK(bed.core().Stats().windows[0].counters.prefix_hit_tokens ==
+                   uint64_t{kCalls} * kRepetitions * kPromptTokens,
+               "every prompt is cached");
+  return seconds / kCalls;
+}
+
+// For how long the scans behind the status page hold the core's lock at once: the p99 of a piece of
+// `scan`, and the median.
+template <class Scan>
+std::pair<double, double> ScanPieces(uint32_t blocks, const Scan& scan) {
+  Bed bed(blocks);
+  bed.Fill(64, 0);  // Short prompts: neighbours in memory are of many.
+  std::vector<double> pieces;
+  const uint32_t count = blocks / SharedManager::kScanPiece;
+  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+    for (uint32_t i = 0; i < count; ++i) {
+      pieces.push_back(Seconds([&] { scan(bed.core(), i * SharedManager::kScanPiece); }));
+    }
+  }
+  return {Percentile(pieces, 0.99), Percentile(pieces, 0.5)};
+}
+
+void PrintScans(uint32_t blocks) {
+  const auto print = [](std::string id, std::pair<double, double> pieces) {
+    Print({.id = std::move(id),
+           .value = pieces.first * 1e6,
+           .unit = "us",
+           .yardstick = "the median piece",
+           .yardstick_value = pieces.second * 1e6});
+  };
+  std::vector<SlotState> states(SharedManager::kScanPiece);
+  print("scan_slots_piece_p99", ScanPieces(blocks, [&](const BlockManager& core, uint32_t from) {
+          core.SlotStates(0, Tier::kPrimary, from, absl::MakeSpan(states));
+        }));
+  std::vector<PrefixNode> nodes(SharedManager::kScanPiece);
+  print("scan_prefixes_piece_p99", ScanPieces(blocks, [&](const BlockManager& core, uint32_t from) {
+          core.PrefixNodes(from, absl::MakeSpan(nodes));
+        }));
 }
 
 // One repetition of prompts that a full pool does not know.
@@ -291,6 +344,7 @@ void Run(std::string_view prefix) {
     const std::string suffix = Suffix(blocks);
     beside("alloc_free_256_" + suffix, AllocateAndFree, "ns", 1e9);
     beside("match_4096_hit_" + suffix, MatchHit, "us", 1e6);
+    beside("serve_4096_hit_" + suffix, ServeHit, "us", 1e6);
     beside("miss_4096_full_" + suffix, MissWithEvents, "us", 1e6);
     const std::string events_cost = blocks == 10'000u ? "events_cost_10k" : "events_cost";
     if (wanted(events_cost)) {
@@ -312,6 +366,7 @@ void Run(std::string_view prefix) {
              .yardstick_value = kTokensPerBlock * sizeof(TokenId)});
     }
   }
+  if (wanted("scan_")) PrintScans(1'000'000);
 }
 
 }  // namespace

@@ -78,6 +78,33 @@ TEST(EventTextTest, LinesAlignUnderTheHeader) {
   EXPECT_EQ(header.find("WHAT"), line.find("blocks 4,5"));
 }
 
+TEST(EventTextTest, ASnapshotsLinesStandUnderTheHeaderToo) {
+  v1::WatchResponse message;
+  message.set_revision(1234);
+  const std::string header = EventHeader();
+  for (const std::string& line :
+       {SnapshotBeginLine(Terminal{}), SnapshotEndLine(message, Terminal{})}) {
+    EXPECT_EQ(header.find("WINDOW"), line.find("all"));
+    EXPECT_EQ(header.find("WHAT"),
+              line.find(line.find("whole") == std::string::npos ? "a snap" : "the snap"));
+  }
+  EXPECT_THAT(SnapshotEndLine(message, Terminal{}), HasSubstr("1234"));
+  v1::Event told = Parse(kStored);
+  told.set_revision(0);
+  EXPECT_THAT(EventLine(told, Terminal{}), testing::StartsWith("         -  "));
+  EXPECT_EQ(EventJson(told)["revision"], 0);
+}
+
+TEST(EventTextTest, JsonOfASnapshotsMarks) {
+  v1::WatchResponse message;
+  message.set_cache("c");
+  message.set_epoch(255);
+  message.set_revision(7);
+  EXPECT_EQ(SnapshotBeginJson(message).dump(),
+            R"({"type":"snapshot_begin","cache":"c","epoch":"00000000000000ff"})");
+  EXPECT_EQ(SnapshotEndJson(message).dump(), R"({"revision":7,"type":"snapshot_end"})");
+}
+
 TEST(EventTextTest, JsonKeepsEverything) {
   const auto json = EventJson(Parse(kStored));
   EXPECT_EQ(json["revision"], 12);

@@ -65,6 +65,10 @@ TEST(PagodactlTest, BadUsageExitsWithTwoAndPrintsNoResult) {
                                 "--timeout -3 status",
                                 "watch --count 0",
                                 "watch --from-revision x",
+                                "watch --from-revision 1 --snapshot",
+                                "watch --type moved",
+                                "watch --tier third",
+                                "watch --window wide",
                                 "generate",
                                 "generate --prompt-tokens 1,x",
                                 "generate --prompt-tokens 1 --random-prompt 2",
@@ -336,6 +340,7 @@ class FakeEvents final : public v1::EventService::Service {
                      grpc::ServerWriter<v1::WatchResponse>* writer) override {
     const uint64_t from = request->from_revision();
     if (from == 3) return Compacted();
+    if (request->snapshot()) return Snapshot(*request, writer);
     const uint64_t start = from == 0 ? 0 : from - 1;
     writer->Write(Message(start, start, {}));
     if (from == 2) {
@@ -363,6 +368,20 @@ class FakeEvents final : public v1::EventService::Service {
       event->mutable_removed()->add_block_hashes(5);
     }
     return message;
+  }
+
+  // With a hole in it for who wants one type alone. What is asked for comes as the cache's name.
+  static grpc::Status Snapshot(const v1::WatchRequest& request,
+                               grpc::ServerWriter<v1::WatchResponse>* writer) {
+    v1::WatchResponse begin = Message(7, 7, {});
+    begin.set_snapshot_begin(true);
+    begin.set_cache(request.ShortDebugString());
+    writer->Write(begin);
+    v1::WatchResponse end = Message(7, 8, {0, 8});
+    if (request.types_size() == 1) end.set_previous_revision(9);
+    end.set_snapshot_end(true);
+    writer->Write(end);
+    return Compacted();
   }
 
   static grpc::Status Compacted() {
@@ -489,7 +508,38 @@ TEST_F(PagodactlDaemonTest, WatchReportsAGap) {
 TEST_F(PagodactlDaemonTest, WatchExplainsACompactedRevision) {
   const Outcome outcome = Ctl("watch --from-revision 3");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("REVISION_COMPACTED"), HasSubstr("1017")));
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("REVISION_COMPACTED"), HasSubstr("1017"), HasSubstr("--snapshot")));
+}
+
+TEST_F(PagodactlDaemonTest, WatchTellsASnapshotBetweenTwoLines) {
+  const Outcome table = Ctl("watch --snapshot --count 2");
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  const std::vector<std::string> lines = Lines(table.out);
+  ASSERT_THAT(lines, SizeIs(4));
+  EXPECT_THAT(lines[1], HasSubstr("a snapshot"));
+  EXPECT_THAT(lines[2], StartsWith("         -  "));
+  EXPECT_THAT(lines[3], StartsWith("         8  "));
+
+  const Outcome json =
+      Ctl("watch --snapshot --resnapshot --type created,removed --tier secondary --window full,128 "
+          "--tenant t -o json");
+  EXPECT_EQ(json.exit_code, 1);
+  EXPECT_THAT(json.err, AllOf(HasSubstr("REVISION_COMPACTED"), HasSubstr("behind")));
+  ASSERT_THAT(Lines(json.out), SizeIs(4));
+  EXPECT_EQ(Json::parse(Lines(json.out)[0])["type"], "snapshot_begin");
+  EXPECT_EQ(Json::parse(Lines(json.out)[0])["cache"],
+            "snapshot: true types: EVENT_TYPE_CREATED types: EVENT_TYPE_REMOVED "
+            "window_sizes: 0 window_sizes: 128 tiers: TIER_SECONDARY tenant: \"t\" "
+            "resnapshot_when_behind: true");
+  EXPECT_EQ(Json::parse(Lines(json.out)[3]).dump(), R"({"revision":8,"type":"snapshot_end"})");
+}
+
+TEST_F(PagodactlDaemonTest, WatchReportsAGapInASnapshot) {
+  const Outcome outcome = Ctl("watch --snapshot --type removed");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("gap"));
+  EXPECT_THAT(Lines(outcome.out), SizeIs(2)) << "nothing behind the gap";
 }
 
 TEST_F(PagodactlDaemonTest, CtrlCEndsWatchWithZero) {

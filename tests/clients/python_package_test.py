@@ -1,9 +1,11 @@
 """The Python package without a daemon: how it is built, what its README promises, and what it makes of messages."""
 
+import ctypes
 import datetime
 import inspect
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
@@ -13,7 +15,7 @@ import zipfile
 import grpc
 import pagoda
 import pytest
-from pagoda import _contract, errors, events
+from pagoda import _contract, _position, _xxh3, errors, hashes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "clients" / "python"
@@ -71,7 +73,7 @@ def test_a_source_distribution_needs_no_compiler(tmp_path):
     assert "pagoda/contract.binpb" in zipfile.ZipFile(tmp_path / output.splitlines()[-1]).namelist()
 
 
-@pytest.mark.parametrize("kind", ["Client", "Sequence", "Batch", "Pin", "Watch", "Pool", "Table", "Pending"])
+@pytest.mark.parametrize("kind", ["Client", "Sequence", "Batch", "Pin", "Watch", "Mirror", "Pool", "Table", "Pending"])
 def test_the_readme_names_everything_that_can_be_called(kind):
     tables = README.partition("## Every call")[2].partition("\n## Errors")[0]
     for name, member in inspect.getmembers(getattr(pagoda, kind)):
@@ -136,8 +138,15 @@ def message(epoch, previous, *revisions):
     return told
 
 
+def standing(**wanted):
+    """Where a stream stands that was asked for so and is opened."""
+    position = _position.StreamPosition(_position.Wanted(**wanted))
+    position.request()
+    return position
+
+
 def test_a_stream_without_a_hole_has_no_gap():
-    position = events.StreamPosition(from_revision=None, epoch=0)
+    position = standing()
     assert not position.request().HasField("from_revision")
     assert position.accept(message(9, 4)) == []
     (event,) = position.accept(message(9, 4, 5))
@@ -148,7 +157,7 @@ def test_a_stream_without_a_hole_has_no_gap():
 
 @pytest.mark.parametrize("reason, epoch, previous", [("MESSAGE_MISSING", 9, 6), ("MESSAGE_MISSING", 9, 3), ("EPOCH_CHANGED", 8, 5)])
 def test_a_message_that_does_not_go_on_is_a_gap(reason, epoch, previous):
-    position = events.StreamPosition(from_revision=5, epoch=0)
+    position = standing(from_revision=5)
     position.accept(message(9, 4, 5))
     gap, event = position.accept(message(epoch, previous, previous + 1))
     assert gap == pagoda.Gap(reason, previous_epoch=9, previous_revision=5, epoch=epoch, next_revision=previous + 1)
@@ -157,15 +166,94 @@ def test_a_message_that_does_not_go_on_is_a_gap(reason, epoch, previous):
 
 
 def test_a_first_message_from_elsewhere_is_a_gap():
-    (gap,) = events.StreamPosition(from_revision=5, epoch=9).accept(message(9, 6))
+    (gap,) = standing(from_revision=5, epoch=9).accept(message(9, 6))
     assert (gap.reason, gap.previous_revision, gap.next_revision) == ("MESSAGE_MISSING", 4, 7)
 
 
 def test_what_was_refused_is_asked_for_from_the_oldest_on():
-    position = events.StreamPosition(from_revision=5, epoch=9)
+    position = standing(from_revision=5, epoch=9)
     position.accept(message(9, 4, 5))
     position.refuse(pagoda.WatchRefused(errors.Details(grpc.StatusCode.OUT_OF_RANGE, "", "REVISION_COMPACTED", {"oldest_revision": "40"})))
     assert (position.request().from_revision, position.request().epoch) == (40, 0)
     (gap,) = position.accept(message(9, 39))
     assert gap == pagoda.Gap("REVISION_COMPACTED", 9, 5, 9, 40)
     assert position.request().epoch == 9
+
+
+def snapshot(epoch, revision, **marks):
+    """A WatchResponse of a snapshot."""
+    return _contract.v1.WatchResponse(epoch=epoch, previous_revision=revision, revision=revision, **marks)
+
+
+def test_a_snapshot_that_does_not_come_to_its_end_is_asked_for_again():
+    position = standing(snapshot=True)
+    assert position.accept(snapshot(9, 4, snapshot_begin=True)) == [pagoda.SnapshotBegin(9, "")]
+    position.broke()
+    request = position.request()
+    assert (request.snapshot, request.HasField("from_revision"), request.epoch) == (True, False, 0)
+    assert position.accept(snapshot(8, 2, snapshot_begin=True)) == [pagoda.SnapshotBegin(8, "STREAM_BROKEN")]
+    assert position.accept(snapshot(8, 2, snapshot_end=True)) == [pagoda.SnapshotEnd(8, 2)]
+    position.broke()
+    request = position.request()
+    assert (request.snapshot, request.from_revision, request.epoch, request.resnapshot_when_behind) == (False, 3, 8, True)
+    # The log has passed the reader meanwhile.
+    assert position.accept(message(8, 2)) == []
+    assert position.accept(snapshot(8, 70, snapshot_begin=True)) == [pagoda.SnapshotBegin(8, "REVISION_COMPACTED")]
+
+
+@pytest.mark.parametrize("told", [message(9, 4), message(9, 0), message(7, 4)])
+def test_a_hole_where_snapshots_are_wanted_is_the_daemons_fault(told):
+    position = standing(resnapshot=True)
+    assert position.accept(message(9, 2)) == []
+    with pytest.raises(pagoda.PagodaError) as failure:
+        position.accept(told)
+    assert failure.value.code is grpc.StatusCode.DATA_LOSS
+    assert failure.value.reason == ("MESSAGE_MISSING" if told.epoch == 9 else "EPOCH_CHANGED")
+
+
+def test_a_stream_that_was_to_begin_with_a_snapshot_does():
+    with pytest.raises(pagoda.PagodaError, match="MESSAGE_MISSING|EPOCH_CHANGED"):
+        standing(snapshot=True).accept(message(9, 4))
+
+
+LIBRARY = ctypes.CDLL("libxxhash.so.0")
+LIBRARY.XXH3_64bits_withSeed.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
+LIBRARY.XXH3_64bits_withSeed.restype = ctypes.c_uint64
+
+
+def test_xxh3_in_python_is_the_librarys():
+    dice = random.Random(8)
+    sizes = [*range(300), *(64 * stripes + more for stripes in range(4, 40) for more in (-1, 0, 1)), 8192]
+    for size in sizes:
+        data = dice.randbytes(size)
+        for seed in (0, 1, 0xFFFFFFFFFFFFFFFF, dice.getrandbits(64)):
+            assert _xxh3.xxh3_64_intdigest(data, seed=seed) == LIBRARY.XXH3_64bits_withSeed(data, size, seed), (size, seed)
+
+
+def vectors():
+    """The rows of events/README.md: tokens, tokens per block, namespace, extra ids, items as tuples, hashes."""
+    names = {"__builtins__": {}, "range": range}
+    digests = {"D": bytes(range(32)), "E": bytes([255] * 32)}
+    page = (ROOT / "events" / "README.md").read_text()
+    for row in re.findall(r"^\| `\[.*\|$", page, re.M):
+        tokens, size, name, extras, items, expected = (cell.strip().strip("`") for cell in row.strip("|").split("|"))
+        said = dict(re.findall(r"(adapter|salt|tenant) `?([\w-]+)`?", name))
+        namespace = pagoda.Namespace(int(said["adapter"]) if "adapter" in said else None, said.get("salt", ""), said.get("tenant", ""))
+        parts = [pagoda.MultimodalItem(*item) for item in eval(items or "[]", names, digests)]  # pylint: disable=eval-used
+        yield eval(tokens, names), int(size), namespace, eval(extras or "[]", names), parts, re.findall(r"[0-9a-f]{16}", expected)
+
+
+@pytest.mark.parametrize("xxh3", [hashes._xxh3_64, _xxh3.xxh3_64_intdigest])
+def test_block_hashes_are_those_of_the_document(monkeypatch, xxh3):
+    monkeypatch.setattr(hashes, "_xxh3_64", xxh3)
+    rows = list(vectors())
+    assert len(rows) == 18
+    for tokens, size, namespace, extra_ids, items, expected in rows:
+        found = pagoda.block_hashes(tokens, size, namespace=namespace, extra_token_ids=extra_ids, multimodal_items=items)
+        assert [f"{one:016x}" for one in found] == expected
+    item = pagoda.MultimodalItem(bytes(32), 1, 6)
+    halves = [pagoda.MultimodalItem(bytes(32), 1, 2), pagoda.MultimodalItem(bytes(32), 3, 4, item_offset=2)]
+    whole = pagoda.block_hashes(range(8), 4, multimodal_items=[item])
+    assert pagoda.block_hashes(range(8), 4, multimodal_items=halves) == whole, "however the item was told"
+    with pytest.raises(ValueError, match="extra ids"):
+        pagoda.block_hashes(range(8), 4, extra_token_ids=[1])

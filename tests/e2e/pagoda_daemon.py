@@ -138,8 +138,15 @@ class Daemon:
 
     def http(self, path):
         """(status code, body) of a GET request."""
+        return self.http_as(path)
+
+    def http_as(self, path, token=None, **headers):
+        """The same with a bearer token, or with headers."""
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        request = urllib.request.Request(f"http://{self.http_address}{path}", headers=headers)
         try:
-            with HTTP.open(f"http://{self.http_address}{path}", timeout=CALL_SECONDS) as reply:
+            with HTTP.open(request, timeout=CALL_SECONDS) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import itertools
 import pkgutil
 import re
 import subprocess
@@ -17,11 +18,15 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.rpc import error_details_pb2
 from pagoda_client import Client, authorized, call_status, reason_of
 from pagoda_daemon import CALL_SECONDS, PAGODAD
+from vllm.grpc import engine_pb2 as engine_pb2_of_vllm
 from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, types_pb2
 from test_generate import EXPECTED, GOLDEN
 
 ALICE, BOB, CAROL, OPERATOR = (f"token-of-{name}-0123456789" for name in ("alice", "bob", "carol", "the-operator"))
 PAGODACTL = PAGODAD.with_name("pagodactl")
+
+# A method of pagoda.v1 is named without its package, those of other packages with it.
+SUBSCRIBE = "vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
 
 # What each caller's call comes to: "OK" or the reason. The session that a request names is one of alice's. Nobody without known
 # credentials gets anywhere, so the columns are alice, bob and the operator.
@@ -35,6 +40,7 @@ ALLOWED = {
     "CacheService/Execute": OF_A_SESSION,
     "CacheService/Session": OF_A_SESSION,
     "EventService/Watch": FOR_ALL,
+    SUBSCRIBE: FOR_ALL,
     "EngineService/Generate": ("NO_ENGINE", "NO_ENGINE", "NO_ENGINE"),
     "AdminService/GetStatus": FOR_OPERATORS,
     "AdminService/ResetPrefixCache": FOR_OPERATORS,
@@ -53,32 +59,34 @@ TOKENS = {"nobody": None, "a stranger": "token-of-a-stranger-0123456789", "alice
 
 
 def methods():
-    """{"CacheService/Execute": its MethodDescriptorProto, request and response class}, of every file of pagoda.v1."""
+    """{"CacheService/Execute": its MethodDescriptorProto, request and response class}, of every file of pagoda.v1, and of what is served for
+    routers."""
     found = {}
-    for module in pkgutil.iter_modules(pagoda.v1.__path__):
-        if not module.name.endswith("_pb2"):
-            continue
-        file = importlib.import_module(f"pagoda.v1.{module.name}").DESCRIPTOR
+    files = [importlib.import_module(f"pagoda.v1.{module.name}").DESCRIPTOR for module in pkgutil.iter_modules(pagoda.v1.__path__)
+             if module.name.endswith("_pb2")]
+    for file in (*files, engine_pb2_of_vllm.DESCRIPTOR):
         proto = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
         for service in proto.service:
             described = file.services_by_name[service.name]
+            service_name = described.full_name.removeprefix("pagoda.v1.")
             for method in service.method:
                 request, response = (message_factory.MessageFactory(file.pool).GetPrototype(kind)
                                      for kind in (described.methods_by_name[method.name].input_type,
                                                   described.methods_by_name[method.name].output_type))
-                found[f"{service.name}/{method.name}"] = method, request, response
+                found[f"{service_name}/{method.name}"] = method, request, response
     return found
 
 
 METHODS = methods()
 
 
-def outcome(channel, name, session):
-    """What one call comes to."""
+def outcome(channel, name, session, stir=lambda: None):
+    """What one call comes to. `stir()` makes something happen, for a stream that says nothing until then."""
     method, request_class, response_class = METHODS[name]
     kind = {(False, False): channel.unary_unary, (False, True): channel.unary_stream,
             (True, True): channel.stream_stream}[method.client_streaming, method.server_streaming]
-    call = kind(f"/pagoda.v1.{name}", request_serializer=request_class.SerializeToString, response_deserializer=response_class.FromString)
+    path = f"/{name}" if name == SUBSCRIBE else f"/pagoda.v1.{name}"
+    call = kind(path, request_serializer=request_class.SerializeToString, response_deserializer=response_class.FromString)
     fields = {field.name for field in request_class.DESCRIPTOR.fields}
     request = request_class()
     if "session" in fields:
@@ -90,6 +98,9 @@ def outcome(channel, name, session):
     try:
         answer = call(iter([request]) if method.client_streaming else request, timeout=CALL_SECONDS)
         if method.server_streaming:
+            if name == SUBSCRIBE:
+                answer.initial_metadata()  # It has begun, or is refused.
+                stir()
             next(answer)
             answer.cancel()
     except grpc.RpcError as error:
@@ -122,15 +133,22 @@ def test_the_table_has_every_method_of_the_contract():
 
 @pytest.mark.parametrize("over", ["the Unix socket", "loopback"])
 def test_every_credential_with_every_method(guarded, over):
-    daemon = guarded()
+    daemon = guarded(events={"smg": {"enabled": True}})
     address = daemon.grpc_address if over == "loopback" else None
     channels = {name: channel_of(daemon, token, address) for name, token in TOKENS.items()}
     alice = cache_pb2_grpc.CacheServiceStub(channels["alice"])
+    fresh = itertools.count(1000, 10)
+
+    def stir():
+        with Client(channels["alice"]) as client:
+            number = next(fresh)
+            client.cache(1, range(number, number + 9))
+
     outcomes, expected = {}, {}
     for method, allowed in ALLOWED.items():
         for caller, wanted in zip(TOKENS, ("UNAUTHENTICATED", "UNAUTHENTICATED", *allowed)):
             session = alice.OpenSession(cache_pb2.OpenSessionRequest(), timeout=CALL_SECONDS).session
-            outcomes[method, caller] = outcome(channels[caller], method, session)
+            outcomes[method, caller] = outcome(channels[caller], method, session, stir)
             expected[method, caller] = wanted
             if outcomes[method, caller] != "OK" or method not in ENDS_THE_SESSION:
                 alice.CloseSession(cache_pb2.CloseSessionRequest(session=session), timeout=CALL_SECONDS)

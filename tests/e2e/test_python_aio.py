@@ -243,3 +243,51 @@ async def test_a_watch_begins_with_its_first_item_too(daemon):
             assert item.capacity == {pagoda.Tier.PRIMARY: 64}
             break
         await watch.close()
+
+
+@story
+async def test_a_late_joiner_has_a_snapshot_and_begins_anew_where_it_cannot_go_on(daemon):
+    async def cache(client, tokens):
+        async with client.sequence(tokens) as sequence:
+            await sequence.commit(computed=len(tokens))
+
+    async def follow(watch, mirror, revision):
+        begins = []
+        while not mirror.whole or watch.revision < revision:
+            mirror.apply(item := await anext(watch))
+            begins += [item.reason] if isinstance(item, pagoda.SnapshotBegin) else []
+        return begins
+
+    mirror = pagoda.Mirror(4)
+    with TcpProxy(daemon.grpc_address) as proxy:
+        local = f"unix:{daemon.unix_socket}"  # A daemon that is started again has another port.
+        async with pagoda.aio.watch(proxy.address, snapshot=True) as watch:
+            async with pagoda.aio.connect(local) as client:
+                await cache(client, range(9))
+                assert await follow(watch, mirror, client.revision) == [""]
+                proxy.cut()
+                await cache(client, [7] * 9)
+                assert await follow(watch, mirror, client.revision) == [], "what can be resumed is resumed"
+            assert (mirror.match(range(9)).matched_tokens, mirror.match([7] * 9).matched_tokens) == (8, 8)
+            before = {"from_revision": watch.revision + 1, "epoch": watch.epoch}
+            daemon.kill()
+            daemon.start()
+            proxy.retarget(daemon.grpc_address)
+            proxy.cut()
+            assert (await anext(watch)).reason == "EPOCH_CHANGED"
+        async with pagoda.aio.connect(local) as client, client.watch(resnapshot=True, **before) as watch:
+            await cache(client, range(9))
+            mirror = pagoda.Mirror(4)
+            assert await follow(watch, mirror, client.revision) == ["EPOCH_CHANGED"]
+            assert (mirror.whole, len(mirror)) == (True, 3)
+
+
+@story
+async def test_a_filtered_watch_says_how_far_it_is(daemon):
+    async with pagoda.aio.connect(f"unix:{daemon.unix_socket}") as client:
+        async with client.watch(types=[pagoda.Removed], progress=True) as watch, client.sequence(range(9)) as sequence:
+            await sequence.commit(computed=9)
+            while watch.revision < client.revision:
+                assert isinstance(await anext(watch), pagoda.Progress)
+        with pytest.raises(pagoda.NotFound):
+            await client.watch(windows=[128])

@@ -10,6 +10,8 @@ import pytest
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
 EXAMPLES = {
     "quickstart": ["103 tokens, 0 of them cached", "104 tokens, 103 of them cached", "102 tokens, 100 of them cached"],
+    "late_router": ["  prompt 1000: 60 tokens in whole blocks cached, up to PRIMARY; the daemon finds 60",
+                    "  prompt 2000: 28 tokens in whole blocks cached, up to PRIMARY; the daemon finds 28", "the router followed every change"],
     "router": ["a prompt of 1s: 176 tokens in whole blocks by the index, 179 tokens cached"],
     "connector": ["turn 0: 0 of 50 prompt tokens loaded", "turn 1: 68 of 80 prompt tokens loaded",
                   "turn 2: 100 of 110 prompt tokens loaded"],
@@ -41,5 +43,6 @@ def test_the_readmes_tour_runs_as_printed(daemon, monkeypatch):
     monkeypatch.setenv("PAGODA_ENDPOINT", f"unix:{daemon.unix_socket}")
     printed = run("-c", "\n".join(blocks))
     assert "53 True" in printed
+    assert "48 tokens in whole blocks, at worst in tier PRIMARY" in printed
     assert "['UNKNOWN_PIN']" in printed
     assert any("blocks are reusable" in line for line in printed)

@@ -31,11 +31,21 @@ constexpr size_t kMaxPieces = 4;
 constexpr uint32_t kSources = 4096;
 constexpr int kAnswerSeconds = 20;  // Above the server's own limit for a request.
 
+// Reads all that a route is told of a request.
+HttpResponse Tell(const HttpRequest& request) {
+  const absl::StatusOr<uint64_t> number = QueryNumber(request, "n", 7);
+  return {
+      .status = number.ok() ? 200 : 400,
+      .body = absl::StrCat(request.host.size(), " ", request.authorization.value_or("").size())};
+}
+
 // One for the whole run.
 const HttpServer& Server() {
   static const HttpServer* const server = [] {
-    auto started = HttpServer::Start({"127.0.0.1", 0},
-                                     {{"/livez", [] { return HttpResponse{.body = kBody}; }}});
+    auto started = HttpServer::Start(
+        {"127.0.0.1", 0},
+        {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = kBody}; }},
+         {"/told", Tell}});
     PAGODA_CHECK(started.ok(), "the server listens");
     return started->release();
   }();

@@ -156,12 +156,16 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     if (!naive_.Children(NodeRef::Block(id)).empty()) return;
     naive_.Children(parents_[id]).erase(NaiveTree::KeyOf(store_.key(id)));
     tree_.Erase(id);
+    const uint32_t ends = match_ends_.contains(id) ? match_ends_.at(id) : 0;
+    const NodeRef parent = parents_[id];
     Forget(id);
+    if (ends != 0 && !parent.is_root()) AddMatchEnds(parent.block(), ends);
     std::erase(all_, id);
     std::erase(full_, id);
   }
   void Forget(BlockId id) {
     parents_.erase(id);
+    match_ends_.erase(id);
     store_[id].refs = 0;
     store_.ReleaseId(id);
   }
@@ -171,6 +175,24 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     all_.clear();
     full_.clear();
     naive_ = NaiveTree();
+  }
+  void CountMatchEnd() {
+    if (full_.empty()) return;
+    const BlockId id = full_[Pick(full_.size())];
+    tree_.CountMatchEnd(id);
+    AddMatchEnds(id, 1);
+  }
+  void AddMatchEnds(BlockId id, uint32_t count) {
+    if (match_ends_.contains(id) || match_ends_.size() < tree_.max_match_ends()) {
+      match_ends_[id] += count;
+      return;
+    }
+    for (int steps = 0; steps < 64 && !parents_[id].is_root(); ++steps) {
+      id = parents_[id].block();
+      if (!match_ends_.contains(id)) continue;
+      match_ends_[id] += count;
+      return;
+    }
   }
   static bool IsPrimary(const Block& block) {
     return block.state() == BlockState::kCached && block.tier() == Tier::kPrimary;
@@ -257,6 +279,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     }
     for (const BlockId id : all_) {
       CheckChildren(NodeRef::Block(id));
+      ASSERT_EQ(tree_.match_ends(id), match_ends_.contains(id) ? match_ends_.at(id) : 0);
       ASSERT_TRUE(tree_.FindRoot(tree_.key(tree_.RootOf(id))) == tree_.RootOf(id));
     }
   }
@@ -270,6 +293,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
   std::vector<NodeRef> acquired_;
   std::vector<BlockId> all_, full_;
   std::map<BlockId, NodeRef> parents_;
+  std::map<BlockId, uint32_t> match_ends_;
 };
 
 TEST_P(RandomPrefixTreeTest, AgreesWithANaiveModel) {
@@ -282,6 +306,7 @@ TEST_P(RandomPrefixTreeTest, AgreesWithANaiveModel) {
       Erase();
     }
     if (Chance(20)) Move();
+    if (Chance(30)) CountMatchEnd();
     if (Chance(10)) ReleaseSomeRoots(50);
     if (Pick(2000) == 0) Clear();
     CheckFinding();

@@ -111,7 +111,7 @@ TEST_F(LongBatchTest, OthersComeBetweenTwoOfItsOperations) {
   });
   // Without turns one look at most, which has waited for all of the batch, ends before its end.
   int most = 0;
-  for (int attempt = 0; most < 10 && attempt < 100; ++attempt) {
+  for (int attempt = 0; most < 10 && attempt < 1000; ++attempt) {
     const int before = looks;
     ASSERT_TRUE(Run().ok());
     most = std::max(most, looks - before);
@@ -122,7 +122,7 @@ TEST_F(LongBatchTest, OthersComeBetweenTwoOfItsOperations) {
 }
 
 TEST_F(LongBatchTest, OneThatEndsItsSessionLeavesWhatRan) {
-  for (int attempt = 0; attempt < 100; ++attempt) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
     absl::Notification begun;
     std::thread other([&] {
       begun.WaitForNotification();

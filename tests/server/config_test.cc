@@ -218,6 +218,20 @@ TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
               HasSubstr("HTTP has none"));
 }
 
+TEST(ConfigTest, AZmqEndpointStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
+  const auto zmq = [](const std::string& keys) { return "events: {zmq: {" + keys + "}}\n"; };
+  for (const char* open : {"tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://router.example:5557"}) {
+    const std::string endpoint = absl::StrCat("endpoint: '", open, "'");
+    EXPECT_THAT(Refusal(zmq(endpoint)), AllOf(HasSubstr(open), HasSubstr("server.insecure")));
+    EXPECT_TRUE(ParseConfig(zmq(endpoint) + "server: {insecure: true}", "x").ok()) << open;
+    EXPECT_THAT(Refusal(zmq(absl::StrCat("endpoint: 'ipc:///tmp/x', replay_", endpoint))),
+                HasSubstr("events.zmq.replay_endpoint"));
+  }
+  EXPECT_TRUE(ParseConfig(zmq("endpoint: 'tcp://[::1]:5557'"), "x").ok());
+  EXPECT_THAT(Refusal(zmq("replay_endpoint: 'ipc:///tmp/x'")), HasSubstr("events.zmq.endpoint"));
+  EXPECT_THAT(Refusal(zmq("endpoint: 'udp://x'")), HasSubstr("pagodad.yaml:1: "));
+}
+
 TEST(ConfigTest, WhatTlsAndCallersNeedOfEachOtherIsRefusedWhereItIsMissing) {
   const auto with_ca = [](const std::string& rest) {
     return "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: "

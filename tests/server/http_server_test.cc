@@ -15,6 +15,8 @@ namespace pagoda::server {
 namespace {
 
 using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class HttpServerTest : public ::testing::Test {
@@ -43,8 +45,17 @@ class HttpServerTest : public ::testing::Test {
     return answer;
   }
 
+  // What a route was told.
+  static HttpResponse Echo(const HttpRequest& request) {
+    return {.content_type = "text/plain",
+            .body = request.query + "|" + request.host + "|" + request.authorization.value_or("-"),
+            .headers = {{"X-Own", "7"}}};
+  }
+
   std::unique_ptr<HttpServer> server_ = *HttpServer::Start(
-      {"127.0.0.1", 0}, {{"/livez", [] { return HttpResponse{.body = "ok\n"}; }}});
+      {"127.0.0.1", 0},
+      {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
+       {"/echo", Echo}});
 };
 
 TEST_F(HttpServerTest, AnswersWhatItHasAndRefusesTheRest) {
@@ -57,6 +68,37 @@ TEST_F(HttpServerTest, AnswersWhatItHasAndRefusesTheRest) {
   EXPECT_THAT(Ask("GET /other HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(Ask("DELETE /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
   EXPECT_THAT(Ask("no request\r\n\r\n"), StartsWith("HTTP/1.0 400 "));
+}
+
+TEST_F(HttpServerTest, ARouteIsToldTheQueryAndTheHeaders) {
+  EXPECT_THAT(Ask("GET /echo?a=1&b=%20 HTTP/1.1\r\nHost: h:7\r\nauthorization: Bearer t\r\n\r\n"),
+              EndsWith("\r\n\r\na=1&b=%20|h:7|Bearer t"));
+  EXPECT_THAT(Ask("GET /echo HTTP/1.0\r\n\r\n"), EndsWith("\r\n\r\n||-"));
+}
+
+TEST_F(HttpServerTest, AnAnswerHasItsOwnHeadersBesideThoseOfAll) {
+  const std::string answer = Ask("GET /echo HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\r\n");
+  EXPECT_THAT(answer, HasSubstr("\r\nX-Own: 7\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\nCache-Control: no-store\r\n"));
+  EXPECT_THAT(answer, Not(HasSubstr("Access-Control")));
+}
+
+TEST_F(HttpServerTest, UnderApiRefusalsAreJson) {
+  EXPECT_THAT(Ask("GET /api/v1/none HTTP/1.1\r\nHost: a\r\n\r\n"),
+              EndsWith(R"({"error":{"reason":"NOT_FOUND","message":"not found"}})"));
+  EXPECT_THAT(Ask("GET /none HTTP/1.1\r\nHost: a\r\n\r\n"), EndsWith("\r\n\r\nnot found\n"));
+}
+
+TEST(QueryNumberTest, ReadsANumberOfTheQuery) {
+  const HttpRequest request{.query = "limit=10&since=&big=18446744073709551615&limit=11&x"};
+  EXPECT_EQ(*QueryNumber(request, "limit", 5), 10u) << "the first one counts";
+  EXPECT_EQ(*QueryNumber(request, "big", 5), 18446744073709551615u);
+  EXPECT_EQ(*QueryNumber(request, "lim", 5), 5u);
+  EXPECT_EQ(*QueryNumber({}, "limit", 5), 5u);
+  for (const char* query : {"n=", "n", "n=-1", "n=1.5", "n=18446744073709551616", "n=%31"}) {
+    EXPECT_FALSE(QueryNumber({.query = query}, "n", 5).ok()) << query;
+  }
 }
 
 // civetweb by itself answers it with a line of text and no status.

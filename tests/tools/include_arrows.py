@@ -35,6 +35,8 @@ LIBRARIES = {
     "civetweb": EDGE,
     "CivetServer": EDGE,
     "yaml-cpp/": EDGE,
+    "zmq": {"server", "tests"},
+    "msgpack": {"server", "tests"},
     "CLI/": EDGE,
     "systemd/": EDGE,
     "nlohmann/": EDGE | {"engine"},

@@ -11,7 +11,10 @@ from pagoda._watch import Watch, watch
 from pagoda.client import Batch, Client, Pin, Sequence, connect
 from pagoda.errors import (BadRequest, BatchFailed, CannotMap, Conflict, Exhausted, KvLost, NotFound, NotServed, PagodaError,
                            PermissionDenied, SessionGone, TimedOut, Unauthenticated, Unavailable, WatchRefused)
-from pagoda.events import Created, Event, Gap, RemovalReason, Removed, Stored, StoredBlock, Updated
+from pagoda.events import (Created, Event, Gap, Item, Progress, RemovalReason, Removed, SnapshotBegin, SnapshotEnd, Stored, StoredBlock,
+                           Updated)
+from pagoda.hashes import block_hashes, namespace_hash
+from pagoda.mirror import CachedPrefix, Mirror
 from pagoda.pools import Pool, Segment
 from pagoda.status import Status, TierStatus, TransferDirection, Transfers, WindowStatus
 from pagoda.tables import Table
@@ -20,10 +23,11 @@ from pagoda.values import (Allocation, Block, CacheInfo, Capacity, Match, Moved,
 from pagoda.version import VERSION as __version__
 
 __all__ = [
-    "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "CannotMap", "Capacity", "Client", "Conflict", "Created",
-    "Event", "Exhausted", "Gap", "KvLost", "Match", "Moved", "MultimodalItem", "Namespace", "NotFound", "NotServed", "PagodaError", "Pending",
-    "PermissionDenied", "Pin", "PinInfo", "Pinned", "Pins", "Pool", "Prefetched", "RemovalReason", "Removed", "Retention", "Segment", "Sequence",
-    "SequenceInfo", "SessionGone", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierStatus", "TimedOut", "Tokens",
-    "TransferDirection", "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity",
-    "WindowStatus", "__version__", "connect", "watch",
+    "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "CachedPrefix", "CannotMap", "Capacity", "Client",
+    "Conflict", "Created", "Event", "Exhausted", "Gap", "Item", "KvLost", "Match", "Mirror", "Moved", "MultimodalItem", "Namespace",
+    "NotFound", "NotServed", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinInfo", "Pinned", "Pins", "Pool", "Prefetched",
+    "Progress", "RemovalReason", "Removed", "Retention", "Segment", "Sequence", "SequenceInfo", "SessionGone", "SnapshotBegin",
+    "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierStatus", "TimedOut", "Tokens", "TransferDirection",
+    "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity", "WindowStatus",
+    "__version__", "block_hashes", "connect", "namespace_hash", "watch",
 ]

@@ -4,7 +4,7 @@ import collections
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -12,38 +12,58 @@ import grpc
 from pagoda import errors
 from pagoda._contract import Calls
 from pagoda._endpoint import Credentials, resolve
+from pagoda._position import StreamPosition, Wanted
 from pagoda.errors import PagodaError, WatchRefused
-from pagoda.events import Event, Gap, StreamPosition
+from pagoda.events import EVENT_TYPES, Created, Event, Item, Removed, SnapshotBegin, SnapshotEnd, Stored, Updated
+from pagoda.values import Tier
 
 
 class Reader:
     """What a watch does without its transport: items that wait to be read, where they come from, and how a broken stream is mended."""
 
-    def __init__(self, from_revision: int | None, epoch: int, reconnect: float | None) -> None:
-        self.position = StreamPosition(from_revision, epoch)
+    def __init__(self, wanted: Wanted, reconnect: float | None) -> None:
+        self.position = StreamPosition(wanted)
         self.revision = self.position.revision
-        self.epoch = epoch
-        self._ready: collections.deque[Event | Gap] = collections.deque()
+        self.epoch = wanted.epoch
+        self.renews = wanted.renews
+        self._ready: collections.deque[Item] = collections.deque()
+        self._in_snapshot = False
+        self._missing: PagodaError | None = None
         self._reconnect = reconnect
         self._deadline = 0.0
         self._delay = 0.0
 
     def accept(self, message: Any) -> None:
-        self._ready.extend(self.position.accept(message))
+        try:
+            self._ready.extend(self.position.accept(message))
+        except PagodaError as missing:
+            self._missing = missing
+            raise
         if not self._ready:
-            self.epoch, self.revision = self.position.epoch, self.position.revision
+            self.epoch, self.revision = self.position.epoch, self._passed()
 
-    def next(self) -> Event | Gap | None:
-        """The next item; None where a message has to come first."""
+    def next(self) -> Item | None:
+        """The next item; None where a message has to come first. Raises, for good, once events are missing that no snapshot stands for."""
+        if self._missing is not None:
+            raise self._missing
         if not self._ready:
             return None
         item = self._ready.popleft()
-        self.epoch = item.epoch
-        self.revision = item.next_revision - 1 if isinstance(item, Gap) else item.revision
+        if isinstance(item, SnapshotBegin | SnapshotEnd):
+            self._in_snapshot = isinstance(item, SnapshotBegin)
+        self.epoch, self.revision = item.epoch, self._passed()
         return item
+
+    def _passed(self) -> int:
+        """The last revision that lies before the next item. None does where a snapshot is not whole: nothing of it can be resumed."""
+        if self._in_snapshot:
+            return 0
+        following = self._ready[0] if self._ready else None
+        return following.revision - 1 if isinstance(following, Created | Stored | Updated | Removed) else self.position.revision
 
     def broke(self) -> None:
         """The stream broke: from now on it is tried again."""
+        self.position.broke()
         self._deadline = time.monotonic() + (math.inf if self._reconnect is None else self._reconnect)
         self._delay = 0.0
 
@@ -61,15 +81,39 @@ class Reader:
         return delay
 
 
+def reading(*, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False, resnapshot: bool = False,
+            types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (), tenant: str = "",
+            progress: bool = False, reconnect: float | None = 60.0) -> Reader:
+    """The cache's changes from now on, from a revision of an epoch (0: whichever is current), or with `snapshot` behind all that is cached. See
+    Watch.
+
+    `resnapshot`: where the watch cannot go on, because the daemon has no longer what it needs or is another incarnation, it begins anew with
+    a snapshot (SnapshotBegin) instead of a Gap. So does every watch that began with one.
+
+    What is shown, where it is said; all that is said has to hold. `types`: Created, Stored, Updated, Removed. `tiers`: blocks stored there, moves
+    that begin or end there, and what says nothing of a tier: removals, and changes of priority. `windows`: sizes in tokens, 0 for full
+    attention. `tenant`: events about its blocks alone. `progress`: a Progress item for each message that shows nothing, so that a filtered
+    watch tells how far it is.
+
+    `reconnect`: seconds that a broken stream is tried again before its error is raised; None: for ever.
+    Errors: UNKNOWN_WINDOW, PERMISSION_DENIED (another tenant's name). At the start alone, and not with `resnapshot`: REVISION_COMPACTED,
+    REVISION_IN_FUTURE, EPOCH_CHANGED (WatchRefused); later each is a Gap. ValueError: `snapshot` and a revision or an epoch.
+    """
+    shown = {"types": [EVENT_TYPES[kind] for kind in types], "tiers": list(tiers), "window_sizes": list(windows), "tenant": tenant}
+    return Reader(Wanted(from_revision, epoch, snapshot, resnapshot, progress, shown), reconnect)
+
+
 def ended() -> PagodaError:
     """The daemon ended the stream in good order: it shuts down."""
     return errors.make(errors.Details(grpc.StatusCode.UNAVAILABLE, "the daemon ended the stream", "DRAINING"))
 
 
 class Watch:
-    """Iterates over events, and over a Gap where some are missing, until it is closed; resumes by itself after a broken stream.
+    """Iterates over events until it is closed; resumes by itself after a broken stream.
 
-    From the moment it exists it misses nothing. One thread iterates; any may close it.
+    From the moment it exists it misses nothing: where events are missing there is a Gap, or a new snapshot where it was asked for. A snapshot
+    is a SnapshotBegin, events and a SnapshotEnd. A PagodaError with the code DATA_LOSS says that the daemon is at fault; the watch
+    is of no use then. One thread iterates; any may close it.
     """
 
     def __init__(self, calls: Calls, reader: Reader, channel: grpc.Channel | None = None) -> None:
@@ -78,11 +122,16 @@ class Watch:
         self._reader = reader
         self._closed = threading.Event()
         self._stream: Any = None
-        self._begin()
+        try:
+            self._begin()
+        except WatchRefused as refused:
+            if not reader.renews:
+                raise
+            self._mend(refused)
 
     @property
     def revision(self) -> int:
-        """The last revision that the iteration has come to: a watch from the next one goes on where this one stands."""
+        """The last revision that the iteration has come to: a watch from the next one goes on where this one stands. 0 within a snapshot."""
         return self._reader.revision
 
     @property
@@ -97,10 +146,10 @@ class Watch:
         if self._channel is not None:
             self._channel.close()
 
-    def __iter__(self) -> Iterator[Event | Gap]:
+    def __iter__(self) -> Iterator[Item]:
         return self
 
-    def __next__(self) -> Event | Gap:
+    def __next__(self) -> Item:
         while not self._closed.is_set():
             item = self._reader.next()
             if item is not None:
@@ -153,14 +202,17 @@ class Watch:
         self.close()
 
 
-def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0,
-          reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
+def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False,
+          resnapshot: bool = False, types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (),
+          tenant: str = "", progress: bool = False, reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
           certificate_file: str | None = None, key_file: str | None = None) -> Watch:
     """Watches a daemon without a session, as routers do; the rest as in Client.watch and pagoda.connect."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
+    reader = reading(from_revision=from_revision, epoch=epoch, snapshot=snapshot, resnapshot=resnapshot, types=types, tiers=tiers,
+                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect)
     channel = credentials.channel(resolve(endpoint), grpc)
     try:
-        return Watch(Calls(channel, credentials.metadata), Reader(from_revision, epoch, reconnect), channel)
+        return Watch(Calls(channel, credentials.metadata), reader, channel)
     except BaseException:
         channel.close()
         raise

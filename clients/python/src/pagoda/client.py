@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
-from pagoda import _operations, _sequences, errors, values
+from pagoda import _operations, _sequences, _watch, errors, values
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
@@ -66,6 +66,14 @@ def _pinned(build: Callable[P, Call[values.Pinned]]) -> Callable[Concatenate[Cli
         return Pin(self, self._run(build(*args, **kwargs)))
 
     present(method, build)
+    return method
+
+
+def _watched(build: Callable[P, Reader]) -> Callable[Concatenate[Client, P], Watch]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Watch:
+        return Watch(self._calls, build(*args, **kwargs))
+
+    present(method, build, name="watch")
     return method
 
 
@@ -213,6 +221,7 @@ class Client(SessionView):
     pools = _method(_operations.pools)
     sequence = _opened(_sequences.open_sequence)
     pin = _pinned(_operations.pin)
+    watch = _watched(_watch.reading)
 
     def batch(self, *, step: int | None = None, completed_step: int | None = None) -> Batch:
         """A batch to be filled.
@@ -248,14 +257,6 @@ class Client(SessionView):
     def reset_prefix_cache(self) -> int:
         """Forgets every cached prefix of every session. Returns how many blocks left the cache."""
         return int(self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest()).removed_blocks)
-
-    def watch(self, *, from_revision: int | None = None, epoch: int = 0, reconnect: float | None = 60.0) -> Watch:
-        """The cache's changes from now on, or from a revision of an epoch (0: whichever is current). See Watch.
-
-        `reconnect`: seconds that a broken stream is tried again before its error is raised; None: for ever.
-        Errors: REVISION_COMPACTED, REVISION_IN_FUTURE, EPOCH_CHANGED (WatchRefused), at the start alone: later each is a Gap.
-        """
-        return Watch(self._calls, Reader(from_revision, epoch, reconnect))
 
     def close(self) -> None:
         """Ends the session and the connection. The second time it does nothing."""

@@ -1,4 +1,4 @@
-"""Events of the cache, as values, and where a reader stands in their stream."""
+"""Events of the cache, and what else a watch tells, as values."""
 
 import dataclasses
 import datetime
@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from pagoda import values
-from pagoda._contract import v1
-from pagoda.errors import WatchRefused
 from pagoda.values import MultimodalItem, Namespace, Tier
 
 
@@ -30,7 +28,8 @@ class _Event:
     epoch: int
     """The incarnation of the daemon's state. Another one: everything remembered is void."""
     revision: int
-    """One more than the event's before it."""
+    """One more than the event's before it. 0 in a snapshot: this is there, and nothing has happened. With a filter revisions are left out, and
+    a Stored event whose blocks lie in several tiers comes in parts, with one revision."""
     time: datetime.datetime
     window_size: int
     """Tokens; 0 is full attention."""
@@ -95,8 +94,9 @@ class Gap:
     """The stream does not go on where it stopped: what happened between is not known, and what a reader has built of the events is void.
 
     The next event's revision is `next_revision`. Where that is 1, the events from there on tell all there is; else what was cached before
-    is not told by this version of the daemon. The reasons are REVISION_COMPACTED (the reader was behind for longer than the daemon keeps
-    events), EPOCH_CHANGED (another incarnation of the daemon), REVISION_IN_FUTURE and MESSAGE_MISSING (the daemon is at fault).
+    is not told: a watch with `resnapshot` has a SnapshotBegin in the place of a gap. The reasons are REVISION_COMPACTED (the reader was behind
+    for longer than the daemon keeps events), EPOCH_CHANGED (another incarnation of the daemon), REVISION_IN_FUTURE and MESSAGE_MISSING (the
+    daemon is at fault).
     """
 
     reason: str
@@ -105,6 +105,39 @@ class Gap:
     epoch: int
     next_revision: int
 
+
+@dataclasses.dataclass(frozen=True)
+class SnapshotBegin:
+    """A snapshot begins: forget everything. What is cached follows, as Created and Stored events with revision 0, and between them what happens
+    meanwhile to blocks that were told, with revisions of its own. Blocks may come before their parents.
+
+    `reason` is "" at a watch's beginning. Else it says why it begins anew: REVISION_COMPACTED (the reader was behind for longer than the
+    daemon keeps events), EPOCH_CHANGED (another incarnation of the daemon), REVISION_IN_FUTURE, or STREAM_BROKEN (the connection broke
+    within a snapshot).
+    """
+
+    epoch: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class SnapshotEnd:
+    """The snapshot is whole: the events since SnapshotBegin are the state as of `revision`."""
+
+    epoch: int
+    revision: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Nothing else that the watch shows has happened up to `revision`."""
+
+    epoch: int
+    revision: int
+
+
+Item: TypeAlias = Event | Gap | SnapshotBegin | SnapshotEnd | Progress
+"""What a watch iterates over."""
 
 _Common: TypeAlias = tuple[int, int, datetime.datetime, int]  # The fields of _Event.
 
@@ -140,45 +173,16 @@ _KINDS: Mapping[str, Callable[[_Common, Any], Event]] = {
 }
 
 
-class StreamPosition:
-    """Where a Watch stream stands: every message has to begin where the one before it ended, over broken connections too."""
+def take(message: Any) -> list[Event]:
+    """The events of a WatchResponse; those of a later daemon's kinds are left out."""
+    events = []
+    for event in message.events:
+        kind = event.WhichOneof("event")
+        if kind is not None:
+            common = (message.epoch, event.revision, values.utc(event.time), event.window_size)
+            events.append(_KINDS[kind](common, getattr(event, kind)))
+    return events
 
-    def __init__(self, from_revision: int | None, epoch: int) -> None:
-        """`from_revision`: the first revision wanted, None: from now. `epoch`: the one it belongs to, 0: whichever is current."""
-        self.epoch = epoch
-        self.revision = 0 if from_revision is None else from_revision - 1
-        """The last revision that the messages cover."""
-        self.started = False
-        """Whether the stream has begun once: from then on it is resumed."""
-        self._next = from_revision
-        self._refused = ""
 
-    def request(self) -> Any:
-        """The request that begins the stream, or goes on with it."""
-        return v1.WatchRequest(from_revision=self._next, epoch=0 if self._refused else self.epoch)
-
-    def accept(self, message: Any) -> list[Event | Gap]:
-        """What a message tells."""
-        items: list[Event | Gap] = []
-        if gap := self._gap(message):
-            items.append(gap)
-        for event in message.events:
-            kind = event.WhichOneof("event")
-            if kind is not None:
-                common = (message.epoch, event.revision, values.utc(event.time), event.window_size)
-                items.append(_KINDS[kind](common, getattr(event, kind)))
-        self.started, self._refused = True, ""
-        self.epoch, self.revision, self._next = message.epoch, message.revision, message.revision + 1
-        return items
-
-    def _gap(self, message: Any) -> Gap | None:
-        goes_on = self._next is None or message.previous_revision == self.revision
-        if goes_on and message.epoch == (self.epoch or message.epoch):
-            return None
-        reason = self._refused or ("MESSAGE_MISSING" if message.epoch == self.epoch else "EPOCH_CHANGED")
-        return Gap(reason, self.epoch, self.revision, message.epoch, message.previous_revision + 1)
-
-    def refuse(self, refused: WatchRefused) -> None:
-        """The daemon cannot go on from here: the next request begins with the oldest event that it has."""
-        self._refused = refused.reason
-        self._next = max(refused.oldest_revision, 1)
+# The number of each kind in a request.
+EVENT_TYPES: Mapping[type[Event], int] = {Created: 1, Stored: 2, Updated: 3, Removed: 4}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterable
 from typing import Any
 
 import grpc
@@ -13,9 +13,10 @@ import grpc
 from pagoda import errors
 from pagoda._contract import Calls
 from pagoda._endpoint import Credentials, resolve
-from pagoda._watch import Reader, ended
-from pagoda.errors import PagodaError
-from pagoda.events import Event, Gap
+from pagoda._watch import Reader, ended, reading
+from pagoda.errors import PagodaError, WatchRefused
+from pagoda.events import Event, Item
+from pagoda.values import Tier
 
 _aio: Any = grpc.aio
 
@@ -48,12 +49,12 @@ class Watch:
         if self._channel is not None:
             await self._channel.close(None)
 
-    def __aiter__(self) -> AsyncIterator[Event | Gap]:
+    def __aiter__(self) -> AsyncIterator[Item]:
         return self
 
-    async def __anext__(self) -> Event | Gap:
+    async def __anext__(self) -> Item:
         if self._stream is None:
-            await self._begin()
+            await self._start()
         while not self._closed.is_set():
             item = self._reader.next()
             if item is not None:
@@ -76,6 +77,14 @@ class Watch:
         if message is _aio.EOF:
             raise ended()
         self._reader.accept(message)
+
+    async def _start(self) -> None:
+        try:
+            await self._begin()
+        except WatchRefused as refused:
+            if not self._reader.renews:
+                raise
+            await self._mend(refused)
 
     async def _begin(self, **options: Any) -> None:
         self._stream = self._watch(self._reader.position.request(), **options)
@@ -100,7 +109,7 @@ class Watch:
     async def _opened(self) -> Watch:
         try:
             if self._stream is None:
-                await self._begin()
+                await self._start()
         except BaseException:
             await self.close()
             raise
@@ -116,10 +125,13 @@ class Watch:
         await self.close()
 
 
-def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0,
-          reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
+def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False,
+          resnapshot: bool = False, types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (),
+          tenant: str = "", progress: bool = False, reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
           certificate_file: str | None = None, key_file: str | None = None) -> Watch:
     """As pagoda.watch."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
+    reader = reading(from_revision=from_revision, epoch=epoch, snapshot=snapshot, resnapshot=resnapshot, types=types, tiers=tiers,
+                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect)
     channel = credentials.channel(resolve(endpoint), grpc.aio)
-    return Watch(Calls(channel, credentials.metadata), Reader(from_revision, epoch, reconnect), channel)
+    return Watch(Calls(channel, credentials.metadata), reader, channel)

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import grpc
 
-from pagoda import _operations, _sequences, errors, values
+from pagoda import _operations, _sequences, _watch, errors, values
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
@@ -99,6 +99,14 @@ def _pinned(build: Callable[P, Call[values.Pinned]]) -> Callable[Concatenate[Cli
         return Opening(opened)
 
     present(method, build)
+    return method
+
+
+def _watched(build: Callable[P, Reader]) -> Callable[Concatenate[Client, P], Watch]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Watch:
+        return Watch(self._calls, build(*args, **kwargs))
+
+    present(method, build, name="watch")
     return method
 
 
@@ -235,6 +243,7 @@ class Client(SessionView):
     pools = _method(_operations.pools)
     sequence = _opened(_sequences.open_sequence)
     pin = _pinned(_operations.pin)
+    watch = _watched(_watch.reading)
 
     def batch(self, *, step: int | None = None, completed_step: int | None = None) -> Batch:
         """As pagoda.Client.batch."""
@@ -263,10 +272,6 @@ class Client(SessionView):
     async def reset_prefix_cache(self) -> int:
         """As pagoda.Client.reset_prefix_cache."""
         return int((await self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest())).removed_blocks)
-
-    def watch(self, *, from_revision: int | None = None, epoch: int = 0, reconnect: float | None = 60.0) -> Watch:
-        """As pagoda.Client.watch."""
-        return Watch(self._calls, Reader(from_revision, epoch, reconnect))
 
     async def close(self) -> None:
         """As pagoda.Client.close."""

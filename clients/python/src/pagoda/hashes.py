@@ -1,0 +1,67 @@
+"""The published hashes of a prompt's blocks: what a router compares with the hashes of events. events/README.md defines them."""
+
+import importlib
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from pagoda import _xxh3
+from pagoda.values import MultimodalItem, Namespace, Tokens, token_list
+
+
+def _find_xxh3() -> Any:
+    try:
+        return importlib.import_module("xxhash").xxh3_64_intdigest
+    except (ImportError, AttributeError):  # Not there, or older than XXH3.
+        return _xxh3.xxh3_64_intdigest
+
+
+_xxh3_64 = _find_xxh3()
+
+
+def namespace_hash(namespace: Namespace | None = None) -> int:
+    """What the first block of a namespace has for its parent's hash."""
+    if namespace is None or namespace == Namespace():
+        return 0
+    tenant = namespace.tenant.encode()
+    name = struct.pack("<BQ", (namespace.lora_id is not None) + 2 * bool(tenant), namespace.lora_id or 0)
+    if tenant:
+        name += struct.pack("<I", len(tenant)) + tenant
+    return int(_xxh3_64(name + namespace.cache_salt.encode(), seed=0))
+
+
+def block_hashes(tokens: Tokens, tokens_per_block: int, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+                 multimodal_items: Sequence[MultimodalItem] = ()) -> list[int]:
+    """The hashes of a prompt's blocks, in order; the last block may be a tail. Each stands for its block and all before it.
+
+    The prompt is told as to Client.sequence. With the package xxhash where it is installed, else in plain Python, some microseconds a block.
+    """
+    ids, extra_ids = token_list(tokens), token_list(extra_token_ids)
+    if extra_ids and len(extra_ids) != len(ids):
+        raise ValueError(f"{len(ids)} tokens have {len(extra_ids)} extra ids: one a token, or none at all")
+    hashes, parent = [], namespace_hash(namespace)
+    for start in range(0, len(ids), tokens_per_block):
+        end = min(start + tokens_per_block, len(ids))
+        data = struct.pack(f"<{end - start}I", *ids[start:end])
+        if any(extra_ids[start:end]):
+            data += struct.pack(f"<B{end - start}Q", 1, *extra_ids[start:end])
+        parent = int(_xxh3_64(data + _parts(multimodal_items, start, end), seed=parent))
+        hashes.append(parent)
+    return hashes
+
+
+def _parts(items: Sequence[MultimodalItem], start: int, end: int) -> bytes:
+    """What the tokens [start, end) have of the items. Places of one item that follow on one another are one part, however they were told."""
+    parts: list[tuple[int, int, int, bytes]] = []  # First token in the block, length, first place in the item, digest.
+    for item in sorted(items, key=lambda item: item.token_start):
+        first, last = max(item.token_start, start), min(item.token_start + item.token_count, end)
+        if first >= last:
+            continue
+        part = (first - start, last - first, item.item_offset + first - item.token_start, item.digest)
+        if parts:
+            begin, length, place, digest = parts[-1]
+            if (begin + length, place + length, digest) == (part[0], part[2], part[3]):
+                part = (begin, length + part[1], place, digest)
+                parts.pop()
+        parts.append(part)
+    return b"".join(struct.pack("<BIII32s", 2, *part) for part in parts)

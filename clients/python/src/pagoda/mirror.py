@@ -1,0 +1,161 @@
+"""What a router keeps of a cache: which prefixes it holds, and in which tier."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pagoda.events import Created, Gap, Item, RemovalReason, Removed, SnapshotBegin, SnapshotEnd, Stored, Updated
+from pagoda.hashes import block_hashes
+from pagoda.values import MultimodalItem, Namespace, Tier, Tokens
+
+
+class CachedPrefix(NamedTuple):
+    """What of a prompt lies in whole cached blocks."""
+
+    matched_tokens: int
+    tier: Tier | None
+    """The farthest in which a block of it lies: PRIMARY where none has to be brought up. None where nothing is cached."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Window:
+    """The cached blocks of a window. The same content is cached once, so that no two have one hash but by chance."""
+
+    blocks: dict[int, tuple[int, Tier]] = dataclasses.field(default_factory=dict)  # By id: the hash, and where it lies.
+    ids: dict[int, int] = dataclasses.field(default_factory=dict)  # By hash.
+
+    def store(self, block_id: int, block_hash: int, tier: Tier) -> None:
+        if block_id in self.blocks:
+            raise ValueError(f"block {block_id} is stored twice: an event is missing")
+        self.blocks[block_id] = (block_hash, tier)
+        self.ids[block_hash] = block_id
+
+    def remove(self, block_id: int) -> tuple[int, Tier]:
+        if block_id not in self.blocks:
+            raise ValueError(f"block {block_id} was never stored: an event is missing")
+        block_hash, tier = self.blocks.pop(block_id)
+        if self.ids.get(block_hash) == block_id:
+            del self.ids[block_hash]
+        return block_hash, tier
+
+
+class Mirror:
+    """Which prefixes a daemon has cached, made of a watch's items alone.
+
+    It is given every item of one watch without filters of types or tiers that began with a snapshot or at revision 1:
+
+        with pagoda.watch(endpoint, snapshot=True) as watch:
+            for item in watch:
+                mirror.apply(item)
+
+    It compares published hashes and keeps no tokens: a block costs some 500 bytes. Not thread-safe.
+    """
+
+    def __init__(self, tokens_per_block: int) -> None:
+        """`tokens_per_block`: as Client.cache has it."""
+        self.tokens_per_block = tokens_per_block
+        self._windows: dict[int, _Window] = {}
+        self._revision = 0
+        self._whole = False
+        self._in_snapshot = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds all that is cached. Before, and while a snapshot is on its way, it holds a part."""
+        return self._whole
+
+    @property
+    def revision(self) -> int:
+        """The last revision that was applied; 0 while it is not whole."""
+        return self._revision
+
+    def __len__(self) -> int:
+        """Cached blocks, of all windows."""
+        return sum(len(window.blocks) for window in self._windows.values())
+
+    def apply(self, item: Item) -> None:
+        """Follows one item. ValueError: a Gap, or an event that does not fit what was applied before; the mirror is of no use then until
+        the next SnapshotBegin."""
+        if isinstance(item, Gap):
+            self._whole = False
+            raise ValueError(f"{item.reason}: events behind revision {item.previous_revision} are missing")
+        if isinstance(item, SnapshotBegin):
+            self._windows.clear()
+            self._in_snapshot, self._whole, self._revision = True, False, 0
+            return
+        if isinstance(item, SnapshotEnd):
+            self._in_snapshot, self._whole = False, True
+        elif not self._whole and not self._in_snapshot:
+            if item.revision != 1:
+                raise ValueError("a mirror begins with a snapshot, or with revision 1")
+            self._whole = True
+        try:
+            self._follow(item)
+        except ValueError:
+            self._whole = False
+            raise
+        if self._whole:
+            self._revision = item.revision
+
+    def _follow(self, item: Item) -> None:
+        if isinstance(item, Created):
+            if item.capacity:  # Of pools; raw blocks are no content.
+                self._windows.setdefault(item.window_size, _Window())
+        elif isinstance(item, Stored):
+            self._store(item)
+        elif isinstance(item, Updated) and item.tier is not None:
+            window = self._window(item.window_size)
+            block_hash, _ = window.remove(item.block_id)
+            window.store(item.block_id, block_hash, item.tier[1])
+        elif isinstance(item, Removed) and item.reason != RemovalReason.RELEASED:
+            window = self._window(item.window_size)
+            for block_id in list(window.blocks) if item.whole_window else item.block_ids:
+                window.remove(block_id)
+
+    def _store(self, stored: Stored) -> None:
+        window, parent = self._window(stored.window_size), stored.parent_block_id
+        # In full attention a parent is there before its children, except within a snapshot.
+        if parent is not None and stored.window_size == 0 and self._whole and parent not in window.blocks:
+            raise ValueError(f"block {parent} has a child and was never stored: an event is missing")
+        for block in stored.blocks:
+            window.store(block.block_id, block.block_hash, block.tier)
+
+    def _window(self, size: int) -> _Window:
+        if size not in self._windows:
+            raise ValueError(f"window {size} was never created: an event is missing")
+        return self._windows[size]
+
+    def match(self, tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+              multimodal_items: Sequence[MultimodalItem] = ()) -> CachedPrefix:
+        """How much of a prompt, which is told as to Client.match, lies in whole cached blocks; the last token never does, for it gives the
+        logits. Client.match may find some tokens more, in a part of a block. Takes time for each block of the prompt."""
+        hashes = block_hashes(tokens, self.tokens_per_block, namespace=namespace, extra_token_ids=extra_token_ids,
+                              multimodal_items=multimodal_items)
+        return self.find(hashes[:-1])
+
+    def find(self, hashes: Sequence[int]) -> CachedPrefix:
+        """As match, of whole blocks by their hashes (pagoda.block_hashes): many mirrors can be asked for one prompt.
+
+        A length counts where every window has the blocks that attention reaches from there.
+        """
+        lengths = {size: _runs(window, hashes) for size, window in self._windows.items()}
+        for count in range(len(hashes), 0, -1):
+            if lengths and all(runs[count - 1] >= count - self._first(size, count) for size, runs in lengths.items()):
+                tiers = [window.blocks[window.ids[block_hash]][1] for size, window in self._windows.items()
+                         for block_hash in hashes[self._first(size, count):count]]
+                return CachedPrefix(count * self.tokens_per_block, max(tiers))
+        return CachedPrefix(0, None)
+
+    def _first(self, window_size: int, count: int) -> int:
+        """The first block that a window reaches from behind `count` blocks; the last one it always has to have."""
+        reached = max(0, count * self.tokens_per_block - window_size + 1) if window_size else 0
+        return min(reached // self.tokens_per_block, count - 1)
+
+
+def _runs(window: _Window, hashes: Sequence[int]) -> list[int]:
+    """For each block, how many in a row up to it are cached."""
+    runs, run = [], 0
+    for block_hash in hashes:
+        run = run + 1 if block_hash in window.ids else 0
+        runs.append(run)
+    return runs

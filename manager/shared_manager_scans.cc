@@ -1,0 +1,51 @@
+// The part of SharedManager that looks at all of a cache: in pieces, between which others come in.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "manager/shared_manager.h"
+
+namespace pagoda {
+// The memory of a copy is taken, and touched, before the lock is.
+
+std::vector<SlotState> SharedManager::SlotStates(uint32_t window_index, Tier tier) const {
+  const CacheInfo::Window& window = info_.windows[window_index];
+  std::vector<SlotState> states(tier == Tier::kPrimary
+                                    ? window.primary_blocks
+                                    : BlockManager::secondary_slots(window.secondary_blocks));
+  const auto slots = static_cast<uint32_t>(states.size());
+  FairMutexLock lock(&mutex_);
+  for (uint32_t from = 0; from < slots; from += kScanPiece) {
+    if (mutex_.wanted()) mutex_.LetOthersIn();
+    core_->SlotStates(window_index, tier, from,
+                      absl::MakeSpan(states).subspan(from, std::min(kScanPiece, slots - from)));
+  }
+  return states;
+}
+
+std::vector<PrefixUse> SharedManager::TopPrefixes(size_t limit) const {
+  std::vector<PrefixNode> nodes(num_prefix_nodes_);
+  {
+    const auto ids = static_cast<uint32_t>(nodes.size());
+    FairMutexLock lock(&mutex_);
+    for (uint32_t from = 0; from < ids; from += kScanPiece) {
+      if (mutex_.wanted()) mutex_.LetOthersIn();
+      core_->PrefixNodes(from,
+                         absl::MakeSpan(nodes).subspan(from, std::min(kScanPiece, ids - from)));
+    }
+  }
+  const std::vector<UsedPrefix> top = pagoda::TopPrefixes(nodes, limit);
+  std::vector<PrefixUse> uses;
+  uses.reserve(top.size());
+  FairMutexLock lock(&mutex_);
+  for (const UsedPrefix& prefix : top) {
+    if (mutex_.wanted()) mutex_.LetOthersIn();
+    // It may have gone meanwhile.
+    if (std::optional<PrefixUse> use = core_->DescribePrefix(prefix)) {
+      uses.push_back(*std::move(use));
+    }
+  }
+  return uses;
+}
+
+}  // namespace pagoda

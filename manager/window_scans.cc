@@ -1,0 +1,60 @@
+// What a window shows to operators, piece by piece: the state of its slots, and how often its
+// prefixes were of use.
+#include "manager/window_block_manager.h"
+
+namespace pagoda {
+
+SlotState WindowBlockManager::StateOf(SlotRef slot) const {
+  if (slot == SlotRef{Tier::kSecondary, spare_}) return SlotState::kSpare;
+  if (context_->copies->LastTouch(options_.index, slot) != Ticket{}) return SlotState::kInFlight;
+  const BlockId owner = store_.owner(slot);
+  if (owner == kNoBlock) return SlotState::kFree;
+  const Block& block = store_[owner];
+  if (block.drains) return SlotState::kInFlight;
+  if (block.pinned) return SlotState::kPinned;
+  return block.refs != 0 ? SlotState::kActive : SlotState::kCached;
+}
+
+void WindowBlockManager::SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const {
+  for (SlotState& state : states) state = StateOf({tier, SlotIndex{from++}});
+}
+
+void WindowBlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const {
+  for (PrefixNode& node : nodes) {
+    const BlockId id{from++};
+    node = {.generation = store_[id].generation};
+    if (!store_[id].in_tree()) continue;
+    const NodeRef parent = tree_.parent(id);
+    node.parent = parent.is_root() ? PrefixNode::kAtRoot : parent.block().value();
+    node.match_ends = tree_.match_ends(id);
+  }
+}
+
+std::optional<PrefixUse> WindowBlockManager::Describe(const UsedPrefix& prefix) const {
+  const auto lives = [&](const BlockRef& ref) {
+    return store_[ref.id].generation == ref.generation && store_[ref.id].in_tree();
+  };
+  if (!lives(prefix.first) || !lives(prefix.last)) return std::nullopt;
+  const NodeRef root = tree_.parent(prefix.first.id);
+  const BlockId last = prefix.last.id;
+  const Block& block = store_[last];
+  if (!root.is_root() || block.state() != BlockState::kCached) return std::nullopt;
+  PrefixUse use{.name_space = tree_.key(root),
+                .tenant = accounts_.owner(last),
+                .hash = tree_.hash(last),
+                .tokens = prefix.blocks * tokens_per_block().value(),
+                .first_tokens = {},
+                .tier = block.tier(),
+                .priority = block.priority(),
+                .holders = block.refs,
+                .pinned = block.pinned != 0,
+                .hits = prefix.hits,
+                .saved_tokens = 0};
+  use.saved_tokens = use.hits * use.tokens;
+  const absl::Span<const TokenId> tokens = store_.key(prefix.first.id).tokens;
+  use.first_tokens.assign(tokens.begin(),
+                          tokens.begin() + std::min(tokens.size(), PrefixUse::kShownTokens));
+  return use;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,156 @@
+#include "server/bridges/bridges.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/log.h"
+#include "server/metric_family.h"
+
+namespace pagoda::server {
+namespace {
+
+// What a piece of a snapshot holds, for which the core's lock is taken.
+constexpr size_t kSnapshotBlocks = 512;
+constexpr size_t kSnapshotTokens = 16'384;
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string TopicOf(const Config::Events::Zmq& zmq, const CacheInfo& cache) {
+  if (zmq.topic != kZmqTopicAuto) return zmq.topic;
+  return absl::StrCat("kv@", zmq.pod.empty() ? HostName() : zmq.pod, "@",
+                      zmq.model.empty() ? cache.name : zmq.model);
+}
+
+std::vector<WindowSize> WindowsOf(const CacheInfo& cache) {
+  std::vector<WindowSize> windows;
+  for (const CacheInfo::Window& window : cache.windows) windows.push_back(window.window);
+  return windows;
+}
+
+ZmqBridge::Options ZmqOptions(const Config::Events::Zmq& zmq, const CacheInfo& cache) {
+  return {.endpoint = zmq.endpoint,
+          .replay_endpoint = zmq.replay_endpoint,
+          .topic = TopicOf(zmq, cache),
+          .reply = zmq.replay_topic ? ReplayServer::Reply::kWithTopic : ReplayServer::Reply::kPlain,
+          .hwm = zmq.hwm,
+          .buffer_steps = zmq.buffer_steps,
+          .buffer_bytes = zmq.buffer_bytes,
+          .shape = {.tokens_per_block = cache.tokens_per_block,
+                    .windows = WindowsOf(cache),
+                    .data_parallel_rank = zmq.data_parallel_rank}};
+}
+
+double AsDouble(uint64_t value) { return static_cast<double>(value); }
+
+void CollectFeed(const RouterFeed::Stats& stats, std::vector<prometheus::MetricFamily>& out) {
+  prometheus::MetricFamily blocks = CounterFamily(
+      "pagoda_bridge_blocks_total", "Blocks that routers were told of; a move is one of each.");
+  AddSample(blocks, {{"change", "stored"}}, AsDouble(stats.stored_blocks));
+  AddSample(blocks, {{"change", "removed"}}, AsDouble(stats.removed_blocks));
+  out.push_back(std::move(blocks));
+  out.push_back(
+      Counter("pagoda_bridge_batches_total", "Batches made for routers.", AsDouble(stats.batches)));
+  out.push_back(Counter("pagoda_bridge_clears_total",
+                        "Times that routers were told that nothing is cached.",
+                        AsDouble(stats.clears)));
+  out.push_back(Counter("pagoda_bridge_resets_total",
+                        "Times that the bridges fell behind the event log and began again.",
+                        AsDouble(stats.resets)));
+  out.push_back(Gauge("pagoda_bridge_revision", "Revision of the last event that was read.",
+                      AsDouble(stats.read_revision)));
+}
+
+void CollectZmq(const ZmqBridge::Stats& stats, std::vector<prometheus::MetricFamily>& out) {
+  const std::tuple<const char*, const char*, uint64_t> counters[] = {
+      {"pagoda_zmq_batches_total", "Batches published.", stats.batches},
+      {"pagoda_zmq_bytes_total", "Bytes of those, without what ZMQ adds.", stats.bytes},
+      {"pagoda_zmq_failed_sends_total", "Batches that the socket refused.", stats.failed_sends},
+      {"pagoda_zmq_replays_total", "Replays asked for.", stats.replay.requests},
+      {"pagoda_zmq_refused_replays_total", "Requests for a replay in another form.",
+       stats.replay.refused},
+      {"pagoda_zmq_incomplete_replays_total",
+       "Replays that lacked batches which were not kept any more, or that were given up.",
+       stats.replay.incomplete},
+      {"pagoda_zmq_replayed_batches_total", "Batches sent again.", stats.replay.batches},
+  };
+  for (const auto& [name, help, value] : counters) {
+    out.push_back(Counter(name, help, AsDouble(value)));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
+                                                        const SharedManager* manager,
+                                                        const ServingState* state,
+                                                        const Admission* admission) {
+  auto bridges = absl::WrapUnique(new Bridges);
+  const CacheInfo& cache = manager->info();
+  const Config::Events& events = config.events;
+  std::vector<RouterSink*> sinks;
+  if (!events.zmq.endpoint.empty()) {
+    ZmqBridge::Options options = ZmqOptions(events.zmq, cache);
+    const std::string topic = options.topic;
+    absl::StatusOr<std::unique_ptr<ZmqBridge>> zmq = ZmqBridge::Open(std::move(options));
+    if (!zmq.ok()) return zmq.status();
+    bridges->zmq_ = *std::move(zmq);
+    sinks.push_back(bridges->zmq_.get());
+    const std::string replay = bridges->zmq_->replay_endpoint();
+    Log(LogLevel::kInfo,
+        absl::StrCat("ZMQ: vLLM's events on ", bridges->zmq_->endpoint(), ", topic '", topic, "'",
+                     replay.empty() ? "" : absl::StrCat(", replays on ", replay)));
+  }
+  // Numbers of SMG's batches begin above those of any earlier life: a batch takes longer than 1 us.
+  const auto first_number = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
+  if (events.smg.enabled) {
+    bridges->smg_ = std::make_unique<SmgService>(
+        SmgService::Options{
+            .ring = {.max_batches = events.smg.buffer_steps, .max_bytes = events.smg.buffer_bytes},
+            .first_number = first_number,
+            .shape = {.tokens_per_block = cache.tokens_per_block,
+                      .window = cache.windows.back().window,
+                      .data_parallel_rank = static_cast<int32_t>(cache.rank)}},
+        state, admission);
+    sinks.push_back(bridges->smg_.get());
+  }
+  if (sinks.empty()) return bridges;
+  bridges->feed_ = std::make_unique<RouterFeed>(
+      RouterFeed::Options{
+          .cache = {.tokens_per_block = cache.tokens_per_block, .windows = WindowsOf(cache)},
+          .flush_interval = events.flush_interval,
+          .first_number = first_number,
+          .read_snapshot =
+              [manager](const SnapshotPosition& from) {
+                return manager->ReadSnapshot(from, kSnapshotBlocks, kSnapshotTokens);
+              }},
+      &manager->log(), std::move(sinks));
+  return bridges;
+}
+
+Bridges::~Bridges() = default;
+
+void Bridges::EndStreamsForDrain() {
+  if (smg_ != nullptr) smg_->EndStreamsForDrain();
+}
+
+std::vector<prometheus::MetricFamily> Bridges::Collect() const {
+  std::vector<prometheus::MetricFamily> families;
+  if (feed_ != nullptr) CollectFeed(feed_->stats(), families);
+  if (zmq_ != nullptr) CollectZmq(zmq_->stats(), families);
+  if (smg_ != nullptr) {
+    families.push_back(Gauge("pagoda_smg_subscribers", "Open SubscribeKvEvents streams.",
+                             AsDouble(smg_->subscribers())));
+  }
+  return families;
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,55 @@
+// The streams that routers of other projects read, each off unless the configuration asks for it.
+#ifndef PAGODA_SERVER_BRIDGES_BRIDGES_H_
+#define PAGODA_SERVER_BRIDGES_BRIDGES_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/impl/codegen/service_type.h"
+#include "manager/shared_manager.h"
+#include "prometheus/metric_family.h"
+#include "server/admission.h"
+#include "server/bridges/router_feed.h"
+#include "server/bridges/smg_service.h"
+#include "server/bridges/zmq_bridge.h"
+#include "server/config.h"
+#include "server/serving_state.h"
+
+namespace pagoda::server {
+
+// What the configuration's events.zmq and events.smg ask for, fed by one reader of the event log.
+// Thread-safe.
+class Bridges {
+ public:
+  // Begins with the log's first event. All pointers outlive the bridges.
+  // Errors: INVALID_ARGUMENT where an endpoint cannot be had.
+  static absl::StatusOr<std::unique_ptr<Bridges>> Start(const Config& config,
+                                                        const SharedManager* manager,
+                                                        const ServingState* state,
+                                                        const Admission* admission);
+  // Sends what is in the log first.
+  ~Bridges();
+
+  // Serves SubscribeKvEvents; nullptr where it is not asked for.
+  grpc::Service* service() const { return smg_.get(); }
+
+  // Ends every open stream. Call it when the state is draining.
+  void EndStreamsForDrain();
+
+  // The metrics whose names begin with pagoda_bridge, pagoda_zmq and pagoda_smg; none of what is
+  // off.
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  Bridges() = default;
+
+  // The feed uses the sinks above it, and is destroyed before them.
+  std::unique_ptr<ZmqBridge> zmq_;
+  std::unique_ptr<SmgService> smg_;
+  std::unique_ptr<RouterFeed> feed_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_BRIDGES_BRIDGES_H_

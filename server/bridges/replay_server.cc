@@ -1,0 +1,225 @@
+#include "server/bridges/replay_server.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/time/clock.h"
+#include "pools/check.h"
+#include "server/bridges/zmq_endpoint.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr size_t kMaxReplays = 256;
+constexpr int kBatchesPerTurn = 64;
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+// How long a client that does not read is left alone.
+constexpr std::chrono::milliseconds kStalledWait{10};
+
+// Answers to a client that are on their way; the rest waits in the ring.
+constexpr int kSendHighWater = 64;
+
+constexpr uint64_t kEndOfReplay = ~uint64_t{0};
+
+// REQUIRES: as long as a SequenceFrame.
+uint64_t FromSequenceFrame(const zmq::message_t& frame) {
+  uint64_t seq = 0;
+  for (const char byte : frame.to_string_view()) seq = seq << 8 | static_cast<uint8_t>(byte);
+  return seq;
+}
+
+}  // namespace
+
+SequenceFrame ToSequenceFrame(uint64_t seq) {
+  SequenceFrame frame;
+  for (auto byte = frame.rbegin(); byte != frame.rend(); ++byte, seq >>= 8) {
+    *byte = static_cast<char>(seq & 0xff);
+  }
+  return frame;
+}
+
+void ReplayRing::Push(NumberedPayload payload) {
+  std::vector<NumberedPayload> dropped;  // Destroyed after the lock is given up.
+  absl::MutexLock lock(&mutex_);
+  PAGODA_CHECK(payloads_.empty() || payload.seq == payloads_.back().seq + 1,
+               "sequence numbers have no holes");
+  bytes_ += payload.bytes->size();
+  payloads_.push_back(std::move(payload));
+  while (payloads_.size() > 1 && (payloads_.size() > max_payloads_ || bytes_ > max_bytes_)) {
+    bytes_ -= payloads_.front().bytes->size();
+    dropped.push_back(std::move(payloads_.front()));
+    payloads_.pop_front();
+  }
+}
+
+NumberedPayload ReplayRing::From(uint64_t seq) const {
+  absl::MutexLock lock(&mutex_);
+  if (payloads_.empty() || seq > payloads_.back().seq) return {};
+  const uint64_t first = payloads_.front().seq;
+  return payloads_[std::max(seq, first) - first];
+}
+
+uint64_t ReplayRing::oldest() const {
+  absl::MutexLock lock(&mutex_);
+  return payloads_.empty() ? 0 : payloads_.front().seq;
+}
+
+// One request: the client has everything below `next`.
+struct ReplayServer::Replay {
+  std::string client;
+  uint64_t next = 0;
+  bool incomplete = false;
+  absl::Time progress;
+};
+
+absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options options,
+                                                                  zmq::context_t& context,
+                                                                  const ReplayRing* ring) {
+  zmq::socket_t socket(context, zmq::socket_type::router);
+  // A client that is gone, or does not read, is an error instead of a loss.
+  socket.set(zmq::sockopt::router_mandatory, true);
+  socket.set(zmq::sockopt::sndhwm, kSendHighWater);
+  socket.set(zmq::sockopt::linger, 0);
+  const absl::StatusOr<std::string> endpoint = OpenEndpoint(socket, options.endpoint);
+  if (!endpoint.ok()) return endpoint.status();
+  const int stop_fd = eventfd(0, EFD_CLOEXEC);
+  PAGODA_CHECK(stop_fd >= 0, "there is a descriptor for eventfd()");
+  auto server =
+      absl::WrapUnique(new ReplayServer(std::move(options), ring, std::move(socket), stop_fd));
+  server->endpoint_ = *endpoint;
+  server->thread_ = std::thread([s = server.get()] { s->Run(); });
+  return server;
+}
+
+ReplayServer::ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket,
+                           int stop_fd)
+    : options_(std::move(options)), ring_(ring), socket_(std::move(socket)), stop_fd_(stop_fd) {}
+
+ReplayServer::~ReplayServer() {
+  const uint64_t one = 1;
+  PAGODA_CHECK(write(stop_fd_, &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
+  thread_.join();
+  close(stop_fd_);
+}
+
+ReplayServer::Stats ReplayServer::stats() const {
+  return {
+      .requests = requests_, .refused = refused_, .incomplete = incomplete_, .batches = batches_};
+}
+
+void ReplayServer::Run() {
+  std::chrono::milliseconds wait{-1};
+  while (true) {
+    std::array<zmq::pollitem_t, 2> items = {zmq::pollitem_t{socket_.handle(), 0, ZMQ_POLLIN, 0},
+                                            zmq::pollitem_t{nullptr, stop_fd_, ZMQ_POLLIN, 0}};
+    // With as many replays as there may be, requests wait in the socket.
+    if (replays_.size() >= kMaxReplays) items[0].events = 0;
+    try {
+      zmq::poll(items.data(), items.size(), wait);
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+      continue;
+    }
+    if (items[1].revents != 0) return;
+    if (items[0].revents != 0) TakeRequests();
+    const bool went = Serve();
+    wait = replays_.empty() ? std::chrono::milliseconds{-1}
+                            : (went ? std::chrono::milliseconds{0} : kStalledWait);
+  }
+}
+
+void ReplayServer::TakeRequests() {
+  while (replays_.size() < kMaxReplays) {
+    std::vector<zmq::message_t> frames;
+    zmq::message_t frame;
+    if (!socket_.recv(frame, zmq::recv_flags::dontwait).has_value()) return;
+    bool more = frame.more();
+    frames.push_back(std::move(frame));
+    for (; more; more = frame.more()) {
+      // The rest of a message is there with its first frame. What is not looked at is not kept.
+      (void)socket_.recv(frame, zmq::recv_flags::none);
+      if (frames.size() <= 3) frames.emplace_back().copy(frame);
+    }
+    requests_.fetch_add(1, std::memory_order_relaxed);
+    if (frames.size() != 3 || frames[1].size() != 0 || frames[2].size() != sizeof(SequenceFrame)) {
+      refused_.fetch_add(1, std::memory_order_relaxed);
+      continue;
+    }
+    const uint64_t first = FromSequenceFrame(frames[2]);
+    replays_.push_back({.client = frames[0].to_string(),
+                        .next = first,
+                        .incomplete = first < ring_->oldest(),
+                        .progress = absl::Now()});
+  }
+}
+
+bool ReplayServer::Serve() {
+  bool went = false;
+  for (size_t count = replays_.size(); count > 0; --count) {
+    Replay replay = std::move(replays_.front());
+    replays_.pop_front();
+    bool sent = false;
+    const bool over = ServeOne(replay, sent);
+    if (sent) replay.progress = absl::Now();
+    went = went || sent || over;
+    if (over) {
+      if (replay.incomplete) incomplete_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      replays_.push_back(std::move(replay));
+    }
+  }
+  return went;
+}
+
+bool ReplayServer::ServeOne(Replay& replay, bool& sent) {
+  for (int i = 0; i < kBatchesPerTurn; ++i) {
+    const NumberedPayload payload = ring_->From(replay.next);
+    const bool last = payload.bytes == nullptr;
+    // The ring went on while the client did not read.
+    if (!last && payload.seq > replay.next) replay.incomplete = true;
+    const Sent outcome = last ? Send(replay.client, kEndOfReplay, "", true)
+                              : Send(replay.client, payload.seq, *payload.bytes, false);
+    if (outcome == Sent::kLater && absl::Now() - replay.progress < kPatience) return false;
+    if (outcome != Sent::kDone) {
+      replay.incomplete = true;
+      return true;
+    }
+    sent = true;
+    if (last) return true;
+    batches_.fetch_add(1, std::memory_order_relaxed);
+    replay.next = payload.seq + 1;
+  }
+  return false;
+}
+
+ReplayServer::Sent ReplayServer::Send(const std::string& client, uint64_t seq,
+                                      const std::string& payload, bool last) {
+  const SequenceFrame number = ToSequenceFrame(seq);
+  try {
+    // The first frame finds out whether there is room for all of them.
+    if (!socket_.send(zmq::buffer(client), zmq::send_flags::dontwait | zmq::send_flags::sndmore)
+             .has_value()) {
+      return Sent::kLater;
+    }
+    socket_.send(zmq::message_t(), zmq::send_flags::sndmore);
+    if (options_.reply == Reply::kWithTopic) {
+      socket_.send(zmq::buffer(last ? std::string() : options_.topic), zmq::send_flags::sndmore);
+    }
+    socket_.send(zmq::buffer(number), zmq::send_flags::sndmore);
+    socket_.send(zmq::buffer(payload), zmq::send_flags::none);
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EHOSTUNREACH) throw;
+    return Sent::kGone;
+  }
+  return Sent::kDone;
+}
+
+}  // namespace pagoda::server

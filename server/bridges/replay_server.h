@@ -1,0 +1,118 @@
+// The last batches of a ZMQ stream, for subscribers that missed some.
+#ifndef PAGODA_SERVER_BRIDGES_REPLAY_SERVER_H_
+#define PAGODA_SERVER_BRIDGES_REPLAY_SERVER_H_
+
+#include <zmq.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+namespace pagoda::server {
+
+// A sequence number as it travels: 8 bytes, big-endian.
+using SequenceFrame = std::array<char, sizeof(uint64_t)>;
+SequenceFrame ToSequenceFrame(uint64_t seq);
+
+// The bytes of one batch, by sequence number. Shared by the ring and by what is sending them.
+struct NumberedPayload {
+  uint64_t seq = 0;
+  std::shared_ptr<const std::string> bytes;
+};
+
+// The newest payloads, bounded in number and in bytes; at least the last one. Thread-safe.
+class ReplayRing {
+ public:
+  ReplayRing(size_t max_payloads, size_t max_bytes)
+      : max_payloads_(max_payloads), max_bytes_(max_bytes) {}
+
+  // REQUIRES: one more than the last one's number.
+  void Push(NumberedPayload payload) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The first payload kept of `seq` or above; without bytes where there is none.
+  NumberedPayload From(uint64_t seq) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The oldest number kept; 0 where there is none.
+  uint64_t oldest() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const size_t max_payloads_;
+  const size_t max_bytes_;
+  mutable absl::Mutex mutex_;  // Nothing is called under it.
+  std::deque<NumberedPayload> payloads_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Answers replay requests on a ROUTER socket, as vLLM's publisher does, but on a thread of its own:
+// a long replay holds up neither the events nor another replay. Thread-safe.
+//
+// A request has the frames [empty, first number: 8 bytes, big-endian], as a DEALER sends them.
+// Answers, oldest first: [empty, seq, payload] for each payload from that number on, then [empty,
+// 8 times 0xff, empty]; with Reply::kWithTopic a topic stands before seq, an empty one in the last
+// answer. What the ring has lost is left out. A client that does not read is waited for, and given
+// up after 30 s without progress; requests above 256 at once wait in the socket.
+class ReplayServer {
+ public:
+  enum class Reply : uint8_t { kPlain, kWithTopic };
+
+  struct Options {
+    std::string endpoint;
+    std::string topic;
+    Reply reply = Reply::kPlain;
+  };
+
+  struct Stats {
+    uint64_t requests = 0;
+    uint64_t refused = 0;     // Requests in another form.
+    uint64_t incomplete = 0;  // Began behind what was asked for, or the client was given up.
+    uint64_t batches = 0;
+  };
+
+  // `context` and `ring` outlive the server. Errors: INVALID_ARGUMENT where the endpoint cannot be
+  // had.
+  static absl::StatusOr<std::unique_ptr<ReplayServer>> Start(Options options,
+                                                             zmq::context_t& context,
+                                                             const ReplayRing* ring);
+  ~ReplayServer();
+
+  Stats stats() const;
+  // Where it listens, with the port that was taken.
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  struct Replay;
+
+  ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket, int stop_fd);
+
+  void Run();
+  void TakeRequests();
+  // Sends what goes without waiting; whether anything went or a replay is over.
+  bool Serve();
+  // Whether the replay is over; `sent` becomes true where something was sent.
+  bool ServeOne(Replay& replay, bool& sent);
+  enum class Sent : uint8_t { kDone, kLater, kGone };
+  Sent Send(const std::string& client, uint64_t seq, const std::string& payload, bool last);
+
+  const Options options_;
+  const ReplayRing* const ring_;
+  zmq::socket_t socket_;  // The thread's.
+  const int stop_fd_;
+  std::string endpoint_;
+  std::deque<Replay> replays_;  // The thread's.
+
+  std::atomic<uint64_t> requests_ = 0;
+  std::atomic<uint64_t> refused_ = 0;
+  std::atomic<uint64_t> incomplete_ = 0;
+  std::atomic<uint64_t> batches_ = 0;
+  std::thread thread_;  // Last: it uses the others.
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_BRIDGES_REPLAY_SERVER_H_

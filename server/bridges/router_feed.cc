@@ -1,0 +1,187 @@
+#include "server/bridges/router_feed.h"
+
+#include <iterator>
+#include <utility>
+
+namespace pagoda::server {
+namespace {
+
+constexpr size_t kEventsPerRead = 4096;
+
+// How often a snapshot is begun before the feed goes on without one.
+constexpr int kSnapshots = 3;
+
+// How late the end of an idle feed may be.
+constexpr absl::Duration kStopLook = absl::Milliseconds(50);
+
+size_t BytesOf(const RouterEvent& event) {
+  size_t bytes = sizeof(event);
+  if (const auto* stored = std::get_if<BlocksStored>(&event.what)) {
+    bytes += stored->hashes.size() * sizeof(BlockHash) + stored->tokens.size() * sizeof(TokenId) +
+             stored->extras.size() * sizeof(TokenExtra);
+  } else if (const auto* removed = std::get_if<BlocksRemoved>(&event.what)) {
+    bytes += removed->hashes.size() * sizeof(BlockHash);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+RouterFeed::RouterFeed(Options options, const EventLog* log, std::vector<RouterSink*> sinks)
+    : options_(std::move(options)),
+      log_(log),
+      sinks_(std::move(sinks)),
+      translator_(options_.cache),
+      next_number_(options_.first_number),
+      thread_([this] { Run(); }) {}
+
+RouterFeed::~RouterFeed() {
+  stop_.Notify();
+  thread_.join();
+}
+
+RouterFeed::Stats RouterFeed::stats() const {
+  return {.batches = batches_,
+          .stored_blocks = stored_blocks_,
+          .removed_blocks = removed_blocks_,
+          .clears = clears_,
+          .resets = resets_,
+          .read_revision = read_revision_};
+}
+
+void RouterFeed::Run() {
+  while (true) {
+    // Asked first, so that what was appended before the stop is read after it.
+    const bool stopping = stop_.HasBeenNotified();
+    if (ReadOn()) continue;
+    if (stopping) return;
+    const Revision seen(next_.value() - 1);
+    if (log_->WaitBeyond(seen, kStopLook) > seen) {
+      stop_.WaitForNotificationWithTimeout(options_.flush_interval);
+    }
+  }
+}
+
+bool RouterFeed::ReadOn() {
+  const auto batches = log_->Read(next_, kEventsPerRead);
+  if (!batches.ok()) {
+    // The log has passed the feed: of the two errors of Read the other cannot be.
+    Reset();
+    return true;
+  }
+  for (const EventLog::BatchPtr& batch : *batches) {
+    for (size_t i = next_.value() - batch->front().revision.value(); i < batch->size(); ++i) {
+      Add((*batch)[i]);
+      next_ = Revision((*batch)[i].revision.value() + 1);
+    }
+  }
+  Flush();
+  read_revision_.store(next_.value() - 1, std::memory_order_relaxed);
+  return !batches->empty();
+}
+
+void RouterFeed::Reset() {
+  resets_.fetch_add(1, std::memory_order_relaxed);
+  translator_.Forget(pending_);
+  for (int i = 0; i < kSnapshots; ++i) {
+    if (!TakeSnapshot()) continue;
+    translator_.TellAll([this](RouterEvent event) {
+      pending_.push_back(std::move(event));
+      FlushIfFull();
+    });
+    return Flush();
+  }
+  ForgetQuietly();
+  next_ = log_->oldest();
+}
+
+bool RouterFeed::TakeSnapshot() {
+  ForgetQuietly();
+  std::vector<RouterEvent> untold;  // Everything is told when it is there.
+  SnapshotPosition position;
+  do {
+    const SnapshotPiece piece = options_.read_snapshot(position);
+    // Up to the first piece nothing was passed that could have changed.
+    if (position == SnapshotPosition()) next_ = Revision(piece.revision.value() + 1);
+    while (next_ <= piece.revision) {
+      const auto batches = log_->Read(next_, kEventsPerRead);
+      if (!batches.ok()) return false;
+      for (const EventLog::BatchPtr& batch : *batches) {
+        for (const Event& event : *batch) {
+          if (event.revision < next_ || event.revision > piece.revision) continue;
+          next_ = Revision(event.revision.value() + 1);
+          ForEachPassed(event, position,
+                        [&](const Event& part) { translator_.Translate(part, untold); });
+        }
+        untold.clear();
+      }
+    }
+    for (const Event& event : piece.events) {
+      translator_.Translate(event, untold);
+      time_ = event.time;
+    }
+    untold.clear();
+    position = piece.end;
+  } while (!position.done);
+  return true;
+}
+
+void RouterFeed::ForgetQuietly() {
+  std::vector<RouterEvent> untold;
+  translator_.Forget(untold);
+}
+
+void RouterFeed::Add(const Event& event) {
+  translator_.Translate(event, pending_);
+  time_ = event.time;
+  FlushIfFull();
+}
+
+void RouterFeed::FlushIfFull() {
+  while (sized_ < pending_.size()) {
+    pending_bytes_ += BytesOf(pending_[sized_++]);
+    if (pending_bytes_ < kFullBatchBytes) continue;
+    const auto end = pending_.begin() + static_cast<ptrdiff_t>(sized_);
+    std::vector<RouterEvent> rest(std::make_move_iterator(end),
+                                  std::make_move_iterator(pending_.end()));
+    pending_.erase(end, pending_.end());
+    Flush();
+    pending_ = std::move(rest);
+  }
+}
+
+void RouterFeed::Flush() {
+  if (pending_.empty()) return;
+  auto batch = std::make_shared<RouterBatch>();
+  batch->number = next_number_++;
+  batch->first_event = next_event_;
+  batch->time = time_;
+  batch->bytes = sizeof(RouterBatch) + pending_bytes_;
+  batch->events = std::exchange(pending_, {});
+  next_event_ += batch->events.size();
+  sized_ = 0;
+  pending_bytes_ = 0;
+  Count(*batch);
+  for (RouterSink* sink : sinks_) sink->Publish(batch);
+}
+
+void RouterFeed::Count(const RouterBatch& batch) {
+  uint64_t stored_blocks = 0;
+  uint64_t removed_blocks = 0;
+  uint64_t clears = 0;
+  for (const RouterEvent& event : batch.events) {
+    if (const auto* stored = std::get_if<BlocksStored>(&event.what)) {
+      stored_blocks += stored->hashes.size();
+    } else if (const auto* removed = std::get_if<BlocksRemoved>(&event.what)) {
+      removed_blocks += removed->hashes.size();
+    } else {
+      ++clears;
+    }
+  }
+  batches_.fetch_add(1, std::memory_order_relaxed);
+  stored_blocks_.fetch_add(stored_blocks, std::memory_order_relaxed);
+  removed_blocks_.fetch_add(removed_blocks, std::memory_order_relaxed);
+  clears_.fetch_add(clears, std::memory_order_relaxed);
+}
+
+}  // namespace pagoda::server

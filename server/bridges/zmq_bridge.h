@@ -1,0 +1,72 @@
+// The cache's events as vLLM's ZMQ publisher would send them.
+#ifndef PAGODA_SERVER_BRIDGES_ZMQ_BRIDGE_H_
+#define PAGODA_SERVER_BRIDGES_ZMQ_BRIDGE_H_
+
+#include <zmq.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/bridges/replay_server.h"
+#include "server/bridges/router_feed.h"
+#include "server/bridges/vllm_wire.h"
+
+namespace pagoda::server {
+
+// A PUB socket with three frames a batch: topic, sequence number (8 bytes, big-endian, from 0 on,
+// one more for each batch), payload (EncodeVllmBatch); and, where it is wanted, a ReplayServer. A
+// subscriber that is `hwm` batches behind misses further ones, and nobody waits for it: a hole in
+// the numbers tells it to ask for a replay. Thread-safe.
+class ZmqBridge final : public RouterSink {
+ public:
+  struct Options {
+    std::string endpoint;
+    std::string replay_endpoint;  // Empty: no replays.
+    std::string topic;
+    ReplayServer::Reply reply = ReplayServer::Reply::kPlain;
+    uint32_t hwm = 1000;
+    uint32_t buffer_steps = 10'000;
+    uint64_t buffer_bytes = 64 << 20;
+    VllmShape shape;
+  };
+
+  struct Stats {
+    uint64_t batches = 0;
+    uint64_t bytes = 0;         // Of payloads.
+    uint64_t failed_sends = 0;  // Batches that the socket refused; a replay has them.
+    ReplayServer::Stats replay;
+  };
+
+  // Errors: INVALID_ARGUMENT where an endpoint cannot be had.
+  static absl::StatusOr<std::unique_ptr<ZmqBridge>> Open(Options options);
+
+  void Publish(const RouterBatchPtr& batch) override;
+
+  Stats stats() const;
+  // Where it is, with the port that was taken; empty where there are no replays.
+  const std::string& endpoint() const { return endpoint_; }
+  std::string replay_endpoint() const { return replay_ ? replay_->endpoint() : ""; }
+
+ private:
+  explicit ZmqBridge(Options options);
+
+  const Options options_;
+  ReplayRing ring_;
+  zmq::context_t context_;
+  zmq::socket_t
+      publisher_;  // Used by one thread at a time: that which opens, then that of Publish.
+  std::string endpoint_;
+  uint64_t next_seq_ = 0;  // Publish's.
+  std::unique_ptr<ReplayServer> replay_;
+
+  std::atomic<uint64_t> batches_ = 0;
+  std::atomic<uint64_t> bytes_ = 0;
+  std::atomic<uint64_t> failed_sends_ = 0;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_BRIDGES_ZMQ_BRIDGE_H_

@@ -1,0 +1,31 @@
+// Where a ZMQ socket of vLLM's world is.
+#ifndef PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_
+#define PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_
+
+#include <zmq.hpp>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace pagoda::server {
+
+// Takes "ipc:///path", "inproc://name" and "tcp://host:port", with "*" for every interface or any
+// free port. Errors: INVALID_ARGUMENT for anything else.
+absl::Status CheckEndpoint(const std::string& endpoint);
+
+// vLLM's rule: a socket is bound where the endpoint has a "*" or "::" in it or is of ipc or inproc;
+// else it connects, to a peer that may come later.
+bool IsBound(const std::string& endpoint);
+
+// Whether what goes there stays on this machine. REQUIRES: CheckEndpoint.
+bool StaysHere(const std::string& endpoint);
+
+// Binds or connects the socket; a bound ipc socket's file has the mode 0660. Returns where it is,
+// with the port that was taken. Errors: INVALID_ARGUMENT with the system's word for it.
+absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_

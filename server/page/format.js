@@ -1,0 +1,61 @@
+// Numbers as people read them, and the page's elements.
+"use strict";
+
+const HIDDEN = "For operators.";
+const STATES = ["free", "cached", "active", "pinned", "in_flight"];
+const STATE_NAMES = { free: "free", cached: "cached", active: "active", pinned: "pinned", in_flight: "in flight" };
+
+const $ = id => document.getElementById(id);
+
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const tenth = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const count = n => whole.format(n);
+const rate = n => n === null ? "–" : n > 0 && n < 100 ? tenth.format(n) : whole.format(n);
+const share = n => n === null ? "–" : `${tenth.format(100 * n)} %`;
+function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  for (; n >= 1024 && unit < units.length - 1; ++unit) n /= 1024;
+  return `${unit === 0 ? whole.format(n) : tenth.format(n)} ${units[unit]}`;
+}
+function duration(seconds) {
+  const s = Math.max(0, Math.floor(seconds));
+  const parts = [[Math.floor(s / 86400), "d"], [Math.floor(s / 3600) % 24, "h"], [Math.floor(s / 60) % 60, "min"], [s % 60, "s"]];
+  const first = parts.findIndex(([n]) => n > 0);
+  return (first < 0 ? parts.slice(3) : parts.slice(first, first + 2)).map(([n, unit]) => `${n} ${unit}`).join(" ");
+}
+const clock = seconds => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+
+function make(name, className, text) {
+  const element = document.createElement(name);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+function set(id, text) {
+  const element = $(id);
+  if (element.textContent !== text) element.textContent = text;
+}
+const filled = new Map();
+// A row for each of `rows`: lists of a text, or of [text, class, title].
+function fill(id, rows, whenEmpty) {
+  const shown = JSON.stringify([rows, whenEmpty]);
+  if (filled.get(id) === shown) return;  // What a person has marked stays so.
+  filled.set(id, shown);
+  const body = $(id).tBodies[0];
+  body.replaceChildren(...rows.map(cells => {
+    const row = make("tr");
+    for (const cell of cells) {
+      const [text, className, title] = Array.isArray(cell) ? cell : [cell];
+      const td = make("td", className, text);
+      if (title) td.title = title;
+      row.append(td);
+    }
+    return row;
+  }));
+  $(id).parentElement.hidden = rows.length === 0;
+  const empty = $(`${id}-empty`);
+  empty.hidden = rows.length !== 0;
+  if (empty.textContent !== whenEmpty) empty.textContent = whenEmpty;
+}

@@ -1,0 +1,139 @@
+// The block map: a square for each block of each tier, or for a few.
+"use strict";
+
+let poolsShape = null;
+let pools = [];  // What is drawn: { canvas, cells, perCell, cursor, ... }.
+const tierName = tier => ({ primary: "Primary tier", secondary: "Secondary tier" })[tier] || tier;
+const tierText = { primary: "where engines compute", secondary: "what the primary tier has no room for" };
+const windowText = name => name === "full" ? "full attention" : `sliding window of ${count(Number(name))} tokens`;
+
+function makePool(window, tier) {
+  const box = make("div", "pool");
+  const head = make("div", "head");
+  head.append(make("h3", "", `${tierName(tier.tier)}, ${windowText(window.window)}`),
+    make("span", "quiet num", `${plural(tier.capacity_blocks, "block")} of ${bytes(window.block_bytes)}, ` +
+      `${bytes(tier.capacity_blocks * window.block_bytes)} in all: ${tierText[tier.tier] || ""}`));
+  const counts = make("div", "counts num"), bar = make("div", "share");
+  const numbers = {};
+  for (const state of STATES) {
+    const item = make("span");
+    numbers[state] = make("b", "num", "–");
+    numbers[state].id = `${window.window}-${tier.tier}-${state}`;
+    item.append(make("i", `key ${state}`), STATE_NAMES[state], numbers[state]);
+    counts.append(item);
+  }
+  const parts = {};
+  for (const state of ["active", "pinned", "in_flight", "cached"]) bar.append(parts[state] = make("i", state));
+  const canvas = make("canvas");
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "img");
+  const note = make("p", "cell");
+  note.setAttribute("aria-live", "polite");
+  box.append(head, bar, counts, canvas, note);
+  const pool = { box, numbers, parts, canvas, note, cells: [], perCell: 1, cursor: null, tier: tier.tier, name: `${tierName(tier.tier)}, ${windowText(window.window)}` };
+  canvas.addEventListener("pointermove", event => point(pool, cellAt(pool, event)));
+  canvas.addEventListener("pointerleave", () => point(pool, null));
+  canvas.addEventListener("blur", () => point(pool, null));
+  canvas.addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -pool.columns, ArrowDown: pool.columns }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    point(pool, pool.cursor === null ? 0 : Math.min(pool.cells.length - 1, Math.max(0, pool.cursor + step)));
+  });
+  return pool;
+}
+
+function showPools(status, blocks) {
+  const shape = JSON.stringify(status.windows.map(w => [w.window, w.tiers.map(t => [t.tier, t.capacity_blocks])]));
+  if (shape !== poolsShape) {
+    poolsShape = shape;
+    pools = [];
+    for (const window of status.windows) for (const tier of window.tiers) pools.push(makePool(window, tier));
+    $("pools").replaceChildren(...pools.map(pool => pool.box));
+  }
+  let i = 0;
+  status.windows.forEach((window, w) => window.tiers.forEach((tier, t) => {
+    const pool = pools[i++];
+    for (const state of STATES) {
+      const n = tier[`${state}_blocks`];
+      pool.numbers[state].textContent = count(n);
+      if (pool.parts[state]) pool.parts[state].style.width = `${100 * n / tier.capacity_blocks}%`;
+    }
+    const map = blocks.windows[w].tiers[t];
+    pool.cells = map.cells;
+    pool.perCell = map.blocks_per_cell;
+    pool.canvas.setAttribute("aria-label", `${pool.name}: ` + STATES.map(s => `${count(tier[`${s}_blocks`])} ${STATE_NAMES[s]}`).join(", "));
+    paint(pool);
+    describe(pool);
+  }));
+}
+
+function paint(pool) {
+  const { canvas, cells } = pool;
+  const style = getComputedStyle(document.documentElement);
+  const colour = Object.fromEntries([...STATES, "free-line", "text"].map(s => [s, style.getPropertyValue(`--${s}`).trim()]));
+  const wide = canvas.clientWidth;
+  if (wide === 0) return;
+  const size = cells.length <= 128 ? 16 : cells.length <= 512 ? 13 : 10, gap = 1;
+  pool.columns = Math.max(1, Math.floor((wide + gap) / (size + gap)));
+  pool.pitch = size + gap;
+  const rows = Math.ceil(cells.length / pool.columns);
+  const high = rows * pool.pitch, scale = window.devicePixelRatio || 1;
+  if (canvas.width !== Math.round(wide * scale) || canvas.height !== Math.round(high * scale)) {
+    canvas.width = Math.round(wide * scale);
+    canvas.height = Math.round(high * scale);
+    canvas.style.height = `${high}px`;
+  }
+  const g = canvas.getContext("2d");
+  g.setTransform(scale, 0, 0, scale, 0, 0);
+  g.clearRect(0, 0, wide, high);
+  g.lineWidth = 1;
+  cells.forEach((cell, i) => {
+    const x = (i % pool.columns) * pool.pitch, y = Math.floor(i / pool.columns) * pool.pitch;
+    const total = cell.reduce((a, b) => a + b, 0);
+    if (cell[0] > 0) {
+      g.strokeStyle = colour["free-line"];
+      g.strokeRect(x + .5, y + .5, size - 1, size - 1);
+    }
+    // From the bottom up: what is cached, then what is held. Each part that is there is seen.
+    let bottom = y + size;
+    for (const s of [1, 4, 3, 2]) {
+      if (cell[s] === 0) continue;
+      const part = s === 2 && cell[0] === 0 ? bottom - y : Math.max(1, size * cell[s] / total);
+      g.fillStyle = colour[STATES[s]];
+      g.fillRect(x, Math.max(y, bottom - part), size, Math.min(part, bottom - y));
+      bottom -= part;
+    }
+    if (cell[0] === 0 && bottom > y + .01) {
+      // Rounding leaves a line at the top: the last state takes it.
+      g.fillRect(x, y, size, bottom - y);
+    }
+    if (i === pool.cursor) {
+      g.strokeStyle = colour.text;
+      g.lineWidth = 2;
+      g.strokeRect(x, y, size, size);
+      g.lineWidth = 1;
+    }
+  });
+}
+function cellAt(pool, event) {
+  const box = pool.canvas.getBoundingClientRect();
+  const column = Math.floor((event.clientX - box.left) / pool.pitch), row = Math.floor((event.clientY - box.top) / pool.pitch);
+  const i = row * pool.columns + column;
+  return column >= 0 && column < pool.columns && i >= 0 && i < pool.cells.length ? i : null;
+}
+function point(pool, cursor) {
+  if (pool.cursor === cursor) return;
+  pool.cursor = cursor;
+  paint(pool);
+  describe(pool);
+}
+function describe(pool) {
+  const each = pool.perCell === 1 ? "One square is one block." : `One square is ${count(pool.perCell)} blocks; its colours fill it by their share.`;
+  const cell = pool.cursor === null ? null : pool.cells[pool.cursor];
+  const say = text => { if (pool.note.textContent !== text) pool.note.textContent = text; };
+  if (!cell) return say(each);
+  const total = cell.reduce((a, b) => a + b, 0), first = pool.cursor * pool.perCell;
+  const what = STATES.filter((s, i) => cell[i] > 0).map(s => pool.perCell === 1 ? STATE_NAMES[s] : `${count(cell[STATES.indexOf(s)])} ${STATE_NAMES[s]}`);
+  say((total === 1 ? `Place ${count(first)}: ` : `Places ${count(first)} to ${count(first + total - 1)}: `) + what.join(", "));
+}

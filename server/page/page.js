@@ -1,0 +1,205 @@
+// The status page. It asks /api/v1 once a second and shows what comes; server/README.md has the fields.
+"use strict";
+
+const POLL_MS = 1000;
+const TIMEOUT_MS = 4000;
+const TOKEN_KEY = "pagoda-token", THEME_KEY = "pagoda-theme";
+const tokenNow = () => sessionStorage.getItem(TOKEN_KEY) || "";
+
+let epoch = null;
+let started = null;  // The daemon's start: another one is another process.
+let access = null;
+let answeredAt = null;
+let failures = 0;
+let polls = 0;
+
+// --- Asking ---
+
+async function ask(path, signal) {
+  const headers = tokenNow() ? { Authorization: `Bearer ${tokenNow()}` } : {};
+  const reply = await fetch(`/api/v1/${path}`, { headers, signal, cache: "no-store" });
+  if (!reply.ok) throw Object.assign(new Error(`${path}: ${reply.status}`), { status: reply.status });
+  return reply.json();
+}
+// The share of the page that only operators see; null where this one may not.
+async function askAsOperator(path, signal) {
+  if (access !== "operator") return null;
+  try {
+    return await ask(path, signal);
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) return null;
+    throw error;
+  }
+}
+
+async function poll() {
+  const stop = new AbortController();
+  const timer = setTimeout(() => stop.abort(), TIMEOUT_MS);
+  try {
+    const status = await ask("status", stop.signal);
+    access = status.access;
+    if (status.start_time !== started || status.epoch !== epoch) await meet(status, stop.signal);
+    addSample(sampleOf(status));
+    const slow = polls++ % 2 === 0;
+    const [blocks, transfers, events, sessions, tenants, subscribers, prefixes] = await Promise.all([
+      ask("blocks", stop.signal), ask("transfers", stop.signal),
+      paused ? null : askAsOperator(`events?since=${lastRevision}&limit=${KEPT_EVENTS}`, stop.signal),
+      ...["sessions", "tenants", "subscribers", "prefixes"].map(name => slow ? askAsOperator(name, stop.signal) : undefined)]);
+    answeredAt = Date.now();
+    failures = 0;
+    showAccess();
+    showStatus(status);
+    showRates();
+    showPools(status, blocks);
+    showTransfers(transfers, status.time);
+    showEvents(events);
+    if (slow) showLists(status, { sessions, tenants, subscribers, prefixes });
+  } catch (error) {
+    ++failures;
+  } finally {
+    clearTimeout(timer);
+  }
+  showPresence();
+}
+
+// The first look at a daemon, or at one that was started anew.
+async function meet(status, signal) {
+  const history = await ask("history", signal);
+  samples = history.times.map((time, i) => {
+    const sample = { time };
+    for (const name of Object.keys(history)) {
+      if (Array.isArray(history[name]) && name !== "times") sample[name] = history[name][i];
+    }
+    return sample;
+  });
+  if (epoch !== null && (status.epoch !== epoch || status.start_time !== started)) {
+    restarted = `The daemon was started anew at ${clock(status.start_time)}.`;
+  }
+  epoch = status.epoch;
+  started = status.start_time;
+  lastRevision = 0;
+  shownEvents = [];
+  lastTransfers = null;
+  poolsShape = null;
+  polls = 0;
+}
+
+// --- The daemon ---
+
+function showStatus(status) {
+  document.title = `Pagoda: ${status.cache.name}`;
+  set("cache-name", status.cache.name);
+  set("uptime", duration(status.uptime_seconds));
+  set("tokens-per-block", count(status.cache.tokens_per_block));
+  const facts = [
+    ["Version", `pagodad ${status.version}`],
+    ["Started", new Date(status.start_time * 1000).toLocaleString("en-GB")],
+    ["Model", status.cache.model || "not named by the configuration"],
+    ["Layers", `${plural(status.cache.layers, "attention layer")}, rank ${status.cache.rank}`],
+    ...status.windows.map(window => [`Window ${window.window}`,
+      `${plural(window.layers, "layer")}, ${bytes(window.block_bytes)} a block` + (window.holes ? `, ${plural(window.holes, "hole")}` : "")]),
+    ["Sequences", `${count(status.sequences)} running`],
+    ["Pins", `${plural(status.pins, "pin")} on ${plural(status.windows.reduce((n, w) => n + w.pinned_blocks, 0), "block")}`],
+    ["Quarantined", status.quarantined_blocks === 0 ? "no blocks" :
+      `${plural(status.quarantined_blocks, "block")} of ${plural(status.quarantines, "ended session")}`],
+    ["Found after a restart", plural(status.recovered_blocks, "block")],
+    ["Event log", `revisions ${count(status.oldest_revision)} to ${count(status.revision)}`],
+    ["Epoch", status.epoch],
+    ["Bundled engine", status.engine === null ? "none" :
+      `${status.engine.model}: ${count(status.engine.running_requests)} running, ${count(status.engine.waiting_requests)} waiting`],
+  ];
+  const list = $("facts");
+  while (list.childElementCount > facts.length) list.lastElementChild.remove();
+  facts.forEach(([name, value], i) => {
+    if (!list.children[i]) {
+      const box = make("div");
+      box.append(make("dt"), make("dd", "num"));
+      list.append(box);
+    }
+    const [dt, dd] = list.children[i].children;
+    if (dt.textContent !== name) dt.textContent = name;
+    if (dd.textContent !== value) dd.textContent = value;
+  });
+  lastState = status.state;
+}
+let lastState = "connecting";
+
+function showPresence() {
+  const gone = failures >= 2 || (failures > 0 && answeredAt === null);
+  document.body.classList.toggle("stale", gone);
+  const pill = $("state");
+  const text = gone ? "no answer" : lastState;
+  if (pill.textContent !== text) pill.textContent = text;
+  pill.className = `pill ${gone ? "bad" : lastState === "serving" ? "good" : lastState === "connecting" ? "" : "warn"}`;
+  $("gone").hidden = !gone;
+  if (gone) {
+    set("gone", answeredAt === null ? "The daemon does not answer. This page tries again every second." :
+      `The daemon has not answered since ${clock(answeredAt / 1000)}. What you see is from then. This page tries again every second.`);
+  }
+}
+
+function showAccess() {
+  const locked = access !== "operator";
+  $("token-form").hidden = access === "refused" || (access === "operator" && !tokenNow());
+  $("forget").hidden = !tokenNow();
+  $("refused").hidden = !locked;
+  set("refused", access === "refused" ?
+    (tokenNow() ? "This token is not an operator’s, so sessions, tenants, prefixes, subscribers and events stay hidden." :
+      "Sessions, tenants, prefixes, subscribers and events are hidden: other machines reach this address, and no operators are configured.") :
+    tokenNow() ? "The daemon does not know this token. Sessions, tenants, prefixes, subscribers and events stay hidden." :
+      "Sessions, tenants, prefixes, subscribers and events are for operators: enter an operator’s token above. It stays in this tab.");
+  if (access === "refused" && tokenNow()) $("token-form").hidden = false;
+}
+
+// --- What a person does ---
+
+const themes = ["system", "light", "dark"];
+function showTheme() {
+  const theme = localStorage.getItem(THEME_KEY) || "system";
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  set("theme", `Theme: ${theme}`);
+  pools.forEach(paint);
+}
+$("theme").addEventListener("click", () => {
+  const theme = localStorage.getItem(THEME_KEY) || "system";
+  localStorage.setItem(THEME_KEY, themes[(themes.indexOf(theme) + 1) % themes.length]);
+  showTheme();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+addEventListener("resize", () => pools.forEach(paint));
+$("token-form").addEventListener("submit", event => {
+  event.preventDefault();
+  const token = $("token").value.trim();
+  if (!token) return;
+  sessionStorage.setItem(TOKEN_KEY, token);
+  $("token").value = "";
+  polls = 0;
+  pollNow();
+});
+$("forget").addEventListener("click", () => {
+  sessionStorage.removeItem(TOKEN_KEY);
+  polls = 0;
+  pollNow();
+});
+$("pause").addEventListener("click", () => {
+  paused = !paused;
+  $("pause").textContent = paused ? "Go on" : "Pause";
+  $("pause").setAttribute("aria-pressed", String(paused));
+});
+
+// One poll at a time; a tab that nobody sees asks for nothing.
+let next = null, polling = false;
+async function pollNow() {
+  clearTimeout(next);
+  if (polling) return;
+  polling = true;
+  const began = Date.now();
+  if (!document.hidden) await poll();
+  polling = false;
+  next = setTimeout(pollNow, Math.max(100, POLL_MS - (Date.now() - began)));
+}
+document.addEventListener("visibilitychange", pollNow);
+
+showTheme();
+pollNow();

@@ -1,0 +1,292 @@
+#include "server/status_json.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace pagoda::server {
+namespace {
+
+struct CounterField {
+  const char* name;
+  uint64_t WindowCounters::*value;
+};
+constexpr CounterField kCounters[] = {
+    {"allocated_blocks", &WindowCounters::allocated_blocks},
+    {"freed_blocks", &WindowCounters::freed_blocks},
+    {"evicted_blocks", &WindowCounters::evicted_blocks},
+    {"displaced_blocks", &WindowCounters::displaced_blocks},
+    {"offloaded_blocks", &WindowCounters::offloaded_blocks},
+    {"onboarded_blocks", &WindowCounters::onboarded_blocks},
+    {"lost_blocks", &WindowCounters::lost_blocks},
+    {"lookup_tokens", &WindowCounters::prefix_lookup_tokens},
+    {"hit_tokens", &WindowCounters::prefix_hit_tokens},
+    {"secondary_hit_tokens", &WindowCounters::secondary_hit_tokens},
+};
+
+Json TierJson(Tier tier, const TierOccupancy& blocks) {
+  return {{"tier", TierName(tier)},
+          {"capacity_blocks", blocks.capacity},
+          {"free_blocks", blocks.free},
+          {"cached_blocks", blocks.cached},
+          {"active_blocks", blocks.active},
+          {"pinned_blocks", blocks.pinned},
+          {"in_flight_blocks", blocks.in_flight}};
+}
+
+Json NamespaceJson(const NamespaceKey& key) {
+  Json json = Json::object();
+  if (key.lora_id.has_value()) json["lora_id"] = *key.lora_id;
+  if (!key.cache_salt.empty()) json["salt"] = key.cache_salt;
+  if (!key.tenant.empty()) json["tenant"] = key.tenant;
+  return json;
+}
+
+template <class Change, class Name>
+Json ChangeJson(const Change& change, Name name) {
+  return {{"from", name(change.old_value)}, {"to", name(change.new_value)}};
+}
+
+Json ShownBlocks(absl::Span<const BlockId> blocks) {
+  Json ids = Json::array();
+  for (const BlockId id : blocks.first(std::min(blocks.size(), kShownBlocks))) {
+    ids.push_back(id.value());
+  }
+  return ids;
+}
+
+// What goes with each type of event.
+struct EventWriter {
+  Json& out;
+
+  void operator()(const CreatedEvent& event) const {
+    out["type"] = "created";
+    if (event.blocks.empty()) {
+      Json capacity = Json::object();
+      for (size_t tier = 0; tier < event.blocks_per_tier.size(); ++tier) {
+        if (event.blocks_per_tier[tier] == 0) continue;
+        capacity[std::string(TierName(static_cast<Tier>(tier)))] = event.blocks_per_tier[tier];
+      }
+      out["capacity_blocks"] = std::move(capacity);
+    } else {
+      WriteBlocks(event.blocks);
+    }
+  }
+  void operator()(const StoredEvent& event) const {
+    out["type"] = "stored";
+    std::vector<BlockId> ids;
+    for (const StoredBlock& block : event.blocks) ids.push_back(block.id);
+    WriteBlocks(ids);
+    out["tokens"] = event.tokens.size();
+    if (event.parent != kNoBlock) out["parent_block"] = event.parent.value();
+    out["namespace"] = NamespaceJson(event.name_space);
+    if (event.blocks.empty()) return;
+    out["tier"] = TierName(event.blocks.front().tier);
+    out["priority"] = event.blocks.front().priority.value();
+    out["last_hash"] = HexOf(event.blocks.back().hash.value());
+  }
+  void operator()(const UpdatedEvent& event) const {
+    out["type"] = "updated";
+    WriteBlocks({&event.id, 1});
+    if (event.tier.has_value()) out["tier"] = ChangeJson(*event.tier, TierName);
+    if (event.priority.has_value()) {
+      out["priority"] = ChangeJson(*event.priority, [](Priority p) { return p.value(); });
+    }
+  }
+  void operator()(const RemovedEvent& event) const {
+    out["type"] = "removed";
+    out["reason"] = RemovalReasonName(event.reason);
+    if (event.scope == RemovedEvent::Scope::kWindow) {
+      out["scope"] = "window";
+    } else {
+      WriteBlocks(event.blocks);
+    }
+  }
+
+ private:
+  void WriteBlocks(absl::Span<const BlockId> blocks) const {
+    out["blocks"] = blocks.size();
+    out["block_ids"] = ShownBlocks(blocks);
+  }
+};
+
+}  // namespace
+
+std::string TextOf(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+double SecondsSince1970(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
+
+std::string HexOf(uint64_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad16)); }
+
+Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout) {
+  Json windows = Json::array();
+  for (size_t w = 0; w < stats.windows.size(); ++w) {
+    const WindowStats& window = stats.windows[w];
+    size_t layers = 0;
+    for (const PoolLayout& pool : layout.windows()[w].pools) layers += pool.layers.size();
+    Json tiers = Json::array();
+    for (size_t t = 0; t < kNumTiers; ++t) {
+      if (window.tiers[t].capacity == 0) continue;
+      tiers.push_back(TierJson(static_cast<Tier>(t), window.tiers[t]));
+    }
+    Json counters = Json::object();
+    for (const CounterField& field : kCounters) {
+      counters[field.name] = window.counters.*field.value;
+    }
+    windows.push_back({{"window", WindowName(window.window)},
+                       {"layers", layers},
+                       {"block_bytes", layout.windows()[w].block_bytes()},
+                       {"tiers", std::move(tiers)},
+                       {"holes", window.holes},
+                       {"pinned_blocks", window.pinned_blocks},
+                       {"pin_budget_blocks", window.pin_budget_blocks},
+                       {"totals", std::move(counters)}});
+  }
+  return windows;
+}
+
+Json TransfersJson(const TransferStats& stats) {
+  Json directions = Json::array();
+  for (size_t source = 0; source < kNumTiers; ++source) {
+    for (size_t target = 0; target < kNumTiers; ++target) {
+      const TransferStats::Direction& direction = stats.directions[source][target];
+      directions.push_back({{"from", TierName(static_cast<Tier>(source))},
+                            {"to", TierName(static_cast<Tier>(target))},
+                            {"copies", direction.copies},
+                            {"bytes", direction.bytes},
+                            {"busy_seconds", absl::ToDoubleSeconds(direction.busy)}});
+    }
+  }
+  return {{"directions", std::move(directions)},
+          {"failed", stats.failed},
+          {"running", stats.running},
+          {"queued", stats.queued}};
+}
+
+Json HistoryJson(absl::Span<const StatusSample> samples) {
+  Json history = Json::object();
+  history["interval_seconds"] = absl::ToDoubleSeconds(StatusHistory::kInterval);
+  Json& times = history["times"] = Json::array();
+  for (const StatusSample& sample : samples) times.push_back(SecondsSince1970(sample.time));
+  const std::pair<const char*, uint64_t StatusSample::*> columns[] = {
+      {"lookup_tokens", &StatusSample::lookup_tokens},
+      {"hit_tokens", &StatusSample::hit_tokens},
+      {"secondary_hit_tokens", &StatusSample::secondary_hit_tokens},
+      {"allocated_blocks", &StatusSample::allocated_blocks},
+      {"evicted_blocks", &StatusSample::evicted_blocks},
+      {"offloaded_blocks", &StatusSample::offloaded_blocks},
+      {"onboarded_blocks", &StatusSample::onboarded_blocks},
+      {"copied_bytes", &StatusSample::copied_bytes},
+      {"events", &StatusSample::events},
+      {"used_primary_blocks", &StatusSample::used_primary},
+      {"used_secondary_blocks", &StatusSample::used_secondary},
+  };
+  for (const auto& [name, field] : columns) {
+    Json& column = history[name] = Json::array();
+    for (const StatusSample& sample : samples) column.push_back(sample.*field);
+  }
+  return history;
+}
+
+Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells) {
+  constexpr size_t kStates = 5;
+  static_assert(static_cast<size_t>(SlotState::kSpare) == kStates);
+  // The spare is in no cell, and may be any slot.
+  const auto spares = std::count(slots.begin(), slots.end(), SlotState::kSpare);
+  const size_t count = slots.size() - static_cast<size_t>(spares);
+  const size_t per_cell = std::max<size_t>(1, (count + max_cells - 1) / max_cells);
+  Json cells = Json::array();
+  std::array<uint32_t, kStates> cell = {};
+  size_t in_cell = 0;
+  const auto finish = [&] {
+    cells.push_back(std::exchange(cell, {}));
+    in_cell = 0;
+  };
+  for (const SlotState state : slots) {
+    if (state == SlotState::kSpare) continue;
+    ++cell[static_cast<size_t>(state)];
+    if (++in_cell == per_cell) finish();
+  }
+  if (in_cell != 0) finish();
+  return {{"blocks_per_cell", per_cell}, {"cells", std::move(cells)}};
+}
+
+Json SessionJson(const SessionRow& row, const TenantOptions& tenant) {
+  Json json = {{"session", row.session.value()},
+               {"client", row.client_name},
+               {"tenant", tenant.name},
+               {"opened", SecondsSince1970(row.opened)},
+               {"lease_seconds", nullptr},
+               {"lease_left_seconds", nullptr},
+               {"streams", row.streams},
+               {"sequences", row.sequences},
+               {"raw_blocks", row.raw_blocks},
+               {"draining_blocks", row.draining_blocks},
+               {"step", row.step},
+               {"completed_step", row.completed_step}};
+  if (row.lease == absl::InfiniteDuration()) return json;
+  json["lease_seconds"] = absl::ToDoubleSeconds(row.lease);
+  if (row.lease_left.has_value()) {
+    json["lease_left_seconds"] = absl::ToDoubleSeconds(*row.lease_left);
+  }
+  return json;
+}
+
+Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant) {
+  Json uses = Json::array();
+  for (const TenantUsage::Use& use : usage.uses) {
+    uses.push_back({{"window", WindowName(use.window)},
+                    {"tier", TierName(use.tier)},
+                    {"used_blocks", use.used_blocks},
+                    {"cached_blocks", use.cached_blocks},
+                    {"quota_blocks", nullptr}});
+    if (use.quota_blocks != kNoQuota) uses.back()["quota_blocks"] = use.quota_blocks;
+  }
+  return {{"tenant", tenant.name},      {"shares", tenant.shares},      {"share", tenant.share},
+          {"sessions", usage.sessions}, {"sequences", usage.sequences}, {"use", std::move(uses)}};
+}
+
+Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant) {
+  return {{"hash", HexOf(use.hash.value())},
+          {"tokens", use.tokens},
+          {"first_tokens", use.first_tokens},
+          {"tenant", tenant.name},
+          {"namespace", NamespaceJson(use.name_space)},
+          {"hits", use.hits},
+          {"saved_tokens", use.saved_tokens},
+          {"tier", TierName(use.tier)},
+          {"priority", use.priority.value()},
+          {"holders", use.holders},
+          {"pinned", use.pinned}};
+}
+
+Json SubscriberJson(const SubscriberRow& row, const TenantTable& tenants, Revision last,
+                    absl::Time now) {
+  // The stream may have read what came after `last` was.
+  const uint64_t lag = last.value() - std::min(last.value(), row.sent.value());
+  return {{"role", row.caller.is_operator() ? "operator" : "tenant"},
+          {"tenant", tenants[row.caller.tenant].name},
+          {"open_seconds", absl::ToDoubleSeconds(now - row.opened)},
+          {"sent_revision", row.sent.value()},
+          {"lag_events", lag},
+          {"snapshot", row.snapshot},
+          {"filtered", row.filtered},
+          {"writing", row.writing}};
+}
+
+Json EventJson(const Event& event, const TenantTable& tenants) {
+  Json json = {{"revision", event.revision.value()},
+               {"time", SecondsSince1970(event.time)},
+               {"type", ""},
+               {"window", WindowName(event.window)},
+               {"tenant", tenants[event.tenant].name}};
+  std::visit(EventWriter{json}, event.what);
+  return json;
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,24 @@
+#ifndef PAGODA_SERVER_SUBSCRIBER_ROW_H_
+#define PAGODA_SERVER_SUBSCRIBER_ROW_H_
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "events/event.h"
+#include "server/identity.h"
+
+namespace pagoda::server {
+
+// An open Watch stream, as operators see it.
+struct SubscriberRow {
+  Identity caller;
+  absl::Time opened;
+  Revision sent;          // Every event up to this one was given to gRPC, or is not the caller's.
+  bool snapshot = false;  // It is being sent one.
+  bool filtered = false;  // It does not see every event.
+  bool writing = false;   // gRPC has not taken the last message yet.
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_SUBSCRIBER_ROW_H_

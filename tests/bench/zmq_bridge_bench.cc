@@ -1,0 +1,253 @@
+// Speed of the bridge to vLLM's routers: from events that are appended to the log to a SUB socket
+// in another process. Run by deploy/bench.sh zmq_bridge.
+#include <zmq.hpp>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "events/event_log.h"
+#include "pools/check.h"
+#include "server/bridges/router_feed.h"
+#include "server/bridges/zmq_bridge.h"
+#include "tests/bench/child_process.h"
+#include "tests/bench/figure.h"
+
+namespace pagoda::bench {
+namespace {
+
+using server::RouterFeed;
+using server::ZmqBridge;
+
+constexpr uint32_t kTokensPerBlock = 16;
+constexpr uint32_t kBlocksPerEvent = 8;
+constexpr uint32_t kCachedBlocks = 8'192;  // Then each stored event is followed by a removal.
+constexpr uint32_t kBlocks = 400'000;
+constexpr size_t kEventsPerBatch = 32;
+constexpr uint32_t kMaxQueue = 1'000'000;  // Nothing is dropped.
+constexpr char kReaderFlag[] = "--reader";
+
+// How a payload ends whose last event is AllBlocksCleared.
+constexpr std::string_view kLastPayload("AllBlocksCleared\0", 17);
+
+// --- The reader ---
+
+// Says "here" at the first message, then nothing until the last one, then that one's number.
+int Read(const std::string& endpoint) {
+  zmq::context_t context;
+  zmq::socket_t socket(context, zmq::socket_type::sub);
+  socket.set(zmq::sockopt::rcvhwm, static_cast<int>(kMaxQueue));
+  socket.set(zmq::sockopt::subscribe, "");
+  socket.connect(endpoint);
+  std::optional<uint64_t> last;
+  while (true) {
+    zmq::message_t topic, frame, payload;
+    (void)socket.recv(topic);
+    (void)socket.recv(frame);
+    (void)socket.recv(payload);
+    uint64_t seq = 0;
+    for (const char byte : frame.to_string_view()) seq = seq << 8 | static_cast<uint8_t>(byte);
+    if (!last.has_value()) {
+      std::puts("here");
+      std::fflush(stdout);
+    } else if (seq != *last + 1) {
+      std::fprintf(stderr, "batch %llu is missing\n", static_cast<unsigned long long>(*last + 1));
+      return 1;
+    }
+    last = seq;
+    if (payload.to_string_view().ends_with(kLastPayload)) break;
+  }
+  std::puts(absl::StrCat(*last).c_str());
+  std::fflush(stdout);
+  WaitUntilStdinCloses();
+  return 0;
+}
+
+class Reader {
+ public:
+  // `warm_up()` sends a message: the first ones come before the subscription does.
+  template <class Send>
+  Reader(const std::string& endpoint, const Send& warm_up) : process_({kReaderFlag, endpoint}) {
+    std::atomic<bool> here = false;
+    std::thread sender([&] {
+      while (!here) {
+        warm_up();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    PAGODA_CHECK(process_.ReadLine() == "here", "the reader says that it is there");
+    here = true;
+    sender.join();
+  }
+  // The number of the last message, when it and all before it have come.
+  uint64_t Last() {
+    uint64_t last = 0;
+    PAGODA_CHECK(absl::SimpleAtoi(process_.ReadLine(), &last), "the reader says a number");
+    return last;
+  }
+
+ private:
+  ChildProcess process_;
+};
+
+// --- What happens ---
+
+BlockHash HashOf(uint64_t number) {
+  return BlockHash((number + 1) * 0x9e3779b97f4a7c15);  // Long, as hashes are.
+}
+
+StoredEvent Stored(uint32_t first) {
+  StoredEvent stored;
+  for (uint32_t i = first; i < first + kBlocksPerEvent; ++i) {
+    stored.blocks.push_back({.id = BlockId(i % (2 * kCachedBlocks)),
+                             .hash = HashOf(i),
+                             .token_count = kTokensPerBlock});
+    for (uint32_t t = 0; t < kTokensPerBlock; ++t) stored.tokens.push_back((i * 31 + t) % 151'936);
+  }
+  return stored;
+}
+
+RemovedEvent Removed(uint32_t first) {
+  RemovedEvent removed;
+  for (uint32_t i = first; i < first + kBlocksPerEvent; ++i) {
+    removed.blocks.push_back(BlockId(i % (2 * kCachedBlocks)));
+    removed.hashes.push_back(HashOf(i));
+  }
+  return removed;
+}
+
+// kBlocks blocks that come and, but for the last kCachedBlocks, go; then a reset.
+std::vector<EventLog::Batch> MakeEvents() {
+  std::vector<EventLog::Batch> batches(1);
+  uint64_t revision = 0;
+  const auto add = [&](decltype(Event::what) what) {
+    if (batches.back().size() == kEventsPerBatch) batches.emplace_back();
+    batches.back().push_back({.revision = Revision(++revision), .what = std::move(what)});
+  };
+  for (uint32_t first = 0; first < kBlocks; first += kBlocksPerEvent) {
+    if (first >= kCachedBlocks) add(Removed(first - kCachedBlocks));
+    add(Stored(first));
+  }
+  add(RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow});
+  return batches;
+}
+
+// --- The figures ---
+
+std::string Endpoint() { return absl::StrCat("ipc:///tmp/pagoda-zmq-bench-", getpid()); }
+
+server::VllmShape Shape() {
+  return {.tokens_per_block = kTokensPerBlock, .windows = {kFullAttention}};
+}
+
+server::RouterBatchPtr WarmUp() {
+  auto batch = std::make_shared<server::RouterBatch>();
+  batch->events = {{.what = server::BlocksRemoved{.hashes = {BlockHash(1)}}}};
+  return batch;
+}
+
+// Keeps the bytes of what is published.
+class Recorder final : public server::RouterSink {
+ public:
+  void Publish(const server::RouterBatchPtr& batch) override {
+    payloads_.push_back(EncodeVllmBatch(*batch, Shape()));
+  }
+  const std::vector<std::string>& payloads() const { return payloads_; }
+
+ private:
+  std::vector<std::string> payloads_;
+};
+
+RouterFeed::Options FeedOptions() {
+  return {.cache = {.tokens_per_block = kTokensPerBlock, .windows = {kFullAttention}},
+          .flush_interval = absl::Milliseconds(2),
+          .read_snapshot = [](const SnapshotPosition&) -> SnapshotPiece {
+            PAGODA_CHECK(false, "the log keeps everything");
+            return {};
+          }};
+}
+
+constexpr EventLog::Limits kEverything = {.max_events = size_t{1} << 30,
+                                          .max_bytes = size_t{1} << 40};
+
+// Seconds from the first append until the reader has the last batch.
+double BridgeSeconds() {
+  std::vector<EventLog::Batch> batches = MakeEvents();
+  auto bridge =
+      ZmqBridge::Open({.endpoint = Endpoint(), .topic = "kv", .hwm = kMaxQueue, .shape = Shape()});
+  PAGODA_CHECK(bridge.ok(), "there is an endpoint");
+  Reader reader((*bridge)->endpoint(), [&] { (*bridge)->Publish(WarmUp()); });
+  EventLog log(kEverything);
+  RouterFeed feed(FeedOptions(), &log, {bridge->get()});
+  const double seconds = Seconds([&] {
+    for (EventLog::Batch& batch : batches) log.Append(std::move(batch));
+    PAGODA_CHECK(reader.Last() + 1 == (*bridge)->stats().batches, "every batch has come");
+  });
+  PAGODA_CHECK(feed.stats().stored_blocks == kBlocks, "every block was told of");
+  return seconds;
+}
+
+// The same bytes, encoded before, over the same kind of socket.
+double PlainSeconds(const std::vector<std::string>& payloads) {
+  zmq::context_t context;
+  zmq::socket_t socket(context, zmq::socket_type::pub);
+  socket.set(zmq::sockopt::sndhwm, static_cast<int>(kMaxQueue));
+  socket.bind(Endpoint());
+  uint64_t seq = 0;
+  const auto send = [&](const std::string& payload) {
+    const server::SequenceFrame number = server::ToSequenceFrame(seq++);
+    socket.send(zmq::str_buffer("kv"), zmq::send_flags::sndmore);
+    socket.send(zmq::buffer(number), zmq::send_flags::sndmore);
+    socket.send(zmq::buffer(payload), zmq::send_flags::none);
+  };
+  Reader reader(Endpoint(), [&] { send("warm-up"); });
+  return Seconds([&] {
+    for (const std::string& payload : payloads) send(payload);
+    PAGODA_CHECK(reader.Last() + 1 == seq, "every batch has come");
+  });
+}
+
+std::vector<std::string> MakePayloads() {
+  EventLog log(kEverything);
+  for (EventLog::Batch& batch : MakeEvents()) log.Append(std::move(batch));
+  Recorder recorder;
+  { const RouterFeed feed(FeedOptions(), &log, {&recorder}); }
+  return recorder.payloads();
+}
+
+void Run() {
+  const std::vector<std::string> payloads = MakePayloads();
+  const double bridge = MedianSeconds(BridgeSeconds);
+  const double plain = MedianSeconds([&] { return PlainSeconds(payloads); });
+  Print({.id = "zmq_bridge",
+         .value = kBlocks / bridge,
+         .unit = "blocks/s",
+         .yardstick = "the same payloads, encoded before, over a PUB socket",
+         .yardstick_value = kBlocks / plain});
+}
+
+}  // namespace
+}  // namespace pagoda::bench
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == pagoda::bench::kReaderFlag) {
+    return pagoda::bench::Read(argv[2]);
+  }
+  // The name of a figure that is wanted; there is one.
+  if (argc > 2 || (argc == 2 && !std::string_view("zmq_bridge").starts_with(argv[1]))) {
+    std::fprintf(stderr, "usage: %s [zmq_bridge]\n", argv[0]);
+    return 2;
+  }
+  pagoda::bench::Run();
+}

@@ -1,0 +1,254 @@
+"""The status page in a real browser, on a real daemon under load: it says what the daemon says, in both themes, on a desk and on a phone.
+
+PAGODA_SCREENSHOTS=FOLDER keeps what was seen: light-1280.png, dark-1280.png, light-390.png, dark-390.png, and the upper part of the first
+as screenshot.png, which is how server/page/screenshot.png was made."""
+
+import contextlib
+import json
+import os
+import pathlib
+import time
+
+import pytest
+from browser import open_browser
+from chat_load import Engine
+from pagoda_client import Client, authorized
+from pagoda_daemon import Daemon
+from pagoda.v1 import events_pb2, events_pb2_grpc, types_pb2
+
+PRIMARY, SECONDARY = 1024, 12288
+CACHE = {"name": "demo", "primary": PRIMARY, "secondary": SECONDARY, "tokens_per_block": 16}
+HTTP = {"http_address": "127.0.0.1:0"}
+STATES = ("free", "cached", "active", "pinned", "in_flight")
+TIERS = {types_pb2.TIER_PRIMARY: "primary", types_pb2.TIER_SECONDARY: "secondary"}
+OPERATOR, ALICE = "token-of-the-operator-0123456789", "token-of-alice-0123456789"
+LOAD_SECONDS = 12  # Of chats before the first look: some points of every chart.
+SCREENSHOT_HEIGHT = 1320
+FOR_OPERATORS = ("sessions", "tenants", "prefixes", "subscribers", "events")
+
+# The colour in the middle of each square of the primary tier, as the name of the state that it stands for.
+DRAWN = """
+const seen = document.querySelector(".pool canvas"), style = getComputedStyle(document.documentElement);
+const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const rgb = colour => { probe.fillStyle = colour; probe.fillRect(0, 0, 1, 1); return [...probe.getImageData(0, 0, 1, 1).data].slice(0, 3).join(); };
+const names = Object.fromEntries(["cached", "active", "pinned", "in_flight"].map(s => [rgb(style.getPropertyValue("--" + s).trim()), s]));
+const size = arguments[0], pitch = size + 1, columns = Math.floor((seen.clientWidth + 1) / pitch);
+const copy = Object.assign(document.createElement("canvas"), { width: seen.width, height: seen.height });
+const g = copy.getContext("2d", { willReadFrequently: true });
+g.drawImage(seen, 0, 0);
+return Array.from({ length: arguments[1] }, (_, i) => {
+  const p = g.getImageData((i % columns) * pitch + size / 2, Math.floor(i / columns) * pitch + size / 2, 1, 1).data;
+  return p[3] === 0 ? "free" : names[[...p].slice(0, 3).join()] || "other";
+});
+"""
+
+
+def number(text):
+    return int(text.replace(",", ""))
+
+
+def api(daemon, path, token=None):
+    return json.loads(daemon.http_as(path, token)[1])
+
+
+@pytest.fixture
+def keep(tmp_path):
+    """Where screenshots go."""
+    folder = pathlib.Path(os.environ.get("PAGODA_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def browser():
+    with open_browser() as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def chats(daemon, *names):
+    engines = [Engine(daemon, name, seed=1, pause_seconds=0.01) for name in names]
+    for engine in engines:
+        engine.start()
+    try:
+        yield engines
+    finally:
+        for engine in engines:
+            engine.stop()
+
+
+def pool_numbers(browser):
+    """{tier: {state: blocks}} as the page says."""
+    return {tier: {state: number(browser.text(f"full-{tier}-{state}")) for state in STATES} for tier in TIERS.values()}
+
+
+def map_tiers(daemon):
+    return api(daemon, "/api/v1/blocks")["windows"][0]["tiers"]
+
+
+def pool_truth(daemon):
+    return {TIERS[tier.tier]: {state: getattr(tier, f"{state}_blocks") for state in STATES} for tier in daemon.status().windows[0].tiers}
+
+
+def check_looks(browser, width):
+    """Nothing sticks out to the right, and every text can be read."""
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    faint = [(round(ratio, 2), text) for ratio, text in browser.contrasts() if ratio < 4.5]
+    assert not faint, faint
+    assert len(browser.contrasts()) > 80
+
+
+def check_it_kept_to_itself(browser, daemon):
+    browser.read_logs()
+    origin = f"http://{daemon.http_address}/"
+    assert [url for url in browser.requested if not url.startswith((origin, "data:"))] == []
+    assert sum(url.startswith(f"{origin}api/v1/") for url in browser.requested) > 20, "it asks by itself"
+    assert browser.complaints == []
+
+
+def check_it_agrees(browser, daemon):
+    """With nothing under way any more, every number is the daemon's own."""
+    browser.wait(lambda: pool_numbers(browser) == pool_truth(daemon), "the states of the blocks", seconds=20)
+    status = daemon.status()
+    window = status.windows[0]
+    browser.wait(lambda: number(browser.text("revision")) == status.revision, "the last revision")
+    assert number(browser.text("total-allocated")) == window.allocated_blocks_total
+    assert number(browser.text("total-evicted")) == window.evicted_blocks_total + window.displaced_blocks_total
+    assert browser.text("hit-total") == f"{100 * window.prefix_hit_tokens_total / window.prefix_lookup_tokens_total:.1f} %"
+    assert number(browser.text("sessions-count")) == status.sessions
+    assert number(browser.text("subscribers-count")) == status.subscribers == 1
+    assert sorted(browser.texts("#sessions tbody td:first-child")) == sorted(row["client"] for row in api(daemon, "/api/v1/sessions")["sessions"])
+
+    # The map: each square is the block that the API names, and the squares are the counts.
+    def counted():
+        return {tier["tier"]: dict(zip(STATES, (sum(column) for column in zip(*tier["cells"])))) for tier in map_tiers(daemon)}
+
+    daemon.wait_until(lambda d: counted() == pool_truth(d), seconds=20)  # A scan may be half a second old.
+    assert [tier["blocks_per_cell"] for tier in map_tiers(daemon)] == [1, 12]
+    cells = map_tiers(daemon)[0]["cells"]
+    browser.wait(lambda: browser.run(DRAWN, 10, PRIMARY) == [STATES[cell.index(1)] for cell in cells], "the map", seconds=20)
+    assert all(sum(cell[state] for cell in cells) > 10 for state in (1, 2, 3)), "cached, active and pinned blocks are on the map"
+
+    used = sum(sum(blocks.values()) - blocks["free"] for blocks in pool_truth(daemon).values())
+    assert sum(map(number, browser.texts("#tenants tbody td:nth-child(3)"))) == used
+    prefixes = api(daemon, "/api/v1/prefixes")["prefixes"]
+    browser.wait(lambda: list(map(number, browser.texts("#prefixes td.saved"))) == [row["saved_tokens"] for row in prefixes[:10]], "the prefixes")
+    copies = {f"{way['from']}-{way['to']}": way["copies"] for way in api(daemon, "/api/v1/transfers")["directions"] if way["copies"]}
+    assert {"primary-secondary", "secondary-primary"} <= set(copies)
+    assert sorted(map(number, browser.texts("#transfers tbody td:nth-child(4)"))) == sorted(copies.values())
+    assert number(browser.texts("#events tbody td:first-child")[0]) == status.revision
+    assert browser.text("subscribers").count("operator") == 1
+
+
+def test_the_page_says_what_the_daemon_says(start_daemon, browser, keep):
+    daemon = start_daemon(cache=CACHE, server=HTTP)
+    with contextlib.ExitStack() as clean:
+        engines = clean.enter_context(chats(daemon, "engine-0", "engine-1"))
+        watch = events_pb2_grpc.EventServiceStub(daemon.connect()).Watch(events_pb2.WatchRequest())
+        clean.callback(watch.cancel)
+        next(watch)
+        daemon.wait_until(lambda d: d.status().windows[0].onboarded_blocks_total > 100)
+        operator = clean.enter_context(Client(daemon.connect(), "operator"))
+        operator.pin(engines[0].prompts[0])
+        raw = operator.allocate(8)
+        seen_until = time.monotonic() + LOAD_SECONDS
+        browser.resize(1280, 900)
+        browser.open(f"http://{daemon.http_address}/")
+        browser.wait(lambda: browser.text("state") == "serving", "the first answer")
+        # The load is seen as it runs: rates, hits, events, several prefixes.
+        browser.wait(lambda: time.monotonic() > seen_until and number(browser.text("rate-events").split(".")[0]) > 0 and
+                     browser.text("hit-now").endswith("%") and len(browser.texts("#events tbody tr")) >= 50 and
+                     len(browser.texts("#prefixes tbody tr")) >= 4 and browser.texts("#transfers tbody tr") != [], "a busy cache", seconds=60)
+        assert browser.run("return document.querySelector('#hit-chart path:last-child').getAttribute('d')").startswith("M")
+        for width, dark in ((1280, False), (1280, True), (390, True), (390, False)):
+            browser.resize(width, 900, dark)
+            browser.wait(lambda: browser.run("return innerWidth") == width, "the window's size")
+            back = browser.run("return getComputedStyle(document.body).backgroundColor")
+            assert back == ("rgb(16, 19, 24)" if dark else "rgb(243, 244, 246)")
+            time.sleep(1.2)  # A look by itself, so that the picture has numbers of this size. Nothing is checked by it.
+            check_looks(browser, width)
+            browser.screenshot(keep / f"{'dark' if dark else 'light'}-{width}.png")
+            if (width, dark) == (1280, False):
+                browser.screenshot(keep / "screenshot.png", height=SCREENSHOT_HEIGHT)
+        browser.resize(1280, 900)
+        # A person's own choice goes before the system's.
+        for name, back in (("light", "rgb(243, 244, 246)"), ("dark", "rgb(16, 19, 24)"), ("system", "rgb(243, 244, 246)")):
+            browser.click("theme")
+            assert browser.text("theme") == f"Theme: {name}"
+            assert browser.run("return getComputedStyle(document.body).backgroundColor") == back
+        for engine in engines:
+            engine.stop()
+        daemon.settle()
+        check_it_agrees(browser, daemon)
+        # By the keyboard: the first square says what it is.
+        browser.run("document.querySelector('.pool canvas').focus()")
+        browser.driver.switch_to.active_element.send_keys("\ue014")  # The right arrow.
+        assert browser.texts(".pool .cell")[0].startswith("Place 0: ")
+        operator.free(raw)
+        check_it_kept_to_itself(browser, daemon)
+
+
+def test_an_empty_cache_says_so_in_words(start_daemon, browser):
+    daemon = start_daemon(server=HTTP)
+    browser.resize(390, 900)
+    browser.open(f"http://{daemon.http_address}/")
+    browser.wait(lambda: browser.text("state") == "serving" and browser.is_seen("sessions-empty"), "the first answer")
+    assert browser.text("sessions-empty") == "No client is connected."
+    assert browser.text("subscribers-empty") == "Nobody follows the events."
+    assert browser.text("prefixes-empty").startswith("Nothing was reused yet.")
+    assert browser.text("transfers-empty") == "There is no secondary tier, and nothing was copied."
+    assert browser.text("hit-now") == browser.text("hit-total") == "–"
+    assert not browser.is_seen("refused") and not browser.is_seen("token-form")
+    assert browser.texts("#events tbody td:nth-child(3)") == ["created"]
+    check_looks(browser, 390)
+
+
+def test_tenants_are_seen_with_an_operators_token_alone(start_daemon, browser):
+    daemon = start_daemon(operator_token=OPERATOR, secrets={"alice.tokens": ALICE}, server=HTTP,
+                          tenants=[{"name": "alice", "tokens_file": "alice.tokens"}])
+    with Client(authorized(daemon.connect(), ALICE), "engine-of-alice") as client:
+        client.cache(1, [*range(17)])
+        client.cache(2, [*range(18)])
+        browser.resize(1280, 900)
+        browser.open(f"http://{daemon.http_address}/")
+        browser.wait(lambda: browser.is_seen("token-form") and browser.is_seen("refused"), "the field for the token")
+        assert pool_truth(daemon)["primary"]["cached"] == number(browser.text("full-primary-cached")), "the pools are for all"
+        for token in (None, "token-of-a-stranger-0123456789", ALICE):
+            if token is not None:
+                said = browser.text("refused")
+                browser.type("token", token)
+                browser.wait(lambda: browser.text("refused") != said, "that the token does not do")
+            assert "alice" not in browser.run("return document.querySelector('main').innerText")
+            assert [browser.is_seen(f"{name}-empty") for name in FOR_OPERATORS] == [True] * len(FOR_OPERATORS)
+        browser.type("token", OPERATOR)
+        browser.wait(lambda: browser.texts("#sessions tbody td:first-child") == ["engine-of-alice"], "the sessions")
+        browser.wait(lambda: "alice" in browser.texts("#tenants tbody td:first-child"), "the tenants")
+        assert not browser.is_seen("refused")
+        assert browser.texts("#prefixes td.saved") == ["16"]
+        assert OPERATOR not in browser.run("return document.documentElement.outerHTML + location.href")
+        browser.click("forget")
+        browser.wait(lambda: browser.texts("#sessions tbody tr") == [], "that the sessions are hidden again")
+        assert browser.run("return sessionStorage.length") == 0
+        browser.read_logs()
+        assert not any(OPERATOR in url for url in browser.requested)
+
+
+def test_it_says_that_the_daemon_is_gone_and_comes_back_by_itself(tmp_path, browser):
+    with Daemon(tmp_path, server=HTTP) as daemon:
+        daemon.config["server"]["http_address"] = daemon.http_address
+        browser.resize(1280, 900)
+        browser.open(f"http://{daemon.http_address}/")
+        browser.wait(lambda: browser.text("state") == "serving", "the first answer")
+        daemon.wait_until(lambda d: d.status().uptime.seconds >= 3)
+        old = daemon.status()
+        daemon.kill()
+        browser.wait(lambda: browser.is_seen("gone"), "the banner")
+        assert browser.text("state") == "no answer"
+        assert "has not answered since" in browser.text("gone")
+        assert browser.run("return document.body.className") == "stale"
+        daemon.start()
+        browser.wait(lambda: not browser.is_seen("gone") and browser.text("state") == "serving", "the daemon's return")
+        assert browser.run("return document.body.className") == ""
+        assert daemon.status().epoch != old.epoch
+        browser.wait(lambda: f"{daemon.status().epoch:016x}" in browser.text("facts"), "the new epoch")
+        browser.wait(lambda: "started anew" in browser.text("events-note"), "the note about it")

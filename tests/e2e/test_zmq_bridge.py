@@ -1,0 +1,298 @@
+"""vLLM's ZMQ wire: a router that knows it, and nothing of Pagoda, has the same tree as a subscriber of Watch."""
+
+import importlib.util
+import os
+import random
+import re
+import sys
+import types
+
+import pytest
+from pagoda_client import Client
+from pagoda.v1 import admin_pb2, events_pb2, types_pb2
+from shadow_tree import ShadowTree
+from test_events import TOKENS_PER_BLOCK, Watcher, prompt, work
+from vllm_events import CPU, GPU, Index, MapDecoder, StructDecoder, Subscriber, install_msgspec
+
+MEDIA = {types_pb2.TIER_PRIMARY: GPU, types_pb2.TIER_SECONDARY: CPU}
+
+
+@pytest.fixture(params=["msgpack", "msgspec"])
+def decoder(request):
+    if request.param == "msgpack":
+        return MapDecoder()
+    msgspec = install_msgspec()
+    if msgspec is None:
+        pytest.skip("PyPI has not answered, so there is no msgspec; msgpack has decoded the same")
+    return StructDecoder(msgspec)
+
+
+@pytest.fixture
+def bridged(start_daemon):
+    """bridged(**sections) starts a daemon with the bridge, and (daemon, subscriber) come back; keys of `zmq` replace those of the bridge."""
+    subscribers = []
+
+    def start(zmq=None, **sections):
+        sections["server"] = {"http_address": "127.0.0.1:0"} | sections.get("server", {})
+        sections["events"] = sections.get("events", {}) | {
+            "zmq": {"endpoint": "ipc://events.sock", "replay_endpoint": "ipc://replay.sock", "pod": "pod-7", "model": "tiny"} | (zmq or {})}
+        for key in ("endpoint", "replay_endpoint"):
+            name = sections["events"]["zmq"][key].removeprefix("ipc://")
+            sections["events"]["zmq"][key] = f"ipc:///tmp/pagoda-{os.getpid()}-{len(subscribers)}-{name}"
+        daemon = start_daemon(**sections)
+        subscribers.append(Subscriber(sections["events"]["zmq"]["endpoint"], sections["events"]["zmq"]["replay_endpoint"]))
+        return daemon, subscribers[-1]
+
+    yield start
+    for subscriber in subscribers:
+        subscriber.close()
+
+
+def metric(daemon, name):
+    (value,) = re.findall(rf"^{name} (\S+)$", daemon.http("/metrics")[1], re.MULTILINE)
+    return int(float(value))
+
+
+def published(daemon):
+    """How many batches there are when the bridge has told everything."""
+    daemon.settle()
+    daemon.wait_until(lambda daemon: metric(daemon, "pagoda_bridge_revision") == daemon.status().revision)
+    return metric(daemon, "pagoda_zmq_batches_total")
+
+
+def follow(daemon, subscriber, index):
+    for payload in subscriber.batches_to(published(daemon)):
+        index.apply(payload)
+
+
+def whole_blocks(events):
+    """{(window size, medium): {hash}} of the whole blocks that Watch's events leave cached."""
+    windows = {}
+    for event in events:
+        blocks = windows.setdefault(event.window_size, {})
+        if event.WhichOneof("event") == "stored":
+            for block in event.stored.blocks:
+                blocks[block.block_id] = [block.block_hash, block.tier, len(block.tokens)]
+        elif event.WhichOneof("event") == "updated" and event.updated.HasField("tier"):
+            blocks[event.updated.block_id][1] = event.updated.tier.new_value
+        elif event.WhichOneof("event") == "removed":
+            if event.removed.scope == events_pb2.REMOVAL_SCOPE_WINDOW:
+                blocks.clear()
+            elif event.removed.reason != events_pb2.REMOVAL_REASON_RELEASED:
+                for block_id in event.removed.block_ids:
+                    del blocks[block_id]
+    found = {}
+    for window, blocks in windows.items():
+        for block_hash, tier, tokens in blocks.values():
+            if tokens == TOKENS_PER_BLOCK:
+                found.setdefault((window, MEDIA[tier]), set()).add(block_hash)
+    return found
+
+
+def rounds_of_load(daemon, check, rounds=10):
+    """Eviction, moves between the tiers, invalidation and resets, with `check()` in between."""
+    rng = random.Random(4)
+    with Client(daemon.channel) as client:
+        for number in range(rounds):
+            work(client, rng, 40)
+            client.offload(prompt(rng) + [0] * 8)
+            client.prefetch(prompt(rng) + [1] * 8)
+            client.invalidate([rng.randrange(3) for _ in range(4)])
+            if number % 4 == 3:
+                check()
+                daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=5)
+            check()
+
+
+def test_a_router_has_the_tree_of_the_events(bridged, decoder):
+    daemon, subscriber = bridged(cache={"primary": 32, "secondary": 16})
+    watcher, index = Watcher(daemon, from_revision=1), Index(decoder)
+    compared = []
+
+    def check():
+        follow(daemon, subscriber, index)
+        events = watcher.read_to(daemon.status().revision)
+        expected = whole_blocks(events)
+        assert index.hashes() == {(None, medium): hashes for (_, medium), hashes in expected.items()}
+        tree = ShadowTree()
+        for event in events:
+            tree.apply(event)
+        for node in tree.nodes.values():
+            if len(node.tokens) == TOKENS_PER_BLOCK:
+                parent, tokens = index.places[None, MEDIA[node.tier]][node.hash]
+                assert tokens == node.tokens and parent == (None if node.parent is None else tree.nodes[node.parent].hash)
+        compared.append(sum(map(len, expected.values())))
+
+    rounds_of_load(daemon, check)
+    assert len(compared) == 12 and sorted(compared)[6] > 15, compared
+    assert index.counts["AllBlocksCleared"] == 2 and min(index.counts.values()) >= 2
+    window = daemon.status().windows[0]
+    assert min(window.offloaded_blocks_total, window.onboarded_blocks_total, window.displaced_blocks_total) > 5, window
+    assert subscriber.topics <= {"kv@pod-7@tiny"}
+
+
+def test_each_window_is_a_group(bridged, decoder):
+    layers = [{"count": 1, "window": 8, "num_kv_heads": 2, "head_dim": 8}, {"count": 1, "num_kv_heads": 2, "head_dim": 8}]
+    daemon, subscriber = bridged(cache={"primary": 48, "secondary": 16, "layers": layers})
+    watcher, index = Watcher(daemon, from_revision=1), Index(decoder)
+    groups = {8: 0, 0: 1}
+    compared = set()
+
+    def check():
+        follow(daemon, subscriber, index)
+        expected = whole_blocks(watcher.read_to(daemon.status().revision))
+        assert index.hashes() == {(groups[window], medium): hashes for (window, medium), hashes in expected.items()}
+        compared.update(expected)
+
+    rounds_of_load(daemon, check)
+    assert compared == {(8, GPU), (8, CPU), (0, GPU), (0, CPU)}
+    assert index.groups == {0: ("sliding_window", 8), 1: ("full_attention", None)}
+    assert index.counts["AllBlocksCleared"] >= 2
+
+
+def test_a_late_joiner_replays(bridged):
+    daemon, subscriber = bridged()
+    index = Index(MapDecoder())
+    with Client(daemon.channel) as client:
+        work(client, random.Random(1), 100)
+    follow(daemon, subscriber, index)
+    late, zmq_keys = Index(MapDecoder()), daemon.config["events"]["zmq"]
+    joiner = Subscriber(zmq_keys["endpoint"], zmq_keys["replay_endpoint"])
+    follow(daemon, joiner, late)
+    assert late.hashes() == index.hashes() and late.counts == index.counts and joiner.replays == 1
+    assert metric(daemon, "pagoda_zmq_incomplete_replays_total") == 0
+    joiner.close()
+
+
+def test_a_replay_in_the_newer_form_carries_the_topic(bridged):
+    daemon, subscriber = bridged(zmq={"replay_topic": True, "topic": "events of mine"})
+    with Client(daemon.channel) as client:
+        client.cache(1, range(9))
+    assert published(daemon) == 1
+    subscriber.dealer.send_multipart([b"", bytes(8)])
+    assert subscriber.dealer.poll(20_000)
+    empty, topic, seq, payload = subscriber.dealer.recv_multipart()
+    assert (empty, topic, seq) == (b"", b"events of mine", bytes(8)) and payload
+    assert subscriber.dealer.poll(20_000)
+    assert subscriber.dealer.recv_multipart() == [b"", b"", b"\xff" * 8, b""]
+
+
+def cache_much(daemon, sequences):
+    with Client(daemon.channel) as client:
+        for number in range(sequences):
+            client.cache(number + 1, [number * 1000 + i for i in range(240)])
+
+
+def test_a_slow_subscriber_misses_batches_and_gets_them_by_replay(bridged):
+    daemon, _ = bridged(zmq={"hwm": 2})
+    zmq_keys = daemon.config["events"]["zmq"]
+    slow = Subscriber(zmq_keys["endpoint"], zmq_keys["replay_endpoint"], hwm=1)
+    index = Index(MapDecoder())
+    follow(daemon, slow, index)
+    with Client(daemon.channel) as client:
+        client.cache(1, range(9))
+    # The subscription is there when a batch comes by itself.
+    while not slow.sub.poll(50):
+        with Client(daemon.channel) as client:
+            client.cache(1, random.choices(range(1000), k=9))
+    cache_much(daemon, 1500)
+    follow(daemon, slow, index)
+    assert slow.replays > 0, "it was too fast to miss anything"
+    assert index.hashes() == {(None, medium): hashes for (_, medium), hashes in
+                              whole_blocks(Watcher(daemon, from_revision=1).read_to(daemon.status().revision)).items()}
+
+
+def test_a_bridge_that_the_log_has_passed_begins_again(bridged):
+    daemon, subscriber = bridged(events={"max_events": 50, "flush_interval": "300ms"})
+    index = Index(MapDecoder())
+    rng = random.Random(3)
+    with Client(daemon.channel) as client:
+        for number in range(40):
+            client.cache(number + 1, [rng.randrange(100) for _ in range(20)])
+            follow(daemon, subscriber, index) if number == 20 else None
+        daemon.wait_until(lambda daemon: metric(daemon, "pagoda_bridge_resets_total") > 0 or cache_more(client, rng))
+        follow(daemon, subscriber, index)
+        tokens = [rng.randrange(100) for _ in range(20)]
+        client.cache(9999, tokens)
+        follow(daemon, subscriber, index)
+        assert client.match(tokens).matched_tokens == 19
+    assert index.counts["AllBlocksCleared"] == metric(daemon, "pagoda_bridge_resets_total") > 0
+    (hashes,) = index.hashes().values()
+    assert len(hashes) == daemon.primary().cached_blocks, "all of them are whole"
+    assert subscriber.next == metric(daemon, "pagoda_zmq_batches_total"), "the numbers went on"
+
+
+def cache_more(client, rng):
+    for _ in range(60):
+        client.cache(rng.randrange(10**6, 10**9), [rng.randrange(100) for _ in range(20)])
+    return False
+
+
+def test_namespaces_and_adapters_are_named(bridged, decoder):
+    daemon, subscriber = bridged()
+    with Client(daemon.channel) as client:
+        client.cache(1, range(9), namespace=types_pb2.Namespace(lora_id=7, cache_salt="s"))
+    (payload,) = subscriber.batches_to(published(daemon))
+    _, ((name, event),), _ = decoder.decode(payload)
+    assert (name, event["lora_id"], event["lora_name"]) == ("BlockStored", 7, "7")
+    assert event["extra_keys"] == [["7", "s"], ["7"]] and len(event["block_hashes"]) == 2
+
+
+@pytest.mark.parametrize("keys, message", [
+    ({"endpoint": "tcp://*:5557"}, "insecure"),
+    ({"endpoint": "tcp://10.0.0.1:5557"}, "insecure"),
+    ({"replay_endpoint": "ipc:///tmp/x"}, "events.zmq.endpoint is not"),
+    ({"endpoint": "http://x"}, "none of tcp://HOST:PORT"),
+    ({"endpoint": "ipc:///no/such/folder"}, "ZMQ cannot use"),
+])
+def test_an_endpoint_that_is_no_good_is_refused(start_daemon, tmp_path, keys, message):
+    from pagoda_daemon import Daemon
+    folder = tmp_path / "refused"
+    folder.mkdir()
+    daemon = Daemon(folder, events={"zmq": keys})
+    assert daemon.run_to_its_end() == 1
+    assert message in daemon.log.read_text()
+
+
+def test_the_classes_of_vllm_itself_decode_it(bridged):
+    """PAGODA_VLLM_KV_EVENTS: vllm/distributed/kv_events.py out of vLLM's wheel. Of the rest of vLLM it needs nothing to decode with."""
+    path, msgspec = os.environ.get("PAGODA_VLLM_KV_EVENTS"), install_msgspec()
+    if path is None or msgspec is None:
+        pytest.skip("PAGODA_VLLM_KV_EVENTS does not name vLLM's kv_events.py, or there is no msgspec")
+    classes = load_vllm(path)
+    real = msgspec.msgpack.Decoder(classes.KVEventBatch)
+
+    class RealDecoder:
+        def decode(self, payload):
+            batch = real.decode(payload)
+            known = ("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
+                     "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window")
+            return batch.ts, [(type(event).__name__, {key: value for key, value in msgspec.structs.asdict(event).items() if key in known})
+                              for event in batch.events], batch.data_parallel_rank
+
+    daemon, subscriber = bridged(cache={"primary": 32, "secondary": 16})
+    watcher, index = Watcher(daemon, from_revision=1), Index(RealDecoder())
+
+    def check():
+        follow(daemon, subscriber, index)
+        assert index.hashes() == {(None, medium): hashes for (_, medium), hashes in
+                                  whole_blocks(watcher.read_to(daemon.status().revision)).items()}
+
+    rounds_of_load(daemon, check)
+    assert set(index.counts) == {"BlockStored", "BlockRemoved", "AllBlocksCleared"}
+
+
+def load_vllm(path):
+    """The module, with what it imports from the rest of vLLM replaced by names alone."""
+    for name in ("vllm", "vllm.config", "vllm.config.kv_events", "vllm.logger", "vllm.utils", "vllm.utils.network_utils", "vllm.v1",
+                 "vllm.v1.core", "vllm.v1.core.kv_cache_utils"):
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules["vllm.config.kv_events"].KVEventsConfig = object
+    sys.modules["vllm.logger"].init_logger = lambda name: None
+    sys.modules["vllm.utils.network_utils"].__getattr__ = lambda name: None
+    sys.modules["vllm.v1.core.kv_cache_utils"].ExternalBlockHash = bytes | int
+    spec = importlib.util.spec_from_file_location("vllm_kv_events", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,149 @@
+#include "server/bridges/vllm_wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <msgpack.hpp>
+
+#include <map>
+#include <sstream>
+#include <string>
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Key;
+using ::testing::Not;
+
+constexpr WindowSize kSliding{1024};
+
+// The events of a batch, each value as msgpack's JSON.
+using Fields = std::map<std::string, std::string>;
+
+std::string Text(const msgpack::object& value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+struct Decoded {
+  std::string ts;
+  std::vector<Fields> events;
+  std::string rank;
+};
+
+Decoded Encode(std::vector<RouterEvent> events, const VllmShape& shape) {
+  RouterBatch batch;
+  batch.time = absl::UnixEpoch() + absl::Milliseconds(1500);
+  batch.events = std::move(events);
+  const std::string bytes = EncodeVllmBatch(batch, shape);
+  size_t end = 0;
+  const msgpack::object_handle handle = msgpack::unpack(bytes.data(), bytes.size(), end);
+  EXPECT_EQ(end, bytes.size()) << "nothing is behind the batch";
+  const msgpack::object_array& array = handle->via.array;
+  EXPECT_EQ(array.size, 3u);
+  Decoded decoded{.ts = Text(array.ptr[0]), .rank = Text(array.ptr[2])};
+  for (uint32_t i = 0; i < array.ptr[1].via.array.size; ++i) {
+    Fields fields;
+    const msgpack::object_map& map = array.ptr[1].via.array.ptr[i].via.map;
+    for (uint32_t k = 0; k < map.size; ++k) {
+      fields[map.ptr[k].key.as<std::string>()] = Text(map.ptr[k].val);
+    }
+    decoded.events.push_back(std::move(fields));
+  }
+  return decoded;
+}
+
+VllmShape OneWindow() { return {.tokens_per_block = 2, .windows = {kFullAttention}}; }
+VllmShape TwoWindows() {
+  return {.tokens_per_block = 2, .windows = {kSliding, kFullAttention}, .data_parallel_rank = 3};
+}
+
+BlocksStored TwoBlocks(NamespaceKey name_space = {}) {
+  return {.name_space = std::make_shared<NamespaceKey>(std::move(name_space)),
+          .hashes = {BlockHash(0xffffffffffffffff), BlockHash(2)},
+          .tokens = {10, 70000, 4294967295, 1}};
+}
+
+TEST(VllmWireTest, AStoreHasTheKeysThatVllmAlwaysSends) {
+  const Decoded decoded = Encode({{.what = TwoBlocks()}}, OneWindow());
+  EXPECT_EQ(decoded.ts, "1.5");
+  EXPECT_EQ(decoded.rank, "0");
+  ASSERT_EQ(decoded.events.size(), 1u);
+  EXPECT_EQ(decoded.events[0], (Fields{{"type", "\"BlockStored\""},
+                                       {"block_hashes", "[18446744073709551615,2]"},
+                                       {"parent_block_hash", "null"},
+                                       {"token_ids", "[10,70000,4294967295,1]"},
+                                       {"block_size", "2"},
+                                       {"lora_id", "null"},
+                                       {"medium", "\"GPU\""},
+                                       {"lora_name", "null"}}));
+}
+
+TEST(VllmWireTest, ARemovalAndAClear) {
+  const Decoded decoded =
+      Encode({{.what = BlocksRemoved{.tier = Tier::kSecondary, .hashes = {BlockHash(7)}}},
+              {.what = AllCleared{}}},
+             OneWindow());
+  ASSERT_EQ(decoded.events.size(), 2u);
+  EXPECT_EQ(decoded.events[0],
+            (Fields{{"type", "\"BlockRemoved\""}, {"block_hashes", "[7]"}, {"medium", "\"CPU\""}}));
+  EXPECT_EQ(decoded.events[1], (Fields{{"type", "\"AllBlocksCleared\""}}));
+}
+
+TEST(VllmWireTest, WithSeveralWindowsEachIsAGroup) {
+  BlocksStored sliding = TwoBlocks();
+  sliding.window = kSliding;
+  sliding.parent = BlockHash(9);
+  const Decoded decoded = Encode(
+      {{.what = sliding}, {.what = TwoBlocks()}, {.what = BlocksRemoved{.window = kSliding}}},
+      TwoWindows());
+  EXPECT_EQ(decoded.rank, "3");
+  ASSERT_EQ(decoded.events.size(), 3u);
+  Fields first = decoded.events[0];
+  EXPECT_EQ(first["parent_block_hash"], "9");
+  EXPECT_EQ(first["group_idx"], "0");
+  EXPECT_EQ(first["kv_cache_spec_kind"], "\"sliding_window\"");
+  EXPECT_EQ(first["kv_cache_spec_sliding_window"], "1024");
+  Fields second = decoded.events[1];
+  EXPECT_EQ(second["group_idx"], "1");
+  EXPECT_EQ(second["kv_cache_spec_kind"], "\"full_attention\"");
+  EXPECT_THAT(second, Not(Contains(Key("kv_cache_spec_sliding_window"))));
+  EXPECT_EQ(decoded.events[2].at("group_idx"), "0");
+}
+
+TEST(VllmWireTest, ANamespaceIsInTheKeysThatRoutersLookAt) {
+  const Decoded decoded = Encode(
+      {{.what = TwoBlocks({.lora_id = 7, .cache_salt = "s", .tenant = "alice"})}}, OneWindow());
+  Fields fields = decoded.events.at(0);
+  EXPECT_EQ(fields["lora_id"], "7");
+  EXPECT_EQ(fields["lora_name"], "\"7\"");
+  EXPECT_EQ(fields["cache_salt"], "\"alice\\/s\"");
+  EXPECT_EQ(fields["extra_keys"], "[[\"7\",\"alice\\/s\"],[\"7\"]]");
+}
+
+TEST(VllmWireTest, ASaltIsAnExtraKeyOfASequencesFirstBlockAlone) {
+  BlocksStored below = TwoBlocks({.cache_salt = "s"});
+  below.parent = BlockHash(9);
+  const Decoded decoded =
+      Encode({{.what = TwoBlocks({.cache_salt = "s"})}, {.what = below}}, OneWindow());
+  EXPECT_EQ(decoded.events.at(0).at("extra_keys"), "[[\"s\"],null]");
+  EXPECT_EQ(decoded.events.at(0).at("cache_salt"), "\"s\"");
+  EXPECT_THAT(decoded.events.at(1), Not(Contains(Key("extra_keys"))));
+  EXPECT_EQ(decoded.events.at(1).at("cache_salt"), "\"s\"");
+}
+
+TEST(VllmWireTest, ItemsAndExtraIdsAreExtraKeysOfTheirBlocks) {
+  BlocksStored stored = TwoBlocks();
+  stored.extras.resize(4);
+  stored.extras[1] = {.digest = {1, 0, 0, uint64_t{2} << 56}, .item_offset = 5, .in_item = true};
+  stored.extras[3].extra_id = 44;
+  const Decoded decoded = Encode({{.what = stored}}, OneWindow());
+  const std::string digest = "01" + std::string(60, '0') + "02";
+  EXPECT_EQ(decoded.events.at(0).at("extra_keys"),
+            "[[[\"" + digest + "\",-4]],[\"extra_ids:0,44\"]]");
+}
+
+}  // namespace
+}  // namespace pagoda::server
