@@ -12,7 +12,7 @@
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
 #include "pools/check.h"
-#include "server/bridges/zmq_endpoint.h"
+#include "server/bridges/zmq_socket.h"
 
 namespace pagoda::server {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "server/bridges/zmq_endpoint.h"
+#include "server/bridges/zmq_socket.h"
 
 namespace pagoda::server {
 namespace {

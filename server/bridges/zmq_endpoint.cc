@@ -1,9 +1,7 @@
 #include "server/bridges/zmq_endpoint.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -17,10 +15,6 @@ namespace {
 constexpr char kIpc[] = "ipc://";
 constexpr char kInproc[] = "inproc://";
 constexpr char kTcp[] = "tcp://";
-constexpr mode_t kSocketMode = 0660;
-
-// What a peer may send to a publisher or a replay socket is a few bytes.
-constexpr int64_t kMaxReceivedBytes = 1024;
 
 // The host of "tcp://host:port", and whether the port is one.
 bool SplitTcp(std::string_view address, std::string_view* host) {
@@ -61,28 +55,10 @@ bool StaysHere(const std::string& endpoint) {
   return address.ok() && IsLoopback(*address);
 }
 
-absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint) {
-  try {
-    socket.set(zmq::sockopt::maxmsgsize, kMaxReceivedBytes);
-    socket.set(zmq::sockopt::ipv6, absl::StrContains(endpoint, "["));
-    if (!IsBound(endpoint)) {
-      socket.connect(endpoint);
-      return endpoint;
-    }
-    socket.bind(endpoint);
-  } catch (const zmq::error_t& error) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("ZMQ cannot use ", endpoint, ": ", error.what()));
-  }
-  if (absl::StartsWith(endpoint, kIpc)) {
-    const std::string path = endpoint.substr(std::strlen(kIpc));
-    // An abstract socket has no file.
-    if (path.front() != '@' && chmod(path.c_str(), kSocketMode) != 0) {
-      return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("chmod(", path, "): ", std::strerror(errno)));
-    }
-  }
-  return socket.get(zmq::sockopt::last_endpoint);
+std::string IpcPath(const std::string& endpoint) {
+  return absl::StartsWith(endpoint, kIpc) ? endpoint.substr(std::strlen(kIpc)) : "";
 }
+
+bool IsIpv6(const std::string& endpoint) { return absl::StrContains(endpoint, "["); }
 
 }  // namespace pagoda::server

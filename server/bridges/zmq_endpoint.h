@@ -2,12 +2,9 @@
 #ifndef PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_
 #define PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_
 
-#include <zmq.hpp>
-
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 namespace pagoda::server {
 
@@ -22,9 +19,11 @@ bool IsBound(const std::string& endpoint);
 // Whether what goes there stays on this machine. REQUIRES: CheckEndpoint.
 bool StaysHere(const std::string& endpoint);
 
-// Binds or connects the socket; a bound ipc socket's file has the mode 0660. Returns where it is,
-// with the port that was taken. Errors: INVALID_ARGUMENT with the system's word for it.
-absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint);
+// Of "ipc:///path" the path; empty for another kind of endpoint.
+std::string IpcPath(const std::string& endpoint);
+
+// Whether the host is an IPv6 address, which stands in brackets.
+bool IsIpv6(const std::string& endpoint);
 
 }  // namespace pagoda::server
 

@@ -1,0 +1,45 @@
+#include "server/bridges/zmq_socket.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+#include "server/bridges/zmq_endpoint.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr mode_t kSocketMode = 0660;
+
+// What a peer may send to a publisher or a replay socket is a few bytes.
+constexpr int64_t kMaxReceivedBytes = 1024;
+
+}  // namespace
+
+absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint) {
+  try {
+    socket.set(zmq::sockopt::maxmsgsize, kMaxReceivedBytes);
+    socket.set(zmq::sockopt::ipv6, IsIpv6(endpoint));
+    if (!IsBound(endpoint)) {
+      socket.connect(endpoint);
+      return endpoint;
+    }
+    socket.bind(endpoint);
+  } catch (const zmq::error_t& error) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("ZMQ cannot use ", endpoint, ": ", error.what()));
+  }
+  // An abstract socket has no file.
+  if (const std::string path = IpcPath(endpoint);
+      !path.empty() && path.front() != '@' && chmod(path.c_str(), kSocketMode) != 0) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("chmod(", path, "): ", std::strerror(errno)));
+  }
+  return socket.get(zmq::sockopt::last_endpoint);
+}
+
+}  // namespace pagoda::server
