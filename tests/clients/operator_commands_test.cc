@@ -224,7 +224,12 @@ TEST_F(OperatorCommandsTest, ASessionIsEnded) {
 }
 
 TEST_F(OperatorCommandsTest, QuarantineAloneLists) {
-  EXPECT_EQ(PrintJson("quarantine"), PrintJson("quarantine list"));
+  // The service that answers counts back from now, so that two answers differ by the clock.
+  Json alone = PrintJson("quarantine");
+  Json list = PrintJson("quarantine list");
+  EXPECT_EQ(alone["quarantines"][0].erase("since"), 1u);
+  EXPECT_EQ(list["quarantines"][0].erase("since"), 1u);
+  EXPECT_EQ(alone, list);
   EXPECT_EQ(PrintJson("quarantine")["quarantines"][0]["blocks"], 1234);
   EXPECT_THAT(Print("quarantine"), AllOf(HasSubstr("engine-3"), HasSubstr("1,234"),
                                          HasSubstr("1 h 0 min"), HasSubstr("4242")));
