@@ -102,7 +102,8 @@ def test_a_session_that_dies_is_told_from_one_that_says_goodbye(start_daemon):
     assert value(daemon, 'pagoda_reclaimed_blocks_total{cause="lease_expired"}') == 5
 
 
-LOG_EVENTS = 1000
+IDS = 60  # Of an event.
+LOG_EVENTS = 900  # Below what pagoda_event_subscribers_behind counts from.
 
 
 def watch(daemon, **fields):
@@ -112,18 +113,21 @@ def watch(daemon, **fields):
 
 
 def fall_behind(daemon):
-    """Makes events until some subscriber is further behind than the log reaches."""
+    """Makes events until both subscribers are further behind than the log reaches: one alone would be
+    taken along by the messages that were encoded for the other."""
     with Client(daemon.channel) as client:
-        deadline = time.monotonic() + 60
-        while value(daemon, "pagoda_event_subscriber_max_lag_events") < 2 * LOG_EVENTS:
+        deadline = time.monotonic() + 90
+        while value(daemon, 'pagoda_event_subscribers_behind{events="1000"}') < 2:
             assert time.monotonic() < deadline
-            handles = [result.allocate_blocks.blocks[0] for result in client.execute(
-                *[cache_pb2.Operation(allocate_blocks=cache_pb2.AllocateBlocksRequest(count=1))] * 64)]
-            client.free(handles)
+            # Two events of many ids each: what fills a connection is bytes.
+            results = client.execute(
+                *[cache_pb2.Operation(allocate_blocks=cache_pb2.AllocateBlocksRequest(count=IDS))] * 16)
+            for result in results:
+                client.free(result.allocate_blocks.blocks)
 
 
 def test_subscribers_are_counted_by_how_they_go(start_daemon):
-    daemon = start_daemon(**HTTP, events={"max_events": LOG_EVENTS})
+    daemon = start_daemon(**HTTP, cache={"primary": 16 * IDS}, events={"max_events": LOG_EVENTS})
     closed = 'pagoda_event_subscribers_closed_total{reason="%s"}'
     leaves = watch(daemon)
     stalls = watch(daemon)
@@ -133,7 +137,7 @@ def test_subscribers_are_counted_by_how_they_go(start_daemon):
     leaves.cancel()
     daemon.wait_until(lambda _: value(daemon, closed % "client") == 1)
     fall_behind(daemon)
-    assert value(daemon, 'pagoda_event_subscribers_behind{events="1000"}') >= 1
+    assert value(daemon, "pagoda_event_subscriber_max_lag_events") >= 1000
     with pytest.raises(grpc.RpcError) as failure:
         for _ in stalls:
             pass
