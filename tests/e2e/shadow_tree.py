@@ -55,27 +55,42 @@ class Node:
 
 
 class ShadowTree:
-    """Applies the events of a cache with full attention in order, and checks that each one fits the tree."""
+    """Applies the events of one window of a cache in order, and checks that each one fits the tree. Full attention, unless `sliding`: then a
+    block may leave while its children stay."""
 
-    def __init__(self):
+    def __init__(self, sliding=False):
+        self.sliding = sliding
         self.nodes = {}
+        self.children = {}  # Sets of ids of cached blocks, by the parent's id; in a sliding window also of parents that left.
         self.raw_blocks = set()
         self.removed = {}  # Blocks that left the tree, counted by reason.
         self.in_snapshot = False
 
     def begin_snapshot(self):
         """What comes until end_snapshot may tell of blocks before their parents."""
-        self.__init__()
+        self.__init__(self.sliding)
         self.in_snapshot = True
 
     def end_snapshot(self):
         self.in_snapshot = False
         for node in self.nodes.values():
-            assert node.parent is ROOT or self.nodes[node.parent].tier <= node.tier
-            assert node.parent is ROOT or self.nodes[node.parent].hash == node.parent_hash
+            self._check_below_parent(node)
 
     def apply(self, event):
         getattr(self, "_apply_" + event.WhichOneof("event"))(getattr(event, event.WhichOneof("event")))
+
+    def contents(self):
+        """The tree, comparable, and as of now: by block id what is cached there; and the raw blocks."""
+        return ({block_id: dict(vars(node)) for block_id, node in self.nodes.items()}, frozenset(self.raw_blocks))
+
+    def _check_below_parent(self, node):
+        """A parent has the hash that it is named with. In full attention it is cached, and not in a farther tier."""
+        if node.parent is ROOT:
+            return
+        parent = self.nodes.get(node.parent)
+        assert parent is not None or self.sliding, f"{node} has no parent"
+        assert parent is None or parent.hash == node.parent_hash, f"{node} is not below {parent}"
+        assert self.sliding or parent.tier <= node.tier, f"{node} is nearer than {parent}"
 
     def _apply_created(self, created):
         assert not self.raw_blocks & set(created.block_ids)
@@ -85,14 +100,18 @@ class ShadowTree:
         parent, parent_hash = ROOT, namespace_hash(stored.namespace)
         if stored.HasField("parent_block_id"):
             parent, parent_hash = stored.parent_block_id, stored.parent_hash
-            assert self.in_snapshot or self.nodes[parent].hash == parent_hash
         assert stored.blocks
         for block in stored.blocks:
-            assert block.block_id not in self.nodes
-            assert block.block_hash == block_hash(parent_hash, block)
-            assert self.in_snapshot or parent is ROOT or block.tier >= self.nodes[parent].tier
-            self.nodes[block.block_id] = Node(parent, stored.namespace.SerializeToString(deterministic=True),
-                                              tuple(block.tokens), block.block_hash, block.tier, block.priority, parent_hash)
+            assert block.block_id not in self.nodes, f"block {block.block_id} is cached already"
+            assert block.block_hash == block_hash(parent_hash, block), f"block {block.block_id} has another hash"
+            node = Node(parent, stored.namespace.SerializeToString(deterministic=True), tuple(block.tokens), block.block_hash, block.tier,
+                        block.priority, parent_hash)
+            if not self.in_snapshot:
+                self._check_below_parent(node)
+                for child in self.children.get(block.block_id, ()):  # Of a block that left and came back.
+                    assert self.nodes[child].parent_hash == block.block_hash, f"block {block.block_id} is not what its children hang below"
+            self.nodes[block.block_id] = node
+            self.children.setdefault(parent, set()).add(block.block_id)
             parent, parent_hash = block.block_id, block.block_hash
 
     def _apply_updated(self, updated):
@@ -102,14 +121,9 @@ class ShadowTree:
         if updated.HasField("tier"):
             assert node.tier == updated.tier.old_value
             node.tier = updated.tier.new_value
-            if self.in_snapshot:
-                return self._set_priority(node, updated)
-            assert node.parent is ROOT or node.tier >= self.nodes[node.parent].tier
-            assert all(child.tier >= node.tier for child in self.nodes.values() if child.parent == updated.block_id)
-        self._set_priority(node, updated)
-
-    @staticmethod
-    def _set_priority(node, updated):
+            if not self.in_snapshot and not self.sliding:
+                self._check_below_parent(node)
+                assert all(self.nodes[child].tier >= node.tier for child in self.children.get(updated.block_id, ()))
         if updated.HasField("priority"):
             assert node.priority == updated.priority.old_value
             node.priority = updated.priority.new_value
@@ -122,13 +136,23 @@ class ShadowTree:
         if removed.scope == events_pb2.REMOVAL_SCOPE_WINDOW:
             count = len(self.nodes)
             self.nodes.clear()
+            self.children.clear()
         else:
             count = len(removed.block_ids)
             assert len(removed.block_hashes) == count
             for block_id, removed_hash in zip(removed.block_ids, removed.block_hashes):
-                assert self.nodes.pop(block_id).hash == removed_hash
-            assert self.in_snapshot or not {node.parent for node in self.nodes.values()} & set(removed.block_ids)
+                node = self.nodes.pop(block_id)
+                assert node.hash == removed_hash
+                self._forget_child(node.parent, block_id)
+            if not self.in_snapshot and not self.sliding:
+                assert not any(block_id in self.children for block_id in removed.block_ids), "a block left before its children"
         self.removed[removed.reason] = self.removed.get(removed.reason, 0) + count
+
+    def _forget_child(self, parent, block_id):
+        siblings = self.children[parent]
+        siblings.remove(block_id)
+        if not siblings:
+            del self.children[parent]
 
     def match(self, tokens, tokens_per_block, namespace=b""):
         """How many of `tokens`, which have no extras, are cached one after another; all but the last token at most."""
@@ -142,3 +166,32 @@ class ShadowTree:
             if longest < tokens_per_block:
                 return matched
             parent = block_id
+
+
+class ShadowTrees:
+    """The trees of all windows of a cache, by window size."""
+
+    def __init__(self):
+        self.windows = {}
+        self.in_snapshot = False
+
+    def begin_snapshot(self):
+        self.windows = {}
+        self.in_snapshot = True
+
+    def end_snapshot(self):
+        self.in_snapshot = False
+        for tree in self.windows.values():
+            tree.end_snapshot()
+
+    def apply(self, event):
+        tree = self.windows.get(event.window_size)
+        if tree is None:
+            tree = self.windows[event.window_size] = ShadowTree(sliding=event.window_size != 0)
+            tree.in_snapshot = self.in_snapshot
+        tree.apply(event)
+
+    def contents(self):
+        """Comparable: see ShadowTree.contents. A window without anything is as one that was never told of."""
+        told = {size: tree.contents() for size, tree in self.windows.items()}
+        return {size: contents for size, contents in told.items() if contents[0] or contents[1]}

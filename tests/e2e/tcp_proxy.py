@@ -1,9 +1,10 @@
-"""TCP proxies in this process: one whose connections a test can cut, and one that loses replies."""
+"""TCP proxies in this process: one whose connections a test can cut, one that is slow, and one that loses replies."""
 
 import contextlib
 import random
 import socket
 import threading
+import time
 
 
 class TcpProxy:
@@ -74,6 +75,25 @@ def _forward(source, sink):
 def _shut(end):
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
+
+
+class SlowProxy(TcpProxy):
+    """What the target sends comes late and in pieces, as over a bad line."""
+
+    PIECE_BYTES = 4096
+    MOST_DELAY_SECONDS = 0.01
+
+    def __init__(self, target, seed):
+        self._rng = random.Random(seed)
+        super().__init__(target)
+
+    def _deliver(self, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(self.PIECE_BYTES):
+                time.sleep(self._rng.uniform(0, self.MOST_DELAY_SECONDS))
+                sink.sendall(data)
+        _shut(source)
+        _shut(sink)
 
 
 class ReplyLosingProxy(TcpProxy):
