@@ -1,0 +1,481 @@
+"""Each validator of watch_validators.py, and the comparison of the trees, finds nothing in what a daemon told, and finds what is planted
+in it."""
+
+import copy
+import dataclasses
+
+import pytest
+from pagoda_daemon import Daemon
+from pagoda.v1 import events_pb2, types_pb2
+from shadow_tree import ShadowTree, block_hash
+from watch_history import ALL_TYPES, EVERYTHING, OWN_DOING, TYPES, End, History, Message, Stream, bounds
+from watch_round import BLUE, RED, TWO, open_ground
+from watch_trees import blocks_of, compare_trees
+from watch_validators import VALIDATORS, violations
+
+SECONDS = 0.8
+
+
+@pytest.fixture(scope="module")
+def round_(tmp_path_factory):
+    """A round of the battery: two windows, two tiers, two tenants, and each kind of subscriber. Repeated where it came to little."""
+    folder = tmp_path_factory.mktemp("recorded")
+
+    def start(**sections):
+        return Daemon(folder, **sections).start()
+
+    with open_ground(start, folder / "ground", TWO, [RED, BLUE]) as ground:
+        rounds = (ground.round(seed, SECONDS) for seed in range(2, 12))
+        recorded = next(result for result in rounds if not result.void and result.package)
+        ground.close()
+    ground.daemon.stop()
+    return recorded
+
+
+@pytest.fixture
+def recording(round_):
+    return round_.recording
+
+
+class Planting:
+    """A copy of a recording's histories, to be changed; what is looked for is the first that fits."""
+
+    def __init__(self, recording):
+        self.recording = recording
+        self.reference, *self.histories = [History(history.name, history.view, [self._copy(stream) for stream in history.streams],
+                                                   history.to_the_end) for history in recording.all()]
+
+    @staticmethod
+    def _copy(stream):
+        messages = [Message(message.time, copy.deepcopy(message.body)) for message in stream.messages]
+        return Stream(stream.request, stream.time, messages, stream.end)
+
+    def done(self):
+        return dataclasses.replace(self.recording, reference=self.reference, histories=self.histories)
+
+    def history(self, name):
+        return next(history for history in self.histories if history.name == name)
+
+    def event(self, fits, in_snapshot=False, view=lambda view: True):
+        """(stream, number of the message, place of the event in it); fits(event)."""
+        for history in self.histories:
+            for stream in history.streams if view(history.view) else ():
+                place, last = 0, -1
+                for number, _, event, snapshot in stream.told():
+                    place, last = (place + 1 if number == last else 0), number
+                    if snapshot == in_snapshot and fits(event):
+                        return stream, number, place
+        raise AssertionError("the recording has nothing of the kind")
+
+    def message(self, fits, view=lambda view: True):
+        """(stream, number); fits(stream, number), of a stream's messages behind its snapshot."""
+        for history in self.histories:
+            for stream in history.streams if view(history.view) else ():
+                in_snapshot = False
+                for number, message in enumerate(stream.messages):
+                    in_snapshot = (in_snapshot or message.body.snapshot_begin)
+                    if not in_snapshot and 0 < number < len(stream.messages) - 1 and fits(stream, number):
+                        return stream, number
+                    in_snapshot = in_snapshot and not message.body.snapshot_end
+        raise AssertionError("the recording has nothing of the kind")
+
+    def resumed(self):
+        """(history, number of a stream that was resumed and had a message)."""
+        for history in self.histories:
+            for chain in history.chains():
+                for stream in chain[1:]:
+                    if stream.messages and chain[0].messages and not stream.messages[0].body.snapshot_begin:
+                        return history, history.streams.index(stream)
+        raise AssertionError("the recording has nothing of the kind")
+
+
+def events_of(stream, number):
+    return stream.messages[number].body.events
+
+
+def has_events(least):
+    return lambda stream, number: len({event.revision for event in events_of(stream, number)}) >= least
+
+
+def everything(view):
+    return view == EVERYTHING
+
+
+# What is planted: by the guarantee that it breaks, functions that change a Planting.
+
+def two_events_change_places(plant):
+    stream, number = plant.message(has_events(2))
+    events = list(events_of(stream, number))
+    del events_of(stream, number)[:]
+    events_of(stream, number).extend(events[::-1])
+
+
+def two_messages_change_places(plant):
+    stream, number = plant.message(lambda stream, number: has_events(1)(stream, number) and has_events(1)(stream, number - 1))
+    messages = stream.messages
+    messages[number - 1].body, messages[number].body = messages[number].body, messages[number - 1].body
+
+
+def an_event_is_outside_of_what_its_message_covers(plant):
+    stream, number = plant.message(has_events(1))
+    events_of(stream, number)[-1].revision = stream.messages[number].body.revision + 1
+
+
+def an_event_is_told_as_of_a_snapshot(plant):
+    stream, number, place = plant.event(lambda event: True)
+    events_of(stream, number)[place].revision = 0
+
+
+def an_event_happened_before_the_one_told_earlier(plant):
+    stream, number = plant.message(has_events(2))
+    events_of(stream, number)[-1].time.seconds -= 3600
+
+
+def a_stream_begins_before_what_a_client_knew(plant):
+    late = max(plant.history("late").streams, key=lambda stream: stream.time)
+    known = plant.recording.acknowledged_before(late.time)
+    assert known > 0
+    late.messages[0].body.revision = known - 1
+
+
+def an_event_is_told_twice_in_a_message(plant):
+    stream, number, place = plant.event(lambda event: True)
+    events_of(stream, number).append(events_of(stream, number)[place])
+
+
+def an_event_is_told_again_after_a_resume(plant):
+    history, number = plant.resumed()
+    before, stream = history.streams[number - 1], history.streams[number]
+    event = next(event for _, _, event, in_snapshot in before.told() if not in_snapshot)
+    stream.messages[-1].body.events.append(event)
+
+
+def a_block_is_told_twice_in_a_snapshot(plant):
+    stream, number, place = plant.event(lambda event: event.HasField("stored"), in_snapshot=True)
+    events_of(stream, number).append(events_of(stream, number)[place])
+
+
+def an_event_lacks_a_block(plant):
+    stream, number, place = plant.event(lambda event: len(event.stored.blocks) > 1)
+    del events_of(stream, number)[place].stored.blocks[-1]
+
+
+def a_removal_lacks_a_block(plant):
+    stream, number, place = plant.event(lambda event: len(event.removed.block_hashes) > 1)
+    del events_of(stream, number)[place].removed.block_ids[-1], events_of(stream, number)[place].removed.block_hashes[-1]
+
+
+def an_event_is_torn_between_two_messages(plant):
+    stream, number, place = plant.event(lambda event: len(event.stored.blocks) > 1)
+    whole = stream.messages[number]
+    part = copy.deepcopy(whole.body)
+    del part.events[:place], part.events[0].stored.blocks[0]
+    part.previous_revision = part.events[0].revision
+    del whole.body.events[place + 1:], whole.body.events[place].stored.blocks[1:]
+    whole.body.revision = part.previous_revision
+    stream.messages.insert(number + 1, Message(whole.time, part))
+
+
+def an_event_is_left_out(plant):
+    stream, number, place = plant.event(lambda event: True)
+    del events_of(stream, number)[place]
+
+
+def an_event_is_left_out_by_a_filter(plant):
+    stream, number, place = plant.event(lambda event: True, view=lambda view: view.tiers is not None)
+    revision = events_of(stream, number)[place].revision
+    kept = [event for event in events_of(stream, number) if event.revision != revision]
+    del events_of(stream, number)[:]
+    events_of(stream, number).extend(kept)
+
+
+def an_event_is_left_out_for_everybody(plant):
+    stream, number, place = plant.event(lambda event: True)
+    revision = events_of(stream, number)[place].revision
+    for history in [plant.reference, *plant.histories]:
+        for message in (message for stream in history.streams for message in stream.messages):
+            kept = [event for event in message.body.events if event.revision != revision]
+            del message.body.events[:]
+            message.body.events.extend(kept)
+
+
+def a_message_is_left_out(plant):
+    stream, number = plant.message(has_events(1))
+    del stream.messages[number]
+
+
+def a_message_is_left_out_and_the_gap_is_closed(plant):
+    stream, number = plant.message(has_events(1))
+    stream.messages[number + 1].body.previous_revision = stream.messages[number].body.previous_revision
+    del stream.messages[number]
+
+
+def the_last_event_never_comes(plant):
+    stream = plant.history("cut").streams[-1]
+    stream.messages[:] = [message for message in stream.messages if message.body.revision < plant.recording.target]
+
+
+def a_stream_is_ended_without_a_reason(plant):
+    plant.history("late").streams[0].end = End(0, "UNAVAILABLE")
+
+
+def a_stream_is_ended_that_the_log_had_not_passed(plant):
+    stream = plant.history("late").streams[0]
+    stream.end = End(0, "REVISION_COMPACTED", oldest=stream.messages[-1].body.revision, next=plant.recording.final + 1)
+
+
+def a_snapshot_is_refused(plant):
+    stream = plant.history("late").streams[0]
+    stream.messages, stream.end = [], End(0, "REVISION_COMPACTED", oldest=5, next=9)
+
+
+def a_resumed_stream_begins_too_far(plant):
+    history, number = plant.resumed()
+    first = history.streams[number].messages[0].body
+    first.previous_revision += 1
+    first.revision += 1
+
+
+def a_resumed_stream_begins_with_a_snapshot(plant):
+    history, number = plant.resumed()
+    history.streams[number].messages[0].body.snapshot_begin = True
+
+
+def a_resumed_stream_has_another_epoch(plant):
+    history, number = plant.resumed()
+    history.streams[number].messages[0].body.epoch ^= 1
+
+
+def what_the_log_has_is_refused(plant):
+    history, number = plant.resumed()
+    stream = history.streams[number]
+    stream.messages, stream.end = [], End(0, "REVISION_COMPACTED", oldest=stream.request.from_revision, next=plant.recording.final + 1)
+
+
+def what_was_to_come_is_refused(plant):
+    history, number = plant.resumed()
+    history.streams[number].messages, history.streams[number].end = [], End(0, "REVISION_IN_FUTURE", oldest=1, next=2)
+
+
+def what_was_refused_is_served(plant):
+    history, number = plant.resumed()
+    stream = history.streams[number]
+    refused = Stream(stream.request, 0, [], End(stream.time - 1, "REVISION_COMPACTED", stream.request.from_revision + 1, 1 << 40))
+    plant.histories.append(History("refused", EVERYTHING, [refused], to_the_end=False))
+
+
+def a_mark_comes_too_early(plant):
+    stream, number = plant.message(has_events(1))
+    mark = copy.deepcopy(stream.messages[number].body)
+    del mark.events[:]
+    stream.messages.insert(number, Message(stream.messages[number].time, mark))
+
+
+def a_mark_comes_too_early_before_a_resume(plant):
+    history, number = plant.resumed()
+    told = [event.revision for _, _, event, in_snapshot in history.streams[number].told() if not in_snapshot]
+    before = history.streams[number - 1]
+    mark = events_pb2.WatchResponse(epoch=1, previous_revision=before.messages[-1].body.revision, revision=max(told))
+    before.messages.append(Message(0, mark))
+    # It goes on behind the mark, and is told all the same.
+    request = events_pb2.WatchRequest(from_revision=max(told) + 1)
+    history.streams[number] = Stream(request, 0, history.streams[number].messages, history.streams[number].end)
+
+
+def a_mark_is_ahead_of_what_happened(plant):
+    plant.history("cut").streams[-1].messages[-1].body.revision = plant.recording.final + 1
+
+
+def a_mark_stands_for_what_was_not_told(plant):
+    stream, number = plant.message(has_events(1))
+    del events_of(stream, number)[:]
+
+
+def the_old_priority_is_another(plant):
+    stream, number, place = plant.event(lambda event: event.updated.HasField("priority"), view=everything)
+    events_of(stream, number)[place].updated.priority.old_value += 200
+
+
+def the_old_tier_is_another(plant):
+    stream, number, place = plant.event(lambda event: event.updated.HasField("tier"), view=everything)
+    change = events_of(stream, number)[place].updated.tier
+    change.old_value, change.new_value = change.new_value, change.old_value
+
+
+def a_filtered_change_has_another_old_value(plant):
+    found = set()
+
+    def is_second_change(event):
+        place = (event.window_size, event.updated.block_id)
+        if event.HasField("removed"):
+            found.clear()
+        known = event.updated.HasField("tier") and place in found
+        if event.HasField("updated"):
+            found.add(place)
+        return known
+
+    stream, number, place = plant.event(is_second_change, view=lambda view: view.tiers is not None)
+    change = events_of(stream, number)[place].updated.tier
+    change.old_value, change.new_value = change.new_value, change.old_value
+
+
+def a_change_has_another_hash(plant):
+    stream, number, place = plant.event(lambda event: event.HasField("updated"), view=everything)
+    events_of(stream, number)[place].updated.block_hash ^= 1
+
+
+def a_removal_has_another_hash(plant):
+    stream, number, place = plant.event(lambda event: event.removed.block_hashes, view=everything)
+    events_of(stream, number)[place].removed.block_hashes[0] ^= 1
+
+
+def something_is_removed_that_was_not_there(plant):
+    stream, number, place = plant.event(lambda event: event.removed.block_hashes, view=everything)
+    events_of(stream, number)[place].removed.block_ids[0] += 1 << 20
+
+
+def something_is_stored_that_was_there(plant):
+    stream, number, place = plant.event(lambda event: event.HasField("stored"), view=everything)
+    events_of(stream, number).insert(place, events_of(stream, number)[place])
+
+
+def a_type_is_told_that_was_not_asked_for(plant):
+    history = plant.history("from now, some types")
+    unwanted = next(event for event in plant.recording.truth.events.values()
+                    if TYPES[event.WhichOneof("event")] in ALL_TYPES - history.view.types)
+    stream = next(stream for stream in history.streams if stream.messages)
+    stream.messages[-1].body.events.append(unwanted)
+
+
+def the_other_window_is_told(plant):
+    history = plant.history("a window")
+    unwanted = next(event for event in plant.recording.truth.events.values() if event.window_size not in history.view.windows)
+    history.streams[0].messages[-1].body.events.append(unwanted)
+
+
+def the_other_tenants_blocks_are_told(plant):
+    history = plant.history("a tenant")
+    truth = plant.recording.truth
+    unwanted = next(event for revision, event in truth.events.items() if truth.owners[revision] not in (None, *history.view.tenants))
+    history.streams[0].messages[-1].body.events.append(unwanted)
+
+
+def blocks_of_the_other_tier_are_told(plant):
+    (tier,) = plant.history("cut, a tier").view.tiers
+    stream, number, place = plant.event(lambda event: event.HasField("stored"), in_snapshot=True, view=lambda view: view.tiers is not None)
+    other = types_pb2.TIER_PRIMARY + types_pb2.TIER_SECONDARY - tier
+    events_of(stream, number)[place].stored.blocks[0].tier = other
+
+
+def something_is_told_that_did_not_happen(plant):
+    stream, number, place = plant.event(lambda event: event.HasField("stored"))
+    events_of(stream, number)[place].stored.blocks[0].priority += 1
+
+
+PLANTED = {
+    "ordered": [two_events_change_places, two_messages_change_places, an_event_is_outside_of_what_its_message_covers,
+                an_event_is_told_as_of_a_snapshot, an_event_happened_before_the_one_told_earlier, a_stream_begins_before_what_a_client_knew],
+    "unique": [an_event_is_told_twice_in_a_message, an_event_is_told_again_after_a_resume, a_block_is_told_twice_in_a_snapshot],
+    "atomic": [an_event_lacks_a_block, a_removal_lacks_a_block, an_event_is_torn_between_two_messages],
+    "reliable": [an_event_is_left_out, an_event_is_left_out_by_a_filter, an_event_is_left_out_for_everybody,
+                 a_message_is_left_out, a_message_is_left_out_and_the_gap_is_closed,
+                 the_last_event_never_comes, a_stream_is_ended_without_a_reason, a_stream_is_ended_that_the_log_had_not_passed,
+                 a_snapshot_is_refused],
+    "resumable": [a_resumed_stream_begins_too_far, a_resumed_stream_begins_with_a_snapshot, a_resumed_stream_has_another_epoch,
+                  what_the_log_has_is_refused, what_was_to_come_is_refused, what_was_refused_is_served],
+    "bookmarkable": [a_mark_comes_too_early, a_mark_comes_too_early_before_a_resume, a_mark_is_ahead_of_what_happened,
+                     a_mark_stands_for_what_was_not_told],
+    "previous value": [the_old_priority_is_another, the_old_tier_is_another, a_filtered_change_has_another_old_value,
+                       a_change_has_another_hash, a_removal_has_another_hash, something_is_removed_that_was_not_there,
+                       something_is_stored_that_was_there],
+    "filter": [a_type_is_told_that_was_not_asked_for, the_other_window_is_told, the_other_tenants_blocks_are_told,
+               blocks_of_the_other_tier_are_told, something_is_told_that_did_not_happen],
+}
+
+
+def test_what_a_daemon_told_violates_nothing(recording):
+    assert violations(recording) == []
+    assert any(stream.end.reason not in OWN_DOING for history in recording.all() for stream in history.streams), "nobody was passed"
+
+
+def test_every_guarantee_has_plants():
+    assert PLANTED.keys() == VALIDATORS.keys()
+
+
+@pytest.mark.parametrize("guarantee, change", [(name, change) for name, changes in PLANTED.items() for change in changes],
+                         ids=lambda value: value if isinstance(value, str) else value.__name__)
+def test_a_planted_violation_is_caught(recording, guarantee, change):
+    plant = Planting(recording)
+    change(plant)
+    assert list(VALIDATORS[guarantee](plant.done())), f"{guarantee} does not notice that {change.__name__.replace('_', ' ')}"
+
+
+def forget_a_block(plant, name):
+    """The subscriber was never told of a block that it knew."""
+    history = plant.history(name)
+    known = [blocks for revision, blocks in blocks_of(history) if blocks and revision <= plant.recording.truth.last]
+    place = next(iter(known[-1]))
+    for message in (message for stream in history.streams for message in stream.messages):
+        for event in message.body.events:
+            if event.HasField("stored") and event.window_size == place[0]:
+                kept = [block for block in event.stored.blocks if block.block_id != place[1]]
+                del event.stored.blocks[:]
+                event.stored.blocks.extend(kept)
+        kept = [event for event in message.body.events if not event.HasField("updated") or bounds(event) != [place]]
+        del message.body.events[:]
+        message.body.events.extend(kept)
+
+
+def test_all_trees_of_a_round_are_the_managers(round_):
+    # The reference, the dump, the package, and at least one tree of each that has all types and began with a snapshot.
+    assert round_.compare_trees() >= 8
+
+
+@pytest.mark.parametrize("name", ["dump", "cut, a tier", "a window", "a tenant"])
+def test_a_tree_that_lacks_a_block_is_caught(round_, name):
+    plant = Planting(round_.recording)
+    forget_a_block(plant, name)
+    with pytest.raises(AssertionError):
+        compare_trees(plant.done(), plant.history("dump"), round_.package)
+
+
+def test_another_tree_of_the_package_is_caught(round_):
+    for change in (lambda blocks, place: blocks.pop(place), lambda blocks, place: blocks[place].__setitem__(3, 7)):
+        package = {place: list(entry) for place, entry in round_.package.items()}
+        change(package, next(iter(package)))
+        with pytest.raises(AssertionError, match="package"):
+            compare_trees(round_.recording, round_.dump, package)
+
+
+def stored(block_id, tokens, parent=None, parent_hash=0):
+    block = events_pb2.StoredBlock(block_id=block_id, tokens=tokens, tier=types_pb2.TIER_PRIMARY)
+    block.block_hash = block_hash(parent_hash, block)
+    event = events_pb2.Event(stored=events_pb2.StoredEvent(blocks=[block]))
+    if parent is not None:
+        event.stored.parent_block_id, event.stored.parent_hash = parent, parent_hash
+    return event
+
+
+def removed(event):
+    (block,) = event.stored.blocks
+    return events_pb2.Event(removed=events_pb2.RemovedEvent(reason=events_pb2.REMOVAL_REASON_EVICTED, block_ids=[block.block_id],
+                                                            block_hashes=[block.block_hash]))
+
+
+def test_in_a_sliding_window_alone_a_parent_may_leave_and_come_back():
+    parent = stored(1, [1, 2])
+    child = stored(2, [3, 4], 1, parent.stored.blocks[0].block_hash)
+    sliding = ShadowTree(sliding=True)
+    for event in (parent, child, removed(parent)):
+        sliding.apply(event)
+    with pytest.raises(AssertionError):
+        copy.deepcopy(sliding).apply(stored(1, [9, 9]))  # Another block where the child's parent was.
+    sliding.apply(parent)
+    assert sliding.nodes.keys() == {1, 2}
+    full = ShadowTree()
+    full.apply(parent)
+    full.apply(child)
+    with pytest.raises(AssertionError):
+        full.apply(removed(parent))
+    with pytest.raises(AssertionError):
+        ShadowTree().apply(child)

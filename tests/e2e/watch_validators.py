@@ -1,0 +1,331 @@
+"""What a subscriber may rely on: etcd's eight guarantees of a watch (https://etcd.io/docs/v3.6/learning/api_guarantees/), said for this
+stream, each a pure function over a recording that returns what violates it, in words; nothing where it holds.
+
+An event is a revision. What a filter leaves of it are its parts: one, or none, or several of a Stored event whose blocks lie in different
+tiers. Of a snapshot what is there is told with revision 0, and what happens to blocks that were told with the revision it has.
+"""
+
+from pagoda.v1 import events_pb2
+from watch_history import EVERYTHING, OWN_DOING, REMOVED, STORED, TYPES, UPDATED, bounds
+
+
+def ordered(recording):
+    """What happened first is told first. In a stream revisions never go back, an event's lies within what its message covers, its time is
+    not before that of an earlier one, and revision 0 is told in snapshots alone. A stream begins behind everything that any client had been
+    told of before it was asked for, unless it asked for an earlier revision."""
+    for history, stream in _streams(recording):
+        place = f"{history.name}, asked for at {stream.time:.3f}"
+        last = 0
+        for message in stream.messages:
+            body = message.body
+            if body.revision < max(body.previous_revision, last):
+                yield f"{place}: a message covers ({body.previous_revision}, {body.revision}] behind {last}"
+            last = max(last, body.revision)
+        before, time = 0, (0, 0)
+        for _, body, event, in_snapshot in stream.told():
+            if event.revision == 0:
+                if not in_snapshot:
+                    yield f"{place}: revision 0 outside a snapshot"
+                continue
+            if event.revision < before:
+                yield f"{place}: revision {event.revision} is told behind {before}"
+            if not body.previous_revision < event.revision <= body.revision:
+                yield f"{place}: revision {event.revision} in a message that covers ({body.previous_revision}, {body.revision}]"
+            if (event.time.seconds, event.time.nanos) < time:
+                yield f"{place}: revision {event.revision} happened before {before}"
+            before, time = max(before, event.revision), (event.time.seconds, event.time.nanos)
+        known = recording.acknowledged_before(stream.time)
+        if stream.messages and not stream.request.HasField("from_revision") and (first := stream.messages[0].body.revision) < known:
+            yield f"{place}: begins at {first}, and a client had been told of {known} before"
+
+
+def unique(recording):
+    """Nothing is told twice: not a part of an event, in a stream or in one that continues it, unless a snapshot begins between; and in a
+    snapshot not a block that is there and has not been removed since."""
+    for history, chain in _chains(recording):
+        told = set()  # (revision, part).
+        for stream in chain:
+            blocks = None
+            begun = -1
+            for number, body, event, in_snapshot in stream.told():
+                if in_snapshot and not (blocks is not None and begun == _snapshot_of(stream, number)):
+                    begun, blocks = _snapshot_of(stream, number), set()
+                    told.clear()
+                if event.revision:
+                    part = (event.revision, event.SerializeToString(deterministic=True))
+                    if part in told:
+                        yield f"{history.name}: revision {event.revision} is told twice"
+                    told.add(part)
+                if in_snapshot and event.HasField("stored"):
+                    for block in bounds(event):
+                        if block in blocks:
+                            yield f"{history.name}: block {block} is told twice in a snapshot that ends at or behind {body.revision}"
+                        blocks.add(block)
+                elif in_snapshot and event.HasField("removed"):
+                    gone = bounds(event) or [block for block in blocks if block[0] == event.window_size]
+                    if event.removed.reason != events_pb2.REMOVAL_REASON_RELEASED:
+                        blocks.difference_update(gone)
+
+
+def atomic(recording):
+    """An event comes whole: all parts of it that the subscriber may see, with all their blocks, are in one message. So whoever stops at a
+    message's end and goes on at the next revision has lost nothing. (In a snapshot an event is told of the blocks told before alone, in one
+    message too.)"""
+    truth = recording.truth
+    for history, stream in _streams(recording):
+        shown = truth.shown(history.view)
+        messages = {}  # By revision, the message that it was told in.
+        blocks = {}  # By revision, of the events that are not a snapshot's.
+        for number, _, event, in_snapshot in stream.told():
+            if event.revision == 0:
+                continue
+            if messages.setdefault(event.revision, number) != number:
+                yield f"{history.name}: revision {event.revision} is torn between two messages"
+            if not in_snapshot:
+                blocks.setdefault(event.revision, []).extend(bounds(event))
+        for revision, told in blocks.items():
+            wanted = [block for part in shown.get(revision, ()) for block in bounds(part)]
+            if missing := set(wanted) - set(told):
+                yield f"{history.name}: revision {revision} was told without its blocks {sorted(missing)}"
+
+
+def reliable(recording):
+    """Nothing is left out, and no gap is silent. A stream begins where it was asked to; a message begins where the one before it ended; of
+    every revision that the messages cover the subscriber was told, if it may see any of it (who may see everything of each, for revisions
+    have no holes), unless a snapshot stands for it. The daemon ends a stream only where the log has passed it, and says so. Who reads on is
+    told of everything."""
+    truth = recording.truth
+    for history, stream in _streams(recording):
+        place = f"{history.name}, asked for at {stream.time:.3f}"
+        shown = truth.shown(history.view)
+        told = {event.revision for _, _, event, _ in stream.told()}
+        last, in_snapshot = None, False
+        if stream.messages and stream.request.HasField("from_revision") and not stream.messages[0].body.snapshot_begin:
+            last = stream.request.from_revision - 1
+        for message in stream.messages:
+            body = message.body
+            if not body.snapshot_begin and last is not None and body.previous_revision != last:
+                yield f"{place}: a message begins at {body.previous_revision}, and the one before it ended at {last}"
+            in_snapshot = in_snapshot or body.snapshot_begin
+            if not in_snapshot:
+                for revision in range(max(body.previous_revision, truth.first) + 1, body.revision + 1):
+                    if (revision in shown or history.view == EVERYTHING) and revision not in told:
+                        yield f"{place}: revision {revision} was left out"
+            in_snapshot = in_snapshot and not body.snapshot_end
+            last = body.revision
+        yield from (f"{place}: {fault}" for fault in _faults_of_the_end(stream, last))
+    for history in recording.all():
+        if history.to_the_end:
+            messages = history.streams[-1].messages
+            if not messages or messages[-1].body.revision < recording.target:
+                yield f"{history.name}: was not told of anything behind {messages and messages[-1].body.revision} of {recording.target}"
+
+
+def resumable(recording):
+    """A subscriber that names the revision behind the last one it was told goes on there, under the same epoch, as if nothing had been: the
+    daemon begins exactly there, and refuses only what its log has no more, which it says truly: what it refused once it does not serve
+    later, and what it says to have it has."""
+    refused = sorted((stream.end.time, stream.end.oldest) for _, stream in _streams(recording)
+                     if stream.end is not None and stream.end.reason == "REVISION_COMPACTED")
+    for history, chain in _chains(recording):
+        for before, stream in zip(chain, chain[1:]):
+            wanted = stream.request.from_revision
+            place = f"{history.name}, resumed at {wanted}"
+            if not stream.messages:
+                if stream.end.reason in OWN_DOING:
+                    continue
+                if stream.end.reason != "REVISION_COMPACTED" or stream.end.oldest <= wanted or stream.end.next < wanted:
+                    yield f"{place}: refused with {stream.end.reason}, while the log had {stream.end.oldest} to {stream.end.next - 1}"
+                continue
+            first = stream.messages[0].body
+            if any(first.epoch != message.body.epoch for message in before.messages[-1:]):
+                yield f"{place}: goes on under another epoch"
+            if first.snapshot_begin:
+                if not stream.request.resnapshot_when_behind or first.revision < wanted:
+                    yield f"{place}: goes on with a snapshot as of {first.revision} that it had not asked for"
+            elif (first.previous_revision, first.revision, len(first.events)) != (wanted - 1, wanted - 1, 0):
+                yield f"{place}: begins with ({first.previous_revision}, {first.revision}] and {len(first.events)} events"
+    for history, stream in _streams(recording):
+        if not stream.messages or not stream.request.HasField("from_revision") or stream.messages[0].body.snapshot_begin:
+            continue
+        wanted = stream.request.from_revision
+        if too_late := [oldest for time, oldest in refused if time < stream.time and wanted < oldest]:
+            yield f"{history.name}: is served from {wanted} on, and the log was said to begin at {max(too_late)} before that"
+
+
+def bookmarkable(recording):
+    """A message at revision R, with events or without, and a snapshot's end say: everything up to R that you may see you have been told.
+    Nothing at or below R comes afterwards, in this stream or in one that continues it, and what lies between two marks was told between
+    them. No mark is ahead of what has happened."""
+    truth = recording.truth
+    for history, chain in _chains(recording):
+        visible = sorted(truth.shown(history.view))
+        told = set()
+        place = 0  # In `visible`: what is before was told, or a snapshot stands for it.
+        covered = None
+        for stream in chain:
+            in_snapshot = False
+            for message in stream.messages:
+                body = message.body
+                in_snapshot = in_snapshot or body.snapshot_begin
+                for event in body.events:
+                    if event.revision and covered is not None and event.revision <= covered:
+                        yield f"{history.name}: revision {event.revision} is told behind the mark at {covered}"
+                    told.add(event.revision)
+                start = covered if covered is not None else body.previous_revision
+                while place < len(visible) and visible[place] <= body.revision:
+                    revision = visible[place]
+                    place += 1
+                    if not in_snapshot and revision > start and revision not in told:
+                        yield f"{history.name}: the mark at {body.revision} comes before revision {revision}"
+                in_snapshot = in_snapshot and not body.snapshot_end
+                covered = max(body.revision, covered or 0)
+                if covered > recording.final:
+                    yield f"{history.name}: the mark at {covered} is ahead of the last revision, {recording.final}"
+
+
+def previous_value(recording):
+    """A change names what was there: the tier, the priority and the hash that the subscriber was told last, and a removal the hash. Who was
+    told everything is told of changes and removals of blocks that it has alone, and is not told that something came which it has."""
+    for history, chain in _chains(recording):
+        known = _Known(history.view)
+        for stream in chain:
+            begun = -1
+            for number, body, event, in_snapshot in stream.told():
+                snapshot = _snapshot_of(stream, number) if in_snapshot else -1
+                if in_snapshot and snapshot != begun:
+                    known = _Known(history.view, from_snapshot=True)
+                begun = snapshot
+                for fault in known.take(event):
+                    yield f"{history.name}, revision {event.revision} of the message up to {body.revision}: {fault}"
+
+
+def right_filter(recording):
+    """A subscriber is told what its filter and its credentials show it, as it happened, and nothing else. In a snapshot too: blocks of
+    other windows, tiers and tenants, and types that it has not asked for, are not in it."""
+    truth = recording.truth
+    for history, stream in _streams(recording):
+        view = history.view
+        shown = truth.shown(view)
+        for _, _, event, in_snapshot in stream.told():
+            if event.revision == 0:
+                if not _may_see(view, event):
+                    yield f"{history.name}: is told in a snapshot of what it may not see:\n{event}"
+                continue
+            if not truth.first < event.revision <= truth.last:
+                continue
+            parts = shown.get(event.revision, ())
+            if in_snapshot:  # A part of one of the parts: of the blocks that were told before.
+                fits = any(part.WhichOneof("event") == event.WhichOneof("event") and set(bounds(event)) <= set(bounds(part)) for part in parts)
+            else:
+                fits = any(part == event for part in parts)
+            if not fits:
+                yield f"{history.name}: is told of revision {event.revision} what it may not see, or what did not happen:\n{event}"
+
+
+# By the names that etcd gives them.
+VALIDATORS = {"ordered": ordered, "unique": unique, "atomic": atomic, "reliable": reliable, "resumable": resumable,
+              "bookmarkable": bookmarkable, "previous value": previous_value, "filter": right_filter}
+
+
+def violations(recording):
+    """What all of them find: (name of the guarantee, what violates it)."""
+    return [(name, found) for name, validator in VALIDATORS.items() for found in validator(recording)]
+
+
+def _streams(recording):
+    return ((history, stream) for history in recording.all() for stream in history.streams)
+
+
+def _chains(recording):
+    return ((history, chain) for history in recording.all() for chain in history.chains())
+
+
+def _snapshot_of(stream, number):
+    """The number of the message that began the snapshot which message `number` belongs to."""
+    while not stream.messages[number].body.snapshot_begin:
+        number -= 1
+    return number
+
+
+def _faults_of_the_end(stream, last):
+    """What is wrong with how a stream ended that had told of everything up to `last`. Whether a resume may be refused is resumable's."""
+    end = stream.end
+    if end is None or end.reason in OWN_DOING:
+        return
+    if not stream.messages:
+        if not stream.request.HasField("from_revision"):
+            yield f"was refused with {end.reason}"
+        return
+    if end.reason != "REVISION_COMPACTED" or end.oldest <= last + 1:
+        yield f"ended with {end.reason} at {last}, while the log began at {end.oldest}"
+    elif stream.request.resnapshot_when_behind:
+        yield "was not given the snapshot that it had asked for"
+
+
+def _may_see(view, event):
+    """Whether something that a snapshot tells of may be in it. Raw blocks do not say whose they are."""
+    if view.types is not None and TYPES[event.WhichOneof("event")] not in view.types:
+        return False
+    if view.windows is not None and event.window_size not in view.windows:
+        return False
+    if view.tenants is not None and event.HasField("stored") and event.stored.namespace.tenant not in view.tenants:
+        return False
+    tiers = [entry.tier for entry in (*event.stored.blocks, *event.created.capacity)]
+    return view.tiers is None or set(tiers) <= view.tiers
+
+
+class _Known:
+    """What a subscriber has been told of blocks, as far as its view lets it know."""
+
+    def __init__(self, view, from_snapshot=False):
+        types = view.types or {STORED, UPDATED, REMOVED}
+        # A block whose removal is not told may be another one the next time that it is told of.
+        self._lasting = REMOVED in types
+        self._values = UPDATED in types
+        self._whole = from_snapshot and self._lasting and self._values and STORED in types and view.tiers is None
+        self._blocks = {}  # By (window, id): [hash, tier, priority], None where that was not told.
+
+    def take(self, event):
+        """What is wrong with an event; then it is known."""
+        if event.HasField("stored"):
+            for place, block in zip(bounds(event), event.stored.blocks):
+                if self._lasting and place in self._blocks and self._blocks[place] is not None:
+                    yield f"block {place} is stored, and it was there"
+                self._blocks[place] = [block.block_hash, block.tier, block.priority]
+        elif event.HasField("updated"):
+            yield from self._take_update(bounds(event)[0], event.updated)
+        elif event.HasField("removed") and event.removed.reason != events_pb2.REMOVAL_REASON_RELEASED:
+            yield from self._take_removal(event)
+
+    def _take_update(self, place, updated):
+        if place not in self._blocks:
+            if self._whole:
+                yield f"block {place} is changed, and it was not there"
+            self._blocks[place] = [updated.block_hash, None, None]
+        known = self._blocks[place]
+        if self._lasting and known[0] != updated.block_hash:
+            yield f"block {place} is changed under the hash {updated.block_hash:x}, and it was {known[0]:x}"
+        known[0] = updated.block_hash
+        for number, field in ((1, "tier"), (2, "priority")):
+            if updated.HasField(field):
+                change = getattr(updated, field)
+                if self._lasting and known[number] is not None and known[number] != change.old_value:
+                    yield f"block {place} has its {field} changed from {change.old_value}, and it was {known[number]}"
+                if change.old_value == change.new_value:
+                    yield f"block {place} has its {field} changed from {change.old_value} to the same"
+                known[number] = change.new_value
+
+    def _take_removal(self, event):
+        if event.removed.scope == events_pb2.REMOVAL_SCOPE_WINDOW:
+            self._blocks = {place: block for place, block in self._blocks.items() if place[0] != event.window_size}
+            return
+        if len(event.removed.block_hashes) != len(event.removed.block_ids):
+            yield f"{len(event.removed.block_ids)} blocks are removed, with {len(event.removed.block_hashes)} hashes"
+        for place, removed_hash in zip(bounds(event), event.removed.block_hashes):
+            known = self._blocks.pop(place, None)
+            if known is None:
+                if self._whole:
+                    yield f"block {place} is removed, and it was not there"
+            elif known[0] != removed_hash:
+                yield f"block {place} is removed under the hash {removed_hash:x}, and it was {known[0]:x}"
