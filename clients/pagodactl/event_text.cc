@@ -1,5 +1,6 @@
 #include "clients/pagodactl/event_text.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -27,9 +28,6 @@ std::string EnumText(const std::string& name, absl::string_view prefix) {
   return text;
 }
 
-std::string ReasonText(v1::RemovalReason reason) {
-  return EnumText(v1::RemovalReason_Name(reason), "REMOVAL_REASON_");
-}
 std::string TierText(v1::Tier tier) { return EnumText(v1::Tier_Name(tier), "TIER_"); }
 
 absl::Time TimeOf(const v1::Event& event) {
@@ -44,22 +42,22 @@ std::string ListBlocks(std::vector<uint32_t> ids) {
                       cut ? ",..." : "");
 }
 
-// What a line shows of any event.
-struct Summary {
+// The part of a summary that is the type's own.
+struct Content {
   std::string type;
   Style style = Style::kBold;
-  std::string blocks;  // Numbers, or "all".
+  std::string blocks;
   std::string tokens = "-";
   std::string detail;
 };
 
-Summary Summarize(const v1::CreatedEvent& event) {
-  Summary summary;
-  summary.type = "created";
+Content ContentOf(const v1::CreatedEvent& event) {
+  Content content;
+  content.type = "created";
   if (event.capacity_size() == 0) {
-    summary.blocks = absl::StrCat(event.block_ids_size());
-    summary.detail = ListBlocks({event.block_ids().begin(), event.block_ids().end()});
-    return summary;
+    content.blocks = absl::StrCat(event.block_ids_size());
+    content.detail = ListBlocks({event.block_ids().begin(), event.block_ids().end()});
+    return content;
   }
   uint64_t total = 0;
   std::vector<std::string> tiers;
@@ -67,9 +65,9 @@ Summary Summarize(const v1::CreatedEvent& event) {
     total += capacity.blocks();
     tiers.push_back(absl::StrCat(TierText(capacity.tier()), " ", capacity.blocks()));
   }
-  summary.blocks = absl::StrCat(total);
-  summary.detail = absl::StrCat("pools: ", absl::StrJoin(tiers, ", "));
-  return summary;
+  content.blocks = absl::StrCat(total);
+  content.detail = absl::StrCat("pools: ", absl::StrJoin(tiers, ", "));
+  return content;
 }
 
 // ', LoRA 7, salt "s", tenant "t"', without what the namespace does not have.
@@ -96,7 +94,7 @@ std::string ExtrasText(const v1::StoredEvent& event) {
   return text;
 }
 
-Summary Summarize(const v1::StoredEvent& event) {
+Content ContentOf(const v1::StoredEvent& event) {
   size_t tokens = 0;
   std::vector<uint32_t> ids;
   for (const v1::StoredBlock& block : event.blocks()) {
@@ -111,7 +109,7 @@ Summary Summarize(const v1::StoredEvent& event) {
   return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), absl::StrCat(tokens), detail};
 }
 
-Summary Summarize(const v1::UpdatedEvent& event) {
+Content ContentOf(const v1::UpdatedEvent& event) {
   std::string detail = absl::StrCat("block ", event.block_id());
   if (event.has_tier()) {
     absl::StrAppend(&detail, ", tier ", TierText(event.tier().old_value()), " -> ",
@@ -124,25 +122,25 @@ Summary Summarize(const v1::UpdatedEvent& event) {
   return {"updated", Style::kCyan, "1", "-", detail};
 }
 
-Summary Summarize(const v1::RemovedEvent& event) {
+Content ContentOf(const v1::RemovedEvent& event) {
   const bool window = event.scope() == v1::REMOVAL_SCOPE_WINDOW;
   const std::string blocks = window
                                  ? "the whole window"
                                  : ListBlocks({event.block_ids().begin(), event.block_ids().end()});
   return {"removed", Style::kYellow, window ? "all" : absl::StrCat(event.block_ids_size()), "-",
-          absl::StrCat(ReasonText(event.reason()), ": ", blocks)};
+          absl::StrCat(RemovalReasonText(event.reason()), ": ", blocks)};
 }
 
-Summary Summarize(const v1::Event& event) {
+Content ContentOf(const v1::Event& event) {
   switch (event.event_case()) {
     case v1::Event::kCreated:
-      return Summarize(event.created());
+      return ContentOf(event.created());
     case v1::Event::kStored:
-      return Summarize(event.stored());
+      return ContentOf(event.stored());
     case v1::Event::kUpdated:
-      return Summarize(event.updated());
+      return ContentOf(event.updated());
     case v1::Event::kRemoved:
-      return Summarize(event.removed());
+      return ContentOf(event.removed());
     case v1::Event::EVENT_NOT_SET:
       break;
   }
@@ -211,7 +209,7 @@ Json UpdatedJson(const v1::UpdatedEvent& event) {
 Json RemovedJson(const v1::RemovedEvent& event) {
   Json hashes = Json::array();
   for (uint64_t hash : event.block_hashes()) hashes.push_back(Hex(hash));
-  return {{"reason", ReasonText(event.reason())},
+  return {{"reason", RemovalReasonText(event.reason())},
           {"scope", event.scope() == v1::REMOVAL_SCOPE_WINDOW ? "window" : "blocks"},
           {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())},
           {"block_hashes", hashes}};
@@ -252,15 +250,31 @@ std::string MarkLine(const std::string& revision, const std::string& type,
 
 }  // namespace
 
+std::string RemovalReasonText(v1::RemovalReason reason) {
+  return EnumText(v1::RemovalReason_Name(reason), "REMOVAL_REASON_");
+}
+
+EventSummary Summarize(const v1::Event& event) {
+  Content content = ContentOf(event);
+  return {.revision = event.revision(),
+          .time = TimeOf(event),
+          .window_size = event.window_size(),
+          .type = std::move(content.type),
+          .style = content.style,
+          .blocks = std::move(content.blocks),
+          .tokens = std::move(content.tokens),
+          .detail = std::move(content.detail)};
+}
+
 std::string EventHeader() {
   return absl::StrFormat(kLineFormat, "REVISION", "TIME", PadRight("TYPE", kTypeWidth), "WINDOW",
                          "BLOCKS", "TOKENS", "WHAT");
 }
 
 std::string EventLine(const v1::Event& event, const Terminal& terminal) {
-  const Summary summary = Summarize(event);
+  const EventSummary summary = Summarize(event);
   return absl::StrFormat(kLineFormat, event.revision() == 0 ? "-" : absl::StrCat(event.revision()),
-                         absl::FormatTime("%H:%M:%E3S", TimeOf(event), absl::LocalTimeZone()),
+                         absl::FormatTime("%H:%M:%E3S", summary.time, absl::LocalTimeZone()),
                          Paint(terminal, summary.style, PadRight(summary.type, kTypeWidth)),
                          WindowName(WindowFromProto(event.window_size())), summary.blocks,
                          summary.tokens, summary.detail);
@@ -278,7 +292,7 @@ Json EventJson(const v1::Event& event) {
   Json json = {{"revision", event.revision()},
                {"time", absl::FormatTime(absl::RFC3339_full, TimeOf(event), absl::UTCTimeZone())},
                {"window", WindowName(WindowFromProto(event.window_size()))},
-               {"type", Summarize(event).type}};
+               {"type", ContentOf(event).type}};
   json.update(DetailJson(event));
   return json;
 }

@@ -2,13 +2,29 @@
 #ifndef PAGODA_CLIENTS_PAGODACTL_EVENT_TEXT_H_
 #define PAGODA_CLIENTS_PAGODACTL_EVENT_TEXT_H_
 
+#include <cstdint>
 #include <string>
 
+#include "absl/time/time.h"
 #include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
 #include "pagoda/v1/events.pb.h"
 
 namespace pagoda {
+
+// What a line says of an event.
+struct EventSummary {
+  uint64_t revision = 0;  // 0: in a snapshot.
+  absl::Time time;
+  uint32_t window_size = 0;
+  std::string type;  // "stored"
+  Style style = Style::kBold;
+  std::string blocks;  // Their number, or "all".
+  std::string tokens = "-";
+  std::string detail;  // What is special to the type.
+};
+EventSummary Summarize(const v1::Event& event);
+std::string RemovalReasonText(v1::RemovalReason reason);  // "taken over"
 
 // One line, without its end: revision, "-" in a snapshot, local time, type, window, number of
 // blocks, number of tokens, and what is special to the type.

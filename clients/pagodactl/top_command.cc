@@ -10,7 +10,10 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -19,15 +22,19 @@
 #include "clients/pagodactl/full_screen.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/terminal.h"
+#include "clients/pagodactl/top_json.h"
 #include "clients/pagodactl/top_poller.h"
 #include "clients/pagodactl/top_screen.h"
 #include "clients/pagodactl/top_state.h"
+#include "clients/pagodactl/top_stream.h"
 
 namespace pagoda {
 namespace {
 
 // A daemon that hangs is shown, and waited for, no longer than that.
 constexpr double kMostPollSeconds = 2;
+// Between two looks whether the snapshot is whole.
+constexpr absl::Duration kSnapshotLook = absl::Milliseconds(20);
 
 struct TopOptions {
   double interval_seconds = 1;
@@ -110,11 +117,7 @@ class LiveTop {
     TopPollThread polls(std::move(poller), interval, answered.get());
     FullScreen screen;
     while (!ended_) {
-      if (absl::Status drawn =
-              screen.Draw(TopScreen(state_, DetectTerminal(STDOUT_FILENO), absl::Now()));
-          !drawn.ok()) {
-        return drawn;
-      }
+      if (absl::Status drawn = screen.Draw(Picture()); !drawn.ok()) return drawn;
       pollfd fds[] = {{.fd = answered.get(), .events = POLLIN, .revents = 0},
                       {.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                       {.fd = has_keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0}};
@@ -129,6 +132,18 @@ class LiveTop {
   }
 
  private:
+  // As it was at a moment.
+  struct Held {
+    TopState state;
+    absl::Time time;
+  };
+
+  std::vector<std::string> Picture() const {
+    const Terminal terminal = DetectTerminal(STDOUT_FILENO);
+    if (!held_.has_value()) return TopScreen(state_, terminal, absl::Now());
+    return TopScreen(held_->state, terminal, held_->time, TopPicture::kHeld);
+  }
+
   void OnSignal(int signal, FullScreen& screen) {
     if (signal == SIGWINCH) return;  // The next picture has the new size.
     if (signal != SIGTSTP) {
@@ -145,18 +160,32 @@ class LiveTop {
     const ssize_t count = read(STDIN_FILENO, keys, sizeof(keys));
     // The end of a file that stands for the keyboard, or of the terminal itself.
     if (count <= 0) has_keys_ = false;
-    for (ssize_t i = 0; i < count; ++i) ended_ = ended_ || keys[i] == 'q' || keys[i] == 'Q';
+    for (ssize_t i = 0; i < count; ++i) {
+      if (keys[i] == 'q' || keys[i] == 'Q') ended_ = true;
+      if (keys[i] == ' ') HoldOrGoOn();
+    }
+  }
+
+  void HoldOrGoOn() {
+    if (held_.has_value()) {
+      held_.reset();
+    } else {
+      held_.emplace(Held{.state = state_, .time = absl::Now()});
+    }
   }
 
   TopState& state_;
   const SignalQueue& signals_;
   bool ended_ = false;
   bool has_keys_ = true;
+  std::optional<Held> held_;
 };
 
 absl::Status RunLive(const GlobalOptions& globals, const TopOptions& options) {
   const SignalQueue signals;
-  TopPoller poller(PollOptions(globals));
+  const GlobalOptions polled = PollOptions(globals);
+  const TopStream stream(polled);
+  TopPoller poller(polled, &stream);
   // The first answer, so that a daemon that is not there is an error and no picture.
   absl::StatusOr<TopSample> first = poller.Poll();
   if (!first.ok()) return first.status();
@@ -180,20 +209,42 @@ void PrintState(const GlobalOptions& globals, const TopState& state) {
   std::cout << std::flush;
 }
 
+// Above a report that others follow.
+void PrintTime(bool first) {
+  std::cout << (first ? "" : "\n")
+            << absl::FormatTime("--- %Y-%m-%d %H:%M:%S ---", absl::Now(), absl::LocalTimeZone())
+            << "\n\n";
+}
+
+// So that the first report has all there is. Returns where the stream cannot be had, too, and when
+// `ended` is notified: a report says what it lacks.
+void WaitForSnapshot(const TopStream& stream, absl::Duration timeout, absl::Notification& ended) {
+  const absl::Time deadline = absl::Now() + timeout;
+  do {
+    const StreamLook look = stream.Look();
+    const bool refused = look.phase == StreamLook::Phase::kDown && !look.interruption.ok();
+    if (look.live() || refused || look.time > deadline) return;
+  } while (!ended.WaitForNotificationWithTimeout(kSnapshotLook));
+}
+
 // A line, or a report, an interval after another; the first one when there are rates to tell.
 absl::Status RunLines(const GlobalOptions& globals, const TopOptions& options) {
   absl::Notification ended;
   const InterruptScope interrupt([&ended] { ended.Notify(); });
-  TopPoller poller(PollOptions(globals));
-  absl::StatusOr<TopSample> first = poller.Poll();
-  if (!first.ok()) return first.status();
+  const GlobalOptions polled = PollOptions(globals);
+  const TopStream stream(polled);
+  TopPoller poller(polled, &stream);
+  if (absl::StatusOr<TopSample> first = poller.Poll(); !first.ok()) return first.status();
+  WaitForSnapshot(stream, globals.timeout(), ended);
   TopState state(globals.endpoint);
-  state.Add(*std::move(first));
-  const bool once = options.once || globals.output == OutputFormat::kTable;
-  while (!ended.WaitForNotificationWithTimeout(options.interval())) {
+  AddAnswer(poller.Poll(), state);
+  for (bool first = true; !ended.WaitForNotificationWithTimeout(options.interval());
+       first = false) {
     AddAnswer(poller.Poll(), state);
+    if (globals.output == OutputFormat::kTable && !options.once) PrintTime(first);
     PrintState(globals, state);
-    if (once) return state.error();
+    if (options.once) return state.error();
+    if (!std::cout) return absl::AbortedError("nobody reads the output any more");
   }
   return absl::OkStatus();
 }
@@ -208,7 +259,8 @@ absl::Status RunTop(const GlobalOptions& globals, const TopOptions& options) {
 
 void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
-      "top", "Shows how the daemon does, live: occupancy, hit rate, clients, copies, tenants");
+      "top",
+      "Shows how the daemon does, live: occupancy, hit rate, events, clients, copies, tenants");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<TopOptions>();
   command->add_option("--interval", options->interval_seconds, "Seconds between two looks")
@@ -216,14 +268,17 @@ void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) 
       ->capture_default_str();
   command->add_flag("--once", options->once, "One report, after one interval");
   command->footer(
-      "q or Ctrl-C ends it. Where the output is no terminal it is one report; with -o json an "
-      "object "
-      "a line,\n"
-      "every interval, until it is interrupted.\n"
+      "Keys: q or Ctrl-C ends it, space holds the picture. Where the output is no terminal it is "
+      "a\n"
+      "report every interval, with -o json an object a line, until it is interrupted.\n"
+      "What is cached and what happens comes from the event stream, which begins with a snapshot: "
+      "top\n"
+      "is one of the daemon's subscribers. Free blocks, clients and hit rates are asked for.\n"
       "Examples:\n"
       "  pagodactl top --interval 0.5\n"
       "  pagodactl top --once\n"
-      "  pagodactl top -o json | jq -c '[.time, .windows[0].interval_hit_rate]'");
+      "  pagodactl top -o json | jq -c '[.time, .windows[0].interval_hit_rate]'\n"
+      "  pagodactl top -o json | jq -c '.stream.windows[]? | [.window, .reusable_blocks]'");
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunTop(globals, *options); };
   });

@@ -22,7 +22,8 @@ absl::StatusOr<TopSample> TopPoller::Poll() {
     admin_.reset();
     return status.status();
   }
-  TopSample sample{.time = absl::Now(), .status = *std::move(status), .tenants = {}};
+  TopSample sample{
+      .time = absl::Now(), .status = *std::move(status), .tenants = {}, .stream = stream_.Look()};
   const auto tenants = admin_->Call(&AdminClient::Stub::ListTenants, v1::ListTenantsRequest());
   if (tenants.ok()) sample.tenants.assign(tenants->tenants().begin(), tenants->tenants().end());
   return sample;

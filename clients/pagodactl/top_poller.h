@@ -11,19 +11,24 @@
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/top_state.h"
+#include "clients/pagodactl/top_stream.h"
 
 namespace pagoda {
 
-// Asks a daemon how it does, and connects again after it went away. Thread-compatible.
+// Asks a daemon how it does, and looks at what its event stream has told; connects again after it
+// went away. Thread-compatible.
 class TopPoller {
  public:
-  explicit TopPoller(const GlobalOptions& globals) : globals_(globals) {}
+  // `stream` outlives the poller.
+  TopPoller(const GlobalOptions& globals, const TopStream* stream)
+      : globals_(globals), stream_(*stream) {}
 
   // Errors: those of AdminService.GetStatus; UNAVAILABLE without a reason.
   absl::StatusOr<TopSample> Poll();
 
  private:
   const GlobalOptions globals_;
+  const TopStream& stream_;
   std::optional<AdminClient> admin_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "clients/cpp/translate.h"
 #include "clients/pagodactl/admin_client.h"
+#include "clients/pagodactl/event_text.h"
 #include "clients/pagodactl/format.h"
 
 namespace pagoda {
@@ -20,6 +22,9 @@ constexpr int kMinBar = 8;
 constexpr int kMaxBar = 64;
 // Beside a bar stand its label and "100.0 % of 1,000,000".
 constexpr int kBesideBar = 36;
+// Events that are shown, where there is room and where there is little.
+constexpr size_t kMostRecent = 8;
+constexpr size_t kFewestRecent = 3;
 
 size_t CharactersOf(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](unsigned char c) {
@@ -75,10 +80,12 @@ class Line {
   std::vector<Piece> pieces_;
 };
 
-// Lines that stay or go together. The larger `rank` goes first.
+// Lines that stay or go together. The larger `rank` goes first; before any goes, those behind the
+// first `keep` lines do, one by one.
 struct Section {
   int rank;
   std::vector<Line> lines;
+  size_t keep = std::numeric_limits<size_t>::max();
 };
 
 std::string RateText(double rate) {
@@ -137,7 +144,7 @@ void AddBar(const v1::TierStatus& tier, int width, const Terminal& terminal, Lin
 
 // --- Sections, as a person reads them from the top ---
 
-Section Title(const TopState& state, absl::Time now) {
+Section Title(const TopState& state, absl::Time now, TopPicture picture) {
   const v1::GetStatusResponse& status = state.sample()->status;
   Section section{.rank = 0, .lines = {}};
   Line& title = section.lines.emplace_back();
@@ -145,6 +152,9 @@ Section Title(const TopState& state, absl::Time now) {
       .Add(absl::StrCat(" ", status.version(), " at ", state.endpoint(), ", up ",
                         FormatElapsed(DurationFromProto(status.uptime()))));
   if (status.draining()) title.Add(", ").Add(Style::kYellow, "draining");
+  if (picture == TopPicture::kHeld) {
+    section.lines.emplace_back().Add(Style::kYellow, "held as it was: space goes on");
+  }
   if (!state.error().ok()) {
     section.lines.emplace_back().Add(
         Style::kRed, absl::StrCat("no answer for ", FormatElapsed(now - state.failing_since()),
@@ -184,8 +194,46 @@ void AddTier(const v1::TierStatus& tier, const Terminal& terminal, Section& sect
   section.lines.push_back(std::move(counts));
 }
 
-Section Window(const v1::WindowStatus& window, const TopRates::Window* rates,
-               const Terminal& terminal) {
+// "612 primary, 500 secondary".
+std::string ReusableText(const WindowFigures& figures) {
+  std::string text;
+  for (const auto& [tier, blocks] : figures.reusable) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", FormatCount(blocks), " ", TierText(tier));
+  }
+  return text.empty() ? "none" : text;
+}
+
+// "25 stored, 0.0 down, 0.0 up, 3.0 evicted". Other reasons than eviction only where there were
+// any.
+std::string ChangesText(const StreamRates::Window& rates) {
+  std::string text = absl::StrCat(RateText(rates.stored), " stored, ", RateText(rates.offloaded),
+                                  " down, ", RateText(rates.onboarded), " up");
+  const auto evicted = rates.removed.find(v1::REMOVAL_REASON_EVICTED);
+  absl::StrAppend(&text, ", ", RateText(evicted == rates.removed.end() ? 0 : evicted->second),
+                  " evicted");
+  for (const auto& [reason, rate] : rates.removed) {
+    if (reason == v1::REMOVAL_REASON_EVICTED || rate <= 0) continue;
+    absl::StrAppend(&text, ", ", RateText(rate), " ", RemovalReasonText(reason));
+  }
+  return text;
+}
+
+// What the stream tells of a window; nothing where it tells nothing.
+void AddStreamLines(const TopState& state, uint32_t window_size, Section& section) {
+  const StreamLook& look = state.sample()->stream;
+  const auto figures = look.figures.windows.find(window_size);
+  if (!look.live() || figures == look.figures.windows.end()) return;
+  section.lines.push_back(Line::Labelled("  reusable"));
+  section.lines.back().Add(ReusableText(figures->second));
+  if (!state.stream_rates().has_value()) return;
+  section.lines.push_back(Line::Labelled("  a second"));
+  section.lines.back().Add(ChangesText(state.stream_rates()->windows.at(window_size)));
+}
+
+Section Window(const TopState& state, int index, const Terminal& terminal) {
+  const v1::WindowStatus& window = state.sample()->status.windows(index);
+  const TopRates::Window* rates =
+      state.rates().has_value() ? &state.rates()->windows[index] : nullptr;
   Section section{.rank = 1, .lines = {}};
   Line& head = section.lines.emplace_back();
   head.Add(Style::kBold, "window")
@@ -196,13 +244,12 @@ Section Window(const v1::WindowStatus& window, const TopRates::Window* rates,
           PercentText(Share(window.prefix_hit_tokens_total(), window.prefix_lookup_tokens_total())),
           " since the start"));
   for (const v1::TierStatus& tier : window.tiers()) AddTier(tier, terminal, section);
+  AddStreamLines(state, window.window_size(), section);
   if (rates != nullptr) {
-    section.lines.push_back(Line::Labelled("  a second"));
-    section.lines.back().Add(absl::StrCat(RateText(rates->allocated_blocks), " allocated, ",
-                                          RateText(rates->evicted_blocks), " evicted, ",
-                                          RateText(rates->offloaded_blocks), " down, ",
-                                          RateText(rates->onboarded_blocks), " up, ",
-                                          RateText(rates->lookup_tokens), " prompt tokens"));
+    section.lines.push_back(Line::Labelled("  allocated"));
+    section.lines.back().Add(absl::StrCat(RateText(rates->allocated_blocks), " a second, for ",
+                                          RateText(rates->lookup_tokens),
+                                          " prompt tokens looked up"));
   }
   section.lines.push_back(Line::Labelled("  pinned"));
   section.lines.back().Add(absl::StrCat(FormatCount(window.pinned_blocks()), " of ",
@@ -210,16 +257,95 @@ Section Window(const v1::WindowStatus& window, const TopRates::Window* rates,
   return section;
 }
 
-Section Clients(const TopState& state) {
-  const v1::GetStatusResponse& status = state.sample()->status;
-  Section section{.rank = 2, .lines = {Line::Labelled("clients"), Line::Labelled("events")}};
-  section.lines[0].Add(absl::StrCat(FormatCounted(status.sessions(), "session"), ", ",
-                                    FormatCounted(status.sequences(), "sequence"), ", ",
-                                    FormatCounted(status.subscribers(), "subscriber"), ", ",
-                                    FormatCounted(status.pins(), "pin")));
-  section.lines[1].Add(
-      absl::StrCat(state.rates().has_value() ? RateText(state.rates()->events) : "-",
-                   " a second, revision ", FormatCount(status.revision())));
+Line ClientsLine(const v1::GetStatusResponse& status) {
+  Line line = Line::Labelled("clients");
+  return line.Add(absl::StrCat(FormatCounted(status.sessions(), "session"), ", ",
+                               FormatCounted(status.sequences(), "sequence"), ", ",
+                               FormatCounted(status.subscribers(), "subscriber"), ", ",
+                               FormatCounted(status.pins(), "pin")));
+}
+
+// A stream that is read as it comes is behind the answer by what happened in some milliseconds.
+void AddBehind(const TopState& state, Line& line) {
+  const std::optional<uint64_t> behind = state.sample()->events_behind();
+  if (!behind.has_value()) {
+    line.Add(Style::kYellow, "of another incarnation than the answer");
+  } else if (*behind == 0) {
+    line.Add(Style::kGreen, "level with the daemon");
+  } else if (state.stream_lags()) {
+    line.Add(Style::kYellow,
+             absl::StrCat(FormatCounted(*behind, "event"), " and more than an interval behind"));
+  } else {
+    line.Add(absl::StrCat(FormatCounted(*behind, "event"), " behind"));
+  }
+}
+
+Line StreamLine(const TopState& state, absl::Time now) {
+  const StreamLook& look = state.sample()->stream;
+  Line line = Line::Labelled("stream");
+  switch (look.phase) {
+    case StreamLook::Phase::kDown:
+      if (look.interruption.ok()) return line.Add("none yet");
+      return line.Add(Style::kRed,
+                      absl::StrCat("none for ", FormatElapsed(now - look.phase_since),
+                                   ", trying again: ", std::string(look.interruption.message())));
+    case StreamLook::Phase::kSnapshot: {
+      uint64_t blocks = 0;
+      for (const auto& [size, window] : look.figures.windows) blocks += window.stored;
+      return line.Add(Style::kYellow, absl::StrCat("a snapshot is read, ",
+                                                   FormatCounted(blocks, "block"), " so far"));
+    }
+    case StreamLook::Phase::kLive:
+      break;
+  }
+  line.Add(absl::StrCat("at revision ", FormatCount(look.figures.revision), ", "));
+  AddBehind(state, line);
+  return line.Add(
+      absl::StrCat(", last message ", FormatElapsed(look.time - look.last_message), " ago"));
+}
+
+// Who uses the cache, and what the stream says of it as a whole.
+Section Activity(const TopState& state, absl::Time now) {
+  Section section{.rank = 2, .lines = {ClientsLine(state.sample()->status)}};
+  Line events = Line::Labelled("events");
+  if (const std::optional<StreamRates>& rates = state.stream_rates(); rates.has_value()) {
+    events.Add(absl::StrCat(RateText(rates->events), " a second: ", RateText(rates->stored_events),
+                            " stored, ", RateText(rates->updated_events), " updated, ",
+                            RateText(rates->removed_events), " removed, ",
+                            RateText(rates->created_events), " created"));
+  } else {
+    events.Add("- a second");
+  }
+  section.lines.push_back(std::move(events));
+  section.lines.push_back(StreamLine(state, now));
+  const StreamLook& look = state.sample()->stream;
+  if (look.phase != StreamLook::Phase::kDown && !look.interruption.ok()) {
+    section.lines.push_back(Line::Labelled(""));
+    section.lines.back().Add(
+        Style::kYellow,
+        absl::StrCat("begun anew ", FormatElapsed(now - look.phase_since), " ago, with snapshot ",
+                     look.figures.snapshots + (look.live() ? 0 : 1), ": ",
+                     std::string(look.interruption.message())));
+  }
+  return section;
+}
+
+// The last events, the newest first: where there is little room the oldest ones go.
+Section Recent(const TopState& state) {
+  Section section{.rank = 5, .lines = {}, .keep = kFewestRecent};
+  const StreamLook& look = state.sample()->stream;
+  if (!look.live()) return section;
+  const std::deque<EventSummary>& recent = look.figures.recent;
+  for (auto event = recent.rbegin(); event != recent.rend(); ++event) {
+    if (section.lines.size() == kMostRecent) break;
+    Line& line = section.lines.emplace_back(Line::Labelled(section.lines.empty() ? "latest" : ""));
+    line.Add(absl::FormatTime("%H:%M:%E3S ", event->time, absl::LocalTimeZone()))
+        .Add(event->style, absl::StrFormat("%-8s", event->type));
+    if (look.figures.windows.size() > 1) {
+      line.Add(absl::StrFormat("%-6s ", WindowName(WindowFromProto(event->window_size))));
+    }
+    line.Add(event->detail);
+  }
   return section;
 }
 
@@ -288,7 +414,7 @@ Section Legend(const Terminal& terminal) {
         .Add(state.style, terminal.unicode ? state.unicode : state.ascii)
         .Add(absl::StrCat(" ", state.name, "   "));
   }
-  if (terminal.rows > 0) section.lines[0].Add("q ends");
+  if (terminal.rows > 0) section.lines[0].Add("q ends, space holds");
   return section;
 }
 
@@ -298,6 +424,16 @@ size_t LinesOf(const std::vector<Section>& sections) {
   size_t lines = 0;
   for (const Section& section : sections) lines += section.lines.size();
   return lines;
+}
+
+// The last line of a section that may lose one. False: there is none.
+bool DropLine(std::vector<Section>& sections) {
+  for (Section& section : sections) {
+    if (section.lines.size() <= section.keep) continue;
+    section.lines.pop_back();
+    return true;
+  }
+  return false;
 }
 
 // Of two sections of one rank the later one goes first.
@@ -313,7 +449,9 @@ std::vector<std::string> Fit(std::vector<Section> sections, const Terminal& term
   std::erase_if(sections, [](const Section& section) { return section.lines.empty(); });
   const bool bounded = terminal.rows > 0;
   const auto rows = static_cast<size_t>(std::max(terminal.rows, 0));
-  while (bounded && sections.size() > 1 && LinesOf(sections) > rows) DropLeast(sections);
+  while (bounded && sections.size() > 1 && LinesOf(sections) > rows) {
+    if (!DropLine(sections)) DropLeast(sections);
+  }
   // An empty line between sections, where there is room for all of them.
   const bool airy = !bounded || LinesOf(sections) + sections.size() - 1 <= rows;
   std::vector<std::string> lines;
@@ -327,8 +465,8 @@ std::vector<std::string> Fit(std::vector<Section> sections, const Terminal& term
 
 }  // namespace
 
-std::vector<std::string> TopScreen(const TopState& state, const Terminal& terminal,
-                                   absl::Time now) {
+std::vector<std::string> TopScreen(const TopState& state, const Terminal& terminal, absl::Time now,
+                                   TopPicture picture) {
   std::vector<Section> sections;
   if (!state.sample().has_value()) {
     sections.push_back({.rank = 0, .lines = {Line()}});
@@ -336,17 +474,16 @@ std::vector<std::string> TopScreen(const TopState& state, const Terminal& termin
     return Fit(std::move(sections), terminal);
   }
   const v1::GetStatusResponse& status = state.sample()->status;
-  sections.push_back(Title(state, now));
+  sections.push_back(Title(state, now, picture));
   sections.push_back(Cache(status));
   for (int i = 0; i < status.windows_size(); ++i) {
-    sections.push_back(Window(status.windows(i),
-                              state.rates().has_value() ? &state.rates()->windows[i] : nullptr,
-                              terminal));
+    sections.push_back(Window(state, i, terminal));
   }
-  sections.push_back(Clients(state));
+  sections.push_back(Activity(state, now));
   sections.push_back(Tenants(state.sample()->tenants));
   sections.push_back(Transfers(state));
   if (status.has_engine()) sections.push_back(Engine(status.engine()));
+  sections.push_back(Recent(state));
   sections.push_back(Legend(terminal));
   return Fit(std::move(sections), terminal);
 }

@@ -1,12 +1,17 @@
 // The picture of `top` at several sizes, line by line.
 #include "clients/pagodactl/top_screen.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/clients/top_samples.h"
 
 namespace pagoda {
 namespace {
@@ -17,75 +22,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1000);
-
-void SetTier(v1::Tier name, uint32_t active, uint32_t cached, uint32_t pinned, uint32_t in_flight,
-             uint32_t free, v1::TierStatus* tier) {
-  tier->set_tier(name);
-  tier->set_capacity_blocks(active + cached + pinned + in_flight + free);
-  tier->set_active_blocks(active);
-  tier->set_cached_blocks(cached);
-  tier->set_pinned_blocks(pinned);
-  tier->set_in_flight_blocks(in_flight);
-  tier->set_free_blocks(free);
-}
-
-// A daemon with one window and two tiers, `seconds` after the first look.
-TopSample Sample(int seconds) {
-  TopSample sample{.time = kStart + absl::Seconds(seconds), .status = {}, .tenants = {}};
-  v1::GetStatusResponse& status = sample.status;
-  status.set_version("1.2.3");
-  status.set_epoch(0xABC);
-  status.mutable_uptime()->set_seconds(7500);
-  status.mutable_cache()->set_name("demo");
-  status.mutable_cache()->set_model_fingerprint("tiny");
-  status.mutable_cache()->set_tokens_per_block(16);
-  status.set_sessions(12);
-  status.set_sequences(1200);
-  status.set_subscribers(3);
-  status.set_pins(2);
-  status.set_revision(1000 + 25 * seconds);
-  v1::WindowStatus* window = status.add_windows();
-  SetTier(v1::TIER_PRIMARY, 500, 250, 100, 1, 149, window->add_tiers());
-  SetTier(v1::TIER_SECONDARY, 0, 500, 0, 0, 1500, window->add_tiers());
-  window->set_prefix_lookup_tokens_total(1000 + 200 * seconds);
-  window->set_prefix_hit_tokens_total(500 + 150 * seconds);
-  window->set_allocated_blocks_total(1234 * seconds);
-  window->set_evicted_blocks_total(3 * seconds);
-  window->set_pinned_blocks(100);
-  window->set_pin_budget_blocks(750);
-  v1::TransferStatus* transfers = status.mutable_transfers();
-  transfers->set_running(1);
-  transfers->set_queued(20);
-  v1::TransferDirection* down = transfers->add_directions();
-  down->set_source(v1::TIER_PRIMARY);
-  down->set_target(v1::TIER_SECONDARY);
-  down->set_copies_total(40 * seconds);
-  down->set_bytes_total((uint64_t{64} << 20) * seconds);
-  return sample;
-}
-
-v1::TenantInfo Tenant(const std::string& name, uint32_t used) {
-  v1::TenantInfo tenant;
-  tenant.set_name(name);
-  tenant.set_sessions(2);
-  tenant.set_sequences(7);
-  v1::TenantUse* use = tenant.add_use();
-  use->set_tier(v1::TIER_PRIMARY);
-  use->set_used_blocks(used);
-  use->set_quota_blocks(1000);
-  return tenant;
-}
-
-TopState TwoLooks() {
-  TopState state("127.0.0.1:7070");
-  state.Add(Sample(0));
-  TopSample second = Sample(2);
-  second.tenants.push_back(Tenant("team-a", 120));
-  state.Add(std::move(second));
-  return state;
-}
 
 Terminal Screen(int columns, int rows) {
   Terminal terminal;
@@ -99,9 +35,14 @@ std::vector<std::string> Draw(const TopState& state, const Terminal& terminal) {
   return TopScreen(state, terminal, kStart + absl::Seconds(9));
 }
 
+// As a line of the latest events begins.
+std::string Clock(absl::Time time) {
+  return absl::FormatTime("%H:%M:%E3S ", time, absl::LocalTimeZone());
+}
+
 TEST(TopScreenTest, ARoomyScreenShowsEverything) {
   EXPECT_THAT(
-      Draw(TwoLooks(), Screen(80, 30)),
+      Draw(TwoLooks(), Screen(80, 32)),
       ElementsAre(
           "pagodad 1.2.3 at 127.0.0.1:7070, up 2 h 5 min", "",
           "cache       demo, model tiny, 16 tokens a block, epoch 0000000000000abc", "",
@@ -110,32 +51,156 @@ TEST(TopScreenTest, ARoomyScreenShowsEverything) {
           "            500 active, 250 cached, 100 pinned, 1 in flight, 149 free",
           "  secondary ===========................................. 25.0 % of 2,000",
           "            0 active, 500 cached, 0 pinned, 0 in flight, 1,500 free",
-          "  a second  1,234 allocated, 3.0 evicted, 0.0 down, 0.0 up, 200 prompt tokens",
+          "  reusable  612 primary, 1,500 secondary",
+          "  a second  90 stored, 40 down, 1.0 up, 3.0 evicted",
+          "  allocated 1,234 a second, for 200 prompt tokens looked up",
           "  pinned    100 of 750 that may be", "",
           "clients     12 sessions, 1,200 sequences, 3 subscribers, 2 pins",
-          "events      25 a second, revision 1,050", "",
+          "events      25 a second: 18 stored, 5.0 updated, 2.0 removed, 0.0 created",
+          "stream      at revision 1,050, level with the daemon, last message 120.00 ms ago", "",
           "tenants     team-a           2 sessions, 7 sequences, blocks: 120 of 1,000 prima", "",
           "copies      1 running, 20 waiting, 0 failed",
           "            primary to secondary: 64.0 MiB/s, 40 copies a second", "",
-          "# active   = cached   ! pinned   ~ in flight   . free   q ends"));
+          absl::StrCat("latest      ", Clock(kStart), "updated block 5, tier primary -> secondary"),
+          absl::StrCat("            ", Clock(kStart), "stored  block 1 after 2"), "",
+          "# active   = cached   ! pinned   ~ in flight   . free   q ends, space holds"));
 }
 
 TEST(TopScreenTest, WhatMattersLeastGoesFirstWhereThereIsNoRoom) {
-  // 15 lines in all, with nothing between the sections.
-  EXPECT_THAT(Draw(TwoLooks(), Screen(100, 15)),
-              AllOf(SizeIs(15), Contains(HasSubstr("q ends")), Not(Contains(""))));
-  EXPECT_THAT(Draw(TwoLooks(), Screen(100, 14)),
-              AllOf(SizeIs(14), Not(Contains(HasSubstr("q ends"))), Contains(HasSubstr("cache "))));
-  EXPECT_THAT(Draw(TwoLooks(), Screen(100, 13)), Not(Contains(HasSubstr("epoch"))));
+  // 20 lines in all, with nothing between the sections.
+  EXPECT_THAT(Draw(TwoLooks(), Screen(100, 20)),
+              AllOf(SizeIs(20), Contains(HasSubstr("q ends")), Not(Contains(""))));
+  EXPECT_THAT(Draw(TwoLooks(), Screen(100, 19)),
+              AllOf(SizeIs(19), Not(Contains(HasSubstr("q ends"))), Contains(HasSubstr("cache "))));
+  EXPECT_THAT(Draw(TwoLooks(), Screen(100, 18)),
+              AllOf(Not(Contains(HasSubstr("epoch"))), Contains(HasSubstr("latest")), SizeIs(18)));
   EXPECT_THAT(
-      Draw(TwoLooks(), Screen(40, 10)),
+      Draw(TwoLooks(), Screen(40, 13)),
       ElementsAre(
           "pagodad 1.2.3 at 127.0.0.1:7070, up 2 h ", "window full, hit rate 75.0 % now, 57.1 %",
           "  primary   ###==!~. 85.1 % of 1,000", "            500 active, 250 cached, 100 ",
           "  secondary ==...... 25.0 % of 2,000", "            0 active, 500 cached, 0 pinn",
-          "  a second  1,234 allocated, 3.0 evicted", "  pinned    100 of 750 that may be",
-          "clients     12 sessions, 1,200 sequences", "events      25 a second, revision 1,050"));
+          "  reusable  612 primary, 1,500 secondary", "  a second  90 stored, 40 down, 1.0 up, ",
+          "  allocated 1,234 a second, for 200 prom", "  pinned    100 of 750 that may be",
+          "clients     12 sessions, 1,200 sequences", "events      25 a second: 18 stored, 5.0 ",
+          "stream      at revision 1,050, level wit"));
   EXPECT_THAT(Draw(TwoLooks(), Screen(9, 1)), ElementsAre("pagodad 1"));
+}
+
+TEST(TopScreenTest, TheOldestOfTheLatestEventsGoBeforeAnythingElse) {
+  TopState state("here");
+  TopSample sample = Sample(0);
+  for (uint64_t revision = 1; revision <= 20; ++revision) {
+    sample.stream.figures.recent.push_back(StoredSummary(revision, kStart));
+    sample.stream.figures.recent.back().detail = absl::StrCat("event ", revision);
+  }
+  state.Add(std::move(sample));
+  const auto events = [&state](int rows) {
+    int count = 0;
+    for (const std::string& line : Draw(state, Screen(80, rows))) {
+      count += line.find("stored  event ") != std::string::npos ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(events(60), 8);
+  const size_t all = Draw(state, Screen(80, 60)).size();
+  EXPECT_EQ(events(static_cast<int>(all) - 6), 8) << "the empty lines go first";
+  int rows = static_cast<int>(all);
+  while (events(rows) == 8) --rows;
+  EXPECT_EQ(events(rows), 7);
+  EXPECT_THAT(Draw(state, Screen(80, rows - 4)),
+              AllOf(Contains(HasSubstr("q ends")), Contains(HasSubstr("event 20")),
+                    Contains(HasSubstr("event 18")), Not(Contains(HasSubstr("event 17")))));
+  EXPECT_THAT(Draw(state, Screen(80, rows - 5)),
+              AllOf(Not(Contains(HasSubstr("q ends"))), Contains(HasSubstr("event 18"))));
+}
+
+TEST(TopScreenTest, AStreamThatIsBehindAwayOrBegunAnewIsSaid) {
+  const auto stream_lines = [](const StreamLook& look) {
+    TopState state("here");
+    TopSample sample = Sample(2);
+    sample.stream = look;
+    state.Add(std::move(sample));
+    std::vector<std::string> lines = Draw(state, Screen(100, 40));
+    const auto begin = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+      return line.starts_with("stream ");
+    });
+    return std::vector<std::string>(begin, std::find(begin, lines.end(), ""));
+  };
+  StreamLook look = LiveStream(2);
+  look.figures.revision -= 12;
+  EXPECT_THAT(
+      stream_lines(look),
+      ElementsAre("stream      at revision 1,038, 12 events behind, last message 120.00 ms ago"));
+  look.figures.epoch = 0xDEF;
+  EXPECT_THAT(stream_lines(look),
+              ElementsAre(HasSubstr("1,038, of another incarnation than the answer, last")));
+
+  look = LiveStream(2);
+  look.interruption = absl::UnavailableError("the daemon ended the stream");
+  look.figures.snapshots = 2;
+  look.phase_since = kStart + absl::Seconds(5);
+  EXPECT_THAT(
+      stream_lines(look),
+      ElementsAre(HasSubstr("level with the daemon"),
+                  "            begun anew 4.00 s ago, with snapshot 2: the daemon ended the "
+                  "stream"));
+  look.phase = StreamLook::Phase::kSnapshot;
+  look.figures.windows[0].stored = 12'345;
+  EXPECT_THAT(
+      stream_lines(look),
+      ElementsAre(
+          "stream      a snapshot is read, 12,345 blocks so far",
+          "            begun anew 4.00 s ago, with snapshot 3: the daemon ended the stream"));
+  look.phase = StreamLook::Phase::kDown;
+  EXPECT_THAT(
+      stream_lines(look),
+      ElementsAre("stream      none for 4.00 s, trying again: the daemon ended the stream"));
+  EXPECT_THAT(stream_lines(StreamLook()), ElementsAre("stream      none yet"));
+}
+
+TEST(TopScreenTest, AStreamThatLagsIsToldFromOneThatIsReadAsItComes) {
+  TopState state = TwoLooks();  // The second answer is at revision 1,050.
+  TopSample third = Sample(3);
+  third.stream.figures.revision = 1051;
+  state.Add(third);
+  EXPECT_FALSE(state.stream_lags());
+  EXPECT_THAT(Draw(state, Screen(80, 40)), Contains(HasSubstr("24 events behind, last message")));
+  TopSample fourth = Sample(4);
+  fourth.stream.figures.revision = 1074;
+  state.Add(fourth);
+  EXPECT_TRUE(state.stream_lags());
+  EXPECT_THAT(Draw(state, Screen(100, 40)),
+              Contains(HasSubstr("26 events and more than an interval behind, last message")));
+}
+
+TEST(TopScreenTest, WithoutALiveStreamNothingIsSaidInItsName) {
+  TopState state("here");
+  TopSample sample = Sample(0);
+  sample.stream.phase = StreamLook::Phase::kDown;
+  state.Add(std::move(sample));
+  const std::vector<std::string> lines = Draw(state, Screen(80, 40));
+  EXPECT_THAT(lines, AllOf(Not(Contains(HasSubstr("reusable"))), Not(Contains(HasSubstr("latest"))),
+                           Contains("events      - a second")));
+}
+
+TEST(TopScreenTest, RemovalsAreToldByTheirReasons) {
+  TopState state("here");
+  state.Add(Sample(0));
+  TopSample second = Sample(1);
+  second.stream.figures.windows[0].removed[v1::REMOVAL_REASON_TAKEN_OVER] = 40;
+  second.stream.figures.windows[128] = {.stored = 7};
+  second.stream.figures.recent.back().window_size = 128;
+  state.Add(std::move(second));
+  const std::vector<std::string> lines = Draw(state, Screen(100, 40));
+  EXPECT_THAT(lines,
+              Contains("  a second  90 stored, 40 down, 1.0 up, 3.0 evicted, 40 taken over"));
+  EXPECT_THAT(lines, Contains(HasSubstr("updated 128    block 5"))) << "which window, of several";
+}
+
+TEST(TopScreenTest, AHeldPictureSaysSo) {
+  EXPECT_EQ(TopScreen(TwoLooks(), Screen(100, 40), kStart, TopPicture::kHeld)[1],
+            "held as it was: space goes on");
 }
 
 TEST(TopScreenTest, NoLineIsWiderThanTheScreenAndNoPictureHigher) {
@@ -173,8 +238,9 @@ TEST(TopScreenTest, TheFirstLookHasNoRates) {
   state.Add(Sample(0));
   const std::vector<std::string> lines = Draw(state, Screen(80, 30));
   EXPECT_EQ(lines[4], "window full, hit rate - now, 50.0 % since the start");
-  EXPECT_THAT(lines, Not(Contains(HasSubstr("a second  "))));
-  EXPECT_THAT(lines, Contains("events      - a second, revision 1,000"));
+  EXPECT_THAT(lines, Not(Contains(HasSubstr("  a second  "))));
+  EXPECT_THAT(lines, Contains("events      - a second"));
+  EXPECT_THAT(lines, Contains("  reusable  612 primary, 1,500 secondary"));
 }
 
 TEST(TopScreenTest, ADaemonThatIsAwayOrDrainsIsSaidAtTheTop) {
@@ -222,63 +288,6 @@ TEST(TopScreenTest, ABarIsAsLongAsAnyOther) {
   SetTier(v1::TIER_PRIMARY, 1, 1, 1, 1, 99'996, sample.status.mutable_windows(0)->mutable_tiers(0));
   state.Add(std::move(sample));
   EXPECT_EQ(Draw(state, Screen(56, 30))[5], "  primary   #=!~................ 0.0 % of 100,000");
-}
-
-TEST(TopStateTest, RatesAreOfTheTimeBetweenTwoAnswers) {
-  const TopState state = TwoLooks();
-  ASSERT_TRUE(state.rates().has_value());
-  EXPECT_DOUBLE_EQ(state.rates()->events, 25);
-  ASSERT_THAT(state.rates()->windows, SizeIs(1));
-  EXPECT_DOUBLE_EQ(state.rates()->windows[0].allocated_blocks, 1234);
-  EXPECT_DOUBLE_EQ(state.rates()->windows[0].lookup_tokens, 200);
-  EXPECT_DOUBLE_EQ(*state.rates()->windows[0].hit_rate, 0.75);
-  ASSERT_THAT(state.rates()->directions, SizeIs(1));
-  EXPECT_DOUBLE_EQ(state.rates()->directions[0].copies, 40);
-  EXPECT_DOUBLE_EQ(state.rates()->directions[0].bytes, 64 << 20);
-}
-
-TEST(TopStateTest, WithoutLookUpsThereIsNoHitRate) {
-  TopState state("here");
-  state.Add(Sample(0));
-  TopSample second = Sample(0);
-  second.time += absl::Seconds(1);
-  state.Add(std::move(second));
-  ASSERT_TRUE(state.rates().has_value());
-  EXPECT_EQ(state.rates()->windows[0].hit_rate, std::nullopt);
-}
-
-TEST(TopStateTest, ARestartedDaemonStartsAnew) {
-  TopState state = TwoLooks();
-  TopSample other = Sample(3);
-  other.status.set_epoch(0xDEF);
-  other.status.set_revision(5);
-  state.Add(std::move(other));
-  EXPECT_FALSE(state.rates().has_value());
-}
-
-TEST(TopStateTest, ADirectionBeginsWithItsFirstCopy) {
-  TopState state("here");
-  TopSample first = Sample(0);
-  first.status.mutable_transfers()->clear_directions();
-  state.Add(std::move(first));
-  state.Add(Sample(1));
-  ASSERT_THAT(state.rates()->directions, SizeIs(1));
-  EXPECT_DOUBLE_EQ(state.rates()->directions[0].copies, 40);
-}
-
-TEST(TopStateTest, AnObjectForPrograms) {
-  TopState state = TwoLooks();
-  nlohmann::ordered_json json = TopJson(state);
-  EXPECT_EQ(json["endpoint"], "127.0.0.1:7070");
-  EXPECT_EQ(json["events_per_second"], 25.0);
-  EXPECT_EQ(json["windows"][0]["interval_hit_rate"], 0.75);
-  EXPECT_EQ(json["windows"][0]["tiers"][0]["active_blocks"], 500);
-  EXPECT_EQ(json["tenants"][0]["used_blocks"], 120);
-  EXPECT_EQ(json["transfers"]["directions"][0]["copies_per_second"], 40.0);
-  state.Fail(absl::UnavailableError("gone"), kStart);
-  json = TopJson(state);
-  EXPECT_EQ(json["error"], "gone");
-  EXPECT_FALSE(json.contains("windows"));
 }
 
 }  // namespace

@@ -171,12 +171,13 @@ def test_a_resize_redraws(start_top):
 
 def test_a_daemon_that_goes_away_is_said_and_waited_for(daemon, start_top):
     top = start_top()
-    top.wait_until(shows("q ends"))
+    top.wait_until(shows("level with the daemon"))
     daemon.kill()
     top.wait_until(shows("no answer for"))
     top.wait_until(shows("of 64"))  # The last picture stays.
     daemon.start()
     top.wait_until(lambda screen: screen and not shows("no answer for")(screen))
+    top.wait_until(lambda screen: shows("level with the daemon")(screen) and shows("with snapshot 2: ")(screen))
     daemon.kill()
     top.wait_until(shows("no answer for"))
     top.key(b"q")
@@ -193,12 +194,42 @@ def test_colours_and_unicode_are_those_of_the_environment(start_top):
     assert b"\x1b[2m" in rich.written
 
 
-def test_without_a_terminal_it_is_one_report(daemon):
-    report = run_ok(daemon, "top", "--interval", "0.1")
+def test_space_holds_the_picture(daemon, start_top):
+    top = start_top()
+    top.wait_until(shows("q ends"))
+    top.key(b" ")
+    top.wait_until(shows("held as it was"))
+    with Client(daemon.channel) as client:
+        client.allocate(32)
+        # Two resizes are two pictures, drawn after the allocation.
+        top.resize(29, 101)
+        top.resize(30, 100)
+        top.written = b""
+        top.wait_until(lambda screen: shows("held as it was")(screen) and not shows("50.0 % of 64")(screen))
+        top.key(b" ")
+        top.wait_until(lambda screen: not shows("held as it was")(screen) and shows("50.0 % of 64")(screen))
+    top.key(b"q")
+    assert top.end() == 0
+
+
+def test_without_a_terminal_it_is_a_report_an_interval(daemon):
+    report = run_ok(daemon, "top", "--once", "--interval", "0.1")
     assert "window full, hit rate" in report and "events      0.0 a second" in report
-    assert "\x1b" not in report and "q ends" not in report
+    assert "\x1b" not in report and "q ends" not in report and "---" not in report
     assert run(daemon, "top", "--once", "--interval", "0.1", "-o", "json").stdout.count("\n") == 1
     assert run(daemon, "top", "--interval", "0").returncode == 2
+    with subprocess.Popen(command(daemon, "top", "--interval", "0.1"), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            reports = 0
+            while reports < 3:
+                line = process.stdout.readline()
+                assert line, "it ended"
+                reports += line.startswith("--- ")
+            process.send_signal(signal.SIGINT)
+            assert "window full" in process.stdout.read()
+            assert process.wait(DEADLINE_SECONDS) == 0
+        finally:
+            process.kill()
 
 
 def test_for_programs_it_is_a_line_an_interval(daemon):

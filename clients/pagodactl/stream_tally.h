@@ -1,0 +1,91 @@
+// The cache as an event stream tells it, in figures: what `top` shows of it.
+#ifndef PAGODA_CLIENTS_PAGODACTL_STREAM_TALLY_H_
+#define PAGODA_CLIENTS_PAGODACTL_STREAM_TALLY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "clients/pagodactl/event_text.h"
+#include "clients/pagodactl/stream_position.h"
+#include "pagoda/v1/events.pb.h"
+
+namespace pagoda {
+
+// Of one window, in blocks. What is counted is counted from the end of the snapshot.
+struct WindowFigures {
+  // In the cache now, held by somebody or not. A tier that never had any may be absent.
+  std::map<v1::Tier, uint64_t> reusable;
+  uint64_t stored = 0;
+  uint64_t offloaded = 0;  // Moved down a tier.
+  uint64_t onboarded = 0;  // Moved up.
+  uint64_t reprioritized = 0;
+  uint64_t handed_out = 0;  // By id, as far as the daemon tells of it.
+  // RELEASED are those that were handed out; every other reason takes blocks out of the cache.
+  std::map<v1::RemovalReason, uint64_t> removed;
+};
+
+// Events by type, from the end of the snapshot.
+struct EventFigures {
+  uint64_t created = 0;
+  uint64_t stored = 0;
+  uint64_t updated = 0;
+  uint64_t removed = 0;
+
+  uint64_t all() const { return created + stored + updated + removed; }
+};
+
+struct StreamFigures {
+  // The snapshot is read: the figures are those of `revision`. Before, the reusable blocks are
+  // those that were told so far.
+  bool whole = false;
+  uint64_t epoch = 0;
+  uint64_t revision = 0;
+  uint64_t snapshot_revision = 0;  // Where the counting began.
+  uint64_t snapshots = 0;          // Read to their ends, over all streams.
+  EventFigures events;
+  std::map<uint32_t, WindowFigures> windows;  // By size; 0: full attention.
+  // The last events, oldest first, at most StreamTally::kRecentEvents.
+  std::deque<EventSummary> recent;
+};
+
+// Takes in the messages of Watch streams with snapshots, one stream after another. It keeps of each
+// cached block its tier alone, where a shadow tree (events/shadow_tree.h) keeps the tokens and
+// checks the hashes: enough to count, and to see that the events fit. Thread-compatible.
+class StreamTally {
+ public:
+  static constexpr size_t kRecentEvents = 16;
+
+  // The next message is the first one of a new stream. What is known stays until its snapshot
+  // begins, but is whole no more.
+  void BeginStream();
+
+  // Errors: DATA_LOSS for a message that does not continue the stream (StreamPosition), and for an
+  // event that does not fit: a block stored twice, or moved or removed where it was not. The
+  // figures mean nothing then until the next snapshot.
+  absl::Status Apply(const v1::WatchResponse& message);
+
+  const StreamFigures& figures() const { return figures_; }
+
+ private:
+  using Blocks = absl::flat_hash_map<uint32_t, v1::Tier>;
+
+  absl::Status ApplyEvent(const v1::Event& event);
+  absl::Status ApplyStored(const v1::StoredEvent& event, WindowFigures& window, Blocks& blocks);
+  absl::Status ApplyUpdated(const v1::UpdatedEvent& event, WindowFigures& window, Blocks& blocks);
+  absl::Status ApplyRemoved(const v1::RemovedEvent& event, WindowFigures& window, Blocks& blocks);
+  void EndSnapshot(uint64_t revision);
+  void Remember(const v1::WatchResponse& message);
+
+  std::optional<StreamPosition> position_;  // None before the first stream.
+  StreamFigures figures_;
+  std::map<uint32_t, Blocks> blocks_;  // By window.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_STREAM_TALLY_H_
