@@ -213,6 +213,8 @@ def test_on_loopback_another_name_reads_nothing(daemon):
             get(daemon, name, Host=host)
     for host in ("localhost.evil.example", "127.0.0.1.evil.example", "192.168.0.1", "127.0.0.1@evil", ":"):
         assert refusal(daemon, "/api/v1/status", Host=host)[0] == 421, host
+        assert daemon.http_as("/metrics", None, Host=host)[0] == 421, host
+    assert daemon.http_as("/metrics", None, Host=f"localhost:{port}")[0] == 200
 
 
 def test_with_operators_tenants_are_theirs_to_see(start_daemon):
