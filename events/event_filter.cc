@@ -65,7 +65,11 @@ struct PartShower {
   void operator()(const StoredEvent& stored) const {
     const bool all = std::all_of(stored.blocks.begin(), stored.blocks.end(),
                                  [this](const auto& block) { return keep(block.id, block.tier); });
-    all ? show(event) : ForEachStoredPart(event, stored, keep, show);
+    if (all) {
+      show(event);
+    } else {
+      ForEachStoredPart(event, stored, keep, show);
+    }
   }
   void operator()(const UpdatedEvent& updated) const {
     if (keep(updated.id, std::nullopt)) show(event);

@@ -333,8 +333,11 @@ void WindowBlockManager::UnfollowRemoved(BlockId id, RemovalReason reason) {
   // In a sliding window what is held may go, too, because something above it does.
   const bool makes_room =
       (reason == RemovalReason::kEvicted || reason == RemovalReason::kDisplaced) && block.refs == 0;
-  makes_room ? lives_.MadeRoom(id, block.tier(), context_->now)
-             : lives_.Left(id, block.tier(), context_->now);
+  if (makes_room) {
+    lives_.MadeRoom(id, block.tier(), context_->now);
+  } else {
+    lives_.Left(id, block.tier(), context_->now);
+  }
 }
 
 WindowStats WindowBlockManager::Stats() const {

@@ -14,10 +14,6 @@ namespace {
 
 using Families = std::vector<prometheus::MetricFamily>;
 
-double AsDouble(uint64_t value) { return static_cast<double>(value); }
-
-std::string TierLabel(size_t tier) { return std::string(TierName(static_cast<Tier>(tier))); }
-
 MetricLabels WindowLabels(const WindowStats& window) {
   return {{"window", WindowName(window.window)}};
 }
@@ -258,15 +254,59 @@ void CollectSessions(const ManagerStats& stats, Families& out) {
                       AsDouble(stats.recovered_blocks)));
 }
 
-// In the order of the variant Operation.
-constexpr const char* kOperationNames[] = {
-    "allocate_blocks", "free_blocks",       "add_sequence",      "reserve_tokens",
-    "commit_tokens",   "append_tokens",     "free_sequence",     "match_prefix",
-    "describe_pools",  "describe_sequence", "fork_sequence",     "truncate_sequence",
-    "query_capacity",  "offload_prefix",    "prefetch_prefix",   "pin_prefix",
-    "unpin_prefix",    "list_pins",         "invalidate_prefix", "set_retention",
-    "wait_for_ticket"};
-static_assert(std::size(kOperationNames) == std::variant_size_v<Operation>);
+// By the operation's type.
+template <class T>
+constexpr const char* kOperationName = nullptr;
+template <>
+constexpr const char* kOperationName<AllocateBlocks> = "allocate_blocks";
+template <>
+constexpr const char* kOperationName<FreeBlocks> = "free_blocks";
+template <>
+constexpr const char* kOperationName<AddSequence> = "add_sequence";
+template <>
+constexpr const char* kOperationName<ReserveTokens> = "reserve_tokens";
+template <>
+constexpr const char* kOperationName<CommitTokens> = "commit_tokens";
+template <>
+constexpr const char* kOperationName<AppendTokens> = "append_tokens";
+template <>
+constexpr const char* kOperationName<FreeSequence> = "free_sequence";
+template <>
+constexpr const char* kOperationName<MatchPrefix> = "match_prefix";
+template <>
+constexpr const char* kOperationName<DescribePools> = "describe_pools";
+template <>
+constexpr const char* kOperationName<DescribeSequence> = "describe_sequence";
+template <>
+constexpr const char* kOperationName<ForkSequence> = "fork_sequence";
+template <>
+constexpr const char* kOperationName<TruncateSequence> = "truncate_sequence";
+template <>
+constexpr const char* kOperationName<QueryCapacity> = "query_capacity";
+template <>
+constexpr const char* kOperationName<OffloadPrefix> = "offload_prefix";
+template <>
+constexpr const char* kOperationName<PrefetchPrefix> = "prefetch_prefix";
+template <>
+constexpr const char* kOperationName<PinPrefix> = "pin_prefix";
+template <>
+constexpr const char* kOperationName<UnpinPrefix> = "unpin_prefix";
+template <>
+constexpr const char* kOperationName<ListPins> = "list_pins";
+template <>
+constexpr const char* kOperationName<InvalidatePrefix> = "invalidate_prefix";
+template <>
+constexpr const char* kOperationName<SetRetention> = "set_retention";
+template <>
+constexpr const char* kOperationName<WaitForTicket> = "wait_for_ticket";
+
+// In the order of the variant.
+template <class... T>
+constexpr std::array<const char*, sizeof...(T)> NamesOf(const std::variant<T...>*) {
+  static_assert(((kOperationName<T> != nullptr) && ...));
+  return {kOperationName<T>...};
+}
+constexpr auto kOperationNames = NamesOf(static_cast<const Operation*>(nullptr));
 
 // Where blocks are short these grow, so they are there from the start: a rate needs a first value.
 constexpr Reason kRefusals[] = {Reason::kBlocksExhausted, Reason::kTenantQuotaExceeded};

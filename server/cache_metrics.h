@@ -16,9 +16,6 @@ namespace pagoda::server {
 // has no label `tenant`.
 enum class TenantLabels : uint8_t { kNames, kSummed };
 
-// The name of the commons where tenants have theirs. No tenant may be called so.
-inline constexpr char kCommonsLabel[] = "(the commons)";
-
 struct CacheNumbers {
   const ManagerStats& stats;
   const std::vector<TenantUsage>& uses;

@@ -5,16 +5,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "manager/tenants.h"
 #include "pools/error.h"
 #include "server/bridges/zmq_endpoint.h"
-#include "server/cache_metrics.h"
 #include "server/config.h"
 #include "server/listen_address.h"
 
 namespace pagoda::server {
 namespace {
-
-constexpr size_t kMaxTenants = 256;
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 

@@ -476,7 +476,12 @@ absl::Status Daemon::ListenHttp() {
       {"/livez", [this](const HttpRequest&) { return Liveness(heartbeat_->waiting()); }},
       {"/readyz", readiness},
       {"/healthz", readiness},
-      {"/metrics", [this](const HttpRequest&) {
+      {"/metrics", [this](const HttpRequest& request) {
+         // It may name tenants.
+         if (IsLoopback(*http_address_) && !MeansThisMachine(request.host)) {
+           return HttpResponse{.status = 421,
+                               .body = "this daemon listens on loopback: ask for localhost\n"};
+         }
          return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                              .body = metrics_->Text()};
        }}};

@@ -11,7 +11,6 @@
 namespace pagoda::server {
 namespace {
 
-constexpr size_t kRecentBytes = size_t{4} << 20;
 // How many messages' worth of events one call looks at where none is visible.
 constexpr int kMaxReads = 64;
 
@@ -27,19 +26,36 @@ void SetEnvelope(const SharedManager& manager, Revision begin, Revision end,
 
 absl::StatusOr<EventFeed::Next> EventFeed::Read(Revision covered, Revision from) {
   absl::MutexLock lock(&mutex_);
-  const auto known = std::find_if(recent_.rbegin(), recent_.rend(), [covered](const auto& message) {
-    return message->begin == covered;
-  });
-  if (known != recent_.rend()) return Next{.message = *known, .end = (*known)->end};
-  absl::StatusOr<Next> next = Encode(covered, from);
-  if (!next.ok() || next->message == nullptr) return next;
-  recent_.push_back(next->message);
-  recent_bytes_ += next->message->bytes.Length();
-  while (recent_bytes_ > kRecentBytes && recent_.size() > 1) {
-    recent_bytes_ -= recent_.front()->bytes.Length();
-    recent_.pop_front();
+  const auto known =
+      std::lower_bound(kept_.begin(), kept_.end(), covered,
+                       [](const auto& message, Revision begin) { return message->begin < begin; });
+  if (known != kept_.end() && (*known)->begin == covered) {
+    return Next{.message = *known, .end = (*known)->end};
   }
+  absl::StatusOr<Next> next = Encode(covered, from);
+  if (next.ok() && next->message != nullptr) Keep(next->message);
   return next;
+}
+
+void EventFeed::Keep(std::shared_ptr<const Message> message) {
+  // Nobody else would read it.
+  if (weak_from_this().use_count() < 2) {
+    kept_.clear();
+    kept_bytes_ = 0;
+    return;
+  }
+  if (!kept_.empty() && message->begin <= kept_.back()->begin) return;
+  kept_bytes_ += message->bytes.Length();
+  kept_.push_back(std::move(message));
+  while (kept_.size() > kKeptMessages || (kept_bytes_ > kKeptBytes && kept_.size() > 1)) {
+    kept_bytes_ -= kept_.front()->bytes.Length();
+    kept_.pop_front();
+  }
+}
+
+size_t EventFeed::num_kept() const {
+  absl::MutexLock lock(&mutex_);
+  return kept_.size();
 }
 
 absl::StatusOr<EventFeed::Next> EventFeed::Encode(Revision covered, Revision from) const {

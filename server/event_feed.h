@@ -19,15 +19,16 @@
 namespace pagoda::server {
 
 // A message takes no further event of the log once it has looked at this many, or holds this many
-// bytes: small enough for a client's default limit of 4 MiB, unless a single event is larger.
+// bytes; a snapshot's has a piece of the cache beside them, of about as many. Small enough for a
+// client's default limit of 4 MiB, unless a single event is larger.
 inline constexpr size_t kMaxEventsPerMessage = 512;
 inline constexpr size_t kFullMessageBytes = size_t{256} << 10;
 
 // One filter's. Messages end where all subscribers' messages end (at the log's end, and at every
 // revision that kMaxEventsPerMessage divides), so those who keep up share them, from whichever
-// revision they came. The last ones are kept, at most about 4 MiB; who is further behind has his
-// own encoded. Thread-safe.
-class EventFeed {
+// revision they came. The last ones are kept while the feed has two users: at most kKeptMessages,
+// and kKeptBytes. Who is further behind has his own encoded. Thread-safe.
+class EventFeed : public std::enable_shared_from_this<EventFeed> {
  public:
   struct Message {
     Revision begin;          // previous_revision is one less.
@@ -44,7 +45,12 @@ class EventFeed {
   EventFeed(const SharedManager* manager, EventFilter filter)
       : manager_(manager), filter_(std::move(filter)) {}
 
+  static constexpr size_t kKeptMessages = 64;
+  static constexpr size_t kKeptBytes = size_t{1} << 20;
+
   const EventFilter& filter() const { return filter_; }
+  // Messages that are kept.
+  size_t num_kept() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The message for a subscriber who has had everything below `covered`, and for whom there is
   // nothing visible from there to `from`. Without one, `end` is where the log ends, or as far as
@@ -54,11 +60,14 @@ class EventFeed {
  private:
   absl::StatusOr<Next> Encode(Revision covered, Revision from) const;
 
+  // Keeps the message if it is the newest and somebody else may want it.
+  void Keep(std::shared_ptr<const Message> message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const SharedManager* const manager_;
   const EventFilter filter_;
-  absl::Mutex mutex_;  // Taken before the log's lock. Held while a message is encoded.
-  std::deque<std::shared_ptr<const Message>> recent_ ABSL_GUARDED_BY(mutex_);  // Oldest first.
-  size_t recent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  mutable absl::Mutex mutex_;  // Taken before the log's lock. Held while a message is encoded.
+  std::deque<std::shared_ptr<const Message>> kept_ ABSL_GUARDED_BY(mutex_);  // By begin, ascending.
+  size_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // The feeds of all filters in use. Thread-safe.

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -97,6 +98,15 @@ bool IsLoopback(const TcpAddress& address) {
   if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
   in6_addr v6;
   return inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+bool MeansThisMachine(const std::string& host) {
+  if (host.empty()) return true;
+  const size_t colon = absl::EndsWith(host, "]") ? std::string::npos : host.rfind(':');
+  const std::string name = absl::AsciiStrToLower(host.substr(0, colon));
+  if (name == "localhost") return true;
+  const absl::StatusOr<TcpAddress> address = ParseAddress(absl::StrCat(name, ":1"));
+  return address.ok() && IsLoopback(*address);
 }
 
 absl::Status CheckCanListen(const TcpAddress& address) {

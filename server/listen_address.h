@@ -22,6 +22,11 @@ struct TcpAddress {
 absl::StatusOr<TcpAddress> ParseAddress(const std::string& address);
 bool IsLoopback(const TcpAddress& address);
 
+// Whether a request that reached loopback with this Host header ("localhost:7071") means this
+// machine: by a number, or as localhost. One that does not comes from a page of another site, whose
+// name its owner lets point here. A client without the header is none of a browser's.
+bool MeansThisMachine(const std::string& host);
+
 // INVALID_ARGUMENT with the address and the system's word for it, where `address` cannot be bound
 // now, for example because another daemon listens there. A port that is free now may be taken
 // later: this is for the message.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pools/duration_histogram.h"
+#include "pools/types.h"
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_family.h"
 
@@ -27,6 +28,10 @@ inline prometheus::MetricFamily GaugeFamily(std::string name, std::string help) 
 inline prometheus::MetricFamily HistogramFamily(std::string name, std::string help) {
   return {std::move(name), std::move(help), prometheus::MetricType::Histogram, {}};
 }
+
+inline double AsDouble(uint64_t value) { return static_cast<double>(value); }
+
+inline std::string TierLabel(size_t tier) { return std::string(TierName(static_cast<Tier>(tier))); }
 
 // Adds one histogram to a histogram's family.
 inline void AddHistogram(prometheus::MetricFamily& family, MetricLabels labels,

@@ -19,10 +19,6 @@ void Append(Families families, Families& out) {
              std::make_move_iterator(families.end()));
 }
 
-double AsDouble(uint64_t value) { return static_cast<double>(value); }
-
-std::string TierLabel(size_t tier) { return std::string(TierName(static_cast<Tier>(tier))); }
-
 Families CollectTransfers(const TransferStats& stats) {
   auto copies = CounterFamily("pagoda_copies_total", "Copies of blocks that succeeded.");
   auto bytes = CounterFamily("pagoda_copied_bytes_total", "Bytes of those.");

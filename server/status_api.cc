@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
 #include "server/listen_address.h"
@@ -52,17 +50,6 @@ HttpResponse Refuse(const absl::Status& status) {
       .headers = {}};
   if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
-}
-
-// Whether a request that reached loopback means this machine: by a number, or as localhost. A
-// client without the header is none of a browser's.
-bool MeansThisMachine(const std::string& host) {
-  if (host.empty()) return true;
-  const size_t colon = absl::EndsWith(host, "]") ? std::string::npos : host.rfind(':');
-  const std::string name = absl::AsciiStrToLower(host.substr(0, colon));
-  if (name == "localhost") return true;
-  const absl::StatusOr<TcpAddress> address = ParseAddress(absl::StrCat(name, ":1"));
-  return address.ok() && IsLoopback(*address);
 }
 
 const char* PhaseName(ServingState::Phase phase) {

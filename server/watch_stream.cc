@@ -1,6 +1,5 @@
 #include "server/watch_stream.h"
 
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +14,8 @@ constexpr size_t kPieceBlocks = 2048;
 constexpr size_t kPieceTokens = size_t{1} << 16;
 // Pieces that are read before a client that may see nothing of them gets a message all the same.
 constexpr int kPiecesPerMessage = 16;
-constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+// Reads of the log for a message whose client may see nothing of them.
+constexpr int kReadsPerMessage = 64;
 
 }  // namespace
 
@@ -35,9 +35,10 @@ WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, cons
     absl::MutexLock lock(&stream->mutex_);
     if (options.snapshot) {
       options.metrics->SnapshotBegun(SubscriberMetrics::Snapshot::kAsked);
+      stream->BeginSnapshot(absl::Now());
+    } else {
+      stream->SendOwn({}, options.from, absl::Now(), {});
     }
-    options.snapshot ? stream->BeginSnapshot(absl::Now())
-                     : stream->SendOwn({}, options.from, absl::Now(), {});
   }
   streams->Add(stream);
   return stream.get();
@@ -111,49 +112,48 @@ void WatchStream::BeginSnapshot(absl::Time now) {
 
 absl::Status WatchStream::SendPiece(absl::Time now) {
   Encoded events;
-  // A client that reads slowly first gets what has happened meanwhile, message by message.
+  // First what has happened meanwhile; a client that reads slowly gets it message by message.
   const Revision last(manager_->log().last().value() + 1);
-  if (last.value() - covered_.value() > kMaxEventsPerMessage) {
-    const absl::StatusOr<Revision> end = AddPassed(covered_, last, kMaxEventsPerMessage, &events);
-    if (!end.ok()) return end.status();
-    SendOwn({}, *end, now, std::move(events.bytes));
-    return absl::OkStatus();
-  }
-  Revision looked = covered_;
-  for (int pieces = 0; pieces < kPiecesPerMessage && events.count == 0; ++pieces) {
+  absl::StatusOr<Revision> looked = AddPassed(covered_, last, &events);
+  if (!looked.ok()) return looked.status();
+  bool caught_up = *looked == last;
+  for (int pieces = 0; caught_up && pieces < kPiecesPerMessage; ++pieces) {
     const SnapshotPiece piece = manager_->ReadSnapshot(*snapshot_, kPieceBlocks, kPieceTokens);
     const Revision end(piece.revision.value() + 1);
-    while (looked < end) {
-      const absl::StatusOr<Revision> more = AddPassed(looked, end, kNoLimit, &events);
-      if (!more.ok()) return more.status();
-      looked = *more;
-    }
+    looked = AddPassed(*looked, end, &events);
+    if (!looked.ok()) return looked.status();
+    // More than a message takes has happened since: this piece is read again, after that.
+    caught_up = *looked == end;
+    if (!caught_up) break;
     for (const Event& event : piece.events) {
       feed_->filter().Apply(event, [&](const Event& shown) { events.Add(shown); });
     }
     snapshot_ = piece.end;
-    if (piece.end.done) break;
+    if (piece.end.done || events.count > 0) break;
   }
   v1::WatchResponse envelope;
   envelope.set_snapshot_end(snapshot_->done);
   if (snapshot_->done) snapshot_.reset();
-  SendOwn(std::move(envelope), looked, now, std::move(events.bytes));
+  SendOwn(std::move(envelope), *looked, now, std::move(events.bytes));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Revision> WatchStream::AddPassed(Revision from, Revision end, size_t max_events,
-                                                Encoded* out) const {
-  const auto batches = manager_->log().Read(from, kMaxEventsPerMessage);
-  if (!batches.ok()) return batches.status();
-  Revision revision = from;
+absl::StatusOr<Revision> WatchStream::AddPassed(Revision from, Revision end, Encoded* out) const {
   const auto add = [&](const Event& event) { out->Add(event); };
   const auto filter = [&](const Event& event) { feed_->filter().Apply(event, add); };
-  for (const EventLog::BatchPtr& batch : *batches) {
-    const size_t begin = revision.value() - batch->front().revision.value();
-    for (size_t i = begin; i < batch->size() && revision < end; ++i) {
-      if (out->count >= max_events) return revision;
-      ForEachPassed((*batch)[i], *snapshot_, filter);
-      revision = Revision(revision.value() + 1);
+  Revision revision = from;
+  for (int read = 0; read < kReadsPerMessage && revision < end; ++read) {
+    const auto batches = manager_->log().Read(revision, kMaxEventsPerMessage);
+    if (!batches.ok()) return batches.status();
+    for (const EventLog::BatchPtr& batch : *batches) {
+      const size_t begin = revision.value() - batch->front().revision.value();
+      for (size_t i = begin; i < batch->size() && revision < end; ++i) {
+        if (out->count >= kMaxEventsPerMessage || out->bytes.size() >= kFullMessageBytes) {
+          return revision;
+        }
+        ForEachPassed((*batch)[i], *snapshot_, filter);
+        revision = Revision(revision.value() + 1);
+      }
     }
   }
   return revision;
@@ -197,7 +197,7 @@ SubscriberRow WatchStream::Look() const {
   absl::MutexLock lock(&mutex_);
   return {.caller = options_.caller,
           .opened = opened_,
-          .sent = Revision(covered_.value() - 1),
+          .sent = Revision(next_.value() - 1),
           .snapshot = snapshot_.has_value(),
           .filtered = feed_->filter() != EventFilter{},
           .writing = writing_};

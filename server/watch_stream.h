@@ -100,11 +100,10 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   absl::StatusOr<bool> SendEvents(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The next message of the snapshot.
   absl::Status SendPiece(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Adds what happened to passed ids at the revisions from `from` on, below `end`, until there are
-  // `max_events` events, or as far as one read of the log goes. Returns the revision behind what it
-  // looked at.
-  absl::StatusOr<Revision> AddPassed(Revision from, Revision end, size_t max_events,
-                                     Encoded* out) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds what happened to passed ids at the revisions from `from` on, below `end`, as far as the
+  // message takes it. Returns the revision behind what it looked at.
+  absl::StatusOr<Revision> AddPassed(Revision from, Revision end, Encoded* out) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginSnapshot(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sends a message of this stream alone, which covers what is below `end`. `events`: encoded.
   void SendOwn(v1::WatchResponse envelope, Revision end, absl::Time now, std::string events)

@@ -49,8 +49,6 @@ ZmqBridge::Options ZmqOptions(const Config::Events::Zmq& zmq, const CacheInfo& c
                     .data_parallel_rank = zmq.data_parallel_rank}};
 }
 
-double AsDouble(uint64_t value) { return static_cast<double>(value); }
-
 void CollectFeed(const RouterFeed::Stats& stats, std::vector<prometheus::MetricFamily>& out) {
   prometheus::MetricFamily blocks = CounterFamily(
       "pagoda_bridge_blocks_total", "Blocks that routers were told of; a move is one of each.");

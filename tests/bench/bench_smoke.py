@@ -16,8 +16,8 @@ SERVICE = {
     "beside_idle_decode_step_256_p50"
 }
 EVENTS = {
-    "log_append_removed", "log_append_stored", "watch_batched", "alloc_p99_with_64_subscribers", "stalled_subscriber_bytes", "snapshot_1m",
-    "snapshot_1m_longest_pause"
+    "log_append_removed", "log_append_stored", "watch_batched", "alloc_p99_with_64_subscribers", "stalled_subscriber_bytes",
+    "stalled_subscriber_alone_bytes", "snapshot_1m", "snapshot_1m_longest_pause", "snapshot_1m_alloc_p99", "snapshot_1m_alloc_longest"
 }
 # Of each its figures, and how it is run at its smallest.
 BENCHMARKS = {

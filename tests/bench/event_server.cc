@@ -9,13 +9,17 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "manager/cache_client.h"
 #include "server/config.h"
@@ -28,6 +32,7 @@ namespace {
 
 constexpr uint32_t kSpareBlocks = 4096;
 constexpr uint32_t kVocabulary = 150'000;
+constexpr uint32_t kAllocationsBesideSnapshots = 1000;  // A second.
 constexpr uint32_t kPromptTokens = 512 * kServiceTokensPerBlock;
 
 std::string NameOf(EventServer::Fill fill) {
@@ -38,6 +43,8 @@ std::string NameOf(EventServer::Fill fill) {
       return "cache";
     case EventServer::Fill::kAllocations:
       return "allocations";
+    case EventServer::Fill::kPrompts:
+      return "prompts";
   }
   return "";
 }
@@ -53,7 +60,8 @@ server::Config ConfigOf(const std::string& fill, uint32_t number) {
   config.server.grpc_address = "";
   config.server.http_address = "";
   config.events.max_events = fill == "log" ? number + 4096 : 1 << 16;
-  config.events.max_bytes = uint64_t{4} << 30;
+  // Full before the subscribers come.
+  config.events.max_bytes = fill == "prompts" ? uint64_t{16} << 20 : uint64_t{4} << 30;
   config.server.drain_timeout = absl::Seconds(1);
   return config;
 }
@@ -79,19 +87,23 @@ void FillLog(CacheClient& client, uint32_t events) {
   }
 }
 
+// No two prompts of different numbers begin alike.
+void CachePrompt(CacheClient& client, uint32_t number) {
+  std::vector<TokenId> prompt(kPromptTokens);
+  TokenId token = number * kPromptTokens;
+  for (TokenId& each : prompt) each = token++ % kVocabulary;
+  prompt[0] = number;
+  const std::vector<Operation> cache = {
+      AddSequence{.sequence = SequenceId{1}, .tokens = prompt},
+      CommitTokens{.sequence = SequenceId{1}, .computed_tokens = kPromptTokens},
+      FreeSequence{.sequence = SequenceId{1}}};
+  const auto result = client.Execute(cache);
+  Require(result.ok() && result->results[1].ok(), "a prompt is not cached");
+}
+
 void FillCache(CacheClient& client, uint32_t blocks) {
-  TokenId token = 0;
-  for (uint32_t done = 0; done < blocks; done += kPromptTokens / kServiceTokensPerBlock) {
-    std::vector<TokenId> prompt(kPromptTokens);
-    for (TokenId& each : prompt) each = token++ % kVocabulary;
-    prompt[0] = done;  // No two prompts begin alike.
-    const std::vector<Operation> cache = {
-        AddSequence{.sequence = SequenceId{1}, .tokens = prompt},
-        CommitTokens{.sequence = SequenceId{1}, .computed_tokens = kPromptTokens},
-        FreeSequence{.sequence = SequenceId{1}}};
-    const auto result = client.Execute(cache);
-    Require(result.ok() && result->results[1].ok(), "a prompt is not cached");
-  }
+  constexpr uint32_t kPromptBlocks = kPromptTokens / kServiceTokensPerBlock;
+  for (uint32_t i = 0; i * kPromptBlocks < blocks; ++i) CachePrompt(client, i);
 }
 
 // As WatchStream reads them.
@@ -104,8 +116,22 @@ double LongestPieceMs(const SharedManager& manager) {
   return longest * 1e3;
 }
 
-// Until `stop`: so many a second, evenly, and once a second the p99 in microseconds.
-void Allocate(CacheClient& client, uint32_t rate, const std::atomic<bool>& stop) {
+// Takes a raw block, frees it again, and returns the microseconds of the taking.
+double TakeBlock(CacheClient& client) {
+  std::optional<BlockRef> block;
+  const double seconds = Seconds([&] {
+    const auto taken = RunOne<AllocatedBlocks>(client, AllocateBlocks{.count = 1});
+    Require(taken.ok(), "no block");
+    block = {taken->blocks[0].id, taken->blocks[0].generation};
+  });
+  const std::vector<Operation> give = {FreeBlocks{.blocks = {*block}}};
+  Require(client.Execute(give).ok(), "a block cannot be freed");
+  return 1e6 * seconds;
+}
+
+// Until `stop`: `work`, which returns microseconds, so many times a second, evenly; and once a
+// second a line of what it returned.
+void Load(uint32_t rate, const std::atomic<bool>& stop, const std::function<double()>& work) {
   using Clock = std::chrono::steady_clock;
   const auto gap = std::chrono::nanoseconds(1'000'000'000 / rate);
   auto next = Clock::now();
@@ -115,16 +141,9 @@ void Allocate(CacheClient& client, uint32_t rate, const std::atomic<bool>& stop)
     // What the machine made late is done at once, as calls that had to wait would be.
     while (next <= Clock::now()) {
       next += gap;
-      std::optional<BlockRef> block;
-      us.push_back(1e6 * Seconds([&] {
-                     const auto taken = RunOne<AllocatedBlocks>(client, AllocateBlocks{.count = 1});
-                     Require(taken.ok(), "no block");
-                     block = {taken->blocks[0].id, taken->blocks[0].generation};
-                   }));
-      const std::vector<Operation> give = {FreeBlocks{.blocks = {*block}}};
-      Require(client.Execute(give).ok(), "a block cannot be freed");
+      us.push_back(work());
       if (us.size() >= rate) {
-        std::cout << Percentile(us, 0.99) << "\n" << std::flush;
+        std::cout << absl::StrJoin(us, " ") << "\n" << std::flush;
         us.clear();
       }
     }
@@ -139,7 +158,12 @@ EventServer::EventServer(Fill fill, uint32_t number)
   if (fill == Fill::kCache) longest_piece_ms_ = std::stod(process_.ReadLine());
 }
 
-double EventServer::ReadWindow() { return std::stod(process_.ReadLine()); }
+std::vector<double> EventServer::ReadWindow() {
+  std::vector<double> us;
+  std::istringstream line(process_.ReadLine());
+  for (double each; line >> each;) us.push_back(each);
+  return us;
+}
 
 int RunEventServer(const std::string& fill, uint32_t number) {
   signal(SIGPIPE, SIG_IGN);
@@ -162,8 +186,15 @@ int RunEventServer(const std::string& fill, uint32_t number) {
     if (fill == "cache") std::cout << LongestPieceMs((*daemon)->manager()) << "\n" << std::flush;
     std::atomic<bool> stop = false;
     std::thread load;
-    if (fill == "allocations") {
-      load = std::thread([&] { Allocate(**client, number, stop); });
+    if (fill == "allocations" || fill == "cache") {
+      const uint32_t rate = fill == "cache" ? kAllocationsBesideSnapshots : number;
+      load = std::thread([&, rate] { Load(rate, stop, [&] { return TakeBlock(**client); }); });
+    }
+    if (fill == "prompts") {
+      load = std::thread([&] {
+        uint32_t next = 0;
+        Load(number, stop, [&] { return 1e6 * Seconds([&] { CachePrompt(**client, next++); }); });
+      });
     }
     WaitUntilStdinCloses();
     stop = true;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tests/bench/child_process.h"
 
@@ -15,8 +16,9 @@ class EventServer {
  public:
   enum class Fill {
     kLog,          // `number` events of raw blocks in the log, created and removed by turns.
-    kCache,        // `number` cached blocks of 16 tokens.
-    kAllocations,  // `number` times a second it takes a raw block and frees it, and tells the p99.
+    kCache,        // `number` cached blocks of 16 tokens; then as kAllocations, 1,000 a second.
+    kAllocations,  // `number` times a second it takes a raw block and frees it, and tells how long.
+    kPrompts,  // `number` prompts a second of 8,192 tokens come, are cached, and push others out.
   };
   EventServer(Fill fill, uint32_t number);
 
@@ -24,8 +26,8 @@ class EventServer {
   const std::string& endpoint() const { return endpoint_; }
   // kCache: the longest that the core's lock was held in a walk over all blocks, in milliseconds.
   double longest_piece_ms() const { return longest_piece_ms_; }
-  // kAllocations: the next second's p99 of taking a block, in microseconds.
-  double ReadWindow();
+  // The next second's allocations, each in microseconds; of kPrompts the prompts.
+  std::vector<double> ReadWindow();
 
  private:
   ChildProcess process_;

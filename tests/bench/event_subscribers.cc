@@ -23,6 +23,9 @@ namespace pv1 = ::pagoda::v1;
 // Slow ones read 20 events a second.
 constexpr double kSlowEventsPerSecond = 20;
 
+// Of pv1::EventType, from 1 on.
+constexpr int kEventTypes = 4;
+
 std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
@@ -103,7 +106,8 @@ double SnapshotSeconds(const std::string& endpoint, uint32_t blocks) {
 
 Subscribers::Subscribers(const std::string& endpoint, const SubscriberCounts& counts)
     : process_({"--subscribe", endpoint, "--fast", absl::StrCat(counts.fast), "--slow",
-                absl::StrCat(counts.slow), "--stalled", absl::StrCat(counts.stalled)}) {
+                absl::StrCat(counts.slow), "--stalled", absl::StrCat(counts.stalled), "--alone",
+                absl::StrCat(counts.alone)}) {
   process_.ReadLine();
 }
 
@@ -111,8 +115,12 @@ int RunSubscribers(const std::string& endpoint, const SubscriberCounts& counts) 
   std::atomic<bool> stop = false;
   std::vector<std::unique_ptr<Reader>> readers;
   std::vector<std::thread> threads;
-  const pv1::WatchRequest from_now;
-  for (int i = 0; i < counts.fast + counts.slow + counts.stalled; ++i) {
+  for (int i = 0; i < counts.fast + counts.slow + counts.stalled + counts.alone; ++i) {
+    pv1::WatchRequest from_now;
+    const int filter = i - (counts.fast + counts.slow + counts.stalled) + 1;
+    for (int type = 0; filter > 0 && type < kEventTypes; ++type) {
+      if ((filter >> type & 1) != 0) from_now.add_types(static_cast<pv1::EventType>(type + 1));
+    }
     readers.push_back(std::make_unique<Reader>(endpoint, from_now, Stream::kEvents));
     if (readers.back()->Next() == nullptr) Fail("a subscriber is refused");
     if (i >= counts.fast + counts.slow) continue;

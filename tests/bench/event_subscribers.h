@@ -24,6 +24,7 @@ struct SubscriberCounts {
   int fast = 0;     // Read all that comes.
   int slow = 0;     // Read a hundredth of it: 20 events a second.
   int stalled = 0;  // Read the first message.
+  int alone = 0;    // The same, each with a filter that no other has. At most 15.
 };
 
 // Subscribers with a connection each, in a process of their own, until they are destroyed.

@@ -2,10 +2,12 @@
 // their own. Run by deploy/bench.sh events.
 #include <sys/resource.h>
 
-#include <cstdio>
-#include <memory>
-#include <optional>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -19,6 +21,11 @@
 
 namespace pagoda::bench {
 namespace {
+
+[[noreturn]] void Fail(const std::string& what) {
+  std::cerr << "events_bench: " << what << "\n";
+  std::exit(EXIT_FAILURE);
+}
 
 struct Options {
   std::string figure;  // All whose ids begin so.
@@ -59,28 +66,30 @@ class EventsBench {
            .yardstick_value = Percentile(prebuilt, 0.5)});
   }
 
-  // The server allocates by itself, and says once a second what that took.
+  // The server allocates by itself, and says once a second what that took. Seconds with and without
+  // subscribers take turns, and their allocations are looked at together.
   void Allocations() const {
     EventServer server(EventServer::Fill::kAllocations, 1000);
     std::vector<double> alone, beside;
     for (int window = 0; window < options_.windows; ++window) {
       server.ReadWindow();  // The subscribers of the window before are gone behind it.
-      alone.push_back(server.ReadWindow());
+      Append(server.ReadWindow(), alone);
       const Subscribers subscribers(server.endpoint(), {.fast = 48, .slow = 8, .stalled = 8});
       server.ReadWindow();
-      beside.push_back(server.ReadWindow());
+      Append(server.ReadWindow(), beside);
     }
     Print({.id = "alloc_p99_with_64_subscribers",
-           .value = Percentile(beside, 0.5),
+           .value = Percentile(beside, 0.99),
            .unit = "us",
            .yardstick = "no subscribers",
-           .yardstick_value = Percentile(alone, 0.5)});
+           .yardstick_value = Percentile(alone, 0.99)});
   }
 
   // A server whose log is full, because of what it pushes out, before and after the subscribers
-  // have come and five times as much as the log holds has happened.
-  static double BytesOf(const SubscriberCounts& counts, int subscribers) {
-    EventServer server(EventServer::Fill::kAllocations, 20'000);
+  // have come and more than the log holds has happened.
+  static double BytesOf(const SubscriberCounts& counts, int subscribers,
+                        EventServer::Fill fill = EventServer::Fill::kAllocations) {
+    EventServer server(fill, fill == EventServer::Fill::kPrompts ? 200 : 20'000);
     for (int i = 0; i < 4; ++i) server.ReadWindow();
     const double before = ResidentBytes(server.pid());
     const Subscribers all(server.endpoint(), counts);
@@ -94,6 +103,13 @@ class EventsBench {
            .unit = "bytes",
            .yardstick = "a subscriber that reads",
            .yardstick_value = BytesOf({.fast = kSubscribers}, kSubscribers)});
+    // Nobody shares a message with them, and the messages are full.
+    constexpr int kAlone = 15;
+    Print({.id = "stalled_subscriber_alone_bytes",
+           .value = BytesOf({.alone = kAlone}, kAlone, EventServer::Fill::kPrompts),
+           .unit = "bytes",
+           .yardstick = "the goal",
+           .yardstick_value = 2e6});
   }
 
   void Snapshot() const {
@@ -115,6 +131,47 @@ class EventsBench {
            .unit = "ms",
            .yardstick = "the goal",
            .yardstick_value = 5});
+    AllocationsBesideSnapshots(server);
+  }
+
+  // One reader takes one snapshot after another, every other second.
+  void AllocationsBesideSnapshots(EventServer& server) const {
+    // What has been told since the server began was beside snapshots of the figure before.
+    std::atomic<int> snapshots = 0;
+    std::atomic<bool> reading = false, stop = false;
+    std::thread reader([&] {
+      while (!stop) {
+        if (reading) {
+          SnapshotSeconds(server.endpoint(), options_.snapshot_blocks);
+          ++snapshots;
+        } else {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+      }
+    });
+    std::vector<double> alone, beside;
+    for (int window = 0; window < options_.windows; ++window) {
+      reading = false;
+      server.ReadWindow();
+      Append(server.ReadWindow(), alone);
+      reading = true;
+      server.ReadWindow();
+      Append(server.ReadWindow(), beside);
+    }
+    stop = true;
+    reader.join();
+    if (snapshots == 0) Fail("no snapshot was read beside the allocations");
+    for (const double share : {0.99, 1.0}) {
+      Print({.id = absl::StrCat("snapshot_1m_alloc_", share < 1 ? "p99" : "longest"),
+             .value = Percentile(beside, share),
+             .unit = "us",
+             .yardstick = "no snapshot",
+             .yardstick_value = Percentile(alone, share)});
+    }
+  }
+
+  static void Append(const std::vector<double>& window, std::vector<double>& to) {
+    to.insert(to.end(), window.begin(), window.end());
   }
 
   const Options options_;
@@ -142,6 +199,7 @@ int Main(int argc, char** argv) {
   app.add_option("--fast", counts.fast)->group(kNotShown);
   app.add_option("--slow", counts.slow)->group(kNotShown);
   app.add_option("--stalled", counts.stalled)->group(kNotShown);
+  app.add_option("--alone", counts.alone)->group(kNotShown);
   CLI11_PARSE(app, argc, argv);
 
   if (!serve.empty()) return RunEventServer(serve, number);

@@ -146,3 +146,39 @@ def test_who_is_passed_by_the_log_begins_anew_in_the_same_stream(start_daemon):
         fresh.read_snapshot()
         joiner.read_to(fresh.revision)
         assert joiner.tree.nodes == fresh.tree.nodes
+
+
+def test_messages_stay_small_while_a_slow_reader_takes_its_snapshot(start_daemon):
+    """Between two pieces of a stalled snapshot happens more than a client's limit for a message."""
+    blocks, prompt, written = 40_000, 16_000, 60  # What is written takes the place of all that was there.
+    daemon = start_daemon(cache={"primary": blocks, "tokens_per_block": 16}, events={"max_events": 1 << 20})
+    with Client(daemon.channel) as client:
+        for sequence in range(35):
+            client.cache(sequence + 1, [sequence] + list(range(100_000, 100_000 + prompt - 1)))
+        # The connection holds little of what the reader has not taken.
+        channel = daemon.connect(options=[("grpc.http2.lookahead_bytes", 4096), ("grpc.http2.bdp_probe", 0)])
+        watch = channel.unary_stream(
+            "/pagoda.v1.EventService/Watch", request_serializer=events_pb2.WatchRequest.SerializeToString)
+        stream = watch(events_pb2.WatchRequest(snapshot=True), timeout=100)
+        taken = [next(stream) for _ in range(4)]
+        for sequence in range(35, 35 + written):
+            client.cache(sequence + 1, [sequence] + list(range(200_000, 200_000 + prompt - 1)))
+        last = daemon.status().revision
+    sizes, tree, ended, revision = [], ShadowTree(), False, None
+    tree.begin_snapshot()
+    while revision is None or revision < last or not ended:
+        data = taken.pop(0) if taken else next(stream)
+        sizes.append(len(data))
+        message = events_pb2.WatchResponse.FromString(data)
+        assert revision is None or message.previous_revision == revision
+        revision = message.revision
+        for event in message.events:
+            tree.apply(event)
+        if message.snapshot_end:
+            tree.end_snapshot()
+            ended = True
+    assert sum(sizes) > written * prompt / 2, "the tokens of what was written meanwhile are in it"
+    assert max(sizes) < 1 << 20, f"{max(sizes):,} bytes in one message"
+    late = Joiner(daemon, snapshot=True)
+    late.read_snapshot()
+    assert tree.nodes == late.tree.nodes

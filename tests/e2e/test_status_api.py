@@ -161,6 +161,19 @@ def test_subscribers_and_their_lag(daemon):
     eventually(daemon, lambda: get(daemon, "subscribers")["subscribers"], [])
 
 
+def test_a_filtered_subscriber_does_not_lag_for_what_it_does_not_see(start_daemon):
+    daemon = start_daemon(server=ON_LOOPBACK, events={"progress_interval": "1m"})  # No mark takes it along.
+    watch = events_pb2_grpc.EventServiceStub(daemon.connect()).Watch(
+        events_pb2.WatchRequest(types=[events_pb2.EVENT_TYPE_STORED]))
+    next(watch)
+    with Client(daemon.connect()) as client:
+        for _ in range(100):
+            client.free(client.allocate(1))
+        eventually(daemon, lambda: [(row["filtered"], row["lag_events"]) for row in get(daemon, "subscribers")["subscribers"]],
+                   [(True, 0)])
+    watch.cancel()
+
+
 def test_transfers_and_history(start_daemon):
     daemon = start_daemon(cache={"primary": 8, "secondary": 16}, server=ON_LOOPBACK)
     with Client(daemon.connect()) as client:
@@ -200,6 +213,8 @@ def test_on_loopback_another_name_reads_nothing(daemon):
             get(daemon, name, Host=host)
     for host in ("localhost.evil.example", "127.0.0.1.evil.example", "192.168.0.1", "127.0.0.1@evil", ":"):
         assert refusal(daemon, "/api/v1/status", Host=host)[0] == 421, host
+        assert daemon.http_as("/metrics", None, Host=host)[0] == 421, host
+    assert daemon.http_as("/metrics", None, Host=f"localhost:{port}")[0] == 200
 
 
 def test_with_operators_tenants_are_theirs_to_see(start_daemon):
