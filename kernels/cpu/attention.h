@@ -14,7 +14,7 @@ namespace pagoda::kernels::cpu {
 // Where a kernel runs.
 struct Execution {
   ThreadPool* threads = nullptr;  // Null: on the caller's thread alone.
-  Isa isa = BestIsa();            // At most BestIsa().
+  Isa isa = FastestIsa();         // At most BestIsa().
 };
 
 // The cut that suits the CPU's kernels; for PagedAttention with the same lengths, mask and KV
@@ -23,9 +23,9 @@ AttentionPlan PlanForCpu(const PlanShape& shape, const Execution& execution = {}
 
 // Synchronous. Without a plan one is made for the call. A token's result has the same bits for a
 // given isa whatever else is in the batch, on however many threads, and wherever its blocks lie.
-// In pools of 16 bits, with kAvx512Bf16, queries and weights are rounded to bf16 before they are
-// multiplied (fp16 pools: not); all sums are fp32. Errors: those of CheckHostArguments, and
-// InvalidArgument for a plan that was made for other lengths or KV heads.
+// With kAvx512Bf16, queries and weights are rounded to bf16 before they are multiplied with what
+// pools of bf16 and of 8 bits hold (fp16 and fp32 pools: not); all sums are fp32. Errors: those of
+// CheckHostArguments, and InvalidArgument for a plan that was made for other lengths or KV heads.
 absl::Status PagedAttention(const PagedAttentionParams& params, const AttentionPlan* plan = nullptr,
                             const Execution& execution = {});
 
