@@ -11,15 +11,28 @@ namespace {
 constexpr uint32_t kLanes = Simd::kLanes;
 constexpr uint32_t kPairElements = 2 * kLanes;
 
-// Fetches the cache lines of `bytes` bytes from p on. Into the second cache: the first one's few
-// lines in flight would bound the bandwidth.
-template <uint32_t kBytes>
-inline void Prefetch(const std::byte* p) {
-#pragma GCC unroll 8
-  for (uint32_t i = 0; i < kBytes; i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
+// Fetches the rows of the next tile one after the other, some in each of `steps` steps that lie
+// between the loads of this one. In the order of their addresses, so that the processor's own
+// prefetcher joins in; into the second cache, because the first one's few lines in flight would
+// bound the bandwidth.
+class RowFetcher {
+ public:
+  RowFetcher(const std::byte* const* rows, uint32_t row_bytes, uint32_t steps)
+      : rows_(rows), row_bytes_(row_bytes), steps_(steps) {}
+
+  void Step() {
+    for (fetched_ += kTileTokens; fetched_ >= steps_; fetched_ -= steps_) {
+      const auto* row = reinterpret_cast<const char*>(*rows_++);
+      for (uint32_t i = 0; i < row_bytes_; i += 64) _mm_prefetch(row + i, _MM_HINT_T1);
+    }
   }
-}
+
+ private:
+  const std::byte* const* rows_;
+  const uint32_t row_bytes_;
+  const uint32_t steps_;
+  uint32_t fetched_ = 0;  // Rows times steps.
+};
 
 // scores[r][t] = query r . key t.
 template <ElementType kType, uint32_t kRows>
@@ -28,15 +41,17 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
   constexpr uint32_t kBytes = ElementBytes(kType);
   const auto* queries = static_cast<const float*>(tile.queries);
   const uint32_t pairs_end = tile.head_dim / kPairElements * kPairElements;
+  RowFetcher fetcher(tile.next_keys, tile.head_dim * kBytes,
+                     tile.tokens / kTokens * (pairs_end / kPairElements));
   for (uint32_t t = 0; t < tile.tokens; t += kTokens) {
     F sums[kRows * kTokens];
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < kRows * kTokens; ++i) sums[i] = Simd::Zero();
     for (uint32_t e = 0; e < pairs_end; e += kPairElements) {
+      fetcher.Step();
       F a[kTokens], b[kTokens];
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
-        Prefetch<kPairElements * kBytes>(tile.next_keys[t + k] + e * kBytes);
         Simd::LoadPair<kType>(tile.keys[t + k] + e * kBytes, a[k], b[k]);
       }
 #pragma GCC unroll 4
@@ -54,7 +69,6 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
     for (uint32_t e = pairs_end; e < tile.head_dim; e += kLanes) {
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
-        Prefetch<kLanes * kBytes>(tile.next_keys[t + k] + e * kBytes);
         const F key = Simd::LoadElements<kType>(tile.keys[t + k] + e * kBytes);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < kRows; ++r) {
@@ -70,7 +84,8 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
 // Adds values by weight to kVectors registers of each row's sums, from element e on. kPairs: their
 // elements come two registers at a time.
 template <ElementType kType, uint32_t kRows, uint32_t kVectors, bool kPairs>
-inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens], uint32_t e) {
+inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens], uint32_t e,
+                      RowFetcher& fetcher) {
   constexpr uint32_t kBytes = ElementBytes(kType);
   F sums[kRows][kVectors];
 #pragma GCC unroll 4
@@ -81,7 +96,7 @@ inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens
     }
   }
   for (uint32_t t = 0; t < tile.tokens; ++t) {
-    Prefetch<kVectors * kLanes * kBytes>(tile.next_values[t] + e * kBytes);
+    fetcher.Step();
     const std::byte* value = tile.values[t] + e * kBytes;
     F x[kVectors];
     if constexpr (kPairs) {
@@ -120,15 +135,18 @@ void Decode(const DecodeTile& tile) {
   }
   constexpr uint32_t kElements = Simd::kValueVectors * kLanes;
   uint32_t e = 0;
+  RowFetcher fetcher(tile.next_values, tile.value_dim * ElementBytes(kType),
+                     tile.tokens * (tile.value_dim / kElements));
   for (; e + kElements <= tile.value_dim; e += kElements) {
-    AddValues<kType, kRows, Simd::kValueVectors, true>(tile, scores, e);
+    AddValues<kType, kRows, Simd::kValueVectors, true>(tile, scores, e, fetcher);
   }
   if constexpr (Simd::kValueVectors > 2) {
     for (; e + kPairElements <= tile.value_dim; e += kPairElements) {
-      AddValues<kType, kRows, 2, true>(tile, scores, e);
+      AddValues<kType, kRows, 2, true>(tile, scores, e, fetcher);
     }
   }
-  for (; e < tile.value_dim; e += kLanes) AddValues<kType, kRows, 1, false>(tile, scores, e);
+  for (; e < tile.value_dim; e += kLanes)
+    AddValues<kType, kRows, 1, false>(tile, scores, e, fetcher);
 }
 
 // --- Prefill ---
