@@ -3,6 +3,7 @@
 #ifndef PAGODA_KERNELS_CPU_SIMD_ATTENTION_H_
 #define PAGODA_KERNELS_CPU_SIMD_ATTENTION_H_
 
+#include "kernels/cpu/row_fetcher.h"
 #include "kernels/cpu/simd_softmax.h"
 
 namespace pagoda::kernels::cpu {
@@ -10,29 +11,6 @@ namespace {
 
 constexpr uint32_t kLanes = Simd::kLanes;
 constexpr uint32_t kPairElements = 2 * kLanes;
-
-// Fetches the rows of the next tile one after the other, some in each of `steps` steps that lie
-// between the loads of this one. In the order of their addresses, so that the processor's own
-// prefetcher joins in; into the second cache, because the first one's few lines in flight would
-// bound the bandwidth.
-class RowFetcher {
- public:
-  RowFetcher(const std::byte* const* rows, uint32_t row_bytes, uint32_t steps)
-      : rows_(rows), row_bytes_(row_bytes), steps_(steps) {}
-
-  void Step() {
-    for (fetched_ += kTileTokens; fetched_ >= steps_; fetched_ -= steps_) {
-      const auto* row = reinterpret_cast<const char*>(*rows_++);
-      for (uint32_t i = 0; i < row_bytes_; i += 64) _mm_prefetch(row + i, _MM_HINT_T1);
-    }
-  }
-
- private:
-  const std::byte* const* rows_;
-  const uint32_t row_bytes_;
-  const uint32_t steps_;
-  uint32_t fetched_ = 0;  // Rows times steps.
-};
 
 // scores[r][t] = query r . key t.
 template <ElementType kType, uint32_t kRows>
@@ -42,7 +20,7 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
   const auto* queries = static_cast<const float*>(tile.queries);
   const uint32_t pairs_end = tile.head_dim / kPairElements * kPairElements;
   RowFetcher fetcher(tile.next_keys, tile.head_dim * kBytes,
-                     tile.tokens / kTokens * (pairs_end / kPairElements));
+                     tile.tokens / kTokens * ((tile.head_dim + kPairElements - 1) / kPairElements));
   for (uint32_t t = 0; t < tile.tokens; t += kTokens) {
     F sums[kRows * kTokens];
 #pragma GCC unroll 16
@@ -67,6 +45,7 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
       }
     }
     for (uint32_t e = pairs_end; e < tile.head_dim; e += kLanes) {
+      fetcher.Step();
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
         const F key = Simd::LoadElements<kType>(tile.keys[t + k] + e * kBytes);
@@ -136,7 +115,7 @@ void Decode(const DecodeTile& tile) {
   constexpr uint32_t kElements = Simd::kValueVectors * kLanes;
   uint32_t e = 0;
   RowFetcher fetcher(tile.next_values, tile.value_dim * ElementBytes(kType),
-                     tile.tokens * (tile.value_dim / kElements));
+                     tile.tokens * ((tile.value_dim + kElements - 1) / kElements));
   for (; e + kElements <= tile.value_dim; e += kElements) {
     AddValues<kType, kRows, Simd::kValueVectors, true>(tile, scores, e, fetcher);
   }
