@@ -193,8 +193,13 @@ TEST_P(AttentionIdentitiesTest, APlanForOtherLengthsIsRefused) {
     ++context;
     (other = good).context_lengths = contexts;
     refused(cpu::PlanForCpu(other));
-    --context;
+    context -= 2;
+    refused(cpu::PlanForCpu(other));
+    ++context;
   }
+  other = good;
+  other.mask.window_tokens = 100;
+  refused(cpu::PlanForCpu(other));
   std::vector<int32_t> starts(good.query_starts.begin(), good.query_starts.end());
   --starts.back();
   (other = good).query_starts = starts;
