@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/attention_merge.h"
 #include "kernels/cache_gather.h"
 #include "kernels/cache_write.h"
 #include "kernels/paged_attention.h"
@@ -144,6 +145,35 @@ absl::Status CheckShapes(const PagedAttentionParams& params) {
                            num_sequences, " context_lengths need one more");
   }
   return CheckTablesSize(params.block_tables.size(), num_sequences, params.block_table_stride);
+}
+
+absl::Status CheckShapes(const AttentionMergeParams& params) {
+  if (params.parts.empty() || params.parts.size() > kMaxMergedParts) {
+    return InvalidArgument("parts has ", params.parts.size(), " entries, not 1 to ",
+                           kMaxMergedParts);
+  }
+  for (const AttentionPart& part : params.parts) {
+    absl::Status status = CheckRows("parts.output", part.output, params.type);
+    if (!status.ok()) return status;
+    if (part.lse == nullptr) return InvalidArgument("parts.lse is null");
+  }
+  if (absl::Status status = CheckRows("output", params.output, params.type); !status.ok()) {
+    return status;
+  }
+  if (params.num_heads == 0) return InvalidArgument("num_heads is 0");
+  if (params.value_dim == 0) return InvalidArgument("value_dim is 0");
+  const uint64_t token_elements = uint64_t{params.num_heads} * params.value_dim;
+  if (params.output_token_stride < token_elements) {
+    return InvalidArgument("output_token_stride is ", params.output_token_stride,
+                           ", below num_heads * value_dim ", token_elements);
+  }
+  for (const AttentionPart& part : params.parts) {
+    if (part.output == params.output && params.output_token_stride != token_elements) {
+      return InvalidArgument("output is a part's, with output_token_stride ",
+                             params.output_token_stride, ", not ", token_elements);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckShapes(const CacheRows& rows, const KvLayer& kv) {

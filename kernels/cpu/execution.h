@@ -9,7 +9,7 @@ namespace pagoda::kernels::cpu {
 
 struct Execution {
   ThreadPool* threads = nullptr;  // Null: on the caller's thread alone.
-  Isa isa = BestIsa();            // At most BestIsa().
+  Isa isa = FastestIsa();         // At most BestIsa().
 };
 
 }  // namespace pagoda::kernels::cpu

@@ -38,4 +38,10 @@ Isa BestIsa() {
   return isa;
 }
 
+Isa FastestIsa() {
+  static const Isa isa =
+      BestIsa() == Isa::kAvx512Bf16 && __builtin_cpu_is("intel") ? Isa::kAvx512 : BestIsa();
+  return isa;
+}
+
 }  // namespace pagoda::kernels::cpu

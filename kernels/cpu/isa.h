@@ -20,6 +20,11 @@ std::string_view IsaName(Isa isa);  // "avx512_bf16"
 // The last one that this machine and its system have; found once.
 Isa BestIsa();
 
+// The one whose attention is fastest on this machine: BestIsa(), but for processors whose dot
+// product of bf16 pairs is slower than the two fused multiplications of fp32 that do the same.
+// Those are Intel's: one every second cycle was measured, beside two fused multiplications a cycle.
+Isa FastestIsa();
+
 }  // namespace pagoda::kernels::cpu
 
 #endif  // PAGODA_KERNELS_CPU_ISA_H_
