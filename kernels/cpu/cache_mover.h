@@ -57,7 +57,7 @@ class CacheMover {
              const CacheHeads& heads, uint64_t num_tokens, Isa isa);
 
   // Moves tokens that are neighbours on both sides, of which the first is at these offsets, in the
-  // order in which they lie in the target.
+  // order in which they lie in the target, unless each head has a scale of its own.
   void Move(uint64_t source_bytes, uint64_t target_bytes, uint64_t num_tokens) const;
 
  private:

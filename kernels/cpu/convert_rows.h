@@ -18,6 +18,10 @@ struct Rows {
   uint64_t target_stride_bytes = 0;
   uint64_t num_rows = 0;
   uint64_t row_elements = 0;
+  // How far ahead of the source's elements those lie that are wanted soon. A conversion's
+  // instructions fill a core's window before it reaches enough of the source to keep memory busy,
+  // and rows are too short for prefetchers to find out. What lies there need not exist.
+  uint64_t prefetch_bytes = 0;
 };
 
 // Elements of 8 bits are multiplied by `scale` behind their conversion to fp32, or divided by it

@@ -101,26 +101,28 @@ void Put(BFloat16* target, Floats values) {
   PutBytes32(target, Narrow(ToBFloat16Bits(values.low), ToBFloat16Bits(values.high)));
 }
 
-// As ToFloat8Bits of numeric.h.
+// The same numbers as ToFloat8Bits of numeric.h, in fewer steps: to add 2^(e + dropped bits) to a
+// number of exponent e leaves its units of 8 bits, rounded, as the last bits of the sum. Below the
+// smallest normal e is that one's, and the units are subnormals.
 template <int kFractionBits, int kBias>
 __m256i ToFloat8Bits(__m256 values, float largest) {
   constexpr int kDropped = 23 - kFractionBits;
   constexpr int kSmallestNormal = (127 + 1 - kBias) << 23;
-  constexpr int kUnits = (127 + 1 - kBias + kDropped) << 23;
   const __m256i bits = _mm256_castps_si256(values);
   const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
   const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
   const __m256i bounded = _mm256_min_epu32(magnitude, _mm256_castps_si256(_mm256_set1_ps(largest)));
-  const __m256i even = _mm256_and_si256(_mm256_srli_epi32(bounded, kDropped), _mm256_set1_epi32(1));
-  const __m256i rounding =  // Half way to even, and the exponent's other bias.
-      _mm256_add_epi32(even, _mm256_set1_epi32((1 << (kDropped - 1)) - 1 - ((127 - kBias) << 23)));
-  __m256i result = _mm256_srli_epi32(_mm256_add_epi32(bounded, rounding), kDropped);
-  const __m256i units = _mm256_set1_epi32(kUnits);
+  const __m256i exponent = _mm256_max_epu32(
+      _mm256_and_si256(bounded, _mm256_set1_epi32(0x7f800000)), _mm256_set1_epi32(kSmallestNormal));
+  const __m256i units = _mm256_add_epi32(exponent, _mm256_set1_epi32(kDropped << 23));
   const __m256 sum = _mm256_add_ps(_mm256_castsi256_ps(bounded), _mm256_castsi256_ps(units));
-  const __m256i subnormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(kSmallestNormal), bounded);
-  result = _mm256_blendv_epi8(result, _mm256_sub_epi32(_mm256_castps_si256(sum), units), subnormal);
+  const __m256i rounded = _mm256_sub_epi32(_mm256_castps_si256(sum), units);
+  // A normal number's units begin with the bit that is not stored: one exponent too many.
+  const __m256i stored_exponent =
+      _mm256_srli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(kSmallestNormal)), kDropped);
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
-  result = _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7f), nan);
+  const __m256i result =
+      _mm256_blendv_epi8(_mm256_add_epi32(rounded, stored_exponent), _mm256_set1_epi32(0x7f), nan);
   return _mm256_or_si256(result, sign);
 }
 

@@ -151,17 +151,17 @@ TEST(CopyBlocksTest, EverySizeOnEveryPathTheSameBytes) {
                                      .copies = copies},
                                     {.threads = &threads, .isa = isa})
                         .ok());
-        for (uint64_t i = 0; i < slot_bytes; ++i) ASSERT_EQ(aligned[i], std::byte{0xee});
+        const auto untouched = [](const std::byte* begin, const std::byte* end) {
+          return std::all_of(begin, end, [](std::byte byte) { return byte == std::byte{0xee}; });
+        };
+        ASSERT_TRUE(untouched(aligned, aligned + slot_bytes));
         for (uint32_t i = 0; i < count; ++i) {
           ASSERT_TRUE(std::equal(source.data() + i * slot_bytes,
                                  source.data() + (i + 1) * slot_bytes,
                                  aligned + (count - i) * slot_bytes))
               << cpu::IsaName(isa) << ", slots of " << slot_bytes << ", copy " << i;
         }
-        for (const std::byte* rest = aligned + (count + 1) * slot_bytes;
-             rest < target.data() + target.size(); ++rest) {
-          ASSERT_EQ(*rest, std::byte{0xee});
-        }
+        ASSERT_TRUE(untouched(aligned + (count + 1) * slot_bytes, target.data() + target.size()));
       }
     }
   }

@@ -73,6 +73,10 @@ TEST(LargeCacheTest, PastTheCachesTheSameBytes) {
     ASSERT_TRUE(fill(expected, {.isa = cpu::Isa::kPortable}).ok());
     for (const cpu::Isa isa : kIsas) {
       if (isa > cpu::BestIsa()) continue;
+      // As large, but where no line begins: not past the caches.
+      const GuardedMemory between_lines(pool_bytes + 6);
+      ASSERT_TRUE(fill(between_lines, {.threads = &threads, .isa = isa}).ok());
+      ASSERT_EQ(std::memcmp(between_lines.data(), expected.data(), pool_bytes), 0);
       std::memset(actual.data(), 0, pool_bytes);
       ASSERT_TRUE(fill(actual, {.threads = &threads, .isa = isa}).ok());
       ASSERT_EQ(std::memcmp(actual.data(), expected.data(), pool_bytes), 0) << cpu::IsaName(isa);
