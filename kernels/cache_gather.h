@@ -11,10 +11,11 @@
 namespace pagoda::kernels {
 
 // K and V of S sequences, one after another, as contiguous rows: token t of sequence s is row
-// starts[s] + t. Elements of 8 bits come out times their scale.
+// starts[s] + t. Elements of 8 bits come out times their scale. Of a pool of latents, whose
+// kv.values is kv.keys, a value is the beginning of a key.
 struct CacheGatherParams {
   void* keys = nullptr;    // [N][num_kv_heads][head_dim]; null: not wanted.
-  void* values = nullptr;  // [N][num_kv_heads][value_dim]; likewise, and null for a K-only pool.
+  void* values = nullptr;  // [N][num_kv_heads][value_dim]; likewise, and null if kv.values is.
   ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16; of both.
   absl::Span<const int32_t> starts;          // [S + 1], ascending from 0 to N.
   absl::Span<const int32_t> block_tables;    // [S][block_table_stride], slot indices, then -1.

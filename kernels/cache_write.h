@@ -10,13 +10,13 @@
 
 namespace pagoda::kernels {
 
-// The K and V of N tokens. A K-only pool (kv.values null) takes no values.
+// The K and V of N tokens. A pool of K alone (kv.values is null, or kv.keys) takes no values.
 struct CacheRows {
   const void* keys = nullptr;                // [N][num_kv_heads][head_dim]
-  const void* values = nullptr;              // [N][num_kv_heads][head_dim]
+  const void* values = nullptr;              // [N][num_kv_heads][value_dim]
   ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16; of both.
   uint64_t key_token_stride = 0;             // In elements, at least num_kv_heads * head_dim.
-  uint64_t value_token_stride = 0;           // Likewise.
+  uint64_t value_token_stride = 0;           // Likewise, of value_dim.
 };
 
 // Token i goes to the token slot token_slots[i] = slot * tokens_per_block + offset; a negative one
@@ -29,7 +29,8 @@ struct CacheWriteParams {
 
 // The tokens starts[s] to starts[s + 1] - 1 are those of sequence s from the position
 // first_positions[s] on: one each updates sequences that decode, a whole prompt from position 0
-// fills its blocks. No token slot may be named twice.
+// fills its blocks. No token slot may be named twice. Entries of block tables for other positions
+// are not read.
 struct CacheFillParams {
   CacheRows rows;
   absl::Span<const int32_t> starts;           // [S + 1], ascending from 0 to N.
@@ -42,6 +43,7 @@ struct CacheFillParams {
 // InvalidArgument, naming the argument, for types, shapes and strides that do not fit together.
 // Looks at no memory behind a pointer or span.
 absl::Status CheckShapes(const CacheRows& rows, const KvLayer& kv);
+absl::Status CheckShapes(const CacheFillParams& params);
 
 }  // namespace pagoda::kernels
 

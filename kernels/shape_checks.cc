@@ -3,8 +3,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/attention_merge.h"
+#include "kernels/cache_gather.h"
 #include "kernels/cache_write.h"
 #include "kernels/paged_attention.h"
 
@@ -25,6 +27,14 @@ absl::Status CheckRows(const char* name, const void* pointer, ElementType type) 
   if (IsFloat8(type))
     return InvalidArgument(name, " has elements of 8 bits; pools alone have them");
   return CheckPointer(name, static_cast<const std::byte*>(pointer), ElementBytes(type));
+}
+
+// One table for each sequence. No product is taken, because it could wrap around.
+absl::Status CheckTablesSize(uint64_t size, uint64_t num_sequences, uint64_t stride) {
+  const bool fits = stride == 0 ? size == 0 : size % stride == 0 && size / stride == num_sequences;
+  if (fits) return absl::OkStatus();
+  return InvalidArgument("block_tables has ", size, " entries, not ", num_sequences,
+                         " sequences * block_table_stride ", stride);
 }
 
 // Whether `count` rows of `token_bytes`, `stride_bytes` apart, lie within `room_bytes`. Both sizes
@@ -134,12 +144,7 @@ absl::Status CheckShapes(const PagedAttentionParams& params) {
     return InvalidArgument("query_starts has ", params.query_starts.size(), " entries; ",
                            num_sequences, " context_lengths need one more");
   }
-  if (params.block_tables.size() != num_sequences * params.block_table_stride) {
-    return InvalidArgument("block_tables has ", params.block_tables.size(), " entries, not ",
-                           num_sequences, " sequences * block_table_stride ",
-                           params.block_table_stride);
-  }
-  return absl::OkStatus();
+  return CheckTablesSize(params.block_tables.size(), num_sequences, params.block_table_stride);
 }
 
 absl::Status CheckShapes(const AttentionMergeParams& params) {
@@ -174,25 +179,53 @@ absl::Status CheckShapes(const AttentionMergeParams& params) {
 absl::Status CheckShapes(const CacheRows& rows, const KvLayer& kv) {
   if (absl::Status status = CheckKvLayer(kv); !status.ok()) return status;
   if (absl::Status status = CheckRows("keys", rows.keys, rows.type); !status.ok()) return status;
-  const bool has_values = kv.values != nullptr;
-  if (has_values != (rows.values != nullptr)) {
-    return InvalidArgument("values is ", has_values ? "null" : "set", " and kv.values is ",
-                           has_values ? "set" : "null");
-  }
-  const uint64_t token_elements = uint64_t{kv.num_kv_heads} * kv.head_dim;
-  if (rows.key_token_stride < token_elements) {
+  const uint64_t key_elements = uint64_t{kv.num_kv_heads} * kv.head_dim;
+  if (rows.key_token_stride < key_elements) {
     return InvalidArgument("key_token_stride is ", rows.key_token_stride,
-                           ", below num_kv_heads * head_dim ", token_elements);
+                           ", below num_kv_heads * head_dim ", key_elements);
   }
-  if (!has_values) return absl::OkStatus();
+  if (kv.values == nullptr || kv.values == kv.keys) {
+    if (rows.values == nullptr) return absl::OkStatus();
+    return InvalidArgument("values is set, and kv.values is ",
+                           kv.values == nullptr ? "null" : "kv.keys");
+  }
   if (absl::Status status = CheckRows("values", rows.values, rows.type); !status.ok()) {
     return status;
   }
-  if (rows.value_token_stride < token_elements) {
+  const uint64_t value_elements = uint64_t{kv.num_kv_heads} * kv.value_elements();
+  if (rows.value_token_stride < value_elements) {
     return InvalidArgument("value_token_stride is ", rows.value_token_stride,
-                           ", below num_kv_heads * head_dim ", token_elements);
+                           ", below num_kv_heads * value_dim ", value_elements);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckShapes(const CacheFillParams& params) {
+  if (absl::Status status = CheckShapes(params.rows, params.kv); !status.ok()) return status;
+  const uint64_t num_sequences = params.first_positions.size();
+  if (params.starts.size() != num_sequences + 1) {
+    return InvalidArgument("starts has ", params.starts.size(), " entries; ", num_sequences,
+                           " first_positions need one more");
+  }
+  return CheckTablesSize(params.block_tables.size(), num_sequences, params.block_table_stride);
+}
+
+absl::Status CheckShapes(const CacheGatherParams& params) {
+  const KvLayer& kv = params.kv;
+  if (absl::Status status = CheckKvLayer(kv); !status.ok()) return status;
+  if (params.keys == nullptr && params.values == nullptr) {
+    return InvalidArgument("keys and values are null");
+  }
+  if (params.values != nullptr && kv.values == nullptr) {
+    return InvalidArgument("values is set, and kv.values is null");
+  }
+  for (const auto& [name, rows] : {std::pair{"keys", params.keys}, {"values", params.values}}) {
+    if (rows == nullptr) continue;
+    if (absl::Status status = CheckRows(name, rows, params.type); !status.ok()) return status;
+  }
+  if (params.starts.empty()) return InvalidArgument("starts is empty");
+  return CheckTablesSize(params.block_tables.size(), params.starts.size() - 1,
+                         params.block_table_stride);
 }
 
 }  // namespace pagoda::kernels

@@ -5,17 +5,10 @@
 #include "absl/status/status.h"
 #include "kernels/attention_merge.h"
 #include "kernels/attention_plan.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/execution.h"
 #include "kernels/paged_attention.h"
 
 namespace pagoda::kernels::cpu {
-
-// Where a kernel runs.
-struct Execution {
-  ThreadPool* threads = nullptr;  // Null: on the caller's thread alone.
-  Isa isa = FastestIsa();         // At most BestIsa().
-};
 
 // The cut that suits the CPU's kernels; for PagedAttention with the same lengths, mask and KV
 // heads, on as many threads.
