@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cache_write.h"
-#include "kernels/paged_attention.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/cache.h"
 #include "pools/check.h"
 
 namespace pagoda {
@@ -71,10 +71,10 @@ absl::Status Qwen3::Attend(const Qwen3Weights::Layer& layer, const ModelInput& i
   rotary_.Rotate(query_.data(), config_.num_heads);
   rotary_.Rotate(key_.data(), config_.num_kv_heads);
 
-  absl::Status written = kernels::cpu::WriteCache({.keys = key_.data(),
-                                                   .values = value_.data(),
-                                                   .key_token_stride = layer.key.rows,
-                                                   .value_token_stride = layer.value.rows,
+  absl::Status written = kernels::cpu::WriteCache({.rows = {.keys = key_.data(),
+                                                            .values = value_.data(),
+                                                            .key_token_stride = layer.key.rows,
+                                                            .value_token_stride = layer.value.rows},
                                                    .token_slots = input.token_slots,
                                                    .kv = kv});
   if (!written.ok()) return AsInternal("cache write", written);

@@ -1,7 +1,9 @@
 #include "kernels/attention_checks.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/shape_checks.h"
 
@@ -26,7 +28,110 @@ absl::Status CheckTable(const PagedAttentionParams& params, size_t sequence) {
   return absl::OkStatus();
 }
 
+// Goes over a plan's items as a kernel does, and compares them with the lengths that they are for.
+class PlanWalk {
+ public:
+  PlanWalk(const AttentionPlan& plan, const PagedAttentionParams& params)
+      : plan_(plan), params_(params) {}
+
+  bool Fits() {
+    for (size_t i = 0; i < plan_.items.size();) {
+      SkipSequencesWithoutQueries();
+      if (sequence_ == params_.context_lengths.size()) return false;
+      const AttentionItem& item = plan_.items[i];
+      const uint32_t parts = PartsOf(item);
+      if (parts == 0 || parts > plan_.items.size() - i) return false;
+      if (!FitsQueries(item) || !FitsKeys(i, parts)) return false;
+      query_ += item.num_queries;
+      i += parts;
+    }
+    SkipSequencesWithoutQueries();
+    return sequence_ == params_.context_lengths.size() && merge_ == plan_.merges.size() &&
+           partials_ == plan_.num_partials && FitsWorkers();
+  }
+
+ private:
+  void SkipSequencesWithoutQueries() {
+    while (sequence_ < params_.context_lengths.size() &&
+           query_ == static_cast<uint32_t>(params_.query_starts[sequence_ + 1])) {
+      ++sequence_;
+    }
+  }
+
+  // 1 for a whole item, 0 for one that no merge is for.
+  uint32_t PartsOf(const AttentionItem& item) {
+    if (item.partial == AttentionItem::kWhole) return 1;
+    if (merge_ == plan_.merges.size()) return 0;
+    const AttentionMerge& merge = plan_.merges[merge_++];
+    const bool fits = merge.first_query == item.first_query &&
+                      merge.num_queries == item.num_queries && merge.partial == partials_;
+    partials_ += uint64_t{merge.num_parts} * merge.num_queries;
+    return fits ? merge.num_parts : 0;
+  }
+
+  bool FitsQueries(const AttentionItem& item) const {
+    const auto end = static_cast<uint32_t>(params_.query_starts[sequence_ + 1]);
+    return item.sequence == sequence_ && item.first_query == query_ && item.num_queries > 0 &&
+           item.num_queries <= end - query_;
+  }
+
+  // The keys of the items from i on that are parts of the same queries: ascending, up to the last
+  // one that is seen, without any that is seen between them.
+  bool FitsKeys(size_t i, uint32_t parts) const {
+    const AttentionItem& first = plan_.items[i];
+    const int64_t context = params_.context_lengths[sequence_];
+    const int64_t first_position = context - params_.query_starts[sequence_ + 1] + query_;
+    const int64_t last_position = first_position + first.num_queries - 1;
+    int64_t end_key = 0;
+    for (uint32_t part = 0; part < parts; ++part) {
+      const AttentionItem& item = plan_.items[i + part];
+      if (item.sequence != first.sequence || item.first_query != first.first_query ||
+          item.num_queries != first.num_queries || item.end_key < item.first_key ||
+          item.first_key < end_key) {
+        return false;
+      }
+      if (first.partial != AttentionItem::kWhole &&
+          item.partial != uint64_t{first.partial} + uint64_t{part} * first.num_queries) {
+        return false;
+      }
+      if (item.first_key > end_key && MaySee(params_.mask, first_position, last_position, end_key,
+                                             int64_t{item.first_key} - 1)) {
+        return false;
+      }
+      end_key = item.end_key;
+    }
+    return end_key == (params_.mask.causal ? last_position + 1 : context);
+  }
+
+  bool FitsWorkers() const {
+    const std::vector<uint64_t>& starts = plan_.worker_starts;
+    return starts.size() >= 2 && starts.front() == 0 &&
+           starts.back() == plan_.items.size() * plan_.num_kv_heads &&
+           std::is_sorted(starts.begin(), starts.end());
+  }
+
+  const AttentionPlan& plan_;
+  const PagedAttentionParams& params_;
+  size_t sequence_ = 0;
+  uint32_t query_ = 0;     // Of the batch.
+  size_t merge_ = 0;       // The next one's.
+  uint64_t partials_ = 0;  // Likewise.
+};
+
 }  // namespace
+
+absl::Status CheckPlan(const AttentionPlan& plan, const PagedAttentionParams& params) {
+  if (plan.num_kv_heads != params.kv.num_kv_heads) {
+    return InvalidArgument("plan was made for ", plan.num_kv_heads, " KV heads, not ",
+                           params.kv.num_kv_heads);
+  }
+  if (!PlanWalk(plan, params).Fits()) {
+    return InvalidArgument("plan was made for other lengths or another mask than those of ",
+                           params.context_lengths.size(), " sequences with ",
+                           params.query_starts.back(), " query tokens");
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckHostArguments(const PagedAttentionParams& params) {
   if (absl::Status status = CheckShapes(params); !status.ok()) return status;

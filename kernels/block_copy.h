@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/cpu/execution.h"
 
 namespace pagoda::kernels {
 
@@ -15,8 +16,9 @@ struct SlotCopy {
   uint32_t target = 0;
 };
 
-// Two pools of one layout; they may be the same one. No target may be the source or the target of
-// another copy, so that the order of copies does not matter.
+// Two pools of one layout; they may be the same one, else they do not overlap. No slot is the
+// target of two copies, or the target of one and the source of another, so that their order does
+// not matter.
 struct BlockCopyParams {
   const std::byte* source = nullptr;  // Slot 0 of the pool that is read.
   std::byte* target = nullptr;        // Slot 0 of the pool that is written.
@@ -35,15 +37,16 @@ struct TokenRuns {
 };
 
 namespace cpu {
-// Both are synchronous. Errors: InvalidArgument, naming the argument, for a null pool, a slot
-// outside its pool, a copy of a slot onto itself, runs that do not fit the slot, more tokens than a
-// run has; nothing is copied then.
+// Both are synchronous. Errors: InvalidArgument, naming the argument, for a null pool, pools that
+// overlap, a slot outside its pool, a copy of a slot onto itself, copies that touch each other's
+// slots, runs that do not fit the slot, more tokens than a run has; nothing is copied then. Cost
+// beside the copies': sorting them.
 
-// Copies whole slots.
-absl::Status CopyBlocks(const BlockCopyParams& params);
+// Copies whole slots. From 16 MiB in a call on, what is stored goes past the caches.
+absl::Status CopyBlocks(const BlockCopyParams& params, const Execution& execution = {});
 // Copies the first num_tokens tokens of each slot; the bytes of the others stay as they are.
 absl::Status CopyBlockTokens(const BlockCopyParams& params, const TokenRuns& runs,
-                             uint32_t num_tokens);
+                             uint32_t num_tokens, const Execution& execution = {});
 }  // namespace cpu
 
 }  // namespace pagoda::kernels

@@ -10,27 +10,40 @@
 
 namespace pagoda::kernels {
 
-// N tokens. Token i goes to the token slot token_slots[i] = slot * tokens_per_block + offset; a
-// negative one is padding and is skipped. No token slot may appear twice.
+// The K and V of N tokens. A pool of K alone (kv.values is null, or kv.keys) takes no values.
+struct CacheRows {
+  const void* keys = nullptr;                // [N][num_kv_heads][head_dim]
+  const void* values = nullptr;              // [N][num_kv_heads][value_dim]
+  ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16; of both.
+  uint64_t key_token_stride = 0;             // In elements, at least num_kv_heads * head_dim.
+  uint64_t value_token_stride = 0;           // Likewise, of value_dim.
+};
+
+// Token i goes to the token slot token_slots[i] = slot * tokens_per_block + offset; a negative one
+// is padding and is skipped. No token slot may appear twice.
 struct CacheWriteParams {
-  const float* keys = nullptr;            // [N][num_kv_heads][head_dim]
-  const float* values = nullptr;          // [N][num_kv_heads][head_dim]
-  uint64_t key_token_stride = 0;          // In elements, at least num_kv_heads * head_dim.
-  uint64_t value_token_stride = 0;        // In elements.
+  CacheRows rows;
   absl::Span<const int64_t> token_slots;  // [N]
   KvLayer kv;
 };
 
-// InvalidArgument, naming the argument, for shapes and strides that do not fit together. Looks at
-// no memory behind a pointer or span.
-absl::Status CheckShapes(const CacheWriteParams& params);
+// The tokens starts[s] to starts[s + 1] - 1 are those of sequence s from the position
+// first_positions[s] on: one each updates sequences that decode, a whole prompt from position 0
+// fills its blocks. No token slot may be named twice. Entries of block tables for other positions
+// are not read.
+struct CacheFillParams {
+  CacheRows rows;
+  absl::Span<const int32_t> starts;           // [S + 1], ascending from 0 to N.
+  absl::Span<const int32_t> first_positions;  // [S]
+  absl::Span<const int32_t> block_tables;     // [S][block_table_stride], slot indices, then -1.
+  uint64_t block_table_stride = 0;            // In elements.
+  KvLayer kv;
+};
 
-namespace cpu {
-// Converts to the pool's element type, to nearest, ties to even. Synchronous; safe to call from
-// several threads on different token slots. Errors: those of CheckShapes, and InvalidArgument for a
-// token slot outside the pool; nothing is written then.
-absl::Status WriteCache(const CacheWriteParams& params);
-}  // namespace cpu
+// InvalidArgument, naming the argument, for types, shapes and strides that do not fit together.
+// Looks at no memory behind a pointer or span.
+absl::Status CheckShapes(const CacheRows& rows, const KvLayer& kv);
+absl::Status CheckShapes(const CacheFillParams& params);
 
 }  // namespace pagoda::kernels
 

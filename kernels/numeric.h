@@ -1,5 +1,5 @@
-// 16-bit floating point on the host. Branch-free where it matters, so that compilers vectorise
-// loops of them.
+// Floating point of 16 and 8 bits on the host. Branch-free where it matters, so that compilers
+// vectorise loops of them.
 #ifndef PAGODA_KERNELS_NUMERIC_H_
 #define PAGODA_KERNELS_NUMERIC_H_
 
@@ -18,6 +18,17 @@ struct Half {  // IEEE binary16.
 struct BFloat16 {  // The upper half of an IEEE binary32.
   uint16_t bits;
 };
+
+// OCP's 8-bit floating point, after its specification of 2023.
+struct Float8E4M3 {
+  uint8_t bits;
+};
+struct Float8E5M2 {
+  uint8_t bits;
+};
+
+inline constexpr float kLargestFloat8E4M3 = 448.0f;
+inline constexpr float kLargestFloat8E5M2 = 57344.0f;
 
 constexpr float ToFloat(float value) { return value; }
 
@@ -39,6 +50,25 @@ constexpr float ToFloat(Half value) {
   constexpr uint32_t kOne = kRebias + (1u << 23);
   const float subnormal = std::bit_cast<float>(magnitude + kOne) - std::bit_cast<float>(kOne);
   if (magnitude < kSmallestNormal) bits = std::bit_cast<uint32_t>(subnormal);
+  return std::bit_cast<float>(bits | sign);
+}
+
+// Exact for every value: the upper half of a binary16.
+constexpr float ToFloat(Float8E5M2 value) {
+  return ToFloat(Half{static_cast<uint16_t>(value.bits << 8)});
+}
+
+// Exact for every value.
+constexpr float ToFloat(Float8E4M3 value) {
+  constexpr uint32_t kRebias = (127 - 7) << 23;
+  const uint32_t sign = (value.bits & 0x80u) << 24;
+  const uint32_t magnitude = (value.bits & 0x7fu) << 20;
+  // A subnormal becomes the fraction of the smallest normal, which is then taken away again.
+  constexpr uint32_t kOne = kRebias + (1u << 23);
+  const float subnormal = std::bit_cast<float>(magnitude + kOne) - std::bit_cast<float>(kOne);
+  uint32_t bits = magnitude + kRebias;
+  if (magnitude < (0x08u << 20)) bits = std::bit_cast<uint32_t>(subnormal);
+  if (magnitude == (0x7fu << 20)) bits = 0x7fc00000u;
   return std::bit_cast<float>(bits | sign);
 }
 
@@ -69,13 +99,51 @@ constexpr Half ToHalf(float value) {
   return {static_cast<uint16_t>(result | sign)};
 }
 
-// Rounds to nearest, ties to even; beyond the largest value is infinity.
+// The 8 bits of a number of kFractionBits of fraction and an exponent with that bias. Saturates:
+// what is larger than `largest`, infinity too, becomes it. NaN becomes the one with all bits set.
+template <int kFractionBits, int kBias>
+constexpr uint8_t ToFloat8Bits(float value, float largest) {
+  constexpr int kDropped = 23 - kFractionBits;
+  constexpr uint32_t kSmallestNormal = (127 + 1 - kBias) << 23;
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 24) & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  const uint32_t bounded =
+      magnitude < std::bit_cast<uint32_t>(largest) ? magnitude : std::bit_cast<uint32_t>(largest);
+  uint32_t result = 0;
+  if (bounded < kSmallestNormal) {
+    // Added to this, a subnormal's units are the last bits of the sum, rounded by the addition.
+    constexpr uint32_t kUnits = (127 + 1 - kBias + kDropped) << 23;
+    result = std::bit_cast<uint32_t>(std::bit_cast<float>(bounded) + std::bit_cast<float>(kUnits)) -
+             kUnits;
+  } else {
+    const uint32_t half_way_to_even = (1u << (kDropped - 1)) - 1 + ((bounded >> kDropped) & 1u);
+    result = (bounded + half_way_to_even - ((127u - kBias) << 23)) >> kDropped;
+  }
+  return static_cast<uint8_t>(sign | result);
+}
+
+constexpr Float8E4M3 ToFloat8E4M3(float value) {
+  return {ToFloat8Bits<3, 7>(value, kLargestFloat8E4M3)};
+}
+
+constexpr Float8E5M2 ToFloat8E5M2(float value) {
+  return {ToFloat8Bits<2, 15>(value, kLargestFloat8E5M2)};
+}
+
+// Rounds to nearest, ties to even. Beyond the largest value is infinity, but for 8 bits, which
+// saturate.
 template <class T>
 constexpr T FromFloat(float value) {
   if constexpr (std::is_same_v<T, Half>) {
     return ToHalf(value);
   } else if constexpr (std::is_same_v<T, BFloat16>) {
     return ToBFloat16(value);
+  } else if constexpr (std::is_same_v<T, Float8E4M3>) {
+    return ToFloat8E4M3(value);
+  } else if constexpr (std::is_same_v<T, Float8E5M2>) {
+    return ToFloat8E5M2(value);
   } else {
     static_assert(std::is_same_v<T, float>);
     return value;
@@ -90,6 +158,10 @@ decltype(auto) VisitElementType(ElementType type, Visitor&& visitor) {
       return visitor.template operator()<Half>();
     case ElementType::kBFloat16:
       return visitor.template operator()<BFloat16>();
+    case ElementType::kFloat8E4M3:
+      return visitor.template operator()<Float8E4M3>();
+    case ElementType::kFloat8E5M2:
+      return visitor.template operator()<Float8E5M2>();
     case ElementType::kFloat32:
       break;
   }

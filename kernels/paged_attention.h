@@ -1,4 +1,5 @@
-// Attention of a ragged batch of sequences over the blocks of their tables.
+// Attention of a ragged batch of sequences over the blocks of their tables: prefill, chunks of a
+// prefill and decode in one call. The arguments are the same for every device.
 #ifndef PAGODA_KERNELS_PAGED_ATTENTION_H_
 #define PAGODA_KERNELS_PAGED_ATTENTION_H_
 
@@ -6,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/attention_mask.h"
 #include "kernels/types.h"
 
 namespace pagoda::kernels {
@@ -16,16 +18,32 @@ namespace pagoda::kernels {
 // without query tokens is skipped. K and V of the whole context, the query tokens' own included,
 // are in the pool before the call.
 //
-// Attention is causal: a query token at position p sees the tokens 0 to p. Query head h reads KV
-// head h / (num_heads / num_kv_heads). What lies behind a context's end, in a block or in a slot,
-// is never used and may be NaN.
+// Query head h reads KV head h / (num_heads / num_kv_heads). The score of a query q at position i
+// and a key k at position j that `mask` lets it see is
+//   s = scale * (q . k);  s = soft_cap * tanh(s / soft_cap) if soft_cap > 0;
+//   s += alibi_slopes[h] * (j - i) if given;
+// its weight is exp(s) / (sum of exp over all of them, and exp(sink_logits[h]) if given); the
+// output is the sum of values by weight. A query that sees nothing gets zeros, and -infinity as
+// its log-sum-exp (sink_logits[h] where there is a sink).
+//
+// What lies behind a context's end, or outside the mask, is never used and may be NaN; entries of
+// block tables behind a context's end are not read.
 struct PagedAttentionParams {
-  const float* query = nullptr;     // [N][num_heads][head_dim]
-  float* output = nullptr;          // [N][num_heads][head_dim]; may be `query` itself.
-  uint64_t query_token_stride = 0;  // In elements, at least num_heads * head_dim.
-  uint64_t output_token_stride = 0;
+  const void* query = nullptr;  // [N][num_heads][head_dim]
+  void* output = nullptr;       // [N][num_heads][value_dim]; may be `query` itself.
+  ElementType query_type = ElementType::kFloat32;  // fp32, fp16 or bf16; and of the output.
+  uint64_t query_token_stride = 0;                 // In elements, at least num_heads * head_dim.
+  uint64_t output_token_stride = 0;                // Likewise, of value_dim.
+  // If set: [N][num_heads], contiguous, the natural logarithm of the sum of exp of the scores, the
+  // sink's included.
+  float* lse = nullptr;
   uint32_t num_heads = 0;  // A multiple of kv.num_kv_heads.
-  float scale = 1.0f;      // Multiplies q . k before the softmax.
+
+  float scale = 1.0f;
+  float soft_cap = 0.0f;                // 0: none.
+  const float* alibi_slopes = nullptr;  // [num_heads]; null: none.
+  const float* sink_logits = nullptr;   // [num_heads]; null: none.
+  AttentionMask mask;
 
   absl::Span<const int32_t> query_starts;     // [S + 1], ascending from 0 to N.
   absl::Span<const int32_t> context_lengths;  // [S]
@@ -35,22 +53,16 @@ struct PagedAttentionParams {
   KvLayer kv;
 };
 
-// InvalidArgument, naming the argument, for shapes and strides that do not fit together. Looks at
-// no memory behind a pointer or span.
+// InvalidArgument, naming the argument, for types, shapes, strides and masks that do not fit
+// together. Looks at no memory behind a pointer or span.
 absl::Status CheckShapes(const PagedAttentionParams& params);
 
-// The implementations differ in speed and rounding alone. Both are synchronous, use the caller's
-// thread, and are safe to call from several threads on different outputs. Errors: those of
-// CheckShapes, and InvalidArgument for query_starts that do not ascend from 0, a context shorter
-// than its queries, a table too short for its context, a slot outside the pool.
+// The implementations differ in speed and rounding alone; cpu/attention.h and cuda/attention.h
+// declare the fast ones. Errors: those of CheckShapes, and, where arguments are host memory,
+// InvalidArgument for query_starts that do not ascend from 0, a context shorter than its queries, a
+// table too short for its context, a slot outside the pool.
 
-// fp32 with an online softmax; the same bits for a token whatever else is in the batch, however the
-// prompt was cut in chunks, wherever its blocks lie.
-namespace cpu {
-absl::Status PagedAttention(const PagedAttentionParams& params);
-}  // namespace cpu
-
-// fp64, written to be read: what the tests compare with.
+// fp64, written to be read: what the tests compare with. Synchronous, on the caller's thread.
 namespace reference {
 absl::Status PagedAttention(const PagedAttentionParams& params);
 }  // namespace reference

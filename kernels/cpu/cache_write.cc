@@ -1,51 +1,70 @@
-#include "kernels/cache_write.h"
-
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/numeric.h"
-#include "kernels/shape_checks.h"
+#include "kernels/cache_checks.h"
+#include "kernels/cpu/cache.h"
+#include "kernels/cpu/cache_mover.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/token_runs.h"
 
 namespace pagoda::kernels::cpu {
 namespace {
 
-// One token's heads, [num_kv_heads][head_dim], to its place in a block.
-template <class T>
-void WriteToken(const KvLayer& kv, const float* source, std::byte* target) {
-  for (uint32_t head = 0; head < kv.num_kv_heads; ++head) {
-    T* elements = reinterpret_cast<T*>(target + head * kv.head_stride_bytes);
-    for (uint32_t i = 0; i < kv.head_dim; ++i) elements[i] = FromFloat<T>(*source++);
-  }
-}
+// K, and V where the pool has any, of the rows of one call.
+class Writer {
+ public:
+  Writer(const CacheRows& rows, const KvLayer& kv, uint64_t num_tokens, Isa isa)
+      : kv_(kv),
+        has_values_(rows.values != nullptr),
+        key_row_bytes_(rows.key_token_stride * ElementBytes(rows.type)),
+        value_row_bytes_(rows.value_token_stride * ElementBytes(rows.type)),
+        keys_(RowsSide(static_cast<const std::byte*>(rows.keys), rows.type, key_row_bytes_,
+                       kv.head_dim),
+              PoolSide(kv, kv.keys), HeadsOf(kv, kv.head_dim, kv.scales.keys), num_tokens, isa),
+        values_(RowsSide(static_cast<const std::byte*>(rows.values), rows.type, value_row_bytes_,
+                         kv.value_elements()),
+                PoolSide(kv, kv.values), HeadsOf(kv, kv.value_elements(), kv.scales.values),
+                num_tokens, isa) {}
 
-absl::Status CheckTokenSlots(const CacheWriteParams& params) {
-  const int64_t capacity = int64_t{params.kv.num_slots} * params.kv.tokens_per_block;
-  for (size_t n = 0; n < params.token_slots.size(); ++n) {
-    if (params.token_slots[n] >= capacity) {
-      return InvalidArgument("token_slots[", n, "] is ", params.token_slots[n], "; the pool has ",
-                             capacity);
-    }
+  void operator()(const TokenRun& run) const {
+    const uint64_t target = kv_.offset_bytes(run.slot, /*head=*/0, run.first_token);
+    keys_.Move(run.first_row * key_row_bytes_, target, run.num_tokens);
+    if (has_values_) values_.Move(run.first_row * value_row_bytes_, target, run.num_tokens);
   }
-  return absl::OkStatus();
-}
+
+ private:
+  KvLayer kv_;
+  bool has_values_;
+  uint64_t key_row_bytes_;
+  uint64_t value_row_bytes_;
+  CacheMover keys_;
+  CacheMover values_;
+};
 
 }  // namespace
 
-absl::Status WriteCache(const CacheWriteParams& params) {
-  if (absl::Status status = CheckShapes(params); !status.ok()) return status;
-  if (absl::Status status = CheckTokenSlots(params); !status.ok()) return status;
-  const KvLayer& kv = params.kv;
-  VisitElementType(kv.type, [&]<class T>() {
-    for (size_t n = 0; n < params.token_slots.size(); ++n) {
-      const int64_t token_slot = params.token_slots[n];
-      if (token_slot < 0) continue;
-      const uint64_t offset =
-          kv.offset_bytes(static_cast<uint32_t>(token_slot / kv.tokens_per_block), /*head=*/0,
-                          static_cast<uint32_t>(token_slot % kv.tokens_per_block));
-      WriteToken<T>(kv, params.keys + n * params.key_token_stride, kv.keys + offset);
-      WriteToken<T>(kv, params.values + n * params.value_token_stride, kv.values + offset);
-    }
+absl::Status WriteCache(const CacheWriteParams& params, const Execution& execution) {
+  if (absl::Status status = CheckHostArguments(params); !status.ok()) return status;
+  const uint64_t num_tokens = params.token_slots.size();
+  const Writer writer(params.rows, params.kv, num_tokens, execution.isa);
+  InPieces(execution, num_tokens, TokenBytes(params.kv), [&](uint64_t begin, uint64_t end) {
+    ForRunsOfSlots(params.token_slots, params.kv.tokens_per_block, begin, end, writer);
+    FenceStores();
   });
+  return absl::OkStatus();
+}
+
+absl::Status FillCache(const CacheFillParams& params, const Execution& execution) {
+  if (absl::Status status = CheckHostArguments(params); !status.ok()) return status;
+  const auto num_tokens = static_cast<uint64_t>(params.starts.back());
+  const Writer writer(params.rows, params.kv, num_tokens, execution.isa);
+  const SequenceRows rows{.starts = params.starts,
+                          .first_positions = params.first_positions,
+                          .block_tables = params.block_tables,
+                          .block_table_stride = params.block_table_stride,
+                          .tokens_per_block = params.kv.tokens_per_block};
+  InPieces(execution, num_tokens, TokenBytes(params.kv),
+           [&](uint64_t begin, uint64_t end) { ForRunsOfSequences(rows, begin, end, writer); });
   return absl::OkStatus();
 }
 

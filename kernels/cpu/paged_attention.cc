@@ -1,160 +1,215 @@
-// Paged attention in one pass over the blocks, with the online softmax of Milakov and Gimelshein
-// (2018), as in FlashAttention: a query row keeps the largest score so far, the sum of its weights
-// and the weighted sum of values, and rescales them when a larger score comes.
-#include "kernels/paged_attention.h"
-
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <limits>
+#include <atomic>
+#include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention_checks.h"
-#include "kernels/numeric.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_unit.h"
 
 namespace pagoda::kernels::cpu {
 namespace {
 
-// Query tokens that share one pass over the blocks: a block is converted to fp32 once for all of
-// them.
-constexpr uint64_t kQueryTokensPerTile = 16;
+// Query tokens of an item: enough rows, times the group, that packing K and V once for all of them
+// costs little; few enough that their sums stay in the second cache.
+constexpr uint32_t kQueryTokens = 64;
+// Below this, the items of short prompts and single tokens would not fill many cores.
+constexpr uint32_t kSplitTokens = 512;
+constexpr uint32_t kSplitQueryTokens = 4;
 
-// Eight sums side by side are two SSE registers or one of AVX; the order of additions is fixed.
-float Dot(const float* __restrict a, const float* __restrict b, uint32_t size) {
-  constexpr uint32_t kLanes = 8;
-  float lanes[kLanes] = {};
-  uint32_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (uint32_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+// The tiles that do this call, or null where only the portable loops take its shape.
+const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
+  constexpr uint32_t kGranule = 16;  // The elements of a register.
+  const KvLayer& kv = params.kv;
+  if (kv.head_dim % kGranule != 0 || kv.value_elements() % kGranule != 0) return nullptr;
+  const auto type = static_cast<size_t>(kv.type);
+  switch (isa) {
+    case Isa::kAvx512Bf16:
+      if (kAvx512Bf16Kernels[type].prefill != nullptr) return &kAvx512Bf16Kernels[type];
+      [[fallthrough]];
+    case Isa::kAvx512:
+      return &kAvx512Kernels[type];
+    case Isa::kAvx2:
+      return &kAvx2Kernels[type];
+    case Isa::kPortable:
+      break;
   }
-  for (uint32_t lane = 0; i + lane < size; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+  return nullptr;
 }
 
-// The first `count` tokens of a block of one head, as fp32 [count][head_dim].
-void LoadTokens(const KvLayer& kv, const std::byte* block, uint32_t count, float* __restrict out) {
-  VisitElementType(kv.type, [&]<class T>() {
-    for (uint32_t token = 0; token < count; ++token) {
-      const T* elements = reinterpret_cast<const T*>(block + token * kv.token_stride_bytes);
-      for (uint32_t i = 0; i < kv.head_dim; ++i) *out++ = ToFloat(elements[i]);
+struct AlignedDelete {
+  void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{64}); }
+};
+using AlignedBytes = std::unique_ptr<std::byte, AlignedDelete>;
+
+AlignedBytes Allocate(size_t bytes) {
+  return AlignedBytes(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
+}
+
+// Hands out the units: to each worker its own ones in order, then what others have left.
+class UnitQueue {
+ public:
+  explicit UnitQueue(const AttentionPlan& plan)
+      : plan_(plan), ranges_(plan.worker_starts.size() - 1) {
+    for (size_t range = 0; range < ranges_.size(); ++range) {
+      ranges_[range].next = plan.worker_starts[range];
     }
-  });
-}
+  }
 
-// The softmax of one query head of one query token, while its keys come by.
-struct Row {
-  const float* query;       // [head_dim]
-  float* output;            // [head_dim]
-  float* weighted_values;   // [head_dim]
-  uint64_t visible_tokens;  // The context up to and with the query token itself.
-  float largest_score;
-  float weight_sum;
+  // Worker w of num_workers, which may be others than the plan was made for.
+  class Worker {
+   public:
+    Worker(UnitQueue& queue, uint32_t w, uint32_t num_workers)
+        : queue_(queue), first_(uint64_t{w} * queue.ranges_.size() / num_workers) {}
+
+    // A unit without item: there are no more.
+    AttentionUnit Next() {
+      for (; visited_ < queue_.ranges_.size(); ++visited_) {
+        const uint64_t unit = queue_.ranges_[range()].next.fetch_add(1, std::memory_order_relaxed);
+        if (unit < queue_.plan_.worker_starts[range() + 1]) return queue_.Unit(unit);
+      }
+      return {};
+    }
+
+    // What Next will return if nobody else comes before.
+    AttentionUnit Peek() const {
+      if (visited_ == queue_.ranges_.size()) return {};
+      const uint64_t unit = queue_.ranges_[range()].next.load(std::memory_order_relaxed);
+      if (unit < queue_.plan_.worker_starts[range() + 1]) return queue_.Unit(unit);
+      return {};
+    }
+
+   private:
+    size_t range() const { return (first_ + visited_) % queue_.ranges_.size(); }
+
+    UnitQueue& queue_;
+    const size_t first_;
+    size_t visited_ = 0;  // Ranges that are empty.
+  };
+
+ private:
+  AttentionUnit Unit(uint64_t unit) const {
+    return {.item = &plan_.items[unit / plan_.num_kv_heads],
+            .kv_head = static_cast<uint32_t>(unit % plan_.num_kv_heads)};
+  }
+
+  struct alignas(64) Range {
+    std::atomic<uint64_t> next = 0;
+  };
+  const AttentionPlan& plan_;
+  std::vector<Range> ranges_;
 };
 
 class Attention {
  public:
-  explicit Attention(const PagedAttentionParams& params)
-      : params_(params),
-        kv_(params.kv),
-        group_(params.num_heads / params.kv.num_kv_heads),
-        keys_(uint64_t{kv_.tokens_per_block} * kv_.head_dim),
-        values_(keys_.size()),
-        scores_(kv_.tokens_per_block),
-        weighted_values_(kQueryTokensPerTile * group_ * kv_.head_dim) {}
+  Attention(const PagedAttentionParams& params, const AttentionPlan& plan, Isa isa)
+      : call_{.params = params, .plan = plan, .kernels = ChooseKernels(params, isa)},
+        queue_(plan),
+        merge_of_item_(plan.merges.empty() ? 0 : plan.items.size()),
+        finished_parts_(plan.merges.size() * plan.num_kv_heads) {
+    AllocatePartials();
+    // Items of a merge follow each other.
+    uint32_t merge = 0;
+    for (size_t i = 0; i < merge_of_item_.size(); ++i) {
+      const uint32_t partial = plan.items[i].partial;
+      if (partial == AttentionItem::kWhole) continue;
+      if (merge + 1 < plan.merges.size() && partial >= plan.merges[merge + 1].partial) ++merge;
+      merge_of_item_[i] = merge;
+    }
+  }
 
-  void Run() {
-    for (size_t s = 0; s < params_.context_lengths.size(); ++s) {
-      const uint64_t end = params_.query_starts[s + 1];
-      for (uint64_t begin = params_.query_starts[s]; begin < end; begin += kQueryTokensPerTile) {
-        const uint64_t tile_end = std::min(begin + kQueryTokensPerTile, end);
-        for (uint32_t head = 0; head < kv_.num_kv_heads; ++head) {
-          AttendTile(s, begin, tile_end, head);
-        }
+  size_t scratch_bytes() const {
+    return MergeBytes() +
+           (call_.kernels == nullptr ? PortableScratchBytes(call_) : TileScratchBytes(call_));
+  }
+
+  // What worker w of num_workers does.
+  void Work(uint32_t w, uint32_t num_workers, absl::Span<std::byte> scratch) {
+    auto* merge_sums = reinterpret_cast<float*>(scratch.data());
+    const absl::Span<std::byte> unit_scratch = scratch.subspan(MergeBytes());
+    UnitQueue::Worker worker(queue_, w, num_workers);
+    AttentionUnit fetched;
+    for (AttentionUnit unit = worker.Next(); unit.item != nullptr; unit = worker.Next()) {
+      if (call_.kernels == nullptr) {
+        RunPortableUnit(call_, unit, unit_scratch);
+      } else {
+        const AttentionUnit next = worker.Peek();
+        RunTileUnit(call_, unit, next, fetched == unit, unit_scratch);
+        fetched = next;
       }
+      if (unit.item->partial != AttentionItem::kWhole) FinishPart(unit, merge_sums);
     }
   }
 
  private:
-  // The query tokens begin to end - 1 of sequence s, in all query heads of one KV head.
-  void AttendTile(size_t s, uint64_t begin, uint64_t end, uint32_t kv_head) {
-    StartRows(s, begin, end, kv_head);
-    const int32_t* table = params_.block_tables.data() + s * params_.block_table_stride;
-    const uint64_t visible = rows_.back().visible_tokens;
-    for (uint64_t first = 0; first < visible; first += kv_.tokens_per_block) {
-      const auto slot = static_cast<uint32_t>(table[first / kv_.tokens_per_block]);
-      const uint32_t count = CountInBlock(first, visible);
-      LoadTokens(kv_, kv_.keys + kv_.offset_bytes(slot, kv_head, 0), count, keys_.data());
-      LoadTokens(kv_, kv_.values + kv_.offset_bytes(slot, kv_head, 0), count, values_.data());
-      for (Row& row : rows_) {
-        if (row.visible_tokens > first) Absorb(row, CountInBlock(first, row.visible_tokens));
-      }
-    }
-    for (const Row& row : rows_) {
-      for (uint32_t i = 0; i < kv_.head_dim; ++i) {
-        row.output[i] = row.weighted_values[i] / row.weight_sum;
-      }
-    }
+  size_t MergeBytes() const { return (call_.value_dim() * sizeof(float) + 63) / 64 * 64; }
+
+  void AllocatePartials() {
+    const uint64_t rows = call_.plan.num_partials * call_.params.num_heads;
+    if (rows == 0) return;
+    partials_ = Allocate(rows * (call_.value_dim() + 2) * sizeof(float));
+    auto* numbers = reinterpret_cast<float*>(partials_.get());
+    call_.partials = {.sums = numbers,
+                      .largest = numbers + rows * call_.value_dim(),
+                      .weight_sums = numbers + rows * (call_.value_dim() + 1)};
   }
 
-  void StartRows(size_t s, uint64_t begin, uint64_t end, uint32_t kv_head) {
-    rows_.clear();
-    std::fill(weighted_values_.begin(), weighted_values_.end(), 0.0f);
-    const uint64_t context = params_.context_lengths[s];
-    for (uint64_t n = begin; n < end; ++n) {
-      const uint64_t after = params_.query_starts[s + 1] - n - 1;
-      for (uint32_t g = 0; g < group_; ++g) {
-        const uint64_t head_offset = (uint64_t{kv_head} * group_ + g) * kv_.head_dim;
-        rows_.push_back({.query = params_.query + n * params_.query_token_stride + head_offset,
-                         .output = params_.output + n * params_.output_token_stride + head_offset,
-                         .weighted_values = weighted_values_.data() + rows_.size() * kv_.head_dim,
-                         .visible_tokens = context - after,
-                         .largest_score = -std::numeric_limits<float>::infinity(),
-                         .weight_sum = 0.0f});
-      }
-    }
+  // Whoever finishes the last part puts all of them together, in the order of their keys.
+  void FinishPart(const AttentionUnit& unit, float* merge_sums) {
+    const auto item = static_cast<size_t>(unit.item - call_.plan.items.data());
+    const uint32_t m = merge_of_item_[item];
+    const AttentionMerge& merge = call_.plan.merges[m];
+    std::atomic<uint32_t>& finished =
+        finished_parts_[uint64_t{m} * call_.plan.num_kv_heads + unit.kv_head];
+    if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < merge.num_parts) return;
+    MergeParts(call_, merge, unit.kv_head, merge_sums);
   }
 
-  uint32_t CountInBlock(uint64_t first, uint64_t visible) const {
-    return static_cast<uint32_t>(std::min<uint64_t>(kv_.tokens_per_block, visible - first));
-  }
-
-  // Takes the first `count` tokens of the loaded block into the row's softmax.
-  void Absorb(Row& row, uint32_t count) {
-    float largest = row.largest_score;
-    for (uint32_t t = 0; t < count; ++t) {
-      scores_[t] =
-          params_.scale * Dot(row.query, keys_.data() + uint64_t{t} * kv_.head_dim, kv_.head_dim);
-      largest = std::max(largest, scores_[t]);
-    }
-    float* __restrict sums = row.weighted_values;
-    const float rescale = std::exp(row.largest_score - largest);
-    for (uint32_t i = 0; i < kv_.head_dim; ++i) sums[i] *= rescale;
-    row.weight_sum *= rescale;
-    row.largest_score = largest;
-    for (uint32_t t = 0; t < count; ++t) {
-      const float weight = std::exp(scores_[t] - largest);
-      const float* __restrict value = values_.data() + uint64_t{t} * kv_.head_dim;
-      for (uint32_t i = 0; i < kv_.head_dim; ++i) sums[i] += weight * value[i];
-      row.weight_sum += weight;
-    }
-  }
-
-  const PagedAttentionParams& params_;
-  const KvLayer& kv_;
-  const uint32_t group_;
-  std::vector<float> keys_;    // The loaded block, [tokens_per_block][head_dim].
-  std::vector<float> values_;  // Likewise.
-  std::vector<float> scores_;  // [tokens_per_block]
-  std::vector<float> weighted_values_;
-  std::vector<Row> rows_;  // Of the tile; the last one sees the most tokens.
+  AttentionCall call_;
+  UnitQueue queue_;
+  AlignedBytes partials_;
+  std::vector<uint32_t> merge_of_item_;
+  std::vector<std::atomic<uint32_t>> finished_parts_;  // [merges][num_kv_heads]
 };
 
 }  // namespace
 
-absl::Status PagedAttention(const PagedAttentionParams& params) {
+AttentionPlan PlanForCpu(const PlanShape& shape, const Execution& execution) {
+  const uint32_t workers = execution.threads == nullptr ? 1 : execution.threads->num_threads();
+  return PlanAttention(shape, {.num_workers = workers,
+                               .query_tokens = kQueryTokens,
+                               .split_tokens = kSplitTokens,
+                               .split_query_tokens = kSplitQueryTokens});
+}
+
+absl::Status PagedAttention(const PagedAttentionParams& params, const AttentionPlan* plan,
+                            const Execution& execution) {
   if (absl::Status status = CheckHostArguments(params); !status.ok()) return status;
-  Attention(params).Run();
+  AttentionPlan made;
+  if (plan == nullptr) {
+    made = PlanForCpu({.query_starts = params.query_starts,
+                       .context_lengths = params.context_lengths,
+                       .mask = params.mask,
+                       .num_kv_heads = params.kv.num_kv_heads},
+                      execution);
+    plan = &made;
+  } else if (absl::Status status = CheckPlan(*plan, params); !status.ok()) {
+    return status;
+  }
+
+  Attention attention(params, *plan, execution.isa);
+  const size_t scratch_bytes = attention.scratch_bytes();
+  if (execution.threads == nullptr) {
+    const AlignedBytes scratch = Allocate(scratch_bytes);
+    attention.Work(0, 1, {scratch.get(), scratch_bytes});
+  } else {
+    ThreadPool& threads = *execution.threads;
+    threads.Run([&](uint32_t w) {
+      attention.Work(w, threads.num_threads(), threads.Scratch(w, scratch_bytes));
+    });
+  }
   return absl::OkStatus();
 }
 

@@ -1,77 +1,134 @@
 // Attention as the textbook has it, in fp64: scores, softmax, weighted sum, one query head at a
 // time.
+#include "kernels/paged_attention.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/attention_checks.h"
 #include "kernels/numeric.h"
-#include "kernels/paged_attention.h"
 
 namespace pagoda::kernels::reference {
 namespace {
 
-// One head's vectors of the tokens 0 to count - 1 of a sequence, gathered from its blocks.
-std::vector<std::vector<double>> Gather(const KvLayer& kv, const std::byte* base,
-                                        const int32_t* block_table, uint32_t head, uint64_t count) {
-  std::vector<std::vector<double>> vectors;
-  for (uint64_t position = 0; position < count; ++position) {
-    const auto slot = static_cast<uint32_t>(block_table[position / kv.tokens_per_block]);
-    const auto token = static_cast<uint32_t>(position % kv.tokens_per_block);
-    const std::byte* bytes = base + kv.offset_bytes(slot, head, token);
-    std::vector<double>& vector = vectors.emplace_back();
-    VisitElementType(kv.type, [&]<class T>() {
-      const T* elements = reinterpret_cast<const T*>(bytes);
-      for (uint32_t i = 0; i < kv.head_dim; ++i) vector.push_back(ToFloat(elements[i]));
-    });
-  }
-  return vectors;
+// The `count` elements at `data`, each times `scale`.
+std::vector<double> Load(const void* data, ElementType type, uint32_t count, double scale = 1.0) {
+  std::vector<double> vector;
+  vector.reserve(count);
+  VisitElementType(type, [&]<class T>() {
+    const T* elements = static_cast<const T*>(data);
+    for (uint32_t i = 0; i < count; ++i) vector.push_back(scale * double{ToFloat(elements[i])});
+  });
+  return vector;
 }
 
-// softmax(scale * q . K) V over the tokens 0 to position.
-void AttendOne(const float* query, float scale, const std::vector<std::vector<double>>& keys,
-               const std::vector<std::vector<double>>& values, uint64_t position, uint32_t head_dim,
-               float* output) {
-  std::vector<double> weights(position + 1);
-  for (uint64_t t = 0; t <= position; ++t) {
-    double score = 0;
-    for (uint32_t i = 0; i < head_dim; ++i) score += double{query[i]} * keys[t][i];
-    weights[t] = score * scale;
-  }
-  const double largest = *std::max_element(weights.begin(), weights.end());
-  double sum = 0;
-  for (double& weight : weights) {
-    weight = std::exp(weight - largest);
-    sum += weight;
-  }
-  for (uint32_t i = 0; i < head_dim; ++i) {
-    double element = 0;
-    for (uint64_t t = 0; t <= position; ++t) element += weights[t] / sum * values[t][i];
-    output[i] = static_cast<float>(element);
-  }
+double ScaleOf(const float* scales, bool per_head, uint32_t head) {
+  return scales == nullptr ? 1.0 : scales[per_head ? head : 0];
 }
+
+// The bytes of a head's key or value of the token at `position` of a sequence.
+const std::byte* Find(const KvLayer& kv, const std::byte* base, const int32_t* block_table,
+                      uint32_t head, int64_t position) {
+  const auto slot = static_cast<uint32_t>(block_table[position / kv.tokens_per_block]);
+  return base + kv.offset_bytes(slot, head, static_cast<uint32_t>(position % kv.tokens_per_block));
+}
+
+class Attention {
+ public:
+  explicit Attention(const PagedAttentionParams& params)
+      : params_(params), kv_(params.kv), group_(params.num_heads / params.kv.num_kv_heads) {}
+
+  void Run() {
+    for (size_t s = 0; s < params_.context_lengths.size(); ++s) {
+      for (uint32_t head = 0; head < params_.num_heads; ++head) {
+        for (int64_t n = params_.query_starts[s]; n < params_.query_starts[s + 1]; ++n) {
+          Attend(s, head, n);
+        }
+      }
+    }
+  }
+
+ private:
+  // One query head of the batch's query token n, which is of sequence s.
+  void Attend(size_t s, uint32_t head, int64_t n) {
+    const int64_t context = params_.context_lengths[s];
+    const int64_t position = context - params_.query_starts[s + 1] + n;
+    const int32_t* table = params_.block_tables.data() + s * params_.block_table_stride;
+    const std::vector<double> query = Load(QueryAt(n, head), params_.query_type, kv_.head_dim);
+
+    std::vector<int64_t> keys;  // The positions that it sees.
+    std::vector<double> scores;
+    for (int64_t key = 0; key < context; ++key) {
+      if (!Sees(params_.mask, head, position, key)) continue;
+      keys.push_back(key);
+      scores.push_back(Score(query, Find(kv_, kv_.keys, table, head / group_, key), head,
+                             static_cast<double>(key - position)));
+    }
+
+    const double sink = params_.sink_logits == nullptr ? -std::numeric_limits<double>::infinity()
+                                                       : double{params_.sink_logits[head]};
+    double largest = sink;
+    for (const double score : scores) largest = std::max(largest, score);
+    std::vector<double> output(kv_.value_elements(), 0.0);
+    double sum = scores.empty() && params_.sink_logits == nullptr ? 0.0 : std::exp(sink - largest);
+    for (const double score : scores) sum += std::exp(score - largest);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const double weight = std::exp(scores[i] - largest) / sum;
+      const std::vector<double> value =
+          Load(Find(kv_, kv_.values, table, head / group_, keys[i]), kv_.type, kv_.value_elements(),
+               ScaleOf(kv_.scales.values, kv_.scales.per_head, head / group_));
+      for (size_t e = 0; e < output.size(); ++e) output[e] += weight * value[e];
+    }
+    StoreOutput(n, head, output);
+    if (params_.lse != nullptr) {
+      params_.lse[n * params_.num_heads + head] = sum == 0.0
+                                                      ? -std::numeric_limits<float>::infinity()
+                                                      : static_cast<float>(largest + std::log(sum));
+    }
+  }
+
+  double Score(const std::vector<double>& query, const std::byte* key_bytes, uint32_t head,
+               double distance) const {
+    const std::vector<double> key =
+        Load(key_bytes, kv_.type, kv_.head_dim,
+             ScaleOf(kv_.scales.keys, kv_.scales.per_head, head / group_));
+    double score = 0;
+    for (uint32_t i = 0; i < kv_.head_dim; ++i) score += query[i] * key[i];
+    score *= params_.scale;
+    if (params_.soft_cap > 0) score = params_.soft_cap * std::tanh(score / params_.soft_cap);
+    if (params_.alibi_slopes != nullptr) score += params_.alibi_slopes[head] * distance;
+    return score;
+  }
+
+  const std::byte* QueryAt(int64_t n, uint32_t head) const {
+    return static_cast<const std::byte*>(params_.query) +
+           (n * params_.query_token_stride + uint64_t{head} * kv_.head_dim) *
+               ElementBytes(params_.query_type);
+  }
+
+  void StoreOutput(int64_t n, uint32_t head, const std::vector<double>& output) const {
+    VisitElementType(params_.query_type, [&]<class T>() {
+      T* elements = static_cast<T*>(params_.output) + n * params_.output_token_stride +
+                    uint64_t{head} * output.size();
+      for (size_t e = 0; e < output.size(); ++e) {
+        elements[e] = FromFloat<T>(static_cast<float>(output[e]));
+      }
+    });
+  }
+
+  const PagedAttentionParams& params_;
+  const KvLayer& kv_;
+  const uint32_t group_;
+};
 
 }  // namespace
 
 absl::Status PagedAttention(const PagedAttentionParams& params) {
   if (absl::Status status = CheckHostArguments(params); !status.ok()) return status;
-  const KvLayer& kv = params.kv;
-  const uint32_t group = params.num_heads / kv.num_kv_heads;
-  for (size_t s = 0; s < params.context_lengths.size(); ++s) {
-    const int32_t* table = params.block_tables.data() + s * params.block_table_stride;
-    const auto context = static_cast<uint64_t>(params.context_lengths[s]);
-    const uint64_t end = params.query_starts[s + 1];
-    for (uint32_t head = 0; head < params.num_heads; ++head) {
-      const auto keys = Gather(kv, kv.keys, table, head / group, context);
-      const auto values = Gather(kv, kv.values, table, head / group, context);
-      for (uint64_t n = params.query_starts[s]; n < end; ++n) {
-        AttendOne(params.query + n * params.query_token_stride + head * kv.head_dim, params.scale,
-                  keys, values, /*position=*/context - end + n, kv.head_dim,
-                  params.output + n * params.output_token_stride + head * kv.head_dim);
-      }
-    }
-  }
+  Attention(params).Run();
   return absl::OkStatus();
 }
 

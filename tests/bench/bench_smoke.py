@@ -1,6 +1,6 @@
 """Runs a benchmark at its smallest, and holds that every figure is there and is a number.
 
-    /usr/bin/python3 tests/bench/bench_smoke.py service|events PROGRAM
+    /usr/bin/python3 tests/bench/bench_smoke.py service|events|kernels PROGRAM
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -19,10 +19,17 @@ EVENTS = {
     "log_append_removed", "log_append_stored", "watch_batched", "alloc_p99_with_64_subscribers", "stalled_subscriber_bytes",
     "stalled_subscriber_alone_bytes", "snapshot_1m", "snapshot_1m_longest_pause", "snapshot_1m_alloc_p99", "snapshot_1m_alloc_longest"
 }
+KERNELS = {
+    f"cpu_{figure}_t{threads}"
+    for threads in (1, 2)
+    for figure in ("cache_write", "cache_write_slots", "cache_write_fp32", "cache_write_fp8", "cache_write_4m", "gather", "gather_fp8",
+                   "block_copy_64k", "block_copy_2m", "block_copy_4m")
+}
 # Of each its figures, and how it is run at its smallest.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
     "events": (EVENTS, ["--rounds", "1", "--log-events", "20000", "--snapshot-blocks", "20000", "--windows", "1"]),
+    "kernels": (KERNELS, ["--smoke"]),
 }
 
 

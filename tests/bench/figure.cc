@@ -14,6 +14,16 @@ double MedianSeconds(const std::function<double()>& run) {
   return Percentile(std::move(seconds), 0.5);
 }
 
+std::pair<double, double> MediansInTurns(const std::function<double()>& first,
+                                         const std::function<double()>& second) {
+  std::vector<double> firsts(kRepetitions), seconds(kRepetitions);
+  for (int i = 0; i < kRepetitions; ++i) {
+    firsts[i] = first();
+    seconds[i] = second();
+  }
+  return {Percentile(std::move(firsts), 0.5), Percentile(std::move(seconds), 0.5)};
+}
+
 double Seconds(const std::function<void()>& body) {
   const auto begin = std::chrono::steady_clock::now();
   body();

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pagoda::bench {
@@ -14,6 +15,11 @@ inline constexpr int kRepetitions = 9;
 // Median over kRepetitions of the seconds that one call of `run` takes, less what `run` says it
 // spent on preparation. `run` returns the seconds that count.
 double MedianSeconds(const std::function<double()>& run);
+
+// Medians of what kRepetitions calls of each return. The two take turns, so that what disturbs one
+// disturbs the other.
+std::pair<double, double> MediansInTurns(const std::function<double()>& first,
+                                         const std::function<double()>& second);
 
 // The seconds that one call of `body` takes.
 double Seconds(const std::function<void()>& body);

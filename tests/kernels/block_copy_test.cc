@@ -89,6 +89,84 @@ TEST(CopyBlocksTest, RefusesABadArgumentByNameAndCopiesNothing) {
   EXPECT_EQ(pool, before);
 }
 
+TEST(CopyBlocksTest, RefusesCopiesThatTouchEachOthersSlots) {
+  std::vector<std::byte> pool = RandomPool(8), other = RandomPool(9);
+  const std::vector<std::byte> before = pool, other_before = other;
+  const auto message = [](const BlockCopyParams& params) {
+    EXPECT_EQ(cpu::CopyBlockTokens(params, kRuns, 1).message(), cpu::CopyBlocks(params).message());
+    return std::string(cpu::CopyBlocks(params).message());
+  };
+  const std::vector<SlotCopy> twice = {{0, 4}, {1, 5}, {2, 4}}, chain = {{0, 1}, {3, 5}, {1, 2}};
+  EXPECT_THAT(message(Params(pool, pool, twice)), HasSubstr("slot 4 as target twice"));
+  EXPECT_THAT(message(Params(pool, other, twice)), HasSubstr("slot 4 as target twice"));
+  EXPECT_THAT(message(Params(pool, pool, chain)), HasSubstr("copies[2].source is slot 1"));
+  EXPECT_EQ(pool, before);
+  EXPECT_EQ(other, other_before);
+  EXPECT_TRUE(cpu::CopyBlocks(Params(pool, other, chain)).ok());  // Slot 1 of another pool.
+}
+
+TEST(CopyBlocksTest, RefusesPoolsThatOverlapAndAreNotOne) {
+  std::vector<std::byte> memory(2 * kSlots * kSlotBytes);
+  const std::vector<SlotCopy> copies = {{0, 3}};
+  BlockCopyParams params = Params(memory, memory, copies);
+  for (const uint64_t offset : {uint64_t{1}, kSlotBytes, kSlots * kSlotBytes - 1}) {
+    params.source = memory.data();
+    params.target = memory.data() + offset;
+    EXPECT_THAT(std::string(cpu::CopyBlocks(params).message()), HasSubstr("overlap"));
+    params.source = memory.data() + offset;
+    params.target = memory.data();
+    EXPECT_THAT(std::string(cpu::CopyBlocks(params).message()), HasSubstr("overlap"));
+  }
+  params.source = memory.data() + kSlots * kSlotBytes;
+  EXPECT_TRUE(cpu::CopyBlocks(params).ok());
+}
+
+// Slots of sizes around the units and streams that a copy is cut into; some calls store past the
+// caches.
+TEST(CopyBlocksTest, EverySizeOnEveryPathTheSameBytes) {
+  cpu::ThreadPool threads(3);
+  std::mt19937 random(10);
+  for (const uint64_t slot_bytes :
+       {uint64_t{1}, uint64_t{63}, uint64_t{64}, uint64_t{1000}, uint64_t{1024}, uint64_t{4160},
+        uint64_t{65536}, uint64_t{65536 + 64}, uint64_t{3 << 16}, uint64_t{(1 << 20) + 1},
+        uint64_t{1 << 20}}) {
+    // The largest ones once more in a call of more than 16 MiB.
+    for (const uint32_t count : {3u, slot_bytes >= 1 << 20 ? 17u : 5u}) {
+      std::vector<std::byte> source(slot_bytes * count), target(slot_bytes * (count + 1) + 64);
+      for (uint64_t i = 0; i < source.size(); i += 1 + random() % 16) {
+        source[i] = static_cast<std::byte>(random());
+      }
+      std::byte* aligned =
+          target.data() + (-reinterpret_cast<uintptr_t>(target.data()) & uintptr_t{63});
+      std::vector<SlotCopy> copies(count);
+      for (uint32_t i = 0; i < count; ++i) copies[i] = {.source = i, .target = count - i};
+      for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
+        if (isa > cpu::BestIsa()) continue;
+        std::fill(target.begin(), target.end(), std::byte{0xee});
+        ASSERT_TRUE(cpu::CopyBlocks({.source = source.data(),
+                                     .target = aligned,
+                                     .source_slots = count,
+                                     .target_slots = count + 1,
+                                     .slot_bytes = slot_bytes,
+                                     .copies = copies},
+                                    {.threads = &threads, .isa = isa})
+                        .ok());
+        const auto untouched = [](const std::byte* begin, const std::byte* end) {
+          return std::all_of(begin, end, [](std::byte byte) { return byte == std::byte{0xee}; });
+        };
+        ASSERT_TRUE(untouched(aligned, aligned + slot_bytes));
+        for (uint32_t i = 0; i < count; ++i) {
+          ASSERT_TRUE(std::equal(source.data() + i * slot_bytes,
+                                 source.data() + (i + 1) * slot_bytes,
+                                 aligned + (count - i) * slot_bytes))
+              << cpu::IsaName(isa) << ", slots of " << slot_bytes << ", copy " << i;
+        }
+        ASSERT_TRUE(untouched(aligned + (count + 1) * slot_bytes, target.data() + target.size()));
+      }
+    }
+  }
+}
+
 TEST(CopyBlockTokensTest, RefusesRunsThatDoNotFit) {
   std::vector<std::byte> pool = RandomPool(7);
   const std::vector<SlotCopy> copies = {{0, 1}};

@@ -1,4 +1,4 @@
-#include "kernels/cache_write.h"
+#include "kernels/cpu/cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,10 +31,10 @@ TEST(WriteCacheTest, PutsEachTokenIntoItsTokenSlotAndTouchesNothingElse) {
     const uint64_t row = uint64_t{shape.num_kv_heads} * shape.head_dim;
     const std::vector<float> keys = RandomFloats(token_slots.size() * row, random);
     const std::vector<float> values = RandomFloats(token_slots.size() * row, random);
-    ASSERT_TRUE(cpu::WriteCache({.keys = keys.data(),
-                                 .values = values.data(),
-                                 .key_token_stride = row,
-                                 .value_token_stride = row,
+    ASSERT_TRUE(cpu::WriteCache({.rows = {.keys = keys.data(),
+                                          .values = values.data(),
+                                          .key_token_stride = row,
+                                          .value_token_stride = row},
                                  .token_slots = token_slots,
                                  .kv = pool.kv()})
                     .ok());
@@ -67,10 +67,10 @@ TEST(WriteCacheTest, FollowsTheTokenStrides) {
   TestPool pool({.num_kv_heads = 1, .head_dim = 4});
   const std::vector<float> fused = RandomFloats(3 * 11, random);
   const std::vector<int64_t> token_slots = {5, 6, 7};
-  ASSERT_TRUE(cpu::WriteCache({.keys = fused.data(),
-                               .values = fused.data() + 4,
-                               .key_token_stride = 11,
-                               .value_token_stride = 11,
+  ASSERT_TRUE(cpu::WriteCache({.rows = {.keys = fused.data(),
+                                        .values = fused.data() + 4,
+                                        .key_token_stride = 11,
+                                        .value_token_stride = 11},
                                .token_slots = token_slots,
                                .kv = pool.kv()})
                   .ok());
@@ -85,10 +85,10 @@ TEST(WriteCacheTest, RefusesABadArgumentByNameAndWritesNothing) {
   const std::vector<std::byte> before = pool.bytes();
   const std::vector<float> data(2 * 64);
   const std::vector<int64_t> token_slots = {0, 127};
-  const CacheWriteParams good{.keys = data.data(),
-                              .values = data.data(),
-                              .key_token_stride = 64,
-                              .value_token_stride = 64,
+  const CacheWriteParams good{.rows = {.keys = data.data(),
+                                       .values = data.data(),
+                                       .key_token_stride = 64,
+                                       .value_token_stride = 64},
                               .token_slots = token_slots,
                               .kv = pool.kv()};
   const auto refused = [](const CacheWriteParams& params, const std::string& name) {
@@ -100,9 +100,9 @@ TEST(WriteCacheTest, RefusesABadArgumentByNameAndWritesNothing) {
   CacheWriteParams bad = good;
   bad.token_slots = outside;
   refused(bad, "token_slots[1] is 128");
-  (bad = good).keys = nullptr;
+  (bad = good).rows.keys = nullptr;
   refused(bad, "keys");
-  (bad = good).value_token_stride = 63;
+  (bad = good).rows.value_token_stride = 63;
   refused(bad, "value_token_stride");
   (bad = good).kv.token_stride_bytes = 127;
   refused(bad, "token_stride_bytes");

@@ -1,5 +1,6 @@
 // The CPU's paged attention against the fp64 reference, and the identities that hold bit for bit.
-#include "kernels/paged_attention.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -86,10 +87,10 @@ class Batch {
       const int64_t slot = tables_[s * table_stride_ + t / kv.tokens_per_block];
       token_slots.push_back(slot * kv.tokens_per_block + t % kv.tokens_per_block);
     }
-    ASSERT_TRUE(cpu::WriteCache({.keys = keys.data(),
-                                 .values = values.data(),
-                                 .key_token_stride = kv_row,
-                                 .value_token_stride = kv_row,
+    ASSERT_TRUE(cpu::WriteCache({.rows = {.keys = keys.data(),
+                                          .values = values.data(),
+                                          .key_token_stride = kv_row,
+                                          .value_token_stride = kv_row},
                                  .token_slots = token_slots,
                                  .kv = kv})
                     .ok());
@@ -187,45 +188,6 @@ TEST(PagedAttentionTest, LargeScoresDoNotOverflow) {
   }
 }
 
-TEST(PagedAttentionTest, ChunksGiveTheBitsOfOneShot) {
-  std::mt19937 random(10);
-  constexpr int32_t kContext = 77;
-  Batch batch({.type = ElementType::kFloat16}, 3, {{kContext, kContext}}, random);
-  std::vector<float> one_shot;
-  std::vector<float> chunked;
-  const PagedAttentionParams whole = batch.Params(one_shot);
-  ASSERT_TRUE(cpu::PagedAttention(whole).ok());
-  PagedAttentionParams chunk = batch.Params(chunked);
-  for (int32_t begin = 0; begin < kContext;) {
-    const int32_t end = std::min(begin + 1 + static_cast<int32_t>(random() % 20), kContext);
-    const std::vector<int32_t> query_starts = {0, end - begin};
-    const std::vector<int32_t> contexts = {end};
-    chunk.query = whole.query + begin * batch.row();
-    chunk.output = chunked.data() + begin * batch.row();
-    chunk.query_starts = query_starts;
-    chunk.context_lengths = contexts;
-    ASSERT_TRUE(cpu::PagedAttention(chunk).ok());
-    begin = end;
-  }
-  EXPECT_EQ(chunked, one_shot);
-}
-
-TEST(PagedAttentionTest, DecodeGivesTheBitsOfPrefillsLastRow) {
-  std::mt19937 random(11);
-  Batch batch({}, 2, {{50, 50}}, random);
-  std::vector<float> prefill;
-  std::vector<float> decode;
-  ASSERT_TRUE(cpu::PagedAttention(batch.Params(prefill)).ok());
-  PagedAttentionParams params = batch.Params(decode);
-  const std::vector<int32_t> query_starts = {0, 1};
-  params.query += 49 * batch.row();
-  params.query_starts = query_starts;
-  ASSERT_TRUE(cpu::PagedAttention(params).ok());
-  for (uint64_t i = 0; i < batch.row(); ++i) {
-    ASSERT_EQ(decode[i], prefill[49 * batch.row() + i]);
-  }
-}
-
 TEST(PagedAttentionTest, TheSlotsOfTheBlocksDoNotMatter) {
   const auto run = [](uint32_t shuffle_seed) {
     std::mt19937 random(12);
@@ -259,7 +221,8 @@ TEST(PagedAttentionTest, WorksInPlace) {
   std::vector<float> in_place;
   PagedAttentionParams params = batch.Params(apart);
   ASSERT_TRUE(cpu::PagedAttention(params).ok());
-  in_place.assign(params.query, params.query + 21 * batch.row());
+  const float* query = static_cast<const float*>(params.query);
+  in_place.assign(query, query + 21 * batch.row());
   params.output = in_place.data();
   params.query = in_place.data();
   ASSERT_TRUE(cpu::PagedAttention(params).ok());

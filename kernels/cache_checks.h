@@ -1,0 +1,19 @@
+// What the cache's writes and reads on the host check before they touch the pool.
+#ifndef PAGODA_KERNELS_CACHE_CHECKS_H_
+#define PAGODA_KERNELS_CACHE_CHECKS_H_
+
+#include "absl/status/status.h"
+#include "kernels/cache_gather.h"
+#include "kernels/cache_write.h"
+
+namespace pagoda::kernels {
+
+// CheckShapes, then the contents of slot mappings, starts, positions and block tables, which are
+// host memory. InvalidArgument names the argument and the entry. Cost: O(entries in use).
+absl::Status CheckHostArguments(const CacheWriteParams& params);
+absl::Status CheckHostArguments(const CacheFillParams& params);
+absl::Status CheckHostArguments(const CacheGatherParams& params);
+
+}  // namespace pagoda::kernels
+
+#endif  // PAGODA_KERNELS_CACHE_CHECKS_H_

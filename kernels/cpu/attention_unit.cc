@@ -1,0 +1,170 @@
+#include "kernels/cpu/attention_unit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/numeric.h"
+
+namespace pagoda::kernels::cpu {
+namespace {
+
+constexpr float kUnseen = -std::numeric_limits<float>::infinity();
+
+// The bits first to end - 1 of a word, as far as it has them.
+uint32_t Bits(int64_t first, int64_t end) {
+  first = std::clamp<int64_t>(first, 0, 32);
+  end = std::clamp<int64_t>(end, 0, 32);
+  if (first >= end) return 0;
+  return static_cast<uint32_t>(((uint64_t{1} << end) - 1) & ~((uint64_t{1} << first) - 1));
+}
+
+float ScaleOf(const float* scales, bool per_head, uint32_t head) {
+  return scales == nullptr ? 1.0f : scales[per_head ? head : 0];
+}
+
+// exp2(score - largest) where the difference may be that of two infinities: a row without keys has
+// no weight.
+float WeightOf(float score, float largest) {
+  return score == kUnseen ? 0.0f : std::exp2(score - largest);
+}
+
+// The row of the batch's query token n, whole.
+void FinishRow(const AttentionCall& call, uint64_t n, uint32_t head, const RowResult& result) {
+  const PagedAttentionParams& params = call.params;
+  float largest = result.largest;
+  float weight_sum = result.weight_sum;
+  float factor = 1.0f;
+  if (params.sink_logits != nullptr) {
+    const float sink = params.sink_logits[head] * kLog2E;
+    const float with_sink = std::max(sink, largest);
+    factor = WeightOf(largest, with_sink);
+    weight_sum = weight_sum * factor + WeightOf(sink, with_sink);
+    largest = with_sink;
+  }
+  factor *= ValueScale(params, head / call.group());
+  // Without a key the sums are zeros.
+  const float share = weight_sum == 0 ? 0.0f : factor / weight_sum;
+  const uint32_t value_dim = call.value_dim();
+  VisitElementType(params.query_type, [&]<class T>() {
+    T* output = static_cast<T*>(params.output) + n * params.output_token_stride +
+                uint64_t{head} * value_dim;
+    for (uint32_t i = 0; i < value_dim; ++i) output[i] = FromFloat<T>(result.sums[i] * share);
+  });
+  if (params.lse != nullptr) {
+    params.lse[n * params.num_heads + head] =
+        weight_sum == 0 ? kUnseen : (largest + std::log2(weight_sum)) * kLn2;
+  }
+}
+
+}  // namespace
+
+int64_t PositionOf(const AttentionCall& call, const AttentionItem& item, uint32_t q) {
+  const PagedAttentionParams& params = call.params;
+  return int64_t{params.context_lengths[item.sequence]} - params.query_starts[item.sequence + 1] +
+         item.first_query + q;
+}
+
+void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
+               float* query) {
+  const PagedAttentionParams& params = call.params;
+  const uint32_t head_dim = params.kv.head_dim;
+  VisitElementType(params.query_type, [&]<class T>() {
+    const T* source = static_cast<const T*>(params.query) +
+                      (uint64_t{item.first_query} + q) * params.query_token_stride +
+                      uint64_t{head} * head_dim;
+    for (uint32_t i = 0; i < head_dim; ++i) query[i] = ToFloat(source[i]);
+  });
+}
+
+void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, uint32_t first_key,
+                uint32_t count, const std::byte** keys, const std::byte** values) {
+  const KvLayer& kv = call.params.kv;
+  const int32_t* table =
+      call.params.block_tables.data() + sequence * call.params.block_table_stride;
+  uint32_t block = first_key / kv.tokens_per_block;
+  uint32_t token = first_key % kv.tokens_per_block;
+  while (count > 0) {
+    const uint32_t run = std::min(count, kv.tokens_per_block - token);
+    uint64_t offset = kv.offset_bytes(static_cast<uint32_t>(table[block]), kv_head, token);
+    for (uint32_t t = 0; t < run; ++t) {
+      *keys++ = kv.keys + offset;
+      *values++ = kv.values + offset;
+      offset += kv.token_stride_bytes;
+    }
+    count -= run;
+    token = 0;
+    ++block;
+  }
+}
+
+uint32_t VisibleWord(const AttentionMask& mask, uint32_t head, int64_t position, int64_t first_key,
+                     int64_t end_key) {
+  uint32_t word = Bits(0, end_key - first_key);
+  if (!mask.causal) return word;
+  word &= Bits(0, position + 1 - first_key);
+  if (mask.window_tokens != 0) {
+    const int64_t window = position + 1 - mask.window_tokens;
+    word &= Bits(window - first_key, 32) | Bits(0, int64_t{mask.sink_tokens} - first_key);
+  }
+  if (mask.sparsity.block_tokens == 0) return word;
+  for (uint32_t left = word; left != 0; left &= left - 1) {
+    const int bit = std::countr_zero(left);
+    if (!Sees(mask, head, position, first_key + bit)) word &= ~(1u << bit);
+  }
+  return word;
+}
+
+ScoreRule RuleOf(const PagedAttentionParams& params, uint32_t kv_head) {
+  const KvScales& scales = params.kv.scales;
+  const float scale = params.scale * ScaleOf(scales.keys, scales.per_head, kv_head);
+  if (params.soft_cap == 0) return {.multiplier = scale * kLog2E, .cap = 0};
+  return {.multiplier = scale / params.soft_cap, .cap = params.soft_cap * kLog2E};
+}
+
+float ValueScale(const PagedAttentionParams& params, uint32_t kv_head) {
+  return ScaleOf(params.kv.scales.values, params.kv.scales.per_head, kv_head);
+}
+
+void StoreRow(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
+              const RowResult& result) {
+  if (item.partial == AttentionItem::kWhole) {
+    return FinishRow(call, uint64_t{item.first_query} + q, head, result);
+  }
+  const uint64_t row = (uint64_t{item.partial} + q) * call.params.num_heads + head;
+  std::copy_n(result.sums, call.value_dim(), call.partials.sums + row * call.value_dim());
+  call.partials.largest[row] = result.largest;
+  call.partials.weight_sums[row] = result.weight_sum;
+}
+
+void MergeParts(const AttentionCall& call, const AttentionMerge& merge, uint32_t kv_head,
+                float* sums) {
+  const uint32_t value_dim = call.value_dim();
+  const uint32_t num_heads = call.params.num_heads;
+  for (uint32_t q = 0; q < merge.num_queries; ++q) {
+    for (uint32_t head = kv_head * call.group(); head < (kv_head + 1) * call.group(); ++head) {
+      const auto row_of = [&](uint32_t part) {
+        return (uint64_t{merge.partial} + q + uint64_t{part} * merge.num_queries) * num_heads +
+               head;
+      };
+      float largest = kUnseen;
+      for (uint32_t part = 0; part < merge.num_parts; ++part) {
+        largest = std::max(largest, call.partials.largest[row_of(part)]);
+      }
+      float weight_sum = 0;
+      std::fill_n(sums, value_dim, 0.0f);
+      for (uint32_t part = 0; part < merge.num_parts; ++part) {
+        const uint64_t row = row_of(part);
+        if (call.partials.weight_sums[row] == 0) continue;  // No keys.
+        const float factor = WeightOf(call.partials.largest[row], largest);
+        const float* __restrict part_sums = call.partials.sums + row * value_dim;
+        for (uint32_t i = 0; i < value_dim; ++i) sums[i] += factor * part_sums[i];
+        weight_sum += factor * call.partials.weight_sums[row];
+      }
+      FinishRow(call, uint64_t{merge.first_query} + q, head,
+                {.largest = largest, .weight_sum = weight_sum, .sums = sums});
+    }
+  }
+}
+
+}  // namespace pagoda::kernels::cpu

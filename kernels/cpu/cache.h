@@ -1,0 +1,29 @@
+// The cache's writes, reads and copies on the CPU.
+#ifndef PAGODA_KERNELS_CPU_CACHE_H_
+#define PAGODA_KERNELS_CPU_CACHE_H_
+
+#include "absl/status/status.h"
+#include "kernels/cache_gather.h"
+#include "kernels/cache_write.h"
+#include "kernels/cpu/attention.h"
+
+namespace pagoda::kernels::cpu {
+
+// All are synchronous and safe to call from several threads on different token slots. Elements are
+// converted to nearest, ties to even; those of 8 bits are divided by their scale before, and
+// saturate.
+
+// Errors: those of CheckShapes, and InvalidArgument for a token slot outside the pool; nothing is
+// written then.
+absl::Status WriteCache(const CacheWriteParams& params, const Execution& execution = {});
+
+// Errors: those of CheckShapes, and InvalidArgument for starts that do not ascend from 0, a
+// negative position, a table too short, a slot outside the pool; nothing is written then.
+absl::Status FillCache(const CacheFillParams& params, const Execution& execution = {});
+
+// Likewise.
+absl::Status GatherCache(const CacheGatherParams& params, const Execution& execution = {});
+
+}  // namespace pagoda::kernels::cpu
+
+#endif  // PAGODA_KERNELS_CPU_CACHE_H_

@@ -1,0 +1,30 @@
+// Which instructions the CPU's kernels use.
+#ifndef PAGODA_KERNELS_CPU_ISA_H_
+#define PAGODA_KERNELS_CPU_ISA_H_
+
+#include <cstdint>
+#include <string_view>
+
+namespace pagoda::kernels::cpu {
+
+// In ascending order: a machine that has one has those before it.
+enum class Isa : uint8_t {
+  kPortable,    // What the compiler makes of C++ for any x86-64-v2.
+  kAvx2,        // With FMA and F16C.
+  kAvx512,      // F, BW, DQ, VL.
+  kAvx512Bf16,  // And the dot product of bf16 pairs.
+};
+
+std::string_view IsaName(Isa isa);  // "avx512_bf16"
+
+// The last one that this machine and its system have; found once.
+Isa BestIsa();
+
+// The one whose attention is fastest on this machine: BestIsa(), but for processors whose dot
+// product of bf16 pairs is slower than the two fused multiplications of fp32 that do the same.
+// Those are Intel's: one every second cycle was measured, beside two fused multiplications a cycle.
+Isa FastestIsa();
+
+}  // namespace pagoda::kernels::cpu
+
+#endif  // PAGODA_KERNELS_CPU_ISA_H_

@@ -1,0 +1,134 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <immintrin.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+namespace pagoda::kernels::cpu {
+namespace {
+
+constexpr size_t kScratchAlignment = 64;
+
+// How long a thread spins before it sleeps: about what lies between two layers' kernels. Waking a
+// sleeping thread costs some ten microseconds.
+constexpr std::chrono::microseconds kSpin(30);
+constexpr int kPausesPerLook = 16;
+
+// Whether `done` came true within kSpin.
+template <class Condition>
+bool SpinUntil(const Condition& done) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      if (done()) return true;
+      _mm_pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return done();
+}
+
+struct AlignedDelete {
+  void operator()(std::byte* data) const {
+    ::operator delete (data, std::align_val_t{kScratchAlignment});
+  }
+};
+
+// Apart from its neighbours', so that no two threads write to one cache line.
+struct alignas(kScratchAlignment) WorkerScratch {
+  std::unique_ptr<std::byte, AlignedDelete> data;
+  size_t bytes = 0;
+};
+
+}  // namespace
+
+struct ThreadPool::State {
+  explicit State(uint32_t num_threads) : scratch(num_threads) {}
+
+  // What thread w of the pool does.
+  void Loop(uint32_t w) {
+    uint64_t seen = 0;
+    while (true) {
+      const auto started = [&] { return round.load(std::memory_order_acquire) != seen; };
+      if (!SpinUntil(started)) {
+        std::unique_lock lock(mutex);
+        wake.wait(lock, started);
+      }
+      seen = round.load(std::memory_order_acquire);
+      if (stop) return;
+      (*work)(w);
+      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        const std::lock_guard lock(mutex);
+        done.notify_one();
+      }
+    }
+  }
+
+  std::mutex callers;  // Held for a whole Run. Before `mutex`.
+  std::mutex mutex;    // Guards sleeping and waking, nothing else.
+  std::condition_variable wake;
+  std::condition_variable done;
+
+  // Written before `round` grows, read after.
+  const std::function<void(uint32_t)>* work = nullptr;
+  bool stop = false;
+  std::atomic<uint64_t> round = 0;
+  std::atomic<uint32_t> running = 0;  // Threads of the pool that have not returned from the work.
+
+  std::vector<WorkerScratch> scratch;
+  std::vector<std::thread> threads;
+};
+
+ThreadPool::ThreadPool(uint32_t num_threads) : state_(std::make_unique<State>(num_threads)) {
+  for (uint32_t w = 1; w < num_threads; ++w) {
+    state_->threads.emplace_back(&State::Loop, state_.get(), w);
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    state_->round.fetch_add(1, std::memory_order_release);
+  }
+  state_->wake.notify_all();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+uint32_t ThreadPool::num_threads() const { return static_cast<uint32_t>(state_->scratch.size()); }
+
+void ThreadPool::Run(const std::function<void(uint32_t)>& work) {
+  const std::lock_guard one_caller(state_->callers);
+  const auto others = static_cast<uint32_t>(state_->threads.size());
+  if (others == 0) return work(0);
+  state_->work = &work;
+  state_->running.store(others, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->round.fetch_add(1, std::memory_order_release);
+  }
+  state_->wake.notify_all();
+  work(0);
+  const auto finished = [&] { return state_->running.load(std::memory_order_acquire) == 0; };
+  if (SpinUntil(finished)) return;
+  std::unique_lock lock(state_->mutex);
+  state_->done.wait(lock, finished);
+}
+
+absl::Span<std::byte> ThreadPool::Scratch(uint32_t worker, size_t bytes) {
+  WorkerScratch& scratch = state_->scratch[worker];
+  if (scratch.bytes < bytes) {
+    scratch.data.reset();
+    scratch.data.reset(
+        static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kScratchAlignment})));
+    scratch.bytes = bytes;
+  }
+  return {scratch.data.get(), bytes};
+}
+
+}  // namespace pagoda::kernels::cpu

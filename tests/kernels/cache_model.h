@@ -1,0 +1,82 @@
+// The cache's writes and reads element by element: what the tests compare with.
+#ifndef PAGODA_TESTS_KERNELS_CACHE_MODEL_H_
+#define PAGODA_TESTS_KERNELS_CACHE_MODEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/cache_gather.h"
+#include "kernels/cache_write.h"
+#include "kernels/numeric.h"
+
+namespace pagoda::kernels {
+
+inline float ReadElement(ElementType type, const void* elements, uint64_t i) {
+  return VisitElementType(type, [&]<class T>() {
+    T element;
+    std::memcpy(&element, static_cast<const std::byte*>(elements) + i * sizeof(T), sizeof(T));
+    return ToFloat(element);
+  });
+}
+
+inline void WriteElement(ElementType type, void* elements, uint64_t i, float value) {
+  VisitElementType(type, [&]<class T>() {
+    const T element = FromFloat<T>(value);
+    std::memcpy(static_cast<std::byte*>(elements) + i * sizeof(T), &element, sizeof(T));
+  });
+}
+
+// Normally distributed, and now and then larger than any 8-bit type holds.
+inline std::vector<std::byte> RandomElements(ElementType type, uint64_t count,
+                                             std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<std::byte> elements(count * ElementBytes(type));
+  for (uint64_t i = 0; i < count; ++i) {
+    WriteElement(type, elements.data(), i, normal(random) * (random() % 50 == 0 ? 3e4f : 1.0f));
+  }
+  return elements;
+}
+
+inline float ScaleOf(const KvScales& scales, const float* part, uint32_t head) {
+  return part == nullptr ? 1.0f : part[scales.per_head ? head : 0];
+}
+
+// K and V, where there are any, of row n of `rows` to a token slot.
+inline void ModelWrite(const CacheRows& rows, uint64_t n, const KvLayer& kv, int64_t token_slot) {
+  const auto slot = static_cast<uint32_t>(token_slot / kv.tokens_per_block);
+  const auto token = static_cast<uint32_t>(token_slot % kv.tokens_per_block);
+  const auto write = [&](const void* part, uint64_t stride, std::byte* pool, uint32_t elements,
+                         const float* scales) {
+    for (uint32_t head = 0; head < kv.num_kv_heads; ++head) {
+      for (uint32_t i = 0; i < elements; ++i) {
+        const float value = ReadElement(rows.type, part, n * stride + head * elements + i);
+        WriteElement(kv.type, pool + kv.offset_bytes(slot, head, token), i,
+                     value / ScaleOf(kv.scales, scales, head));
+      }
+    }
+  };
+  write(rows.keys, rows.key_token_stride, kv.keys, kv.head_dim, kv.scales.keys);
+  if (rows.values == nullptr) return;
+  write(rows.values, rows.value_token_stride, kv.values, kv.value_elements(), kv.scales.values);
+}
+
+// Of one part, the row of a token slot: [num_kv_heads][elements] of `type`.
+inline void ModelGather(const KvLayer& kv, const std::byte* pool, uint32_t elements,
+                        const float* scales, int64_t token_slot, ElementType type, void* row) {
+  const auto slot = static_cast<uint32_t>(token_slot / kv.tokens_per_block);
+  const auto token = static_cast<uint32_t>(token_slot % kv.tokens_per_block);
+  for (uint32_t head = 0; head < kv.num_kv_heads; ++head) {
+    for (uint32_t i = 0; i < elements; ++i) {
+      const float value = ReadElement(kv.type, pool + kv.offset_bytes(slot, head, token), i);
+      WriteElement(type, row, uint64_t{head} * elements + i,
+                   value * ScaleOf(kv.scales, scales, head));
+    }
+  }
+}
+
+}  // namespace pagoda::kernels
+
+#endif  // PAGODA_TESTS_KERNELS_CACHE_MODEL_H_
