@@ -24,7 +24,7 @@ function(pagoda_binary name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
-  target_compile_options(${name} PRIVATE ${PAGODA_WARNINGS})
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PAGODA_WARNINGS}>)
 endfunction()
 
 # pagoda_test(NAME SRCS ... DEPS ... [TIMEOUT SECONDS]): one GoogleTest binary, one ctest entry.

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/attention_args.h"
 #include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/device.h"
 
 namespace pagoda::kernels::cuda {
@@ -25,7 +26,7 @@ class DecodeKernel {
  public:
   static constexpr uint32_t kWarps = 4;
   static constexpr uint32_t kThreads = kWarps * kWarpThreads;
-  static constexpr uint32_t kTokens = kWarpRows;  // Of a warp's tile.
+  static constexpr uint32_t kTokens = 16;  // Of a warp's tile.
   static constexpr uint32_t kRows = kColumnTiles * 8;
   static constexpr uint32_t kRowBytes = kDim * (kFloat8 ? 1 : 2);
   static constexpr uint32_t kTileBytes = kTokens * kRowBytes;
@@ -119,8 +120,8 @@ class DecodeKernel {
     const auto copy_next = [&] {
       if (copied < end) {
         const uint32_t stage = RingBase() + copy_stage * kStageBytes;
-        CopyRows<kRowBytes>(stage, 0, args.kv.keys, offset, key_chunks);
-        CopyRows<kRowBytes>(stage + kTileBytes, 0, args.kv.values, offset, value_chunks);
+        CopyRows<kRowBytes, kTokens>(stage, 0, args.kv.keys, offset, key_chunks);
+        CopyRows<kRowBytes, kTokens>(stage + kTileBytes, 0, args.kv.values, offset, value_chunks);
         copied = NextTile(args, unit, sight, copied + kWarps, end);
         offset = FindRow(args, unit, sight, KeyOfLane(unit, copied));
       }

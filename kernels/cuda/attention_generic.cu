@@ -2,6 +2,7 @@
 // another, online softmax (Milakov and Gimelshein, 2018). Every type, shape and mask. The fast
 // kernels compute the same in other orders.
 #include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/launch.h"
 

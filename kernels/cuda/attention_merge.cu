@@ -2,6 +2,7 @@
 // A warp for each query head of a query token; parts in their order, so that the bits do not change
 // from run to run.
 #include "kernels/cuda/attention_merge_args.h"
+#include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/launch.h"
 

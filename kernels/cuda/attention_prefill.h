@@ -1,8 +1,8 @@
 // Attention of many rows on tensor cores: prefill, and long chunks.
 //
 // FlashAttention-2's way (Dao, 2023): a block has a tile of the unit's rows, all query heads of a
-// KV head for some query tokens, row = token * group + head, and walks the keys 64 at a time. A
-// warp has 16 rows, or twice 16, against all of them: S = Q K^T, O = P V, the weights staying in
+// KV head for some query tokens, row = token * group + head, and walks the keys 32 or 64 at a time.
+// A warp has 16 rows, or twice 16, against all of them: S = Q K^T, O = P V, the weights staying in
 // registers. While a tile of V is multiplied the next one of K comes, and the other way round.
 // Tiles that no row sees are skipped; only those at the mask's edge look at it.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_PREFILL_H_
@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/attention_args.h"
 #include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/device.h"
 
 namespace pagoda::kernels::cuda {
@@ -22,7 +23,9 @@ class PrefillKernel {
  public:
   static constexpr uint32_t kWarps = 4;
   static constexpr uint32_t kThreads = kWarps * kWarpThreads;
-  static constexpr uint32_t kTokens = kWarps * kWarpRows;
+  // Keys at a time: as many as leave room for the sums in registers.
+  static constexpr uint32_t kTokens = kDim >= 128 ? 32 : 64;
+  static constexpr uint32_t kCopiedRows = kTokens / kWarps;  // Of a tile, by a warp.
   static constexpr uint32_t kWarpsRows = kRowTiles * 16;
   static constexpr uint32_t kRows = kWarps * kWarpsRows;
   static constexpr uint32_t kRowBytes = kDim * (kFloat8 ? 1 : 2);
@@ -76,10 +79,11 @@ class PrefillKernel {
     return key;
   }
 
-  // Each warp copies 16 tokens of a tile; this is the offset of the lane's.
+  // Each warp copies some tokens of a tile; this is the offset of the lane's.
   static PAGODA_DEVICE uint64_t FindLanesRow(const AttentionArgs& args, const Unit& unit,
                                              const Sight& sight, uint32_t first) {
-    return FindRow(args, unit, sight, first + WarpIndex() * kWarpRows + LaneIndex() % kWarpRows);
+    return FindRow(args, unit, sight,
+                   first + WarpIndex() * kCopiedRows + LaneIndex() % kCopiedRows);
   }
 
   static PAGODA_DEVICE void Attend(const AttentionArgs& args, const Unit& unit,
@@ -133,7 +137,7 @@ class PrefillKernel {
 
   static PAGODA_DEVICE void CopyTile(uint32_t tile, const std::byte* base, uint64_t offset,
                                      uint32_t chunks) {
-    CopyRows<kRowBytes>(tile, WarpIndex() * kWarpRows, base, offset, chunks);
+    CopyRows<kRowBytes, kCopiedRows>(tile, WarpIndex() * kCopiedRows, base, offset, chunks);
   }
 
   static PAGODA_DEVICE void Clear(WarpState& state) {

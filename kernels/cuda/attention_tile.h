@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/device.h"
 
 namespace pagoda::kernels::cuda {
@@ -27,9 +28,6 @@ PAGODA_DEVICE uint32_t TileOffset(uint32_t row, uint32_t chunk) {
 PAGODA_DEVICE uint32_t ChunksAfter(uint32_t address, uint32_t chunks) {
   return address ^ (chunks * 16);
 }
-
-// Rows that a warp copies at a time: half of its lanes know one each.
-inline constexpr uint32_t kWarpRows = 16;
 
 inline constexpr uint64_t kNoRow = ~uint64_t{0};
 
@@ -62,16 +60,17 @@ PAGODA_DEVICE uint64_t FindRow(const AttentionArgs& args, const Unit& unit, cons
   return AnySees(args, unit, sight, key) ? TokenOffset(args, unit, key) : kNoRow;
 }
 
-// A warp copies the rows first_row to first_row + 15 of a tile; lanes r and r + 16 have the offset
-// of row r. Chunks from `used_chunks` on, and rows that are none, become zeros.
-template <uint32_t kRowBytes>
+// A warp copies kRows rows of a tile from first_row on; a lane has the offset of row lane % kRows
+// of them. Chunks from `used_chunks` on, and rows that are none, become zeros.
+template <uint32_t kRowBytes, uint32_t kRows>
 PAGODA_DEVICE void CopyRows(uint32_t tile, uint32_t first_row, const std::byte* base,
                             uint64_t offset, uint32_t used_chunks) {
   constexpr uint32_t kChunks = kRowBytes / 16;
   constexpr uint32_t kRowsAtATime = kWarpThreads / kChunks;
+  static_assert(kRows % kRowsAtATime == 0 && kRows <= kWarpThreads);
   const uint32_t chunk = LaneIndex() % kChunks;
 #pragma unroll
-  for (uint32_t i = 0; i < kWarpRows; i += kRowsAtATime) {
+  for (uint32_t i = 0; i < kRows; i += kRowsAtATime) {
     const uint32_t row = i + LaneIndex() / kChunks;
     const uint64_t row_offset = Shuffle64(offset, row);
     const bool present = row_offset != kNoRow && chunk < used_chunks;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/numeric.h"
 
 namespace pagoda::kernels::cuda {
@@ -258,14 +259,21 @@ PagedAttentionParams AttentionData::Params() const {
   return params;
 }
 
-AttentionResult AttentionData::Reference() const {
+AttentionResult AttentionData::Reference() const { return OnHost(&reference::PagedAttention); }
+
+AttentionResult AttentionData::OnCpu() const {
+  return OnHost([](const PagedAttentionParams& params) { return cpu::PagedAttention(params); });
+}
+
+AttentionResult AttentionData::OnHost(
+    absl::Status (*attention)(const PagedAttentionParams&)) const {
   AttentionResult result;
   result.output.resize(uint64_t{num_heads_} * query_starts_.back() * value_dim_ + 1);
   result.lse.resize(uint64_t{num_heads_} * query_starts_.back());
   PagedAttentionParams params = HostParams();
   params.output = result.output.data();
   params.lse = result.lse.data();
-  const absl::Status status = reference::PagedAttention(params);
+  const absl::Status status = attention(params);
   if (!status.ok())
     result.output.clear();  // Compare reports it.
   else

@@ -59,9 +59,8 @@ class AttentionData {
  public:
   explicit AttentionData(const AttentionCase& attention_case);
 
-  // Other lengths and contents at the same device addresses, as far as they have room: for graphs.
-  // Room is what the largest case so far had.
   AttentionResult Reference() const;
+  AttentionResult OnCpu() const;  // By the CPU's kernels.
   // Ends the test program if CUDA fails; a Status for what the call refuses.
   absl::StatusOr<AttentionResult> Run();
 
@@ -82,6 +81,7 @@ class AttentionData {
   void MakeQueries();
   bool SeenByAny(size_t sequence, int64_t key) const;
   PagedAttentionParams HostParams() const;
+  AttentionResult OnHost(absl::Status (*attention)(const PagedAttentionParams&)) const;
   void Upload();
 
   AttentionCase case_;
