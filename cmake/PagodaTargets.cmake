@@ -5,13 +5,18 @@
 set(PAGODA_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
                     -Wno-missing-field-initializers -Wno-maybe-uninitialized)
 
+# What nvcc says itself is an error too; what it makes of the code is not -Wpedantic's C++. Its own functions that are constexpr are
+# called from kernels.
+set(PAGODA_CUDA_WARNINGS -Werror=all-warnings --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
+
 function(pagoda_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(pagoda_${name} STATIC ${ARG_SRCS})
   add_library(pagoda::${name} ALIAS pagoda_${name})
   target_include_directories(pagoda_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(pagoda_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
-  target_compile_options(pagoda_${name} PRIVATE ${PAGODA_WARNINGS})
+  target_compile_options(pagoda_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PAGODA_WARNINGS}>
+                                                $<$<COMPILE_LANGUAGE:CUDA>:${PAGODA_CUDA_WARNINGS}>)
 endfunction()
 
 # pagoda_binary(NAME SRCS ... DEPS ...): an executable in build/<preset>/bin.
@@ -19,7 +24,7 @@ function(pagoda_binary name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
-  target_compile_options(${name} PRIVATE ${PAGODA_WARNINGS})
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PAGODA_WARNINGS}>)
 endfunction()
 
 # pagoda_test(NAME SRCS ... DEPS ... [TIMEOUT SECONDS]): one GoogleTest binary, one ctest entry.

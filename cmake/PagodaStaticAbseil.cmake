@@ -1,0 +1,11 @@
+# Debian's package of Abseil names its shared libraries; the static ones lie beside them.
+get_property(abseil_targets DIRECTORY PROPERTY IMPORTED_TARGETS)
+foreach(target ${abseil_targets})
+  get_target_property(location ${target} IMPORTED_LOCATION_NONE)
+  if(target MATCHES "^absl::" AND location MATCHES "^(.*)\\.so[.0-9]*$")
+    if(NOT EXISTS ${CMAKE_MATCH_1}.a)
+      message(FATAL_ERROR "${target} has no ${CMAKE_MATCH_1}.a")
+    endif()
+    set_target_properties(${target} PROPERTIES IMPORTED_LOCATION_NONE ${CMAKE_MATCH_1}.a)
+  endif()
+endforeach()

@@ -1,0 +1,284 @@
+#include "kernels/cuda/attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention_merge_args.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/shape_checks.h"
+
+namespace pagoda::kernels::cuda {
+namespace {
+
+static_assert(kWholeItem == AttentionItem::kWhole);
+static_assert(kMaxCallParts == kMaxMergedParts);
+
+// Rows of an item: two tiles of the prefill kernel's smallest, one of its largest.
+constexpr uint32_t kItemRows = 128;
+
+// Pieces of a cut context: fewer rounds of the GPU where they would be shorter than this.
+constexpr uint32_t kPieceTokens = 512;
+constexpr uint32_t kGranuleTokens = 64;
+constexpr uint32_t kBlocksPerMultiprocessor = 2;
+
+constexpr uint32_t kMaxGenericHeadDim = 4096;
+
+uint64_t ItemsOffset() { return sizeof(PlanHeader); }
+uint64_t MergedRowsOffset(const PlanCapacity& capacity) {
+  return ItemsOffset() + uint64_t{capacity.items} * sizeof(PlannedItem);
+}
+
+bool IsShort(const AttentionItem& item, uint32_t group) {
+  return uint64_t{item.num_queries} * group <= kShortRows;
+}
+
+// Of the plan's items, first those of few rows, each kind by falling cost, so that no long one is
+// left for the end.
+std::vector<uint32_t> LaunchOrder(const AttentionPlan& plan, uint32_t group) {
+  std::vector<uint32_t> order(plan.items.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto cost = [&plan](uint32_t i) {
+    const AttentionItem& item = plan.items[i];
+    return uint64_t{item.end_key - item.first_key} * item.num_queries;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const bool a_short = IsShort(plan.items[a], group);
+    const bool b_short = IsShort(plan.items[b], group);
+    if (a_short != b_short) return a_short;
+    return cost(a) > cost(b);
+  });
+  return order;
+}
+
+std::string Describe(const PlanCapacity& capacity) {
+  return absl::StrCat(capacity.items, " items, ", capacity.merged_rows, " merged rows, ",
+                      capacity.partials, " partial rows, ", capacity.short_rows,
+                      " rows of a short item, ", capacity.long_items ? "long items" : "none long");
+}
+
+AttentionArgs ArgsOf(const PagedAttentionParams& params, const AttentionExecution& execution) {
+  const auto* plan = static_cast<const std::byte*>(execution.plan);
+  AttentionArgs args = {};
+  args.query = static_cast<const std::byte*>(params.query);
+  args.output = static_cast<std::byte*>(params.output);
+  args.lse = params.lse;
+  args.query_type = params.query_type;
+  args.query_token_stride = params.query_token_stride;
+  args.output_token_stride = params.output_token_stride;
+  args.num_heads = params.num_heads;
+  args.group = params.num_heads / params.kv.num_kv_heads;
+  args.scale = params.scale;
+  args.soft_cap = params.soft_cap;
+  args.alibi_slopes = params.alibi_slopes;
+  args.sink_logits = params.sink_logits;
+  args.mask = params.mask;
+  args.query_starts = params.query_starts.data();
+  args.context_lengths = params.context_lengths.data();
+  args.block_tables = params.block_tables.data();
+  args.block_table_stride = params.block_table_stride;
+  args.kv = params.kv;
+  args.value_dim = params.kv.value_elements();
+  args.plan = reinterpret_cast<const PlanHeader*>(plan);
+  args.items = reinterpret_cast<const PlannedItem*>(plan + ItemsOffset());
+  args.merged_rows =
+      reinterpret_cast<const MergedRow*>(plan + MergedRowsOffset(execution.capacity));
+  args.partial_outputs = static_cast<float*>(execution.workspace);
+  args.partial_log_sums = args.partial_outputs +
+                          uint64_t{execution.capacity.partials} * params.num_heads * args.value_dim;
+  return args;
+}
+
+absl::Status CheckMerge(const AttentionMergeParams& params) {
+  if (params.parts.empty() || params.parts.size() > kMaxMergedParts) {
+    return InvalidArgument("parts has ", params.parts.size(), "; allowed: 1 to ", kMaxMergedParts);
+  }
+  if (IsFloat8(params.type)) {
+    return InvalidArgument("type has elements of 8 bits; pools alone have them");
+  }
+  for (size_t k = 0; k < params.parts.size(); ++k) {
+    if (params.parts[k].output == nullptr) return InvalidArgument("parts[", k, "].output is null");
+    if (params.parts[k].lse == nullptr) return InvalidArgument("parts[", k, "].lse is null");
+  }
+  if (params.output == nullptr) return InvalidArgument("output is null");
+  if (params.num_heads == 0) return InvalidArgument("num_heads is 0");
+  if (params.value_dim == 0) return InvalidArgument("value_dim is 0");
+  const uint64_t elements = uint64_t{params.num_heads} * params.value_dim;
+  if (params.output_token_stride < elements) {
+    return InvalidArgument("output_token_stride is ", params.output_token_stride,
+                           ", below num_heads * value_dim ", elements);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+AttentionPlan PlanForCuda(const PlanShape& shape, uint32_t num_heads, const DeviceLimits& device) {
+  const uint32_t group = std::max(1u, num_heads / shape.num_kv_heads);
+  PlanOptions options = {.num_workers = device.num_multiprocessors * kBlocksPerMultiprocessor,
+                         .query_tokens = std::max(1u, kItemRows / group),
+                         .split_query_tokens = std::max(1u, kShortRows / group)};
+  // A batch of few chunks, which do not fill the GPU, is cut as decode is.
+  uint64_t units = 0;
+  for (size_t s = 0; s < shape.context_lengths.size(); ++s) {
+    const auto queries = static_cast<uint64_t>(shape.query_starts[s + 1] - shape.query_starts[s]);
+    units += (queries + options.query_tokens - 1) / options.query_tokens * shape.num_kv_heads;
+  }
+  if (units < device.num_multiprocessors) options.split_query_tokens = options.query_tokens;
+  for (const uint32_t waves : {4u, 2u, 1u}) {
+    options.split_tokens = BalancedSplitTokens(shape, options, kGranuleTokens, waves);
+    if (options.split_tokens >= kPieceTokens) break;
+  }
+  return PlanAttention(shape, options);
+}
+
+PlanCapacity CapacityFor(const AttentionPlan& plan, uint32_t num_heads) {
+  const uint32_t group = plan.num_kv_heads == 0 ? 1 : num_heads / plan.num_kv_heads;
+  PlanCapacity capacity = {.items = static_cast<uint32_t>(plan.items.size()),
+                           .partials = static_cast<uint32_t>(plan.num_partials)};
+  for (const AttentionMerge& merge : plan.merges) capacity.merged_rows += merge.num_queries;
+  for (const AttentionItem& item : plan.items) {
+    if (IsShort(item, group)) {
+      capacity.short_rows = std::max(capacity.short_rows, item.num_queries * group);
+    } else {
+      capacity.long_items = true;
+    }
+  }
+  return capacity;
+}
+
+PlanCapacity Widest(const PlanCapacity& a, const PlanCapacity& b) {
+  return {.items = std::max(a.items, b.items),
+          .merged_rows = std::max(a.merged_rows, b.merged_rows),
+          .partials = std::max(a.partials, b.partials),
+          .short_rows = std::max(a.short_rows, b.short_rows),
+          .long_items = a.long_items || b.long_items};
+}
+
+uint64_t PlanBytes(const PlanCapacity& capacity) {
+  return MergedRowsOffset(capacity) + uint64_t{capacity.merged_rows} * sizeof(MergedRow);
+}
+
+absl::Status EncodePlan(const AttentionPlan& plan, uint32_t num_heads, const PlanCapacity& capacity,
+                        absl::Span<std::byte> bytes) {
+  if (bytes.size() != PlanBytes(capacity)) {
+    return InvalidArgument("bytes has ", bytes.size(), "; the capacity's plan has ",
+                           PlanBytes(capacity));
+  }
+  if (num_heads == 0 || (plan.num_kv_heads != 0 && num_heads % plan.num_kv_heads != 0)) {
+    return InvalidArgument("num_heads is ", num_heads, ", not a positive multiple of the plan's ",
+                           plan.num_kv_heads, " KV heads");
+  }
+  const PlanCapacity needed = CapacityFor(plan, num_heads);
+  if (Widest(needed, capacity) != capacity) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the plan has ", Describe(needed), "; the capacity is ", Describe(capacity)));
+  }
+  const uint32_t group = plan.num_kv_heads == 0 ? 1 : num_heads / plan.num_kv_heads;
+  std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  PlanHeader header = {};
+  std::byte* next = bytes.data() + ItemsOffset();
+  for (const uint32_t i : LaunchOrder(plan, group)) {
+    const AttentionItem& item = plan.items[i];
+    ++(IsShort(item, group) ? header.num_short_items : header.num_long_items);
+    const PlannedItem planned = {.sequence = item.sequence,
+                                 .first_query = item.first_query,
+                                 .num_queries = item.num_queries,
+                                 .first_key = item.first_key,
+                                 .end_key = item.end_key,
+                                 .partial = item.partial,
+                                 .unused = {}};
+    std::memcpy(next, &planned, sizeof(planned));
+    next += sizeof(planned);
+  }
+  next = bytes.data() + MergedRowsOffset(capacity);
+  for (const AttentionMerge& merge : plan.merges) {
+    for (uint32_t r = 0; r < merge.num_queries; ++r) {
+      const MergedRow row = {.query = merge.first_query + r,
+                             .partial = merge.partial + r,
+                             .step = merge.num_queries,
+                             .num_parts = merge.num_parts};
+      std::memcpy(next, &row, sizeof(row));
+      next += sizeof(row);
+      ++header.num_merged_rows;
+    }
+  }
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  return absl::OkStatus();
+}
+
+absl::Status CopyPlan(const AttentionPlan& plan, uint32_t num_heads, const PlanCapacity& capacity,
+                      void* device_plan, Stream stream) {
+  if (device_plan == nullptr) return InvalidArgument("device_plan is null");
+  std::vector<std::byte> bytes(PlanBytes(capacity));
+  absl::Status status = EncodePlan(plan, num_heads, capacity, absl::MakeSpan(bytes));
+  if (!status.ok()) return status;
+  return CopyMemory({{.target = device_plan, .source = bytes.data(), .bytes = bytes.size()}},
+                    stream);
+}
+
+uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32_t value_dim) {
+  const uint64_t bytes = uint64_t{capacity.partials} * num_heads * (value_dim + 1) * sizeof(float);
+  return (bytes + 15) / 16 * 16;
+}
+
+absl::Status PagedAttention(const PagedAttentionParams& params,
+                            const AttentionExecution& execution) {
+  if (absl::Status status = CheckShapes(params); !status.ok()) return status;
+  const PlanCapacity& capacity = execution.capacity;
+  if (params.kv.head_dim > kMaxGenericHeadDim) {
+    return InvalidArgument("kv.head_dim is ", params.kv.head_dim, ", above ", kMaxGenericHeadDim);
+  }
+  if (execution.plan == nullptr || reinterpret_cast<uintptr_t>(execution.plan) % 16 != 0) {
+    return InvalidArgument("plan is null or not aligned to 16 bytes");
+  }
+  const uint64_t workspace = WorkspaceBytes(capacity, params.num_heads, params.kv.value_elements());
+  if (execution.workspace_bytes < workspace || (workspace > 0 && execution.workspace == nullptr) ||
+      reinterpret_cast<uintptr_t>(execution.workspace) % 16 != 0) {
+    return InvalidArgument("workspace has ", execution.workspace_bytes, " bytes at 0x",
+                           absl::Hex(reinterpret_cast<uintptr_t>(execution.workspace)),
+                           "; the capacity needs ", workspace, ", aligned to 16");
+  }
+  if (params.context_lengths.empty()) return absl::OkStatus();
+
+  const AttentionArgs args = ArgsOf(params, execution);
+  const bool fast = execution.kernels == AttentionKernels::kFastest && HasTensorKernels(args);
+  const Stream stream = execution.stream;
+  if (capacity.short_rows > 0) {
+    const AttentionLaunch launch = {.args = args, .kind = ItemKind::kShort};
+    const int error = fast ? LaunchDecode(launch, capacity.items, capacity.short_rows, stream)
+                           : LaunchGeneric(launch, capacity.items, stream);
+    if (error != 0) return StatusOf("attention of short items", error);
+  }
+  if (capacity.long_items) {
+    const AttentionLaunch launch = {.args = args, .kind = ItemKind::kLong};
+    const int error = fast ? LaunchPrefill(launch, capacity.items, stream)
+                           : LaunchGeneric(launch, capacity.items, stream);
+    if (error != 0) return StatusOf("attention of long items", error);
+  }
+  return StatusOf("merge of partial results",
+                  LaunchPartialMerge(args, capacity.merged_rows, stream));
+}
+
+absl::Status MergeAttention(const AttentionMergeParams& params, Stream stream) {
+  if (absl::Status status = CheckMerge(params); !status.ok()) return status;
+  CallMergeArgs args = {};
+  for (size_t k = 0; k < params.parts.size(); ++k) {
+    args.output_of[k] = static_cast<const std::byte*>(params.parts[k].output);
+    args.lse_of[k] = params.parts[k].lse;
+  }
+  args.num_parts = static_cast<uint32_t>(params.parts.size());
+  args.type = params.type;
+  args.output = static_cast<std::byte*>(params.output);
+  args.output_token_stride = params.output_token_stride;
+  args.lse = params.lse;
+  args.num_tokens = params.num_tokens;
+  args.num_heads = params.num_heads;
+  args.value_dim = params.value_dim;
+  return StatusOf("merge of attention", LaunchCallMerge(args, stream));
+}
+
+}  // namespace pagoda::kernels::cuda

@@ -1,0 +1,416 @@
+// Attention of many rows on tensor cores: prefill, and long chunks.
+//
+// FlashAttention-2's way (Dao, 2023): a block has a tile of the unit's rows, all query heads of a
+// KV head for some query tokens, row = token * group + head, and walks the keys 32 or 64 at a time.
+// A warp has 16 rows, or twice 16, against all of them: S = Q K^T, O = P V, the weights staying in
+// registers. While a tile of V is multiplied the next one of K comes, and the other way round.
+// Tiles that no row sees are skipped; only those at the mask's edge look at it.
+#ifndef PAGODA_KERNELS_CUDA_ATTENTION_PREFILL_H_
+#define PAGODA_KERNELS_CUDA_ATTENTION_PREFILL_H_
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_unit.h"
+#include "kernels/cuda/device.h"
+
+namespace pagoda::kernels::cuda {
+
+// T and kFloat8: as DecodeKernel's. kDim: at least head_dim; kRowTiles x 16 rows a warp.
+template <class T, bool kFloat8, uint32_t kDim, uint32_t kRowTiles>
+class PrefillKernel {
+ public:
+  static constexpr uint32_t kWarps = 4;
+  static constexpr uint32_t kThreads = kWarps * kWarpThreads;
+  // Keys at a time: as many as leave room for the sums in registers.
+  static constexpr uint32_t kTokens = kDim >= 128 ? 32 : 64;
+  static constexpr uint32_t kCopiedRows = kTokens / kWarps;  // Of a tile, by a warp.
+  static constexpr uint32_t kWarpsRows = kRowTiles * 16;
+  static constexpr uint32_t kRows = kWarps * kWarpsRows;
+  static constexpr uint32_t kRowBytes = kDim * (kFloat8 ? 1 : 2);
+  static constexpr uint32_t kTileBytes = kTokens * kRowBytes;
+  static constexpr uint32_t kQueryBytes = kRows * kDim * 2;
+  static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes;
+  static constexpr uint32_t kMinBlocks = kSharedBytes <= 110 * 1024 ? 2 : 1;
+  using Args = AttentionLaunch;
+
+  static PAGODA_DEVICE void Run(const AttentionLaunch& launch) {
+    const AttentionArgs& args = launch.args;
+    const uint64_t num_units = NumUnits(args, launch.kind);
+    for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
+      const Unit unit = FindUnit(args, launch.kind, u);
+      for (uint32_t row = 0; row < unit.num_rows; row += kRows) Attend(args, unit, row);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kSteps = kDim / 16;
+  static constexpr uint32_t kTokenTiles = kTokens / 8;
+  static constexpr uint32_t kValueTiles = kDim / 8;
+
+  // Element r of a product's result is of row lane / 4 + r / 2 * 8 of its 16.
+  struct WarpState {
+    float sums[kRowTiles][kValueTiles][4];
+    float largest[kRowTiles][2];
+    float weights[kRowTiles][2];  // Their sums, of the lane's columns.
+  };
+  using Scores = float[kRowTiles][kTokenTiles][4];
+
+  static PAGODA_DEVICE uint32_t KeyTile(uint32_t i) {
+    return SharedBase() + kQueryBytes + i % 2 * kTileBytes;
+  }
+  static PAGODA_DEVICE uint32_t ValueTile(uint32_t i) {
+    return SharedBase() + kQueryBytes + (2 + i % 2) * kTileBytes;
+  }
+
+  // The row of the unit of element r of the warp's tile m.
+  static PAGODA_DEVICE uint32_t RowOf(uint32_t first_row, uint32_t m, uint32_t r) {
+    return first_row + WarpIndex() * kWarpsRows + m * 16 + LaneIndex() / 4 + r / 2 * 8;
+  }
+
+  // The first position of a tile at `key` or after that may be seen.
+  static PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight,
+                                         uint32_t key) {
+    while (key < sight.end_key && !MaySee(args.mask, sight.first_position, sight.last_position, key,
+                                          int64_t{key} + kTokens - 1)) {
+      key += kTokens;
+    }
+    return key;
+  }
+
+  // Each warp copies some tokens of a tile; this is the offset of the lane's.
+  static PAGODA_DEVICE uint64_t FindLanesRow(const AttentionArgs& args, const Unit& unit,
+                                             const Sight& sight, uint32_t first) {
+    return FindRow(args, unit, sight,
+                   first + WarpIndex() * kCopiedRows + LaneIndex() % kCopiedRows);
+  }
+
+  static PAGODA_DEVICE void Attend(const AttentionArgs& args, const Unit& unit,
+                                   uint32_t first_row) {
+    const uint32_t num_rows = unit.num_rows - first_row < kRows ? unit.num_rows - first_row : kRows;
+    Sight sight = {.first_position = unit.first_position + first_row / args.group,
+                   .last_position = unit.first_position + (first_row + num_rows - 1) / args.group,
+                   .end_key = unit.item.end_key};
+    if (args.mask.causal && sight.last_position + 1 < sight.end_key) {
+      sight.end_key = static_cast<uint32_t>(sight.last_position + 1);
+    }
+    const uint32_t key_chunks = args.kv.head_dim * (kFloat8 ? 1 : 2) / 16;
+    const uint32_t value_chunks = args.value_dim * (kFloat8 ? 1 : 2) / 16;
+    const float scale = args.scale * KeyScale(args, unit.kv_head);
+
+    SyncThreads();  // The tiles before have been read.
+    LoadQueries<kDim, kRows, kFloat8>(args, unit, first_row, num_rows, SharedBase(), kThreads);
+    WarpState state;
+    Clear(state);
+
+    uint32_t first = NextTile(args, sight, unit.item.first_key);
+    uint64_t offset = FindLanesRow(args, unit, sight, first);
+    if (first < sight.end_key) CopyTile(KeyTile(0), args.kv.keys, offset, key_chunks);
+    CommitCopies();
+    if (first < sight.end_key) CopyTile(ValueTile(0), args.kv.values, offset, value_chunks);
+    CommitCopies();
+#pragma unroll 1
+    for (uint32_t i = 0; first < sight.end_key; ++i) {
+      const uint32_t next = NextTile(args, sight, first + kTokens);
+      const bool more = next < sight.end_key;
+      if (more) {
+        offset = FindLanesRow(args, unit, sight, next);
+        CopyTile(KeyTile(i + 1), args.kv.keys, offset, key_chunks);
+      }
+      CommitCopies();
+      WaitForCopies<2>();
+      SyncThreads();  // K is there; V of the tile before has been read, and the queries written.
+      Scores scores;
+      Multiply(args.kv.type, KeyTile(i), scores);
+      Weigh(args, unit, sight, scale, first_row, first, scores, state);
+      if (more) CopyTile(ValueTile(i + 1), args.kv.values, offset, value_chunks);
+      CommitCopies();
+      WaitForCopies<2>();
+      SyncThreads();  // V is there; K has been read.
+      AddValues(args.kv.type, ValueTile(i), scores, state);
+      first = next;
+    }
+    WaitForCopies<0>();
+    Store(args, unit, first_row, num_rows, state);
+  }
+
+  static PAGODA_DEVICE void CopyTile(uint32_t tile, const std::byte* base, uint64_t offset,
+                                     uint32_t chunks) {
+    CopyRows<kRowBytes, kCopiedRows>(tile, WarpIndex() * kCopiedRows, base, offset, chunks);
+  }
+
+  static PAGODA_DEVICE void Clear(WarpState& state) {
+#pragma unroll
+    for (uint32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (uint32_t n = 0; n < kValueTiles; ++n) {
+        for (uint32_t r = 0; r < 4; ++r) state.sums[m][n][r] = 0;
+      }
+      for (uint32_t e = 0; e < 2; ++e) {
+        state.largest[m][e] = NegativeInfinity();
+        state.weights[m][e] = 0;
+      }
+    }
+  }
+
+  // S = Q K^T.
+  static PAGODA_DEVICE void Multiply(ElementType type, uint32_t keys, Scores& scores) {
+    const uint32_t lane = LaneIndex();
+#pragma unroll
+    for (uint32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (uint32_t n = 0; n < kTokenTiles; ++n) {
+        for (uint32_t r = 0; r < 4; ++r) scores[m][n][r] = 0;
+      }
+    }
+    const uint32_t queries =
+        SharedBase() + TileOffset<kDim * 2>(WarpIndex() * kWarpsRows + lane % 16, lane / 16);
+    keys += kFloat8 ? TileOffset<kRowBytes>(lane, 0)
+                    : TileOffset<kRowBytes>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+    for (uint32_t step = 0; step < kSteps; ++step) {
+      uint32_t rows[kRowTiles][4];
+#pragma unroll
+      for (uint32_t m = 0; m < kRowTiles; ++m) {
+        LoadMatrices(rows[m], ChunksAfter(queries, 2 * step) + m * 16 * kDim * 2);
+      }
+      if constexpr (kFloat8) {
+        // A chunk has all 16 elements of the step.
+#pragma unroll
+        for (uint32_t n = 0; n < kTokenTiles; n += 4) {
+          uint32_t bytes[4];
+          LoadMatrices(bytes, ChunksAfter(keys, step) + 8 * n * kRowBytes);
+#pragma unroll
+          for (uint32_t k = 0; k < 4; ++k) {
+            uint32_t columns[2];
+            FromFloat8<T>(bytes[k], type, columns[0], columns[1]);
+#pragma unroll
+            for (uint32_t m = 0; m < kRowTiles; ++m) {
+              MultiplyMatrices<T>(scores[m][n + k], rows[m], columns[0], columns[1]);
+            }
+          }
+        }
+      } else {
+#pragma unroll
+        for (uint32_t n = 0; n < kTokenTiles; n += 2) {
+          uint32_t columns[4];
+          LoadMatrices(columns, ChunksAfter(keys, 2 * step) + 8 * n * kRowBytes);
+#pragma unroll
+          for (uint32_t m = 0; m < kRowTiles; ++m) {
+            MultiplyMatrices<T>(scores[m][n], rows[m], columns[0], columns[1]);
+            MultiplyMatrices<T>(scores[m][n + 1], rows[m], columns[2], columns[3]);
+          }
+        }
+      }
+    }
+  }
+
+  // Makes weights of products, and moves what was summed to the rows' new largest scores.
+  static PAGODA_DEVICE void Weigh(const AttentionArgs& args, const Unit& unit, const Sight& sight,
+                                  float scale, uint32_t first_row, uint32_t first, Scores& scores,
+                                  WarpState& state) {
+    const bool bends = args.soft_cap > 0 || args.alibi_slopes != nullptr;
+    const bool sees_all =
+        first + kTokens <= sight.end_key &&
+        SeesAll(args.mask, sight.first_position, sight.last_position, first, first + kTokens - 1);
+#pragma unroll
+    for (uint32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (uint32_t e = 0; e < 2; ++e) {
+        if (bends) {
+          BendRow(args, unit, scale, RowOf(first_row, m, 2 * e), first, m, e, scores);
+        } else {
+          const float factor = scale * kLog2E;
+#pragma unroll
+          for (uint32_t n = 0; n < kTokenTiles; ++n) {
+            scores[m][n][2 * e] *= factor;
+            scores[m][n][2 * e + 1] *= factor;
+          }
+        }
+        if (!sees_all) MaskRow(args, unit, sight, RowOf(first_row, m, 2 * e), first, m, e, scores);
+        WeighRow(m, e, scores, state);
+      }
+    }
+  }
+
+  // The scores of a row with a soft cap or ALiBi.
+  static PAGODA_DEVICE void BendRow(const AttentionArgs& args, const Unit& unit, float scale,
+                                    uint32_t row, uint32_t first, uint32_t m, uint32_t e,
+                                    Scores& scores) {
+    const float cap = args.soft_cap;
+    float slope = 0;
+    float distance = 0;  // Of the lane's first key; they are exact up to 2^24.
+    if (args.alibi_slopes != nullptr) {
+      slope = args.alibi_slopes[unit.kv_head * args.group + row % args.group];
+      distance = static_cast<float>(static_cast<int32_t>(first + LaneIndex() % 4 * 2) -
+                                    static_cast<int32_t>(unit.first_position + row / args.group));
+    }
+#pragma unroll
+    for (uint32_t n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        float score = scores[m][n][2 * e + r] * scale;
+        if (cap > 0) score = cap * Tanh(score / cap);
+        score += slope * (distance + static_cast<float>(8 * n + r));
+        scores[m][n][2 * e + r] = score * kLog2E;
+      }
+    }
+  }
+
+  // Makes the scores of keys that the row does not see -infinity.
+  static PAGODA_DEVICE void MaskRow(const AttentionArgs& args, const Unit& unit, const Sight& sight,
+                                    uint32_t row, uint32_t first, uint32_t m, uint32_t e,
+                                    Scores& scores) {
+    const auto position = static_cast<int32_t>(unit.first_position + row / args.group);
+    const auto key = static_cast<int32_t>(first + LaneIndex() % 4 * 2);
+    int32_t end = static_cast<int32_t>(sight.end_key);  // Behind the last key that it sees,
+    int32_t begin = 0;                                  // and the first one but for sinks.
+    if (args.mask.causal) end = position + 1 < end ? position + 1 : end;
+    if (args.mask.window_tokens != 0) {
+      begin = static_cast<int32_t>(int64_t{position} + 1 - args.mask.window_tokens);
+    }
+    const auto sinks = static_cast<int32_t>(args.mask.sink_tokens);
+    uint32_t sparse = ~0u;  // Bit 2 n + r: what block sparsity lets it see.
+    if (args.mask.sparsity.block_tokens != 0) {
+      const uint32_t head = unit.kv_head * args.group + row % args.group;
+      sparse = 0;
+#pragma unroll 1
+      for (uint32_t i = 0; i < 2 * kTokenTiles; ++i) {
+        if (Sees(args.mask, head, position, key + i / 2 * 8 + i % 2)) sparse |= 1u << i;
+      }
+    }
+#pragma unroll
+    for (uint32_t n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        const int32_t at = key + static_cast<int32_t>(8 * n + r);
+        const bool seen =
+            at < end && (at >= begin || at < sinks) && (sparse >> (2 * n + r) & 1u) != 0;
+        if (!seen) scores[m][n][2 * e + r] = NegativeInfinity();
+      }
+    }
+  }
+
+  // Rows lane / 4 + 8 e of tile m.
+  static PAGODA_DEVICE void WeighRow(uint32_t m, uint32_t e, Scores& scores, WarpState& state) {
+    float largest = state.largest[m][e];
+#pragma unroll
+    for (uint32_t n = 0; n < kTokenTiles; ++n) {
+      largest = LargerOf(scores[m][n][2 * e], largest);
+      largest = LargerOf(scores[m][n][2 * e + 1], largest);
+    }
+    largest = LargerOf(largest, ShuffleXor(largest, 1));
+    largest = LargerOf(largest, ShuffleXor(largest, 2));
+    // Nothing seen yet: all scores are -infinity, and weights 0.
+    const float reference = largest == NegativeInfinity() ? 0.0f : largest;
+    const float factor = Exp2(state.largest[m][e] - reference);
+    state.largest[m][e] = largest;
+    float sum = state.weights[m][e] * factor;
+#pragma unroll
+    for (uint32_t n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+      for (uint32_t r = 2 * e; r < 2 * e + 2; ++r) {
+        scores[m][n][r] = Exp2(scores[m][n][r] - reference);
+        sum += scores[m][n][r];
+      }
+    }
+    state.weights[m][e] = sum;
+#pragma unroll
+    for (uint32_t n = 0; n < kValueTiles; ++n) {
+      state.sums[m][n][2 * e] *= factor;
+      state.sums[m][n][2 * e + 1] *= factor;
+    }
+  }
+
+  // O += P V. Two tiles of a product's result lie as its left matrix does.
+  static PAGODA_DEVICE void AddValues(ElementType type, uint32_t values, const Scores& weights,
+                                      WarpState& state) {
+    values += TileOffset<kRowBytes>(LaneIndex() % 16, LaneIndex() / 16);
+#pragma unroll
+    for (uint32_t k = 0; k < kTokens / 16; ++k) {
+      uint32_t rows[kRowTiles][4];
+#pragma unroll
+      for (uint32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) {
+          const float(&tile)[4] = weights[m][2 * k + i / 2];
+          rows[m][i] = PackPair<T>(tile[i % 2 * 2], tile[i % 2 * 2 + 1]);
+        }
+      }
+#pragma unroll
+      for (uint32_t n = 0; n < kValueTiles; n += kFloat8 ? 4 : 2) {
+        uint32_t matrices[4];
+        if constexpr (kFloat8) {
+          // Each has pairs of elements of two tokens, transposed by the pair: the even ones make a
+          // tile, the odd ones the next.
+          LoadMatricesTransposed(matrices, ChunksAfter(values, n / 2) + 16 * k * kRowBytes);
+#pragma unroll
+          for (uint32_t i = 0; i < 2; ++i) {
+            uint32_t even[2];
+            uint32_t odd[2];
+            FromFloat8<T>(PermuteBytes(matrices[2 * i], 0x3120), type, even[0], odd[0]);
+            FromFloat8<T>(PermuteBytes(matrices[2 * i + 1], 0x3120), type, even[1], odd[1]);
+#pragma unroll
+            for (uint32_t m = 0; m < kRowTiles; ++m) {
+              MultiplyMatrices<T>(state.sums[m][n + 2 * i], rows[m], even[0], even[1]);
+              MultiplyMatrices<T>(state.sums[m][n + 2 * i + 1], rows[m], odd[0], odd[1]);
+            }
+          }
+        } else {
+          LoadMatricesTransposed(matrices, ChunksAfter(values, n) + 16 * k * kRowBytes);
+#pragma unroll
+          for (uint32_t m = 0; m < kRowTiles; ++m) {
+            MultiplyMatrices<T>(state.sums[m][n], rows[m], matrices[0], matrices[1]);
+            MultiplyMatrices<T>(state.sums[m][n + 1], rows[m], matrices[2], matrices[3]);
+          }
+        }
+      }
+    }
+  }
+
+  static PAGODA_DEVICE void Store(const AttentionArgs& args, const Unit& unit, uint32_t first_row,
+                                  uint32_t num_rows, WarpState& state) {
+    const uint32_t lane = LaneIndex();
+    const bool whole = unit.item.partial == kWholeItem;
+    const float scale = ValueScale(args, unit.kv_head);
+#pragma unroll
+    for (uint32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (uint32_t e = 0; e < 2; ++e) {
+        float sum = state.weights[m][e];
+        sum += ShuffleXor(sum, 1);
+        sum += ShuffleXor(sum, 2);
+        const uint32_t row = RowOf(first_row, m, 2 * e);
+        if (row >= first_row + num_rows) continue;
+        const RowEnd end = EndRow(args, state.largest[m][e], sum,
+                                  unit.kv_head * args.group + row % args.group, whole);
+        if (lane % 4 == 0) StoreLogSum(args, unit, row, end.log_sum);
+        const float factor = end.factor * scale;
+#pragma unroll
+        for (uint32_t n = 0; n < kValueTiles; n += 2) {
+          const float first = state.sums[m][n][2 * e] * factor;
+          const float second = state.sums[m][n][2 * e + 1] * factor;
+          const float third = state.sums[m][n + 1][2 * e] * factor;
+          const float fourth = state.sums[m][n + 1][2 * e + 1] * factor;
+          // value_dim is a multiple of 8, of 16 for 8-bit pools.
+          const uint32_t element = 8 * n;
+          if constexpr (kFloat8) {
+            if (element >= args.value_dim) continue;
+            StorePair<T>(args, unit, row, element + lane % 4 * 4, first, third);
+            StorePair<T>(args, unit, row, element + lane % 4 * 4 + 2, second, fourth);
+          } else {
+            if (element >= args.value_dim) continue;
+            StorePair<T>(args, unit, row, element + lane % 4 * 2, first, second);
+            if (element + 8 >= args.value_dim) continue;
+            StorePair<T>(args, unit, row, element + 8 + lane % 4 * 2, third, fourth);
+          }
+        }
+      }
+    }
+  }
+};
+
+}  // namespace pagoda::kernels::cuda
+
+#endif  // PAGODA_KERNELS_CUDA_ATTENTION_PREFILL_H_

@@ -1,0 +1,183 @@
+// Rows of new tokens into their blocks, and rows of sequences out of them. A block of threads has a
+// token; its threads have vectors of eight elements of its heads, or single elements where those
+// are not aligned.
+#include "kernels/cuda/cache_args.h"
+#include "kernels/cuda/elements.h"
+#include "kernels/cuda/launch.h"
+
+namespace pagoda::kernels::cuda {
+namespace {
+
+constexpr uint32_t kVector = 8;
+constexpr uint64_t kNowhere = ~uint64_t{0};
+
+// Eight elements of T, as whole words.
+template <class T>
+struct alignas(sizeof(T) * kVector < 16 ? sizeof(T) * kVector : 16) Elements8 {
+  uint32_t words[sizeof(T) * kVector / 4];
+};
+
+template <class T>
+PAGODA_DEVICE void Unpack(const Elements8<T>& packed, float (&values)[kVector]) {
+  constexpr uint32_t kPerWord = 4 / sizeof(T);
+#pragma unroll
+  for (uint32_t i = 0; i < kVector; ++i) {
+    const uint32_t bits = packed.words[i / kPerWord] >> (i % kPerWord * sizeof(T) * 8);
+    if constexpr (sizeof(T) == 4) {
+      values[i] = std::bit_cast<float>(bits);
+    } else if constexpr (sizeof(T) == 2) {
+      values[i] = ToFloat(T{static_cast<uint16_t>(bits)});
+    } else {
+      values[i] = ToFloat(T{static_cast<uint8_t>(bits)});
+    }
+  }
+}
+
+template <class T>
+PAGODA_DEVICE Elements8<T> Pack(const float (&values)[kVector]) {
+  Elements8<T> packed;
+#pragma unroll
+  for (uint32_t i = 0; i < kVector; i += 4 / sizeof(T)) {
+    uint32_t& word = packed.words[i * sizeof(T) / 4];
+    if constexpr (sizeof(T) == 4) {
+      word = std::bit_cast<uint32_t>(values[i]);
+    } else if constexpr (sizeof(T) == 2) {
+      word = PackPair<T>(values[i], values[i + 1]);
+    } else {
+      word = 0;
+      for (uint32_t k = 0; k < 4; ++k) {
+        word |= uint32_t{FromFloat<T>(values[i + k]).bits} << (8 * k);
+      }
+    }
+  }
+  return packed;
+}
+
+// Where token n's rows begin in the pool, of head 0; kNowhere for padding and what lies outside.
+PAGODA_DEVICE uint64_t FindToken(const CacheArgs& args, uint32_t n) {
+  const TokenPlaces& places = args.places;
+  const KvLayer& kv = args.kv;
+  int64_t slot;
+  uint32_t token;
+  if (places.token_slots != nullptr) {
+    const int64_t token_slot = places.token_slots[n];
+    if (token_slot < 0) return kNowhere;
+    slot = token_slot / kv.tokens_per_block;
+    token = static_cast<uint32_t>(token_slot % kv.tokens_per_block);
+  } else {
+    // The last sequence that starts at n or before; those without tokens start where the next does.
+    uint32_t low = 0;
+    uint32_t high = places.num_sequences;
+    while (low + 1 < high) {
+      const uint32_t middle = (low + high) / 2;
+      if (places.starts[middle] <= static_cast<int32_t>(n)) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    if (static_cast<int32_t>(n) >= places.starts[low + 1]) return kNowhere;
+    const int32_t first = places.first_positions == nullptr ? 0 : places.first_positions[low];
+    const int64_t position = int64_t{first} + n - places.starts[low];
+    slot = places.block_tables[low * places.block_table_stride + position / kv.tokens_per_block];
+    token = static_cast<uint32_t>(position % kv.tokens_per_block);
+  }
+  if (slot < 0 || slot >= kv.num_slots) return kNowhere;
+  return static_cast<uint64_t>(slot) * kv.slot_stride_bytes + token * kv.token_stride_bytes;
+}
+
+PAGODA_DEVICE float ScaleOf(const float* scales, bool per_head, uint32_t head) {
+  return scales == nullptr ? 1.0f : scales[per_head ? head : 0];
+}
+
+enum class Direction : uint8_t { kIntoPool, kOutOfPool };
+
+// Row: the type of the rows; Pool: of the pool.
+template <class Row, class Pool, Direction kDirection>
+struct MoveKernel {
+  static constexpr uint32_t kThreads = 128;
+  static constexpr uint32_t kMinBlocks = 1;
+  using Args = CacheArgs;
+
+  static PAGODA_DEVICE void Run(const CacheArgs& args) {
+    const TokenRows& rows = args.rows;
+    const KvScales& scales = args.kv.scales;
+    for (uint64_t n = BlockIndex(); n < rows.num_tokens; n += GridBlocks()) {
+      const uint64_t offset = FindToken(args, static_cast<uint32_t>(n));
+      if (offset == kNowhere) continue;
+      if (rows.keys != nullptr) {
+        Move(args, rows.keys + n * rows.key_token_stride * sizeof(Row), args.kv.keys + offset,
+             args.kv.head_dim, scales.keys);
+      }
+      if (rows.values != nullptr) {
+        Move(args, rows.values + n * rows.value_token_stride * sizeof(Row), args.kv.values + offset,
+             rows.value_dim, scales.values);
+      }
+    }
+  }
+
+  // One part, K or V, of a token's heads.
+  static PAGODA_DEVICE void Move(const CacheArgs& args, std::byte* row, std::byte* pool,
+                                 uint32_t dim, const float* scales) {
+    const uint32_t heads = args.kv.num_kv_heads;
+    const bool per_head = args.kv.scales.per_head;
+    if (args.vectors) {
+      const uint32_t vectors = dim / kVector;
+      for (uint32_t i = ThreadIndex(); i < heads * vectors; i += kThreads) {
+        const uint32_t head = i / vectors;
+        auto* in_row = reinterpret_cast<Elements8<Row>*>(row) + i;
+        auto* in_pool =
+            reinterpret_cast<Elements8<Pool>*>(pool + head * args.kv.head_stride_bytes) +
+            i % vectors;
+        const float scale = ScaleOf(scales, per_head, head);
+        float values[kVector];
+        if constexpr (kDirection == Direction::kIntoPool) {
+          Unpack<Row>(*in_row, values);
+          for (uint32_t k = 0; k < kVector; ++k) values[k] = values[k] / scale;
+          *in_pool = Pack<Pool>(values);
+        } else {
+          Unpack<Pool>(*in_pool, values);
+          for (uint32_t k = 0; k < kVector; ++k) values[k] = values[k] * scale;
+          *in_row = Pack<Row>(values);
+        }
+      }
+      return;
+    }
+    for (uint32_t i = ThreadIndex(); i < heads * dim; i += kThreads) {
+      const uint32_t head = i / dim;
+      std::byte* head_in_pool = pool + head * args.kv.head_stride_bytes;
+      const float scale = ScaleOf(scales, per_head, head);
+      if constexpr (kDirection == Direction::kIntoPool) {
+        StoreAs<Pool>(head_in_pool, i % dim, LoadAs<Row>(row, i) / scale);
+      } else {
+        StoreAs<Row>(row, i, LoadAs<Pool>(head_in_pool, i % dim) * scale);
+      }
+    }
+  }
+};
+
+template <Direction kDirection>
+int LaunchMove(const CacheArgs& args, Stream stream) {
+  return VisitElementType(args.rows.type, [&]<class Row>() {
+    return VisitElementType(args.kv.type, [&]<class Pool>() {
+      if constexpr (sizeof(Row) == 1) {
+        return 0;  // Rows never have 8 bits: CheckShapes.
+      } else {
+        return Launch<MoveKernel<Row, Pool, kDirection>>({.blocks = args.rows.num_tokens}, stream,
+                                                         args);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+int LaunchWrite(const CacheArgs& args, Stream stream) {
+  return LaunchMove<Direction::kIntoPool>(args, stream);
+}
+
+int LaunchGather(const CacheArgs& args, Stream stream) {
+  return LaunchMove<Direction::kOutOfPool>(args, stream);
+}
+
+}  // namespace pagoda::kernels::cuda

@@ -1,0 +1,192 @@
+// device.h under nvcc: for sm_80 and newer.
+#ifndef PAGODA_KERNELS_CUDA_DEVICE_PTX_H_
+#define PAGODA_KERNELS_CUDA_DEVICE_PTX_H_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#define PAGODA_DEVICE __device__ __forceinline__
+
+namespace pagoda::kernels::cuda {
+
+PAGODA_DEVICE uint32_t ThreadIndex() { return threadIdx.x; }
+PAGODA_DEVICE uint32_t BlockIndex() { return blockIdx.x; }
+PAGODA_DEVICE uint32_t GridBlocks() { return gridDim.x; }
+
+PAGODA_DEVICE void SyncThreads() { __syncthreads(); }
+PAGODA_DEVICE void SyncWarp() { __syncwarp(); }
+
+// Exchanges of a warp, in which all 32 threads take part.
+PAGODA_DEVICE float ShuffleXor(float value, uint32_t mask) {
+  return __shfl_xor_sync(~0u, value, static_cast<int>(mask));
+}
+PAGODA_DEVICE uint32_t Shuffle(uint32_t value, uint32_t lane) {
+  return __shfl_sync(~0u, value, static_cast<int>(lane));
+}
+PAGODA_DEVICE bool AnyOfWarp(bool value) { return __any_sync(~0u, value) != 0; }
+
+extern __shared__ __align__(1024) Vector16 dynamic_shared_memory[];
+
+// The block's shared memory begins here, aligned to 1,024 bytes.
+PAGODA_DEVICE uint32_t SharedBase() {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_shared_memory));
+}
+
+template <class T>
+PAGODA_DEVICE T LoadShared(uint32_t address) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+  if constexpr (sizeof(T) == 16) {
+    Vector16 v;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.words[0]), "=r"(v.words[1]), "=r"(v.words[2]), "=r"(v.words[3])
+                 : "r"(address)
+                 : "memory");
+    return std::bit_cast<T>(v);
+  } else if constexpr (sizeof(T) == 8) {
+    Vector8 v;
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(v.words[0]), "=r"(v.words[1])
+                 : "r"(address)
+                 : "memory");
+    return std::bit_cast<T>(v);
+  } else {
+    uint32_t word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+    return std::bit_cast<T>(word);
+  }
+}
+
+template <class T>
+PAGODA_DEVICE void StoreShared(uint32_t address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+  if constexpr (sizeof(T) == 16) {
+    const auto v = std::bit_cast<Vector16>(value);
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.words[0]),
+                 "r"(v.words[1]), "r"(v.words[2]), "r"(v.words[3])
+                 : "memory");
+  } else if constexpr (sizeof(T) == 8) {
+    const auto v = std::bit_cast<Vector8>(value);
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(v.words[0]), "r"(v.words[1])
+                 : "memory");
+  } else {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(std::bit_cast<uint32_t>(value))
+                 : "memory");
+  }
+}
+
+// Copies 16 bytes, both ends aligned to them, in the background; or, without `present`, writes
+// zeros and reads nothing.
+PAGODA_DEVICE void CopyAsync16(uint32_t shared, const void* global, bool present) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared),
+               "l"(__cvta_generic_to_global(global)), "r"(present ? 16u : 0u)
+               : "memory");
+}
+// The thread's copies since the last commit are a group.
+PAGODA_DEVICE void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most kPending of the thread's youngest groups are under way.
+template <int kPending>
+PAGODA_DEVICE void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Four matrices of 8 x 8 elements of 16 bits. Lane 8 m + r gives the address of row r of matrix m,
+// 16 bytes; lane 4 r + c gets elements 2 c and 2 c + 1 of row r of each: of column r, transposed.
+PAGODA_DEVICE void LoadMatrices(uint32_t (&matrices)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(address)
+               : "memory");
+}
+PAGODA_DEVICE void LoadMatricesTransposed(uint32_t (&matrices)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(address)
+               : "memory");
+}
+
+// An 8 x 8 matrix of 16-bit elements that the warp's registers hold, transposed.
+PAGODA_DEVICE uint32_t TransposeMatrix(uint32_t matrix) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));
+  return transposed;
+}
+
+// sums[16 x 8] += a[16 x 16] * b[16 x 8], T being Half or BFloat16, sums in fp32.
+template <class T>
+PAGODA_DEVICE void MultiplyMatrices(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0,
+                                    uint32_t b1) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    static_assert(std::is_same_v<T, Half>);
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// Byte i of the result is the byte of `value` that nibble i of the selector names; 4 is a zero.
+PAGODA_DEVICE uint32_t PermuteBytes(uint32_t value, uint32_t selector) {
+  return __byte_perm(value, 0, selector);
+}
+// Bytes 0 to 3 are those of `low`, 4 to 7 those of `high`.
+PAGODA_DEVICE uint32_t PermuteBytes(uint32_t low, uint32_t high, uint32_t selector) {
+  return __byte_perm(low, high, selector);
+}
+
+// Both rounded to T, `low` in the low bits.
+template <class T>
+PAGODA_DEVICE uint32_t PackPair(float low, float high) {
+  uint32_t pair;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    static_assert(std::is_same_v<T, Half>);
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+
+template <class T>
+PAGODA_DEVICE uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
+  uint32_t product;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    // -0 added keeps the sign of a zero.
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  } else {
+    static_assert(std::is_same_v<T, Half>);
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  }
+  return product;
+}
+
+// To about 2 units in the last place; of -infinity: 0.
+PAGODA_DEVICE float Exp2(float x) {
+  float y;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+PAGODA_DEVICE float Log2(float x) { return __log2f(x); }
+// To about 2e-7, which soft caps, a factor of some ten, need no better.
+PAGODA_DEVICE float Tanh(float x) {
+  return 1.0f - __fdividef(2.0f, 1.0f + Exp2(x * 2.88539008177792681472f));
+}
+
+PAGODA_DEVICE Vector16 LoadGlobal16(const void* address) {
+  return *static_cast<const Vector16*>(address);
+}
+PAGODA_DEVICE void StoreGlobal16(void* address, Vector16 value) {
+  *static_cast<Vector16*>(address) = value;
+}
+
+}  // namespace pagoda::kernels::cuda
+
+#endif  // PAGODA_KERNELS_CUDA_DEVICE_PTX_H_

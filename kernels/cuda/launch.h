@@ -1,0 +1,60 @@
+// How a kernel is started. A kernel is a type K with
+//   static constexpr uint32_t kThreads;    // Of a block.
+//   static constexpr uint32_t kMinBlocks;  // That shall fit a multiprocessor at a time.
+//   using Args = ...;                      // Plain, passed by value.
+//   static void Run(const Args& args);     // Of one thread, by device.h.
+#ifndef PAGODA_KERNELS_CUDA_LAUNCH_H_
+#define PAGODA_KERNELS_CUDA_LAUNCH_H_
+
+#include <cstdint>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/stream.h"
+
+namespace pagoda::kernels::cuda {
+
+struct Grid {
+  uint64_t blocks = 0;        // 0: nothing is started.
+  uint32_t shared_bytes = 0;  // Of each block.
+};
+
+// More blocks than any batch needs; kernels go over what is left in steps of the grid.
+inline constexpr uint64_t kMaxBlocks = uint64_t{1} << 20;
+
+#ifdef __CUDACC__
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kMinBlocks)
+    Enter(const __grid_constant__ typename Kernel::Args args) {
+  Kernel::Run(args);
+}
+
+// 0, or a cudaError_t. Asynchronous, without allocation: it can be captured in a graph.
+template <class Kernel>
+int Launch(const Grid& grid, Stream stream, const typename Kernel::Args& args) {
+  constexpr uint32_t kWithoutAsking = 48 * 1024;
+  if (grid.blocks == 0) return 0;
+  if (grid.shared_bytes > kWithoutAsking) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(Enter<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(grid.shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+  const auto blocks = static_cast<uint32_t>(grid.blocks < kMaxBlocks ? grid.blocks : kMaxBlocks);
+  Enter<Kernel><<<blocks, Kernel::kThreads, grid.shared_bytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+#else
+
+template <class Kernel>
+int Launch(const Grid& grid, Stream, const typename Kernel::Args& args) {
+  return emulation::Launch(grid.blocks < kMaxBlocks ? grid.blocks : kMaxBlocks, Kernel::kThreads,
+                           grid.shared_bytes, [&args] { Kernel::Run(args); });
+}
+
+#endif
+
+}  // namespace pagoda::kernels::cuda
+
+#endif  // PAGODA_KERNELS_CUDA_LAUNCH_H_

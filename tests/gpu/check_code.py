@@ -1,0 +1,132 @@
+"""Looks at the machine code of the GPU's kernels, for which no GPU is needed.
+
+    python3 tests/gpu/check_code.py LIBRARY [--cuobjdump PATH] [--table]
+
+In every kernel of LIBRARY, for each architecture: no spilled registers and no local memory. In those on tensor cores besides: products of
+matrices (HMMA), loads of matrices (LDSM), and K, V and nothing narrower by asynchronous copies of 16 bytes (LDGSTS...128). In the kernels
+of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
+kernels/README.md. Exit status 1 where a kernel breaks this, 77 without cuobjdump (of CUDA's toolkit; it needs nvdisasm beside it).
+"""
+
+import argparse
+import collections
+import re
+import shutil
+import subprocess
+import sys
+
+ENTRY = re.compile(r"^\s*Function : (\S+)$")
+ARCHITECTURE = re.compile(r"^arch = (sm_\w+)$")
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
+
+
+class Kernel:
+    def __init__(self):
+        self.registers = self.stack = self.local = None
+        self.instructions = collections.Counter()
+
+    def count(self, *beginnings):
+        return sum(n for name, n in self.instructions.items() if name.startswith(beginnings))
+
+    def wide(self, beginning):
+        """Of 128 bits, and of fewer."""
+        every = [(name, n) for name, n in self.instructions.items() if name.split(".")[0] == beginning]
+        wide = sum(n for name, n in every if name.endswith(".128") or ".128." in name)
+        return wide, sum(n for _, n in every) - wide
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def kernels_of(cuobjdump, library):
+    """Kernels by (name, architecture)."""
+    found = collections.defaultdict(Kernel)
+    architecture = name = None
+    for line in run(cuobjdump, "-res-usage", library).splitlines():
+        if match := ARCHITECTURE.match(line):
+            architecture = match[1]
+        elif line.startswith(" Function "):
+            name = line.split()[1].rstrip(":")
+        elif match := USAGE.search(line):
+            kernel = found[name, architecture]
+            kernel.registers, kernel.stack, kernel.local = map(int, match.groups())
+    for line in run(cuobjdump, "-sass", library).splitlines():
+        if match := ARCHITECTURE.match(line):
+            architecture = match[1]
+        elif match := ENTRY.match(line):
+            name = match[1]
+        elif match := INSTRUCTION.match(line):
+            found[name, architecture].instructions[match[1]] += 1
+    return found
+
+
+def short_names(names):
+    """DecodeKernel<BFloat16, false, 128, 1> of a mangled entry."""
+    names = sorted(names)
+    shown = subprocess.run(["c++filt"], input="\n".join(names), check=True, capture_output=True, text=True).stdout.splitlines()
+    result = {}
+    for name, text in zip(names, shown):
+        match = re.search(r"Enter<(.*)>\(", text)
+        text = match[1] if match else text
+        text = re.sub(r"pagoda::kernels::(cuda::)?(\(anonymous namespace\)::)?", "", text)
+        result[name] = re.sub(r"\((bool|unsigned int)\)", "", text).replace("(Direction)0", "in").replace("(Direction)1", "out")
+    return result
+
+
+def problems_of(title, kernel):
+    if kernel.registers is None or not kernel.instructions:
+        yield "was not found in both listings"
+        return
+    if kernel.stack or kernel.local:
+        yield f"has {kernel.stack} bytes of stack and {kernel.local} of local memory"
+    if kernel.count("LDL", "STL"):
+        yield f"has {kernel.count('LDL', 'STL')} accesses to local memory"
+    if title.startswith(("DecodeKernel", "PrefillKernel")):
+        wide, narrow = kernel.wide("LDGSTS")
+        if not wide or narrow:
+            yield f"has {wide} asynchronous copies of 16 bytes and {narrow} of fewer"
+        for instruction in ("HMMA", "LDSM"):
+            if not kernel.count(instruction):
+                yield f"has no {instruction}"
+        if kernel.count("HGMMA") == 0 and kernel.count("FFMA") > 400:
+            yield f"has {kernel.count('FFMA')} FFMA: its products are not on tensor cores"
+    if title.startswith("MoveKernel<BFloat16, BFloat16") or title == "BlockCopyKernel<Vector16>":
+        if not kernel.wide("LDG")[0] or not kernel.wide("STG")[0]:
+            yield "has no loads and stores of 16 bytes"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("--cuobjdump", default=shutil.which("cuobjdump"))
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    if not options.cuobjdump or not shutil.which(options.cuobjdump) or not shutil.which("c++filt"):
+        print("skipped: no cuobjdump")
+        return 77
+    kernels = kernels_of(options.cuobjdump, options.library)
+    titles = short_names({name for name, _ in kernels})
+    if options.table:
+        print("| kernel | architecture | registers | HMMA | LDSM | LDGSTS.128 | local memory |\n|---|---|---|---|---|---|---|")
+    bad = 0
+    for (name, architecture), kernel in sorted(kernels.items(), key=lambda item: (titles[item[0][0]], item[0][1])):
+        title = titles[name]
+        if options.table and title.startswith(("Decode", "Prefill", "Generic", "PartialMerge")):
+            print(f"| `{title}` | {architecture} | {kernel.registers} | {kernel.count('HMMA')} | {kernel.count('LDSM')} | "
+                  f"{kernel.wide('LDGSTS')[0]} | {kernel.local} |")
+        for problem in problems_of(title, kernel):
+            bad += 1
+            print(f"{title}, {architecture}: {problem}")
+    expected = {"DecodeKernel", "PrefillKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel"}
+    missing = expected - {title.split("<")[0] for title in titles.values()}
+    if missing:
+        bad += 1
+        print(f"not in {options.library}: {', '.join(sorted(missing))}")
+    print(f"{len(kernels)} kernels, {bad} problems")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

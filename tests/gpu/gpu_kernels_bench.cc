@@ -1,0 +1,316 @@
+// gpu_kernels_bench [ID...]
+// The kernels' figures on a GPU, one JSON object a line, each beside a yardstick of the same run.
+// ID: the beginnings of the figures that are wanted; none: all. Exit status 77 where there is no
+// device. Tables are random, KV is cold: calls go round over several pools.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/copy.h"
+#include "tests/bench/figure.h"
+#include "tests/gpu/cuda_check.h"
+#include "tests/gpu/gpu_timer.h"
+#include "tests/gpu/yardsticks.h"
+#include "tests/kernels/cuda/device_memory.h"
+
+namespace pagoda::kernels::cuda {
+namespace {
+
+constexpr uint64_t kColdBytes = uint64_t{256} << 20;  // More than any L2.
+constexpr uint32_t kHeadDim = 128;
+
+std::vector<std::string> wanted;
+
+bool Wanted(const std::string& id) {
+  return wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) {
+           return absl::StartsWith(id, w);
+         });
+}
+
+void Require(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+void RequireLaunch(int error) {
+  if (error == 0) return;
+  std::fprintf(stderr, "launch: error %d\n", error);
+  std::exit(1);
+}
+
+// Numbers of bf16 of a normal distribution, by repeating some: random data takes more power, and so
+// more time, than zeros.
+void FillRandom(std::byte* memory, uint64_t bytes) {
+  constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<uint16_t> piece(std::min(kPieceBytes, bytes) / 2);
+  for (uint16_t& element : piece) {
+    const float value = normal(random);
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    element = static_cast<uint16_t>(bits >> 16);
+  }
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    CopyToDevice(memory + at, piece.data(), std::min(kPieceBytes, bytes - at));
+  }
+}
+
+struct Machine {
+  uint32_t multiprocessors = 0;
+  double copy_gbs = 0;    // Read and written, of a large copy.
+  double read_gbs = 0;    // Of a kernel that only reads.
+  double mma_tflops = 0;  // Of mma.sync out of registers.
+};
+
+Machine Measure() {
+  Machine machine;
+  cudaDeviceProp properties;
+  PAGODA_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+  machine.multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount);
+  constexpr uint64_t kBytes = uint64_t{2} << 30;
+  DeviceArray<std::byte> from(kBytes);
+  DeviceArray<std::byte> to(kBytes);
+  FillRandom(from.data(), kBytes);
+  const double copy = GraphSeconds(4, [&](Stream stream, int) {
+    PAGODA_CUDA_CHECK(
+        cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, stream));
+  });
+  machine.copy_gbs = 2e-9 * kBytes / copy;
+  DeviceArray<uint32_t> sink(1);
+  const double read = GraphSeconds(4, [&](Stream stream, int) {
+    RequireLaunch(LaunchRead(from.data(), kBytes, sink.data(), stream));
+  });
+  machine.read_gbs = 1e-9 * kBytes / read;
+  const double products = GraphSeconds(4, [&](Stream stream, int) {
+    RequireLaunch(
+        LaunchProducts(machine.multiprocessors, reinterpret_cast<float*>(sink.data()), stream));
+  });
+  machine.mma_tflops = 1e-12 * ProductOperations(machine.multiprocessors) / products;
+  bench::Print({"gpu_read", machine.read_gbs, "GB/s", "copy", machine.copy_gbs});
+  bench::Print({"gpu_mma_sync", machine.mma_tflops, "TFLOP/s", "mma_sync", machine.mma_tflops});
+  return machine;
+}
+
+// A batch of equal sequences, its pool and tables: `rounds` of them over disjoint blocks.
+struct Batch {
+  uint32_t sequences;
+  int32_t queries;
+  int32_t context;
+  uint32_t num_heads;
+  uint32_t num_kv_heads;
+  uint32_t tokens_per_block;
+
+  uint64_t kv_bytes() const {
+    return uint64_t{sequences} * context * num_kv_heads * kHeadDim * 2 * 2;
+  }
+};
+
+// Seconds of one call.
+double AttentionSeconds(const Batch& batch, const Machine& machine) {
+  const uint64_t blocks = (batch.context + batch.tokens_per_block - 1) / batch.tokens_per_block;
+  const int rounds =
+      static_cast<int>(std::clamp<uint64_t>(kColdBytes / batch.kv_bytes() + 1, 3, 64));
+  const uint64_t slots = uint64_t(rounds) * batch.sequences * blocks;
+  KvLayer kv = {.type = ElementType::kBFloat16,
+                .num_slots = static_cast<uint32_t>(slots),
+                .num_kv_heads = batch.num_kv_heads,
+                .tokens_per_block = batch.tokens_per_block,
+                .head_dim = kHeadDim};
+  kv.token_stride_bytes = kHeadDim * 2;
+  kv.head_stride_bytes = kv.token_stride_bytes * batch.tokens_per_block;
+  kv.slot_stride_bytes = 2 * kv.head_stride_bytes * batch.num_kv_heads;
+  DeviceArray<std::byte> pool(kv.slot_stride_bytes * slots);
+  FillRandom(pool.data(), pool.size());
+  kv.keys = pool.data();
+  kv.values = pool.data() + kv.head_stride_bytes * batch.num_kv_heads;
+
+  std::vector<int32_t> order(slots);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(2));
+  DeviceArray<int32_t> tables(order);
+  std::vector<int32_t> starts(batch.sequences + 1);
+  for (uint32_t s = 0; s <= batch.sequences; ++s)
+    starts[s] = static_cast<int32_t>(s) * batch.queries;
+  const std::vector<int32_t> contexts(batch.sequences, batch.context);
+  DeviceArray<int32_t> device_starts(starts);
+  DeviceArray<int32_t> device_contexts(contexts);
+  const uint64_t row = uint64_t{batch.num_heads} * kHeadDim;
+  DeviceArray<std::byte> query(starts.back() * row * 2);
+  DeviceArray<std::byte> output(query.size());
+  FillRandom(query.data(), query.size());
+
+  const AttentionPlan plan =
+      PlanForCuda({.query_starts = starts,
+                   .context_lengths = contexts,
+                   .mask = {},
+                   .num_kv_heads = batch.num_kv_heads},
+                  batch.num_heads, {.num_multiprocessors = machine.multiprocessors});
+  const PlanCapacity capacity = CapacityFor(plan, batch.num_heads);
+  DeviceArray<std::byte> device_plan(PlanBytes(capacity));
+  DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, batch.num_heads, kHeadDim));
+  Require(CopyPlan(plan, batch.num_heads, capacity, device_plan.data(), nullptr));
+  PagedAttentionParams params = {.query = query.data(),
+                                 .output = output.data(),
+                                 .query_type = ElementType::kBFloat16,
+                                 .query_token_stride = row,
+                                 .output_token_stride = row,
+                                 .num_heads = batch.num_heads,
+                                 .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+                                 .query_starts = device_starts.span(),
+                                 .context_lengths = device_contexts.span(),
+                                 .block_table_stride = blocks,
+                                 .kv = kv};
+  return GraphSeconds(rounds, [&](Stream stream, int round) {
+    const uint64_t entries = batch.sequences * blocks;
+    params.block_tables = absl::MakeConstSpan(tables.data() + round * entries, entries);
+    Require(PagedAttention(params, {.stream = stream,
+                                    .plan = device_plan.data(),
+                                    .capacity = capacity,
+                                    .workspace = workspace.data(),
+                                    .workspace_bytes = workspace.size()}));
+  });
+}
+
+void Decode(const Machine& machine) {
+  for (const uint32_t num_heads : {32u, 64u}) {
+    for (const uint32_t tokens : {16u, 32u, 64u}) {
+      for (const int32_t context : {4096, 16384}) {
+        const uint32_t sequences = context == 4096 ? 64 : 16;  // 1 GiB of K and V.
+        const std::string id = absl::StrCat("gpu_decode_bf16_g", num_heads / 8, "_p", tokens, "_kv",
+                                            context, "_b", sequences);
+        if (!Wanted(id)) continue;
+        const Batch batch = {sequences, 1, context, num_heads, 8, tokens};
+        const double seconds = AttentionSeconds(batch, machine);
+        const double bytes =
+            static_cast<double>(batch.kv_bytes()) + 4.0 * sequences * num_heads * kHeadDim;
+        bench::Print({id, 1e-9 * bytes / seconds, "GB/s", "copy", machine.copy_gbs});
+      }
+    }
+  }
+}
+
+// In microseconds, beside the time in which K and V can be read.
+void DecodeSmall(const Machine& machine) {
+  for (const uint32_t sequences : {1u, 2u, 4u, 8u}) {
+    for (const int32_t context : {512, 1024, 4096}) {
+      const std::string id = absl::StrCat("gpu_decode_small_b", sequences, "_kv", context);
+      if (!Wanted(id)) continue;
+      const Batch batch = {sequences, 1, context, 32, 8, 16};
+      bench::Print({id, 1e6 * AttentionSeconds(batch, machine), "us", "read",
+                    1e-3 * batch.kv_bytes() / machine.read_gbs});
+    }
+  }
+}
+
+// Floating point operations of the pairs that the mask lets see.
+void Prefill(const Machine& machine) {
+  struct Shape {
+    const char* name;
+    int32_t queries;
+    int32_t context;
+    uint32_t sequences;
+  };
+  for (const Shape& shape :
+       {Shape{"1024", 1024, 1024, 8}, Shape{"4096", 4096, 4096, 4}, Shape{"8192", 8192, 8192, 2},
+        Shape{"16384", 16384, 16384, 1}, Shape{"append_512_4096", 512, 4096, 16},
+        Shape{"append_512_65536", 512, 65536, 4}}) {
+    for (const uint32_t tokens : {16u, 64u}) {
+      const std::string id = absl::StrCat("gpu_prefill_bf16_", shape.name, "_p", tokens);
+      if (!Wanted(id)) continue;
+      const double seconds =
+          AttentionSeconds({shape.sequences, shape.queries, shape.context, 32, 8, tokens}, machine);
+      const double pairs =
+          static_cast<double>(shape.queries) * (shape.context - (shape.queries - 1) / 2.0);
+      const double operations = 4.0 * kHeadDim * 32 * pairs * shape.sequences;
+      bench::Print({id, 1e-12 * operations / seconds, "TFLOP/s", "mma_sync", machine.mma_tflops});
+    }
+  }
+}
+
+// Between pinned host memory and the GPU, random slots, beside one large copy the same way; and
+// within the GPU.
+void BlockCopy(const Machine& machine) {
+  constexpr uint64_t kPoolBytes = uint64_t{1} << 30;
+  constexpr uint64_t kCopiedBytes = kPoolBytes / 2;
+  void* pinned = nullptr;
+  PAGODA_CUDA_CHECK(cudaMallocHost(&pinned, kPoolBytes));
+  std::memset(pinned, 7, kPoolBytes);
+  auto* host = static_cast<std::byte*>(pinned);
+  DeviceArray<std::byte> device(kPoolBytes);
+  FillRandom(device.data(), kPoolBytes);
+  const auto large = [&](cudaMemcpyKind kind) {
+    return 1e-9 * kCopiedBytes / StreamSeconds(1, [&](Stream stream, int) {
+             const bool up = kind == cudaMemcpyHostToDevice;
+             PAGODA_CUDA_CHECK(cudaMemcpyAsync(up ? device.data() : host, up ? host : device.data(),
+                                               kCopiedBytes, kind, stream));
+           });
+  };
+  const double large_up = large(cudaMemcpyHostToDevice);
+  const double large_down = large(cudaMemcpyDeviceToHost);
+  for (const uint64_t kib : {64u, 256u, 1024u, 2048u}) {
+    const uint64_t slot_bytes = kib << 10;
+    const auto slots = static_cast<uint32_t>(kPoolBytes / slot_bytes);
+    std::vector<uint32_t> from(slots);
+    std::iota(from.begin(), from.end(), 0);
+    std::vector<uint32_t> to = from;
+    std::shuffle(from.begin(), from.end(), std::mt19937(3));
+    std::shuffle(to.begin(), to.end(), std::mt19937(4));
+    std::vector<SlotCopy> copies;
+    for (uint32_t i = 0; i < kCopiedBytes / slot_bytes; ++i) copies.push_back({from[i], to[i]});
+    BlockCopyParams params = {
+        .source_slots = slots, .target_slots = slots, .slot_bytes = slot_bytes, .copies = copies};
+    const auto across = [&](const char* way, std::byte* source, std::byte* target, double yard) {
+      const std::string id = absl::StrCat("gpu_block_copy_", way, "_", kib, "k");
+      if (!Wanted(id)) return;
+      params.source = source;
+      params.target = target;
+      const double seconds =
+          StreamSeconds(1, [&](Stream stream, int) { Require(CopyBlocksAcross(params, stream)); });
+      bench::Print({id, 1e-9 * kCopiedBytes / seconds, "GB/s", "one_large_copy", yard});
+    };
+    across("to_gpu", host, device.data(), large_up);
+    across("to_host", device.data(), host, large_down);
+    const std::string id = absl::StrCat("gpu_block_copy_within_", kib, "k");
+    if (!Wanted(id)) continue;
+    DeviceArray<std::byte> other(kPoolBytes);
+    DeviceArray<SlotCopy> device_copies(copies);
+    params.source = device.data();
+    params.target = other.data();
+    params.copies = device_copies.span();
+    const double seconds =
+        GraphSeconds(4, [&](Stream stream, int) { Require(CopyBlocks(params, stream)); });
+    bench::Print({id, 2e-9 * kCopiedBytes / seconds, "GB/s", "copy", machine.copy_gbs});
+  }
+  PAGODA_CUDA_CHECK(cudaFreeHost(pinned));
+}
+
+}  // namespace
+}  // namespace pagoda::kernels::cuda
+
+int main(int argc, char** argv) {
+  namespace cuda = pagoda::kernels::cuda;
+  if (const std::string why = cuda::WhyNoDevice(); !why.empty()) {
+    std::printf("skipped: %s\n", why.c_str());
+    return 77;
+  }
+  cuda::wanted.assign(argv + 1, argv + argc);
+  const cuda::Machine machine = cuda::Measure();
+  cuda::Decode(machine);
+  cuda::DecodeSmall(machine);
+  cuda::Prefill(machine);
+  cuda::BlockCopy(machine);
+  return 0;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# tests/gpu/run.sh [--bin FOLDER] [--out FOLDER]
+# Runs the kernels' tests on this machine's GPU, then the benchmarks and what peers there are, in less than 9 minutes together, and leaves
+# OUT/results.json and the logs. FOLDER: where `cmake --preset gpu-tests` put the binaries; without --bin, build/gpu-tests/bin.
+# Needs a driver, and nothing else; compute-sanitizer and Python with PyTorch or FlashInfer are used where they are.
+# Exit status: 0 all tests passed, 1 some failed, 77 no device.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+bin=$here/../../build/gpu-tests/bin
+out=$PWD
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bin) bin=$2; shift 2 ;;
+    --out) out=$2; shift 2 ;;
+    *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+done
+mkdir -p "$out"
+started=$(date +%s)
+budget=530
+
+# Seconds that are left, at most $1.
+left() {
+  local rest=$((budget - $(date +%s) + started))
+  [ "$rest" -lt 1 ] && rest=1
+  [ "$rest" -lt "$1" ] && echo "$rest" || echo "$1"
+}
+
+# step NAME SECONDS COMMAND...: its output to NAME.log, its exit status to the table of steps.
+steps=""
+step() {
+  local name=$1 limit=$2 began status
+  shift 2
+  began=$(date +%s)
+  timeout "$(left "$limit")" "$@" > "$out/$name.log" 2>&1
+  status=$?
+  steps="$steps${steps:+,}{\"step\":\"$name\",\"status\":$status,\"seconds\":$(($(date +%s) - began))}"
+  echo "$name: status $status after $(($(date +%s) - began)) s"
+  return $status
+}
+
+failed=0
+step tests 200 "$bin/gpu_kernels_test"
+status=$?
+if [ $status -eq 77 ]; then
+  cat "$out/tests.log"
+  exit 77
+fi
+[ $status -eq 0 ] || { failed=1; grep -E '^\[  FAILED|Failure' "$out/tests.log" | head -20; }
+
+# The checker makes kernels ten to a hundred times slower: the tests with small shapes.
+if sanitizer=$(command -v compute-sanitizer); then
+  small='CudaAttentionTest.LengthsAroundBlocksAndTiles:CudaAttentionTest.EveryTypeAndDimension:CudaAttentionTest.Windows'
+  for tool in memcheck racecheck; do
+    step "$tool" 80 "$sanitizer" --tool $tool --error-exitcode 3 "$bin/gpu_kernels_test" --gtest_filter="$small:CudaCacheTest.*"
+    [ $? -eq 3 ] && failed=1
+  done
+else
+  echo "compute-sanitizer: not here"
+fi
+
+# Full standard output is figures; the log has them, and what went wrong.
+step bench 150 "$bin/gpu_kernels_bench"
+if command -v python3 > /dev/null; then
+  step peers 150 python3 -B "$here/peers.py"
+else
+  echo "peers: no python3"
+fi
+
+gpu=$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader 2> /dev/null | head -1)
+commit=$(cat "$bin/commit" 2> /dev/null || git -C "$here" rev-parse HEAD 2> /dev/null || echo unknown)
+{
+  printf '{"date":"%s","gpu":"%s","commit":"%s","steps":[%s],\n"tests":"%s",\n"figures":[\n' \
+    "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpu" "$commit" "$steps" \
+    "$(grep -hE '^\[  (PASSED|FAILED)' "$out/tests.log" | tr '\n' ';' | tr -d '"')"
+  grep -hE '^\{' "$out/bench.log" "$out/peers.log" 2> /dev/null | sed '$!s/$/,/'
+  printf ']}\n'
+} > "$out/results.json"
+echo "$out/results.json: $(grep -c '"figure"' "$out/results.json") figures, $(($(date +%s) - started)) s"
+exit $failed

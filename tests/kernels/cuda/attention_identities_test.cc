@@ -1,0 +1,241 @@
+// What holds between calls of the GPU's attention: bit for bit, or within rounding.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/numeric.h"
+#include "tests/kernels/cuda/attention_case.h"
+
+namespace pagoda::kernels::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CudaAttentionIdentitiesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+AttentionResult Result(AttentionData& data) {
+  absl::StatusOr<AttentionResult> result = data.Run();
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? *std::move(result) : AttentionResult{};
+}
+
+TEST_F(CudaAttentionIdentitiesTest, TheSlotsOfTheBlocksDoNotMatter) {
+  for (const bool decode : {true, false}) {
+    AttentionData data({.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
+                                          : std::vector<Lengths>{{30, 150}},
+                        .split_tokens = 48});
+    const AttentionResult before = Result(data);
+    data.PermuteSlots(5);
+    EXPECT_EQ(Result(data).output, before.output);
+  }
+}
+
+TEST_F(CudaAttentionIdentitiesTest, TheOrderInWhichWarpsRunDoesNotMatter) {
+  for (const bool decode : {true, false}) {
+    AttentionData data({.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
+                                          : std::vector<Lengths>{{30, 150}},
+                        .split_tokens = 48});
+    const AttentionResult first = Result(data);
+    for (uint32_t seed = 1; seed < 4; ++seed) {
+      ShuffleSchedule(seed);
+      const AttentionResult again = Result(data);
+      EXPECT_EQ(again.output, first.output);
+      EXPECT_EQ(again.lse, first.lse);
+    }
+  }
+}
+
+// Where its context is cut does not depend on the others here.
+TEST_F(CudaAttentionIdentitiesTest, TheRestOfTheBatchDoesNotMatter) {
+  for (const Lengths& first : {Lengths{1, 150}, Lengths{40, 90}}) {
+    AttentionData whole({.lengths = {first, {25, 60}, {1, 80}}, .split_tokens = 64});
+    const AttentionResult together = Result(whole);
+    // The first sequence has the same contents in both, in other slots.
+    AttentionData part({.lengths = {first}, .split_tokens = 64});
+    const AttentionResult alone = Result(part);
+    ASSERT_LT(alone.output.size(), together.output.size());
+    EXPECT_TRUE(std::equal(alone.output.begin(), alone.output.end(), together.output.begin()));
+    EXPECT_TRUE(std::equal(alone.lse.begin(), alone.lse.end(), together.lse.begin()));
+  }
+}
+
+TEST_F(CudaAttentionIdentitiesTest, SplitsAgreeWithOnePiece) {
+  AttentionCase attention_case = {.lengths = {{1, 300}, {1, 64}}, .split_tokens = 1000};
+  AttentionData data(attention_case);
+  const AttentionResult whole = Result(data);
+  for (const uint32_t split : {16u, 100u}) {
+    attention_case.split_tokens = split;
+    AttentionData cut(attention_case);
+    EXPECT_EQ(Compare(attention_case, Result(cut), whole), "");
+  }
+}
+
+TEST_F(CudaAttentionIdentitiesTest, TheOutputMayBeTheQuery) {
+  for (const bool decode : {true, false}) {
+    AttentionData data({.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
+                                          : std::vector<Lengths>{{30, 150}}});
+    const AttentionResult apart = Result(data);
+    const AttentionPlan plan = data.Plan();
+    const PlanCapacity capacity = CapacityFor(plan, 8);
+    DeviceArray<std::byte> device_plan(PlanBytes(capacity));
+    DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, 8, 64));
+    ASSERT_TRUE(CopyPlan(plan, 8, capacity, device_plan.data(), nullptr).ok());
+    PagedAttentionParams params = data.Params();
+    params.output = const_cast<void*>(params.query);
+    ASSERT_TRUE(PagedAttention(params, {.plan = device_plan.data(),
+                                        .capacity = capacity,
+                                        .workspace = workspace.data(),
+                                        .workspace_bytes = workspace.size()})
+                    .ok());
+    FinishDevice();
+    std::vector<BFloat16> output(apart.output.size());
+    CopyFromDevice(output.data(), params.output, output.size() * sizeof(BFloat16));
+    for (size_t i = 0; i < output.size(); ++i) ASSERT_EQ(ToFloat(output[i]), apart.output[i]);
+  }
+}
+
+// Two calls over parts of the keys, then their merge: a cascade.
+TEST_F(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
+  constexpr uint32_t kHeads = 8;
+  constexpr uint32_t kDim = 64;
+  AttentionCase attention_case = {.lengths = {{1, 96}, {1, 96}, {1, 96}}};
+  AttentionData data(attention_case);
+  const AttentionResult whole = Result(data);
+  const PagedAttentionParams params = data.Params();
+  // The first 64 tokens of each without causality; the others with tables that begin there.
+  std::vector<int32_t> tables(params.block_tables.size());
+  CopyFromDevice(tables.data(), params.block_tables.data(), tables.size() * sizeof(int32_t));
+  struct Part {
+    DeviceArray<BFloat16> output{3 * kHeads * kDim};
+    DeviceArray<float> lse{3 * kHeads};
+  };
+  Part parts[2];
+  for (int p = 0; p < 2; ++p) {
+    const std::vector<int32_t> starts = {0, 1, 2, 3};
+    const std::vector<int32_t> contexts(3, p == 0 ? 64 : 32);
+    std::vector<int32_t> part_tables(tables.size(), -1);
+    for (int s = 0; s < 3; ++s) {
+      for (int b = 0; b < (p == 0 ? 4 : 2); ++b) {
+        part_tables[s * params.block_table_stride + b] =
+            tables[s * params.block_table_stride + b + (p == 0 ? 0 : 4)];
+      }
+    }
+    DeviceArray<int32_t> device_contexts(contexts);
+    DeviceArray<int32_t> device_tables(part_tables);
+    PagedAttentionParams part = params;
+    part.mask.causal = p == 1;
+    part.output = parts[p].output.data();
+    part.output_token_stride = kHeads * kDim;
+    part.lse = parts[p].lse.data();
+    part.context_lengths = device_contexts.span();
+    part.block_tables = device_tables.span();
+    const AttentionPlan plan = PlanForCuda(
+        {.query_starts = starts, .context_lengths = contexts, .mask = part.mask, .num_kv_heads = 2},
+        kHeads);
+    const PlanCapacity capacity = CapacityFor(plan, kHeads);
+    DeviceArray<std::byte> device_plan(PlanBytes(capacity));
+    DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, kHeads, kDim));
+    ASSERT_TRUE(CopyPlan(plan, kHeads, capacity, device_plan.data(), nullptr).ok());
+    ASSERT_TRUE(PagedAttention(part, {.plan = device_plan.data(),
+                                      .capacity = capacity,
+                                      .workspace = workspace.data(),
+                                      .workspace_bytes = workspace.size()})
+                    .ok());
+    FinishDevice();
+  }
+  // A part of no keys, whose output is NaN.
+  Part none;
+  none.output.Set(std::vector<BFloat16>(3 * kHeads * kDim, BFloat16{0x7fff}));
+  none.lse.Set(std::vector<float>(3 * kHeads, -INFINITY));
+  const AttentionPart merged[] = {{parts[0].output.data(), parts[0].lse.data()},
+                                  {none.output.data(), none.lse.data()},
+                                  {parts[1].output.data(), parts[1].lse.data()}};
+  // In place of the first part.
+  ASSERT_TRUE(MergeAttention({.parts = merged,
+                              .type = ElementType::kBFloat16,
+                              .output = parts[0].output.data(),
+                              .output_token_stride = kHeads * kDim,
+                              .lse = parts[0].lse.data(),
+                              .num_tokens = 3,
+                              .num_heads = kHeads,
+                              .value_dim = kDim},
+                             nullptr)
+                  .ok());
+  FinishDevice();
+  AttentionResult result = {.output = {}, .lse = parts[0].lse.Get()};
+  for (const BFloat16 element : parts[0].output.Get()) result.output.push_back(ToFloat(element));
+  EXPECT_EQ(Compare(attention_case, result, whole), "");
+}
+
+// What a captured graph does: the launch is that of a wide capacity, the plan a smaller one.
+TEST_F(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
+  for (const bool decode : {true, false}) {
+    AttentionCase attention_case = {.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
+                                                      : std::vector<Lengths>{{30, 150}, {1, 9}},
+                                    .split_tokens = 48};
+    AttentionData data(attention_case);
+    const AttentionResult exact = Result(data);
+    const PlanCapacity room = {
+        .items = 40, .merged_rows = 70, .partials = 300, .short_rows = 16, .long_items = true};
+    DeviceArray<std::byte> device_plan(PlanBytes(room));
+    DeviceArray<std::byte> workspace(WorkspaceBytes(room, 8, 64));
+    ASSERT_TRUE(CopyPlan(data.Plan(), 8, room, device_plan.data(), nullptr).ok());
+    data.PoisonOutput();
+    ASSERT_TRUE(PagedAttention(data.Params(), {.plan = device_plan.data(),
+                                               .capacity = room,
+                                               .workspace = workspace.data(),
+                                               .workspace_bytes = workspace.size()})
+                    .ok());
+    FinishDevice();
+    const absl::StatusOr<AttentionResult> result = data.TakeResult();
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(Compare(attention_case, *result, data.Reference()), "");
+    EXPECT_EQ(result->output.size(), exact.output.size());
+  }
+}
+
+TEST_F(CudaAttentionIdentitiesTest, RefusesABadArgumentByName) {
+  AttentionData data({.lengths = {{1, 150}}, .split_tokens = 48});
+  const AttentionPlan plan = data.Plan();
+  const PlanCapacity capacity = CapacityFor(plan, 8);
+  DeviceArray<std::byte> device_plan(PlanBytes(capacity));
+  DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, 8, 64));
+  const AttentionExecution good = {.plan = device_plan.data(),
+                                   .capacity = capacity,
+                                   .workspace = workspace.data(),
+                                   .workspace_bytes = workspace.size()};
+  const auto refused = [](const absl::Status& status, const char* name) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+  };
+  AttentionExecution bad = good;
+  bad.plan = nullptr;
+  refused(PagedAttention(data.Params(), bad), "plan is null");
+  (bad = good).workspace_bytes -= 16;
+  refused(PagedAttention(data.Params(), bad), "workspace has");
+  PagedAttentionParams params = data.Params();
+  params.num_heads = 3;
+  refused(PagedAttention(params, good), "num_heads is 3");
+  (params = data.Params()).kv.head_dim = 5000;
+  EXPECT_FALSE(PagedAttention(params, good).ok());
+  PlanCapacity small = capacity;
+  small.items -= 1;
+  EXPECT_EQ(CopyPlan(plan, 8, small, device_plan.data(), nullptr).code(),
+            absl::StatusCode::kResourceExhausted);
+  small = capacity;
+  small.short_rows = 0;
+  EXPECT_EQ(CopyPlan(plan, 8, small, device_plan.data(), nullptr).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace pagoda::kernels::cuda

@@ -1,0 +1,335 @@
+// The GPU's cache writes, reads and block copies against the same on plain host memory.
+#include "kernels/cuda/cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/copy.h"
+#include "kernels/numeric.h"
+#include "tests/kernels/cuda/device_memory.h"
+
+namespace pagoda::kernels::cuda {
+namespace {
+
+class CudaCacheTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+struct CacheShape {
+  ElementType rows = ElementType::kBFloat16;
+  ElementType pool = ElementType::kBFloat16;
+  uint32_t heads = 3;
+  uint32_t dim = 64;
+  bool scales = false;
+};
+
+constexpr uint32_t kBlock = 8;
+constexpr uint32_t kSlots = 10;
+
+void Store(ElementType type, std::byte* at, float value) {
+  VisitElementType(type, [&]<class T>() {
+    const T element = FromFloat<T>(value);
+    std::memcpy(at, &element, sizeof(element));
+  });
+}
+float Load(ElementType type, const std::byte* at) {
+  return VisitElementType(type, [&]<class T>() {
+    T element;
+    std::memcpy(&element, at, sizeof(element));
+    return ToFloat(element);
+  });
+}
+
+// Rows with every kind of number: large ones that saturate, subnormals, zeros.
+class CacheData {
+ public:
+  CacheData(const CacheShape& shape, uint32_t num_tokens) : shape_(shape), num_tokens_(num_tokens) {
+    std::mt19937 random(num_tokens);
+    std::normal_distribution<float> normal;
+    const uint64_t row_bytes = ElementBytes(shape.rows);
+    for (int part = 0; part < 2; ++part) {
+      rows_[part].resize(uint64_t{num_tokens} * row_elements() * row_bytes);
+      for (uint64_t i = 0; i < uint64_t{num_tokens} * row_elements(); ++i) {
+        float value = normal(random);
+        if (random() % 16 == 0) value *= 1e4f;
+        if (random() % 16 == 0) value *= 1e-5f;
+        if (random() % 32 == 0) value = 0;
+        Store(shape.rows, rows_[part].data() + i * row_bytes, value);
+      }
+    }
+    for (uint32_t h = 0; h < shape.heads; ++h) scales_.push_back(0.5f + 0.37f * h);
+    kv_.type = shape.pool;
+    kv_.num_slots = kSlots;
+    kv_.num_kv_heads = shape.heads;
+    kv_.tokens_per_block = kBlock;
+    kv_.head_dim = shape.dim;
+    kv_.token_stride_bytes = shape.dim * ElementBytes(shape.pool);
+    kv_.head_stride_bytes = kv_.token_stride_bytes * kBlock;
+    kv_.slot_stride_bytes = 2 * kv_.head_stride_bytes * shape.heads;
+    pool_.assign(kv_.slot_stride_bytes * kSlots, std::byte{0xff});
+  }
+
+  uint64_t row_elements() const { return uint64_t{shape_.heads} * shape_.dim; }
+  uint64_t values_offset() const { return kv_.head_stride_bytes * shape_.heads; }
+  const std::vector<std::byte>& rows(int part) const { return rows_[part]; }
+  const std::vector<float>& scales() const { return scales_; }
+  const KvLayer& kv() const { return kv_; }
+  std::vector<std::byte>& pool() { return pool_; }
+
+  // Where the pool has an element of a token slot.
+  uint64_t PoolOffset(int part, int64_t token_slot, uint32_t head, uint32_t i) const {
+    return (part == 1 ? values_offset() : 0) +
+           kv_.offset_bytes(static_cast<uint32_t>(token_slot / kBlock), head,
+                            static_cast<uint32_t>(token_slot % kBlock)) +
+           i * ElementBytes(shape_.pool);
+  }
+  // What a write of token n to the token slot makes of the pool.
+  void Expect(uint32_t n, int64_t token_slot) {
+    for (int part = 0; part < 2; ++part) {
+      for (uint32_t h = 0; h < shape_.heads; ++h) {
+        for (uint32_t i = 0; i < shape_.dim; ++i) {
+          const float value =
+              Load(shape_.rows, rows_[part].data() + (n * row_elements() + h * shape_.dim + i) *
+                                                         ElementBytes(shape_.rows));
+          Store(shape_.pool, pool_.data() + PoolOffset(part, token_slot, h, i),
+                value / (shape_.scales ? scales_[h] : 1.0f));
+        }
+      }
+    }
+  }
+
+ private:
+  CacheShape shape_;
+  uint32_t num_tokens_;
+  std::vector<std::byte> rows_[2];
+  std::vector<float> scales_;
+  KvLayer kv_;
+  std::vector<std::byte> pool_;
+};
+
+KvLayer OnDevice(const CacheData& data, const CacheShape& shape, std::byte* pool,
+                 const float* scales) {
+  KvLayer kv = data.kv();
+  kv.keys = pool;
+  kv.values = pool + data.values_offset();
+  if (shape.scales) kv.scales = {.keys = scales, .values = scales, .per_head = true};
+  return kv;
+}
+
+std::vector<CacheShape> Shapes() {
+  std::vector<CacheShape> shapes;
+  for (const int rows : {0, 1, 2}) {
+    for (const int pool : {0, 1, 2, 3, 4}) {
+      for (const uint32_t dim : {64u, 20u}) {
+        shapes.push_back({.rows = static_cast<ElementType>(rows),
+                          .pool = static_cast<ElementType>(pool),
+                          .dim = dim,
+                          .scales = pool >= 3 && dim == 64});
+      }
+    }
+  }
+  return shapes;
+}
+
+TEST_F(CudaCacheTest, WritesByTokenSlots) {
+  const std::vector<int64_t> token_slots = {5, -1, 79, 0, 33, -7, 8, 7};
+  for (const CacheShape& shape : Shapes()) {
+    CacheData data(shape, 8);
+    DeviceArray<std::byte> pool(data.pool());
+    DeviceArray<std::byte> keys(data.rows(0));
+    DeviceArray<std::byte> values(data.rows(1));
+    DeviceArray<float> scales(data.scales());
+    DeviceArray<int64_t> slots(token_slots);
+    ASSERT_TRUE(WriteCache({.rows = {.keys = keys.data(),
+                                     .values = values.data(),
+                                     .type = shape.rows,
+                                     .key_token_stride = data.row_elements(),
+                                     .value_token_stride = data.row_elements()},
+                            .token_slots = slots.span(),
+                            .kv = OnDevice(data, shape, pool.data(), scales.data())},
+                           nullptr)
+                    .ok());
+    FinishDevice();
+    for (uint32_t n = 0; n < token_slots.size(); ++n) {
+      if (token_slots[n] >= 0) data.Expect(n, token_slots[n]);
+    }
+    EXPECT_TRUE(pool.Get() == data.pool())
+        << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim;
+  }
+}
+
+TEST_F(CudaCacheTest, FillsByTablesAndGathersThemBack) {
+  // Sequences of 0, 11, 1, 0 and 5 new tokens from the positions 0, 3, 15, 0 and 0 on.
+  const std::vector<int32_t> starts = {0, 0, 11, 12, 12, 17};
+  const std::vector<int32_t> first = {0, 3, 15, 0, 0};
+  const std::vector<int32_t> tables = {-1, -1, 4, 9, 1, 0, -1, -1, 7, -1};
+  for (const CacheShape& shape : Shapes()) {
+    CacheData data(shape, 17);
+    DeviceArray<std::byte> pool(data.pool());
+    DeviceArray<std::byte> keys(data.rows(0));
+    DeviceArray<std::byte> values(data.rows(1));
+    DeviceArray<float> scales(data.scales());
+    DeviceArray<int32_t> device_starts(starts);
+    DeviceArray<int32_t> device_first(first);
+    DeviceArray<int32_t> device_tables(tables);
+    const KvLayer kv = OnDevice(data, shape, pool.data(), scales.data());
+    ASSERT_TRUE(FillCache({.rows = {.keys = keys.data(),
+                                    .values = values.data(),
+                                    .type = shape.rows,
+                                    .key_token_stride = data.row_elements(),
+                                    .value_token_stride = data.row_elements()},
+                           .starts = device_starts.span(),
+                           .first_positions = device_first.span(),
+                           .block_tables = device_tables.span(),
+                           .block_table_stride = 2,
+                           .kv = kv},
+                          17, nullptr)
+                    .ok());
+    FinishDevice();
+    const auto token_slot = [&](size_t s, int32_t position) {
+      return int64_t{tables[2 * s + position / kBlock]} * kBlock + position % kBlock;
+    };
+    for (size_t s = 0; s < first.size(); ++s) {
+      for (int32_t n = starts[s]; n < starts[s + 1]; ++n) {
+        data.Expect(n, token_slot(s, first[s] + n - starts[s]));
+      }
+    }
+    EXPECT_TRUE(pool.Get() == data.pool())
+        << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim;
+
+    // The last sequence, and the first tokens of the one of table {4, 9}, which nobody wrote.
+    const std::vector<int32_t> gathered = {0, 0, 0, 0, 0, 5};
+    DeviceArray<int32_t> gathered_starts(gathered);
+    DeviceArray<std::byte> out(5 * data.row_elements() * ElementBytes(shape.rows));
+    ASSERT_TRUE(GatherCache({.keys = nullptr,
+                             .values = out.data(),
+                             .type = shape.rows,
+                             .starts = gathered_starts.span(),
+                             .block_tables = device_tables.span(),
+                             .block_table_stride = 2,
+                             .kv = kv},
+                            5, nullptr)
+                    .ok());
+    FinishDevice();
+    const std::vector<std::byte> rows = out.Get();
+    for (uint32_t t = 0; t < 5; ++t) {
+      for (uint32_t e = 0; e < data.row_elements(); ++e) {
+        const uint32_t head = e / shape.dim;
+        const float stored =
+            Load(shape.pool,
+                 data.pool().data() + data.PoolOffset(1, token_slot(4, static_cast<int32_t>(t)),
+                                                      head, e % shape.dim));
+        const float scale = shape.scales ? data.scales()[head] : 1.0f;
+        std::byte expected[4];
+        Store(shape.rows, expected, stored * scale);
+        const std::byte* got =
+            rows.data() + (t * data.row_elements() + e) * ElementBytes(shape.rows);
+        ASSERT_EQ(Load(shape.rows, got), Load(shape.rows, expected)) << t << " " << e;
+      }
+    }
+  }
+}
+
+TEST_F(CudaCacheTest, CopiesBlocksAndTheirFirstTokens) {
+  for (const uint64_t token_bytes : {32u, 12u, 5u}) {
+    // Runs of 8 tokens, 6 of them, in slots with some bytes to spare.
+    const TokenRuns runs = {
+        .num_runs = 6, .run_bytes = 8 * token_bytes, .token_bytes = token_bytes};
+    const uint64_t slot_bytes = runs.num_runs * runs.run_bytes + 4 * token_bytes;
+    std::vector<std::byte> host(slot_bytes * kSlots);
+    for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i * 7 + i / 251);
+    const std::vector<SlotCopy> pairs = {{1, 4}, {9, 0}, {1, 6}};
+    DeviceArray<SlotCopy> copies(pairs);
+    for (const bool whole : {true, false}) {
+      DeviceArray<std::byte> pool(host);
+      const BlockCopyParams params = {.source = pool.data(),
+                                      .target = pool.data(),
+                                      .source_slots = kSlots,
+                                      .target_slots = kSlots,
+                                      .slot_bytes = slot_bytes,
+                                      .copies = copies.span()};
+      ASSERT_TRUE(
+          (whole ? CopyBlocks(params, nullptr) : CopyBlockTokens(params, runs, 3, nullptr)).ok());
+      FinishDevice();
+      std::vector<std::byte> expected = host;
+      for (const SlotCopy& copy : pairs) {
+        const auto from = host.begin() + copy.source * slot_bytes;
+        const auto to = expected.begin() + copy.target * slot_bytes;
+        if (whole) {
+          std::copy_n(from, slot_bytes, to);
+          continue;
+        }
+        for (uint64_t r = 0; r < runs.num_runs; ++r) {
+          std::copy_n(from + r * runs.run_bytes, 3 * token_bytes, to + r * runs.run_bytes);
+        }
+      }
+      EXPECT_TRUE(pool.Get() == expected) << token_bytes << " " << whole;
+    }
+  }
+}
+
+TEST_F(CudaCacheTest, CopiesLargeBlocks) {
+  constexpr uint64_t kSlotBytes = 100'000;  // Of several pieces, the last one short.
+  std::vector<std::byte> host(kSlotBytes * 4);
+  for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i * 31 + i / 255);
+  DeviceArray<std::byte> source(host);
+  DeviceArray<std::byte> target(std::vector<std::byte>(host.size()));
+  DeviceArray<SlotCopy> copies(std::vector<SlotCopy>{{3, 0}, {0, 2}});
+  ASSERT_TRUE(CopyBlocks({.source = source.data(),
+                          .target = target.data(),
+                          .source_slots = 4,
+                          .target_slots = 4,
+                          .slot_bytes = kSlotBytes,
+                          .copies = copies.span()},
+                         nullptr)
+                  .ok());
+  FinishDevice();
+  std::vector<std::byte> expected(host.size());
+  std::copy_n(host.begin() + 3 * kSlotBytes, kSlotBytes, expected.begin());
+  std::copy_n(host.begin(), kSlotBytes, expected.begin() + 2 * kSlotBytes);
+  EXPECT_TRUE(target.Get() == expected);
+}
+
+TEST_F(CudaCacheTest, CopiesAcrossTiersAndBack) {
+  constexpr uint64_t kSlotBytes = 4096;
+  std::vector<std::byte> host(kSlotBytes * 12);
+  for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i * 13 + i / 253);
+  std::vector<std::byte> back(host.size());
+  DeviceArray<std::byte> device(std::vector<std::byte>(host.size()));
+  // Neighbours, in order and out of it, and single ones.
+  const std::vector<SlotCopy> down = {{3, 7}, {2, 6}, {4, 8}, {9, 1}, {0, 11}, {11, 0}};
+  std::vector<SlotCopy> up;
+  for (const SlotCopy& copy : down) up.push_back({copy.target, copy.source});
+  BlockCopyParams params = {.source = host.data(),
+                            .target = device.data(),
+                            .source_slots = 12,
+                            .target_slots = 12,
+                            .slot_bytes = kSlotBytes,
+                            .copies = down};
+  ASSERT_TRUE(CopyBlocksAcross(params, nullptr).ok());
+  FinishDevice();
+  params.source = device.data();
+  params.target = back.data();
+  params.copies = up;
+  ASSERT_TRUE(CopyBlocksAcross(params, nullptr).ok());
+  FinishDevice();
+  for (const SlotCopy& copy : down) {
+    EXPECT_EQ(std::memcmp(back.data() + copy.source * kSlotBytes,
+                          host.data() + copy.source * kSlotBytes, kSlotBytes),
+              0);
+  }
+  const std::vector<SlotCopy> outside = {{12, 0}};
+  params.copies = outside;
+  EXPECT_EQ(CopyBlocksAcross(params, nullptr).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pagoda::kernels::cuda

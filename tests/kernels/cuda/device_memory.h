@@ -1,0 +1,69 @@
+// Device memory for the tests: a GPU's, or the emulation's, by which file is linked in.
+#ifndef PAGODA_TESTS_KERNELS_CUDA_DEVICE_MEMORY_H_
+#define PAGODA_TESTS_KERNELS_CUDA_DEVICE_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/cuda/stream.h"
+
+namespace pagoda::kernels::cuda {
+
+// Empty: kernels can run. Else why not.
+std::string WhyNoDevice();
+
+// Whether kernels run on the emulation, where tests are small.
+bool IsEmulated();
+
+// What follows ends the test program with a message where CUDA fails.
+
+std::byte* AllocateDevice(uint64_t bytes);
+void FreeDevice(std::byte* memory);
+void CopyToDevice(void* device, const void* host, uint64_t bytes);
+void CopyFromDevice(void* host, const void* device, uint64_t bytes);
+// Waits for all kernels; their errors end the program.
+void FinishDevice();
+
+// An order of warps for the launches that follow, where the device lets it be chosen.
+void ShuffleSchedule(uint32_t seed);
+
+// An array in device memory; accesses behind its end are found on the emulation.
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(uint64_t size)
+      : size_(size), memory_(AllocateDevice(size == 0 ? sizeof(T) : size * sizeof(T))) {}
+  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
+    CopyToDevice(memory_, host.data(), host.size() * sizeof(T));
+  }
+  ~DeviceArray() {
+    if (memory_ != nullptr) FreeDevice(memory_);
+  }
+  DeviceArray(DeviceArray&& other) noexcept : size_(other.size_), memory_(other.memory_) {
+    other.memory_ = nullptr;
+  }
+  DeviceArray& operator=(DeviceArray&&) = delete;
+
+  T* data() const { return reinterpret_cast<T*>(memory_); }
+  uint64_t size() const { return size_; }
+  absl::Span<const T> span() const { return {data(), size_}; }
+  void Set(const std::vector<T>& host) {
+    CopyToDevice(memory_, host.data(), host.size() * sizeof(T));
+  }
+  std::vector<T> Get() const {
+    std::vector<T> host(size_);
+    CopyFromDevice(host.data(), memory_, size_ * sizeof(T));
+    return host;
+  }
+
+ private:
+  uint64_t size_;
+  std::byte* memory_;
+};
+
+}  // namespace pagoda::kernels::cuda
+
+#endif  // PAGODA_TESTS_KERNELS_CUDA_DEVICE_MEMORY_H_
