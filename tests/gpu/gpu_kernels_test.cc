@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/cache.h"
+#include "kernels/numeric.h"
 #include "tests/gpu/cuda_check.h"
 #include "tests/kernels/cuda/attention_case.h"
 
