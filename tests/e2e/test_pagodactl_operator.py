@@ -115,7 +115,7 @@ def test_what_a_living_writer_could_write_is_quarantined_until_an_operator_force
     row, = run_json(daemon, "quarantine")["quarantines"]
     assert (row["session_id"], row["client_name"], row["blocks"], row["writer_pids"]) == (session, "writer", 5, [os.getpid()])
     assert "5 blocks of 1 ended session" in run_ok(daemon, "status")
-    assert "quarantined: 5 blocks of 1 ended session" in run_ok(daemon, "top", "--interval", 0.1)
+    assert "quarantined: 5 blocks of 1 ended session" in run_ok(daemon, "top", "--once", "--interval", 0.1)
     refused = run(daemon, "quarantine", "release", session)
     assert refused.returncode == 1 and "WRITER_ALIVE" in refused.stderr and "--force" in refused.stderr
     assert daemon.primary().in_flight_blocks == 5
@@ -139,7 +139,7 @@ def test_tenants_show_what_each_has(start_daemon):
         assert (use["tier"], use["used_blocks"], use["cached_blocks"], use["quota_blocks"]) == ("primary", 3, 2, None)
         session, = run_json(daemon, "--auth-token-file", token_file, "sessions")["sessions"]
         assert session["tenant"] == "team-a"
-        assert "team-a" in run_ok(daemon, "--auth-token-file", token_file, "top", "--interval", 0.1)
+        assert "team-a" in run_ok(daemon, "--auth-token-file", token_file, "top", "--once", "--interval", 0.1)
         # A load needs what the operator may: sessions and raw blocks of his own.
         assert run_json(daemon, "--auth-token-file", token_file, "bench", "--seconds", 0.2, "--batch", 8)["stream"]["operations"] > 0
     stranger = run(daemon, "sessions")
