@@ -2,6 +2,7 @@
 // (CMakeLists.txt). Numbers are multiplied as bf16 and added as fp32.
 #include "kernels/cpu/simd_avx512.h"
 // Behind the registers that it is written for.
+#include "kernels/cpu/row_fetcher.h"
 #include "kernels/cpu/simd_softmax.h"
 
 namespace pagoda::kernels::cpu {
@@ -49,14 +50,6 @@ Pairs Broadcast(const uint16_t* p) {
   return _mm512_set1_epi32(pair);
 }
 
-template <uint32_t kBytes>
-void Prefetch(const std::byte* p) {
-#pragma GCC unroll 2
-  for (uint32_t i = 0; i < kBytes; i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
-  }
-}
-
 // sums[r * kTokens + k] += query r . key t + k, over the 32 or 16 elements from e on.
 template <ElementType kType, uint32_t kRows, bool kWhole>
 inline void DotElements(const DecodeTile& tile, uint32_t t, uint32_t e, F* sums) {
@@ -66,7 +59,6 @@ inline void DotElements(const DecodeTile& tile, uint32_t t, uint32_t e, F* sums)
   Pairs keys[kTokens];
 #pragma GCC unroll 16
   for (uint32_t k = 0; k < kTokens; ++k) {
-    Prefetch<kElements * kBytes>(tile.next_keys[t + k] + e * kBytes);
     const std::byte* key = tile.keys[t + k] + e * kBytes;
     keys[k] = kWhole ? LoadPairs<kType>(key) : LoadHalf<kType>(key);
   }
@@ -83,15 +75,21 @@ inline void DotElements(const DecodeTile& tile, uint32_t t, uint32_t e, F* sums)
 template <ElementType kType, uint32_t kRows>
 inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
   constexpr uint32_t kTokens = Simd::kDots / kRows;
+  RowFetcher fetcher(tile.next_keys, tile.head_dim * ElementBytes(kType),
+                     tile.tokens / kTokens * ((tile.head_dim + kElements - 1) / kElements));
   for (uint32_t t = 0; t < tile.tokens; t += kTokens) {
     F sums[Simd::kDots];
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < Simd::kDots; ++i) sums[i] = Simd::Zero();
     uint32_t e = 0;
     for (; e + kElements <= tile.head_dim; e += kElements) {
+      fetcher.Step();
       DotElements<kType, kRows, true>(tile, t, e, sums);
     }
-    if (e < tile.head_dim) DotElements<kType, kRows, false>(tile, t, e, sums);
+    if (e < tile.head_dim) {
+      fetcher.Step();
+      DotElements<kType, kRows, false>(tile, t, e, sums);
+    }
     Simd::StoreRows<kRows>(Simd::SumEach(sums), &scores[0][t], kTileTokens);
   }
 }
@@ -99,7 +97,8 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
 // Adds values by weight to the 32 * kRegisters sums of each row from element e on; kWhole: the last
 // 16 are none. Sums are in the order in which the instruction unpacks two rows of values.
 template <ElementType kType, uint32_t kRows, uint32_t kRegisters, bool kWhole>
-inline void AddValues(const DecodeTile& tile, const uint16_t (*weights)[kTileTokens], uint32_t e) {
+inline void AddValues(const DecodeTile& tile, const uint16_t (*weights)[kTileTokens], uint32_t e,
+                      RowFetcher& fetcher) {
   constexpr uint32_t kBytes = ElementBytes(kType);
   F sums[kRows][2 * kRegisters];
 #pragma GCC unroll 4
@@ -110,12 +109,11 @@ inline void AddValues(const DecodeTile& tile, const uint16_t (*weights)[kTileTok
     }
   }
   for (uint32_t t = 0; t < tile.tokens; t += 2) {
+    fetcher.Step();
     Pairs values[2 * kRegisters];
 #pragma GCC unroll 2
     for (uint32_t v = 0; v < kRegisters; ++v) {
       const uint32_t offset = (e + v * kElements) * kBytes;
-      Prefetch<kElements * kBytes>(tile.next_values[t] + offset);
-      Prefetch<kElements * kBytes>(tile.next_values[t + 1] + offset);
       const std::byte* a = tile.values[t] + offset;
       const std::byte* b = tile.values[t + 1] + offset;
       const Pairs x = kWhole ? LoadPairs<kType>(a) : LoadHalf<kType>(a);
@@ -154,14 +152,17 @@ void Decode(const DecodeTile& tile) {
     // The last 16 have no meaning in a tile of 16.
     _mm512_store_si512(weights[r], ToBf16(Simd::Load(scores[r]), Simd::Load(scores[r] + kLanes)));
   }
+  constexpr uint32_t kStep = 2 * kElements;
+  RowFetcher fetcher(tile.next_values, tile.value_dim * ElementBytes(kType),
+                     tile.tokens / 2 * ((tile.value_dim + kStep - 1) / kStep));
   uint32_t e = 0;
-  for (; e + 2 * kElements <= tile.value_dim; e += 2 * kElements) {
-    AddValues<kType, kRows, 2, true>(tile, weights, e);
+  for (; e + kStep <= tile.value_dim; e += kStep) {
+    AddValues<kType, kRows, 2, true>(tile, weights, e, fetcher);
   }
   for (; e + kElements <= tile.value_dim; e += kElements) {
-    AddValues<kType, kRows, 1, true>(tile, weights, e);
+    AddValues<kType, kRows, 1, true>(tile, weights, e, fetcher);
   }
-  if (e < tile.value_dim) AddValues<kType, kRows, 1, false>(tile, weights, e);
+  if (e < tile.value_dim) AddValues<kType, kRows, 1, false>(tile, weights, e, fetcher);
 }
 
 // --- Prefill: packs are [panel][pairs][32][2] ---

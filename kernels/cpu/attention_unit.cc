@@ -155,8 +155,8 @@ void MergeParts(const AttentionCall& call, const AttentionMerge& merge, uint32_t
       std::fill_n(sums, value_dim, 0.0f);
       for (uint32_t part = 0; part < merge.num_parts; ++part) {
         const uint64_t row = row_of(part);
+        if (call.partials.weight_sums[row] == 0) continue;  // No keys.
         const float factor = WeightOf(call.partials.largest[row], largest);
-        if (factor == 0) continue;
         const float* __restrict part_sums = call.partials.sums + row * value_dim;
         for (uint32_t i = 0; i < value_dim; ++i) sums[i] += factor * part_sums[i];
         weight_sum += factor * call.partials.weight_sums[row];

@@ -12,10 +12,12 @@ namespace {
 
 constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
-// How far ahead of the tile in work tokens are fetched into the second cache. Long enough for the
-// latency of memory, short enough not to fill the cache.
-constexpr uint32_t kFetchAhead = 128;
-static_assert(kFetchAhead % kTileTokens == 0);
+// Tokens that are fetched into the second cache while as many before them are in work, and the
+// streams in which they are: one row of each in turn. A core has as many lines on their way from
+// memory as its prefetchers follow pages at a time.
+constexpr uint32_t kFetchTokens = 128;
+constexpr uint32_t kFetchStreams = kFetchTokens / kTileTokens;
+constexpr uint32_t kStreamRows = kTileTokens / kFetchStreams;  // Of a stream, a tile.
 
 uint32_t RoundUp(uint32_t number, uint32_t granule) {
   return (number + granule - 1) / granule * granule;
@@ -169,31 +171,33 @@ void DecodeUnit::AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible)
   kernels_.decode[rows == 1 ? 0 : rows == 2 ? 1 : 2](tile_);
 }
 
-// The tokens kFetchAhead behind first_key; where the item has ended, the next one's.
+// What is fetched during the tile of first_key: a share of each stream of the next kFetchTokens
+// tokens; where the item has ended, of the next item's first ones.
 void DecodeUnit::FindFetched(uint32_t first_key) {
-  const auto fetch = [this](const AttentionUnit& unit, uint64_t key) {
-    if (unit.item == nullptr || key >= unit.item->end_key) return false;
-    const auto count =
-        static_cast<uint32_t>(std::min<uint64_t>(kTileTokens, unit.item->end_key - key));
-    FindTokens(call_, unit.item->sequence, unit.kv_head, static_cast<uint32_t>(key), count,
-               next_keys_, next_values_);
-    std::fill(next_keys_ + count, next_keys_ + kTileTokens, zeros_);
-    std::fill(next_values_ + count, next_values_ + kTileTokens, zeros_);
-    return true;
-  };
-  const uint64_t ahead = uint64_t{first_key} + kFetchAhead;
-  if (fetch(unit_, ahead)) return;
-  // The next one's first kFetchAhead tokens in as many tiles as are left of this one.
-  const uint64_t end = unit_.item->end_key;
-  if (ahead >= end && next_.item != nullptr) {
-    const uint64_t last_tiles = RoundUp(static_cast<uint32_t>(end - first_key), kTileTokens);
-    if (last_tiles <= kFetchAhead &&
-        fetch(next_, next_.item->first_key + (kFetchAhead - last_tiles))) {
-      return;
-    }
+  std::fill_n(next_keys_, kTileTokens, zeros_);
+  std::fill_n(next_values_, kTileTokens, zeros_);
+  const uint32_t begin = unit_.item->first_key;
+  const uint32_t tile = (first_key - begin) % kFetchTokens / kTileTokens;
+  AttentionUnit unit = unit_;
+  uint64_t key = begin + (uint64_t{first_key - begin} / kFetchTokens + 1) * kFetchTokens;
+  if (key >= unit.item->end_key) {
+    unit = next_;
+    if (unit.item == nullptr) return;
+    key = unit.item->first_key;
   }
-  std::copy_n(keys_, kTileTokens, next_keys_);
-  std::copy_n(values_, kTileTokens, next_values_);
+  const AttentionItem& item = *unit.item;
+  key += tile * kStreamRows;
+  for (uint32_t stream = 0; stream < kFetchStreams && key < item.end_key; ++stream) {
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>(kStreamRows, item.end_key - key));
+    const std::byte* keys[kStreamRows];
+    const std::byte* values[kStreamRows];
+    FindTokens(call_, item.sequence, unit.kv_head, static_cast<uint32_t>(key), count, keys, values);
+    for (uint32_t row = 0; row < count; ++row) {
+      next_keys_[row * kFetchStreams + stream] = keys[row];
+      next_values_[row * kFetchStreams + stream] = values[row];
+    }
+    key += kTileTokens;
+  }
 }
 
 void DecodeUnit::FetchFirst() {
@@ -201,7 +205,7 @@ void DecodeUnit::FetchFirst() {
   const KvLayer& kv = call_.params.kv;
   const uint64_t key_bytes = kv.head_dim * ElementBytes(kv.type);
   const uint64_t value_bytes = call_.value_dim() * ElementBytes(kv.type);
-  const uint32_t end = std::min(item.end_key, item.first_key + kFetchAhead);
+  const uint32_t end = std::min(item.end_key, item.first_key + kFetchTokens);
   for (uint32_t key = item.first_key; key < end; key += kTileTokens) {
     const uint32_t count = std::min(kTileTokens, end - key);
     FindTokens(call_, item.sequence, unit_.kv_head, key, count, next_keys_, next_values_);

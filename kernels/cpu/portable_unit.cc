@@ -121,6 +121,7 @@ class PortableUnit {
   // Takes the loaded tokens, whose first one is at the position `first`, into the row's softmax.
   void Absorb(Row& row, int64_t first, uint32_t count) {
     float largest = row.largest;
+    bool seen = false;
     for (uint32_t t = 0; t < count; ++t) {
       if (!Sees(call_.params.mask, row.head, row.position, first + t)) {
         scores_[t] = kUnseen;
@@ -128,8 +129,9 @@ class PortableUnit {
       }
       scores_[t] = Score(row, first + t, keys_ + uint64_t{t} * kv_.head_dim);
       largest = std::max(largest, scores_[t]);
+      seen = true;
     }
-    if (largest == kUnseen) return;
+    if (!seen) return;
     Rescale(row, largest);
     float* __restrict sums = row.sums;
     for (uint32_t t = 0; t < count; ++t) {

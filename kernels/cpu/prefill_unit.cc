@@ -122,8 +122,6 @@ uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
   const AttentionItem& item = *unit_.item;
   FindTokens(call_, item.sequence, unit_.kv_head, first_key, count, keys_, values_);
   uint32_t tokens = RoundUp(count, kTileTokens);
-  std::fill(keys_ + count, keys_ + tokens, zeros_);
-  std::fill(values_ + count, values_ + tokens, zeros_);
   if (!all_seen) {
     uint32_t seen[kPackWords] = {};
     for (uint32_t r = 0; r < num_rows_; ++r) {
@@ -134,6 +132,7 @@ uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
         seen[w] |= word;
       }
     }
+    // Also so that what nobody sees is not what makes the values infinite.
     for (uint32_t t = 0; t < tokens; ++t) {
       if ((seen[t / kTileTokens] >> (t % kTileTokens) & 1) != 0) continue;
       keys_[t] = zeros_;

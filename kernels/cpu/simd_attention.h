@@ -3,6 +3,7 @@
 #ifndef PAGODA_KERNELS_CPU_SIMD_ATTENTION_H_
 #define PAGODA_KERNELS_CPU_SIMD_ATTENTION_H_
 
+#include "kernels/cpu/row_fetcher.h"
 #include "kernels/cpu/simd_softmax.h"
 
 namespace pagoda::kernels::cpu {
@@ -11,16 +12,6 @@ namespace {
 constexpr uint32_t kLanes = Simd::kLanes;
 constexpr uint32_t kPairElements = 2 * kLanes;
 
-// Fetches the cache lines of `bytes` bytes from p on. Into the second cache: the first one's few
-// lines in flight would bound the bandwidth.
-template <uint32_t kBytes>
-inline void Prefetch(const std::byte* p) {
-#pragma GCC unroll 8
-  for (uint32_t i = 0; i < kBytes; i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
-  }
-}
-
 // scores[r][t] = query r . key t.
 template <ElementType kType, uint32_t kRows>
 inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
@@ -28,15 +19,17 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
   constexpr uint32_t kBytes = ElementBytes(kType);
   const auto* queries = static_cast<const float*>(tile.queries);
   const uint32_t pairs_end = tile.head_dim / kPairElements * kPairElements;
+  RowFetcher fetcher(tile.next_keys, tile.head_dim * kBytes,
+                     tile.tokens / kTokens * ((tile.head_dim + kPairElements - 1) / kPairElements));
   for (uint32_t t = 0; t < tile.tokens; t += kTokens) {
     F sums[kRows * kTokens];
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < kRows * kTokens; ++i) sums[i] = Simd::Zero();
     for (uint32_t e = 0; e < pairs_end; e += kPairElements) {
+      fetcher.Step();
       F a[kTokens], b[kTokens];
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
-        Prefetch<kPairElements * kBytes>(tile.next_keys[t + k] + e * kBytes);
         Simd::LoadPair<kType>(tile.keys[t + k] + e * kBytes, a[k], b[k]);
       }
 #pragma GCC unroll 4
@@ -52,9 +45,9 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
       }
     }
     for (uint32_t e = pairs_end; e < tile.head_dim; e += kLanes) {
+      fetcher.Step();
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
-        Prefetch<kLanes * kBytes>(tile.next_keys[t + k] + e * kBytes);
         const F key = Simd::LoadElements<kType>(tile.keys[t + k] + e * kBytes);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < kRows; ++r) {
@@ -70,7 +63,8 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
 // Adds values by weight to kVectors registers of each row's sums, from element e on. kPairs: their
 // elements come two registers at a time.
 template <ElementType kType, uint32_t kRows, uint32_t kVectors, bool kPairs>
-inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens], uint32_t e) {
+inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens], uint32_t e,
+                      RowFetcher& fetcher) {
   constexpr uint32_t kBytes = ElementBytes(kType);
   F sums[kRows][kVectors];
 #pragma GCC unroll 4
@@ -81,7 +75,7 @@ inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens
     }
   }
   for (uint32_t t = 0; t < tile.tokens; ++t) {
-    Prefetch<kVectors * kLanes * kBytes>(tile.next_values[t] + e * kBytes);
+    fetcher.Step();
     const std::byte* value = tile.values[t] + e * kBytes;
     F x[kVectors];
     if constexpr (kPairs) {
@@ -120,15 +114,18 @@ void Decode(const DecodeTile& tile) {
   }
   constexpr uint32_t kElements = Simd::kValueVectors * kLanes;
   uint32_t e = 0;
+  RowFetcher fetcher(tile.next_values, tile.value_dim * ElementBytes(kType),
+                     tile.tokens * ((tile.value_dim + kElements - 1) / kElements));
   for (; e + kElements <= tile.value_dim; e += kElements) {
-    AddValues<kType, kRows, Simd::kValueVectors, true>(tile, scores, e);
+    AddValues<kType, kRows, Simd::kValueVectors, true>(tile, scores, e, fetcher);
   }
   if constexpr (Simd::kValueVectors > 2) {
     for (; e + kPairElements <= tile.value_dim; e += kPairElements) {
-      AddValues<kType, kRows, 2, true>(tile, scores, e);
+      AddValues<kType, kRows, 2, true>(tile, scores, e, fetcher);
     }
   }
-  for (; e < tile.value_dim; e += kLanes) AddValues<kType, kRows, 1, false>(tile, scores, e);
+  for (; e < tile.value_dim; e += kLanes)
+    AddValues<kType, kRows, 1, false>(tile, scores, e, fetcher);
 }
 
 // --- Prefill ---

@@ -75,11 +75,17 @@ inline float Weigh(const ScoreRule& rule, const RowStates& rows, uint32_t r, uin
   const float before = rows.largest[r];
   const float here = Simd::ReduceMax(largest_lanes);
   const float largest = here > before ? here : before;
-  if (largest == kUnseen) {
-    for (uint32_t t = 0; t < tokens; t += kLanes) Simd::Store(scores + t, Simd::Zero());
+  F sum = Simd::Zero();
+  if (largest == kUnseen) {  // Nothing was seen, or NaN alone, which stays: of two numbers the
+                             // second is taken where one is NaN.
+    for (uint32_t t = 0; t < tokens; t += kLanes) {
+      const F weight = Simd::Max(Simd::Zero(), Simd::Load(scores + t));
+      Simd::Store(scores + t, weight);
+      sum = Simd::Add(sum, weight);
+    }
+    rows.weight_sums[r] += Simd::ReduceAdd(sum);
     return 1.0f;
   }
-  F sum = Simd::Zero();
   const F shift = Simd::Set(-largest);
   for (uint32_t t = 0; t < tokens; t += kLanes) {
     const F score = Simd::Load(scores + t);

@@ -188,45 +188,6 @@ TEST(PagedAttentionTest, LargeScoresDoNotOverflow) {
   }
 }
 
-TEST(PagedAttentionTest, ChunksGiveTheBitsOfOneShot) {
-  std::mt19937 random(10);
-  constexpr int32_t kContext = 77;
-  Batch batch({.type = ElementType::kFloat16}, 3, {{kContext, kContext}}, random);
-  std::vector<float> one_shot;
-  std::vector<float> chunked;
-  const PagedAttentionParams whole = batch.Params(one_shot);
-  ASSERT_TRUE(cpu::PagedAttention(whole).ok());
-  PagedAttentionParams chunk = batch.Params(chunked);
-  for (int32_t begin = 0; begin < kContext;) {
-    const int32_t end = std::min(begin + 1 + static_cast<int32_t>(random() % 20), kContext);
-    const std::vector<int32_t> query_starts = {0, end - begin};
-    const std::vector<int32_t> contexts = {end};
-    chunk.query = static_cast<const float*>(whole.query) + begin * batch.row();
-    chunk.output = chunked.data() + begin * batch.row();
-    chunk.query_starts = query_starts;
-    chunk.context_lengths = contexts;
-    ASSERT_TRUE(cpu::PagedAttention(chunk).ok());
-    begin = end;
-  }
-  EXPECT_EQ(chunked, one_shot);
-}
-
-TEST(PagedAttentionTest, DecodeGivesTheBitsOfPrefillsLastRow) {
-  std::mt19937 random(11);
-  Batch batch({}, 2, {{50, 50}}, random);
-  std::vector<float> prefill;
-  std::vector<float> decode;
-  ASSERT_TRUE(cpu::PagedAttention(batch.Params(prefill)).ok());
-  PagedAttentionParams params = batch.Params(decode);
-  const std::vector<int32_t> query_starts = {0, 1};
-  params.query = static_cast<const float*>(params.query) + 49 * batch.row();
-  params.query_starts = query_starts;
-  ASSERT_TRUE(cpu::PagedAttention(params).ok());
-  for (uint64_t i = 0; i < batch.row(); ++i) {
-    ASSERT_EQ(decode[i], prefill[49 * batch.row() + i]);
-  }
-}
-
 TEST(PagedAttentionTest, TheSlotsOfTheBlocksDoNotMatter) {
   const auto run = [](uint32_t shuffle_seed) {
     std::mt19937 random(12);

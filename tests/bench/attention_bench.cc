@@ -1,0 +1,219 @@
+#include "tests/bench/attention_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/attention.h"
+#include "pools/check.h"
+#include "tests/bench/figure.h"
+#include "tests/bench/machine_peaks.h"
+
+namespace pagoda::bench {
+namespace {
+
+using kernels::ElementType;
+using kernels::cpu::Isa;
+
+constexpr uint32_t kKvHeads = 8;
+constexpr uint32_t kHeads = 32;
+constexpr uint32_t kHeadDim = 128;
+constexpr uint32_t kTokensPerBlock = 32;
+
+// The memory that calls rotate over.
+class Rotation {
+ public:
+  explicit Rotation(uint64_t bytes) : memory_(bytes) {}
+
+  kernels::KvLayer Layer(uint32_t tokens_per_block) const {
+    kernels::KvLayer kv;
+    kv.type = ElementType::kBFloat16;
+    kv.num_kv_heads = kKvHeads;
+    kv.tokens_per_block = tokens_per_block;
+    kv.head_dim = kHeadDim;
+    kv.token_stride_bytes = kHeadDim * 2;
+    kv.head_stride_bytes = kv.token_stride_bytes * tokens_per_block;
+    kv.slot_stride_bytes = kv.head_stride_bytes * kKvHeads * 2;
+    kv.num_slots = static_cast<uint32_t>(memory_.bytes().size() / kv.slot_stride_bytes);
+    kv.keys = memory_.bytes().data();
+    kv.values = kv.keys + kv.slot_stride_bytes / 2;
+    return kv;
+  }
+
+  // `bytes` that were not touched for long, in one piece.
+  absl::Span<const std::byte> Piece(uint64_t bytes) {
+    if (next_ + bytes > memory_.bytes().size()) next_ = 0;
+    const auto piece = memory_.bytes().subspan(next_, bytes);
+    next_ += bytes;
+    return piece;
+  }
+
+ private:
+  ColdMemory memory_;
+  uint64_t next_ = 0;
+};
+
+// Sequences of like lengths, whose blocks are others in each call.
+class Call {
+ public:
+  Call(const kernels::KvLayer& kv, int32_t batch, int32_t queries, int32_t context, Isa isa,
+       uint32_t num_threads)
+      : threads_(std::make_unique<kernels::cpu::ThreadPool>(num_threads)),
+        execution_{.threads = threads_.get(), .isa = isa},
+        slots_(kv.num_slots) {
+    std::iota(slots_.begin(), slots_.end(), 0);
+    std::shuffle(slots_.begin(), slots_.end(), std::mt19937(1));
+    for (int32_t s = 0; s <= batch; ++s) query_starts_.push_back(s * queries);
+    contexts_.assign(batch, context);
+    const uint64_t blocks = (context + kv.tokens_per_block - 1) / kv.tokens_per_block;
+    tables_.resize(batch * blocks);
+    query_.assign(uint64_t(batch) * queries * kHeads * kHeadDim, 0x3f80);
+    output_.resize(query_.size());
+    params_ = {.query = query_.data(),
+               .output = output_.data(),
+               .query_type = ElementType::kBFloat16,
+               .query_token_stride = kHeads * kHeadDim,
+               .output_token_stride = kHeads * kHeadDim,
+               .num_heads = kHeads,
+               .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+               .query_starts = query_starts_,
+               .context_lengths = contexts_,
+               .block_tables = tables_,
+               .block_table_stride = blocks,
+               .kv = kv};
+    plan_ = kernels::cpu::PlanForCpu({.query_starts = query_starts_,
+                                      .context_lengths = contexts_,
+                                      .mask = {},
+                                      .num_kv_heads = kKvHeads},
+                                     execution_);
+  }
+
+  uint64_t kv_bytes() const {
+    return std::accumulate(contexts_.begin(), contexts_.end(), uint64_t{0}) * kKvHeads * kHeadDim *
+           2 * 2;
+  }
+
+  double TakeSeconds() {
+    for (int32_t& slot : tables_) {
+      slot = slots_[next_slot_];
+      next_slot_ = (next_slot_ + 1) % slots_.size();
+    }
+    return Seconds([&] {
+      PAGODA_CHECK(kernels::cpu::PagedAttention(params_, &plan_, execution_).ok(),
+                   "a benchmark's call is right");
+    });
+  }
+
+ private:
+  std::unique_ptr<kernels::cpu::ThreadPool> threads_;
+  kernels::cpu::Execution execution_;
+  std::vector<int32_t> slots_;
+  size_t next_slot_ = 0;
+  std::vector<int32_t> query_starts_;
+  std::vector<int32_t> contexts_;
+  std::vector<int32_t> tables_;
+  std::vector<uint16_t> query_;
+  std::vector<uint16_t> output_;
+  kernels::PagedAttentionParams params_;
+  kernels::AttentionPlan plan_;
+};
+
+// Those that are measured by name.
+std::vector<Isa> NamedIsas(bool smoke) {
+  std::vector<Isa> isas;
+  if (smoke) return isas;  // Which ones there are depends on the machine.
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+    if (isa <= kernels::cpu::BestIsa()) isas.push_back(isa);
+  }
+  return isas;
+}
+
+class AttentionBench {
+ public:
+  explicit AttentionBench(const AttentionBenchOptions& options)
+      : options_(options), rotation_(options.smoke ? 64 << 20 : uint64_t{2} << 30) {}
+
+  void Run() {
+    const Isa fastest = kernels::cpu::FastestIsa();
+    for (const uint32_t threads : {1u, 2u}) {
+      const std::string tail = absl::StrCat("_t", threads);
+      for (const int32_t batch : {1, 16}) {
+        for (const int32_t kv : {4096, 16384}) {
+          Decode(absl::StrCat(Name(kv, batch), tail), kv, batch, threads, kTokensPerBlock, fastest);
+        }
+      }
+      for (const uint32_t page : {16u, 64u}) {
+        Decode(absl::StrCat(Name(4096, 16), tail, "_page", page), 4096, 16, threads, page, fastest);
+      }
+      for (const Isa isa : NamedIsas(options_.smoke)) {
+        Decode(absl::StrCat(Name(4096, 16), tail, "_", std::string(IsaName(isa))), 4096, 16,
+               threads, kTokensPerBlock, isa);
+      }
+    }
+    for (const int32_t tokens : {512, 1024, 2048, 4096}) {
+      Prefill(absl::StrCat("cpu_prefill_bf16_", tokens), tokens, tokens, fastest, true);
+    }
+    Prefill("cpu_append_bf16_512_4096", 512, 4096 + 512, fastest, true);
+    for (const Isa isa : NamedIsas(options_.smoke)) {
+      const bool dots = isa == Isa::kAvx512Bf16;
+      const std::string tail = absl::StrCat("_", std::string(IsaName(isa)));
+      Prefill(absl::StrCat("cpu_prefill_bf16_2048", tail), 2048, 2048, isa, dots);
+      Prefill(absl::StrCat("cpu_append_bf16_512_4096", tail), 512, 4096 + 512, isa, dots);
+    }
+  }
+
+ private:
+  static std::string Name(int32_t kv, int32_t batch) {
+    return absl::StrCat("cpu_decode_bf16_kv", kv, "_b", batch);
+  }
+
+  void Decode(const std::string& id, int32_t kv, int32_t batch, uint32_t threads, uint32_t page,
+              Isa isa) {
+    if (!options_.wanted(id)) return;
+    Call call(rotation_.Layer(page), batch, 1, options_.smoke ? 128 : kv, isa, threads);
+    const auto bytes = static_cast<double>(call.kv_bytes());
+    call.TakeSeconds();
+    const auto [value, yardstick] = MediansInTurns(
+        [&] { return bytes / call.TakeSeconds(); },
+        [&] { return ReadBytesPerSecond(rotation_.Piece(call.kv_bytes()), threads); });
+    Print({.id = id,
+           .value = value / 1e9,
+           .unit = "GB/s",
+           .yardstick = absl::StrCat("a read of as many bytes by ", threads, " threads"),
+           .yardstick_value = yardstick / 1e9});
+  }
+
+  // dots: beside the dot product of bf16 pairs, where the machine has it.
+  void Prefill(const std::string& id, int32_t queries, int32_t context, Isa isa, bool dots) {
+    if (!options_.wanted(id)) return;
+    if (options_.smoke) queries = context = 32;
+    Call call(rotation_.Layer(kTokensPerBlock), 1, queries, context, isa, 1);
+    const double pairs = double{0.5} * queries * (2.0 * context - queries + 1);
+    const double operations = 4 * pairs * kHeads * kHeadDim;
+    dots = dots && kernels::cpu::BestIsa() == Isa::kAvx512Bf16;
+    call.TakeSeconds();
+    const auto [value, yardstick] =
+        MediansInTurns([&] { return operations / call.TakeSeconds(); },
+                       [&] { return dots ? Bf16DotFlops(1) : Float32Flops(isa, 1); });
+    Print({.id = id,
+           .value = value / 1e9,
+           .unit = "GFLOP/s",
+           .yardstick = dots ? "dot products of bf16 pairs" : "fused multiplications of fp32",
+           .yardstick_value = yardstick / 1e9});
+  }
+
+  const AttentionBenchOptions options_;
+  Rotation rotation_;
+};
+
+}  // namespace
+
+void PrintAttentionFigures(const AttentionBenchOptions& options) { AttentionBench(options).Run(); }
+
+}  // namespace pagoda::bench

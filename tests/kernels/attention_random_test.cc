@@ -1,0 +1,56 @@
+// Attention of random shapes with every set of instructions, each against the fp64 reference.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "tests/kernels/attention_batch.h"
+
+namespace pagoda::kernels {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+constexpr uint32_t kSeeds = 160;  // The short form; guard pages are there in both.
+#else
+constexpr uint32_t kSeeds = 2000;
+#endif
+constexpr uint32_t kShards = 4;
+
+// A plan with cuts in places that nobody would choose, so that parts are merged in small shapes
+// too.
+AttentionPlan RandomPlan(const AttentionBatch& batch, std::mt19937& random) {
+  return PlanAttention(batch.plan_shape(),
+                       {.num_workers = 1 + static_cast<uint32_t>(random() % 5),
+                        .query_tokens = 1 + static_cast<uint32_t>(random() % 20),
+                        .split_tokens = 1 + static_cast<uint32_t>(random() % 100),
+                        .split_query_tokens = 1 + static_cast<uint32_t>(random() % 8)});
+}
+
+class AttentionRandomTest : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(AttentionRandomTest, AgreesWithTheReference) {
+  cpu::ThreadPool threads(3);
+  for (uint32_t i = 0; i < kSeeds; ++i) {
+    const uint32_t seed = i * kShards + GetParam();
+    std::mt19937 random(seed);
+    const AttentionBatch batch(RandomBatchShape(random, i % 8 == 0 ? 700 : 120), random);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + batch.shape().Describe());
+    const AttentionRows expected = batch.Expected();
+    const AttentionPlan plan = RandomPlan(batch, random);
+    for (const cpu::Isa isa : Isas()) {
+      SCOPED_TRACE(std::string(IsaName(isa)));
+      const Runner runner = {.isa = isa,
+                             .threads = random() % 2 == 0 ? &threads : nullptr,
+                             .plan = random() % 2 == 0 ? &plan : nullptr};
+      SCOPED_TRACE(runner.plan == nullptr ? "its own plan" : "a random plan");
+      ExpectClose(batch, batch.Run(runner), expected, ToleranceOf(batch.shape(), isa));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, AttentionRandomTest, testing::Range(0u, kShards));
+
+}  // namespace
+}  // namespace pagoda::kernels

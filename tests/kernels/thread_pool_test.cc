@@ -1,0 +1,94 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace pagoda::kernels::cpu {
+namespace {
+
+TEST(ThreadPoolTest, EachWorkerRunsOnceOnAThreadOfItsOwn) {
+  for (const uint32_t num_threads : {1u, 2u, 5u}) {
+    ThreadPool pool(num_threads);
+    EXPECT_EQ(pool.num_threads(), num_threads);
+    std::vector<std::thread::id> threads(num_threads);
+    std::vector<int> runs(num_threads);
+    pool.Run([&](uint32_t w) {
+      threads[w] = std::this_thread::get_id();
+      ++runs[w];
+    });
+    EXPECT_EQ(threads[0], std::this_thread::get_id());
+    for (uint32_t w = 0; w < num_threads; ++w) {
+      EXPECT_EQ(runs[w], 1);
+      for (uint32_t other = 0; other < w; ++other) EXPECT_NE(threads[w], threads[other]);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, WhatOneCallWroteTheNextOneSees) {
+  ThreadPool pool(4);
+  std::vector<uint64_t> numbers(4, 0);
+  for (uint64_t round = 1; round <= 2000; ++round) {
+    // Each worker reads what its neighbour wrote a round before.
+    std::vector<uint64_t> before = numbers;
+    pool.Run([&](uint32_t w) { numbers[w] = before[(w + 1) % 4] + 1; });
+    for (const uint64_t number : numbers) ASSERT_EQ(number, round);
+  }
+}
+
+TEST(ThreadPoolTest, SleepingThreadsWake) {
+  ThreadPool pool(3);
+  std::atomic<int> runs = 0;
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // Far beyond the spinning.
+    pool.Run([&](uint32_t) { ++runs; });
+  }
+  EXPECT_EQ(runs, 15);
+}
+
+TEST(ThreadPoolTest, ASecondCallerWaits) {
+  ThreadPool pool(2);
+  std::atomic<int> inside = 0;
+  std::atomic<int> total = 0;
+  const auto call = [&] {
+    for (int i = 0; i < 300; ++i) {
+      pool.Run([&](uint32_t w) {
+        ++total;
+        if (w != 0) return;
+        EXPECT_EQ(inside.fetch_add(1), 0);
+        inside.fetch_sub(1);
+      });
+    }
+  };
+  std::thread other(call);
+  call();
+  other.join();
+  EXPECT_EQ(total, 1200);
+}
+
+TEST(ThreadPoolTest, ScratchIsAlignedAndEachWorkersOwn) {
+  ThreadPool pool(3);
+  for (const size_t bytes : {100, 5000, 300}) {
+    std::vector<std::byte*> memory(3);
+    pool.Run([&](uint32_t w) {
+      const absl::Span<std::byte> scratch = pool.Scratch(w, bytes);
+      ASSERT_EQ(scratch.size(), bytes);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(scratch.data()) % 64, 0u);
+      std::memset(scratch.data(), static_cast<int>(w), bytes);
+      memory[w] = scratch.data();
+    });
+    for (uint32_t w = 0; w < 3; ++w) {
+      EXPECT_EQ(memory[w][0], std::byte(w));
+      EXPECT_EQ(memory[w][bytes - 1], std::byte(w));
+      // Kept as long as nobody asks for more.
+      EXPECT_EQ(pool.Scratch(w, 10).data(), memory[w]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pagoda::kernels::cpu
