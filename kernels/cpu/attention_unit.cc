@@ -78,23 +78,24 @@ void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q,
 }
 
 void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, uint32_t first_key,
-                uint32_t count, const std::byte** keys, const std::byte** values) {
+                uint32_t count, const std::byte** __restrict keys,
+                const std::byte** __restrict values) {
   const KvLayer& kv = call.params.kv;
   const int32_t* table =
       call.params.block_tables.data() + sequence * call.params.block_table_stride;
+  const uint64_t stride = kv.token_stride_bytes;
   uint32_t block = first_key / kv.tokens_per_block;
   uint32_t token = first_key % kv.tokens_per_block;
-  while (count > 0) {
-    const uint32_t run = std::min(count, kv.tokens_per_block - token);
-    uint64_t offset = kv.offset_bytes(static_cast<uint32_t>(table[block]), kv_head, token);
+  for (uint32_t found = 0; found < count; token = 0, ++block) {
+    const uint32_t run = std::min(count - found, kv.tokens_per_block - token);
+    const uint64_t offset = kv.offset_bytes(static_cast<uint32_t>(table[block]), kv_head, token);
+    const std::byte* key = kv.keys + offset;
+    const std::byte* value = kv.values + offset;
     for (uint32_t t = 0; t < run; ++t) {
-      *keys++ = kv.keys + offset;
-      *values++ = kv.values + offset;
-      offset += kv.token_stride_bytes;
+      keys[found + t] = key + t * stride;
+      values[found + t] = value + t * stride;
     }
-    count -= run;
-    token = 0;
-    ++block;
+    found += run;
   }
 }
 

@@ -60,7 +60,8 @@ void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q,
 // Where the keys and values of the positions first_key to first_key + count - 1 of the sequence
 // lie.
 void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, uint32_t first_key,
-                uint32_t count, const std::byte** keys, const std::byte** values);
+                uint32_t count, const std::byte** __restrict keys,
+                const std::byte** __restrict values);
 
 // Bit t: the query head's query at `position` sees the key at first_key + t, which is below
 // end_key.

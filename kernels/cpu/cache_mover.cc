@@ -56,7 +56,9 @@ void CacheMover::Move(uint64_t source_bytes, uint64_t target_bytes, uint64_t num
       .target = target_.data + target_bytes,
       .target_stride_bytes = by_token ? target_.head_stride_bytes : target_.token_stride_bytes,
       .num_rows = by_token ? num_heads : num_tokens,
-      .row_elements = heads_.head_elements};
+      .row_elements = heads_.head_elements,
+      .prefetch_bytes =
+          (by_token ? kTokensAheadByToken : kTokensAheadByHead) * source_.token_stride_bytes};
   const uint64_t steps = by_token ? num_tokens : num_heads;
   for (uint64_t i = 0; i < steps; ++i) {
     convert_(rows, heads_.scales[heads_.scales_per_head ? i : 0]);

@@ -5,42 +5,39 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// Calls visit(natural index, index in the order) for each element.
-template <class Visit>
-void VisitOrder(ElementOrder order, uint32_t lanes, uint32_t elements, const Visit& visit) {
-  if (order == ElementOrder::kNatural) {
-    for (uint32_t i = 0; i < elements; ++i) visit(i, i);
-    return;
-  }
-  if (order == ElementOrder::kUnpacked) {
-    for (uint32_t i = 0; i < elements; ++i) {
-      const uint32_t high = i / 4 % 2;
-      visit(i, i / 32 * 32 + high * 16 + i % 32 / 8 * 4 + i % 4);
-    }
-    return;
-  }
-  const uint32_t pairs_end = elements / (2 * lanes) * (2 * lanes);
-  for (uint32_t first = 0; first < pairs_end; first += 2 * lanes) {
-    for (uint32_t i = 0; i < lanes; ++i) {
-      visit(first + 2 * i, first + i);
-      visit(first + 2 * i + 1, first + lanes + i);
-    }
-  }
-  for (uint32_t i = pairs_end; i < elements; ++i) visit(i, i);
-}
+// Where the element i of what is unpacked lies.
+uint32_t UnpackedIndex(uint32_t i) { return i / 32 * 32 + i / 4 % 2 * 16 + i % 32 / 8 * 4 + i % 4; }
 
 }  // namespace
 
-void Arrange(ElementOrder order, uint32_t lanes, const float* natural, uint32_t elements,
-             float* arranged) {
-  VisitOrder(order, lanes, elements,
-             [&](uint32_t from, uint32_t to) { arranged[to] = natural[from]; });
+void Arrange(ElementOrder order, uint32_t lanes, const float* __restrict natural, uint32_t elements,
+             float* __restrict arranged) {
+  uint32_t first = 0;
+  if (order == ElementOrder::kEvenOdd) {
+    for (; first + 2 * lanes <= elements; first += 2 * lanes) {
+      for (uint32_t i = 0; i < lanes; ++i) {
+        arranged[first + i] = natural[first + 2 * i];
+        arranged[first + lanes + i] = natural[first + 2 * i + 1];
+      }
+    }
+  }
+  std::copy(natural + first, natural + elements, arranged + first);
 }
 
-void Restore(ElementOrder order, uint32_t lanes, const float* arranged, uint32_t elements,
-             float* natural) {
-  VisitOrder(order, lanes, elements,
-             [&](uint32_t to, uint32_t from) { natural[to] = arranged[from]; });
+void Restore(ElementOrder order, uint32_t lanes, const float* __restrict arranged,
+             uint32_t elements, float* __restrict natural) {
+  uint32_t first = 0;
+  if (order == ElementOrder::kUnpacked) {
+    for (; first < elements; ++first) natural[first] = arranged[UnpackedIndex(first)];
+  } else if (order == ElementOrder::kEvenOdd) {
+    for (; first + 2 * lanes <= elements; first += 2 * lanes) {
+      for (uint32_t i = 0; i < lanes; ++i) {
+        natural[first + 2 * i] = arranged[first + i];
+        natural[first + 2 * i + 1] = arranged[first + lanes + i];
+      }
+    }
+  }
+  std::copy(arranged + first, arranged + elements, natural + first);
 }
 
 size_t TileScratchBytes(const AttentionCall& call) {

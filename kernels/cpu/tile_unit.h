@@ -7,11 +7,12 @@
 
 namespace pagoda::kernels::cpu {
 
-// Writes `elements` numbers in another order, or back in their own.
-void Arrange(ElementOrder order, uint32_t lanes, const float* natural, uint32_t elements,
-             float* arranged);
-void Restore(ElementOrder order, uint32_t lanes, const float* arranged, uint32_t elements,
-             float* natural);
+// Writes `elements` numbers of a query in the order that a kernel wants, which is not kUnpacked, or
+// those of its sums back in their own.
+void Arrange(ElementOrder order, uint32_t lanes, const float* __restrict natural, uint32_t elements,
+             float* __restrict arranged);
+void Restore(ElementOrder order, uint32_t lanes, const float* __restrict arranged,
+             uint32_t elements, float* __restrict natural);
 
 // Sums of a row lie this far apart: what the kernels' registers hold at a time.
 inline uint32_t SumStride(uint32_t value_dim) { return (value_dim + 31) / 32 * 32; }

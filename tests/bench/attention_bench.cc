@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cpu/attention.h"
 #include "pools/check.h"
 #include "tests/bench/figure.h"
@@ -123,8 +124,10 @@ class Call {
   kernels::AttentionPlan plan_;
 };
 
-std::vector<Isa> OtherIsas() {
+// Those that are measured by name.
+std::vector<Isa> NamedIsas(bool smoke) {
   std::vector<Isa> isas;
+  if (smoke) return isas;  // Which ones there are depends on the machine.
   for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     if (isa <= kernels::cpu::BestIsa()) isas.push_back(isa);
   }
@@ -139,36 +142,35 @@ class AttentionBench {
   void Run() {
     const Isa fastest = kernels::cpu::FastestIsa();
     for (const uint32_t threads : {1u, 2u}) {
-      const std::string tail = "_t" + std::to_string(threads);
+      const std::string tail = absl::StrCat("_t", threads);
       for (const int32_t batch : {1, 16}) {
         for (const int32_t kv : {4096, 16384}) {
-          Decode(Name(kv, batch) + tail, kv, batch, threads, kTokensPerBlock, fastest);
+          Decode(absl::StrCat(Name(kv, batch), tail), kv, batch, threads, kTokensPerBlock, fastest);
         }
       }
       for (const uint32_t page : {16u, 64u}) {
-        Decode(Name(4096, 16) + tail + "_page" + std::to_string(page), 4096, 16, threads, page,
-               fastest);
+        Decode(absl::StrCat(Name(4096, 16), tail, "_page", page), 4096, 16, threads, page, fastest);
       }
-      for (const Isa isa : OtherIsas()) {
-        Decode(Name(4096, 16) + tail + "_" + std::string(IsaName(isa)), 4096, 16, threads,
-               kTokensPerBlock, isa);
+      for (const Isa isa : NamedIsas(options_.smoke)) {
+        Decode(absl::StrCat(Name(4096, 16), tail, "_", std::string(IsaName(isa))), 4096, 16,
+               threads, kTokensPerBlock, isa);
       }
     }
     for (const int32_t tokens : {512, 1024, 2048, 4096}) {
-      Prefill("cpu_prefill_bf16_" + std::to_string(tokens), tokens, tokens, fastest, true);
+      Prefill(absl::StrCat("cpu_prefill_bf16_", tokens), tokens, tokens, fastest, true);
     }
     Prefill("cpu_append_bf16_512_4096", 512, 4096 + 512, fastest, true);
-    for (const Isa isa : OtherIsas()) {
+    for (const Isa isa : NamedIsas(options_.smoke)) {
       const bool dots = isa == Isa::kAvx512Bf16;
-      const std::string tail = "_" + std::string(IsaName(isa));
-      Prefill("cpu_prefill_bf16_2048" + tail, 2048, 2048, isa, dots);
-      Prefill("cpu_append_bf16_512_4096" + tail, 512, 4096 + 512, isa, dots);
+      const std::string tail = absl::StrCat("_", std::string(IsaName(isa)));
+      Prefill(absl::StrCat("cpu_prefill_bf16_2048", tail), 2048, 2048, isa, dots);
+      Prefill(absl::StrCat("cpu_append_bf16_512_4096", tail), 512, 4096 + 512, isa, dots);
     }
   }
 
  private:
   static std::string Name(int32_t kv, int32_t batch) {
-    return "cpu_decode_bf16_kv" + std::to_string(kv) + "_b" + std::to_string(batch);
+    return absl::StrCat("cpu_decode_bf16_kv", kv, "_b", batch);
   }
 
   void Decode(const std::string& id, int32_t kv, int32_t batch, uint32_t threads, uint32_t page,
@@ -183,7 +185,7 @@ class AttentionBench {
     Print({.id = id,
            .value = value / 1e9,
            .unit = "GB/s",
-           .yardstick = "a read of as many bytes by " + std::to_string(threads) + " threads",
+           .yardstick = absl::StrCat("a read of as many bytes by ", threads, " threads"),
            .yardstick_value = yardstick / 1e9});
   }
 

@@ -10,7 +10,7 @@ namespace pagoda::bench {
 struct AttentionBenchOptions {
   // Whether a figure is to be measured, by its id.
   std::function<bool(const std::string& id)> wanted = [](const std::string&) { return true; };
-  // Everything at its smallest, to see that it works.
+  // Everything at its smallest, without the figures by isa, to see that it works.
   bool smoke = false;
 };
 

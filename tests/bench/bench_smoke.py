@@ -24,7 +24,12 @@ KERNELS = {
     for threads in (1, 2)
     for figure in ("cache_write", "cache_write_slots", "cache_write_fp32", "cache_write_fp8", "cache_write_4m", "gather", "gather_fp8",
                    "block_copy_64k", "block_copy_2m", "block_copy_4m")
-}
+} | {
+    f"cpu_decode_bf16_{shape}"
+    for threads in (1, 2)
+    for shape in [f"kv{kv}_b{batch}_t{threads}" for kv in (4096, 16384) for batch in (1, 16)] +
+    [f"kv4096_b16_t{threads}_page{page}" for page in (16, 64)]
+} | {f"cpu_prefill_bf16_{tokens}" for tokens in (512, 1024, 2048, 4096)} | {"cpu_append_bf16_512_4096"}
 # Of each its figures, and how it is run at its smallest.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "tests/bench/attention_bench.h"
 #include "tests/bench/cache_bench.h"
 
 int main(int argc, char** argv) {
@@ -25,5 +26,6 @@ int main(int argc, char** argv) {
     cache.pool_bytes = 8 << 20;
     cache.call_bytes = 2 << 20;
   }
+  pagoda::bench::PrintAttentionFigures({.wanted = wanted, .smoke = smoke});
   pagoda::bench::PrintCacheFigures(cache);
 }

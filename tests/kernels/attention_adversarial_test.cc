@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/numeric.h"
@@ -99,7 +100,8 @@ TEST_P(AttentionAdversarialTest, WhatOthersSeeMayBeNaNOrInfinite) {
 
 TEST_P(AttentionAdversarialTest, WhatOtherHeadsSeeMayBeNaN) {
   std::mt19937 random(4);
-  for (const int32_t queries : {1, 24}) {
+  for (const auto& [queries, values_too] :
+       {std::pair{1, true}, std::pair{1, false}, std::pair{24, true}, std::pair{24, false}}) {
     // Of 4 heads each sees other blocks of 8 tokens beside its own.
     BatchShape shape = {.pool_type = ElementType::kBFloat16,
                         .query_type = ElementType::kBFloat16,
@@ -116,7 +118,7 @@ TEST_P(AttentionAdversarialTest, WhatOtherHeadsSeeMayBeNaN) {
     // Block 3 is one that head 0 sees: (3 + 1) % 4 = 0.
     for (int64_t key = 24; key < 32; ++key) {
       batch.FillKey(0, 0, key, kNaN);
-      batch.FillValue(0, 0, key, kNaN);
+      if (values_too) batch.FillValue(0, 0, key, kNaN);
     }
     AttentionRows rows = batch.Run({.isa = GetParam()});
     for (size_t row = 0; row < rows.lse.size(); row += 4) {
@@ -229,6 +231,17 @@ TEST_P(AttentionAdversarialTest, EveryHeadDimAndGroup) {
       if (HasFailure()) return;
     }
   }
+}
+
+TEST_P(AttentionAdversarialTest, MoreRowsThanOnePassTakes) {
+  std::mt19937 random(14);
+  ExpectRight(AttentionBatch({.pool_type = ElementType::kBFloat16,
+                              .query_type = ElementType::kBFloat16,
+                              .num_kv_heads = 1,
+                              .group = 17,
+                              .head_dim = 16,
+                              .lengths = {{64, 70}}},
+                             random));
 }
 
 // Address space alone: nothing but the blocks in use is ever touched.
