@@ -126,8 +126,8 @@ PAGODA_DEVICE void StorePair(const AttentionArgs& args, const Unit& unit, uint32
   } else {
     const uint64_t at =
         ((uint64_t{unit.item.partial} + token) * args.num_heads + head) * args.value_dim + element;
-    *reinterpret_cast<Vector8*>(args.partial_outputs + at) =
-        Vector8{{std::bit_cast<uint32_t>(first), std::bit_cast<uint32_t>(second)}};
+    StoreGlobal8(args.partial_outputs + at,
+                 Vector8{{std::bit_cast<uint32_t>(first), std::bit_cast<uint32_t>(second)}});
   }
 }
 

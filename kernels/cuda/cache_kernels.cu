@@ -13,9 +13,38 @@ constexpr uint64_t kNowhere = ~uint64_t{0};
 
 // Eight elements of T, as whole words.
 template <class T>
-struct alignas(sizeof(T) * kVector < 16 ? sizeof(T) * kVector : 16) Elements8 {
-  uint32_t words[sizeof(T) * kVector / 4];
+struct Elements8 {
+  static constexpr uint32_t kWords = sizeof(T) * kVector / 4;
+  uint32_t words[kWords];
 };
+
+template <class T>
+PAGODA_DEVICE Elements8<T> LoadVector(const std::byte* at) {
+  if constexpr (sizeof(T) == 1) {
+    return std::bit_cast<Elements8<T>>(LoadGlobal8(at));
+  } else {
+    Elements8<T> elements;
+#pragma unroll
+    for (uint32_t i = 0; i < Elements8<T>::kWords; i += 4) {
+      const Vector16 vector = LoadGlobal16(at + i * 4);
+      for (uint32_t k = 0; k < 4; ++k) elements.words[i + k] = vector.words[k];
+    }
+    return elements;
+  }
+}
+
+template <class T>
+PAGODA_DEVICE void StoreVector(std::byte* at, const Elements8<T>& elements) {
+  if constexpr (sizeof(T) == 1) {
+    StoreGlobal8(at, std::bit_cast<Vector8>(elements));
+  } else {
+#pragma unroll
+    for (uint32_t i = 0; i < Elements8<T>::kWords; i += 4) {
+      StoreGlobal16(at + i * 4, Vector16{{elements.words[i], elements.words[i + 1],
+                                          elements.words[i + 2], elements.words[i + 3]}});
+    }
+  }
+}
 
 template <class T>
 PAGODA_DEVICE void Unpack(const Elements8<T>& packed, float (&values)[kVector]) {
@@ -125,20 +154,19 @@ struct MoveKernel {
       const uint32_t vectors = dim / kVector;
       for (uint32_t i = ThreadIndex(); i < heads * vectors; i += kThreads) {
         const uint32_t head = i / vectors;
-        auto* in_row = reinterpret_cast<Elements8<Row>*>(row) + i;
-        auto* in_pool =
-            reinterpret_cast<Elements8<Pool>*>(pool + head * args.kv.head_stride_bytes) +
-            i % vectors;
+        std::byte* in_row = row + i * kVector * sizeof(Row);
+        std::byte* in_pool =
+            pool + head * args.kv.head_stride_bytes + i % vectors * kVector * sizeof(Pool);
         const float scale = ScaleOf(scales, per_head, head);
         float values[kVector];
         if constexpr (kDirection == Direction::kIntoPool) {
-          Unpack<Row>(*in_row, values);
+          Unpack<Row>(LoadVector<Row>(in_row), values);
           for (uint32_t k = 0; k < kVector; ++k) values[k] = values[k] / scale;
-          *in_pool = Pack<Pool>(values);
+          StoreVector<Pool>(in_pool, Pack<Pool>(values));
         } else {
-          Unpack<Pool>(*in_pool, values);
+          Unpack<Pool>(LoadVector<Pool>(in_pool), values);
           for (uint32_t k = 0; k < kVector; ++k) values[k] = values[k] * scale;
-          *in_row = Pack<Row>(values);
+          StoreVector<Row>(in_row, Pack<Row>(values));
         }
       }
       return;

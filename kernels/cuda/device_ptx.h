@@ -180,11 +180,18 @@ PAGODA_DEVICE float Tanh(float x) {
   return 1.0f - __fdividef(2.0f, 1.0f + Exp2(x * 2.88539008177792681472f));
 }
 
+// One access each: by its type, which a structure's copy need not be.
 PAGODA_DEVICE Vector16 LoadGlobal16(const void* address) {
-  return *static_cast<const Vector16*>(address);
+  return std::bit_cast<Vector16>(*static_cast<const uint4*>(address));
+}
+PAGODA_DEVICE Vector8 LoadGlobal8(const void* address) {
+  return std::bit_cast<Vector8>(*static_cast<const uint2*>(address));
 }
 PAGODA_DEVICE void StoreGlobal16(void* address, Vector16 value) {
-  *static_cast<Vector16*>(address) = value;
+  *static_cast<uint4*>(address) = std::bit_cast<uint4>(value);
+}
+PAGODA_DEVICE void StoreGlobal8(void* address, Vector8 value) {
+  *static_cast<uint2*>(address) = std::bit_cast<uint2>(value);
 }
 
 }  // namespace pagoda::kernels::cuda

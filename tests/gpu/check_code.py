@@ -71,7 +71,8 @@ def short_names(names):
         match = re.search(r"Enter<(.*)>\(", text)
         text = match[1] if match else text
         text = re.sub(r"pagoda::kernels::(cuda::)?(\(anonymous namespace\)::)?", "", text)
-        result[name] = re.sub(r"\((bool|unsigned int)\)", "", text).replace("(Direction)0", "in").replace("(Direction)1", "out")
+        text = re.sub(r"\((bool|unsigned int)\)|(?<=\d)u\b|\s+$", "", text)
+        result[name] = text.replace("(Direction)0", "in").replace("(Direction)1", "out")
     return result
 
 
@@ -87,11 +88,11 @@ def problems_of(title, kernel):
         wide, narrow = kernel.wide("LDGSTS")
         if not wide or narrow:
             yield f"has {wide} asynchronous copies of 16 bytes and {narrow} of fewer"
+        if not kernel.wide("LDG")[0]:
+            yield "does not load its queries by 16 bytes"
         for instruction in ("HMMA", "LDSM"):
             if not kernel.count(instruction):
                 yield f"has no {instruction}"
-        if kernel.count("HGMMA") == 0 and kernel.count("FFMA") > 400:
-            yield f"has {kernel.count('FFMA')} FFMA: its products are not on tensor cores"
     if title.startswith("MoveKernel<BFloat16, BFloat16") or title == "BlockCopyKernel<Vector16>":
         if not kernel.wide("LDG")[0] or not kernel.wide("STG")[0]:
             yield "has no loads and stores of 16 bytes"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/cache.h"
+#include "kernels/cuda/copy.h"
 #include "kernels/numeric.h"
 #include "tests/gpu/cuda_check.h"
 #include "tests/kernels/cuda/attention_case.h"
@@ -127,6 +128,42 @@ TEST(GpuKernelsTest, AGraphRunsAgainWithOtherLengths) {
     PAGODA_CUDA_CHECK(cudaGraphDestroy(graph));
     PAGODA_CUDA_CHECK(cudaStreamDestroy(stream));
   }
+}
+
+// Pinned memory and a stream of its own: the way of one call for many copies.
+TEST(GpuKernelsTest, BlocksGoAcrossAndBackOnAStream) {
+  constexpr uint64_t kSlotBytes = 64 << 10;
+  constexpr uint32_t kSlots = 64;
+  void* pinned[2];
+  for (void*& memory : pinned) PAGODA_CUDA_CHECK(cudaMallocHost(&memory, kSlots * kSlotBytes));
+  auto* host = static_cast<std::byte*>(pinned[0]);
+  auto* back = static_cast<std::byte*>(pinned[1]);
+  for (uint64_t i = 0; i < kSlots * kSlotBytes; ++i)
+    host[i] = static_cast<std::byte>(i * 7 + i / 251);
+  DeviceArray<std::byte> device(kSlots * kSlotBytes);
+  std::vector<SlotCopy> down;
+  std::vector<SlotCopy> up;
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    down.push_back({i, (i * 5 + 3) % kSlots});
+    up.push_back({down.back().target, i});
+  }
+  cudaStream_t stream;
+  PAGODA_CUDA_CHECK(cudaStreamCreate(&stream));
+  BlockCopyParams params = {.source = host,
+                            .target = device.data(),
+                            .source_slots = kSlots,
+                            .target_slots = kSlots,
+                            .slot_bytes = kSlotBytes,
+                            .copies = down};
+  EXPECT_TRUE(CopyBlocksAcross(params, stream).ok());
+  params.source = device.data();
+  params.target = back;
+  params.copies = up;
+  EXPECT_TRUE(CopyBlocksAcross(params, stream).ok());
+  PAGODA_CUDA_CHECK(cudaStreamSynchronize(stream));
+  EXPECT_TRUE(std::equal(host, host + kSlots * kSlotBytes, back));
+  PAGODA_CUDA_CHECK(cudaStreamDestroy(stream));
+  for (void* memory : pinned) PAGODA_CUDA_CHECK(cudaFreeHost(memory));
 }
 
 // The blocks of a small pool, moved to the far end of one of 6 GiB.

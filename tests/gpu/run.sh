@@ -15,6 +15,9 @@ while [ $# -gt 0 ]; do
     *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
+for binary in gpu_kernels_test gpu_kernels_bench; do
+  [ -x "$bin/$binary" ] || { echo "$bin/$binary is not there: cmake --preset gpu-tests && ninja -C build/gpu-tests" >&2; exit 2; }
+done
 mkdir -p "$out"
 started=$(date +%s)
 budget=530

@@ -200,6 +200,12 @@ PAGODA_DEVICE float Tanh(float x) { return std::tanh(x); }
 PAGODA_DEVICE Vector16 LoadGlobal16(const void* address) {
   return *static_cast<const Vector16*>(address);
 }
+PAGODA_DEVICE Vector8 LoadGlobal8(const void* address) {
+  return *static_cast<const Vector8*>(address);
+}
+PAGODA_DEVICE void StoreGlobal8(void* address, Vector8 value) {
+  *static_cast<Vector8*>(address) = value;
+}
 PAGODA_DEVICE void StoreGlobal16(void* address, Vector16 value) {
   *static_cast<Vector16*>(address) = value;
 }

