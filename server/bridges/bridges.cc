@@ -108,6 +108,13 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
     Log(LogLevel::kInfo,
         absl::StrCat("ZMQ: vLLM's events on ", bridges->zmq_->endpoint(), ", topic '", topic, "'",
                      replay.empty() ? "" : absl::StrCat(", replays on ", replay)));
+    if (config.knows_callers()) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("ZMQ asks nobody for credentials: whoever may connect to ",
+                       bridges->zmq_->endpoint(),
+                       replay.empty() ? "" : absl::StrCat(" or ", replay),
+                       " reads the tokens of every tenant"));
+    }
   }
   // Numbers of SMG's batches begin above those of any earlier life: a batch takes longer than 1 us.
   const auto first_number = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));

@@ -254,6 +254,19 @@ def test_an_endpoint_that_is_no_good_is_refused(start_daemon, tmp_path, keys, me
     assert message in daemon.log.read_text()
 
 
+def test_with_callers_the_socket_is_a_file_and_the_log_warns(bridged, tmp_path):
+    from pagoda_daemon import Daemon
+    folder = tmp_path / "refused"
+    folder.mkdir()
+    refused = Daemon(folder, operator_token="token-of-the-operator-0123456789", events={"zmq": {"endpoint": "tcp://[::1]:*"}})
+    assert refused.run_to_its_end() == 1
+    assert "callers have to show credentials" in refused.log.read_text()
+    daemon, _ = bridged(operator_token="token-of-the-operator-0123456789")
+    assert "reads the tokens of every tenant" in daemon.log.read_text()
+    without, _ = bridged()
+    assert "reads the tokens of every tenant" not in without.log.read_text()
+
+
 def test_the_classes_of_vllm_itself_decode_it(bridged):
     """PAGODA_VLLM_KV_EVENTS: vllm/distributed/kv_events.py out of vLLM's wheel. Of the rest of vLLM it needs nothing to decode with."""
     path, msgspec = os.environ.get("PAGODA_VLLM_KV_EVENTS"), install_msgspec()
