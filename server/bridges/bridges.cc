@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
   if (events.smg.enabled) {
     bridges->smg_ = std::make_unique<SmgService>(
         SmgService::Options{
-            .ring = {.max_batches = events.smg.buffer_steps, .max_bytes = events.smg.buffer_bytes},
+            .ring = {.max_items = events.smg.buffer_steps, .max_bytes = events.smg.buffer_bytes},
             .first_number = first_number,
             .shape = {.tokens_per_block = cache.tokens_per_block,
                       .window = cache.windows.back().window,

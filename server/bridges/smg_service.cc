@@ -50,7 +50,7 @@ absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
 }
 
 void SmgService::Publish(const RouterBatchPtr& batch) {
-  ring_.Push(batch);
+  ring_.Push(batch->number, batch, batch->bytes);
   for (const std::shared_ptr<SmgStream>& stream : streams_.All()) stream->Advance();
 }
 

@@ -18,7 +18,7 @@ namespace pagoda::server {
 class SmgService final : public vllm::grpc::engine::VllmEngine::CallbackService, public RouterSink {
  public:
   struct Options {
-    RouterRing::Limits ring;
+    RingLimits ring;
     // Of the batch that comes first. Above all numbers of the daemon's earlier lives, so that a
     // subscriber of one of those is told.
     uint64_t first_number = 1;

@@ -1,12 +1,7 @@
 #include "server/bridges/smg_stream.h"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "pools/check.h"
 #include "pools/error.h"
 #include "server/error_map.h"
 
@@ -42,43 +37,6 @@ bool Concerns(const RouterEvent& event, WindowSize window, const Viewer& viewer)
 }
 
 }  // namespace
-
-void RouterRing::Push(RouterBatchPtr batch) {
-  std::vector<RouterBatchPtr> dropped;  // Destroyed after the lock is given up.
-  absl::MutexLock lock(&mutex_);
-  PAGODA_CHECK(batch->number == next_, "batches have no holes");
-  ++next_;
-  bytes_ += batch->bytes;
-  batches_.push_back(std::move(batch));
-  while (batches_.size() > 1 &&
-         (batches_.size() > limits_.max_batches || bytes_ > limits_.max_bytes)) {
-    bytes_ -= batches_.front()->bytes;
-    dropped.push_back(std::move(batches_.front()));
-    batches_.pop_front();
-  }
-}
-
-uint64_t RouterRing::next() const {
-  absl::MutexLock lock(&mutex_);
-  return next_;
-}
-
-absl::StatusOr<RouterBatchPtr> RouterRing::At(uint64_t number) const {
-  absl::MutexLock lock(&mutex_);
-  if (number < first_number_ || number > next_) {
-    return absl::DataLossError(absl::StrCat("batch ", number,
-                                            " is not of this life of the daemon, "
-                                            "which has ",
-                                            first_number_, " to ", next_));
-  }
-  if (number == next_) return RouterBatchPtr();
-  const uint64_t oldest = next_ - batches_.size();
-  if (number < oldest) {
-    return absl::OutOfRangeError(
-        absl::StrCat("batch ", number, " is gone; the oldest kept one is ", oldest));
-  }
-  return batches_[number - oldest];
-}
 
 void RouterBatchToSmg(const RouterBatch& batch, const SmgShape& shape, const Viewer& viewer,
                       wire::KvEventBatch* out) {

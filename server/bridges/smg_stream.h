@@ -2,9 +2,7 @@
 #ifndef PAGODA_SERVER_BRIDGES_SMG_STREAM_H_
 #define PAGODA_SERVER_BRIDGES_SMG_STREAM_H_
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/support/server_callback.h"
 #include "manager/tenants.h"
+#include "server/bridges/numbered_ring.h"
 #include "server/bridges/router_events.h"
 #include "server/identity.h"
 #include "server/stream_set.h"
@@ -22,35 +21,8 @@
 
 namespace pagoda::server {
 
-// The newest batches, bounded in number and in bytes; at least the last one. Thread-safe.
-class RouterRing {
- public:
-  struct Limits {
-    size_t max_batches = 10'000;
-    size_t max_bytes = size_t{64} << 20;
-  };
-
-  // `first_number`: of the batch that comes first.
-  RouterRing(Limits limits, uint64_t first_number)
-      : limits_(limits), first_number_(first_number), next_(first_number) {}
-
-  // REQUIRES: the batch's number is next().
-  void Push(RouterBatchPtr batch) ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // The number that the next batch will have.
-  uint64_t next() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The batch of that number; nullptr where it is next(). Errors: OUT_OF_RANGE where it is not kept
-  // any more, DATA_LOSS where this ring has never had it, nor has it next.
-  absl::StatusOr<RouterBatchPtr> At(uint64_t number) const ABSL_LOCKS_EXCLUDED(mutex_);
-
- private:
-  const Limits limits_;
-  const uint64_t first_number_;
-  mutable absl::Mutex mutex_;  // Nothing is called under it.
-  std::deque<RouterBatchPtr> batches_ ABSL_GUARDED_BY(mutex_);
-  uint64_t next_ ABSL_GUARDED_BY(mutex_);
-  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-};
+// Batches by their numbers, for who comes back.
+using RouterRing = NumberedRing<RouterBatch>;
 
 // What the messages say of the cache besides what happens.
 struct SmgShape {
