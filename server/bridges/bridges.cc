@@ -156,6 +156,9 @@ std::vector<prometheus::MetricFamily> Bridges::Collect() const {
   if (smg_ != nullptr) {
     families.push_back(Gauge("pagoda_smg_subscribers", "Open SubscribeKvEvents streams.",
                              AsDouble(smg_->subscribers())));
+    families.push_back(Counter("pagoda_smg_encoded_batches_total",
+                               "Batches encoded, once for all who see the same and keep up.",
+                               AsDouble(smg_->encoded_messages())));
   }
   return families;
 }

@@ -10,42 +10,22 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "manager/tenants.h"
 #include "server/bridges/numbered_ring.h"
 #include "server/bridges/router_events.h"
-#include "server/identity.h"
+#include "server/bridges/smg_messages.h"
 #include "server/stream_set.h"
 #include "server/stream_slots.h"
-#include "smg/grpc/kv_events.pb.h"
 
 namespace pagoda::server {
 
 // Batches by their numbers, for who comes back.
 using RouterRing = NumberedRing<RouterBatch>;
 
-// What the messages say of the cache besides what happens.
-struct SmgShape {
-  uint32_t tokens_per_block = 0;
-  // The window that is told of: SMG's messages know one.
-  WindowSize window = kFullAttention;
-  int32_t data_parallel_rank = 0;
-};
-
-// Who subscribes.
-struct Viewer {
-  Identity caller;
-  const TenantTable* tenants = nullptr;  // Outlives the stream.
-};
-
-// The batch as the viewer may see it. A batch of which he may see nothing is one without events:
-// its number says that nothing was missed.
-void RouterBatchToSmg(const RouterBatch& batch, const SmgShape& shape, const Viewer& viewer,
-                      smg::grpc::common::KvEventBatch* out);
-
 // Sends batch after batch, with one write outstanding: a slow client falls behind in the ring, and
 // costs no memory. Thread-safe; lives as long as its call and whoever holds it.
-class SmgStream final : public grpc::ServerWriteReactor<smg::grpc::common::KvEventBatch> {
+class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   using Set = StreamSet<SmgStream>;
 
@@ -53,12 +33,11 @@ class SmgStream final : public grpc::ServerWriteReactor<smg::grpc::common::KvEve
   struct Context {
     const RouterRing* ring;
     Set* streams;
-    SmgShape shape;
   };
 
   // Begins with the batch `next`. The stream is in the set until its call is over.
-  static SmgStream* Start(const Context& context, uint64_t next, Viewer viewer,
-                          StreamSlots::Slot slot);
+  static SmgStream* Start(const Context& context, uint64_t next,
+                          std::shared_ptr<SmgMessages> messages, StreamSlots::Slot slot);
 
   // If no write is outstanding: sends what is next, if it is there. Does not block.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -71,20 +50,21 @@ class SmgStream final : public grpc::ServerWriteReactor<smg::grpc::common::KvEve
   void OnDone() override;
 
  private:
-  SmgStream(const Context& context, uint64_t next, Viewer viewer, StreamSlots::Slot slot)
-      : context_(context), viewer_(viewer), slot_(std::move(slot)), next_(next) {}
+  SmgStream(const Context& context, uint64_t next, std::shared_ptr<SmgMessages> messages,
+            StreamSlots::Slot slot)
+      : context_(context), messages_(std::move(messages)), slot_(std::move(slot)), next_(next) {}
 
   // Starts a write if there is one to start; returns the status if it is time to end.
   std::optional<grpc::Status> Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Context context_;
-  const Viewer viewer_;
-  std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
-  std::shared_ptr<SmgStream> self_;        // The call's share; given up in OnDone.
+  const std::shared_ptr<SmgMessages> messages_;  // Shared by the streams that see the same.
+  std::optional<StreamSlots::Slot> slot_;        // Until the call is over.
+  std::shared_ptr<SmgStream> self_;              // The call's share; given up in OnDone.
 
-  absl::Mutex mutex_;  // Taken before the ring's lock and gRPC's own.
+  absl::Mutex mutex_;  // Taken before the ring's lock, the messages' and gRPC's own.
   uint64_t next_ ABSL_GUARDED_BY(mutex_);
-  smg::grpc::common::KvEventBatch message_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
+  grpc::ByteBuffer message_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -12,7 +12,7 @@ from pagoda.v1 import admin_pb2
 from smg.grpc import kv_events_pb2
 from test_credentials import ALICE, CAROL, guarded  # guarded is a fixture.
 from test_events import TOKENS_PER_BLOCK, Watcher, work
-from test_zmq_bridge import GPU, rounds_of_load, whole_blocks
+from test_zmq_bridge import GPU, metric, rounds_of_load, whole_blocks
 
 METHOD = "/vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
 MEDIA_LEVELS = {GPU: 0, "CPU": 1}
@@ -87,6 +87,26 @@ def test_the_stream_is_the_tree_of_the_events(bridged):
 
     rounds_of_load(daemon, check)
     assert max(checks) == 2, "blocks in both tiers"
+
+
+def test_a_batch_is_encoded_once_for_all_who_see_the_same(guarded):
+    daemon = guarded(events={"smg": {"enabled": True}}, server={"http_address": "127.0.0.1:0"})
+    alice = authorized(daemon.connect(), ALICE)
+    streams = [Subscriber(channel).begun() for channel in [daemon.channel] * 8 + [alice] * 4]
+    with Client(alice) as client:
+        for number in range(200):
+            client.cache(number + 1, range(number * 100, number * 100 + 9))
+    daemon.settle()
+    daemon.wait_until(lambda daemon: metric(daemon, "pagoda_bridge_revision") == daemon.status().revision)
+    batches = metric(daemon, "pagoda_bridge_batches_total")
+    for subscriber in streams:
+        for _ in range(batches):
+            subscriber.next()
+    encoded = metric(daemon, "pagoda_smg_encoded_batches_total")
+    # Everything is far below what is kept, so whoever comes late finds it.
+    assert encoded == 2 * batches > 20, f"{encoded} of {batches} batches, for 12 subscribers who see two things"
+    for subscriber in streams:
+        subscriber.stream.cancel()
 
 
 def test_a_stream_goes_on_behind_what_was_applied(bridged):

@@ -1,4 +1,4 @@
-#include "server/bridges/smg_stream.h"
+#include "server/bridges/smg_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 
 constexpr Viewer kOperator{};
 
-TEST(SmgTest, AStoreCarriesEachBlocksTokens) {
+TEST(SmgWireTest, AStoreCarriesEachBlocksTokens) {
   RouterBatch batch{.number = 70, .first_event = 41};
   batch.time = absl::UnixEpoch() + absl::Milliseconds(2500);
   batch.events = {
@@ -43,7 +43,7 @@ TEST(SmgTest, AStoreCarriesEachBlocksTokens) {
   EXPECT_EQ(out.events(2).event_id(), 44u);
 }
 
-TEST(SmgTest, ATenantSeesItsOwnAndTheNumbersOfTheRest) {
+TEST(SmgWireTest, ATenantSeesItsOwnAndTheNumbersOfTheRest) {
   const auto tenants = TenantTable::Create({{.name = "alice"}, {.name = "bob"}}, 1);
   ASSERT_TRUE(tenants.ok());
   const Viewer alice{.caller = {Role::kTenant, TenantId(1)}, .tenants = &*tenants};
