@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
                                                         const SharedManager* manager,
                                                         const ServingState* state,
                                                         const Admission* admission) {
-  auto bridges = absl::WrapUnique(new Bridges);
+  auto bridges = absl::WrapUnique(new Bridges(&manager->log()));
   const CacheInfo& cache = manager->info();
   const Config::Events& events = config.events;
   std::vector<RouterSink*> sinks;
@@ -145,8 +145,13 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
 
 Bridges::~Bridges() = default;
 
-void Bridges::EndStreamsForDrain() {
-  if (smg_ != nullptr) smg_->EndStreamsForDrain();
+void Bridges::EndStreamsForDrain(absl::Duration patience) {
+  if (smg_ == nullptr) return;
+  if (const Revision last = log_->last(); !feed_->WaitUntilRead(last, patience)) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("SMG: streams end before they were told of event ", last.value()));
+  }
+  smg_->EndStreamsForDrain();
 }
 
 std::vector<prometheus::MetricFamily> Bridges::Collect() const {

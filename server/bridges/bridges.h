@@ -34,15 +34,18 @@ class Bridges {
   // Serves SubscribeKvEvents; nullptr where it is not asked for.
   grpc::Service* service() const { return smg_.get(); }
 
-  // Ends every open stream. Call it when the state is draining.
-  void EndStreamsForDrain();
+  // Ends every open stream behind what the log says now, for which the feed is waited for this long
+  // at most. Call it when the state is draining.
+  void EndStreamsForDrain(absl::Duration patience);
 
   // The metrics whose names begin with pagoda_bridge, pagoda_zmq and pagoda_smg; none of what is
   // off.
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
-  Bridges() = default;
+  explicit Bridges(const EventLog* log) : log_(log) {}
+
+  const EventLog* const log_;
 
   // The feed uses the sinks above it, and is destroyed before them.
   std::unique_ptr<ZmqBridge> zmq_;

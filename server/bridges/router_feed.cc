@@ -41,12 +41,20 @@ RouterFeed::~RouterFeed() {
 }
 
 RouterFeed::Stats RouterFeed::stats() const {
+  absl::MutexLock lock(&mutex_);
   return {.batches = batches_,
           .stored_blocks = stored_blocks_,
           .removed_blocks = removed_blocks_,
           .clears = clears_,
           .resets = resets_,
-          .read_revision = read_revision_};
+          .read_revision = read_.value()};
+}
+
+bool RouterFeed::WaitUntilRead(Revision revision, absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto read = [this, revision]()
+                        ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return read_ >= revision; };
+  return mutex_.AwaitWithTimeout(absl::Condition(&read), timeout);
 }
 
 void RouterFeed::Run() {
@@ -76,7 +84,10 @@ bool RouterFeed::ReadOn() {
     }
   }
   Flush();
-  read_revision_.store(next_.value() - 1, std::memory_order_relaxed);
+  {
+    absl::MutexLock lock(&mutex_);
+    read_ = Revision(next_.value() - 1);
+  }
   return !batches->empty();
 }
 

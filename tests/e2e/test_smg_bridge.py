@@ -204,5 +204,30 @@ def test_a_drain_ends_the_streams(bridged):
     assert codes == [grpc.StatusCode.UNAVAILABLE]
 
 
+def test_a_drain_tells_the_last_events_first(bridged):
+    """The feed waits for more events when the drain begins."""
+    daemon = bridged(events={"smg": {"enabled": True}, "flush_interval": "1s"})
+    subscriber = Subscriber(daemon.connect()).begun()
+    with Client(daemon.channel) as client:
+        for number in range(5):
+            client.cache(number + 1, [number] * 9)
+    ended = threading.Thread(target=lambda: codes.append(rest_of(subscriber)))
+    codes = []
+    ended.start()
+    assert daemon.terminate() == 0
+    ended.join()
+    assert codes == [grpc.StatusCode.UNAVAILABLE]
+    assert len(subscriber.hashes.get(0, ())) == 10
+
+
+def rest_of(subscriber):
+    """Reads on to the end of the stream, and says how it ended."""
+    try:
+        while True:
+            subscriber.next()
+    except grpc.RpcError as failure:
+        return failure.code()
+
+
 def test_where_it_is_off_nobody_knows_the_method(daemon):
     assert status_of(Subscriber(daemon.connect())) == grpc.StatusCode.UNIMPLEMENTED

@@ -102,6 +102,18 @@ TEST(RouterFeedTest, TheEndComesAfterTheLastEvent) {
   EXPECT_EQ(HashesOf(sink.batches()).size(), 2000u);
 }
 
+TEST(RouterFeedTest, WhoWaitsForARevisionFindsItPublished) {
+  EventLog log({});
+  Sink sink;
+  RouterFeed feed(Options(), &log, {&sink});
+  for (uint64_t last = 10; last <= 100; last += 10) {
+    Append(log, 10);
+    ASSERT_TRUE(feed.WaitUntilRead(Revision(last), kPatience));
+    EXPECT_GE(HashesOf(sink.batches()).size(), last);
+  }
+  EXPECT_FALSE(feed.WaitUntilRead(Revision(101), absl::Milliseconds(10)));
+}
+
 TEST(RouterFeedTest, ABatchIsBounded) {
   EventLog log({});
   Append(log, 20'000);
