@@ -381,8 +381,8 @@ absl::Status Daemon::MakeServices() {
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
       manager_.get(), &state_, admission_.get());
-  absl::StatusOr<std::unique_ptr<Bridges>> bridges =
-      Bridges::Start(config_, manager_.get(), &state_, admission_.get());
+  absl::StatusOr<std::unique_ptr<Bridges>> bridges = Bridges::Start(
+      config_, manager_.get(), &state_, admission_.get(), &event_service_->subscriber_metrics());
   if (!bridges.ok()) return bridges.status();
   bridges_ = *std::move(bridges);
   engine_service_ = std::make_unique<EngineService>(

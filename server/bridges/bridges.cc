@@ -92,7 +92,8 @@ void CollectZmq(const ZmqBridge::Stats& stats, std::vector<prometheus::MetricFam
 absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
                                                         const SharedManager* manager,
                                                         const ServingState* state,
-                                                        const Admission* admission) {
+                                                        const Admission* admission,
+                                                        SubscriberMetrics* subscribers) {
   auto bridges = absl::WrapUnique(new Bridges(&manager->log()));
   const CacheInfo& cache = manager->info();
   const Config::Events& events = config.events;
@@ -126,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
             .shape = {.tokens_per_block = cache.tokens_per_block,
                       .window = cache.windows.back().window,
                       .data_parallel_rank = static_cast<int32_t>(cache.rank)}},
-        state, admission);
+        state, admission, subscribers);
     sinks.push_back(bridges->smg_.get());
   }
   if (sinks.empty()) return bridges;
@@ -152,6 +153,28 @@ void Bridges::EndStreamsForDrain(absl::Duration patience) {
         absl::StrCat("SMG: streams end before they were told of event ", last.value()));
   }
   smg_->EndStreamsForDrain();
+}
+
+std::vector<SubscriberRow> Bridges::Subscribers() const {
+  std::vector<SubscriberRow> rows;
+  if (feed_ == nullptr) return rows;
+  // Before the streams are looked at: what was read by now is in their ring.
+  const Revision read(feed_->stats().read_revision);
+  if (smg_ != nullptr) rows = smg_->Look(read);
+  if (zmq_ != nullptr) {
+    rows.push_back({.kind = SubscriberRow::Kind::kZmq, .opened = opened_, .sent = read});
+  }
+  return rows;
+}
+
+std::vector<uint64_t> Bridges::StreamLags() const {
+  std::vector<uint64_t> lags;
+  const std::vector<SubscriberRow> rows = Subscribers();
+  const uint64_t last = log_->last().value();
+  for (const SubscriberRow& row : rows) {
+    if (row.kind == SubscriberRow::Kind::kSmg) lags.push_back(last - row.sent.value());
+  }
+  return lags;
 }
 
 std::vector<prometheus::MetricFamily> Bridges::Collect() const {

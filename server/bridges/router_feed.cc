@@ -80,7 +80,8 @@ bool RouterFeed::ReadOn() {
   for (const EventLog::BatchPtr& batch : *batches) {
     for (size_t i = next_.value() - batch->front().revision.value(); i < batch->size(); ++i) {
       Add((*batch)[i]);
-      next_ = Revision((*batch)[i].revision.value() + 1);
+      told_ = (*batch)[i].revision;
+      next_ = Revision(told_.value() + 1);
     }
   }
   Flush();
@@ -100,6 +101,7 @@ void RouterFeed::Reset() {
       pending_.push_back(std::move(event));
       FlushIfFull();
     });
+    told_ = Revision(next_.value() - 1);
     return Flush();
   }
   ForgetQuietly();
@@ -167,6 +169,7 @@ void RouterFeed::Flush() {
   batch->number = next_number_++;
   batch->first_event = next_event_;
   batch->time = time_;
+  batch->revision = told_;
   batch->bytes = sizeof(RouterBatch) + pending_bytes_;
   batch->events = std::exchange(pending_, {});
   next_event_ += batch->events.size();

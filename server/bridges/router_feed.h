@@ -95,6 +95,7 @@ class RouterFeed {
   uint64_t next_number_;
   uint64_t next_event_ = 1;
   absl::Time time_;  // Of the last event of pending_.
+  Revision told_;    // Events up to this one are in batches or in pending_.
   std::vector<RouterEvent> pending_;
   size_t sized_ = 0;  // Events of pending_ that are in pending_bytes_.
   size_t pending_bytes_ = 0;

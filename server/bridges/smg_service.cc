@@ -21,9 +21,10 @@ constexpr int kRestPerRound = 4;
 }  // namespace
 
 SmgService::SmgService(const Options& options, const ServingState* state,
-                       const Admission* admission)
+                       const Admission* admission, SubscriberMetrics* subscribers)
     : state_(state),
       admission_(admission),
+      metrics_(subscribers),
       ring_(options.ring, options.first_number),
       messages_(options.shape, &admission->tenants()),
       thread_([this] { Run(); }) {}
@@ -71,8 +72,8 @@ absl::StatusOr<SmgStream*> SmgService::Start(const grpc::CallbackServerContext& 
   if (!first.ok()) return first.status();
   absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
   if (!slot.ok()) return slot.status();
-  return SmgStream::Start({.ring = &ring_, .streams = &streams_}, *first, messages_.Of(*caller),
-                          *std::move(slot));
+  return SmgStream::Start({.ring = &ring_, .streams = &streams_, .metrics = metrics_}, *first,
+                          messages_.Of(*caller), *std::move(slot));
 }
 
 absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
@@ -88,6 +89,14 @@ void SmgService::Publish(const RouterBatchPtr& batch) {
   ring_.Push(batch->number, batch, batch->bytes);
   absl::MutexLock lock(&wake_mutex_);
   woken_ = true;
+}
+
+std::vector<SubscriberRow> SmgService::Look(Revision read) const {
+  std::vector<SubscriberRow> rows;
+  for (const std::shared_ptr<SmgStream>& stream : streams_.All()) {
+    rows.push_back(stream->Look(read));
+  }
+  return rows;
 }
 
 void SmgService::EndStreamsForDrain() {

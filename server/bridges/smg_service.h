@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -38,8 +39,9 @@ class SmgService final
     SmgShape shape;
   };
 
-  // Both pointers outlive the service.
-  SmgService(const Options& options, const ServingState* state, const Admission* admission);
+  // All pointers outlive the service. Streams count in `subscribers`.
+  SmgService(const Options& options, const ServingState* state, const Admission* admission,
+             SubscriberMetrics* subscribers);
 
   ~SmgService() override;
 
@@ -50,6 +52,8 @@ class SmgService final
   void Publish(const RouterBatchPtr& batch) override ABSL_LOCKS_EXCLUDED(wake_mutex_);
 
   size_t subscribers() const { return streams_.size(); }
+  // How far each open stream is. `read`: what the feed has read before the call.
+  std::vector<SubscriberRow> Look(Revision read) const;
   // Messages encoded since the start.
   uint64_t encoded_messages() const { return messages_.encoded(); }
 
@@ -65,6 +69,7 @@ class SmgService final
 
   const ServingState* const state_;
   const Admission* const admission_;
+  SubscriberMetrics* const metrics_;
   RouterRing ring_;
   SmgMessageSets messages_;
   SmgStream::Set streams_;

@@ -1,5 +1,6 @@
 #include "server/bridges/smg_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "pools/error.h"
@@ -11,6 +12,7 @@ SmgStream* SmgStream::Start(const Context& context, uint64_t next,
   const std::shared_ptr<SmgStream> stream(
       new SmgStream(context, next, std::move(messages), std::move(slot)));
   stream->self_ = stream;
+  context.metrics->Opened();
   context.streams->Add(stream);
   // The client knows that it has begun, though nothing may happen for long.
   stream->StartSendInitialMetadata();
@@ -25,6 +27,7 @@ void SmgStream::Advance() {
     if (writing_ || finished_) return;
     end = Step();
     finished_ = end.has_value();
+    if (finished_) end_code_ = end->error_code();
   }
   // Not under the lock: the end of the call may come before Finish returns.
   if (end.has_value()) Finish(*end);
@@ -36,6 +39,7 @@ std::optional<grpc::Status> SmgStream::Step() {
   if (!batch.ok()) return ToGrpcStatus(batch.status());
   if (*batch != nullptr) {
     message_ = messages_->Get(**batch);
+    sent_ = (*batch)->revision;
     ++next_;
     writing_ = true;
     StartWrite(&message_);
@@ -51,6 +55,17 @@ void SmgStream::EndForDrain() {
     draining_ = true;
   }
   Advance();
+}
+
+SubscriberRow SmgStream::Look(Revision read) const {
+  absl::MutexLock lock(&mutex_);
+  const Identity& caller = messages_->viewer().caller;
+  return {.kind = SubscriberRow::Kind::kSmg,
+          .caller = caller,
+          .opened = opened_,
+          .sent = next_ == context_.ring->next() ? std::max(read, sent_) : sent_,
+          .filtered = !caller.is_operator(),
+          .writing = writing_};
 }
 
 void SmgStream::OnWriteDone(bool ok) {
@@ -72,6 +87,10 @@ void SmgStream::OnCancel() {
 
 void SmgStream::OnDone() {
   context_.streams->Remove(this);
+  {
+    absl::MutexLock lock(&mutex_);
+    context_.metrics->Closed(SubscriberMetrics::CloseOf(end_code_));
+  }
   // What it counts in may go before a walk over the set that holds this.
   slot_.reset();
   const std::shared_ptr<SmgStream> last = std::move(self_);

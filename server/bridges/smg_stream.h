@@ -12,11 +12,14 @@
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "manager/shared_manager.h"
 #include "server/bridges/numbered_ring.h"
 #include "server/bridges/router_events.h"
 #include "server/bridges/smg_messages.h"
 #include "server/stream_set.h"
 #include "server/stream_slots.h"
+#include "server/subscriber_metrics.h"
+#include "server/subscriber_row.h"
 
 namespace pagoda::server {
 
@@ -33,6 +36,7 @@ class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   struct Context {
     const RouterRing* ring;
     Set* streams;
+    SubscriberMetrics* metrics;
   };
 
   // Begins with the batch `next`. The stream is in the set until its call is over.
@@ -44,6 +48,9 @@ class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   // Ends the call with DRAINING once the client has been sent everything.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // How far it is. `read`: what the feed has read, before the call.
+  SubscriberRow Look(Revision read) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -58,17 +65,20 @@ class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   std::optional<grpc::Status> Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Context context_;
+  const absl::Time opened_ = SharedManager::Now();
   const std::shared_ptr<SmgMessages> messages_;  // Shared by the streams that see the same.
   std::optional<StreamSlots::Slot> slot_;        // Until the call is over.
   std::shared_ptr<SmgStream> self_;              // The call's share; given up in OnDone.
 
-  absl::Mutex mutex_;  // Taken before the ring's lock, the messages' and gRPC's own.
+  mutable absl::Mutex mutex_;  // Taken before the ring's lock, the messages' and gRPC's own.
   uint64_t next_ ABSL_GUARDED_BY(mutex_);
+  Revision sent_ ABSL_GUARDED_BY(mutex_);             // Of the last batch that was given to gRPC.
   grpc::ByteBuffer message_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::StatusCode end_code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;
 };
 
 }  // namespace pagoda::server

@@ -1,7 +1,10 @@
 """SubscribeKvEvents, as the SMG gateway calls it: the stream is the tree, has no holes, goes on where it was left, and says when it cannot."""
 
 import copy
+import itertools
+import json
 import random
+import re
 import threading
 
 import grpc
@@ -10,7 +13,7 @@ from pagoda_client import Client, authorized
 from pagoda_daemon import CALL_SECONDS
 from pagoda.v1 import admin_pb2
 from smg.grpc import kv_events_pb2
-from test_credentials import ALICE, CAROL, guarded  # guarded is a fixture.
+from test_credentials import ALICE, CAROL, OPERATOR, guarded  # guarded is a fixture.
 from test_events import TOKENS_PER_BLOCK, Watcher, work
 from test_zmq_bridge import GPU, metric, rounds_of_load, whole_blocks
 
@@ -72,6 +75,15 @@ def status_of(subscriber):
     with pytest.raises(grpc.RpcError) as failure:
         subscriber.next()
     return failure.value.code()
+
+
+def rest_of(subscriber):
+    """Reads on to the end of the stream, and says how it ended."""
+    try:
+        while True:
+            subscriber.next()
+    except grpc.RpcError as failure:
+        return failure.code()
 
 
 def test_the_stream_is_the_tree_of_the_events(bridged):
@@ -160,7 +172,7 @@ def test_a_start_that_cannot_be_had_is_told_from_another_life(bridged):
 
 
 def test_a_subscriber_that_the_ring_has_passed_is_told_so(bridged):
-    daemon = bridged(events={"smg": {"enabled": True, "buffer_steps": 3}})
+    daemon = bridged(events={"smg": {"enabled": True, "buffer_steps": 3}}, server={"http_address": "127.0.0.1:0"})
     slow = Subscriber(daemon.connect(options=[("grpc.http2.bdp_probe", 0)])).begun()
     with Client(daemon.channel) as client:
         for number in range(1500):
@@ -170,6 +182,53 @@ def test_a_subscriber_that_the_ring_has_passed_is_told_so(bridged):
             slow.next()
     assert failure.value.code() == grpc.StatusCode.OUT_OF_RANGE
     assert slow.events > 0
+    daemon.wait_until(lambda daemon: closed(daemon)["behind"] == 1)
+
+
+def rows(daemon):
+    """The subscribers of the status page."""
+    code, body = daemon.http_as("/api/v1/subscribers", daemon.operator_token)
+    assert code == 200
+    return json.loads(body)["subscribers"]
+
+
+def closed(daemon):
+    """How many subscribers ended, by reason."""
+    ends = re.findall(r'^pagoda_event_subscribers_closed_total{reason="(\w+)"} (\d+)$', daemon.http("/metrics")[1], re.MULTILINE)
+    return {reason: int(count) for reason, count in ends}
+
+
+def test_its_subscribers_are_counted_and_listed(guarded):
+    daemon = guarded(events={"smg": {"enabled": True}}, server={"http_address": "127.0.0.1:0"})
+    alice = authorized(daemon.connect(), ALICE)
+    quick = Subscriber(alice).begun()
+    slow = Subscriber(authorized(daemon.connect(options=[("grpc.http2.bdp_probe", 0)]), OPERATOR)).begun()
+    assert metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 2
+    assert sorted((row["kind"], row["role"], row["tenant"], row["filtered"]) for row in rows(daemon)) == [
+        ("smg", "operator", "", False), ("smg", "tenant", "alice", True)]
+    with Client(alice) as client:
+        client.cache(1, range(9))
+        quick.next()
+        daemon.wait_until(lambda daemon: [row["sent_revision"] for row in rows(daemon)] == 2 * [daemon.status().revision])
+        assert metric(daemon, "pagoda_event_subscriber_max_lag_events") == 0
+        reader = threading.Thread(target=rest_of, args=[quick])
+        reader.start()
+        sequences = iter(range(2, 10**6))
+
+        def slow_is_behind(daemon):
+            for number in itertools.islice(sequences, 50):
+                client.cache(number, [number * 1000 + i for i in range(240)])
+            return metric(daemon, "pagoda_event_subscriber_max_lag_events") > 100
+
+        daemon.wait_until(slow_is_behind)
+        (row,) = (row for row in rows(daemon) if row["role"] == "operator")
+        assert row["writing"] and row["lag_events"] > 100
+    slow.stream.cancel()
+    quick.stream.cancel()
+    reader.join()
+    daemon.wait_until(lambda daemon: metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 0)
+    assert closed(daemon) == {"client": 2, "behind": 0, "draining": 0, "error": 0}
+    assert metric(daemon, "pagoda_event_subscribers_opened_total") == 2 and rows(daemon) == []
 
 
 def test_a_tenant_sees_its_own_and_no_hole(guarded):
@@ -218,15 +277,6 @@ def test_a_drain_tells_the_last_events_first(bridged):
     ended.join()
     assert codes == [grpc.StatusCode.UNAVAILABLE]
     assert len(subscriber.hashes.get(0, ())) == 10
-
-
-def rest_of(subscriber):
-    """Reads on to the end of the stream, and says how it ended."""
-    try:
-        while True:
-            subscriber.next()
-    except grpc.RpcError as failure:
-        return failure.code()
 
 
 def test_where_it_is_off_nobody_knows_the_method(daemon):

@@ -1,6 +1,7 @@
 """vLLM's ZMQ wire: a router that knows it, and nothing of Pagoda, has the same tree as a subscriber of Watch."""
 
 import importlib.util
+import json
 import os
 import random
 import re
@@ -162,6 +163,16 @@ def test_a_late_joiner_replays(bridged):
     assert late.hashes() == index.hashes() and late.counts == index.counts and joiner.replays == 1
     assert metric(daemon, "pagoda_zmq_incomplete_replays_total") == 0
     joiner.close()
+
+
+def test_all_subscribers_are_one_row_of_the_status_page(bridged):
+    daemon, subscriber = bridged()
+    with Client(daemon.channel) as client:
+        client.cache(1, range(9))
+    follow(daemon, subscriber, Index(MapDecoder()))
+    (row,) = json.loads(daemon.http("/api/v1/subscribers")[1])["subscribers"]
+    assert (row["kind"], row["role"], row["sent_revision"], row["lag_events"]) == ("zmq", "operator", daemon.status().revision, 0)
+    assert metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 0, "who they are is not known"
 
 
 def test_a_replay_in_the_newer_form_carries_the_topic(bridged):

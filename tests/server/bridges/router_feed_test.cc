@@ -88,6 +88,7 @@ TEST(RouterFeedTest, BatchesAreNumberedAndTellEverythingFromTheFirstEventOn) {
     EXPECT_EQ(batches[i]->first_event, events + 1);
     events += batches[i]->events.size();
     EXPECT_EQ(batches[i]->time, absl::UnixEpoch() + absl::Seconds(events));
+    EXPECT_EQ(batches[i]->revision.value(), events) << "an event for each revision";
   }
   EXPECT_EQ(feed.stats().stored_blocks, 10u);
   EXPECT_EQ(feed.stats().resets, 0u);
@@ -121,8 +122,12 @@ TEST(RouterFeedTest, ABatchIsBounded) {
   RouterFeed feed(Options(), &log, {&sink});
   const auto batches = sink.WaitForEvents(20'000);
   EXPECT_GT(batches.size(), 5u);
+  uint64_t events = 0;
   for (const RouterBatchPtr& batch : batches) {
     EXPECT_LE(batch->bytes, RouterFeed::kFullBatchBytes + 1024);
+    events += batch->events.size();
+    EXPECT_LE(batch->revision.value(), events) << "no more than it has told";
+    EXPECT_GE(batch->revision.value() + 1, events);
   }
 }
 
