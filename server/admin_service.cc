@@ -110,7 +110,7 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
   }
   response->set_sessions(stats.sessions);
   response->set_sequences(stats.sequences);
-  response->set_subscribers(parts_.events->subscribers());
+  response->set_subscribers(parts_.events->subscribers() + parts_.bridges->streams());
   response->set_revision(manager.log().last().value());
   response->set_oldest_revision(manager.log().oldest().value());
   response->set_draining(parts_.state->draining());

@@ -40,17 +40,28 @@ absl::Status CheckPlaintext(const Config::Server& server) {
 }
 
 // Whoever reads the stream reads the tokens of every tenant, and nothing asks who he is.
-absl::Status CheckZmq(const Config::Events::Zmq& zmq, bool insecure) {
+absl::Status CheckZmq(const Config& config) {
+  const Config::Events::Zmq& zmq = config.events.zmq;
   if (zmq.endpoint.empty() && !zmq.replay_endpoint.empty()) {
     return Refuse("events.zmq.replay_endpoint is set, and events.zmq.endpoint is not");
   }
   for (const auto& [key, endpoint] :
        {std::pair("endpoint", &zmq.endpoint), std::pair("replay_endpoint", &zmq.replay_endpoint)}) {
-    if (endpoint->empty() || StaysHere(*endpoint) || insecure) continue;
-    return Refuse(absl::StrCat(
-        "events.zmq.", key, " ", *endpoint,
-        " would show every tenant's tokens to other machines: use ipc://PATH or tcp://[::1]:PORT, "
-        "or say server.insecure: true"));
+    if (endpoint->empty() || config.server.insecure) continue;
+    if (!StaysHere(*endpoint)) {
+      return Refuse(
+          absl::StrCat("events.zmq.", key, " ", *endpoint,
+                       " would show every tenant's tokens to other machines: use ipc://PATH or "
+                       "tcp://[::1]:PORT, or say server.insecure: true"));
+    }
+    // Where callers have to show credentials, a file's mode is the least that stands for them.
+    if (config.knows_callers() && SocketFile(*endpoint).empty() && !IsInProcess(*endpoint)) {
+      return Refuse(absl::StrCat(
+          "events.zmq.", key, " ", *endpoint,
+          " would show every tenant's tokens to every process on this machine, though callers have "
+          "to show credentials: use ipc://PATH, whose file the daemon's user and group alone may "
+          "use, or say server.insecure: true"));
+    }
   }
   return absl::OkStatus();
 }
@@ -120,9 +131,7 @@ absl::Status ValidateConfig(const Config& config) {
   }
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;
   if (absl::Status status = CheckPlaintext(config.server); !status.ok()) return status;
-  if (absl::Status status = CheckZmq(config.events.zmq, config.server.insecure); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = CheckZmq(config); !status.ok()) return status;
   return CheckCallers(config);
 }
 

@@ -381,8 +381,8 @@ absl::Status Daemon::MakeServices() {
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
       manager_.get(), &state_, admission_.get());
-  absl::StatusOr<std::unique_ptr<Bridges>> bridges =
-      Bridges::Start(config_, manager_.get(), &state_, admission_.get());
+  absl::StatusOr<std::unique_ptr<Bridges>> bridges = Bridges::Start(
+      config_, manager_.get(), &state_, admission_.get(), &event_service_->subscriber_metrics());
   if (!bridges.ok()) return bridges.status();
   bridges_ = *std::move(bridges);
   engine_service_ = std::make_unique<EngineService>(
@@ -533,15 +533,16 @@ void Daemon::Drain() {
   absl::MutexLock lock(&drain_mutex_);
   if (drained_ || grpc_ == nullptr) return;
   drained_ = true;
+  const absl::Time end = absl::Now() + config_.server.drain_timeout;
   state_.Enter(ServingState::Phase::kDraining);
   grpc_->SetNotServing();
   supervisor_.Stopping(absl::StrCat("draining: calls may go on for ",
                                     absl::FormatDuration(config_.server.drain_timeout)));
   cache_service_->EndStreamsForDrain();
   event_service_->EndStreamsForDrain();
-  bridges_->EndStreamsForDrain();
+  bridges_->EndStreamsForDrain(end - absl::Now());
   // Meanwhile new calls still get their answer, DRAINING, instead of a refused connection.
-  const size_t cut = rpc_metrics_.WaitUntilNoneOpen(config_.server.drain_timeout);
+  const size_t cut = rpc_metrics_.WaitUntilNoneOpen(end - absl::Now());
   if (cut > 0)
     Log(LogLevel::kWarning, absl::StrCat("drain_timeout is over; open calls cut: ", cut));
   grpc_->Shutdown(kConnectionGrace);

@@ -131,8 +131,8 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
   return filter;
 }
 
-std::vector<prometheus::MetricFamily> EventService::CollectSubscribers() const {
-  std::vector<uint64_t> lags;
+std::vector<prometheus::MetricFamily> EventService::CollectSubscribers(
+    std::vector<uint64_t> lags) const {
   for (const std::shared_ptr<WatchStream>& stream : streams_.All()) lags.push_back(stream->Lag());
   return subscriber_metrics_.Collect(lags);
 }

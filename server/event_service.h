@@ -32,7 +32,10 @@ class EventService final
                                                     const grpc::ByteBuffer* request) override;
 
   size_t subscribers() const { return streams_.size(); }
-  std::vector<prometheus::MetricFamily> CollectSubscribers() const;
+  // `lags`: of the open streams that others count in subscriber_metrics(), the events that each has
+  // yet to be sent.
+  std::vector<prometheus::MetricFamily> CollectSubscribers(std::vector<uint64_t> lags) const;
+  SubscriberMetrics& subscriber_metrics() { return subscriber_metrics_; }
 
   std::vector<SubscriberRow> Subscribers() const;
 

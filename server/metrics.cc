@@ -117,7 +117,7 @@ Families Metrics::Collect() const {
          families);
   Append(CollectTransfers(parts_.transfers->stats()), families);
   Append(CollectEvents(parts_.manager->log()), families);
-  Append(parts_.events->CollectSubscribers(), families);
+  Append(parts_.events->CollectSubscribers(parts_.bridges->StreamLags()), families);
   Append(parts_.bridges->Collect(), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
   Append(rpcs_->Collect(), families);

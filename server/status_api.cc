@@ -160,7 +160,7 @@ std::string StatusApi::Status(const HttpRequest& request) const {
                  {"quarantines", stats.quarantines},
                  {"quarantined_blocks", stats.quarantined_blocks},
                  {"recovered_blocks", stats.recovered_blocks},
-                 {"subscribers", parts_.events->subscribers()},
+                 {"subscribers", parts_.events->subscribers() + parts_.bridges->streams()},
                  {"revision", manager.log().last().value()},
                  {"oldest_revision", manager.log().oldest().value()},
                  {"engine", EngineJson(*parts_.engine)},
@@ -268,8 +268,10 @@ std::string StatusApi::Subscribers() const {
   const absl::Time now = SharedManager::Now();
   const Revision last = parts_.manager->log().last();
   Json subscribers = Json::array();
-  for (const SubscriberRow& row : parts_.events->Subscribers()) {
-    subscribers.push_back(SubscriberJson(row, parts_.manager->tenants(), last, now));
+  for (const auto& rows : {parts_.events->Subscribers(), parts_.bridges->Subscribers()}) {
+    for (const SubscriberRow& row : rows) {
+      subscribers.push_back(SubscriberJson(row, parts_.manager->tenants(), last, now));
+    }
   }
   return TextOf({{"last_revision", last.value()}, {"subscribers", std::move(subscribers)}});
 }

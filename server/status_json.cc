@@ -265,11 +265,23 @@ Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant) {
           {"pinned", use.pinned}};
 }
 
+const char* KindName(SubscriberRow::Kind kind) {
+  switch (kind) {
+    case SubscriberRow::Kind::kSmg:
+      return "smg";
+    case SubscriberRow::Kind::kZmq:
+      return "zmq";
+    default:
+      return "watch";
+  }
+}
+
 Json SubscriberJson(const SubscriberRow& row, const TenantTable& tenants, Revision last,
                     absl::Time now) {
   // The stream may have read what came after `last` was.
   const uint64_t lag = last.value() - std::min(last.value(), row.sent.value());
-  return {{"role", row.caller.is_operator() ? "operator" : "tenant"},
+  return {{"kind", KindName(row.kind)},
+          {"role", row.caller.is_operator() ? "operator" : "tenant"},
           {"tenant", tenants[row.caller.tenant].name},
           {"open_seconds", absl::ToDoubleSeconds(now - row.opened)},
           {"sent_revision", row.sent.value()},

@@ -13,8 +13,9 @@
 
 namespace pagoda::server {
 
-// Counts subscribers of every kind, Watch streams and bridges. Not by subscriber: whoever connects
-// would make a new series. Thread-safe.
+// Counts the subscribers that are streams, Watch's and SMG's. Those of ZMQ are not known: what
+// their bridge has read is pagoda_bridge_revision. Not by subscriber: whoever connects would make a
+// new series. Thread-safe.
 class SubscriberMetrics {
  public:
   // Why a subscriber is gone.
@@ -26,8 +27,8 @@ class SubscriberMetrics {
   };
   static constexpr size_t kNumCloses = 4;
 
-  // Of the status that a Watch stream ended with: the client's CANCELLED, REVISION_COMPACTED's
-  // OUT_OF_RANGE, DRAINING's UNAVAILABLE.
+  // Of the status that a stream ended with: the client's CANCELLED, OUT_OF_RANGE (Watch's
+  // REVISION_COMPACTED, or a batch of SMG's that is gone), DRAINING's UNAVAILABLE.
   static Close CloseOf(grpc::StatusCode code);
 
   // Why a subscriber gets a snapshot: it asked for one, or the log passed it and it had asked for

@@ -9,8 +9,15 @@
 
 namespace pagoda::server {
 
-// An open Watch stream, as operators see it.
+// Who follows the events, as operators see it.
 struct SubscriberRow {
+  enum class Kind : uint8_t {
+    kWatch,  // A Watch stream.
+    kSmg,    // A SubscribeKvEvents stream.
+    kZmq,    // All of ZMQ's subscribers together: ZMQ does not say who they are.
+  };
+
+  Kind kind = Kind::kWatch;
   Identity caller;
   absl::Time opened;
   Revision sent;          // Every event up to this one was given to gRPC, or is not the caller's.

@@ -90,8 +90,9 @@ void CollectZmq(const ZmqBridge::Stats& stats, std::vector<prometheus::MetricFam
 absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
                                                         const SharedManager* manager,
                                                         const ServingState* state,
-                                                        const Admission* admission) {
-  auto bridges = absl::WrapUnique(new Bridges);
+                                                        const Admission* admission,
+                                                        SubscriberMetrics* subscribers) {
+  auto bridges = absl::WrapUnique(new Bridges(&manager->log()));
   const CacheInfo& cache = manager->info();
   const Config::Events& events = config.events;
   std::vector<RouterSink*> sinks;
@@ -106,18 +107,25 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
     Log(LogLevel::kInfo,
         absl::StrCat("ZMQ: vLLM's events on ", bridges->zmq_->endpoint(), ", topic '", topic, "'",
                      replay.empty() ? "" : absl::StrCat(", replays on ", replay)));
+    if (config.knows_callers()) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("ZMQ asks nobody for credentials: whoever may connect to ",
+                       bridges->zmq_->endpoint(),
+                       replay.empty() ? "" : absl::StrCat(" or ", replay),
+                       " reads the tokens of every tenant"));
+    }
   }
   // Numbers of SMG's batches begin above those of any earlier life: a batch takes longer than 1 us.
   const auto first_number = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
   if (events.smg.enabled) {
     bridges->smg_ = std::make_unique<SmgService>(
         SmgService::Options{
-            .ring = {.max_batches = events.smg.buffer_steps, .max_bytes = events.smg.buffer_bytes},
+            .ring = {.max_items = events.smg.buffer_steps, .max_bytes = events.smg.buffer_bytes},
             .first_number = first_number,
             .shape = {.tokens_per_block = cache.tokens_per_block,
                       .window = cache.windows.back().window,
                       .data_parallel_rank = static_cast<int32_t>(cache.rank)}},
-        state, admission);
+        state, admission, subscribers);
     sinks.push_back(bridges->smg_.get());
   }
   if (sinks.empty()) return bridges;
@@ -136,8 +144,35 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
 
 Bridges::~Bridges() = default;
 
-void Bridges::EndStreamsForDrain() {
-  if (smg_ != nullptr) smg_->EndStreamsForDrain();
+void Bridges::EndStreamsForDrain(absl::Duration patience) {
+  if (smg_ == nullptr) return;
+  if (const Revision last = log_->last(); !feed_->WaitUntilRead(last, patience)) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("SMG: streams end before they were told of event ", last.value()));
+  }
+  smg_->EndStreamsForDrain();
+}
+
+std::vector<SubscriberRow> Bridges::Subscribers() const {
+  std::vector<SubscriberRow> rows;
+  if (feed_ == nullptr) return rows;
+  // Before the streams are looked at: what was read by now is in their ring.
+  const Revision read(feed_->stats().read_revision);
+  if (smg_ != nullptr) rows = smg_->Look(read);
+  if (zmq_ != nullptr) {
+    rows.push_back({.kind = SubscriberRow::Kind::kZmq, .opened = opened_, .sent = read});
+  }
+  return rows;
+}
+
+std::vector<uint64_t> Bridges::StreamLags() const {
+  std::vector<uint64_t> lags;
+  const std::vector<SubscriberRow> rows = Subscribers();
+  const uint64_t last = log_->last().value();
+  for (const SubscriberRow& row : rows) {
+    if (row.kind == SubscriberRow::Kind::kSmg) lags.push_back(last - row.sent.value());
+  }
+  return lags;
 }
 
 std::vector<prometheus::MetricFamily> Bridges::Collect() const {
@@ -147,6 +182,9 @@ std::vector<prometheus::MetricFamily> Bridges::Collect() const {
   if (smg_ != nullptr) {
     families.push_back(Gauge("pagoda_smg_subscribers", "Open SubscribeKvEvents streams.",
                              AsDouble(smg_->subscribers())));
+    families.push_back(Counter("pagoda_smg_encoded_batches_total",
+                               "Batches encoded, once for all who see the same and keep up.",
+                               AsDouble(smg_->encoded_messages())));
   }
   return families;
 }

@@ -15,6 +15,8 @@
 #include "server/bridges/zmq_bridge.h"
 #include "server/config.h"
 #include "server/serving_state.h"
+#include "server/subscriber_metrics.h"
+#include "server/subscriber_row.h"
 
 namespace pagoda::server {
 
@@ -22,27 +24,40 @@ namespace pagoda::server {
 // Thread-safe.
 class Bridges {
  public:
-  // Begins with the log's first event. All pointers outlive the bridges.
+  // Begins with the log's first event. SMG's streams count in `subscribers`. All pointers outlive
+  // the bridges.
   // Errors: INVALID_ARGUMENT where an endpoint cannot be had.
   static absl::StatusOr<std::unique_ptr<Bridges>> Start(const Config& config,
                                                         const SharedManager* manager,
                                                         const ServingState* state,
-                                                        const Admission* admission);
+                                                        const Admission* admission,
+                                                        SubscriberMetrics* subscribers);
   // Sends what is in the log first.
   ~Bridges();
 
   // Serves SubscribeKvEvents; nullptr where it is not asked for.
   grpc::Service* service() const { return smg_.get(); }
 
-  // Ends every open stream. Call it when the state is draining.
-  void EndStreamsForDrain();
+  // How many streams of SMG's are open.
+  size_t streams() const { return smg_ == nullptr ? 0 : smg_->subscribers(); }
+  // Of each of those, the events that it has yet to be sent.
+  std::vector<uint64_t> StreamLags() const;
+  // Those, and one for all of ZMQ's subscribers.
+  std::vector<SubscriberRow> Subscribers() const;
+
+  // Ends every open stream behind what the log says now, for which the feed is waited for this long
+  // at most. Call it when the state is draining.
+  void EndStreamsForDrain(absl::Duration patience);
 
   // The metrics whose names begin with pagoda_bridge, pagoda_zmq and pagoda_smg; none of what is
   // off.
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
-  Bridges() = default;
+  explicit Bridges(const EventLog* log) : log_(log) {}
+
+  const EventLog* const log_;
+  const absl::Time opened_ = SharedManager::Now();
 
   // The feed uses the sinks above it, and is destroyed before them.
   std::unique_ptr<ZmqBridge> zmq_;

@@ -3,7 +3,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <utility>
@@ -44,32 +43,6 @@ SequenceFrame ToSequenceFrame(uint64_t seq) {
     *byte = static_cast<char>(seq & 0xff);
   }
   return frame;
-}
-
-void ReplayRing::Push(NumberedPayload payload) {
-  std::vector<NumberedPayload> dropped;  // Destroyed after the lock is given up.
-  absl::MutexLock lock(&mutex_);
-  PAGODA_CHECK(payloads_.empty() || payload.seq == payloads_.back().seq + 1,
-               "sequence numbers have no holes");
-  bytes_ += payload.bytes->size();
-  payloads_.push_back(std::move(payload));
-  while (payloads_.size() > 1 && (payloads_.size() > max_payloads_ || bytes_ > max_bytes_)) {
-    bytes_ -= payloads_.front().bytes->size();
-    dropped.push_back(std::move(payloads_.front()));
-    payloads_.pop_front();
-  }
-}
-
-NumberedPayload ReplayRing::From(uint64_t seq) const {
-  absl::MutexLock lock(&mutex_);
-  if (payloads_.empty() || seq > payloads_.back().seq) return {};
-  const uint64_t first = payloads_.front().seq;
-  return payloads_[std::max(seq, first) - first];
-}
-
-uint64_t ReplayRing::oldest() const {
-  absl::MutexLock lock(&mutex_);
-  return payloads_.empty() ? 0 : payloads_.front().seq;
 }
 
 // One request: the client has everything below `next`.
@@ -181,12 +154,12 @@ bool ReplayServer::Serve() {
 
 bool ReplayServer::ServeOne(Replay& replay, bool& sent) {
   for (int i = 0; i < kBatchesPerTurn; ++i) {
-    const NumberedPayload payload = ring_->From(replay.next);
-    const bool last = payload.bytes == nullptr;
+    const ReplayRing::Entry payload = ring_->From(replay.next);
+    const bool last = payload.item == nullptr;
     // The ring went on while the client did not read.
-    if (!last && payload.seq > replay.next) replay.incomplete = true;
+    if (!last && payload.number > replay.next) replay.incomplete = true;
     const Sent outcome = last ? Send(replay.client, kEndOfReplay, "", true)
-                              : Send(replay.client, payload.seq, *payload.bytes, false);
+                              : Send(replay.client, payload.number, *payload.item, false);
     if (outcome == Sent::kLater && absl::Now() - replay.progress < kPatience) return false;
     if (outcome != Sent::kDone) {
       replay.incomplete = true;
@@ -195,7 +168,7 @@ bool ReplayServer::ServeOne(Replay& replay, bool& sent) {
     sent = true;
     if (last) return true;
     batches_.fetch_add(1, std::memory_order_relaxed);
-    replay.next = payload.seq + 1;
+    replay.next = payload.number + 1;
   }
   return false;
 }

@@ -12,9 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "server/bridges/numbered_ring.h"
 
 namespace pagoda::server {
 
@@ -22,32 +21,8 @@ namespace pagoda::server {
 using SequenceFrame = std::array<char, sizeof(uint64_t)>;
 SequenceFrame ToSequenceFrame(uint64_t seq);
 
-// The bytes of one batch, by sequence number. Shared by the ring and by what is sending them.
-struct NumberedPayload {
-  uint64_t seq = 0;
-  std::shared_ptr<const std::string> bytes;
-};
-
-// The newest payloads, bounded in number and in bytes; at least the last one. Thread-safe.
-class ReplayRing {
- public:
-  ReplayRing(size_t max_payloads, size_t max_bytes)
-      : max_payloads_(max_payloads), max_bytes_(max_bytes) {}
-
-  // REQUIRES: one more than the last one's number.
-  void Push(NumberedPayload payload) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The first payload kept of `seq` or above; without bytes where there is none.
-  NumberedPayload From(uint64_t seq) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The oldest number kept; 0 where there is none.
-  uint64_t oldest() const ABSL_LOCKS_EXCLUDED(mutex_);
-
- private:
-  const size_t max_payloads_;
-  const size_t max_bytes_;
-  mutable absl::Mutex mutex_;  // Nothing is called under it.
-  std::deque<NumberedPayload> payloads_ ABSL_GUARDED_BY(mutex_);
-  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-};
+// The bytes of the batches, by sequence number.
+using ReplayRing = NumberedRing<std::string>;
 
 // Answers replay requests on a ROUTER socket, as vLLM's publisher does, but on a thread of its own:
 // a long replay holds up neither the events nor another replay. Thread-safe.

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
+#include "events/event.h"
 #include "events/tenant_id.h"
 #include "pools/types.h"
 
@@ -54,6 +55,7 @@ struct RouterBatch {
   uint64_t number = 0;       // One more than the batch before.
   uint64_t first_event = 0;  // Events before this batch, plus 1.
   absl::Time time;           // Of the last change in it.
+  Revision revision;         // Events up to this one are told of in this batch and those before.
   std::vector<RouterEvent> events;
   size_t bytes = 0;  // Memory, about.
 };

@@ -41,12 +41,20 @@ RouterFeed::~RouterFeed() {
 }
 
 RouterFeed::Stats RouterFeed::stats() const {
+  absl::MutexLock lock(&mutex_);
   return {.batches = batches_,
           .stored_blocks = stored_blocks_,
           .removed_blocks = removed_blocks_,
           .clears = clears_,
           .resets = resets_,
-          .read_revision = read_revision_};
+          .read_revision = read_.value()};
+}
+
+bool RouterFeed::WaitUntilRead(Revision revision, absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto read = [this, revision]()
+                        ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return read_ >= revision; };
+  return mutex_.AwaitWithTimeout(absl::Condition(&read), timeout);
 }
 
 void RouterFeed::Run() {
@@ -72,11 +80,15 @@ bool RouterFeed::ReadOn() {
   for (const EventLog::BatchPtr& batch : *batches) {
     for (size_t i = next_.value() - batch->front().revision.value(); i < batch->size(); ++i) {
       Add((*batch)[i]);
-      next_ = Revision((*batch)[i].revision.value() + 1);
+      told_ = (*batch)[i].revision;
+      next_ = Revision(told_.value() + 1);
     }
   }
   Flush();
-  read_revision_.store(next_.value() - 1, std::memory_order_relaxed);
+  {
+    absl::MutexLock lock(&mutex_);
+    read_ = Revision(next_.value() - 1);
+  }
   return !batches->empty();
 }
 
@@ -89,6 +101,7 @@ void RouterFeed::Reset() {
       pending_.push_back(std::move(event));
       FlushIfFull();
     });
+    told_ = Revision(next_.value() - 1);
     return Flush();
   }
   ForgetQuietly();
@@ -156,6 +169,7 @@ void RouterFeed::Flush() {
   batch->number = next_number_++;
   batch->first_event = next_event_;
   batch->time = time_;
+  batch->revision = told_;
   batch->bytes = sizeof(RouterBatch) + pending_bytes_;
   batch->events = std::exchange(pending_, {});
   next_event_ += batch->events.size();

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "events/event_log.h"
@@ -59,7 +61,11 @@ class RouterFeed {
   // Hands over what the log has, and ends the thread. REQUIRES: the log has not been closed before.
   ~RouterFeed();
 
-  Stats stats() const;
+  Stats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Waits until the sinks have what the log says up to `revision`; false where the timeout was
+  // first.
+  bool WaitUntilRead(Revision revision, absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // A batch ends with the RouterEvent that takes it to this many bytes, or at the end of what was
   // read.
@@ -89,6 +95,7 @@ class RouterFeed {
   uint64_t next_number_;
   uint64_t next_event_ = 1;
   absl::Time time_;  // Of the last event of pending_.
+  Revision told_;    // Events up to this one are in batches or in pending_.
   std::vector<RouterEvent> pending_;
   size_t sized_ = 0;  // Events of pending_ that are in pending_bytes_.
   size_t pending_bytes_ = 0;
@@ -98,7 +105,9 @@ class RouterFeed {
   std::atomic<uint64_t> removed_blocks_ = 0;
   std::atomic<uint64_t> clears_ = 0;
   std::atomic<uint64_t> resets_ = 0;
-  std::atomic<uint64_t> read_revision_ = 0;
+
+  mutable absl::Mutex mutex_;  // Nothing is called under it.
+  Revision read_ ABSL_GUARDED_BY(mutex_);
 
   absl::Notification stop_;
   std::thread thread_;  // Last: it uses the others.

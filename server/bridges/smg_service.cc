@@ -3,41 +3,77 @@
 #include <memory>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "server/error_map.h"
 #include "server/reactors.h"
+#include "server/wire_message.h"
 
 namespace pagoda::server {
 namespace {
 
-using Reactor = grpc::ServerWriteReactor<smg::grpc::common::KvEventBatch>;
+using Reactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 
 constexpr Method kSubscribe = MethodNamed("/vllm.grpc.engine.VllmEngine/SubscribeKvEvents");
+
+// How long the thread rests after a round, in rounds: so it takes a fifth of a processor at most.
+constexpr int kRestPerRound = 4;
 
 }  // namespace
 
 SmgService::SmgService(const Options& options, const ServingState* state,
-                       const Admission* admission)
-    : shape_(options.shape),
-      state_(state),
+                       const Admission* admission, SubscriberMetrics* subscribers)
+    : state_(state),
       admission_(admission),
-      ring_(options.ring, options.first_number) {}
+      metrics_(subscribers),
+      ring_(options.ring, options.first_number),
+      messages_(options.shape, &admission->tenants()),
+      thread_([this] { Run(); }) {}
+
+SmgService::~SmgService() {
+  stop_.Notify();
+  {
+    absl::MutexLock lock(&wake_mutex_);
+    woken_ = true;
+  }
+  thread_.join();
+}
+
+void SmgService::Run() {
+  while (true) {
+    {
+      absl::MutexLock lock(&wake_mutex_);
+      wake_mutex_.Await(absl::Condition(&woken_));
+      woken_ = false;
+    }
+    if (stop_.HasBeenNotified()) return;
+    const absl::Time begin = absl::Now();
+    for (const std::shared_ptr<SmgStream>& stream : streams_.All()) stream->Advance();
+    // With many subscribers a round takes long: they get more at once, and not all processors.
+    stop_.WaitForNotificationWithTimeout(kRestPerRound * (absl::Now() - begin));
+  }
+}
 
 Reactor* SmgService::SubscribeKvEvents(grpc::CallbackServerContext* context,
-                                       const smg::grpc::common::SubscribeKvEventsRequest* request) {
-  const auto refuse = [](const absl::Status& status) {
-    return new RefusedStream<Reactor>(ToGrpcStatus(status));
-  };
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSubscribe);
-  if (!caller.ok()) return refuse(caller.status());
-  const absl::StatusOr<uint64_t> first = FirstNumber(request->start_sequence_number());
-  if (!first.ok()) return refuse(first.status());
-  absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
-  if (!slot.ok()) return refuse(slot.status());
-  SmgStream* stream = SmgStream::Start({.ring = &ring_, .streams = &streams_, .shape = shape_},
-                                       *first, {*caller, &admission_->tenants()}, *std::move(slot));
+                                       const grpc::ByteBuffer* request) {
+  const absl::StatusOr<SmgStream*> stream = Start(*context, *request);
+  if (!stream.ok()) return new RefusedStream<Reactor>(ToGrpcStatus(stream.status()));
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
-  if (state_->draining()) stream->EndForDrain();
-  return stream;
+  if (state_->draining()) (*stream)->EndForDrain();
+  return *stream;
+}
+
+absl::StatusOr<SmgStream*> SmgService::Start(const grpc::CallbackServerContext& context,
+                                             const grpc::ByteBuffer& bytes) {
+  const absl::StatusOr<Identity> caller = admission_->Admit(context, kSubscribe);
+  if (!caller.ok()) return caller.status();
+  smg::grpc::common::SubscribeKvEventsRequest request;
+  if (absl::Status status = ParseMessage(bytes, &request); !status.ok()) return status;
+  const absl::StatusOr<uint64_t> first = FirstNumber(request.start_sequence_number());
+  if (!first.ok()) return first.status();
+  absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
+  if (!slot.ok()) return slot.status();
+  return SmgStream::Start({.ring = &ring_, .streams = &streams_, .metrics = metrics_}, *first,
+                          messages_.Of(*caller), *std::move(slot));
 }
 
 absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
@@ -50,8 +86,17 @@ absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
 }
 
 void SmgService::Publish(const RouterBatchPtr& batch) {
-  ring_.Push(batch);
-  for (const std::shared_ptr<SmgStream>& stream : streams_.All()) stream->Advance();
+  ring_.Push(batch->number, batch, batch->bytes);
+  absl::MutexLock lock(&wake_mutex_);
+  woken_ = true;
+}
+
+std::vector<SubscriberRow> SmgService::Look(Revision read) const {
+  std::vector<SubscriberRow> rows;
+  for (const std::shared_ptr<SmgStream>& stream : streams_.All()) {
+    rows.push_back(stream->Look(read));
+  }
+  return rows;
 }
 
 void SmgService::EndStreamsForDrain() {

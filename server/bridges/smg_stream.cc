@@ -1,113 +1,18 @@
 #include "server/bridges/smg_stream.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "pools/check.h"
 #include "pools/error.h"
 #include "server/error_map.h"
 
 namespace pagoda::server {
-namespace {
-
-namespace wire = ::smg::grpc::common;
-
-int64_t Signed(BlockHash hash) { return static_cast<int64_t>(hash.value()); }
-
-void StoredToSmg(const BlocksStored& stored, uint32_t tokens_per_block, wire::KvBlocksStored* out) {
-  if (stored.parent.has_value()) out->set_parent_block_hash(Signed(*stored.parent));
-  for (size_t i = 0; i < stored.hashes.size(); ++i) {
-    wire::KvBlock* block = out->add_blocks();
-    block->set_block_hash(Signed(stored.hashes[i]));
-    const auto first = stored.tokens.begin() + static_cast<ptrdiff_t>(i * tokens_per_block);
-    block->mutable_token_ids()->Add(first, first + tokens_per_block);
-    block->set_block_size(static_cast<int32_t>(tokens_per_block));
-    if (stored.name_space->lora_id.has_value()) {
-      block->set_lora_id(static_cast<int64_t>(*stored.name_space->lora_id));
-    }
-    block->set_cache_level(static_cast<int32_t>(stored.tier));
-  }
-}
-
-bool Concerns(const RouterEvent& event, WindowSize window, const Viewer& viewer) {
-  if (std::holds_alternative<AllCleared>(event.what)) return true;
-  const auto* stored = std::get_if<BlocksStored>(&event.what);
-  const WindowSize of =
-      stored != nullptr ? stored->window : std::get<BlocksRemoved>(event.what).window;
-  return of == window && (viewer.caller.is_operator() ||
-                          viewer.tenants->MaySee(viewer.caller.tenant, event.tenant));
-}
-
-}  // namespace
-
-void RouterRing::Push(RouterBatchPtr batch) {
-  std::vector<RouterBatchPtr> dropped;  // Destroyed after the lock is given up.
-  absl::MutexLock lock(&mutex_);
-  PAGODA_CHECK(batch->number == next_, "batches have no holes");
-  ++next_;
-  bytes_ += batch->bytes;
-  batches_.push_back(std::move(batch));
-  while (batches_.size() > 1 &&
-         (batches_.size() > limits_.max_batches || bytes_ > limits_.max_bytes)) {
-    bytes_ -= batches_.front()->bytes;
-    dropped.push_back(std::move(batches_.front()));
-    batches_.pop_front();
-  }
-}
-
-uint64_t RouterRing::next() const {
-  absl::MutexLock lock(&mutex_);
-  return next_;
-}
-
-absl::StatusOr<RouterBatchPtr> RouterRing::At(uint64_t number) const {
-  absl::MutexLock lock(&mutex_);
-  if (number < first_number_ || number > next_) {
-    return absl::DataLossError(absl::StrCat("batch ", number,
-                                            " is not of this life of the daemon, "
-                                            "which has ",
-                                            first_number_, " to ", next_));
-  }
-  if (number == next_) return RouterBatchPtr();
-  const uint64_t oldest = next_ - batches_.size();
-  if (number < oldest) {
-    return absl::OutOfRangeError(
-        absl::StrCat("batch ", number, " is gone; the oldest kept one is ", oldest));
-  }
-  return batches_[number - oldest];
-}
-
-void RouterBatchToSmg(const RouterBatch& batch, const SmgShape& shape, const Viewer& viewer,
-                      wire::KvEventBatch* out) {
-  out->set_sequence_number(batch.number);
-  out->set_timestamp(absl::ToDoubleSeconds(batch.time - absl::UnixEpoch()));
-  out->set_dp_rank(shape.data_parallel_rank);
-  for (size_t i = 0; i < batch.events.size(); ++i) {
-    const RouterEvent& event = batch.events[i];
-    if (!Concerns(event, shape.window, viewer)) continue;
-    wire::KvCacheEvent* to = out->add_events();
-    to->set_event_id(batch.first_event + i);
-    if (const auto* stored = std::get_if<BlocksStored>(&event.what)) {
-      StoredToSmg(*stored, shape.tokens_per_block, to->mutable_stored());
-    } else if (const auto* removed = std::get_if<BlocksRemoved>(&event.what)) {
-      for (const BlockHash hash : removed->hashes) {
-        to->mutable_removed()->add_block_hashes(Signed(hash));
-      }
-      to->mutable_removed()->set_cache_level(static_cast<int32_t>(removed->tier));
-    } else {
-      to->mutable_cleared();
-    }
-  }
-}
-
-SmgStream* SmgStream::Start(const Context& context, uint64_t next, Viewer viewer,
-                            StreamSlots::Slot slot) {
+SmgStream* SmgStream::Start(const Context& context, uint64_t next,
+                            std::shared_ptr<SmgMessages> messages, StreamSlots::Slot slot) {
   const std::shared_ptr<SmgStream> stream(
-      new SmgStream(context, next, std::move(viewer), std::move(slot)));
+      new SmgStream(context, next, std::move(messages), std::move(slot)));
   stream->self_ = stream;
+  context.metrics->Opened();
   context.streams->Add(stream);
   // The client knows that it has begun, though nothing may happen for long.
   stream->StartSendInitialMetadata();
@@ -122,6 +27,7 @@ void SmgStream::Advance() {
     if (writing_ || finished_) return;
     end = Step();
     finished_ = end.has_value();
+    if (finished_) end_code_ = end->error_code();
   }
   // Not under the lock: the end of the call may come before Finish returns.
   if (end.has_value()) Finish(*end);
@@ -132,8 +38,8 @@ std::optional<grpc::Status> SmgStream::Step() {
   const absl::StatusOr<RouterBatchPtr> batch = context_.ring->At(next_);
   if (!batch.ok()) return ToGrpcStatus(batch.status());
   if (*batch != nullptr) {
-    message_.Clear();
-    RouterBatchToSmg(**batch, context_.shape, viewer_, &message_);
+    message_ = messages_->Get(**batch);
+    sent_ = (*batch)->revision;
     ++next_;
     writing_ = true;
     StartWrite(&message_);
@@ -149,6 +55,17 @@ void SmgStream::EndForDrain() {
     draining_ = true;
   }
   Advance();
+}
+
+SubscriberRow SmgStream::Look(Revision read) const {
+  absl::MutexLock lock(&mutex_);
+  const Identity& caller = messages_->viewer().caller;
+  return {.kind = SubscriberRow::Kind::kSmg,
+          .caller = caller,
+          .opened = opened_,
+          .sent = next_ == context_.ring->next() ? std::max(read, sent_) : sent_,
+          .filtered = !caller.is_operator(),
+          .writing = writing_};
 }
 
 void SmgStream::OnWriteDone(bool ok) {
@@ -170,6 +87,10 @@ void SmgStream::OnCancel() {
 
 void SmgStream::OnDone() {
   context_.streams->Remove(this);
+  {
+    absl::MutexLock lock(&mutex_);
+    context_.metrics->Closed(SubscriberMetrics::CloseOf(end_code_));
+  }
   // What it counts in may go before a walk over the set that holds this.
   slot_.reset();
   const std::shared_ptr<SmgStream> last = std::move(self_);

@@ -2,9 +2,7 @@
 #ifndef PAGODA_SERVER_BRIDGES_SMG_STREAM_H_
 #define PAGODA_SERVER_BRIDGES_SMG_STREAM_H_
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,68 +10,25 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "manager/tenants.h"
+#include "manager/shared_manager.h"
+#include "server/bridges/numbered_ring.h"
 #include "server/bridges/router_events.h"
-#include "server/identity.h"
+#include "server/bridges/smg_messages.h"
 #include "server/stream_set.h"
 #include "server/stream_slots.h"
-#include "smg/grpc/kv_events.pb.h"
+#include "server/subscriber_metrics.h"
+#include "server/subscriber_row.h"
 
 namespace pagoda::server {
 
-// The newest batches, bounded in number and in bytes; at least the last one. Thread-safe.
-class RouterRing {
- public:
-  struct Limits {
-    size_t max_batches = 10'000;
-    size_t max_bytes = size_t{64} << 20;
-  };
-
-  // `first_number`: of the batch that comes first.
-  RouterRing(Limits limits, uint64_t first_number)
-      : limits_(limits), first_number_(first_number), next_(first_number) {}
-
-  // REQUIRES: the batch's number is next().
-  void Push(RouterBatchPtr batch) ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // The number that the next batch will have.
-  uint64_t next() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The batch of that number; nullptr where it is next(). Errors: OUT_OF_RANGE where it is not kept
-  // any more, DATA_LOSS where this ring has never had it, nor has it next.
-  absl::StatusOr<RouterBatchPtr> At(uint64_t number) const ABSL_LOCKS_EXCLUDED(mutex_);
-
- private:
-  const Limits limits_;
-  const uint64_t first_number_;
-  mutable absl::Mutex mutex_;  // Nothing is called under it.
-  std::deque<RouterBatchPtr> batches_ ABSL_GUARDED_BY(mutex_);
-  uint64_t next_ ABSL_GUARDED_BY(mutex_);
-  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
-// What the messages say of the cache besides what happens.
-struct SmgShape {
-  uint32_t tokens_per_block = 0;
-  // The window that is told of: SMG's messages know one.
-  WindowSize window = kFullAttention;
-  int32_t data_parallel_rank = 0;
-};
-
-// Who subscribes.
-struct Viewer {
-  Identity caller;
-  const TenantTable* tenants = nullptr;  // Outlives the stream.
-};
-
-// The batch as the viewer may see it. A batch of which he may see nothing is one without events:
-// its number says that nothing was missed.
-void RouterBatchToSmg(const RouterBatch& batch, const SmgShape& shape, const Viewer& viewer,
-                      smg::grpc::common::KvEventBatch* out);
+// Batches by their numbers, for who comes back.
+using RouterRing = NumberedRing<RouterBatch>;
 
 // Sends batch after batch, with one write outstanding: a slow client falls behind in the ring, and
 // costs no memory. Thread-safe; lives as long as its call and whoever holds it.
-class SmgStream final : public grpc::ServerWriteReactor<smg::grpc::common::KvEventBatch> {
+class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   using Set = StreamSet<SmgStream>;
 
@@ -81,12 +36,12 @@ class SmgStream final : public grpc::ServerWriteReactor<smg::grpc::common::KvEve
   struct Context {
     const RouterRing* ring;
     Set* streams;
-    SmgShape shape;
+    SubscriberMetrics* metrics;
   };
 
   // Begins with the batch `next`. The stream is in the set until its call is over.
-  static SmgStream* Start(const Context& context, uint64_t next, Viewer viewer,
-                          StreamSlots::Slot slot);
+  static SmgStream* Start(const Context& context, uint64_t next,
+                          std::shared_ptr<SmgMessages> messages, StreamSlots::Slot slot);
 
   // If no write is outstanding: sends what is next, if it is there. Does not block.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -94,29 +49,36 @@ class SmgStream final : public grpc::ServerWriteReactor<smg::grpc::common::KvEve
   // Ends the call with DRAINING once the client has been sent everything.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // How far it is. `read`: what the feed has read, before the call.
+  SubscriberRow Look(Revision read) const ABSL_LOCKS_EXCLUDED(mutex_);
+
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
  private:
-  SmgStream(const Context& context, uint64_t next, Viewer viewer, StreamSlots::Slot slot)
-      : context_(context), viewer_(viewer), slot_(std::move(slot)), next_(next) {}
+  SmgStream(const Context& context, uint64_t next, std::shared_ptr<SmgMessages> messages,
+            StreamSlots::Slot slot)
+      : context_(context), messages_(std::move(messages)), slot_(std::move(slot)), next_(next) {}
 
   // Starts a write if there is one to start; returns the status if it is time to end.
   std::optional<grpc::Status> Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Context context_;
-  const Viewer viewer_;
-  std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
-  std::shared_ptr<SmgStream> self_;        // The call's share; given up in OnDone.
+  const absl::Time opened_ = SharedManager::Now();
+  const std::shared_ptr<SmgMessages> messages_;  // Shared by the streams that see the same.
+  std::optional<StreamSlots::Slot> slot_;        // Until the call is over.
+  std::shared_ptr<SmgStream> self_;              // The call's share; given up in OnDone.
 
-  absl::Mutex mutex_;  // Taken before the ring's lock and gRPC's own.
+  mutable absl::Mutex mutex_;  // Taken before the ring's lock, the messages' and gRPC's own.
   uint64_t next_ ABSL_GUARDED_BY(mutex_);
-  smg::grpc::common::KvEventBatch message_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
+  Revision sent_ ABSL_GUARDED_BY(mutex_);             // Of the last batch that was given to gRPC.
+  grpc::ByteBuffer message_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::StatusCode end_code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;
 };
 
 }  // namespace pagoda::server

@@ -10,8 +10,10 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "events/block_key.h"
 
 namespace pagoda::server {
@@ -57,11 +59,22 @@ void PackOptional(Packer& packer, const std::optional<Value>& value) {
   }
 }
 
+// The cache_salt of a tenant's own blocks, or of nobody's.
+std::string SaltName(const NamespaceKey& key) {
+  if (!key.tenant.empty()) {
+    return absl::StrCat(absl::StrReplaceAll(key.tenant, {{"%", "%25"}, {"/", "%2F"}}), "/",
+                        key.cache_salt);
+  }
+  // With a "/" it would read as a tenant's.
+  return absl::StrContains(key.cache_salt, '/') ? absl::StrCat("/", key.cache_salt)
+                                                : key.cache_salt;
+}
+
 // How a namespace's parts are told.
 struct Names {
   explicit Names(const NamespaceKey& key) : lora_id(key.lora_id) {
     if (lora_id.has_value()) lora_name = absl::StrCat(*lora_id);
-    salt = key.tenant.empty() ? key.cache_salt : absl::StrCat(key.tenant, "/", key.cache_salt);
+    salt = SaltName(key);
   }
 
   std::optional<uint64_t> lora_id;

@@ -15,7 +15,7 @@ constexpr int kLingerMs = 200;
 
 ZmqBridge::ZmqBridge(Options options)
     : options_(std::move(options)),
-      ring_(options_.buffer_steps, options_.buffer_bytes),
+      ring_({.max_items = options_.buffer_steps, .max_bytes = options_.buffer_bytes}, 0),
       context_(1),
       publisher_(context_, zmq::socket_type::pub) {}
 
@@ -37,18 +37,17 @@ absl::StatusOr<std::unique_ptr<ZmqBridge>> ZmqBridge::Open(Options options) {
 }
 
 void ZmqBridge::Publish(const RouterBatchPtr& batch) {
-  const NumberedPayload payload = {
-      .seq = next_seq_++,
-      .bytes = std::make_shared<const std::string>(EncodeVllmBatch(*batch, options_.shape))};
-  const SequenceFrame number = ToSequenceFrame(payload.seq);
+  const uint64_t seq = next_seq_++;
+  const auto payload = std::make_shared<const std::string>(EncodeVllmBatch(*batch, options_.shape));
+  const SequenceFrame number = ToSequenceFrame(seq);
   // Counted and in the ring before it is sent: whoever has seen a number finds it there.
   batches_.fetch_add(1, std::memory_order_relaxed);
-  bytes_.fetch_add(payload.bytes->size(), std::memory_order_relaxed);
-  if (replay_ != nullptr) ring_.Push(payload);
+  bytes_.fetch_add(payload->size(), std::memory_order_relaxed);
+  if (replay_ != nullptr) ring_.Push(seq, payload, payload->size());
   try {
     publisher_.send(zmq::buffer(options_.topic), zmq::send_flags::sndmore);
     publisher_.send(zmq::buffer(number), zmq::send_flags::sndmore);
-    publisher_.send(zmq::buffer(*payload.bytes), zmq::send_flags::none);
+    publisher_.send(zmq::buffer(*payload), zmq::send_flags::none);
   } catch (const zmq::error_t&) {
     failed_sends_.fetch_add(1, std::memory_order_relaxed);
   }

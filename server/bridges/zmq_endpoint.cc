@@ -55,9 +55,13 @@ bool StaysHere(const std::string& endpoint) {
   return address.ok() && IsLoopback(*address);
 }
 
-std::string IpcPath(const std::string& endpoint) {
-  return absl::StartsWith(endpoint, kIpc) ? endpoint.substr(std::strlen(kIpc)) : "";
+std::string SocketFile(const std::string& endpoint) {
+  if (!absl::StartsWith(endpoint, kIpc)) return "";
+  const std::string path = endpoint.substr(std::strlen(kIpc));
+  return absl::StartsWith(path, "@") ? "" : path;
 }
+
+bool IsInProcess(const std::string& endpoint) { return absl::StartsWith(endpoint, kInproc); }
 
 bool IsIpv6(const std::string& endpoint) { return absl::StrContains(endpoint, "["); }
 

@@ -19,8 +19,12 @@ bool IsBound(const std::string& endpoint);
 // Whether what goes there stays on this machine. REQUIRES: CheckEndpoint.
 bool StaysHere(const std::string& endpoint);
 
-// Of "ipc:///path" the path; empty for another kind of endpoint.
-std::string IpcPath(const std::string& endpoint);
+// The file of a socket at "ipc:///path", whose mode says who may connect; empty for another kind of
+// endpoint, also for "ipc://@name", which has no file.
+std::string SocketFile(const std::string& endpoint);
+
+// Whether no process but this one gets there.
+bool IsInProcess(const std::string& endpoint);
 
 // Whether the host is an IPv6 address, which stands in brackets.
 bool IsIpv6(const std::string& endpoint);

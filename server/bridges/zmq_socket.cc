@@ -33,11 +33,10 @@ absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::strin
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat("ZMQ cannot use ", endpoint, ": ", error.what()));
   }
-  // An abstract socket has no file.
-  if (const std::string path = IpcPath(endpoint);
-      !path.empty() && path.front() != '@' && chmod(path.c_str(), kSocketMode) != 0) {
+  if (const std::string file = SocketFile(endpoint);
+      !file.empty() && chmod(file.c_str(), kSocketMode) != 0) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("chmod(", path, "): ", std::strerror(errno)));
+                     absl::StrCat("chmod(", file, "): ", std::strerror(errno)));
   }
   return socket.get(zmq::sockopt::last_endpoint);
 }

@@ -4,6 +4,7 @@
 const KEPT_EVENTS = 100, SHOWN_PREFIXES = 10;
 const MUCH_LAG = 10000;  // Events.
 
+const KINDS = { watch: "", smg: ", by SMG", zmq: ", over ZMQ" };  // Of subscribers.
 const whose = row => row.tenant || "the commons";
 function spaceText(row) {
   const parts = [whose(row)];
@@ -23,7 +24,7 @@ function showLists(status, { sessions, tenants, subscribers, prefixes }) {
     [i === 0 ? whose(row) : "", "text"], [status.windows.length > 1 ? `${use.tier}, ${use.window}` : use.tier, "left"], count(use.used_blocks),
     use.quota_blocks === null ? "none" : count(use.quota_blocks), [count(use.cached_blocks), "wide"], [i === 0 ? count(row.sessions) : "", "wide"]])), tenants ? "No tenants are known." : HIDDEN);
   fill("subscribers", (subscribers ? subscribers.subscribers : []).map(row => [
-    [(row.role === "operator" ? "operator" : row.tenant) + (row.snapshot ? ", in a snapshot" : row.filtered ? ", filtered" : ""), "text"], count(row.sent_revision),
+    [(row.kind === "zmq" ? "everybody" : row.role === "operator" ? "operator" : row.tenant) + KINDS[row.kind] + (row.snapshot ? ", in a snapshot" : row.filtered ? ", filtered" : ""), "text"], count(row.sent_revision),
     [row.lag_events === 0 ? "none" : plural(row.lag_events, "event"), row.lag_events > MUCH_LAG ? "lagging" : ""], duration(row.open_seconds)]),
     subscribers ? "Nobody follows the events." : HIDDEN);
   fill("prefixes", (prefixes ? prefixes.prefixes : []).slice(0, SHOWN_PREFIXES).map(row => [

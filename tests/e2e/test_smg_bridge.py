@@ -1,7 +1,10 @@
 """SubscribeKvEvents, as the SMG gateway calls it: the stream is the tree, has no holes, goes on where it was left, and says when it cannot."""
 
 import copy
+import itertools
+import json
 import random
+import re
 import threading
 
 import grpc
@@ -10,9 +13,9 @@ from pagoda_client import Client, authorized
 from pagoda_daemon import CALL_SECONDS
 from pagoda.v1 import admin_pb2
 from smg.grpc import kv_events_pb2
-from test_credentials import ALICE, CAROL, guarded  # guarded is a fixture.
+from test_credentials import ALICE, CAROL, OPERATOR, guarded  # guarded is a fixture.
 from test_events import TOKENS_PER_BLOCK, Watcher, work
-from test_zmq_bridge import GPU, rounds_of_load, whole_blocks
+from test_zmq_bridge import GPU, metric, rounds_of_load, whole_blocks
 
 METHOD = "/vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
 MEDIA_LEVELS = {GPU: 0, "CPU": 1}
@@ -74,6 +77,15 @@ def status_of(subscriber):
     return failure.value.code()
 
 
+def rest_of(subscriber):
+    """Reads on to the end of the stream, and says how it ended."""
+    try:
+        while True:
+            subscriber.next()
+    except grpc.RpcError as failure:
+        return failure.code()
+
+
 def test_the_stream_is_the_tree_of_the_events(bridged):
     daemon = bridged(cache={"primary": 32, "secondary": 16})
     subscriber, watcher = Subscriber(daemon.connect()).begun(), Watcher(daemon, from_revision=1)
@@ -87,6 +99,26 @@ def test_the_stream_is_the_tree_of_the_events(bridged):
 
     rounds_of_load(daemon, check)
     assert max(checks) == 2, "blocks in both tiers"
+
+
+def test_a_batch_is_encoded_once_for_all_who_see_the_same(guarded):
+    daemon = guarded(events={"smg": {"enabled": True}}, server={"http_address": "127.0.0.1:0"})
+    alice = authorized(daemon.connect(), ALICE)
+    streams = [Subscriber(channel).begun() for channel in [daemon.channel] * 8 + [alice] * 4]
+    with Client(alice) as client:
+        for number in range(200):
+            client.cache(number + 1, range(number * 100, number * 100 + 9))
+    daemon.settle()
+    daemon.wait_until(lambda daemon: metric(daemon, "pagoda_bridge_revision") == daemon.status().revision)
+    batches = metric(daemon, "pagoda_bridge_batches_total")
+    for subscriber in streams:
+        for _ in range(batches):
+            subscriber.next()
+    encoded = metric(daemon, "pagoda_smg_encoded_batches_total")
+    # Everything is far below what is kept, so whoever comes late finds it.
+    assert encoded == 2 * batches > 20, f"{encoded} of {batches} batches, for 12 subscribers who see two things"
+    for subscriber in streams:
+        subscriber.stream.cancel()
 
 
 def test_a_stream_goes_on_behind_what_was_applied(bridged):
@@ -140,7 +172,7 @@ def test_a_start_that_cannot_be_had_is_told_from_another_life(bridged):
 
 
 def test_a_subscriber_that_the_ring_has_passed_is_told_so(bridged):
-    daemon = bridged(events={"smg": {"enabled": True, "buffer_steps": 3}})
+    daemon = bridged(events={"smg": {"enabled": True, "buffer_steps": 3}}, server={"http_address": "127.0.0.1:0"})
     slow = Subscriber(daemon.connect(options=[("grpc.http2.bdp_probe", 0)])).begun()
     with Client(daemon.channel) as client:
         for number in range(1500):
@@ -150,6 +182,53 @@ def test_a_subscriber_that_the_ring_has_passed_is_told_so(bridged):
             slow.next()
     assert failure.value.code() == grpc.StatusCode.OUT_OF_RANGE
     assert slow.events > 0
+    daemon.wait_until(lambda daemon: closed(daemon)["behind"] == 1)
+
+
+def rows(daemon):
+    """The subscribers of the status page."""
+    code, body = daemon.http_as("/api/v1/subscribers", daemon.operator_token)
+    assert code == 200
+    return json.loads(body)["subscribers"]
+
+
+def closed(daemon):
+    """How many subscribers ended, by reason."""
+    ends = re.findall(r'^pagoda_event_subscribers_closed_total{reason="(\w+)"} (\d+)$', daemon.http("/metrics")[1], re.MULTILINE)
+    return {reason: int(count) for reason, count in ends}
+
+
+def test_its_subscribers_are_counted_and_listed(guarded):
+    daemon = guarded(events={"smg": {"enabled": True}}, server={"http_address": "127.0.0.1:0"})
+    alice = authorized(daemon.connect(), ALICE)
+    quick = Subscriber(alice).begun()
+    slow = Subscriber(authorized(daemon.connect(options=[("grpc.http2.bdp_probe", 0)]), OPERATOR)).begun()
+    assert metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 2
+    assert sorted((row["kind"], row["role"], row["tenant"], row["filtered"]) for row in rows(daemon)) == [
+        ("smg", "operator", "", False), ("smg", "tenant", "alice", True)]
+    with Client(alice) as client:
+        client.cache(1, range(9))
+        quick.next()
+        daemon.wait_until(lambda daemon: [row["sent_revision"] for row in rows(daemon)] == 2 * [daemon.status().revision])
+        assert metric(daemon, "pagoda_event_subscriber_max_lag_events") == 0
+        reader = threading.Thread(target=rest_of, args=[quick])
+        reader.start()
+        sequences = iter(range(2, 10**6))
+
+        def slow_is_behind(daemon):
+            for number in itertools.islice(sequences, 50):
+                client.cache(number, [number * 1000 + i for i in range(240)])
+            return metric(daemon, "pagoda_event_subscriber_max_lag_events") > 100
+
+        daemon.wait_until(slow_is_behind)
+        (row,) = (row for row in rows(daemon) if row["role"] == "operator")
+        assert row["writing"] and row["lag_events"] > 100
+    slow.stream.cancel()
+    quick.stream.cancel()
+    reader.join()
+    daemon.wait_until(lambda daemon: metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 0)
+    assert closed(daemon) == {"client": 2, "behind": 0, "draining": 0, "error": 0}
+    assert metric(daemon, "pagoda_event_subscribers_opened_total") == 2 and rows(daemon) == []
 
 
 def test_a_tenant_sees_its_own_and_no_hole(guarded):
@@ -182,6 +261,22 @@ def test_a_drain_ends_the_streams(bridged):
     assert daemon.terminate() == 0
     ended.join()
     assert codes == [grpc.StatusCode.UNAVAILABLE]
+
+
+def test_a_drain_tells_the_last_events_first(bridged):
+    """The feed waits for more events when the drain begins."""
+    daemon = bridged(events={"smg": {"enabled": True}, "flush_interval": "1s"})
+    subscriber = Subscriber(daemon.connect()).begun()
+    with Client(daemon.channel) as client:
+        for number in range(5):
+            client.cache(number + 1, [number] * 9)
+    ended = threading.Thread(target=lambda: codes.append(rest_of(subscriber)))
+    codes = []
+    ended.start()
+    assert daemon.terminate() == 0
+    ended.join()
+    assert codes == [grpc.StatusCode.UNAVAILABLE]
+    assert len(subscriber.hashes.get(0, ())) == 10
 
 
 def test_where_it_is_off_nobody_knows_the_method(daemon):

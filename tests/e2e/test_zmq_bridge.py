@@ -1,6 +1,7 @@
 """vLLM's ZMQ wire: a router that knows it, and nothing of Pagoda, has the same tree as a subscriber of Watch."""
 
 import importlib.util
+import json
 import os
 import random
 import re
@@ -164,6 +165,16 @@ def test_a_late_joiner_replays(bridged):
     joiner.close()
 
 
+def test_all_subscribers_are_one_row_of_the_status_page(bridged):
+    daemon, subscriber = bridged()
+    with Client(daemon.channel) as client:
+        client.cache(1, range(9))
+    follow(daemon, subscriber, Index(MapDecoder()))
+    (row,) = json.loads(daemon.http("/api/v1/subscribers")[1])["subscribers"]
+    assert (row["kind"], row["role"], row["sent_revision"], row["lag_events"]) == ("zmq", "operator", daemon.status().revision, 0)
+    assert metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 0, "who they are is not known"
+
+
 def test_a_replay_in_the_newer_form_carries_the_topic(bridged):
     daemon, subscriber = bridged(zmq={"replay_topic": True, "topic": "events of mine"})
     with Client(daemon.channel) as client:
@@ -252,6 +263,19 @@ def test_an_endpoint_that_is_no_good_is_refused(start_daemon, tmp_path, keys, me
     daemon = Daemon(folder, events={"zmq": keys})
     assert daemon.run_to_its_end() == 1
     assert message in daemon.log.read_text()
+
+
+def test_with_callers_the_socket_is_a_file_and_the_log_warns(bridged, tmp_path):
+    from pagoda_daemon import Daemon
+    folder = tmp_path / "refused"
+    folder.mkdir()
+    refused = Daemon(folder, operator_token="token-of-the-operator-0123456789", events={"zmq": {"endpoint": "tcp://[::1]:*"}})
+    assert refused.run_to_its_end() == 1
+    assert "callers have to show credentials" in refused.log.read_text()
+    daemon, _ = bridged(operator_token="token-of-the-operator-0123456789")
+    assert "reads the tokens of every tenant" in daemon.log.read_text()
+    without, _ = bridged()
+    assert "reads the tokens of every tenant" not in without.log.read_text()
 
 
 def test_the_classes_of_vllm_itself_decode_it(bridged):

@@ -232,6 +232,28 @@ TEST(ConfigTest, AZmqEndpointStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
   EXPECT_THAT(Refusal(zmq("endpoint: 'udp://x'")), HasSubstr("pagodad.yaml:1: "));
 }
 
+// A file's mode is some credential; loopback and an abstract name ask for none.
+TEST(ConfigTest, WhereCallersAreKnownAZmqEndpointIsAFile) {
+  for (const char* callers :
+       {"operators: {tokens_file: o}\n", "tenants: [{name: alice, tokens_file: a}]\n"}) {
+    const auto text = [&](const std::string& keys) {
+      return absl::StrCat(callers, "events: {zmq: {", keys, "}}\n");
+    };
+    for (const char* open : {"tcp://[::1]:5557", "tcp://127.0.0.1:5557", "ipc://@events"}) {
+      const std::string endpoint = absl::StrCat("endpoint: '", open, "'");
+      EXPECT_THAT(Refusal(text(endpoint)),
+                  AllOf(HasSubstr(open), HasSubstr("credentials"), HasSubstr("server.insecure")));
+      EXPECT_THAT(Refusal(text(absl::StrCat("endpoint: 'ipc:///tmp/x', replay_", endpoint))),
+                  HasSubstr("events.zmq.replay_endpoint"));
+      EXPECT_EQ(Refusal(text(endpoint) + "server: {insecure: true}"), "accepted");
+      EXPECT_EQ(Refusal(absl::StrCat("events: {zmq: {", endpoint, "}}")), "accepted");
+    }
+    EXPECT_EQ(Refusal(text("endpoint: 'ipc:///tmp/x', replay_endpoint: 'ipc:///tmp/y'")),
+              "accepted");
+    EXPECT_EQ(Refusal(text("endpoint: 'inproc://x'")), "accepted");
+  }
+}
+
 TEST(ConfigTest, WhatTlsAndCallersNeedOfEachOtherIsRefusedWhereItIsMissing) {
   const auto with_ca = [](const std::string& rest) {
     return "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: "

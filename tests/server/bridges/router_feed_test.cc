@@ -88,6 +88,7 @@ TEST(RouterFeedTest, BatchesAreNumberedAndTellEverythingFromTheFirstEventOn) {
     EXPECT_EQ(batches[i]->first_event, events + 1);
     events += batches[i]->events.size();
     EXPECT_EQ(batches[i]->time, absl::UnixEpoch() + absl::Seconds(events));
+    EXPECT_EQ(batches[i]->revision.value(), events) << "an event for each revision";
   }
   EXPECT_EQ(feed.stats().stored_blocks, 10u);
   EXPECT_EQ(feed.stats().resets, 0u);
@@ -102,6 +103,18 @@ TEST(RouterFeedTest, TheEndComesAfterTheLastEvent) {
   EXPECT_EQ(HashesOf(sink.batches()).size(), 2000u);
 }
 
+TEST(RouterFeedTest, WhoWaitsForARevisionFindsItPublished) {
+  EventLog log({});
+  Sink sink;
+  RouterFeed feed(Options(), &log, {&sink});
+  for (uint64_t last = 10; last <= 100; last += 10) {
+    Append(log, 10);
+    ASSERT_TRUE(feed.WaitUntilRead(Revision(last), kPatience));
+    EXPECT_GE(HashesOf(sink.batches()).size(), last);
+  }
+  EXPECT_FALSE(feed.WaitUntilRead(Revision(101), absl::Milliseconds(10)));
+}
+
 TEST(RouterFeedTest, ABatchIsBounded) {
   EventLog log({});
   Append(log, 20'000);
@@ -109,8 +122,12 @@ TEST(RouterFeedTest, ABatchIsBounded) {
   RouterFeed feed(Options(), &log, {&sink});
   const auto batches = sink.WaitForEvents(20'000);
   EXPECT_GT(batches.size(), 5u);
+  uint64_t events = 0;
   for (const RouterBatchPtr& batch : batches) {
     EXPECT_LE(batch->bytes, RouterFeed::kFullBatchBytes + 1024);
+    events += batch->events.size();
+    EXPECT_LE(batch->revision.value(), events) << "no more than it has told";
+    EXPECT_GE(batch->revision.value() + 1, events);
   }
 }
 

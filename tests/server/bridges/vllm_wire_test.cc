@@ -123,6 +123,26 @@ TEST(VllmWireTest, ANamespaceIsInTheKeysThatRoutersLookAt) {
   EXPECT_EQ(fields["extra_keys"], "[[\"7\",\"alice\\/s\"],[\"7\"]]");
 }
 
+TEST(VllmWireTest, TheSaltsOfTwoNamespacesAreNeverTheSame) {
+  // All tenants and salts of up to three of the letters that the names are made with.
+  std::vector<std::string> texts = {""};
+  for (size_t i = 0; texts[i].size() < 3; ++i) {
+    for (const char letter : {'/', '%', '2', 'F'}) texts.push_back(texts[i] + letter);
+  }
+  std::map<std::string, NamespaceKey> seen;
+  for (const std::string& tenant : texts) {
+    for (const std::string& salt : texts) {
+      if (tenant.empty() && salt.empty()) continue;
+      const NamespaceKey key{.cache_salt = salt, .tenant = tenant};
+      const Decoded decoded = Encode({{.what = TwoBlocks(key)}}, OneWindow());
+      const auto [it, fresh] = seen.emplace(decoded.events.at(0).at("cache_salt"), key);
+      ASSERT_TRUE(fresh) << it->first << ": of '" << tenant << "' and '" << salt << "', and of '"
+                         << it->second.tenant << "' and '" << it->second.cache_salt << "'";
+    }
+  }
+  EXPECT_EQ(seen.size(), 85u * 85 - 1);
+}
+
 TEST(VllmWireTest, ASaltIsAnExtraKeyOfASequencesFirstBlockAlone) {
   BlocksStored below = TwoBlocks({.cache_salt = "s"});
   below.parent = BlockHash(9);

@@ -130,6 +130,13 @@ TEST(EndpointTest, KnowsWhatStaysOnThisMachine) {
   }
 }
 
+TEST(EndpointTest, KnowsWhichSocketsHaveAFile) {
+  EXPECT_EQ(SocketFile("ipc:///tmp/s"), "/tmp/s");
+  for (const char* without : {"ipc://@s", "inproc://x", "tcp://127.0.0.1:1"}) {
+    EXPECT_EQ(SocketFile(without), "") << without;
+  }
+}
+
 TEST(ZmqBridgeTest, ABatchHasThreeFrames) {
   const auto bridge = Open(Options());
   Peer subscriber(zmq::socket_type::sub, bridge->endpoint());

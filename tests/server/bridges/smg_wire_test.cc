@@ -1,4 +1,4 @@
-#include "server/bridges/smg_stream.h"
+#include "server/bridges/smg_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,42 +10,7 @@ using ::testing::ElementsAre;
 
 constexpr Viewer kOperator{};
 
-RouterBatchPtr Batch(uint64_t number, size_t bytes = 1) {
-  auto batch = std::make_shared<RouterBatch>();
-  batch->number = number;
-  batch->bytes = bytes;
-  return batch;
-}
-
-TEST(RouterRingTest, KnowsWhatIsGoneAndWhatNeverWas) {
-  RouterRing ring({.max_batches = 3}, 1000);
-  EXPECT_EQ(ring.next(), 1000u);
-  EXPECT_EQ(*ring.At(1000), nullptr) << "the next one is not an error";
-  for (uint64_t number = 1000; number < 1005; ++number) ring.Push(Batch(number));
-  EXPECT_EQ(ring.next(), 1005u);
-  for (uint64_t number = 1002; number < 1005; ++number) {
-    EXPECT_EQ((*ring.At(number))->number, number);
-  }
-  EXPECT_EQ(*ring.At(1005), nullptr);
-  for (const uint64_t gone : {1000, 1001}) {
-    EXPECT_TRUE(absl::IsOutOfRange(ring.At(gone).status())) << gone;
-  }
-  for (const uint64_t never : {uint64_t{1}, uint64_t{999}, uint64_t{1006}, ~uint64_t{0}}) {
-    EXPECT_TRUE(absl::IsDataLoss(ring.At(never).status())) << never;
-  }
-}
-
-TEST(RouterRingTest, IsBoundedInBytesButKeepsTheLastBatch) {
-  RouterRing ring({.max_bytes = 100}, 1);
-  for (uint64_t number = 1; number <= 5; ++number) ring.Push(Batch(number, 40));
-  EXPECT_FALSE(ring.At(3).ok());
-  EXPECT_TRUE(ring.At(4).ok());
-  ring.Push(Batch(6, 1000));
-  EXPECT_FALSE(ring.At(5).ok());
-  EXPECT_EQ((*ring.At(6))->number, 6u);
-}
-
-TEST(SmgTest, AStoreCarriesEachBlocksTokens) {
+TEST(SmgWireTest, AStoreCarriesEachBlocksTokens) {
   RouterBatch batch{.number = 70, .first_event = 41};
   batch.time = absl::UnixEpoch() + absl::Milliseconds(2500);
   batch.events = {
@@ -78,7 +43,7 @@ TEST(SmgTest, AStoreCarriesEachBlocksTokens) {
   EXPECT_EQ(out.events(2).event_id(), 44u);
 }
 
-TEST(SmgTest, ATenantSeesItsOwnAndTheNumbersOfTheRest) {
+TEST(SmgWireTest, ATenantSeesItsOwnAndTheNumbersOfTheRest) {
   const auto tenants = TenantTable::Create({{.name = "alice"}, {.name = "bob"}}, 1);
   ASSERT_TRUE(tenants.ok());
   const Viewer alice{.caller = {Role::kTenant, TenantId(1)}, .tenants = &*tenants};
