@@ -49,9 +49,8 @@ class DecodeKernel {
     const uint64_t num_units = NumUnits(args, launch.kind);
     for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
       const Unit unit = FindUnit(args, launch.kind, u);
-      SyncThreads();  // The unit before has been stored.
       LoadQueries<kDim, kRows, kFloat8>(args, unit, 0, unit.num_rows, SharedBase(), kThreads);
-      SyncThreads();
+      SyncThreads();  // The queries are there, and the unit before has been stored.
       WarpState state;
       WalkKeys(args, unit, state);
       Combine(args, unit, state);
