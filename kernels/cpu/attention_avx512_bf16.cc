@@ -73,21 +73,19 @@ inline void DotElements(const DecodeTile& tile, uint32_t t, uint32_t e, F* sums)
 }
 
 template <ElementType kType, uint32_t kRows>
-inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
+inline void DotKeys(const DecodeTile& tile, RowFetcher& fetcher, float (*scores)[kTileTokens]) {
   constexpr uint32_t kTokens = Simd::kDots / kRows;
-  RowFetcher fetcher(tile.next_keys, tile.head_dim * ElementBytes(kType),
-                     tile.tokens / kTokens * ((tile.head_dim + kElements - 1) / kElements));
   for (uint32_t t = 0; t < tile.tokens; t += kTokens) {
     F sums[Simd::kDots];
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < Simd::kDots; ++i) sums[i] = Simd::Zero();
     uint32_t e = 0;
     for (; e + kElements <= tile.head_dim; e += kElements) {
-      fetcher.Step();
+      fetcher.Step(kDotWeight);
       DotElements<kType, kRows, true>(tile, t, e, sums);
     }
     if (e < tile.head_dim) {
-      fetcher.Step();
+      fetcher.Step(kDotWeight);
       DotElements<kType, kRows, false>(tile, t, e, sums);
     }
     Simd::StoreRows<kRows>(Simd::SumEach(sums), &scores[0][t], kTileTokens);
@@ -109,7 +107,7 @@ inline void AddValues(const DecodeTile& tile, const uint16_t (*weights)[kTileTok
     }
   }
   for (uint32_t t = 0; t < tile.tokens; t += 2) {
-    fetcher.Step();
+    fetcher.Step(2 * kValueWeight);
     Pairs values[2 * kRegisters];
 #pragma GCC unroll 2
     for (uint32_t v = 0; v < kRegisters; ++v) {
@@ -143,18 +141,22 @@ template <ElementType kType, uint32_t kRows>
 void Decode(const DecodeTile& tile) {
   alignas(64) float scores[kRows][kTileTokens];
   alignas(64) uint16_t weights[kRows][kTileTokens];
-  DotKeys<kType, kRows>(tile, scores);
+  constexpr uint32_t kStep = 2 * kElements;  // Whose values are added at a time.
+  const uint32_t dot_steps =
+      tile.tokens * kRows / Simd::kDots * ((tile.head_dim + kElements - 1) / kElements);
+  const uint32_t value_steps = tile.tokens * ((tile.value_dim + kStep - 1) / kStep);
+  RowFetcher fetcher(tile, tile.head_dim * ElementBytes(kType),
+                     dot_steps * kDotWeight + kRows * kSoftmaxWeight + value_steps * kValueWeight);
+  DotKeys<kType, kRows>(tile, fetcher, scores);
   const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
   const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
   for (uint32_t r = 0; r < kRows; ++r) {
+    fetcher.Step(kSoftmaxWeight);
     const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
     Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.rows.sum_stride, factor);
     // The last 16 have no meaning in a tile of 16.
     _mm512_store_si512(weights[r], ToBf16(Simd::Load(scores[r]), Simd::Load(scores[r] + kLanes)));
   }
-  constexpr uint32_t kStep = 2 * kElements;
-  RowFetcher fetcher(tile.next_values, tile.value_dim * ElementBytes(kType),
-                     tile.tokens / 2 * ((tile.value_dim + kStep - 1) / kStep));
   uint32_t e = 0;
   for (; e + kStep <= tile.value_dim; e += kStep) {
     AddValues<kType, kRows, 2, true>(tile, weights, e, fetcher);

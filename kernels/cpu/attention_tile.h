@@ -50,13 +50,13 @@ struct RowStates {
 // tokens. All pointers are to readable rows of head_dim and value_dim elements; tokens that are not
 // visible may have any finite numbers there.
 struct DecodeTile {
-  const std::byte* const* keys;         // [kTileTokens]
-  const std::byte* const* values;       // [kTileTokens]
-  const std::byte* const* next_keys;    // [kTileTokens], to be fetched into the second cache.
-  const std::byte* const* next_values;  // Likewise.
-  uint32_t tokens;                      // A multiple of 16; those behind are left out.
-  uint32_t visible;                     // Bit t: token t is seen.
-  const void* queries;                  // [rows][query_stride], in the kernel's form.
+  const std::byte* const* keys;       // [kTileTokens]
+  const std::byte* const* values;     // [kTileTokens]
+  const std::byte* const* next_rows;  // Of head_dim elements, to be fetched meanwhile.
+  uint32_t num_next_rows;
+  uint32_t tokens;      // A multiple of 16; those behind are left out.
+  uint32_t visible;     // Bit t: token t is seen.
+  const void* queries;  // [rows][query_stride], in the kernel's form.
   uint32_t query_stride;
   uint32_t head_dim;
   uint32_t value_dim;

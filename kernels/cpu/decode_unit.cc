@@ -35,8 +35,7 @@ DecodeUnit::DecodeUnit(const AttentionCall& call, ScratchCutter& scratch)
       values_(scratch.Take<const std::byte*>(kTileTokens)),
       seen_keys_(scratch.Take<const std::byte*>(kTileTokens)),
       seen_values_(scratch.Take<const std::byte*>(kTileTokens)),
-      next_keys_(scratch.Take<const std::byte*>(kTileTokens)),
-      next_values_(scratch.Take<const std::byte*>(kTileTokens)),
+      next_rows_(scratch.Take<const std::byte*>(2 * kTileTokens)),
       zeros_(scratch.Take<std::byte>(query_stride_ * sizeof(float))),
       queries_(scratch.Take<std::byte>(kMostRows * query_stride_ * sizeof(float))),
       natural_(scratch.Take<float>(query_stride_)),
@@ -92,8 +91,8 @@ void DecodeUnit::Start() {
   }
   tile_ = {.keys = keys_,
            .values = values_,
-           .next_keys = next_keys_,
-           .next_values = next_values_,
+           .next_rows = next_rows_,
+           .num_next_rows = 0,
            .tokens = 0,
            .visible = 0,
            .queries = nullptr,
@@ -169,13 +168,13 @@ void DecodeUnit::AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible)
                 .first_biases = biased ? biases_ + first_row : nullptr,
                 .biases_per_token = biased ? slopes_ + first_row : nullptr};
   kernels_.decode[rows == 1 ? 0 : rows == 2 ? 1 : 2](tile_);
+  tile_.num_next_rows = 0;  // Once is enough.
 }
 
 // What is fetched during the tile of first_key: a share of each stream of the next kFetchTokens
 // tokens; where the item has ended, of the next item's first ones.
 void DecodeUnit::FindFetched(uint32_t first_key) {
-  std::fill_n(next_keys_, kTileTokens, zeros_);
-  std::fill_n(next_values_, kTileTokens, zeros_);
+  tile_.num_next_rows = 0;
   const uint32_t begin = unit_.item->first_key;
   const uint32_t tile = (first_key - begin) % kFetchTokens / kTileTokens;
   AttentionUnit unit = unit_;
@@ -187,16 +186,22 @@ void DecodeUnit::FindFetched(uint32_t first_key) {
   }
   const AttentionItem& item = *unit.item;
   key += tile * kStreamRows;
+  const std::byte* keys[kFetchStreams][kStreamRows];
+  const std::byte* values[kFetchStreams][kStreamRows];
+  uint32_t counts[kFetchStreams] = {};
   for (uint32_t stream = 0; stream < kFetchStreams && key < item.end_key; ++stream) {
-    const auto count = static_cast<uint32_t>(std::min<uint64_t>(kStreamRows, item.end_key - key));
-    const std::byte* keys[kStreamRows];
-    const std::byte* values[kStreamRows];
-    FindTokens(call_, item.sequence, unit.kv_head, static_cast<uint32_t>(key), count, keys, values);
-    for (uint32_t row = 0; row < count; ++row) {
-      next_keys_[row * kFetchStreams + stream] = keys[row];
-      next_values_[row * kFetchStreams + stream] = values[row];
-    }
+    counts[stream] = static_cast<uint32_t>(std::min<uint64_t>(kStreamRows, item.end_key - key));
+    FindTokens(call_, item.sequence, unit.kv_head, static_cast<uint32_t>(key), counts[stream],
+               keys[stream], values[stream]);
     key += kTileTokens;
+  }
+  const bool has_values = call_.params.kv.values != call_.params.kv.keys;
+  for (uint32_t row = 0; row < kStreamRows; ++row) {
+    for (uint32_t stream = 0; stream < kFetchStreams; ++stream) {
+      if (row >= counts[stream]) continue;
+      next_rows_[tile_.num_next_rows++] = keys[stream][row];
+      if (has_values) next_rows_[tile_.num_next_rows++] = values[stream][row];
+    }
   }
 }
 
@@ -208,13 +213,13 @@ void DecodeUnit::FetchFirst() {
   const uint32_t end = std::min(item.end_key, item.first_key + kFetchTokens);
   for (uint32_t key = item.first_key; key < end; key += kTileTokens) {
     const uint32_t count = std::min(kTileTokens, end - key);
-    FindTokens(call_, item.sequence, unit_.kv_head, key, count, next_keys_, next_values_);
+    FindTokens(call_, item.sequence, unit_.kv_head, key, count, keys_, values_);
     for (uint32_t t = 0; t < count; ++t) {
       for (uint64_t i = 0; i < key_bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(next_keys_[t] + i), _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(keys_[t] + i), _MM_HINT_T1);
       }
       for (uint64_t i = 0; i < value_bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(next_values_[t] + i), _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(values_[t] + i), _MM_HINT_T1);
       }
     }
   }

@@ -14,19 +14,17 @@ constexpr uint32_t kPairElements = 2 * kLanes;
 
 // scores[r][t] = query r . key t.
 template <ElementType kType, uint32_t kRows>
-inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
+inline void DotKeys(const DecodeTile& tile, RowFetcher& fetcher, float (*scores)[kTileTokens]) {
   constexpr uint32_t kTokens = Simd::kDots / kRows;
   constexpr uint32_t kBytes = ElementBytes(kType);
   const auto* queries = static_cast<const float*>(tile.queries);
   const uint32_t pairs_end = tile.head_dim / kPairElements * kPairElements;
-  RowFetcher fetcher(tile.next_keys, tile.head_dim * kBytes,
-                     tile.tokens / kTokens * ((tile.head_dim + kPairElements - 1) / kPairElements));
   for (uint32_t t = 0; t < tile.tokens; t += kTokens) {
     F sums[kRows * kTokens];
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < kRows * kTokens; ++i) sums[i] = Simd::Zero();
     for (uint32_t e = 0; e < pairs_end; e += kPairElements) {
-      fetcher.Step();
+      fetcher.Step(kDotWeight);
       F a[kTokens], b[kTokens];
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
@@ -45,7 +43,7 @@ inline void DotKeys(const DecodeTile& tile, float (*scores)[kTileTokens]) {
       }
     }
     for (uint32_t e = pairs_end; e < tile.head_dim; e += kLanes) {
-      fetcher.Step();
+      fetcher.Step(kDotWeight);
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
         const F key = Simd::LoadElements<kType>(tile.keys[t + k] + e * kBytes);
@@ -75,7 +73,7 @@ inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens
     }
   }
   for (uint32_t t = 0; t < tile.tokens; ++t) {
-    fetcher.Step();
+    fetcher.Step(kValueWeight);
     const std::byte* value = tile.values[t] + e * kBytes;
     F x[kVectors];
     if constexpr (kPairs) {
@@ -105,17 +103,21 @@ inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens
 template <ElementType kType, uint32_t kRows>
 void Decode(const DecodeTile& tile) {
   alignas(64) float scores[kRows][kTileTokens];
-  DotKeys<kType, kRows>(tile, scores);
+  constexpr uint32_t kElements = Simd::kValueVectors * kLanes;  // Whose values are added at a time.
+  const uint32_t dot_steps =
+      tile.tokens * kRows / Simd::kDots * ((tile.head_dim + kPairElements - 1) / kPairElements);
+  const uint32_t value_steps = tile.tokens * ((tile.value_dim + kElements - 1) / kElements);
+  RowFetcher fetcher(tile, tile.head_dim * ElementBytes(kType),
+                     dot_steps * kDotWeight + kRows * kSoftmaxWeight + value_steps * kValueWeight);
+  DotKeys<kType, kRows>(tile, fetcher, scores);
   const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
   const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
   for (uint32_t r = 0; r < kRows; ++r) {
+    fetcher.Step(kSoftmaxWeight);
     const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
     Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.value_dim, factor);
   }
-  constexpr uint32_t kElements = Simd::kValueVectors * kLanes;
   uint32_t e = 0;
-  RowFetcher fetcher(tile.next_values, tile.value_dim * ElementBytes(kType),
-                     tile.tokens * ((tile.value_dim + kElements - 1) / kElements));
   for (; e + kElements <= tile.value_dim; e += kElements) {
     AddValues<kType, kRows, Simd::kValueVectors, true>(tile, scores, e, fetcher);
   }

@@ -50,9 +50,8 @@ class DecodeUnit {
   const std::byte** values_;
   const std::byte** seen_keys_;  // Likewise, while rows see different tokens.
   const std::byte** seen_values_;
-  const std::byte** next_keys_;  // Of the tile that is fetched meanwhile.
-  const std::byte** next_values_;
-  std::byte* zeros_;  // A token.
+  const std::byte** next_rows_;  // [2 * kTileTokens], what is fetched meanwhile.
+  std::byte* zeros_;             // A token.
   std::byte* queries_;
   float* natural_;  // One row, [max(head_dim, value_dim)].
   float* arranged_;

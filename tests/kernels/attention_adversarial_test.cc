@@ -35,6 +35,7 @@ class AttentionAdversarialTest : public testing::TestWithParam<cpu::Isa> {
 TEST_P(AttentionAdversarialTest, LengthsAroundTheBoundariesOfBlocksTilesPacksAndSplits) {
   std::mt19937 random(1);
   for (const uint32_t tokens_per_block : {8u, 16u, 128u}) {
+    if (kShortForm && tokens_per_block == 16) continue;
     for (const int32_t boundary : {8, 16, 32, 64, 128, 256, 512}) {
       BatchShape shape = {.pool_type = ElementType::kBFloat16,
                           .query_type = ElementType::kBFloat16,
@@ -147,7 +148,7 @@ TEST_P(AttentionAdversarialTest, EntriesBehindATablesEndAreNotRead) {
 TEST_P(AttentionAdversarialTest, HugeScores) {
   std::mt19937 random(6);
   for (const int64_t huge : {int64_t{0}, int64_t{17}, int64_t{298}, int64_t{-1}}) {
-    for (const int32_t queries : {1, 30}) {
+    for (const int32_t queries : {1, 12}) {
       BatchShape shape = {.pool_type = ElementType::kBFloat16,
                           .query_type = ElementType::kBFloat16,
                           .group = 4,
@@ -188,6 +189,7 @@ TEST_P(AttentionAdversarialTest, WindowsOfEverySize) {
   std::mt19937 random(9);
   for (const uint32_t window : {1u, 15u, 16u, 17u, 31u, 32u, 33u, 255u, 256u, 257u, 1000u}) {
     for (const uint32_t sinks : {0u, 1u, 4u, 40u}) {
+      if (kShortForm && (window + sinks) % 3 != 0) continue;
       BatchShape shape = {.pool_type = ElementType::kFloat16,
                           .num_kv_heads = 1,
                           .group = 4,

@@ -16,6 +16,13 @@
 
 namespace pagoda::kernels {
 
+// Builds in which everything is many times slower take fewer of the same shapes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+inline constexpr bool kShortForm = true;
+#else
+inline constexpr bool kShortForm = false;
+#endif
+
 struct SequenceLengths {
   int32_t queries;
   int32_t context;
@@ -146,8 +153,7 @@ struct Tolerance {
 // 2^-9 of bf16, 2^-12 of fp16.
 Tolerance ToleranceOf(const BatchShape& shape, cpu::Isa isa);
 
-// Fails where a row is further away than that, or is not finite though the expected one is. `row`
-// tells which rows count; null: all.
+// Fails where a row is further away than that, or is not finite though the expected one is.
 void ExpectClose(const AttentionBatch& batch, const AttentionRows& actual,
                  const AttentionRows& expected, const Tolerance& tolerance);
 

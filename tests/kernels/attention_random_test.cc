@@ -10,11 +10,7 @@
 namespace pagoda::kernels {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
-constexpr uint32_t kSeeds = 160;  // The short form; guard pages are there in both.
-#else
-constexpr uint32_t kSeeds = 2000;
-#endif
+constexpr uint32_t kSeeds = kShortForm ? 160 : 2000;
 constexpr uint32_t kShards = 4;
 
 // A plan with cuts in places that nobody would choose, so that parts are merged in small shapes
