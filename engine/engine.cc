@@ -5,12 +5,12 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "engine/checkpoint.h"
-#include "engine/kv_pools.h"
-#include "engine/qwen3.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/model/kv_pools.h"
+#include "engine/model/qwen3.h"
+#include "engine/model/weights.h"
 #include "engine/request_run.h"
 #include "engine/turn_queue.h"
-#include "engine/weights.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -142,11 +142,13 @@ absl::StatusOr<CacheSpec> Engine::CacheSpecForModel(const std::string& model_dir
   CacheSpec spec;
   spec.model_fingerprint = checkpoint->Fingerprint(*config);
   spec.tokens_per_block = tokens_per_block;
-  spec.layers.assign(config->num_layers, {.window = kFullAttention,
-                                          .num_kv_heads = config->num_kv_heads,
-                                          .head_dim = config->head_dim,
-                                          .dtype = kv_dtype,
-                                          .kind = KvKind::kKeyAndValue});
+  for (const LayerConfig& layer : config->layers) {
+    spec.layers.push_back({.window = layer.window,
+                           .num_kv_heads = layer.num_kv_heads,
+                           .head_dim = config->head_dim,
+                           .dtype = kv_dtype,
+                           .kind = KvKind::kKeyAndValue});
+  }
   return spec;
 }
 

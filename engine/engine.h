@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/model_config.h"
+#include "engine/checkpoint/model_config.h"
 #include "manager/cache_client.h"
 #include "pools/layout.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "engine/model_input.h"
+#include "engine/model/model_input.h"
 #include "pools/check.h"
 #include "pools/error.h"
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/engine.h"
-#include "engine/qwen3.h"
+#include "engine/model/qwen3.h"
 #include "kernels/types.h"
 #include "manager/cache_client.h"
 

@@ -1,5 +1,5 @@
 // Good checkpoints are read, bad ones are refused by name.
-#include "engine/checkpoint.h"
+#include "engine/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/safetensors.h"
-#include "engine/weights.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/model/weights.h"
 #include "pools/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/scratch_model.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/safetensors.h"
+#include "engine/checkpoint/safetensors.h"
 #include "pools/check.h"
 
 namespace pagoda {

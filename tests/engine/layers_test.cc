@@ -1,5 +1,5 @@
 // The parts of a model by themselves, against their definitions in fp64.
-#include "engine/layers.h"
+#include "engine/model/layers.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/matmul.h"
+#include "engine/model/matmul.h"
 
 namespace pagoda {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/model_config.h"
+#include "engine/checkpoint/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,13 +30,13 @@ TEST(ModelConfigTest, ReadsTheTinyModel) {
   EXPECT_EQ(config->vocab_size, 512u);
   EXPECT_EQ(config->hidden_size, 64u);
   EXPECT_EQ(config->intermediate_size, 128u);
-  EXPECT_EQ(config->num_layers, 2u);
+  EXPECT_EQ(config->layers.size(), 2u);
   EXPECT_EQ(config->num_heads, 4u);
-  EXPECT_EQ(config->num_kv_heads, 2u);
+  EXPECT_EQ(config->layers[0].num_kv_heads, 2u);
   EXPECT_EQ(config->head_dim, 32u);
   EXPECT_EQ(config->max_position_embeddings, 4096u);
   EXPECT_EQ(config->rms_norm_eps, 1e-6f);
-  EXPECT_EQ(config->rope_theta, 1e6f);
+  EXPECT_EQ(config->rotaries[0].theta, 1e6f);
   EXPECT_TRUE(config->tie_word_embeddings);
   EXPECT_THAT(config->eos_token_ids, IsEmpty());
 }
@@ -52,7 +52,7 @@ TEST(ModelConfigTest, ReadsTheOlderForm) {
     c["eos_token_id"] = {7, 9};
   });
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->rope_theta, 5000.0f);
+  EXPECT_EQ(config->rotaries[0].theta, 5000.0f);
   EXPECT_THAT(config->eos_token_ids, ElementsAre(7, 9));
 }
 

@@ -1,6 +1,6 @@
 // A Hugging Face directory's tensors, in one file or in several.
-#ifndef PAGODA_ENGINE_CHECKPOINT_H_
-#define PAGODA_ENGINE_CHECKPOINT_H_
+#ifndef PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_
+#define PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_
 
 #include <cstdint>
 #include <map>
@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/model_config.h"
-#include "engine/safetensors.h"
+#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/safetensors.h"
 
 namespace pagoda {
 
@@ -43,4 +43,4 @@ class Checkpoint {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_CHECKPOINT_H_
+#endif  // PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_

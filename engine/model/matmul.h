@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_MATMUL_H_
-#define PAGODA_ENGINE_MATMUL_H_
+#ifndef PAGODA_ENGINE_MODEL_MATMUL_H_
+#define PAGODA_ENGINE_MODEL_MATMUL_H_
 
 #include <cstdint>
 #include <memory>
@@ -34,4 +34,4 @@ class MatMul {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_MATMUL_H_
+#endif  // PAGODA_ENGINE_MODEL_MATMUL_H_

@@ -1,13 +1,13 @@
 // The weights of a Qwen3 model in fp32.
-#ifndef PAGODA_ENGINE_WEIGHTS_H_
-#define PAGODA_ENGINE_WEIGHTS_H_
+#ifndef PAGODA_ENGINE_MODEL_WEIGHTS_H_
+#define PAGODA_ENGINE_MODEL_WEIGHTS_H_
 
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/checkpoint.h"
-#include "engine/matmul.h"
-#include "engine/model_config.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/model_config.h"
+#include "engine/model/matmul.h"
 
 namespace pagoda {
 
@@ -41,4 +41,4 @@ absl::StatusOr<Qwen3Weights> LoadQwen3Weights(const ModelConfig& config,
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_WEIGHTS_H_
+#endif  // PAGODA_ENGINE_MODEL_WEIGHTS_H_

@@ -1,12 +1,12 @@
-#ifndef PAGODA_ENGINE_KV_POOLS_H_
-#define PAGODA_ENGINE_KV_POOLS_H_
+#ifndef PAGODA_ENGINE_MODEL_KV_POOLS_H_
+#define PAGODA_ENGINE_MODEL_KV_POOLS_H_
 
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/model_config.h"
+#include "engine/checkpoint/model_config.h"
 #include "kernels/types.h"
 #include "manager/cache_client.h"
 #include "pools/pool.h"
@@ -32,4 +32,4 @@ class KvPools {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_KV_POOLS_H_
+#endif  // PAGODA_ENGINE_MODEL_KV_POOLS_H_

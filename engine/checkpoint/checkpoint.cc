@@ -1,4 +1,4 @@
-#include "engine/checkpoint.h"
+#include "engine/checkpoint/checkpoint.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/mapped_file.h"
+#include "engine/checkpoint/mapped_file.h"
 #include "kernels/numeric.h"
 #include "pools/error.h"
 
@@ -133,9 +133,13 @@ absl::StatusOr<std::vector<float>> Checkpoint::ReadFloats(const std::string& nam
 std::string Checkpoint::Fingerprint(const ModelConfig& config) const {
   Hasher hasher;
   for (const uint32_t number :
-       {config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim,
-        std::bit_cast<uint32_t>(config.rms_norm_eps), std::bit_cast<uint32_t>(config.rope_theta)}) {
+       {config.num_heads, config.head_dim, std::bit_cast<uint32_t>(config.rms_norm_eps)}) {
     hasher.Add(number);
+  }
+  for (const LayerConfig& layer : config.layers) {
+    hasher.Add(layer.window.value());
+    hasher.Add(layer.num_kv_heads);
+    hasher.Add(std::bit_cast<uint32_t>(config.rotaries[layer.rotary].theta));
   }
   for (const auto& [name, view] : tensors_) {
     hasher.Add(name);

@@ -1,4 +1,4 @@
-#include "engine/qwen3.h"
+#include "engine/model/qwen3.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ absl::Status AsInternal(const char* kernel, const absl::Status& status) {
 Qwen3::Qwen3(ModelConfig config, Qwen3Weights weights)
     : config_(std::move(config)),
       weights_(std::move(weights)),
-      rotary_(config_.head_dim, config_.rope_theta) {}
+      rotary_(config_.head_dim, config_.rotaries[0].theta) {}
 
 absl::StatusOr<absl::Span<const float>> Qwen3::Forward(const ModelInput& input,
                                                        absl::Span<const kernels::KvLayer> kv) {
@@ -67,9 +67,9 @@ absl::Status Qwen3::Attend(const Qwen3Weights::Layer& layer, const ModelInput& i
   Project(layer.key, key_);
   Project(layer.value, value_);
   RmsNorm(query_.data(), num_tokens_ * config_.num_heads, layer.query_norm, eps, query_.data());
-  RmsNorm(key_.data(), num_tokens_ * config_.num_kv_heads, layer.key_norm, eps, key_.data());
+  RmsNorm(key_.data(), num_tokens_ * kv.num_kv_heads, layer.key_norm, eps, key_.data());
   rotary_.Rotate(query_.data(), config_.num_heads);
-  rotary_.Rotate(key_.data(), config_.num_kv_heads);
+  rotary_.Rotate(key_.data(), kv.num_kv_heads);
 
   absl::Status written = kernels::cpu::WriteCache({.rows = {.keys = key_.data(),
                                                             .values = value_.data(),

@@ -1,7 +1,7 @@
 // The safetensors format: eight bytes with the header's length, a JSON header, then the tensors'
 // bytes.
-#ifndef PAGODA_ENGINE_SAFETENSORS_H_
-#define PAGODA_ENGINE_SAFETENSORS_H_
+#ifndef PAGODA_ENGINE_CHECKPOINT_SAFETENSORS_H_
+#define PAGODA_ENGINE_CHECKPOINT_SAFETENSORS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/mapped_file.h"
+#include "engine/checkpoint/mapped_file.h"
 
 namespace pagoda {
 
@@ -43,4 +43,4 @@ class SafetensorsFile {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SAFETENSORS_H_
+#endif  // PAGODA_ENGINE_CHECKPOINT_SAFETENSORS_H_

@@ -1,4 +1,4 @@
-#include "engine/model_input.h"
+#include "engine/model/model_input.h"
 
 #include "pools/check.h"
 

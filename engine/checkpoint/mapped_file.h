@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_MAPPED_FILE_H_
-#define PAGODA_ENGINE_MAPPED_FILE_H_
+#ifndef PAGODA_ENGINE_CHECKPOINT_MAPPED_FILE_H_
+#define PAGODA_ENGINE_CHECKPOINT_MAPPED_FILE_H_
 
 #include <cstddef>
 #include <string>
@@ -37,4 +37,4 @@ class MappedFile {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_MAPPED_FILE_H_
+#endif  // PAGODA_ENGINE_CHECKPOINT_MAPPED_FILE_H_

@@ -1,4 +1,4 @@
-#include "engine/layers.h"
+#include "engine/model/layers.h"
 
 #include <cmath>
 

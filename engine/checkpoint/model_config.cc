@@ -1,11 +1,11 @@
-#include "engine/model_config.h"
+#include "engine/checkpoint/model_config.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/mapped_file.h"
+#include "engine/checkpoint/mapped_file.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -77,14 +77,14 @@ void ReadShape(FieldReader& reader, ModelConfig& config) {
   config.vocab_size = reader.Count("vocab_size", 1u << 24);
   config.hidden_size = reader.Count("hidden_size", 1u << 17);
   config.intermediate_size = reader.Count("intermediate_size", 1u << 20);
-  config.num_layers = reader.Count("num_hidden_layers", 1024);
   config.num_heads = reader.Count("num_attention_heads", 1024);
-  config.num_kv_heads = reader.Count("num_key_value_heads", 1024);
+  const uint32_t num_kv_heads = reader.Count("num_key_value_heads", 1024);
+  config.layers.assign(reader.Count("num_hidden_layers", 1024), {.num_kv_heads = num_kv_heads});
   config.head_dim = reader.Count("head_dim", 1024);
   config.max_position_embeddings = reader.Count("max_position_embeddings", 1u << 26);
   config.rms_norm_eps = reader.Positive("rms_norm_eps", reader.Find("rms_norm_eps"));
   config.tie_word_embeddings = reader.Flag("tie_word_embeddings");
-  if (config.num_heads % config.num_kv_heads != 0) {
+  if (config.num_heads % num_kv_heads != 0) {
     reader.Refuse("num_key_value_heads",
                   absl::StrCat("a divisor of num_attention_heads ", config.num_heads));
   }
@@ -121,7 +121,7 @@ void ReadRotary(FieldReader& reader, ModelConfig& config) {
     theta_name = absl::StrCat(name, ".rope_theta");
     theta = options["rope_theta"];
   }
-  config.rope_theta = reader.Positive(theta_name, theta);
+  config.rotaries = {{.theta = reader.Positive(theta_name, theta)}};
 }
 
 // One id, a list of them, or none.
@@ -174,6 +174,8 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   ReadRotary(reader, config);
   ReadEosTokens(reader, config);
   RefuseOptions(reader);
+  config.query_key_norm = true;
+  config.query_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   if (!reader.status().ok()) return reader.status();
   return config;
 }

@@ -1,6 +1,6 @@
 // The small layers of a transformer, in fp32, in place or row by row.
-#ifndef PAGODA_ENGINE_LAYERS_H_
-#define PAGODA_ENGINE_LAYERS_H_
+#ifndef PAGODA_ENGINE_MODEL_LAYERS_H_
+#define PAGODA_ENGINE_MODEL_LAYERS_H_
 
 #include <cstdint>
 #include <vector>
@@ -40,4 +40,4 @@ class RotaryEmbedding {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_LAYERS_H_
+#endif  // PAGODA_ENGINE_MODEL_LAYERS_H_

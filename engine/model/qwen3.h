@@ -1,16 +1,16 @@
 // The Qwen3 dense model: https://github.com/QwenLM/Qwen3, "Qwen3 Technical Report" (2025).
-#ifndef PAGODA_ENGINE_QWEN3_H_
-#define PAGODA_ENGINE_QWEN3_H_
+#ifndef PAGODA_ENGINE_MODEL_QWEN3_H_
+#define PAGODA_ENGINE_MODEL_QWEN3_H_
 
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/layers.h"
-#include "engine/matmul.h"
-#include "engine/model_config.h"
-#include "engine/model_input.h"
-#include "engine/weights.h"
+#include "engine/checkpoint/model_config.h"
+#include "engine/model/layers.h"
+#include "engine/model/matmul.h"
+#include "engine/model/model_input.h"
+#include "engine/model/weights.h"
 #include "kernels/types.h"
 
 namespace pagoda {
@@ -59,4 +59,4 @@ class Qwen3 {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_QWEN3_H_
+#endif  // PAGODA_ENGINE_MODEL_QWEN3_H_

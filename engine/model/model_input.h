@@ -1,6 +1,6 @@
 // What goes through a model at once.
-#ifndef PAGODA_ENGINE_MODEL_INPUT_H_
-#define PAGODA_ENGINE_MODEL_INPUT_H_
+#ifndef PAGODA_ENGINE_MODEL_MODEL_INPUT_H_
+#define PAGODA_ENGINE_MODEL_MODEL_INPUT_H_
 
 #include <cstdint>
 #include <vector>
@@ -31,4 +31,4 @@ ModelInput InputOfSequence(absl::Span<const TokenId> tokens, uint32_t first_posi
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_MODEL_INPUT_H_
+#endif  // PAGODA_ENGINE_MODEL_MODEL_INPUT_H_

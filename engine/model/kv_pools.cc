@@ -1,4 +1,4 @@
-#include "engine/kv_pools.h"
+#include "engine/model/kv_pools.h"
 
 #include <algorithm>
 #include <utility>
@@ -41,15 +41,15 @@ kernels::KvLayer LayerOf(const MappedPool& pool, uint64_t index) {
 absl::Status CheckPool(const PoolMapping& mapping, const ModelConfig& config) {
   const PoolLayout& layout = mapping.layout;
   if (mapping.window == kFullAttention && layout.kv_factor == 2 &&
-      layout.num_kv_heads == config.num_kv_heads && layout.head_dim == config.head_dim) {
+      layout.num_kv_heads == config.layers[0].num_kv_heads && layout.head_dim == config.head_dim) {
     return absl::OkStatus();
   }
-  return MakeError(
-      Reason::kInvalidArgument,
-      absl::StrCat("pool ", mapping.pool_index, " of window ", WindowName(mapping.window), " has ",
-                   layout.num_kv_heads, " heads of ", layout.head_dim, " with kv_factor ",
-                   layout.kv_factor, "; the model needs full attention, ", config.num_kv_heads,
-                   " heads of ", config.head_dim, " and kv_factor 2"));
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("pool ", mapping.pool_index, " of window ",
+                                WindowName(mapping.window), " has ", layout.num_kv_heads,
+                                " heads of ", layout.head_dim, " with kv_factor ", layout.kv_factor,
+                                "; the model needs full attention, ", config.layers[0].num_kv_heads,
+                                " heads of ", config.head_dim, " and kv_factor 2"));
 }
 
 }  // namespace
@@ -60,14 +60,14 @@ absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& con
   if (!mapped.ok()) return mapped.status();
 
   KvPools result;
-  result.layers_.resize(config.num_layers);
+  result.layers_.resize(config.layers.size());
   for (std::unique_ptr<MappedPool>& pool : *mapped) {
     const PoolMapping& mapping = pool->mapping();
     if (mapping.tier != Tier::kPrimary) continue;
     if (absl::Status status = CheckPool(mapping, config); !status.ok()) return status;
     for (size_t i = 0; i < mapping.layout.layers.size(); ++i) {
       const uint32_t layer = mapping.layout.layers[i];
-      if (layer < config.num_layers) result.layers_[layer] = LayerOf(*pool, i);
+      if (layer < config.layers.size()) result.layers_[layer] = LayerOf(*pool, i);
     }
     result.pools_.push_back(std::move(pool));
   }
@@ -76,7 +76,7 @@ absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& con
   if (missing != result.layers_.end()) {
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat("no pool holds layer ", missing - result.layers_.begin(),
-                                  " of the model's ", config.num_layers));
+                                  " of the model's ", config.layers.size()));
   }
   return result;
 }

@@ -1,4 +1,4 @@
-#include "engine/weights.h"
+#include "engine/model/weights.h"
 
 #include <string>
 #include <utility>
@@ -36,7 +36,7 @@ class TensorReader {
 Qwen3Weights::Layer ReadLayer(TensorReader& reader, const ModelConfig& config, uint32_t layer) {
   const uint64_t hidden = config.hidden_size;
   const uint64_t queries = uint64_t{config.num_heads} * config.head_dim;
-  const uint64_t keys = uint64_t{config.num_kv_heads} * config.head_dim;
+  const uint64_t keys = uint64_t{config.layers[layer].num_kv_heads} * config.head_dim;
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
@@ -62,7 +62,7 @@ absl::StatusOr<Qwen3Weights> LoadQwen3Weights(const ModelConfig& config,
   TensorReader reader(checkpoint);
   Qwen3Weights weights;
   weights.embedding = reader.MatrixOf("model.embed_tokens", config.vocab_size, config.hidden_size);
-  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+  for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     weights.layers.push_back(ReadLayer(reader, config, layer));
   }
   weights.final_norm = reader.Vector("model.norm", config.hidden_size);

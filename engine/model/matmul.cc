@@ -1,4 +1,4 @@
-#include "engine/matmul.h"
+#include "engine/model/matmul.h"
 
 #include <omp.h>
 
