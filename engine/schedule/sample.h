@@ -1,0 +1,79 @@
+// What the scheduler has under way: requests, and the samples that answer them.
+#ifndef PAGODA_ENGINE_SCHEDULE_SAMPLE_H_
+#define PAGODA_ENGINE_SCHEDULE_SAMPLE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/generate.h"
+#include "engine/schedule/sequence_run.h"
+
+namespace pagoda {
+
+// Called once, on the engine's thread, when nothing of the request is in the cache's hands any more.
+using EndCallback = std::function<void(absl::StatusOr<GenerateReport> report)>;
+
+struct ActiveRequest {
+  GenerateRequest request;
+  TokenCallback on_token;
+  EndCallback on_end;
+  absl::Time arrival;
+  uint64_t number = 0;  // In the order of arrival.
+  GenerateReport report;
+  bool admitted = false;     // One of its samples has been opened.
+  bool ending = false;       // No more of its tokens are wanted.
+  uint32_t open_samples = 0;  // Samples that are not done with.
+  absl::Status status;        // How it ends.
+};
+
+// One answer to a request. Its sequence refers to the request, which all its samples keep.
+struct Sample {
+  Sample(std::shared_ptr<ActiveRequest> of, uint32_t number, const SequenceRun::Windows& windows,
+         std::vector<TokenId> tokens)
+      : request(std::move(of)),
+        index(number),
+        sampling(request->request.sampling),
+        run(request->request.name_space, windows, std::move(tokens)) {
+    sampling.seed += number;
+  }
+
+  const std::shared_ptr<ActiveRequest> request;
+  const uint32_t index;
+  SamplingParams sampling;
+  SequenceRun run;
+  uint32_t generated = 0;
+  bool ended = false;
+  // Not in the cache yet: to be forked from this sample's sequence, which then is still open.
+  Sample* fork_of = nullptr;
+  bool opening = false;  // Its sequence was opened with the batch at hand.
+
+  // What it does in the step at hand.
+  uint32_t num_tokens = 0;
+  std::vector<TokenId> drafts;
+  uint32_t first_logits = 0;  // Row of the step's logits, where its last token is computed.
+
+  // None before the first token, where samples are forked behind the prompt.
+  uint32_t most_drafts() const {
+    const GenerateRequest& asked = request->request;
+    return generated == 0 && asked.num_samples > 1 ? 0 : asked.max_draft_tokens;
+  }
+  uint32_t tokens_left() const { return request->request.max_new_tokens - generated; }
+  // Whether `a` goes before `b`, and takes its room where there is not enough.
+  friend bool Outranks(const Sample& a, const Sample& b) {
+    const int32_t priority_a = a.request->request.priority;
+    const int32_t priority_b = b.request->request.priority;
+    if (priority_a != priority_b) return priority_a > priority_b;
+    if (a.request->number != b.request->number) return a.request->number < b.request->number;
+    return a.index < b.index;
+  }
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_SCHEDULE_SAMPLE_H_

@@ -1,0 +1,168 @@
+// Which tokens go through the model when, and what the cache is asked for them.
+#ifndef PAGODA_ENGINE_SCHEDULE_SCHEDULER_H_
+#define PAGODA_ENGINE_SCHEDULE_SCHEDULER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "engine/generate.h"
+#include "engine/schedule/input_builder.h"
+#include "engine/schedule/sample.h"
+#include "engine/schedule/step_batch.h"
+#include "engine/schedule/tenant_shares.h"
+#include "engine/schedule/waiting_room.h"
+#include "manager/cache_client.h"
+
+namespace pagoda {
+
+// What a sequence's KV does when it loses its room to another one, until its turn comes again.
+enum class Preemption : uint8_t {
+  kOffload,    // Goes down to the secondary tier, where the cache has one with room.
+  kRecompute,  // Stays cached while nobody needs the room; what is gone then is computed again.
+};
+
+// What all requests of an engine have done since its start.
+struct SchedulerStats {
+  uint64_t running_requests = 0;
+  uint64_t waiting_requests = 0;  // None of whose samples has been opened yet.
+  uint64_t running_sequences = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t reused_tokens = 0;
+  uint64_t reused_secondary_tokens = 0;
+  uint64_t computed_tokens = 0;  // Tokens that went through the model, prompt and generated.
+  uint64_t generated_tokens = 0;
+  uint64_t drafted_tokens = 0;
+  uint64_t accepted_draft_tokens = 0;
+  uint64_t preemptions = 0;
+  uint64_t steps = 0;  // Those that went through the model.
+  absl::Duration step_time;
+  absl::Duration cache_time;  // Of it, in calls of the cache.
+  absl::Duration model_time;  // Of it, in the model.
+};
+
+// Continuous batching (Yu et al., "Orca", OSDI 2022) with chunked prefill (Agrawal et al.,
+// "Sarathi-Serve", OSDI 2024): each step takes one token of every sequence that generates, then
+// prompts' tokens up to its budget, and asks the cache for all of them in one batch of operations.
+// Thread-compatible: one thread runs the steps.
+//
+// Invariants
+// 1. A sample is in exactly one of running_, closing_ and waiting_ until it is done with.
+// 2. Who is earliest among those of the highest priority is never preempted, and so gets on.
+class Scheduler {
+ public:
+  struct Options {
+    uint32_t max_step_tokens = 512;
+    uint32_t max_running_sequences = 256;
+    Preemption preemption = Preemption::kOffload;
+    // How long a request waits, when nothing else runs, for room that other clients of the cache
+    // hold.
+    absl::Duration room_timeout = absl::Seconds(10);
+  };
+  // Runs a step's tokens through the model: logits [logit_rows][vocab_size], valid until the next
+  // call.
+  using Forward = std::function<absl::StatusOr<absl::Span<const float>>(const ModelInput& input)>;
+
+  // `client` outlives it, or its replacement does. `windows` are the model's.
+  Scheduler(const Options& options, CacheClient* client, std::vector<WindowSize> windows,
+            Forward forward);
+  ~Scheduler();
+
+  // INVALID_COUNT where the cache can never hold one of the request's sequences.
+  static absl::Status CheckRoom(const CacheInfo& cache, const GenerateRequest& request);
+
+  // The request is valid. `on_end` comes during a later step.
+  void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, absl::Time arrival);
+
+  bool idle() const { return running_.empty() && closing_.empty() && waiting_.empty(); }
+
+  enum class Progress {
+    kMade,
+    kNone,  // Everything waits for room that others hold.
+  };
+  Progress Step();
+
+  // Ends all requests with the error, at once.
+  void Shutdown(const absl::Status& status);
+  // Goes on in another session, with a cache of the same model: what was under way begins anew
+  // there, from the tokens that it has.
+  void Attach(CacheClient* client);
+
+  const SchedulerStats& stats() const { return stats_; }
+
+ private:
+  using SampleList = std::vector<std::unique_ptr<Sample>>;
+  struct Closing {
+    std::unique_ptr<Sample> sample;
+    bool returns;  // To the waiting room.
+  };
+  struct Probe {
+    const Sample* sample;
+    CapacityAnswer answer;
+  };
+
+  // The phases of a step, in order.
+  void EndCancelled();
+  uint32_t ShareBudget();
+  void AddForks(StepBatch& batch);
+  void AddClosings(StepBatch& batch);
+  void AddAdvances(StepBatch& batch);
+  void Admit(uint32_t budget, StepBatch& batch);
+  void AddProbes(StepBatch& batch);
+  absl::Status RunBatch(StepBatch& batch);
+  void HeedLosses();
+  void HeedRefusals();
+  Progress Compute();
+  Progress WaitForCopies();
+  Progress WaitForRoom();
+
+  bool HasSecondaryTier() const;
+  bool Fits(const Probe& probe, uint32_t budget, std::vector<uint64_t>& taken) const;
+  void NoteAdmission(Sample& sample);
+  void TakeLogits(Sample& sample, absl::Span<const float> logits);
+  // Chooses a token for the sample and tells it; the sample may end with it. Returns it.
+  TokenId Choose(Sample& sample, absl::Span<const float> row);
+  // The samples beside the first, from the same logits.
+  void ForkSamples(Sample& first, absl::Span<const float> row);
+
+  // A running sample leaves: its sequence is closed with the next batch.
+  void Retire(Sample* sample, bool returns);
+  void Preempt(Sample* sample);
+  void EndRequest(const std::shared_ptr<ActiveRequest>& request, const absl::Status& status);
+  void Finish(std::unique_ptr<Sample> sample);
+  void EndAll(const absl::Status& status);
+  void FailAll(const absl::Status& status);
+  void FreeLeftovers();
+  void FinishClosing();
+  Sample* LowestRunning() const;
+
+  const Options options_;
+  CacheClient* client_;
+  const SequenceRun::Windows windows_;
+  const Forward forward_;
+  InputBuilder input_;
+  Sampler sampler_;
+  TenantShares shares_;
+  WaitingRoom waiting_;
+  SampleList running_;
+  std::vector<Closing> closing_;
+  std::vector<Probe> probes_;           // Answers of the last batch.
+  std::vector<SequenceId> leftovers_;   // To be freed when the client can be asked again.
+  std::vector<ShortenedSequence> shortened_;
+  Ticket completed_;
+  bool blocked_ = false;  // The head of those who wait did not fit.
+  absl::Time blocked_since_ = absl::InfiniteFuture();
+  uint64_t vocab_size_ = 0;  // Of the step's logits.
+  uint64_t requests_ = 0;
+  uint64_t sequences_ = 0;
+  SchedulerStats stats_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_SCHEDULE_SCHEDULER_H_

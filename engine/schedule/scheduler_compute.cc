@@ -1,0 +1,176 @@
+// The scheduler's steps through the model, and what comes of their logits.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/stopwatch.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+// What a generated token costs its tenant; one of a prompt costs 1. It keeps its sequence's room
+// for a whole step.
+constexpr uint64_t kGeneratedCost = 2;
+
+bool IsStop(const GenerateRequest& request, TokenId token) {
+  const auto& stops = request.stop_tokens;
+  return std::find(stops.begin(), stops.end(), token) != stops.end();
+}
+
+}  // namespace
+
+Scheduler::Progress Scheduler::Compute() {
+  input_.Clear();
+  std::vector<Sample*> computing;
+  for (const std::unique_ptr<Sample>& sample : running_) {
+    SequenceRun& run = sample->run;
+    if (!run.is_open()) continue;
+    if (std::exchange(sample->opening, false)) NoteAdmission(*sample);
+    // A match may be longer or shorter than was foreseen, and a loss makes more to compute.
+    sample->num_tokens = std::min({sample->num_tokens, run.uncomputed(), run.room_left()});
+    if (sample->num_tokens == 0 || run.ready() > completed_) continue;
+    const bool whole = sample->num_tokens == run.uncomputed();
+    if (!whole) sample->drafts.clear();
+    const uint32_t num_logits = whole ? 1 + static_cast<uint32_t>(sample->drafts.size()) : 0;
+    const auto tokens =
+        absl::MakeConstSpan(run.tokens()).subspan(run.computed(), sample->num_tokens);
+    sample->first_logits =
+        input_.Add(tokens, run.computed(), sample->drafts, num_logits, run.tables());
+    computing.push_back(sample.get());
+  }
+  if (computing.empty()) return WaitForCopies();
+
+  const ModelInput& input = input_.Finish();
+  absl::StatusOr<absl::Span<const float>> logits = absl::Span<const float>();
+  {
+    const Stopwatch watch(stats_.model_time);
+    logits = forward_(input);
+  }
+  if (!logits.ok()) {
+    EndAll(logits.status());
+    return Progress::kMade;
+  }
+  ++stats_.steps;
+  stats_.computed_tokens += input.tokens.size();
+  const uint64_t rows = input.logit_rows.size();
+  vocab_size_ = rows == 0 ? 0 : logits->size() / rows;
+  // Whoever ends meanwhile leaves running_ for closing_, and lives on there.
+  for (Sample* sample : computing) {
+    const bool whole = sample->num_tokens == sample->run.uncomputed();
+    sample->run.Computed(sample->num_tokens);
+    if (whole && !sample->request->ending) TakeLogits(*sample, *logits);
+  }
+  return Progress::kMade;
+}
+
+// Nothing can be computed now.
+Scheduler::Progress Scheduler::WaitForCopies() {
+  Ticket first;
+  for (const std::unique_ptr<Sample>& sample : running_) {
+    const Ticket ready = sample->run.ready();
+    if (!sample->run.is_open() || ready <= completed_) continue;
+    if (first == Ticket() || ready < first) first = ready;
+  }
+  if (first == Ticket() || !closing_.empty()) return WaitForRoom();
+  StepBatch batch;
+  // A wait ends after a while, a copy when it is done.
+  batch.Add(WaitForTicket{first}, [](absl::StatusOr<OperationResult>) {});
+  absl::Status status = RunBatch(batch);
+  HeedLosses();
+  if (!status.ok()) FailAll(status);
+  return Progress::kMade;
+}
+
+Scheduler::Progress Scheduler::WaitForRoom() {
+  if (!blocked_ || !running_.empty() || !closing_.empty() || waiting_.empty()) {
+    return Progress::kMade;
+  }
+  // The first of those who wait does not fit beside other clients of the cache.
+  const absl::Time now = absl::Now();
+  blocked_since_ = std::min(blocked_since_, now);
+  if (now - blocked_since_ < options_.room_timeout) return Progress::kNone;
+  blocked_since_ = absl::InfiniteFuture();
+  EndRequest(waiting_.Head(1).front()->request,
+             MakeError(Reason::kBlocksExhausted,
+                       absl::StrCat("other clients of the cache hold the room that the request "
+                                    "needs, and have for ",
+                                    absl::FormatDuration(options_.room_timeout))));
+  return Progress::kMade;
+}
+
+void Scheduler::NoteAdmission(Sample& sample) {
+  ActiveRequest& request = *sample.request;
+  if (std::exchange(request.admitted, true)) return;
+  GenerateReport& report = request.report;
+  report.queue_time = absl::Now() - request.arrival;
+  report.reused_tokens = std::min(sample.run.matched(), sample.run.computed());
+  report.reused_secondary_tokens = sample.run.matched_secondary();
+  --stats_.waiting_requests;
+  ++stats_.running_requests;
+  stats_.prompt_tokens += report.prompt_tokens;
+  stats_.reused_tokens += report.reused_tokens;
+  stats_.reused_secondary_tokens += report.reused_secondary_tokens;
+}
+
+void Scheduler::TakeLogits(Sample& sample, absl::Span<const float> logits) {
+  const auto row = [&](size_t i) {
+    return logits.subspan((sample.first_logits + i) * vocab_size_, vocab_size_);
+  };
+  const bool first = sample.generated == 0 && sample.index == 0;
+  size_t accepted = 0;
+  for (size_t i = 0; i <= sample.drafts.size(); ++i) {
+    const TokenId token = Choose(sample, row(i));
+    if (i == sample.drafts.size() || token != sample.drafts[i]) break;
+    // The draft's KV is computed already.
+    sample.run.Computed(1);
+    ++accepted;
+    if (sample.ended || sample.request->ending) break;
+  }
+  stats_.drafted_tokens += sample.drafts.size();
+  stats_.accepted_draft_tokens += accepted;
+  sample.request->report.drafted_tokens += static_cast<uint32_t>(sample.drafts.size());
+  sample.request->report.accepted_draft_tokens += static_cast<uint32_t>(accepted);
+  if (accepted < sample.drafts.size()) sample.run.RefuseDrafts();
+  if (first && !sample.request->ending) ForkSamples(sample, row(0));
+}
+
+TokenId Scheduler::Choose(Sample& sample, absl::Span<const float> row) {
+  const std::shared_ptr<ActiveRequest> request = sample.request;
+  const TokenId token = sampler_.Choose(sample.sampling, row, sample.run.tokens());
+  GeneratedToken generated{.sample = sample.index, .token = token, .logits = row};
+  if (sample.sampling.top_logprobs.has_value()) {
+    std::tie(generated.logprob, generated.top_logprobs) =
+        sampler_.Logprobs(row, token, *sample.sampling.top_logprobs);
+  }
+  sample.run.Push(token);
+  ++sample.generated;
+  ++stats_.generated_tokens;
+  shares_.Charge(request->request.tenant, kGeneratedCost);
+  if (request->report.generated_tokens++ == 0) {
+    request->report.time_to_first_token = absl::Now() - request->arrival;
+  }
+  if (!request->on_token(generated)) {
+    EndRequest(request, absl::CancelledError("the caller stopped the generation"));
+  } else if (const bool stop = IsStop(request->request, token); stop || sample.tokens_left() == 0) {
+    request->report.finish_reasons[sample.index] =
+        stop ? FinishReason::kStopToken : FinishReason::kLength;
+    Retire(&sample, /*returns=*/false);
+  }
+  return token;
+}
+
+void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
+  const std::shared_ptr<ActiveRequest> request = first.request;
+  for (uint32_t i = 1; i < request->request.num_samples && !request->ending; ++i) {
+    auto fork = std::make_unique<Sample>(request, i, windows_, request->request.prompt);
+    fork->fork_of = &first;
+    ++request->open_samples;
+    running_.push_back(std::move(fork));
+    Choose(*running_.back(), row);
+  }
+}
+
+}  // namespace pagoda

@@ -1,0 +1,124 @@
+// How samples and requests leave the scheduler.
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "engine/schedule/scheduler.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+Sample* Scheduler::LowestRunning() const {
+  const auto lowest =
+      std::min_element(running_.begin(), running_.end(),
+                       [](const auto& a, const auto& b) { return Outranks(*b, *a); });
+  return lowest == running_.end() ? nullptr : lowest->get();
+}
+
+// Leaves with the next batch. `returns`: to the waiting room, where it goes on.
+void Scheduler::Retire(Sample* sample, bool returns) {
+  const auto it = std::find_if(running_.begin(), running_.end(),
+                               [&](const auto& running) { return running.get() == sample; });
+  if (it == running_.end()) return;
+  sample->ended = !returns;
+  closing_.push_back({std::move(*it), returns});
+  running_.erase(it);
+}
+
+void Scheduler::Preempt(Sample* sample) {
+  PAGODA_CHECK(sample != nullptr, "somebody runs");
+  ++stats_.preemptions;
+  ++sample->request->report.preemptions;
+  Retire(sample, /*returns=*/true);
+}
+
+void Scheduler::EndRequest(const std::shared_ptr<ActiveRequest>& request,
+                           const absl::Status& status) {
+  if (std::exchange(request->ending, true)) return;
+  request->status = status;
+  std::vector<Sample*> samples;
+  for (const std::unique_ptr<Sample>& sample : running_) {
+    if (sample->request == request) samples.push_back(sample.get());
+  }
+  for (Sample* sample : samples) Retire(sample, /*returns=*/false);
+  for (Closing& closing : closing_) {
+    if (closing.sample->request == request) closing.returns = false;
+  }
+  for (std::unique_ptr<Sample>& sample : waiting_.RemoveAll(request.get())) {
+    closing_.push_back({std::move(sample), /*returns=*/false});
+  }
+}
+
+void Scheduler::Finish(std::unique_ptr<Sample> sample) {
+  const std::shared_ptr<ActiveRequest> request = sample->request;
+  sample.reset();
+  if (--request->open_samples > 0) return;
+  --(request->admitted ? stats_.running_requests : stats_.waiting_requests);
+  shares_.Leave(request->request.tenant);
+  request->report.total_time = absl::Now() - request->arrival;
+  if (request->status.ok()) {
+    request->on_end(std::move(request->report));
+  } else {
+    request->on_end(request->status);
+  }
+}
+
+void Scheduler::EndAll(const absl::Status& status) {
+  std::vector<std::shared_ptr<ActiveRequest>> requests;
+  for (const auto& sample : running_) requests.push_back(sample->request);
+  for (const auto& closing : closing_) {
+    if (closing.returns) requests.push_back(closing.sample->request);
+  }
+  for (const auto& sample : waiting_.samples()) requests.push_back(sample->request);
+  for (const auto& request : requests) EndRequest(request, status);
+}
+
+// The client could not be asked, and nobody knows what it did. Answers that are complete stay so.
+void Scheduler::FailAll(const absl::Status& status) {
+  EndAll(status);
+  for (const Closing& closing : closing_) {
+    if (closing.sample->run.was_opened()) leftovers_.push_back(closing.sample->run.id());
+  }
+  FreeLeftovers();
+  FinishClosing();
+}
+
+void Scheduler::FreeLeftovers() {
+  std::vector<Operation> frees;
+  for (const SequenceId leftover : leftovers_) frees.push_back(FreeSequence{leftover});
+  if (frees.empty() || client_->Execute(frees).ok()) leftovers_.clear();
+}
+
+void Scheduler::FinishClosing() {
+  for (Closing& closed : std::exchange(closing_, {})) {
+    if (closed.returns) {
+      waiting_.Add(std::move(closed.sample));
+    } else {
+      Finish(std::move(closed.sample));
+    }
+  }
+}
+
+void Scheduler::Shutdown(const absl::Status& status) {
+  EndAll(status);
+  StepBatch batch;
+  AddClosings(batch);
+  if (absl::Status ran = RunBatch(batch); !ran.ok()) return FailAll(ran);
+  FinishClosing();
+}
+
+void Scheduler::Attach(CacheClient* client) {
+  client_ = client;
+  leftovers_.clear();
+  probes_.clear();
+  shortened_.clear();
+  completed_ = Ticket();
+  for (std::unique_ptr<Sample>& sample : std::exchange(running_, {})) {
+    closing_.push_back({std::move(sample), /*returns=*/true});
+  }
+  for (const Closing& closing : closing_) closing.sample->run.Forget();
+  for (Closing& closing : closing_) closing.sample->fork_of = nullptr;
+  FinishClosing();
+}
+
+}  // namespace pagoda

@@ -1,0 +1,176 @@
+#include "engine/schedule/sequence_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda {
+
+void SequenceRun::Open(SequenceId id, uint32_t room_tokens, StepBatch& batch) {
+  PAGODA_CHECK(!open_, "a sequence is opened once");
+  id_ = id;
+  open_ = true;
+  status_ = absl::OkStatus();
+  named_ = static_cast<uint32_t>(tokens_.size());
+  room_tokens = std::min(room_tokens, named_);
+  AddSequence add{.sequence = id_,
+                  .name_space = name_space_,
+                  .tokens = tokens_,
+                  .room_tokens = room_tokens};
+  batch.Add(std::move(add), [this, room_tokens](absl::StatusOr<OperationResult> result) {
+    if (!result.ok()) {
+      open_ = false;
+      return Note(result.status());
+    }
+    const auto& added = std::get<AddedSequence>(*result);
+    PAGODA_CHECK(added.matched_tokens < tokens_.size(), "the last token is computed");
+    matched_ = computed_ = published_ = added.matched_tokens;
+    matched_secondary_ = added.matched_secondary_tokens;
+    room_ = std::max(room_tokens, matched_);
+    Take(added.tables, added.ready);
+  });
+}
+
+void SequenceRun::Publish(StepBatch& batch) {
+  if (computed_ > published_) Commit(named_, batch);
+}
+
+void SequenceRun::Fork(SequenceId id, const SequenceRun& origin, StepBatch& batch) {
+  PAGODA_CHECK(!open_ && origin.open_, "a sequence is forked from an open one");
+  id_ = id;
+  open_ = true;
+  status_ = absl::OkStatus();
+  // What the origin will have been when the fork is made.
+  named_ = computed_ = published_ = room_ = origin.computed_;
+  batch.Add(ForkSequence{.sequence = origin.id_, .new_sequence = id_},
+            [this](absl::StatusOr<OperationResult> result) {
+              if (!result.ok()) {
+                open_ = false;
+                return Note(result.status());
+              }
+              const auto& forked = std::get<ForkedSequence>(*result);
+              named_ = forked.token_count;
+              published_ = computed_ = forked.computed_tokens;
+              losses_ = forked.losses;
+              Take(forked.tables, Ticket());
+            });
+}
+
+void SequenceRun::Advance(uint32_t num_tokens, uint32_t num_drafts, StepBatch& batch) {
+  status_ = absl::OkStatus();
+  if (named_ < tokens_.size()) {
+    Append(batch);
+  } else if (computed_ > published_) {
+    Commit(named_, batch);
+  }
+  if (std::exchange(room_is_stale_, false)) Truncate(batch);
+  const uint32_t wanted = computed_ + num_tokens + num_drafts;
+  if (wanted > room_) Reserve(wanted - room_, batch);
+}
+
+void SequenceRun::Close(StepBatch& batch) {
+  PAGODA_CHECK(open_, "an open sequence is closed");
+  if (computed_ > published_) Commit(std::max(named_, computed_), batch);
+  batch.Add(FreeSequence{.sequence = id_}, [](absl::StatusOr<OperationResult>) {});
+  Forget();
+}
+
+void SequenceRun::Forget() {
+  open_ = room_is_stale_ = false;
+  named_ = published_ = computed_ = room_ = losses_ = 0;
+  ready_ = Ticket();
+  tables_.clear();
+}
+
+bool SequenceRun::Shorten(const ShortenedSequence& shortened) {
+  if (shortened.losses == losses_) return true;
+  losses_ = shortened.losses;
+  computed_ = published_ = shortened.computed_tokens;
+  return !shortened.must_be_freed;
+}
+
+// Each operation counts as done when it is asked for, because the next one of the batch builds on
+// it; a refusal takes that back.
+
+void SequenceRun::Commit(uint32_t end, StepBatch& batch) {
+  CommitTokens commit{.sequence = id_,
+                      .tokens = {tokens_.begin() + named_, tokens_.begin() + end},
+                      .computed_tokens = computed_,
+                      .known_losses = losses_};
+  batch.Add(std::move(commit), [this, named = std::exchange(named_, end),
+                                published = std::exchange(published_, computed_)](
+                                   absl::StatusOr<OperationResult> result) {
+    if (result.ok() || !open_) return;
+    named_ = named;
+    published_ = published;
+    Note(result.status());
+  });
+}
+
+void SequenceRun::Append(StepBatch& batch) {
+  AppendTokens append{.sequence = id_,
+                      .tokens = {tokens_.begin() + named_, tokens_.end()},
+                      .computed_tokens = computed_,
+                      .known_losses = losses_};
+  const auto end = static_cast<uint32_t>(tokens_.size());
+  const uint32_t growth = end > room_ ? end - room_ : 0;
+  room_ += growth;
+  batch.Add(std::move(append), [this, growth, named = std::exchange(named_, end),
+                                published = std::exchange(published_, computed_)](
+                                   absl::StatusOr<OperationResult> result) {
+    if (!result.ok()) {
+      named_ = named;
+      published_ = published;
+      room_ -= growth;
+      return Note(result.status());
+    }
+    const auto& appended = std::get<AppendedTokens>(*result);
+    Take(appended.added, appended.ready);
+  });
+}
+
+// Only room goes: what is named stays.
+void SequenceRun::Truncate(StepBatch& batch) {
+  const uint32_t dropped = room_ - named_;
+  room_ -= dropped;
+  batch.Add(TruncateSequence{.sequence = id_, .token_count = named_},
+            [this, dropped](absl::StatusOr<OperationResult> result) {
+              if (!result.ok()) {
+                room_ += dropped;
+                return Note(result.status());
+              }
+              const auto& truncated = std::get<TruncatedSequence>(*result);
+              Take(truncated.tables, truncated.ready);
+            });
+}
+
+void SequenceRun::Reserve(uint32_t count, StepBatch& batch) {
+  room_ += count;
+  batch.Add(ReserveTokens{.sequence = id_, .count = count},
+            [this, count](absl::StatusOr<OperationResult> result) {
+              if (!result.ok()) {
+                room_ -= count;
+                return Note(result.status());
+              }
+              const auto& reserved = std::get<ReservedTokens>(*result);
+              Take(reserved.added, reserved.ready);
+            });
+}
+
+void SequenceRun::Take(absl::Span<const BlockTable> tables, Ticket ready) {
+  tables_.resize(windows_.sizes.size());
+  for (const BlockTable& table : tables) {
+    const auto window = std::find(windows_.sizes.begin(), windows_.sizes.end(), table.window);
+    if (window == windows_.sizes.end()) continue;
+    std::vector<int32_t>& slots = tables_[static_cast<size_t>(window - windows_.sizes.begin())];
+    slots.resize(table.first_block);
+    for (const BlockHandle& block : table.blocks) {
+      slots.push_back(block.slot == kNoSlot ? -1 : static_cast<int32_t>(block.slot.value()));
+    }
+  }
+  ready_ = std::max(ready_, ready);
+}
+
+}  // namespace pagoda
