@@ -109,8 +109,8 @@ Checkpoint::Checkpoint(std::string model_dir, std::vector<SafetensorsFile> files
   }
 }
 
-absl::StatusOr<std::vector<float>> Checkpoint::ReadFloats(const std::string& name,
-                                                          absl::Span<const uint64_t> shape) const {
+absl::StatusOr<TensorInfo> Checkpoint::Find(const std::string& name,
+                                            absl::Span<const uint64_t> shape) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) {
     return MakeError(Reason::kInvalidCheckpoint,
@@ -123,11 +123,28 @@ absl::StatusOr<std::vector<float>> Checkpoint::ReadFloats(const std::string& nam
         absl::StrCat(model_dir_, ": tensor ", name, " has shape [", absl::StrJoin(view.shape, ", "),
                      "], config.json says [", absl::StrJoin(shape, ", "), "]"));
   }
-  if (view.dtype == "F32") return ConvertFloats<float>(view.bytes);
-  if (view.dtype == "F16") return ConvertFloats<kernels::Half>(view.bytes);
-  if (view.dtype == "BF16") return ConvertFloats<kernels::BFloat16>(view.bytes);
-  return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(model_dir_, ": tensor ", name, " is ",
-                                                            view.dtype, ", not F32, F16 or BF16"));
+  TensorInfo info{.shape = view.shape, .bytes = view.bytes};
+  if (view.dtype == "F32") {
+    info.type = TensorType::kFloat32;
+  } else if (view.dtype == "F16") {
+    info.type = TensorType::kFloat16;
+  } else if (view.dtype == "BF16") {
+    info.type = TensorType::kBFloat16;
+  } else {
+    return MakeError(
+        Reason::kInvalidCheckpoint,
+        absl::StrCat(model_dir_, ": tensor ", name, " is ", view.dtype, ", not F32, F16 or BF16"));
+  }
+  return info;
+}
+
+absl::StatusOr<std::vector<float>> Checkpoint::ReadFloats(const std::string& name,
+                                                          absl::Span<const uint64_t> shape) const {
+  absl::StatusOr<TensorInfo> info = Find(name, shape);
+  if (!info.ok()) return info.status();
+  if (info->type == TensorType::kFloat32) return ConvertFloats<float>(info->bytes);
+  if (info->type == TensorType::kFloat16) return ConvertFloats<kernels::Half>(info->bytes);
+  return ConvertFloats<kernels::BFloat16>(info->bytes);
 }
 
 std::string Checkpoint::Fingerprint(const ModelConfig& config) const {

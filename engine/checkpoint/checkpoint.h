@@ -2,6 +2,7 @@
 #ifndef PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_
 #define PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -14,7 +15,22 @@
 
 namespace pagoda {
 
-// Immutable. Its files stay mapped as long as it lives, which is while weights are loaded.
+// How a tensor's elements lie in the file.
+enum class TensorType : uint8_t {
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kQ8_0,  // Blocks of 32 elements of a row: an fp16 scale, then 32 int8.
+};
+
+// A tensor that a model can use.
+struct TensorInfo {
+  TensorType type = TensorType::kFloat32;
+  std::vector<uint64_t> shape;        // Outermost first; rows are contiguous.
+  absl::Span<const std::byte> bytes;  // In the mapped file; not aligned to the elements.
+};
+
+// Immutable; movable. Its files stay mapped as long as it lives.
 class Checkpoint {
  public:
   // Opens DIR/model.safetensors, or the files that DIR/model.safetensors.index.json names; the
@@ -22,8 +38,12 @@ class Checkpoint {
   // blame, the tensor.
   static absl::StatusOr<Checkpoint> Open(const std::string& model_dir);
 
-  // A tensor as fp32 in row-major order. Errors: INVALID_CHECKPOINT with the tensor's name: none of
-  // that name, another shape, elements other than F32, F16, BF16.
+  bool Has(const std::string& name) const { return tensors_.contains(name); }
+  // A tensor's place, valid as long as this lives, also when it has moved. Errors:
+  // INVALID_CHECKPOINT with the tensor's name: none of that name, another shape, elements of
+  // another type than TensorType's.
+  absl::StatusOr<TensorInfo> Find(const std::string& name, absl::Span<const uint64_t> shape) const;
+  // A tensor as fp32 in row-major order. Errors: those of Find.
   absl::StatusOr<std::vector<float>> ReadFloats(const std::string& name,
                                                 absl::Span<const uint64_t> shape) const;
 

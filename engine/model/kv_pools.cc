@@ -1,9 +1,11 @@
 #include "engine/model/kv_pools.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/model_input.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -37,19 +39,34 @@ kernels::KvLayer LayerOf(const MappedPool& pool, uint64_t index) {
           .token_stride_bytes = layout.token_stride_bytes()};
 }
 
-// Whether a pool can hold layers of the model.
-absl::Status CheckPool(const PoolMapping& mapping, const ModelConfig& config) {
+// What a layer needs, or a pool has.
+std::string Describe(WindowSize window, uint32_t num_kv_heads, uint32_t head_dim,
+                     uint32_t kv_factor) {
+  return absl::StrCat("window ", WindowName(window), ", ", num_kv_heads, " heads of ", head_dim,
+                      kv_factor == 2 ? ", K and V" : ", K alone");
+}
+
+// Whether a pool's layer is the model's layer of that number.
+absl::Status CheckLayer(const PoolMapping& mapping, uint32_t layer, const ModelConfig& config) {
   const PoolLayout& layout = mapping.layout;
-  if (mapping.window == kFullAttention && layout.kv_factor == 2 &&
-      layout.num_kv_heads == config.layers[0].num_kv_heads && layout.head_dim == config.head_dim) {
+  const std::string pool = absl::StrCat("pool ", mapping.pool_index, " of the cache's window ",
+                                        WindowName(mapping.window));
+  if (layer >= config.layers.size()) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat(pool, " holds layer ", layer, ", the model has ",
+                                  config.layers.size(), " layers"));
+  }
+  const LayerConfig& wanted = config.layers[layer];
+  if (mapping.window == wanted.window && layout.num_kv_heads == wanted.num_kv_heads &&
+      layout.head_dim == config.head_dim && layout.kv_factor == 2) {
     return absl::OkStatus();
   }
-  return MakeError(Reason::kInvalidArgument,
-                   absl::StrCat("pool ", mapping.pool_index, " of window ",
-                                WindowName(mapping.window), " has ", layout.num_kv_heads,
-                                " heads of ", layout.head_dim, " with kv_factor ", layout.kv_factor,
-                                "; the model needs full attention, ", config.layers[0].num_kv_heads,
-                                " heads of ", config.head_dim, " and kv_factor 2"));
+  return MakeError(
+      Reason::kInvalidArgument,
+      absl::StrCat(pool, " holds layer ", layer, " as ",
+                   Describe(mapping.window, layout.num_kv_heads, layout.head_dim, layout.kv_factor),
+                   "; the model needs ",
+                   Describe(wanted.window, wanted.num_kv_heads, config.head_dim, 2)));
 }
 
 }  // namespace
@@ -61,13 +78,14 @@ absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& con
 
   KvPools result;
   result.layers_.resize(config.layers.size());
+  result.windows_ = WindowsOf(config);
   for (std::unique_ptr<MappedPool>& pool : *mapped) {
     const PoolMapping& mapping = pool->mapping();
     if (mapping.tier != Tier::kPrimary) continue;
-    if (absl::Status status = CheckPool(mapping, config); !status.ok()) return status;
     for (size_t i = 0; i < mapping.layout.layers.size(); ++i) {
       const uint32_t layer = mapping.layout.layers[i];
-      if (layer < config.layers.size()) result.layers_[layer] = LayerOf(*pool, i);
+      if (absl::Status status = CheckLayer(mapping, layer, config); !status.ok()) return status;
+      result.layers_[layer] = LayerOf(*pool, i);
     }
     result.pools_.push_back(std::move(pool));
   }

@@ -13,21 +13,29 @@
 
 namespace pagoda {
 
-// The client's primary pools, mapped, as the kernels want to see them. Movable.
+// The client's primary pools, mapped, as the kernels want to see them. Any number of windows, and
+// in a window one pool for each number of KV heads. Immutable; movable. Several threads may read
+// it; who touches which slots is between them and the cache.
 class KvPools {
  public:
-  // Errors: INVALID_ARGUMENT where they do not hold every layer of the model with full attention
-  // and the model's shape; those of CacheClient::MapPools.
+  // Errors: INVALID_ARGUMENT where the pools are not those of the model's layers, with the layer
+  // and what differs: its window, heads, head_dim or K alone; a layer that no pool holds, or that
+  // the model does not have. Those of CacheClient::MapPools.
   static absl::StatusOr<KvPools> Map(CacheClient& client, const ModelConfig& config);
 
-  // K and V of each layer of the model, in its order; valid as long as this lives.
+  // K and V of each layer of the model, in its order; valid as long as this lives, also when it has
+  // moved.
   absl::Span<const kernels::KvLayer> layers() const { return layers_; }
+
+  // WindowsOf the model: the order of ModelInput::windows, and of SequenceInput::tables.
+  absl::Span<const WindowSize> windows() const { return windows_; }
 
  private:
   KvPools() = default;
 
   std::vector<std::unique_ptr<MappedPool>> pools_;
   std::vector<kernels::KvLayer> layers_;  // Into pools_.
+  std::vector<WindowSize> windows_;
 };
 
 }  // namespace pagoda

@@ -1,43 +1,47 @@
-// The weights of a Qwen3 model in fp32.
+// A model's weights, where its backend computes.
 #ifndef PAGODA_ENGINE_MODEL_WEIGHTS_H_
 #define PAGODA_ENGINE_MODEL_WEIGHTS_H_
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/model_config.h"
-#include "engine/model/matmul.h"
+#include "engine/model/backend.h"
 
 namespace pagoda {
 
-// H: hidden_size, D: head_dim, I: intermediate_size, V: vocab_size. Matrices are [outputs][inputs].
-struct Qwen3Weights {
+// H: hidden_size, D: head_dim, I: intermediate_size, V: vocab_size, Q: num_heads * D,
+// K: the layer's num_kv_heads * D. Matrices are [outputs][inputs], as checkpoints store them; what
+// has the same input is one matrix, its outputs side by side.
+struct ModelWeights {
+  using Linear = std::unique_ptr<LinearWeights>;
+  using Vector = std::unique_ptr<VectorWeights>;
+
   struct Layer {
-    std::vector<float> attention_norm;  // [H]
-    Matrix query;                       // [num_heads * D][H]
-    Matrix key;                         // [num_kv_heads * D][H]
-    Matrix value;                       // [num_kv_heads * D][H]
-    std::vector<float> query_norm;      // [D]
-    std::vector<float> key_norm;        // [D]
-    Matrix attention_output;            // [H][num_heads * D]
-    std::vector<float> mlp_norm;        // [H]
-    Matrix gate;                        // [I][H]
-    Matrix up;                          // [I][H]
-    Matrix down;                        // [H][I]
+    Vector attention_norm;       // [H]
+    Linear query_key_value;      // [Q + K + K][H], with a bias where the model has one.
+    Vector query_norm;           // [D], null without ModelConfig::query_key_norm.
+    Vector key_norm;             // [D], likewise.
+    Linear attention_output;     // [H][Q]
+    Vector attention_post_norm;  // [H], null without ModelConfig::post_norms.
+    Vector mlp_norm;             // [H]
+    Linear gate_up;              // [I + I][H]
+    Linear down;                 // [H][I]
+    Vector mlp_post_norm;        // [H], null without ModelConfig::post_norms.
   };
 
-  Matrix embedding;  // [V][H]
+  std::unique_ptr<EmbeddingWeights> embedding;  // [V][H]
   std::vector<Layer> layers;
-  std::vector<float> final_norm;  // [H]
-  Matrix untied_head;             // [V][H]; empty where the head is the embedding.
-
-  const Matrix& head() const { return untied_head.values.empty() ? embedding : untied_head; }
+  Vector final_norm;  // [H]
+  Linear head;        // [V][H]: the embedding's, where they are tied.
 };
 
-// Copies the weights out of the checkpoint. Errors: those of Checkpoint::ReadFloats.
-absl::StatusOr<Qwen3Weights> LoadQwen3Weights(const ModelConfig& config,
-                                              const Checkpoint& checkpoint);
+// Gives the checkpoint's weights to the backend. Names are those of Hugging Face transformers.
+// Errors: INVALID_CHECKPOINT with the tensor's name (Checkpoint::Find); those of the backend.
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         Backend& backend);
 
 }  // namespace pagoda
 

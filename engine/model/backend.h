@@ -1,0 +1,130 @@
+// Where a model computes: the memory of its weights and activations, and the operations of its
+// graph.
+#ifndef PAGODA_ENGINE_MODEL_BACKEND_H_
+#define PAGODA_ENGINE_MODEL_BACKEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/model_config.h"
+#include "engine/model/model_input.h"
+#include "kernels/types.h"
+
+namespace pagoda {
+
+// Weights that a backend has taken over, in whatever form it likes best. Only the backend that made
+// one knows what it is; it lives no longer than the backend, and than the checkpoint whose bytes it
+// was made of.
+class LinearWeights {  // A matrix [outputs][inputs], and a bias.
+ public:
+  virtual ~LinearWeights() = default;
+  virtual uint64_t inputs() const = 0;
+  virtual uint64_t outputs() const = 0;
+};
+class EmbeddingWeights {  // [vocab_size][hidden_size]
+ public:
+  virtual ~EmbeddingWeights() = default;
+};
+class VectorWeights {
+ public:
+  virtual ~VectorWeights() = default;
+};
+
+// fp32 in the backend's memory, with anything in it at first.
+using FloatMemory = std::unique_ptr<float[], std::function<void(float*)>>;
+
+// Numbers by rows in the backend's memory: element c of row r is data[r * stride + c].
+struct RowsView {
+  float* data = nullptr;
+  uint64_t stride = 0;  // In elements.
+  uint64_t rows = 0;
+  uint64_t cols = 0;
+
+  // The same rows, of them the columns from `first` on.
+  RowsView Columns(uint64_t first, uint64_t count) const {
+    return {.data = data + first, .stride = stride, .rows = rows, .cols = count};
+  }
+};
+
+// How a layer attends.
+struct AttentionShape {
+  uint32_t window_index = 0;  // In ModelInput::windows.
+  uint32_t num_heads = 0;
+  float scale = 1.0f;
+  float soft_cap = 0.0f;  // 0: none.
+};
+
+// Thread-compatible. Operations run in the order of the calls; where a device runs them later, only
+// Logits waits, and what fails meanwhile is told there. Errors of operations: INTERNAL.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // For people: "cpu, 2 threads, bf16 products".
+  virtual std::string description() const = 0;
+
+  // --- While a model is loaded. Errors: those of memory (OUT_OF_MEMORY). ---
+
+  // The matrices one above the other, of the same number of columns. `bias`: one number for each
+  // row, or empty.
+  virtual absl::StatusOr<std::unique_ptr<LinearWeights>> MakeLinear(
+      absl::Span<const TensorInfo> matrices, absl::Span<const float> bias) = 0;
+  // Keeps pointing at the tensor's bytes where the backend can read them.
+  virtual absl::StatusOr<std::unique_ptr<EmbeddingWeights>> MakeEmbedding(
+      const TensorInfo& matrix) = 0;
+  virtual absl::StatusOr<std::unique_ptr<VectorWeights>> MakeVector(
+      absl::Span<const float> values) = 0;
+  // For activations. Aligned to 64 bytes.
+  virtual absl::StatusOr<FloatMemory> Allocate(uint64_t elements) = 0;
+
+  // --- A step ---
+
+  // What comes next is for this input, which stays as it is until the step is over. Does what is
+  // done once a step: the angles of positions in each of config.rotaries, attention's plans for
+  // each window and number of KV heads of config.layers, uploads.
+  virtual absl::Status BeginStep(const ModelInput& input, const ModelConfig& config) = 0;
+
+  // output[n] = scale * the row of the input's token n.
+  virtual absl::Status Embed(const EmbeddingWeights& weights, float scale,
+                             const RowsView& output) = 0;
+  // output = input * transpose(weights) + bias. The two do not overlap.
+  virtual absl::Status Multiply(const LinearWeights& weights, const RowsView& input,
+                                const RowsView& output) = 0;
+  // Each row divided by the root of its mean square (and eps), times the weights; `output` may be
+  // `input`. (Zhang and Sennrich, 2019.)
+  virtual absl::Status RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
+                               const RowsView& output) = 0;
+  // Turns the heads [N][num_heads][head_dim] by their tokens' angles, in place; with `norm`, each
+  // head is normed by its weights first. (Su et al., 2021.)
+  virtual absl::Status Rotate(uint32_t rotary, const VectorWeights* norm, float eps,
+                              uint32_t head_dim, const RowsView& heads) = 0;
+  // Writes the tokens' K and V [N][num_kv_heads][head_dim] into the cache.
+  virtual absl::Status WriteCache(uint32_t window_index, const RowsView& keys,
+                                  const RowsView& values, const kernels::KvLayer& kv) = 0;
+  // output[n] = what token n's queries [num_heads][head_dim] see in the cache.
+  virtual absl::Status Attend(const AttentionShape& shape, const RowsView& queries,
+                              const kernels::KvLayer& kv, const RowsView& output) = 0;
+  // output = activation(gate) * up, where gate_up's rows are the gate's columns, then up's.
+  virtual absl::Status Gate(Activation activation, const RowsView& gate_up,
+                            const RowsView& output) = 0;
+  // sum += addend.
+  virtual absl::Status Add(const RowsView& addend, const RowsView& sum) = 0;
+  // output[i] = the row rows[i] of `input`.
+  virtual absl::Status TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
+                                const RowsView& output) = 0;
+  // Ends the step: `logits`, contiguous, on the host, as soft_cap * tanh(x / soft_cap) where that
+  // is not 0. Valid until the next step.
+  virtual absl::StatusOr<absl::Span<const float>> Logits(float soft_cap,
+                                                         const RowsView& logits) = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_MODEL_BACKEND_H_
