@@ -1,43 +1,27 @@
 #include "engine/engine.h"
 
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/kv_pools.h"
-#include "engine/model/qwen3.h"
-#include "engine/model/weights.h"
-#include "engine/request_run.h"
-#include "engine/turn_queue.h"
+#include "engine/model/transformer.h"
+#include "pools/check.h"
 #include "pools/error.h"
 
 namespace pagoda {
 namespace {
 
-absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& model) {
-  const auto invalid_prompt = [](const auto&... parts) {
-    return MakeError(Reason::kInvalidPrompt, absl::StrCat(parts...));
-  };
-  if (request.prompt.empty()) return invalid_prompt("the prompt has no tokens");
-  if (request.max_new_tokens == 0) {
-    return MakeError(Reason::kInvalidCount, "max_new_tokens is 0");
-  }
-  const uint64_t total_tokens = request.prompt.size() + uint64_t{request.max_new_tokens};
-  if (total_tokens > model.max_position_embeddings) {
-    return invalid_prompt("the prompt's ", request.prompt.size(), " tokens and ",
-                          request.max_new_tokens, " new ones are more than the model's ",
-                          model.max_position_embeddings);
-  }
-  for (size_t i = 0; i < request.prompt.size(); ++i) {
-    if (request.prompt[i] >= model.vocab_size) {
-      return invalid_prompt("prompt token ", i, " is ", request.prompt[i], ", the vocabulary has ",
-                            model.vocab_size);
-    }
-  }
-  return absl::OkStatus();
-}
+// How often those are looked at again who wait for room that others hold.
+constexpr absl::Duration kRoomPause = absl::Milliseconds(5);
 
 // KV of one model is nothing to another of the same shape.
 absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) {
@@ -52,85 +36,138 @@ absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) 
 
 class Engine::State {
  public:
-  State(const Options& options, ModelConfig config, Qwen3Weights weights, std::string fingerprint,
+  State(const Options& options, std::unique_ptr<Transformer> model, std::string fingerprint,
         std::unique_ptr<CacheClient> client, KvPools pools)
-      : options_(options),
-        fingerprint_(std::move(fingerprint)),
-        model_(std::move(config), std::move(weights)),
+      : fingerprint_(std::move(fingerprint)),
+        model_(std::move(model)),
         client_(std::move(client)),
-        pools_(std::move(pools)) {}
+        pools_(std::move(pools)),
+        scheduler_(
+            options.scheduler, client_.get(), {pools_.windows().begin(), pools_.windows().end()},
+            [this](const ModelInput& input) { return model_->Forward(input, pools_.layers()); }),
+        info_(client_->info()),
+        thread_([this] { Run(); }) {}
 
-  const ModelConfig& model() const { return model_.config(); }
+  ~State() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    thread_.join();
+  }
 
-  absl::StatusOr<GenerateReport> Generate(const GenerateRequest& request,
-                                          const TokenCallback& on_token) {
-    const absl::Time arrival = absl::Now();
-    if (absl::Status status = CheckRequest(request, model()); !status.ok()) return status;
-    const TurnQueue::Turn turn = queue_.Wait();
-    FreeLeftovers();
+  const Transformer& model() const { return *model_; }
 
-    GenerateReport report;
-    report.queue_time = absl::Now() - arrival;
-    const auto timed = [&](TokenId token, absl::Span<const float> logits) {
-      if (report.generated_tokens++ == 0) report.time_to_first_token = absl::Now() - arrival;
-      return on_token(token, logits);
-    };
-    RequestRun run({.sequence = SequenceId(++sequences_),
-                    .request = request,
-                    .prefill_chunk_tokens = options_.prefill_chunk_tokens,
-                    .model = model_,
-                    .client = *client_,
-                    .kv = pools_.layers(),
-                    .counters = counters_});
-    absl::StatusOr<FinishReason> finish = run.Generate(timed);
-    if (run.is_open()) leftovers_.push_back(FreeSequence{SequenceId(sequences_)});
-    if (!finish.ok()) return finish.status();
-    report.finish_reason = *finish;
-    report.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
-    report.reused_tokens = run.reused_tokens();
-    report.total_time = absl::Now() - arrival;
-    return report;
+  absl::Status Check(const GenerateRequest& request) const {
+    absl::MutexLock lock(&mutex_);
+    return CheckRequest(request, model_->config(), info_);
+  }
+
+  absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
+    if (absl::Status status = Check(request); !status.ok()) return status;
+    absl::MutexLock lock(&mutex_);
+    inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), absl::Now()});
+    return absl::OkStatus();
   }
 
   absl::Status Attach(std::unique_ptr<CacheClient> client) {
-    const TurnQueue::Turn turn = queue_.Wait();
     if (absl::Status fits = CheckCache(client->info(), fingerprint_); !fits.ok()) return fits;
-    absl::StatusOr<KvPools> pools = KvPools::Map(*client, model());
+    absl::StatusOr<KvPools> pools = KvPools::Map(*client, model_->config());
     if (!pools.ok()) return pools.status();
-    // In this order: the end of a client says that its pools are not touched any more.
-    pools_ = *std::move(pools);
-    client_ = std::move(client);
-    leftovers_.clear();
+    Attachment attachment{std::move(client), *std::move(pools)};
+    absl::MutexLock lock(&mutex_);
+    // One at a time.
+    const auto free = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !attachment_; };
+    mutex_.Await(absl::Condition(&free));
+    attachment_ = &attachment;
+    const auto taken = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return attachment_ != &attachment;
+    };
+    mutex_.Await(absl::Condition(&taken));
     return absl::OkStatus();
   }
 
   EngineStats Stats() const {
-    const TurnQueue::Lengths lengths = queue_.lengths();
-    return {.running_requests = lengths.running,
-            .waiting_requests = lengths.waiting,
-            .prompt_tokens = counters_.prompt_tokens,
-            .reused_tokens = counters_.reused_tokens,
-            .computed_tokens = counters_.computed_tokens,
-            .generated_tokens = counters_.generated_tokens};
+    absl::MutexLock lock(&mutex_);
+    EngineStats stats = stats_;
+    stats.waiting_requests += inbox_.size();
+    return stats;
   }
 
  private:
-  // What requests could not free because the client could not be asked.
-  void FreeLeftovers() {
-    if (!leftovers_.empty() && client_->Execute(leftovers_).ok()) leftovers_.clear();
+  struct Arrival {
+    GenerateRequest request;
+    TokenCallback on_token;
+    EndCallback on_end;
+    absl::Time time;
+  };
+  struct Attachment {
+    std::unique_ptr<CacheClient> client;
+    KvPools pools;
+  };
+
+  // The engine's thread.
+  void Run() {
+    Scheduler::Progress progress = Scheduler::Progress::kMade;
+    while (TakeArrivals(progress)) {
+      progress = scheduler_.Step();
+      absl::MutexLock lock(&mutex_);
+      stats_ = scheduler_.stats();
+    }
+    scheduler_.Shutdown(absl::CancelledError("the engine ends"));
   }
 
-  const Options options_;
-  const std::string fingerprint_;
-  EngineCounters counters_;
-  TurnQueue queue_;
+  // Waits until there is something to do, and takes what has come. False when the engine ends.
+  bool TakeArrivals(Scheduler::Progress progress) {
+    std::vector<Arrival> arrivals;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !inbox_.empty() || attachment_ != nullptr;
+      };
+      if (scheduler_.idle()) {
+        mutex_.Await(absl::Condition(&something));
+      } else if (progress == Scheduler::Progress::kNone) {
+        mutex_.AwaitWithTimeout(absl::Condition(&something), kRoomPause);
+      }
+      if (stopping_) return false;
+      arrivals = std::exchange(inbox_, {});
+      // Until the scheduler's own numbers have them.
+      stats_.waiting_requests += arrivals.size();
+      if (attachment_ != nullptr) TakeAttachment();
+    }
+    for (Arrival& arrival : arrivals) {
+      scheduler_.Add(std::move(arrival.request), std::move(arrival.on_token),
+                     std::move(arrival.on_end), arrival.time);
+    }
+    return true;
+  }
 
-  // Whose turn it is uses these.
-  Qwen3 model_;
+  void TakeAttachment() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Attachment& taken = *std::exchange(attachment_, nullptr);
+    scheduler_.Attach(taken.client.get());
+    // In this order: the end of a client says that its pools are not touched any more.
+    pools_ = std::move(taken.pools);
+    client_.swap(taken.client);
+    info_ = client_->info();
+  }
+
+  const std::string fingerprint_;
+  const std::unique_ptr<Transformer> model_;
+
+  // The engine's thread uses these.
   std::unique_ptr<CacheClient> client_;
   KvPools pools_;
-  uint64_t sequences_ = 0;
-  std::vector<Operation> leftovers_;
+  Scheduler scheduler_;
+
+  mutable absl::Mutex mutex_;
+  CacheInfo info_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Arrival> inbox_ ABSL_GUARDED_BY(mutex_);
+  Attachment* attachment_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  EngineStats stats_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread thread_;  // Last: it uses the others.
 };
 
 absl::StatusOr<CacheSpec> Engine::CacheSpecForModel(const std::string& model_dir,
@@ -154,8 +191,9 @@ absl::StatusOr<CacheSpec> Engine::CacheSpecForModel(const std::string& model_dir
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
                                                        std::unique_ptr<CacheClient> client) {
-  if (options.prefill_chunk_tokens == 0) {
-    return MakeError(Reason::kInvalidArgument, "prefill_chunk_tokens is 0");
+  if (options.scheduler.max_step_tokens == 0 || options.scheduler.max_running_sequences == 0) {
+    return MakeError(Reason::kInvalidArgument,
+                     "max_step_tokens and max_running_sequences must be at least 1");
   }
   absl::StatusOr<ModelConfig> config = LoadModelConfig(options.model_dir);
   if (!config.ok()) return config.status();
@@ -166,30 +204,47 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   if (!fits.ok()) return fits;
   absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
   if (!pools.ok()) return pools.status();
-  absl::StatusOr<Qwen3Weights> weights = LoadQwen3Weights(*config, *checkpoint);
-  if (!weights.ok()) return weights.status();
-  return absl::WrapUnique(new Engine(
-      std::make_unique<State>(options, *config, *std::move(weights), std::move(fingerprint),
-                              std::move(client), *std::move(pools))));
+  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(options.backend);
+  if (!backend.ok()) return backend.status();
+  absl::StatusOr<std::unique_ptr<Transformer>> model =
+      Transformer::Create(*config, *std::move(checkpoint), *std::move(backend));
+  if (!model.ok()) return model.status();
+  return absl::WrapUnique(new Engine(std::make_unique<State>(
+      options, *std::move(model), std::move(fingerprint), std::move(client), *std::move(pools))));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() = default;
 
-absl::StatusOr<GenerateReport> Engine::Generate(const GenerateRequest& request,
-                                                const TokenCallback& on_token) {
-  return state_->Generate(request, on_token);
+absl::Status Engine::Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
+  return state_->Submit(std::move(request), std::move(on_token), std::move(on_end));
+}
+
+absl::StatusOr<GenerateReport> Engine::Generate(GenerateRequest request, TokenCallback on_token) {
+  absl::StatusOr<GenerateReport> outcome = absl::UnknownError("not ended");
+  absl::Notification ended;
+  absl::Status submitted =
+      Submit(std::move(request), std::move(on_token), [&](absl::StatusOr<GenerateReport> report) {
+        outcome = std::move(report);
+        ended.Notify();
+      });
+  if (!submitted.ok()) return submitted;
+  ended.WaitForNotification();
+  return outcome;
 }
 
 absl::Status Engine::Attach(std::unique_ptr<CacheClient> client) {
   return state_->Attach(std::move(client));
 }
 
-absl::Status Engine::Check(const GenerateRequest& request) const {
-  return CheckRequest(request, state_->model());
+absl::Status Engine::Check(const GenerateRequest& request) const { return state_->Check(request); }
+
+const ModelConfig& Engine::model() const { return state_->model().config(); }
+
+std::string Engine::description() const {
+  return absl::StrCat(model().architecture, " on ", state_->model().backend().description());
 }
 
-const ModelConfig& Engine::model() const { return state_->model(); }
 EngineStats Engine::Stats() const { return state_->Stats(); }
 
 }  // namespace pagoda

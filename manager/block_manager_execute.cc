@@ -68,6 +68,7 @@ class Executor {
                              now_);
     if (!matched.ok()) return matched.status();
     return AddedSequence{.matched_tokens = *matched,
+                         .matched_secondary_tokens = Find(op.sequence).matched_secondary_tokens,
                          .tables = TablesFrom(manager_.info(), Find(op.sequence), 0),
                          .ready = manager_.ready()};
   }

@@ -89,6 +89,7 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   added->prompt_tokens = static_cast<uint32_t>(tokens.size());
   added->matched_tokens = matched;
   added->extras = std::move(extras);
+  added->matched_secondary_tokens = windows_.back()->SecondaryTokens(matches.back());
   if (prompt.retention != nullptr) added->retention = *prompt.retention;
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     windows_[w]->CountLookup(added->prompt_tokens, matches[w]);

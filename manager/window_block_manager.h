@@ -113,6 +113,8 @@ class WindowBlockManager {
 
   // The longest cached prefix of `key`.
   Match FindPrefix(const NamespaceKey& name_space, const BlockKey& key) const;
+  // Tokens of a match that are in the secondary tier. Cost: O(its blocks).
+  uint32_t SecondaryTokens(const Match& match) const;
   // The cached block after the match's whole blocks whose content is `key`; kNoBlock where there is
   // none.
   BlockId FindTail(const Match& match, const NamespaceKey& name_space, const BlockKey& key) const;

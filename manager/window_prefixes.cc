@@ -34,6 +34,18 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   return match;
 }
 
+uint32_t WindowBlockManager::SecondaryTokens(const Match& match) const {
+  const auto is_below = [&](BlockId id) {
+    const Block& block = store_[id];
+    return block.state() == BlockState::kCached && block.tier() == Tier::kSecondary;
+  };
+  uint32_t tokens = match.source != kNoBlock && is_below(match.source) ? match.source_tokens : 0;
+  for (size_t i = match.first; i < match.blocks.size(); ++i) {
+    if (is_below(match.blocks[i])) tokens += tokens_per_block().value();
+  }
+  return tokens;
+}
+
 BlockId WindowBlockManager::FindTail(const Match& match, const NamespaceKey& name_space,
                                      const BlockKey& key) const {
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);

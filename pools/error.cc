@@ -43,6 +43,7 @@ constexpr std::array kRows = {
     Row{Reason::kRevisionInFuture, "REVISION_IN_FUTURE", kOutOfRange},
     Row{Reason::kEpochChanged, "EPOCH_CHANGED", kOutOfRange},
     Row{Reason::kInvalidPrompt, "INVALID_PROMPT", kInvalidArgument},
+    Row{Reason::kInvalidSampling, "INVALID_SAMPLING", kInvalidArgument},
     Row{Reason::kNoEngine, "NO_ENGINE", kFailedPrecondition},
     Row{Reason::kDraining, "DRAINING", kUnavailable},
     Row{Reason::kOutOfMemory, "OUT_OF_MEMORY", kResourceExhausted},

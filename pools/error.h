@@ -34,6 +34,7 @@ enum class Reason : uint8_t {
   kRevisionInFuture,   // The event log has not reached the revision. OUT_OF_RANGE
   kEpochChanged,       // The revision belongs to another incarnation. OUT_OF_RANGE
   kInvalidPrompt,      // Empty, too long, or a token outside the vocabulary. INVALID_ARGUMENT
+  kInvalidSampling,    // A parameter of sampling is out of its range. INVALID_ARGUMENT
   kNoEngine,           // The daemon runs without a model. FAILED_PRECONDITION
   kDraining,           // The daemon is shutting down. UNAVAILABLE
   kOutOfMemory,        // Memory for the pools could not be had. RESOURCE_EXHAUSTED

@@ -76,6 +76,7 @@ struct ResultWriter {
   void operator()(const AddedSequence& result) const {
     v1::AddSequenceResult* proto = out->mutable_add_sequence();
     proto->set_matched_tokens(result.matched_tokens);
+    proto->set_matched_secondary_tokens(result.matched_secondary_tokens);
     AddTables(result.tables, proto->mutable_tables());
     proto->set_ready_ticket(result.ready.value());
   }

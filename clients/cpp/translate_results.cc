@@ -169,6 +169,7 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
       return FreedBlocks{};
     case v1::OperationResult::kAddSequence:
       return AddedSequence{proto.add_sequence().matched_tokens(),
+                           proto.add_sequence().matched_secondary_tokens(),
                            TablesFrom(proto.add_sequence().tables()),
                            Ticket(proto.add_sequence().ready_ticket())};
     case v1::OperationResult::kReserveTokens:

@@ -16,7 +16,8 @@
 
 namespace pagoda {
 
-// Called once, on the engine's thread, when nothing of the request is in the cache's hands any more.
+// Called once, on the engine's thread, when nothing of the request is in the cache's hands any
+// more.
 using EndCallback = std::function<void(absl::StatusOr<GenerateReport> report)>;
 
 struct ActiveRequest {
@@ -26,8 +27,8 @@ struct ActiveRequest {
   absl::Time arrival;
   uint64_t number = 0;  // In the order of arrival.
   GenerateReport report;
-  bool admitted = false;     // One of its samples has been opened.
-  bool ending = false;       // No more of its tokens are wanted.
+  bool admitted = false;      // One of its samples has been opened.
+  bool ending = false;        // No more of its tokens are wanted.
   uint32_t open_samples = 0;  // Samples that are not done with.
   absl::Status status;        // How it ends.
 };
@@ -35,11 +36,11 @@ struct ActiveRequest {
 // One answer to a request. Its sequence refers to the request, which all its samples keep.
 struct Sample {
   Sample(std::shared_ptr<ActiveRequest> of, uint32_t number, const SequenceRun::Windows& windows,
-         std::vector<TokenId> tokens)
+         std::vector<TokenId> known)
       : request(std::move(of)),
         index(number),
         sampling(request->request.sampling),
-        run(request->request.name_space, windows, std::move(tokens)) {
+        run(request->request.name_space, windows, std::move(known)) {
     sampling.seed += number;
   }
 
@@ -56,6 +57,8 @@ struct Sample {
   // What it does in the step at hand.
   uint32_t num_tokens = 0;
   std::vector<TokenId> drafts;
+  std::vector<TokenId> step_tokens;                 // And the drafts behind them.
+  std::vector<absl::Span<const SlotIndex>> tables;  // Of `run`.
   uint32_t first_logits = 0;  // Row of the step's logits, where its last token is computed.
 
   // None before the first token, where samples are forked behind the prompt.

@@ -80,8 +80,8 @@ absl::Status CheckSampling(const SamplingParams& params) {
   }
   if (params.top_logprobs.value_or(0) > kMaxTopLogprobs) {
     return MakeError(Reason::kInvalidSampling,
-                     absl::StrCat("top_logprobs is ", *params.top_logprobs,
-                                  "; it must be at most ", kMaxTopLogprobs));
+                     absl::StrCat("top_logprobs is ", *params.top_logprobs, "; it must be at most ",
+                                  kMaxTopLogprobs));
   }
   return absl::OkStatus();
 }

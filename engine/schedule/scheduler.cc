@@ -21,9 +21,8 @@ Scheduler::Scheduler(const Options& options, CacheClient* client, std::vector<Wi
                      Forward forward)
     : options_(options),
       client_(client),
-      windows_{windows, client->info().tokens_per_block},
+      windows_{std::move(windows), client->info().tokens_per_block},
       forward_(std::move(forward)),
-      input_(std::move(windows), client->info().tokens_per_block),
       waiting_(&shares_) {}
 
 Scheduler::~Scheduler() { Shutdown(absl::CancelledError("the engine ends")); }
@@ -41,9 +40,9 @@ absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest&
     if (blocks <= window.primary_blocks) continue;
     return MakeError(
         Reason::kInvalidCount,
-        absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ",
-                     request.max_new_tokens, " new ones take ", blocks, " blocks of window ",
-                     WindowName(window.window), "; the cache has ", window.primary_blocks));
+        absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ", request.max_new_tokens,
+                     " new ones take ", blocks, " blocks of window ", WindowName(window.window),
+                     "; the cache has ", window.primary_blocks));
   }
   return absl::OkStatus();
 }

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/generate.h"
-#include "engine/schedule/input_builder.h"
+#include "engine/model/model_input.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/step_batch.h"
 #include "engine/schedule/tenant_shares.h"
@@ -145,14 +145,14 @@ class Scheduler {
   CacheClient* client_;
   const SequenceRun::Windows windows_;
   const Forward forward_;
-  InputBuilder input_;
+  ModelInput input_;
   Sampler sampler_;
   TenantShares shares_;
   WaitingRoom waiting_;
   SampleList running_;
   std::vector<Closing> closing_;
-  std::vector<Probe> probes_;           // Answers of the last batch.
-  std::vector<SequenceId> leftovers_;   // To be freed when the client can be asked again.
+  std::vector<Probe> probes_;          // Answers of the last batch.
+  std::vector<SequenceId> leftovers_;  // To be freed when the client can be asked again.
   std::vector<ShortenedSequence> shortened_;
   Ticket completed_;
   bool blocked_ = false;  // The head of those who wait did not fit.

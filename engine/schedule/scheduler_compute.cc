@@ -1,5 +1,6 @@
 // The scheduler's steps through the model, and what comes of their logits.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,8 +24,9 @@ bool IsStop(const GenerateRequest& request, TokenId token) {
 }  // namespace
 
 Scheduler::Progress Scheduler::Compute() {
-  input_.Clear();
   std::vector<Sample*> computing;
+  std::vector<SequenceInput> sequences;
+  uint32_t rows = 0;
   for (const std::unique_ptr<Sample>& sample : running_) {
     SequenceRun& run = sample->run;
     if (!run.is_open()) continue;
@@ -35,27 +37,32 @@ Scheduler::Progress Scheduler::Compute() {
     const bool whole = sample->num_tokens == run.uncomputed();
     if (!whole) sample->drafts.clear();
     const uint32_t num_logits = whole ? 1 + static_cast<uint32_t>(sample->drafts.size()) : 0;
-    const auto tokens =
-        absl::MakeConstSpan(run.tokens()).subspan(run.computed(), sample->num_tokens);
-    sample->first_logits =
-        input_.Add(tokens, run.computed(), sample->drafts, num_logits, run.tables());
+    const auto next = run.tokens().begin() + run.computed();
+    sample->step_tokens.assign(next, next + sample->num_tokens);
+    sample->step_tokens.insert(sample->step_tokens.end(), sample->drafts.begin(),
+                               sample->drafts.end());
+    sample->tables.assign(run.tables().begin(), run.tables().end());
+    sequences.push_back({.tokens = sample->step_tokens,
+                         .first_position = run.computed(),
+                         .tables = sample->tables,
+                         .num_logits = num_logits});
+    sample->first_logits = std::exchange(rows, rows + num_logits);
     computing.push_back(sample.get());
   }
   if (computing.empty()) return WaitForCopies();
 
-  const ModelInput& input = input_.Finish();
+  MakeInput(sequences, windows_.sizes, windows_.tokens_per_block, input_);
   absl::StatusOr<absl::Span<const float>> logits = absl::Span<const float>();
   {
     const Stopwatch watch(stats_.model_time);
-    logits = forward_(input);
+    logits = forward_(input_);
   }
   if (!logits.ok()) {
     EndAll(logits.status());
     return Progress::kMade;
   }
   ++stats_.steps;
-  stats_.computed_tokens += input.tokens.size();
-  const uint64_t rows = input.logit_rows.size();
+  stats_.computed_tokens += input_.tokens.size();
   vocab_size_ = rows == 0 ? 0 : logits->size() / rows;
   // Whoever ends meanwhile leaves running_ for closing_, and lives on there.
   for (Sample* sample : computing) {

@@ -76,8 +76,9 @@ void Scheduler::EndAll(const absl::Status& status) {
 // The client could not be asked, and nobody knows what it did. Answers that are complete stay so.
 void Scheduler::FailAll(const absl::Status& status) {
   EndAll(status);
-  for (const Closing& closing : closing_) {
+  for (Closing& closing : closing_) {
     if (closing.sample->run.was_opened()) leftovers_.push_back(closing.sample->run.id());
+    closing.sample->run.Forget();
   }
   FreeLeftovers();
   FinishClosing();
@@ -89,9 +90,12 @@ void Scheduler::FreeLeftovers() {
   if (frees.empty() || client_->Execute(frees).ok()) leftovers_.clear();
 }
 
+// Those whose sequences have been closed; others may have been retired since.
 void Scheduler::FinishClosing() {
   for (Closing& closed : std::exchange(closing_, {})) {
-    if (closed.returns) {
+    if (closed.sample->run.is_open()) {
+      closing_.push_back(std::move(closed));
+    } else if (closed.returns) {
       waiting_.Add(std::move(closed.sample));
     } else {
       Finish(std::move(closed.sample));
@@ -116,8 +120,10 @@ void Scheduler::Attach(CacheClient* client) {
   for (std::unique_ptr<Sample>& sample : std::exchange(running_, {})) {
     closing_.push_back({std::move(sample), /*returns=*/true});
   }
-  for (const Closing& closing : closing_) closing.sample->run.Forget();
-  for (Closing& closing : closing_) closing.sample->fork_of = nullptr;
+  for (Closing& closing : closing_) {
+    closing.sample->run.Forget();
+    closing.sample->fork_of = nullptr;
+  }
   FinishClosing();
 }
 

@@ -15,10 +15,8 @@ void SequenceRun::Open(SequenceId id, uint32_t room_tokens, StepBatch& batch) {
   status_ = absl::OkStatus();
   named_ = static_cast<uint32_t>(tokens_.size());
   room_tokens = std::min(room_tokens, named_);
-  AddSequence add{.sequence = id_,
-                  .name_space = name_space_,
-                  .tokens = tokens_,
-                  .room_tokens = room_tokens};
+  AddSequence add{
+      .sequence = id_, .name_space = name_space_, .tokens = tokens_, .room_tokens = room_tokens};
   batch.Add(std::move(add), [this, room_tokens](absl::StatusOr<OperationResult> result) {
     if (!result.ok()) {
       open_ = false;
@@ -164,11 +162,9 @@ void SequenceRun::Take(absl::Span<const BlockTable> tables, Ticket ready) {
   for (const BlockTable& table : tables) {
     const auto window = std::find(windows_.sizes.begin(), windows_.sizes.end(), table.window);
     if (window == windows_.sizes.end()) continue;
-    std::vector<int32_t>& slots = tables_[static_cast<size_t>(window - windows_.sizes.begin())];
+    std::vector<SlotIndex>& slots = tables_[static_cast<size_t>(window - windows_.sizes.begin())];
     slots.resize(table.first_block);
-    for (const BlockHandle& block : table.blocks) {
-      slots.push_back(block.slot == kNoSlot ? -1 : static_cast<int32_t>(block.slot.value()));
-    }
+    for (const BlockHandle& block : table.blocks) slots.push_back(block.slot);
   }
   ready_ = std::max(ready_, ready);
 }

@@ -78,9 +78,9 @@ class SequenceRun {
 
   // How many of the next tokens can be written where the tables say.
   uint32_t room_left() const { return room_ - std::min(room_, computed_); }
-  // The slots of its blocks by window, as in ModelInput; -1 where a sliding window had passed when
-  // the cache told.
-  absl::Span<const std::vector<int32_t>> tables() const { return tables_; }
+  // The slots of its blocks by window; kNoSlot where a sliding window had passed when the cache
+  // told.
+  absl::Span<const std::vector<SlotIndex>> tables() const { return tables_; }
   // The KV of as many tokens more is complete.
   void Computed(uint32_t num_tokens) { computed_ += num_tokens; }
   // The token that was chosen behind all others.
@@ -100,7 +100,7 @@ class SequenceRun {
   const Windows& windows_;
   SequenceId id_;
   std::vector<TokenId> tokens_;
-  std::vector<std::vector<int32_t>> tables_;  // By window: slots.
+  std::vector<std::vector<SlotIndex>> tables_;  // By window.
   uint32_t named_ = 0;
   uint32_t published_ = 0;
   uint32_t computed_ = 0;

@@ -8,9 +8,10 @@
 
 namespace pagoda {
 
-// Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024): the
-// tenant with the least service is next; one that comes anew starts where the least served of those
-// that are here stands, so that it does not save up while it asks for nothing. Thread-compatible.
+// Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024):
+// the tenant with the least service is next; one that comes anew starts where the least served of
+// those that are here stands, so that it does not save up while it asks for nothing.
+// Thread-compatible.
 class TenantShares {
  public:
   // A request of the tenant came, and one has ended.

@@ -27,15 +27,18 @@ T Require(absl::StatusOr<T> value) {
 TestCache::TestCache(CacheSpec spec, Sizes sizes,
                      std::function<absl::Status(const CopyOrder&)> before_copy) {
   const CacheLayout layout = Require(CacheLayout::Create(std::move(spec)));
-  const uint32_t secondary_slots = BlockManager::secondary_slots(sizes.secondary_blocks);
+  const size_t windows = layout.windows().size();
+  const std::vector<uint32_t> primary(windows, sizes.primary_blocks);
+  const std::vector<uint32_t> secondary(windows, sizes.secondary_blocks);
+  const std::vector<uint32_t> secondary_slots(
+      windows, BlockManager::secondary_slots(sizes.secondary_blocks));
   pools_ = Require(
-      PoolSet::Create(layout, {.primary = {sizes.primary_blocks}, .secondary = {secondary_slots}},
-                      FreshInstance()));
+      PoolSet::Create(layout, {.primary = primary, .secondary = secondary_slots}, FreshInstance()));
   PoisonPrimary();
   manager_ = std::make_unique<SharedManager>(
       Require(BlockManager::Create({.layout = layout,
-                                    .primary_blocks = {sizes.primary_blocks},
-                                    .secondary_blocks = {sizes.secondary_blocks},
+                                    .primary_blocks = primary,
+                                    .secondary_blocks = secondary,
                                     .pool_mappings = pools_->Mappings(),
                                     .epoch = Epoch(1)})),
       &log_);
@@ -53,7 +56,12 @@ TestCache::~TestCache() {
 }
 
 void TestCache::PoisonPrimary() {
-  for (std::byte& byte : pools_->pool(0, 0).bytes()) byte = std::byte{0xff};
+  const auto& windows = pools_->layout().windows();
+  for (uint32_t window = 0; window < windows.size(); ++window) {
+    for (uint32_t pool = 0; pool < windows[window].pools.size(); ++pool) {
+      for (std::byte& byte : pools_->pool(window, pool).bytes()) byte = std::byte{0xff};
+    }
+  }
 }
 
 std::unique_ptr<CacheClient> TestCache::OpenClient() {
@@ -61,5 +69,17 @@ std::unique_ptr<CacheClient> TestCache::OpenClient() {
 }
 
 TierOccupancy TestCache::occupancy() const { return manager_->Stats().windows[0].tiers[0]; }
+
+bool TestCache::NothingHeld() const {
+  manager_->CheckInvariants();
+  const ManagerStats stats = manager_->Stats();
+  bool nothing = stats.sequences == 0;
+  for (const auto& window : stats.windows) {
+    for (const TierOccupancy& tier : window.tiers) {
+      nothing = nothing && tier.free + tier.cached == tier.capacity;
+    }
+  }
+  return nothing;
+}
 
 }  // namespace pagoda

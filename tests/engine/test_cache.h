@@ -16,7 +16,7 @@ namespace pagoda {
 
 class TestCache {
  public:
-  struct Sizes {
+  struct Sizes {  // Of each window.
     uint32_t primary_blocks = 0;
     uint32_t secondary_blocks = 0;
   };
@@ -34,8 +34,11 @@ class TestCache {
   void DrainCopies() { transfers_->Drain(); }
   // Every byte of the primary pool is such that whoever reads it gets NaN.
   void PoisonPrimary();
-  // Of the primary tier.
+  // Of the primary tier of the smallest window.
   TierOccupancy occupancy() const;
+  // Whether every block of every window is free or cached, and there is no sequence; stops the
+  // process where the core is not sound.
+  bool NothingHeld() const;
 
  private:
   std::unique_ptr<PoolSet> pools_;

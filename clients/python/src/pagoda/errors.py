@@ -159,6 +159,7 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "STEP_BACKWARDS": BadRequest,
     "BATCH_TOO_LARGE": BadRequest,
     "INVALID_PROMPT": BadRequest,
+    "INVALID_SAMPLING": BadRequest,
     "INVALID_CHECKPOINT": BadRequest,
     "UNKNOWN_WINDOW": NotFound,
     "UNKNOWN_BLOCK": NotFound,

@@ -1,0 +1,66 @@
+// A model whose answers anybody can compute, and which sees through every mistake of who keeps its
+// KV.
+#ifndef PAGODA_TESTS_ENGINE_ARITHMETIC_MODEL_H_
+#define PAGODA_TESTS_ENGINE_ARITHMETIC_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/generate.h"
+#include "engine/model/model_input.h"
+#include "manager/cache_client.h"
+#include "pools/layout.h"
+#include "pools/pool.h"
+
+namespace pagoda {
+
+// The KV of a token in each window is the token and its position. The logits behind a token are a
+// hash of the KV of all tokens that the windows let it see, as the cache has them: a block that is
+// stale, lost, another sequence's or in another place gives other logits than ExpectedAnswer, which
+// computes them from the tokens alone.
+class ArithmeticModel {
+ public:
+  static constexpr uint32_t kVocabSize = 64;
+
+  // One layer a window.
+  static CacheSpec Spec(absl::Span<const WindowSize> windows, uint32_t tokens_per_block);
+  // The answer of a request on its own: the tokens of each sample.
+  static std::vector<std::vector<TokenId>> ExpectedAnswer(const GenerateRequest& request,
+                                                          absl::Span<const WindowSize> windows,
+                                                          uint32_t period = 0);
+
+  // Maps the client's pools. `windows` are ascending. With a `period` most tokens that it says are
+  // their positions modulo that, so that guesses from the past are often right.
+  ArithmeticModel(CacheClient& client, std::vector<WindowSize> windows, uint32_t tokens_per_block,
+                  uint32_t period = 0);
+
+  absl::StatusOr<absl::Span<const float>> Forward(const ModelInput& input);
+
+  uint32_t most_tokens() const { return most_tokens_; }        // Of a step.
+  uint32_t most_sequences() const { return most_sequences_; }  // Likewise.
+  uint64_t unwritten_reads() const { return unwritten_reads_; }
+
+ private:
+  struct Entry {
+    float token;
+    float position;
+  };
+  Entry& At(size_t window, int64_t token_slot);
+  uint64_t Hash(const ModelInput& input, size_t sequence, int64_t position);
+
+  const std::vector<WindowSize> windows_;
+  const uint32_t tokens_per_block_;
+  const uint32_t period_;
+  std::vector<std::unique_ptr<MappedPool>> pools_;  // By window.
+  std::vector<float> logits_;
+  uint32_t most_tokens_ = 0;
+  uint32_t most_sequences_ = 0;
+  uint64_t unwritten_reads_ = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_ENGINE_ARITHMETIC_MODEL_H_

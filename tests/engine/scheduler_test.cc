@@ -1,0 +1,431 @@
+// The scheduler over a real manager, real pools and real copies, with a model whose answers can be
+// foretold: every answer has to be the one that its request gets alone.
+#include "engine/schedule/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "pools/error.h"
+#include "tests/engine/arithmetic_model.h"
+#include "tests/engine/test_cache.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kTokensPerBlock = 8;
+const std::vector<WindowSize> kFull = {kFullAttention};
+const std::vector<WindowSize> kTwoWindows = {WindowSize(20), kFullAttention};
+
+struct Setting {
+  std::vector<WindowSize> windows = kFull;
+  TestCache::Sizes blocks = {.primary_blocks = 64};
+  Scheduler::Options options;
+  std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
+  uint32_t period = 0;  // See ArithmeticModel.
+};
+
+struct Outcome {
+  std::vector<std::vector<TokenId>> samples;
+  absl::StatusOr<GenerateReport> report = absl::UnknownError("not ended");
+  bool ended = false;
+  uint64_t ended_in_step = 0;
+};
+
+class World {
+ public:
+  explicit World(Setting setting)
+      : windows_(setting.windows),
+        period_(setting.period),
+        cache_(ArithmeticModel::Spec(windows_, kTokensPerBlock), setting.blocks,
+               setting.before_copy),
+        client_(cache_.OpenClient()),
+        model_(*client_, windows_, kTokensPerBlock, period_),
+        scheduler_(setting.options, client_.get(), windows_,
+                   [this](const ModelInput& input) { return model_.Forward(input); }) {}
+
+  // The outcome is filled in as the scheduler runs.
+  Outcome& Add(const GenerateRequest& request) {
+    outcomes_.push_back(std::make_unique<Outcome>());
+    Outcome& outcome = *outcomes_.back();
+    outcome.samples.resize(request.num_samples);
+    scheduler_.Add(
+        request,
+        [&outcome](const GeneratedToken& token) {
+          EXPECT_FALSE(outcome.ended);
+          outcome.samples[token.sample].push_back(token.token);
+          return true;
+        },
+        [this, &outcome](absl::StatusOr<GenerateReport> report) {
+          EXPECT_FALSE(outcome.ended) << "an end comes once";
+          outcome.ended = true;
+          outcome.report = std::move(report);
+          outcome.ended_in_step = steps_;
+        },
+        absl::Now());
+    return outcome;
+  }
+
+  void RunUntilIdle() {
+    while (!scheduler_.idle()) {
+      ASSERT_LT(++steps_, 200'000u) << "the scheduler gets on";
+      if (scheduler_.Step() == Scheduler::Progress::kNone) absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+  void RunSteps(int count) {
+    for (int i = 0; i < count && !scheduler_.idle(); ++i) {
+      ++steps_;
+      scheduler_.Step();
+    }
+  }
+
+  void ExpectSoloAnswer(const GenerateRequest& request, const Outcome& outcome) {
+    ASSERT_TRUE(outcome.ended);
+    ASSERT_TRUE(outcome.report.ok()) << outcome.report.status();
+    EXPECT_EQ(outcome.samples, ArithmeticModel::ExpectedAnswer(request, windows_, period_));
+  }
+
+  // All of them at once.
+  void ExpectSoloAnswers(const std::vector<GenerateRequest>& requests) {
+    std::vector<const Outcome*> outcomes;
+    for (const GenerateRequest& request : requests) outcomes.push_back(&Add(request));
+    RunUntilIdle();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "request " << i);
+      ExpectSoloAnswer(requests[i], *outcomes[i]);
+    }
+    EXPECT_TRUE(cache_.NothingHeld());
+    EXPECT_EQ(model_.unwritten_reads(), 0u);
+  }
+
+  TestCache& cache() { return cache_; }
+  ArithmeticModel& model() { return model_; }
+  Scheduler& scheduler() { return scheduler_; }
+  const SchedulerStats& stats() const { return scheduler_.stats(); }
+
+ private:
+  const std::vector<WindowSize> windows_;
+  const uint32_t period_;
+  TestCache cache_;
+  std::unique_ptr<CacheClient> client_;
+  ArithmeticModel model_;
+  Scheduler scheduler_;
+  std::vector<std::unique_ptr<Outcome>> outcomes_;
+  uint64_t steps_ = 0;
+};
+
+std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count, uint32_t vocabulary) {
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocabulary);
+  return tokens;
+}
+
+GenerateRequest Request(uint64_t seed, size_t prompt_tokens, uint32_t max_new_tokens) {
+  std::mt19937_64 random(seed);
+  return {.prompt = RandomTokens(random, prompt_tokens, ArithmeticModel::kVocabSize),
+          .max_new_tokens = max_new_tokens};
+}
+
+class WindowsTest : public testing::TestWithParam<std::vector<WindowSize>> {};
+INSTANTIATE_TEST_SUITE_P(Windows, WindowsTest, testing::Values(kFull, kTwoWindows),
+                         [](const auto& param) {
+                           return param.index == 0 ? "Full" : "SlidingAndFull";
+                         });
+
+TEST_P(WindowsTest, OneRequest) {
+  World world({.windows = GetParam()});
+  world.ExpectSoloAnswers({Request(1, 30, 40)});
+  EXPECT_EQ(world.stats().computed_tokens, 30u + 39u) << "the last token is not computed";
+}
+
+TEST_P(WindowsTest, ChunksOfAPrompt) {
+  for (const uint32_t budget : {1u, 3u, 7u, 8u, 9u}) {
+    World world({.windows = GetParam(), .options = {.max_step_tokens = budget}});
+    world.ExpectSoloAnswers({Request(2, 61, 20)});
+    EXPECT_LE(world.model().most_tokens(), budget);
+  }
+}
+
+TEST_P(WindowsTest, ManyAtOnceGoThroughTheModelTogether) {
+  World world({.windows = GetParam(), .blocks = {.primary_blocks = 256}});
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 16; ++i) {
+    requests.push_back(Request(i, 5 + i, 20));
+    requests.back().prompt[0] = static_cast<TokenId>(i);  // Nothing in common, nothing to copy.
+  }
+  world.ExpectSoloAnswers(requests);
+  EXPECT_EQ(world.model().most_sequences(), 16u);
+  EXPECT_LT(world.stats().steps, 40u);
+}
+
+TEST_P(WindowsTest, APrefixIsComputedOnce) {
+  World world({.windows = GetParam()});
+  GenerateRequest request = Request(3, 40, 5);
+  world.ExpectSoloAnswers({request});
+  const uint64_t computed = world.stats().computed_tokens;
+  request.prompt.push_back(1);
+  Outcome& outcome = world.Add(request);
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(request, outcome);
+  EXPECT_EQ(outcome.report->reused_tokens, 40u);
+  EXPECT_EQ(world.stats().computed_tokens - computed, 1u + 4u);
+}
+
+TEST_P(WindowsTest, WhoLosesItsRoomGoesOnLater) {
+  for (const Preemption preemption : {Preemption::kOffload, Preemption::kRecompute}) {
+    for (const uint32_t secondary : {0u, 32u}) {
+      World world({.windows = GetParam(),
+                   .blocks = {.primary_blocks = 12, .secondary_blocks = secondary},
+                   .options = {.preemption = preemption}});
+      std::vector<GenerateRequest> requests;
+      for (uint64_t i = 0; i < 6; ++i) requests.push_back(Request(i, 20 + i, 50));
+      world.ExpectSoloAnswers(requests);
+      EXPECT_GT(world.stats().preemptions, 0u);
+    }
+  }
+}
+
+TEST_P(WindowsTest, SamplesShareThePrompt) {
+  World world({.windows = GetParam(), .blocks = {.primary_blocks = 128}});
+  GenerateRequest request = Request(4, 43, 24);
+  request.num_samples = 6;
+  request.sampling = {.temperature = 1.5f, .seed = 77};
+  world.ExpectSoloAnswers({request});
+  // The prompt once, and each sample's own tokens.
+  EXPECT_EQ(world.stats().computed_tokens, 43u + 6 * 23u);
+  const auto answers = ArithmeticModel::ExpectedAnswer(request, GetParam());
+  EXPECT_NE(answers[0], answers[1]) << "the samples differ";
+}
+
+TEST_P(WindowsTest, SamplesOfOneToken) {
+  World world({.windows = GetParam()});
+  GenerateRequest request = Request(5, 17, 1);
+  request.num_samples = 4;
+  request.sampling = {.temperature = 1.0f, .seed = 5};
+  world.ExpectSoloAnswers({request});
+}
+
+TEST_P(WindowsTest, SamplesThatDoNotFitTogether) {
+  World world({.windows = GetParam(), .blocks = {.primary_blocks = 14, .secondary_blocks = 16}});
+  GenerateRequest request = Request(6, 30, 40);
+  request.num_samples = 5;
+  request.sampling = {.temperature = 1.0f, .seed = 9};
+  world.ExpectSoloAnswers({request, Request(7, 25, 30)});
+  EXPECT_GT(world.stats().preemptions, 0u);
+}
+
+// A prompt that repeats itself, so that its continuation is guessed; most guesses are wrong.
+GenerateRequest Repetitive(uint64_t seed) {
+  GenerateRequest request = Request(seed, 6, 60);
+  const std::vector<TokenId> once = request.prompt;
+  for (int i = 0; i < 4; ++i) {
+    request.prompt.insert(request.prompt.end(), once.begin(), once.end());
+  }
+  request.max_draft_tokens = 5;
+  return request;
+}
+
+TEST_P(WindowsTest, DraftsDoNotChangeTheAnswer) {
+  World world({.windows = GetParam(), .blocks = {.primary_blocks = 128}});
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 8; ++i) {
+    requests.push_back(Repetitive(i));
+    requests.back().sampling = {.temperature = i % 2 == 0 ? 0.0f : 0.4f, .seed = i};
+  }
+  world.ExpectSoloAnswers(requests);
+  EXPECT_GT(world.stats().drafted_tokens, 0u);
+  EXPECT_LT(world.stats().accepted_draft_tokens, world.stats().drafted_tokens);
+}
+
+TEST(SchedulerTest, AcceptedDraftsSaveSteps) {
+  World plain({.period = 5}), drafting({.period = 5});
+  GenerateRequest request = Request(8, 10, 200);
+  plain.ExpectSoloAnswers({request});
+  request.max_draft_tokens = 4;
+  drafting.ExpectSoloAnswers({request});
+  EXPECT_GT(drafting.stats().accepted_draft_tokens, 20u);
+  EXPECT_EQ(drafting.stats().steps + drafting.stats().accepted_draft_tokens, plain.stats().steps);
+}
+
+TEST(SchedulerTest, AStopTokenEndsASample) {
+  World world({});
+  GenerateRequest request = Request(9, 12, 30);
+  const auto whole = ArithmeticModel::ExpectedAnswer(request, kFull).front();
+  request.stop_tokens = {whole[7]};
+  Outcome& outcome = world.Add(request);
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(request, outcome);
+  EXPECT_EQ(outcome.report->finish_reasons, std::vector<FinishReason>({FinishReason::kStopToken}));
+  EXPECT_LE(outcome.report->generated_tokens, 8u);
+}
+
+TEST(SchedulerTest, TheHigherPriorityTakesTheRoom) {
+  World world({.blocks = {.primary_blocks = 12}});
+  GenerateRequest low = Request(10, 40, 40);
+  GenerateRequest high = Request(11, 40, 40);
+  high.priority = 1;
+  Outcome& first = world.Add(low);
+  world.RunSteps(10);
+  Outcome& second = world.Add(high);
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(low, first);
+  world.ExpectSoloAnswer(high, second);
+  EXPECT_LT(second.ended_in_step, first.ended_in_step);
+  EXPECT_GT(first.report->preemptions, 0u);
+  EXPECT_EQ(second.report->preemptions, 0u);
+}
+
+TEST(SchedulerTest, ATenantWithManyRequestsDoesNotKeepOthersWaiting) {
+  World world({.options = {.max_running_sequences = 1}});
+  std::vector<Outcome*> many;
+  for (uint64_t i = 0; i < 10; ++i) {
+    GenerateRequest request = Request(i, 10, 10);
+    request.tenant = "many";
+    many.push_back(&world.Add(request));
+  }
+  GenerateRequest one = Request(99, 10, 10);
+  one.tenant = "one";
+  Outcome& single = world.Add(one);
+  world.RunUntilIdle();
+  EXPECT_LT(single.ended_in_step, many[2]->ended_in_step);
+}
+
+TEST(SchedulerTest, ACancelledRequestGivesEverythingBack) {
+  for (const int steps : {0, 1, 2, 5, 9}) {
+    World world({.options = {.max_step_tokens = 8}});
+    bool cancel = false;
+    GenerateRequest request = Request(12, 30, 30);
+    request.num_samples = 3;
+    request.cancelled = [&] { return cancel; };
+    Outcome& outcome = world.Add(request);
+    Outcome& other = world.Add(Request(13, 20, 20));
+    world.RunSteps(steps);
+    cancel = true;
+    world.RunUntilIdle();
+    EXPECT_EQ(outcome.report.status().code(), absl::StatusCode::kCancelled);
+    world.ExpectSoloAnswer(Request(13, 20, 20), other);
+    EXPECT_TRUE(world.cache().NothingHeld());
+  }
+}
+
+TEST(SchedulerTest, RoomThatOthersHoldIsWaitedForAndThenRefused) {
+  World world(
+      {.blocks = {.primary_blocks = 8}, .options = {.room_timeout = absl::Milliseconds(30)}});
+  const std::unique_ptr<CacheClient> other = world.cache().OpenClient();
+  const auto held = RunOne<AllocatedBlocks>(*other, AllocateBlocks{.count = 6});
+  ASSERT_TRUE(held.ok());
+  Outcome& outcome = world.Add(Request(14, 30, 10));
+  world.RunUntilIdle();
+  EXPECT_EQ(ReasonOf(outcome.report.status()), Reason::kBlocksExhausted);
+  EXPECT_THAT(std::string(outcome.report.status().message()), HasSubstr("other clients"));
+  std::vector<BlockRef> refs;
+  for (const BlockHandle& block : held->blocks) refs.push_back(block.ref());
+  Outcome& late = world.Add(Request(14, 30, 10));
+  world.RunSteps(3);
+  ASSERT_TRUE(RunOne<FreedBlocks>(*other, FreeBlocks{.blocks = refs}).ok());
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(Request(14, 30, 10), late);
+}
+
+TEST(SchedulerTest, CheckRoomCountsTheWindowsBlocks) {
+  CacheInfo cache{.tokens_per_block = 8,
+                  .windows = {{.window = WindowSize(16), .primary_blocks = 4},
+                              {.window = kFullAttention, .primary_blocks = 6}}};
+  EXPECT_TRUE(Scheduler::CheckRoom(cache, Request(1, 40, 9)).ok());
+  EXPECT_EQ(ReasonOf(Scheduler::CheckRoom(cache, Request(1, 40, 10))), Reason::kInvalidCount);
+  cache.windows[0].primary_blocks = 3;
+  EXPECT_THAT(std::string(Scheduler::CheckRoom(cache, Request(1, 40, 9)).message()),
+              HasSubstr("window 16"));
+}
+
+// --- Everything at once ---
+
+struct Crowd {
+  std::vector<GenerateRequest> requests;
+  std::vector<int64_t> cancel_after;  // Steps of the scheduler; -1: not cancelled.
+};
+
+Crowd MakeCrowd(uint64_t seed, size_t count) {
+  std::mt19937_64 random(seed);
+  Crowd crowd;
+  const std::vector<TokenId> shared = RandomTokens(random, 40, ArithmeticModel::kVocabSize);
+  for (size_t i = 0; i < count; ++i) {
+    // Some share a prefix, in whole blocks or not.
+    std::vector<TokenId> prompt(
+        shared.begin(),
+        shared.begin() + static_cast<ptrdiff_t>(random() % 2 == 0 ? 0 : random() % 40));
+    const auto own = RandomTokens(random, 1 + random() % 40, ArithmeticModel::kVocabSize);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    GenerateRequest request{.prompt = std::move(prompt),
+                            .max_new_tokens = 1 + static_cast<uint32_t>(random() % 40)};
+    request.num_samples = random() % 5 == 0 ? 1 + static_cast<uint32_t>(random() % 4) : 1;
+    request.max_draft_tokens = random() % 3 == 0 ? 4 : 0;
+    if (random() % 2 == 0) {
+      request.sampling = {.temperature = 0.8f,
+                          .top_k = static_cast<uint32_t>(random() % 3),
+                          .top_p = random() % 2 == 0 ? 1.0f : 0.9f,
+                          .repetition_penalty = random() % 2 == 0 ? 1.0f : 1.2f,
+                          .seed = random()};
+    }
+    request.priority = static_cast<int32_t>(random() % 2);
+    request.tenant = "tenant " + std::to_string(random() % 4);
+    crowd.requests.push_back(std::move(request));
+    crowd.cancel_after.push_back(random() % 6 == 0 ? static_cast<int64_t>(random() % 300) : -1);
+  }
+  return crowd;
+}
+
+TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Crowd crowd = MakeCrowd(seed, 500);
+    std::mt19937_64 random(seed);
+    World world({.windows = GetParam(),
+                 .blocks = {.primary_blocks = 40, .secondary_blocks = 24},
+                 .options = {.max_step_tokens = 48, .max_running_sequences = 24},
+                 // A copy now and then is lost.
+                 .before_copy = [&random, seed](const CopyOrder&) {
+                   return seed == 3 && random() % 50 == 0 ? absl::DataLossError("planted")
+                                                          : absl::OkStatus();
+                 }});
+    int64_t step = 0;
+    std::vector<const Outcome*> outcomes;
+    for (size_t i = 0; i < crowd.requests.size(); ++i) {
+      const int64_t after = crowd.cancel_after[i];
+      crowd.requests[i].cancelled = [&step, after] { return after >= 0 && step >= after; };
+      outcomes.push_back(&world.Add(crowd.requests[i]));
+    }
+    for (; !world.scheduler().idle(); ++step) {
+      ASSERT_LT(step, 50'000) << "nobody starves";
+      world.RunSteps(1);
+    }
+    int cancelled = 0;
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "request " << i);
+      if (crowd.cancel_after[i] >= 0 && !outcomes[i]->report.ok()) {
+        EXPECT_EQ(outcomes[i]->report.status().code(), absl::StatusCode::kCancelled);
+        ++cancelled;
+        continue;
+      }
+      world.ExpectSoloAnswer(crowd.requests[i], *outcomes[i]);
+    }
+    EXPECT_GT(cancelled, 20);
+    EXPECT_GT(world.stats().preemptions, 0u);
+    EXPECT_GT(world.stats().reused_tokens, 0u);
+    EXPECT_TRUE(world.cache().NothingHeld());
+    EXPECT_EQ(world.model().unwritten_reads(), 0u);
+    EXPECT_EQ(world.stats().running_requests + world.stats().waiting_requests, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace pagoda
