@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "engine/basic_cache_client.h"
 #include "pools/error.h"
 #include "tests/engine/arithmetic_model.h"
 #include "tests/engine/test_cache.h"
@@ -345,6 +346,75 @@ TEST(SchedulerTest, CheckRoomCountsTheWindowsBlocks) {
   cache.windows[0].primary_blocks = 3;
   EXPECT_THAT(std::string(Scheduler::CheckRoom(cache, Request(1, 40, 9)).message()),
               HasSubstr("window 16"));
+}
+
+// --- The basic cache ---
+
+TEST_P(WindowsTest, TheBasicCacheGivesTheSameAnswers) {
+  absl::StatusOr<std::unique_ptr<CacheClient>> client =
+      MakeBasicCacheClient({.spec = ArithmeticModel::Spec(GetParam(), kTokensPerBlock),
+                            .max_sequences = 5,
+                            .max_sequence_tokens = 100});
+  ASSERT_TRUE(client.ok()) << client.status();
+  ArithmeticModel model(**client, GetParam(), kTokensPerBlock, 5);
+  Scheduler scheduler({.max_step_tokens = 16}, client->get(), GetParam(),
+                      [&](const ModelInput& input) { return model.Forward(input); });
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 12; ++i) {
+    requests.push_back(Request(i, 20 + i, 40));
+    requests.back().num_samples = i % 4 == 0 ? 3 : 1;
+    requests.back().max_draft_tokens = i % 2 == 0 ? 4 : 0;
+    requests.back().sampling = {.temperature = 0.7f, .seed = i};
+  }
+  std::vector<std::vector<std::vector<TokenId>>> answers(requests.size());
+  size_t ended = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    answers[i].resize(requests[i].num_samples);
+    scheduler.Add(
+        requests[i],
+        [&answers, i](const GeneratedToken& token) {
+          answers[i][token.sample].push_back(token.token);
+          return true;
+        },
+        [&ended](const absl::StatusOr<GenerateReport>& report) {
+          EXPECT_TRUE(report.ok()) << report.status();
+          ++ended;
+        },
+        absl::Now());
+  }
+  for (int step = 0; !scheduler.idle() && step < 10'000; ++step) scheduler.Step();
+  EXPECT_EQ(ended, requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(answers[i], ArithmeticModel::ExpectedAnswer(requests[i], GetParam(), 5));
+  }
+  EXPECT_EQ(scheduler.stats().reused_tokens, 0u);
+}
+
+TEST(BasicCacheTest, RefusesAsTheManagerDoes) {
+  const auto spec = ArithmeticModel::Spec(kFull, kTokensPerBlock);
+  EXPECT_FALSE(MakeBasicCacheClient({.spec = spec, .max_sequence_tokens = 8}).ok());
+  auto client = *MakeBasicCacheClient({.spec = spec, .max_sequences = 1, .max_sequence_tokens = 9});
+  const auto reason = [&](Operation operation) {
+    return ReasonOf(client->Execute({&operation, 1})->results.front().status());
+  };
+  const SequenceId one(1), two(2);
+  EXPECT_EQ(reason(FreeSequence{one}), Reason::kUnknownSequence);
+  EXPECT_EQ(reason(AddSequence{.sequence = one}), Reason::kInvalidCount);
+  EXPECT_EQ(reason(AddSequence{.sequence = one, .tokens = {1, 2}}), Reason::kNone);
+  EXPECT_EQ(reason(AddSequence{.sequence = one, .tokens = {1}}), Reason::kSequenceExists);
+  EXPECT_EQ(reason(AddSequence{.sequence = two, .tokens = {1}}), Reason::kBlocksExhausted);
+  EXPECT_EQ(reason(ForkSequence{one, two}), Reason::kBlocksExhausted);
+  EXPECT_EQ(reason(CommitTokens{.sequence = one, .tokens = {1}}), Reason::kRoomExceeded);
+  EXPECT_EQ(reason(CommitTokens{.sequence = one, .computed_tokens = 3}),
+            Reason::kComputedBeyondTokens);
+  EXPECT_EQ(reason(CommitTokens{.sequence = one, .computed_tokens = 2}), Reason::kNone);
+  EXPECT_EQ(reason(CommitTokens{.sequence = one, .computed_tokens = 1}),
+            Reason::kComputedBackwards);
+  EXPECT_EQ(reason(ReserveTokens{.sequence = one, .count = 15}), Reason::kInvalidCount);
+  EXPECT_EQ(reason(TruncateSequence{.sequence = one, .token_count = 3}), Reason::kInvalidCount);
+  Operation pin = PinPrefix{};
+  EXPECT_EQ(client->Execute({&pin, 1})->results.front().status().code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 // --- Everything at once ---

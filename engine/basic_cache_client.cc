@@ -1,0 +1,280 @@
+#include "engine/basic_cache_client.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+#include "pools/pool.h"
+
+namespace pagoda {
+namespace {
+
+struct BasicSequence {
+  uint32_t place = 0;
+  uint32_t token_count = 0;
+  uint32_t computed_tokens = 0;
+  uint32_t room_tokens = 0;
+};
+
+class BasicCache final : public CacheClient {
+ public:
+  BasicCache(std::unique_ptr<PoolSet> pools, const BasicCacheOptions& options)
+      : pools_(std::move(pools)),
+        tokens_per_block_(options.spec.tokens_per_block),
+        blocks_per_place_(tokens_per_block_.BlocksFor(options.max_sequence_tokens)) {
+    info_.name = options.spec.name;
+    info_.model_fingerprint = options.spec.model_fingerprint;
+    info_.rank = options.spec.rank;
+    info_.tokens_per_block = options.spec.tokens_per_block;
+    for (const WindowLayout& window : pools_->layout().windows()) {
+      info_.windows.push_back(
+          {.window = window.window, .primary_blocks = blocks_per_place_ * options.max_sequences});
+    }
+    for (uint32_t place = options.max_sequences; place-- > 0;) free_places_.push_back(place);
+  }
+
+  const CacheInfo& info() const override { return info_; }
+
+  using CacheClient::Execute;
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations, StepRange) override {
+    BatchResult result;
+    for (const Operation& operation : operations) {
+      result.results.push_back(std::visit([this](const auto& op) { return Run(op); }, operation));
+    }
+    return result;
+  }
+
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    std::vector<std::unique_ptr<MappedPool>> mapped;
+    for (const PoolMapping& mapping : pools_->Mappings()) {
+      absl::StatusOr<std::unique_ptr<MappedPool>> pool = MappedPool::Open(mapping, access);
+      if (!pool.ok()) return pool.status();
+      mapped.push_back(*std::move(pool));
+    }
+    return mapped;
+  }
+
+ private:
+  using Result = absl::StatusOr<OperationResult>;
+  using Sequences = std::map<SequenceId, BasicSequence>;
+
+  Result Run(const AddSequence& op) {
+    if (op.tokens.empty()) return MakeError(Reason::kInvalidCount, "a sequence needs a token");
+    absl::StatusOr<BasicSequence*> added = Place(op.sequence, op.tokens.size());
+    if (!added.ok()) return added.status();
+    BasicSequence& sequence = **added;
+    sequence.token_count = static_cast<uint32_t>(op.tokens.size());
+    sequence.room_tokens = op.room_tokens == 0 ? sequence.token_count : op.room_tokens;
+    return AddedSequence{.tables = Tables(sequence)};
+  }
+
+  Result Run(const ReserveTokens& op) {
+    return On(op.sequence, [&](BasicSequence& sequence) -> Result {
+      const uint64_t room = uint64_t{sequence.room_tokens} + op.count;
+      if (absl::Status status = CheckRoom(room); !status.ok()) return status;
+      sequence.room_tokens = static_cast<uint32_t>(room);
+      return ReservedTokens{.added = Tables(sequence)};
+    });
+  }
+
+  Result Run(const CommitTokens& op) {
+    return On(op.sequence, [&](BasicSequence& sequence) -> Result {
+      if (absl::Status status = Commit(op, sequence); !status.ok()) return status;
+      return CommittedTokens{sequence.token_count};
+    });
+  }
+
+  Result Run(const AppendTokens& op) {
+    return On(op.sequence, [&](BasicSequence& sequence) -> Result {
+      BasicSequence grown = sequence;
+      const uint64_t end = uint64_t{sequence.token_count} + op.tokens.size();
+      if (absl::Status status = CheckRoom(end); !status.ok()) return status;
+      grown.room_tokens = std::max(sequence.room_tokens, static_cast<uint32_t>(end));
+      if (absl::Status status = Commit(op, grown); !status.ok()) return status;
+      sequence = grown;
+      return AppendedTokens{.added = Tables(sequence), .token_count = sequence.token_count};
+    });
+  }
+
+  Result Run(const ForkSequence& op) {
+    const auto parent = sequences_.find(op.sequence);
+    if (parent == sequences_.end()) return Unknown(op.sequence);
+    absl::StatusOr<BasicSequence*> forked = Place(op.new_sequence, 1);
+    if (!forked.ok()) return forked.status();
+    const uint32_t place = (*forked)->place;
+    **forked = parent->second;
+    (*forked)->place = place;
+    CopyPlace(parent->second.place, place);
+    return ForkedSequence{.token_count = (*forked)->token_count,
+                          .computed_tokens = (*forked)->computed_tokens,
+                          .tables = Tables(**forked)};
+  }
+
+  Result Run(const TruncateSequence& op) {
+    return On(op.sequence, [&](BasicSequence& sequence) -> Result {
+      if (op.token_count == 0 || op.token_count > sequence.token_count) {
+        return MakeError(Reason::kInvalidCount,
+                         absl::StrCat("token_count is ", op.token_count, ", the sequence has ",
+                                      sequence.token_count));
+      }
+      sequence.token_count = sequence.room_tokens = op.token_count;
+      sequence.computed_tokens = std::min(sequence.computed_tokens, op.token_count);
+      return TruncatedSequence{.token_count = op.token_count,
+                               .computed_tokens = sequence.computed_tokens,
+                               .tables = Tables(sequence)};
+    });
+  }
+
+  Result Run(const FreeSequence& op) {
+    const auto it = sequences_.find(op.sequence);
+    if (it == sequences_.end()) return Unknown(op.sequence);
+    free_places_.push_back(it->second.place);
+    sequences_.erase(it);
+    return FreedSequence{};
+  }
+
+  // A free place has room for whatever comes.
+  Result Run(const QueryCapacity& op) {
+    CapacityAnswer answer;
+    for (const CacheInfo::Window& window : info_.windows) {
+      answer.windows.push_back(
+          {.window = window.window,
+           .blocks_now = tokens_per_block_.BlocksFor(op.tokens.size()),
+           .blocks_to_completion =
+               tokens_per_block_.BlocksFor(op.tokens.size() + uint64_t{op.max_new_tokens}),
+           .available_blocks = free_places_.empty() ? 0 : std::numeric_limits<uint32_t>::max()});
+    }
+    return answer;
+  }
+
+  Result Run(const MatchPrefix&) { return MatchedPrefix{}; }
+  Result Run(const OffloadPrefix&) { return OffloadedPrefix{}; }
+  Result Run(const WaitForTicket&) { return WaitedForTicket{}; }
+  Result Run(const DescribePools&) { return DescribedPools{pools_->Mappings()}; }
+
+  template <class Other>
+  Result Run(const Other&) {
+    return absl::UnimplementedError("the basic cache has no such operation");
+  }
+
+  static absl::Status Unknown(SequenceId id) {
+    return MakeError(Reason::kUnknownSequence, absl::StrCat("no sequence ", id.value()));
+  }
+
+  template <class Action>
+  Result On(SequenceId id, const Action& action) {
+    const auto it = sequences_.find(id);
+    if (it == sequences_.end()) return Unknown(id);
+    return action(it->second);
+  }
+
+  absl::Status CheckRoom(uint64_t tokens) const {
+    const uint64_t most = uint64_t{blocks_per_place_} * tokens_per_block_.value();
+    if (tokens <= most) return absl::OkStatus();
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat("a sequence of ", tokens, " tokens; each has room for ", most));
+  }
+
+  absl::StatusOr<BasicSequence*> Place(SequenceId id, uint64_t tokens) {
+    if (sequences_.contains(id)) {
+      return MakeError(Reason::kSequenceExists, absl::StrCat("sequence ", id.value(), " exists"));
+    }
+    if (absl::Status status = CheckRoom(tokens); !status.ok()) return status;
+    if (free_places_.empty()) {
+      return MakeError(Reason::kBlocksExhausted, "every place has its sequence");
+    }
+    BasicSequence& sequence = sequences_[id];
+    sequence.place = free_places_.back();
+    free_places_.pop_back();
+    return &sequence;
+  }
+
+  template <class Op>
+  static absl::Status Commit(const Op& op, BasicSequence& sequence) {
+    const uint64_t end = uint64_t{sequence.token_count} + op.tokens.size();
+    if (!op.tokens.empty() && end > sequence.room_tokens) {
+      return MakeError(Reason::kRoomExceeded,
+                       absl::StrCat(end, " tokens in room for ", sequence.room_tokens));
+    }
+    if (op.computed_tokens > end) {
+      return MakeError(Reason::kComputedBeyondTokens,
+                       absl::StrCat(op.computed_tokens, " computed of ", end, " tokens"));
+    }
+    if (op.computed_tokens != 0 && op.computed_tokens < sequence.computed_tokens) {
+      return MakeError(
+          Reason::kComputedBackwards,
+          absl::StrCat(op.computed_tokens, " computed after ", sequence.computed_tokens));
+    }
+    sequence.token_count = static_cast<uint32_t>(end);
+    if (op.computed_tokens != 0) sequence.computed_tokens = op.computed_tokens;
+    return absl::OkStatus();
+  }
+
+  // All of the sequence's blocks, in every window.
+  std::vector<BlockTable> Tables(const BasicSequence& sequence) const {
+    std::vector<BlockTable> tables;
+    for (const CacheInfo::Window& window : info_.windows) {
+      BlockTable& table = tables.emplace_back(BlockTable{.window = window.window});
+      const uint32_t blocks = tokens_per_block_.BlocksFor(sequence.room_tokens);
+      for (uint32_t i = 0; i < blocks; ++i) {
+        const uint32_t slot = sequence.place * blocks_per_place_ + i;
+        table.blocks.push_back({.id = BlockId(slot), .slot = SlotIndex(slot)});
+      }
+    }
+    return tables;
+  }
+
+  void CopyPlace(uint32_t from, uint32_t to) {
+    const auto& windows = pools_->layout().windows();
+    for (uint32_t w = 0; w < windows.size(); ++w) {
+      for (uint32_t p = 0; p < windows[w].pools.size(); ++p) {
+        SharedMemoryPool& pool = pools_->pool(w, p);
+        const uint64_t bytes = pool.layout().slot_stride_bytes() * blocks_per_place_;
+        std::byte* const base = pool.bytes().data();
+        std::memcpy(base + to * bytes, base + from * bytes, bytes);
+      }
+    }
+  }
+
+  const std::unique_ptr<PoolSet> pools_;
+  const TokensPerBlock tokens_per_block_;
+  const uint32_t blocks_per_place_;
+  CacheInfo info_;
+  Sequences sequences_;
+  std::vector<uint32_t> free_places_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(
+    const BasicCacheOptions& options) {
+  absl::StatusOr<CacheLayout> layout = CacheLayout::Create(options.spec);
+  if (!layout.ok()) return layout.status();
+  const TokensPerBlock tokens_per_block(options.spec.tokens_per_block);
+  const uint64_t slots =
+      uint64_t{tokens_per_block.BlocksFor(options.max_sequence_tokens)} * options.max_sequences;
+  if (slots == 0 || slots > std::numeric_limits<int32_t>::max()) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("a basic cache of ", options.max_sequences, " sequences of ",
+                                  options.max_sequence_tokens, " tokens"));
+  }
+  // Names that no other cache uses.
+  static std::atomic<uint32_t> count = 0;
+  const std::vector<uint32_t> primary(layout->windows().size(), static_cast<uint32_t>(slots));
+  absl::StatusOr<std::unique_ptr<PoolSet>> pools =
+      PoolSet::Create(*layout, {.primary = primary, .secondary = {}},
+                      absl::StrCat("basic-", getpid(), "-", ++count));
+  if (!pools.ok()) return pools.status();
+  return std::make_unique<BasicCache>(*std::move(pools), options);
+}
+
+}  // namespace pagoda
