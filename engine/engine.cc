@@ -7,8 +7,7 @@
 #include "absl/time/clock.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/kv_pools.h"
-#include "engine/model/qwen3.h"
-#include "engine/model/weights.h"
+#include "engine/model/transformer.h"
 #include "engine/request_run.h"
 #include "engine/turn_queue.h"
 #include "pools/error.h"
@@ -52,15 +51,15 @@ absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) 
 
 class Engine::State {
  public:
-  State(const Options& options, ModelConfig config, Qwen3Weights weights, std::string fingerprint,
+  State(const Options& options, std::unique_ptr<Transformer> model, std::string fingerprint,
         std::unique_ptr<CacheClient> client, KvPools pools)
       : options_(options),
         fingerprint_(std::move(fingerprint)),
-        model_(std::move(config), std::move(weights)),
+        model_(std::move(model)),
         client_(std::move(client)),
         pools_(std::move(pools)) {}
 
-  const ModelConfig& model() const { return model_.config(); }
+  const ModelConfig& model() const { return model_->config(); }
 
   absl::StatusOr<GenerateReport> Generate(const GenerateRequest& request,
                                           const TokenCallback& on_token) {
@@ -78,7 +77,7 @@ class Engine::State {
     RequestRun run({.sequence = SequenceId(++sequences_),
                     .request = request,
                     .prefill_chunk_tokens = options_.prefill_chunk_tokens,
-                    .model = model_,
+                    .model = *model_,
                     .client = *client_,
                     .kv = pools_.layers(),
                     .counters = counters_});
@@ -126,7 +125,7 @@ class Engine::State {
   TurnQueue queue_;
 
   // Whose turn it is uses these.
-  Qwen3 model_;
+  const std::unique_ptr<Transformer> model_;
   std::unique_ptr<CacheClient> client_;
   KvPools pools_;
   uint64_t sequences_ = 0;
@@ -166,11 +165,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   if (!fits.ok()) return fits;
   absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
   if (!pools.ok()) return pools.status();
-  absl::StatusOr<Qwen3Weights> weights = LoadQwen3Weights(*config, *checkpoint);
-  if (!weights.ok()) return weights.status();
-  return absl::WrapUnique(new Engine(
-      std::make_unique<State>(options, *config, *std::move(weights), std::move(fingerprint),
-                              std::move(client), *std::move(pools))));
+  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(options.cpu);
+  if (!backend.ok()) return backend.status();
+  absl::StatusOr<std::unique_ptr<Transformer>> model =
+      Transformer::Create(*std::move(config), *std::move(checkpoint), *std::move(backend));
+  if (!model.ok()) return model.status();
+  return absl::WrapUnique(new Engine(std::make_unique<State>(
+      options, *std::move(model), std::move(fingerprint), std::move(client), *std::move(pools))));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/checkpoint/model_config.h"
+#include "engine/model/cpu_backend.h"
 #include "manager/cache_client.h"
 #include "pools/layout.h"
 
@@ -63,6 +64,7 @@ class Engine {
   struct Options {
     std::string model_dir;
     uint32_t prefill_chunk_tokens = 512;  // At most this many tokens go through the model at once.
+    CpuBackendOptions cpu;                // Threads, and what products are computed in.
   };
 
   // The KV layout that the model in `model_dir` needs: what the daemon makes its pools of, before

@@ -4,7 +4,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "engine/model/model_input.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
@@ -112,11 +111,13 @@ absl::StatusOr<absl::Span<const float>> RequestRun::Decode(TokenId token) {
 
 absl::StatusOr<absl::Span<const float>> RequestRun::Compute(absl::Span<const TokenId> tokens,
                                                             Logits wanted) {
-  ModelInput input = InputOfSequence(tokens, computed_tokens_, block_table_, tokens_per_block_);
-  if (wanted == Logits::kOfLastToken) {
-    input.logit_rows = {static_cast<uint32_t>(tokens.size() - 1)};
-  }
-  absl::StatusOr<absl::Span<const float>> logits = options_.model.Forward(input, options_.kv);
+  const absl::Span<const SlotIndex> tables[] = {block_table_};
+  const SequenceInput sequence{.tokens = tokens,
+                               .first_position = computed_tokens_,
+                               .tables = tables,
+                               .num_logits = wanted == Logits::kOfLastToken ? 1u : 0u};
+  MakeInput({&sequence, 1}, options_.model.windows(), tokens_per_block_, input_);
+  absl::StatusOr<absl::Span<const float>> logits = options_.model.Forward(input_, options_.kv);
   if (!logits.ok()) return logits;
   computed_tokens_ += static_cast<uint32_t>(tokens.size());
   options_.counters.computed_tokens += tokens.size();

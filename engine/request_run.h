@@ -9,7 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/engine.h"
-#include "engine/model/qwen3.h"
+#include "engine/model/model_input.h"
+#include "engine/model/transformer.h"
 #include "kernels/types.h"
 #include "manager/cache_client.h"
 
@@ -34,7 +35,7 @@ class RequestRun {
     SequenceId sequence;  // Not in use in the client's session.
     const GenerateRequest& request;
     uint32_t prefill_chunk_tokens = 0;
-    Qwen3& model;
+    Transformer& model;
     CacheClient& client;
     absl::Span<const kernels::KvLayer> kv;
     EngineCounters& counters;
@@ -45,7 +46,7 @@ class RequestRun {
   // The sequence is freed when this returns, whatever it returns, unless `is_open` says that the
   // client could not be asked; what was computed stays cached.
   // Errors: CANCELLED where `on_token` or the request's `cancelled` said so; KV_LOST where a copy
-  // took what a sliding window has passed; those of the client and of Qwen3::Forward.
+  // took what a sliding window has passed; those of the client and of Transformer::Forward.
   absl::StatusOr<FinishReason> Generate(const TokenCallback& on_token);
 
   uint32_t reused_tokens() const { return reused_tokens_; }
@@ -76,6 +77,7 @@ class RequestRun {
   const uint32_t tokens_per_block_;
   bool open_ = false;
   std::vector<SlotIndex> block_table_;
+  ModelInput input_;
   Ticket completed_;              // Every copy up to this one has ended.
   uint32_t computed_tokens_ = 0;  // KV of the sequence's first tokens that is complete.
   uint32_t losses_ = 0;           // Of the sequence, as far as the cache has told.
