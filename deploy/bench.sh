@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# deploy/bench.sh [manager|service|events|kernels|warm_restart|zmq_bridge] [ARGUMENT...]
+# deploy/bench.sh [manager|service|events|kernels|engine|warm_restart|zmq_bridge] [ARGUMENT...]
 # Builds Pagoda's benchmarks and runs them: one JSON object a line, each figure beside a yardstick that was measured in the same run.
 #   manager   the core, single thread, in process: what the operations cost, and the memory of a block
 #   service   a daemon and its clients as processes of their own, on loopback TCP and on the Unix socket, beside a handler that does nothing
 #   events    the log in process; a daemon and its subscribers as processes of their own, beside messages that were built before
 #   kernels   the CPU's kernels, in process, on one and on two threads, beside memcpy, reads of memory and the processor's peaks
+#   engine    the bundled engine's model on the CPU, a Qwen3-0.6B of random weights (1.2 GB among temporary files), on two threads
 #   warm_restart   what stamping the slots costs, and finding the blocks again
 #   zmq_bridge   events as vLLM's ZMQ publisher sends them, from the log to a reader in another process
 # What follows goes to the benchmark: the beginning of the ids of the figures that are wanted, for example.
@@ -12,12 +13,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager}
 [ $# -eq 0 ] || shift
 case $benchmark in
-  manager | service | events | kernels | warm_restart | zmq_bridge) ;;
+  manager | service | events | kernels | engine | warm_restart | zmq_bridge) ;;
   --help | -h) usage; exit 0 ;;
   *) echo "deploy/bench.sh: no benchmark '$benchmark'" >&2; usage >&2; exit 2 ;;
 esac

@@ -10,6 +10,18 @@
 namespace pagoda::kernels {
 namespace {
 
+// The first block of which the sequence's queries may see a key. In front of it is what a window
+// has passed, whose blocks are gone. A sink keeps the first ones.
+uint64_t FirstSeenBlock(const PagedAttentionParams& params, size_t sequence) {
+  const AttentionMask& mask = params.mask;
+  if (!mask.causal || mask.window_tokens == 0 || mask.sink_tokens != 0) return 0;
+  const int64_t queries =
+      int64_t{params.query_starts[sequence + 1]} - params.query_starts[sequence];
+  const int64_t first_query = params.context_lengths[sequence] - queries;
+  const int64_t first_key = std::max<int64_t>(0, first_query + 1 - int64_t{mask.window_tokens});
+  return static_cast<uint64_t>(first_key) / params.kv.tokens_per_block;
+}
+
 absl::Status CheckTable(const PagedAttentionParams& params, size_t sequence) {
   const uint64_t context = static_cast<uint64_t>(params.context_lengths[sequence]);
   const uint64_t blocks = (context + params.kv.tokens_per_block - 1) / params.kv.tokens_per_block;
@@ -19,7 +31,7 @@ absl::Status CheckTable(const PagedAttentionParams& params, size_t sequence) {
                            sequence, " needs ", blocks);
   }
   const int32_t* table = params.block_tables.data() + sequence * params.block_table_stride;
-  for (uint64_t i = 0; i < blocks; ++i) {
+  for (uint64_t i = FirstSeenBlock(params, sequence); i < blocks; ++i) {
     if (table[i] < 0 || static_cast<uint32_t>(table[i]) >= params.kv.num_slots) {
       return InvalidArgument("block_tables[", sequence, "][", i, "] is ", table[i],
                              ", not a slot of the pool's ", params.kv.num_slots);

@@ -27,7 +27,8 @@ namespace pagoda::kernels {
 // its log-sum-exp (sink_logits[h] where there is a sink).
 //
 // What lies behind a context's end, or outside the mask, is never used and may be NaN; entries of
-// block tables behind a context's end are not read.
+// block tables behind a context's end are not read, nor, where there is a window and no sink, those
+// of blocks that it has passed for every query of the call: there they may be -1, too.
 struct PagedAttentionParams {
   const void* query = nullptr;  // [N][num_heads][head_dim]
   void* output = nullptr;       // [N][num_heads][value_dim]; may be `query` itself.

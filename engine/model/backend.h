@@ -61,8 +61,9 @@ struct AttentionShape {
   float soft_cap = 0.0f;  // 0: none.
 };
 
-// Thread-compatible. Operations run in the order of the calls; where a device runs them later, only
-// Logits waits, and what fails meanwhile is told there. Errors of operations: INTERNAL.
+// Thread-compatible. A step is BeginStep, operations, EndStep. Operations run in the order of the
+// calls, perhaps later: EndStep waits for them. They return nothing, so that a graph reads as what
+// it computes: the first one that fails makes those behind it do nothing, and EndStep tells.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -89,40 +90,39 @@ class Backend {
   // What comes next is for this input, which stays as it is until the step is over. Does what is
   // done once a step: the angles of positions in each of config.rotaries, attention's plans for
   // each window and number of KV heads of config.layers, uploads.
-  virtual absl::Status BeginStep(const ModelInput& input, const ModelConfig& config) = 0;
+  virtual void BeginStep(const ModelInput& input, const ModelConfig& config) = 0;
 
   // output[n] = scale * the row of the input's token n.
-  virtual absl::Status Embed(const EmbeddingWeights& weights, float scale,
-                             const RowsView& output) = 0;
+  virtual void Embed(const EmbeddingWeights& weights, float scale, const RowsView& output) = 0;
   // output = input * transpose(weights) + bias. The two do not overlap.
-  virtual absl::Status Multiply(const LinearWeights& weights, const RowsView& input,
-                                const RowsView& output) = 0;
+  virtual void Multiply(const LinearWeights& weights, const RowsView& input,
+                        const RowsView& output) = 0;
   // Each row divided by the root of its mean square (and eps), times the weights; `output` may be
   // `input`. (Zhang and Sennrich, 2019.)
-  virtual absl::Status RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
-                               const RowsView& output) = 0;
+  virtual void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
+                       const RowsView& output) = 0;
   // Turns the heads [N][num_heads][head_dim] by their tokens' angles, in place; with `norm`, each
   // head is normed by its weights first. (Su et al., 2021.)
-  virtual absl::Status Rotate(uint32_t rotary, const VectorWeights* norm, float eps,
-                              uint32_t head_dim, const RowsView& heads) = 0;
+  virtual void Rotate(uint32_t rotary, const VectorWeights* norm, float eps, uint32_t head_dim,
+                      const RowsView& heads) = 0;
   // Writes the tokens' K and V [N][num_kv_heads][head_dim] into the cache.
-  virtual absl::Status WriteCache(uint32_t window_index, const RowsView& keys,
-                                  const RowsView& values, const kernels::KvLayer& kv) = 0;
+  virtual void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
+                          const kernels::KvLayer& kv) = 0;
   // output[n] = what token n's queries [num_heads][head_dim] see in the cache.
-  virtual absl::Status Attend(const AttentionShape& shape, const RowsView& queries,
-                              const kernels::KvLayer& kv, const RowsView& output) = 0;
+  virtual void Attend(const AttentionShape& shape, const RowsView& queries,
+                      const kernels::KvLayer& kv, const RowsView& output) = 0;
   // output = activation(gate) * up, where gate_up's rows are the gate's columns, then up's.
-  virtual absl::Status Gate(Activation activation, const RowsView& gate_up,
-                            const RowsView& output) = 0;
+  virtual void Gate(Activation activation, const RowsView& gate_up, const RowsView& output) = 0;
   // sum += addend.
-  virtual absl::Status Add(const RowsView& addend, const RowsView& sum) = 0;
+  virtual void Add(const RowsView& addend, const RowsView& sum) = 0;
   // output[i] = the row rows[i] of `input`.
-  virtual absl::Status TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
-                                const RowsView& output) = 0;
-  // Ends the step: `logits`, contiguous, on the host, as soft_cap * tanh(x / soft_cap) where that
-  // is not 0. Valid until the next step.
-  virtual absl::StatusOr<absl::Span<const float>> Logits(float soft_cap,
-                                                         const RowsView& logits) = 0;
+  virtual void TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
+                        const RowsView& output) = 0;
+  // Ends the step and returns `logits`, whose rows are contiguous, on the host, each one as
+  // soft_cap * tanh(logit / soft_cap) unless that is 0. Valid until the next step. Errors: INTERNAL
+  // with the operation that failed.
+  virtual absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap,
+                                                          const RowsView& logits) = 0;
 };
 
 }  // namespace pagoda

@@ -1,3 +1,4 @@
+// Products of activations and weights by oneDNN, on a pool of threads.
 #ifndef PAGODA_ENGINE_MODEL_MATMUL_H_
 #define PAGODA_ENGINE_MODEL_MATMUL_H_
 
@@ -5,30 +6,51 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/model/backend.h"
+#include "kernels/cpu/execution.h"
+#include "kernels/types.h"
+
 namespace pagoda {
 
-// A weight matrix, row-major [rows][cols]: `rows` outputs of `cols` inputs each, as checkpoints
-// store linear layers.
-struct Matrix {
-  uint64_t rows = 0;
-  uint64_t cols = 0;
-  std::vector<float> values;
+// A weight matrix [outputs][inputs] as MatMul keeps it: cut by outputs into slices, each in
+// oneDNN's own order.
+class SlicedMatrix : public LinearWeights {
+ public:
+  // What its elements are, and the activations that it is multiplied with.
+  virtual kernels::ElementType type() const = 0;
+  virtual uint64_t bytes() const = 0;  // Of the elements.
 };
 
-// Matrix products in fp32 by oneDNN, on its OpenMP threads where that pays. Thread-compatible.
-// Making a product's code takes longer than a small product, so that those of the last shapes are
-// kept.
+// A product is done slice by slice, each on one thread; no thread of OpenMP's is ever started.
+// oneDNN makes code for each number of rows, so they are rounded up to few (PaddedRows), and what
+// the code needs is kept. A result's bits do not depend on the number of threads.
+// Thread-compatible.
 class MatMul {
  public:
-  MatMul();
+  // Numbers of rows are exact up to 16, then multiples of 16 and 64; at most kMostRows go at once.
+  static constexpr uint64_t kMostRows = 256;
+  static uint64_t PaddedRows(uint64_t rows);
+
+  // REQUIRES: execution has threads.
+  explicit MatMul(const kernels::cpu::Execution& execution);
   ~MatMul();
 
-  // output[num_rows][weights.rows] = input[num_rows][weights.cols] * transpose(weights). Rows are
-  // contiguous. Throws dnnl::error where oneDNN fails, for example for want of memory.
-  void Multiply(const float* input, uint64_t num_rows, const Matrix& weights, float* output);
+  // The matrices one above the other, and the numbers that are added to their outputs (none, or as
+  // many as there are). `type`: fp32 or bf16. REQUIRES: the same number of columns. Errors:
+  // OUT_OF_MEMORY; INTERNAL where oneDNN fails.
+  absl::StatusOr<std::unique_ptr<SlicedMatrix>> Load(absl::Span<const TensorInfo> matrices,
+                                                     absl::Span<const float> bias,
+                                                     kernels::ElementType type);
+
+  // output = input * transpose(weights) + bias, in fp32 sums. REQUIRES: shapes that fit; weights of
+  // this object's. Errors: INTERNAL where oneDNN fails.
+  absl::Status Multiply(const SlicedMatrix& weights, const RowsView& input, const RowsView& output);
 
  private:
-  struct State;
+  class State;
   std::unique_ptr<State> state_;
 };
 

@@ -52,9 +52,10 @@ class Transformer {
   Transformer(ModelConfig config, Checkpoint checkpoint, std::unique_ptr<Backend> backend,
               ModelWeights weights);
 
-  absl::Status Attend(uint32_t layer, const kernels::KvLayer& kv);
-  absl::Status ApplyMlp(uint32_t layer);
-  absl::StatusOr<absl::Span<const float>> ApplyHead(const ModelInput& input);
+  void Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
+              const kernels::KvLayer& kv);
+  void ApplyMlp(const ModelWeights::Layer& weights);
+  void ApplyHead(const ModelInput& input);
 
   const ModelConfig config_;
   const std::vector<WindowSize> windows_;

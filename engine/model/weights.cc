@@ -8,68 +8,125 @@
 namespace pagoda {
 namespace {
 
-// Reads tensors under a prefix and keeps the first error, so that the reading itself stays a list.
-class TensorReader {
+// Gives tensors to the backend and keeps the first error, so that the loading itself stays a list.
+class Loader {
  public:
-  explicit TensorReader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  Loader(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend)
+      : config_(config), checkpoint_(checkpoint), backend_(backend) {}
 
   const absl::Status& status() const { return status_; }
 
-  std::vector<float> Vector(const std::string& name, uint64_t size) { return Read(name, {size}); }
-  Matrix MatrixOf(const std::string& name, uint64_t rows, uint64_t cols) {
-    return {rows, cols, Read(name, {rows, cols})};
+  // A norm's weights.
+  ModelWeights::Vector Norm(const std::string& name, uint64_t size) {
+    std::vector<float> values = Read(name + ".weight", size);
+    if (config_.norm_weight_plus_one) {
+      for (float& value : values) value += 1.0f;
+    }
+    if (!status_.ok()) return nullptr;
+    return Keep(backend_.MakeVector(values));
+  }
+
+  // Matrices with the same input, one above the other.
+  struct Part {
+    std::string name;
+    uint64_t outputs;
+  };
+  enum class Bias { kNone, kOfEach };
+  ModelWeights::Linear Linear(const std::vector<Part>& parts, uint64_t inputs,
+                              Bias bias = Bias::kNone) {
+    std::vector<TensorInfo> matrices;
+    std::vector<float> biases;
+    for (const Part& part : parts) {
+      matrices.push_back(Find(part.name + ".weight", part.outputs, inputs));
+      if (bias == Bias::kNone) continue;
+      const std::vector<float> added = Read(part.name + ".bias", part.outputs);
+      biases.insert(biases.end(), added.begin(), added.end());
+    }
+    if (!status_.ok()) return nullptr;
+    return Keep(backend_.MakeLinear(matrices, biases));
+  }
+
+  std::unique_ptr<EmbeddingWeights> Embedding(const std::string& name, uint64_t rows,
+                                              uint64_t cols) {
+    const TensorInfo matrix = Find(name + ".weight", rows, cols);
+    if (!status_.ok()) return nullptr;
+    return Keep(backend_.MakeEmbedding(matrix));
   }
 
  private:
-  std::vector<float> Read(const std::string& name, std::vector<uint64_t> shape) {
-    if (!status_.ok()) return {};
-    absl::StatusOr<std::vector<float>> values = checkpoint_.ReadFloats(name + ".weight", shape);
-    if (values.ok()) return *std::move(values);
-    status_ = values.status();
-    return {};
+  template <class T>
+  T Keep(absl::StatusOr<T> value) {
+    if (value.ok()) return *std::move(value);
+    if (status_.ok()) status_ = value.status();
+    return T();
   }
 
+  TensorInfo Find(const std::string& name, uint64_t rows, uint64_t cols) {
+    if (!status_.ok()) return {};
+    const uint64_t shape[] = {rows, cols};
+    return Keep(checkpoint_.Find(name, shape));
+  }
+  std::vector<float> Read(const std::string& name, uint64_t size) {
+    if (!status_.ok()) return {};
+    return Keep(checkpoint_.ReadFloats(name, {&size, 1}));
+  }
+
+  const ModelConfig& config_;
   const Checkpoint& checkpoint_;
+  Backend& backend_;
   absl::Status status_;
 };
 
-Qwen3Weights::Layer ReadLayer(TensorReader& reader, const ModelConfig& config, uint32_t layer) {
+ModelWeights::Layer LoadLayer(Loader& load, const ModelConfig& config, uint32_t layer) {
   const uint64_t hidden = config.hidden_size;
+  const uint64_t intermediate = config.intermediate_size;
   const uint64_t queries = uint64_t{config.num_heads} * config.head_dim;
   const uint64_t keys = uint64_t{config.layers[layer].num_kv_heads} * config.head_dim;
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
-  return {
-      .attention_norm = reader.Vector(prefix + "input_layernorm", hidden),
-      .query = reader.MatrixOf(attention + "q_proj", queries, hidden),
-      .key = reader.MatrixOf(attention + "k_proj", keys, hidden),
-      .value = reader.MatrixOf(attention + "v_proj", keys, hidden),
-      .query_norm = reader.Vector(attention + "q_norm", config.head_dim),
-      .key_norm = reader.Vector(attention + "k_norm", config.head_dim),
-      .attention_output = reader.MatrixOf(attention + "o_proj", hidden, queries),
-      .mlp_norm = reader.Vector(prefix + "post_attention_layernorm", hidden),
-      .gate = reader.MatrixOf(mlp + "gate_proj", config.intermediate_size, hidden),
-      .up = reader.MatrixOf(mlp + "up_proj", config.intermediate_size, hidden),
-      .down = reader.MatrixOf(mlp + "down_proj", hidden, config.intermediate_size),
-  };
+  const auto bias = config.attention_bias ? Loader::Bias::kOfEach : Loader::Bias::kNone;
+
+  ModelWeights::Layer weights;
+  weights.attention_norm = load.Norm(prefix + "input_layernorm", hidden);
+  weights.query_key_value = load.Linear(
+      {{attention + "q_proj", queries}, {attention + "k_proj", keys}, {attention + "v_proj", keys}},
+      hidden, bias);
+  if (config.query_key_norm) {
+    weights.query_norm = load.Norm(attention + "q_norm", config.head_dim);
+    weights.key_norm = load.Norm(attention + "k_norm", config.head_dim);
+  }
+  weights.attention_output = load.Linear({{attention + "o_proj", hidden}}, queries);
+  if (config.post_norms) {
+    weights.attention_post_norm = load.Norm(prefix + "post_attention_layernorm", hidden);
+    weights.mlp_norm = load.Norm(prefix + "pre_feedforward_layernorm", hidden);
+    weights.mlp_post_norm = load.Norm(prefix + "post_feedforward_layernorm", hidden);
+  } else {
+    // The name is from what it stands behind: it norms the MLP's input.
+    weights.mlp_norm = load.Norm(prefix + "post_attention_layernorm", hidden);
+  }
+  weights.gate_up =
+      load.Linear({{mlp + "gate_proj", intermediate}, {mlp + "up_proj", intermediate}}, hidden);
+  weights.down = load.Linear({{mlp + "down_proj", hidden}}, intermediate);
+  return weights;
 }
 
 }  // namespace
 
-absl::StatusOr<Qwen3Weights> LoadQwen3Weights(const ModelConfig& config,
-                                              const Checkpoint& checkpoint) {
-  TensorReader reader(checkpoint);
-  Qwen3Weights weights;
-  weights.embedding = reader.MatrixOf("model.embed_tokens", config.vocab_size, config.hidden_size);
-  for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
-    weights.layers.push_back(ReadLayer(reader, config, layer));
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         Backend& backend) {
+  Loader load(config, checkpoint, backend);
+  const std::string embedding = "model.embed_tokens";
+  ModelWeights weights;
+  weights.embedding = load.Embedding(embedding, config.vocab_size, config.hidden_size);
+  for (uint32_t layer = 0; layer < config.layers.size() && load.status().ok(); ++layer) {
+    weights.layers.push_back(LoadLayer(load, config, layer));
   }
-  weights.final_norm = reader.Vector("model.norm", config.hidden_size);
-  if (!config.tie_word_embeddings) {
-    weights.untied_head = reader.MatrixOf("lm_head", config.vocab_size, config.hidden_size);
-  }
-  if (!reader.status().ok()) return reader.status();
+  weights.final_norm = load.Norm("model.norm", config.hidden_size);
+  weights.head =
+      load.Linear({{config.tie_word_embeddings ? embedding : "lm_head", config.vocab_size}},
+                  config.hidden_size);
+  if (!load.status().ok()) return load.status();
   return weights;
 }
 

@@ -75,7 +75,7 @@ struct ThreadPool::State {
   std::condition_variable done;
 
   // Written before `round` grows, read after.
-  const std::function<void(uint32_t)>* work = nullptr;
+  const absl::FunctionRef<void(uint32_t)>* work = nullptr;
   bool stop = false;
   std::atomic<uint64_t> round = 0;
   std::atomic<uint32_t> running = 0;  // Threads of the pool that have not returned from the work.
@@ -102,7 +102,7 @@ ThreadPool::~ThreadPool() {
 
 uint32_t ThreadPool::num_threads() const { return static_cast<uint32_t>(state_->scratch.size()); }
 
-void ThreadPool::Run(const std::function<void(uint32_t)>& work) {
+void ThreadPool::Run(absl::FunctionRef<void(uint32_t)> work) {
   const std::lock_guard one_caller(state_->callers);
   const auto others = static_cast<uint32_t>(state_->threads.size());
   if (others == 0) return work(0);

@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 
 namespace pagoda::kernels::cpu {
@@ -26,7 +26,7 @@ class ThreadPool {
 
   // Calls work(w) for w = 0 to num_threads() - 1, each on a thread of its own, 0 on the caller's;
   // returns when all have returned. What the work of one call wrote, the next one's sees.
-  void Run(const std::function<void(uint32_t worker)>& work);
+  void Run(absl::FunctionRef<void(uint32_t worker)> work);
 
   // Memory that a kernel may use until it ends, kept for the next one; aligned to 64 bytes, with
   // anything in it. Of the caller, between Run's, or of worker w alone within one.

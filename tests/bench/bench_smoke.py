@@ -1,6 +1,6 @@
 """Runs a benchmark at its smallest, and holds that every figure is there and is a number.
 
-    /usr/bin/python3 tests/bench/bench_smoke.py service|events|kernels PROGRAM
+    /usr/bin/python3 tests/bench/bench_smoke.py service|events|kernels|engine PROGRAM
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -30,11 +30,13 @@ KERNELS = {
     for shape in [f"kv{kv}_b{batch}_t{threads}" for kv in (4096, 16384) for batch in (1, 16)] +
     [f"kv4096_b16_t{threads}_page{page}" for page in (16, 64)]
 } | {f"cpu_prefill_bf16_{tokens}" for tokens in (512, 1024, 2048, 4096)} | {"cpu_append_bf16_512_4096"}
+ENGINE = {"decode_b1", "decode_b16_over_b1", "prefill_2048"}
 # Of each its figures, and how it is run at its smallest.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
     "events": (EVENTS, ["--rounds", "1", "--log-events", "20000", "--snapshot-blocks", "20000", "--windows", "1"]),
     "kernels": (KERNELS, ["--smoke"]),
+    "engine": (ENGINE, ["--smoke"]),
 }
 
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/checkpoint/safetensors.h"
+#include "engine/model/cpu_backend.h"
 #include "engine/model/weights.h"
 #include "pools/error.h"
 #include "tests/engine/golden.h"
@@ -30,7 +31,8 @@ absl::Status Load(const std::string& dir) {
   if (!config.ok()) return config.status();
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(dir);
   if (!checkpoint.ok()) return checkpoint.status();
-  return LoadQwen3Weights(*config, *checkpoint).status();
+  const auto backend = MakeCpuBackend({.num_threads = 1});
+  return LoadWeights(*config, *checkpoint, **backend).status();
 }
 
 void ExpectRefused(const ScratchModel& model, const std::string& name) {

@@ -47,9 +47,10 @@ class EngineOn {
             *Engine::CacheSpecForModel(golden_.model_dir, kTokensPerBlock, settings.kv_dtype),
             {.primary_blocks = settings.num_blocks, .secondary_blocks = settings.secondary_blocks},
             settings.before_copy),
-        engine_(*Engine::Create(
-            {.model_dir = golden_.model_dir, .prefill_chunk_tokens = settings.prefill_chunk_tokens},
-            cache_.OpenClient())) {}
+        engine_(*Engine::Create({.model_dir = golden_.model_dir,
+                                 .prefill_chunk_tokens = settings.prefill_chunk_tokens,
+                                 .cpu = {.compute = ComputeType::kFloat32}},
+                                cache_.OpenClient())) {}
 
   const Golden& golden() const { return golden_; }
   TestCache& cache() { return cache_; }

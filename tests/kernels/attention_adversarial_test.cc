@@ -203,6 +203,41 @@ TEST_P(AttentionAdversarialTest, WindowsOfEverySize) {
   }
 }
 
+TEST_P(AttentionAdversarialTest, TablesHaveNoBlocksWhereAWindowHasPassed) {
+  std::mt19937 random(16);
+  for (const uint32_t window : {1u, 16u, 17u, 33u, 250u, 513u}) {
+    const BatchShape shape = {.pool_type = ElementType::kBFloat16,
+                              .num_kv_heads = 1,
+                              .group = 4,
+                              .tokens_per_block = 16,
+                              .mask = {.window_tokens = window},
+                              .lengths = {{1, 1200}, {5, 333}, {100, 300}, {70, 70}}};
+    AttentionBatch batch(shape, random);
+    const AttentionRows before = batch.Run({.isa = GetParam()});
+    const uint64_t stride = batch.params().block_table_stride;
+    int gone = 0;
+    for (size_t s = 0; s < shape.lengths.size(); ++s) {
+      const int64_t first_query = shape.lengths[s].context - shape.lengths[s].queries;
+      for (int64_t block = 0; (block + 1) * 16 <= first_query - int64_t{window} + 1; ++block) {
+        batch.tables()[s * stride + block] = -1;
+        ++gone;
+      }
+    }
+    EXPECT_GT(gone, 40);
+    EXPECT_EQ(batch.Run({.isa = GetParam()}), before);
+    ExpectRight(batch);
+    // The block of the first key that the first query sees is needed.
+    const int64_t needed = (1200 - int64_t{window}) / 16;
+    batch.tables()[needed] = -1;
+    PagedAttentionParams params = batch.params();
+    std::vector<float> rows(uint64_t{176} * 4 * 32);
+    params.query = params.output = rows.data();
+    const absl::Status refused = cpu::PagedAttention(params, nullptr, {.isa = GetParam()});
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    if (HasFailure()) return;
+  }
+}
+
 TEST_P(AttentionAdversarialTest, LatentsOfDeepSeeksShape) {
   std::mt19937 random(10);
   for (const ElementType type : {ElementType::kBFloat16, ElementType::kFloat32}) {

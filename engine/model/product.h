@@ -1,0 +1,92 @@
+// oneDNN's code for products with slices of one shape.
+#ifndef PAGODA_ENGINE_MODEL_PRODUCT_H_
+#define PAGODA_ENGINE_MODEL_PRODUCT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <dnnl.hpp>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/types.h"
+
+namespace pagoda {
+
+// Takes OpenMP's threads away from the caller's thread, for a time: oneDNN asks for as many as it
+// may have, while it makes code and while it runs it.
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int before_;
+};
+
+// Inputs [rows][inputs] times a slice of weights [outputs][inputs], for one number of rows. What
+// Run takes is found once for each worker, so that it allocates nothing.
+class Product {
+ public:
+  // Throws dnnl::error.
+  Product(const dnnl::engine& engine, const dnnl::memory::desc& weights, uint64_t rows,
+          uint64_t inputs, uint64_t outputs, uint32_t num_workers);
+
+  // Beside the output, for a worker.
+  uint64_t scratch_bytes() const { return scratch_bytes_; }
+
+  // output [rows][outputs] fp32, contiguous. Safe on different workers at once. False where oneDNN
+  // fails.
+  bool Run(uint32_t worker, const std::byte* input, const dnnl::memory& weights, float* output,
+           std::byte* scratch);
+
+ private:
+  struct Worker {
+    dnnl::stream stream;
+    dnnl::memory input;
+    dnnl::memory output;
+    dnnl::memory scratch;
+  };
+
+  uint64_t scratch_bytes_ = 0;
+  dnnl::matmul code_;
+  std::vector<Worker> workers_;
+};
+
+// All that slices of one shape and type share: how oneDNN orders their weights, and their products
+// by number of rows, made when they are first needed.
+class SliceKind {
+ public:
+  // Throws dnnl::error. `type`: fp32 or bf16. The order of the weights is the best for some rows,
+  // and good for all numbers of them.
+  SliceKind(const dnnl::engine& engine, kernels::ElementType type, uint64_t inputs,
+            uint64_t outputs, uint32_t num_workers);
+
+  uint64_t inputs() const { return inputs_; }
+  uint64_t outputs() const { return outputs_; }
+  uint64_t bytes() const { return weights_.get_size(); }
+
+  // A slice at `data`.
+  dnnl::memory MemoryAt(std::byte* data) const { return dnnl::memory(weights_, engine_, data); }
+  // Puts [outputs][inputs] into oneDNN's order. Throws. Thread-safe.
+  void Order(std::byte* plain, const dnnl::memory& ordered) const;
+
+  // For a number of rows that MatMul::PaddedRows gives. Throws.
+  Product& ForRows(uint64_t rows);
+
+ private:
+  const dnnl::engine engine_;
+  const dnnl::memory::data_type type_;
+  const uint64_t inputs_;
+  const uint64_t outputs_;
+  const uint32_t num_workers_;
+  dnnl::memory::desc weights_;
+  std::array<std::unique_ptr<Product>, 32> products_;  // By RowsIndex.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_MODEL_PRODUCT_H_

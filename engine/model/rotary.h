@@ -1,0 +1,37 @@
+#ifndef PAGODA_ENGINE_MODEL_ROTARY_H_
+#define PAGODA_ENGINE_MODEL_ROTARY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/checkpoint/model_config.h"
+
+namespace pagoda {
+
+// The frequencies of a rotary position embedding (Su et al., 2021), [head_dim / 2], in radians a
+// position: fp32 in the steps in which Hugging Face's models compute them.
+std::vector<float> RotaryFrequencies(const RotaryConfig& config, uint32_t head_dim);
+
+// The angles of a step's tokens. As Hugging Face's models have it, the element i of a head's first
+// half turns together with the element i of its second half.
+class RotaryTable {
+ public:
+  RotaryTable(const RotaryConfig& config, uint32_t head_dim);
+
+  void SetPositions(absl::Span<const int32_t> positions);
+
+  uint32_t half_dim() const { return static_cast<uint32_t>(frequencies_.size()); }
+  // Of the row-th position: [half_dim].
+  const float* cosines(uint64_t row) const { return cosines_.data() + row * half_dim(); }
+  const float* sines(uint64_t row) const { return sines_.data() + row * half_dim(); }
+
+ private:
+  std::vector<float> frequencies_;
+  std::vector<float> cosines_;  // [positions][half_dim]
+  std::vector<float> sines_;    // [positions][half_dim]
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_MODEL_ROTARY_H_

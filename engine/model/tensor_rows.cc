@@ -1,0 +1,84 @@
+#include "engine/model/tensor_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/numeric.h"
+#include "pools/check.h"
+
+namespace pagoda {
+namespace {
+
+using kernels::ElementBytes;
+using kernels::ElementType;
+
+// Elements that are converted at a time where they cannot be read in place.
+constexpr uint64_t kPieceElements = 256;
+
+ElementType ElementTypeOf(TensorType type) {
+  if (type == TensorType::kFloat32) return ElementType::kFloat32;
+  return type == TensorType::kFloat16 ? ElementType::kFloat16 : ElementType::kBFloat16;
+}
+
+kernels::cpu::ConvertRows Conversion(ElementType from, ElementType to) {
+  return kernels::cpu::FindConversion(from, to, kernels::cpu::BestIsa(),
+                                      kernels::cpu::Stores::kThroughCaches);
+}
+
+void Convert(kernels::cpu::ConvertRows convert, const std::byte* source, uint64_t elements,
+             std::byte* target) {
+  convert({.source = source, .target = target, .num_rows = 1, .row_elements = elements},
+          /*scale=*/1.0f);
+}
+
+// Tensors begin anywhere in a file; elements that are not aligned are copied to where they are.
+void ReadFloats(ElementType from, const std::byte* source, uint64_t count, ElementType to,
+                std::byte* output) {
+  const kernels::cpu::ConvertRows convert = Conversion(from, to);
+  const uint64_t bytes = ElementBytes(from);
+  if (reinterpret_cast<uintptr_t>(source) % bytes == 0) {
+    return Convert(convert, source, count, output);
+  }
+  alignas(64) std::byte piece[kPieceElements * sizeof(float)];
+  for (uint64_t i = 0; i < count; i += kPieceElements) {
+    const uint64_t elements = std::min(kPieceElements, count - i);
+    std::memcpy(piece, source + i * bytes, elements * bytes);
+    Convert(convert, piece, elements, output + i * ElementBytes(to));
+  }
+}
+
+// Blocks of a scale and its elements.
+void ReadQ8(const std::byte* source, uint64_t count, ElementType to, std::byte* output) {
+  constexpr uint64_t kBlockElements = 32;
+  constexpr uint64_t kBlockBytes = sizeof(kernels::Half) + kBlockElements;
+  const kernels::cpu::ConvertRows convert = Conversion(ElementType::kFloat32, to);
+  for (uint64_t i = 0; i < count; i += kBlockElements, source += kBlockBytes) {
+    kernels::Half scale;
+    int8_t elements[kBlockElements];
+    std::memcpy(&scale, source, sizeof(scale));
+    std::memcpy(elements, source + sizeof(scale), sizeof(elements));
+    alignas(64) float floats[kBlockElements];
+    const float factor = kernels::ToFloat(scale);
+    for (uint64_t k = 0; k < kBlockElements; ++k) {
+      floats[k] = factor * static_cast<float>(elements[k]);
+    }
+    Convert(convert, reinterpret_cast<const std::byte*>(floats), kBlockElements,
+            output + i * ElementBytes(to));
+  }
+}
+
+}  // namespace
+
+void ReadRows(const TensorInfo& matrix, uint64_t first, uint64_t count, ElementType to,
+              std::byte* output) {
+  const uint64_t cols = matrix.shape[1];
+  PAGODA_CHECK(first + count <= matrix.shape[0], "the rows are the matrix's");
+  const uint64_t row_bytes = matrix.bytes.size() / matrix.shape[0];
+  const std::byte* source = matrix.bytes.data() + first * row_bytes;
+  if (matrix.type == TensorType::kQ8_0) return ReadQ8(source, count * cols, to, output);
+  ReadFloats(ElementTypeOf(matrix.type), source, count * cols, to, output);
+}
+
+}  // namespace pagoda

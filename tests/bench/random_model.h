@@ -1,0 +1,42 @@
+// A model of random weights on disk, for benchmarks: speed does not depend on what it says.
+#ifndef PAGODA_TESTS_BENCH_RANDOM_MODEL_H_
+#define PAGODA_TESTS_BENCH_RANDOM_MODEL_H_
+
+#include <cstdint>
+#include <string>
+
+namespace pagoda::bench {
+
+// A Qwen3 with tied embeddings.
+struct RandomModelShape {
+  uint32_t num_layers = 28;
+  uint32_t hidden_size = 1024;
+  uint32_t intermediate_size = 3072;
+  uint32_t num_heads = 16;
+  uint32_t num_kv_heads = 8;
+  uint32_t head_dim = 128;
+  uint32_t vocab_size = 151'936;
+
+  // Of the matrices that a token is multiplied with, the head's apart.
+  uint64_t layer_weights() const;
+  uint64_t head_weights() const { return uint64_t{vocab_size} * hidden_size; }
+};
+
+// config.json and model.safetensors in bf16, in a folder of its own among temporary files, which
+// goes with the object. Qwen3-0.6B's shape takes 1.2 GB.
+class RandomModel {
+ public:
+  explicit RandomModel(const RandomModelShape& shape);
+  ~RandomModel();
+  RandomModel(const RandomModel&) = delete;
+  RandomModel& operator=(const RandomModel&) = delete;
+
+  const std::string& dir() const { return dir_; }
+
+ private:
+  std::string dir_;
+};
+
+}  // namespace pagoda::bench
+
+#endif  // PAGODA_TESTS_BENCH_RANDOM_MODEL_H_

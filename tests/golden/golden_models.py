@@ -1,0 +1,180 @@
+"""The tiny models: their shapes, their random weights, and what Hugging Face transformers makes of them."""
+
+import copy
+import dataclasses
+
+import torch
+import transformers
+
+SEED = 20250
+
+
+@dataclasses.dataclass
+class Model:
+    name: str
+    family: str  # The names in transformers: FAMILYConfig and FAMILYForCausalLM.
+    config: dict
+    dtype: torch.dtype = torch.float32  # Of the checkpoint; the weights are rounded to it before anything is computed.
+    max_shard_size: str = "1GB"
+    architecture: str = ""  # What config.json says, where it is not the family's.
+    kv_heads: tuple = ()  # Of each layer, where they differ.
+    smallest_gap: float = 0.02  # Between the best two logits: far above the differences between implementations, so that equal ids are no luck.
+    lower_precision: bool = False  # The checkpoint's dtype also computes; see README.md.
+    one_prompt: bool = False  # expected.* with one prompt of 64 tokens, too.
+    # Configurations that must give other logits: what the model has them for, left out or a little wrong.
+    wrong: tuple = ()
+    seed: int = SEED
+
+
+QWEN3 = dict(
+    max_position_embeddings=4096,
+    rms_norm_eps=1e-6,
+    hidden_act="silu",
+    attention_bias=False,
+    use_sliding_window=False,
+)
+LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+GEMMA3_ROPE = dict(
+    full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+    sliding_attention=dict(rope_type="default", rope_theta=10000.0),
+)
+
+
+def shape(vocab, hidden, intermediate, layers, heads, kv_heads, head_dim=None, **rest):
+    sizes = dict(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+    )
+    return {**sizes, **({"head_dim": head_dim} if head_dim else {}), **rest}
+
+
+MODELS = [
+    # Tied head, fp32, one file; head_dim is not hidden_size / num_attention_heads, as in the real models.
+    Model(
+        name="qwen3_tiny",
+        family="Qwen3",
+        config=shape(512, 64, 128, 2, 4, 2, 32, rope_theta=1000000.0, tie_word_embeddings=True, **QWEN3),
+        one_prompt=True,
+    ),
+    # Untied head, bf16, several files with an index; one KV head for four query heads.
+    Model(
+        name="qwen3_tiny_untied_bf16",
+        family="Qwen3",
+        config=shape(256, 48, 96, 3, 4, 1, 16, rope_theta=10000.0, tie_word_embeddings=False, **QWEN3),
+        dtype=torch.bfloat16,
+        max_shard_size="60KB",
+        smallest_gap=0.2,
+        lower_precision=True,
+        one_prompt=True,
+    ),
+    # Layers with different numbers of KV heads.
+    Model(
+        name="pagoda_qwen3_tiny",
+        family="Qwen3",
+        config=shape(256, 64, 96, 4, 4, 2, 16, rope_theta=10000.0, tie_word_embeddings=True, **QWEN3),
+        architecture="PagodaQwen3ForCausalLM",
+        kv_heads=(2, 1, 1, 2),
+    ),
+    # Biases of q, k and v; head_dim is not in config.json.
+    Model(
+        name="qwen2_tiny",
+        family="Qwen2",
+        config=shape(256, 64, 128, 3, 4, 2, max_position_embeddings=4096, rope_theta=1000000.0, tie_word_embeddings=True, use_sliding_window=False),
+    ),
+    # Rotary frequencies of all three of Llama 3's kinds within 200 tokens; fp16.
+    Model(
+        name="llama3_tiny",
+        family="Llama",
+        config=shape(256, 64, 128, 3, 4, 2, 32, max_position_embeddings=4096, rms_norm_eps=1e-5, rope_parameters=LLAMA3_ROPE, tie_word_embeddings=False),
+        dtype=torch.float16,
+        wrong=(dict(rope_parameters={**LLAMA3_ROPE, "factor": 7.0}), dict(rope_parameters={**LLAMA3_ROPE, "high_freq_factor": 3.0})),
+    ),
+    # Every layer has a sliding window.
+    Model(
+        name="mistral_tiny",
+        family="Mistral",
+        config=shape(256, 64, 128, 3, 4, 2, 32, max_position_embeddings=4096, rms_norm_eps=1e-5, rope_theta=10000.0, sliding_window=24),
+        wrong=(dict(sliding_window=25), dict(sliding_window=23)),
+    ),
+    # Two of three layers have a sliding window, and other rotary frequencies; norms of q and k; a scale of its own; bf16.
+    Model(
+        name="gemma3_tiny",
+        family="Gemma3",
+        config=shape(
+            512, 96, 128, 3, 4, 2, 32, max_position_embeddings=4096, query_pre_attn_scalar=24, sliding_window=20, rope_parameters=GEMMA3_ROPE,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        ),
+        dtype=torch.bfloat16,
+        wrong=(
+            dict(sliding_window=21),
+            dict(query_pre_attn_scalar=32),
+            dict(rope_parameters={**GEMMA3_ROPE, "sliding_attention": GEMMA3_ROPE["full_attention"]}),
+            dict(rope_parameters={**GEMMA3_ROPE, "full_attention": GEMMA3_ROPE["sliding_attention"]}),
+        ),
+    ),
+    # Soft caps of scores and logits, low enough to be felt.
+    Model(
+        name="gemma2_tiny",
+        family="Gemma2",
+        config=shape(
+            256, 64, 128, 2, 4, 2, 32, max_position_embeddings=4096, query_pre_attn_scalar=24, sliding_window=32, attn_logit_softcapping=3.0,
+            final_logit_softcapping=8.0,
+        ),
+        wrong=(dict(attn_logit_softcapping=None), dict(final_logit_softcapping=9.0), dict(sliding_window=33)),
+    ),
+    # What llama.cpp's Gemma 3 is: the window's layers by its rule, the scale of head_dim.
+    Model(
+        name="gemma3_tiny_bf16_gguf",
+        family="Gemma3",
+        config=shape(
+            256, 96, 128, 7, 4, 1, 32, max_position_embeddings=4096, query_pre_attn_scalar=32, sliding_window=16, rope_parameters=GEMMA3_ROPE,
+        ),
+        dtype=torch.bfloat16,
+    ),
+]
+
+
+def make_config(model, **changes):
+    family = {"Gemma3": "Gemma3TextConfig"}.get(model.family, model.family + "Config")
+    fields = copy.deepcopy({**model.config, **changes})  # transformers writes into what it is given.
+    return getattr(transformers, family)(bos_token_id=None, eos_token_id=None, pad_token_id=None, attn_implementation="eager", **fields)
+
+
+def build(model, **changes):
+    """The model of a configuration in fp32, its weights not yet drawn."""
+    config = make_config(model, **changes)
+    network = getattr(transformers, model.family + "ForCausalLM")(config)
+    for i, kv_heads in enumerate(model.kv_heads):  # transformers has one number for all layers: each is built from a copy.
+        layer_config = copy.deepcopy(config)
+        layer_config.num_key_value_heads = kv_heads
+        network.model.layers[i] = type(network.model.layers[i])(layer_config, i)
+    network = network.to(torch.float32).eval()
+    if model.family.startswith("Gemma"):
+        # A checkpoint in bf16 runs in bf16, and its embeddings are then multiplied by the root as bf16 has it.
+        network.model.embed_tokens.embed_scale = torch.tensor(config.hidden_size**0.5).to(model.dtype).to(torch.float32)
+    return network
+
+
+@torch.no_grad()
+def draw_weights(model, network):
+    """Random weights, rounded to the checkpoint's dtype."""
+    generator = torch.Generator().manual_seed(model.seed)
+    is_gemma = model.family.startswith("Gemma")
+    for name, parameter in sorted(network.named_parameters()):
+        noise = torch.randn(parameter.shape, generator=generator)
+        if name.endswith("bias"):
+            parameter.copy_(0.5 * noise)
+        elif parameter.dim() == 1:  # The scales of the norms: none like the other.
+            # Gemma stores them less one. Its norms behind attention and MLP are larger here, and its embeddings smaller: else
+            # the embedding would outweigh the layers, and the model repeat its input.
+            middle = (2.0 if "post_" in name else 0.0) if is_gemma else 1.0
+            parameter.copy_(middle + 0.2 * noise)
+        elif "embed_tokens" in name or "lm_head" in name:
+            parameter.copy_((0.15 if is_gemma else 0.3) * noise)
+        else:  # A matrix keeps the variance of what it multiplies, and a little more.
+            parameter.copy_(1.5 * noise / parameter.shape[1] ** 0.5)
+        parameter.copy_(parameter.to(model.dtype).to(torch.float32))

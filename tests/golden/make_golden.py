@@ -1,0 +1,112 @@
+"""Makes the tiny checkpoints of the golden tests, and what Hugging Face transformers answers with them. See README.md.
+
+    python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch transformers safetensors gguf
+    /tmp/golden/bin/python tests/golden/make_golden.py [--output FOLDER] [NAME...]
+
+Without NAMEs all of them; without FOLDER those beside this file. The weights are drawn from seeds, so that the same versions of torch and
+transformers give the same files.
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+
+import golden_answers
+import golden_gguf
+import golden_models
+import safetensors.torch
+import torch
+import transformers
+
+VERSIONS = {"torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def write_checkpoint(model, network, folder):
+    copy.deepcopy(network).to(model.dtype).save_pretrained(folder, max_shard_size=model.max_shard_size)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    if model.architecture:
+        config["architectures"] = [model.architecture]
+    if model.kv_heads:
+        config["num_key_value_heads"] = list(model.kv_heads)
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def write_one_prompt(model, network, folder):
+    generator = torch.Generator().manual_seed(golden_models.SEED + 1)
+    prompt = torch.randint(0, model.config["vocab_size"], (64,), generator=generator).tolist()
+    ids, logits = golden_answers.greedy(network, prompt, 0.02)
+    assert golden_answers.is_worth(ids, logits, 0.02), ids
+    expected = {"prompt": prompt, "ids": ids, "smallest_gap": golden_answers.gap_of(logits), **VERSIONS}
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    safetensors.torch.save_file({"logits": logits.contiguous()}, folder / "expected.safetensors")
+
+
+def write_cases(model, network, folder, check=True):
+    lengths = golden_answers.PROMPT_LENGTHS
+    cases = [golden_answers.answer(network, length, model, golden_models.SEED + 1000 * i) for i, length in enumerate(lengths)]
+    if check:
+        golden_answers.check_wrong(model, network, golden_models.build, cases)
+    entries = [{"prompt": prompt, "ids": ids, "smallest_gap": golden_answers.gap_of(logits)} for prompt, ids, logits in cases]
+    lines = ",\n  ".join(json.dumps(entry) for entry in entries)
+    (folder / "cases.json").write_text(f'{{\n "cases": [\n  {lines}\n ],\n "versions": {json.dumps(VERSIONS)}\n}}\n')
+    tensors = {"logits": torch.stack([logits for _, _, logits in cases])}
+    if model.lower_precision:
+        lower = [golden_answers.lower_precision_logits(network, prompt, ids, model) for prompt, ids, _ in cases]
+        tensors["lower_precision_logits"] = torch.stack(lower)
+        print(f"  computed in {model.dtype}: the logits move by {(tensors['logits'] - torch.stack(lower)).abs().max():.3f}")
+    safetensors.torch.save_file(tensors, folder / "cases.safetensors")
+    print(f"  smallest gap {min(entry['smallest_gap'] for entry in entries):.3f}")
+
+
+def empty(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in ("model*", "config.json", "expected.*", "cases.*"):
+        for old in folder.glob(pattern):
+            old.unlink()
+
+
+def write(model, output):
+    folder = output / model.name
+    print(folder)
+    empty(folder)
+    network = golden_models.build(model)
+    golden_models.draw_weights(model, network)
+    if model.name.endswith("_gguf"):
+        golden_gguf.write_bf16(model, network, folder / "model.gguf")
+    else:
+        write_checkpoint(model, network, folder)
+    if model.one_prompt:
+        write_one_prompt(model, network, folder)
+    write_cases(model, network, folder)
+    if model.name == "llama3_tiny":
+        write_llama_gguf(model, network, output)
+
+
+def write_llama_gguf(model, network, output):
+    """The same model in GGUF: once with its own weights, whose answers are those above, and once with coarser ones."""
+    folder = output / "llama3_tiny_f16_gguf"
+    empty(folder)
+    golden_gguf.write_llama(model, network, folder / "model.gguf", "F16")
+    folder = output / "llama3_tiny_q8_0_gguf"
+    print(folder)
+    empty(folder)
+    golden_gguf.write_llama(model, network, folder / "model.gguf", "Q8_0")  # Leaves the weights as Q8_0 has them.
+    write_cases(model, network, folder, check=False)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for model in golden_models.MODELS:
+        if not arguments.names or model.name in arguments.names:
+            write(model, arguments.output)
+
+
+if __name__ == "__main__":
+    main()
