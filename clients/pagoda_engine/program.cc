@@ -41,7 +41,8 @@ constexpr char kFooter[] = R"(Examples:
   echo '{"id": 1, "prompt": [1, 2, 3]}' | pagoda-engine --model DIR --requests -
 
 A request is a line {"id": ..., "prompt": [ids], "max_new_tokens": N, "stop_tokens": [ids],
-"cache_salt": "text"}, of which only the prompt must be there. Its answer is a line {"id": ...,
+"cache_salt": "text", "temperature": T, "top_k": K, "top_p": P, "repetition_penalty": R, "seed": S,
+"num_samples": N, "max_draft_tokens": N, "priority": N}, of which only the prompt must be there. Its answer is a line {"id": ...,
 "tokens": [ids], "prompt_tokens": N, "reused_tokens": N, "finish_reason": "length" or "stop token",
 "time_to_first_token_ms": T, "total_ms": T}, or {"id": ..., "error": {"reason": ..., "message": ...}}.
 
