@@ -5,9 +5,9 @@
 
 #include <bit>
 #include <cstdint>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace pagoda {
@@ -24,7 +24,7 @@ class Hasher {
     Add(bytes.size());
     XXH3_64bits_update(&state_, bytes.data(), bytes.size());
   }
-  void AddText(std::string_view text) {
+  void AddText(absl::string_view text) {
     AddBytes(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()));
   }
 

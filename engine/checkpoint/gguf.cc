@@ -4,11 +4,11 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -16,7 +16,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are read as they lie");
 
-constexpr std::string_view kMagic = "GGUF";
+constexpr uint32_t kMagic = 0x46554747;    // "GGUF".
 constexpr uint64_t kMaxNameBytes = 65535;  // The format's own limit for keys.
 constexpr uint64_t kMaxKeptElements = 4096;
 constexpr uint64_t kMaxKeptTextBytes = 65536;
@@ -80,7 +80,7 @@ std::optional<TensorType> TensorTypeOfGgml(uint32_t number) {
   }
 }
 
-absl::Status Damage(std::string_view what) {
+absl::Status Damage(absl::string_view what) {
   return MakeError(Reason::kInvalidCheckpoint, std::string(what));
 }
 
@@ -94,7 +94,7 @@ class Cursor {
   uint64_t position() const { return position_; }
   uint64_t left() const { return bytes_.size() - position_; }
 
-  void Fail(std::string_view what) {
+  void Fail(absl::string_view what) {
     if (ok()) status_ = Damage(what);
   }
 
@@ -113,13 +113,13 @@ class Cursor {
     return number;
   }
 
-  std::string_view Text() {
+  absl::string_view Text() {
     const absl::Span<const std::byte> bytes = Take(Number<uint64_t>());
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
   std::string Name() {
-    const std::string_view name = Text();
+    const absl::string_view name = Text();
     if (name.size() > kMaxNameBytes) Fail(absl::StrCat("has a name of ", name.size(), " bytes"));
     return std::string(name.substr(0, kMaxNameBytes));
   }
@@ -191,7 +191,7 @@ GgufValue ReadValue(Cursor& cursor) {
     case ValueType::kFloat64:
       return cursor.Number<double>();
     case ValueType::kString: {
-      const std::string_view text = cursor.Text();
+      const absl::string_view text = cursor.Text();
       if (text.size() > kMaxKeptTextBytes) return GgufSkipped();
       return std::string(text);
     }
@@ -317,13 +317,12 @@ absl::StatusOr<TensorMap> ReadTensors(Cursor& cursor, uint64_t count, uint64_t a
 absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
   absl::StatusOr<MappedFile> file = MappedFile::Open(path);
   if (!file.ok()) return file.status();
-  const auto refuse = [&](std::string_view why) {
+  const auto refuse = [&](absl::string_view why) {
     return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": ", why));
   };
 
   Cursor cursor(file->bytes());
-  if (file->text().substr(0, kMagic.size()) != kMagic) return refuse("no GGUF file");
-  cursor.Take(kMagic.size());
+  if (cursor.Number<uint32_t>() != kMagic) return refuse("no GGUF file");
   const auto version = cursor.Number<uint32_t>();
   if (version != 2 && version != 3) {
     return refuse(absl::StrCat("GGUF version ", version,

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "engine/checkpoint/gguf_fields.h"
 #include "engine/checkpoint/gguf_names.h"
 #include "kernels/numeric.h"
@@ -23,7 +23,7 @@ constexpr uint32_t kGemma3LargeLayers = 62;
 
 // What llama.cpp knows of an architecture beside the metadata.
 struct GgufArchitecture {
-  std::string_view name;
+  absl::string_view name;
   const char* hugging_face;
   bool attention_bias = false;
   bool query_key_norm = false;

@@ -22,7 +22,7 @@ std::string Describe(const GgufValue* value) {
 
 }  // namespace
 
-GgufFields::GgufFields(const GgufFile& file, std::string_view architecture)
+GgufFields::GgufFields(const GgufFile& file, absl::string_view architecture)
     : file_(file), prefix_(absl::StrCat(architecture, ".")) {}
 
 const GgufValue* GgufFields::Find(const std::string& key) const {
@@ -30,11 +30,11 @@ const GgufValue* GgufFields::Find(const std::string& key) const {
   return it == file_.metadata().end() ? nullptr : &it->second;
 }
 
-void GgufFields::Refuse(const std::string& key, std::string_view wanted) {
+void GgufFields::Refuse(const std::string& key, absl::string_view wanted) {
   Complain(absl::StrCat(prefix_, key, Describe(Find(key)), "; it must be ", wanted));
 }
 
-void GgufFields::Complain(std::string_view what) {
+void GgufFields::Complain(absl::string_view what) {
   if (!status_.ok()) return;
   status_ = MakeError(Reason::kInvalidCheckpoint, absl::StrCat(file_.path(), ": ", what));
 }

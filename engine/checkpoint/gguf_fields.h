@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "engine/checkpoint/gguf.h"
 
 namespace pagoda {
@@ -16,7 +16,7 @@ namespace pagoda {
 // keeps the first complaint, as FieldReader does. Refers to the file.
 class GgufFields {
  public:
-  GgufFields(const GgufFile& file, std::string_view architecture);
+  GgufFields(const GgufFile& file, absl::string_view architecture);
 
   const absl::Status& status() const { return status_; }
 
@@ -24,9 +24,9 @@ class GgufFields {
   const GgufValue* Find(const std::string& key) const;
 
   // `wanted` completes "KEY is VALUE; it must be ...".
-  void Refuse(const std::string& key, std::string_view wanted);
+  void Refuse(const std::string& key, absl::string_view wanted);
   // About something else than a key.
-  void Complain(std::string_view what);
+  void Complain(absl::string_view what);
 
   // An integer from 1 to max; where it is missing, the other or else a complaint.
   uint32_t Count(const std::string& key, uint32_t max, std::optional<uint32_t> where_missing = {});

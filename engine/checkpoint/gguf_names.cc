@@ -12,8 +12,8 @@ namespace pagoda {
 namespace {
 
 struct NamePair {
-  std::string_view gguf;
-  std::string_view hugging_face;
+  absl::string_view gguf;
+  absl::string_view hugging_face;
 };
 
 constexpr NamePair kOutside[] = {
@@ -37,15 +37,15 @@ constexpr NamePair kGemmaNorms[] = {
     {"post_ffw_norm", "post_feedforward_layernorm"},
 };
 
-std::optional<std::string_view> Lookup(absl::Span<const NamePair> pairs, std::string_view name) {
+std::optional<absl::string_view> Lookup(absl::Span<const NamePair> pairs, absl::string_view name) {
   for (const NamePair& pair : pairs) {
     if (pair.gguf == name) return pair.hugging_face;
   }
   return std::nullopt;
 }
 
-std::optional<std::string_view> LookupInLayer(std::string_view name, bool has_post_norms) {
-  const std::optional<std::string_view> found = Lookup(kInLayer, name);
+std::optional<absl::string_view> LookupInLayer(absl::string_view name, bool has_post_norms) {
+  const std::optional<absl::string_view> found = Lookup(kInLayer, name);
   if (found.has_value()) return found;
   return has_post_norms ? Lookup(kGemmaNorms, name) : Lookup(kLlamaNorms, name);
 }
@@ -64,11 +64,11 @@ std::vector<std::byte> UndoRotaryOrder(const TensorInfo& tensor, uint64_t head_d
 }
 
 // The heads of a q or k of a Llama, whose rows the file has in another order; 0 for other tensors.
-uint64_t RotatedHeads(std::string_view name, const ModelConfig& config) {
+uint64_t RotatedHeads(absl::string_view name, const ModelConfig& config) {
   for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     const std::string prefix = absl::StrCat("model.layers.", layer, ".self_attn.");
     if (!absl::StartsWith(name, prefix)) continue;
-    const std::string_view rest = name.substr(prefix.size());
+    const absl::string_view rest = name.substr(prefix.size());
     if (rest == "q_proj.weight") return config.num_heads;
     if (rest == "k_proj.weight") return config.layers[layer].num_kv_heads;
   }
@@ -77,27 +77,27 @@ uint64_t RotatedHeads(std::string_view name, const ModelConfig& config) {
 
 }  // namespace
 
-std::optional<std::string> HuggingFaceName(std::string_view gguf_name, bool has_post_norms) {
+std::optional<std::string> HuggingFaceName(absl::string_view gguf_name, bool has_post_norms) {
   const size_t dot = gguf_name.rfind('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  const std::string_view suffix = gguf_name.substr(dot);
+  if (dot == absl::string_view::npos) return std::nullopt;
+  const absl::string_view suffix = gguf_name.substr(dot);
   if (suffix != ".weight" && suffix != ".bias") return std::nullopt;
-  std::string_view stem = gguf_name.substr(0, dot);
-  constexpr std::string_view kLayerPrefix = "blk.";
+  absl::string_view stem = gguf_name.substr(0, dot);
+  constexpr absl::string_view kLayerPrefix = "blk.";
   if (!absl::StartsWith(stem, kLayerPrefix)) {
-    const std::optional<std::string_view> found = Lookup(kOutside, stem);
+    const std::optional<absl::string_view> found = Lookup(kOutside, stem);
     if (!found.has_value()) return std::nullopt;
     return absl::StrCat(*found, suffix);
   }
   stem.remove_prefix(kLayerPrefix.size());
-  const std::string_view number = stem.substr(0, stem.find('.'));
+  const absl::string_view number = stem.substr(0, stem.find('.'));
   uint32_t layer = 0;
   // Written again it must be the same: "+3" and "03" would be second names of layer 3.
   if (!absl::SimpleAtoi(number, &layer) || absl::StrCat(layer) != number ||
       number.size() == stem.size()) {
     return std::nullopt;
   }
-  const std::optional<std::string_view> found =
+  const std::optional<absl::string_view> found =
       LookupInLayer(stem.substr(number.size() + 1), has_post_norms);
   if (!found.has_value()) return std::nullopt;
   return absl::StrCat("model.layers.", layer, ".", *found, suffix);

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/model_config.h"
 
@@ -33,7 +33,7 @@ absl::StatusOr<TranslatedTensors> TranslateTensors(const GgufFile& file, const M
 
 // "blk.3.attn_q.weight" is "model.layers.3.self_attn.q_proj.weight". Gemma has a second norm behind
 // attention, hence other names: `has_post_norms`. Nothing for a name that is none of them.
-std::optional<std::string> HuggingFaceName(std::string_view gguf_name, bool has_post_norms);
+std::optional<std::string> HuggingFaceName(absl::string_view gguf_name, bool has_post_norms);
 
 }  // namespace pagoda
 

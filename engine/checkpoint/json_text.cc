@@ -44,8 +44,8 @@ class Watch {
 
 }  // namespace
 
-absl::StatusOr<json> ParseJsonObject(std::string_view text, std::string_view path,
-                                     std::string_view what) {
+absl::StatusOr<json> ParseJsonObject(std::string_view text, absl::string_view path,
+                                     absl::string_view what) {
   Watch watch;
   json root = json::parse(
       text,

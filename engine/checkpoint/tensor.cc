@@ -40,7 +40,7 @@ std::vector<float> Dequantise(absl::Span<const std::byte> bytes) {
 
 }  // namespace
 
-std::string_view TensorTypeName(TensorType type) {
+absl::string_view TensorTypeName(TensorType type) {
   switch (type) {
     case TensorType::kFloat32:
       return "F32";
@@ -54,7 +54,7 @@ std::string_view TensorTypeName(TensorType type) {
   PAGODA_CHECK(false, "a tensor has a type");
 }
 
-std::optional<TensorType> TensorTypeOf(std::string_view name) {
+std::optional<TensorType> TensorTypeOf(absl::string_view name) {
   for (const TensorType type :
        {TensorType::kFloat32, TensorType::kFloat16, TensorType::kBFloat16, TensorType::kQ8_0}) {
     if (TensorTypeName(type) == name) return type;

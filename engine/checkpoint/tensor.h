@@ -7,9 +7,9 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace pagoda {
@@ -27,9 +27,9 @@ inline constexpr uint64_t kQ8_0BlockElements = 32;
 inline constexpr uint64_t kQ8_0BlockBytes = 34;
 
 // As safetensors and GGUF name them: "F32", "F16", "BF16", "Q8_0".
-std::string_view TensorTypeName(TensorType type);
+absl::string_view TensorTypeName(TensorType type);
 // Nothing for another name.
-std::optional<TensorType> TensorTypeOf(std::string_view name);
+std::optional<TensorType> TensorTypeOf(absl::string_view name);
 
 // A tensor's place. Whoever makes one has checked that its bytes are as many as its shape says.
 struct TensorInfo {

@@ -181,3 +181,20 @@ def draw_weights(model, network):
         else:  # A matrix keeps the variance of what it multiplies, and a little more.
             parameter.copy_(1.5 * noise / parameter.shape[1] ** 0.5)
         parameter.copy_(parameter.to(model.dtype).to(torch.float32))
+
+
+def rotary_cases():
+    """Frequencies as transformers computes them, of tiny and of real options."""
+    real_llama3 = {**LLAMA3_ROPE, "original_max_position_embeddings": 8192}
+    cases = []
+    for head_dim, rope in [
+        (64, dict(rope_type="default", rope_theta=10000.0)),
+        (128, dict(rope_type="default", rope_theta=1000000.0)),
+        (256, GEMMA3_ROPE["full_attention"]),
+        (32, LLAMA3_ROPE),
+        (128, real_llama3),
+    ]:
+        config = transformers.LlamaConfig(head_dim=head_dim, max_position_embeddings=131072, rope_parameters=dict(rope))
+        frequencies = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config).inv_freq
+        cases.append({"head_dim": head_dim, "rope_parameters": rope, "frequencies": frequencies.tolist()})
+    return cases
