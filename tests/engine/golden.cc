@@ -32,4 +32,26 @@ Golden ReadGolden(const std::string& name) {
   return golden;
 }
 
+std::vector<GoldenCase> ReadGoldenCases(const std::string& name) {
+  const std::string dir = GoldenDir(name);
+  std::ifstream file(dir + "/cases.json");
+  const nlohmann::json cases = nlohmann::json::parse(file)["cases"];
+  const auto tensors = SafetensorsFile::Open(dir + "/cases.safetensors");
+  PAGODA_CHECK(tensors.ok(), "the expected logits can be read");
+  const auto& logits = tensors->tensors().at("logits");
+  const std::byte* row = logits.bytes.data();
+  std::vector<GoldenCase> golden;
+  for (const nlohmann::json& entry : cases) {
+    GoldenCase& one = golden.emplace_back();
+    one.prompt = entry["prompt"].get<std::vector<TokenId>>();
+    one.ids = entry["ids"].get<std::vector<TokenId>>();
+    for (size_t i = 0; i < one.ids.size(); ++i) {
+      std::vector<float>& values = one.logits.emplace_back(logits.shape[2]);
+      std::memcpy(values.data(), row, values.size() * sizeof(float));
+      row += values.size() * sizeof(float);
+    }
+  }
+  return golden;
+}
+
 }  // namespace pagoda

@@ -16,11 +16,19 @@ struct Golden {
   std::vector<std::vector<float>> logits;  // Of each id.
 };
 
+// One prompt of a checkpoint with several.
+struct GoldenCase {
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> ids;
+  std::vector<std::vector<float>> logits;  // Of each id, fp32.
+};
+
 inline constexpr char kTinyModel[] = "qwen3_tiny";
 inline constexpr char kUntiedModel[] = "qwen3_tiny_untied_bf16";
 
 std::string GoldenDir(const std::string& name);
 Golden ReadGolden(const std::string& name);
+std::vector<GoldenCase> ReadGoldenCases(const std::string& name);
 
 }  // namespace pagoda
 
