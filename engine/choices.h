@@ -11,13 +11,13 @@ namespace pagoda {
 
 // Where KV lies: in the blocks of a cache that shares them, or in a place of each sequence's own
 // (basic_cache_client.h), to compare with.
-enum class KvMode : uint8_t { kPaged, kBasic };
+enum class KvMode { kPaged, kBasic };
 
 // Where the model computes. There is no engine for GPUs yet: kCuda is refused by Engine::Create.
-enum class EngineBackend : uint8_t { kCpu, kCuda };
+enum class EngineBackend { kCpu, kCuda };
 
 // What numbers the factors of a product are; sums and everything else are fp32.
-enum class ComputeType : uint8_t {
+enum class ComputeType {
   kAuto,      // bf16 for matrices that the checkpoint has as bf16, where the processor multiplies
               // them directly; else fp32.
   kFloat32,   // Exact for every checkpoint; twice the memory of 16 bits.
@@ -25,7 +25,7 @@ enum class ComputeType : uint8_t {
 };
 
 // What a sequence's KV does when it loses its room to another one, until its turn comes again.
-enum class Preemption : uint8_t {
+enum class Preemption {
   kOffload,    // Goes down to the secondary tier, where the cache has one with room.
   kRecompute,  // Stays cached while nobody needs the room; what is gone then is computed again.
 };

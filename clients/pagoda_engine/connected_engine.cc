@@ -63,6 +63,7 @@ absl::StatusOr<Generated> ConnectedEngine::Generate(GenerateRequest request) {
   const absl::Time arrival = absl::Now();
   request.cancelled = [this] { return interrupted_.HasBeenNotified(); };
   for (int run = 1;; ++run) {
+    const int session = session_;
     const absl::Duration before = absl::Now() - arrival;
     Generated generated;
     generated.tokens.resize(request.num_samples);
@@ -78,13 +79,20 @@ absl::StatusOr<Generated> ConnectedEngine::Generate(GenerateRequest request) {
       return generated;
     }
     if (!IsDaemonGone(report.status()) || run == kMostRuns) return report.status();
-    if (absl::Status status = Reconnect(report.status()); !status.ok()) return status;
+    absl::Status status = ReconnectFrom(session, report.status());
+    if (!status.ok()) return status;
   }
 }
 
 bool ConnectedEngine::session_over() const { return over_ == session_; }
 
 absl::Status ConnectedEngine::Reconnect(const absl::Status& why) {
+  return ReconnectFrom(session_, why);
+}
+
+absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why) {
+  absl::MutexLock lock(&reconnecting_);
+  if (session_ != session) return absl::OkStatus();  // Another request has done it.
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + options_.reconnect;
   options_.say(absl::StrCat("lost the session with ", options_.client.endpoint, " (", TextOf(why),

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "clients/cpp/grpc_cache_client.h"
@@ -64,12 +65,15 @@ class ConnectedEngine {
  private:
   explicit ConnectedEngine(Options options) : options_(std::move(options)) {}
 
+  // Reconnect, where `session` is still the last one.
+  absl::Status ReconnectFrom(int session, const absl::Status& why);
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenSession(absl::Duration timeout);
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenBasicCache() const;
   absl::Status OpenAndAttach(absl::Duration timeout);
 
   const Options options_;
   absl::Notification interrupted_;
+  absl::Mutex reconnecting_;  // Held while a session is looked for.
   // Sessions are numbered from 1; signs of life tell which ones are over.
   std::atomic<int> session_ = 0;
   std::atomic<int> over_ = 0;

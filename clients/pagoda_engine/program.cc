@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "clients/pagoda_engine/connected_engine.h"
 #include "clients/pagoda_engine/line_reader.h"
 #include "clients/pagoda_engine/request_line.h"
+#include "clients/pagoda_engine/workers.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
@@ -72,6 +74,7 @@ struct ProgramOptions {
   std::string prompt_file;
   uint32_t random_prompt = 0;  // Its length.
   std::string requests;        // A file, or "-".
+  uint32_t concurrency = 1;
   uint64_t seed = 1;
   uint32_t max_new_tokens = 20;
   std::string stop_tokens;
@@ -133,6 +136,10 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
   CLI::Option_group* what = app.add_option_group("requests", "Exactly one of");
   what->add_option("--requests", options.requests,
                    "A file of requests, one a line of JSON; - is standard input");
+  app.add_option("--concurrency", options.concurrency,
+                 "With --requests: so many run side by side; their answers come as they end")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   what->add_option("--prompt-tokens,--token", options.prompt_tokens, "Token ids: 1,2,3")
       ->check(CheckTokens);
   what->add_option("--prompt-file", options.prompt_file,
@@ -224,17 +231,73 @@ bool EndsProgram(const absl::Status& status) {
          (absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone);
 }
 
-// Answers the requests in order until there are no more. Errors: CANCELLED, UNAVAILABLE; ABORTED
-// where requests failed.
+// Answers requests, several at a time, each when it is done.
+class RequestServer {
+ public:
+  // `on_end` is called, on any thread, when end() is no longer OK.
+  RequestServer(const ProgramOptions& options, ConnectedEngine& engine,
+                std::function<void()> on_end)
+      : max_new_tokens_(options.max_new_tokens),
+        engine_(engine),
+        on_end_(std::move(on_end)),
+        workers_(options.concurrency) {}
+
+  // Takes a request in, and waits while as many as may be are under way.
+  void Take(const std::string& line) {
+    workers_.Push([this, request = ParseRequestLine(line, max_new_tokens_)] { Answer(request); });
+  }
+
+  // What ends the program: CANCELLED, UNAVAILABLE; ABORTED where an answer could not be written.
+  absl::Status end() {
+    absl::MutexLock lock(&mutex_);
+    return end_;
+  }
+
+  // Waits for those under way. Errors: those of end(); ABORTED where requests failed.
+  absl::Status Finish() {
+    workers_.Finish();
+    absl::MutexLock lock(&mutex_);
+    if (!end_.ok() || failed_ == 0) return end_;
+    return absl::AbortedError(absl::StrCat(failed_, " of ", requests_, " requests failed"));
+  }
+
+ private:
+  void Answer(const RequestLine& request) {
+    const absl::StatusOr<Generated> generated =
+        request.request.ok() ? engine_.Generate(*request.request)
+                             : absl::StatusOr<Generated>(request.request.status());
+    absl::MutexLock lock(&mutex_);
+    std::cout << AnswerLine(request.id, generated) << std::endl;
+    ++requests_;
+    if (!std::cout) {
+      end_.Update(absl::AbortedError("the answers cannot be written"));
+    } else if (EndsProgram(generated.status())) {
+      end_.Update(generated.status());
+    } else if (!generated.ok()) {
+      ++failed_;
+    }
+    if (!end_.ok()) on_end_();
+  }
+
+  const uint32_t max_new_tokens_;
+  ConnectedEngine& engine_;
+  const std::function<void()> on_end_;
+  absl::Mutex mutex_;
+  uint64_t requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+  Workers workers_;  // Last: they use the others.
+};
+
+// Answers the requests until there are no more. Errors: those of RequestServer.
 absl::Status RunRequests(const ProgramOptions& options, LineReader& lines, ConnectedEngine& engine,
                          const InterruptScope& interrupt) {
-  uint64_t requests = 0;
-  uint64_t failed = 0;
+  RequestServer server(options, engine, [&lines] { lines.Wake(); });
   for (std::string line;;) {
     const absl::StatusOr<LineReader::Event> event = lines.Next(line);
     if (!event.ok()) return event.status();
     if (*event == LineReader::Event::kWoken) {
-      if (interrupt.interrupted()) break;
+      if (interrupt.interrupted() || !server.end().ok()) break;
       if (!engine.session_over()) continue;
       const absl::Status over = MakeError(Reason::kStaleSession, "a sign of life was refused");
       if (absl::Status status = engine.Reconnect(over); !status.ok()) return status;
@@ -242,19 +305,9 @@ absl::Status RunRequests(const ProgramOptions& options, LineReader& lines, Conne
     }
     if (*event == LineReader::Event::kEnd) break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    RequestLine request = ParseRequestLine(line, options.max_new_tokens);
-    const absl::StatusOr<Generated> generated =
-        request.request.ok() ? engine.Generate(*std::move(request.request))
-                             : absl::StatusOr<Generated>(request.request.status());
-    std::cout << AnswerLine(request.id, generated) << std::endl;
-    if (!std::cout) return absl::AbortedError("the answers cannot be written");
-    ++requests;
-    if (generated.ok()) continue;
-    if (EndsProgram(generated.status())) return generated.status();
-    ++failed;
+    server.Take(line);
   }
-  if (failed == 0) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat(failed, " of ", requests, " requests failed"));
+  return server.Finish();
 }
 
 absl::StatusOr<int> OpenRequests(const std::string& path) {

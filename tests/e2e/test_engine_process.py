@@ -254,3 +254,32 @@ def test_one_generation_and_the_exit_codes(cache, tmp_path):
     assert run(*where, "--token", "600")[0] == 1, "outside the vocabulary"
     status, _, err = run("--connect", f"unix:{tmp_path}/nobody.sock", "--model", MODEL, "--token", "1")
     assert status == 3 and "--connect" in err
+
+
+def test_requests_run_side_by_side_and_get_the_answers_that_they_get_alone(cache):
+    requests = [{"id": i, "prompt": PROMPT[: 20 + i], "max_new_tokens": 12} for i in range(24)]
+    sampled = [{"id": 100 + i, "prompt": PROMPT, "max_new_tokens": 10, "temperature": 1.5, "seed": i, "num_samples": 2} for i in range(4)]
+    lines = "\n".join(json.dumps(request) for request in requests + sampled)
+
+    def answers(concurrency):
+        status, out, err = run("--connect", f"unix:{cache.unix_socket}", "--model", MODEL, "--requests", "-", "--concurrency", str(concurrency),
+                               stdin=lines)
+        assert status == 0, err
+        said = {answer["id"]: answer for answer in map(json.loads, out.splitlines())}
+        return {id: [sample["tokens"] for sample in answer.get("samples", [answer])] for id, answer in said.items()}
+
+    together = answers(16)
+    assert together == answers(1)
+    assert len(together) == len(requests) + len(sampled)
+    assert together[100][0] != together[100][1], "the samples differ"
+
+
+def test_the_basic_cache_needs_no_daemon_and_gives_the_same_tokens():
+    status, out, err = run("--model", MODEL, "--kv", "basic", "--prompt-tokens", ",".join(map(str, PROMPT)), "--max-new-tokens", str(len(IDS)),
+                           "-o", "json")
+    assert status == 0, err
+    assert json.loads(out)["tokens"] == IDS
+    status, out, err = run("--model", MODEL, "--kv", "quadratic", "--token", "1")
+    assert status == 2 and "basic" in out + err and "paged" in out + err
+    status, out, err = run("--model", MODEL, "--kv", "basic", "--backend", "cuda", "--token", "1")
+    assert status == 1 and "supported: cpu" in err

@@ -1,0 +1,71 @@
+#ifndef PAGODA_CLIENTS_PAGODA_ENGINE_WORKERS_H_
+#define PAGODA_CLIENTS_PAGODA_ENGINE_WORKERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace pagoda {
+
+// Threads that each do one job at a time. Whoever has more jobs waits, so that nothing piles up.
+// One thread hands out jobs.
+class Workers {
+ public:
+  using Job = std::function<void()>;
+
+  explicit Workers(uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+  }
+  ~Workers() { Finish(); }
+
+  // Waits for the jobs that run, and ends the threads.
+  void Finish() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  // Waits until a thread has taken the job.
+  void Push(Job job) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    job_ = std::move(job);
+    const auto taken = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !job_.has_value(); };
+    mutex_.Await(absl::Condition(&taken));
+  }
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_) {
+    for (;;) {
+      Job job;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+          return stopping_ || job_.has_value();
+        };
+        mutex_.Await(absl::Condition(&something));
+        if (!job_.has_value()) return;
+        job = *std::move(job_);
+        job_.reset();
+      }
+      job();
+    }
+  }
+
+  absl::Mutex mutex_;
+  std::optional<Job> job_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODA_ENGINE_WORKERS_H_
