@@ -4,6 +4,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "pools/check.h"
 
@@ -28,16 +29,19 @@ TestCache::TestCache(CacheSpec spec, Sizes sizes,
                      std::function<absl::Status(const CopyOrder&)> before_copy) {
   const CacheLayout layout = Require(CacheLayout::Create(std::move(spec)));
   const uint32_t secondary_slots = BlockManager::secondary_slots(sizes.secondary_blocks);
-  pools_ = Require(
-      PoolSet::Create(layout, {.primary = {sizes.primary_blocks}, .secondary = {secondary_slots}},
-                      FreshInstance()));
+  const size_t windows = layout.windows().size();
+  const std::vector<uint32_t> primary(windows, sizes.primary_blocks);
+  pools_ = Require(PoolSet::Create(
+      layout, {.primary = primary, .secondary = std::vector<uint32_t>(windows, secondary_slots)},
+      FreshInstance()));
   PoisonPrimary();
   manager_ = std::make_unique<SharedManager>(
-      Require(BlockManager::Create({.layout = layout,
-                                    .primary_blocks = {sizes.primary_blocks},
-                                    .secondary_blocks = {sizes.secondary_blocks},
-                                    .pool_mappings = pools_->Mappings(),
-                                    .epoch = Epoch(1)})),
+      Require(BlockManager::Create(
+          {.layout = layout,
+           .primary_blocks = primary,
+           .secondary_blocks = std::vector<uint32_t>(windows, sizes.secondary_blocks),
+           .pool_mappings = pools_->Mappings(),
+           .epoch = Epoch(1)})),
       &log_);
   transfers_ = std::make_unique<HostTransfers>(
       pools_.get(), HostTransfers::Options{.before_copy = std::move(before_copy)},
@@ -53,7 +57,12 @@ TestCache::~TestCache() {
 }
 
 void TestCache::PoisonPrimary() {
-  for (std::byte& byte : pools_->pool(0, 0).bytes()) byte = std::byte{0xff};
+  const std::vector<WindowLayout>& windows = pools_->layout().windows();
+  for (uint32_t window = 0; window < windows.size(); ++window) {
+    for (uint32_t pool = 0; pool < windows[window].pools.size(); ++pool) {
+      for (std::byte& byte : pools_->pool(window, pool).bytes()) byte = std::byte{0xff};
+    }
+  }
 }
 
 std::unique_ptr<CacheClient> TestCache::OpenClient() {
