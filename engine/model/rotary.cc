@@ -3,7 +3,6 @@
 #include <cmath>
 
 namespace pagoda {
-
 RotaryTable::RotaryTable(const RotaryConfig& config, uint32_t head_dim)
     : frequencies_(RotaryFrequencies(config, head_dim)) {}
 

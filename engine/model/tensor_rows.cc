@@ -51,20 +51,18 @@ void ReadFloats(ElementType from, const std::byte* source, uint64_t count, Eleme
 
 // Blocks of a scale and its elements.
 void ReadQ8(const std::byte* source, uint64_t count, ElementType to, std::byte* output) {
-  constexpr uint64_t kBlockElements = 32;
-  constexpr uint64_t kBlockBytes = sizeof(kernels::Half) + kBlockElements;
   const kernels::cpu::ConvertRows convert = Conversion(ElementType::kFloat32, to);
-  for (uint64_t i = 0; i < count; i += kBlockElements, source += kBlockBytes) {
+  for (uint64_t i = 0; i < count; i += kQ8_0BlockElements, source += kQ8_0BlockBytes) {
     kernels::Half scale;
-    int8_t elements[kBlockElements];
+    int8_t elements[kQ8_0BlockElements];
     std::memcpy(&scale, source, sizeof(scale));
     std::memcpy(elements, source + sizeof(scale), sizeof(elements));
-    alignas(64) float floats[kBlockElements];
+    alignas(64) float floats[kQ8_0BlockElements];
     const float factor = kernels::ToFloat(scale);
-    for (uint64_t k = 0; k < kBlockElements; ++k) {
+    for (uint64_t k = 0; k < kQ8_0BlockElements; ++k) {
       floats[k] = factor * static_cast<float>(elements[k]);
     }
-    Convert(convert, reinterpret_cast<const std::byte*>(floats), kBlockElements,
+    Convert(convert, reinterpret_cast<const std::byte*>(floats), kQ8_0BlockElements,
             output + i * ElementBytes(to));
   }
 }

@@ -121,17 +121,16 @@ size_t ModelRunner::WindowOf(uint32_t layer) const {
          windows.begin();
 }
 
-std::vector<std::byte> ModelRunner::TokenBytes(size_t sequence, uint32_t layer,
-                                               uint32_t position) const {
+std::string ModelRunner::TokenBytes(size_t sequence, uint32_t layer, uint32_t position) const {
   const uint32_t block_tokens = options_.tokens_per_block;
   const SlotIndex slot = sequences_[sequence].tables[WindowOf(layer)][position / block_tokens];
-  std::vector<std::byte> bytes;
+  std::string bytes;
   if (slot == kNoSlot) return bytes;
   const kernels::KvLayer& kv = layers_[layer];
   for (const std::byte* part : {kv.keys, kv.values}) {
     for (uint32_t head = 0; head < kv.num_kv_heads; ++head) {
       const std::byte* token = part + kv.offset_bytes(slot.value(), head, position % block_tokens);
-      bytes.insert(bytes.end(), token, token + kv.token_stride_bytes);
+      bytes.append(reinterpret_cast<const char*>(token), kv.token_stride_bytes);
     }
   }
   return bytes;

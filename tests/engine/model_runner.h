@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -45,9 +46,9 @@ class ModelRunner {
   uint32_t num_tokens(size_t sequence) const { return sequences_[sequence].num_tokens; }
   const ModelInput& input() const { return input_; }  // Of the last step.
 
-  // The layer's bytes of one token's K and V in all heads, or nothing where the token's block has
+  // The layer's bytes of one token's K and V in all heads; none where the token's block has
   // been given back.
-  std::vector<std::byte> TokenBytes(size_t sequence, uint32_t layer, uint32_t position) const;
+  std::string TokenBytes(size_t sequence, uint32_t layer, uint32_t position) const;
   // Bytes of the layer that were ever written, in whichever slot.
   uint64_t WrittenBytes(uint32_t layer) const;
 

@@ -32,7 +32,7 @@ class TestCache {
   PoolSet& pools() { return *pools_; }
   // Waits until no copy is left.
   void DrainCopies() { transfers_->Drain(); }
-  // Every byte of the primary pool is such that whoever reads it gets NaN.
+  // Every byte of the primary pools is such that whoever reads it gets NaN.
   void PoisonPrimary();
   // Of the primary tier of the smallest window.
   TierOccupancy occupancy() const;

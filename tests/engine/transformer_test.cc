@@ -14,6 +14,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/cpu_backend.h"
+#include "kernels/cpu/isa.h"
 #include "pools/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"
@@ -36,16 +37,13 @@ void ExpectLogits(const std::vector<float>& actual, const std::vector<float>& ex
   }
 }
 
-class TransformerGoldenTest : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Models, TransformerGoldenTest,
-                         testing::Values(kTinyModel, kUntiedModel, "qwen2_tiny", "llama3_tiny",
-                                         "mistral_tiny", "gemma2_tiny", "gemma3_tiny",
-                                         "pagoda_qwen3_tiny"),
-                         [](const auto& model) { return std::string(model.param); });
+class TransformerGoldenTest : public testing::TestWithParam<GoldenModel> {};
+INSTANTIATE_TEST_SUITE_P(Models, TransformerGoldenTest, testing::ValuesIn(kGoldenModels),
+                         [](const auto& model) { return std::string(model.param.name); });
 
 TEST_P(TransformerGoldenTest, InOneShotAndTokenByToken) {
-  const auto model = LoadModel(GoldenDir(GetParam()), kExact);
-  for (const GoldenCase& golden : ReadGoldenCases(GetParam())) {
+  const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
+  for (const Golden& golden : ReadGoldenCases(GetParam())) {
     SCOPED_TRACE(golden.prompt.size());
     ModelRunner runner(*model, {});
     const size_t sequence = runner.AddSequence();
@@ -62,8 +60,8 @@ TEST_P(TransformerGoldenTest, InOneShotAndTokenByToken) {
 // Prompt and answer as one text, whose every logit behind the prompt is known; the answer's in one
 // run, as speculative decoding checks drafts.
 TEST_P(TransformerGoldenTest, InChunksOfSeven) {
-  const auto model = LoadModel(GoldenDir(GetParam()), kExact);
-  for (const GoldenCase& golden : ReadGoldenCases(GetParam())) {
+  const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
+  for (const Golden& golden : ReadGoldenCases(GetParam())) {
     SCOPED_TRACE(golden.prompt.size());
     ModelRunner runner(*model, {.tokens_per_block = 8, .num_slots = 64});
     const size_t sequence = runner.AddSequence();
@@ -89,12 +87,12 @@ TEST_P(TransformerGoldenTest, InChunksOfSeven) {
 
 // All cases at once, each at another place: prompts in pieces beside sequences that decode.
 TEST_P(TransformerGoldenTest, InRaggedBatches) {
-  const auto model = LoadModel(GoldenDir(GetParam()), kExact);
-  const std::vector<GoldenCase> cases = ReadGoldenCases(GetParam());
+  const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
+  const std::vector<Golden> cases = ReadGoldenCases(GetParam());
   ModelRunner runner(*model, {.num_slots = 64, .seed = 3});
   std::mt19937 random(5);
   std::vector<std::vector<TokenId>> texts;
-  for (const GoldenCase& golden : cases) {
+  for (const Golden& golden : cases) {
     runner.AddSequence();
     texts.push_back(golden.prompt);
     texts.back().insert(texts.back().end(), golden.ids.begin(), golden.ids.end() - 1);
@@ -122,7 +120,7 @@ TEST_P(TransformerGoldenTest, InRaggedBatches) {
     for (const ModelRunner::Share& share : shares) {
       (share.tokens.size() == 1 ? decodes : prefills) = true;
       if (share.num_logits == 0) continue;
-      const GoldenCase& golden = cases[share.sequence];
+      const Golden& golden = cases[share.sequence];
       const size_t answer = runner.num_tokens(share.sequence) - golden.prompt.size();
       ExpectLogits(logits[row++], golden.logits[answer], golden.ids[answer], kTolerance);
       if (HasFatalFailure()) return;
@@ -135,9 +133,9 @@ TEST_P(TransformerGoldenTest, InRaggedBatches) {
 // 8 bits of a number's digits: how far a tiny model's logits, of some units, are off then.
 TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
   if (kernels::cpu::BestIsa() != kernels::cpu::Isa::kAvx512Bf16) GTEST_SKIP() << "no bf16 products";
-  const auto model = LoadModel(GoldenDir(GetParam()), {.compute = ComputeType::kBFloat16});
+  const auto model = LoadModel(GoldenDir(GetParam().name), {.compute = ComputeType::kBFloat16});
   double squares = 0, errors = 0;
-  for (const GoldenCase& golden : ReadGoldenCases(GetParam())) {
+  for (const Golden& golden : ReadGoldenCases(GetParam())) {
     ModelRunner runner(*model, {.kv_type = ElementType::kBFloat16});
     const size_t sequence = runner.AddSequence();
     std::vector<TokenId> text = golden.prompt;
@@ -161,9 +159,9 @@ TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
 // What the cache is told is what is there: behind a prompt of L tokens each layer has L tokens, all
 // its own, and the next token goes behind them.
 TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
-  const auto model = LoadModel(GoldenDir(GetParam()), kExact);
+  const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
   const ModelConfig& config = model->config();
-  const GoldenCase golden = ReadGoldenCases(GetParam())[2];
+  const Golden golden = ReadGoldenCases(GetParam())[2];
   const auto length = static_cast<uint32_t>(golden.prompt.size());
   ModelRunner runner(*model, {});
   const size_t sequence = runner.AddSequence();
@@ -174,17 +172,17 @@ TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
   // All that was not written is NaN, so that what attention read is among what was written.
   for (const float logit : logits[0]) ASSERT_TRUE(std::isfinite(logit));
 
-  std::set<std::vector<std::byte>> seen;
-  std::vector<std::vector<std::byte>> last;
+  std::set<std::string> seen;
+  std::vector<std::string> last;
   for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     const uint64_t token_bytes =
         uint64_t{2} * config.layers[layer].num_kv_heads * config.head_dim * sizeof(float);
     EXPECT_EQ(runner.WrittenBytes(layer), length * token_bytes) << "layer " << layer;
-    std::vector<std::byte> all;
+    std::string all;
     for (uint32_t position = 0; position < length; ++position) {
       const auto bytes = runner.TokenBytes(sequence, layer, position);
       EXPECT_EQ(bytes.size(), token_bytes);
-      all.insert(all.end(), bytes.begin(), bytes.end());
+      all += bytes;
     }
     last.push_back(runner.TokenBytes(sequence, layer, length - 1));
     EXPECT_TRUE(seen.insert(all).second) << "layer " << layer << " has another layer's bytes";
@@ -198,17 +196,19 @@ TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
 }
 
 TEST_P(TransformerGoldenTest, AnyNumberOfThreadsGivesTheSameBits) {
-  const GoldenCase golden = ReadGoldenCases(GetParam())[1];
+  const Golden golden = ReadGoldenCases(GetParam())[1];
   std::vector<std::vector<float>> before;
   for (const uint32_t threads : {1u, 2u, 3u}) {
-    const auto model = LoadModel(GoldenDir(GetParam()),
+    const auto model = LoadModel(GoldenDir(GetParam().name),
                                  {.num_threads = threads, .compute = ComputeType::kFloat32});
     ModelRunner runner(*model, {});
     const size_t sequence = runner.AddSequence();
     auto logits = runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 2}}});
     logits.push_back(
         runner.Run({{{.sequence = sequence, .tokens = {golden.ids[0]}, .num_logits = 1}}})[0]);
-    if (threads > 1) EXPECT_EQ(logits, before);
+    if (threads > 1) {
+      EXPECT_EQ(logits, before);
+    }
     before = logits;
   }
 }

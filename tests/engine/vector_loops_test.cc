@@ -141,49 +141,6 @@ TEST_P(VectorLoopsTest, SumsAndFactorsAreExact) {
   }
 }
 
-TEST(RotaryTest, PlainAndLinearFrequencies) {
-  const std::vector<float> plain = RotaryFrequencies({.theta = 10000.0f}, 8);
-  const std::vector<float> linear = RotaryFrequencies(
-      {.theta = 10000.0f, .scaling = RotaryConfig::Scaling::kLinear, .factor = 8.0f}, 8);
-  ASSERT_EQ(plain.size(), 4u);
-  for (int i = 0; i < 4; ++i) {
-    const double expected = std::pow(10000.0, -2.0 * i / 8);
-    EXPECT_NEAR(plain[i], expected, 1e-6 * expected);
-    EXPECT_NEAR(linear[i], expected / 8, 1e-6 * expected);
-  }
-}
-
-// By wavelength, as "The Llama 3 Herd of Models" was published with.
-TEST(RotaryTest, Llama3StretchesLongWaves) {
-  const RotaryConfig config{.theta = 500000.0f,
-                            .scaling = RotaryConfig::Scaling::kLlama3,
-                            .factor = 8.0f,
-                            .low_freq_factor = 1.0f,
-                            .high_freq_factor = 4.0f,
-                            .original_max_position_embeddings = 8192};
-  const std::vector<float> frequencies = RotaryFrequencies(config, 128);
-  int kept = 0, between = 0, stretched = 0;
-  for (int i = 0; i < 64; ++i) {
-    const double plain = std::pow(500000.0, -2.0 * i / 128);
-    const double wavelength = 2 * std::numbers::pi / plain;
-    double expected = plain;
-    if (wavelength > 8192) {
-      expected = plain / 8;
-      ++stretched;
-    } else if (wavelength >= 2048) {
-      const double share = (8192 / wavelength - 1) / 3;
-      expected = (1 - share) * plain / 8 + share * plain;
-      ++between;
-    } else {
-      ++kept;
-    }
-    EXPECT_NEAR(frequencies[i], expected, 3e-6 * expected) << i;
-  }
-  EXPECT_GT(kept, 10);
-  EXPECT_GT(between, 3);
-  EXPECT_GT(stretched, 10);
-}
-
 TEST(RotaryTest, AnglesAreThoseOfThePositions) {
   RotaryTable table({.theta = 10000.0f}, 8);
   table.SetPositions(std::vector<int32_t>{0, 5, 1000});

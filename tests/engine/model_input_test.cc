@@ -1,0 +1,73 @@
+#include "engine/model/model_input.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<SlotIndex> Slots(std::initializer_list<uint32_t> slots) {
+  std::vector<SlotIndex> result;
+  for (const uint32_t slot : slots) result.push_back(SlotIndex(slot));
+  return result;
+}
+
+TEST(WindowsOfTest, AscendEachOnce) {
+  ModelConfig config;
+  for (const WindowSize window :
+       {WindowSize(24), kFullAttention, WindowSize(8), WindowSize(24), kFullAttention}) {
+    config.layers.push_back({.window = window});
+  }
+  EXPECT_THAT(WindowsOf(config), ElementsAre(WindowSize(8), WindowSize(24), kFullAttention));
+}
+
+TEST(MakeInputTest, PutsSequencesSideBySide) {
+  const WindowSize windows[] = {WindowSize(8), kFullAttention};
+  const std::vector<TokenId> prompt = {7, 8, 9, 10, 11, 12};
+  const std::vector<TokenId> next = {5};
+  const auto first_sliding = Slots({3, 1}), first_full = Slots({0, 4, 6});
+  const auto second_full = Slots({2, 5, 8, 9});
+  std::vector<SlotIndex> second_sliding = Slots({0, 0, 7, 2});
+  second_sliding[0] = second_sliding[1] = kNoSlot;
+  const absl::Span<const SlotIndex> first_tables[] = {first_sliding, first_full};
+  const absl::Span<const SlotIndex> second_tables[] = {second_sliding, second_full};
+  const SequenceInput sequences[] = {
+      {.tokens = prompt, .first_position = 0, .tables = first_tables, .num_logits = 2},
+      {.tokens = next, .first_position = 13, .tables = second_tables, .num_logits = 1}};
+  ModelInput input;
+  // Twice: what was there before is gone.
+  for (int i = 0; i < 2; ++i) {
+    MakeInput(sequences, windows, 4, input);
+    EXPECT_THAT(input.tokens, ElementsAre(7, 8, 9, 10, 11, 12, 5));
+    EXPECT_THAT(input.positions, ElementsAre(0, 1, 2, 3, 4, 5, 13));
+    EXPECT_THAT(input.query_starts, ElementsAre(0, 6, 7));
+    EXPECT_THAT(input.context_lengths, ElementsAre(6, 14));
+    EXPECT_THAT(input.logit_rows, ElementsAre(4, 5, 6));
+    ASSERT_EQ(input.windows.size(), 2u);
+    EXPECT_EQ(input.windows[0].window, WindowSize(8));
+    EXPECT_EQ(input.windows[0].block_table_stride, 4u);
+    EXPECT_THAT(input.windows[0].block_tables, ElementsAre(3, 1, -1, -1, -1, -1, 7, 2));
+    EXPECT_THAT(input.windows[0].token_slots, ElementsAre(12, 13, 14, 15, 4, 5, 2 * 4 + 1));
+    EXPECT_EQ(input.windows[1].window, kFullAttention);
+    EXPECT_THAT(input.windows[1].block_tables, ElementsAre(0, 4, 6, -1, 2, 5, 8, 9));
+    EXPECT_THAT(input.windows[1].token_slots, ElementsAre(0, 1, 2, 3, 16, 17, 9 * 4 + 1));
+  }
+}
+
+TEST(MakeInputDeathTest, StopsWhereATokenHasNoSlot) {
+  const WindowSize windows[] = {kFullAttention};
+  const std::vector<TokenId> tokens = {1, 2};
+  const std::vector<SlotIndex> short_table = Slots({1}), hole = {kNoSlot};
+  ModelInput input;
+  for (const auto& [table, first, what] :
+       {std::tuple(&short_table, 3u, "has room"), std::tuple(&hole, 0u, "has a slot")}) {
+    const absl::Span<const SlotIndex> tables[] = {*table};
+    const SequenceInput sequence{.tokens = tokens, .first_position = first, .tables = tables};
+    EXPECT_DEATH(MakeInput({&sequence, 1}, windows, 4, input), what);
+  }
+}
+
+}  // namespace
+}  // namespace pagoda
