@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <functional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +23,9 @@ namespace {
 
 // How often those are looked at again who wait for room that others hold.
 constexpr absl::Duration kRoomPause = absl::Milliseconds(5);
+
+// Sequences of requests are numbered from 1 and never come so far.
+constexpr uint64_t kScratchSequence = uint64_t{1} << 63;
 
 // KV of one model is nothing to another of the same shape.
 absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) {
@@ -92,6 +96,35 @@ class Engine::State {
     return absl::OkStatus();
   }
 
+  // Runs the work on the engine's thread, between two steps.
+  absl::StatusOr<KvFileReport> BetweenSteps(
+      const std::function<absl::StatusOr<KvFileReport>(SequenceId scratch)>& work) {
+    absl::StatusOr<KvFileReport> report = absl::CancelledError("the engine ends");
+    bool done = false;
+    absl::MutexLock lock(&mutex_);
+    tasks_.push_back([this, &work, &report, &done] {
+      report = work(SequenceId(kScratchSequence));
+      absl::MutexLock relock(&mutex_);
+      done = true;
+    });
+    const auto is_done = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return done; };
+    mutex_.Await(absl::Condition(&is_done));
+    return report;
+  }
+
+  absl::StatusOr<KvFileReport> SaveKv(const NamespaceKey& name_space,
+                                      absl::Span<const TokenId> tokens, const std::string& path) {
+    return BetweenSteps([&](SequenceId scratch) {
+      return pagoda::SaveKv(*client_, scratch, pools_, name_space, tokens, path);
+    });
+  }
+
+  absl::StatusOr<KvFileReport> LoadKv(const NamespaceKey& name_space, const std::string& path) {
+    return BetweenSteps([&](SequenceId scratch) {
+      return pagoda::LoadKv(*client_, scratch, pools_, name_space, path);
+    });
+  }
+
   EngineStats Stats() const {
     absl::MutexLock lock(&mutex_);
     EngineStats stats = stats_;
@@ -125,10 +158,11 @@ class Engine::State {
   // Waits until there is something to do, and takes what has come. False when the engine ends.
   bool TakeArrivals(Scheduler::Progress progress) {
     std::vector<Arrival> arrivals;
+    std::vector<std::function<void()>> tasks;
     {
       absl::MutexLock lock(&mutex_);
       const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || !inbox_.empty() || attachment_ != nullptr;
+        return stopping_ || !inbox_.empty() || !tasks_.empty() || attachment_ != nullptr;
       };
       if (scheduler_.idle()) {
         mutex_.Await(absl::Condition(&something));
@@ -137,10 +171,12 @@ class Engine::State {
       }
       if (stopping_) return false;
       arrivals = std::exchange(inbox_, {});
+      tasks = std::exchange(tasks_, {});
       // Until the scheduler's own numbers have them.
       stats_.waiting_requests += arrivals.size();
       if (attachment_ != nullptr) TakeAttachment();
     }
+    for (const std::function<void()>& task : tasks) task();
     for (Arrival& arrival : arrivals) {
       scheduler_.Add(std::move(arrival.request), std::move(arrival.on_token),
                      std::move(arrival.on_end), arrival.time);
@@ -169,6 +205,7 @@ class Engine::State {
   mutable absl::Mutex mutex_;
   CacheInfo info_ ABSL_GUARDED_BY(mutex_);
   std::vector<Arrival> inbox_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   Attachment* attachment_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
@@ -242,6 +279,17 @@ absl::StatusOr<GenerateReport> Engine::Generate(GenerateRequest request, TokenCa
   if (!submitted.ok()) return submitted;
   ended.WaitForNotification();
   return outcome;
+}
+
+absl::StatusOr<KvFileReport> Engine::SaveKv(const NamespaceKey& name_space,
+                                            absl::Span<const TokenId> tokens,
+                                            const std::string& path) {
+  return state_->SaveKv(name_space, tokens, path);
+}
+
+absl::StatusOr<KvFileReport> Engine::LoadKv(const NamespaceKey& name_space,
+                                            const std::string& path) {
+  return state_->LoadKv(name_space, path);
 }
 
 absl::Status Engine::Attach(std::unique_ptr<CacheClient> client) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/generate.h"
+#include "engine/kv_file.h"
 #include "engine/model/cpu_backend.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/scheduler.h"
@@ -63,6 +64,12 @@ class Engine {
   // On an error nothing has changed, and `client` is destroyed. Errors: INVALID_ARGUMENT (a cache
   // of another model or layout); those of the client.
   absl::Status Attach(std::unique_ptr<CacheClient> client);
+
+  // The KV of a prefix to a file and back, between two steps (kv_file.h). They wait. REQUIRES: not
+  // on the engine's thread. Errors: those of SaveKv and LoadKv; CANCELLED where the engine ends.
+  absl::StatusOr<KvFileReport> SaveKv(const NamespaceKey& name_space,
+                                      absl::Span<const TokenId> tokens, const std::string& path);
+  absl::StatusOr<KvFileReport> LoadKv(const NamespaceKey& name_space, const std::string& path);
 
   // Whether Submit would refuse the request: INVALID_PROMPT (empty, a token outside the vocabulary,
   // longer with its new tokens than max_position_embeddings), INVALID_COUNT (max_new_tokens or

@@ -48,6 +48,15 @@ class ConnectedEngine {
   // Errors: those of Engine::Generate; CANCELLED after Interrupt; those of Reconnect.
   absl::StatusOr<Generated> Generate(GenerateRequest request);
 
+  // See Engine::SaveKv and Engine::LoadKv. What a request of that salt finds.
+  absl::StatusOr<KvFileReport> SaveKv(const NamespaceKey& name_space,
+                                      absl::Span<const TokenId> tokens, const std::string& path) {
+    return engine_->SaveKv(name_space, tokens, path);
+  }
+  absl::StatusOr<KvFileReport> LoadKv(const NamespaceKey& name_space, const std::string& path) {
+    return engine_->LoadKv(name_space, path);
+  }
+
   // Whether a sign of life learned that the session is no more. Thread-safe.
   bool session_over() const;
 

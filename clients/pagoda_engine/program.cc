@@ -79,7 +79,11 @@ struct ProgramOptions {
   uint32_t max_new_tokens = 20;
   std::string stop_tokens;
   std::string salt;
+  std::string load_kv;
+  std::string save_kv;
 };
+
+void Say(const std::string& what) { std::cerr << kProgram << ": " << what << std::endl; }
 
 // Refuses a word that is no token id while arguments are parsed.
 std::string CheckTokens(const std::string& text) {
@@ -156,6 +160,10 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
       ->check(CheckTokens);
   app.add_option("--salt", options.salt,
                  "Only prompts with the same salt share their cached prefixes");
+  app.add_option("--load-kv", options.load_kv,
+                 "Put a file's KV into the cache before the first request");
+  app.add_option("--save-kv", options.save_kv,
+                 "Write the KV of a single generation, prompt and answer, to a file");
   const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
                                                        {"json", OutputFormat::kJson}};
   app.add_option("-o,--output", options.output,
@@ -179,7 +187,7 @@ absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& opt
                  .scheduler = {.max_step_tokens = options.max_step_tokens}},
       .kv = options.kv,
       .reconnect = absl::Seconds(options.reconnect_seconds),
-      .say = [](const std::string& what) { std::cerr << kProgram << ": " << what << std::endl; }};
+      .say = Say};
 }
 
 absl::StatusOr<GenerateRequest> SingleRequest(const ProgramOptions& options,
@@ -215,8 +223,18 @@ void PrintTable(const Generated& generated) {
 absl::Status RunSingle(const ProgramOptions& options, ConnectedEngine& engine) {
   absl::StatusOr<GenerateRequest> request = SingleRequest(options, engine.model());
   if (!request.ok()) return request.status();
-  const absl::StatusOr<Generated> generated = engine.Generate(*std::move(request));
+  const absl::StatusOr<Generated> generated = engine.Generate(*request);
   if (!generated.ok()) return generated.status();
+  if (!options.save_kv.empty()) {
+    std::vector<TokenId> tokens = request->prompt;
+    const std::vector<TokenId>& answer = generated->tokens.front();
+    tokens.insert(tokens.end(), answer.begin(), answer.end());
+    const absl::StatusOr<KvFileReport> saved =
+        engine.SaveKv(request->name_space, tokens, options.save_kv);
+    if (!saved.ok()) return saved.status();
+    Say(absl::StrCat("saved the KV of ", saved->tokens, " tokens to ", options.save_kv, ", ",
+                     saved->bytes, " bytes"));
+  }
   if (options.output == OutputFormat::kJson) {
     std::cout << GeneratedToJson(*generated).dump() << std::endl;
   } else {
@@ -342,6 +360,12 @@ absl::Status Run(const ProgramOptions& options) {
     running = engine->get();
   }
   if (interrupt.interrupted()) return absl::CancelledError("interrupted");
+  if (!options.load_kv.empty()) {
+    const absl::StatusOr<KvFileReport> loaded =
+        (*engine)->LoadKv({.cache_salt = options.salt}, options.load_kv);
+    if (!loaded.ok()) return loaded.status();
+    Say(absl::StrCat("loaded the KV of ", loaded->tokens, " tokens from ", options.load_kv));
+  }
   const absl::Status status =
       single ? RunSingle(options, **engine) : RunRequests(options, lines, **engine, interrupt);
   absl::MutexLock lock(&mutex);

@@ -88,6 +88,15 @@ absl::StatusOr<Entry> ReadEntry(const json& entry, absl::Span<const std::byte> d
   return result;
 }
 
+std::map<std::string, std::string> ReadMetadata(const json& entry) {
+  std::map<std::string, std::string> metadata;
+  if (!entry.is_object()) return metadata;
+  for (const auto& [name, value] : entry.items()) {
+    if (value.is_string()) metadata.emplace(name, value.get<std::string>());
+  }
+  return metadata;
+}
+
 }  // namespace
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
@@ -110,8 +119,12 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   TensorMap tensors;
   TensorMap all;
   std::map<std::string, std::string> unread;
+  std::map<std::string, std::string> metadata;
   for (const auto& [name, entry] : header->items()) {
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__") {
+      metadata = ReadMetadata(entry);
+      continue;
+    }
     absl::StatusOr<Entry> read = ReadEntry(entry, bytes.subspan(kLengthBytes + header_bytes));
     if (!read.ok()) return refuse("tensor ", name.substr(0, 200), " ", read.status().message());
     all.emplace(name, read->info);
@@ -124,11 +137,16 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (const std::optional<std::string> name = FindOverlap(all); name.has_value()) {
     return refuse("tensor ", name->substr(0, 200), " overlaps another");
   }
-  return SafetensorsFile(*std::move(file), std::move(tensors), std::move(unread));
+  return SafetensorsFile(*std::move(file), std::move(tensors), std::move(unread),
+                         std::move(metadata));
 }
 
 SafetensorsFile::SafetensorsFile(MappedFile file, TensorMap tensors,
-                                 std::map<std::string, std::string> unread)
-    : file_(std::move(file)), tensors_(std::move(tensors)), unread_(std::move(unread)) {}
+                                 std::map<std::string, std::string> unread,
+                                 std::map<std::string, std::string> metadata)
+    : file_(std::move(file)),
+      tensors_(std::move(tensors)),
+      unread_(std::move(unread)),
+      metadata_(std::move(metadata)) {}
 
 }  // namespace pagoda

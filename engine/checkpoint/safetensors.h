@@ -24,13 +24,17 @@ class SafetensorsFile {
   const TensorMap& tensors() const { return tensors_; }
   // The types of the others as the file names them ("I64"), by name.
   const std::map<std::string, std::string>& unread() const { return unread_; }
+  // What the header says of the file itself; only texts.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
-  SafetensorsFile(MappedFile file, TensorMap tensors, std::map<std::string, std::string> unread);
+  SafetensorsFile(MappedFile file, TensorMap tensors, std::map<std::string, std::string> unread,
+                  std::map<std::string, std::string> metadata);
 
   MappedFile file_;
   TensorMap tensors_;
   std::map<std::string, std::string> unread_;
+  std::map<std::string, std::string> metadata_;
 };
 
 }  // namespace pagoda

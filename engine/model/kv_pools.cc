@@ -79,6 +79,11 @@ absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& con
   KvPools result;
   result.layers_.resize(config.layers.size());
   result.windows_ = WindowsOf(config);
+  for (const LayerConfig& layer : config.layers) {
+    const auto window =
+        std::lower_bound(result.windows_.begin(), result.windows_.end(), layer.window);
+    result.window_indices_.push_back(static_cast<size_t>(window - result.windows_.begin()));
+  }
   for (std::unique_ptr<MappedPool>& pool : *mapped) {
     const PoolMapping& mapping = pool->mapping();
     if (mapping.tier != Tier::kPrimary) continue;

@@ -27,6 +27,9 @@ class KvPools {
   // moved.
   absl::Span<const kernels::KvLayer> layers() const { return layers_; }
 
+  // Where the layer's window is in windows().
+  size_t window_index(size_t layer) const { return window_indices_[layer]; }
+
   // WindowsOf the model: the order of ModelInput::windows, and of SequenceInput::tables.
   absl::Span<const WindowSize> windows() const { return windows_; }
 
@@ -36,6 +39,7 @@ class KvPools {
   std::vector<std::unique_ptr<MappedPool>> pools_;
   std::vector<kernels::KvLayer> layers_;  // Into pools_.
   std::vector<WindowSize> windows_;
+  std::vector<size_t> window_indices_;  // By layer.
 };
 
 }  // namespace pagoda

@@ -1,0 +1,264 @@
+#include "engine/kv_file.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/checkpoint/safetensors.h"
+#include "kernels/cpu/cache.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr char kFormat[] = "pagoda-kv-1";
+
+TensorType TensorTypeFor(kernels::ElementType type) {
+  switch (type) {
+    case kernels::ElementType::kFloat16:
+      return TensorType::kFloat16;
+    case kernels::ElementType::kBFloat16:
+      return TensorType::kBFloat16;
+    default:
+      return TensorType::kFloat32;
+  }
+}
+
+uint64_t RowBytes(const kernels::KvLayer& layer) {
+  return uint64_t{layer.num_kv_heads} * layer.head_dim * kernels::ElementBytes(layer.type);
+}
+
+std::string KeysName(size_t layer) { return absl::StrCat("layers.", layer, ".keys"); }
+std::string ValuesName(size_t layer) { return absl::StrCat("layers.", layer, ".values"); }
+
+absl::Status FileError(const std::string& path, const char* what) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
+}
+
+// A sequence that is there for a file's sake.
+class Scratch {
+ public:
+  Scratch(CacheClient& client, SequenceId id, const KvPools& pools)
+      : client_(client), id_(id), pools_(pools) {}
+  ~Scratch() {
+    if (open_) RunOne<FreedSequence>(client_, FreeSequence{id_}).IgnoreError();
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  // Returns the tokens that are cached; their KV is there when this returns.
+  absl::StatusOr<uint32_t> Open(const NamespaceKey& name_space, std::vector<TokenId> tokens,
+                                uint32_t room_tokens) {
+    absl::StatusOr<AddedSequence> added =
+        RunOne<AddedSequence>(client_, AddSequence{.sequence = id_,
+                                                   .name_space = name_space,
+                                                   .tokens = std::move(tokens),
+                                                   .room_tokens = room_tokens});
+    if (!added.ok()) return added.status();
+    open_ = true;
+    for (const BlockTable& table : added->tables) {
+      const auto window = std::find(pools_.windows().begin(), pools_.windows().end(), table.window);
+      if (window == pools_.windows().end()) continue;
+      std::vector<int32_t>& slots =
+          tables_.at(static_cast<size_t>(window - pools_.windows().begin()));
+      for (const BlockHandle& block : table.blocks) {
+        slots.push_back(block.slot == kNoSlot ? -1 : static_cast<int32_t>(block.slot.value()));
+      }
+    }
+    if (absl::Status waited = Wait(added->ready); !waited.ok()) return waited;
+    return added->matched_tokens;
+  }
+
+  absl::Status Commit(uint32_t computed_tokens) {
+    return RunOne<CommittedTokens>(
+               client_, CommitTokens{.sequence = id_, .computed_tokens = computed_tokens})
+        .status();
+  }
+
+  // The slots of the layer's window, from token 0 on.
+  const std::vector<int32_t>& table(size_t layer) const {
+    return tables_[pools_.window_index(layer)];
+  }
+
+ private:
+  absl::Status Wait(Ticket ready) {
+    for (;;) {
+      const absl::Status waited = RunOne<WaitedForTicket>(client_, WaitForTicket{ready}).status();
+      if (waited.ok() || ReasonOf(waited) != Reason::kWaitTimeout) return waited;
+    }
+  }
+
+  CacheClient& client_;
+  const SequenceId id_;
+  const KvPools& pools_;
+  std::vector<std::vector<int32_t>> tables_{pools_.windows().size()};
+  bool open_ = false;
+};
+
+// The header for `tokens` in layers of those pools.
+std::string MakeHeader(const std::string& model, absl::Span<const TokenId> tokens,
+                       const KvPools& pools) {
+  nlohmann::ordered_json header;
+  header["__metadata__"] = {
+      {"format", kFormat}, {"model", model}, {"tokens", absl::StrJoin(tokens, " ")}};
+  uint64_t offset = 0;
+  for (size_t i = 0; i < pools.layers().size(); ++i) {
+    const kernels::KvLayer& layer = pools.layers()[i];
+    const uint64_t bytes = RowBytes(layer) * tokens.size();
+    for (const std::string& name : {KeysName(i), ValuesName(i)}) {
+      header[name] = {{"dtype", std::string(TensorTypeName(TensorTypeFor(layer.type)))},
+                      {"shape", {tokens.size(), layer.num_kv_heads, layer.head_dim}},
+                      {"data_offsets", {offset, offset + bytes}}};
+      offset += bytes;
+    }
+  }
+  std::string text = header.dump();
+  // As the format's own library does, so that the tensors are aligned.
+  text.append((8 - text.size() % 8) % 8, ' ');
+  return text;
+}
+
+absl::StatusOr<std::vector<TokenId>> ReadTokens(const std::string& text) {
+  std::vector<TokenId> tokens;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(word, &tokens.emplace_back())) {
+      return MakeError(Reason::kInvalidCheckpoint, "the metadata's tokens are no token ids");
+    }
+  }
+  if (tokens.empty()) return MakeError(Reason::kInvalidCheckpoint, "it has no tokens");
+  return tokens;
+}
+
+// The tensor's rows from `first` on, aligned.
+absl::StatusOr<std::vector<std::byte>> Rows(const SafetensorsFile& file, const std::string& name,
+                                            const kernels::KvLayer& layer, uint32_t first,
+                                            uint32_t tokens) {
+  const auto it = file.tensors().find(name);
+  const std::vector<uint64_t> shape = {tokens, layer.num_kv_heads, layer.head_dim};
+  if (it == file.tensors().end() || it->second.shape != shape ||
+      it->second.type != TensorTypeFor(layer.type)) {
+    return MakeError(Reason::kInvalidCheckpoint,
+                     absl::StrCat(file.path(), ": ", name, " is not there, or is not ",
+                                  TensorTypeName(TensorTypeFor(layer.type)), " [",
+                                  absl::StrJoin(shape, ", "), "]"));
+  }
+  const auto rows = it->second.bytes.subspan(first * RowBytes(layer));
+  return std::vector<std::byte>(rows.begin(), rows.end());
+}
+
+}  // namespace
+
+absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
+                                    const NamespaceKey& name_space,
+                                    absl::Span<const TokenId> tokens, const std::string& path) {
+  // One more, because all but the last token are looked for.
+  std::vector<TokenId> wanted(tokens.begin(), tokens.end());
+  wanted.push_back(0);
+  Scratch sequence(client, scratch, pools);
+  const absl::StatusOr<uint32_t> cached = sequence.Open(name_space, std::move(wanted), 1);
+  if (!cached.ok()) return cached.status();
+  if (*cached == 0) return absl::NotFoundError("nothing of these tokens is cached");
+  const auto saved = tokens.first(*cached);
+
+  const std::string unfinished = path + ".unfinished";
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  if (!file) return FileError(unfinished, "write");
+  absl::Cleanup remove = [&] { std::remove(unfinished.c_str()); };
+  const std::string header = MakeHeader(client.info().model_fingerprint, saved, pools);
+  const uint64_t length = header.size();
+  file.write(reinterpret_cast<const char*>(&length), sizeof(length));
+  file << header;
+  uint64_t bytes = sizeof(length) + header.size();
+  const std::vector<int32_t> starts = {0, static_cast<int32_t>(saved.size())};
+  for (size_t i = 0; i < pools.layers().size(); ++i) {
+    const kernels::KvLayer& layer = pools.layers()[i];
+    const std::vector<int32_t>& table = sequence.table(i);
+    if (std::find(table.begin(), table.end(), -1) != table.end()) {
+      return absl::FailedPreconditionError(
+          "a sliding window has passed some of the tokens, and their KV is not there any more");
+    }
+    std::vector<std::byte> keys(RowBytes(layer) * saved.size()), values(keys.size());
+    absl::Status gathered = kernels::cpu::GatherCache({.keys = keys.data(),
+                                                       .values = values.data(),
+                                                       .type = layer.type,
+                                                       .starts = starts,
+                                                       .block_tables = table,
+                                                       .block_table_stride = table.size(),
+                                                       .kv = layer});
+    if (!gathered.ok()) return absl::InternalError(gathered.message());
+    for (const auto* rows : {&keys, &values}) {
+      file.write(reinterpret_cast<const char*>(rows->data()),
+                 static_cast<std::streamsize>(rows->size()));
+      bytes += rows->size();
+    }
+  }
+  file.close();
+  if (!file) return FileError(unfinished, "write");
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) return FileError(path, "write");
+  std::move(remove).Cancel();
+  return KvFileReport{.tokens = *cached, .bytes = bytes};
+}
+
+absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
+                                    const NamespaceKey& name_space, const std::string& path) {
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  if (!file.ok()) return file.status();
+  const auto refuse = [&](const auto&... why) {
+    return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": ", why...));
+  };
+  const auto metadata = [&](const char* name) {
+    const auto it = file->metadata().find(name);
+    return it == file->metadata().end() ? std::string() : it->second;
+  };
+  if (metadata("format") != kFormat) return refuse("it is not a file of KV");
+  if (metadata("model") != client.info().model_fingerprint) {
+    return refuse("its KV is of the model \"", metadata("model"), "\", the cache of \"",
+                  client.info().model_fingerprint, "\"");
+  }
+  absl::StatusOr<std::vector<TokenId>> tokens = ReadTokens(metadata("tokens"));
+  if (!tokens.ok()) return refuse(tokens.status().message());
+  const auto count = static_cast<uint32_t>(tokens->size());
+
+  Scratch sequence(client, scratch, pools);
+  const absl::StatusOr<uint32_t> cached = sequence.Open(name_space, *tokens, 0);
+  if (!cached.ok()) return cached.status();
+  const std::vector<int32_t> starts = {0, static_cast<int32_t>(count - *cached)};
+  const std::vector<int32_t> first_positions = {static_cast<int32_t>(*cached)};
+  for (size_t i = 0; i < pools.layers().size(); ++i) {
+    const kernels::KvLayer& layer = pools.layers()[i];
+    const auto keys = Rows(*file, KeysName(i), layer, *cached, count);
+    if (!keys.ok()) return keys.status();
+    const auto values = Rows(*file, ValuesName(i), layer, *cached, count);
+    if (!values.ok()) return values.status();
+    const uint64_t stride = uint64_t{layer.num_kv_heads} * layer.head_dim;
+    absl::Status filled = kernels::cpu::FillCache({.rows = {.keys = keys->data(),
+                                                            .values = values->data(),
+                                                            .type = layer.type,
+                                                            .key_token_stride = stride,
+                                                            .value_token_stride = stride},
+                                                   .starts = starts,
+                                                   .first_positions = first_positions,
+                                                   .block_tables = sequence.table(i),
+                                                   .block_table_stride = sequence.table(i).size(),
+                                                   .kv = layer});
+    if (!filled.ok()) return absl::InternalError(filled.message());
+  }
+  if (absl::Status committed = sequence.Commit(count); !committed.ok()) return committed;
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) return FileError(path, "read");
+  return KvFileReport{.tokens = count, .bytes = static_cast<uint64_t>(info.st_size)};
+}
+
+}  // namespace pagoda

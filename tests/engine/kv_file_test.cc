@@ -1,0 +1,147 @@
+// A sequence's KV to a file and back, with the tiny checkpoints.
+#include "engine/kv_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "pools/error.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/test_cache.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Served {
+ public:
+  explicit Served(const std::string& model, DType kv_dtype = DType::kFloat32)
+      : cache_(*Engine::CacheSpecForModel(GoldenDir(model), 16, kv_dtype), {.primary_blocks = 64}),
+        engine_(*Engine::Create({.model_dir = GoldenDir(model),
+                                 .cpu = {.num_threads = 1, .compute = ComputeType::kFloat32}},
+                                cache_.OpenClient())) {}
+
+  struct Answer {
+    std::vector<TokenId> ids;
+    uint32_t reused_tokens = 0;
+  };
+  Answer Generate(std::vector<TokenId> prompt, uint32_t max_new_tokens) {
+    Answer answer;
+    const auto report =
+        engine_->Generate({.prompt = std::move(prompt), .max_new_tokens = max_new_tokens},
+                          [&](const GeneratedToken& token) {
+                            answer.ids.push_back(token.token);
+                            return true;
+                          });
+    EXPECT_TRUE(report.ok()) << report.status();
+    answer.reused_tokens = report->reused_tokens;
+    return answer;
+  }
+
+  Engine& engine() { return *engine_; }
+  TestCache& cache() { return cache_; }
+
+ private:
+  TestCache cache_;
+  std::unique_ptr<Engine> engine_;
+};
+
+std::string ScratchPath(const std::string& name) {
+  return testing::TempDir() + "/" + std::to_string(getpid()) + "-" + name;
+}
+
+class KvFileTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, KvFileTest, testing::Values(kTinyModel, "pagoda_qwen3_tiny"));
+
+TEST_P(KvFileTest, AnotherCacheGoesOnFromTheFile) {
+  const std::string path = ScratchPath("kv.safetensors");
+  const Golden golden = ReadGoldenCases({GetParam(), GetParam()})[2];
+  KvFileReport saved;
+  {
+    Served served(GetParam());
+    served.Generate(golden.prompt, 20);
+    std::vector<TokenId> tokens = golden.prompt;
+    tokens.insert(tokens.end(), golden.ids.begin(), golden.ids.end());
+    const auto report = served.engine().SaveKv({}, tokens, path);
+    ASSERT_TRUE(report.ok()) << report.status();
+    saved = *report;
+    EXPECT_TRUE(served.cache().NothingHeld());
+  }
+  // All but the last token of the answer, which has no KV.
+  EXPECT_EQ(saved.tokens, golden.prompt.size() + 19);
+  EXPECT_EQ(saved.bytes, std::filesystem::file_size(path));
+
+  Served served(GetParam());
+  const auto loaded = served.engine().LoadKv({}, path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->tokens, saved.tokens);
+  const Served::Answer answer = served.Generate(golden.prompt, 20);
+  EXPECT_EQ(answer.ids, golden.ids);
+  EXPECT_EQ(answer.reused_tokens, golden.prompt.size() - 1);
+  EXPECT_TRUE(served.cache().NothingHeld());
+  // Again, where all of it is cached.
+  EXPECT_TRUE(served.engine().LoadKv({}, path).ok());
+  std::filesystem::remove(path);
+}
+
+TEST(KvFileRefusalTest, WhatIsNotCachedIsNotSaved) {
+  Served served(kTinyModel);
+  const std::string path = ScratchPath("nothing.safetensors");
+  EXPECT_EQ(served.engine().SaveKv({}, {1, 2, 3}, path).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  served.Generate({1, 2, 3}, 2);
+  EXPECT_THAT(std::string(served.engine().SaveKv({}, {1, 2, 3}, "/nowhere/x").status().message()),
+              HasSubstr("/nowhere/x"));
+  EXPECT_TRUE(served.cache().NothingHeld());
+}
+
+TEST(KvFileRefusalTest, AFileOfAnotherModelOrShapeIsRefused) {
+  const std::string path = ScratchPath("other.safetensors");
+  {
+    Served served(kTinyModel);
+    served.Generate({1, 2, 3, 4}, 2);
+    ASSERT_TRUE(served.engine().SaveKv({}, {1, 2, 3, 4}, path).ok());
+  }
+  const auto refused = [&](Served& served, const std::string& what) {
+    const absl::Status status = served.engine().LoadKv({}, path).status();
+    EXPECT_EQ(ReasonOf(status), Reason::kInvalidCheckpoint) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(what));
+    EXPECT_TRUE(served.cache().NothingHeld());
+  };
+  Served other("qwen2_tiny");
+  refused(other, "is of the model");
+  Served half(kTinyModel, DType::kFloat16);
+  refused(half, "layers.0.keys");
+  // Nothing of a file that was refused is cached.
+  EXPECT_EQ(half.Generate({1, 2, 3, 4}, 2).reused_tokens, 0u);
+  Served same(kTinyModel);
+  std::filesystem::copy_file(GoldenDir(kTinyModel) + "/model.safetensors", path,
+                             std::filesystem::copy_options::overwrite_existing);
+  refused(same, "not a file of KV");
+  std::ofstream(path, std::ios::trunc) << "short";
+  refused(same, "safetensors");
+  std::filesystem::remove(path);
+}
+
+// Sixteen tokens a window: a longer text has left it.
+TEST(KvFileRefusalTest, WhatASlidingWindowHasPassedIsNotSaved) {
+  const Golden golden = ReadGoldenCases({"gemma3_tiny", "gemma3_tiny"})[3];
+  Served served("gemma3_tiny");
+  served.Generate(golden.prompt, 4);
+  const absl::Status status =
+      served.engine().SaveKv({}, golden.prompt, ScratchPath("window")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_TRUE(served.cache().NothingHeld());
+}
+
+}  // namespace
+}  // namespace pagoda
