@@ -16,6 +16,7 @@
 #include "engine/model/transformer.h"
 #include "kernels/cpu/isa.h"
 #include "pools/check.h"
+#include "tests/bench/engine_requests.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
 #include "tests/bench/random_model.h"
@@ -108,6 +109,17 @@ class EngineBench {
     if (Wanted("decode_b1")) DecodeOne();
     if (Wanted("decode_b16_over_b1")) DecodeBatch();
     if (Wanted("prefill_2048")) Prefill();
+    // Its own copy of the weights is loaded only where it is needed.
+    const bool cached = Wanted("ttft_cached_over_uncached");
+    const bool host = Wanted("ttft_host_over_uncached");
+    const bool bookkeeping = Wanted("bookkeeping_share");
+    const bool waste = Wanted("kv_waste_share");
+    if (!cached && !host && !bookkeeping && !waste) return;
+    EngineRequests requests({.threads = options_.threads, .smoke = options_.smoke}, shape_,
+                            files_.dir());
+    if (cached || host) requests.PrintTimesToFirstToken(cached, host);
+    if (bookkeeping) requests.PrintBookkeeping();
+    if (waste) requests.PrintWaste();
   }
 
  private:

@@ -1,0 +1,47 @@
+// The engine's figures that whole requests show: what reuse saves, and what the cache costs.
+#ifndef PAGODA_TESTS_BENCH_ENGINE_REQUESTS_H_
+#define PAGODA_TESTS_BENCH_ENGINE_REQUESTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tests/bench/random_model.h"
+
+namespace pagoda {
+class Engine;
+class TestCache;
+}  // namespace pagoda
+
+namespace pagoda::bench {
+
+// A cache in this process, KV in bf16, and an engine on it.
+class EngineRequests {
+ public:
+  struct Options {
+    uint32_t threads = 2;
+    bool smoke = false;  // Small numbers, to see that the figures are there.
+  };
+  EngineRequests(const Options& options, const RandomModelShape& shape, const std::string& dir);
+  ~EngineRequests();
+
+  // ttft_cached_over_uncached, ttft_host_over_uncached: the time to a prompt's first token where
+  // all but its last 16 tokens are cached, in the primary or in the secondary tier, beside that of
+  // a prompt of which nothing is.
+  void PrintTimesToFirstToken(bool cached, bool host);
+  // bookkeeping_share: what a step of 16 sequences spends in calls of the cache, beside the step.
+  void PrintBookkeeping();
+  // kv_waste_share: room of 16 mixed requests that holds no token, beside all of their room.
+  void PrintWaste();
+
+ private:
+  const Options options_;
+  const uint32_t vocab_size_;
+  std::unique_ptr<TestCache> cache_;
+  std::unique_ptr<Engine> engine_;
+  uint64_t prompts_ = 0;
+};
+
+}  // namespace pagoda::bench
+
+#endif  // PAGODA_TESTS_BENCH_ENGINE_REQUESTS_H_
