@@ -129,6 +129,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddPrefixCommands(app, globals, chosen);
   AddOperatorCommands(app, globals, chosen);
   AddGenerateCommand(app, globals, chosen);
+  AddChatCommand(app, globals, chosen);
   AddWorkloadCommand(app, globals, chosen);
   AddBenchCommand(app, globals, chosen);
   AddReplayCommand(app, globals, chosen);

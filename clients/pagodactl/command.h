@@ -49,6 +49,7 @@ using Action = std::function<absl::Status()>;
 void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddWorkloadCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // pin, unpin, pins, offload, prefetch, invalidate and retain.

@@ -13,6 +13,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/sampling_options.h"
 #include "clients/pagodactl/terminal.h"
 #include "clients/pagodactl/tokens.h"
 #include "grpcpp/client_context.h"
@@ -28,34 +29,13 @@ struct GenerateOptions {
   std::string prompt_tokens;
   std::string prompt_file;
   uint32_t random_prompt = 0;  // Its length.
-  uint64_t seed = 1;
+  std::string text;
   uint32_t max_new_tokens = 20;
   std::string stop_tokens;
-  std::string salt;
-  float temperature = 0;
-  uint32_t top_k = 0;
-  float top_p = 1;
-  float repetition_penalty = 1;
   uint32_t num_samples = 1;
-  uint32_t max_draft_tokens = 0;
-  uint32_t priority = 0;
+  SamplingOptions sampling;
   std::optional<uint32_t> top_logprobs;
 };
-
-absl::Duration DurationOf(const google::protobuf::Duration& proto) {
-  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
-}
-
-const char* FinishText(v1::FinishReason reason) {
-  switch (reason) {
-    case v1::FINISH_REASON_LENGTH:
-      return "length";
-    case v1::FINISH_REASON_STOP_TOKEN:
-      return "stop token";
-    default:
-      return "unknown";
-  }
-}
 
 // A random prompt needs the vocabulary's size, which the daemon knows.
 absl::StatusOr<std::vector<TokenId>> RandomPrompt(const GlobalOptions& globals,
@@ -69,12 +49,14 @@ absl::StatusOr<std::vector<TokenId>> RandomPrompt(const GlobalOptions& globals,
   if (!status.has_engine() || status.engine().vocab_size() == 0) {
     return MakeError(Reason::kNoEngine, "the daemon runs without a model");
   }
-  return RandomTokens(options.seed, status.engine().vocab_size()).Take(options.random_prompt);
+  return RandomTokens(options.sampling.seed, status.engine().vocab_size())
+      .Take(options.random_prompt);
 }
 
 absl::StatusOr<std::vector<TokenId>> Prompt(const GlobalOptions& globals,
                                             const GenerateOptions& options,
                                             const std::shared_ptr<grpc::Channel>& channel) {
+  if (!options.text.empty()) return std::vector<TokenId>();
   if (options.random_prompt != 0) return RandomPrompt(globals, options, channel);
   if (!options.prompt_file.empty()) return ReadTokenFile(options.prompt_file);
   return ParseTokens(options.prompt_tokens);
@@ -85,30 +67,18 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
                                                 const std::shared_ptr<grpc::Channel>& channel) {
   const auto prompt = Prompt(globals, options, channel);
   if (!prompt.ok()) return prompt.status();
+  // Text goes to the daemon as it is, which has the tokenizer.
   const auto stop = ParseTokens(options.stop_tokens);
   if (!stop.ok()) return stop.status();
   v1::GenerateRequest request;
   request.mutable_prompt_tokens()->Add(prompt->begin(), prompt->end());
+  request.set_prompt_text(options.text);
   request.mutable_stop_tokens()->Add(stop->begin(), stop->end());
   request.set_max_new_tokens(options.max_new_tokens);
-  if (!options.salt.empty()) request.mutable_namespace_()->set_cache_salt(options.salt);
-  request.set_temperature(options.temperature);
-  request.set_top_k(options.top_k);
-  request.set_top_p(options.top_p);
-  request.set_repetition_penalty(options.repetition_penalty);
-  request.set_seed(options.seed);
   request.set_num_samples(options.num_samples);
-  request.set_max_draft_tokens(options.max_draft_tokens);
-  request.set_priority(options.priority);
+  ApplySampling(options.sampling, request);
   if (options.top_logprobs.has_value()) request.set_top_logprobs(*options.top_logprobs);
   return request;
-}
-
-// Of the time in which the engine worked for this request: waiting for others is left out.
-double TokensPerSecond(const v1::GenerateReport& report) {
-  const double seconds =
-      absl::ToDoubleSeconds(DurationOf(report.total_time()) - DurationOf(report.queue_time()));
-  return seconds > 0 ? report.generated_tokens() / seconds : 0;
 }
 
 void PrintSamples(const std::vector<std::vector<TokenId>>& samples,
@@ -149,6 +119,7 @@ void PrintReport(const v1::GenerateReport& report) {
 // What the generation said, sample by sample.
 struct Said {
   std::vector<std::vector<TokenId>> samples;
+  std::string text;                                                  // Of the first sample.
   nlohmann::ordered_json details = nlohmann::ordered_json::array();  // Where they were asked for.
 
   void Add(const v1::GenerateResponse& message) {
@@ -182,6 +153,7 @@ void PrintJson(const GenerateOptions& options, const Said& said, const v1::Gener
       {"total_time_seconds", absl::ToDoubleSeconds(DurationOf(report.total_time()))},
       {"queue_time_seconds", absl::ToDoubleSeconds(DurationOf(report.queue_time()))},
       {"tokens_per_second", TokensPerSecond(report)}};
+  if (!options.text.empty()) json["text"] = said.text;
   if (options.num_samples > 1) json["samples"] = said.samples;
   if (options.top_logprobs.has_value()) json["logprobs"] = said.details;
   std::cout << json.dump() << std::endl;
@@ -204,8 +176,13 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
   const bool live = globals.output == OutputFormat::kTable && options.num_samples == 1;
   while (stream->Read(&message)) {
     if (live) {
-      for (TokenId token : message.tokens()) std::cout << token << ' ' << std::flush;
+      if (!options.text.empty()) {
+        std::cout << message.text() << std::flush;
+      } else {
+        for (TokenId token : message.tokens()) std::cout << token << ' ' << std::flush;
+      }
     }
+    said.text += message.text();
     said.Add(message);
     if (message.has_report()) report = message.report();
   }
@@ -238,34 +215,23 @@ void AddPromptOptions(CLI::App& command, GenerateOptions& options) {
       ->add_option("--prompt-file", options.prompt_file,
                    "A file of token ids, separated by commas or whitespace; - is standard input")
       ->type_name("FILE");
+  prompt->add_option("--prompt", options.text, "Text, where the model has a tokenizer.json")
+      ->check([](const std::string& text) {
+        return text.empty() ? std::string("must not be empty") : std::string();
+      });
   prompt->add_option("--random-prompt", options.random_prompt, "As many random token ids")
       ->check(CLI::PositiveNumber);
   prompt->require_option(1);
 }
 
-void AddSamplingOptions(CLI::App& command, GenerateOptions& options) {
-  command.add_option("--temperature", options.temperature, "0: the most likely token, always")
-      ->check(CLI::NonNegativeNumber)
+void AddAnswerOptions(CLI::App& command, GenerateOptions& options) {
+  command.add_option("--max-new-tokens", options.max_new_tokens, "At most this many tokens")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--top-k", options.top_k, "Only the k most likely tokens; 0: all")
-      ->capture_default_str();
-  command
-      .add_option("--top-p", options.top_p,
-                  "Only the fewest most likely tokens that together are so likely")
-      ->capture_default_str();
-  command
-      .add_option("--repetition-penalty", options.repetition_penalty,
-                  "Above 1: what was said before is less likely")
-      ->capture_default_str();
+  command.add_option("--stop-tokens", options.stop_tokens, "Token ids that end the generation")
+      ->check(CheckTokens);
   command.add_option("--samples", options.num_samples, "As many answers to the prompt")
       ->check(CLI::Range(1, 128))
-      ->capture_default_str();
-  command
-      .add_option("--draft-tokens", options.max_draft_tokens,
-                  "Guess up to so many tokens a step from what was said, and check them at once; "
-                  "the answer is the same")
-      ->capture_default_str();
-  command.add_option("--priority", options.priority, "Higher ones go first, and take others' room")
       ->capture_default_str();
   command.add_option(
       "--logprobs", options.top_logprobs,
@@ -280,18 +246,11 @@ void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& cho
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<GenerateOptions>();
   AddPromptOptions(*command, *options);
-  command->add_option("--seed", options->seed, "Of the random prompt, and of sampling")
-      ->capture_default_str();
-  command->add_option("--max-new-tokens", options->max_new_tokens, "At most this many tokens")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--stop-tokens", options->stop_tokens, "Token ids that end the generation")
-      ->check(CheckTokens);
-  AddSamplingOptions(*command, *options);
-  command->add_option("--salt", options->salt,
-                      "Only prompts with the same salt share their cached prefixes");
+  AddAnswerOptions(*command, *options);
+  AddSamplingOptions(*command, options->sampling, "Of the random prompt, and of sampling");
   command->footer(
       "Examples:\n"
+      "  pagodactl generate --prompt 'Once upon a time'\n"
       "  pagodactl generate --prompt-tokens 1,2,3\n"
       "  pagodactl generate --random-prompt 64 --seed 7 --max-new-tokens 40\n"
       "  pagodactl generate --prompt-tokens 1,2,3 --temperature 0.8 --top-p 0.95 --samples 4\n"

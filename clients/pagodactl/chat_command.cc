@@ -1,0 +1,210 @@
+// pagodactl chat: a conversation with the daemon's model, turn by turn, each of which finds the
+// turns before it in the cache.
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "clients/cpp/errors.h"
+#include "clients/pagodactl/command.h"
+#include "clients/pagodactl/format.h"
+#include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/sampling_options.h"
+#include "clients/pagodactl/terminal.h"
+#include "grpcpp/client_context.h"
+#include "nlohmann/json.hpp"
+#include "pagoda/v1/engine.grpc.pb.h"
+
+namespace pagoda {
+namespace {
+
+constexpr char kHelp[] =
+    "/reset begins anew, /quit or the end of input ends; Ctrl-C stops an answer, and a second time "
+    "the program.";
+
+struct ChatOptions {
+  SamplingOptions sampling;
+  std::string system;
+  uint32_t max_new_tokens = 256;
+};
+
+class Chat {
+ public:
+  Chat(const GlobalOptions& globals, const ChatOptions& options,
+       std::unique_ptr<v1::EngineService::Stub> stub)
+      : globals_(globals),
+        options_(options),
+        terminal_(DetectTerminal(STDOUT_FILENO)),
+        prompts_(isatty(STDIN_FILENO) != 0 && terminal_.interactive),
+        stub_(std::move(stub)) {
+    Reset();
+  }
+
+  // Until the input's end. Errors: those of the daemon.
+  absl::Status Run() {
+    if (prompts_) std::cout << Paint(terminal_, Style::kDim, kHelp) << std::endl;
+    for (std::string line; Ask(line);) {
+      const std::string said(absl::StripAsciiWhitespace(line));
+      if (said == "/quit") break;
+      if (said == "/reset") {
+        Reset();
+      } else if (!said.empty()) {
+        if (absl::Status status = Answer(said); !status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Stops the answer that comes. On any thread. False where none does.
+  bool Stop() {
+    absl::MutexLock lock(&mutex_);
+    if (context_ == nullptr) return false;
+    context_->TryCancel();
+    return true;
+  }
+
+ private:
+  void Reset() {
+    conversation_.clear_messages();
+    if (!options_.system.empty()) Say("system", options_.system);
+  }
+
+  bool Ask(std::string& line) {
+    if (prompts_) std::cout << Paint(terminal_, Style::kBold, "> ") << std::flush;
+    return static_cast<bool>(std::getline(std::cin, line));
+  }
+
+  void Say(const std::string& role, const std::string& content) {
+    v1::ChatMessage* message = conversation_.add_messages();
+    message->set_role(role);
+    message->set_content(content);
+  }
+
+  absl::Status Answer(const std::string& said) {
+    Say("user", said);
+    conversation_.set_max_new_tokens(options_.max_new_tokens);
+    ApplySampling(options_.sampling, conversation_);
+    grpc::ClientContext context;
+    SetContext(&context);
+    const auto stream = stub_->Generate(&context, conversation_);
+    std::string answer;
+    v1::GenerateReport report;
+    v1::GenerateResponse message;
+    while (stream->Read(&message)) {
+      answer += message.text();
+      if (globals_.output == OutputFormat::kTable) std::cout << message.text() << std::flush;
+      if (message.has_report()) report = message.report();
+    }
+    SetContext(nullptr);
+    const grpc::Status status = stream->Finish();
+    const bool stopped = status.error_code() == grpc::StatusCode::CANCELLED;
+    if (!status.ok() && !stopped) return StatusFromGrpc(status);
+    // What was said until then is part of the conversation.
+    Say("assistant", answer);
+    Print(answer, stopped ? std::nullopt : std::optional(report));
+    return absl::OkStatus();
+  }
+
+  void Print(const std::string& answer, const std::optional<v1::GenerateReport>& report) const {
+    if (globals_.output == OutputFormat::kJson) return PrintJson(answer, report);
+    std::cout << "\n";
+    if (!report.has_value()) {
+      std::cout << Paint(terminal_, Style::kDim, "stopped") << std::endl;
+      return;
+    }
+    std::string secondary;
+    if (report->reused_secondary_tokens() > 0) {
+      secondary = absl::StrCat(", ", FormatCount(report->reused_secondary_tokens()),
+                               " from the secondary tier");
+    }
+    const std::string line = absl::StrFormat(
+        "%s prompt tokens, %s reused (%s)%s; first token after %s, %.1f tokens/s",
+        FormatCount(report->prompt_tokens()), FormatCount(report->reused_tokens()),
+        FormatShare(Share(report->reused_tokens(), report->prompt_tokens())), secondary,
+        FormatElapsed(DurationOf(report->time_to_first_token())), TokensPerSecond(*report));
+    std::cout << Paint(terminal_, Style::kDim, line) << std::endl;
+  }
+
+  void PrintJson(const std::string& answer, const std::optional<v1::GenerateReport>& report) const {
+    nlohmann::ordered_json json = {{"content", answer}, {"stopped", !report.has_value()}};
+    if (report.has_value()) {
+      json["prompt_tokens"] = report->prompt_tokens();
+      json["reused_tokens"] = report->reused_tokens();
+      json["reused_secondary_tokens"] = report->reused_secondary_tokens();
+      json["generated_tokens"] = report->generated_tokens();
+      json["finish_reason"] = FinishText(report->finish_reason());
+      json["time_to_first_token_seconds"] =
+          absl::ToDoubleSeconds(DurationOf(report->time_to_first_token()));
+      json["tokens_per_second"] = TokensPerSecond(*report);
+    }
+    std::cout << json.dump() << std::endl;
+  }
+
+  void SetContext(grpc::ClientContext* context) {
+    absl::MutexLock lock(&mutex_);
+    context_ = context;
+  }
+
+  const GlobalOptions& globals_;
+  const ChatOptions options_;
+  const Terminal terminal_;
+  const bool prompts_;  // A person types.
+  const std::unique_ptr<v1::EngineService::Stub> stub_;
+  v1::GenerateRequest conversation_;
+
+  absl::Mutex mutex_;
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the answer that comes.
+};
+
+absl::Status RunChat(const GlobalOptions& globals, const ChatOptions& options) {
+  // Before the channel, whose threads take over the signal mask.
+  absl::Mutex mutex;
+  Chat* running = nullptr;
+  const InterruptScope interrupt([&] {
+    absl::MutexLock lock(&mutex);
+    // While nothing is said there is nothing to stop but the program.
+    if (running == nullptr || !running->Stop()) _exit(kExitFailed);
+  });
+  const auto channel = ConnectToDaemon(globals);
+  if (!channel.ok()) return channel.status();
+  Chat chat(globals, options, v1::EngineService::NewStub(*channel));
+  {
+    absl::MutexLock lock(&mutex);
+    running = &chat;
+  }
+  const absl::Status status = chat.Run();
+  absl::MutexLock lock(&mutex);
+  running = nullptr;
+  return status;
+}
+
+}  // namespace
+
+void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "chat",
+      "Talks with the daemon's model over several turns, and says what each found in the cache");
+  // Owned by the parser's callback and by the action it makes.
+  const auto options = std::make_shared<ChatOptions>();
+  command->add_option("--system", options->system, "What the model is told before the first turn");
+  command->add_option("--max-new-tokens", options->max_new_tokens, "At most this many a turn")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  AddSamplingOptions(*command, options->sampling, "Of sampling");
+  command->footer(absl::StrCat(kHelp,
+                               "\n\nExamples:\n"
+                               "  pagodactl chat\n"
+                               "  pagodactl chat --system 'Answer in one line.' --temperature 0.7\n"
+                               "  printf 'Hello\\nAnd again\\n' | pagodactl chat -o json"));
+  command->callback([&globals, &chosen, options] {
+    chosen = [&globals, options] { return RunChat(globals, *options); };
+  });
+}
+
+}  // namespace pagoda

@@ -1,0 +1,63 @@
+#include "clients/pagodactl/sampling_options.h"
+
+namespace pagoda {
+
+void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& seed_help) {
+  command.add_option("--seed", options.seed, seed_help)->capture_default_str();
+  command.add_option("--temperature", options.temperature, "0: the most likely token, always")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--top-k", options.top_k, "Only the k most likely tokens; 0: all")
+      ->capture_default_str();
+  command
+      .add_option("--top-p", options.top_p,
+                  "Only the fewest most likely tokens that together are so likely")
+      ->capture_default_str();
+  command
+      .add_option("--repetition-penalty", options.repetition_penalty,
+                  "Above 1: what was said before is less likely")
+      ->capture_default_str();
+  command
+      .add_option("--draft-tokens", options.max_draft_tokens,
+                  "Guess up to so many tokens a step from what was said, and check them at once; "
+                  "the answer is the same")
+      ->capture_default_str();
+  command.add_option("--priority", options.priority, "Higher ones go first, and take others' room")
+      ->capture_default_str();
+  command.add_option("--salt", options.salt,
+                     "Only prompts with the same salt share their cached prefixes");
+}
+
+void ApplySampling(const SamplingOptions& options, v1::GenerateRequest& request) {
+  request.set_seed(options.seed);
+  request.set_temperature(options.temperature);
+  request.set_top_k(options.top_k);
+  request.set_top_p(options.top_p);
+  request.set_repetition_penalty(options.repetition_penalty);
+  request.set_max_draft_tokens(options.max_draft_tokens);
+  request.set_priority(options.priority);
+  if (!options.salt.empty()) request.mutable_namespace_()->set_cache_salt(options.salt);
+}
+
+absl::Duration DurationOf(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+const char* FinishText(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    case v1::FINISH_REASON_STOP_TOKEN:
+      return "stop token";
+    default:
+      return "unknown";
+  }
+}
+
+double TokensPerSecond(const v1::GenerateReport& report) {
+  const double seconds =
+      absl::ToDoubleSeconds(DurationOf(report.total_time()) - DurationOf(report.queue_time()));
+  return seconds > 0 ? report.generated_tokens() / seconds : 0;
+}
+
+}  // namespace pagoda
