@@ -36,6 +36,8 @@ absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) 
                    "\", the engine's model is \"", fingerprint, "\""));
 }
 
+absl::Status EngineEnds() { return absl::CancelledError("the engine ends"); }
+
 }  // namespace
 
 class Engine::State {
@@ -71,6 +73,7 @@ class Engine::State {
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
     if (absl::Status status = Check(request); !status.ok()) return status;
     absl::MutexLock lock(&mutex_);
+    if (ended_) return EngineEnds();
     const uint64_t waiting = stats_.waiting_requests + inbox_.size();
     if (waiting >= max_waiting_requests_) {
       return MakeError(Reason::kQueueFull, absl::StrCat(waiting, " requests wait already"));
@@ -99,7 +102,7 @@ class Engine::State {
   // Runs the work on the engine's thread, between two steps.
   absl::StatusOr<KvFileReport> BetweenSteps(
       const std::function<absl::StatusOr<KvFileReport>(SequenceId scratch)>& work) {
-    absl::StatusOr<KvFileReport> report = absl::CancelledError("the engine ends");
+    absl::StatusOr<KvFileReport> report = EngineEnds();
     bool done = false;
     absl::MutexLock lock(&mutex_);
     tasks_.push_back([this, &work, &report, &done] {
@@ -107,7 +110,7 @@ class Engine::State {
       absl::MutexLock relock(&mutex_);
       done = true;
     });
-    const auto is_done = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return done; };
+    const auto is_done = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return done || ended_; };
     mutex_.Await(absl::Condition(&is_done));
     return report;
   }
@@ -149,10 +152,25 @@ class Engine::State {
     Scheduler::Progress progress = Scheduler::Progress::kMade;
     while (TakeArrivals(progress)) {
       progress = scheduler_.Step();
+      TellOfStep();
+    }
+    scheduler_.Shutdown(EngineEnds());
+    TellOfStep();
+    std::vector<Arrival> left;
+    {
+      absl::MutexLock lock(&mutex_);
+      ended_ = true;
+      left = std::exchange(inbox_, {});
+    }
+    for (const Arrival& arrival : left) arrival.on_end(EngineEnds());
+  }
+
+  void TellOfStep() {
+    {
       absl::MutexLock lock(&mutex_);
       stats_ = scheduler_.stats();
     }
-    scheduler_.Shutdown(absl::CancelledError("the engine ends"));
+    scheduler_.TellEnds();
   }
 
   // Waits until there is something to do, and takes what has come. False when the engine ends.
@@ -208,6 +226,7 @@ class Engine::State {
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   Attachment* attachment_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The thread takes nothing any more.
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;  // Last: it uses the others.

@@ -25,7 +25,10 @@ Scheduler::Scheduler(const Options& options, CacheClient* client, std::vector<Wi
       forward_(std::move(forward)),
       waiting_(&shares_) {}
 
-Scheduler::~Scheduler() { Shutdown(absl::CancelledError("the engine ends")); }
+Scheduler::~Scheduler() {
+  Shutdown(absl::CancelledError("the engine ends"));
+  TellEnds();
+}
 
 absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest& request) {
   const TokensPerBlock tokens_per_block(cache.tokens_per_block);

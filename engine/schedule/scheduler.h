@@ -71,7 +71,7 @@ class Scheduler {
   // INVALID_COUNT where the cache can never hold one of the request's sequences.
   static absl::Status CheckRoom(const CacheInfo& cache, const GenerateRequest& request);
 
-  // The request is valid. `on_end` comes during a later step.
+  // The request is valid. `on_end` comes with a later TellEnds.
   void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, absl::Time arrival);
 
   bool idle() const { return running_.empty() && closing_.empty() && waiting_.empty(); }
@@ -81,8 +81,11 @@ class Scheduler {
     kNone,  // Everything waits for room that others hold.
   };
   Progress Step();
+  // Calls on_end of the requests that have ended: apart from the step, so that whoever hears of an
+  // end finds it in stats() already.
+  void TellEnds();
 
-  // Ends all requests with the error, at once.
+  // Ends all requests with the error, at once. TellEnds tells.
   void Shutdown(const absl::Status& status);
   // Goes on in another session, with a cache of the same model: what was under way begins anew
   // there, from the tokens that it has.
@@ -146,6 +149,7 @@ class Scheduler {
   WaitingRoom waiting_;
   SampleList running_;
   std::vector<Closing> closing_;
+  std::vector<std::shared_ptr<ActiveRequest>> ended_;  // Not told yet.
   std::vector<Probe> probes_;          // Answers of the last batch.
   std::vector<SequenceId> leftovers_;  // To be freed when the client can be asked again.
   std::vector<ShortenedSequence> shortened_;

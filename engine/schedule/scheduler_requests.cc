@@ -56,10 +56,16 @@ void Scheduler::Finish(std::unique_ptr<Sample> sample) {
   --(request->admitted ? stats_.running_requests : stats_.waiting_requests);
   shares_.Leave(request->request.tenant);
   request->report.total_time = absl::Now() - request->arrival;
-  if (request->status.ok()) {
-    request->on_end(std::move(request->report));
-  } else {
-    request->on_end(request->status);
+  ended_.push_back(request);
+}
+
+void Scheduler::TellEnds() {
+  for (const std::shared_ptr<ActiveRequest>& request : std::exchange(ended_, {})) {
+    if (request->status.ok()) {
+      request->on_end(std::move(request->report));
+    } else {
+      request->on_end(request->status);
+    }
   }
 }
 

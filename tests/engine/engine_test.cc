@@ -451,6 +451,26 @@ TEST(EngineTest, AFullQueueIsRefused) {
   EXPECT_EQ(ReasonOf(engine->Submit(on.Request(), nullptr, nullptr)), Reason::kQueueFull);
 }
 
+TEST(EngineTest, TheEndOfAnEngineIsTheEndOfItsRequests) {
+  EngineOn on(kTinyModel, {.num_blocks = 512});
+  auto engine = *Engine::Create({.model_dir = on.golden().model_dir}, on.cache().OpenClient());
+  std::atomic<int> cancelled = 0;
+  GenerateRequest request = on.Request();
+  request.max_new_tokens = 4000;
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(engine
+                    ->Submit(
+                        request, [](const GeneratedToken&) { return true; },
+                        [&](const absl::StatusOr<GenerateReport>& report) {
+                          cancelled += absl::IsCancelled(report.status());
+                        })
+                    .ok());
+  }
+  engine.reset();
+  EXPECT_EQ(cancelled, 40);
+  on.ExpectNothingHeld();
+}
+
 TEST(EngineTest, ABackendThatIsNotThereIsRefused) {
   const absl::Status status =
       Engine::Create({.model_dir = "/nowhere", .backend = EngineBackend::kCuda}, nullptr).status();

@@ -80,12 +80,14 @@ class World {
     while (!scheduler_.idle()) {
       ASSERT_LT(++steps_, 200'000u) << "the scheduler gets on";
       if (scheduler_.Step() == Scheduler::Progress::kNone) absl::SleepFor(absl::Milliseconds(1));
+      scheduler_.TellEnds();
     }
   }
   void RunSteps(int count) {
     for (int i = 0; i < count && !scheduler_.idle(); ++i) {
       ++steps_;
       scheduler_.Step();
+      scheduler_.TellEnds();
     }
   }
 
@@ -382,7 +384,10 @@ TEST_P(WindowsTest, TheBasicCacheGivesTheSameAnswers) {
         },
         absl::Now());
   }
-  for (int step = 0; !scheduler.idle() && step < 10'000; ++step) scheduler.Step();
+  for (int step = 0; !scheduler.idle() && step < 10'000; ++step) {
+    scheduler.Step();
+    scheduler.TellEnds();
+  }
   EXPECT_EQ(ended, requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(answers[i], ArithmeticModel::ExpectedAnswer(requests[i], GetParam(), 5));
