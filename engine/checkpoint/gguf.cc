@@ -1,68 +1,22 @@
 #include "engine/checkpoint/gguf.h"
 
 #include <bit>
-#include <cstring>
-#include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "engine/checkpoint/gguf_cursor.h"
 #include "pools/error.h"
 
 namespace pagoda {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are read as they lie");
-
-constexpr uint32_t kMagic = 0x46554747;    // "GGUF".
-constexpr uint64_t kMaxNameBytes = 65535;  // The format's own limit for keys.
-constexpr uint64_t kMaxKeptElements = 4096;
-constexpr uint64_t kMaxKeptTextBytes = 65536;
+constexpr uint32_t kMagic = 0x46554747;  // "GGUF".
 constexpr uint32_t kMaxDimensions = 4;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMaxAlignment = 1 << 20;
-
-// As the format numbers them.
-enum class ValueType : uint32_t {
-  kUint8,
-  kInt8,
-  kUint16,
-  kInt16,
-  kUint32,
-  kInt32,
-  kFloat32,
-  kBool,
-  kString,
-  kArray,
-  kUint64,
-  kInt64,
-  kFloat64,
-};
-
-// Of types whose size is fixed; 0 for others.
-uint64_t ValueBytes(ValueType type) {
-  switch (type) {
-    case ValueType::kUint8:
-    case ValueType::kInt8:
-    case ValueType::kBool:
-      return 1;
-    case ValueType::kUint16:
-    case ValueType::kInt16:
-      return 2;
-    case ValueType::kUint32:
-    case ValueType::kInt32:
-    case ValueType::kFloat32:
-      return 4;
-    case ValueType::kUint64:
-    case ValueType::kInt64:
-    case ValueType::kFloat64:
-      return 8;
-    default:
-      return 0;
-  }
-}
 
 // ggml's numbers.
 std::optional<TensorType> TensorTypeOfGgml(uint32_t number) {
@@ -84,144 +38,7 @@ absl::Status Damage(absl::string_view what) {
   return MakeError(Reason::kInvalidCheckpoint, std::string(what));
 }
 
-// Reads from the front and keeps the first error: behind it, everything is 0 and empty.
-class Cursor {
- public:
-  explicit Cursor(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
-
-  const absl::Status& status() const { return status_; }
-  bool ok() const { return status_.ok(); }
-  uint64_t position() const { return position_; }
-  uint64_t left() const { return bytes_.size() - position_; }
-
-  void Fail(absl::string_view what) {
-    if (ok()) status_ = Damage(what);
-  }
-
-  absl::Span<const std::byte> Take(uint64_t count) {
-    if (count > left()) Fail("ends within its header");
-    if (!ok()) return {};
-    position_ += count;
-    return bytes_.subspan(position_ - count, count);
-  }
-
-  template <class T>
-  T Number() {
-    T number{};
-    const absl::Span<const std::byte> bytes = Take(sizeof(T));
-    if (!bytes.empty()) std::memcpy(&number, bytes.data(), sizeof(T));
-    return number;
-  }
-
-  absl::string_view Text() {
-    const absl::Span<const std::byte> bytes = Take(Number<uint64_t>());
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-
-  std::string Name() {
-    const absl::string_view name = Text();
-    if (name.size() > kMaxNameBytes) Fail(absl::StrCat("has a name of ", name.size(), " bytes"));
-    return std::string(name.substr(0, kMaxNameBytes));
-  }
-
- private:
-  const absl::Span<const std::byte> bytes_;
-  uint64_t position_ = 0;
-  absl::Status status_;
-};
-
-int64_t ReadInteger(Cursor& cursor, ValueType type) {
-  switch (type) {
-    case ValueType::kUint8:
-      return cursor.Number<uint8_t>();
-    case ValueType::kInt8:
-      return cursor.Number<int8_t>();
-    case ValueType::kBool:
-      return cursor.Number<uint8_t>() != 0 ? 1 : 0;
-    case ValueType::kUint16:
-      return cursor.Number<uint16_t>();
-    case ValueType::kInt16:
-      return cursor.Number<int16_t>();
-    case ValueType::kUint32:
-      return cursor.Number<uint32_t>();
-    case ValueType::kInt32:
-      return cursor.Number<int32_t>();
-    case ValueType::kInt64:
-      return cursor.Number<int64_t>();
-    default: {
-      const auto number = cursor.Number<uint64_t>();
-      if (number > std::numeric_limits<int64_t>::max()) cursor.Fail("has a number above 2^63");
-      return static_cast<int64_t>(number);
-    }
-  }
-}
-
-GgufValue ReadArray(Cursor& cursor) {
-  const auto type = static_cast<ValueType>(cursor.Number<uint32_t>());
-  const auto count = cursor.Number<uint64_t>();
-  if (type == ValueType::kString) {
-    // Each takes its eight bytes at least, so this ends with the file.
-    for (uint64_t i = 0; i < count && cursor.ok(); ++i) cursor.Text();
-    return GgufSkipped();
-  }
-  const uint64_t element_bytes = ValueBytes(type);
-  if (element_bytes == 0) {
-    cursor.Fail(absl::StrCat("is an array of type ", static_cast<uint32_t>(type)));
-    return GgufSkipped();
-  }
-  if (count > cursor.left() / element_bytes) {
-    cursor.Fail(absl::StrCat("is an array of ", count, " elements, more than the file has"));
-    return GgufSkipped();
-  }
-  const bool is_float = type == ValueType::kFloat32 || type == ValueType::kFloat64;
-  if (is_float || count > kMaxKeptElements) {
-    cursor.Take(count * element_bytes);
-    return GgufSkipped();
-  }
-  std::vector<int64_t> integers;
-  for (uint64_t i = 0; i < count; ++i) integers.push_back(ReadInteger(cursor, type));
-  return integers;
-}
-
-GgufValue ReadValue(Cursor& cursor) {
-  const auto type = static_cast<ValueType>(cursor.Number<uint32_t>());
-  switch (type) {
-    case ValueType::kFloat32:
-      return double{cursor.Number<float>()};
-    case ValueType::kFloat64:
-      return cursor.Number<double>();
-    case ValueType::kString: {
-      const absl::string_view text = cursor.Text();
-      if (text.size() > kMaxKeptTextBytes) return GgufSkipped();
-      return std::string(text);
-    }
-    case ValueType::kArray:
-      return ReadArray(cursor);
-    default:
-      break;
-  }
-  if (ValueBytes(type) == 0) {
-    cursor.Fail(absl::StrCat("has the unknown type ", static_cast<uint32_t>(type)));
-  }
-  return ReadInteger(cursor, type);
-}
-
-absl::StatusOr<std::map<std::string, GgufValue>> ReadMetadata(Cursor& cursor, uint64_t count) {
-  std::map<std::string, GgufValue> metadata;
-  // Each takes some bytes, so this ends with the file, whatever the count.
-  for (uint64_t i = 0; i < count; ++i) {
-    std::string key = cursor.Name();
-    GgufValue value = ReadValue(cursor);
-    if (!cursor.ok()) {
-      return Damage(absl::StrCat("key ", key.substr(0, 80), " ", cursor.status().message()));
-    }
-    const auto [it, is_new] = metadata.emplace(std::move(key), std::move(value));
-    if (!is_new) return Damage(absl::StrCat("key ", it->first, " is there twice"));
-  }
-  return metadata;
-}
-
-absl::StatusOr<uint64_t> ReadAlignment(const std::map<std::string, GgufValue>& metadata) {
+absl::StatusOr<uint64_t> ReadAlignment(const GgufMetadata& metadata) {
   const auto it = metadata.find("general.alignment");
   if (it == metadata.end()) return kDefaultAlignment;
   const int64_t* const alignment = std::get_if<int64_t>(&it->second);
@@ -238,8 +55,8 @@ struct TensorEntry {
   uint64_t offset = 0;
 };
 
-// The error is without the tensor's name.
-absl::StatusOr<TensorEntry> ReadEntry(Cursor& cursor) {
+// Its error names the tensor.
+absl::StatusOr<TensorEntry> ReadEntry(GgufCursor& cursor) {
   TensorEntry entry;
   entry.name = cursor.Name();
   const auto num_dimensions = cursor.Number<uint32_t>();
@@ -287,7 +104,7 @@ absl::StatusOr<TensorInfo> Place(TensorEntry entry, uint64_t alignment,
   return entry.info;
 }
 
-absl::StatusOr<TensorMap> ReadTensors(Cursor& cursor, uint64_t count, uint64_t alignment,
+absl::StatusOr<TensorMap> ReadTensors(GgufCursor& cursor, uint64_t count, uint64_t alignment,
                                       absl::Span<const std::byte> bytes) {
   std::vector<TensorEntry> entries;
   for (uint64_t i = 0; i < count; ++i) {
@@ -321,7 +138,7 @@ absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
     return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": ", why));
   };
 
-  Cursor cursor(file->bytes());
+  GgufCursor cursor(file->bytes());
   if (cursor.Number<uint32_t>() != kMagic) return refuse("no GGUF file");
   const auto version = cursor.Number<uint32_t>();
   if (version != 2 && version != 3) {
@@ -331,7 +148,7 @@ absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
   const auto num_tensors = cursor.Number<uint64_t>();
   const auto num_keys = cursor.Number<uint64_t>();
   if (!cursor.ok()) return refuse(cursor.status().message());
-  absl::StatusOr<std::map<std::string, GgufValue>> metadata = ReadMetadata(cursor, num_keys);
+  absl::StatusOr<GgufMetadata> metadata = ReadGgufMetadata(cursor, num_keys);
   if (!metadata.ok()) return refuse(metadata.status().message());
   const absl::StatusOr<uint64_t> alignment = ReadAlignment(*metadata);
   if (!alignment.ok()) return refuse(alignment.status().message());
@@ -340,7 +157,7 @@ absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
   return GgufFile(*std::move(file), *std::move(metadata), *std::move(tensors));
 }
 
-GgufFile::GgufFile(MappedFile file, std::map<std::string, GgufValue> metadata, TensorMap tensors)
+GgufFile::GgufFile(MappedFile file, GgufMetadata metadata, TensorMap tensors)
     : file_(std::move(file)), metadata_(std::move(metadata)), tensors_(std::move(tensors)) {}
 
 }  // namespace pagoda

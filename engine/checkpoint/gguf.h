@@ -3,26 +3,14 @@
 #ifndef PAGODA_ENGINE_CHECKPOINT_GGUF_H_
 #define PAGODA_ENGINE_CHECKPOINT_GGUF_H_
 
-#include <cstdint>
-#include <map>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/checkpoint/gguf_values.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/tensor.h"
 
 namespace pagoda {
-
-// Stepped over: an array of texts, of floating-point numbers or of more than 4,096 integers, a text
-// of more than 64 KiB. Tokenizers have such.
-struct GgufSkipped {
-  friend bool operator==(GgufSkipped, GgufSkipped) = default;
-};
-
-// Integers and booleans of every width are int64_t (GGUF's u64 above its range is refused).
-using GgufValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, GgufSkipped>;
 
 // One file. It is not trusted: every tensor that Open lets through lies inside the file, beside
 // every other, and its bytes are as many as its shape says. Memory for it is bounded by a small
@@ -34,15 +22,15 @@ class GgufFile {
   static absl::StatusOr<GgufFile> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
-  const std::map<std::string, GgufValue>& metadata() const { return metadata_; }
+  const GgufMetadata& metadata() const { return metadata_; }
   // By their names in the file. The bytes are valid as long as the file.
   const TensorMap& tensors() const { return tensors_; }
 
  private:
-  GgufFile(MappedFile file, std::map<std::string, GgufValue> metadata, TensorMap tensors);
+  GgufFile(MappedFile file, GgufMetadata metadata, TensorMap tensors);
 
   MappedFile file_;
-  std::map<std::string, GgufValue> metadata_;
+  GgufMetadata metadata_;
   TensorMap tensors_;
 };
 

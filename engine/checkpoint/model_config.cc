@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "engine/checkpoint/architectures.h"
+#include "engine/checkpoint/decoder_fields.h"
 #include "engine/checkpoint/field_reader.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_config.h"
@@ -23,7 +23,7 @@ absl::StatusOr<ModelConfig> LoadJson(const std::string& path) {
   const absl::StatusOr<nlohmann::json> root = ParseJsonObject(file->text(), path, "the file");
   if (!root.ok()) return root.status();
   FieldReader reader(*root, path);
-  ModelConfig config = ReadArchitecture(reader);
+  ModelConfig config = ReadDecoder(reader);
   if (!reader.status().ok()) return reader.status();
   return config;
 }

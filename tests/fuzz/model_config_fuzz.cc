@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/checkpoint/architectures.h"
+#include "engine/checkpoint/decoder_fields.h"
 #include "engine/checkpoint/field_reader.h"
 #include "engine/checkpoint/json_text.h"
 #include "tests/fuzz/tensor_checks.h"
@@ -17,7 +17,7 @@ void Check(const std::string& text) {
   const absl::StatusOr<nlohmann::json> root = ParseJsonObject(text, path, "the file");
   if (!root.ok()) return CheckRefusal(root.status(), path);
   FieldReader reader(*root, path);
-  const ModelConfig config = ReadArchitecture(reader);
+  const ModelConfig config = ReadDecoder(reader);
   if (!reader.status().ok()) return CheckRefusal(reader.status(), path);
   CheckConfig(config);
 }

@@ -9,6 +9,7 @@ Both are trained on tokenizer_text.py. tokenizer_cases.json, beside each, is a l
     text, ids (the text alone), with_special_tokens (what the tokenizer adds), decoded (of ids), decoded_plain (without special tokens)
 """
 
+import collections
 import json
 import pathlib
 
@@ -49,9 +50,11 @@ def sentencepiece_like():
     trained.normalizer = normalizers.Replace(" ", "\u2581")
     trained.pre_tokenizer = pre_tokenizers.Split(Regex("(?<=[^\u2581])(?=\u2581)|(?<=\n)|(?=\n)"), behavior="isolated")
     room = VOCABULARY - len(GEMMA_SPECIAL) - len(byte_tokens)
-    trained.train_from_iterator(
-        tokenizer_text.LINES, trainers.BpeTrainer(vocab_size=room, limit_alphabet=room // 3, show_progress=False)
-    )
+    # The trainer's own choice among equally frequent characters is another one each time.
+    counts = collections.Counter("\n".join(tokenizer_text.LINES).replace(" ", "\u2581"))
+    alphabet = sorted(counts, key=lambda character: (-counts[character], character))[:room // 3]
+    trainer = trainers.BpeTrainer(vocab_size=room, initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False)
+    trained.train_from_iterator(tokenizer_text.LINES, trainer)
     model = json.loads(trained.to_str())["model"]
     pieces = sorted(model["vocab"], key=model["vocab"].get)
     vocabulary = {token: i for i, token in enumerate([*GEMMA_SPECIAL, *byte_tokens, *pieces])}

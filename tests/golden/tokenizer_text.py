@@ -20,7 +20,7 @@ El niño comió una piñata. ¿Dónde está la biblioteca? ¡Qué día más boni
 素早い茶色の狐がのろまな犬を飛び越えた。メモリはブロックに分けられます。今日は天気がいいですね。
 The cache, the cache, the cache; the block, the block, the block; the token, the token, the token: tokens in blocks in the cache.
 Hello, world! Hello, there! How are you today? I am fine, thank you, and you? Good morning, good evening, good night.
-	a tab, two  spaces, three   spaces, four    spaces; a line
+\ta tab, two  spaces, three   spaces, four    spaces; a line
 """.strip("\n").split("\n")
 
 CASES = [

@@ -1,0 +1,153 @@
+#include "engine/checkpoint/gguf_values.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr uint64_t kMaxKeptElements = 4096;
+constexpr uint64_t kMaxKeptTextBytes = 65536;
+
+absl::Status Damage(absl::string_view what) {
+  return MakeError(Reason::kInvalidCheckpoint, std::string(what));
+}
+
+// As the format numbers them.
+enum class ValueType : uint32_t {
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64,
+};
+
+// Of types whose size is fixed; 0 for others.
+uint64_t ValueBytes(ValueType type) {
+  switch (type) {
+    case ValueType::kUint8:
+    case ValueType::kInt8:
+    case ValueType::kBool:
+      return 1;
+    case ValueType::kUint16:
+    case ValueType::kInt16:
+      return 2;
+    case ValueType::kUint32:
+    case ValueType::kInt32:
+    case ValueType::kFloat32:
+      return 4;
+    case ValueType::kUint64:
+    case ValueType::kInt64:
+    case ValueType::kFloat64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+int64_t ReadInteger(GgufCursor& cursor, ValueType type) {
+  switch (type) {
+    case ValueType::kUint8:
+      return cursor.Number<uint8_t>();
+    case ValueType::kInt8:
+      return cursor.Number<int8_t>();
+    case ValueType::kBool:
+      return cursor.Number<uint8_t>() != 0 ? 1 : 0;
+    case ValueType::kUint16:
+      return cursor.Number<uint16_t>();
+    case ValueType::kInt16:
+      return cursor.Number<int16_t>();
+    case ValueType::kUint32:
+      return cursor.Number<uint32_t>();
+    case ValueType::kInt32:
+      return cursor.Number<int32_t>();
+    case ValueType::kInt64:
+      return cursor.Number<int64_t>();
+    default: {
+      const auto number = cursor.Number<uint64_t>();
+      if (number > std::numeric_limits<int64_t>::max()) cursor.Fail("has a number above 2^63");
+      return static_cast<int64_t>(number);
+    }
+  }
+}
+
+GgufValue ReadArray(GgufCursor& cursor) {
+  const auto type = static_cast<ValueType>(cursor.Number<uint32_t>());
+  const auto count = cursor.Number<uint64_t>();
+  if (type == ValueType::kString) {
+    // Each takes its eight bytes at least, so this ends with the file.
+    for (uint64_t i = 0; i < count && cursor.ok(); ++i) cursor.Text();
+    return GgufSkipped();
+  }
+  const uint64_t element_bytes = ValueBytes(type);
+  if (element_bytes == 0) {
+    cursor.Fail(absl::StrCat("is an array of type ", static_cast<uint32_t>(type)));
+    return GgufSkipped();
+  }
+  if (count > cursor.left() / element_bytes) {
+    cursor.Fail(absl::StrCat("is an array of ", count, " elements, more than the file has"));
+    return GgufSkipped();
+  }
+  const bool is_float = type == ValueType::kFloat32 || type == ValueType::kFloat64;
+  if (is_float || count > kMaxKeptElements) {
+    cursor.Take(count * element_bytes);
+    return GgufSkipped();
+  }
+  std::vector<int64_t> integers;
+  for (uint64_t i = 0; i < count; ++i) integers.push_back(ReadInteger(cursor, type));
+  return integers;
+}
+
+GgufValue ReadValue(GgufCursor& cursor) {
+  const auto type = static_cast<ValueType>(cursor.Number<uint32_t>());
+  switch (type) {
+    case ValueType::kFloat32:
+      return double{cursor.Number<float>()};
+    case ValueType::kFloat64:
+      return cursor.Number<double>();
+    case ValueType::kString: {
+      const absl::string_view text = cursor.Text();
+      if (text.size() > kMaxKeptTextBytes) return GgufSkipped();
+      return std::string(text);
+    }
+    case ValueType::kArray:
+      return ReadArray(cursor);
+    default:
+      break;
+  }
+  if (ValueBytes(type) == 0) {
+    cursor.Fail(absl::StrCat("has the unknown type ", static_cast<uint32_t>(type)));
+  }
+  return ReadInteger(cursor, type);
+}
+
+}  // namespace
+
+absl::StatusOr<GgufMetadata> ReadGgufMetadata(GgufCursor& cursor, uint64_t count) {
+  GgufMetadata metadata;
+  // Each takes some bytes, so this ends with the file, whatever the count.
+  for (uint64_t i = 0; i < count; ++i) {
+    std::string key = cursor.Name();
+    GgufValue value = ReadValue(cursor);
+    if (!cursor.ok()) {
+      return Damage(absl::StrCat("key ", key.substr(0, 80), " ", cursor.status().message()));
+    }
+    const auto [it, is_new] = metadata.emplace(std::move(key), std::move(value));
+    if (!is_new) return Damage(absl::StrCat("key ", it->first, " is there twice"));
+  }
+  return metadata;
+}
+
+}  // namespace pagoda
