@@ -62,6 +62,14 @@ float FieldReader::PositiveOr(const std::string& name, float where_missing) {
   return IsMissing(name) ? where_missing : Positive(name);
 }
 
+float FieldReader::AtLeastOne(const std::string& name) {
+  const json& value = Find(name);
+  const float number = value.is_number() ? value.get<float>() : 0.0f;
+  if (number >= 1 && std::isfinite(number)) return number;
+  Refuse(name, "a number from 1 on");
+  return 1.0f;
+}
+
 bool FieldReader::FlagOr(const std::string& name, bool where_missing) {
   if (IsMissing(name)) return where_missing;
   const json& value = Find(name);

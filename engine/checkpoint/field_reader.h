@@ -40,9 +40,10 @@ class FieldReader {
   uint32_t Count(const std::string& name, uint32_t max);
   uint32_t CountOr(const std::string& name, uint32_t max, uint32_t where_missing);
 
-  // Finite numbers above 0.
+  // Finite numbers above 0, and from 1 on.
   float Positive(const std::string& name);
   float PositiveOr(const std::string& name, float where_missing);
+  float AtLeastOne(const std::string& name);
 
   bool FlagOr(const std::string& name, bool where_missing);
   std::string TextOr(const std::string& name, const std::string& where_missing);

@@ -128,25 +128,25 @@ void ReadDivisors(GgufFields& reader, const GgufFile& file, RotaryConfig& rotary
   rotary.scaling = RotaryConfig::Scaling::kDivisors;
   const bool has_shape = it->second.shape == std::vector<uint64_t>{head_dim / 2};
   if (has_shape) rotary.divisors = ToFloats(it->second);
-  bool are_positive = has_shape;
+  bool are_sound = has_shape;
   for (const float divisor : rotary.divisors) {
-    are_positive = are_positive && divisor > 0 && std::isfinite(divisor);
+    are_sound = are_sound && divisor >= 1 && std::isfinite(divisor);
   }
-  if (!are_positive) {
+  if (!are_sound) {
     reader.Complain(absl::StrCat("tensor ", kGgufRotaryDivisors, " is not [", head_dim / 2,
-                                 "] positive numbers"));
+                                 "] numbers from 1 on"));
   }
 }
 
 RotaryConfig ReadScaling(GgufFields& reader) {
-  RotaryConfig rotary = {.theta = reader.Positive("rope.freq_base", 10000.0f)};
+  RotaryConfig rotary = {.theta = reader.AtLeastOne("rope.freq_base", 10000.0f)};
   const GgufValue* const type = reader.Find("rope.scaling.type");
   const std::string* const name = type == nullptr ? nullptr : std::get_if<std::string>(type);
   if (type != nullptr && (name == nullptr || (*name != "none" && *name != "linear"))) {
     reader.Refuse("rope.scaling.type", "none or linear, which is all that is run");
   } else if (name != nullptr && *name == "linear") {
     rotary.scaling = RotaryConfig::Scaling::kLinear;
-    rotary.factor = reader.Positive("rope.scaling.factor");
+    rotary.factor = reader.AtLeastOne("rope.scaling.factor");
   }
   return rotary;
 }
@@ -158,7 +158,7 @@ void ReadRotaries(GgufFields& reader, const GgufFile& file, const GgufArchitectu
   config.rotaries = {std::move(rotary)};
   if (architecture.sliding_theta == 0.0f) return;
   config.rotaries.push_back(
-      {.theta = reader.Positive("rope.freq_base_swa", architecture.sliding_theta)});
+      {.theta = reader.AtLeastOne("rope.freq_base_swa", architecture.sliding_theta)});
   for (LayerConfig& layer : config.layers) layer.rotary = layer.window != kFullAttention ? 1 : 0;
 }
 

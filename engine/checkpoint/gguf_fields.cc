@@ -61,4 +61,11 @@ float GgufFields::Positive(const std::string& key, std::optional<float> where_mi
   return 1.0f;
 }
 
+float GgufFields::AtLeastOne(const std::string& key, std::optional<float> where_missing) {
+  const float number = Positive(key, where_missing);
+  if (number >= 1) return number;
+  Refuse(key, "a number from 1 on");
+  return 1.0f;
+}
+
 }  // namespace pagoda

@@ -30,8 +30,9 @@ class GgufFields {
 
   // An integer from 1 to max; where it is missing, the other or else a complaint.
   uint32_t Count(const std::string& key, uint32_t max, std::optional<uint32_t> where_missing = {});
-  // A finite number above 0, likewise.
+  // A finite number above 0, likewise, or from 1 on.
   float Positive(const std::string& key, std::optional<float> where_missing = {});
+  float AtLeastOne(const std::string& key, std::optional<float> where_missing = {});
 
  private:
   const GgufFile& file_;

@@ -30,7 +30,7 @@ struct RotaryConfig {
   float low_freq_factor = 1.0f;
   float high_freq_factor = 4.0f;
   uint32_t original_max_position_embeddings = 0;
-  std::vector<float> divisors;  // kDivisors: head_dim / 2 of them, positive. Else empty.
+  std::vector<float> divisors;  // kDivisors: head_dim / 2 of them, from 1 on. Else empty.
   friend bool operator==(const RotaryConfig&, const RotaryConfig&) = default;
 };
 

@@ -56,17 +56,17 @@ Scaling ReadType(FieldReader& options) {
 
 // One object of options.
 RotaryConfig ReadOptions(FieldReader& options, float theta, uint32_t max_positions) {
-  RotaryConfig rotary = {.theta = options.PositiveOr("rope_theta", theta),
-                         .scaling = ReadType(options)};
+  if (!options.IsMissing("rope_theta")) theta = options.AtLeastOne("rope_theta");
+  RotaryConfig rotary = {.theta = theta, .scaling = ReadType(options)};
   if (rotary.scaling == Scaling::kNone) {
     RefuseOtherKeys(options, {});
   } else if (rotary.scaling == Scaling::kLinear) {
     RefuseOtherKeys(options, {"factor"});
-    rotary.factor = options.Positive("factor");
+    rotary.factor = options.AtLeastOne("factor");
   } else {
     RefuseOtherKeys(options, {"factor", "low_freq_factor", "high_freq_factor",
                               "original_max_position_embeddings"});
-    rotary.factor = options.Positive("factor");
+    rotary.factor = options.AtLeastOne("factor");
     rotary.low_freq_factor = options.Positive("low_freq_factor");
     rotary.high_freq_factor = options.Positive("high_freq_factor");
     rotary.original_max_position_embeddings =
@@ -101,10 +101,10 @@ void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConf
   }
   const bool has_sliding_theta = defaults.sliding_theta != 0.0f;
   float theta = defaults.theta;
-  if (!reader.IsNull("rope_theta")) theta = reader.Positive("rope_theta");
+  if (!reader.IsNull("rope_theta")) theta = reader.AtLeastOne("rope_theta");
   float sliding_theta = has_sliding_theta ? defaults.sliding_theta : theta;
   if (has_sliding_theta && !reader.IsNull("rope_local_base_freq")) {
-    sliding_theta = reader.Positive("rope_local_base_freq");
+    sliding_theta = reader.AtLeastOne("rope_local_base_freq");
   }
 
   // Where both are there, transformers takes rope_scaling.
@@ -124,7 +124,8 @@ void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConf
     if (name != nullptr && std::string_view(name) == "rope_scaling" && options.is_object() &&
         !options.contains("rope_theta") && reader.Find("rope_parameters").is_object()) {
       // The base may stand in the other object.
-      theta = reader.Inside("rope_parameters").PositiveOr("rope_theta", theta);
+      FieldReader other = reader.Inside("rope_parameters");
+      if (!other.IsMissing("rope_theta")) theta = other.AtLeastOne("rope_theta");
     }
     config.rotaries = {ReadFlat(reader, name, theta, max_positions)};
     if (has_sliding_theta) config.rotaries.push_back({.theta = sliding_theta});

@@ -222,9 +222,9 @@ TEST(GgufConfigTest, RefusesTensorsThatTheConfigurationNeedsOtherwise) {
   file.tensors = {{"token_embd.weight", {64}, 0, 0}};
   EXPECT_THAT(file.Refusal(), HasSubstr("token_embd.weight has no row for each token"));
   file.tensors = {{"token_embd.weight", {64, 8}, 0, 0}, {"rope_freqs.weight", {16}, 0, 2048}};
-  EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] positive numbers"));
+  EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] numbers from 1 on"));
   file.tensors[1].dimensions = {15};
-  EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] positive numbers"));
+  EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] numbers from 1 on"));
 }
 
 }  // namespace

@@ -166,7 +166,7 @@ TEST(ModelConfigTest, RefusesOptionsOfOtherArchitectures) {
               HasSubstr("it must be absent"));
   EXPECT_THAT(Refusal("gemma3_tiny", "use_bidirectional_attention", true),
               HasSubstr("it must be false"));
-  EXPECT_THAT(Refusal("gemma3_tiny", "rope_local_base_freq", -1), HasSubstr("a positive number"));
+  EXPECT_THAT(Refusal("gemma3_tiny", "rope_local_base_freq", 0.5), HasSubstr("a number from 1 on"));
   EXPECT_THAT(Refusal("gemma3_tiny", "sliding_window", 0), HasSubstr("an integer from 1"));
   EXPECT_THAT(Refusal("gemma3_tiny", "hidden_activation", "gelu"), HasSubstr("gelu_pytorch_tanh"));
   EXPECT_THAT(Refusal("gemma2_tiny", "final_logit_softcapping", -1),
