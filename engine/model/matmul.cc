@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/few_rows.h"
 #include "engine/model/host_memory.h"
 #include "engine/model/product.h"
 #include "engine/model/tensor_rows.h"
@@ -147,7 +148,7 @@ class MatMul::State {
     const std::byte* input = nullptr;  // [padded rows][inputs], of the weights' type.
     uint64_t num_blocks = 0;           // Of kMostRows rows, but for the last one.
     uint64_t last_rows = 0;            // Padded.
-    // By slice (full, last) and by block (full, last).
+    // By slice (full, last) and by block (full, last); null: MultiplyFewRows.
     Product* products[2][2] = {};
     uint64_t scratch_bytes = 0;  // Behind the results of a slice.
     uint64_t result_bytes = 0;
@@ -220,6 +221,9 @@ class MatMul::State {
     for (int slice = 0; slice < 2; ++slice) {
       for (int block = 0; block < 2; ++block) {
         if (block == 0 && call.num_blocks == 1) continue;
+        // oneDNN's code for one row reads memory as fast as it comes.
+        const bool few = block == 1 && call.last_rows > 1 && call.last_rows <= kMostFewRows;
+        if (few && kinds[slice]->in_order_for_few_rows()) continue;
         Product& product = kinds[slice]->ForRows(block == 0 ? kMostRows : call.last_rows);
         call.products[slice][block] = &product;
         call.scratch_bytes = std::max(call.scratch_bytes, product.scratch_bytes());
@@ -244,8 +248,13 @@ class MatMul::State {
       const bool last_block = block + 1 == call.num_blocks;
       const std::byte* input =
           call.input + first_row * call.weights.inputs() * ElementBytes(call.weights.element_type);
-      if (!call.products[last_slice][last_block]->Run(worker, input, call.weights.slices[slice],
-                                                      results, memory + call.result_bytes)) {
+      Product* product = call.products[last_slice][last_block];
+      const dnnl::memory& weights = call.weights.slices[slice];
+      if (product == nullptr) {
+        MultiplyFewRows(input, call.last_rows, call.weights.inputs(),
+                        static_cast<const std::byte*>(weights.get_data_handle()),
+                        call.weights.kind(slice).outputs(), results);
+      } else if (!product->Run(worker, input, weights, results, memory + call.result_bytes)) {
         failed_.store(true, std::memory_order_relaxed);
         return;
       }

@@ -1,4 +1,5 @@
-// Products of activations and weights by oneDNN, on a pool of threads.
+// Products of activations and weights by oneDNN, few rows of bf16 by few_rows.h, on a pool of
+// threads.
 #ifndef PAGODA_ENGINE_MODEL_MATMUL_H_
 #define PAGODA_ENGINE_MODEL_MATMUL_H_
 

@@ -69,6 +69,9 @@ class SliceKind {
   uint64_t outputs() const { return outputs_; }
   uint64_t bytes() const { return weights_.get_size(); }
 
+  // Whether a slice's weights are in the order that MultiplyFewRows takes, and the machine has it.
+  bool in_order_for_few_rows() const { return in_order_for_few_rows_; }
+
   // A slice at `data`.
   dnnl::memory MemoryAt(std::byte* data) const { return dnnl::memory(weights_, engine_, data); }
   // Puts [outputs][inputs] into oneDNN's order. Throws. Thread-safe.
@@ -84,6 +87,7 @@ class SliceKind {
   const uint64_t outputs_;
   const uint32_t num_workers_;
   dnnl::memory::desc weights_;
+  bool in_order_for_few_rows_ = false;
   std::array<std::unique_ptr<Product>, 32> products_;  // By RowsIndex.
 };
 

@@ -166,6 +166,20 @@ TEST(MatMulTest, EveryNumberOfRows) {
   }
 }
 
+// Whole groups of 64 outputs: what few_rows.h multiplies.
+TEST(MatMulTest, FewRowsTimesWholeGroups) {
+  std::mt19937 random(6);
+  for (const ElementType type : Types()) {
+    for (uint64_t rows = 1; rows <= 18; ++rows) {
+      for (const uint64_t outputs : {64, 192, 1024}) {
+        ExpectProduct({{TensorType::kBFloat16, outputs, 32 * (1 + random() % 9), random}}, {}, rows,
+                      type, 1 + random() % 3, random);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 TEST(MatMulTest, EveryShapeOfWeights) {
   std::mt19937 random(2);
   for (const ElementType type : Types()) {

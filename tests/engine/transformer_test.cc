@@ -26,7 +26,8 @@ using kernels::ElementType;
 
 // The model's own answers are fp32; so is everything here.
 constexpr float kTolerance = 1e-4f;
-constexpr CpuBackendOptions kExact{.compute = ComputeType::kFloat32};
+// One thread: tiny steps gain nothing from more, and on a busy machine wait for them.
+constexpr CpuBackendOptions kExact{.num_threads = 1, .compute = ComputeType::kFloat32};
 
 void ExpectLogits(const std::vector<float>& actual, const std::vector<float>& expected,
                   TokenId chosen, float tolerance) {
@@ -133,7 +134,8 @@ TEST_P(TransformerGoldenTest, InRaggedBatches) {
 // 8 bits of a number's digits: how far a tiny model's logits, of some units, are off then.
 TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
   if (kernels::cpu::BestIsa() != kernels::cpu::Isa::kAvx512Bf16) GTEST_SKIP() << "no bf16 products";
-  const auto model = LoadModel(GoldenDir(GetParam().name), {.compute = ComputeType::kBFloat16});
+  const auto model =
+      LoadModel(GoldenDir(GetParam().name), {.num_threads = 1, .compute = ComputeType::kBFloat16});
   double squares = 0, errors = 0;
   for (const Golden& golden : ReadGoldenCases(GetParam())) {
     ModelRunner runner(*model, {.kv_type = ElementType::kBFloat16});
