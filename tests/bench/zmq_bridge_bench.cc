@@ -135,7 +135,7 @@ std::vector<EventLog::Batch> MakeEvents(uint32_t blocks) {
   uint64_t revision = 0;
   const auto add = [&](decltype(Event::what) what) {
     if (batches.back().size() == kEventsPerBatch) batches.emplace_back();
-    batches.back().push_back({.revision = Revision(++revision), .what = std::move(what)});
+    batches.back().Add({.revision = Revision(++revision), .what = std::move(what)});
   };
   for (uint32_t first = 0; first < blocks; first += kBlocksPerEvent) {
     if (first >= kCachedBlocks) add(Removed(first - kCachedBlocks));
