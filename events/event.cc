@@ -4,7 +4,7 @@ namespace pagoda {
 namespace {
 
 template <class T>
-size_t HeapBytes(const std::vector<T>& items) {
+size_t HeapBytes(const std::pmr::vector<T>& items) {
   return items.capacity() * sizeof(T);
 }
 
@@ -13,7 +13,7 @@ size_t HeapBytes(const CreatedEvent& created) {
 }
 size_t HeapBytes(const StoredEvent& stored) {
   return HeapBytes(stored.blocks) + HeapBytes(stored.tokens) + HeapBytes(stored.extras) +
-         stored.name_space.cache_salt.capacity() + stored.name_space.tenant.capacity();
+         stored.name_space.bytes();
 }
 size_t HeapBytes(const UpdatedEvent&) { return 0; }
 size_t HeapBytes(const RemovedEvent& removed) {

@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
+#include "events/shared_namespace.h"
 #include "events/tenant_id.h"
 #include "pools/types.h"
 
@@ -45,11 +46,14 @@ enum class RemovalReason : uint8_t {
 };
 std::string_view RemovalReasonName(RemovalReason reason);  // "evicted"
 
+// The vectors of the events of an EventBatch take their memory from it; those of every other event,
+// a copy of one of a batch too, from the heap.
+
 // Pools came into being (blocks_per_tier), or a client took raw blocks (blocks). One of the two is
 // empty.
 struct CreatedEvent {
-  std::vector<uint32_t> blocks_per_tier;  // Indexed by Tier.
-  std::vector<BlockId> blocks;
+  std::pmr::vector<uint32_t> blocks_per_tier;  // Indexed by Tier.
+  std::pmr::vector<BlockId> blocks;
   friend bool operator==(const CreatedEvent&, const CreatedEvent&) = default;
 };
 
@@ -68,10 +72,10 @@ struct StoredBlock {
 struct StoredEvent {
   std::optional<BlockHash> parent_hash;
   BlockId parent = kNoBlock;
-  NamespaceKey name_space;
-  std::vector<StoredBlock> blocks;
-  std::vector<TokenId> tokens;     // Of all blocks, one after another.
-  std::vector<TokenExtra> extras;  // As long as tokens; empty where no block has any.
+  SharedNamespace name_space;
+  std::pmr::vector<StoredBlock> blocks;
+  std::pmr::vector<TokenId> tokens;     // Of all blocks, one after another.
+  std::pmr::vector<TokenExtra> extras;  // As long as tokens; empty where no block has any.
   friend bool operator==(const StoredEvent&, const StoredEvent&) = default;
 };
 
@@ -98,8 +102,8 @@ struct RemovedEvent {
 
   RemovalReason reason = RemovalReason::kEvicted;
   Scope scope = Scope::kBlocks;
-  std::vector<BlockId> blocks;
-  std::vector<BlockHash> hashes;
+  std::pmr::vector<BlockId> blocks;
+  std::pmr::vector<BlockHash> hashes;
   friend bool operator==(const RemovedEvent&, const RemovedEvent&) = default;
 };
 
@@ -111,6 +115,32 @@ struct Event {
   std::variant<CreatedEvent, StoredEvent, UpdatedEvent, RemovedEvent> what;
   friend bool operator==(const Event&, const Event&) = default;
 };
+
+// An event without contents, of which the vectors take their memory from `memory`.
+template <class T>
+T EmptyEvent(std::pmr::memory_resource* memory);
+template <>
+inline CreatedEvent EmptyEvent(std::pmr::memory_resource* memory) {
+  return {.blocks_per_tier = std::pmr::vector<uint32_t>(memory),
+          .blocks = std::pmr::vector<BlockId>(memory)};
+}
+template <>
+inline StoredEvent EmptyEvent(std::pmr::memory_resource* memory) {
+  return {.parent_hash = {},
+          .name_space = {},
+          .blocks = std::pmr::vector<StoredBlock>(memory),
+          .tokens = std::pmr::vector<TokenId>(memory),
+          .extras = std::pmr::vector<TokenExtra>(memory)};
+}
+template <>
+inline UpdatedEvent EmptyEvent(std::pmr::memory_resource*) {
+  return {};
+}
+template <>
+inline RemovedEvent EmptyEvent(std::pmr::memory_resource* memory) {
+  return {.blocks = std::pmr::vector<BlockId>(memory),
+          .hashes = std::pmr::vector<BlockHash>(memory)};
+}
 
 // Memory that an event takes, what it points to included.
 size_t EventBytes(const Event& event);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "pools/check.h"
 #include "pools/error.h"
@@ -17,30 +18,32 @@ Revision LastOf(const EventLog::BatchPtr& batch) { return batch->back().revision
 
 void EventLog::Append(Batch events) {
   if (events.empty()) return;
-  size_t bytes = 0;
-  for (const Event& event : events) bytes += EventBytes(event);
-  auto batch = std::make_shared<const Batch>(std::move(events));
-  std::vector<BatchPtr> dropped;  // Destroyed after the lock is given up.
+  const auto batch = std::make_shared<const Batch>(std::move(events));
+  const Revision first = FirstOf(batch), last = LastOf(batch);
+  PAGODA_CHECK(last.value() + 1 == first.value() + batch->size(), "revisions have no holes");
+  const size_t bytes = batch->bytes();
+  absl::InlinedVector<BatchPtr, 4> dropped;  // Destroyed after the lock is given up.
   absl::MutexLock lock(&mutex_);
-  PAGODA_CHECK(FirstOf(batch).value() == last_.value() + 1, "revisions have no holes");
-  PAGODA_CHECK(LastOf(batch).value() == last_.value() + batch->size(), "revisions have no holes");
-  last_ = LastOf(batch);
-  for (const Event& event : *batch) ++type_counts_[event.what.index()];
+  PAGODA_CHECK(first.value() == last_.value() + 1, "revisions have no holes");
+  last_ = last;
+  for (size_t type = 0; type < type_counts_.size(); ++type) {
+    type_counts_[type] += batch->type_counts()[type];
+  }
   num_events_ += batch->size();
   num_bytes_ += bytes;
-  batches_.push_back({std::move(batch), bytes});
+  batches_.push_back(batch);
   while ((num_events_ > limits_.max_events || num_bytes_ > limits_.max_bytes) &&
          batches_.size() > 1) {
-    num_events_ -= batches_.front().events->size();
-    num_bytes_ -= batches_.front().bytes;
-    dropped.push_back(std::move(batches_.front().events));
+    num_events_ -= batches_.front()->size();
+    num_bytes_ -= batches_.front()->bytes();
+    dropped.push_back(std::move(batches_.front()));
     batches_.pop_front();
   }
 }
 
 Revision EventLog::oldest() const {
   absl::MutexLock lock(&mutex_);
-  return batches_.empty() ? Revision{last_.value() + 1} : FirstOf(batches_.front().events);
+  return batches_.empty() ? Revision{last_.value() + 1} : FirstOf(batches_.front());
 }
 
 Revision EventLog::last() const {
@@ -48,7 +51,7 @@ Revision EventLog::last() const {
   return last_;
 }
 
-std::array<uint64_t, std::variant_size_v<decltype(Event::what)>> EventLog::type_counts() const {
+EventBatch::TypeCounts EventLog::type_counts() const {
   absl::MutexLock lock(&mutex_);
   return type_counts_;
 }
@@ -63,23 +66,22 @@ absl::StatusOr<std::vector<EventLog::BatchPtr>> EventLog::Read(Revision from,
   }
   std::vector<BatchPtr> read;
   if (from.value() == last_.value() + 1) return read;
-  const Revision oldest = FirstOf(batches_.front().events);
+  const Revision oldest = FirstOf(batches_.front());
   if (from < oldest) {
     return MakeError(Reason::kRevisionCompacted,
                      absl::StrCat("revision ", from.value(), " is gone; the oldest kept one is ",
                                   oldest.value()));
   }
   // The last batch that begins at or before `from`.
-  auto it =
-      std::upper_bound(batches_.begin(), batches_.end(), from,
-                       [](Revision r, const auto& batch) { return r < FirstOf(batch.events); });
+  auto it = std::upper_bound(batches_.begin(), batches_.end(), from,
+                             [](Revision r, const auto& batch) { return r < FirstOf(batch); });
   --it;
   size_t events = 0;
   for (; it != batches_.end(); ++it) {
-    const size_t size = it->events->size();
+    const size_t size = (*it)->size();
     if (!read.empty() && events + size > max_events) break;
     events += size;
-    read.push_back(it->events);
+    read.push_back(*it);
   }
   return read;
 }

@@ -3,11 +3,9 @@
 #ifndef PAGODA_EVENTS_EVENT_LOG_H_
 #define PAGODA_EVENTS_EVENT_LOG_H_
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -15,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "events/event.h"
+#include "events/event_batch.h"
 
 namespace pagoda {
 
@@ -24,31 +23,31 @@ namespace pagoda {
 //
 // Invariants
 // 1. Revisions in the log are consecutive: oldest() .. last().
-// 2. Memory: the log holds at most max_events events and max_bytes bytes of them, or one batch if
-// that alone is more.
+// 2. Memory: the log holds at most max_events events and their batches hold at most max_bytes
+// bytes, or one batch if that alone is more.
 class EventLog {
  public:
-  using Batch = std::vector<Event>;
+  using Batch = EventBatch;
   // Shared by the log and by the readers that are reading it at the moment.
   using BatchPtr = std::shared_ptr<const Batch>;
 
   struct Limits {
     size_t max_events = size_t{1} << 20;
-    size_t max_bytes = size_t{256} << 20;  // As EventBytes counts.
+    size_t max_bytes = size_t{256} << 20;  // As EventBatch::bytes counts.
   };
 
   explicit EventLog(Limits limits) : limits_(limits) {}
 
-  // `events` continue where the log ends (rule: first.revision == last() + 1). Empty: nothing
-  // happens.
-  void Append(Batch events) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The events of `batch` continue where the log ends (rule: first.revision == last() + 1). Empty:
+  // nothing happens.
+  void Append(Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The oldest revision that can still be read; last() + 1 while the log is empty.
   Revision oldest() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The newest revision; 0 before the first event.
   Revision last() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What the log holds now, as EventBytes counts.
+  // Memory that the log holds now.
   size_t bytes() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return num_bytes_;
@@ -56,8 +55,7 @@ class EventLog {
   const Limits& limits() const { return limits_; }
 
   // Events ever appended, by type: indexed as Event::what is.
-  std::array<uint64_t, std::variant_size_v<decltype(Event::what)>> type_counts() const
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  EventBatch::TypeCounts type_counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Some batches that cover the revisions from `from` on, in order; the first one may begin before
   // `from`. At most `max_events` events, but at least one batch where there is any. Empty when
@@ -77,21 +75,15 @@ class EventLog {
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  struct SizedBatch {
-    BatchPtr events;
-    size_t bytes;
-  };
-
   const Limits limits_;
 
   // Taken after the core's lock, never before it; nothing is called under it.
   mutable absl::Mutex mutex_;
-  std::deque<SizedBatch> batches_ ABSL_GUARDED_BY(mutex_);
+  std::deque<BatchPtr> batches_ ABSL_GUARDED_BY(mutex_);
   size_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   Revision last_ ABSL_GUARDED_BY(mutex_);
-  std::array<uint64_t, std::variant_size_v<decltype(Event::what)>> type_counts_
-      ABSL_GUARDED_BY(mutex_) = {};
+  EventBatch::TypeCounts type_counts_ ABSL_GUARDED_BY(mutex_) = {};
   uint64_t pokes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -82,7 +82,7 @@ absl::Status ShadowTree::ApplyStored(Window& window, const StoredEvent& stored) 
 
 absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock store) {
   BlockId parent = stored.parent;
-  BlockHash parent_hash = stored.parent_hash.value_or(HashNamespace(stored.name_space));
+  BlockHash parent_hash = stored.parent_hash.value_or(HashNamespace(*stored.name_space));
   if (stored.parent_hash.has_value() != (parent != kNoBlock)) {
     return Misfit("parent hash without parent, or the reverse", parent);
   }
@@ -99,7 +99,7 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
     TreeEntry entry{.id = block.id,
                     .hash = block.hash,
                     .parent = parent,
-                    .name_space = stored.name_space,
+                    .name_space = *stored.name_space,
                     .tokens = {key.tokens.begin(), key.tokens.end()},
                     .tier = block.tier,
                     .priority = block.priority};

@@ -166,7 +166,7 @@ absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
     std::vector<BlockId> ids;
     ids.reserve(out.size());
     for (const BlockHandle& handle : out) ids.push_back(handle.id);
-    recorder_.BlocksCreated(window, std::move(ids), context_.tenant);
+    recorder_.BlocksCreated(window, ids, context_.tenant);
   }
   EndOperation();
   return absl::OkStatus();
@@ -187,7 +187,7 @@ absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
     std::vector<BlockId> ids;
     ids.reserve(blocks.size());
     for (const BlockRef& ref : blocks) ids.push_back(ref.id);
-    recorder_.BlocksReleased(window, std::move(ids), context_.tenant);
+    recorder_.BlocksReleased(window, ids, context_.tenant);
   }
   EndOperation();
   return absl::OkStatus();

@@ -401,7 +401,7 @@ class BlockManager {
   // --- Events ---
 
   // The events since the last call, in order. The first call gives one Created event a window.
-  std::vector<Event> TakeEvents() { return recorder_.Take(); }
+  EventBatch TakeEvents() { return recorder_.Take(); }
   // The revision of the last event.
   Revision revision() const { return recorder_.last(); }
 

@@ -17,20 +17,18 @@ void EventRecorder::ExpectStored(size_t blocks, size_t tokens) {
   expected_stored_tokens_ = tokens;
 }
 
-std::vector<Event> EventRecorder::Take() {
+EventBatch EventRecorder::Take() {
   operation_begin_ = last_;
   CloseLast();
-  if (!events_.empty()) last_taken_ = events_.size();
-  return std::exchange(events_, {});
+  if (!batch_.empty()) used_bytes_ = {used_bytes_[1], batch_.used_bytes()};
+  return std::exchange(batch_, EventBatch(std::min(used_bytes_[0], used_bytes_[1])));
 }
 
 template <class T>
-T& EventRecorder::Append(WindowSize window, TenantId tenant, T what) {
+T& EventRecorder::Append(WindowSize window, TenantId tenant) {
   CloseLast();
   last_ = Revision{last_.value() + 1};
-  if (events_.empty()) events_.reserve(last_taken_);
-  events_.push_back({last_, now_, window, tenant, std::move(what)});
-  return std::get<T>(events_.back().what);
+  return batch_.Add<T>(last_, now_, window, tenant);
 }
 
 EventRecorder::OpenWindow& EventRecorder::Open(WindowSize window) {
@@ -42,40 +40,38 @@ EventRecorder::OpenWindow& EventRecorder::Open(WindowSize window) {
 
 // --- Raw blocks ---
 
-void EventRecorder::PoolsCreated(WindowSize window, std::vector<uint32_t> blocks_per_tier) {
+void EventRecorder::PoolsCreated(WindowSize window, absl::Span<const uint32_t> blocks_per_tier) {
   if (record_ == RecordEvents::kNo) return;
-  Append(window, kCommons,
-         CreatedEvent{.blocks_per_tier = std::move(blocks_per_tier), .blocks = {}});
+  auto& created = Append<CreatedEvent>(window, kCommons);
+  created.blocks_per_tier.assign(blocks_per_tier.begin(), blocks_per_tier.end());
 }
 
-void EventRecorder::BlocksCreated(WindowSize window, std::vector<BlockId> blocks, TenantId tenant) {
+void EventRecorder::BlocksCreated(WindowSize window, absl::Span<const BlockId> blocks,
+                                  TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  Append(window, tenant, CreatedEvent{.blocks_per_tier = {}, .blocks = std::move(blocks)});
+  Append<CreatedEvent>(window, tenant).blocks.assign(blocks.begin(), blocks.end());
 }
 
-void EventRecorder::BlocksReleased(WindowSize window, std::vector<BlockId> blocks,
+void EventRecorder::BlocksReleased(WindowSize window, absl::Span<const BlockId> blocks,
                                    TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  Append(window, tenant,
-         RemovedEvent{.reason = RemovalReason::kReleased,
-                      .scope = RemovedEvent::Scope::kBlocks,
-                      .blocks = std::move(blocks),
-                      .hashes = {}});
+  auto& removed = Append<RemovedEvent>(window, tenant);
+  removed.reason = RemovalReason::kReleased;
+  removed.blocks.assign(blocks.begin(), blocks.end());
 }
 
 // --- The tree ---
 
 StoredEvent* EventRecorder::AppendStore(WindowSize window, const NamespaceKey& name_space,
                                         BlockId parent, BlockHash parent_hash, TenantId tenant) {
-  StoredEvent fresh;
+  auto& fresh = Append<StoredEvent>(window, tenant);
   if (parent != kNoBlock) fresh.parent_hash = parent_hash;
   fresh.parent = parent;
-  fresh.name_space = name_space;
+  batch_.SetNamespace(name_space, fresh);
   fresh.blocks.reserve(std::exchange(expected_stored_blocks_, 0));
   fresh.tokens.reserve(std::exchange(expected_stored_tokens_, 0));
-  last_stored_ = &Append(window, tenant, std::move(fresh));
   Open(window).barrier = last_;
-  return last_stored_;
+  return last_stored_ = &fresh;
 }
 
 // To be called before the block's tokens are added. The event has extras once one of its blocks
@@ -111,14 +107,16 @@ void EventRecorder::PriorityChanged(WindowSize window, BlockId id, BlockHash has
 
 // The operation's last event, if it is a change of this block.
 UpdatedEvent* EventRecorder::OpenUpdate(WindowSize window, BlockId id) {
-  if (!IsOpen(last_) || events_.back().window != window) return nullptr;
-  auto* updated = std::get_if<UpdatedEvent>(&events_.back().what);
+  if (!IsOpen(last_) || batch_.back().window != window) return nullptr;
+  auto* updated = std::get_if<UpdatedEvent>(&batch_[batch_.size() - 1].what);
   return updated != nullptr && updated->id == id ? updated : nullptr;
 }
 
 UpdatedEvent& EventRecorder::AppendUpdate(WindowSize window, BlockId id, BlockHash hash,
                                           TenantId tenant) {
-  UpdatedEvent& updated = Append(window, tenant, UpdatedEvent{.id = id, .hash = hash});
+  auto& updated = Append<UpdatedEvent>(window, tenant);
+  updated.id = id;
+  updated.hash = hash;
   OpenWindow& open = Open(window);
   if (!IsOpen(open.last_update)) open.updates.clear();
   open.updates[id] = open.last_update = last_;
@@ -130,7 +128,8 @@ RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason
   OpenWindow& open = Open(window);
   if (RemovedEvent* earlier = OpenRemoval(open, reason, id, tenant); earlier != nullptr)
     return earlier;
-  last_removed_ = &Append(window, tenant, RemovedEvent{.reason = reason});
+  last_removed_ = &Append<RemovedEvent>(window, tenant);
+  last_removed_->reason = reason;
   const size_t expected = std::exchange(expected_removed_blocks_, 0);
   last_removed_->blocks.reserve(expected);
   last_removed_->hashes.reserve(expected);
@@ -153,8 +152,9 @@ RemovedEvent* EventRecorder::OpenRemoval(const OpenWindow& open, RemovalReason r
 
 void EventRecorder::WindowCleared(WindowSize window) {
   if (record_ == RecordEvents::kNo) return;
-  Append(window, kCommons,
-         RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow});
+  auto& removed = Append<RemovedEvent>(window, kCommons);
+  removed.reason = RemovalReason::kCleared;
+  removed.scope = RemovedEvent::Scope::kWindow;
   Open(window).barrier = last_;
 }
 

@@ -9,8 +9,10 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "events/block_key.h"
 #include "events/event.h"
+#include "events/event_batch.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -37,9 +39,11 @@ class EventRecorder {
   // What follows belongs to a new operation at `now`.
   void BeginOperation(absl::Time now);
 
-  void PoolsCreated(WindowSize window, std::vector<uint32_t> blocks_per_tier);
-  void BlocksCreated(WindowSize window, std::vector<BlockId> blocks, TenantId tenant = kCommons);
-  void BlocksReleased(WindowSize window, std::vector<BlockId> blocks, TenantId tenant = kCommons);
+  void PoolsCreated(WindowSize window, absl::Span<const uint32_t> blocks_per_tier);
+  void BlocksCreated(WindowSize window, absl::Span<const BlockId> blocks,
+                     TenantId tenant = kCommons);
+  void BlocksReleased(WindowSize window, absl::Span<const BlockId> blocks,
+                      TenantId tenant = kCommons);
   // `parent` is kNoBlock below the namespace's root, and `parent_hash` means nothing then.
   void Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
               BlockHash parent_hash, const StoredBlock& block, const BlockKey& key,
@@ -75,7 +79,7 @@ class EventRecorder {
   // The revision of the last event.
   Revision last() const { return last_; }
   // The events since the last Take.
-  std::vector<Event> Take();
+  EventBatch Take();
 
  private:
   static constexpr size_t kNumReasons = static_cast<size_t>(RemovalReason::kLost) + 1;
@@ -90,24 +94,24 @@ class EventRecorder {
   };
 
   template <class T>
-  T& Append(WindowSize window, TenantId tenant, T what);
+  T& Append(WindowSize window, TenantId tenant);
   OpenWindow& Open(WindowSize window);
-  Event& At(Revision revision) { return events_[events_.size() - 1 - Age(revision)]; }
+  Event& At(Revision revision) { return batch_[batch_.size() - 1 - Age(revision)]; }
   // How many events came after `revision`.
   size_t Age(Revision revision) const { return last_.value() - revision.value(); }
   bool IsOpen(Revision revision) const { return revision > operation_begin_; }
 
   // The operation's last event, if it stored the parent as its last block.
   StoredEvent* OpenStore(WindowSize window, BlockId parent) {
-    return last_stored_ != nullptr && events_.back().window == window &&
+    return last_stored_ != nullptr && batch_.back().window == window &&
                    last_stored_->blocks.back().id == parent
                ? last_stored_
                : nullptr;
   }
   // The operation's last event, if it is such a removal.
   RemovedEvent* LastRemoval(WindowSize window, RemovalReason reason, TenantId tenant) {
-    return last_removed_ != nullptr && events_.back().window == window &&
-                   events_.back().tenant == tenant && last_removed_->reason == reason
+    return last_removed_ != nullptr && batch_.back().window == window &&
+                   batch_.back().tenant == tenant && last_removed_->reason == reason
                ? last_removed_
                : nullptr;
   }
@@ -126,8 +130,9 @@ class EventRecorder {
   }
 
   const RecordEvents record_;
-  std::vector<Event> events_;
-  size_t last_taken_ = 0;  // As many may come again.
+  EventBatch batch_;
+  // What the last two batches used: the next one may need as much as the smaller did.
+  std::array<size_t, 2> used_bytes_ = {};
   // The operation's last event, where blocks are stored or removed one after another; else null.
   StoredEvent* last_stored_ = nullptr;
   RemovedEvent* last_removed_ = nullptr;

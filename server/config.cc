@@ -167,6 +167,7 @@ std::vector<ConfigKey> ZmqKeys(Config::Events::Zmq* zmq) {
       TextKey("model", &zmq->model),
       NumberKey("data_parallel_rank", &zmq->data_parallel_rank, 0, 65535),
       NumberKey("hwm", &zmq->hwm, 1, 1'000'000),
+      NumberKey("subscriber_bytes", &zmq->subscriber_bytes, 1 << 16, uint64_t{1} << 40),
       NumberKey("buffer_steps", &zmq->buffer_steps, 1, 10'000'000),
       NumberKey("buffer_bytes", &zmq->buffer_bytes, 1 << 16, uint64_t{1} << 40),
   };

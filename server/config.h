@@ -142,6 +142,7 @@ struct Config {
       std::string model;  // In the topic; empty: the cache's name.
       uint32_t data_parallel_rank = 0;
       uint32_t hwm = 1000;
+      uint64_t subscriber_bytes = 1'536 << 10;
       uint32_t buffer_steps = 10'000;
       uint64_t buffer_bytes = 64 << 20;
     } zmq;

@@ -133,7 +133,7 @@ struct Writer {
         });
         token = begin;
       }
-      out.Message(3, [&] { NameSpace(event.name_space); });
+      out.Message(3, [&] { NameSpace(*event.name_space); });
       if (event.parent != kNoBlock) out.Present(2, event.parent.value());
       if (event.parent_hash.has_value()) out.PresentFixed(1, event.parent_hash->value());
     });
@@ -194,7 +194,7 @@ struct Bound {
   }
   size_t operator()(const StoredEvent& event) const {
     return 6 * kMaxVarint * event.blocks.size() + 5 * event.tokens.size() + 10 * kMaxVarint +
-           event.name_space.cache_salt.size() + event.name_space.tenant.size();
+           event.name_space->cache_salt.size() + event.name_space->tenant.size();
   }
   size_t operator()(const UpdatedEvent&) const { return 8 * kMaxVarint; }
   size_t operator()(const RemovedEvent& event) const {

@@ -82,7 +82,7 @@ struct EventWriter {
     WriteBlocks(ids);
     out["tokens"] = event.tokens.size();
     if (event.parent != kNoBlock) out["parent_block"] = event.parent.value();
-    out["namespace"] = NamespaceJson(event.name_space);
+    out["namespace"] = NamespaceJson(*event.name_space);
     if (event.blocks.empty()) return;
     out["tier"] = TierName(event.blocks.front().tier);
     out["priority"] = event.blocks.front().priority.value();

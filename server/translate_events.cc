@@ -69,7 +69,7 @@ struct EventWriter {
     v1::StoredEvent* proto = out->mutable_stored();
     if (event.parent_hash.has_value()) proto->set_parent_hash(event.parent_hash->value());
     if (event.parent != kNoBlock) proto->set_parent_block_id(event.parent.value());
-    NamespaceToProto(event.name_space, proto->mutable_namespace_());
+    NamespaceToProto(*event.name_space, proto->mutable_namespace_());
     proto->mutable_blocks()->Reserve(static_cast<int>(event.blocks.size()));
     auto tokens = event.tokens.begin();
     for (const StoredBlock& block : event.blocks) {

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <chrono>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
 #include "pools/check.h"
@@ -16,15 +18,15 @@
 namespace pagoda::server {
 namespace {
 
-constexpr size_t kMaxReplays = 256;
-constexpr int kBatchesPerTurn = 64;
+constexpr int kRequestsPerTurn = 256;
+constexpr int kBatchesPerTurn = 16;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// How long a client that does not read is left alone.
+// How long clients are left alone that have not read what is on its way to them; longer where none
+// of them has read anything for a while.
+constexpr std::chrono::milliseconds kBusyWait{1};
 constexpr std::chrono::milliseconds kStalledWait{10};
-
-// Answers to a client that are on their way; the rest waits in the ring.
-constexpr int kSendHighWater = 64;
+constexpr absl::Duration kBusy = absl::Milliseconds(100);
 
 constexpr uint64_t kEndOfReplay = ~uint64_t{0};
 
@@ -45,12 +47,13 @@ SequenceFrame ToSequenceFrame(uint64_t seq) {
   return frame;
 }
 
-// One request: the client has everything below `next`.
+// A client's requests. Of the first one it has everything below `next`.
 struct ReplayServer::Replay {
   std::string client;
   uint64_t next = 0;
   bool incomplete = false;
   absl::Time progress;
+  std::deque<uint64_t> waiting = {};  // First numbers of its further requests.
 };
 
 absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options options,
@@ -59,7 +62,8 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options option
   zmq::socket_t socket(context, zmq::socket_type::router);
   // A client that is gone, or does not read, is an error instead of a loss.
   socket.set(zmq::sockopt::router_mandatory, true);
-  socket.set(zmq::sockopt::sndhwm, kSendHighWater);
+  socket.set(zmq::sockopt::sndhwm, options.queue_messages);
+  socket.set(zmq::sockopt::affinity, options.io_threads);
   socket.set(zmq::sockopt::linger, 0);
   const absl::StatusOr<std::string> endpoint = OpenEndpoint(socket, options.endpoint);
   if (!endpoint.ok()) return endpoint.status();
@@ -90,11 +94,10 @@ ReplayServer::Stats ReplayServer::stats() const {
 
 void ReplayServer::Run() {
   std::chrono::milliseconds wait{-1};
+  absl::Time went = absl::InfinitePast();
   while (true) {
     std::array<zmq::pollitem_t, 2> items = {zmq::pollitem_t{socket_.handle(), 0, ZMQ_POLLIN, 0},
                                             zmq::pollitem_t{nullptr, stop_fd_, ZMQ_POLLIN, 0}};
-    // With as many replays as there may be, requests wait in the socket.
-    if (replays_.size() >= kMaxReplays) items[0].events = 0;
     try {
       zmq::poll(items.data(), items.size(), wait);
     } catch (const zmq::error_t& error) {
@@ -103,14 +106,18 @@ void ReplayServer::Run() {
     }
     if (items[1].revents != 0) return;
     if (items[0].revents != 0) TakeRequests();
-    const bool went = Serve();
-    wait = replays_.empty() ? std::chrono::milliseconds{-1}
-                            : (went ? std::chrono::milliseconds{0} : kStalledWait);
+    wait = std::chrono::milliseconds{0};
+    if (Serve()) {
+      went = absl::Now();
+    } else if (!replays_.empty()) {
+      wait = absl::Now() - went < kBusy ? kBusyWait : kStalledWait;
+    }
+    if (replays_.empty()) wait = std::chrono::milliseconds{-1};
   }
 }
 
 void ReplayServer::TakeRequests() {
-  while (replays_.size() < kMaxReplays) {
+  for (int i = 0; i < kRequestsPerTurn; ++i) {
     std::vector<zmq::message_t> frames;
     zmq::message_t frame;
     if (!socket_.recv(frame, zmq::recv_flags::dontwait).has_value()) return;
@@ -121,17 +128,37 @@ void ReplayServer::TakeRequests() {
       (void)socket_.recv(frame, zmq::recv_flags::none);
       if (frames.size() <= 3) frames.emplace_back().copy(frame);
     }
-    requests_.fetch_add(1, std::memory_order_relaxed);
-    if (frames.size() != 3 || frames[1].size() != 0 || frames[2].size() != sizeof(SequenceFrame)) {
-      refused_.fetch_add(1, std::memory_order_relaxed);
-      continue;
-    }
-    const uint64_t first = FromSequenceFrame(frames[2]);
-    replays_.push_back({.client = frames[0].to_string(),
-                        .next = first,
-                        .incomplete = first < ring_->oldest(),
-                        .progress = absl::Now()});
+    Take(frames);
   }
+}
+
+void ReplayServer::Take(const std::vector<zmq::message_t>& frames) {
+  requests_.fetch_add(1, std::memory_order_relaxed);
+  if (frames.size() != 3 || frames[1].size() != 0 || frames[2].size() != sizeof(SequenceFrame)) {
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const uint64_t first = FromSequenceFrame(frames[2]);
+  const std::string_view client = frames[0].to_string_view();
+  const auto present =
+      absl::c_find_if(replays_, [&](const Replay& replay) { return replay.client == client; });
+  if (present != replays_.end()) {
+    if (present->waiting.size() < kMaxWaiting) {
+      present->waiting.push_back(first);
+    } else {
+      refused_.fetch_add(1, std::memory_order_relaxed);
+    }
+    return;
+  }
+  if (replays_.size() == kMaxReplays) {
+    replays_.erase(absl::c_min_element(
+        replays_, [](const Replay& a, const Replay& b) { return a.progress < b.progress; }));
+    incomplete_.fetch_add(1, std::memory_order_relaxed);
+  }
+  replays_.push_back({.client = std::string(client),
+                      .next = first,
+                      .incomplete = first < ring_->oldest(),
+                      .progress = absl::Now()});
 }
 
 bool ReplayServer::Serve() {
@@ -143,11 +170,7 @@ bool ReplayServer::Serve() {
     const bool over = ServeOne(replay, sent);
     if (sent) replay.progress = absl::Now();
     went = went || sent || over;
-    if (over) {
-      if (replay.incomplete) incomplete_.fetch_add(1, std::memory_order_relaxed);
-    } else {
-      replays_.push_back(std::move(replay));
-    }
+    if (!over) replays_.push_back(std::move(replay));
   }
   return went;
 }
@@ -161,14 +184,18 @@ bool ReplayServer::ServeOne(Replay& replay, bool& sent) {
     const Sent outcome = last ? Send(replay.client, kEndOfReplay, "", true)
                               : Send(replay.client, payload.number, *payload.item, false);
     if (outcome == Sent::kLater && absl::Now() - replay.progress < kPatience) return false;
-    if (outcome != Sent::kDone) {
-      replay.incomplete = true;
-      return true;
+    const bool given_up = outcome != Sent::kDone;
+    sent = sent || !given_up;
+    if (!last && !given_up) {
+      batches_.fetch_add(1, std::memory_order_relaxed);
+      replay.next = payload.number + 1;
+      continue;
     }
-    sent = true;
-    if (last) return true;
-    batches_.fetch_add(1, std::memory_order_relaxed);
-    replay.next = payload.number + 1;
+    if (replay.incomplete || given_up) incomplete_.fetch_add(1, std::memory_order_relaxed);
+    if (given_up || replay.waiting.empty()) return true;
+    replay.next = replay.waiting.front();
+    replay.incomplete = replay.next < ring_->oldest();
+    replay.waiting.pop_front();
   }
   return false;
 }

@@ -171,7 +171,7 @@ void RouterTranslator::Leave(Window& window, const Node& node, std::vector<Route
 
 void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent& stored,
                              std::vector<RouterEvent>& out) {
-  const std::shared_ptr<const NamespaceKey> name_space = Share(stored.name_space);
+  const std::shared_ptr<const NamespaceKey> name_space = Share(*stored.name_space);
   const absl::Span<const TokenId> tokens = stored.tokens;
   const absl::Span<const TokenExtra> extras = stored.extras;
   std::optional<BlockHash> parent = stored.parent_hash;

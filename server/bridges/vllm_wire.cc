@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/span.h"
 #include "events/block_key.h"
 
 namespace pagoda::server {
@@ -27,10 +28,15 @@ class Bytes {
     std::memcpy(text_.data() + size_, data, size);
     size_ += size;
   }
-  void Reserve(size_t size) { text_.resize(size); }
-  std::string Take() {
-    text_.resize(size_);
-    return std::move(text_);
+  void Reserve(size_t size) { text_.resize(std::max(size, text_.size())); }
+  size_t size() const { return size_; }
+  std::string_view First(size_t size) const { return std::string_view(text_).substr(0, size); }
+  // Forgets what is behind the first `size` bytes.
+  void Truncate(size_t size) { size_ = size; }
+  // Forgets the first `size` bytes.
+  void DropFirst(size_t size) {
+    std::memmove(text_.data(), text_.data() + size, size_ - size);
+    size_ -= size;
   }
 
  private:
@@ -45,7 +51,7 @@ void PackText(Packer& packer, std::string_view text) {
   packer.pack_str_body(text.data(), static_cast<uint32_t>(text.size()));
 }
 
-void PackHashes(Packer& packer, const std::vector<BlockHash>& hashes) {
+void PackHashes(Packer& packer, absl::Span<const BlockHash> hashes) {
   packer.pack_array(static_cast<uint32_t>(hashes.size()));
   for (const BlockHash hash : hashes) packer.pack_uint64(hash.value());
 }
@@ -116,33 +122,102 @@ void PackBlockKeys(Packer& packer, const Names& names, absl::Span<const TokenExt
   if (has_salt) PackText(packer, names.salt);
 }
 
-bool HasExtraKeys(const Names& names, const BlocksStored& stored) {
-  if (names.lora_name.has_value() || (!names.salt.empty() && !stored.parent.has_value())) {
-    return true;
-  }
-  return absl::c_any_of(
-      stored.extras, [](const TokenExtra& extra) { return extra.in_item || extra.extra_id != 0; });
+// Some of the blocks of a BlocksStored, one behind the other.
+struct StoredRun {
+  const BlocksStored& all;
+  std::optional<BlockHash> parent;
+  absl::Span<const BlockHash> hashes;
+  absl::Span<const TokenId> tokens;
+  absl::Span<const TokenExtra> extras;
+};
+
+StoredRun RunOf(const BlocksStored& stored, size_t first, size_t count, uint32_t tokens_per_block) {
+  const size_t begin = first * tokens_per_block;
+  const size_t tokens = count * tokens_per_block;
+  const absl::Span<const TokenExtra> extras = stored.extras;
+  return {.all = stored,
+          .parent = first == 0 ? stored.parent : stored.hashes[first - 1],
+          .hashes = absl::MakeConstSpan(stored.hashes).subspan(first, count),
+          .tokens = absl::MakeConstSpan(stored.tokens).subspan(begin, tokens),
+          .extras = extras.empty() ? extras : extras.subspan(begin, tokens)};
 }
+
+bool HasExtraKeys(const Names& names, const StoredRun& run) {
+  if (names.lora_name.has_value() || (!names.salt.empty() && !run.parent.has_value())) return true;
+  return absl::c_any_of(
+      run.extras, [](const TokenExtra& extra) { return extra.in_item || extra.extra_id != 0; });
+}
+
+// What is around the events: two arrays' headers, the time and the rank.
+constexpr size_t kFrameBytes = 1 + 9 + 5 + 5;
+
+// The bounds that the wire of the service sets (proto/pagoda/v1/types.proto, Namespace) and those
+// of msgpack's encoding: of a name in cache_salt, where each byte of the tenant's may be escaped;
+// and of a token with its extra id in decimal and a multimodal item of its own.
+constexpr size_t kMaxSaltName = 3 * 128 + 1 + 256 + 1;
+constexpr size_t kMaxTokenBytes = 5 + 21 + (1 + 2 + 2 * sizeof(ItemDigest) + 9);
+// Keys, names, the adapter twice, the parent, headers of arrays.
+constexpr size_t kMaxEventFrame = 512;
 
 class Encoder {
  public:
-  explicit Encoder(const VllmShape& shape)
-      : shape_(shape),
-        groups_(shape.windows.size() > 1 || shape.windows.front() != kFullAttention) {}
+  Encoder(const RouterBatch& batch, const VllmShape& shape, size_t max_bytes)
+      : time_(absl::ToDoubleSeconds(batch.time - absl::UnixEpoch())),
+        shape_(shape),
+        groups_(shape.windows.size() > 1 || shape.windows.front() != kFullAttention),
+        max_bytes_(max_bytes) {
+    bytes_.Reserve(std::min(batch.bytes + batch.bytes / 2, 2 * max_bytes));
+  }
 
-  std::string Encode(const RouterBatch& batch) {
-    bytes_.Reserve(batch.bytes + batch.bytes / 2);
-    packer_.pack_array(3);
-    packer_.pack_double(absl::ToDoubleSeconds(batch.time - absl::UnixEpoch()));
-    packer_.pack_array(static_cast<uint32_t>(batch.events.size()));
-    for (const RouterEvent& event : batch.events) {
-      std::visit([this](const auto& what) { Pack(what); }, event.what);
+  std::vector<std::string> Encode(const std::vector<RouterEvent>& events) {
+    for (const RouterEvent& event : events) {
+      std::visit([this](const auto& what) { Add(what, 0, BlocksOf(what)); }, event.what);
     }
-    packer_.pack_uint32(shape_.data_parallel_rank);
-    return bytes_.Take();
+    Cut(bytes_.size());
+    return std::move(payloads_);
   }
 
  private:
+  static size_t BlocksOf(const AllCleared&) { return 0; }
+  template <class What>
+  static size_t BlocksOf(const What& what) {
+    return what.hashes.size();
+  }
+
+  // The event about `count` of its blocks; as several where one would be too large.
+  template <class What>
+  void Add(const What& what, size_t first, size_t count) {
+    const size_t begin = bytes_.size();
+    Pack(what, first, count);
+    if (count > 1 && kFrameBytes + bytes_.size() - begin > max_bytes_) {
+      bytes_.Truncate(begin);
+      Add(what, first, count / 2);
+      Add(what, first + count / 2, count - count / 2);
+      return;
+    }
+    if (events_ > 0 && kFrameBytes + bytes_.size() > max_bytes_) Cut(begin);
+    ++events_;
+  }
+
+  // Makes a payload of the events in the first `size` bytes.
+  void Cut(size_t size) {
+    Bytes frame;
+    Packer packer(frame);
+    packer.pack_array(3);
+    packer.pack_double(time_);
+    packer.pack_array(events_);
+    const size_t head = frame.size();
+    packer.pack_uint32(shape_.data_parallel_rank);
+    std::string payload;
+    payload.reserve(frame.size() + size);
+    payload.append(frame.First(head));
+    payload.append(bytes_.First(size));
+    payload.append(frame.First(frame.size()).substr(head));
+    payloads_.push_back(std::move(payload));
+    bytes_.DropFirst(size);
+    events_ = 0;
+  }
+
   void BeginMap(uint32_t keys, const char* type) {
     packer_.pack_map(keys + 1);
     PackText(packer_, "type");
@@ -154,20 +229,21 @@ class Encoder {
     return static_cast<uint32_t>(absl::c_find(windows, window) - windows.begin());
   }
 
-  void Pack(const BlocksStored& stored) {
+  void Pack(const BlocksStored& stored, size_t first, size_t count) {
     const Names names(*stored.name_space);
-    const bool extra_keys = HasExtraKeys(names, stored);
+    const StoredRun run = RunOf(stored, first, count, shape_.tokens_per_block);
+    const bool extra_keys = HasExtraKeys(names, run);
     const bool slides = groups_ && stored.window != kFullAttention;
     BeginMap(7 + extra_keys + !names.salt.empty() + 2 * groups_ + slides, "BlockStored");
     PackText(packer_, "block_hashes");
-    PackHashes(packer_, stored.hashes);
+    PackHashes(packer_, run.hashes);
     PackText(packer_, "parent_block_hash");
     std::optional<uint64_t> parent;
-    if (stored.parent.has_value()) parent = stored.parent->value();
+    if (run.parent.has_value()) parent = run.parent->value();
     PackOptional(packer_, parent);
     PackText(packer_, "token_ids");
-    packer_.pack_array(static_cast<uint32_t>(stored.tokens.size()));
-    for (const TokenId token : stored.tokens) packer_.pack_uint32(token);
+    packer_.pack_array(static_cast<uint32_t>(run.tokens.size()));
+    for (const TokenId token : run.tokens) packer_.pack_uint32(token);
     PackText(packer_, "block_size");
     packer_.pack_uint32(shape_.tokens_per_block);
     PackText(packer_, "lora_id");
@@ -176,7 +252,7 @@ class Encoder {
     PackText(packer_, MediumName(stored.tier));
     PackText(packer_, "lora_name");
     PackOptional(packer_, names.lora_name);
-    if (extra_keys) PackExtraKeys(names, stored);
+    if (extra_keys) PackExtraKeys(names, run);
     if (!names.salt.empty()) {
       PackText(packer_, "cache_salt");
       PackText(packer_, names.salt);
@@ -191,22 +267,21 @@ class Encoder {
     packer_.pack_uint32(stored.window.value());
   }
 
-  void PackExtraKeys(const Names& names, const BlocksStored& stored) {
+  void PackExtraKeys(const Names& names, const StoredRun& run) {
     PackText(packer_, "extra_keys");
-    packer_.pack_array(static_cast<uint32_t>(stored.hashes.size()));
-    const absl::Span<const TokenExtra> extras = stored.extras;
-    for (size_t i = 0; i < stored.hashes.size(); ++i) {
-      const auto own = extras.empty()
-                           ? extras
-                           : extras.subspan(i * shape_.tokens_per_block, shape_.tokens_per_block);
-      PackBlockKeys(packer_, names, own, i == 0 && !stored.parent.has_value());
+    packer_.pack_array(static_cast<uint32_t>(run.hashes.size()));
+    for (size_t i = 0; i < run.hashes.size(); ++i) {
+      const auto own = run.extras.empty() ? run.extras
+                                          : run.extras.subspan(i * shape_.tokens_per_block,
+                                                               shape_.tokens_per_block);
+      PackBlockKeys(packer_, names, own, i == 0 && !run.parent.has_value());
     }
   }
 
-  void Pack(const BlocksRemoved& removed) {
+  void Pack(const BlocksRemoved& removed, size_t first, size_t count) {
     BeginMap(2 + groups_, "BlockRemoved");
     PackText(packer_, "block_hashes");
-    PackHashes(packer_, removed.hashes);
+    PackHashes(packer_, absl::MakeConstSpan(removed.hashes).subspan(first, count));
     PackText(packer_, "medium");
     PackText(packer_, MediumName(removed.tier));
     if (!groups_) return;
@@ -214,20 +289,31 @@ class Encoder {
     packer_.pack_uint32(GroupOf(removed.window));
   }
 
-  void Pack(const AllCleared&) { BeginMap(0, "AllBlocksCleared"); }
+  void Pack(const AllCleared&, size_t, size_t) { BeginMap(0, "AllBlocksCleared"); }
 
+  const double time_;
   const VllmShape& shape_;
   const bool groups_;
-  Bytes bytes_;
+  const size_t max_bytes_;
+  Bytes bytes_;  // Events that are in no payload yet.
+  uint32_t events_ = 0;
   Packer packer_{bytes_};
+  std::vector<std::string> payloads_;
 };
 
 }  // namespace
 
 const char* MediumName(Tier tier) { return tier == Tier::kPrimary ? "GPU" : "CPU"; }
 
-std::string EncodeVllmBatch(const RouterBatch& batch, const VllmShape& shape) {
-  return Encoder(shape).Encode(batch);
+size_t LargestVllmPayload(const VllmShape& shape, size_t max_bytes) {
+  const size_t block = kFrameBytes + kMaxEventFrame + 2 * kMaxSaltName +
+                       size_t{shape.tokens_per_block} * kMaxTokenBytes;
+  return std::max(block, max_bytes);
+}
+
+std::vector<std::string> EncodeVllmBatch(const RouterBatch& batch, const VllmShape& shape,
+                                         size_t max_bytes) {
+  return Encoder(batch, shape, max_bytes).Encode(batch.events);
 }
 
 }  // namespace pagoda::server

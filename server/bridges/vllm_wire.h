@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_BRIDGES_VLLM_WIRE_H_
 #define PAGODA_SERVER_BRIDGES_VLLM_WIRE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,7 +23,11 @@ struct VllmShape {
 // what routers weigh is near and far.
 const char* MediumName(Tier tier);
 
-// The batch as a msgpack array [ts, events, data_parallel_rank], all three always. An event is a
+// The batch in payloads of at most `max_bytes` each, in order; one where it fits. An event that
+// does not fit is told as several. A block that does not fit is a payload by itself, of at most
+// LargestVllmPayload bytes.
+//
+// A payload is a msgpack array [ts, events, data_parallel_rank], all three always. An event is a
 // map with its name under "type":
 //
 //   BlockStored       block_hashes, parent_block_hash, token_ids, block_size, lora_id, medium,
@@ -35,16 +40,20 @@ const char* MediumName(Tier tier);
 // (full_attention, sliding_window) are there where the cache has more than one window or only a
 // sliding one. lora_name is the adapter's id in decimal: the cache knows no other name. cache_salt
 // is the salt; what is a tenant's own has "TENANT/" before it, with "%25" and "%2F" for each "%"
-// and
-// "/" of the tenant's name, and a salt of the commons that has a "/" in it has another one before
-// it: two tenants' salts, or a tenant's and one of the commons, are never the same text. A block's
-// extra_keys are the adapter's name, an [item's digest in hexadecimal, the place of its first token
-// from the block's first token on] for each run of a multimodal item's tokens, "extra_ids:" with
-// the tokens' extra ids in decimal, and in the first block of a sequence the cache_salt; nil where
-// there are none.
+// and "/" of the tenant's name, and a salt of the commons that has a "/" in it has another one
+// before it: two tenants' salts, or a tenant's and one of the commons, are never the same text. A
+// block's extra_keys are the adapter's name, an [item's digest in hexadecimal, the place of its
+// first token from the block's first token on] for each run of a multimodal item's tokens,
+// "extra_ids:" with the tokens' extra ids in decimal, and in the first block of a sequence the
+// cache_salt; nil where there are none.
 //
 // After vLLM's vllm/distributed/kv_events.py, as of version 0.33.
-std::string EncodeVllmBatch(const RouterBatch& batch, const VllmShape& shape);
+std::vector<std::string> EncodeVllmBatch(const RouterBatch& batch, const VllmShape& shape,
+                                         size_t max_bytes);
+
+// The most bytes of a payload: `max_bytes`, or those of one block, whatever its namespace and
+// items.
+size_t LargestVllmPayload(const VllmShape& shape, size_t max_bytes);
 
 }  // namespace pagoda::server
 

@@ -1,5 +1,6 @@
 #include "server/bridges/zmq_bridge.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -11,34 +12,56 @@ namespace {
 // How long the last batches may take to their subscribers after the end.
 constexpr int kLingerMs = 200;
 
+// The context's I/O threads, one for each socket: a long replay is not in the events' way.
+constexpr uint64_t kPublisherThread = 1 << 0;
+constexpr uint64_t kReplayThread = 1 << 1;
+
 }  // namespace
 
 ZmqBridge::ZmqBridge(Options options)
     : options_(std::move(options)),
       ring_({.max_items = options_.buffer_steps, .max_bytes = options_.buffer_bytes}, 0),
-      context_(1),
+      context_(options_.replay_endpoint.empty() ? 1 : 2),
       publisher_(context_, zmq::socket_type::pub) {}
 
 absl::StatusOr<std::unique_ptr<ZmqBridge>> ZmqBridge::Open(Options options) {
   auto bridge = absl::WrapUnique(new ZmqBridge(std::move(options)));
   const Options& set = bridge->options_;
-  bridge->publisher_.set(zmq::sockopt::sndhwm, static_cast<int>(set.hwm));
+  bridge->publisher_.set(zmq::sockopt::affinity, kPublisherThread);
+  bridge->publisher_.set(zmq::sockopt::sndhwm, bridge->queue_messages());
   bridge->publisher_.set(zmq::sockopt::linger, kLingerMs);
   absl::StatusOr<std::string> endpoint = OpenEndpoint(bridge->publisher_, set.endpoint);
   if (!endpoint.ok()) return endpoint.status();
   bridge->endpoint_ = *std::move(endpoint);
   if (set.replay_endpoint.empty()) return bridge;
   absl::StatusOr<std::unique_ptr<ReplayServer>> replay =
-      ReplayServer::Start({.endpoint = set.replay_endpoint, .topic = set.topic, .reply = set.reply},
+      ReplayServer::Start({.endpoint = set.replay_endpoint,
+                           .topic = set.topic,
+                           .reply = set.reply,
+                           .queue_messages = bridge->queue_messages(),
+                           .io_threads = kReplayThread},
                           bridge->context_, &bridge->ring_);
   if (!replay.ok()) return replay.status();
   bridge->replay_ = *std::move(replay);
   return bridge;
 }
 
+int ZmqBridge::queue_messages() const {
+  const uint64_t largest =
+      LargestVllmPayload(options_.shape, kFullPayloadBytes) + options_.topic.size();
+  const uint64_t fit = std::max<uint64_t>(1, options_.subscriber_bytes / largest);
+  return static_cast<int>(std::min<uint64_t>(options_.hwm, fit));
+}
+
 void ZmqBridge::Publish(const RouterBatchPtr& batch) {
+  for (std::string& payload : EncodeVllmBatch(*batch, options_.shape, kFullPayloadBytes)) {
+    Send(std::move(payload));
+  }
+}
+
+void ZmqBridge::Send(std::string bytes) {
   const uint64_t seq = next_seq_++;
-  const auto payload = std::make_shared<const std::string>(EncodeVllmBatch(*batch, options_.shape));
+  const auto payload = std::make_shared<const std::string>(std::move(bytes));
   const SequenceFrame number = ToSequenceFrame(seq);
   // Counted and in the ring before it is sent: whoever has seen a number finds it there.
   batches_.fetch_add(1, std::memory_order_relaxed);

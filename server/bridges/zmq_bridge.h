@@ -5,6 +5,7 @@
 #include <zmq.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,10 +17,13 @@
 
 namespace pagoda::server {
 
-// A PUB socket with three frames a batch: topic, sequence number (8 bytes, big-endian, from 0 on,
-// one more for each batch), payload (EncodeVllmBatch); and, where it is wanted, a ReplayServer. A
-// subscriber that is `hwm` batches behind misses further ones, and nobody waits for it: a hole in
-// the numbers tells it to ask for a replay. Thread-safe.
+// A PUB socket with three frames a message: topic, sequence number (8 bytes, big-endian, from 0 on,
+// one more for each message), payload (EncodeVllmBatch, of at most kFullPayloadBytes where a block
+// does not take more); and, where it is wanted, a ReplayServer. Thread-safe.
+//
+// A subscriber that is queue_messages() behind misses further ones, and nobody waits for it: a hole
+// in the numbers tells it to ask for a replay. ZMQ counts messages and not bytes; the count is such
+// that the largest ones are `subscriber_bytes`. The same holds for the answers to a replay.
 class ZmqBridge final : public RouterSink {
  public:
   struct Options {
@@ -27,18 +31,24 @@ class ZmqBridge final : public RouterSink {
     std::string replay_endpoint;  // Empty: no replays.
     std::string topic;
     ReplayServer::Reply reply = ReplayServer::Reply::kPlain;
-    uint32_t hwm = 1000;
+    uint32_t hwm = 1000;  // Messages that wait for a subscriber, at most,
+    // and their bytes; at least one message waits, however large.
+    uint64_t subscriber_bytes = 1'536 << 10;
     uint32_t buffer_steps = 10'000;
     uint64_t buffer_bytes = 64 << 20;
     VllmShape shape;
   };
 
   struct Stats {
-    uint64_t batches = 0;
+    uint64_t batches = 0;       // Messages.
     uint64_t bytes = 0;         // Of payloads.
-    uint64_t failed_sends = 0;  // Batches that the socket refused; a replay has them.
+    uint64_t failed_sends = 0;  // Messages that the socket refused; a replay has them.
     ReplayServer::Stats replay;
   };
+
+  // What a payload has at most, but for a block that takes more by itself. A few of them: many
+  // small messages or few large ones come to about as many bytes.
+  static constexpr size_t kFullPayloadBytes = 32 << 10;
 
   // Errors: INVALID_ARGUMENT where an endpoint cannot be had.
   static absl::StatusOr<std::unique_ptr<ZmqBridge>> Open(Options options);
@@ -49,9 +59,13 @@ class ZmqBridge final : public RouterSink {
   // Where it is, with the port that was taken; empty where there are no replays.
   const std::string& endpoint() const { return endpoint_; }
   std::string replay_endpoint() const { return replay_ ? replay_->endpoint() : ""; }
+  // How many messages wait for one subscriber, or for one replay.
+  int queue_messages() const;
 
  private:
   explicit ZmqBridge(Options options);
+
+  void Send(std::string bytes);
 
   const Options options_;
   ReplayRing ring_;

@@ -1,6 +1,6 @@
 """Runs a benchmark at its smallest, and holds that every figure is there and is a number.
 
-    /usr/bin/python3 tests/bench/bench_smoke.py service|events|kernels|engine PROGRAM
+    /usr/bin/python3 tests/bench/bench_smoke.py service|events|kernels|engine|zmq_bridge PROGRAM
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -39,6 +39,7 @@ BENCHMARKS = {
     "events": (EVENTS, ["--rounds", "1", "--log-events", "20000", "--snapshot-blocks", "20000", "--windows", "1"]),
     "kernels": (KERNELS, ["--smoke"]),
     "engine": (ENGINE, ["--smoke"]),
+    "zmq_bridge": ({"zmq_bridge"}, ["--blocks", "20000"]),
 }
 
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "events/event_log.h"
@@ -33,9 +34,10 @@ using server::ZmqBridge;
 constexpr uint32_t kTokensPerBlock = 16;
 constexpr uint32_t kBlocksPerEvent = 8;
 constexpr uint32_t kCachedBlocks = 8'192;  // Then each stored event is followed by a removal.
-constexpr uint32_t kBlocks = 400'000;
+constexpr uint32_t kDefaultBlocks = 400'000;
 constexpr size_t kEventsPerBatch = 32;
 constexpr uint32_t kMaxQueue = 1'000'000;  // Nothing is dropped.
+constexpr uint64_t kMaxQueueBytes = uint64_t{1} << 40;
 constexpr char kReaderFlag[] = "--reader";
 
 // How a payload ends whose last event is AllBlocksCleared.
@@ -127,15 +129,15 @@ RemovedEvent Removed(uint32_t first) {
   return removed;
 }
 
-// kBlocks blocks that come and, but for the last kCachedBlocks, go; then a reset.
-std::vector<EventLog::Batch> MakeEvents() {
+// So many blocks that come and, but for the last kCachedBlocks, go; then a reset.
+std::vector<EventLog::Batch> MakeEvents(uint32_t blocks) {
   std::vector<EventLog::Batch> batches(1);
   uint64_t revision = 0;
   const auto add = [&](decltype(Event::what) what) {
     if (batches.back().size() == kEventsPerBatch) batches.emplace_back();
-    batches.back().push_back({.revision = Revision(++revision), .what = std::move(what)});
+    batches.back().Add({.revision = Revision(++revision), .what = std::move(what)});
   };
-  for (uint32_t first = 0; first < kBlocks; first += kBlocksPerEvent) {
+  for (uint32_t first = 0; first < blocks; first += kBlocksPerEvent) {
     if (first >= kCachedBlocks) add(Removed(first - kCachedBlocks));
     add(Stored(first));
   }
@@ -161,7 +163,9 @@ server::RouterBatchPtr WarmUp() {
 class Recorder final : public server::RouterSink {
  public:
   void Publish(const server::RouterBatchPtr& batch) override {
-    payloads_.push_back(EncodeVllmBatch(*batch, Shape()));
+    for (std::string& payload : EncodeVllmBatch(*batch, Shape(), ZmqBridge::kFullPayloadBytes)) {
+      payloads_.push_back(std::move(payload));
+    }
   }
   const std::vector<std::string>& payloads() const { return payloads_; }
 
@@ -182,10 +186,13 @@ constexpr EventLog::Limits kEverything = {.max_events = size_t{1} << 30,
                                           .max_bytes = size_t{1} << 40};
 
 // Seconds from the first append until the reader has the last batch.
-double BridgeSeconds() {
-  std::vector<EventLog::Batch> batches = MakeEvents();
-  auto bridge =
-      ZmqBridge::Open({.endpoint = Endpoint(), .topic = "kv", .hwm = kMaxQueue, .shape = Shape()});
+double BridgeSeconds(uint32_t blocks) {
+  std::vector<EventLog::Batch> batches = MakeEvents(blocks);
+  auto bridge = ZmqBridge::Open({.endpoint = Endpoint(),
+                                 .topic = "kv",
+                                 .hwm = kMaxQueue,
+                                 .subscriber_bytes = kMaxQueueBytes,
+                                 .shape = Shape()});
   PAGODA_CHECK(bridge.ok(), "there is an endpoint");
   Reader reader((*bridge)->endpoint(), [&] { (*bridge)->Publish(WarmUp()); });
   EventLog log(kEverything);
@@ -194,7 +201,7 @@ double BridgeSeconds() {
     for (EventLog::Batch& batch : batches) log.Append(std::move(batch));
     PAGODA_CHECK(reader.Last() + 1 == (*bridge)->stats().batches, "every batch has come");
   });
-  PAGODA_CHECK(feed.stats().stored_blocks == kBlocks, "every block was told of");
+  PAGODA_CHECK(feed.stats().stored_blocks == blocks, "every block was told of");
   return seconds;
 }
 
@@ -218,23 +225,23 @@ double PlainSeconds(const std::vector<std::string>& payloads) {
   });
 }
 
-std::vector<std::string> MakePayloads() {
+std::vector<std::string> MakePayloads(uint32_t blocks) {
   EventLog log(kEverything);
-  for (EventLog::Batch& batch : MakeEvents()) log.Append(std::move(batch));
+  for (EventLog::Batch& batch : MakeEvents(blocks)) log.Append(std::move(batch));
   Recorder recorder;
   { const RouterFeed feed(FeedOptions(), &log, {&recorder}); }
   return recorder.payloads();
 }
 
-void Run() {
-  const std::vector<std::string> payloads = MakePayloads();
-  const double bridge = MedianSeconds(BridgeSeconds);
+void Run(uint32_t blocks) {
+  const std::vector<std::string> payloads = MakePayloads(blocks);
+  const double bridge = MedianSeconds([&] { return BridgeSeconds(blocks); });
   const double plain = MedianSeconds([&] { return PlainSeconds(payloads); });
   Print({.id = "zmq_bridge",
-         .value = kBlocks / bridge,
+         .value = blocks / bridge,
          .unit = "blocks/s",
          .yardstick = "the same payloads, encoded before, over a PUB socket",
-         .yardstick_value = kBlocks / plain});
+         .yardstick_value = blocks / plain});
 }
 
 }  // namespace
@@ -244,10 +251,11 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == pagoda::bench::kReaderFlag) {
     return pagoda::bench::Read(argv[2]);
   }
-  // The name of a figure that is wanted; there is one.
-  if (argc > 2 || (argc == 2 && !std::string_view("zmq_bridge").starts_with(argv[1]))) {
-    std::fprintf(stderr, "usage: %s [zmq_bridge]\n", argv[0]);
-    return 2;
-  }
-  pagoda::bench::Run();
+  CLI::App app{"zmq_bridge_bench: the speed of the bridge to vLLM's routers"};
+  std::string figure;
+  uint32_t blocks = pagoda::bench::kDefaultBlocks;
+  app.add_option("FIGURE", figure, "Only figures whose ids begin so; there is zmq_bridge");
+  app.add_option("--blocks", blocks, "Blocks that are stored")->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  if (std::string_view("zmq_bridge").starts_with(figure)) pagoda::bench::Run(blocks);
 }

@@ -126,9 +126,9 @@ void ConformanceTest::CompleteAll() {
 
 void ConformanceTest::Check() {
   core_->CheckInvariants();
-  for (Event& event : core_->TakeEvents()) {
+  for (const Event& event : core_->TakeEvents()) {
     ASSERT_EQ(shadow_.Apply(event), absl::OkStatus());
-    events_.push_back(std::move(event));
+    events_.push_back(event);
   }
   for (const WindowStats& window : core_->Stats().windows) {
     if (core_->revision() != Revision{0}) {  // Otherwise no events are recorded.

@@ -117,7 +117,7 @@ TEST_F(ForkTest, ABorrowedTailIsItsOwnersToPublish) {
   EXPECT_EQ(Used(), 3u);
   Append(1, {60, 61}, 12);
   EXPECT_EQ(core_->last_ticket(), Ticket{}) << "nothing was copied";
-  EXPECT_EQ(TakeOnly<StoredEvent>().tokens, (Tokens{8, 9, 60, 61}));
+  EXPECT_THAT(TakeOnly<StoredEvent>().tokens, ElementsAre(8, 9, 60, 61));
 }
 
 TEST_F(ForkTest, WhoeverIsLeftAloneWithATailGoesOnInIt) {
@@ -284,7 +284,7 @@ TEST_F(TruncateTest, ABlockThatIsItsAloneGoesOnInPlace) {
   EXPECT_EQ(Table(1), table);
   EXPECT_EQ(core_->last_ticket(), Ticket{});
   Append(1, {50, 51}, 8);
-  EXPECT_EQ(TakeOnly<StoredEvent>().tokens, (Tokens{4, 5, 50, 51}));
+  EXPECT_THAT(TakeOnly<StoredEvent>().tokens, ElementsAre(4, 5, 50, 51));
 }
 
 TEST_F(TruncateTest, ABlockWithChildrenIsCopied) {

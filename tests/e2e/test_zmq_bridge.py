@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import pathlib
 import random
 import re
 import sys
@@ -279,11 +280,13 @@ def test_with_callers_the_socket_is_a_file_and_the_log_warns(bridged, tmp_path):
 
 
 def test_the_classes_of_vllm_itself_decode_it(bridged):
-    """PAGODA_VLLM_KV_EVENTS: vllm/distributed/kv_events.py out of vLLM's wheel. Of the rest of vLLM it needs nothing to decode with."""
-    path, msgspec = os.environ.get("PAGODA_VLLM_KV_EVENTS"), install_msgspec()
-    if path is None or msgspec is None:
-        pytest.skip("PAGODA_VLLM_KV_EVENTS does not name vLLM's kv_events.py, or there is no msgspec")
-    classes = load_vllm(path)
+    """PAGODA_VLLM_KV_EVENTS: a folder with VLLM_FILES out of vLLM's wheel."""
+    folder = os.environ.get("PAGODA_VLLM_KV_EVENTS")
+    if folder is None:
+        pytest.skip(f"PAGODA_VLLM_KV_EVENTS names no folder with {' and '.join(VLLM_FILES)}")
+    if (msgspec := install_msgspec()) is None:
+        pytest.skip("PyPI has not answered, so there is no msgspec for vLLM's classes")
+    classes = load_vllm(pathlib.Path(folder))
     real = msgspec.msgpack.Decoder(classes.KVEventBatch)
 
     class RealDecoder:
@@ -306,15 +309,22 @@ def test_the_classes_of_vllm_itself_decode_it(bridged):
     assert set(index.counts) == {"BlockStored", "BlockRemoved", "AllBlocksCleared"}
 
 
-def load_vllm(path):
-    """The module, with what it imports from the rest of vLLM replaced by names alone."""
+# The classes, and the type of their hashes.
+VLLM_FILES = "vllm/distributed/kv_events.py", "vllm/v1/core/kv_cache_utils.py"
+
+
+def load_vllm(folder):
+    """vLLM's module of the classes. What it imports from the rest of vLLM, and through that PyTorch, is replaced by names alone, but for the
+    type of a hash, the one that takes part in decoding."""
+    path, hashes = (folder / name for name in VLLM_FILES)
+    (hash_type,) = re.findall(r"^ExternalBlockHash: TypeAlias = ([a-z| ]+)$", hashes.read_text(), re.MULTILINE)
     for name in ("vllm", "vllm.config", "vllm.config.kv_events", "vllm.logger", "vllm.utils", "vllm.utils.network_utils", "vllm.v1",
                  "vllm.v1.core", "vllm.v1.core.kv_cache_utils"):
         sys.modules[name] = types.ModuleType(name)
     sys.modules["vllm.config.kv_events"].KVEventsConfig = object
     sys.modules["vllm.logger"].init_logger = lambda name: None
     sys.modules["vllm.utils.network_utils"].__getattr__ = lambda name: None
-    sys.modules["vllm.v1.core.kv_cache_utils"].ExternalBlockHash = bytes | int
+    sys.modules["vllm.v1.core.kv_cache_utils"].ExternalBlockHash = eval(hash_type, {"bytes": bytes, "int": int})
     spec = importlib.util.spec_from_file_location("vllm_kv_events", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

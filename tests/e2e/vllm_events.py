@@ -2,6 +2,7 @@
 nothing, typed structs of msgspec where PyPI has it, and msgpack's plain maps."""
 
 import importlib.util
+import math
 import os
 import pathlib
 import struct
@@ -156,25 +157,32 @@ class Subscriber:
         """The payloads up to the one before number `end`, whether they were published to this socket or missed and replayed."""
         deadline = time.monotonic() + PATIENCE_MS / 1000
         while self.next < end:
-            received = self.receive()
-            if received is None:
-                # What does not come any more was published before the subscription was there, or was dropped.
-                missing = end - self.next
-            elif received[0] < self.next:
-                continue
-            else:
-                missing = received[0] - self.next
-            if missing:
-                self.replays += 1
-                for seq, payload in self.replay(self.next):
-                    if self.next == seq < end:
-                        self.next += 1
-                        yield payload
-                assert received is None or self.next >= received[0], "the replay has a hole"
-            if received is not None and received[0] == self.next:
-                self.next += 1
-                yield received[1]
+            # What does not come any more was published before the subscription was there, or was dropped.
+            yield from self._through(self.receive(), end)
             assert time.monotonic() < deadline, f"batch {self.next} of {end} has not come"
+
+    def new_batches(self, known):
+        """The payloads that have come meanwhile, with those that were missed before them; `known` have been published."""
+        received = self.receive()
+        if received is not None:
+            yield from self._through(received, math.inf)
+        elif self.next < known:
+            yield from self._through(None, known)
+
+    def _through(self, received, end):
+        """The payloads from the next one on to the one received, or, where none was, to the one before number `end`. What is missing
+        comes by a replay, which may go on up to `end`."""
+        until = end if received is None else received[0]
+        if until > self.next:
+            self.replays += 1
+            for seq, payload in self.replay(self.next):
+                if self.next == seq < end:
+                    self.next += 1
+                    yield payload
+            assert received is None or self.next >= until, "the replay has a hole"
+        if received is not None and received[0] == self.next:
+            self.next += 1
+            yield received[1]
 
     def close(self):
         self.context.destroy(linger=0)

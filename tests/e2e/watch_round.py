@@ -4,6 +4,7 @@ that the manager has."""
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -16,7 +17,8 @@ from pagoda.v1 import admin_pb2
 from tcp_proxy import SlowProxy, TcpProxy
 from watch_history import ALL_TIERS, ALL_TYPES, COMMONS, History, Owners, Recording
 from watch_subscribers import Reference, Stage, Subscriber
-from watch_trees import PackageWatch, compare_trees
+from watch_trees import PackageWatch, compare_trees, first_difference
+from watch_zmq import ZmqWatch, blocks_of_routers
 
 LEAST_RATE = 1000  # Operations a second, below which a round proves nothing.
 OFFERED_RATE = 2400
@@ -44,10 +46,14 @@ class Round:
     figures: dict
     dump: History  # The manager's own tree, by a snapshot while nothing happened,
     package: dict | BaseException  # and what PackageWatch had then, or the error that it ended with.
+    routers: tuple  # What ZmqWatch had then, and what it should have had.
 
     def compare_trees(self):
-        """As watch_trees.compare_trees."""
-        return compare_trees(self.recording, self.dump, self.package)
+        """As watch_trees.compare_trees, and what a router of vLLM's wire has."""
+        compared = compare_trees(self.recording, self.dump, self.package)
+        found, expected = self.routers
+        assert found == expected, f"a router of vLLM's wire has other blocks: {first_difference(found, expected)}"
+        return compared + 1
 
 
 class Ground:
@@ -69,6 +75,8 @@ class Ground:
         self._operator = OPERATOR if self.has_tenants else None
         self._package = PackageWatch(f"unix:{daemon.unix_socket}", self._operator, lambda revision: self._tell("package", revision))
         self._package.start()
+        self._routers = ZmqWatch(daemon)
+        self._routers.start()
         for client in self._clients:
             _answer(client)  # It works.
 
@@ -77,6 +85,7 @@ class Ground:
 
     def __exit__(self, *error):
         self._package.close()
+        self._routers.close()
         for client in self._clients:
             client.kill()
             client.wait()
@@ -144,7 +153,7 @@ class Ground:
             everybody = [reference, *subscribers]
             try:
                 told = self._let_loose(stage, reference, subscribers, rng, seconds)
-                dump, package = self._dump()
+                dump, package, routers = self._dump()
                 stage.target = dump.position
             finally:
                 stage.calm.set()
@@ -157,7 +166,7 @@ class Ground:
                 raise subscriber.error
         everybody.append(dump)
         recording = self._record(everybody, told, stage)
-        return Round(recording, self._why_void(told), self._figures(everybody, told), dump.history, package)
+        return Round(recording, self._why_void(told), self._figures(everybody, told), dump.history, package, routers)
 
     def _let_loose(self, stage, reference, subscribers, rng, seconds):
         """What the clients did."""
@@ -180,7 +189,8 @@ class Ground:
         return told
 
     def _dump(self):
-        """A snapshot while nothing happens, and the package's blocks at the same revision, or its error."""
+        """A snapshot while nothing happens, the package's blocks at the same revision, or its error, and those of vLLM's wire, beside
+        what they should be."""
         while True:
             stage = Stage(self.daemon.config["events"]["max_events"])
             stage.target = self.daemon.status().revision
@@ -191,9 +201,10 @@ class Ground:
             assert dump.error is None and not dump.is_alive(), dump.error
             self.daemon.wait_until(lambda _: self._package.error or self._package.revision >= dump.position)
             if self._package.error:
-                return dump, self._package.error
-            if (blocks := self._package.blocks_at(dump.position)) is not None:
-                return dump, blocks
+                return dump, self._package.error, ({}, {})
+            routers = self._routers.blocks()
+            if (blocks := self._package.blocks_at(dump.position)) is not None and self.daemon.status().revision == dump.position:
+                return dump, blocks, (routers, blocks_of_routers(blocks, self.daemon.config["cache"]))
 
     def _record(self, subscribers, told, stage):
         owners = Owners()
@@ -242,7 +253,9 @@ def _answer(client):
 @contextlib.contextmanager
 def open_ground(start_daemon, folder, sections, tokens):
     """`tokens`: of the clients' tenants, [None] without."""
-    daemon = start_daemon(**sections)
+    # The paths of sockets have to be short.
+    zmq = {key: f"ipc:///tmp/pagoda-{os.getpid()}-{folder.name}-{key}" for key in ("endpoint", "replay_endpoint")}
+    daemon = start_daemon(**sections | {"events": sections["events"] | {"zmq": zmq}, "server": {"http_address": "127.0.0.1:0"}})
     pathlib.Path(folder).mkdir(exist_ok=True)
     with Ground(daemon, pathlib.Path(folder), tokens) as ground:
         yield ground

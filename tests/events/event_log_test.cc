@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "pools/error.h"
+#include "tests/events/heap_in_use.h"
 
 namespace pagoda {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 EventLog::Batch Events(uint64_t first, uint64_t count) {
   EventLog::Batch batch;
   for (uint64_t r = first; r < first + count; ++r) {
-    batch.push_back({.revision = Revision{r}, .what = RemovedEvent{}});
+    batch.Add({.revision = Revision{r}, .what = RemovedEvent{}});
   }
   return batch;
 }
@@ -58,15 +59,35 @@ TEST(EventLogTest, DropsTheOldestAndSaysSo) {
   EXPECT_EQ(Revisions(*log.Read(Revision{4}, 10)), (std::vector<uint64_t>{4, 5, 6}));
 }
 
+EventBatch BatchOfTokens(uint64_t revision, size_t tokens) {
+  EventBatch batch;
+  batch.Add<StoredEvent>(Revision{revision}, absl::UnixEpoch(), kFullAttention, kCommons)
+      .tokens.resize(tokens);
+  return batch;
+}
+
 TEST(EventLogTest, IsBoundedInBytesToo) {
-  EventLog::Batch large = {{.what = StoredEvent{.tokens = std::vector<TokenId>(1000)}}};
-  EXPECT_GE(EventBytes(large[0]), 4000u);
+  EXPECT_GE(BatchOfTokens(1, 1000).bytes(), 4000u);
   EventLog log({.max_events = 100, .max_bytes = 10'000});
-  for (uint64_t revision = 1; revision <= 10; ++revision) {
-    large[0].revision = Revision{revision};
-    log.Append(large);
-  }
+  for (uint64_t revision = 1; revision <= 10; ++revision) log.Append(BatchOfTokens(revision, 1000));
   EXPECT_EQ(log.oldest(), Revision{9}) << "two of more than 4,000 bytes fit";
+}
+
+TEST(EventLogTest, ItsBytesAreMemory) {
+  constexpr size_t kMaxBytes = size_t{1} << 20;
+  for (const size_t tokens : {0, 16, 3000}) {
+    const size_t before = HeapInUse();
+    EventLog log({.max_bytes = kMaxBytes});
+    for (uint64_t revision = 1; revision <= 5000; ++revision) {
+      log.Append(BatchOfTokens(revision, tokens));
+    }
+    EXPECT_GT(log.oldest(), Revision{1}) << "it is full";
+    EXPECT_LE(log.bytes(), kMaxBytes);
+    // What the log itself takes for a batch comes to what its batches hold.
+    const size_t batches = log.last().value() - log.oldest().value() + 1;
+    EXPECT_GE(HeapInUse() - before, log.bytes());
+    EXPECT_LE(HeapInUse() - before, log.bytes() + batches * 64 + 4096) << tokens << " tokens";
+  }
 }
 
 TEST(EventLogTest, AReaderKeepsWhatTheLogHasDropped) {

@@ -9,14 +9,14 @@ namespace {
 
 TEST(EventTest, BytesCountWhatAnEventPointsTo) {
   const size_t bare = EventBytes({.what = StoredEvent{}});
-  StoredEvent stored{.tokens = std::vector<TokenId>(100)};
+  StoredEvent stored{.tokens = std::pmr::vector<TokenId>(100)};
   EXPECT_GE(EventBytes({.what = stored}), bare + 400);
   stored.extras.resize(100);
   EXPECT_GE(EventBytes({.what = stored}), bare + 400 + 100 * sizeof(TokenExtra));
-  const StoredEvent named{
-      .name_space = {.cache_salt = std::string(200, 's'), .tenant = std::string(100, 't')}};
+  const StoredEvent named{.name_space = NamespaceKey{.cache_salt = std::string(200, 's'),
+                                                     .tenant = std::string(100, 't')}};
   EXPECT_GE(EventBytes({.what = named}), bare + 300 - 2 * sizeof(std::string));
-  EXPECT_GE(EventBytes({.what = RemovedEvent{.blocks = std::vector<BlockId>(10)}}),
+  EXPECT_GE(EventBytes({.what = RemovedEvent{.blocks = std::pmr::vector<BlockId>(10)}}),
             sizeof(Event) + 40);
 }
 

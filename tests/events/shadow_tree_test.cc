@@ -44,7 +44,7 @@ class ShadowTreeTest : public ::testing::TestWithParam<WindowSize> {
             .blocks = {{.id = kC, .hash = kHashC, .token_count = 1, .tier = tier}},
             .tokens = {5}};
   }
-  static RemovedEvent Removed(std::vector<BlockId> ids, std::vector<BlockHash> hashes) {
+  static RemovedEvent Removed(std::pmr::vector<BlockId> ids, std::pmr::vector<BlockHash> hashes) {
     return {.blocks = std::move(ids), .hashes = std::move(hashes)};
   }
   static UpdatedEvent Moved(BlockId id, BlockHash hash, Tier from, Tier to) {
@@ -110,7 +110,7 @@ TEST_P(ShadowTreeOfEitherKindTest, RefusesAStoreThatDoesNotFit) {
   StoreChain();
   EXPECT_THAT(Refusal(Chain()), HasSubstr("stored twice: block 5"));
   event = TailBelowB();
-  event.name_space.tenant = "t";
+  event.name_space = NamespaceKey{.tenant = "t"};
   EXPECT_THAT(Refusal(event), HasSubstr("another namespace"));
   event = TailBelowB();
   event.parent_hash = kHashA;
@@ -273,7 +273,7 @@ TEST_F(SlidingShadowTreeTest, AParentMayNeverHaveBeenCached) {
   ASSERT_TRUE(Apply(TailBelowB()).ok());
   StoredEvent b = Chain();
   b.blocks.erase(b.blocks.begin());
-  b.tokens = kTokensB;
+  b.tokens.assign(kTokensB.begin(), kTokensB.end());
   b.parent = kA;
   b.parent_hash = kHashA;
   ASSERT_TRUE(Apply(b).ok());

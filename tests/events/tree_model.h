@@ -95,8 +95,8 @@ class TreeModel {
     StoredEvent event{.parent = entry.parent,
                       .name_space = entry.name_space,
                       .blocks = {{entry.id, entry.hash, 2, entry.tier, entry.priority}},
-                      .tokens = entry.tokens,
-                      .extras = entry.extras};
+                      .tokens = {entry.tokens.begin(), entry.tokens.end()},
+                      .extras = {entry.extras.begin(), entry.extras.end()}};
     if (entry.parent != kNoBlock) event.parent_hash = parent_hash;
     return event;
   }

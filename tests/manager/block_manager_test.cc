@@ -130,7 +130,7 @@ TEST_F(BlockManagerTest, ATailThatIsMatchedWholeIsTakenOver) {
   Free(1);
   core_->TakeEvents();
   EXPECT_EQ(*Add(2, Range(0, 14)), 10u);
-  const std::vector<Event> events = core_->TakeEvents();
+  const EventBatch events = core_->TakeEvents();
   ASSERT_EQ(events.size(), 1u);
   const auto& removed = std::get<RemovedEvent>(events[0].what);
   EXPECT_EQ(removed.reason, RemovalReason::kTakenOver);
@@ -317,7 +317,7 @@ TEST_F(BlockManagerTest, ResetForgetsPrefixesAndLeavesSequencesTheirBlocks) {
 
 TEST_F(BlockManagerTest, TheFirstEventSaysWhatThereIs) {
   Make(8, 4);
-  const std::vector<Event> events = core_->TakeEvents();
+  const EventBatch events = core_->TakeEvents();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].revision, Revision{1});
   EXPECT_THAT(std::get<CreatedEvent>(events[0].what).blocks_per_tier, ElementsAre(8, 0));
@@ -329,7 +329,7 @@ TEST_F(BlockManagerTest, RawBlocksAreEventsById) {
   std::vector<BlockHandle> blocks(2);
   ASSERT_TRUE(core_->AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_).ok());
   ASSERT_TRUE(core_->FreeBlocks(session_, kFullAttention, {{blocks[0].ref()}}, now_).ok());
-  const std::vector<Event> events = core_->TakeEvents();
+  const EventBatch events = core_->TakeEvents();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_THAT(std::get<CreatedEvent>(events[0].what).blocks,
               ElementsAre(blocks[0].id, blocks[1].id));
@@ -343,12 +343,12 @@ TEST_F(BlockManagerTest, StoredBlocksOfOneCommitAreOneChain) {
   ASSERT_TRUE(Add(1, Range(0, 10)).ok());
   core_->TakeEvents();
   Commit(1, {}, 8);
-  const std::vector<Event> events = core_->TakeEvents();
+  const EventBatch events = core_->TakeEvents();
   ASSERT_EQ(events.size(), 1u);
   const auto& stored = std::get<StoredEvent>(events[0].what);
   EXPECT_FALSE(stored.parent_hash.has_value());
   ASSERT_EQ(stored.blocks.size(), 2u);
-  EXPECT_EQ(stored.tokens, Range(0, 7));
+  EXPECT_THAT(stored.tokens, ::testing::ElementsAreArray(Range(0, 7)));
   EXPECT_EQ(stored.blocks[1].hash, HashBlock(stored.blocks[0].hash, {Range(4, 7), {}}));
 }
 

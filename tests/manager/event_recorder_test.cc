@@ -56,7 +56,7 @@ TEST_F(EventRecorderTest, RemovalsOfOneOperationAndReasonAreOneEvent) {
   for (uint32_t id = 0; id < 256; ++id) Evicted(id);
   recorder_.BeginOperation(absl::FromUnixSeconds(6));
   Evicted(256);
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(AsRemoved(events[0]).blocks.size(), 256u);
   EXPECT_EQ(AsRemoved(events[0]).blocks[255], BlockId{255});
@@ -71,7 +71,7 @@ TEST_F(EventRecorderTest, ARemovalAfterAStoreIsAnEventOfItsOwn) {
   Stored(1, kNoBlock);
   Evicted(1);
   Evicted(2);
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 3u) << "or a block would be removed before it is stored";
   EXPECT_THAT(AsRemoved(events[2]).blocks, ElementsAre(BlockId{1}, BlockId{2}));
 }
@@ -80,7 +80,7 @@ TEST_F(EventRecorderTest, ARemovalForAnotherReasonMayHaveBeenTheChilds) {
   Evicted(1);
   Removed(RemovalReason::kDisplaced, 2);
   Evicted(3);
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 3u) << "block 2 may be a child of block 3";
   EXPECT_THAT(AsRemoved(events[2]).blocks, ElementsAre(BlockId{3}));
 }
@@ -89,7 +89,7 @@ TEST_F(EventRecorderTest, InASlidingWindowThereAreNoChildrenToWaitFor) {
   Evicted(1, kSliding);
   Removed(RemovalReason::kDisplaced, 2, kSliding);
   Evicted(3, kSliding);
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_THAT(AsRemoved(events[0]).blocks, ElementsAre(BlockId{1}, BlockId{3}));
   EXPECT_EQ(AsRemoved(events[1]).reason, RemovalReason::kDisplaced);
@@ -101,7 +101,7 @@ TEST_F(EventRecorderTest, WindowsDoNotComeBetweenEachOther) {
   MovedDown(3, kSliding);
   Evicted(4);
   Evicted(5, kSliding);
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 3u);
   EXPECT_THAT(AsRemoved(events[0]).blocks, ElementsAre(BlockId{1}, BlockId{4}));
   EXPECT_THAT(AsRemoved(events[1]).blocks, ElementsAre(BlockId{2}, BlockId{5}));
@@ -113,7 +113,7 @@ TEST_F(EventRecorderTest, RemovalsJoinAcrossChangesOfOtherBlocks) {
     Removed(RemovalReason::kDisplaced, id);
     MovedDown(100 + id);
   }
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 101u);
   EXPECT_EQ(AsRemoved(events[0]).blocks.size(), 100u);
 }
@@ -124,7 +124,7 @@ TEST_F(EventRecorderTest, ABlocksOwnEventsStayInOrder) {
     MovedDown(2, window);
     Removed(RemovalReason::kDisplaced, 2, window);  // What has just come down goes.
     Removed(RemovalReason::kDisplaced, 3, window);
-    const std::vector<Event> events = recorder_.Take();
+    const EventBatch events = recorder_.Take();
     ASSERT_EQ(events.size(), 3u);
     EXPECT_EQ(AsUpdated(events[1]).id, BlockId{2});
     EXPECT_THAT(AsRemoved(events[2]).blocks, ElementsAre(BlockId{2}, BlockId{3}));
@@ -155,7 +155,7 @@ TEST_F(EventRecorderTest, TierAndPriorityOfABlockAreOneEvent) {
   MovedDown(2, kSliding);
   recorder_.BeginOperation(absl::UnixEpoch());
   Reprioritized(2, 50, 35);
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(AsUpdated(events[0]),
             (UpdatedEvent{.id = BlockId{1},
@@ -174,7 +174,7 @@ TEST_F(EventRecorderTest, AStoredEventIsAChain) {
   Stored(3, BlockId{1});  // A sibling: not a child of the block before.
   recorder_.BeginOperation(absl::UnixEpoch());
   Stored(4, BlockId{3});
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(AsStored(events[0]).blocks.size(), 2u);
   EXPECT_THAT(AsStored(events[0]).tokens, ElementsAre(1, 2));
@@ -191,7 +191,7 @@ TEST_F(EventRecorderTest, AChainHasExtrasForEveryTokenOrForNone) {
   Stored(2, BlockId{1}, {&something, 1});
   Stored(3, BlockId{2});
   Stored(4, kNoBlock, {&nothing, 1});
-  const std::vector<Event> events = recorder_.Take();
+  const EventBatch events = recorder_.Take();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_THAT(AsStored(events[0]).extras, ElementsAre(nothing, something, nothing));
   EXPECT_THAT(AsStored(events[1]).extras, IsEmpty());

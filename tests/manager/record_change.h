@@ -11,7 +11,7 @@ namespace pagoda {
 inline void RecordChange(const decltype(Event::what)& change, WindowSize window,
                          EventRecorder& recorder) {
   if (const auto* stored = std::get_if<StoredEvent>(&change)) {
-    recorder.Stored(window, stored->name_space, stored->parent,
+    recorder.Stored(window, *stored->name_space, stored->parent,
                     stored->parent_hash.value_or(BlockHash{}), stored->blocks[0],
                     {stored->tokens, stored->extras});
   } else if (const auto* updated = std::get_if<UpdatedEvent>(&change)) {

@@ -197,7 +197,7 @@ TEST_F(TenantsTest, EventsSayWhoseBlocksTheyAreOf) {
   for (const Event& event : core_->TakeEvents()) {
     const auto* stored = std::get_if<StoredEvent>(&event.what);
     ASSERT_NE(stored, nullptr);
-    EXPECT_EQ(event.tenant, stored->name_space.tenant == "red" ? kRed : kCommons);
+    EXPECT_EQ(event.tenant, stored->name_space->tenant == "red" ? kRed : kCommons);
   }
   // Both give up blocks for a third: each removal names blocks of one of them.
   ASSERT_TRUE(Run(blue, AllocateBlocks{kFullAttention, kBlocks}).ok());

@@ -75,9 +75,11 @@ class RandomEvents {
       event.parent_hash = Hash();
       event.parent = BlockId{Small()};
     }
-    if (random_() % 3 == 0) event.name_space.lora_id = Number();
-    event.name_space.cache_salt = Text();
-    event.name_space.tenant = Text();
+    NamespaceKey name_space;
+    if (random_() % 3 == 0) name_space.lora_id = Number();
+    name_space.cache_salt = Text();
+    name_space.tenant = Text();
+    event.name_space = name_space;
     for (size_t i = Count(); i > 0; --i) {
       event.blocks.push_back({.id = BlockId{Small()},
                               .hash = Hash(),

@@ -46,7 +46,7 @@ class EventJsonTest : public ::testing::Test {
 };
 
 TEST_F(EventJsonTest, SaysWhatWasStoredWithoutTheTokens) {
-  StoredEvent stored{.parent = BlockId{3}, .name_space = {.cache_salt = "s"}};
+  StoredEvent stored{.parent = BlockId{3}, .name_space = NamespaceKey{.cache_salt = "s"}};
   for (uint32_t i = 0; i < 10; ++i) {
     stored.blocks.push_back({.id = BlockId{i}, .hash = BlockHash{i}, .token_count = 4});
   }

@@ -27,7 +27,7 @@ TEST(TranslateEventsTest, ABlockHasTheExtrasOfItsOwnTokens) {
                                 {.id = BlockId{4}, .token_count = 3},
                                 {.id = BlockId{5}, .token_count = 1}},
                      .tokens = {5, 6, 7, 8, 9, 10},
-                     .extras = std::vector<TokenExtra>(6)};
+                     .extras = std::pmr::vector<TokenExtra>(6)};
   stored.extras[1].extra_id = 77;
   for (const uint32_t i : {3, 4}) {
     stored.extras[i].digest = {0x0706050403020100, 0, 0, 0xff00000000000000};
@@ -54,8 +54,9 @@ TEST(TranslateEventsTest, ABlockHasTheExtrasOfItsOwnTokens) {
 }
 
 TEST(TranslateEventsTest, ANamespaceKeepsItsTenant) {
-  const v1::Event proto = ToProto(StoredEvent{
-      .name_space = {.lora_id = 1, .cache_salt = std::string("s"), .tenant = std::string("t")}});
+  const v1::Event proto = ToProto(
+      StoredEvent{.name_space = NamespaceKey{
+                      .lora_id = 1, .cache_salt = std::string("s"), .tenant = std::string("t")}});
   EXPECT_EQ(proto.stored().namespace_().tenant(), "t");
   EXPECT_EQ(proto.stored().namespace_().cache_salt(), "s");
 }
@@ -93,7 +94,7 @@ TEST(TranslateEventsTest, EveryReasonHasItsOwn) {
 
 Tier TierOf(v1::Tier tier) { return tier == v1::TIER_PRIMARY ? Tier::kPrimary : Tier::kSecondary; }
 
-void AddExtras(const v1::StoredBlock& block, std::vector<TokenExtra>& extras) {
+void AddExtras(const v1::StoredBlock& block, std::pmr::vector<TokenExtra>& extras) {
   const size_t begin = extras.size();
   extras.resize(begin + block.tokens_size());
   for (int i = 0; i < block.extra_token_ids_size(); ++i) {

@@ -308,7 +308,7 @@ TEST(TranslateEventsTest, AStoredEventGivesEachBlockItsTokens) {
   event.revision = Revision(7);
   event.what = StoredEvent{.parent_hash = BlockHash(11),
                            .parent = BlockId(2),
-                           .name_space = {.cache_salt = "s"},
+                           .name_space = NamespaceKey{.cache_salt = "s"},
                            .blocks = {{.id = BlockId(3), .hash = BlockHash(12), .token_count = 2},
                                       {.id = BlockId(4), .hash = BlockHash(13), .token_count = 1}},
                            .tokens = {5, 6, 7}};

@@ -27,9 +27,9 @@ void Digest::Add(const Event& event) {
   } else if (const auto* stored = std::get_if<StoredEvent>(&event.what)) {
     Add(stored->parent_hash.has_value() ? stored->parent_hash->value() : 1);
     Add(stored->parent.value());
-    Add(stored->name_space.lora_id.has_value() ? *stored->name_space.lora_id + 1 : 0);
-    Add(stored->name_space.cache_salt);
-    Add(stored->name_space.tenant);
+    Add(stored->name_space->lora_id.has_value() ? *stored->name_space->lora_id + 1 : 0);
+    Add(stored->name_space->cache_salt);
+    Add(stored->name_space->tenant);
     Add(stored->blocks.size());
     for (const StoredBlock& block : stored->blocks) {
       Add(block.id.value());

@@ -43,7 +43,7 @@ std::string Describe(const CopyOrder& order) {
 
 }  // namespace
 
-void Follow::Run(const std::vector<Event>& events, const std::vector<CopyOrder>& orders) {
+void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders) {
   NoteMoves(events);
   if (!for_room_.empty() || !moves_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
@@ -202,7 +202,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
 }
 
 // What moves and what goes for room, before it does.
-void Follow::NoteMoves(const std::vector<Event>& events) {
+void Follow::NoteMoves(const EventBatch& events) {
   for (const Event& event : events) {
     const uint32_t window = WindowIndex(event.window);
     if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "events/event.h"
+#include "events/event_batch.h"
 #include "pools/copy_order.h"
 #include "tests/sim/world.h"
 
@@ -17,7 +17,7 @@ class Follow {
   Follow(World& world, const Scope& scope) : world_(world), scope_(scope) {}
 
   // Stops the run where an event or a copy is not allowed, or does not fit what is known.
-  void Run(const std::vector<Event>& events, const std::vector<CopyOrder>& orders);
+  void Run(const EventBatch& events, const std::vector<CopyOrder>& orders);
 
   size_t expiries() const { return expiries_; }
   // Blocks that went for room, and those that could have gone instead all the while.
@@ -39,7 +39,7 @@ class Follow {
   void Apply(uint32_t window, const UpdatedEvent& updated);
   void Apply(uint32_t window, const RemovedEvent& removed);
   void ApplyOrder(const CopyOrder& order);
-  void NoteMoves(const std::vector<Event>& events);
+  void NoteMoves(const EventBatch& events);
   void NoteStored();
   void NoteDetached();
 

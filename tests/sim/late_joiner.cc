@@ -6,7 +6,7 @@
 
 namespace pagoda::sim {
 
-void LateJoiner::See(absl::Span<const Event> events) {
+void LateJoiner::See(const EventBatch& events) {
   for (const Event& event : events) {
     if (state_ == State::kFollowing) Apply(event);
     if (state_ == State::kReading) {

@@ -6,8 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "absl/types/span.h"
-#include "events/event.h"
+#include "events/event_batch.h"
 #include "events/shadow_tree.h"
 #include "events/snapshot.h"
 #include "manager/block_manager.h"
@@ -21,7 +20,7 @@ class LateJoiner {
  public:
   // The core has recorded these, in order. Between two pieces of a snapshot any number of calls
   // comes.
-  void See(absl::Span<const Event> events);
+  void See(const EventBatch& events);
   // Reads a piece, begins or ends, or does nothing. After See of all events so far.
   void Act(const BlockManager& core, Random& random, absl::Time now);
 

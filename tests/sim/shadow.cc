@@ -34,7 +34,7 @@ void Shadow::ApplyStored(const StoredEvent& stored) {
               parent, ", which is not in the tree");
     SIM_CHECK(node(parent).hash == *stored.parent_hash, "law: wrong parent hash");
   }
-  const uint32_t name_space = NameSpaceIndex(stored.name_space);
+  const uint32_t name_space = NameSpaceIndex(*stored.name_space);
   size_t begin = 0;
   for (const StoredBlock& block : stored.blocks) {
     StoreOne(stored, block, parent, name_space, begin);

@@ -94,7 +94,7 @@ void World::ApplyTime() {
 }
 
 void World::Absorb(const Scope& scope) {
-  const std::vector<Event> events = core->TakeEvents();
+  const EventBatch events = core->TakeEvents();
   const std::vector<CopyOrder> orders = core->TakeCopies();
   for (const Event& event : events) {
     SIM_CHECK(event.revision.value() == revision_.value() + 1, "law: revision ",

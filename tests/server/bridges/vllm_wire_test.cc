@@ -8,6 +8,9 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace pagoda::server {
 namespace {
@@ -33,11 +36,9 @@ struct Decoded {
   std::string rank;
 };
 
-Decoded Encode(std::vector<RouterEvent> events, const VllmShape& shape) {
-  RouterBatch batch;
-  batch.time = absl::UnixEpoch() + absl::Milliseconds(1500);
-  batch.events = std::move(events);
-  const std::string bytes = EncodeVllmBatch(batch, shape);
+constexpr size_t kOnePayload = 1 << 30;
+
+Decoded Decode(const std::string& bytes) {
   size_t end = 0;
   const msgpack::object_handle handle = msgpack::unpack(bytes.data(), bytes.size(), end);
   EXPECT_EQ(end, bytes.size()) << "nothing is behind the batch";
@@ -53,6 +54,20 @@ Decoded Encode(std::vector<RouterEvent> events, const VllmShape& shape) {
     decoded.events.push_back(std::move(fields));
   }
   return decoded;
+}
+
+std::vector<std::string> Payloads(std::vector<RouterEvent> events, const VllmShape& shape,
+                                  size_t max_bytes) {
+  RouterBatch batch;
+  batch.time = absl::UnixEpoch() + absl::Milliseconds(1500);
+  batch.events = std::move(events);
+  return EncodeVllmBatch(batch, shape, max_bytes);
+}
+
+Decoded Encode(std::vector<RouterEvent> events, const VllmShape& shape) {
+  const std::vector<std::string> payloads = Payloads(std::move(events), shape, kOnePayload);
+  EXPECT_EQ(payloads.size(), 1u);
+  return Decode(payloads.at(0));
 }
 
 VllmShape OneWindow() { return {.tokens_per_block = 2, .windows = {kFullAttention}}; }
@@ -163,6 +178,112 @@ TEST(VllmWireTest, ItemsAndExtraIdsAreExtraKeysOfTheirBlocks) {
   const std::string digest = "01" + std::string(60, '0') + "02";
   EXPECT_EQ(decoded.events.at(0).at("extra_keys"),
             "[[[\"" + digest + "\",-4]],[\"extra_ids:0,44\"]]");
+}
+
+// So many blocks of two tokens, hashes from 1 on.
+BlocksStored Chain(uint32_t blocks) {
+  BlocksStored stored = TwoBlocks({.cache_salt = "s"});
+  stored.hashes.clear();
+  stored.tokens.clear();
+  for (uint32_t i = 0; i < blocks; ++i) {
+    stored.hashes.emplace_back(i + 1);
+    stored.tokens.insert(stored.tokens.end(), {2 * i, 2 * i + 1});
+  }
+  stored.extras.resize(stored.tokens.size());
+  return stored;
+}
+
+// What events say, block for block: hash, parent, tokens and extra keys of the stored ones, hashes
+// of the removed ones.
+std::vector<std::string> BlockForBlock(const std::vector<RouterEvent>& events, size_t max_bytes,
+                                       size_t* payloads) {
+  std::vector<std::string> blocks;
+  for (const std::string& payload : Payloads(events, OneWindow(), max_bytes)) {
+    ++*payloads;
+    EXPECT_LE(payload.size(), max_bytes);
+    const msgpack::object_handle handle = msgpack::unpack(payload.data(), payload.size());
+    std::vector<std::map<std::string, msgpack::object>> told;
+    handle->via.array.ptr[1].convert(told);
+    EXPECT_FALSE(told.empty());
+    for (auto& event : told) {
+      if (event.count("block_hashes") == 0) {
+        blocks.push_back(Text(event["type"]));
+        continue;
+      }
+      const bool stored = event.count("token_ids") > 0;
+      std::string parent = stored ? Text(event["parent_block_hash"]) : "";
+      for (size_t i = 0; i < event["block_hashes"].via.array.size; ++i) {
+        const std::string hash = Text(event["block_hashes"].via.array.ptr[i]);
+        std::string block = absl::StrCat(hash, " below ", parent);
+        for (size_t t = 2 * i; stored && t < 2 * i + 2; ++t) {
+          absl::StrAppend(&block, " ", Text(event["token_ids"].via.array.ptr[t]));
+        }
+        if (event.count("extra_keys") > 0) {
+          const std::string keys = Text(event["extra_keys"].via.array.ptr[i]);
+          if (keys != "null") absl::StrAppend(&block, " ", keys);
+        }
+        blocks.push_back(block);
+        if (stored) parent = hash;
+      }
+    }
+  }
+  return blocks;
+}
+
+TEST(VllmWireTest, WhatIsCutSaysTheSame) {
+  BlocksStored with_ids = Chain(40);
+  with_ids.extras[31].extra_id = 44;
+  BlocksStored below = Chain(3);
+  below.parent = BlockHash(9);
+  BlocksRemoved removed;
+  for (uint64_t i = 0; i < 500; ++i) removed.hashes.emplace_back(~i);
+  const std::vector<RouterEvent> events = {{.what = with_ids},
+                                           {.what = below},
+                                           {.what = removed},
+                                           {.what = AllCleared{}},
+                                           {.what = below}};
+  size_t whole = 0;
+  const std::vector<std::string> expected = BlockForBlock(events, kOnePayload, &whole);
+  EXPECT_EQ(whole, 1u);
+  EXPECT_EQ(expected.size(), 40u + 3 + 500 + 1 + 3);
+  size_t before = whole;
+  for (const size_t max_bytes : {8192, 4000, 1000, 300}) {
+    size_t payloads = 0;
+    EXPECT_EQ(BlockForBlock(events, max_bytes, &payloads), expected) << max_bytes;
+    EXPECT_GE(payloads, before);
+    before = payloads;
+  }
+  EXPECT_GT(before, 20u) << "it was cut";
+}
+
+// The largest block: every token with a long id of each kind and an item of its own, and the
+// longest names that there can be.
+TEST(VllmWireTest, NoBlockIsLargerThanTheBoundSays) {
+  for (const uint32_t tokens : {1u, 32u, 1024u}) {
+    const VllmShape shape{.tokens_per_block = tokens,
+                          .windows = {kSliding, kFullAttention},
+                          .data_parallel_rank = 65535};
+    BlocksStored stored;
+    stored.window = kSliding;
+    stored.name_space =
+        std::make_shared<NamespaceKey>(NamespaceKey{.lora_id = ~uint64_t{0},
+                                                    .cache_salt = std::string(256, '/'),
+                                                    .tenant = std::string(128, '%')});
+    for (uint64_t i = 0; i < 3; ++i) stored.hashes.emplace_back(~i);
+    stored.tokens.assign(3 * tokens, ~TokenId{0});
+    for (uint64_t i = 0; i < 3 * tokens; ++i) {
+      stored.extras.push_back(
+          {.extra_id = ~i, .digest = {~i, i, i, i}, .item_offset = ~uint32_t{0}, .in_item = true});
+    }
+    const auto payloads = Payloads({{.what = stored}}, shape, 1000);
+    ASSERT_EQ(payloads.size(), 3u);
+    const size_t bound = LargestVllmPayload(shape, 1000);
+    for (const std::string& payload : payloads) {
+      EXPECT_LE(payload.size(), bound);
+      EXPECT_GT(payload.size() + 2048, bound / 2) << "and the bound is not much too large";
+    }
+    EXPECT_EQ(LargestVllmPayload(shape, 1 << 20), size_t{1} << 20);
+  }
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -39,7 +43,7 @@ RouterBatchPtr Batch(uint64_t number, size_t blocks = 1) {
 VllmShape Shape() { return {.tokens_per_block = 1, .windows = {kFullAttention}}; }
 
 std::string Payload(uint64_t number, size_t blocks = 1) {
-  return EncodeVllmBatch(*Batch(number, blocks), Shape());
+  return EncodeVllmBatch(*Batch(number, blocks), Shape(), ZmqBridge::kFullPayloadBytes).at(0);
 }
 
 ZmqBridge::Options Options() {
@@ -55,8 +59,11 @@ std::unique_ptr<ZmqBridge> Open(ZmqBridge::Options options) {
 // A socket of the other side.
 class Peer {
  public:
-  Peer(zmq::socket_type type, const std::string& endpoint) : socket_(context_, type) {
+  // `hwm`: messages that it takes in before they are received, 0 as many as there are.
+  Peer(zmq::socket_type type, const std::string& endpoint, int hwm = 1000)
+      : socket_(context_, type) {
     socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::rcvhwm, hwm);
     socket_.set(zmq::sockopt::rcvtimeo, static_cast<int>(kPatience.count()));
     if (type == zmq::socket_type::sub) socket_.set(zmq::sockopt::subscribe, "kv@");
     socket_.connect(endpoint);
@@ -66,6 +73,13 @@ class Peer {
     for (size_t i = 0; i < frames.size(); ++i) {
       const bool more = i + 1 < frames.size();
       socket_.send(zmq::buffer(frames[i]), more ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+  }
+  // A message of two frames.
+  void SendIfThereIsRoom(const std::array<std::string, 2>& frames) {
+    using zmq::send_flags;
+    if (socket_.send(zmq::buffer(frames[0]), send_flags::sndmore | send_flags::dontwait)) {
+      socket_.send(zmq::buffer(frames[1]), send_flags::none);
     }
   }
   // The frames of the next message; none where there is none in time.
@@ -233,6 +247,127 @@ TEST(ZmqBridgeTest, AReplayThatNobodyReadsHoldsNothingUp) {
   EXPECT_THAT(stalled.Receive(), ElementsAre("", Seq(kBatches), Payload(kBatches)))
       << "the replay was under way when it was published";
   EXPECT_THAT(stalled.Receive(), ElementsAre("", kEnd, ""));
+}
+
+// What waits for one subscriber: as many messages as are asked for, and as their bytes allow.
+TEST(ZmqBridgeTest, AStalledSubscriberIsBoundedInMessagesAndInBytes) {
+  ZmqBridge::Options options = Options();
+  EXPECT_EQ(Open(options)->queue_messages(), 47) << "of 32 KiB and the topic, 1.5 MiB";
+  options.hwm = 3;
+  EXPECT_EQ(Open(options)->queue_messages(), 3);
+  options.hwm = 1'000'000;
+  options.subscriber_bytes = uint64_t{1} << 40;
+  EXPECT_EQ(Open(options)->queue_messages(), 1'000'000);
+  options.subscriber_bytes = 1 << 16;
+  options.shape.tokens_per_block = 1024;
+  EXPECT_EQ(Open(options)->queue_messages(), 1) << "a block is more than that";
+}
+
+TEST(ZmqBridgeTest, ALargeBatchIsSeveralMessages) {
+  const auto bridge = Open(Options());
+  auto batch = std::make_shared<RouterBatch>();
+  BlocksRemoved removed;
+  for (uint64_t i = 0; i < 20'000; ++i) removed.hashes.emplace_back(~i);
+  batch->events = {{.what = removed}};
+  bridge->Publish(batch);
+  Peer client(zmq::socket_type::dealer, bridge->replay_endpoint());
+  const auto answers = client.Replay(0);
+  EXPECT_EQ(bridge->stats().batches, answers.size() - 1);
+  EXPECT_GE(answers.size(), 20'000u * 9 / ZmqBridge::kFullPayloadBytes + 1);
+  for (size_t i = 0; i + 1 < answers.size(); ++i) {
+    EXPECT_EQ(answers[i][1], Seq(i));
+    EXPECT_LE(answers[i][2].size(), ZmqBridge::kFullPayloadBytes);
+  }
+}
+
+// One client that asks without end and reads nothing.
+TEST(ReplayServerTest, AClientThatOnlyAsksIsRefusedAndHoldsNothingUp) {
+  const auto bridge = Open(Options());
+  constexpr uint64_t kBatches = 300;
+  for (uint64_t number = 0; number < kBatches; ++number) bridge->Publish(Batch(number, 5000));
+  Peer greedy(zmq::socket_type::dealer, bridge->replay_endpoint());
+  for (int i = 0; i < 900; ++i) greedy.Send({"", Seq(0)});
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (bridge->stats().replay.requests < 900 && absl::Now() < deadline)
+    absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(bridge->stats().replay.requests, 900u) << "no request is left in the socket";
+  EXPECT_GE(bridge->stats().replay.refused, 800u);
+  Peer other(zmq::socket_type::dealer, bridge->replay_endpoint());
+  EXPECT_EQ(other.Replay(0).size(), kBatches + 1);
+}
+
+TEST(ReplayServerTest, AClientsRequestsAreAnsweredOneAfterTheOther) {
+  ZmqBridge::Options options = Options();
+  options.subscriber_bytes = 1 << 30;  // So that nothing but the turns holds them up.
+  const auto bridge = Open(options);
+  constexpr uint64_t kBatches = 5000;
+  for (uint64_t number = 0; number < kBatches; ++number) bridge->Publish(Batch(number));
+  Peer client(zmq::socket_type::dealer, bridge->replay_endpoint());
+  const std::vector<uint64_t> firsts = {0, 1500, 10};
+  for (const uint64_t first : firsts) client.Send({"", Seq(first)});
+  for (const uint64_t first : firsts) {
+    for (uint64_t number = first; number < kBatches; ++number) {
+      ASSERT_THAT(client.Receive(), ElementsAre("", Seq(number), Payload(number)));
+    }
+    ASSERT_THAT(client.Receive(), ElementsAre("", kEnd, ""));
+  }
+}
+
+// More clients that do not read than there may be replays: the next one is served nevertheless.
+TEST(ReplayServerTest, OfTooManyClientsTheOneThatStandsStillForLongestGoes) {
+  ZmqBridge::Options options = Options();
+  options.hwm = 1;
+  const auto bridge = Open(options);
+  constexpr uint64_t kBatches = 400;
+  for (uint64_t number = 0; number < kBatches; ++number) bridge->Publish(Batch(number, 9000));
+  std::vector<std::unique_ptr<Peer>> stalled;
+  for (size_t i = 0; i < ReplayServer::kMaxReplays; ++i) {
+    stalled.push_back(
+        std::make_unique<Peer>(zmq::socket_type::dealer, bridge->replay_endpoint(), 1));
+    stalled.back()->Send({"", Seq(0)});
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (bridge->stats().replay.requests < stalled.size() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  Peer other(zmq::socket_type::dealer, bridge->replay_endpoint());
+  EXPECT_EQ(other.Replay(kBatches - 3).size(), 4u);
+  EXPECT_EQ(bridge->stats().replay.incomplete, 1u);
+}
+
+// Requests that are refused, and never end: others are answered, and the server ends.
+TEST(ReplayServerTest, AFloodOfRefusedRequestsHoldsNothingUp) {
+  auto bridge = Open(Options());
+  bridge->Publish(Batch(0));
+  std::atomic<bool> over = false;
+  std::vector<std::thread> floods;
+  for (int i = 0; i < 2; ++i) {
+    floods.emplace_back([&, endpoint = bridge->replay_endpoint()] {
+      Peer flooding(zmq::socket_type::dealer, endpoint);
+      while (!over) flooding.SendIfThereIsRoom({"", "short"});
+    });
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (bridge->stats().replay.refused < 10'000 && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_GE(bridge->stats().replay.refused, 10'000u);
+  Peer client(zmq::socket_type::dealer, bridge->replay_endpoint());
+  EXPECT_EQ(client.Replay(0).size(), 2u);
+  bridge.reset();
+  over = true;
+  for (std::thread& flood : floods) flood.join();
+}
+
+// A frame of more than a few bytes ends its connection, before it takes memory.
+TEST(ReplayServerTest, AHugeFrameIsNotReceived) {
+  const auto bridge = Open(Options());
+  bridge->Publish(Batch(0));
+  Peer client(zmq::socket_type::dealer, bridge->replay_endpoint());
+  client.Send({"", std::string(64 << 20, 'x')});
+  Peer other(zmq::socket_type::dealer, bridge->replay_endpoint());
+  EXPECT_EQ(other.Replay(0).size(), 2u);
+  EXPECT_EQ(bridge->stats().replay.requests, 1u) << "the huge one has not come";
 }
 
 TEST(ZmqBridgeTest, AnIpcSocketIsItsGroupsOwn) {
