@@ -40,6 +40,14 @@ kernels::KvLayer LayerOf(const MappedPool& pool, uint64_t index) {
 // Whether a pool can hold layers of the model.
 absl::Status CheckPool(const PoolMapping& mapping, const ModelConfig& config) {
   const PoolLayout& layout = mapping.layout;
+  const MappingSegment& segment = mapping.segments.front();
+  if (segment.place.kind != MemoryKind::kHost) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("pool ", mapping.pool_index, " lies in the memory of ",
+                                  PlaceName(segment.place),
+                                  "; this engine's kernels run on the CPU, so the daemon needs "
+                                  "cache.primary_memory: host"));
+  }
   if (mapping.window == kFullAttention && layout.kv_factor == 2 &&
       layout.num_kv_heads == config.num_kv_heads && layout.head_dim == config.head_dim) {
     return absl::OkStatus();
