@@ -1,11 +1,13 @@
 #include "pools/pool.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "pools/check.h"
+#include "pools/cuda/device.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -26,6 +28,10 @@ absl::Span<std::byte> SlotOf(absl::Span<std::byte> bytes, const PoolLayout& layo
   PAGODA_CHECK(slot.value() < num_slots, "a slot lies inside its pool");
   const uint64_t stride = layout.slot_stride_bytes();
   return bytes.subspan(slot.value() * stride, stride);
+}
+
+uint64_t AddressOf(absl::Span<const std::byte> bytes) {
+  return reinterpret_cast<uint64_t>(bytes.data());
 }
 
 // Removes what dead owners left under the pools' names and the pools cannot take over.
@@ -49,6 +55,21 @@ absl::Status CheckOneSegment(const PoolMapping& mapping) {
                    absl::StrCat("a pool of ", mapping.segments.size(), " segments, not 1"));
 }
 
+// Whether the pool lies in its segment, and the segment in memory of so many bytes.
+absl::Status CheckFits(const PoolMapping& mapping, uint64_t available) {
+  const MappingSegment& segment = mapping.segments.front();
+  const absl::StatusOr<uint64_t> needed = PoolBytes(mapping.layout, mapping.num_slots);
+  if (!needed.ok()) return needed.status();
+  if (segment.size_bytes >= *needed && segment.offset_bytes <= available &&
+      available - segment.offset_bytes >= segment.size_bytes) {
+    return absl::OkStatus();
+  }
+  return MakeError(
+      Reason::kInvalidArgument,
+      absl::StrCat("memory ", segment.shm_name, " has ", available, " bytes; the segment says ",
+                   segment.size_bytes, " at ", segment.offset_bytes, " for slots of ", *needed));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedMemoryPool>> SharedMemoryPool::Create(Options options) {
@@ -62,27 +83,69 @@ absl::StatusOr<std::unique_ptr<SharedMemoryPool>> SharedMemoryPool::Create(Optio
   return absl::WrapUnique(new SharedMemoryPool(std::move(options), *std::move(memory)));
 }
 
+PoolMemory SharedMemoryPool::memory() const {
+  PoolMemory memory;
+  memory.address = AddressOf(memory_.bytes());
+  memory.size_bytes = memory_.bytes().size();
+  if (pinned_.has_value()) memory.pinned_chunk_bytes = pinned_->chunk_bytes();
+  return memory;
+}
+
 MappingSegment SharedMemoryPool::segment() const {
   MappingSegment segment;
-  segment.shm_name = options_.shm_name;
+  segment.shm_name = shm_name_;
   segment.size_bytes = memory_.bytes().size();
-  segment.num_slots = options_.num_slots;
+  segment.num_slots = num_slots();
   return segment;
 }
 
+absl::Status SharedMemoryPool::Pin(cuda::PinnedMemory::Options options) {
+  PAGODA_CHECK(!pinned_.has_value(), "a pool is pinned once");
+  absl::StatusOr<cuda::PinnedMemory> pinned =
+      cuda::PinnedMemory::Register(memory_.bytes(), std::move(options));
+  if (!pinned.ok()) return pinned.status();
+  pinned_.emplace(*std::move(pinned));
+  return absl::OkStatus();
+}
+
 absl::Span<std::byte> SharedMemoryPool::slot(SlotIndex slot) {
-  return SlotOf(memory_.bytes(), options_.layout, options_.num_slots, slot);
+  return SlotOf(memory_.bytes(), layout(), num_slots(), slot);
+}
+
+absl::StatusOr<std::unique_ptr<DevicePool>> DevicePool::Create(Options options) {
+  const absl::StatusOr<uint64_t> size_bytes = PoolBytes(options.layout, options.num_slots);
+  if (!size_bytes.ok()) return size_bytes.status();
+  absl::StatusOr<cuda::Memory> memory = cuda::Memory::Create(options.place.device, *size_bytes);
+  if (!memory.ok()) return memory.status();
+  return absl::WrapUnique(new DevicePool(std::move(options), *std::move(memory)));
+}
+
+PoolMemory DevicePool::memory() const {
+  return {.place = place_, .address = memory_.address(), .size_bytes = memory_.size_bytes()};
+}
+
+MappingSegment DevicePool::segment() const {
+  MappingSegment segment;
+  segment.shm_name = name_;
+  segment.place = place_;
+  segment.size_bytes = memory_.size_bytes();
+  segment.num_slots = num_slots();
+  return segment;
 }
 
 absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layout,
                                                          const SlotCounts& slots,
                                                          const std::string& instance,
-                                                         MemoryLifetime lifetime) {
+                                                         const PoolPlacement& placement) {
+  const MemoryLifetime lifetime = placement.lifetime;
+  PAGODA_CHECK(lifetime == MemoryLifetime::kProcess || !placement.primary_device.has_value(),
+               "a device's memory is not kept");
   const size_t num_windows = layout.windows().size();
   PAGODA_CHECK(slots.primary.size() == num_windows, "primary slots for every window");
   PAGODA_CHECK(slots.secondary.empty() || slots.secondary.size() == num_windows,
                "secondary slots for every window or for none");
   auto set = absl::WrapUnique(new PoolSet(layout));
+  set->primary_device_ = placement.primary_device;
   std::array<std::vector<std::vector<SharedMemoryPool::Options>>, kNumTiers> plans = {
       set->Plan(Tier::kPrimary, slots.primary, instance, lifetime),
       set->Plan(Tier::kSecondary, slots.secondary, instance, lifetime)};
@@ -90,19 +153,73 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
   for (const auto& windows : plans) {
     if (absl::Status status = RemoveMisfits(windows); !status.ok()) return status;
   }
-  for (size_t tier = 0; tier < kNumTiers; ++tier) {
-    for (std::vector<SharedMemoryPool::Options>& window : plans[tier]) {
-      WindowPools& pools = set->pools_[tier].emplace_back();
+  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+    for (std::vector<SharedMemoryPool::Options>& window : plans[static_cast<size_t>(tier)]) {
+      WindowPools& pools = set->pools_[static_cast<size_t>(tier)].emplace_back();
       for (SharedMemoryPool::Options& options : window) {
-        absl::StatusOr<std::unique_ptr<SharedMemoryPool>> pool =
-            SharedMemoryPool::Create(std::move(options));
-        if (!pool.ok()) return pool.status();
-        pools.push_back(*std::move(pool));
+        absl::Status status = set->Add(tier, std::move(options), pools);
+        if (!status.ok()) return status;
       }
     }
   }
+  if (absl::Status status = set->Pin(placement); !status.ok()) return status;
   if (lifetime == MemoryLifetime::kKept) set->KeepNames();
   return set;
+}
+
+absl::Status PoolSet::Add(Tier tier, SharedMemoryPool::Options options, WindowPools& pools) {
+  if (tier == Tier::kPrimary && primary_device_.has_value()) {
+    absl::StatusOr<std::unique_ptr<DevicePool>> pool =
+        DevicePool::Create({.name = std::move(options.shm_name),
+                            .layout = std::move(options.layout),
+                            .num_slots = options.num_slots,
+                            .place = *primary_device_});
+    if (pool.ok()) pools.push_back(*std::move(pool));
+    return pool.status();
+  }
+  absl::StatusOr<std::unique_ptr<SharedMemoryPool>> pool =
+      SharedMemoryPool::Create(std::move(options));
+  if (pool.ok()) pools.push_back(*std::move(pool));
+  return pool.status();
+}
+
+absl::Status PoolSet::Pin(const PoolPlacement& placement) {
+  if (!primary_device_.has_value() || placement.pin_secondary == Pinning::kOff) {
+    return absl::OkStatus();
+  }
+  const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(Tier::kSecondary)];
+  for (uint32_t w = 0; w < windows.size(); ++w) {
+    for (uint32_t p = 0; p < windows[w].size(); ++p) {
+      absl::Status status = PinPool(pool(w, p, Tier::kSecondary), placement);
+      if (status.ok()) continue;
+      if (placement.pin_secondary == Pinning::kRequired) return status;
+      pinned_ = std::move(status);
+      return absl::OkStatus();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PoolSet::PinPool(SharedMemoryPool& pool, const PoolPlacement& placement) {
+  const std::string name = pool.segment().shm_name;
+  cuda::PinnedMemory::Options options{.device = primary_device_->device};
+  if (placement.progress != nullptr) {
+    options.progress = [&](uint64_t done_bytes, uint64_t total_bytes) {
+      placement.progress(absl::StrCat("pinning ", name, " for ", PlaceName(*primary_device_), ": ",
+                                      done_bytes >> 20, " of ", total_bytes >> 20, " MiB"));
+    };
+  }
+  absl::Status status = pool.Pin(std::move(options));
+  if (status.ok()) return status;
+  const std::string what =
+      absl::StrCat("the secondary pool ", name, " cannot be pinned for ",
+                   PlaceName(*primary_device_), ": ", std::string(status.message()));
+  return ReasonOf(status) == Reason::kNone ? absl::Status(status.code(), what)
+                                           : MakeError(ReasonOf(status), what);
+}
+
+MemoryPlace PoolSet::place(Tier tier) const {
+  return tier == Tier::kPrimary ? primary_device_.value_or(MemoryPlace()) : MemoryPlace();
 }
 
 absl::Status PoolSet::RemoveLeftovers(const CacheLayout& layout, const std::string& instance) {
@@ -137,7 +254,7 @@ std::vector<std::vector<SharedMemoryPool::Options>> PoolSet::Plan(
 void PoolSet::KeepNames() {
   for (const std::vector<WindowPools>& windows : pools_) {
     for (const WindowPools& pools : windows) {
-      for (const std::unique_ptr<SharedMemoryPool>& pool : pools) pool->KeepName();
+      for (const std::unique_ptr<Pool>& pool : pools) pool->KeepName();
     }
   }
 }
@@ -145,7 +262,7 @@ void PoolSet::KeepNames() {
 bool PoolSet::HasOtherUsers() const {
   for (const std::vector<WindowPools>& windows : pools_) {
     for (const WindowPools& pools : windows) {
-      for (const std::unique_ptr<SharedMemoryPool>& pool : pools) {
+      for (const std::unique_ptr<Pool>& pool : pools) {
         if (pool->HasOtherUsers()) return true;
       }
     }
@@ -166,11 +283,16 @@ uint32_t PoolSet::num_slots(uint32_t window_index, Tier tier) const {
   return windows[window_index].front()->num_slots();
 }
 
-SharedMemoryPool& PoolSet::pool(uint32_t window_index, uint32_t pool_index, Tier tier) {
+Pool& PoolSet::any_pool(uint32_t window_index, uint32_t pool_index, Tier tier) const {
   PAGODA_CHECK(num_slots(window_index, tier) > 0, "the window has pools in this tier");
-  WindowPools& pools = pools_[static_cast<size_t>(tier)][window_index];
+  const WindowPools& pools = pools_[static_cast<size_t>(tier)][window_index];
   PAGODA_CHECK(pool_index < pools.size(), "a pool of the window");
   return *pools[pool_index];
+}
+
+SharedMemoryPool& PoolSet::pool(uint32_t window_index, uint32_t pool_index, Tier tier) {
+  PAGODA_CHECK(place(tier).kind == MemoryKind::kHost, "the tier lies in host memory");
+  return static_cast<SharedMemoryPool&>(any_pool(window_index, pool_index, tier));
 }
 
 std::vector<PoolMapping> PoolSet::Mappings() const {
@@ -179,7 +301,7 @@ std::vector<PoolMapping> PoolSet::Mappings() const {
     const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(tier)];
     for (size_t w = 0; w < windows.size(); ++w) {
       for (size_t p = 0; p < windows[w].size(); ++p) {
-        const SharedMemoryPool& pool = *windows[w][p];
+        const Pool& pool = *windows[w][p];
         PoolMapping& mapping = mappings.emplace_back();
         mapping.window = layout_.windows()[w].window;
         mapping.pool_index = static_cast<uint32_t>(p);
@@ -197,7 +319,7 @@ absl::StatusOr<std::vector<FileDescriptor>> PoolSet::OpenDescriptors(MemoryAcces
   std::vector<FileDescriptor> descriptors;
   for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
     for (const WindowPools& window : pools_[static_cast<size_t>(tier)]) {
-      for (const std::unique_ptr<SharedMemoryPool>& pool : window) {
+      for (const std::unique_ptr<Pool>& pool : window) {
         absl::StatusOr<FileDescriptor> descriptor = pool->OpenDescriptor(access);
         if (!descriptor.ok()) return descriptor.status();
         descriptors.push_back(*std::move(descriptor));
@@ -210,8 +332,13 @@ absl::StatusOr<std::vector<FileDescriptor>> PoolSet::OpenDescriptors(MemoryAcces
 absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::Open(const PoolMapping& mapping,
                                                              MemoryAccess access) {
   if (absl::Status status = CheckOneSegment(mapping); !status.ok()) return status;
-  absl::StatusOr<SharedMemory> memory =
-      SharedMemory::Open(mapping.segments.front().shm_name, access);
+  const MappingSegment& segment = mapping.segments.front();
+  if (segment.place.kind != MemoryKind::kHost) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("pool ", segment.shm_name, " lies in the memory of ",
+                                  PlaceName(segment.place), ", which is not mapped by a name"));
+  }
+  absl::StatusOr<SharedMemory> memory = SharedMemory::Open(segment.shm_name, access);
   if (!memory.ok()) return memory.status();
   return From(mapping, *std::move(memory));
 }
@@ -223,6 +350,9 @@ absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::FromDescriptors(
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat(segments.size(), " descriptors for a pool of 1 segment"));
   }
+  if (mapping.segments.front().place.kind == MemoryKind::kCuda) {
+    return FromDevice(mapping, segments.front(), access);
+  }
   absl::StatusOr<SharedMemory> memory =
       SharedMemory::FromDescriptor(std::move(segments.front()), access);
   if (!memory.ok()) return memory.status();
@@ -231,24 +361,74 @@ absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::FromDescriptors(
 
 absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::From(const PoolMapping& mapping,
                                                              SharedMemory memory) {
-  const MappingSegment& segment = mapping.segments.front();
-  const absl::StatusOr<uint64_t> needed = PoolBytes(mapping.layout, mapping.num_slots);
-  if (!needed.ok()) return needed.status();
   const uint64_t available = memory.bytes().size();
-  if (segment.size_bytes < *needed || segment.offset_bytes > available ||
-      available - segment.offset_bytes < segment.size_bytes) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("shared memory ", segment.shm_name, " has ", available,
-                                  " bytes; the segment says ", segment.size_bytes, " at ",
-                                  segment.offset_bytes, " for slots of ", *needed));
+  if (absl::Status status = CheckFits(mapping, available); !status.ok()) return status;
+  const MappingSegment& segment = mapping.segments.front();
+  auto pool = absl::WrapUnique(new MappedPool(mapping));
+  pool->memory_.address = AddressOf(memory.bytes()) + segment.offset_bytes;
+  pool->memory_.size_bytes = segment.size_bytes;
+  pool->host_.emplace(std::move(memory));
+  return pool;
+}
+
+absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::FromDevice(const PoolMapping& mapping,
+                                                                   const FileDescriptor& fd,
+                                                                   MemoryAccess access) {
+  const MappingSegment& segment = mapping.segments.front();
+  const absl::StatusOr<int> device = cuda::FindDevice(segment.place.uuid);
+  if (!device.ok()) {
+    return absl::Status(
+        device.status().code(),
+        absl::StrCat("pool ", segment.shm_name, " lies in the memory of the daemon's ",
+                     PlaceName(segment.place),
+                     ", which this process cannot use: ", std::string(device.status().message())));
   }
-  const absl::Span<std::byte> bytes =
-      memory.bytes().subspan(segment.offset_bytes, segment.size_bytes);
-  return absl::WrapUnique(new MappedPool(mapping, std::move(memory), bytes));
+  uint64_t whole_bytes = 0;
+  if (__builtin_add_overflow(segment.offset_bytes, segment.size_bytes, &whole_bytes)) {
+    return MakeError(Reason::kInvalidArgument, "the segment's end is beyond 64 bits");
+  }
+  if (absl::Status status = CheckFits(mapping, whole_bytes); !status.ok()) return status;
+  absl::StatusOr<cuda::Memory> memory =
+      cuda::Memory::FromDescriptor(fd, *device, whole_bytes, access);
+  if (!memory.ok()) return memory.status();
+  auto pool = absl::WrapUnique(new MappedPool(mapping));
+  pool->memory_.place = segment.place;
+  pool->memory_.place.device = *device;
+  pool->memory_.address = memory->address() + segment.offset_bytes;
+  pool->memory_.size_bytes = segment.size_bytes;
+  pool->device_.emplace(*std::move(memory));
+  return pool;
+}
+
+absl::Span<std::byte> MappedPool::bytes() const {
+  PAGODA_CHECK(on_host(), "the pool lies in host memory");
+  return {reinterpret_cast<std::byte*>(memory_.address), memory_.size_bytes};
 }
 
 absl::Span<std::byte> MappedPool::slot(SlotIndex slot) const {
-  return SlotOf(bytes_, mapping_.layout, mapping_.num_slots, slot);
+  return SlotOf(bytes(), mapping_.layout, mapping_.num_slots, slot);
+}
+
+absl::Status MappedPool::ReadSlot(SlotIndex slot, absl::Span<std::byte> to) const {
+  PAGODA_CHECK(slot.value() < mapping_.num_slots, "a slot lies inside its pool");
+  const uint64_t stride = mapping_.layout.slot_stride_bytes();
+  PAGODA_CHECK(to.size() == stride, "the bytes of one slot");
+  if (device_.has_value()) {
+    return device_->Read(mapping_.segments.front().offset_bytes + slot.value() * stride, to);
+  }
+  std::memcpy(to.data(), this->slot(slot).data(), stride);
+  return absl::OkStatus();
+}
+
+absl::Status MappedPool::WriteSlot(SlotIndex slot, absl::Span<const std::byte> from) {
+  PAGODA_CHECK(slot.value() < mapping_.num_slots, "a slot lies inside its pool");
+  const uint64_t stride = mapping_.layout.slot_stride_bytes();
+  PAGODA_CHECK(from.size() == stride, "the bytes of one slot");
+  if (device_.has_value()) {
+    return device_->Write(mapping_.segments.front().offset_bytes + slot.value() * stride, from);
+  }
+  std::memcpy(this->slot(slot).data(), from.data(), stride);
+  return absl::OkStatus();
 }
 
 }  // namespace pagoda

@@ -1,130 +1,23 @@
 #include "pools/transfers.h"
 
-#include <algorithm>
 #include <chrono>
-#include <optional>
 #include <utility>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
-#include "kernels/block_copy.h"
 #include "pools/check.h"
-#include "pools/error.h"
+#include "pools/copy_work.h"
 
 namespace pagoda {
 namespace {
 
-std::string SlotName(SlotRef ref) {
-  const std::string_view tier = TierName(ref.tier);
-  return absl::StrCat(absl::string_view(tier.data(), tier.size()), " slot ", ref.slot.value());
-}
-
-absl::StatusOr<uint32_t> WindowIndex(const CacheLayout& layout, WindowSize window) {
-  const auto& windows = layout.windows();
-  const auto it = std::find_if(windows.begin(), windows.end(),
-                               [&](const WindowLayout& w) { return w.window == window; });
-  if (it == windows.end()) {
-    return MakeError(Reason::kUnknownWindow,
-                     absl::StrCat("a copy in window ", WindowName(window), ": no such window"));
-  }
-  return static_cast<uint32_t>(it - windows.begin());
-}
-
-kernels::TokenRuns RunsOf(const PoolLayout& layout) {
-  return {.num_runs = layout.layers.size() * layout.kv_factor * layout.num_kv_heads,
-          .run_bytes = layout.head_stride_bytes(),
-          .token_bytes = layout.token_stride_bytes()};
-}
-
-// Copies what the order names between two pools of one layout. Returns the bytes copied.
-absl::StatusOr<uint64_t> CopyInPool(const CopyOrder& order, SharedMemoryPool& source,
-                                    SharedMemoryPool& target) {
-  const PoolLayout& layout = source.layout();
-  const kernels::SlotCopy copy{.source = order.source.slot.value(),
-                               .target = order.target.slot.value()};
-  const kernels::BlockCopyParams params{.source = source.bytes().data(),
-                                        .target = target.bytes().data(),
-                                        .source_slots = source.num_slots(),
-                                        .target_slots = target.num_slots(),
-                                        .slot_bytes = layout.slot_stride_bytes(),
-                                        .copies = {&copy, 1}};
-  if (order.num_tokens == layout.tokens_per_block) {
-    if (absl::Status status = kernels::cpu::CopyBlocks(params); !status.ok()) return status;
-    return params.slot_bytes;
-  }
-  const kernels::TokenRuns runs = RunsOf(layout);
-  if (absl::Status status = kernels::cpu::CopyBlockTokens(params, runs, order.num_tokens);
-      !status.ok()) {
-    return status;
-  }
-  return runs.num_runs * runs.token_bytes * order.num_tokens;
-}
-
-// In every pool of the window. Returns the bytes copied.
-absl::StatusOr<uint64_t> CopyInWindow(const CopyOrder& order, PoolSet& pools) {
-  const absl::StatusOr<uint32_t> window = WindowIndex(pools.layout(), order.window);
-  if (!window.ok()) return window.status();
-  for (const SlotRef& ref : {order.source, order.target}) {
-    if (pools.num_slots(*window, ref.tier) > 0) continue;
-    return MakeError(
-        Reason::kInvalidArgument,
-        absl::StrCat("a copy of ", SlotName(order.source), " to ", SlotName(order.target),
-                     ": window ", WindowName(order.window), " has no pools in that tier"));
-  }
-  uint64_t bytes = 0;
-  for (uint32_t p = 0; p < pools.layout().windows()[*window].pools.size(); ++p) {
-    const absl::StatusOr<uint64_t> copied =
-        CopyInPool(order, pools.pool(*window, p, order.source.tier),
-                   pools.pool(*window, p, order.target.tier));
-    if (!copied.ok()) return copied.status();
-    bytes += *copied;
-  }
-  return bytes;
-}
-
 using SteadyClock = std::chrono::steady_clock;
-
-// What came of an order.
-struct Outcome {
-  absl::Status status;
-  uint64_t bytes = 0;
-  absl::Duration busy;
-  absl::Duration latency;
-};
-
-// `given`: when the order came.
-Outcome Carry(const CopyOrder& order, PoolSet& pools, SteadyClock::time_point given) {
-  const auto start = SteadyClock::now();
-  const absl::StatusOr<uint64_t> bytes = CopyInWindow(order, pools);
-  const auto end = SteadyClock::now();
-  return {bytes.status(), bytes.ok() ? *bytes : 0, absl::FromChrono(end - start),
-          absl::FromChrono(end - given)};
-}
-
-void Count(const CopyOrder& order, const Outcome& outcome, TransferStats& stats) {
-  TransferStats::Direction& direction = stats.directions[static_cast<size_t>(order.source.tier)]
-                                                        [static_cast<size_t>(order.target.tier)];
-  direction.busy += outcome.busy;
-  if (!outcome.status.ok()) {
-    ++stats.failed;
-    return;
-  }
-  ++direction.copies;
-  direction.bytes += outcome.bytes;
-  direction.latency.Observe(outcome.latency);
-}
-
-// Takes the ticket of a new order.
-void Advance(Ticket ticket, Ticket& last) {
-  PAGODA_CHECK(ticket > last, "copy orders come in the order of their tickets");
-  last = ticket;
-}
 
 }  // namespace
 
 HostTransfers::HostTransfers(PoolSet* pools, Options options, Completion completion)
     : pools_(pools), options_(std::move(options)), completion_(std::move(completion)) {
   PAGODA_CHECK(options_.num_threads > 0, "transfers have a thread");
+  PAGODA_CHECK(pools_ == nullptr || pools_->place(Tier::kPrimary).kind == MemoryKind::kHost,
+               "the pools lie in host memory");
   threads_.reserve(options_.num_threads);
   for (uint32_t i = 0; i < options_.num_threads; ++i) {
     threads_.emplace_back([this] { RunThread(); });
@@ -141,7 +34,7 @@ void HostTransfers::Submit(absl::Span<const CopyOrder> orders) {
 }
 
 void HostTransfers::Enqueue(const CopyOrder& order, SteadyClock::time_point now) {
-  Advance(order.ticket, last_);
+  TakeTicket(order.ticket, last_);
   uint32_t waits_for = 0;
   for (const Ticket earlier : order.after) {
     const auto it = pending_.find(earlier);
@@ -172,13 +65,13 @@ void HostTransfers::RunNext() {
   ++stats_.running;
   mutex_.Unlock();
 
-  Outcome outcome;
+  CopyOutcome outcome;
   if (cancelled) {
-    outcome.status = absl::CancelledError("the copy had not started when transfers were stopped");
+    outcome.status = CancelledCopy();
   } else if (options_.before_copy != nullptr) {
     outcome.status = options_.before_copy(order);
   }
-  if (outcome.status.ok()) outcome = Carry(order, *pools_, given);
+  if (outcome.status.ok()) outcome = CarryOutOnHost(order, *pools_, given);
   completion_(ticket, outcome.status);
 
   mutex_.Lock();
@@ -186,7 +79,7 @@ void HostTransfers::RunNext() {
   if (cancelled) {
     ++stats_.cancelled;
   } else {
-    Count(order, outcome, stats_);
+    CountOutcome(order, outcome, stats_);
   }
   const auto done = pending_.find(ticket);
   for (const Ticket follower : done->second.followers) {
@@ -223,7 +116,7 @@ void InstantTransfers::Submit(absl::Span<const CopyOrder> orders) {
   absl::MutexLock lock(&mutex_);
   PAGODA_CHECK(!stopped_, "no copy is ordered after Stop");
   for (const CopyOrder& order : orders) {
-    Advance(order.ticket, last_);
+    TakeTicket(order.ticket, last_);
     queue_.push_back(order);
   }
   if (running_) return;
@@ -232,11 +125,11 @@ void InstantTransfers::Submit(absl::Span<const CopyOrder> orders) {
     const CopyOrder order = queue_.front();
     queue_.pop_front();
     mutex_.Unlock();
-    const Outcome outcome =
-        pools_ == nullptr ? Outcome() : Carry(order, *pools_, SteadyClock::now());
+    const CopyOutcome outcome =
+        pools_ == nullptr ? CopyOutcome() : CarryOutOnHost(order, *pools_, SteadyClock::now());
     completion_(order.ticket, outcome.status);
     mutex_.Lock();
-    Count(order, outcome, stats_);
+    CountOutcome(order, outcome, stats_);
   }
   running_ = false;
 }

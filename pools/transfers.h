@@ -57,15 +57,16 @@ struct TransferStats {
 
 // Thread-safe.
 //
-// 1. An order starts when the completions of both tickets of its `after` have returned; a ticket
-// that is not among the orders given and not done has ended long ago. So copies that touch one slot
-// run one after another and are reported in that order; others run and end in any order.
+// 1. An order's copy starts when those of both tickets of its `after` are over, and is reported
+// when their completions have returned; a ticket that is not among the orders given and not done
+// has ended long ago. So copies that touch one slot run one after another and are reported in that
+// order; others run and end in any order.
 // 2. Every order is reported exactly once, by its ticket and a status. Any other than OK says that
 // the target's bytes are not those of the source. A copy that cannot be made (a slot that does not
 // exist, a window or a tier without pools) is reported with the reason; it never stops the process.
 // 3. The completion runs without any lock of Transfers. It may call Submit and stats(), and neither
-// Drain nor Stop. The order's slots are touched no more when it begins, and what the copy has
-// written is visible to it and to whatever it tells.
+// Drain nor Stop. The order touches its slots no more when it begins (one behind it may), and what
+// the copy has written is visible to it and to whatever it tells.
 //
 // The queue has no bound of its own, since an order that the core has made cannot be refused: it
 // takes some 200 bytes an order, and stats() tells its depth to whoever holds back new work.
@@ -88,7 +89,8 @@ class Transfers {
   virtual TransferStats stats() const = 0;
 };
 
-// Copies between host pools, on its own threads, which run the completions.
+// Copies between host pools, on its own threads, which run the completions. A copy starts when the
+// completions of its `after` have returned. For pools on a device: cuda/transfers.h.
 class HostTransfers final : public Transfers {
  public:
   struct Options {
@@ -98,7 +100,7 @@ class HostTransfers final : public Transfers {
     std::function<absl::Status(const CopyOrder&)> before_copy;
   };
 
-  // `pools` outlives this. Starts the threads.
+  // `pools` outlives this. Starts the threads. REQUIRES: no pool lies on a device.
   HostTransfers(PoolSet* pools, Options options, Completion completion);
   ~HostTransfers() override;
 

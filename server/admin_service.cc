@@ -15,7 +15,9 @@ constexpr Method kResetPrefixCache = MethodNamed("/pagoda.v1.AdminService/ResetP
 constexpr Method kDrain = MethodNamed("/pagoda.v1.AdminService/Drain");
 
 void TierToStatus(Tier tier, const TierOccupancy& occupancy, uint64_t block_bytes,
-                  v1::TierStatus* out) {
+                  const MemoryPlace& place, v1::TierStatus* out) {
+  out->set_memory_kind(MemoryKindToProto(place.kind));
+  out->set_device(static_cast<uint32_t>(place.device));
   out->set_tier(TierToProto(tier));
   out->set_capacity_blocks(occupancy.capacity);
   out->set_free_blocks(occupancy.free);
@@ -26,11 +28,13 @@ void TierToStatus(Tier tier, const TierOccupancy& occupancy, uint64_t block_byte
   out->set_block_bytes(block_bytes);
 }
 
-void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, v1::WindowStatus* out) {
+void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSet& pools,
+                    v1::WindowStatus* out) {
   out->set_window_size(WindowToProto(stats.window));
   for (size_t tier = 0; tier < stats.tiers.size(); ++tier) {
     if (stats.tiers[tier].capacity == 0) continue;
-    TierToStatus(static_cast<Tier>(tier), stats.tiers[tier], block_bytes, out->add_tiers());
+    TierToStatus(static_cast<Tier>(tier), stats.tiers[tier], block_bytes,
+                 pools.place(static_cast<Tier>(tier)), out->add_tiers());
   }
   out->set_allocated_blocks_total(stats.counters.allocated_blocks);
   out->set_freed_blocks_total(stats.counters.freed_blocks);
@@ -105,7 +109,7 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
   CacheInfoToProto(manager.info(), response->mutable_cache());
   for (size_t i = 0; i < stats.windows.size(); ++i) {
     // The statistics and the layout have the same windows in the same order.
-    WindowToStatus(stats.windows[i], parts_.layout->windows()[i].block_bytes(),
+    WindowToStatus(stats.windows[i], parts_.layout->windows()[i].block_bytes(), *parts_.pools,
                    response->add_windows());
   }
   response->set_sessions(stats.sessions);

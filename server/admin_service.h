@@ -8,6 +8,7 @@
 #include "manager/shared_manager.h"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pools/layout.h"
+#include "pools/pool.h"
 #include "pools/transfers.h"
 #include "server/admission.h"
 #include "server/bridges/bridges.h"
@@ -23,6 +24,7 @@ struct DaemonParts {
   SharedManager* manager = nullptr;
   const Transfers* transfers = nullptr;
   const CacheLayout* layout = nullptr;
+  const PoolSet* pools = nullptr;
   const EventService* events = nullptr;
   const Bridges* bridges = nullptr;
   const EngineService* engine = nullptr;

@@ -12,6 +12,7 @@
 #include "engine/choices.h"
 #include "manager/block_manager.h"
 #include "pools/layout.h"
+#include "pools/pool.h"
 #include "pools/sizing.h"
 #include "server/log.h"
 
@@ -28,6 +29,10 @@ inline constexpr char kZmqTopicAuto[] = "auto";
 // Whether a client on TLS shows a certificate: not at all, if it has one, or always.
 enum class ClientCertificates : uint8_t { kNone, kOptional, kRequired };
 
+// Where the primary tier lies: on a device where one can be had, in the host's memory, or on a
+// device.
+enum class PrimaryMemory : uint8_t { kAuto, kHost, kCuda };
+
 // The names, units and meanings are those of deploy/pagodad.yaml. The default needs no file, no
 // model and no GPU.
 struct Config {
@@ -37,6 +42,9 @@ struct Config {
     DType kv_dtype = DType::kFloat32;
     TierBudget primary = BlockBudget{{1024}};
     TierBudget secondary = BlockBudget{{0}};  // None.
+    PrimaryMemory primary_memory = PrimaryMemory::kAuto;
+    uint32_t device = 0;                         // CUDA's index.
+    Pinning pin_secondary = Pinning::kRequired;  // Where the primary tier lies on a device.
     // Divides bytes between windows.
     struct Workload {
       uint32_t sequence_tokens = 8192;
@@ -189,7 +197,7 @@ absl::StatusOr<Config> LoadConfig(const std::string& file);
 
 // What no single key shows: the daemon must be reachable, plaintext must stay on this machine, a
 // certificate needs its key, tenants need names of their own, the lease must be within its maximum,
-// one model at most.
+// one model at most, and neither the daemon's own engine nor a warm restart with GPU memory.
 // Errors: INVALID_ARGUMENT.
 absl::Status ValidateConfig(const Config& config);
 

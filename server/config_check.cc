@@ -113,6 +113,22 @@ absl::Status CheckCallers(const Config& config) {
   return absl::OkStatus();
 }
 
+// What runs on the CPU, or has to outlive the daemon, needs the primary tier in the host's memory.
+absl::Status CheckPrimaryMemory(const Config& config) {
+  if (config.cache.primary_memory != PrimaryMemory::kCuda) return absl::OkStatus();
+  if (!config.engine.model_dir.empty()) {
+    return Refuse(
+        "cache.primary_memory is cuda and engine.model_dir is set; the daemon's own engine runs on "
+        "the CPU, which does not reach GPU memory: say host, or auto, which takes host then");
+  }
+  if (config.cache.warm_restart) {
+    return Refuse(
+        "cache.primary_memory is cuda and cache.warm_restart is true; GPU memory ends with the "
+        "daemon: say host, or auto, which takes host then");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config) {
@@ -129,6 +145,7 @@ absl::Status ValidateConfig(const Config& config) {
         "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
         "cache's layers");
   }
+  if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;
   if (absl::Status status = CheckPlaintext(config.server); !status.ok()) return status;
   if (absl::Status status = CheckZmq(config); !status.ok()) return status;

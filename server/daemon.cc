@@ -14,11 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "pools/cuda/transfers.h"
 #include "pools/error.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"
 #include "server/health.h"
 #include "server/log.h"
+#include "server/primary_memory.h"
 #include "server/status_page.h"
 #include "server/tls_credentials.h"
 #include "server/translate.h"
@@ -70,27 +72,6 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
     spec.layers.insert(spec.layers.end(), layers.count, layer);
   }
   return spec;
-}
-
-// The configured budget; a share is one of what is free now.
-absl::StatusOr<TierBudget> BudgetNow(TierBudget budget) {
-  if (auto* fraction = std::get_if<FractionBudget>(&budget)) {
-    const absl::StatusOr<uint64_t> free_bytes = FreeSharedMemoryBytes();
-    if (!free_bytes.ok()) return free_bytes.status();
-    fraction->free_bytes = *free_bytes;
-  }
-  return budget;
-}
-
-absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cache& cache) {
-  const absl::StatusOr<TierBudget> primary = BudgetNow(cache.primary);
-  if (!primary.ok()) return primary.status();
-  const absl::StatusOr<TierBudget> secondary = BudgetNow(cache.secondary);
-  if (!secondary.ok()) return secondary.status();
-  return PlanSizes(layout, {.workload = {.max_sequence_tokens = cache.workload.sequence_tokens,
-                                         .chunk_tokens = cache.workload.chunk_tokens},
-                            .primary = *primary,
-                            .secondary = *secondary});
 }
 
 // As BlockManager::Options::max_holes.
@@ -259,9 +240,23 @@ absl::Status Daemon::MakeCache() {
                                                      .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
   if (kept_ != nullptr) manager_->SetSlotSink(&kept_->stamper());
-  transfers_ = std::make_unique<HostTransfers>(
-      pools_.get(), HostTransfers::Options{.num_threads = cache.offload.copy_threads},
-      [this](Ticket ticket, const absl::Status& status) { OnCopyDone(ticket, status); });
+  return StartTransfers();
+}
+
+absl::Status Daemon::StartTransfers() {
+  const auto done = [this](Ticket ticket, const absl::Status& status) {
+    OnCopyDone(ticket, status);
+  };
+  if (pools_->place(Tier::kPrimary).kind == MemoryKind::kHost) {
+    transfers_ = std::make_unique<HostTransfers>(
+        pools_.get(), HostTransfers::Options{.num_threads = config_.cache.offload.copy_threads},
+        done);
+  } else {
+    absl::StatusOr<std::unique_ptr<Transfers>> transfers =
+        cuda::MakeTransfers(pools_.get(), cuda::TransferOptions(), done);
+    if (!transfers.ok()) return transfers.status();
+    transfers_ = *std::move(transfers);
+  }
   manager_->SetTransfers(transfers_.get());
   return absl::OkStatus();
 }
@@ -289,12 +284,26 @@ absl::StatusOr<SizingPlan> Daemon::MakePools(const std::string& instance) {
   const absl::StatusOr<Config::Cache> cache =
       warm ? WithSizesOfTheLastRun(config_.cache, *layout_, instance) : config_.cache;
   if (!cache.ok()) return cache.status();
-  absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, *cache);
+  const absl::StatusOr<ChosenMemory> chosen = ChoosePrimaryMemory(config_);
+  if (!chosen.ok()) return chosen.status();
+  absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, *cache, *chosen);
   if (!sizes.ok()) return sizes.status();
-  absl::StatusOr<std::unique_ptr<PoolSet>> pools = PoolSet::Create(
-      *layout_, sizes->slots(), instance, warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess);
+  PoolPlacement placement = {.lifetime = warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess,
+                             .pin_secondary = cache->pin_secondary,
+                             .progress = [this](const std::string& what) {
+                               supervisor_.Status(absl::StrCat("starting: ", what));
+                               Log(LogLevel::kInfo, what);
+                             }};
+  if (chosen->device.has_value()) placement.primary_device = chosen->device->place;
+  absl::StatusOr<std::unique_ptr<PoolSet>> pools =
+      PoolSet::Create(*layout_, sizes->slots(), instance, placement);
   if (!pools.ok()) return pools.status();
   pools_ = *std::move(pools);
+  Log(LogLevel::kInfo, absl::StrCat("the primary tier lies ", chosen->what));
+  if (!pools_->pinned().ok()) {
+    Log(LogLevel::kWarning, absl::StrCat(std::string(pools_->pinned().message()),
+                                         "; copies between the tiers go on, slower"));
+  }
   if (!warm) return sizes;
   const auto accepts = [this](const NamespaceKey& name_space) {
     return !tenants_->any() || name_space.tenant.empty() || tenants_->Find(name_space.tenant).ok();
@@ -402,6 +411,7 @@ absl::Status Daemon::MakeServices() {
   const DaemonParts parts = {.manager = manager_.get(),
                              .transfers = transfers_.get(),
                              .layout = &*layout_,
+                             .pools = pools_.get(),
                              .events = event_service_.get(),
                              .bridges = bridges_.get(),
                              .engine = engine_service_.get(),

@@ -52,7 +52,8 @@ class Daemon {
   // `extra_services` are served beside the daemon's own, and outlive it: a benchmark's yardstick.
   // They are not counted among the requests, and Drain does not know of them.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
-  // served, files of tokens or for TLS that are no good), OUT_OF_MEMORY, INVALID_CHECKPOINT.
+  // served, files of tokens or for TLS that are no good), OUT_OF_MEMORY, INVALID_CHECKPOINT;
+  // UNAVAILABLE where cache.primary_memory is cuda and there is no GPU memory to be had.
   //
   // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
   // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService
@@ -91,6 +92,7 @@ class Daemon {
   absl::StatusOr<SizingPlan> MakePools(const std::string& instance);
   // Gives the core what was found, or nothing where the core refuses it.
   void Restore(BlockManager& core);
+  absl::Status StartTransfers();
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status RememberWriters();
@@ -115,7 +117,7 @@ class Daemon {
   std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
-  std::unique_ptr<HostTransfers> transfers_;
+  std::unique_ptr<Transfers> transfers_;
   std::unique_ptr<WriterProcesses> writers_;
   std::unique_ptr<Engine> engine_;
   RpcMetrics rpc_metrics_;

@@ -153,7 +153,7 @@ std::string StatusApi::Status(const HttpRequest& request) const {
                    {"rank", manager.info().rank},
                    {"tokens_per_block", manager.info().tokens_per_block},
                    {"layers", parts_.layout->spec().layers.size()}}},
-                 {"windows", WindowsJson(stats, *parts_.layout)},
+                 {"windows", WindowsJson(stats, *parts_.layout, *parts_.pools)},
                  {"sessions", stats.sessions},
                  {"sequences", stats.sequences},
                  {"pins", stats.pins},

@@ -27,8 +27,9 @@ constexpr CounterField kCounters[] = {
     {"secondary_hit_tokens", &WindowCounters::secondary_hit_tokens},
 };
 
-Json TierJson(Tier tier, const TierOccupancy& blocks) {
+Json TierJson(Tier tier, const TierOccupancy& blocks, const MemoryPlace& place) {
   return {{"tier", TierName(tier)},
+          {"memory", PlaceName(place)},
           {"capacity_blocks", blocks.capacity},
           {"free_blocks", blocks.free},
           {"cached_blocks", blocks.cached},
@@ -123,7 +124,7 @@ double SecondsSince1970(absl::Time time) { return absl::ToDoubleSeconds(time - a
 
 std::string HexOf(uint64_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad16)); }
 
-Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout) {
+Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout, const PoolSet& pools) {
   Json windows = Json::array();
   for (size_t w = 0; w < stats.windows.size(); ++w) {
     const WindowStats& window = stats.windows[w];
@@ -132,7 +133,8 @@ Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout) {
     Json tiers = Json::array();
     for (size_t t = 0; t < kNumTiers; ++t) {
       if (window.tiers[t].capacity == 0) continue;
-      tiers.push_back(TierJson(static_cast<Tier>(t), window.tiers[t]));
+      tiers.push_back(
+          TierJson(static_cast<Tier>(t), window.tiers[t], pools.place(static_cast<Tier>(t))));
     }
     Json counters = Json::object();
     for (const CounterField& field : kCounters) {

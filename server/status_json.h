@@ -31,7 +31,7 @@ double SecondsSince1970(absl::Time time);
 std::string HexOf(uint64_t value);
 
 // The windows with their tiers and counters; `layout` has the same windows in the same order.
-Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout);
+Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout, const PoolSet& pools);
 Json TransfersJson(const TransferStats& stats);
 // One array a column, so that ten minutes are 20 kB.
 Json HistoryJson(absl::Span<const StatusSample> samples);

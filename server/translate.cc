@@ -8,6 +8,10 @@ WindowSize WindowFromProto(uint32_t window_size) {
   return window_size == 0 ? kFullAttention : WindowSize(window_size);
 }
 
+v1::MemoryKind MemoryKindToProto(MemoryKind kind) {
+  return kind == MemoryKind::kHost ? v1::MEMORY_KIND_HOST : v1::MEMORY_KIND_CUDA;
+}
+
 v1::Tier TierToProto(Tier tier) {
   return tier == Tier::kPrimary ? v1::TIER_PRIMARY : v1::TIER_SECONDARY;
 }

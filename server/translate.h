@@ -11,6 +11,7 @@
 #include "manager/cache_client.h"
 #include "manager/ids.h"
 #include "pagoda/v1/cache.pb.h"
+#include "pools/memory_place.h"
 #include "pools/types.h"
 
 namespace pagoda::server {
@@ -19,6 +20,7 @@ namespace pagoda::server {
 uint32_t WindowToProto(WindowSize window);
 WindowSize WindowFromProto(uint32_t window_size);
 v1::Tier TierToProto(Tier tier);
+v1::MemoryKind MemoryKindToProto(MemoryKind kind);
 
 SessionRef SessionFromProto(const v1::SessionRef& proto);
 void SessionToProto(SessionRef session, v1::SessionRef* out);

@@ -50,6 +50,10 @@ void SegmentToProto(const MappingSegment& segment, v1::MappingSegment* out) {
   out->set_first_slot(segment.first_slot);
   out->set_num_slots(segment.num_slots);
   out->set_shard(segment.shard);
+  out->set_memory_kind(MemoryKindToProto(segment.place.kind));
+  if (segment.place.kind == MemoryKind::kHost) return;
+  out->set_device(static_cast<uint32_t>(segment.place.device));
+  out->set_device_uuid(segment.place.uuid.data(), segment.place.uuid.size());
 }
 
 void PinToProto(const PinInfo& pin, v1::PinInfo* out) {

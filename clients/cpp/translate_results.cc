@@ -1,5 +1,6 @@
 #include "clients/cpp/translate_results.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,28 @@ absl::StatusOr<DType> DTypeFrom(v1::DType proto) {
     default:
       return absl::InternalError(absl::StrCat("the daemon named an unknown dtype: ", proto));
   }
+}
+
+// An old daemon names no kind: it has host memory alone.
+absl::StatusOr<MemoryPlace> PlaceFrom(const v1::MappingSegment& proto) {
+  MemoryPlace place;
+  if (proto.memory_kind() == v1::MEMORY_KIND_UNSPECIFIED ||
+      proto.memory_kind() == v1::MEMORY_KIND_HOST) {
+    return place;
+  }
+  if (proto.memory_kind() != v1::MEMORY_KIND_CUDA) {
+    return absl::InternalError(
+        absl::StrCat("the daemon named an unknown kind of memory: ", proto.memory_kind()));
+  }
+  if (proto.device_uuid().size() != place.uuid.size()) {
+    return absl::InternalError(absl::StrCat("the daemon named a device by ",
+                                            proto.device_uuid().size(), " bytes, not ",
+                                            place.uuid.size()));
+  }
+  place.kind = MemoryKind::kCuda;
+  place.device = static_cast<int>(proto.device());
+  std::copy(proto.device_uuid().begin(), proto.device_uuid().end(), place.uuid.begin());
+  return place;
 }
 
 // The core's PoolLayout has no strides of its own: they follow from the shape. A daemon that lays
@@ -145,7 +168,10 @@ absl::StatusOr<PoolMapping> PoolMappingFromProto(const v1::PoolMapping& proto) {
   };
   if (absl::Status status = CheckStrides(proto, mapping.layout); !status.ok()) return status;
   for (const v1::MappingSegment& segment : proto.segments()) {
+    const absl::StatusOr<MemoryPlace> place = PlaceFrom(segment);
+    if (!place.ok()) return place.status();
     mapping.segments.push_back({.shm_name = segment.shm_name(),
+                                .place = *place,
                                 .offset_bytes = segment.offset_bytes(),
                                 .size_bytes = segment.size_bytes(),
                                 .first_slot = segment.first_slot(),

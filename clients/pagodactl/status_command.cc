@@ -44,10 +44,16 @@ double BytesPerSecond(const v1::TransferDirection& direction) {
 
 // --- For people ---
 
+// Where a tier's bytes lie; an old daemon names no kind, and has host memory alone.
+std::string MemoryText(const v1::TierStatus& tier) {
+  if (tier.memory_kind() != v1::MEMORY_KIND_CUDA) return "host";
+  return absl::StrFormat("cuda:%d", tier.device());
+}
+
 void PrintTier(const v1::TierStatus& tier, const Terminal& terminal) {
-  absl::PrintF("  %-10s %s blocks of %s, %s\n", TierText(tier.tier()),
+  absl::PrintF("  %-10s %s blocks of %s, %s on %s\n", TierText(tier.tier()),
                FormatCount(tier.capacity_blocks()), FormatBytes(tier.block_bytes()),
-               FormatBytes(tier.block_bytes() * tier.capacity_blocks()));
+               FormatBytes(tier.block_bytes() * tier.capacity_blocks()), MemoryText(tier));
   for (const BlockState& state : StatesOf(tier)) {
     const double share = Share(state.blocks, tier.capacity_blocks());
     absl::PrintF("    %-10s %s %10s  %8s\n", state.name,
@@ -135,6 +141,7 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
 
 Json TierJson(const v1::TierStatus& tier) {
   return {{"tier", TierText(tier.tier())},
+          {"memory", MemoryText(tier)},
           {"capacity_blocks", tier.capacity_blocks()},
           {"free_blocks", tier.free_blocks()},
           {"cached_blocks", tier.cached_blocks()},

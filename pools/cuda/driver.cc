@@ -25,7 +25,10 @@ absl::StatusOr<Driver> Load() {
   if (driver.call == nullptr) {                                                                  \
     return absl::UnavailableError(absl::StrCat("the CUDA driver is too old: ", dlerror()));      \
   }
+#define PAGODA_CUDA_NEWER_CALL(call) \
+  driver.call = reinterpret_cast<decltype(driver.call)>(dlsym(library, PAGODA_CUDA_NAME(call)));
 #include "pools/cuda/driver_calls.def"
+#undef PAGODA_CUDA_NEWER_CALL
 #undef PAGODA_CUDA_CALL
   if (absl::Status status = driver.Check("cuInit", driver.cuInit(0)); !status.ok()) {
     return absl::UnavailableError(status.message());

@@ -9,10 +9,13 @@
 
 namespace pagoda::cuda {
 
-// The driver's calls, by the names of cuda.h and in the versions that it was compiled with.
+// The driver's calls, by the names of cuda.h and in the versions that it was compiled with. Those
+// that newer drivers alone have may be null.
 struct Driver {
 #define PAGODA_CUDA_CALL(call) decltype(&::call) call = nullptr;
+#define PAGODA_CUDA_NEWER_CALL(call) PAGODA_CUDA_CALL(call)
 #include "pools/cuda/driver_calls.def"
+#undef PAGODA_CUDA_NEWER_CALL
 #undef PAGODA_CUDA_CALL
 
   // OK, or the failure with the driver's own name for it: RESOURCE_EXHAUSTED where memory was

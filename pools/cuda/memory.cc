@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "pools/check.h"
+#include "pools/cuda/context.h"
 #include "pools/cuda/driver.h"
 #include "pools/error.h"
 
@@ -34,57 +35,23 @@ absl::StatusOr<uint64_t> RoundUp(const Driver& driver, int device, uint64_t size
   return padded / granule * granule;
 }
 
-// The driver was there when the object was made.
-const Driver& TheDriver() {
-  const absl::StatusOr<const Driver*> driver = GetDriver();
-  PAGODA_CHECK(driver.ok(), "CUDA's driver does not go away");
-  return **driver;
+// What the caller needs to know to ask for less.
+absl::Status OutOfMemory(const Driver& driver, int device, uint64_t size_bytes) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  if (driver.cuMemGetInfo(&free_bytes, &total_bytes) != CUDA_SUCCESS) free_bytes = 0;
+  return MakeError(Reason::kOutOfMemory,
+                   absl::StrCat("GPU memory of ", size_bytes, " bytes on CUDA device ", device,
+                                ", where ", free_bytes, " of ", total_bytes, " are free"));
 }
-
-// Makes the context current on this thread for a while.
-class Current {
- public:
-  Current(const Driver& driver, uint64_t context) : driver_(driver) {
-    status_ = driver_.Check("cuCtxPushCurrent",
-                            driver_.cuCtxPushCurrent(reinterpret_cast<CUcontext>(context)));
-  }
-  ~Current() {
-    CUcontext ignored;
-    if (status_.ok()) driver_.cuCtxPopCurrent(&ignored);
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  const Driver& driver_;
-  absl::Status status_;
-};
 
 }  // namespace
 
 absl::Status Memory::UseDevice(int device) {
-  const absl::StatusOr<const Driver*> found = GetDriver();
-  if (!found.ok()) return found.status();
-  const Driver& driver = **found;
-  CUdevice handle = 0;
-  int exports = 0;
-  if (driver.cuDeviceGet(&handle, device) != CUDA_SUCCESS) {
-    return MakeError(Reason::kInvalidArgument, absl::StrCat("there is no CUDA device ", device));
-  }
-  absl::Status status = driver.Check(
-      "cuDeviceGetAttribute",
-      driver.cuDeviceGetAttribute(
-          &exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, handle));
-  if (!status.ok()) return status;
-  if (exports == 0) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("CUDA device ", device, " does not export memory"));
-  }
-  CUcontext context = nullptr;
-  status =
-      driver.Check("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&context, handle));
-  if (!status.ok()) return status;
+  const absl::StatusOr<uint64_t> context = RetainContext(device);
+  if (!context.ok()) return context.status();
   device_ = device;
-  context_ = reinterpret_cast<uint64_t>(context);
+  context_ = *context;
   return absl::OkStatus();
 }
 
@@ -110,7 +77,7 @@ absl::StatusOr<Memory> Memory::Create(int device, uint64_t size_bytes) {
   Memory memory;  // From here on its destructor takes back what there is.
   if (absl::Status status = memory.UseDevice(device); !status.ok()) return status;
   const Driver& driver = TheDriver();
-  const Current current(driver, memory.context_);
+  const Current current(memory.context_);
   if (!current.status().ok()) return current.status();
   const absl::StatusOr<uint64_t> allocated = RoundUp(driver, device, size_bytes);
   if (!allocated.ok()) return allocated.status();
@@ -120,6 +87,7 @@ absl::StatusOr<Memory> Memory::Create(int device, uint64_t size_bytes) {
   CUmemGenericAllocationHandle handle = 0;
   absl::Status status =
       driver.Check("cuMemCreate", driver.cuMemCreate(&handle, *allocated, &properties, 0));
+  if (absl::IsResourceExhausted(status)) return OutOfMemory(driver, device, *allocated);
   if (!status.ok()) return status;
   memory.handle_ = handle;
   if (status = memory.Map(MemoryAccess::kReadWrite); !status.ok()) return status;
@@ -133,7 +101,7 @@ absl::StatusOr<Memory> Memory::FromDescriptor(const FileDescriptor& fd, int devi
   Memory memory;
   if (absl::Status status = memory.UseDevice(device); !status.ok()) return status;
   const Driver& driver = TheDriver();
-  const Current current(driver, memory.context_);
+  const Current current(memory.context_);
   if (!current.status().ok()) return current.status();
   const absl::StatusOr<uint64_t> allocated = RoundUp(driver, device, size_bytes);
   if (!allocated.ok()) return allocated.status();
@@ -163,16 +131,15 @@ Memory::Memory(Memory&& other) noexcept
 
 Memory::~Memory() {
   if (device_ < 0) return;
-  // At the end of the process the driver may have ended before: then all of this fails, and nothing
-  // is left to be given back.
+  // At the end of the process the driver may have ended before: then all of this fails.
   const Driver& driver = TheDriver();
   {
-    const Current current(driver, context_);
+    const Current current(context_);
     if (mapped_) driver.cuMemUnmap(address_, allocated_bytes_);
     if (address_ != 0) driver.cuMemAddressFree(address_, allocated_bytes_);
     if (handle_ != 0) driver.cuMemRelease(handle_);
   }
-  driver.cuDevicePrimaryCtxRelease(device_);
+  ReleaseContext(device_);
 }
 
 absl::StatusOr<FileDescriptor> Memory::OpenDescriptor() const {
@@ -190,7 +157,7 @@ absl::Status Memory::Write(uint64_t offset_bytes, absl::Span<const std::byte> fr
   PAGODA_CHECK(offset_bytes <= size_bytes_ && from.size() <= size_bytes_ - offset_bytes,
                "a range of the memory");
   const Driver& driver = TheDriver();
-  const Current current(driver, context_);
+  const Current current(context_);
   if (!current.status().ok()) return current.status();
   return driver.Check("cuMemcpyHtoD",
                       driver.cuMemcpyHtoD(address_ + offset_bytes, from.data(), from.size()));
@@ -200,7 +167,7 @@ absl::Status Memory::Read(uint64_t offset_bytes, absl::Span<std::byte> to) const
   PAGODA_CHECK(offset_bytes <= size_bytes_ && to.size() <= size_bytes_ - offset_bytes,
                "a range of the memory");
   const Driver& driver = TheDriver();
-  const Current current(driver, context_);
+  const Current current(context_);
   if (!current.status().ok()) return current.status();
   return driver.Check("cuMemcpyDtoH",
                       driver.cuMemcpyDtoH(to.data(), address_ + offset_bytes, to.size()));

@@ -23,9 +23,10 @@ namespace pagoda::cuda {
 class Memory {
  public:
   // At least `size_bytes`, as zeros.
-  // Errors: UNAVAILABLE (no driver or device), INVALID_ARGUMENT (no such device, no bytes, or a
-  // device that cannot export memory as a descriptor), RESOURCE_EXHAUSTED (not enough memory),
-  // INTERNAL for other failures of the driver.
+  // Errors: UNAVAILABLE (this build has no CUDA, or there is no driver or device), INVALID_ARGUMENT
+  // (no such device, no bytes, or a device that cannot export memory as a descriptor),
+  // OUT_OF_MEMORY (with what is needed and what is free), INTERNAL for other failures of the
+  // driver.
   static absl::StatusOr<Memory> Create(int device, uint64_t size_bytes);
   // Maps the memory behind another process's OpenDescriptor(). `device` and `size_bytes` are those
   // that it was created with. Errors: those of Create.

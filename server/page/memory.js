@@ -12,7 +12,7 @@ function makePool(window, tier) {
   const head = make("div", "head");
   head.append(make("h3", "", `${tierName(tier.tier)}, ${windowText(window.window)}`),
     make("span", "quiet num", `${plural(tier.capacity_blocks, "block")} of ${bytes(window.block_bytes)}, ` +
-      `${bytes(tier.capacity_blocks * window.block_bytes)} in all: ${tierText[tier.tier] || ""}`));
+      `${bytes(tier.capacity_blocks * window.block_bytes)} in all, on ${tier.memory}: ${tierText[tier.tier] || ""}`));
   const counts = make("div", "counts num"), bar = make("div", "share");
   const numbers = {};
   for (const state of STATES) {

@@ -27,6 +27,7 @@ server::Config BenchConfig() {
   server::Config config;
   config.cache.name = absl::StrCat("service-bench-", getpid());
   config.cache.tokens_per_block = kServiceTokensPerBlock;
+  config.cache.primary_memory = server::PrimaryMemory::kHost;
   config.cache.primary = BlockBudget{{kBlocks}};
   config.cache.layers = {{.count = 1, .num_kv_heads = 1, .head_dim = 1}};
   config.server.unix_socket =

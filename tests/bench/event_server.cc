@@ -53,6 +53,7 @@ server::Config ConfigOf(const std::string& fill, uint32_t number) {
   server::Config config;
   config.cache.name = absl::StrCat("events-bench-", getpid());
   config.cache.tokens_per_block = kServiceTokensPerBlock;
+  config.cache.primary_memory = server::PrimaryMemory::kHost;
   config.cache.primary = BlockBudget{{(fill == "cache" ? number : 0) + kSpareBlocks}};
   config.cache.layers = {{.count = 1, .num_kv_heads = 1, .head_dim = 1}};
   config.server.unix_socket =

@@ -28,6 +28,7 @@ CACHE = {
     "tokens_per_block": 4,
     "kv_dtype": "float32",
     "primary": 64,
+    "primary_memory": "host",
     "layers": {"count": 2, "num_kv_heads": 2, "head_dim": 8},
 }
 

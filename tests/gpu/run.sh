@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/gpu/run.sh [--bin FOLDER] [--out FOLDER]
-# Runs the kernels' tests on this machine's GPU, then the benchmarks and what peers there are, in less than 9 minutes together, and leaves
+# Runs the kernels' and the pools' tests on this machine's GPU, then the benchmarks and what peers there are, in less than 9 minutes together, and leaves
 # OUT/results.json and the logs. FOLDER: where `cmake --preset gpu-tests` put the binaries; without --bin, build/gpu-tests/bin.
 # Needs a driver, and nothing else; compute-sanitizer and Python with PyTorch or FlashInfer are used where they are.
 # Exit status: 0 all tests passed, 1 some failed, 77 no device.
@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
     *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
-for binary in gpu_kernels_test gpu_kernels_bench; do
+for binary in gpu_kernels_test gpu_kernels_bench gpu_pools_test gpu_transfers_bench; do
   [ -x "$bin/$binary" ] || { echo "$bin/$binary is not there: cmake --preset gpu-tests && ninja -C build/gpu-tests" >&2; exit 2; }
 done
 mkdir -p "$out"
@@ -51,6 +51,9 @@ if [ $status -eq 77 ]; then
 fi
 [ $status -eq 0 ] || { failed=1; grep -E '^\[  FAILED|Failure' "$out/tests.log" | head -20; }
 
+# Where the kernels found a device, the pools find one.
+PAGODA_MUST_HAVE_CUDA=1 step pools 60 "$bin/gpu_pools_test" || { failed=1; grep -E '^\[  FAILED|Failure' "$out/pools.log" | head -20; }
+
 # The checker makes kernels ten to a hundred times slower: the tests with small shapes.
 if sanitizer=$(command -v compute-sanitizer); then
   small='CudaAttentionTest.LengthsAroundBlocksAndTiles:CudaAttentionTest.EveryTypeAndDimension:CudaAttentionTest.Windows'
@@ -64,6 +67,7 @@ fi
 
 # Full standard output is figures; the log has them, and what went wrong.
 step bench 150 "$bin/gpu_kernels_bench"
+step transfers 40 "$bin/gpu_transfers_bench"
 if command -v python3 > /dev/null; then
   step peers 150 python3 -B "$here/peers.py"
 else
@@ -75,8 +79,8 @@ commit=$(cat "$bin/commit" 2> /dev/null || git -C "$here" rev-parse HEAD 2> /dev
 {
   printf '{"date":"%s","gpu":"%s","commit":"%s","steps":[%s],\n"tests":"%s",\n"figures":[\n' \
     "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpu" "$commit" "$steps" \
-    "$(grep -hE '^\[  (PASSED|FAILED)' "$out/tests.log" | tr '\n' ';' | tr -d '"')"
-  grep -hE '^\{' "$out/bench.log" "$out/peers.log" 2> /dev/null | sed '$!s/$/,/'
+    "$(grep -hE '^\[  (PASSED|FAILED)' "$out/tests.log" "$out/pools.log" | tr '\n' ';' | tr -d '"')"
+  grep -hE '^\{' "$out/bench.log" "$out/transfers.log" "$out/peers.log" 2> /dev/null | sed '$!s/$/,/'
   printf ']}\n'
 } > "$out/results.json"
 echo "$out/results.json: $(grep -c '"figure"' "$out/results.json") figures, $(($(date +%s) - started)) s"

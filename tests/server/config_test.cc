@@ -145,6 +145,9 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"cache: {primary: 0%}", "'0%'", "50%"},
       {"cache: {primary: 101%}", "'101%'", "50%"},
       {"cache: {primary: x%}", "'x%'", "50%"},
+      {"cache: {primary_memory: gpu}", "'gpu'", "auto, host, cuda"},
+      {"cache: {device: -1}", "'-1'", "0 to 1023"},
+      {"cache: {pin_secondary: true}", "'true'", "required, preferred, off"},
       {"cache: {secondary: 268435457}", "secondary", "0 to 268435456"},
       {"cache: {secondary: {blocks: 3}}", "a mapping", "blocks"},
       {"cache: {layers: []}", "layers is a list", "list of mappings"},
@@ -197,6 +200,11 @@ TEST(ConfigTest, TextIsUtf8) {
 TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("server: {grpc_address: \"\", unix_socket: \"\"}"), HasSubstr("needs one"));
   EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
+  EXPECT_THAT(Refusal("cache: {primary_memory: cuda}\nengine: {model_dir: x}"),
+              HasSubstr("the daemon's own engine runs on the CPU"));
+  EXPECT_THAT(Refusal("cache: {primary_memory: cuda, warm_restart: true}"),
+              HasSubstr("GPU memory ends with the daemon"));
+  EXPECT_TRUE(ParseConfig("cache: {primary_memory: auto, warm_restart: true}", "a.yaml").ok());
 }
 
 TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
@@ -319,6 +327,9 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   config.cache.kv_dtype = DType::kFloat16;
   config.cache.primary = BlockBudget{{3, 4}};
   config.cache.secondary = FractionBudget{.fraction = 0.125};
+  config.cache.primary_memory = PrimaryMemory::kCuda;
+  config.cache.device = 3;
+  config.cache.pin_secondary = Pinning::kPreferred;
   config.cache.layers = {{.count = 3, .window = 7}, {.kind = KvKind::kKeyOnly}};
   config.cache.eviction_policy = EvictionPolicyNames().back();
   config.cache.offload.min_priority = 50;
@@ -328,7 +339,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   config.server.reflection = false;
   config.events.max_events = 123;
   config.events.lifecycle = LifecycleEvents::kOff;
-  config.engine.model_dir = "models/x";
+  config.cache.model_dir = "models/x";
   config.log.level = LogLevel::kWarning;
   const std::string printed = PrintConfig(config);
   const absl::StatusOr<Config> read = ParseConfig(printed, "printed");
@@ -337,6 +348,9 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   EXPECT_EQ(read->server.unix_socket, config.server.unix_socket);
   EXPECT_EQ(read->server.drain_timeout, config.server.drain_timeout);
   EXPECT_EQ(read->events.lifecycle, LifecycleEvents::kOff);
+  EXPECT_EQ(read->cache.primary_memory, PrimaryMemory::kCuda);
+  EXPECT_EQ(read->cache.device, 3u);
+  EXPECT_EQ(read->cache.pin_secondary, Pinning::kPreferred);
   EXPECT_EQ(std::get<FractionBudget>(read->cache.secondary).fraction, 0.125);
   EXPECT_EQ(read->cache.layers.at(1).kind, KvKind::kKeyOnly);
 

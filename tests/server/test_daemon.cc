@@ -21,6 +21,7 @@ Config TestConfig() {
   config.cache.name = name;
   config.cache.tokens_per_block = kTestTokensPerBlock;
   config.cache.primary = BlockBudget{{kTestBlocks}};
+  config.cache.primary_memory = PrimaryMemory::kHost;
   config.cache.layers = {{.count = 2, .num_kv_heads = 2, .head_dim = 8}};
   config.server.unix_socket = absl::StrCat(::testing::TempDir(), "/", name, ".sock");
   config.server.grpc_address = "";

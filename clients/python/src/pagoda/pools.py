@@ -20,6 +20,16 @@ _DTYPES = {1: "float32", 2: "float16", 3: "bfloat16"}
 _ARRAY_DTYPES: dict[str, type[np.generic]] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 
 
+_HOST_MEMORY = (0, 1)  # By pagoda.v1.MemoryKind; 0 is a daemon from before there was another.
+_CUDA_MEMORY = 2
+
+
+def _memory(segment: Any) -> str:
+    if segment.memory_kind in _HOST_MEMORY:
+        return "host"
+    return f"cuda:{segment.device}" if segment.memory_kind == _CUDA_MEMORY else f"unknown ({segment.memory_kind})"
+
+
 @dataclasses.dataclass(frozen=True)
 class Segment:
     """A part of a pool: `size_bytes` bytes from `offset_bytes` on of a piece of shared memory."""
@@ -28,6 +38,8 @@ class Segment:
     """For people. The memory itself comes over the daemon's map socket."""
     offset_bytes: int
     size_bytes: int
+    memory: str = "host"
+    """"host", or "cuda:0" where it lies on that device of the daemon's: this package maps host memory alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +76,7 @@ class Pool:
              message.head_dim),
             (message.slot_stride_bytes, message.layer_stride_bytes, message.kv_stride_bytes, message.head_stride_bytes,
              message.token_stride_bytes, np.dtype(_ARRAY_DTYPES.get(dtype, np.uint8)).itemsize),
-            tuple(Segment(part.shm_name, part.offset_bytes, part.size_bytes) for part in message.segments))
+            tuple(Segment(part.shm_name, part.offset_bytes, part.size_bytes, _memory(part)) for part in message.segments))
 
     @functools.cached_property
     def array(self) -> npt.NDArray[Any]:
@@ -95,6 +107,9 @@ class Pool:
         if len(self.segments) != 1 or self.dtype not in _ARRAY_DTYPES:
             raise NotImplementedError(f"a pool of {len(self.segments)} segments of {self.dtype}: this version maps pools of one "
                                       f"segment of {', '.join(_ARRAY_DTYPES)}")
+        if (memory := self.segments[0].memory) != "host":
+            raise NotImplementedError(f"the pool lies in the memory of {memory}, and this package maps host memory alone: clients/cpp (MapPools) "
+                                      "maps a GPU's, or the daemon is started with cache.primary_memory: host")
         if self.map_socket is None:
             raise ValueError("a Pool that Client.pools did not make has no memory")
         (segment,) = self.segments

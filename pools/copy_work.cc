@@ -1,0 +1,138 @@
+#include "pools/copy_work.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+std::string SlotName(SlotRef ref) {
+  const std::string_view tier = TierName(ref.tier);
+  return absl::StrCat(absl::string_view(tier.data(), tier.size()), " slot ", ref.slot.value());
+}
+
+absl::Status Refuse(const CopyOrder& order, const std::string& why) {
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("a copy of ", order.num_tokens, " tokens of ",
+                                SlotName(order.source), " to ", SlotName(order.target), ": ", why));
+}
+
+absl::StatusOr<uint32_t> WindowIndex(const CacheLayout& layout, WindowSize window) {
+  const auto& windows = layout.windows();
+  const auto it = std::find_if(windows.begin(), windows.end(),
+                               [&](const WindowLayout& w) { return w.window == window; });
+  if (it == windows.end()) {
+    return MakeError(Reason::kUnknownWindow,
+                     absl::StrCat("a copy in window ", WindowName(window), ": no such window"));
+  }
+  return static_cast<uint32_t>(it - windows.begin());
+}
+
+// Copies what the order names between two pools of one layout. Returns the bytes copied.
+absl::StatusOr<uint64_t> CopyInPool(const CopyOrder& order, SharedMemoryPool& source,
+                                    SharedMemoryPool& target) {
+  const PoolLayout& layout = source.layout();
+  const kernels::SlotCopy copy{.source = order.source.slot.value(),
+                               .target = order.target.slot.value()};
+  const kernels::BlockCopyParams params{.source = source.bytes().data(),
+                                        .target = target.bytes().data(),
+                                        .source_slots = source.num_slots(),
+                                        .target_slots = target.num_slots(),
+                                        .slot_bytes = layout.slot_stride_bytes(),
+                                        .copies = {&copy, 1}};
+  if (order.num_tokens == layout.tokens_per_block) {
+    if (absl::Status status = kernels::cpu::CopyBlocks(params); !status.ok()) return status;
+    return params.slot_bytes;
+  }
+  const kernels::TokenRuns runs = RunsOf(layout);
+  if (absl::Status status = kernels::cpu::CopyBlockTokens(params, runs, order.num_tokens);
+      !status.ok()) {
+    return status;
+  }
+  return runs.num_runs * runs.token_bytes * order.num_tokens;
+}
+
+// In every pool of the window. Returns the bytes copied.
+absl::StatusOr<uint64_t> CopyInWindow(const CopyOrder& order, PoolSet& pools) {
+  const absl::StatusOr<uint32_t> window = WindowOfOrder(order, pools);
+  if (!window.ok()) return window.status();
+  uint64_t bytes = 0;
+  for (uint32_t p = 0; p < pools.layout().windows()[*window].pools.size(); ++p) {
+    const absl::StatusOr<uint64_t> copied =
+        CopyInPool(order, pools.pool(*window, p, order.source.tier),
+                   pools.pool(*window, p, order.target.tier));
+    if (!copied.ok()) return copied.status();
+    bytes += *copied;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<uint32_t> WindowOfOrder(const CopyOrder& order, const PoolSet& pools) {
+  const absl::StatusOr<uint32_t> window = WindowIndex(pools.layout(), order.window);
+  if (!window.ok()) return window.status();
+  for (const SlotRef& ref : {order.source, order.target}) {
+    if (pools.num_slots(*window, ref.tier) > 0) continue;
+    return Refuse(order,
+                  absl::StrCat("window ", WindowName(order.window), " has no pools in that tier"));
+  }
+  return window;
+}
+
+absl::Status CheckSlotsOfOrder(const CopyOrder& order, const PoolSet& pools,
+                               uint32_t window_index) {
+  for (const SlotRef& ref : {order.source, order.target}) {
+    const uint32_t slots = pools.num_slots(window_index, ref.tier);
+    if (ref.slot.value() >= slots) {
+      return Refuse(order, absl::StrCat("that tier has ", slots, " slots"));
+    }
+  }
+  if (order.source == order.target) return Refuse(order, "onto itself");
+  const uint32_t tokens = pools.layout().spec().tokens_per_block;
+  if (order.num_tokens > tokens) return Refuse(order, absl::StrCat("a block has ", tokens));
+  return absl::OkStatus();
+}
+
+kernels::TokenRuns RunsOf(const PoolLayout& layout) {
+  return {.num_runs = layout.layers.size() * layout.kv_factor * layout.num_kv_heads,
+          .run_bytes = layout.head_stride_bytes(),
+          .token_bytes = layout.token_stride_bytes()};
+}
+
+CopyOutcome CarryOutOnHost(const CopyOrder& order, PoolSet& pools,
+                           std::chrono::steady_clock::time_point given) {
+  const auto start = std::chrono::steady_clock::now();
+  const absl::StatusOr<uint64_t> bytes = CopyInWindow(order, pools);
+  const auto end = std::chrono::steady_clock::now();
+  return {bytes.status(), bytes.ok() ? *bytes : 0, absl::FromChrono(end - start),
+          absl::FromChrono(end - given)};
+}
+
+absl::Status CancelledCopy() {
+  return absl::CancelledError("the copy had not started when transfers were stopped");
+}
+
+void CountOutcome(const CopyOrder& order, const CopyOutcome& outcome, TransferStats& stats) {
+  TransferStats::Direction& direction = stats.directions[static_cast<size_t>(order.source.tier)]
+                                                        [static_cast<size_t>(order.target.tier)];
+  direction.busy += outcome.busy;
+  if (!outcome.status.ok()) {
+    ++stats.failed;
+    return;
+  }
+  ++direction.copies;
+  direction.bytes += outcome.bytes;
+  direction.latency.Observe(outcome.latency);
+}
+
+void TakeTicket(Ticket ticket, Ticket& last) {
+  PAGODA_CHECK(ticket > last, "copy orders come in the order of their tickets");
+  last = ticket;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,36 @@
+// Where memory lies.
+#ifndef PAGODA_POOLS_MEMORY_PLACE_H_
+#define PAGODA_POOLS_MEMORY_PLACE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace pagoda {
+
+enum class MemoryKind : uint8_t {
+  kHost,  // POSIX shared memory.
+  kCuda,  // The memory of a CUDA device.
+};
+
+// A device by its own identity. Its index is another one in each process that CUDA_VISIBLE_DEVICES
+// shows other devices.
+using DeviceUuid = std::array<uint8_t, 16>;
+
+struct MemoryPlace {
+  MemoryKind kind = MemoryKind::kHost;
+  // Of a device's memory alone: its index as the process that owns the memory counts, and who it
+  // is.
+  int device = 0;
+  DeviceUuid uuid = {};
+  friend bool operator==(const MemoryPlace&, const MemoryPlace&) = default;
+};
+
+// "host", or "cuda:0".
+inline std::string PlaceName(const MemoryPlace& place) {
+  return place.kind == MemoryKind::kHost ? "host" : "cuda:" + std::to_string(place.device);
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_POOLS_MEMORY_PLACE_H_

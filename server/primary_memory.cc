@@ -1,0 +1,72 @@
+#include "server/primary_memory.h"
+
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+#include "pools/shared_memory.h"
+
+namespace pagoda::server {
+namespace {
+
+ChosenMemory OnHost(const std::string& why) {
+  return {.device = std::nullopt, .what = absl::StrCat("in host memory: ", why)};
+}
+
+// The budget with what a share is one of.
+absl::StatusOr<TierBudget> BudgetNow(TierBudget budget,
+                                     const std::optional<cuda::DeviceInfo>& device) {
+  auto* const fraction = std::get_if<FractionBudget>(&budget);
+  if (fraction == nullptr) return budget;
+  if (device.has_value()) {
+    fraction->free_bytes = device->free_bytes;
+    return budget;
+  }
+  const absl::StatusOr<uint64_t> free_bytes = FreeSharedMemoryBytes();
+  if (!free_bytes.ok()) return free_bytes.status();
+  fraction->free_bytes = *free_bytes;
+  return budget;
+}
+
+}  // namespace
+
+absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config) {
+  const Config::Cache& cache = config.cache;
+  const bool automatic = cache.primary_memory == PrimaryMemory::kAuto;
+  if (cache.primary_memory == PrimaryMemory::kHost) return OnHost("cache.primary_memory says so");
+  if (automatic && !config.engine.model_dir.empty()) {
+    return OnHost("the daemon's own engine (engine.model_dir) runs on the CPU");
+  }
+  if (automatic && cache.warm_restart) {
+    return OnHost("cache.warm_restart keeps what GPU memory cannot");
+  }
+  const absl::StatusOr<cuda::DeviceInfo> device =
+      cuda::DescribeDevice(static_cast<int>(cache.device));
+  if (device.ok()) {
+    return ChosenMemory{.device = *device,
+                        .what = absl::StrCat("in GPU memory: ", PlaceName(device->place), ", ",
+                                             device->name, ", with ", device->free_bytes >> 20,
+                                             " of ", device->total_bytes >> 20, " MiB free")};
+  }
+  const std::string message(device.status().message());
+  if (automatic) return OnHost(message);
+  const std::string what = absl::StrCat("cache.primary_memory is cuda, and cache.device ",
+                                        cache.device, " cannot be used: ", message);
+  const Reason reason = ReasonOf(device.status());
+  return reason == Reason::kNone ? absl::Status(device.status().code(), what)
+                                 : MakeError(reason, what);
+}
+
+absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cache& cache,
+                                    const ChosenMemory& chosen) {
+  const absl::StatusOr<TierBudget> primary = BudgetNow(cache.primary, chosen.device);
+  if (!primary.ok()) return primary.status();
+  const absl::StatusOr<TierBudget> secondary = BudgetNow(cache.secondary, std::nullopt);
+  if (!secondary.ok()) return secondary.status();
+  return PlanSizes(layout, {.workload = {.max_sequence_tokens = cache.workload.sequence_tokens,
+                                         .chunk_tokens = cache.workload.chunk_tokens},
+                            .primary = *primary,
+                            .secondary = *secondary});
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,183 @@
+"""A primary tier in GPU memory, on the driver of tests/pools/fake_cuda: what pagodad and its clients do with CUDA's interface, and what they
+say where there is none. No GPU takes part.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pagoda
+import pytest
+from pagoda_client import Client
+from pagoda_daemon import Daemon
+from pagoda.v1 import cache_pb2, types_pb2
+
+CLIENT = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "gpu_pool_client"
+ENGINE = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagoda-engine"
+PAGODACTL = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagodactl"
+FAKE_CUDA = os.environ["PAGODA_FAKE_CUDA"]
+GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]) / "qwen3_tiny"
+# Two pools: layers of different heads.
+LAYERS = [{"count": 2, "num_kv_heads": 2, "head_dim": 8}, {"count": 1, "num_kv_heads": 1, "head_dim": 8}]
+CUDA = {"primary_memory": "cuda", "primary": 8, "secondary": 16, "layers": LAYERS}
+PROMPTS = 6  # Of three blocks: more than the primary tier holds, and not more than both.
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """The fake driver for what is started from here on; returns a function that sets its variables."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", FAKE_CUDA)
+    return lambda **variables: [monkeypatch.setenv(f"FAKE_CUDA_{name}", str(value)) for name, value in variables.items()]
+
+
+@pytest.fixture
+def fail_to_start(tmp_path):
+    """fail_to_start(**cache) starts a daemon that ends at once; returns what it said."""
+    def start(engine=None, **cache):
+        folder = tmp_path / f"failing-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        daemon = Daemon(folder, cache=CUDA | cache, **({"engine": engine} if engine else {}))
+        assert daemon.run_to_its_end() == 1
+        return daemon.log.read_text()
+
+    return start
+
+
+def run_client(daemon, *arguments, **environment):
+    """The exit status and the output of gpu_pool_client."""
+    command = [CLIENT, f"unix:{daemon.unix_socket}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+def window(daemon):
+    return daemon.status().windows[0]
+
+
+def copies(daemon):
+    """Copies by the tiers of source and target."""
+    return {(d.source, d.target): d.copies_total for d in daemon.status().transfers.directions}
+
+
+def test_blocks_go_down_and_come_up_with_their_bytes(driver, start_daemon):
+    driver(DELAY_US=500)
+    daemon = start_daemon(cache=CUDA)
+    assert "the primary tier lies in GPU memory: cuda:0, Fake device, with 256 of 256 MiB free" in daemon.log.read_text()
+    assert run_client(daemon, "write", 1, PROMPTS) == (0, f"cuda:0: {3 * PROMPTS} blocks, 0 wrong\n")
+    daemon.settle()
+    assert window(daemon).offloaded_blocks_total >= 3 * PROMPTS - 8
+    # Another process reads, over several rounds, so that blocks go down again.
+    for _ in range(3):
+        assert run_client(daemon, "check", 1, PROMPTS) == (0, f"cuda:0: {3 * PROMPTS} blocks, 0 wrong\n")
+    # What it compares with makes a difference.
+    status, output = run_client(daemon, "check", 2, PROMPTS)
+    assert status == 1 and not output.endswith(" 0 wrong\n")
+    assert window(daemon).onboarded_blocks_total >= 3 * PROMPTS - 8
+    down, up = (types_pb2.TIER_PRIMARY, types_pb2.TIER_SECONDARY), (types_pb2.TIER_SECONDARY, types_pb2.TIER_PRIMARY)
+    assert copies(daemon)[down] >= 10 and copies(daemon)[up] >= 10
+    assert daemon.status().transfers.failed_total == 0
+
+
+def test_everybody_says_where_the_tiers_lie(driver, start_daemon):
+    driver()
+    daemon = start_daemon(cache=CUDA, server={"http_address": "127.0.0.1:0"})
+    tiers = {tier.tier: tier for tier in window(daemon).tiers}
+    assert tiers[types_pb2.TIER_PRIMARY].memory_kind == cache_pb2.MEMORY_KIND_CUDA
+    assert tiers[types_pb2.TIER_SECONDARY].memory_kind == cache_pb2.MEMORY_KIND_HOST
+    shown = subprocess.run([PAGODACTL, "--endpoint", f"unix:{daemon.unix_socket}", "status"], check=True, capture_output=True, text=True).stdout
+    assert re.search(r"primary .* on cuda:0\n", shown) and re.search(r"secondary .* on host\n", shown), shown
+    assert '"memory":"cuda:0"' in daemon.http("/api/v1/status")[1]
+    with Client(daemon.channel) as client:
+        kinds = {(pool.tier, segment.memory_kind, len(segment.device_uuid)) for pool in client.pools() for segment in pool.segments}
+        assert kinds == {(types_pb2.TIER_PRIMARY, cache_pb2.MEMORY_KIND_CUDA, 16), (types_pb2.TIER_SECONDARY, cache_pb2.MEMORY_KIND_HOST, 0)}
+
+
+def test_a_client_that_cannot_use_the_device_is_told_why(driver, start_daemon):
+    driver()
+    daemon = start_daemon(cache=CUDA)
+    status, output = run_client(daemon, "write", 1, 1, LD_LIBRARY_PATH="")
+    assert status == 3 and re.search("UNAVAILABLE: pool /pagoda-.* lies in the memory of the daemon's cuda:0, which this process cannot use: "
+                                     "no CUDA driver: libcuda.so.1", output), output
+    status, output = run_client(daemon, "write", 1, 1, FAKE_CUDA_FIRST_DEVICE="1")
+    assert status == 3 and "CUDA_VISIBLE_DEVICES" in output, output
+    # By its identity a device is found where another process counts it otherwise.
+    assert run_client(daemon, "write", 1, 1, FAKE_CUDA_FIRST_DEVICE="-1", FAKE_CUDA_DEVICES="2") == (0, "cuda:1: 3 blocks, 0 wrong\n")
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as session:
+        pools = {pool.tier: pool for pool in session.pools()}
+        with pytest.raises(NotImplementedError, match="lies in the memory of cuda:0"):
+            pools[pagoda.Tier.PRIMARY].array
+        assert pools[pagoda.Tier.SECONDARY].array.shape[0] == 17
+
+
+def test_without_a_device_the_host_does(start_daemon):
+    daemon = start_daemon(cache=CUDA | {"primary_memory": "auto"})
+    log = daemon.log.read_text()
+    assert "the primary tier lies in host memory: no CUDA driver: libcuda.so.1" in log
+    assert window(daemon).tiers[0].memory_kind == cache_pb2.MEMORY_KIND_HOST
+    assert run_client(daemon, "write", 1, PROMPTS)[0] == 0
+    assert run_client(daemon, "check", 1, PROMPTS) == (0, f"host: {3 * PROMPTS} blocks, 0 wrong\n")
+
+
+def test_auto_takes_the_device_unless_something_needs_the_host(driver, start_daemon):
+    driver()
+    assert "in GPU memory" in start_daemon(cache=CUDA | {"primary_memory": "auto"}).log.read_text()
+    assert "in host memory: cache.primary_memory says so" in start_daemon(cache=CUDA | {"primary_memory": "host"}).log.read_text()
+    model = start_daemon(cache={"primary": 64, "primary_memory": "auto"}, engine={"model_dir": str(GOLDEN)})
+    assert "in host memory: the daemon's own engine (engine.model_dir) runs on the CPU" in model.log.read_text()
+    no_device = CUDA | {"primary_memory": "auto", "device": 3}
+    assert "in host memory: there is no CUDA device 3; this process sees 1" in start_daemon(cache=no_device).log.read_text()
+
+
+def test_a_device_that_cannot_be_had_is_an_error_that_says_why(driver, fail_to_start, monkeypatch):
+    driver()
+    assert "cache.device 3 cannot be used: there is no CUDA device 3; this process sees 1" in fail_to_start(device=3)
+    log = fail_to_start(primary="300MiB")
+    assert re.search(r"GPU memory of \d+ bytes on CUDA device 0, where \d+ of 268435456 are free", log), log
+    assert "the daemon's own engine runs on the CPU" in fail_to_start(engine={"model_dir": str(GOLDEN)})
+    assert "GPU memory ends with the daemon" in fail_to_start(warm_restart=True)
+    driver(PINNED_MIB=0)
+    log = fail_to_start()
+    assert re.search("the secondary pool /pagoda-.* cannot be pinned for cuda:0: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY", log), log
+    driver(DEVICES=0)
+    assert "cuInit: CUDA_ERROR_NO_DEVICE" in fail_to_start()
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert "cache.device 0 cannot be used: no CUDA driver: libcuda.so.1" in fail_to_start()
+
+
+def test_memory_that_is_not_pinned_is_a_warning_where_that_may_be(driver, start_daemon):
+    driver(PINNED_MIB=0)
+    for pinning, warned in (("preferred", True), ("off", False)):
+        daemon = start_daemon(cache=CUDA | {"pin_secondary": pinning})
+        assert ("cannot be pinned" in daemon.log.read_text()) == warned
+        assert run_client(daemon, "write", 1, PROMPTS)[0] == 0
+        assert run_client(daemon, "check", 1, PROMPTS) == (0, f"cuda:0: {3 * PROMPTS} blocks, 0 wrong\n")
+
+
+def test_a_share_is_one_of_the_devices_memory(driver, start_daemon):
+    driver(MEMORY_MIB=64)
+    daemon = start_daemon(cache=CUDA | {"primary": "50%"})
+    (tier,) = [tier for tier in window(daemon).tiers if tier.tier == types_pb2.TIER_PRIMARY]
+    assert 31 << 20 < tier.capacity_blocks * tier.block_bytes <= 32 << 20
+
+
+def test_a_copy_that_fails_loses_its_block_and_not_the_daemon(driver, start_daemon):
+    # Every copy up to the device, in one call or by one.
+    driver(FAIL="cuMemcpyBatchAsync:0:400")
+    daemon = start_daemon(cache=CUDA)
+    assert run_client(daemon, "write", 1, PROMPTS)[0] == 0
+    daemon.settle()
+    assert daemon.status().transfers.failed_total > 0
+    assert "cuMemcpyBatchAsync: CUDA_ERROR_INVALID_HANDLE" in daemon.log.read_text()
+    assert window(daemon).lost_blocks_total > 0
+    status, output = run_client(daemon, "check", 1, 2)
+    assert status == 0 and output.endswith("blocks, 0 wrong\n"), output
+
+
+def test_an_engine_on_the_cpu_says_what_it_needs(driver, start_daemon):
+    driver()
+    daemon = start_daemon(cache={"primary_memory": "cuda", "model_dir": str(GOLDEN), "tokens_per_block": 8})
+    command = [ENGINE, "--connect", f"unix:{daemon.unix_socket}", "--model", GOLDEN, "--requests", "-"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "this engine's kernels run on the CPU, so the daemon needs cache.primary_memory: host" in done.stderr, done.stderr
