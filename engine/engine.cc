@@ -38,7 +38,8 @@ class Engine::State {
  public:
   State(const Options& options, std::unique_ptr<Transformer> model, std::string fingerprint,
         std::unique_ptr<CacheClient> client, KvPools pools)
-      : fingerprint_(std::move(fingerprint)),
+      : max_waiting_requests_(options.max_waiting_requests),
+        fingerprint_(std::move(fingerprint)),
         model_(std::move(model)),
         client_(std::move(client)),
         pools_(std::move(pools)),
@@ -66,6 +67,10 @@ class Engine::State {
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
     if (absl::Status status = Check(request); !status.ok()) return status;
     absl::MutexLock lock(&mutex_);
+    const uint64_t waiting = stats_.waiting_requests + inbox_.size();
+    if (waiting >= max_waiting_requests_) {
+      return MakeError(Reason::kQueueFull, absl::StrCat(waiting, " requests wait already"));
+    }
     inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), absl::Now()});
     return absl::OkStatus();
   }
@@ -152,6 +157,7 @@ class Engine::State {
     info_ = client_->info();
   }
 
+  const uint32_t max_waiting_requests_;
   const std::string fingerprint_;
   const std::unique_ptr<Transformer> model_;
 
@@ -195,6 +201,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
     return MakeError(Reason::kInvalidArgument,
                      "max_step_tokens and max_running_sequences must be at least 1");
   }
+  if (options.backend != EngineBackend::kCpu) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("there is no engine for the backend ",
+                                  NameOf(EngineBackends(), options.backend), "; supported: cpu"));
+  }
   absl::StatusOr<ModelConfig> config = LoadModelConfig(options.model_dir);
   if (!config.ok()) return config.status();
   absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model_dir);
@@ -204,7 +215,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   if (!fits.ok()) return fits;
   absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
   if (!pools.ok()) return pools.status();
-  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(options.backend);
+  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(options.cpu);
   if (!backend.ok()) return backend.status();
   absl::StatusOr<std::unique_ptr<Transformer>> model =
       Transformer::Create(*config, *std::move(checkpoint), *std::move(backend));

@@ -26,8 +26,11 @@ class Engine {
  public:
   struct Options {
     std::string model_dir;
-    CpuBackendOptions backend;
+    EngineBackend backend = EngineBackend::kCpu;
+    CpuBackendOptions cpu;
     Scheduler::Options scheduler;
+    // More than so many that have not begun are refused.
+    uint32_t max_waiting_requests = 1024;
   };
 
   // The KV layout that the model in `model_dir` needs: what the daemon makes its pools of, before
@@ -46,9 +49,9 @@ class Engine {
   // Takes a request in and returns. `on_token` and then, once, `on_end` are called on the engine's
   // thread; they may submit, and must not wait for the engine. Whatever the outcome, the sequences'
   // blocks are given back before `on_end`; what was computed stays cached. Errors: those of Check,
-  // and then neither is called. The report's, through `on_end`: BLOCKS_EXHAUSTED (others hold the
-  // cache), CANCELLED (`on_token` or `request.cancelled` said so, or the engine ended); the
-  // client's own.
+  // and QUEUE_FULL; then neither is called. The report's, through `on_end`: BLOCKS_EXHAUSTED
+  // (others hold the cache), CANCELLED (`on_token` or `request.cancelled` said so, or the engine
+  // ended); the client's own.
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end);
 
   // Submits and waits for the end. REQUIRES: not on the engine's thread.

@@ -193,6 +193,20 @@ std::vector<ConfigKey> EventsKeys(Config::Events* events) {
   };
 }
 
+std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
+  return {TextKey("model_dir", &engine->model_dir),
+          ChoiceKey<KvMode>("kv", &engine->kv, KvModes()),
+          ChoiceKey<EngineBackend>("backend", &engine->backend, EngineBackends()),
+          NumberKey("threads", &engine->threads, 0, 1024),
+          ChoiceKey<ComputeType>("compute", &engine->compute, ComputeTypes()),
+          NumberKey("max_step_tokens", &engine->max_step_tokens, 1, 1 << 20),
+          NumberKey("max_running_sequences", &engine->max_running_sequences, 1, 1 << 16),
+          NumberKey("max_waiting_requests", &engine->max_waiting_requests, 1, 1 << 20),
+          ChoiceKey<Preemption>("preemption", &engine->preemption, Preemptions()),
+          NumberKey("basic_sequences", &engine->basic_sequences, 1, 1 << 16),
+          NumberKey("basic_sequence_tokens", &engine->basic_sequence_tokens, 1, 1 << 24)};
+}
+
 // Every key there is, bound to the fields of `config`.
 std::vector<ConfigKey> Keys(Config* config) {
   Config::Sessions& sessions = config->sessions;
@@ -209,9 +223,7 @@ std::vector<ConfigKey> Keys(Config* config) {
       SectionKey("events", EventsKeys(&config->events)),
       SectionKey("metrics", {FlagKey("tenants", &config->metrics.tenants),
                              NumberKey("block_sample", &config->metrics.block_sample, 0, 1 << 30)}),
-      SectionKey("engine", {TextKey("model_dir", &config->engine.model_dir),
-                            NumberKey("prefill_chunk_tokens", &config->engine.prefill_chunk_tokens,
-                                      1, 1 << 20)}),
+      SectionKey("engine", EngineKeys(&config->engine)),
       SectionKey("log", {ChoiceKey<LogLevel>("level", &config->log.level,
                                              {{"info", LogLevel::kInfo},
                                               {"warning", LogLevel::kWarning},

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/choices.h"
 #include "manager/block_manager.h"
 #include "pools/layout.h"
 #include "pools/sizing.h"
@@ -160,7 +161,16 @@ struct Config {
 
   struct Engine {
     std::string model_dir;  // Empty: no engine.
-    uint32_t prefill_chunk_tokens = 512;
+    KvMode kv = KvMode::kPaged;
+    EngineBackend backend = EngineBackend::kCpu;
+    uint32_t threads = 0;  // 0: as many as processors.
+    ComputeType compute = ComputeType::kAuto;
+    uint32_t max_step_tokens = 512;
+    uint32_t max_running_sequences = 256;
+    uint32_t max_waiting_requests = 1024;
+    Preemption preemption = Preemption::kOffload;
+    uint32_t basic_sequences = 8;  // With KvMode::kBasic: places, and the tokens of each.
+    uint32_t basic_sequence_tokens = 2048;
   } engine;
 
   struct Log {

@@ -1,4 +1,5 @@
 #include "server/daemon.h"
+#include "engine/basic_cache_client.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -353,16 +354,27 @@ absl::Status Daemon::RememberWriters() {
 absl::Status Daemon::LoadEngine() {
   if (config_.engine.model_dir.empty()) return absl::OkStatus();
   supervisor_.Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
+  const Config::Engine& chosen = config_.engine;
   absl::StatusOr<std::unique_ptr<CacheClient>> client =
-      OpenLocalCacheClient(manager_.get(), "engine");
+      chosen.kv == KvMode::kPaged
+          ? OpenLocalCacheClient(manager_.get(), "engine")
+          : MakeBasicCacheClient({.spec = layout_->spec(),
+                                  .max_sequences = chosen.basic_sequences,
+                                  .max_sequence_tokens = chosen.basic_sequence_tokens});
   if (!client.ok()) return client.status();
   absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::Create({.model_dir = config_.engine.model_dir,
-                      .prefill_chunk_tokens = config_.engine.prefill_chunk_tokens},
+      Engine::Create({.model_dir = chosen.model_dir,
+                      .backend = chosen.backend,
+                      .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
+                      .scheduler = {.max_step_tokens = chosen.max_step_tokens,
+                                    .max_running_sequences = chosen.max_running_sequences,
+                                    .preemption = chosen.preemption},
+                      .max_waiting_requests = chosen.max_waiting_requests},
                      *std::move(client));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
-  Log(LogLevel::kInfo, absl::StrCat("model loaded: ", config_.engine.model_dir));
+  Log(LogLevel::kInfo, absl::StrCat("model loaded: ", chosen.model_dir, ": ",
+                                    engine_->description(), ", kv ", NameOf(KvModes(), chosen.kv)));
   return absl::OkStatus();
 }
 

@@ -12,31 +12,26 @@ namespace pagoda::server {
 namespace {
 
 constexpr Method kGenerate = MethodNamed("/pagoda.v1.EngineService/Generate");
-// Requests behind the one that runs. Each holds its prompt in memory.
-constexpr size_t kMaxWaiting = 256;
 
 }  // namespace
 
 EngineService::EngineService(Engine* engine, std::string model_name, const ServingState* state,
                              const Admission* admission)
-    : engine_(engine),
-      model_name_(std::move(model_name)),
-      state_(state),
-      admission_(admission),
-      queue_(kMaxWaiting) {}
+    : engine_(engine), model_name_(std::move(model_name)), state_(state), admission_(admission) {}
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  absl::StatusOr<NamespaceKey> name_space = CheckRequest(*context, *request);
-  if (!name_space.ok()) {
+  absl::StatusOr<Caller> caller = CheckRequest(*context, *request);
+  if (!caller.ok()) {
     return new RefusedStream<grpc::ServerWriteReactor<v1::GenerateResponse>>(
-        ToGrpcStatus(name_space.status()));
+        ToGrpcStatus(caller.status()));
   }
-  return GenerateStream::Start(engine_, &queue_, *request, *std::move(name_space));
+  return GenerateStream::Start(engine_, *request, std::move(caller->name_space),
+                               std::move(caller->tenant));
 }
 
-absl::StatusOr<NamespaceKey> EngineService::CheckRequest(const grpc::ServerContextBase& context,
-                                                         const v1::GenerateRequest& request) const {
+absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
+    const grpc::ServerContextBase& context, const v1::GenerateRequest& request) const {
   const absl::StatusOr<Identity> caller = admission_->Admit(context, kGenerate);
   if (!caller.ok()) return caller.status();
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
@@ -45,13 +40,13 @@ absl::StatusOr<NamespaceKey> EngineService::CheckRequest(const grpc::ServerConte
     return MakeError(Reason::kNoEngine,
                      "the daemon runs without a model; start it with engine.model_dir");
   }
-  return admission_->tenants().Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
+  const TenantTable& tenants = admission_->tenants();
+  absl::StatusOr<NamespaceKey> name_space =
+      tenants.Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
+  if (!name_space.ok()) return name_space.status();
+  return Caller{*std::move(name_space), tenants[caller->tenant].name};
 }
 
-EngineStats EngineService::Stats() const {
-  EngineStats stats = engine_->Stats();
-  stats.waiting_requests += queue_.waiting();
-  return stats;
-}
+EngineStats EngineService::Stats() const { return engine_->Stats(); }
 
 }  // namespace pagoda::server

@@ -7,7 +7,6 @@
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "server/admission.h"
 #include "server/serving_state.h"
-#include "server/work_queue.h"
 
 namespace pagoda::server {
 
@@ -24,19 +23,21 @@ class EngineService final : public v1::EngineService::CallbackService {
 
   const Engine* engine() const { return engine_; }
   const std::string& model_name() const { return model_name_; }
-  // The engine's numbers, with the requests that wait before it. REQUIRES: engine() is not nullptr.
+  // REQUIRES: engine() is not nullptr.
   EngineStats Stats() const;
 
  private:
-  // The namespace of the caller's prompt.
-  absl::StatusOr<NamespaceKey> CheckRequest(const grpc::ServerContextBase& context,
-                                            const v1::GenerateRequest& request) const;
+  struct Caller {
+    NamespaceKey name_space;  // Of the prompt.
+    std::string tenant;
+  };
+  absl::StatusOr<Caller> CheckRequest(const grpc::ServerContextBase& context,
+                                      const v1::GenerateRequest& request) const;
 
   Engine* const engine_;
   const std::string model_name_;
   const ServingState* const state_;
   const Admission* const admission_;
-  WorkQueue queue_;
 };
 
 }  // namespace pagoda::server

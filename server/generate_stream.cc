@@ -1,19 +1,45 @@
 #include "server/generate_stream.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "server/error_map.h"
 #include "server/translate.h"
 
 namespace pagoda::server {
 namespace {
 
-GenerateRequest RequestFromProto(const v1::GenerateRequest& proto, NamespaceKey name_space) {
-  return {.prompt = {proto.prompt_tokens().begin(), proto.prompt_tokens().end()},
-          .max_new_tokens = proto.max_new_tokens(),
-          .stop_tokens = {proto.stop_tokens().begin(), proto.stop_tokens().end()},
-          .name_space = std::move(name_space)};
+GenerateRequest RequestFromProto(const v1::GenerateRequest& proto, NamespaceKey name_space,
+                                 std::string tenant) {
+  GenerateRequest request{.prompt = {proto.prompt_tokens().begin(), proto.prompt_tokens().end()},
+                          .max_new_tokens = proto.max_new_tokens(),
+                          .stop_tokens = {proto.stop_tokens().begin(), proto.stop_tokens().end()},
+                          .name_space = std::move(name_space),
+                          .num_samples = std::max(1u, proto.num_samples()),
+                          .max_draft_tokens = proto.max_draft_tokens(),
+                          .tenant = std::move(tenant)};
+  constexpr uint32_t kMostPriority = std::numeric_limits<int32_t>::max();
+  request.priority = static_cast<int32_t>(std::min(proto.priority(), kMostPriority));
+  SamplingParams& sampling = request.sampling;
+  if (proto.has_temperature()) sampling.temperature = proto.temperature();
+  if (proto.has_top_k()) sampling.top_k = proto.top_k();
+  if (proto.has_top_p()) sampling.top_p = proto.top_p();
+  if (proto.has_seed()) sampling.seed = proto.seed();
+  if (proto.has_repetition_penalty()) sampling.repetition_penalty = proto.repetition_penalty();
+  if (proto.has_top_logprobs()) sampling.top_logprobs = proto.top_logprobs();
+  return request;
+}
+
+void TokenToProto(const GeneratedToken& token, v1::GeneratedToken* out) {
+  out->set_sample(token.sample);
+  out->set_token(token.token);
+  out->set_logprob(token.logprob);
+  for (const TokenLogprob& row : token.top_logprobs) {
+    v1::TokenLogprob* top = out->add_top_logprobs();
+    top->set_token(row.token);
+    top->set_logprob(row.logprob);
+  }
 }
 
 v1::FinishReason FinishReasonToProto(FinishReason reason) {
@@ -21,10 +47,17 @@ v1::FinishReason FinishReasonToProto(FinishReason reason) {
 }
 
 void ReportToProto(const GenerateReport& report, v1::GenerateReport* out) {
-  out->set_finish_reason(FinishReasonToProto(report.finish_reason));
+  out->set_finish_reason(FinishReasonToProto(report.finish_reasons.front()));
+  for (const FinishReason reason : report.finish_reasons) {
+    out->add_finish_reasons(FinishReasonToProto(reason));
+  }
   out->set_prompt_tokens(report.prompt_tokens);
   out->set_reused_tokens(report.reused_tokens);
+  out->set_reused_secondary_tokens(report.reused_secondary_tokens);
   out->set_generated_tokens(report.generated_tokens);
+  out->set_preemptions(report.preemptions);
+  out->set_drafted_tokens(report.drafted_tokens);
+  out->set_accepted_draft_tokens(report.accepted_draft_tokens);
   *out->mutable_time_to_first_token() = DurationToProto(report.time_to_first_token);
   *out->mutable_total_time() = DurationToProto(report.total_time);
   *out->mutable_queue_time() = DurationToProto(report.queue_time);
@@ -32,35 +65,19 @@ void ReportToProto(const GenerateReport& report, v1::GenerateReport* out) {
 
 }  // namespace
 
-GenerateStream* GenerateStream::Start(Engine* engine, WorkQueue* queue,
-                                      const v1::GenerateRequest& request, NamespaceKey name_space) {
+GenerateStream* GenerateStream::Start(Engine* engine, const v1::GenerateRequest& request,
+                                      NamespaceKey name_space, std::string tenant) {
   const std::shared_ptr<GenerateStream> stream(new GenerateStream);
   stream->self_ = stream;
-  GenerateRequest wanted = RequestFromProto(request, std::move(name_space));
-  // The job keeps the stream alive as long as it keeps this.
-  wanted.cancelled = [raw = stream.get()] { return raw->Cancelled(); };
-  // Before it waits: a prompt in the queue is no longer than the model allows.
-  absl::Status status = engine->Check(wanted);
-  if (status.ok()) {
-    status = queue->Push([stream, engine, wanted = std::move(wanted), now = absl::Now()] {
-      stream->Run(*engine, wanted, now);
-    });
-  }
+  stream->detailed_ = request.num_samples() > 1 || request.has_top_logprobs();
+  GenerateRequest wanted = RequestFromProto(request, std::move(name_space), std::move(tenant));
+  // The callbacks keep the stream alive as long as the engine keeps them.
+  wanted.cancelled = [stream] { return stream->Cancelled(); };
+  const absl::Status status = engine->Submit(
+      std::move(wanted), [stream](const GeneratedToken& token) { return stream->Add(token); },
+      [stream](const absl::StatusOr<GenerateReport>& report) { stream->End(report); });
   if (!status.ok()) stream->End(status);
   return stream.get();
-}
-
-void GenerateStream::Run(Engine& engine, const GenerateRequest& request, absl::Time queued) {
-  const absl::Duration waited = absl::Now() - queued;
-  absl::StatusOr<GenerateReport> report = engine.Generate(
-      request, [this](TokenId token, absl::Span<const float>) { return Add(token); });
-  if (report.ok()) {
-    // The engine's own clock started when the queue let the request through.
-    report->queue_time += waited;
-    report->time_to_first_token += waited;
-    report->total_time += waited;
-  }
-  End(report);
 }
 
 bool GenerateStream::Cancelled() {
@@ -68,11 +85,12 @@ bool GenerateStream::Cancelled() {
   return cancelled_;
 }
 
-bool GenerateStream::Add(TokenId token) {
+bool GenerateStream::Add(const GeneratedToken& token) {
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return false;
-    pending_.add_tokens(token);
+    if (token.sample == 0) pending_.add_tokens(token.token);
+    if (detailed_) TokenToProto(token, pending_.add_generated());
   }
   Advance();
   return true;
@@ -93,7 +111,8 @@ void GenerateStream::Advance() {
   {
     absl::MutexLock lock(&mutex_);
     if (writing_ || finished_) return;
-    const bool something = pending_.tokens_size() > 0 || pending_.has_report();
+    const bool something =
+        pending_.tokens_size() > 0 || pending_.generated_size() > 0 || pending_.has_report();
     if (something && !cancelled_) {
       response_.Clear();
       response_.Swap(&pending_);

@@ -3,28 +3,27 @@
 #define PAGODA_SERVER_GENERATE_STREAM_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "engine/engine.h"
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/engine.pb.h"
-#include "server/work_queue.h"
 
 namespace pagoda::server {
 
-// The engine runs on the work queue's thread and hands each token over here; what comes while a
-// write is outstanding goes into the next message. The tokens of one request are bounded by the
-// model, so they need no further limit. Thread-safe; shared by its call and its job in the queue.
+// The engine hands each token over on its own thread; what comes while a write is outstanding goes
+// into the next message. The tokens of one request are bounded by the model, so they need no
+// further limit. Thread-safe; shared by its call and the engine.
 class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  // Queues the request, whose prompt is in `name_space`; both pointers outlive the call. A request
-  // that the engine would refuse, or a full queue (QUEUE_FULL), ends the call.
-  static GenerateStream* Start(Engine* engine, WorkQueue* queue, const v1::GenerateRequest& request,
-                               NamespaceKey name_space);
+  // Submits the request of the tenant, whose prompt is in `name_space`; the engine outlives the
+  // call. A request that the engine refuses ends the call.
+  static GenerateStream* Start(Engine* engine, const v1::GenerateRequest& request,
+                               NamespaceKey name_space, std::string tenant);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -33,19 +32,18 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
  private:
   GenerateStream() = default;
 
-  // The job. Runs on the queue's thread.
-  void Run(Engine& engine, const GenerateRequest& request, absl::Time queued)
-      ABSL_LOCKS_EXCLUDED(mutex_);
-  // Asked by the engine before the request's first token.
+  // Asked by the engine, once a step.
   bool Cancelled() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns whether anybody still wants tokens.
-  bool Add(TokenId token) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Add(const GeneratedToken& token) ABSL_LOCKS_EXCLUDED(mutex_);
   // No token comes after this.
   void End(const absl::StatusOr<GenerateReport>& report) ABSL_LOCKS_EXCLUDED(mutex_);
   // If no write is outstanding: starts one with what there is, or finishes the call.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::shared_ptr<GenerateStream> self_;  // The call's share; given up in OnDone.
+
+  bool detailed_ = false;  // Whether GenerateResponse::generated is wanted.
 
   absl::Mutex mutex_;  // Taken before gRPC's own locks.
   v1::GenerateResponse pending_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "clients/cpp/backoff.h"
 #include "clients/cpp/errors.h"
+#include "engine/basic_cache_client.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -18,6 +19,11 @@ constexpr absl::Duration kMostPause = absl::Seconds(2);
 
 // A request that outlives so many daemons is perhaps what ends them.
 constexpr int kMostRuns = 5;
+
+// Of a basic cache.
+constexpr uint32_t kBasicTokensPerBlock = 32;
+constexpr uint32_t kBasicSequences = 8;
+constexpr uint32_t kBasicSequenceTokens = 4096;
 
 // Whether an error is the connection's or the session's, and not the request's.
 bool IsDaemonGone(const absl::Status& status) {
@@ -59,9 +65,10 @@ absl::StatusOr<Generated> ConnectedEngine::Generate(GenerateRequest request) {
   for (int run = 1;; ++run) {
     const absl::Duration before = absl::Now() - arrival;
     Generated generated;
+    generated.tokens.resize(request.num_samples);
     absl::StatusOr<GenerateReport> report =
-        engine_->Generate(request, [&](TokenId token, absl::Span<const float>) {
-          generated.tokens.push_back(token);
+        engine_->Generate(request, [&](const GeneratedToken& token) {
+          generated.tokens[token.sample].push_back(token.token);
           return !interrupted_.HasBeenNotified();
         });
     if (report.ok()) {
@@ -111,6 +118,7 @@ absl::Status ConnectedEngine::OpenAndAttach(absl::Duration timeout) {
 }
 
 absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::Duration timeout) {
+  if (options_.kv == KvMode::kBasic) return OpenBasicCache();
   GrpcCacheClientOptions options = options_.client;
   options.timeout = timeout;
   options.on_session_over = [this, session = session_ + 1](const absl::Status&) {
@@ -120,6 +128,16 @@ absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::
   absl::StatusOr<std::unique_ptr<CacheClient>> client = OpenGrpcCacheClient(std::move(options));
   if (client.ok()) ++session_;
   return client;
+}
+
+absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenBasicCache() const {
+  const std::string& model_dir = options_.engine.model_dir;
+  absl::StatusOr<CacheSpec> spec =
+      Engine::CacheSpecForModel(model_dir, kBasicTokensPerBlock, DType::kFloat32);
+  if (!spec.ok()) return spec.status();
+  return MakeBasicCacheClient({.spec = *std::move(spec),
+                               .max_sequences = kBasicSequences,
+                               .max_sequence_tokens = kBasicSequenceTokens});
 }
 
 void ConnectedEngine::Interrupt() { interrupted_.Notify(); }

@@ -17,19 +17,21 @@
 namespace pagoda {
 
 struct Generated {
-  std::vector<TokenId> tokens;
+  std::vector<std::vector<TokenId>> tokens;  // By sample.
   GenerateReport report;  // Its times count from the call, whatever came between.
 };
 
 // The bundled engine over the cache of a daemon, which it finds again where the daemon goes away:
 // in another session, with the same weights. A request that was under way then runs again from its
 // beginning; what the daemon has kept of it is not computed twice, and the tokens are the same,
-// because they are chosen greedily. Thread-compatible but where it says otherwise.
+// because what is drawn depends on the request alone. Thread-compatible but where it says
+// otherwise.
 class ConnectedEngine {
  public:
   struct Options {
     GrpcCacheClientOptions client;  // Without on_session_over.
     Engine::Options engine;
+    KvMode kv = KvMode::kPaged;  // kBasic: without a daemon; the client's options mean nothing.
     absl::Duration reconnect = absl::Seconds(60);  // How long to look for a daemon that went away.
     // Told what happens to the connection, a sentence for people, on the caller's thread.
     std::function<void(const std::string&)> say;
@@ -63,6 +65,7 @@ class ConnectedEngine {
   explicit ConnectedEngine(Options options) : options_(std::move(options)) {}
 
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenSession(absl::Duration timeout);
+  absl::StatusOr<std::unique_ptr<CacheClient>> OpenBasicCache() const;
   absl::Status OpenAndAttach(absl::Duration timeout);
 
   const Options options_;

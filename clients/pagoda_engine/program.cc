@@ -41,7 +41,8 @@ constexpr char kFooter[] = R"(Examples:
   echo '{"id": 1, "prompt": [1, 2, 3]}' | pagoda-engine --model DIR --requests -
 
 A request is a line {"id": ..., "prompt": [ids], "max_new_tokens": N, "stop_tokens": [ids],
-"cache_salt": "text"}, of which only the prompt must be there. Its answer is a line {"id": ...,
+"cache_salt": "text", "temperature": T, "top_k": K, "top_p": P, "repetition_penalty": R, "seed": S,
+"num_samples": N, "max_draft_tokens": N, "priority": N}, of which only the prompt must be there. Its answer is a line {"id": ...,
 "tokens": [ids], "prompt_tokens": N, "reused_tokens": N, "finish_reason": "length" or "stop token",
 "time_to_first_token_ms": T, "total_ms": T}, or {"id": ..., "error": {"reason": ..., "message": ...}}.
 
@@ -61,7 +62,11 @@ struct ProgramOptions {
   double timeout_seconds = 10;
   double reconnect_seconds = 60;
   double lease_seconds = 0;
-  uint32_t prefill_chunk_tokens = 512;
+  uint32_t max_step_tokens = 512;
+  KvMode kv = KvMode::kPaged;
+  EngineBackend backend = EngineBackend::kCpu;
+  ComputeType compute = ComputeType::kAuto;
+  uint32_t threads = 0;
 
   std::string prompt_tokens;
   std::string prompt_file;
@@ -99,8 +104,27 @@ void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
   AddCredentialOptions(app, options.credentials);
   app.add_option("--name", options.client_name, "What operators see of this engine")
       ->capture_default_str();
-  app.add_option("--prefill-chunk-tokens", options.prefill_chunk_tokens,
-                 "At most this many prompt tokens go through the model at once")
+}
+
+template <class Choice>
+void AddChoice(CLI::App& app, const std::string& name, Choice& field,
+               const Choices<Choice>& choices, const std::string& help) {
+  std::string words;
+  for (const auto& [word, value] : choices) absl::StrAppend(&words, words.empty() ? "" : "|", word);
+  app.add_option(name, field, help)
+      ->transform(CLI::CheckedTransformer(choices))
+      ->option_text(absl::StrCat(words, " [", NameOf(choices, field), "]"));
+}
+
+void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
+  AddChoice(
+      app, "--kv", options.kv, KvModes(),
+      "Where KV lies: in the daemon's blocks, or in places of this process's own, to compare");
+  AddChoice(app, "--backend", options.backend, EngineBackends(), "Where the model computes");
+  AddChoice(app, "--compute", options.compute, ComputeTypes(), "What products are computed in");
+  app.add_option("--threads", options.threads, "0: as many as processors")->capture_default_str();
+  app.add_option("--max-step-tokens", options.max_step_tokens,
+                 "At most this many tokens go through the model at once")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
@@ -143,7 +167,10 @@ absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& opt
                  .timeout = absl::Seconds(options.timeout_seconds),
                  .credentials = *std::move(credentials)},
       .engine = {.model_dir = options.model_dir,
-                 .prefill_chunk_tokens = options.prefill_chunk_tokens},
+                 .backend = options.backend,
+                 .cpu = {.num_threads = options.threads, .compute = options.compute},
+                 .scheduler = {.max_step_tokens = options.max_step_tokens}},
+      .kv = options.kv,
       .reconnect = absl::Seconds(options.reconnect_seconds),
       .say = [](const std::string& what) { std::cerr << kProgram << ": " << what << std::endl; }};
 }
@@ -167,13 +194,13 @@ absl::StatusOr<GenerateRequest> SingleRequest(const ProgramOptions& options,
 
 void PrintTable(const Generated& generated) {
   const GenerateReport& report = generated.report;
-  absl::PrintF("%s\n\n", absl::StrJoin(generated.tokens, " "));
+  absl::PrintF("%s\n\n", absl::StrJoin(generated.tokens.front(), " "));
   absl::PrintF("prompt               %s tokens, %s reused from the cache (%s)\n",
                FormatCount(report.prompt_tokens), FormatCount(report.reused_tokens),
                FormatShare(Share(report.reused_tokens, report.prompt_tokens)));
   absl::PrintF("generated            %s tokens in %s, ended by %s\n",
                FormatCount(report.generated_tokens), FormatElapsed(report.total_time),
-               FinishText(report.finish_reason));
+               FinishText(report.finish_reasons.front()));
   absl::PrintF("time to first token  %s\n", FormatElapsed(report.time_to_first_token));
   std::fflush(stdout);
 }
@@ -278,6 +305,7 @@ int RunPagodaEngine(int argc, char** argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", absl::StrCat(kProgram, " ", PAGODA_VERSION));
   AddConnectionOptions(app, options);
+  AddEngineOptions(app, options);
   AddRequestOptions(app, options);
   try {
     app.parse(argc, argv);

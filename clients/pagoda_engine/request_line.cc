@@ -1,6 +1,7 @@
 #include "clients/pagoda_engine/request_line.h"
 
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,7 +31,27 @@ absl::StatusOr<std::vector<TokenId>> TokensFrom(const std::string& name, const J
   return tokens;
 }
 
+// A field that is a number of the type that it has in the request.
+template <class Number>
+absl::Status ReadNumber(const std::string& name, const Json& value, Number* field) {
+  const bool fits = std::is_floating_point_v<Number> ? value.is_number()
+                    : sizeof(Number) == 8            ? value.is_number_unsigned()
+                                                     : IsUint32(value);
+  if (!fits) return Refuse(absl::StrCat(name, " is no such number: ", value.dump()));
+  *field = value.get<Number>();
+  return absl::OkStatus();
+}
+
 absl::Status ReadField(const std::string& name, const Json& value, GenerateRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  if (name == "temperature") return ReadNumber(name, value, &sampling.temperature);
+  if (name == "top_k") return ReadNumber(name, value, &sampling.top_k);
+  if (name == "top_p") return ReadNumber(name, value, &sampling.top_p);
+  if (name == "repetition_penalty") return ReadNumber(name, value, &sampling.repetition_penalty);
+  if (name == "seed") return ReadNumber(name, value, &sampling.seed);
+  if (name == "num_samples") return ReadNumber(name, value, &request.num_samples);
+  if (name == "max_draft_tokens") return ReadNumber(name, value, &request.max_draft_tokens);
+  if (name == "priority") return ReadNumber(name, value, &request.priority);
   if (name == "prompt" || name == "stop_tokens") {
     absl::StatusOr<std::vector<TokenId>> tokens = TokensFrom(name, value);
     if (!tokens.ok()) return tokens.status();
@@ -79,12 +100,19 @@ RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_t
 
 Json GeneratedToJson(const Generated& generated) {
   const GenerateReport& report = generated.report;
-  return {{"tokens", generated.tokens},
-          {"prompt_tokens", report.prompt_tokens},
-          {"reused_tokens", report.reused_tokens},
-          {"finish_reason", FinishText(report.finish_reason)},
-          {"time_to_first_token_ms", Milliseconds(report.time_to_first_token)},
-          {"total_ms", Milliseconds(report.total_time)}};
+  Json json = {{"tokens", generated.tokens.front()},
+               {"prompt_tokens", report.prompt_tokens},
+               {"reused_tokens", report.reused_tokens},
+               {"reused_secondary_tokens", report.reused_secondary_tokens},
+               {"finish_reason", FinishText(report.finish_reasons.front())},
+               {"time_to_first_token_ms", Milliseconds(report.time_to_first_token)},
+               {"total_ms", Milliseconds(report.total_time)}};
+  if (generated.tokens.size() == 1) return json;
+  for (size_t i = 0; i < generated.tokens.size(); ++i) {
+    json["samples"].push_back(
+        {{"tokens", generated.tokens[i]}, {"finish_reason", FinishText(report.finish_reasons[i])}});
+  }
+  return json;
 }
 
 std::string AnswerLine(const Json& id, const absl::StatusOr<Generated>& generated) {

@@ -10,8 +10,9 @@
 
 namespace pagoda {
 
-// {"id": ..., "prompt": [1, 2], "max_new_tokens": 20, "stop_tokens": [3], "cache_salt": "text"};
-// only the prompt must be there.
+// {"id": ..., "prompt": [1, 2], "max_new_tokens": 20, "stop_tokens": [3], "cache_salt": "text",
+// "temperature": 0.7, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.1, "seed": 7,
+// "num_samples": 2, "max_draft_tokens": 4, "priority": 1}; only the prompt must be there.
 struct RequestLine {
   nlohmann::ordered_json id;  // As it came, a string or a number; null where there is none.
   // Errors: INVALID_ARGUMENT with the field that is wrong, or unknown.
@@ -19,8 +20,9 @@ struct RequestLine {
 };
 RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_tokens);
 
-// What a program is told of a generation, without an id: tokens, prompt_tokens, reused_tokens,
-// finish_reason, time_to_first_token_ms, total_ms.
+// What a program is told of a generation, without an id: tokens and finish_reason of the first
+// sample, those of all as `samples` where there are several, prompt_tokens, reused_tokens,
+// reused_secondary_tokens, time_to_first_token_ms, total_ms.
 nlohmann::ordered_json GeneratedToJson(const Generated& generated);
 
 // {"id": ..., and what GeneratedToJson says, or "error": {"reason": "...", "message": "..."}}.

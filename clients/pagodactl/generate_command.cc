@@ -3,9 +3,11 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "clients/cpp/errors.h"
 #include "clients/pagodactl/command.h"
@@ -30,6 +32,14 @@ struct GenerateOptions {
   uint32_t max_new_tokens = 20;
   std::string stop_tokens;
   std::string salt;
+  float temperature = 0;
+  uint32_t top_k = 0;
+  float top_p = 1;
+  float repetition_penalty = 1;
+  uint32_t num_samples = 1;
+  uint32_t max_draft_tokens = 0;
+  uint32_t priority = 0;
+  std::optional<uint32_t> top_logprobs;
 };
 
 absl::Duration DurationOf(const google::protobuf::Duration& proto) {
@@ -82,6 +92,15 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
   request.mutable_stop_tokens()->Add(stop->begin(), stop->end());
   request.set_max_new_tokens(options.max_new_tokens);
   if (!options.salt.empty()) request.mutable_namespace_()->set_cache_salt(options.salt);
+  request.set_temperature(options.temperature);
+  request.set_top_k(options.top_k);
+  request.set_top_p(options.top_p);
+  request.set_repetition_penalty(options.repetition_penalty);
+  request.set_seed(options.seed);
+  request.set_num_samples(options.num_samples);
+  request.set_max_draft_tokens(options.max_draft_tokens);
+  request.set_priority(options.priority);
+  if (options.top_logprobs.has_value()) request.set_top_logprobs(*options.top_logprobs);
   return request;
 }
 
@@ -92,12 +111,24 @@ double TokensPerSecond(const v1::GenerateReport& report) {
   return seconds > 0 ? report.generated_tokens() / seconds : 0;
 }
 
+void PrintSamples(const std::vector<std::vector<TokenId>>& samples,
+                  const v1::GenerateReport& report) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    absl::PrintF("sample %d  %s  (%s)\n", i, absl::StrJoin(samples[i], " "),
+                 FinishText(report.finish_reasons(static_cast<int>(i))));
+  }
+}
+
 void PrintReport(const v1::GenerateReport& report) {
   const double reused = Share(report.reused_tokens(), report.prompt_tokens());
   absl::PrintF("\n");
   absl::PrintF("prompt               %s tokens, %s reused from the cache (%s)\n",
                FormatCount(report.prompt_tokens()), FormatCount(report.reused_tokens()),
                FormatShare(reused));
+  if (report.reused_secondary_tokens() > 0) {
+    absl::PrintF("                     %s of these came up from the secondary tier\n",
+                 FormatCount(report.reused_secondary_tokens()));
+  }
   absl::PrintF("generated            %s tokens in %s, ended by %s\n",
                FormatCount(report.generated_tokens()),
                FormatElapsed(DurationOf(report.total_time())), FinishText(report.finish_reason()));
@@ -105,21 +136,54 @@ void PrintReport(const v1::GenerateReport& report) {
                FormatElapsed(DurationOf(report.time_to_first_token())),
                FormatElapsed(DurationOf(report.queue_time())));
   absl::PrintF("tokens per second    %.1f\n", TokensPerSecond(report));
+  if (report.drafted_tokens() > 0) {
+    absl::PrintF("drafts               %s of %s guessed tokens were right\n",
+                 FormatCount(report.accepted_draft_tokens()), FormatCount(report.drafted_tokens()));
+  }
+  if (report.preemptions() > 0) {
+    absl::PrintF("preempted            %s\n", FormatCount(report.preemptions()));
+  }
   std::fflush(stdout);
 }
 
-void PrintJson(const std::vector<TokenId>& tokens, const v1::GenerateReport& report) {
-  const nlohmann::ordered_json json = {
-      {"tokens", tokens},
+// What the generation said, sample by sample.
+struct Said {
+  std::vector<std::vector<TokenId>> samples;
+  nlohmann::ordered_json details = nlohmann::ordered_json::array();  // Where they were asked for.
+
+  void Add(const v1::GenerateResponse& message) {
+    if (message.generated_size() == 0) {
+      samples[0].insert(samples[0].end(), message.tokens().begin(), message.tokens().end());
+    }
+    for (const v1::GeneratedToken& token : message.generated()) {
+      if (token.sample() < samples.size()) samples[token.sample()].push_back(token.token());
+      nlohmann::ordered_json top = nlohmann::ordered_json::array();
+      for (const v1::TokenLogprob& row : token.top_logprobs()) {
+        top.push_back({{"token", row.token()}, {"logprob", row.logprob()}});
+      }
+      details.push_back({{"sample", token.sample()},
+                         {"token", token.token()},
+                         {"logprob", token.logprob()},
+                         {"top_logprobs", std::move(top)}});
+    }
+  }
+};
+
+void PrintJson(const GenerateOptions& options, const Said& said, const v1::GenerateReport& report) {
+  nlohmann::ordered_json json = {
+      {"tokens", said.samples.front()},
       {"finish_reason", FinishText(report.finish_reason())},
       {"prompt_tokens", report.prompt_tokens()},
       {"reused_tokens", report.reused_tokens()},
+      {"reused_secondary_tokens", report.reused_secondary_tokens()},
       {"generated_tokens", report.generated_tokens()},
       {"time_to_first_token_seconds",
        absl::ToDoubleSeconds(DurationOf(report.time_to_first_token()))},
       {"total_time_seconds", absl::ToDoubleSeconds(DurationOf(report.total_time()))},
       {"queue_time_seconds", absl::ToDoubleSeconds(DurationOf(report.queue_time()))},
       {"tokens_per_second", TokensPerSecond(report)}};
+  if (options.num_samples > 1) json["samples"] = said.samples;
+  if (options.top_logprobs.has_value()) json["logprobs"] = said.details;
   std::cout << json.dump() << std::endl;
 }
 
@@ -133,25 +197,29 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
 
   const auto stub = v1::EngineService::NewStub(*channel);
   const auto stream = stub->Generate(&context, *request);
-  std::vector<TokenId> tokens;
+  Said said{.samples = std::vector<std::vector<TokenId>>(options.num_samples)};
   v1::GenerateReport report;
   v1::GenerateResponse message;
+  // Several samples come interleaved, and are printed at the end.
+  const bool live = globals.output == OutputFormat::kTable && options.num_samples == 1;
   while (stream->Read(&message)) {
-    if (globals.output == OutputFormat::kTable) {
+    if (live) {
       for (TokenId token : message.tokens()) std::cout << token << ' ' << std::flush;
     }
-    tokens.insert(tokens.end(), message.tokens().begin(), message.tokens().end());
+    said.Add(message);
     if (message.has_report()) report = message.report();
   }
-  if (globals.output == OutputFormat::kTable && !tokens.empty()) std::cout << std::endl;
+  const std::vector<TokenId>& tokens = said.samples.front();
+  if (live && !tokens.empty()) std::cout << std::endl;
   const grpc::Status status = stream->Finish();
   if (interrupt.interrupted()) {
     return absl::CancelledError(absl::StrCat("interrupted after ", tokens.size(), " tokens"));
   }
   if (!status.ok()) return StatusFromGrpc(status);
   if (globals.output == OutputFormat::kJson) {
-    PrintJson(tokens, report);
+    PrintJson(options, said, report);
   } else {
+    if (!live) PrintSamples(said.samples, report);
     PrintReport(report);
   }
   return absl::OkStatus();
@@ -175,27 +243,58 @@ void AddPromptOptions(CLI::App& command, GenerateOptions& options) {
   prompt->require_option(1);
 }
 
+void AddSamplingOptions(CLI::App& command, GenerateOptions& options) {
+  command.add_option("--temperature", options.temperature, "0: the most likely token, always")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--top-k", options.top_k, "Only the k most likely tokens; 0: all")
+      ->capture_default_str();
+  command
+      .add_option("--top-p", options.top_p,
+                  "Only the fewest most likely tokens that together are so likely")
+      ->capture_default_str();
+  command
+      .add_option("--repetition-penalty", options.repetition_penalty,
+                  "Above 1: what was said before is less likely")
+      ->capture_default_str();
+  command.add_option("--samples", options.num_samples, "As many answers to the prompt")
+      ->check(CLI::Range(1, 128))
+      ->capture_default_str();
+  command
+      .add_option("--draft-tokens", options.max_draft_tokens,
+                  "Guess up to so many tokens a step from what was said, and check them at once; "
+                  "the answer is the same")
+      ->capture_default_str();
+  command.add_option("--priority", options.priority, "Higher ones go first, and take others' room")
+      ->capture_default_str();
+  command.add_option(
+      "--logprobs", options.top_logprobs,
+      "With -o json: the probabilities of tokens, and of so many others beside each");
+}
+
 }  // namespace
 
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
-      "generate",
-      "Generates tokens with the daemon's model, greedily, and prints them as they come");
+      "generate", "Generates tokens with the daemon's model, and prints them as they come");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<GenerateOptions>();
   AddPromptOptions(*command, *options);
-  command->add_option("--seed", options->seed, "Of the random prompt")->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the random prompt, and of sampling")
+      ->capture_default_str();
   command->add_option("--max-new-tokens", options->max_new_tokens, "At most this many tokens")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--stop-tokens", options->stop_tokens, "Token ids that end the generation")
       ->check(CheckTokens);
+  AddSamplingOptions(*command, *options);
   command->add_option("--salt", options->salt,
                       "Only prompts with the same salt share their cached prefixes");
   command->footer(
       "Examples:\n"
       "  pagodactl generate --prompt-tokens 1,2,3\n"
       "  pagodactl generate --random-prompt 64 --seed 7 --max-new-tokens 40\n"
+      "  pagodactl generate --prompt-tokens 1,2,3 --temperature 0.8 --top-p 0.95 --samples 4\n"
       "  echo 5 6 7 | pagodactl generate --prompt-file - -o json");
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunGenerate(globals, *options); };

@@ -1,51 +1,45 @@
-// A Hugging Face directory's tensors, in one file or in several.
+// A model's tensors, whatever files they lie in.
 #ifndef PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_
 #define PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensor.h"
 
 namespace pagoda {
 
-// How a tensor's elements lie in the file.
-enum class TensorType : uint8_t {
-  kFloat32,
-  kFloat16,
-  kBFloat16,
-  kQ8_0,  // Blocks of 32 elements of a row: an fp16 scale, then 32 int8.
-};
-
-// A tensor that a model can use.
-struct TensorInfo {
-  TensorType type = TensorType::kFloat32;
-  std::vector<uint64_t> shape;        // Outermost first; rows are contiguous.
-  absl::Span<const std::byte> bytes;  // In the mapped file; not aligned to the elements.
-};
-
-// Immutable; movable. Its files stay mapped as long as it lives.
+// The tensors by their names in Hugging Face transformers. Immutable, safe to read from several
+// threads, movable. Its files stay mapped as long as it lives.
 class Checkpoint {
  public:
-  // Opens DIR/model.safetensors, or the files that DIR/model.safetensors.index.json names; the
-  // index's files lie in DIR itself. Errors: INVALID_CHECKPOINT with the file and, where one is to
-  // blame, the tensor.
+  // Opens the Hugging Face folder DIR: DIR/model.safetensors, or the files that
+  // DIR/model.safetensors.index.json names, which lie in DIR itself. Or a GGUF file: the path of
+  // one, or a folder without config.json that has one. Of a Llama in GGUF, q and k are copied into
+  // memory at once, because their rows lie in another order; nothing else is read yet.
+  // Errors: INVALID_CHECKPOINT with the file and, where one is to blame, the tensor.
   static absl::StatusOr<Checkpoint> Open(const std::string& model_dir);
 
-  bool Has(const std::string& name) const { return tensors_.contains(name); }
-  // A tensor's place, valid as long as this lives, also when it has moved. Errors:
-  // INVALID_CHECKPOINT with the tensor's name: none of that name, another shape, elements of
-  // another type than TensorType's.
+  // A tensor of that shape; its bytes are valid as long as this lives, wherever it is moved.
+  // Errors: INVALID_CHECKPOINT with the tensor's name: none of that name, another shape, elements
+  // that are not of a TensorType.
   absl::StatusOr<TensorInfo> Find(const std::string& name, absl::Span<const uint64_t> shape) const;
-  // A tensor as fp32 in row-major order. Errors: those of Find.
+
+  // The same as fp32 in row-major order, which for kQ8_0 is each block's scale times its integers.
   absl::StatusOr<std::vector<float>> ReadFloats(const std::string& name,
                                                 absl::Span<const uint64_t> shape) const;
+
+  // Whether there is one of that name, whatever its type.
+  bool Has(const std::string& name) const;
 
   // Tells models apart whose KV may not be mixed: the same for the same configuration and weights,
   // however they are cut into files. Reads every byte, and is not kept: a process that makes the
@@ -54,11 +48,19 @@ class Checkpoint {
   std::string Fingerprint(const ModelConfig& config) const;
 
  private:
-  Checkpoint(std::string model_dir, std::vector<SafetensorsFile> files);
+  explicit Checkpoint(std::string model_dir) : model_dir_(std::move(model_dir)) {}
+
+  static absl::StatusOr<Checkpoint> OpenGguf(const std::string& model_dir, const std::string& path);
+
+  // Takes over a file's tensors. Errors: INVALID_CHECKPOINT where another file has one of them.
+  absl::Status Add(SafetensorsFile file);
 
   std::string model_dir_;
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, const TensorView*> tensors_;  // Into files_.
+  std::optional<GgufFile> gguf_;
+  std::vector<std::vector<std::byte>> copies_;
+  TensorMap tensors_;                          // Into what is above.
+  std::map<std::string, std::string> unread_;  // Their types as the file names them, by name.
 };
 
 }  // namespace pagoda

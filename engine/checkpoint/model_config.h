@@ -22,6 +22,7 @@ struct RotaryConfig {
     // are divided by `factor`, those below .../ high_freq_factor stay, between them a straight
     // line.
     kLlama3,
+    kDivisors,  // Frequency i is divided by divisors[i]: all that a GGUF file tells of kLlama3.
   };
   float theta = 10000.0f;
   Scaling scaling = Scaling::kNone;
@@ -29,6 +30,7 @@ struct RotaryConfig {
   float low_freq_factor = 1.0f;
   float high_freq_factor = 4.0f;
   uint32_t original_max_position_embeddings = 0;
+  std::vector<float> divisors;  // kDivisors: head_dim / 2 of them, positive. Else empty.
   friend bool operator==(const RotaryConfig&, const RotaryConfig&) = default;
 };
 
@@ -55,7 +57,8 @@ struct ModelConfig {
   float query_scale = 1.0f;         // A score is query_scale * (q . k).
   float attention_soft_cap = 0.0f;  // Of scores; 0: none.
   float final_soft_cap = 0.0f;      // Of logits; 0: none.
-  float embedding_scale = 1.0f;     // Gemma multiplies embeddings by the root of hidden_size.
+  // Gemma multiplies embeddings by the root of hidden_size, in bf16 where the weights are.
+  float embedding_scale = 1.0f;
   Activation activation = Activation::kSilu;
   bool attention_bias = false;          // q, k and v have one: Qwen 2.
   bool query_key_norm = false;          // Each head of q and k is normed before it is rotated.
@@ -65,9 +68,15 @@ struct ModelConfig {
   std::vector<uint32_t> eos_token_ids;  // Empty where the model names none.
 };
 
-// Reads DIR/config.json. Errors: INVALID_CHECKPOINT with the field's name: missing file, missing or
+// Of the checkpoint at that path, as Checkpoint::Open has it: from config.json or from a GGUF
+// file's metadata. What config.json may leave out is as in Hugging Face transformers
+// (architectures.cc). Errors: INVALID_CHECKPOINT with the field's name: missing file, missing or
 // absurd field, an architecture or option that the engine does not run.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir);
+
+// theta^(-2i / head_dim) for i = 0 to head_dim / 2 - 1, scaled: radians per position. Computed in
+// fp32 as transformers does, whose last bits the angles of far positions show.
+std::vector<float> RotaryFrequencies(const RotaryConfig& rotary, uint32_t head_dim);
 
 }  // namespace pagoda
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/checkpoint/json_text.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -26,12 +27,6 @@ uint64_t ReadLength(absl::Span<const std::byte> bytes) {
   return length;
 }
 
-// Bytes of an element of the types that the engine reads; 0 for others.
-uint64_t ElementBytesOf(const std::string& dtype) {
-  if (dtype == "F32") return 4;
-  return dtype == "F16" || dtype == "BF16" ? 2 : 0;
-}
-
 // A JSON array of unsigned integers.
 std::optional<std::vector<uint64_t>> ReadIntegers(const json& array) {
   if (!array.is_array()) return std::nullopt;
@@ -43,17 +38,15 @@ std::optional<std::vector<uint64_t>> ReadIntegers(const json& array) {
   return integers;
 }
 
-// Bytes of a tensor of that shape, or nothing where they are more than 64 bits can count.
-std::optional<uint64_t> ShapeBytes(const std::vector<uint64_t>& shape, uint64_t element_bytes) {
-  uint64_t bytes = element_bytes;
-  for (const uint64_t dimension : shape) {
-    if (__builtin_mul_overflow(bytes, dimension, &bytes)) return std::nullopt;
-  }
-  return bytes;
-}
+// A header's entry: where it lies, and the dtype, as the file names it, where the engine does not
+// read it; such a tensor's length is not checked.
+struct Entry {
+  TensorInfo info;
+  std::string unread_type;
+};
 
 // One entry of the header; `data` is what follows the header. The error is without file and tensor.
-absl::StatusOr<TensorView> ReadEntry(const json& entry, absl::Span<const std::byte> data) {
+absl::StatusOr<Entry> ReadEntry(const json& entry, absl::Span<const std::byte> data) {
   const auto field = [&](const char* name) {
     const auto it = entry.find(name);
     return it == entry.end() ? json() : *it;
@@ -61,11 +54,12 @@ absl::StatusOr<TensorView> ReadEntry(const json& entry, absl::Span<const std::by
   if (!entry.is_object() || !field("dtype").is_string()) {
     return MakeError(Reason::kInvalidCheckpoint, "has no dtype");
   }
-  TensorView view;
-  view.dtype = field("dtype").get<std::string>();
+  Entry result;
+  TensorInfo& info = result.info;
+  const std::string dtype = field("dtype").get<std::string>();
   std::optional<std::vector<uint64_t>> shape = ReadIntegers(field("shape"));
   if (!shape.has_value()) return MakeError(Reason::kInvalidCheckpoint, "has no valid shape");
-  view.shape = *std::move(shape);
+  info.shape = *std::move(shape);
 
   const std::optional<std::vector<uint64_t>> offsets = ReadIntegers(field("data_offsets"));
   if (!offsets.has_value() || offsets->size() != 2) {
@@ -78,14 +72,20 @@ absl::StatusOr<TensorView> ReadEntry(const json& entry, absl::Span<const std::by
                      absl::StrCat("data_offsets are ", begin, " to ", end, ", the file has ",
                                   data.size(), " bytes of data"));
   }
-  view.bytes = data.subspan(begin, end - begin);
-  const uint64_t element_bytes = ElementBytesOf(view.dtype);
-  if (element_bytes != 0 && ShapeBytes(view.shape, element_bytes) != view.bytes.size()) {
-    return MakeError(Reason::kInvalidCheckpoint,
-                     absl::StrCat("has ", view.bytes.size(), " bytes, not those of ", view.dtype,
-                                  " [", absl::StrJoin(view.shape, ", "), "]"));
+  info.bytes = data.subspan(begin, end - begin);
+  const std::optional<TensorType> type = TensorTypeOf(dtype);
+  // Q8_0 is no type of this format.
+  if (!type.has_value() || *type == TensorType::kQ8_0) {
+    result.unread_type = dtype;
+    return result;
   }
-  return view;
+  info.type = *type;
+  if (TensorBytes(info.type, info.shape) != info.bytes.size()) {
+    return MakeError(Reason::kInvalidCheckpoint,
+                     absl::StrCat("has ", info.bytes.size(), " bytes, not those of ", dtype, " [",
+                                  absl::StrJoin(info.shape, ", "), "]"));
+  }
+  return result;
 }
 
 }  // namespace
@@ -104,20 +104,31 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
     return refuse("the header's length is ", header_bytes, ", the file's ", bytes.size());
   }
   const std::string_view text = file->text().substr(kLengthBytes, header_bytes);
-  const json header = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object()) return refuse("the header is no JSON object");
+  const absl::StatusOr<json> header = ParseJsonObject(text, path, "the header");
+  if (!header.ok()) return header.status();
 
-  std::map<std::string, TensorView> tensors;
-  for (const auto& [name, entry] : header.items()) {
+  TensorMap tensors;
+  TensorMap all;
+  std::map<std::string, std::string> unread;
+  for (const auto& [name, entry] : header->items()) {
     if (name == "__metadata__") continue;
-    absl::StatusOr<TensorView> view = ReadEntry(entry, bytes.subspan(kLengthBytes + header_bytes));
-    if (!view.ok()) return refuse("tensor ", name, " ", view.status().message());
-    tensors.emplace(name, *std::move(view));
+    absl::StatusOr<Entry> read = ReadEntry(entry, bytes.subspan(kLengthBytes + header_bytes));
+    if (!read.ok()) return refuse("tensor ", name.substr(0, 200), " ", read.status().message());
+    all.emplace(name, read->info);
+    if (read->unread_type.empty()) {
+      tensors.emplace(name, std::move(read->info));
+    } else {
+      unread.emplace(name, std::move(read->unread_type));
+    }
   }
-  return SafetensorsFile(*std::move(file), std::move(tensors));
+  if (const std::optional<std::string> name = FindOverlap(all); name.has_value()) {
+    return refuse("tensor ", name->substr(0, 200), " overlaps another");
+  }
+  return SafetensorsFile(*std::move(file), std::move(tensors), std::move(unread));
 }
 
-SafetensorsFile::SafetensorsFile(MappedFile file, std::map<std::string, TensorView> tensors)
-    : file_(std::move(file)), tensors_(std::move(tensors)) {}
+SafetensorsFile::SafetensorsFile(MappedFile file, TensorMap tensors,
+                                 std::map<std::string, std::string> unread)
+    : file_(std::move(file)), tensors_(std::move(tensors)), unread_(std::move(unread)) {}
 
 }  // namespace pagoda

@@ -6,17 +6,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/choices.h"
 #include "engine/model/backend.h"
 
 namespace pagoda {
-
-// What numbers the factors of a product are; sums and everything else are fp32.
-enum class ComputeType : uint8_t {
-  kAuto,      // bf16 for matrices that the checkpoint has as bf16, where the processor multiplies
-              // them directly; else fp32.
-  kFloat32,   // Exact for every checkpoint; twice the memory of 16 bits.
-  kBFloat16,  // Inputs of products, and weights that have more digits, are rounded.
-};
 
 struct CpuBackendOptions {
   uint32_t num_threads = 0;  // 0: as many as processors that this process may run on.

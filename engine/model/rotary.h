@@ -9,10 +9,6 @@
 
 namespace pagoda {
 
-// The frequencies of a rotary position embedding (Su et al., 2021), [head_dim / 2], in radians a
-// position: fp32 in the steps in which Hugging Face's models compute them.
-std::vector<float> RotaryFrequencies(const RotaryConfig& config, uint32_t head_dim);
-
 // The angles of a step's tokens. As Hugging Face's models have it, the element i of a head's first
 // half turns together with the element i of its second half.
 class RotaryTable {

@@ -68,6 +68,14 @@ Scheduler::Progress Scheduler::Step() {
   const Stopwatch watch(stats_.step_time);
   EndCancelled();
   StepBatch batch;
+  if (running_.empty() && closing_.empty() && probes_.empty() && !waiting_.empty()) {
+    // Who comes when nothing runs begins with this step.
+    AddProbes(batch);
+    if (absl::Status status = RunBatch(batch); !status.ok()) {
+      FailAll(status);
+      return Progress::kMade;
+    }
+  }
   for (const SequenceId leftover : leftovers_) {
     batch.Add(FreeSequence{leftover}, [](absl::StatusOr<OperationResult>) {});
   }
@@ -85,7 +93,9 @@ Scheduler::Progress Scheduler::Step() {
   FinishClosing();
   HeedLosses();
   HeedRefusals();
-  return Compute();
+  const Progress progress = Compute();
+  stats_.running_sequences = running_.size();
+  return progress;
 }
 
 // --- Before the batch ---

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/choices.h"
 #include "engine/generate.h"
 #include "engine/model/model_input.h"
 #include "engine/schedule/sample.h"
@@ -20,12 +21,6 @@
 #include "manager/cache_client.h"
 
 namespace pagoda {
-
-// What a sequence's KV does when it loses its room to another one, until its turn comes again.
-enum class Preemption : uint8_t {
-  kOffload,    // Goes down to the secondary tier, where the cache has one with room.
-  kRecompute,  // Stays cached while nobody needs the room; what is gone then is computed again.
-};
 
 // What all requests of an engine have done since its start.
 struct SchedulerStats {

@@ -220,7 +220,7 @@ def test_a_signal_ends_an_engine_and_its_session(cache):
 
 
 def test_a_bad_request_is_answered_and_the_others_run(cache):
-    lines = ['{"id": 1, "prompt": [1, -2]}', "no JSON", '{"prompt": [1], "temperature": 1}', '{"id": [1], "prompt": [1]}',
+    lines = ['{"id": 1, "prompt": [1, -2]}', "no JSON", '{"prompt": [1], "temperature": "warm"}', '{"id": [1], "prompt": [1]}',
              '{"id": "long", "prompt": [1], "max_new_tokens": 4294967295}', "",
              json.dumps({"id": "good", "prompt": PROMPT, "max_new_tokens": len(IDS), "stop_tokens": [IDS[3]]})]
     status, out, err = run("--connect", f"unix:{cache.unix_socket}", "--model", MODEL, "--requests", "-", stdin="\n".join(lines))

@@ -4,13 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "engine/checkpoint/safetensors.h"
-#include "engine/model/cpu_backend.h"
-#include "engine/model/weights.h"
 #include "pools/error.h"
+#include "tests/engine/expected_tensors.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/scratch_model.h"
 
@@ -25,18 +25,8 @@ constexpr char kTensors[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr char kQueryWeight[] = "model.layers.1.self_attn.q_proj.weight";
 
-// What the engine says of the model: config, files and weights together.
-absl::Status Load(const std::string& dir) {
-  const absl::StatusOr<ModelConfig> config = LoadModelConfig(dir);
-  if (!config.ok()) return config.status();
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(dir);
-  if (!checkpoint.ok()) return checkpoint.status();
-  const auto backend = MakeCpuBackend({.num_threads = 1});
-  return LoadWeights(*config, *checkpoint, **backend).status();
-}
-
 void ExpectRefused(const ScratchModel& model, const std::string& name) {
-  const absl::Status status = Load(model.dir());
+  const absl::Status status = LoadAll(model.dir());
   EXPECT_EQ(ReasonOf(status), Reason::kInvalidCheckpoint) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(name));
 }
@@ -46,9 +36,13 @@ std::string Fingerprint(const std::string& dir) {
   return Checkpoint::Open(dir)->Fingerprint(*config);
 }
 
-TEST(CheckpointTest, ReadsOneFileAndSeveral) {
-  EXPECT_TRUE(Load(GoldenDir(kTinyModel)).ok());
-  EXPECT_TRUE(Load(GoldenDir(kUntiedModel)).ok());
+// Of one file, of several with an index, of GGUF; each with all its tensors.
+TEST(CheckpointTest, ReadsEveryGoldenModel) {
+  for (const GoldenModel& golden : kGoldenModels) {
+    SCOPED_TRACE(golden.name);
+    const absl::Status status = LoadAll(GoldenDir(golden.name));
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 TEST(CheckpointTest, ConvertsEachFloatType) {
@@ -62,8 +56,8 @@ TEST(CheckpointTest, ConvertsEachFloatType) {
   const std::string header = R"({"f32": {"dtype": "F32", "shape": [3], "data_offsets": [1, 13]},
       "f16": {"dtype": "F16", "shape": [3, 1], "data_offsets": [13, 19]},
       "bf16": {"dtype": "BF16", "shape": [1, 3], "data_offsets": [19, 25]},
-      "i64": {"dtype": "I64", "shape": [3], "data_offsets": [0, 24]}, "__metadata__": {"a": "b"}})";
-  model.Write(kTensors, SafetensorsContent(header, "x" + data));
+      "i64": {"dtype": "I64", "shape": [3], "data_offsets": [25, 49]}, "__metadata__": {"a": "b"}})";
+  model.Write(kTensors, SafetensorsContent(header, "x" + data + std::string(24, 'y')));
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(model.dir());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   EXPECT_THAT(*checkpoint->ReadFloats("f32", {3}), ElementsAre(1.0f, -2.0f, 0.5f));
@@ -71,6 +65,20 @@ TEST(CheckpointTest, ConvertsEachFloatType) {
   EXPECT_THAT(*checkpoint->ReadFloats("bf16", {1, 3}), ElementsAre(1.0f, -2.0f, 0.5f));
   EXPECT_THAT(std::string(checkpoint->ReadFloats("i64", {3}).status().message()),
               HasSubstr("tensor i64 is I64"));
+  EXPECT_TRUE(checkpoint->Has("i64"));
+  EXPECT_TRUE(checkpoint->Has("f32"));
+  EXPECT_FALSE(checkpoint->Has("f64"));
+}
+
+TEST(CheckpointTest, FindsATensorsBytesWhereTheyLie) {
+  const absl::StatusOr<Checkpoint> opened = Checkpoint::Open(GoldenDir(kUntiedModel));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const absl::StatusOr<TensorInfo> tensor = opened->Find("lm_head.weight", {256, 48});
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_EQ(tensor->type, TensorType::kBFloat16);
+  EXPECT_THAT(tensor->shape, ElementsAre(256, 48));
+  EXPECT_EQ(tensor->bytes.size(), 256u * 48u * 2u);
+  EXPECT_EQ(ToFloats(*tensor), *opened->ReadFloats("lm_head.weight", {256, 48}));
 }
 
 TEST(CheckpointTest, RefusesAMissingTensor) {
@@ -128,15 +136,73 @@ TEST(CheckpointTest, RefusesAHostileHeader) {
         R"({"t": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}})",
         R"({"t": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})",
         R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 18446744073709551615]}})",
-        R"({"t": {"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}})"}) {
+        R"({"t": {"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}})",
+        // As many elements as overflow to those that are there.
+        R"({"t": {"dtype": "F32", "shape": [4611686018427387905], "data_offsets": [0, 4]}})",
+        R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 8]}})",
+        R"({"t": {"dtype": "Q8_0", "shape": [32], "data_offsets": [0, 34]}})"}) {
     SCOPED_TRACE(header);
     model.Write(kTensors, SafetensorsContent(header, "12345678"));
     const absl::Status status = Checkpoint::Open(model.dir()).status();
     EXPECT_EQ(ReasonOf(status), Reason::kInvalidCheckpoint) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(model.dir() + "/model.safetensors: "));
   }
-  model.Write(kTensors, SafetensorsContent(std::string(1 << 20, '['), "12345678"));
-  ExpectRefused(model, "no JSON object");
+}
+
+TEST(CheckpointTest, RefusesAHeaderThatIsTooDeep) {
+  const ScratchModel model(kTinyModel);
+  const std::string open(1 << 20, '[');
+  const std::string close(1 << 20, ']');
+  for (const std::string& header :
+       {open, open + close, "{\"__metadata__\": " + open + close + "}"}) {
+    model.Write(kTensors, SafetensorsContent(header, "12345678"));
+    ExpectRefused(model, "the header is nested more than 16 levels deep");
+  }
+}
+
+TEST(CheckpointTest, RefusesTensorsThatOverlap) {
+  const ScratchModel model(kTinyModel);
+  const auto write = [&](const char* second) {
+    const std::string first = R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, )";
+    model.Write(kTensors, SafetensorsContent(first + second, "12345678"));
+    return Checkpoint::Open(model.dir()).status();
+  };
+  EXPECT_TRUE(write(R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})").ok());
+  // Without bytes it lies nowhere.
+  EXPECT_TRUE(write(R"("b": {"dtype": "F32", "shape": [0], "data_offsets": [2, 2]}})").ok());
+  for (const char* second : {R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
+                             R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [3, 7]}})",
+                             R"("b": {"dtype": "I8", "shape": [8], "data_offsets": [0, 8]}})"}) {
+    EXPECT_THAT(std::string(write(second).message()), HasSubstr(" overlaps another")) << second;
+  }
+}
+
+// JSON leaves open which of the two holds, and parsers differ.
+TEST(CheckpointTest, RefusesAKeyThatIsThereTwice) {
+  const ScratchModel model(kTinyModel);
+  model.Write(kTensors, SafetensorsContent(
+                            R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+                                "t": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+                            "12345678"));
+  ExpectRefused(model, "the header has the key t twice");
+  model.Write(kTensors,
+              SafetensorsContent(R"({"t": {"dtype": "F32", "dtype": "F16", "shape": [1]}})", ""));
+  ExpectRefused(model, "the header has the key dtype twice");
+}
+
+TEST(CheckpointTest, RefusesATensorInTwoFiles) {
+  const ScratchModel model(kUntiedModel);
+  model.Write("more.safetensors", model.Read("model-00001-of-00004.safetensors"));
+  model.EditJson(kIndex, [](json& index) { index["weight_map"]["x"] = "more.safetensors"; });
+  ExpectRefused(model, "another file has tensor ");
+}
+
+TEST(CheckpointTest, RefusesAnIndexWithoutAMap) {
+  const ScratchModel model(kUntiedModel);
+  for (const char* content : {"{}", "[]", "{", R"({"weight_map": {}})", R"({"weight_map": 7})"}) {
+    model.Write(kIndex, content);
+    ExpectRefused(model, "model.safetensors.index.json: ");
+  }
 }
 
 TEST(CheckpointTest, RefusesAnIndexThatLeavesItsFolder) {
@@ -178,6 +244,48 @@ TEST(CheckpointTest, FingerprintTellsModelsApart) {
   EXPECT_EQ(Fingerprint(model.dir()), original);
   model.EditJson("config.json", [](json& config) { config["rms_norm_eps"] = 1e-5; });
   EXPECT_NE(Fingerprint(model.dir()), original);
+}
+
+// Each field that K and V depend on, and none that they do not.
+TEST(CheckpointTest, FingerprintCoversTheConfiguration) {
+  const ScratchModel model("gemma3_tiny");
+  const std::string original = Fingerprint(model.dir());
+  const auto with = [&](const std::string& field, const json& value) {
+    const ScratchModel other("gemma3_tiny");
+    other.EditJson("config.json",
+                   [&](json& config) { config[json::json_pointer("/" + field)] = value; });
+    return Fingerprint(other.dir());
+  };
+  EXPECT_NE(with("sliding_window", 21), original);
+  EXPECT_NE(with("query_pre_attn_scalar", 32), original);
+  EXPECT_NE(with("hidden_activation", "silu"), original);
+  EXPECT_NE(with("dtype", "float32"), original);  // Of the embeddings' scale.
+  EXPECT_NE(with("layer_types/0", "full_attention"), original);
+  EXPECT_NE(with("rope_parameters/full_attention/factor", 4.0), original);
+  EXPECT_NE(with("rope_parameters/sliding_attention/rope_theta", 500.0), original);
+  EXPECT_EQ(with("max_position_embeddings", 8192), original);
+  EXPECT_EQ(with("final_logit_softcapping", 30.0), original);
+}
+
+// The same configuration and weights, in another file.
+TEST(CheckpointTest, FingerprintIsThatOfTheModelNotOfItsFiles) {
+  const ScratchModel model(kUntiedModel);
+  const std::string original = Fingerprint(model.dir());
+  std::string header = "{";
+  std::string data;
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(GoldenDir(kUntiedModel));
+  const absl::StatusOr<ModelConfig> config = LoadModelConfig(GoldenDir(kUntiedModel));
+  for (const auto& [name, shape] : ExpectedTensors(*config)) {
+    const absl::Span<const std::byte> bytes = checkpoint->Find(name, shape)->bytes;
+    const json entry = {{"dtype", "BF16"},
+                        {"shape", shape},
+                        {"data_offsets", {data.size(), data.size() + bytes.size()}}};
+    header += (header.size() > 1 ? ", \"" : "\"") + name + "\": " + entry.dump();
+    data.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  std::filesystem::remove(model.dir() + "/" + kIndex);
+  model.Write(kTensors, SafetensorsContent(header + "}", data));
+  EXPECT_EQ(Fingerprint(model.dir()), original);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ constexpr uint32_t kTokensPerBlock = 16;
 
 struct EngineSettings {
   uint32_t num_blocks = 32;
-  uint32_t prefill_chunk_tokens = 512;
+  uint32_t max_step_tokens = 512;
   DType kv_dtype = DType::kFloat32;
   uint32_t secondary_blocks = 0;
   std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
@@ -48,8 +48,9 @@ class EngineOn {
             {.primary_blocks = settings.num_blocks, .secondary_blocks = settings.secondary_blocks},
             settings.before_copy),
         engine_(*Engine::Create({.model_dir = golden_.model_dir,
-                                 .prefill_chunk_tokens = settings.prefill_chunk_tokens,
-                                 .cpu = {.compute = ComputeType::kFloat32}},
+                                 .cpu = {.compute = ComputeType::kFloat32},
+                                 .scheduler = {.max_step_tokens = settings.max_step_tokens,
+                                               .room_timeout = absl::Milliseconds(20)}},
                                 cache_.OpenClient())) {}
 
   const Golden& golden() const { return golden_; }
@@ -63,9 +64,9 @@ class EngineOn {
   Answer Generate(const GenerateRequest& request) {
     std::vector<TokenId> ids;
     std::vector<std::vector<float>> logits;
-    auto report = engine_->Generate(request, [&](TokenId id, absl::Span<const float> row) {
-      ids.push_back(id);
-      logits.emplace_back(row.begin(), row.end());
+    auto report = engine_->Generate(request, [&](const GeneratedToken& token) {
+      ids.push_back(token.token);
+      logits.emplace_back(token.logits.begin(), token.logits.end());
       return true;
     });
     return {std::move(report), std::move(ids), std::move(logits)};
@@ -107,7 +108,7 @@ TEST_P(GoldenTest, GivesTheIdsAndLogitsOfTransformers) {
   EngineOn on(GetParam());
   const Answer answer = on.Generate(on.Request());
   ExpectGolden(on.golden(), answer, 1e-4f);
-  EXPECT_EQ(answer.report->finish_reason, FinishReason::kLength);
+  EXPECT_EQ(answer.report->finish_reasons.front(), FinishReason::kLength);
   EXPECT_EQ(answer.report->prompt_tokens, 64u);
   EXPECT_EQ(answer.report->reused_tokens, 0u);
   EXPECT_EQ(answer.report->generated_tokens, 20u);
@@ -135,7 +136,7 @@ TEST_P(GoldenTest, ComputesOnlyWhatIsNotCached) {
 }
 
 TEST_P(GoldenTest, ChunkedPrefillGivesTheSame) {
-  EngineOn on(GetParam(), {.prefill_chunk_tokens = 7});
+  EngineOn on(GetParam(), {.max_step_tokens = 7});
   ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
   ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
   on.ExpectNothingHeld();
@@ -227,7 +228,7 @@ TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
   EXPECT_EQ(whole.report->reused_tokens, 63u);
 }
 
-// A client that hears of a loss that no cache of full attention has.
+// A client that hears once of a loss that no cache of full attention has.
 class LosingClient final : public CacheClient {
  public:
   explicit LosingClient(std::unique_ptr<CacheClient> client) : client_(std::move(client)) {}
@@ -238,7 +239,8 @@ class LosingClient final : public CacheClient {
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
                                       StepRange steps) override {
     absl::StatusOr<BatchResult> batch = client_->Execute(operations, steps);
-    if (const auto* append = std::get_if<AppendTokens>(&operations.front())) {
+    const auto* append = std::get_if<AppendTokens>(&operations.front());
+    if (append != nullptr && ++appends_ == 5) {
       batch->shortened = {{.sequence = append->sequence, .losses = 1, .must_be_freed = true}};
     }
     return batch;
@@ -250,19 +252,22 @@ class LosingClient final : public CacheClient {
 
  private:
   const std::unique_ptr<CacheClient> client_;
+  int appends_ = 0;
 };
 
-TEST(EngineTest, ARequestWhoseSequenceCanOnlyBeFreedFailsAndGivesEverythingBack) {
+TEST(EngineTest, ASequenceThatCanOnlyBeFreedIsComputedAgain) {
   EngineOn on(kTinyModel);
-  const auto engine = Engine::Create({.model_dir = on.golden().model_dir},
-                                     std::make_unique<LosingClient>(on.cache().OpenClient()));
+  const auto engine = Engine::Create(
+      {.model_dir = on.golden().model_dir, .cpu = {.compute = ComputeType::kFloat32}},
+      std::make_unique<LosingClient>(on.cache().OpenClient()));
   ASSERT_TRUE(engine.ok()) << engine.status();
-  int tokens = 0;
-  const auto report = (*engine)->Generate(
-      on.Request(), [&](TokenId, absl::Span<const float>) { return ++tokens > 0; });
-  EXPECT_EQ(ReasonOf(report.status()), Reason::kKvLost);
-  EXPECT_THAT(std::string(report.status().message()), HasSubstr("cannot be computed again"));
-  EXPECT_EQ(tokens, 1);
+  std::vector<TokenId> ids;
+  const auto report = (*engine)->Generate(on.Request(), [&](const GeneratedToken& token) {
+    ids.push_back(token.token);
+    return true;
+  });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(ids, on.golden().ids);
   on.ExpectNothingHeld();
 }
 
@@ -301,12 +306,12 @@ class FailingClient final : public CacheClient {
 using Failure = FailingClient::Failure;
 
 std::unique_ptr<Engine> EngineWith(EngineOn& on, FailingClient::Plan plan) {
-  return *Engine::Create({.model_dir = on.golden().model_dir, .prefill_chunk_tokens = 16},
+  return *Engine::Create({.model_dir = on.golden().model_dir, .scheduler = {.max_step_tokens = 16}},
                          std::make_unique<FailingClient>(on.cache().OpenClient(), std::move(plan)));
 }
 
 absl::Status StatusOf(Engine& engine, const GenerateRequest& request) {
-  return engine.Generate(request, [](TokenId, absl::Span<const float>) { return true; }).status();
+  return engine.Generate(request, [](const GeneratedToken&) { return true; }).status();
 }
 
 TEST(EngineTest, ARequestEndsWithItsClientsErrorAndIsFreed) {
@@ -348,8 +353,8 @@ TEST(EngineTest, AnEngineGoesOnInAnotherSession) {
   ASSERT_TRUE(engine->Attach(on.cache().OpenClient()).ok());
   on.ExpectNothingHeld();
   std::vector<TokenId> ids;
-  const auto report = engine->Generate(on.Request(), [&](TokenId id, absl::Span<const float>) {
-    ids.push_back(id);
+  const auto report = engine->Generate(on.Request(), [&](const GeneratedToken& token) {
+    ids.push_back(token.token);
     return true;
   });
   ASSERT_TRUE(report.ok()) << report.status();
@@ -384,7 +389,7 @@ TEST(EngineTest, StopsAtAStopToken) {
   request.stop_tokens = {511, on.golden().ids[3]};
   const Answer answer = on.Generate(request);
   ASSERT_TRUE(answer.report.ok());
-  EXPECT_EQ(answer.report->finish_reason, FinishReason::kStopToken);
+  EXPECT_EQ(answer.report->finish_reasons.front(), FinishReason::kStopToken);
   EXPECT_EQ(answer.ids, std::vector<TokenId>(on.golden().ids.begin(), on.golden().ids.begin() + 4));
   EXPECT_EQ(answer.report->generated_tokens, 4u);
   on.ExpectNothingHeld();
@@ -395,7 +400,7 @@ TEST(EngineTest, ACancelledRequestGivesEverythingBack) {
   for (const int stop_after : {1, 2, 20}) {
     int calls = 0;
     const auto report = on.engine().Generate(
-        on.Request(), [&](TokenId, absl::Span<const float>) { return ++calls < stop_after; });
+        on.Request(), [&](const GeneratedToken&) { return ++calls < stop_after; });
     EXPECT_EQ(report.status().code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(calls, stop_after);
     on.ExpectNothingHeld();
@@ -408,7 +413,7 @@ TEST(EngineTest, ARequestIsCancelledBeforeItsTurnAndBetweenTheChunksOfItsPrompt)
   for (const uint32_t answer_yes_at : {1, 2, 6, 10}) {
     SCOPED_TRACE(testing::Message()
                  << "cancelled when asked for the " << answer_yes_at << ". time");
-    EngineOn on(kTinyModel, {.prefill_chunk_tokens = kChunk});
+    EngineOn on(kTinyModel, {.max_step_tokens = kChunk});
     GenerateRequest request = on.Request();
     uint32_t asked = 0;
     request.cancelled = [&] { return ++asked == answer_yes_at; };
@@ -427,18 +432,29 @@ TEST(EngineTest, ARequestIsCancelledBeforeItsTurnAndBetweenTheChunksOfItsPrompt)
   }
 }
 
-TEST(EngineTest, ACacheTooSmallForTheAnswerGivesEverythingBack) {
+TEST(EngineTest, WhatTheCacheCanNeverHoldIsRefusedAtOnce) {
   // Four blocks for the prompt's 64 tokens, none for the first generated one.
   EngineOn on(kTinyModel, {.num_blocks = 4});
   const Answer answer = on.Generate(on.Request());
-  EXPECT_FALSE(answer.report.ok());
-  EXPECT_EQ(answer.ids, std::vector<TokenId>({on.golden().ids[0]}));
+  EXPECT_EQ(ReasonOf(answer.report.status()), Reason::kInvalidCount);
+  EXPECT_TRUE(answer.ids.empty());
+  GenerateRequest fits = on.Request();
+  fits.max_new_tokens = 1;
+  EXPECT_TRUE(on.Generate(fits).report.ok());
   on.ExpectNothingHeld();
+}
 
-  GenerateRequest too_long = on.Request();
-  too_long.prompt.resize(65, 1);
-  EXPECT_EQ(ReasonOf(on.Generate(too_long).report.status()), Reason::kInvalidCount);
-  on.ExpectNothingHeld();
+TEST(EngineTest, AFullQueueIsRefused) {
+  EngineOn on(kTinyModel);
+  auto engine = *Engine::Create({.model_dir = on.golden().model_dir, .max_waiting_requests = 0},
+                                on.cache().OpenClient());
+  EXPECT_EQ(ReasonOf(engine->Submit(on.Request(), nullptr, nullptr)), Reason::kQueueFull);
+}
+
+TEST(EngineTest, ABackendThatIsNotThereIsRefused) {
+  const absl::Status status =
+      Engine::Create({.model_dir = "/nowhere", .backend = EngineBackend::kCuda}, nullptr).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("supported: cpu"));
 }
 
 TEST(EngineTest, ACacheThatOthersHoldIsExhausted) {

@@ -4,32 +4,69 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "engine/checkpoint/safetensors.h"
 #include "pools/check.h"
 
 namespace pagoda {
+namespace {
+
+nlohmann::json ReadJson(const std::string& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file);
+}
+
+Golden ReadEntry(const nlohmann::json& entry) {
+  return {.prompt = entry["prompt"].get<std::vector<TokenId>>(),
+          .ids = entry["ids"].get<std::vector<TokenId>>()};
+}
+
+// The rows of [...][vocabulary], from one on.
+std::vector<std::vector<float>> ReadRows(const TensorInfo& tensor, size_t first, size_t count) {
+  const size_t row_floats = tensor.shape.back();
+  std::vector<std::vector<float>> rows;
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<float>& row = rows.emplace_back(row_floats);
+    std::memcpy(row.data(), tensor.bytes.data() + (first + i) * row_floats * sizeof(float),
+                row_floats * sizeof(float));
+  }
+  return rows;
+}
+
+}  // namespace
 
 std::string GoldenDir(const std::string& name) {
-  return std::string(PAGODA_GOLDEN_DIR) + "/" + name;
+  return absl::StrCat(PAGODA_GOLDEN_DIR, "/", name);
 }
 
 Golden ReadGolden(const std::string& name) {
-  Golden golden;
+  Golden golden = ReadEntry(ReadJson(GoldenDir(name) + "/expected.json"));
   golden.model_dir = GoldenDir(name);
-  std::ifstream file(golden.model_dir + "/expected.json");
-  const nlohmann::json expected = nlohmann::json::parse(file);
-  golden.prompt = expected["prompt"].get<std::vector<TokenId>>();
-  golden.ids = expected["ids"].get<std::vector<TokenId>>();
-
   const auto tensors = SafetensorsFile::Open(golden.model_dir + "/expected.safetensors");
   PAGODA_CHECK(tensors.ok(), "the expected logits can be read");
-  const TensorView& logits = tensors->tensors().at("logits");
-  const size_t row_bytes = logits.bytes.size() / golden.ids.size();
-  for (size_t step = 0; step < golden.ids.size(); ++step) {
-    std::vector<float>& row = golden.logits.emplace_back(row_bytes / sizeof(float));
-    std::memcpy(row.data(), logits.bytes.data() + step * row_bytes, row_bytes);
-  }
+  golden.logits = ReadRows(tensors->tensors().at("logits"), 0, golden.ids.size());
   return golden;
+}
+
+std::vector<Golden> ReadGoldenCases(const GoldenModel& model) {
+  const std::string answers = GoldenDir(model.answers);
+  const nlohmann::json cases = ReadJson(answers + "/cases.json")["cases"];
+  const auto file = SafetensorsFile::Open(answers + "/cases.safetensors");
+  PAGODA_CHECK(file.ok(), "the expected logits can be read");
+  std::vector<Golden> goldens;
+  for (const nlohmann::json& entry : cases) {
+    Golden golden = ReadEntry(entry);
+    golden.model_dir = GoldenDir(model.name);
+    const size_t steps = golden.ids.size();
+    const size_t first = goldens.size() * steps;
+    golden.logits = ReadRows(file->tensors().at("logits"), first, steps);
+    const auto lower = file->tensors().find("lower_precision_logits");
+    if (lower != file->tensors().end()) {
+      golden.lower_precision_logits = ReadRows(lower->second, first, steps);
+    }
+    goldens.push_back(std::move(golden));
+  }
+  return goldens;
 }
 
 }  // namespace pagoda

@@ -13,14 +13,39 @@ struct Golden {
   std::string model_dir;
   std::vector<TokenId> prompt;
   std::vector<TokenId> ids;
-  std::vector<std::vector<float>> logits;  // Of each id.
+  std::vector<std::vector<float>> logits;  // Of each id, computed in fp32.
+  // The same for the same ids, computed in the checkpoint's type; empty where there are none.
+  std::vector<std::vector<float>> lower_precision_logits;
 };
 
 inline constexpr char kTinyModel[] = "qwen3_tiny";
 inline constexpr char kUntiedModel[] = "qwen3_tiny_untied_bf16";
 
+// A folder of tests/golden, and the one whose answers are this model's.
+struct GoldenModel {
+  const char* name;
+  const char* answers;
+};
+
+inline constexpr GoldenModel kGoldenModels[] = {
+    {kTinyModel, kTinyModel},
+    {kUntiedModel, kUntiedModel},
+    {"pagoda_qwen3_tiny", "pagoda_qwen3_tiny"},
+    {"qwen2_tiny", "qwen2_tiny"},
+    {"llama3_tiny", "llama3_tiny"},
+    {"llama3_tiny_f16_gguf", "llama3_tiny"},
+    {"llama3_tiny_q8_0_gguf", "llama3_tiny_q8_0_gguf"},
+    {"mistral_tiny", "mistral_tiny"},
+    {"gemma2_tiny", "gemma2_tiny"},
+    {"gemma3_tiny", "gemma3_tiny"},
+    {"gemma3_tiny_bf16_gguf", "gemma3_tiny_bf16_gguf"},
+};
+
 std::string GoldenDir(const std::string& name);
+// expected.*: one prompt of 64 tokens.
 Golden ReadGolden(const std::string& name);
+// cases.*: prompts of 5, 33, 96 and 200 tokens.
+std::vector<Golden> ReadGoldenCases(const GoldenModel& model);
 
 }  // namespace pagoda
 

@@ -169,12 +169,32 @@ def draw_weights(model, network):
         if name.endswith("bias"):
             parameter.copy_(0.5 * noise)
         elif parameter.dim() == 1:  # The scales of the norms: none like the other.
-            # Gemma stores them less one. Its norms behind attention and MLP are larger here, and its embeddings smaller: else
-            # the embedding would outweigh the layers, and the model repeat its input.
-            middle = (2.0 if "post_" in name else 0.0) if is_gemma else 1.0
-            parameter.copy_(middle + 0.2 * noise)
+            middle, spread = 1.0, 0.2
+            if is_gemma:  # Stored less one, and larger where they make attention sharp and layers outweigh the embedding.
+                middle = 0.8 if "q_norm" in name or "k_norm" in name else 1.0 if "post_" in name else 0.0
+            if is_gemma and name == "model.norm.weight":
+                # Of either sign: else the tied embedding would find itself in the last state, and the model repeat its input.
+                middle, spread = -1.0, 1.0
+            parameter.copy_(middle + spread * noise)
         elif "embed_tokens" in name or "lm_head" in name:
-            parameter.copy_((0.15 if is_gemma else 0.3) * noise)
+            parameter.copy_(0.3 * noise)
         else:  # A matrix keeps the variance of what it multiplies, and a little more.
             parameter.copy_(1.5 * noise / parameter.shape[1] ** 0.5)
         parameter.copy_(parameter.to(model.dtype).to(torch.float32))
+
+
+def rotary_cases():
+    """Frequencies as transformers computes them, of tiny and of real options."""
+    real_llama3 = {**LLAMA3_ROPE, "original_max_position_embeddings": 8192}
+    cases = []
+    for head_dim, rope in [
+        (64, dict(rope_type="default", rope_theta=10000.0)),
+        (128, dict(rope_type="default", rope_theta=1000000.0)),
+        (256, GEMMA3_ROPE["full_attention"]),
+        (32, LLAMA3_ROPE),
+        (128, real_llama3),
+    ]:
+        config = transformers.LlamaConfig(head_dim=head_dim, max_position_embeddings=131072, rope_parameters=dict(rope))
+        frequencies = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config).inv_freq
+        cases.append({"head_dim": head_dim, "rope_parameters": rope, "frequencies": frequencies.tolist()})
+    return cases

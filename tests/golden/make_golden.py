@@ -103,6 +103,9 @@ def main():
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if not arguments.names:
+        lines = ",\n ".join(json.dumps(case) for case in golden_models.rotary_cases())
+        (arguments.output / "rotary.json").write_text(f"[\n {lines}\n]\n")
     for model in golden_models.MODELS:
         if not arguments.names or model.name in arguments.names:
             write(model, arguments.output)

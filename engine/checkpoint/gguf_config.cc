@@ -1,0 +1,272 @@
+#include "engine/checkpoint/gguf_config.h"
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "engine/checkpoint/gguf_fields.h"
+#include "engine/checkpoint/gguf_names.h"
+#include "kernels/numeric.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr char kEmbedding[] = "token_embd.weight";
+constexpr char kHead[] = "output.weight";
+// llama.cpp knows the largest Gemmas by their layers. Their scale is of another size than head_dim.
+constexpr uint32_t kGemma2LargeLayers = 46;
+constexpr uint32_t kGemma3LargeLayers = 62;
+
+// What llama.cpp knows of an architecture beside the metadata.
+struct GgufArchitecture {
+  absl::string_view name;
+  const char* hugging_face;
+  bool attention_bias = false;
+  bool query_key_norm = false;
+  bool is_gemma = false;
+  uint32_t window_period = 0;  // Every such layer has no window; 0: all have it.
+  float sliding_theta = 0.0f;  // The base of layers with a window; 0: everybody's.
+  uint32_t large_layers = 0;   // A model of so many layers scales scores by hidden_size.
+};
+
+constexpr GgufArchitecture kArchitectures[] = {
+    {.name = "llama", .hugging_face = "LlamaForCausalLM"},
+    {.name = "qwen2", .hugging_face = "Qwen2ForCausalLM", .attention_bias = true},
+    {.name = "qwen3", .hugging_face = "Qwen3ForCausalLM", .query_key_norm = true},
+    {.name = "gemma2",
+     .hugging_face = "Gemma2ForCausalLM",
+     .is_gemma = true,
+     .window_period = 2,
+     .large_layers = kGemma2LargeLayers},
+    {.name = "gemma3",
+     .hugging_face = "Gemma3ForCausalLM",
+     .query_key_norm = true,
+     .is_gemma = true,
+     .window_period = 6,
+     .sliding_theta = 1e4f,
+     .large_layers = kGemma3LargeLayers},
+};
+
+// One number for all layers, or an array of one a layer.
+void ReadKvHeads(GgufFields& reader, ModelConfig& config) {
+  const std::string key = "attention.head_count_kv";
+  const GgufValue* const value = reader.Find(key);
+  std::vector<int64_t> heads;
+  if (value != nullptr && std::holds_alternative<std::vector<int64_t>>(*value)) {
+    heads = std::get<std::vector<int64_t>>(*value);
+    if (heads.size() != config.layers.size()) return reader.Refuse(key, "one number a layer");
+  } else {
+    heads.assign(config.layers.size(), reader.Count(key, 1024, config.num_heads));
+  }
+  for (size_t i = 0; i < heads.size(); ++i) {
+    if (heads[i] < 1 || heads[i] > int64_t{config.num_heads} || config.num_heads % heads[i] != 0) {
+      return reader.Refuse(key, absl::StrCat("a divisor of head_count ", config.num_heads));
+    }
+    config.layers[i].num_kv_heads = static_cast<uint32_t>(heads[i]);
+  }
+}
+
+void ReadShape(GgufFields& reader, ModelConfig& config) {
+  config.hidden_size = reader.Count("embedding_length", 1u << 17);
+  config.intermediate_size = reader.Count("feed_forward_length", 1u << 20);
+  config.num_heads = reader.Count("attention.head_count", 1024);
+  config.layers.resize(reader.Count("block_count", 1024));
+  config.max_position_embeddings = reader.Count("context_length", 1u << 26);
+  config.rms_norm_eps = reader.Positive("attention.layer_norm_rms_epsilon");
+  ReadKvHeads(reader, config);
+  const uint32_t derived = config.hidden_size / config.num_heads;
+  config.head_dim = reader.Count("attention.key_length", 1024, derived);
+  if (config.head_dim < 2 || config.head_dim > 1024 || config.head_dim % 2 != 0) {
+    reader.Refuse("attention.key_length", "even and at most 1024");
+  }
+  if (reader.Count("attention.value_length", 1024, config.head_dim) != config.head_dim) {
+    reader.Refuse("attention.value_length", "that of keys");
+  }
+  if (reader.Count("rope.dimension_count", 1024, config.head_dim) != config.head_dim) {
+    reader.Refuse("rope.dimension_count", "that of a head: heads are rotated as a whole");
+  }
+}
+
+// The layers that have the sliding window: as the metadata say, or by llama.cpp's rule.
+void ReadWindows(GgufFields& reader, const GgufArchitecture& architecture, ModelConfig& config) {
+  if (reader.Find("attention.sliding_window") == nullptr) {
+    // Without one, Gemma 3 is all full attention, and Gemma 2 has 4,096.
+    if (architecture.name != "gemma2") return;
+  }
+  const WindowSize window(reader.Count("attention.sliding_window", 1u << 26, 4096));
+  const std::string pattern_key = "attention.sliding_window_pattern";
+  const GgufValue* const pattern = reader.Find(pattern_key);
+  if (pattern != nullptr && std::holds_alternative<std::vector<int64_t>>(*pattern)) {
+    const auto& has_window = std::get<std::vector<int64_t>>(*pattern);
+    if (has_window.size() != config.layers.size()) {
+      return reader.Refuse(pattern_key, "one flag a layer");
+    }
+    for (size_t i = 0; i < has_window.size(); ++i) {
+      if (has_window[i] != 0) config.layers[i].window = window;
+    }
+    return;
+  }
+  uint32_t period = architecture.window_period;
+  if (pattern != nullptr) period = reader.Count(pattern_key, 1024);
+  for (uint32_t i = 0; i < config.layers.size(); ++i) {
+    if (period == 0 || (i + 1) % period != 0) config.layers[i].window = window;
+  }
+}
+
+// Divisors that the file has as a tensor.
+void ReadDivisors(GgufFields& reader, const GgufFile& file, RotaryConfig& rotary,
+                  uint32_t head_dim) {
+  const auto it = file.tensors().find(kGgufRotaryDivisors);
+  if (it == file.tensors().end()) return;
+  if (rotary.scaling != RotaryConfig::Scaling::kNone) {
+    return reader.Refuse("rope.scaling.type", "none beside a tensor rope_freqs.weight");
+  }
+  rotary.scaling = RotaryConfig::Scaling::kDivisors;
+  const bool has_shape = it->second.shape == std::vector<uint64_t>{head_dim / 2};
+  if (has_shape) rotary.divisors = ToFloats(it->second);
+  bool are_positive = has_shape;
+  for (const float divisor : rotary.divisors) {
+    are_positive = are_positive && divisor > 0 && std::isfinite(divisor);
+  }
+  if (!are_positive) {
+    reader.Complain(absl::StrCat("tensor ", kGgufRotaryDivisors, " is not [", head_dim / 2,
+                                 "] positive numbers"));
+  }
+}
+
+RotaryConfig ReadScaling(GgufFields& reader) {
+  RotaryConfig rotary = {.theta = reader.Positive("rope.freq_base", 10000.0f)};
+  const GgufValue* const type = reader.Find("rope.scaling.type");
+  const std::string* const name = type == nullptr ? nullptr : std::get_if<std::string>(type);
+  if (type != nullptr && (name == nullptr || (*name != "none" && *name != "linear"))) {
+    reader.Refuse("rope.scaling.type", "none or linear, which is all that is run");
+  } else if (name != nullptr && *name == "linear") {
+    rotary.scaling = RotaryConfig::Scaling::kLinear;
+    rotary.factor = reader.Positive("rope.scaling.factor");
+  }
+  return rotary;
+}
+
+void ReadRotaries(GgufFields& reader, const GgufFile& file, const GgufArchitecture& architecture,
+                  ModelConfig& config) {
+  RotaryConfig rotary = ReadScaling(reader);
+  ReadDivisors(reader, file, rotary, config.head_dim);
+  config.rotaries = {std::move(rotary)};
+  if (architecture.sliding_theta == 0.0f) return;
+  config.rotaries.push_back(
+      {.theta = reader.Positive("rope.freq_base_swa", architecture.sliding_theta)});
+  for (LayerConfig& layer : config.layers) layer.rotary = layer.window != kFullAttention ? 1 : 0;
+}
+
+void FillGemma(GgufFields& reader, const GgufFile& file, const GgufArchitecture& architecture,
+               ModelConfig& config) {
+  const bool is_gemma2 = architecture.name == "gemma2";
+  config.activation = Activation::kGeluTanh;
+  config.post_norms = true;  // The norms' weights have their one added already.
+  config.attention_soft_cap = is_gemma2 ? reader.Positive("attn_logit_softcapping", 50.0f) : 0.0f;
+  config.final_soft_cap = 0.0f;
+  if (is_gemma2 || reader.Find("final_logit_softcapping") != nullptr) {
+    config.final_soft_cap = reader.Positive("final_logit_softcapping", 30.0f);
+  }
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+  const auto embedding = file.tensors().find(kEmbedding);
+  if (embedding != file.tensors().end() && embedding->second.type == TensorType::kBFloat16) {
+    config.embedding_scale = kernels::ToFloat(kernels::ToBFloat16(config.embedding_scale));
+  }
+  if (config.layers.size() == architecture.large_layers) {
+    config.query_scale =
+        1.0f / std::sqrt(static_cast<float>(config.hidden_size / config.num_heads));
+  }
+}
+
+// The vocabulary is what the embedding has rows for; a file without a head has it tied.
+void ReadVocabulary(GgufFields& reader, const GgufFile& file, ModelConfig& config) {
+  const auto embedding = file.tensors().find(kEmbedding);
+  if (embedding == file.tensors().end()) {
+    return reader.Complain(absl::StrCat("has no tensor ", kEmbedding));
+  }
+  const std::vector<uint64_t>& shape = embedding->second.shape;
+  if (shape.size() != 2 || shape[0] < 1 || shape[0] > 1u << 24) {
+    return reader.Complain(absl::StrCat("tensor ", kEmbedding, " has no row for each token"));
+  }
+  config.vocab_size = static_cast<uint32_t>(shape[0]);
+  config.tie_word_embeddings = !file.tensors().contains(kHead);
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+    const auto it = file.metadata().find(key);
+    if (it == file.metadata().end()) continue;
+    const int64_t* const token = std::get_if<int64_t>(&it->second);
+    if (token == nullptr || *token < 0 || *token >= int64_t{config.vocab_size}) {
+      return reader.Complain(absl::StrCat(key, " is no token of the vocabulary"));
+    }
+    config.eos_token_ids.push_back(static_cast<uint32_t>(*token));
+  }
+}
+
+// Large models come in several files, each a GGUF file of its own.
+absl::Status RefuseSplit(const GgufFile& file) {
+  const auto it = file.metadata().find("split.count");
+  if (it == file.metadata().end() || it->second == GgufValue(int64_t{1}) ||
+      it->second == GgufValue(int64_t{0})) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kInvalidCheckpoint,
+                   absl::StrCat(file.path(),
+                                ": split.count says that this is a part of a model; "
+                                "merge the parts into one file"));
+}
+
+absl::StatusOr<const GgufArchitecture*> FindArchitecture(const GgufFile& file) {
+  const auto it = file.metadata().find("general.architecture");
+  const std::string* const name =
+      it == file.metadata().end() ? nullptr : std::get_if<std::string>(&it->second);
+  for (const GgufArchitecture& architecture : kArchitectures) {
+    if (name != nullptr && *name == architecture.name) return &architecture;
+  }
+  return MakeError(Reason::kInvalidCheckpoint,
+                   absl::StrCat(file.path(), ": general.architecture is ",
+                                name == nullptr ? "missing" : name->substr(0, 80),
+                                "; it must be llama, qwen2, qwen3, gemma2 or gemma3"));
+}
+
+// What would change the result, or is only a part of it.
+void RefuseOptions(GgufFields& reader) {
+  for (const char* key :
+       {"expert_count", "attention.shared_kv_layers", "residual_scale", "embedding_scale",
+        "logit_scale", "attention.clamp_kqv", "attention.max_alibi_bias"}) {
+    const GgufValue* const value = reader.Find(key);
+    const bool is_off =
+        value == nullptr || *value == GgufValue(int64_t{0}) || *value == GgufValue(0.0);
+    if (!is_off) reader.Refuse(key, "absent, which is all that is run");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
+  const absl::StatusOr<const GgufArchitecture*> architecture = FindArchitecture(file);
+  if (!architecture.ok()) return architecture.status();
+  if (absl::Status split = RefuseSplit(file); !split.ok()) return split;
+  GgufFields reader(file, (*architecture)->name);
+  ModelConfig config;
+  config.architecture = (*architecture)->hugging_face;
+  config.attention_bias = (*architecture)->attention_bias;
+  config.query_key_norm = (*architecture)->query_key_norm;
+  ReadShape(reader, config);
+  config.query_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  ReadWindows(reader, **architecture, config);
+  ReadRotaries(reader, file, **architecture, config);
+  if ((*architecture)->is_gemma) FillGemma(reader, file, **architecture, config);
+  if (reader.Find("attention.scale") != nullptr) {
+    config.query_scale = reader.Positive("attention.scale");
+  }
+  RefuseOptions(reader);
+  ReadVocabulary(reader, file, config);
+  if (!reader.status().ok()) return reader.status();
+  return config;
+}
+
+}  // namespace pagoda

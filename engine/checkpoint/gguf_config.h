@@ -1,0 +1,18 @@
+// The configuration of a model in a GGUF file.
+#ifndef PAGODA_ENGINE_CHECKPOINT_GGUF_CONFIG_H_
+#define PAGODA_ENGINE_CHECKPOINT_GGUF_CONFIG_H_
+
+#include "absl/status/statusor.h"
+#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/model_config.h"
+
+namespace pagoda {
+
+// From the file's metadata, and where these are silent by llama.cpp's rules: general.architecture
+// llama (Llama and Mistral), qwen2, qwen3, gemma2, gemma3. ModelConfig::architecture is
+// transformers' name for it. Errors: INVALID_CHECKPOINT with the path and the key.
+absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_CHECKPOINT_GGUF_CONFIG_H_

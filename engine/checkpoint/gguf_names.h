@@ -1,0 +1,40 @@
+// How a GGUF file's tensors correspond to those of Hugging Face transformers.
+#ifndef PAGODA_ENGINE_CHECKPOINT_GGUF_NAMES_H_
+#define PAGODA_ENGINE_CHECKPOINT_GGUF_NAMES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/model_config.h"
+
+namespace pagoda {
+
+// Divisors of the rotary frequencies, [head_dim / 2]: no weight, but a part of the configuration.
+inline constexpr char kGgufRotaryDivisors[] = "rope_freqs.weight";
+
+// A GGUF file's tensors by their names in transformers. Views into the file, except for those of
+// `copies`, whose memory the caller keeps.
+struct TranslatedTensors {
+  TensorMap tensors;
+  std::vector<std::vector<std::byte>> copies;
+};
+
+// llama.cpp stores the rows of a Llama's q and k in another order (the two dimensions that are
+// rotated together side by side); this undoes it, in copies.
+// `config` is ReadGgufConfig's. Errors: INVALID_CHECKPOINT with the tensor's name: one that no
+// architecture here has, which would change the result; q or k of another shape than config says.
+absl::StatusOr<TranslatedTensors> TranslateTensors(const GgufFile& file, const ModelConfig& config);
+
+// "blk.3.attn_q.weight" is "model.layers.3.self_attn.q_proj.weight". Gemma has a second norm behind
+// attention, hence other names: `has_post_norms`. Nothing for a name that is none of them.
+std::optional<std::string> HuggingFaceName(absl::string_view gguf_name, bool has_post_norms);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_CHECKPOINT_GGUF_NAMES_H_

@@ -1,0 +1,59 @@
+// What a user may choose of an engine, by name: configuration keys and flags.
+#ifndef PAGODA_ENGINE_CHOICES_H_
+#define PAGODA_ENGINE_CHOICES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pagoda {
+
+// Where KV lies: in the blocks of a cache that shares them, or in a place of each sequence's own
+// (basic_cache_client.h), to compare with.
+enum class KvMode : uint8_t { kPaged, kBasic };
+
+// Where the model computes. There is no engine for GPUs yet: kCuda is refused by Engine::Create.
+enum class EngineBackend : uint8_t { kCpu, kCuda };
+
+// What numbers the factors of a product are; sums and everything else are fp32.
+enum class ComputeType : uint8_t {
+  kAuto,      // bf16 for matrices that the checkpoint has as bf16, where the processor multiplies
+              // them directly; else fp32.
+  kFloat32,   // Exact for every checkpoint; twice the memory of 16 bits.
+  kBFloat16,  // Inputs of products, and weights that have more digits, are rounded.
+};
+
+// What a sequence's KV does when it loses its room to another one, until its turn comes again.
+enum class Preemption : uint8_t {
+  kOffload,    // Goes down to the secondary tier, where the cache has one with room.
+  kRecompute,  // Stays cached while nobody needs the room; what is gone then is computed again.
+};
+
+template <class Choice>
+using Choices = std::vector<std::pair<std::string, Choice>>;
+
+inline Choices<KvMode> KvModes() { return {{"paged", KvMode::kPaged}, {"basic", KvMode::kBasic}}; }
+inline Choices<EngineBackend> EngineBackends() {
+  return {{"cpu", EngineBackend::kCpu}, {"cuda", EngineBackend::kCuda}};
+}
+inline Choices<ComputeType> ComputeTypes() {
+  return {{"auto", ComputeType::kAuto},
+          {"fp32", ComputeType::kFloat32},
+          {"bf16", ComputeType::kBFloat16}};
+}
+inline Choices<Preemption> Preemptions() {
+  return {{"offload", Preemption::kOffload}, {"recompute", Preemption::kRecompute}};
+}
+
+template <class Choice>
+std::string NameOf(const Choices<Choice>& choices, Choice choice) {
+  for (const auto& [name, value] : choices) {
+    if (value == choice) return name;
+  }
+  return "?";
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_CHOICES_H_

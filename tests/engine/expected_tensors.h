@@ -1,0 +1,24 @@
+// The tensors that a model of a configuration has, for tests that have no graph.
+#ifndef PAGODA_TESTS_ENGINE_EXPECTED_TENSORS_H_
+#define PAGODA_TESTS_ENGINE_EXPECTED_TENSORS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/model_config.h"
+
+namespace pagoda {
+
+// Shapes by name.
+std::map<std::string, std::vector<uint64_t>> ExpectedTensors(const ModelConfig& config);
+
+// OK where the checkpoint at that path has a configuration and all its tensors.
+absl::Status LoadAll(const std::string& path);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_ENGINE_EXPECTED_TENSORS_H_

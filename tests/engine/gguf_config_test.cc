@@ -1,0 +1,231 @@
+#include "engine/checkpoint/gguf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "pools/error.h"
+#include "tests/engine/gguf_content.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/scratch_model.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kFile[] = "model.gguf";
+
+// Keys of a small model, by name, to be changed; without tensors but for the embedding.
+std::map<std::string, std::string> Keys(const std::string& architecture) {
+  std::map<std::string, std::string> keys = {
+      {"general.architecture", GgufString("general.architecture", architecture)}};
+  const std::map<std::string, uint32_t> counts = {
+      {"embedding_length", 64},     {"feed_forward_length", 128},   {"block_count", 7},
+      {"context_length", 4096},     {"attention.head_count", 4},    {"attention.head_count_kv", 2},
+      {"attention.key_length", 32}, {"attention.value_length", 32}, {"rope.dimension_count", 32}};
+  for (const auto& [key, value] : counts) {
+    keys[key] = GgufUint32(architecture + "." + key, value);
+  }
+  keys["attention.layer_norm_rms_epsilon"] =
+      GgufFloat32(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
+  return keys;
+}
+
+struct File {
+  std::map<std::string, std::string> keys;
+  std::vector<GgufTensorEntry> tensors = {{"token_embd.weight", {64, 8}, 0, 0}};
+  std::string data = std::string(8192, 0);
+
+  absl::StatusOr<ModelConfig> Read() const {
+    const ScratchModel model("llama3_tiny_f16_gguf");
+    std::vector<std::string> list;
+    for (const auto& [name, key] : keys) list.push_back(key);
+    model.Write(kFile, GgufContent(list, tensors, data));
+    return LoadModelConfig(model.dir());
+  }
+  ModelConfig Config() const {
+    const absl::StatusOr<ModelConfig> config = Read();
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.value_or(ModelConfig());
+  }
+  // Why the file is refused.
+  std::string Refusal() const {
+    const absl::Status status = Read().status();
+    EXPECT_EQ(ReasonOf(status), Reason::kInvalidCheckpoint) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(kFile));
+    return std::string(status.message());
+  }
+};
+
+File With(const std::string& architecture, const std::string& key, const std::string& entry) {
+  File file = {.keys = Keys(architecture)};
+  file.keys[key] = entry;
+  return file;
+}
+
+std::vector<WindowSize> Windows(const ModelConfig& config) {
+  std::vector<WindowSize> windows;
+  for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
+  return windows;
+}
+
+TEST(GgufConfigTest, AgreesWithTheConfigJsonOfTheSameModel) {
+  ModelConfig gguf = *LoadModelConfig(GoldenDir("llama3_tiny_f16_gguf"));
+  ModelConfig original = *LoadModelConfig(GoldenDir("llama3_tiny"));
+  EXPECT_EQ(gguf.architecture, original.architecture);
+  EXPECT_EQ(gguf.vocab_size, original.vocab_size);
+  EXPECT_EQ(gguf.hidden_size, original.hidden_size);
+  EXPECT_EQ(gguf.intermediate_size, original.intermediate_size);
+  EXPECT_EQ(gguf.num_heads, original.num_heads);
+  EXPECT_EQ(gguf.head_dim, original.head_dim);
+  EXPECT_EQ(gguf.max_position_embeddings, original.max_position_embeddings);
+  EXPECT_EQ(gguf.layers, original.layers);
+  EXPECT_EQ(gguf.rms_norm_eps, original.rms_norm_eps);
+  EXPECT_EQ(gguf.query_scale, original.query_scale);
+  EXPECT_EQ(gguf.tie_word_embeddings, original.tie_word_embeddings);
+  EXPECT_THAT(gguf.eos_token_ids, ElementsAre(2));
+  // The file has divisors in place of the options that they come from.
+  EXPECT_EQ(gguf.rotaries[0].scaling, RotaryConfig::Scaling::kDivisors);
+  const std::vector<float> expected = RotaryFrequencies(original.rotaries[0], original.head_dim);
+  const std::vector<float> frequencies = RotaryFrequencies(gguf.rotaries[0], gguf.head_dim);
+  ASSERT_EQ(frequencies.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(frequencies[i], expected[i], 5e-7f * expected[i]) << i;
+  }
+}
+
+TEST(GgufConfigTest, ReadsGemma3) {
+  const ModelConfig config = *LoadModelConfig(GoldenDir("gemma3_tiny_bf16_gguf"));
+  EXPECT_EQ(config.architecture, "Gemma3ForCausalLM");
+  const WindowSize window(16);
+  EXPECT_THAT(Windows(config),
+              ElementsAre(window, window, window, window, window, kFullAttention, window));
+  const RotaryConfig& full = config.rotaries[config.layers[5].rotary];
+  EXPECT_EQ(full.theta, 1e6f);
+  EXPECT_EQ(full.scaling, RotaryConfig::Scaling::kLinear);
+  EXPECT_EQ(full.factor, 8.0f);
+  EXPECT_EQ(config.rotaries[config.layers[0].rotary], RotaryConfig{.theta = 1e4f});
+  EXPECT_EQ(config.embedding_scale, 9.8125f);  // The root of 96 in bf16, which the embedding is in.
+  EXPECT_FALSE(config.norm_weight_plus_one);   // llama.cpp's converter has added it.
+  EXPECT_TRUE(config.post_norms);
+  EXPECT_TRUE(config.query_key_norm);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.activation, Activation::kGeluTanh);
+  EXPECT_FLOAT_EQ(config.query_scale, 1.0f / std::sqrt(32.0f));
+}
+
+TEST(GgufConfigTest, ReadsEachArchitecture) {
+  const ModelConfig qwen2 = File{.keys = Keys("qwen2")}.Config();
+  EXPECT_EQ(qwen2.architecture, "Qwen2ForCausalLM");
+  EXPECT_TRUE(qwen2.attention_bias);
+  EXPECT_THAT(Windows(qwen2), Each(kFullAttention));
+  const ModelConfig qwen3 = File{.keys = Keys("qwen3")}.Config();
+  EXPECT_EQ(qwen3.architecture, "Qwen3ForCausalLM");
+  EXPECT_TRUE(qwen3.query_key_norm);
+  EXPECT_FALSE(qwen3.attention_bias);
+  const ModelConfig gemma2 = File{.keys = Keys("gemma2")}.Config();
+  EXPECT_EQ(gemma2.architecture, "Gemma2ForCausalLM");
+  EXPECT_EQ(gemma2.attention_soft_cap, 50.0f);
+  EXPECT_EQ(gemma2.final_soft_cap, 30.0f);
+  EXPECT_EQ(gemma2.embedding_scale, 8.0f);
+  EXPECT_EQ(gemma2.rotaries.size(), 1u);
+  const WindowSize window(4096);
+  EXPECT_THAT(Windows(gemma2), ElementsAre(window, kFullAttention, window, kFullAttention, window,
+                                           kFullAttention, window));
+  // A Gemma 3 of llama.cpp's need not have a window.
+  EXPECT_THAT(Windows(File{.keys = Keys("gemma3")}.Config()), Each(kFullAttention));
+}
+
+// The largest Gemmas' scores have the scale of hidden_size / heads.
+TEST(GgufConfigTest, KnowsTheLargestGemmasByTheirLayers) {
+  const ModelConfig gemma2 =
+      With("gemma2", "block_count", GgufUint32("gemma2.block_count", 46)).Config();
+  EXPECT_EQ(gemma2.query_scale, 0.25f);
+  const ModelConfig gemma3 =
+      With("gemma3", "block_count", GgufUint32("gemma3.block_count", 62)).Config();
+  EXPECT_EQ(gemma3.query_scale, 0.25f);
+  EXPECT_EQ(
+      With("gemma3", "scale", GgufFloat32("gemma3.attention.scale", 0.125f)).Config().query_scale,
+      0.125f);
+}
+
+TEST(GgufConfigTest, ReadsWindowsAndKvHeadsOfEachLayer) {
+  File file = With("llama", "window", GgufUint32("llama.attention.sliding_window", 24));
+  EXPECT_THAT(Windows(file.Config()), Each(WindowSize(24)));
+  std::string flags = std::string("\1\0\0\1\0\0\0", 7);
+  file.keys["pattern"] = GgufArray("llama.attention.sliding_window_pattern", 7, 7, flags);
+  EXPECT_EQ(file.Config().layers[0].window, WindowSize(24));
+  EXPECT_EQ(file.Config().layers[1].window, kFullAttention);
+  EXPECT_EQ(file.Config().layers[3].window, WindowSize(24));
+  file.keys["pattern"] = GgufArray("llama.attention.sliding_window_pattern", 7, 6, flags.substr(1));
+  EXPECT_THAT(file.Refusal(), HasSubstr("sliding_window_pattern is an array; it must be one flag"));
+
+  std::string heads;
+  for (const uint32_t number : {1, 2, 4, 1, 2, 4, 1}) heads += GgufNumber(number, 4);
+  file = With("llama", "attention.head_count_kv",
+              GgufArray("llama.attention.head_count_kv", 4, 7, heads));
+  EXPECT_EQ(file.Config().layers[1].num_kv_heads, 2u);
+  EXPECT_EQ(file.Config().layers[5].num_kv_heads, 4u);
+}
+
+TEST(GgufConfigTest, RefusesWhatItCannotRunByTheKeysName) {
+  const auto refusal = [](const std::string& key, const std::string& entry) {
+    return With("llama", key, entry).Refusal();
+  };
+  const auto count = [&](const std::string& key, uint32_t value) {
+    return refusal(key, GgufUint32("llama." + key, value));
+  };
+  EXPECT_THAT(refusal("general.architecture", GgufString("general.architecture", "mamba")),
+              HasSubstr("general.architecture is mamba"));
+  EXPECT_THAT(refusal("general.architecture", ""), HasSubstr("ends within"));
+  for (const auto& [key, entry] : Keys("llama")) {
+    if (key == "general.architecture" || key == "attention.value_length" ||
+        key == "rope.dimension_count" || key == "attention.key_length" ||
+        key == "attention.head_count_kv") {
+      continue;
+    }
+    File file = {.keys = Keys("llama")};
+    file.keys.erase(key);
+    EXPECT_THAT(file.Refusal(), HasSubstr("llama." + key + " is missing"));
+  }
+  EXPECT_THAT(count("block_count", 0), HasSubstr("llama.block_count is 0"));
+  EXPECT_THAT(count("block_count", 1u << 30), HasSubstr("llama.block_count"));
+  EXPECT_THAT(count("attention.head_count_kv", 3), HasSubstr("a divisor of head_count 4"));
+  EXPECT_THAT(count("attention.key_length", 31), HasSubstr("key_length is 31; it must be even"));
+  EXPECT_THAT(count("attention.value_length", 16), HasSubstr("value_length is 16"));
+  EXPECT_THAT(count("rope.dimension_count", 16), HasSubstr("rope.dimension_count is 16"));
+  EXPECT_THAT(count("expert_count", 8), HasSubstr("llama.expert_count is 8; it must be absent"));
+  EXPECT_THAT(refusal("logit_scale", GgufFloat32("llama.logit_scale", 0.5f)),
+              HasSubstr("llama.logit_scale is 0.5; it must be absent"));
+  EXPECT_THAT(refusal("scaling", GgufString("llama.rope.scaling.type", "yarn")),
+              HasSubstr("llama.rope.scaling.type is yarn"));
+  EXPECT_THAT(refusal("base", GgufFloat32("llama.rope.freq_base", -1)),
+              HasSubstr("rope.freq_base"));
+  EXPECT_THAT(refusal("base", GgufString("llama.rope.freq_base", "x")), HasSubstr("is x; it must"));
+  EXPECT_THAT(refusal("eos", GgufUint32("tokenizer.ggml.eos_token_id", 8)),
+              HasSubstr("tokenizer.ggml.eos_token_id is no token"));
+  EXPECT_THAT(refusal("split", GgufUint32("split.count", 2)), HasSubstr("split.count"));
+}
+
+TEST(GgufConfigTest, RefusesTensorsThatTheConfigurationNeedsOtherwise) {
+  File file = {.keys = Keys("llama")};
+  file.tensors = {};
+  EXPECT_THAT(file.Refusal(), HasSubstr("has no tensor token_embd.weight"));
+  file.tensors = {{"token_embd.weight", {64}, 0, 0}};
+  EXPECT_THAT(file.Refusal(), HasSubstr("token_embd.weight has no row for each token"));
+  file.tensors = {{"token_embd.weight", {64, 8}, 0, 0}, {"rope_freqs.weight", {16}, 0, 2048}};
+  EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] positive numbers"));
+  file.tensors[1].dimensions = {15};
+  EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] positive numbers"));
+}
+
+}  // namespace
+}  // namespace pagoda

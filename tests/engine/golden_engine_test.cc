@@ -1,0 +1,205 @@
+// Every architecture through the whole engine: what Hugging Face transformers answers, however the
+// cache is used on the way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/blocking_counter.h"
+#include "engine/basic_cache_client.h"
+#include "engine/engine.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/test_cache.h"
+
+namespace pagoda {
+namespace {
+
+constexpr uint32_t kTokensPerBlock = 16;
+constexpr float kTolerance = 1e-4f;
+
+struct Setting {
+  TestCache::Sizes blocks = {.primary_blocks = 128};
+  uint32_t max_step_tokens = 512;
+  Preemption preemption = Preemption::kOffload;
+};
+
+struct Answer {
+  absl::StatusOr<GenerateReport> report = absl::UnknownError("not ended");
+  std::vector<TokenId> ids;
+  float worst_logit_difference = 0;
+};
+
+GenerateRequest RequestFor(const Golden& golden) {
+  return {.prompt = golden.prompt, .max_new_tokens = static_cast<uint32_t>(golden.ids.size())};
+}
+
+Engine::Options EngineOptions(const GoldenModel& model, const Setting& setting) {
+  return {
+      .model_dir = GoldenDir(model.name),
+      .cpu = {.num_threads = 1, .compute = ComputeType::kFloat32},
+      .scheduler = {.max_step_tokens = setting.max_step_tokens, .preemption = setting.preemption}};
+}
+
+// All at once; the answers in the order of the goldens.
+std::vector<Answer> GenerateAll(Engine& engine, const std::vector<Golden>& goldens) {
+  std::vector<Answer> answers(goldens.size());
+  absl::BlockingCounter left(static_cast<int>(goldens.size()));
+  for (size_t i = 0; i < goldens.size(); ++i) {
+    const Golden& golden = goldens[i];
+    Answer& answer = answers[i];
+    const absl::Status submitted = engine.Submit(
+        RequestFor(golden),
+        [&golden, &answer](const GeneratedToken& token) {
+          const std::vector<float>& expected = golden.logits[answer.ids.size()];
+          for (size_t t = 0; t < expected.size(); ++t) {
+            const float difference = std::abs(token.logits[t] - expected[t]);
+            // NaN is the worst.
+            if (!(difference <= answer.worst_logit_difference)) {
+              answer.worst_logit_difference = difference;
+            }
+          }
+          answer.ids.push_back(token.token);
+          return true;
+        },
+        [&answer, &left](absl::StatusOr<GenerateReport> report) {
+          answer.report = std::move(report);
+          left.DecrementCount();
+        });
+    EXPECT_TRUE(submitted.ok()) << submitted;
+    if (!submitted.ok()) left.DecrementCount();
+  }
+  left.Wait();
+  return answers;
+}
+
+void ExpectGolden(const Golden& golden, const Answer& answer) {
+  SCOPED_TRACE(testing::Message() << "a prompt of " << golden.prompt.size() << " tokens");
+  ASSERT_TRUE(answer.report.ok()) << answer.report.status();
+  EXPECT_EQ(answer.ids, golden.ids);
+  EXPECT_LE(answer.worst_logit_difference, kTolerance);
+}
+
+class GoldenEngineTest : public testing::TestWithParam<GoldenModel> {
+ protected:
+  // The four prompts, at once or one after the other.
+  enum class When { kAtOnce, kInTurn };
+  std::vector<Answer> ExpectGoldens(Engine& engine, When when, const std::vector<Golden>& goldens) {
+    std::vector<Answer> answers;
+    if (when == When::kAtOnce) {
+      answers = GenerateAll(engine, goldens);
+    } else {
+      for (const Golden& golden : goldens) answers.push_back(GenerateAll(engine, {golden}).front());
+    }
+    for (size_t i = 0; i < goldens.size(); ++i) ExpectGolden(goldens[i], answers[i]);
+    return answers;
+  }
+
+  struct Served {
+    std::unique_ptr<TestCache> cache;
+    std::unique_ptr<Engine> engine;
+  };
+  Served Serve(const Setting& setting,
+               std::function<absl::Status(const CopyOrder&)> before_copy = nullptr) {
+    Served served;
+    const Engine::Options options = EngineOptions(GetParam(), setting);
+    served.cache = std::make_unique<TestCache>(
+        *Engine::CacheSpecForModel(options.model_dir, kTokensPerBlock, DType::kFloat32),
+        setting.blocks, std::move(before_copy));
+    absl::StatusOr<std::unique_ptr<Engine>> engine =
+        Engine::Create(options, served.cache->OpenClient());
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    served.engine = *std::move(engine);
+    return served;
+  }
+
+  const std::vector<Golden> goldens_ = ReadGoldenCases(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Models, GoldenEngineTest, testing::ValuesIn(kGoldenModels),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+TEST_P(GoldenEngineTest, AloneAndAgainFromTheCache) {
+  Served served = Serve({});
+  ExpectGoldens(*served.engine, When::kInTurn, goldens_);
+  const std::vector<Answer> again = ExpectGoldens(*served.engine, When::kInTurn, goldens_);
+  for (size_t i = 0; i < goldens_.size(); ++i) {
+    EXPECT_EQ(again[i].report->reused_tokens, goldens_[i].prompt.size() - 1);
+  }
+  EXPECT_TRUE(served.cache->NothingHeld());
+}
+
+TEST_P(GoldenEngineTest, InChunksOfSevenTokens) {
+  Served served = Serve({.max_step_tokens = 7});
+  ExpectGoldens(*served.engine, When::kInTurn, goldens_);
+  EXPECT_TRUE(served.cache->NothingHeld());
+}
+
+TEST_P(GoldenEngineTest, PreemptedAndComputedAgain) {
+  Served served = Serve({.blocks = {.primary_blocks = 18}, .preemption = Preemption::kRecompute});
+  ExpectGoldens(*served.engine, When::kAtOnce, goldens_);
+  ExpectGoldens(*served.engine, When::kAtOnce, goldens_);
+  EXPECT_TRUE(served.cache->NothingHeld());
+}
+
+TEST_P(GoldenEngineTest, OffloadedAndBroughtUpInTheMiddle) {
+  std::atomic<int> brought_up = 0;
+  Served served = Serve({.blocks = {.primary_blocks = 18, .secondary_blocks = 64}},
+                        [&](const CopyOrder& order) {
+                          brought_up += order.source.tier == Tier::kSecondary;
+                          return absl::OkStatus();
+                        });
+  // Each asks for what the others have pushed down.
+  for (int round = 0; round < 3; ++round) {
+    ExpectGoldens(*served.engine, When::kAtOnce, goldens_);
+  }
+  EXPECT_GT(brought_up, 0);
+  EXPECT_TRUE(served.cache->NothingHeld());
+}
+
+TEST_P(GoldenEngineTest, InABatchOfSixteen) {
+  Served served = Serve({.blocks = {.primary_blocks = 256}, .max_step_tokens = 40});
+  std::vector<Golden> sixteen;
+  for (int i = 0; i < 4; ++i) sixteen.insert(sixteen.end(), goldens_.begin(), goldens_.end());
+  ExpectGoldens(*served.engine, When::kAtOnce, sixteen);
+  EXPECT_TRUE(served.cache->NothingHeld());
+}
+
+TEST_P(GoldenEngineTest, WithTheBasicCache) {
+  const Engine::Options options = EngineOptions(GetParam(), {});
+  auto engine = Engine::Create(
+      options, *MakeBasicCacheClient({.spec = *Engine::CacheSpecForModel(
+                                          options.model_dir, kTokensPerBlock, DType::kFloat32),
+                                      .max_sequences = 3,
+                                      .max_sequence_tokens = 256}));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const std::vector<Answer> answers = ExpectGoldens(**engine, When::kAtOnce, goldens_);
+  for (const Answer& answer : answers) EXPECT_EQ(answer.report->reused_tokens, 0u);
+}
+
+// Guesses from the text change nothing but the number of steps.
+TEST_P(GoldenEngineTest, WithDrafts) {
+  Served served = Serve({});
+  for (const Golden& golden : goldens_) {
+    // The answer is in the prompt already, so that guesses come.
+    GenerateRequest request = RequestFor(golden);
+    request.prompt.insert(request.prompt.end(), golden.ids.begin(), golden.ids.end());
+    std::vector<std::vector<TokenId>> answers(2);
+    for (const uint32_t drafts : {0u, 5u}) {
+      request.max_draft_tokens = drafts;
+      request.name_space.cache_salt = std::to_string(drafts);
+      const auto report = served.engine->Generate(request, [&](const GeneratedToken& token) {
+        answers[drafts == 0 ? 0 : 1].push_back(token.token);
+        return true;
+      });
+      ASSERT_TRUE(report.ok()) << report.status();
+    }
+    EXPECT_EQ(answers[0], answers[1]);
+  }
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,152 @@
+#include "tests/engine/model_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "pools/check.h"
+
+namespace pagoda {
+namespace {
+
+constexpr std::byte kPoison{0xff};  // NaN in every element type.
+
+template <class T>
+T Require(absl::StatusOr<T> value) {
+  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
+  return *std::move(value);
+}
+
+}  // namespace
+
+std::unique_ptr<Transformer> LoadModel(const std::string& model_dir,
+                                       const CpuBackendOptions& options) {
+  return Require(Transformer::Create(Require(LoadModelConfig(model_dir)),
+                                     Require(Checkpoint::Open(model_dir)),
+                                     Require(MakeCpuBackend(options))));
+}
+
+ModelRunner::ModelRunner(Transformer& model, const Options& options)
+    : model_(model), options_(options) {
+  const ModelConfig& config = model.config();
+  for (const LayerConfig& layer : config.layers) {
+    const uint64_t token = config.head_dim * kernels::ElementBytes(options.kv_type);
+    const uint64_t head = token * options.tokens_per_block;
+    const uint64_t slot = head * layer.num_kv_heads * 2;
+    memory_.emplace_back(slot * options.num_slots, kPoison);
+    layers_.push_back({.keys = memory_.back().data(),
+                       .values = memory_.back().data() + slot / 2,
+                       .type = options.kv_type,
+                       .num_slots = options.num_slots,
+                       .num_kv_heads = layer.num_kv_heads,
+                       .tokens_per_block = options.tokens_per_block,
+                       .head_dim = config.head_dim,
+                       .slot_stride_bytes = slot,
+                       .head_stride_bytes = head,
+                       .token_stride_bytes = token});
+  }
+  std::mt19937 random(options.seed);
+  for (size_t window = 0; window < model.windows().size(); ++window) {
+    std::vector<SlotIndex>& slots = free_.emplace_back();
+    for (uint32_t slot = 0; slot < options.num_slots; ++slot) slots.push_back(SlotIndex(slot));
+    std::shuffle(slots.begin(), slots.end(), random);
+  }
+}
+
+size_t ModelRunner::AddSequence() {
+  sequences_.push_back({.tables = std::vector<std::vector<SlotIndex>>(free_.size())});
+  return sequences_.size() - 1;
+}
+
+std::vector<std::vector<float>> ModelRunner::Run(absl::Span<const Share> shares) {
+  std::vector<std::vector<absl::Span<const SlotIndex>>> tables;
+  std::vector<SequenceInput> inputs;
+  for (const Share& share : shares) {
+    Sequence& sequence = sequences_[share.sequence];
+    MakeRoom(sequence, static_cast<uint32_t>(share.tokens.size()));
+    tables.emplace_back(sequence.tables.begin(), sequence.tables.end());
+  }
+  for (size_t i = 0; i < shares.size(); ++i) {
+    inputs.push_back({.tokens = shares[i].tokens,
+                      .first_position = sequences_[shares[i].sequence].num_tokens,
+                      .tables = tables[i],
+                      .num_logits = shares[i].num_logits});
+  }
+  MakeInput(inputs, model_.windows(), options_.tokens_per_block, input_);
+  const absl::Span<const float> logits = Require(model_.Forward(input_, layers_));
+  for (const Share& share : shares) {
+    sequences_[share.sequence].num_tokens += static_cast<uint32_t>(share.tokens.size());
+  }
+  std::vector<std::vector<float>> rows;
+  const uint64_t vocab = model_.config().vocab_size;
+  for (uint64_t first = 0; first < logits.size(); first += vocab) {
+    rows.emplace_back(logits.begin() + first, logits.begin() + first + vocab);
+  }
+  return rows;
+}
+
+void ModelRunner::MakeRoom(Sequence& sequence, uint32_t new_tokens) {
+  const uint32_t block_tokens = options_.tokens_per_block;
+  const uint32_t blocks = (sequence.num_tokens + new_tokens + block_tokens - 1) / block_tokens;
+  for (size_t w = 0; w < free_.size(); ++w) {
+    std::vector<SlotIndex>& table = sequence.tables[w];
+    // The next token sees as many before itself as the window's size, less one.
+    const uint32_t window = model_.windows()[w].value();
+    for (uint32_t block = 0; block < table.size(); ++block) {
+      const uint64_t end = uint64_t{block + 1} * block_tokens;
+      if (table[block] == kNoSlot || end + window > uint64_t{sequence.num_tokens} + 1) continue;
+      Poison(w, table[block]);
+      free_[w].push_back(table[block]);
+      table[block] = kNoSlot;
+    }
+    while (table.size() < blocks) {
+      PAGODA_CHECK(!free_[w].empty(), "a test's memory is large enough");
+      table.push_back(free_[w].back());
+      free_[w].pop_back();
+    }
+  }
+}
+
+void ModelRunner::Poison(size_t window, SlotIndex slot) {
+  for (uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    if (WindowOf(layer) != window) continue;
+    const uint64_t bytes = layers_[layer].slot_stride_bytes;
+    std::fill_n(memory_[layer].begin() + slot.value() * bytes, bytes, kPoison);
+  }
+}
+
+size_t ModelRunner::WindowOf(uint32_t layer) const {
+  const absl::Span<const WindowSize> windows = model_.windows();
+  return std::find(windows.begin(), windows.end(), model_.config().layers[layer].window) -
+         windows.begin();
+}
+
+std::vector<std::byte> ModelRunner::TokenBytes(size_t sequence, uint32_t layer,
+                                               uint32_t position) const {
+  const uint32_t block_tokens = options_.tokens_per_block;
+  const SlotIndex slot = sequences_[sequence].tables[WindowOf(layer)][position / block_tokens];
+  std::vector<std::byte> bytes;
+  if (slot == kNoSlot) return bytes;
+  const kernels::KvLayer& kv = layers_[layer];
+  for (const std::byte* part : {kv.keys, kv.values}) {
+    for (uint32_t head = 0; head < kv.num_kv_heads; ++head) {
+      const std::byte* token = part + kv.offset_bytes(slot.value(), head, position % block_tokens);
+      bytes.insert(bytes.end(), token, token + kv.token_stride_bytes);
+    }
+  }
+  return bytes;
+}
+
+uint64_t ModelRunner::WrittenBytes(uint32_t layer) const {
+  const uint64_t element = kernels::ElementBytes(options_.kv_type);
+  const std::vector<std::byte>& bytes = memory_[layer];
+  uint64_t written = 0;
+  for (uint64_t i = 0; i < bytes.size(); i += element) {
+    const auto begin = bytes.begin() + static_cast<ptrdiff_t>(i);
+    const auto end = begin + static_cast<ptrdiff_t>(element);
+    if (std::any_of(begin, end, [](std::byte byte) { return byte != kPoison; })) written += element;
+  }
+  return written;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,75 @@
+// Runs a model over KV memory of its own, with tables as a cache would give them.
+#ifndef PAGODA_TESTS_ENGINE_MODEL_RUNNER_H_
+#define PAGODA_TESTS_ENGINE_MODEL_RUNNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/model/cpu_backend.h"
+#include "engine/model/transformer.h"
+#include "kernels/types.h"
+
+namespace pagoda {
+
+// The checkpoint's model on the CPU. Stops the process where that fails.
+std::unique_ptr<Transformer> LoadModel(const std::string& model_dir,
+                                       const CpuBackendOptions& options);
+
+class ModelRunner {
+ public:
+  struct Options {
+    kernels::ElementType kv_type = kernels::ElementType::kFloat32;
+    uint32_t tokens_per_block = 16;
+    uint32_t num_slots = 128;  // Of each window.
+    uint32_t seed = 1;         // Of the order in which slots are taken.
+  };
+  ModelRunner(Transformer& model, const Options& options);
+
+  // A new sequence, by number.
+  size_t AddSequence();
+
+  // A sequence's next tokens.
+  struct Share {
+    size_t sequence = 0;
+    std::vector<TokenId> tokens;
+    uint32_t num_logits = 0;  // Of the last tokens.
+  };
+  // One step. Blocks that a window has passed are given back before it, and all bytes of a free
+  // slot are such that whoever reads them gets NaN. Returns the wanted logits, row by row.
+  std::vector<std::vector<float>> Run(absl::Span<const Share> shares);
+
+  uint32_t num_tokens(size_t sequence) const { return sequences_[sequence].num_tokens; }
+  const ModelInput& input() const { return input_; }  // Of the last step.
+
+  // The layer's bytes of one token's K and V in all heads, or nothing where the token's block has
+  // been given back.
+  std::vector<std::byte> TokenBytes(size_t sequence, uint32_t layer, uint32_t position) const;
+  // Bytes of the layer that were ever written, in whichever slot.
+  uint64_t WrittenBytes(uint32_t layer) const;
+
+ private:
+  struct Sequence {
+    uint32_t num_tokens = 0;
+    std::vector<std::vector<SlotIndex>> tables;  // By window.
+  };
+
+  void MakeRoom(Sequence& sequence, uint32_t new_tokens);
+  void Poison(size_t window, SlotIndex slot);
+  size_t WindowOf(uint32_t layer) const;
+
+  Transformer& model_;
+  const Options options_;
+  std::vector<std::vector<std::byte>> memory_;  // By layer: [slot][K, V][head][token][head_dim].
+  std::vector<kernels::KvLayer> layers_;        // Into memory_.
+  std::vector<std::vector<SlotIndex>> free_;    // By window.
+  std::vector<Sequence> sequences_;
+  ModelInput input_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_ENGINE_MODEL_RUNNER_H_

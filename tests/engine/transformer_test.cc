@@ -1,0 +1,217 @@
+// The graph of every architecture against Hugging Face transformers' answers, and what it writes
+// into the cache.
+#include "engine/model/transformer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/model/cpu_backend.h"
+#include "pools/error.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/model_runner.h"
+
+namespace pagoda {
+namespace {
+
+using kernels::ElementType;
+
+// The model's own answers are fp32; so is everything here.
+constexpr float kTolerance = 1e-4f;
+constexpr CpuBackendOptions kExact{.compute = ComputeType::kFloat32};
+
+void ExpectLogits(const std::vector<float>& actual, const std::vector<float>& expected,
+                  TokenId chosen, float tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  EXPECT_EQ(std::max_element(actual.begin(), actual.end()) - actual.begin(), chosen);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], tolerance) << "logit " << i;
+  }
+}
+
+class TransformerGoldenTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, TransformerGoldenTest,
+                         testing::Values(kTinyModel, kUntiedModel, "qwen2_tiny", "llama3_tiny",
+                                         "mistral_tiny", "gemma2_tiny", "gemma3_tiny",
+                                         "pagoda_qwen3_tiny"),
+                         [](const auto& model) { return std::string(model.param); });
+
+TEST_P(TransformerGoldenTest, InOneShotAndTokenByToken) {
+  const auto model = LoadModel(GoldenDir(GetParam()), kExact);
+  for (const GoldenCase& golden : ReadGoldenCases(GetParam())) {
+    SCOPED_TRACE(golden.prompt.size());
+    ModelRunner runner(*model, {});
+    const size_t sequence = runner.AddSequence();
+    auto logits = runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
+    for (size_t i = 0; i < golden.ids.size(); ++i) {
+      ASSERT_EQ(logits.size(), 1u);
+      ExpectLogits(logits[0], golden.logits[i], golden.ids[i], kTolerance);
+      if (HasFatalFailure()) return;
+      logits = runner.Run({{{.sequence = sequence, .tokens = {golden.ids[i]}, .num_logits = 1}}});
+    }
+  }
+}
+
+// Prompt and answer as one text, whose every logit behind the prompt is known; the answer's in one
+// run, as speculative decoding checks drafts.
+TEST_P(TransformerGoldenTest, InChunksOfSeven) {
+  const auto model = LoadModel(GoldenDir(GetParam()), kExact);
+  for (const GoldenCase& golden : ReadGoldenCases(GetParam())) {
+    SCOPED_TRACE(golden.prompt.size());
+    ModelRunner runner(*model, {.tokens_per_block = 8, .num_slots = 64});
+    const size_t sequence = runner.AddSequence();
+    std::vector<TokenId> text = golden.prompt;
+    text.insert(text.end(), golden.ids.begin(), golden.ids.end() - 1);
+    size_t answered = 0;
+    for (size_t first = 0; first < text.size(); first += 7) {
+      const size_t end = std::min(first + 7, text.size());
+      const size_t known = golden.prompt.size() - 1;  // The first token with known logits.
+      const auto logits = runner.Run(
+          {{{.sequence = sequence,
+             .tokens = {text.begin() + first, text.begin() + end},
+             .num_logits = static_cast<uint32_t>(end - std::min(end, std::max(first, known)))}}});
+      for (const std::vector<float>& row : logits) {
+        ExpectLogits(row, golden.logits[answered], golden.ids[answered], kTolerance);
+        if (HasFatalFailure()) return;
+        ++answered;
+      }
+    }
+    EXPECT_EQ(answered, golden.ids.size());
+  }
+}
+
+// All cases at once, each at another place: prompts in pieces beside sequences that decode.
+TEST_P(TransformerGoldenTest, InRaggedBatches) {
+  const auto model = LoadModel(GoldenDir(GetParam()), kExact);
+  const std::vector<GoldenCase> cases = ReadGoldenCases(GetParam());
+  ModelRunner runner(*model, {.num_slots = 64, .seed = 3});
+  std::mt19937 random(5);
+  std::vector<std::vector<TokenId>> texts;
+  for (const GoldenCase& golden : cases) {
+    runner.AddSequence();
+    texts.push_back(golden.prompt);
+    texts.back().insert(texts.back().end(), golden.ids.begin(), golden.ids.end() - 1);
+  }
+  int mixed_steps = 0;
+  for (bool left = true; left;) {
+    left = false;
+    std::vector<ModelRunner::Share> shares;
+    for (size_t s = 0; s < cases.size(); ++s) {
+      const uint32_t begin = runner.num_tokens(s);
+      if (begin == texts[s].size() || random() % 4 == 0) continue;
+      const size_t prompt_left =
+          cases[s].prompt.size() - std::min<size_t>(begin, cases[s].prompt.size());
+      const size_t count = std::min<size_t>(prompt_left, 1 + random() % 60);
+      const auto first = texts[s].begin() + begin;
+      const auto end = first + static_cast<ptrdiff_t>(std::max<size_t>(1, count));
+      const bool wanted = end - texts[s].begin() >= ptrdiff_t(cases[s].prompt.size());
+      shares.push_back({.sequence = s, .tokens = {first, end}, .num_logits = wanted ? 1u : 0u});
+    }
+    for (size_t s = 0; s < cases.size(); ++s) left |= runner.num_tokens(s) < texts[s].size();
+    if (shares.empty()) continue;
+    const auto logits = runner.Run(shares);
+    size_t row = 0;
+    bool decodes = false, prefills = false;
+    for (const ModelRunner::Share& share : shares) {
+      (share.tokens.size() == 1 ? decodes : prefills) = true;
+      if (share.num_logits == 0) continue;
+      const GoldenCase& golden = cases[share.sequence];
+      const size_t answer = runner.num_tokens(share.sequence) - golden.prompt.size();
+      ExpectLogits(logits[row++], golden.logits[answer], golden.ids[answer], kTolerance);
+      if (HasFatalFailure()) return;
+    }
+    mixed_steps += decodes && prefills;
+  }
+  EXPECT_GT(mixed_steps, 0);
+}
+
+// 8 bits of a number's digits: how far a tiny model's logits, of some units, are off then.
+TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
+  if (kernels::cpu::BestIsa() != kernels::cpu::Isa::kAvx512Bf16) GTEST_SKIP() << "no bf16 products";
+  const auto model = LoadModel(GoldenDir(GetParam()), {.compute = ComputeType::kBFloat16});
+  double squares = 0, errors = 0;
+  for (const GoldenCase& golden : ReadGoldenCases(GetParam())) {
+    ModelRunner runner(*model, {.kv_type = ElementType::kBFloat16});
+    const size_t sequence = runner.AddSequence();
+    std::vector<TokenId> text = golden.prompt;
+    text.insert(text.end(), golden.ids.begin(), golden.ids.end() - 1);
+    const auto logits = runner.Run({{{.sequence = sequence,
+                                      .tokens = text,
+                                      .num_logits = static_cast<uint32_t>(golden.ids.size())}}});
+    for (size_t row = 0; row < logits.size(); ++row) {
+      for (size_t i = 0; i < logits[row].size(); ++i) {
+        errors += std::pow(double{logits[row][i]} - golden.logits[row][i], 2);
+        squares += std::pow(double{golden.logits[row][i]}, 2);
+      }
+    }
+  }
+  const double relative = std::sqrt(errors / squares);
+  RecordProperty("relative_error", std::to_string(relative));
+  EXPECT_LT(relative, 0.03);
+  EXPECT_GT(relative, 1e-5) << "it is not computed in bf16";
+}
+
+// What the cache is told is what is there: behind a prompt of L tokens each layer has L tokens, all
+// its own, and the next token goes behind them.
+TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
+  const auto model = LoadModel(GoldenDir(GetParam()), kExact);
+  const ModelConfig& config = model->config();
+  const GoldenCase golden = ReadGoldenCases(GetParam())[2];
+  const auto length = static_cast<uint32_t>(golden.prompt.size());
+  ModelRunner runner(*model, {});
+  const size_t sequence = runner.AddSequence();
+  const auto logits =
+      runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
+  EXPECT_EQ(runner.num_tokens(sequence), length);
+  EXPECT_EQ(runner.input().context_lengths, std::vector<int32_t>{int32_t(length)});
+  // All that was not written is NaN, so that what attention read is among what was written.
+  for (const float logit : logits[0]) ASSERT_TRUE(std::isfinite(logit));
+
+  std::set<std::vector<std::byte>> seen;
+  std::vector<std::vector<std::byte>> last;
+  for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
+    const uint64_t token_bytes =
+        uint64_t{2} * config.layers[layer].num_kv_heads * config.head_dim * sizeof(float);
+    EXPECT_EQ(runner.WrittenBytes(layer), length * token_bytes) << "layer " << layer;
+    std::vector<std::byte> all;
+    for (uint32_t position = 0; position < length; ++position) {
+      const auto bytes = runner.TokenBytes(sequence, layer, position);
+      EXPECT_EQ(bytes.size(), token_bytes);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    last.push_back(runner.TokenBytes(sequence, layer, length - 1));
+    EXPECT_TRUE(seen.insert(all).second) << "layer " << layer << " has another layer's bytes";
+  }
+
+  runner.Run({{{.sequence = sequence, .tokens = {golden.ids[0]}}}});
+  for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
+    EXPECT_EQ(runner.TokenBytes(sequence, layer, length - 1), last[layer]);
+    EXPECT_NE(runner.TokenBytes(sequence, layer, length), last[layer]);
+  }
+}
+
+TEST_P(TransformerGoldenTest, AnyNumberOfThreadsGivesTheSameBits) {
+  const GoldenCase golden = ReadGoldenCases(GetParam())[1];
+  std::vector<std::vector<float>> before;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    const auto model = LoadModel(GoldenDir(GetParam()),
+                                 {.num_threads = threads, .compute = ComputeType::kFloat32});
+    ModelRunner runner(*model, {});
+    const size_t sequence = runner.AddSequence();
+    auto logits = runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 2}}});
+    logits.push_back(
+        runner.Run({{{.sequence = sequence, .tokens = {golden.ids[0]}, .num_logits = 1}}})[0]);
+    if (threads > 1) EXPECT_EQ(logits, before);
+    before = logits;
+  }
+}
+
+}  // namespace
+}  // namespace pagoda
