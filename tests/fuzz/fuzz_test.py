@@ -22,7 +22,7 @@ SKIPPED = 77
 GRACE_SECONDS = 60
 FAULT_SECONDS = 60
 MEMORY_MIB = 1024  # Of a target, sanitizer included; and 256 MiB the largest allocation.
-MAX_BYTES = {"operations": 1024, "config": 2048, "http": 2048, "state": 4096}
+MAX_BYTES = {"operations": 1024, "config": 2048, "http": 2048, "state": 4096, "text": 2048}
 # Abseil, protobuf and yaml-cpp are Debian's, without a sanitizer: a container of theirs that grows in their code looks overflown in ours.
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_container_overflow=0:external_symbolizer_path=/usr/bin/addr2line:handle_abort=1:abort_on_error=0",
