@@ -17,7 +17,7 @@ service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-
                   libmsgpack-cxx-dev)                                       # gRPC, metrics over HTTP, configuration, sd_notify, vLLM's events
 core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
                libcli11-dev)                                                # containers, block hash, SHA-256 and TLS, checkpoints, flags
-engine_packages=(libdnnl-dev)                                               # matrix products on the CPU
+engine_packages=(libdnnl-dev libicu-dev)                                    # matrix products on the CPU, text
 unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake asks for them, whatever is built
 test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy python3-pytest python3-yaml
                python3-kubernetes python3-setuptools python3-wheel openssl  # format check, end-to-end tests, manifests, a wheel, certificates

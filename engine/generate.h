@@ -15,6 +15,14 @@
 
 namespace pagoda {
 
+struct GeneratedToken {
+  uint32_t sample = 0;
+  TokenId token = 0;
+  float logprob = 0;  // Of the token, in the model's own distribution; if asked for.
+  absl::Span<const TokenLogprob> top_logprobs;  // As many as sampling.top_logprobs, best first.
+  absl::Span<const float> logits;               // [vocab_size] The model's own.
+};
+
 struct GenerateRequest {
   std::vector<TokenId> prompt;
   uint32_t max_new_tokens = 1;  // Of each sample.
@@ -30,17 +38,12 @@ struct GenerateRequest {
   uint32_t max_draft_tokens = 0;
   int32_t priority = 0;  // Higher ones go first, and take the room of lower ones.
   std::string tenant;    // Those of one priority get like shares of the engine.
+  // Asked on the engine's thread about each token, behind the TokenCallback: true makes it its
+  // sample's last, as if it stood in stop_tokens. Empty: none is. Must not block.
+  std::function<bool(const GeneratedToken&)> ends_sample;
   // Asked on the engine's thread, once a step. True ends the generation with CANCELLED. Empty:
   // nobody cancels. Must not block.
   std::function<bool()> cancelled;
-};
-
-struct GeneratedToken {
-  uint32_t sample = 0;
-  TokenId token = 0;
-  float logprob = 0;  // Of the token, in the model's own distribution; if asked for.
-  absl::Span<const TokenLogprob> top_logprobs;  // As many as sampling.top_logprobs, best first.
-  absl::Span<const float> logits;               // [vocab_size] The model's own.
 };
 
 // Called with each generated token, on the engine's thread; the spans are valid during the call.

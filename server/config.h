@@ -97,6 +97,7 @@ struct Config {
     uint32_t max_calls_per_connection = 2048;
     uint64_t max_grpc_bytes = uint64_t{2} << 30;
     bool reflection = true;
+    uint32_t max_http_generations = 16;
 
     // What map_socket comes to, absolute; empty: none.
     std::string MapSocketPath() const;

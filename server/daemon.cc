@@ -382,6 +382,10 @@ absl::Status Daemon::LoadEngine() {
                      *std::move(client));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
+  text_ = std::make_unique<ModelText>(ModelText::Load(chosen.model_dir));
+  Log(LogLevel::kInfo,
+      absl::StrCat("chat format: ",
+                   text_->chat.ok() ? text_->chat->name() : text_->chat.status().message()));
   Log(LogLevel::kInfo, absl::StrCat("model loaded: ", chosen.model_dir, ": ",
                                     engine_->description(), ", kv ", NameOf(KvModes(), chosen.kv)));
   return absl::OkStatus();
@@ -430,6 +434,12 @@ absl::Status Daemon::MakeServices() {
         StatusApi::Options{.reach = IsLoopback(*http_address_) ? StatusApi::Reach::kLoopback
                                                                : StatusApi::Reach::kNetwork,
                            .knows_callers = config_.knows_callers()});
+    openai_ = std::make_unique<OpenAiDoor>(
+        OpenAiDoor::Options{.loopback = IsLoopback(*http_address_),
+                            .max_generations = config_.server.max_http_generations,
+                            .max_body_bytes = config_.server.max_message_bytes},
+        engine_.get(), engine_service_->model_name(), text_.get(), &state_, authenticator_.get(),
+        tenants_.get());
   }
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
@@ -508,8 +518,10 @@ absl::Status Daemon::ListenHttp() {
                              .body = metrics_->Text()};
        }}};
   status_api_->AddRoutes(&routes);
+  HttpServer::Posts posts;
+  openai_->AddRoutes(&routes, &posts);
   absl::StatusOr<std::unique_ptr<HttpServer>> http =
-      HttpServer::Start(*http_address_, std::move(routes));
+      HttpServer::Start(*http_address_, std::move(routes), std::move(posts));
   if (!http.ok()) return http.status();
   http_ = *std::move(http);
   return absl::OkStatus();
@@ -538,6 +550,8 @@ absl::Status Daemon::ListenForMapping() {
 
 Daemon::~Daemon() {
   Drain();
+  // Where it has never served: nothing that HTTP still runs keeps the server up.
+  if (openai_ != nullptr) openai_->Drain(absl::InfinitePast());
   // Copies that have not begun end as cancelled; the manager hears of them, and orders none.
   maintenance_timer_.reset();
   if (transfers_ == nullptr) return;
@@ -567,6 +581,7 @@ void Daemon::Drain() {
   const size_t cut = rpc_metrics_.WaitUntilNoneOpen(end - absl::Now());
   if (cut > 0)
     Log(LogLevel::kWarning, absl::StrCat("drain_timeout is over; open calls cut: ", cut));
+  if (openai_ != nullptr) openai_->Drain(end);
   grpc_->Shutdown(kConnectionGrace);
   supervisor_.Status("drained");
 }

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/engine.h"
+#include "engine/text/model_text.h"
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
@@ -34,6 +35,7 @@
 #include "server/listen_address.h"
 #include "server/map_socket.h"
 #include "server/metrics.h"
+#include "server/openai/openai_door.h"
 #include "server/periodic_task.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
@@ -119,6 +121,7 @@ class Daemon {
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<Transfers> transfers_;
   std::unique_ptr<WriterProcesses> writers_;
+  std::unique_ptr<ModelText> text_;  // With engine_, whose requests use it.
   std::unique_ptr<Engine> engine_;
   RpcMetrics rpc_metrics_;
   std::unique_ptr<TenantTable> tenants_;
@@ -132,6 +135,7 @@ class Daemon {
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<StatusHistory> status_history_;  // Where there is HTTP, as the next one.
   std::unique_ptr<StatusApi> status_api_;
+  std::unique_ptr<OpenAiDoor> openai_;  // Where there is HTTP.
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;

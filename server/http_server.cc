@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "pools/error.h"
+#include "server/civetweb_exchange.h"
 #include "server/log.h"
 
 namespace pagoda::server {
@@ -21,63 +22,24 @@ namespace {
 
 // A thread has one connection at a time, also one whose request never comes. A probe that waits
 // behind many of those must still be answered in time: who is right sends its request at once.
-constexpr char kThreads[] = "32";
+constexpr uint32_t kThreads = 32;
 constexpr char kRequestTimeoutMs[] = "1000";
 constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
-
-std::string HeaderOf(const mg_connection* connection, const char* name) {
-  const char* value = mg_get_header(connection, name);
-  return value == nullptr ? "" : value;
-}
-
-HttpRequest RequestOf(const mg_connection* connection) {
-  const mg_request_info* info = mg_get_request_info(connection);
-  HttpRequest request{.query = info->query_string == nullptr ? "" : info->query_string,
-                      .host = HeaderOf(connection, "Host"),
-                      .authorization = std::nullopt};
-  if (mg_get_header(connection, "Authorization") != nullptr) {
-    request.authorization = HeaderOf(connection, "Authorization");
-  }
-  return request;
-}
 
 int LogMessage(const mg_connection*, const char* message) {
   Log(LogLevel::kWarning, absl::StrCat("http: ", message));
   return 1;
 }
 
-const char* StatusText(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 410:
-      return "Gone";
-    case 421:
-      return "Misdirected Request";
-    case 503:
-      return "Service Unavailable";
-  }
-  return "";
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& address,
-                                                              Routes routes) {
+                                                              Routes routes, Posts posts) {
   if (absl::Status status = CheckCanListen(address); !status.ok()) return status;
-  auto server = absl::WrapUnique(new HttpServer(std::move(routes)));
+  auto server = absl::WrapUnique(new HttpServer(std::move(routes), std::move(posts.routes)));
   const std::string listen = address.ToString();
-  const char* options[] = {"listening_ports",    listen.c_str(),    "num_threads", kThreads,
+  const std::string threads = absl::StrCat(kThreads + posts.threads);
+  const char* options[] = {"listening_ports",    listen.c_str(),    "num_threads", threads.c_str(),
                            "request_timeout_ms", kRequestTimeoutMs, nullptr};
   mg_callbacks callbacks = {};
   callbacks.log_message = LogMessage;
@@ -115,18 +77,15 @@ HttpServer::~HttpServer() {
 int HttpServer::Handle(mg_connection* connection) {
   const mg_request_info* request = mg_get_request_info(connection);
   const std::string method = request->request_method;
-  const HttpResponse response = static_cast<const HttpServer*>(request->user_data)
-                                    ->Respond(method, request->local_uri, RequestOf(connection));
-  std::string head = absl::StrCat(
-      "HTTP/1.1 ", response.status, " ", StatusText(response.status),
-      "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size(),
-      "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n");
-  for (const auto& [name, value] : response.headers) {
-    absl::StrAppend(&head, name, ": ", value, "\r\n");
+  const auto* server = static_cast<const HttpServer*>(request->user_data);
+  const auto post = server->posts_.find(request->local_uri);
+  if (method == "POST" && post != server->posts_.end()) {
+    CivetwebExchange exchange(connection);
+    post->second(RequestOf(connection), exchange);
+    return exchange.status();
   }
-  absl::StrAppend(&head, "\r\n");
-  mg_write(connection, head.data(), head.size());
-  if (method != "HEAD") mg_write(connection, response.body.data(), response.body.size());
+  const HttpResponse response = server->Respond(method, request->local_uri, RequestOf(connection));
+  WriteResponse(connection, response, method == "HEAD" ? WithBody::kNo : WithBody::kYes);
   return response.status;
 }
 
@@ -145,6 +104,7 @@ HttpResponse Refuse(int status, const std::string& path, const char* reason, con
 
 HttpResponse HttpServer::Respond(const std::string& method, const std::string& path,
                                  const HttpRequest& request) const {
+  if (posts_.contains(path)) return Refuse(405, path, "METHOD_NOT_ALLOWED", "POST only");
   const auto route = routes_.find(path);
   if (route == routes_.end()) return Refuse(404, path, "NOT_FOUND", "not found");
   if (method != "GET" && method != "HEAD") {

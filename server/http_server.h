@@ -2,15 +2,15 @@
 #ifndef PAGODA_SERVER_HTTP_SERVER_H_
 #define PAGODA_SERVER_HTTP_SERVER_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/http_exchange.h"
 #include "server/listen_address.h"
 
 struct mg_context;
@@ -18,36 +18,32 @@ struct mg_connection;
 
 namespace pagoda::server {
 
-// What a route is asked: a GET, or a HEAD, whose answer goes without its body.
-struct HttpRequest {
-  std::string query;                         // "limit=10&since=7", as it was sent.
-  std::string host;                          // The header Host, with its port.
-  std::optional<std::string> authorization;  // The header, where there is one.
-};
-
 // The value of a number in the query, `otherwise` where it is not there. Errors: INVALID_ARGUMENT
 // for what is no number from 0 to 2^64 - 1.
 absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::string& name,
                                      uint64_t otherwise);
 
-struct HttpResponse {
-  int status = 200;
-  std::string content_type = "text/plain; charset=utf-8";
-  std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // Besides those that all answers have.
-};
-
-// Answers GET and HEAD of exact paths on threads of its own; any other path is 404, any other
-// method 405. A connection has one request. A client that reads slowly keeps its thread for a
+// Answers GET and HEAD, or POST, of exact paths on threads of its own; any other path is 404, any
+// other method 405. A connection has one request. A client that reads slowly keeps its thread for a
 // second.
 class HttpServer {
  public:
   // By path, "/metrics". Called on the server's threads, several at a time.
   using Routes = std::map<std::string, std::function<HttpResponse(const HttpRequest&)>>;
+  // The same; one may keep its thread for long.
+  using PostRoutes = std::map<std::string, std::function<void(const HttpRequest&, HttpExchange&)>>;
+  struct Posts {
+    PostRoutes routes;
+    uint32_t threads = 0;  // Besides those that a server without them has.
+  };
 
   // Errors: INVALID_ARGUMENT where the address cannot be listened on.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const TcpAddress& address,
-                                                           Routes routes);
+                                                           Routes routes) {
+    return Start(address, std::move(routes), Posts{});
+  }
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const TcpAddress& address, Routes routes,
+                                                           Posts posts);
   // Waits for requests that run.
   ~HttpServer();
 
@@ -55,7 +51,8 @@ class HttpServer {
   const TcpAddress& address() const { return address_; }
 
  private:
-  explicit HttpServer(Routes routes) : routes_(std::move(routes)) {}
+  HttpServer(Routes routes, PostRoutes posts)
+      : routes_(std::move(routes)), posts_(std::move(posts)) {}
 
   // Answers a request. The status: civetweb has nothing more to do.
   static int Handle(mg_connection* connection);
@@ -63,6 +60,7 @@ class HttpServer {
                        const HttpRequest& request) const;
 
   const Routes routes_;
+  const PostRoutes posts_;
   TcpAddress address_;
   mg_context* context_ = nullptr;
 };

@@ -16,9 +16,10 @@ namespace {
 // for a whole step.
 constexpr uint64_t kGeneratedCost = 2;
 
-bool IsStop(const GenerateRequest& request, TokenId token) {
+bool IsStop(const GenerateRequest& request, const GeneratedToken& generated) {
   const auto& stops = request.stop_tokens;
-  return std::find(stops.begin(), stops.end(), token) != stops.end();
+  return std::find(stops.begin(), stops.end(), generated.token) != stops.end() ||
+         (request.ends_sample && request.ends_sample(generated));
 }
 
 }  // namespace
@@ -161,7 +162,8 @@ TokenId Scheduler::Choose(Sample& sample, absl::Span<const float> row) {
   }
   if (!request->on_token(generated)) {
     EndRequest(request, absl::CancelledError("the caller stopped the generation"));
-  } else if (const bool stop = IsStop(request->request, token); stop || sample.tokens_left() == 0) {
+  } else if (const bool stop = IsStop(request->request, generated);
+             stop || sample.tokens_left() == 0) {
     request->report.finish_reasons[sample.index] =
         stop ? FinishReason::kStopToken : FinishReason::kLength;
     Retire(&sample, /*returns=*/false);

@@ -271,6 +271,24 @@ TEST(SchedulerTest, AStopTokenEndsASample) {
   EXPECT_LE(outcome.report->generated_tokens, 8u);
 }
 
+TEST(SchedulerTest, ACallerEndsOneSampleAndTheOthersGoOn) {
+  World world({});
+  GenerateRequest request = Request(9, 12, 30);
+  request.num_samples = 3;
+  uint32_t seen = 0;
+  request.ends_sample = [&](const GeneratedToken& token) {
+    return token.sample == 1 && ++seen == 4;
+  };
+  Outcome& outcome = world.Add(request);
+  world.RunUntilIdle();
+  ASSERT_TRUE(outcome.report.ok()) << outcome.report.status();
+  EXPECT_EQ(outcome.samples[0].size(), 30u);
+  EXPECT_EQ(outcome.samples[1].size(), 4u);
+  EXPECT_EQ(outcome.samples[2].size(), 30u);
+  EXPECT_EQ(outcome.report->finish_reasons[0], FinishReason::kLength);
+  EXPECT_EQ(outcome.report->finish_reasons[1], FinishReason::kStopToken);
+}
+
 TEST(SchedulerTest, TheHigherPriorityTakesTheRoom) {
   World world({.blocks = {.primary_blocks = 12}});
   GenerateRequest low = Request(10, 40, 40);

@@ -11,6 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
 namespace pagoda::server {
 namespace {
 
@@ -52,10 +56,35 @@ class HttpServerTest : public ::testing::Test {
             .headers = {{"X-Own", "7"}}};
   }
 
+  static void Take(const HttpRequest&, HttpExchange& exchange) {
+    const absl::StatusOr<std::string> body = exchange.ReadBody(kMaxBody, absl::Seconds(2));
+    if (body.ok()) return exchange.Answer({.body = *body});
+    exchange.Answer({.status = 413, .body = std::string(body.status().message())});
+  }
+  // Writes until the client has gone.
+  void Pour(const HttpRequest&, HttpExchange& exchange) {
+    exchange.BeginStream("text/plain");
+    exchange.Write("first");
+    while (exchange.ClientIsThere()) absl::SleepFor(absl::Milliseconds(5));
+    poured_.Notify();
+  }
+  static void Drip(const HttpRequest&, HttpExchange& exchange) {
+    exchange.BeginStream("text/plain");
+    for (const char* piece : {"a", "", "bc"}) EXPECT_TRUE(exchange.Write(piece));
+    EXPECT_TRUE(exchange.ClientIsThere());
+    exchange.EndStream();
+  }
+
+  static constexpr size_t kMaxBody = 1000;
+  absl::Notification poured_;
   std::unique_ptr<HttpServer> server_ = *HttpServer::Start(
       {"127.0.0.1", 0},
       {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
-       {"/echo", Echo}});
+       {"/echo", Echo}},
+      {.routes = {{"/take", Take},
+                  {"/drip", Drip},
+                  {"/pour", [this](const HttpRequest& r, HttpExchange& e) { Pour(r, e); }}},
+       .threads = 2});
 };
 
 TEST_F(HttpServerTest, AnswersWhatItHasAndRefusesTheRest) {
@@ -88,6 +117,40 @@ TEST_F(HttpServerTest, UnderApiRefusalsAreJson) {
   EXPECT_THAT(Ask("GET /api/v1/none HTTP/1.1\r\nHost: a\r\n\r\n"),
               EndsWith(R"({"error":{"reason":"NOT_FOUND","message":"not found"}})"));
   EXPECT_THAT(Ask("GET /none HTTP/1.1\r\nHost: a\r\n\r\n"), EndsWith("\r\n\r\nnot found\n"));
+}
+
+TEST_F(HttpServerTest, APostBringsABody) {
+  EXPECT_THAT(Ask("POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"),
+              EndsWith("\r\n\r\nhello"));
+  EXPECT_THAT(Ask("POST /take HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
+              EndsWith("\r\n\r\nhello"));
+  EXPECT_THAT(Ask("POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n"),
+              StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(Ask("GET /take HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Ask("POST /other HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask("POST /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+}
+
+TEST_F(HttpServerTest, AStreamComesInChunksOrUntilTheConnectionEnds) {
+  EXPECT_THAT(Ask("POST /drip HTTP/1.1\r\nHost: a\r\n\r\n"),
+              EndsWith("\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"));
+  EXPECT_THAT(Ask("POST /drip HTTP/1.0\r\n\r\n"), EndsWith("\r\n\r\nabc"));
+}
+
+TEST_F(HttpServerTest, AStreamSeesThatItsClientHasGone) {
+  const int fd = Connect();
+  Send(fd, "POST /pour HTTP/1.1\r\nHost: a\r\n\r\n");
+  char buffer[4096];
+  std::string answer;
+  while (answer.find("first") == std::string::npos) {
+    const ssize_t count = recv(fd, buffer, sizeof(buffer), 0);
+    ASSERT_GT(count, 0);
+    answer.append(buffer, count);
+  }
+  EXPECT_FALSE(poured_.HasBeenNotified());
+  close(fd);
+  EXPECT_TRUE(poured_.WaitForNotificationWithTimeout(absl::Seconds(20)));
 }
 
 TEST(QueryNumberTest, ReadsANumberOfTheQuery) {

@@ -41,6 +41,7 @@ LIBRARIES = {
     "systemd/": EDGE,
     "nlohmann/": EDGE | {"engine"},
     "oneapi/": {"engine", "tests"},
+    "unicode/": {"engine", "tests"},
     "dnnl": {"engine", "tests"},
     "xxhash": {"engine", "events", "manager", "tests"},
     "gtest/": {"tests"},

@@ -1,0 +1,83 @@
+#include "engine/text/bounded_json.h"
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda {
+
+using nlohmann::json;
+
+absl::StatusOr<json> ParseBoundedJson(absl::string_view text, int max_depth) {
+  bool too_deep = false;
+  // What lies too deep is thrown away while it is read: the parser itself does not recurse.
+  json root = json::parse(
+      text.begin(), text.end(),
+      [&](int depth, json::parse_event_t, json&) {
+        if (depth >= max_depth) too_deep = true;
+        return depth < max_depth;
+      },
+      /*allow_exceptions=*/false);
+  if (too_deep) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("JSON is nested more than ", max_depth, " levels deep"));
+  }
+  if (root.is_discarded()) return absl::InvalidArgumentError("no valid JSON");
+  return root;
+}
+
+absl::Status BadTokenizer(absl::string_view what) {
+  return MakeError(Reason::kInvalidCheckpoint, absl::StrCat("tokenizer.json: ", what));
+}
+
+JsonFields::JsonFields(const json& object, std::string path)
+    : object_(object), path_(std::move(path)) {
+  if (!object.is_object()) status_ = BadTokenizer(absl::StrCat(path_, " is no object"));
+}
+
+std::string JsonFields::PathOf(const char* key) const {
+  return path_.empty() ? key : absl::StrCat(path_, ".", key);
+}
+
+void JsonFields::Complain(const char* key, absl::string_view wanted) {
+  status_.Update(BadTokenizer(absl::StrCat(PathOf(key), " is no ", wanted)));
+}
+
+const json* JsonFields::Find(const char* key) const {
+  if (!object_.is_object()) return nullptr;
+  const auto field = object_.find(key);
+  return field == object_.end() || field->is_null() ? nullptr : &*field;
+}
+
+const json* JsonFields::Require(const char* key) {
+  const json* field = Find(key);
+  if (field == nullptr) {
+    status_.Update(BadTokenizer(absl::StrCat(PathOf(key), " is missing")));
+  }
+  return field;
+}
+
+bool JsonFields::Bool(const char* key, bool otherwise) {
+  const json* field = Find(key);
+  if (field == nullptr) return otherwise;
+  if (field->is_boolean()) return field->get<bool>();
+  Complain(key, "boolean");
+  return otherwise;
+}
+
+std::string JsonFields::String(const char* key, const std::string& otherwise) {
+  const json* field = Find(key);
+  if (field == nullptr) return otherwise;
+  if (field->is_string()) return field->get<std::string>();
+  Complain(key, "string");
+  return otherwise;
+}
+
+uint64_t JsonFields::Number(const char* key, uint64_t otherwise) {
+  const json* field = Find(key);
+  if (field == nullptr) return otherwise;
+  if (field->is_number_unsigned()) return field->get<uint64_t>();
+  Complain(key, "number that is not negative");
+  return otherwise;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,19 @@
+// Bytes as characters that can be seen: how GPT-2's tokenizer writes any bytes as text (Radford et
+// al., 2019, encoder.py: bytes_to_unicode).
+#ifndef PAGODA_ENGINE_TEXT_BYTE_LEVEL_H_
+#define PAGODA_ENGINE_TEXT_BYTE_LEVEL_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace pagoda {
+
+std::string BytesToVisible(absl::string_view bytes);
+// The bytes back; none where a character of the text stands for no byte.
+std::optional<std::string> VisibleToBytes(absl::string_view text);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_TEXT_BYTE_LEVEL_H_

@@ -1,0 +1,64 @@
+// From tokens back to text, as they come.
+#ifndef PAGODA_ENGINE_TEXT_DECODER_H_
+#define PAGODA_ENGINE_TEXT_DECODER_H_
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace pagoda {
+
+// The `decoder` of a tokenizer.json: first what is done to each token (Replace, Strip, Metaspace),
+// then how tokens become bytes (ByteLevel or ByteFallback, if any), then Fuse, and Strip of the
+// beginning. Thread-safe.
+class Decoder {
+ public:
+  // Null: tokens with spaces between them. Errors: INVALID_CHECKPOINT, which names what is not
+  // served, also for another order.
+  static absl::StatusOr<Decoder> Parse(const nlohmann::json* json);
+
+  // A text that is being decoded.
+  struct State {
+    uint64_t tokens = 0;     // So far.
+    uint32_t stripped = 0;   // Characters of its beginning.
+    bool has_begun = false;  // Nothing is stripped from its beginning any more.
+    std::string incomplete;  // The first bytes of a character.
+  };
+  // What the next token adds: whole characters. Bytes that are none become U+FFFD: each one with
+  // ByteFallback, otherwise each run that begins no character.
+  std::string Add(const std::string& token, State& state) const;
+  // What is left when no token follows.
+  std::string Finish(State& state) const;
+
+ private:
+  enum class Stage : uint8_t { kTokens, kBytes, kText };
+  enum class Bytes : uint8_t { kText, kByteLevel, kByteFallback };
+  using TokenStep = std::function<std::string(std::string token, uint64_t index)>;
+
+  absl::Status Add(const nlohmann::json& json, int depth, Stage& stage);
+  absl::Status AddTokenStep(const nlohmann::json& json, const std::string& type);
+  absl::Status AddStrip(const nlohmann::json& json, Stage stage);
+  absl::Status SetBytes(Bytes bytes, Stage& stage);
+
+  std::string BytesOf(std::string token, const State& state, bool& is_byte) const;
+  // Moves the whole characters at the beginning of state.incomplete to `out`.
+  void TakeCharacters(State& state, std::string& out) const;
+  void Replace(size_t bytes, std::string& out) const;
+  void StripBeginning(State& state, std::string& text) const;
+
+  std::vector<TokenStep> token_steps_;
+  Bytes bytes_ = Bytes::kText;
+  std::string separator_;
+  char32_t strip_character_ = 0;
+  uint32_t strip_count_ = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_TEXT_DECODER_H_

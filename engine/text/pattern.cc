@@ -1,0 +1,121 @@
+#include "engine/text/pattern.h"
+
+#include <unicode/regex.h>
+#include <unicode/unistr.h>
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/text/bounded_json.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+// ICU's unit is a number of steps, of about a millisecond. It is looked at within a match, the
+// deadline between two.
+constexpr int32_t kMatchTimeLimit = 2000;
+constexpr int32_t kMatchStackBytes = 64 << 20;
+
+icu::UnicodeString Utf16(absl::string_view text) {
+  return icu::UnicodeString::fromUTF8(
+      icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
+}
+
+// Follows places in UTF-16, which only grow, in the same text in UTF-8.
+class Utf8Cursor {
+ public:
+  explicit Utf8Cursor(absl::string_view text) : text_(text) {}
+
+  size_t At(int32_t utf16) {
+    while (units_ < utf16) {
+      const auto lead = static_cast<uint8_t>(text_[bytes_]);
+      bytes_ += lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+      units_ += lead < 0xF0 ? 1 : 2;
+    }
+    return bytes_;
+  }
+
+ private:
+  const absl::string_view text_;
+  size_t bytes_ = 0;
+  int32_t units_ = 0;
+};
+
+absl::Status TooLong() {
+  return MakeError(Reason::kInvalidPrompt,
+                   "the text takes too long to be cut into words by the model's tokenizer");
+}
+
+std::vector<TextRange> FindString(const std::string& wanted, absl::string_view text) {
+  std::vector<TextRange> ranges;
+  if (wanted.empty()) return ranges;
+  for (size_t at = text.find(wanted); at != absl::string_view::npos;
+       at = text.find(wanted, at + wanted.size())) {
+    ranges.push_back({at, at + wanted.size()});
+  }
+  return ranges;
+}
+
+}  // namespace
+
+struct Pattern::Compiled {
+  std::unique_ptr<icu::RegexPattern> regex;
+};
+
+Pattern Pattern::String(std::string text) {
+  Pattern pattern;
+  pattern.text_ = std::move(text);
+  return pattern;
+}
+
+absl::StatusOr<Pattern> Pattern::Regex(const std::string& expression) {
+  UErrorCode error = U_ZERO_ERROR;
+  UParseError where = {};
+  auto compiled = std::make_shared<Compiled>();
+  compiled->regex.reset(icu::RegexPattern::compile(Utf16(expression), 0, where, error));
+  if (U_FAILURE(error) != 0) {
+    return BadTokenizer(absl::StrCat("the regular expression '", expression.substr(0, 200),
+                                     "' is not understood: ", u_errorName(error)));
+  }
+  Pattern pattern;
+  pattern.compiled_ = std::move(compiled);
+  return pattern;
+}
+
+absl::StatusOr<Pattern> Pattern::Parse(const nlohmann::json& json, const std::string& path) {
+  JsonFields fields(json, path);
+  const std::string text = fields.String("String", "");
+  const std::string regex = fields.String("Regex", "");
+  if (!fields.status().ok()) return fields.status();
+  if (text.empty() == regex.empty()) {
+    return BadTokenizer(absl::StrCat(path, " is neither a String nor a Regex"));
+  }
+  if (!text.empty()) return String(text);
+  return Regex(regex);
+}
+
+absl::StatusOr<std::vector<TextRange>> Pattern::FindAll(absl::string_view text,
+                                                        absl::Time deadline) const {
+  if (compiled_ == nullptr) return FindString(text_, text);
+  if (text.size() > std::numeric_limits<int32_t>::max()) return TooLong();
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::UnicodeString utf16 = Utf16(text);
+  const std::unique_ptr<icu::RegexMatcher> matcher(compiled_->regex->matcher(utf16, error));
+  if (U_FAILURE(error) != 0) return TooLong();
+  matcher->setTimeLimit(kMatchTimeLimit, error);
+  matcher->setStackLimit(kMatchStackBytes, error);
+  Utf8Cursor cursor(text);
+  std::vector<TextRange> ranges;
+  while (matcher->find(error) != 0) {
+    if (absl::Now() > deadline) return TooLong();
+    const size_t begin = cursor.At(matcher->start(error));
+    ranges.push_back({begin, cursor.At(matcher->end(error))});
+  }
+  if (U_FAILURE(error) != 0) return TooLong();
+  return ranges;
+}
+
+}  // namespace pagoda

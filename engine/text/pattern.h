@@ -1,0 +1,46 @@
+// What a tokenizer looks for in a text.
+#ifndef PAGODA_ENGINE_TEXT_PATTERN_H_
+#define PAGODA_ENGINE_TEXT_PATTERN_H_
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace pagoda {
+
+struct TextRange {
+  size_t begin = 0;
+  size_t end = 0;  // In bytes.
+};
+
+// A string or a regular expression in ICU's syntax, which the expressions of tokenizers share.
+// Thread-safe; copies share what is compiled, which does not change.
+class Pattern {
+ public:
+  // {"String": " "} or {"Regex": "\\p{L}+"}. Errors: INVALID_CHECKPOINT with `path`.
+  static absl::StatusOr<Pattern> Parse(const nlohmann::json& json, const std::string& path);
+  // Errors: INVALID_CHECKPOINT where ICU does not understand it.
+  static absl::StatusOr<Pattern> Regex(const std::string& expression);
+  static Pattern String(std::string text);
+
+  // The matches, from left to right, which do not overlap. REQUIRES: `text` is UTF-8. Errors:
+  // INVALID_PROMPT where an expression takes until after the deadline, or too much memory.
+  absl::StatusOr<std::vector<TextRange>> FindAll(absl::string_view text, absl::Time deadline) const;
+
+ private:
+  struct Compiled;  // Hides ICU's headers.
+  Pattern() = default;
+
+  std::string text_;                          // If compiled_ is null.
+  std::shared_ptr<const Compiled> compiled_;  // Owned by all copies.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_TEXT_PATTERN_H_

@@ -1,0 +1,43 @@
+#ifndef PAGODA_SERVER_CIVETWEB_EXCHANGE_H_
+#define PAGODA_SERVER_CIVETWEB_EXCHANGE_H_
+
+#include <string>
+
+#include "server/http_exchange.h"
+
+struct mg_connection;
+
+namespace pagoda::server {
+
+// The request as a route is told of it.
+HttpRequest RequestOf(const mg_connection* connection);
+
+enum class WithBody : uint8_t { kYes, kNo };  // A HEAD's answer goes without.
+void WriteResponse(mg_connection* connection, const HttpResponse& response, WithBody body);
+
+// On one of civetweb's connections, for as long as its handler runs. Thread-compatible.
+class CivetwebExchange final : public HttpExchange {
+ public:
+  explicit CivetwebExchange(mg_connection* connection) : connection_(connection) {}
+
+  absl::StatusOr<std::string> ReadBody(size_t max_bytes, absl::Duration time) override;
+  void Answer(const HttpResponse& response) override;
+  bool BeginStream(const std::string& content_type) override;
+  bool Write(absl::string_view bytes) override;
+  void EndStream() override;
+  bool ClientIsThere() override;
+
+  // Of what was answered.
+  int status() const { return status_; }
+
+ private:
+  mg_connection* const connection_;
+  int status_ = 200;
+  bool chunked_ = false;
+  bool broken_ = false;  // A write has failed.
+  int socket_ = -1;      // Not known before it is asked for.
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_CIVETWEB_EXCHANGE_H_

@@ -1,0 +1,49 @@
+// An answer as server-sent events.
+#ifndef PAGODA_SERVER_OPENAI_ANSWER_STREAM_H_
+#define PAGODA_SERVER_OPENAI_ANSWER_STREAM_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "server/http_exchange.h"
+#include "server/openai/api_answer.h"
+
+namespace pagoda::server {
+
+// Begins with the first pieces: an error before them is an answer with its own status.
+// Thread-compatible.
+class AnswerStream {
+ public:
+  struct Options {
+    uint32_t choices = 1;
+    bool is_chat = false;
+    bool include_usage = false;
+  };
+  // Both outlive it.
+  AnswerStream(const ApiAnswer* answer, HttpExchange* exchange, Options options)
+      : answer_(*answer), exchange_(*exchange), options_(options), open_choices_(options.choices) {}
+
+  // False: the client does not take it any more.
+  bool Add(absl::Span<const ChoicePiece> pieces);
+  void Finish(absl::Span<const GenerateReport> reports);
+  void Fail(const absl::Status& status);
+
+ private:
+  bool Write(std::string text);
+
+  const ApiAnswer& answer_;
+  HttpExchange& exchange_;
+  const Options options_;
+  uint32_t open_choices_;
+  bool begun_ = false;
+  // The piece that ends the last choice: the numbers of the whole go with it.
+  std::optional<ChoicePiece> last_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_OPENAI_ANSWER_STREAM_H_

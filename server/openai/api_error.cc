@@ -1,0 +1,98 @@
+#include "server/openai/api_error.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr char kFieldUrl[] = "pagoda/field";
+constexpr char kInvalidRequest[] = "invalid_request_error";
+
+struct Kind {
+  int http_status;
+  const char* type;
+  const char* code;  // Null: the reason's name.
+};
+
+Kind KindOf(const absl::Status& status) {
+  switch (ReasonOf(status)) {
+    case Reason::kMessageTooLarge:
+      return {413, kInvalidRequest, "request_too_large"};
+    case Reason::kFieldNotServed:
+      return {400, kInvalidRequest, "unsupported_parameter"};
+    case Reason::kUnauthenticated:
+      return {401, "authentication_error", "invalid_api_key"};
+    case Reason::kNoEngine:
+      return {404, kInvalidRequest, "model_not_found"};
+    case Reason::kDraining:
+      return {503, "server_error", nullptr};
+    default:
+      break;
+  }
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kCancelled:
+      return {400, kInvalidRequest, nullptr};
+    case absl::StatusCode::kPermissionDenied:
+      return {403, "permission_error", nullptr};
+    case absl::StatusCode::kNotFound:
+      return {404, kInvalidRequest, "model_not_found"};
+    case absl::StatusCode::kDeadlineExceeded:
+      return {408, kInvalidRequest, "timeout"};
+    case absl::StatusCode::kResourceExhausted:
+      return {429, "rate_limit_error", nullptr};
+    case absl::StatusCode::kUnavailable:
+      return {503, "server_error", nullptr};
+    default:
+      return {500, "server_error", nullptr};
+  }
+}
+
+absl::Status WithField(absl::Status status, const std::string& field) {
+  status.SetPayload(kFieldUrl, absl::Cord(field));
+  return status;
+}
+
+}  // namespace
+
+absl::Status BadField(const std::string& field, absl::string_view what) {
+  return WithField(MakeError(Reason::kInvalidArgument, absl::StrCat(field, ": ", what)), field);
+}
+
+absl::Status FieldNotServed(const std::string& field, absl::string_view what) {
+  return WithField(MakeError(Reason::kFieldNotServed, absl::StrCat(field, " ", what)), field);
+}
+
+absl::Status UnknownModel(const std::string& asked, const std::string& served) {
+  return WithField(
+      absl::NotFoundError(absl::StrCat("there is no model '", asked,
+                                       "' here; the one that is served is '", served, "'")),
+      "model");
+}
+
+Json ApiErrorJson(const absl::Status& status) {
+  const Kind kind = KindOf(status);
+  const auto field = status.GetPayload(kFieldUrl);
+  const Reason reason = ReasonOf(status);
+  const std::string name = reason == Reason::kNone ? absl::StatusCodeToString(status.code())
+                                                   : std::string(ReasonName(reason));
+  return {{"message", std::string(status.message())},
+          {"type", kind.type},
+          {"param", field.has_value() ? Json(std::string(*field)) : Json(nullptr)},
+          {"code", kind.code != nullptr ? kind.code : absl::AsciiStrToLower(name)}};
+}
+
+HttpResponse ApiErrorResponse(const absl::Status& status) {
+  HttpResponse response{.status = KindOf(status).http_status,
+                        .content_type = "application/json",
+                        .body = TextOf({{"error", ApiErrorJson(status)}}),
+                        .headers = {}};
+  if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (response.status == 429) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+}  // namespace pagoda::server

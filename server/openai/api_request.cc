@@ -1,0 +1,240 @@
+#include "server/openai/api_request.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/text/bounded_json.h"
+#include "server/openai/api_error.h"
+#include "server/openai/api_fields.h"
+
+namespace pagoda::server {
+namespace {
+
+using nlohmann::json;
+using Kind = ApiRequest::Kind;
+
+// The parts of a message in a list of messages is the deepest that is served; what is refused by
+// its name may be deeper.
+constexpr int kMaxDepth = 32;
+constexpr int64_t kMaxNumber = std::numeric_limits<int32_t>::max();
+// As OpenAI's API has it, for completions alone.
+constexpr uint32_t kDefaultCompletionTokens = 16;
+
+bool IsTokenId(const json& value) {
+  return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<TokenId>::max();
+}
+
+bool IsTokens(const json& value) {
+  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), IsTokenId);
+}
+
+void ReadPrompts(ApiFields& fields, ApiRequest& request) {
+  const json* prompt = fields.Find("prompt");
+  const auto add = [&](const json& value) {
+    if (value.is_string()) {
+      request.prompts.emplace_back(value.get<std::string>());
+    } else if (IsTokens(value)) {
+      request.prompts.emplace_back(value.get<std::vector<TokenId>>());
+    } else {
+      fields.Complain(
+          BadField("prompt", "is no string, no list of token ids, and no list of either"));
+    }
+  };
+  if (prompt == nullptr) return fields.Complain(BadField("prompt", "is missing"));
+  if (!prompt->is_array() || IsTokens(*prompt)) return add(*prompt);
+  if (prompt->empty() || prompt->size() > kMaxApiChoices) {
+    return fields.Complain(
+        BadField("prompt", absl::StrCat("has none or more than ", kMaxApiChoices)));
+  }
+  for (const json& element : *prompt) add(element);
+}
+
+// A text, or a list of parts of which all are texts.
+absl::StatusOr<std::string> ContentOf(const json& message, const std::string& path) {
+  const auto content = message.find("content");
+  if (content == message.end()) return BadField(path, "is missing");
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) return BadField(path, "is no string and no list of parts");
+  std::string text;
+  for (const json& part : *content) {
+    if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") ||
+        !part["text"].is_string()) {
+      return FieldNotServed(path, "has a part that is no text");
+    }
+    text += part["text"].get<std::string>();
+  }
+  return text;
+}
+
+void ReadMessages(ApiFields& fields, ApiRequest& request) {
+  const json* messages = fields.Find("messages");
+  if (messages == nullptr || !messages->is_array()) {
+    return fields.Complain(BadField("messages", "is no list"));
+  }
+  for (const json& message : *messages) {
+    const std::string path = absl::StrCat("messages[", request.messages.size(), "]");
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
+      return fields.Complain(BadField(path, "has no role"));
+    }
+    for (const char* name : {"tool_calls", "tool_call_id", "function_call", "audio"}) {
+      if (message.contains(name) && !message[name].is_null()) {
+        return fields.Complain(FieldNotServed(absl::StrCat(path, ".", name)));
+      }
+    }
+    absl::StatusOr<std::string> content = ContentOf(message, path + ".content");
+    if (!content.ok()) return fields.Complain(content.status());
+    request.messages.push_back({message["role"].get<std::string>(), *std::move(content)});
+  }
+}
+
+void ReadStops(ApiFields& fields, ApiRequest& request) {
+  if (const json* stop = fields.Find("stop")) {
+    const json list = stop->is_string() ? json::array({*stop}) : *stop;
+    const bool good = list.is_array() && list.size() <= kMaxStopStrings &&
+                      std::all_of(list.begin(), list.end(), [](const json& text) {
+                        return text.is_string() && !text.get_ref<const std::string&>().empty() &&
+                               text.get_ref<const std::string&>().size() <= kMaxStopStringBytes;
+                      });
+    if (!good) {
+      return fields.Complain(
+          BadField("stop", absl::StrCat("is not one string or a list of at most ", kMaxStopStrings,
+                                        ", each of 1 to ", kMaxStopStringBytes, " bytes")));
+    }
+    request.stop = list.get<std::vector<std::string>>();
+  }
+  if (const json* ids = fields.Find("stop_token_ids")) {
+    if (!ids->is_array() || ids->size() > kMaxApiChoices ||
+        !std::all_of(ids->begin(), ids->end(), IsTokenId)) {
+      return fields.Complain(BadField("stop_token_ids", "is no list of token ids"));
+    }
+    request.stop_token_ids = ids->get<std::vector<TokenId>>();
+  }
+}
+
+void ReadSampling(ApiFields& fields, ApiRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  sampling.temperature = 1.0f;
+  fields.Read("temperature", &sampling.temperature);
+  fields.Read("top_p", &sampling.top_p);
+  fields.Read("repetition_penalty", &sampling.repetition_penalty);
+  int64_t top_k = 0;
+  fields.ReadInteger("top_k", -1, kMaxNumber, &top_k);  // -1: all, as vLLM has it.
+  sampling.top_k = static_cast<uint32_t>(std::max<int64_t>(top_k, 0));
+  int64_t seed = 0;
+  request.has_seed = fields.Find("seed") != nullptr;
+  fields.ReadInteger("seed", std::numeric_limits<int64_t>::min(),
+                     std::numeric_limits<int64_t>::max(), &seed);
+  sampling.seed = static_cast<uint64_t>(seed);
+  fields.Complain(CheckSampling(sampling));
+}
+
+// Completions say how many, chats whether and how many.
+void ReadLogprobs(ApiFields& fields, ApiRequest& request) {
+  int64_t count = 0;
+  bool wanted = false;
+  if (request.kind == Kind::kCompletion) {
+    wanted = fields.Find("logprobs") != nullptr;
+    fields.ReadInteger("logprobs", 0, kMaxTopLogprobs, &count);
+  } else {
+    fields.Read("logprobs", &wanted);
+    fields.ReadInteger("top_logprobs", 0, kMaxTopLogprobs, &count);
+    if (count > 0 && !wanted) fields.Complain(BadField("top_logprobs", "needs logprobs"));
+  }
+  if (wanted) request.sampling.top_logprobs = static_cast<uint32_t>(count);
+}
+
+void ReadStreaming(ApiFields& fields, ApiRequest& request) {
+  fields.Read("stream", &request.stream);
+  const json* options = fields.Find("stream_options");
+  if (options == nullptr) return;
+  if (!request.stream || !options->is_object()) {
+    return fields.Complain(BadField("stream_options", "needs stream, and is an object"));
+  }
+  ApiFields more(*options);
+  more.Read("include_usage", &request.include_usage);
+  more.Ignore("include_obfuscation");
+  fields.Complain(more.Finish());
+}
+
+void ReadCounts(ApiFields& fields, ApiRequest& request) {
+  int64_t samples = 1;
+  fields.ReadInteger("n", 1, kMaxApiChoices, &samples);
+  request.samples = static_cast<uint32_t>(samples);
+  int64_t tokens = 0;
+  const auto read = [&](const char* name) {
+    if (fields.Find(name) == nullptr) return;
+    fields.ReadInteger(name, 1, kMaxNumber, &tokens);
+    request.max_tokens = static_cast<uint32_t>(tokens);
+  };
+  read("max_tokens");
+  if (request.kind == Kind::kChat) read("max_completion_tokens");
+  if (request.kind == Kind::kCompletion && !request.max_tokens.has_value()) {
+    request.max_tokens = kDefaultCompletionTokens;
+  }
+  if (request.prompts.size() * request.samples > kMaxApiChoices) {
+    fields.Complain(BadField("n", absl::StrCat("more than ", kMaxApiChoices, " answers")));
+  }
+}
+
+void ReadExtensions(ApiFields& fields, ApiRequest& request) {
+  int64_t priority = 0;
+  fields.ReadInteger("priority", -kMaxNumber, kMaxNumber, &priority);
+  request.priority = static_cast<int32_t>(priority);
+  fields.Read("cache_salt", &request.cache_salt);
+  fields.Read("ignore_eos", &request.ignore_eos);
+  fields.Read("return_token_ids", &request.return_token_ids);
+}
+
+void RefuseTheRest(ApiFields& fields, Kind kind, uint32_t samples) {
+  for (const char* name :
+       {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) {
+    fields.Ignore(name);
+  }
+  fields.RefuseUnless("presence_penalty", 0);
+  fields.RefuseUnless("frequency_penalty", 0);
+  fields.RefuseUnless("logit_bias", json::object());
+  if (kind == Kind::kCompletion) {
+    fields.RefuseUnless("echo", false);
+    fields.RefuseUnless("suffix", "");
+    fields.RefuseUnless("best_of", samples);
+  } else {
+    fields.RefuseUnless("tools", json::array());
+    fields.RefuseUnless("tool_choice", "none");
+    fields.RefuseUnless("functions", json::array());
+    fields.RefuseUnless("function_call", "none");
+    fields.RefuseUnless("response_format", {{"type", "text"}});
+    fields.RefuseUnless("modalities", {"text"});
+    fields.Ignore("parallel_tool_calls");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
+  const absl::StatusOr<json> root = ParseBoundedJson(body, kMaxDepth);
+  if (!root.ok()) return BadField("body", root.status().message());
+  if (!root->is_object()) return BadField("body", "is no JSON object");
+  ApiFields fields(*root);
+  ApiRequest request{.kind = kind};
+  if (fields.Find("model") == nullptr) fields.Complain(BadField("model", "is missing"));
+  fields.Read("model", &request.model);
+  if (kind == Kind::kCompletion) {
+    ReadPrompts(fields, request);
+  } else {
+    ReadMessages(fields, request);
+  }
+  ReadCounts(fields, request);
+  ReadSampling(fields, request);
+  ReadLogprobs(fields, request);
+  ReadStops(fields, request);
+  ReadStreaming(fields, request);
+  ReadExtensions(fields, request);
+  RefuseTheRest(fields, kind, request.samples);
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  return request;
+}
+
+}  // namespace pagoda::server

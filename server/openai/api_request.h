@@ -1,0 +1,57 @@
+// What clients of OpenAI's API ask for.
+#ifndef PAGODA_SERVER_OPENAI_API_REQUEST_H_
+#define PAGODA_SERVER_OPENAI_API_REQUEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/schedule/sampling.h"
+#include "engine/text/chat_format.h"
+#include "pools/types.h"
+
+namespace pagoda::server {
+
+// A text, or the ids of its tokens.
+using ApiPrompt = std::variant<std::string, std::vector<TokenId>>;
+
+// /v1/completions or /v1/chat/completions.
+struct ApiRequest {
+  enum class Kind : uint8_t { kCompletion, kChat };
+
+  Kind kind = Kind::kCompletion;
+  std::string model;
+  std::vector<ApiPrompt> prompts;     // Of a completion: one at least.
+  std::vector<ChatMessage> messages;  // Of a chat.
+  std::optional<uint32_t> max_tokens;
+  uint32_t samples = 1;  // `n`.
+  SamplingParams sampling;
+  bool has_seed = false;
+  std::vector<std::string> stop;
+  bool stream = false;
+  bool include_usage = false;
+  // Pagoda's own.
+  std::vector<TokenId> stop_token_ids;
+  bool ignore_eos = false;
+  bool return_token_ids = false;
+  int32_t priority = 0;
+  std::string cache_salt;
+};
+
+// The most prompts of one request, and the most of its answers: prompts times samples.
+inline constexpr size_t kMaxApiChoices = 128;
+inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopStringBytes = 1024;
+
+// Errors: INVALID_ARGUMENT (no JSON, too deep, a field of a wrong type or value), FIELD_NOT_SERVED
+// for a field that would change the answer and is not served, or that is not known. Fields that
+// change nothing here (`user`, `metadata`) are passed over.
+absl::StatusOr<ApiRequest> ParseApiRequest(ApiRequest::Kind kind, absl::string_view body);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_OPENAI_API_REQUEST_H_

@@ -1,0 +1,299 @@
+#include "server/openai/openai_door.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "pools/error.h"
+#include "server/listen_address.h"
+#include "server/openai/answer_stream.h"
+#include "server/openai/api_answer.h"
+#include "server/openai/api_error.h"
+
+namespace pagoda::server {
+namespace {
+
+using Kind = ApiRequest::Kind;
+
+// How long a client may send its body, and how often a generation looks whether it is there.
+constexpr absl::Duration kBodyTime = absl::Seconds(10);
+constexpr absl::Duration kLookInterval = absl::Milliseconds(100);
+// A chat that says nothing about its length.
+constexpr uint32_t kDefaultChatTokens = 1024;
+
+// By Engine::Check's rules, which say so with the numbers.
+uint32_t DefaultTokens(const Engine& engine, size_t prompt_tokens) {
+  const size_t context = engine.model().max_position_embeddings;
+  const size_t left = context - std::min(context, prompt_tokens);
+  return static_cast<uint32_t>(std::clamp<size_t>(left, 1, kDefaultChatTokens));
+}
+
+HttpResponse Refusal(const absl::Status& status) {
+  HttpResponse response = ApiErrorResponse(status);
+  if (absl::IsFailedPrecondition(status) && ReasonOf(status) == Reason::kNone) {
+    response.status = 421;
+  }
+  return response;
+}
+
+ApiAnswer NewAnswer(const ApiRequest& request, const std::string& model, bool has_text) {
+  const bool shows = request.return_token_ids || !has_text;
+  return ApiAnswer(request.kind, model,
+                   shows ? ApiAnswer::TokenIds::kShow : ApiAnswer::TokenIds::kLeaveOut,
+                   absl::Now());
+}
+
+uint32_t ChoicesOf(const std::vector<GenerateRequest>& requests) {
+  uint32_t choices = 0;
+  for (const GenerateRequest& request : requests) choices += request.num_samples;
+  return choices;
+}
+
+void Append(const ChoicePiece& piece, ChoicePiece& whole) {
+  whole.text += piece.text;
+  whole.tokens.insert(whole.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  whole.logprobs.insert(whole.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
+  if (piece.finish_reason != nullptr) whole.finish_reason = piece.finish_reason;
+}
+
+}  // namespace
+
+OpenAiDoor::OpenAiDoor(Options options, Engine* engine, std::string model_name,
+                       const ModelText* text, const ServingState* state,
+                       const Authenticator* authenticator, const TenantTable* tenants)
+    : options_(options),
+      engine_(engine),
+      model_name_(std::move(model_name)),
+      text_(text),
+      state_(state),
+      authenticator_(authenticator),
+      tenants_(tenants),
+      start_time_(absl::Now()),
+      slots_(options.max_generations, tenants->size()) {}
+
+void OpenAiDoor::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts) {
+  (*routes)["/v1/models"] = [this](const HttpRequest& request) { return Models(request); };
+  const auto add = [&](const char* path, Kind kind) {
+    posts->routes[path] = [this, kind](const HttpRequest& request, HttpExchange& exchange) {
+      Post(kind, request, exchange);
+    };
+  };
+  add("/v1/completions", Kind::kCompletion);
+  add("/v1/chat/completions", Kind::kChat);
+  posts->threads += options_.max_generations;
+}
+
+absl::StatusOr<Identity> OpenAiDoor::Identify(const HttpRequest& request) const {
+  if (options_.loopback && !MeansThisMachine(request.host)) {
+    return absl::FailedPreconditionError("this daemon listens on loopback: ask for localhost");
+  }
+  ShownCredentials shown;
+  if (request.authorization.has_value()) shown.authorization = *request.authorization;
+  return authenticator_->Identify(shown);
+}
+
+HttpResponse OpenAiDoor::Models(const HttpRequest& request) const {
+  const absl::StatusOr<Identity> caller = Identify(request);
+  if (!caller.ok()) return Refusal(caller.status());
+  Json models = Json::array();
+  if (engine_ != nullptr) {
+    models.push_back({{"id", model_name_},
+                      {"object", "model"},
+                      {"created", absl::ToUnixSeconds(start_time_)},
+                      {"owned_by", "pagoda"},
+                      {"max_model_len", engine_->model().max_position_embeddings}});
+  }
+  return {.content_type = "application/json",
+          .body = TextOf({{"object", "list"}, {"data", std::move(models)}})};
+}
+
+absl::StatusOr<std::unique_ptr<OpenAiDoor::Place>> OpenAiDoor::TakePlace(const Identity& caller) {
+  absl::StatusOr<StreamSlots::Slot> slot = slots_.Take(caller.tenant);
+  if (!slot.ok()) {
+    return MakeError(Reason::kTooManyCalls,
+                     absl::StrCat("too many generations run over HTTP; at most ",
+                                  options_.max_generations, " (server.max_http_generations)"));
+  }
+  absl::MutexLock lock(&mutex_);
+  ++open_;
+  return std::make_unique<Place>(this, *std::move(slot));
+}
+
+OpenAiDoor::Place::~Place() {
+  absl::MutexLock lock(&door->mutex_);
+  --door->open_;
+}
+
+void OpenAiDoor::Drain(absl::Time end) {
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return open_ == 0; };
+  absl::MutexLock lock(&mutex_);
+  if (mutex_.AwaitWithDeadline(absl::Condition(&none), end)) return;
+  cut_.store(true, std::memory_order_relaxed);
+  mutex_.Await(absl::Condition(&none));
+}
+
+void OpenAiDoor::Post(Kind kind, const HttpRequest& request, HttpExchange& exchange) {
+  const absl::StatusOr<Identity> caller = Identify(request);
+  if (!caller.ok()) return exchange.Answer(Refusal(caller.status()));
+  absl::StatusOr<std::unique_ptr<Place>> place = TakePlace(*caller);
+  if (!place.ok()) return exchange.Answer(ApiErrorResponse(place.status()));
+  // Behind the place: a drain either sees the place or is seen.
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
+    return exchange.Answer(ApiErrorResponse(status));
+  }
+  const absl::StatusOr<Asked> asked = Read(kind, *caller, exchange);
+  if (!asked.ok()) return exchange.Answer(ApiErrorResponse(asked.status()));
+  Answer(*asked, *std::move(place), exchange);
+}
+
+absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiDoor::PromptsOf(
+    const ApiRequest& request) const {
+  std::vector<std::vector<TokenId>> prompts;
+  const auto encode = [&](const std::string& text, SpecialTokens around) -> absl::Status {
+    if (!text_->tokenizer.ok()) return text_->tokenizer.status();
+    absl::StatusOr<std::vector<TokenId>> tokens = (*text_->tokenizer)->Encode(text, around);
+    if (!tokens.ok()) return tokens.status();
+    prompts.push_back(*std::move(tokens));
+    return absl::OkStatus();
+  };
+  if (request.kind == Kind::kChat) {
+    if (!text_->chat.ok()) return text_->chat.status();
+    const absl::StatusOr<std::string> text =
+        text_->chat->Render(request.messages, absl::ToCivilDay(absl::Now(), absl::UTCTimeZone()));
+    if (!text.ok()) return text.status();
+    // The format has written what stands around it.
+    if (absl::Status status = encode(*text, SpecialTokens::kLeaveOut); !status.ok()) return status;
+    return prompts;
+  }
+  for (const ApiPrompt& prompt : request.prompts) {
+    if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
+      prompts.push_back(*tokens);
+      continue;
+    }
+    absl::Status status = encode(std::get<std::string>(prompt), SpecialTokens::kKeep);
+    if (!status.ok()) return status;
+  }
+  return prompts;
+}
+
+absl::StatusOr<GenerateRequest> OpenAiDoor::ToEngine(const ApiRequest& request,
+                                                     const Identity& caller) const {
+  GenerateRequest wanted{.stop_tokens = request.stop_token_ids,
+                         .sampling = request.sampling,
+                         .num_samples = request.samples,
+                         .priority = request.priority,
+                         .tenant = (*tenants_)[caller.tenant].name};
+  absl::StatusOr<NamespaceKey> name_space =
+      tenants_->Confine(caller.tenant, {.cache_salt = request.cache_salt});
+  if (!name_space.ok()) return name_space.status();
+  wanted.name_space = *std::move(name_space);
+  if (!request.ignore_eos) {
+    const auto add = [&](const auto& ids) {
+      wanted.stop_tokens.insert(wanted.stop_tokens.end(), ids.begin(), ids.end());
+    };
+    add(engine_->model().eos_token_ids);
+    if (request.kind == Kind::kChat && text_->chat.ok()) add(text_->chat->stop_tokens());
+  }
+  if (!request.has_seed) {
+    absl::BitGen random;
+    wanted.sampling.seed = absl::Uniform<uint64_t>(random);
+  }
+  return wanted;
+}
+
+absl::StatusOr<OpenAiDoor::Asked> OpenAiDoor::Read(Kind kind, const Identity& caller,
+                                                   HttpExchange& exchange) {
+  const absl::StatusOr<std::string> body = exchange.ReadBody(options_.max_body_bytes, kBodyTime);
+  if (!body.ok()) return body.status();
+  absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, *body);
+  if (!request.ok()) return request.status();
+  if (engine_ == nullptr) {
+    return MakeError(Reason::kNoEngine,
+                     "the daemon runs without a model; start it with engine.model_dir");
+  }
+  if (request->model != model_name_) return UnknownModel(request->model, model_name_);
+  if (!request->stop.empty() && !text_->tokenizer.ok()) return text_->tokenizer.status();
+  const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller);
+  if (!wanted.ok()) return wanted.status();
+  absl::StatusOr<std::vector<std::vector<TokenId>>> prompts = PromptsOf(*request);
+  if (!prompts.ok()) return prompts.status();
+  Asked asked{.request = *std::move(request), .requests = {}};
+  for (std::vector<TokenId>& prompt : *prompts) {
+    GenerateRequest one = *wanted;
+    one.max_new_tokens = asked.request.max_tokens.value_or(DefaultTokens(*engine_, prompt.size()));
+    one.prompt = std::move(prompt);
+    // All of them before the first is taken in.
+    if (absl::Status status = engine_->Check(one); !status.ok()) return status;
+    asked.requests.push_back(std::move(one));
+  }
+  return asked;
+}
+
+void OpenAiDoor::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExchange& exchange) {
+  const auto generation = std::make_shared<Generation>(
+      text_->tokenizer.ok() ? text_->tokenizer->get() : nullptr,
+      asked.request.sampling.top_logprobs.has_value(), asked.request.stop);
+  for (const GenerateRequest& request : asked.requests) {
+    if (absl::Status status = generation->Submit(*engine_, request); !status.ok()) {
+      return exchange.Answer(ApiErrorResponse(status));
+    }
+  }
+  if (asked.request.stream) {
+    AnswerInPieces(asked, *generation, std::move(place), exchange);
+  } else {
+    AnswerWhole(asked, *generation, std::move(place), exchange);
+  }
+}
+
+absl::StatusOr<Generation::Round> OpenAiDoor::Next(Generation& generation,
+                                                   HttpExchange& exchange) const {
+  Generation::Round round = generation.Take(kLookInterval);
+  absl::Status status = round.status;
+  if (!round.ended && cut_.load(std::memory_order_relaxed)) {
+    status.Update(MakeError(Reason::kDraining, "the daemon is shutting down"));
+  }
+  if (!exchange.ClientIsThere()) status.Update(absl::CancelledError("the client has gone"));
+  if (status.ok()) return round;
+  generation.Cancel();
+  return status;
+}
+
+void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
+                             std::unique_ptr<Place> place, HttpExchange& exchange) {
+  std::vector<ChoicePiece> choices(ChoicesOf(asked.requests));
+  for (uint32_t i = 0; i < choices.size(); ++i) choices[i].choice = i;
+  while (true) {
+    const absl::StatusOr<Generation::Round> round = Next(generation, exchange);
+    if (!round.ok()) return exchange.Answer(ApiErrorResponse(round.status()));
+    for (const ChoicePiece& piece : round->pieces) Append(piece, choices[piece.choice]);
+    if (round->ended) break;
+  }
+  const ApiAnswer answer = NewAnswer(asked.request, model_name_, text_->tokenizer.ok());
+  const HttpResponse response{.content_type = "application/json",
+                              .body = TextOf(answer.Whole(choices, generation.Reports()))};
+  // Before the client can ask again.
+  place.reset();
+  exchange.Answer(response);
+}
+
+void OpenAiDoor::AnswerInPieces(const Asked& asked, Generation& generation,
+                                std::unique_ptr<Place> place, HttpExchange& exchange) {
+  const ApiAnswer answer = NewAnswer(asked.request, model_name_, text_->tokenizer.ok());
+  AnswerStream stream(&answer, &exchange,
+                      {.choices = ChoicesOf(asked.requests),
+                       .is_chat = asked.request.kind == Kind::kChat,
+                       .include_usage = asked.request.include_usage});
+  while (true) {
+    const absl::StatusOr<Generation::Round> round = Next(generation, exchange);
+    if (!round.ok()) return stream.Fail(round.status());
+    if (!stream.Add(round->pieces)) return generation.Cancel();
+    if (round->ended) break;
+  }
+  place.reset();
+  stream.Finish(generation.Reports());
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,102 @@
+// The engine for clients of OpenAI's API, on the daemon's HTTP port.
+#ifndef PAGODA_SERVER_OPENAI_OPENAI_DOOR_H_
+#define PAGODA_SERVER_OPENAI_OPENAI_DOOR_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engine/engine.h"
+#include "engine/text/model_text.h"
+#include "manager/tenants.h"
+#include "server/authenticator.h"
+#include "server/http_server.h"
+#include "server/openai/api_request.h"
+#include "server/openai/generation.h"
+#include "server/serving_state.h"
+#include "server/stream_slots.h"
+
+namespace pagoda::server {
+
+// GET /v1/models, POST /v1/completions and /v1/chat/completions; README.md has the fields.
+// Thread-safe.
+//
+// 1. A generation keeps a thread of HTTP for as long as it runs: at most max_generations at once,
+// of which each tenant has its part; one more is refused before its body is read.
+// 2. Who calls is asked as at the other doors: a tenant's prompts and answers are cached as its
+// own. A server on loopback answers only to its own names (StatusApi, rule 2).
+// 3. A client that goes away cancels its generation.
+class OpenAiDoor {
+ public:
+  struct Options {
+    bool loopback = true;
+    uint32_t max_generations = 16;
+    size_t max_body_bytes = 0;
+  };
+  // `engine` is null, and `model_name` empty, in a daemon without a model. All outlive it, and
+  // `text` the engine.
+  OpenAiDoor(Options options, Engine* engine, std::string model_name, const ModelText* text,
+             const ServingState* state, const Authenticator* authenticator,
+             const TenantTable* tenants);
+
+  // The routes use this object.
+  void AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts);
+
+  // Generations that run go on until `end`; then they are cut. Returns when none runs. REQUIRES:
+  // the state refuses new ones, or nobody asks any more.
+  void Drain(absl::Time end) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // A place for a generation. Gives it back when it is destroyed.
+  struct Place {
+    OpenAiDoor* door;
+    StreamSlots::Slot slot;
+    Place(OpenAiDoor* of, StreamSlots::Slot taken) : door(of), slot(std::move(taken)) {}
+    ~Place();
+  };
+  struct Asked {
+    ApiRequest request;
+    std::vector<GenerateRequest> requests;  // One a prompt.
+  };
+
+  HttpResponse Models(const HttpRequest& request) const;
+  void Post(ApiRequest::Kind kind, const HttpRequest& request, HttpExchange& exchange);
+  // Errors: FAILED_PRECONDITION without a reason where the host is another's, UNAUTHENTICATED.
+  absl::StatusOr<Identity> Identify(const HttpRequest& request) const;
+  absl::StatusOr<std::unique_ptr<Place>> TakePlace(const Identity& caller)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, HttpExchange& exchange);
+  absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsOf(const ApiRequest& request) const;
+  absl::StatusOr<GenerateRequest> ToEngine(const ApiRequest& request, const Identity& caller) const;
+
+  void Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExchange& exchange);
+  void AnswerWhole(const Asked& asked, Generation& generation, std::unique_ptr<Place> place,
+                   HttpExchange& exchange);
+  void AnswerInPieces(const Asked& asked, Generation& generation, std::unique_ptr<Place> place,
+                      HttpExchange& exchange);
+  // The next round; an error of the generation's, or CANCELLED where the client has gone, or
+  // DRAINING where it is cut.
+  absl::StatusOr<Generation::Round> Next(Generation& generation, HttpExchange& exchange) const;
+
+  const Options options_;
+  Engine* const engine_;
+  const std::string model_name_;
+  const ModelText* const text_;
+  const ServingState* const state_;
+  const Authenticator* const authenticator_;
+  const TenantTable* const tenants_;
+  const absl::Time start_time_;
+  StreamSlots slots_;
+  std::atomic<bool> cut_ = false;
+  absl::Mutex mutex_;
+  uint32_t open_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_OPENAI_OPENAI_DOOR_H_

@@ -1,0 +1,118 @@
+// A tokenizer.json of any bytes, a good one with some of its bytes changed, and any text for both.
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "engine/text/chat_format.h"
+#include "engine/text/tokenizer.h"
+#include "engine/text/utf8.h"
+#include "pools/check.h"
+#include "pools/error.h"
+#include "tests/fuzz/byte_reader.h"
+#include "tests/fuzz/planted.h"
+
+namespace pagoda {
+namespace {
+
+constexpr const char* kKinds[] = {"qwen", "gemma", "metaspace"};
+constexpr size_t kMaxText = 256;
+
+std::string TextOf(absl::Span<const uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::string ReadKind(const char* kind) {
+  std::ifstream in(absl::StrCat(PAGODA_GOLDEN_DIR, "/text/", kind, "/tokenizer.json"));
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  PAGODA_CHECK(!text.empty(), "the golden tokenizers are there");
+  return text;
+}
+
+// What holds for any tokenizer that was read.
+void CheckText(const Tokenizer& tokenizer, const std::string& text) {
+  const absl::StatusOr<std::vector<TokenId>> ids = tokenizer.Encode(text, SpecialTokens::kKeep);
+  if (!ids.ok()) {
+    PAGODA_CHECK(ReasonOf(ids.status()) == Reason::kInvalidPrompt, "a text is refused by name");
+    return;
+  }
+  PAGODA_CHECK(IsUtf8(text), "what is encoded is UTF-8");
+  StreamDecoder stream(&tokenizer, SpecialTokens::kKeep);
+  std::string pieces;
+  for (const TokenId id : *ids) {
+    PAGODA_CHECK(id < tokenizer.size(), "an id is one of the vocabulary");
+    pieces += stream.Add(id);
+    PAGODA_CHECK(IsUtf8(pieces), "a stream gives whole characters");
+  }
+  pieces += stream.Finish();
+  PAGODA_CHECK(pieces == tokenizer.Decode(*ids, SpecialTokens::kKeep),
+               "a stream is the text in pieces");
+}
+
+void CheckFile(const std::string& file, const std::string& text) {
+  const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Parse(file);
+  if (!tokenizer.ok()) {
+    PAGODA_CHECK(ReasonOf(tokenizer.status()) == Reason::kInvalidCheckpoint ||
+                     ReasonOf(tokenizer.status()) == Reason::kInvalidPrompt,
+                 "a file is refused by name");
+    return;
+  }
+  CheckText(**tokenizer, text);
+}
+
+// A tokenizer that changes nothing gives back what it took.
+void CheckRoundTrip(const std::string& text) {
+  static const std::unique_ptr<Tokenizer> tokenizer = *Tokenizer::Parse(ReadKind("llama3"));
+  const absl::StatusOr<std::vector<TokenId>> ids =
+      tokenizer->Encode(text, SpecialTokens::kLeaveOut);
+  PAGODA_CHECK(ids.ok() == IsUtf8(text), "all of UTF-8 is encoded, and nothing else");
+  if (!ids.ok()) return;
+  std::string decoded = tokenizer->Decode(*ids, SpecialTokens::kKeep);
+  if (fuzz::Planted("LostCharacter") && ids->size() > 3) decoded.pop_back();
+  PAGODA_CHECK(decoded == text, "what was encoded is decoded");
+}
+
+void CheckTemplate(const std::string& text) {
+  static const std::unique_ptr<Tokenizer> tokenizer = *Tokenizer::Parse(ReadKind("qwen"));
+  const absl::StatusOr<ChatFormat> format = ChatFormat::From(
+      {.chat_template = text, .bos_token = "", .eos_token = "<|im_end|>"}, *tokenizer);
+  if (!format.ok()) return;
+  const std::vector<ChatMessage> messages = {{"user", text}};
+  const absl::StatusOr<std::string> prompt = format->Render(messages, absl::CivilDay(2025, 1, 1));
+  PAGODA_CHECK(prompt.ok() == IsUtf8(text), "a user's message is a conversation");
+}
+
+void Check(absl::Span<const uint8_t> bytes) {
+  fuzz::ByteReader in(bytes);
+  switch (in.Below(4)) {
+    case 0:
+      CheckFile(TextOf(in.Take(bytes.size())), "any text");
+      return;
+    case 1: {
+      std::string file = ReadKind(kKinds[in.Below(std::size(kKinds))]);
+      for (uint32_t changes = in.Below(4); changes > 0; --changes) {
+        const size_t place = in.Byte() * 256 + in.Byte();
+        file[place % file.size()] = static_cast<char>(in.Byte());
+      }
+      CheckFile(file, TextOf(in.Take(kMaxText)));
+      return;
+    }
+    case 2:
+      CheckRoundTrip(TextOf(in.Take(bytes.size())));
+      return;
+    case 3:
+      CheckTemplate(TextOf(in.Take(bytes.size())));
+      return;
+  }
+}
+
+}  // namespace
+}  // namespace pagoda
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  pagoda::Check({data, size});
+  return 0;
+}

@@ -1,0 +1,228 @@
+#include "server/openai/api_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "pools/error.h"
+#include "server/openai/api_error.h"
+
+namespace pagoda::server {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = ApiRequest::Kind;
+
+json Completion(const json& more = json::object()) {
+  json body = {{"model", "m"}, {"prompt", "Hello"}};
+  body.update(more);
+  return body;
+}
+
+json Chat(const json& more = json::object()) {
+  json body = {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "Hi"}}}}};
+  body.update(more);
+  return body;
+}
+
+// The field that the answer names.
+std::string RefusedField(Kind kind, const json& body) {
+  const absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, body.dump());
+  EXPECT_FALSE(request.ok()) << body;
+  const Json error = ApiErrorJson(request.status());
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_EQ(ApiErrorResponse(request.status()).status, 400);
+  return error["param"].is_string() ? error["param"].get<std::string>() : "";
+}
+
+TEST(ApiRequestTest, ACompletionHasTheDefaultsOfTheApi) {
+  const absl::StatusOr<ApiRequest> request =
+      ParseApiRequest(Kind::kCompletion, Completion().dump());
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->model, "m");
+  EXPECT_THAT(request->prompts, ElementsAre(ApiPrompt("Hello")));
+  EXPECT_EQ(request->max_tokens, 16u);
+  EXPECT_EQ(request->samples, 1u);
+  EXPECT_EQ(request->sampling.temperature, 1.0f);
+  EXPECT_EQ(request->sampling.top_p, 1.0f);
+  EXPECT_FALSE(request->has_seed);
+  EXPECT_FALSE(request->stream);
+  EXPECT_FALSE(request->sampling.top_logprobs.has_value());
+}
+
+TEST(ApiRequestTest, ReadsEveryField) {
+  const json body = Completion({{"max_tokens", 7},
+                                {"temperature", 0.5},
+                                {"top_p", 0.25},
+                                {"top_k", 9},
+                                {"repetition_penalty", 1.5},
+                                {"n", 3},
+                                {"seed", -1},
+                                {"stream", true},
+                                {"stream_options", {{"include_usage", true}}},
+                                {"stop", {"a", "b"}},
+                                {"stop_token_ids", {5}},
+                                {"logprobs", 0},
+                                {"priority", -2},
+                                {"cache_salt", "s"},
+                                {"ignore_eos", true},
+                                {"return_token_ids", true},
+                                {"user", "u"}});
+  const absl::StatusOr<ApiRequest> request = ParseApiRequest(Kind::kCompletion, body.dump());
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->max_tokens, 7u);
+  EXPECT_EQ(request->sampling.temperature, 0.5f);
+  EXPECT_EQ(request->sampling.top_p, 0.25f);
+  EXPECT_EQ(request->sampling.top_k, 9u);
+  EXPECT_EQ(request->sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(request->samples, 3u);
+  EXPECT_EQ(request->sampling.seed, ~uint64_t{0});
+  EXPECT_TRUE(request->has_seed);
+  EXPECT_TRUE(request->stream);
+  EXPECT_TRUE(request->include_usage);
+  EXPECT_THAT(request->stop, ElementsAre("a", "b"));
+  EXPECT_THAT(request->stop_token_ids, ElementsAre(5u));
+  EXPECT_EQ(request->sampling.top_logprobs, 0u);
+  EXPECT_EQ(request->priority, -2);
+  EXPECT_EQ(request->cache_salt, "s");
+  EXPECT_TRUE(request->ignore_eos);
+  EXPECT_TRUE(request->return_token_ids);
+}
+
+TEST(ApiRequestTest, APromptIsATextOrIdsOrAListOfEither) {
+  const auto prompts = [](const json& prompt) {
+    return ParseApiRequest(Kind::kCompletion, Completion({{"prompt", prompt}}).dump())->prompts;
+  };
+  using Ids = std::vector<TokenId>;
+  EXPECT_THAT(prompts({1, 2}), ElementsAre(ApiPrompt(Ids{1, 2})));
+  EXPECT_THAT(prompts({"a", "b"}), ElementsAre(ApiPrompt("a"), ApiPrompt("b")));
+  EXPECT_THAT(prompts({{1}, {2, 3}}), ElementsAre(ApiPrompt(Ids{1}), ApiPrompt(Ids{2, 3})));
+  for (const json& wrong : std::vector<json>{
+           json(), json::array(), {-1}, {4294967296}, {1.5}, json(7), {{"a"}}, {json::array()}}) {
+    EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{"prompt", wrong}})), "prompt") << wrong;
+  }
+}
+
+TEST(ApiRequestTest, AChatHasMessagesOfText) {
+  const json body = Chat(
+      {{"messages",
+        {{{"role", "system"}, {"content", "Be brief."}},
+         {{"role", "user"},
+          {"name", "x"},
+          {"content", {{{"type", "text"}, {"text", "H"}}, {{"type", "text"}, {"text", "i"}}}}}}},
+       {"max_completion_tokens", 5},
+       {"max_tokens", nullptr},
+       {"logprobs", true},
+       {"top_logprobs", 4},
+       {"tools", json::array()},
+       {"response_format", {{"type", "text"}}}});
+  const absl::StatusOr<ApiRequest> request = ParseApiRequest(Kind::kChat, body.dump());
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_EQ(request->messages.size(), 2);
+  EXPECT_EQ(request->messages[1].role, "user");
+  EXPECT_EQ(request->messages[1].content, "Hi");
+  EXPECT_EQ(request->max_tokens, 5u);
+  EXPECT_EQ(request->sampling.top_logprobs, 4u);
+  EXPECT_FALSE(ParseApiRequest(Kind::kChat, Chat().dump())->max_tokens.has_value());
+}
+
+TEST(ApiRequestTest, NamesTheFieldThatIsWrong) {
+  const std::vector<std::pair<std::string, json>> wrong = {
+      {"model", nullptr},
+      {"model", 7},
+      {"max_tokens", 0},
+      {"max_tokens", 1.5},
+      {"max_tokens", 1e30},
+      {"n", 0},
+      {"n", 129},
+      {"temperature", "hot"},
+      {"stream", "yes"},
+      {"stream_options", {{"include_usage", true}}},
+      {"stop", {"a", ""}},
+      {"stop", 7},
+      {"stop", json::array_t(17, "a")},
+      {"stop_token_ids", {-1}},
+      {"seed", 0.5},
+      {"seed", uint64_t{1} << 63},
+      {"logprobs", 21},
+      {"priority", uint64_t{1} << 40},
+      {"cache_salt", 1}};
+  for (const auto& [field, value] : wrong) {
+    EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{field, value}})), field) << value;
+  }
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"top_logprobs", 2}})), "top_logprobs");
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {{{"content", "a"}}}}})), "messages[0]");
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {{{"role", "user"}}}}})),
+            "messages[0].content");
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", "Hi"}})), "messages");
+}
+
+TEST(ApiRequestTest, RefusesByNameWhatIsNotServed) {
+  const std::vector<std::pair<std::string, json>> completions = {{"echo", true},
+                                                                 {"suffix", "x"},
+                                                                 {"best_of", 2},
+                                                                 {"presence_penalty", 0.1},
+                                                                 {"logit_bias", {{"1", 2}}},
+                                                                 {"frequency_penalty", 1},
+                                                                 {"nonsense", 0},
+                                                                 {"messages", json::array()}};
+  for (const auto& [field, value] : completions) {
+    EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{field, value}})), field);
+  }
+  const std::vector<std::pair<std::string, json>> chats = {
+      {"tools", {{{"type", "function"}}}},
+      {"tool_choice", "auto"},
+      {"functions", {1}},
+      {"response_format", {{"type", "json_object"}}},
+      {"modalities", {"audio"}},
+      {"audio", json::object()},
+      {"prompt", "a"}};
+  for (const auto& [field, value] : chats) {
+    EXPECT_EQ(RefusedField(Kind::kChat, Chat({{field, value}})), field);
+  }
+  const json image = {{"role", "user"}, {"content", {{{"type", "image_url"}}}}};
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {image}}})), "messages[0].content");
+  const json call = {{"role", "assistant"}, {"content", ""}, {"tool_calls", {1}}};
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {call}}})), "messages[0].tool_calls");
+}
+
+TEST(ApiRequestTest, RefusesWhatIsNoRequestAtAll) {
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string(100000, '['),
+        std::string("{\"model\": \"\xff\"}"), std::string("{} {}")}) {
+    const absl::StatusOr<ApiRequest> request = ParseApiRequest(Kind::kCompletion, body);
+    EXPECT_EQ(ReasonOf(request.status()), Reason::kInvalidArgument) << body.substr(0, 20);
+  }
+  std::string deep = "0";
+  for (int i = 0; i < 40; ++i) deep = "[" + deep + "]";
+  EXPECT_THAT(
+      std::string(ParseApiRequest(Kind::kChat, "{\"tools\": " + deep + "}").status().message()),
+      HasSubstr("deep"));
+}
+
+TEST(ApiErrorTest, AReasonHasItsStatus) {
+  const auto status = [](const absl::Status& error) { return ApiErrorResponse(error).status; };
+  EXPECT_EQ(status(MakeError(Reason::kQueueFull, "")), 429);
+  EXPECT_EQ(status(MakeError(Reason::kBlocksExhausted, "")), 429);
+  EXPECT_EQ(status(MakeError(Reason::kTooManyCalls, "")), 429);
+  EXPECT_EQ(status(MakeError(Reason::kDraining, "")), 503);
+  EXPECT_EQ(status(MakeError(Reason::kUnauthenticated, "")), 401);
+  EXPECT_EQ(status(MakeError(Reason::kPermissionDenied, "")), 403);
+  EXPECT_EQ(status(MakeError(Reason::kNoEngine, "")), 404);
+  EXPECT_EQ(status(MakeError(Reason::kMessageTooLarge, "")), 413);
+  EXPECT_EQ(status(MakeError(Reason::kInvalidPrompt, "")), 400);
+  EXPECT_EQ(status(MakeError(Reason::kInvalidCheckpoint, "")), 400);
+  EXPECT_EQ(status(MakeError(Reason::kKvLost, "")), 500);
+  EXPECT_EQ(status(UnknownModel("a", "b")), 404);
+  EXPECT_EQ(status(absl::InternalError("")), 500);
+  EXPECT_EQ(ApiErrorJson(MakeError(Reason::kQueueFull, "m")).dump(),
+            R"({"message":"m","type":"rate_limit_error","param":null,"code":"queue_full"})");
+}
+
+}  // namespace
+}  // namespace pagoda::server
