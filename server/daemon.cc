@@ -411,7 +411,7 @@ absl::Status Daemon::MakeServices() {
   if (!bridges.ok()) return bridges.status();
   bridges_ = *std::move(bridges);
   engine_service_ = std::make_unique<EngineService>(
-      engine_.get(), ModelName(config_.engine.model_dir), &state_, admission_.get());
+      engine_.get(), text_.get(), ModelName(config_.engine.model_dir), &state_, admission_.get());
   const DaemonParts parts = {.manager = manager_.get(),
                              .transfers = transfers_.get(),
                              .layout = &*layout_,

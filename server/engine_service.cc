@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "pools/error.h"
 #include "server/generate_stream.h"
 #include "server/reactors.h"
@@ -15,9 +16,13 @@ constexpr Method kGenerate = MethodNamed("/pagoda.v1.EngineService/Generate");
 
 }  // namespace
 
-EngineService::EngineService(Engine* engine, std::string model_name, const ServingState* state,
-                             const Admission* admission)
-    : engine_(engine), model_name_(std::move(model_name)), state_(state), admission_(admission) {}
+EngineService::EngineService(Engine* engine, const ModelText* text, std::string model_name,
+                             const ServingState* state, const Admission* admission)
+    : engine_(engine),
+      text_(text),
+      model_name_(std::move(model_name)),
+      state_(state),
+      admission_(admission) {}
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
@@ -26,8 +31,8 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     return new RefusedStream<grpc::ServerWriteReactor<v1::GenerateResponse>>(
         ToGrpcStatus(caller.status()));
   }
-  return GenerateStream::Start(engine_, *request, std::move(caller->name_space),
-                               std::move(caller->tenant));
+  return GenerateStream::Start(engine_, *request, std::move(caller->prompt),
+                               std::move(caller->name_space), std::move(caller->tenant));
 }
 
 absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
@@ -44,7 +49,10 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   absl::StatusOr<NamespaceKey> name_space =
       tenants.Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
   if (!name_space.ok()) return name_space.status();
-  return Caller{*std::move(name_space), tenants[caller->tenant].name};
+  absl::StatusOr<GeneratePrompt> prompt =
+      ReadPrompt(request, *text_, engine_->model(), absl::Now());
+  if (!prompt.ok()) return prompt.status();
+  return Caller{*std::move(prompt), *std::move(name_space), tenants[caller->tenant].name};
 }
 
 EngineStats EngineService::Stats() const { return engine_->Stats(); }

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "server/admission.h"
+#include "server/generate_prompt.h"
 #include "server/serving_state.h"
 
 namespace pagoda::server {
@@ -13,10 +14,10 @@ namespace pagoda::server {
 // pagoda.v1.EngineService. Thread-safe. What a tenant's generations cache is the tenant's.
 class EngineService final : public v1::EngineService::CallbackService {
  public:
-  // `engine` is nullptr, and `model_name` empty, in a daemon without a model. The pointers outlive
-  // the service.
-  EngineService(Engine* engine, std::string model_name, const ServingState* state,
-                const Admission* admission);
+  // `engine` and `text` are nullptr, and `model_name` empty, in a daemon without a model. The
+  // pointers outlive the service.
+  EngineService(Engine* engine, const ModelText* text, std::string model_name,
+                const ServingState* state, const Admission* admission);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -28,6 +29,7 @@ class EngineService final : public v1::EngineService::CallbackService {
 
  private:
   struct Caller {
+    GeneratePrompt prompt;
     NamespaceKey name_space;  // Of the prompt.
     std::string tenant;
   };
@@ -35,6 +37,7 @@ class EngineService final : public v1::EngineService::CallbackService {
                                       const v1::GenerateRequest& request) const;
 
   Engine* const engine_;
+  const ModelText* const text_;
   const std::string model_name_;
   const ServingState* const state_;
   const Admission* const admission_;

@@ -10,11 +10,11 @@
 namespace pagoda::server {
 namespace {
 
-GenerateRequest RequestFromProto(const v1::GenerateRequest& proto, NamespaceKey name_space,
-                                 std::string tenant) {
-  GenerateRequest request{.prompt = {proto.prompt_tokens().begin(), proto.prompt_tokens().end()},
+GenerateRequest RequestFromProto(const v1::GenerateRequest& proto, GeneratePrompt prompt,
+                                 NamespaceKey name_space, std::string tenant) {
+  GenerateRequest request{.prompt = std::move(prompt.tokens),
                           .max_new_tokens = proto.max_new_tokens(),
-                          .stop_tokens = {proto.stop_tokens().begin(), proto.stop_tokens().end()},
+                          .stop_tokens = std::move(prompt.stop_tokens),
                           .name_space = std::move(name_space),
                           .num_samples = std::max(1u, proto.num_samples()),
                           .max_draft_tokens = proto.max_draft_tokens(),
@@ -66,11 +66,16 @@ void ReportToProto(const GenerateReport& report, v1::GenerateReport* out) {
 }  // namespace
 
 GenerateStream* GenerateStream::Start(Engine* engine, const v1::GenerateRequest& request,
-                                      NamespaceKey name_space, std::string tenant) {
+                                      GeneratePrompt prompt, NamespaceKey name_space,
+                                      std::string tenant) {
   const std::shared_ptr<GenerateStream> stream(new GenerateStream);
   stream->self_ = stream;
   stream->detailed_ = request.num_samples() > 1 || request.has_top_logprobs();
-  GenerateRequest wanted = RequestFromProto(request, std::move(name_space), std::move(tenant));
+  if (prompt.tokenizer != nullptr) {
+    stream->decoder_ = std::make_unique<StreamDecoder>(prompt.tokenizer);
+  }
+  GenerateRequest wanted =
+      RequestFromProto(request, std::move(prompt), std::move(name_space), std::move(tenant));
   // The callbacks keep the stream alive as long as the engine keeps them.
   wanted.cancelled = [stream] { return stream->Cancelled(); };
   const absl::Status status = engine->Submit(
@@ -86,10 +91,13 @@ bool GenerateStream::Cancelled() {
 }
 
 bool GenerateStream::Add(const GeneratedToken& token) {
+  std::string text;
+  if (decoder_ != nullptr && token.sample == 0) text = decoder_->Add(token.token);
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return false;
     if (token.sample == 0) pending_.add_tokens(token.token);
+    pending_.mutable_text()->append(text);
     if (detailed_) TokenToProto(token, pending_.add_generated());
   }
   Advance();
@@ -97,10 +105,12 @@ bool GenerateStream::Add(const GeneratedToken& token) {
 }
 
 void GenerateStream::End(const absl::StatusOr<GenerateReport>& report) {
+  const std::string text = decoder_ == nullptr ? std::string() : decoder_->Finish();
   {
     absl::MutexLock lock(&mutex_);
     ended_ = true;
     status_ = report.status();
+    pending_.mutable_text()->append(text);
     if (report.ok()) ReportToProto(*report, pending_.mutable_report());
   }
   Advance();
@@ -111,8 +121,8 @@ void GenerateStream::Advance() {
   {
     absl::MutexLock lock(&mutex_);
     if (writing_ || finished_) return;
-    const bool something =
-        pending_.tokens_size() > 0 || pending_.generated_size() > 0 || pending_.has_report();
+    const bool something = pending_.tokens_size() > 0 || pending_.generated_size() > 0 ||
+                           !pending_.text().empty() || pending_.has_report();
     if (something && !cancelled_) {
       response_.Clear();
       response_.Swap(&pending_);

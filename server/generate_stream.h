@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/engine.pb.h"
+#include "server/generate_prompt.h"
 
 namespace pagoda::server {
 
@@ -20,10 +21,10 @@ namespace pagoda::server {
 // further limit. Thread-safe; shared by its call and the engine.
 class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  // Submits the request of the tenant, whose prompt is in `name_space`; the engine outlives the
-  // call. A request that the engine refuses ends the call.
+  // Submits the request of the tenant, with its prompt, which is in `name_space`; the engine and
+  // the prompt's tokenizer outlive the call. A request that the engine refuses ends the call.
   static GenerateStream* Start(Engine* engine, const v1::GenerateRequest& request,
-                               NamespaceKey name_space, std::string tenant);
+                               GeneratePrompt prompt, NamespaceKey name_space, std::string tenant);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -44,6 +45,8 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
   std::shared_ptr<GenerateStream> self_;  // The call's share; given up in OnDone.
 
   bool detailed_ = false;  // Whether GenerateResponse::generated is wanted.
+  // The first sample's text, where it is wanted. Of the engine's thread.
+  std::unique_ptr<StreamDecoder> decoder_;
 
   absl::Mutex mutex_;  // Taken before gRPC's own locks.
   v1::GenerateResponse pending_ ABSL_GUARDED_BY(mutex_);

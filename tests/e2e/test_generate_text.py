@@ -1,0 +1,100 @@
+"""Prompts as text and as conversations, over gRPC and by pagodactl: the tokenizer is the daemon's."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import grpc
+import pagodactl
+import pytest
+from pagoda_client import call_status, reason_of
+from pagoda.v1 import engine_pb2, engine_pb2_grpc
+
+GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"])
+CASES = json.loads((GOLDEN / "qwen3_tiny/tokenizer_cases.json").read_text())
+
+
+def start(start_daemon, model="qwen3_tiny"):
+    return start_daemon(engine={"model_dir": str(GOLDEN / model)}, cache={"layers": None, "primary": 256, "tokens_per_block": 8})
+
+
+@pytest.fixture
+def engine(start_daemon):
+    return start(start_daemon)
+
+
+def generate(daemon, **prompt):
+    """(tokens, text, report)"""
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    responses = list(stub.Generate(engine_pb2.GenerateRequest(max_new_tokens=24, **prompt), timeout=60))
+    return [token for response in responses for token in response.tokens], "".join(response.text for response in responses), responses[-1].report
+
+
+def messages(*turns):
+    return [engine_pb2.ChatMessage(role=role, content=content) for role, content in turns]
+
+
+def test_text_is_the_ids_that_the_tokenizer_makes_of_it(engine):
+    texts = [case for case in CASES if case["text"]][::7]
+    assert len(texts) > 8
+    for case in texts:
+        tokens, text, report = generate(engine, prompt_text=case["text"])
+        assert report.prompt_tokens == len(case["with_special_tokens"])
+        same, no_text, _ = generate(engine, prompt_tokens=case["with_special_tokens"])
+        # An answer to text also ends where the model's own end of text comes.
+        assert tokens == same[:len(tokens)] and tokens
+        assert text and not no_text
+
+
+def test_each_turn_of_a_conversation_finds_the_ones_before(engine):
+    asked = [("system", "You are brief."), ("user", "Hello there, how are you today?")]
+    _, answer, first = generate(engine, messages=messages(*asked))
+    asked += [("assistant", answer), ("user", "And tomorrow?")]
+    _, _, second = generate(engine, messages=messages(*asked))
+    assert first.reused_tokens == 0
+    # At least what the first turn asked; how the answer is written as text again is the tokenizer's.
+    assert second.reused_tokens >= first.prompt_tokens - 8 and second.prompt_tokens > first.prompt_tokens
+
+
+def test_a_prompt_is_one_thing(engine):
+    def refused(**prompt):
+        with pytest.raises(grpc.RpcError) as error:
+            generate(engine, **prompt)
+        return reason_of(call_status(error.value))
+
+    assert refused() == "INVALID_PROMPT"
+    assert refused(prompt_text="a", prompt_tokens=[1]) == "INVALID_PROMPT"
+    assert refused(prompt_text="a", messages=messages(("user", "b"))) == "INVALID_PROMPT"
+    assert refused(messages=messages(("judge", "b"))) == "INVALID_PROMPT"
+    assert refused(messages=messages(("user", "a"), ("assistant", "b"))) == "INVALID_PROMPT"
+
+
+def test_a_model_without_a_tokenizer_says_so(start_daemon):
+    daemon = start(start_daemon, "qwen2_tiny")
+    ended = pagodactl.run(daemon, "generate", "--prompt", "Hello")
+    assert ended.returncode == 1 and "tokenizer.json" in ended.stderr
+
+
+def test_pagodactl_prints_text(engine):
+    said = pagodactl.run_json(engine, "generate", "--prompt", "Hello there", "--max-new-tokens", "12")
+    assert said["text"] and len(said["tokens"]) <= 12
+    shown = pagodactl.run_ok(engine, "generate", "--prompt", "Hello there", "--max-new-tokens", "12")
+    assert shown.startswith(said["text"]) and "reused" in shown
+
+
+def chat(daemon, stdin, *arguments):
+    done = subprocess.run(pagodactl.command(daemon, "chat", "--max-new-tokens", "12", *arguments), input=stdin, capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def test_a_chat_remembers_and_forgets(engine):
+    turns = [json.loads(line) for line in chat(engine, "Hello there\nAnd again\n/reset\nHello there\n", "-o", "json").splitlines()]
+    assert len(turns) == 3
+    assert turns[1]["prompt_tokens"] > turns[0]["prompt_tokens"] and turns[1]["reused_tokens"] > turns[0]["prompt_tokens"] // 2
+    assert turns[2]["prompt_tokens"] == turns[0]["prompt_tokens"] and turns[2]["content"] == turns[0]["content"]
+    assert turns[2]["reused_tokens"] == turns[2]["prompt_tokens"] - 1
+    shown = chat(engine, "Hello there\n/quit\nnever said\n")
+    assert turns[0]["content"] in shown and "prompt tokens" in shown and shown.count("first token after") == 1
