@@ -52,7 +52,8 @@ Json CompletionLogprobs(const std::vector<ApiLogprob>& logprobs) {
                  {"text_offset", Json::array()}};
   for (const ApiLogprob& entry : logprobs) {
     Json top = Json::object();
-    for (const auto& [text, logprob] : entry.top) top[text] = logprob;
+    // Of tokens that look alike the likeliest stays.
+    for (const auto& [text, logprob] : entry.top) top.emplace(text, logprob);
     result["tokens"].push_back(entry.text);
     result["token_logprobs"].push_back(entry.logprob);
     result["top_logprobs"].push_back(std::move(top));
