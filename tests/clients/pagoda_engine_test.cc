@@ -95,7 +95,9 @@ TEST(LineReaderBoundTest, ALineHasABound) {
 
 TEST(RequestLineTest, ReadsEveryField) {
   const RequestLine line = ParseRequestLine(
-      R"({"id": "a", "prompt": [1, 2], "max_new_tokens": 7, "stop_tokens": [3], "cache_salt": "s"})",
+      R"({"id": "a", "prompt": [1, 2], "max_new_tokens": 7, "stop_tokens": [3], "cache_salt": "s",
+          "temperature": 0.5, "top_k": 4, "top_p": 0.25, "repetition_penalty": 1.5, "seed": 9,
+          "num_samples": 2, "max_draft_tokens": 3, "priority": 1})",
       kDefaultTokens);
   ASSERT_TRUE(line.request.ok()) << line.request.status();
   EXPECT_EQ(line.id, "a");
@@ -103,6 +105,15 @@ TEST(RequestLineTest, ReadsEveryField) {
   EXPECT_THAT(line.request->stop_tokens, ElementsAre(3));
   EXPECT_EQ(line.request->max_new_tokens, 7u);
   EXPECT_EQ(line.request->name_space.cache_salt, "s");
+  const SamplingParams& sampling = line.request->sampling;
+  EXPECT_EQ(sampling.temperature, 0.5f);
+  EXPECT_EQ(sampling.top_k, 4u);
+  EXPECT_EQ(sampling.top_p, 0.25f);
+  EXPECT_EQ(sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(sampling.seed, 9u);
+  EXPECT_EQ(line.request->num_samples, 2u);
+  EXPECT_EQ(line.request->max_draft_tokens, 3u);
+  EXPECT_EQ(line.request->priority, 1);
   const RequestLine least = ParseRequestLine(R"({"prompt": [1]})", kDefaultTokens);
   ASSERT_TRUE(least.request.ok());
   EXPECT_TRUE(least.id.is_null());
@@ -120,7 +131,8 @@ TEST(RequestLineTest, NamesWhatIsWrong) {
            std::pair(R"({"prompt": [1.5]})", "prompt[0] is no token id"),
            std::pair(R"({"prompt": [1], "max_new_tokens": "2"})", "max_new_tokens is no count"),
            std::pair(R"({"prompt": [1], "cache_salt": 2})", "cache_salt is no text"),
-           std::pair(R"({"prompt": [1], "top_p": 1})", "unknown field 'top_p'"),
+           std::pair(R"({"prompt": [1], "best_of": 1})", "unknown field 'best_of'"),
+           std::pair(R"({"prompt": [1], "top_k": -1})", "top_k is no such number"),
            std::pair(R"({"prompt": [1], "id": [2]})", "id is neither"),
        }) {
     const absl::Status status = ParseRequestLine(text, kDefaultTokens).request.status();
@@ -130,16 +142,17 @@ TEST(RequestLineTest, NamesWhatIsWrong) {
 }
 
 TEST(RequestLineTest, AnswersAreOneLine) {
-  const Generated generated = {.tokens = {5, 6},
-                               .report = {.finish_reason = FinishReason::kStopToken,
+  const Generated generated = {.tokens = {{5, 6}},
+                               .report = {.finish_reasons = {FinishReason::kStopToken},
                                           .prompt_tokens = 9,
                                           .reused_tokens = 8,
                                           .generated_tokens = 2,
                                           .time_to_first_token = absl::Microseconds(1500),
                                           .total_time = absl::Milliseconds(2)}};
-  EXPECT_EQ(AnswerLine(7, generated),
-            R"({"id":7,"tokens":[5,6],"prompt_tokens":9,"reused_tokens":8,)"
-            R"("finish_reason":"stop token","time_to_first_token_ms":1.5,"total_ms":2.0})");
+  EXPECT_EQ(
+      AnswerLine(7, generated),
+      R"({"id":7,"tokens":[5,6],"prompt_tokens":9,"reused_tokens":8,"reused_secondary_tokens":0,)"
+      R"("finish_reason":"stop token","time_to_first_token_ms":1.5,"total_ms":2.0})");
   EXPECT_EQ(AnswerLine("x", MakeError(Reason::kInvalidPrompt, "a\nb")),
             R"({"id":"x","error":{"reason":"INVALID_PROMPT","message":"a\nb"}})");
   EXPECT_EQ(AnswerLine(nullptr, absl::UnavailableError("gone")),
