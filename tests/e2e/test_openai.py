@@ -14,6 +14,7 @@ import time
 
 import pytest
 import pagodactl
+from pagoda_daemon import QUIET_STOP_SECONDS
 
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"])
 EXPECTED = json.loads((GOLDEN / "qwen3_tiny" / "expected.json").read_text())
@@ -197,7 +198,7 @@ def test_models(daemon):
 
 def test_errors_have_the_shape_of_openai(daemon):
     assert refused(daemon, 404, body={"model": "gpt-4o", "prompt": "a"})["code"] == "model_not_found"
-    for field, value in {"temperature": -1, "top_p": 2, "n": 0, "n ": 1, "max_tokens": 0, "prompt": [], "stop": [""], "logprobs": 99,
+    for field, value in {"temperature": -1, "top_p": 2, "n": 0, "max_tokens": 0, "prompt": [], "stop": [""], "logprobs": 99,
                          "stream": 1, "seed": 0.5, "top_k": "a", "stream_options": {}}.items():
         error = refused(daemon, 400, **({"prompt": "a"} | {field: value}))
         assert error["type"] == "invalid_request_error" and field.split("_")[0] in error["message"], error
@@ -209,7 +210,7 @@ def test_errors_have_the_shape_of_openai(daemon):
         assert error["code"] == "unsupported_parameter" and error["param"] == field
     assert refused(daemon, 400, body=b"{")["param"] == "body"
     assert "deep" in refused(daemon, 400, body=b"[" * 100000)["message"]
-    assert "UTF-8" in refused(daemon, 400, body=b'{"model": "tiny", "prompt": "\xff"}')["message"] or True
+    assert refused(daemon, 400, body=b'{"model": "tiny", "prompt": "\xff"}')["param"] == "body"
     assert refused(daemon, 400, prompt=[999999])["code"] == "invalid_prompt"
     assert refused(daemon, 400, prompt="a", max_tokens=10**9)["code"] == "invalid_prompt"
     assert refused(daemon, 400, "/v1/chat/completions", messages=[{"role": "tool", "content": "a"}])["code"] == "invalid_prompt"
@@ -243,7 +244,7 @@ def test_another_hosts_name_is_refused(daemon):
 
 
 def test_callers_show_their_tokens(start):
-    daemon = start(operator_token="op-secret-token", secrets={"one.tokens": "tenant-secret-token"},
+    daemon = start(operator_token="operator-secret-token", secrets={"one.tokens": "tenant-secret-token"},
                    tenants=[{"name": "one", "tokens_file": "one.tokens"}])
     assert refused(daemon, 401, prompt="a")["code"] == "invalid_api_key"
     assert refused(daemon, 401, prompt="a", token="wrong")["type"] == "authentication_error"
@@ -251,7 +252,7 @@ def test_callers_show_their_tokens(start):
     first = complete(daemon, token="tenant-secret-token", prompt=EXPECTED["prompt"], max_tokens=2)
     assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     # What a tenant's prompt cached is the tenant's.
-    assert complete(daemon, token="op-secret-token", prompt=EXPECTED["prompt"], max_tokens=2)["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert complete(daemon, token="operator-secret-token", prompt=EXPECTED["prompt"], max_tokens=2)["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     again = complete(daemon, token="tenant-secret-token", prompt=EXPECTED["prompt"], max_tokens=2)
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 63
     salted = complete(daemon, token="tenant-secret-token", prompt=EXPECTED["prompt"], max_tokens=2, cache_salt="x")
@@ -338,6 +339,7 @@ def test_a_drain_lets_generations_end_and_takes_no_more(start):
     while piece := client.recv(65536):
         text += piece
     assert text.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert daemon.wait(QUIET_STOP_SECONDS) == 0
 
 
 @pytest.mark.skipif("PAGODA_OPENAI_PACKAGE" not in os.environ, reason="PAGODA_OPENAI_PACKAGE names no folder with the openai package")
