@@ -156,6 +156,15 @@ class BasicCache final : public CacheClient {
     return answer;
   }
 
+  Result Run(const DescribeSequence& op) {
+    return On(op.sequence, [&](BasicSequence& sequence) -> Result {
+      return DescribedSequence{.token_count = sequence.token_count,
+                               .computed_tokens = sequence.computed_tokens,
+                               .room_tokens = sequence.room_tokens,
+                               .tables = Tables(sequence)};
+    });
+  }
+
   Result Run(const MatchPrefix&) { return MatchedPrefix{}; }
   Result Run(const OffloadPrefix&) { return OffloadedPrefix{}; }
   Result Run(const WaitForTicket&) { return WaitedForTicket{}; }

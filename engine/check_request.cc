@@ -16,6 +16,11 @@ absl::Status CheckCounts(const GenerateRequest& request) {
   if (request.max_new_tokens == 0) {
     return MakeError(Reason::kInvalidCount, "max_new_tokens is 0");
   }
+  if (request.max_draft_tokens > Engine::kMaxDraftTokens) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat("max_draft_tokens is ", request.max_draft_tokens,
+                                  "; it must be at most ", Engine::kMaxDraftTokens));
+  }
   if (request.num_samples >= 1 && request.num_samples <= Engine::kMaxSamples) {
     return absl::OkStatus();
   }

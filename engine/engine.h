@@ -73,10 +73,12 @@ class Engine {
 
   // Whether Submit would refuse the request: INVALID_PROMPT (empty, a token outside the vocabulary,
   // longer with its new tokens than max_position_embeddings), INVALID_COUNT (max_new_tokens or
-  // num_samples is 0, too many samples, or the cache can never hold a sequence), INVALID_SAMPLING.
+  // num_samples is 0, too many samples or drafts, or the cache can never hold a sequence),
+  // INVALID_SAMPLING.
   absl::Status Check(const GenerateRequest& request) const;
 
   static constexpr uint32_t kMaxSamples = 128;
+  static constexpr uint32_t kMaxDraftTokens = 32;
 
   const ModelConfig& model() const;
   // For people: "qwen3 ... cpu, 2 threads".

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/schedule/sampling.h"
-#include "events/block_hash.h"
+#include "manager/operation.h"
 #include "pools/types.h"
 
 namespace pagoda {

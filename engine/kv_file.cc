@@ -61,6 +61,8 @@ class Scratch {
   // Returns the tokens that are cached; their KV is there when this returns.
   absl::StatusOr<uint32_t> Open(const NamespaceKey& name_space, std::vector<TokenId> tokens,
                                 uint32_t room_tokens) {
+    // Left by one whose answer was lost.
+    RunOne<FreedSequence>(client_, FreeSequence{id_}).IgnoreError();
     absl::StatusOr<AddedSequence> added =
         RunOne<AddedSequence>(client_, AddSequence{.sequence = id_,
                                                    .name_space = name_space,
@@ -78,7 +80,11 @@ class Scratch {
       }
     }
     if (absl::Status waited = Wait(added->ready); !waited.ok()) return waited;
-    return added->matched_tokens;
+    // A copy that failed has shortened what there is.
+    const absl::StatusOr<DescribedSequence> now =
+        RunOne<DescribedSequence>(client_, DescribeSequence{id_});
+    if (!now.ok()) return now.status();
+    return now->losses == 0 ? added->matched_tokens : now->computed_tokens;
   }
 
   absl::Status Commit(uint32_t computed_tokens) {

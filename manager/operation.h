@@ -72,7 +72,7 @@ struct AddSequence {
 struct AddedSequence {
   uint32_t matched_tokens = 0;
   uint32_t matched_secondary_tokens = 0;  // Of these, those that are on their way up.
-  std::vector<BlockTable> tables;  // One a window.
+  std::vector<BlockTable> tables;         // One a window.
   Ticket ready;
 };
 

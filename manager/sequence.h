@@ -60,7 +60,7 @@ struct Sequence {
 
   TenantId tenant = kCommons;  // Whose its blocks are, until they are published.
   uint32_t prompt_tokens = 0;
-  uint32_t matched_tokens = 0;  // Cached when it was added.
+  uint32_t matched_tokens = 0;            // Cached when it was added.
   uint32_t matched_secondary_tokens = 0;  // Of these, those that came up for it.
   // The most that were computed when it was forked: what forks may have in its blocks, though a
   // failed copy took the KV.

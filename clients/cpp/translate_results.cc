@@ -194,10 +194,9 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
     case v1::OperationResult::kFreeBlocks:
       return FreedBlocks{};
     case v1::OperationResult::kAddSequence:
-      return AddedSequence{proto.add_sequence().matched_tokens(),
-                           proto.add_sequence().matched_secondary_tokens(),
-                           TablesFrom(proto.add_sequence().tables()),
-                           Ticket(proto.add_sequence().ready_ticket())};
+      return AddedSequence{
+          proto.add_sequence().matched_tokens(), proto.add_sequence().matched_secondary_tokens(),
+          TablesFrom(proto.add_sequence().tables()), Ticket(proto.add_sequence().ready_ticket())};
     case v1::OperationResult::kReserveTokens:
       return ReservedTokens{TablesFrom(proto.reserve_tokens().added()),
                             Ticket(proto.reserve_tokens().ready_ticket())};

@@ -51,11 +51,11 @@ absl::Status CheckLayer(const PoolMapping& mapping, uint32_t layer, const ModelC
   const PoolLayout& layout = mapping.layout;
   const MemoryPlace& place = mapping.segments.front().place;
   if (place.kind != MemoryKind::kHost) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("pool ", mapping.pool_index, " lies in the memory of ",
-                                  PlaceName(place),
-                                  "; this engine's kernels run on the CPU, so the daemon needs "
-                                  "cache.primary_memory: host"));
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat("pool ", mapping.pool_index, " lies in the memory of ", PlaceName(place),
+                     "; this engine's kernels run on the CPU, so the daemon needs "
+                     "cache.primary_memory: host"));
   }
   const std::string pool = absl::StrCat("pool ", mapping.pool_index, " of the cache's window ",
                                         WindowName(mapping.window));

@@ -27,10 +27,11 @@ struct ActiveRequest {
   absl::Time arrival;
   uint64_t number = 0;  // In the order of arrival.
   GenerateReport report;
-  bool admitted = false;      // One of its samples has been opened.
-  bool ending = false;        // No more of its tokens are wanted.
-  uint32_t open_samples = 0;  // Samples that are not done with.
-  absl::Status status;        // How it ends.
+  bool admitted = false;       // One of its samples has been opened.
+  bool ending = false;         // No more of its tokens are wanted.
+  uint64_t asked_in_step = 0;  // Whether it is cancelled.
+  uint32_t open_samples = 0;   // Samples that are not done with.
+  absl::Status status;         // How it ends.
 };
 
 // One answer to a request. Its sequence refers to the request, which all its samples keep.

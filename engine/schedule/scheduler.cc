@@ -69,6 +69,12 @@ void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback
 
 Scheduler::Progress Scheduler::Step() {
   const Stopwatch watch(stats_.step_time);
+  const Progress progress = RunStep();
+  stats_.running_sequences = running_.size();
+  return progress;
+}
+
+Scheduler::Progress Scheduler::RunStep() {
   EndCancelled();
   StepBatch batch;
   if (running_.empty() && closing_.empty() && probes_.empty() && !waiting_.empty()) {
@@ -96,18 +102,19 @@ Scheduler::Progress Scheduler::Step() {
   FinishClosing();
   HeedLosses();
   HeedRefusals();
-  const Progress progress = Compute();
-  stats_.running_sequences = running_.size();
-  return progress;
+  return Compute();
 }
 
 // --- Before the batch ---
 
+// Asks once a request, whichever of its samples are left.
 void Scheduler::EndCancelled() {
+  ++steps_;
   std::vector<std::shared_ptr<ActiveRequest>> cancelled;
   const auto look = [&](const Sample& sample) {
     ActiveRequest& request = *sample.request;
-    if (sample.index > 0 || request.ending || !request.request.cancelled) return;
+    if (request.asked_in_step == steps_ || request.ending || !request.request.cancelled) return;
+    request.asked_in_step = steps_;
     if (request.request.cancelled()) cancelled.push_back(sample.request);
   };
   for (const auto& sample : running_) look(*sample);
@@ -186,26 +193,36 @@ bool Scheduler::HasSecondaryTier() const {
                      [](const auto& window) { return window.secondary_blocks > 0; });
 }
 
-// Whether the prompt has room now; `taken` is what others of this step take, by window of the
-// answer.
-bool Scheduler::Fits(const Probe& probe, uint32_t budget, std::vector<uint64_t>& taken) const {
+// How many tokens of the prompt's rest have room now: 0, or all that `budget` lets through, or
+// fewer where a sliding window's pool is small. `taken` is what others of this step take, by window
+// of the answer.
+uint32_t Scheduler::RoomFor(const Probe& probe, uint32_t rest, uint32_t budget,
+                            std::vector<uint64_t>& taken) const {
   const TokensPerBlock tokens_per_block(windows_.tokens_per_block);
   taken.resize(probe.answer.windows.size());
+  uint32_t tokens = std::min(rest, budget);
   std::vector<uint64_t> needs;
   for (size_t w = 0; w < taken.size(); ++w) {
     const WindowCapacity& capacity = probe.answer.windows[w];
-    uint64_t needed = capacity.blocks_now;
-    if (capacity.window != kFullAttention) {
-      // It goes in piece by piece, and the window lets go of what it has passed.
-      const uint64_t tokens = uint64_t{capacity.window.value()} + budget;
-      needed = std::min<uint64_t>(needed, tokens_per_block.BlocksFor(tokens) + 1);
-    }
-    needs.push_back(needed);
     // Each that runs will want its next block soon.
-    if (taken[w] + needed + running_.size() > capacity.available_blocks) return false;
+    const uint64_t held = taken[w] + running_.size();
+    if (held >= capacity.available_blocks) return 0;
+    const uint64_t available = capacity.available_blocks - held;
+    uint64_t needed = capacity.blocks_now;
+    if (capacity.window != kFullAttention && needed > available) {
+      // It goes in piece by piece, and the window lets go of what it has passed. A window's tokens
+      // begin anywhere in a block, and so do those of a chunk.
+      const uint64_t window = tokens_per_block.BlocksFor(capacity.window.value()) + 1;
+      if (window >= available) return 0;
+      const uint64_t chunk = (available - window) * windows_.tokens_per_block;
+      tokens = static_cast<uint32_t>(std::min<uint64_t>(tokens, chunk));
+      needed = available;
+    }
+    if (needed > available) return 0;
+    needs.push_back(needed);
   }
   for (size_t w = 0; w < taken.size(); ++w) taken[w] += needs[w];
-  return true;
+  return tokens;
 }
 
 void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
@@ -213,8 +230,11 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
   blocked_ = false;
   for (const Probe& probe : std::exchange(probes_, {})) {
     if (budget == 0 || running_.size() >= options_.max_running_sequences) return;
-    Sample* const lowest = LowestRunning();
-    if (!Fits(probe, budget, taken)) {
+    Sample* const lowest = LowestRunning(nullptr);
+    const auto total = static_cast<uint32_t>(probe.sample->run.tokens().size());
+    const uint32_t rest = total - std::min(probe.answer.matched_tokens, total - 1);
+    const uint32_t tokens = RoomFor(probe, rest, budget, taken);
+    if (tokens == 0) {
       // The room of those who are closing now shows in the next answers.
       blocked_ = closing_.empty();
       if (lowest != nullptr && closing_.empty() &&
@@ -225,11 +245,10 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
     }
     std::unique_ptr<Sample> sample = waiting_.Remove(probe.sample);
     if (sample == nullptr) continue;  // Cancelled since.
-    const auto total = static_cast<uint32_t>(sample->run.tokens().size());
-    const uint32_t rest = total - std::min(probe.answer.matched_tokens, total - 1);
-    sample->num_tokens = std::min(rest, budget);
+    sample->drafts.clear();
+    sample->num_tokens = tokens;
     budget -= sample->num_tokens;
-    shares_.Charge(sample->request->request.tenant, rest);
+    if (!sample->request->admitted) shares_.Charge(sample->request->request.tenant, rest);
     sample->opening = true;
     sample->run.Open(SequenceId(++sequences_), total - rest + sample->num_tokens, batch);
     blocked_since_ = absl::InfiniteFuture();
@@ -247,7 +266,12 @@ void Scheduler::AddProbes(StepBatch& batch) {
                         .tokens = sample->run.tokens(),
                         .max_new_tokens = sample->tokens_left()};
     batch.Add(std::move(query), [this, sample](absl::StatusOr<OperationResult> result) {
-      if (result.ok()) probes_.push_back({sample, std::get<CapacityAnswer>(*std::move(result))});
+      if (sample->request->ending) return;
+      if (result.ok()) {
+        probes_.push_back({sample, std::get<CapacityAnswer>(*std::move(result))});
+      } else {
+        EndRequest(sample->request, result.status());
+      }
     });
   }
 }
@@ -279,6 +303,9 @@ void Scheduler::HeedLosses() {
     const uint32_t reused = std::min(report.reused_tokens, sample.run.computed());
     stats_.reused_tokens -= report.reused_tokens - reused;
     report.reused_tokens = reused;
+    const uint32_t secondary = std::min(report.reused_secondary_tokens, reused);
+    stats_.reused_secondary_tokens -= report.reused_secondary_tokens - secondary;
+    report.reused_secondary_tokens = secondary;
   }
   shortened_.clear();
 }
@@ -293,16 +320,22 @@ void Scheduler::HeedRefusals() {
     const absl::Status status = sample->run.status();
     sample->num_tokens = 0;
     const Reason reason = ReasonOf(status);
-    if (reason == Reason::kKvLost) continue;  // Its next commit tells that it knows.
-    if (reason != Reason::kBlocksExhausted) {
-      EndRequest(sample->request, status);
-    } else if (sample->run.is_open()) {
+    const bool no_room =
+        reason == Reason::kBlocksExhausted || reason == Reason::kTenantQuotaExceeded;
+    if (!sample->run.is_open() && (no_room || reason == Reason::kKvLost)) {
+      Retire(sample, true);
+    } else if (reason == Reason::kKvLost) {
+      continue;  // Its next commit tells that it knows.
+    } else if (reason == Reason::kTenantQuotaExceeded) {
+      // Only what the tenant itself gives back helps.
+      Preempt(LowestRunning(&sample->request->request.tenant));
+    } else if (no_room) {
       short_of_room = true;
     } else {
-      Retire(sample, true);
+      EndRequest(sample->request, status);
     }
   }
-  if (short_of_room && closing_.empty()) Preempt(LowestRunning());
+  if (short_of_room && closing_.empty()) Preempt(LowestRunning(nullptr));
 }
 
 }  // namespace pagoda

@@ -104,6 +104,7 @@ class Scheduler {
     CapacityAnswer answer;
   };
 
+  Progress RunStep();
   // The phases of a step, in order.
   void EndCancelled();
   uint32_t ShareBudget();
@@ -120,7 +121,8 @@ class Scheduler {
   Progress WaitForRoom();
 
   bool HasSecondaryTier() const;
-  bool Fits(const Probe& probe, uint32_t budget, std::vector<uint64_t>& taken) const;
+  uint32_t RoomFor(const Probe& probe, uint32_t rest, uint32_t budget,
+                   std::vector<uint64_t>& taken) const;
   void NoteAdmission(Sample& sample);
   void TakeLogits(Sample& sample, absl::Span<const float> logits);
   // Chooses a token for the sample and tells it; the sample may end with it. Returns it.
@@ -137,7 +139,8 @@ class Scheduler {
   void FailAll(const absl::Status& status);
   void FreeLeftovers();
   void FinishClosing();
-  Sample* LowestRunning() const;
+  // Of the tenant, or of all where it is null.
+  Sample* LowestRunning(const std::string* tenant) const;
 
   const Options options_;
   CacheClient* client_;
@@ -150,13 +153,16 @@ class Scheduler {
   SampleList running_;
   std::vector<Closing> closing_;
   std::vector<std::shared_ptr<ActiveRequest>> ended_;  // Not told yet.
-  std::vector<Probe> probes_;          // Answers of the last batch.
+  std::vector<Probe> probes_;                          // Answers of the last batch.
   std::vector<SequenceId> leftovers_;  // To be freed when the client can be asked again.
   std::vector<ShortenedSequence> shortened_;
   Ticket completed_;
   bool blocked_ = false;  // The head of those who wait did not fit.
+  // Which request is blocked by others, and since when.
+  uint64_t blocked_request_ = 0;
   absl::Time blocked_since_ = absl::InfiniteFuture();
   uint64_t vocab_size_ = 0;  // Of the step's logits.
+  uint64_t steps_ = 0;
   uint64_t requests_ = 0;
   uint64_t sequences_ = 0;
   SchedulerStats stats_;

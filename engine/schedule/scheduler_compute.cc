@@ -36,7 +36,8 @@ Scheduler::Progress Scheduler::Compute() {
     sample->num_tokens = std::min({sample->num_tokens, run.uncomputed(), run.room_left()});
     if (sample->num_tokens == 0 || run.ready() > completed_) continue;
     const bool whole = sample->num_tokens == run.uncomputed();
-    if (!whole) sample->drafts.clear();
+    const uint32_t room = whole ? run.room_left() - sample->num_tokens : 0;
+    if (sample->drafts.size() > room) sample->drafts.resize(room);
     const uint32_t num_logits = whole ? 1 + static_cast<uint32_t>(sample->drafts.size()) : 0;
     const auto next = run.tokens().begin() + run.computed();
     sample->step_tokens.assign(next, next + sample->num_tokens);
@@ -98,10 +99,11 @@ Scheduler::Progress Scheduler::WaitForRoom() {
   }
   // The first of those who wait does not fit beside other clients of the cache.
   const absl::Time now = absl::Now();
+  const std::shared_ptr<ActiveRequest> head = waiting_.Head(1).front()->request;
+  if (std::exchange(blocked_request_, head->number) != head->number) blocked_since_ = now;
   blocked_since_ = std::min(blocked_since_, now);
   if (now - blocked_since_ < options_.room_timeout) return Progress::kNone;
-  blocked_since_ = absl::InfiniteFuture();
-  EndRequest(waiting_.Head(1).front()->request,
+  EndRequest(head,
              MakeError(Reason::kBlocksExhausted,
                        absl::StrCat("other clients of the cache hold the room that the request "
                                     "needs, and have for ",
@@ -115,7 +117,7 @@ void Scheduler::NoteAdmission(Sample& sample) {
   GenerateReport& report = request.report;
   report.queue_time = absl::Now() - request.arrival;
   report.reused_tokens = std::min(sample.run.matched(), sample.run.computed());
-  report.reused_secondary_tokens = sample.run.matched_secondary();
+  report.reused_secondary_tokens = std::min(sample.run.matched_secondary(), report.reused_tokens);
   --stats_.waiting_requests;
   ++stats_.running_requests;
   stats_.prompt_tokens += report.prompt_tokens;

@@ -8,11 +8,13 @@
 
 namespace pagoda {
 
-Sample* Scheduler::LowestRunning() const {
-  const auto lowest =
-      std::min_element(running_.begin(), running_.end(),
-                       [](const auto& a, const auto& b) { return Outranks(*b, *a); });
-  return lowest == running_.end() ? nullptr : lowest->get();
+Sample* Scheduler::LowestRunning(const std::string* tenant) const {
+  Sample* lowest = nullptr;
+  for (const std::unique_ptr<Sample>& sample : running_) {
+    if (tenant != nullptr && sample->request->request.tenant != *tenant) continue;
+    if (lowest == nullptr || Outranks(*lowest, *sample)) lowest = sample.get();
+  }
+  return lowest;
 }
 
 // Leaves with the next batch. `returns`: to the waiting room, where it goes on.
@@ -36,6 +38,7 @@ void Scheduler::EndRequest(const std::shared_ptr<ActiveRequest>& request,
                            const absl::Status& status) {
   if (std::exchange(request->ending, true)) return;
   request->status = status;
+  std::erase_if(probes_, [&](const Probe& probe) { return probe.sample->request == request; });
   std::vector<Sample*> samples;
   for (const std::unique_ptr<Sample>& sample : running_) {
     if (sample->request == request) samples.push_back(sample.get());
@@ -82,6 +85,8 @@ void Scheduler::EndAll(const absl::Status& status) {
 // The client could not be asked, and nobody knows what it did. Answers that are complete stay so.
 void Scheduler::FailAll(const absl::Status& status) {
   EndAll(status);
+  probes_.clear();
+  shortened_.clear();
   for (Closing& closing : closing_) {
     if (closing.sample->run.was_opened()) leftovers_.push_back(closing.sample->run.id());
     closing.sample->run.Forget();

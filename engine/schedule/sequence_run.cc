@@ -43,14 +43,15 @@ void SequenceRun::Fork(SequenceId id, const SequenceRun& origin, StepBatch& batc
   // What the origin will have been when the fork is made.
   named_ = computed_ = published_ = room_ = origin.computed_;
   batch.Add(ForkSequence{.sequence = origin.id_, .new_sequence = id_},
-            [this](absl::StatusOr<OperationResult> result) {
+            [this, foreseen = computed_](absl::StatusOr<OperationResult> result) {
               if (!result.ok()) {
                 open_ = false;
                 return Note(result.status());
               }
               const auto& forked = std::get<ForkedSequence>(*result);
-              named_ = forked.token_count;
-              published_ = computed_ = forked.computed_tokens;
+              // An Append of the same batch has gone on from what the fork was going to be.
+              PAGODA_CHECK(forked.token_count == foreseen && forked.computed_tokens == foreseen,
+                           "a fork has what its origin had");
               losses_ = forked.losses;
               Take(forked.tables, Ticket());
             });

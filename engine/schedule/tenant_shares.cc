@@ -12,12 +12,16 @@ constexpr size_t kMaxKeptTenants = 4096;
 
 void TenantShares::Enter(const std::string& tenant) {
   const uint64_t least = LeastService();
+  ++requests_;
   Tenant& entered = tenants_[tenant];
   if (entered.requests++ == 0) entered.service = std::max(entered.service, least);
 }
 
 void TenantShares::Leave(const std::string& tenant) {
   --tenants_.at(tenant).requests;
+  --requests_;
+  // Nobody is owed anything when nobody is here.
+  if (requests_ == 0) tenants_.clear();
   if (tenants_.size() <= kMaxKeptTenants) return;
   std::erase_if(tenants_, [](const auto& entry) { return entry.second.requests == 0; });
 }

@@ -30,8 +30,9 @@ class TenantShares {
   // Of those that are here; 0 where nobody is.
   uint64_t LeastService() const;
 
-  // Those that are gone are forgotten when there are many.
+  // Those that are gone are forgotten when there are many, and all when the last one goes.
   std::map<std::string, Tenant> tenants_;
+  uint64_t requests_ = 0;
 };
 
 }  // namespace pagoda

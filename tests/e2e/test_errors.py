@@ -270,7 +270,7 @@ def test_every_call_refuses_its_fields_for_later_by_name(daemon, client):
                  for name, request in requests_for_later(events_pb2.WatchRequest)]
     refusals += [(name, lambda request=request: list(engine.Generate(request, timeout=5)))
                  for name, request in requests_for_later(engine_pb2.GenerateRequest)]
-    assert len(refusals) >= 6
+    assert refusals
     before = state(daemon)
     for name, call in refusals:
         with pytest.raises(grpc.RpcError) as failure:

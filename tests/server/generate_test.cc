@@ -48,7 +48,7 @@ TEST_F(NoEngineTest, GenerateSaysThatThereIsNoEngine) {
 
 TEST_F(NoEngineTest, AFieldForLaterIsRefusedFirst) {
   v1::GenerateRequest request = Prompt(3, 1);
-  request.set_temperature(0.5);
+  request.set_tenant("x");
   EXPECT_EQ(InfoOf(Generate(channel(), request).status).reason(), "FIELD_NOT_SERVED");
 }
 

@@ -23,6 +23,7 @@ using google::protobuf::Reflection;
 using google::protobuf::util::MessageDifferencer;
 
 constexpr size_t kDigestBytes = 32;
+constexpr size_t kUuidBytes = 16;
 // Of repeated fields.
 constexpr int kElements = 2;
 
@@ -79,8 +80,9 @@ class Filler {
 
   static std::string StringOf(const FieldDescriptor* field, uint32_t value) {
     if (field->type() != FieldDescriptor::TYPE_BYTES) return "text " + std::to_string(value);
+    const size_t bytes = field->name() == "device_uuid" ? kUuidBytes : kDigestBytes;
     std::string digest;
-    for (size_t i = 0; i < kDigestBytes; ++i) digest.push_back(static_cast<char>(value + 8 * i));
+    for (size_t i = 0; i < bytes; ++i) digest.push_back(static_cast<char>(value + 8 * i));
     return digest;
   }
 

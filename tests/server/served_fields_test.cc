@@ -61,9 +61,9 @@ TEST(ServedFieldsTest, EveryKindOfFieldCounts) {
   v1::Operation choice;
   choice.mutable_allocate_blocks()->set_tier(v1::TIER_SECONDARY);
   EXPECT_THAT(Refusal(choice), HasSubstr("allocate_blocks.tier"));
-  v1::GenerateRequest optional_zero;
-  optional_zero.set_temperature(0);
-  EXPECT_THAT(Refusal(optional_zero), HasSubstr("temperature"));
+  v1::GenerateRequest text;
+  text.set_tenant("x");
+  EXPECT_THAT(Refusal(text), HasSubstr("tenant"));
 }
 
 TEST(ServedFieldsTest, TheOperationsOfABatchAreLeftToTheirOwnCheck) {

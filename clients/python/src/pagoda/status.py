@@ -22,6 +22,9 @@ class TierStatus:
     in_flight_blocks: int
     """Copying, or draining until their client's step is completed."""
     block_bytes: int
+    memory_kind: MemoryKind
+    device: int
+    """The device's index, where the memory is one's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +116,7 @@ def _seconds(duration: Any) -> float:
 
 
 def _window(message: Any) -> WindowStatus:
-    tiers = tuple(TierStatus(**_plain_fields(TierStatus, tier, tier=Tier(tier.tier))) for tier in message.tiers)
+    tiers = tuple(TierStatus(**_plain_fields(TierStatus, tier, tier=Tier(tier.tier), memory_kind=MemoryKind(tier.memory_kind))) for tier in message.tiers)
     return WindowStatus(**_plain_fields(WindowStatus, message, tiers=tiers))
 
 

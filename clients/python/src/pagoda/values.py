@@ -34,6 +34,14 @@ class Tier(_OpenEnum):
     SECONDARY = 2
 
 
+class MemoryKind(_OpenEnum):
+    """Where a tier's memory is."""
+
+    UNSPECIFIED = 0
+    HOST = 1
+    CUDA = 2
+
+
 class Block(NamedTuple):
     """An entry of a block table. `generation` tells the lives of a block id apart; the token slot of the block's token i is
     slot_index * tokens_per_block + i."""
