@@ -209,6 +209,62 @@ TEST_P(WindowsTest, SamplesShareThePrompt) {
   EXPECT_NE(answers[0], answers[1]) << "the samples differ";
 }
 
+// What the cache keeps of an answer has the keys of its tokens: whoever goes on from it finds them.
+TEST_P(WindowsTest, WhoContinuesASampleFindsItsOwnTokens) {
+  World world({.windows = GetParam(), .blocks = {.primary_blocks = 256}, .period = 5});
+  GenerateRequest request = Request(14, 21, 30);
+  request.num_samples = 4;
+  request.max_draft_tokens = 3;
+  request.sampling = {.temperature = 1.0f, .seed = 3};
+  world.ExpectSoloAnswers({request});
+  for (const auto& answer : ArithmeticModel::ExpectedAnswer(request, GetParam(), 5)) {
+    // On the right way, and on one that says its first token twice.
+    for (const size_t twice : {size_t{0}, size_t{1}}) {
+      GenerateRequest next = Request(0, 0, 8);
+      next.prompt = request.prompt;
+      if (twice == 1) next.prompt.push_back(answer.front());
+      next.prompt.insert(next.prompt.end(), answer.begin(), answer.end());
+      Outcome& outcome = world.Add(next);
+      world.RunUntilIdle();
+      world.ExpectSoloAnswer(next, outcome);
+      if (twice == 1) continue;
+      EXPECT_GE(outcome.report->reused_tokens, 21u + 24u);
+    }
+  }
+  EXPECT_EQ(world.model().unwritten_reads(), 0u);
+}
+
+TEST_P(WindowsTest, DraftsOfWhoLosesItsRoom) {
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    World world({.windows = GetParam(),
+                 .blocks = {.primary_blocks = 14, .secondary_blocks = 16},
+                 .period = 5});
+    std::vector<GenerateRequest> requests;
+    for (uint64_t i = 0; i < 6; ++i) {
+      requests.push_back(Request(seed * 10 + i, 18 + i, 50));
+      requests.back().max_draft_tokens = 6;
+    }
+    world.ExpectSoloAnswers(requests);
+    EXPECT_GT(world.stats().preemptions, 0u);
+    EXPECT_GT(world.stats().accepted_draft_tokens, 0u);
+  }
+}
+
+TEST(SchedulerTest, WhatTheCacheRefusesEndsAndTheOthersRun) {
+  World world({});
+  GenerateRequest refused = Request(1, 20, 5);
+  refused.name_space.cache_salt = std::string(5000, 'x');
+  std::vector<Outcome*> ends;
+  for (int i = 0; i < 9; ++i) ends.push_back(&world.Add(refused));
+  Outcome& good = world.Add(Request(2, 20, 5));
+  world.RunUntilIdle();
+  for (const Outcome* outcome : ends) {
+    EXPECT_EQ(ReasonOf(outcome->report.status()), Reason::kInvalidArgument);
+  }
+  world.ExpectSoloAnswer(Request(2, 20, 5), good);
+  EXPECT_TRUE(world.cache().NothingHeld());
+}
+
 TEST_P(WindowsTest, SamplesOfOneToken) {
   World world({.windows = GetParam()});
   GenerateRequest request = Request(5, 17, 1);
@@ -486,10 +542,12 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
                  .blocks = {.primary_blocks = 40, .secondary_blocks = 24},
                  .options = {.max_step_tokens = 48, .max_running_sequences = 24},
                  // A copy now and then is lost.
-                 .before_copy = [&random, seed](const CopyOrder&) {
-                   return seed == 3 && random() % 50 == 0 ? absl::DataLossError("planted")
-                                                          : absl::OkStatus();
-                 }});
+                 .before_copy =
+                     [&random, seed](const CopyOrder&) {
+                       return seed == 3 && random() % 50 == 0 ? absl::DataLossError("planted")
+                                                              : absl::OkStatus();
+                     },
+                 .period = seed == 2 ? 7u : 0u});
     int64_t step = 0;
     std::vector<const Outcome*> outcomes;
     for (size_t i = 0; i < crowd.requests.size(); ++i) {
@@ -510,6 +568,18 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
         continue;
       }
       world.ExpectSoloAnswer(crowd.requests[i], *outcomes[i]);
+    }
+    // What they left in the cache is what they said: conversations go on from it.
+    for (size_t i = 0; i < outcomes.size(); i += 5) {
+      if (!outcomes[i]->report.ok()) continue;
+      GenerateRequest next = crowd.requests[i];
+      next.cancelled = nullptr;
+      next.num_samples = 1;
+      const std::vector<TokenId>& said = outcomes[i]->samples.back();
+      next.prompt.insert(next.prompt.end(), said.begin(), said.end());
+      Outcome& outcome = world.Add(next);
+      world.RunUntilIdle();
+      world.ExpectSoloAnswer(next, outcome);
     }
     EXPECT_GT(cancelled, 20);
     EXPECT_GT(world.stats().preemptions, 0u);
