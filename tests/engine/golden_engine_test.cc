@@ -35,11 +35,8 @@ struct Answer {
   float worst_logit_difference = 0;
 };
 
-// With another salt nothing is shared.
-GenerateRequest RequestFor(const Golden& golden, const std::string& salt = "") {
-  return {.prompt = golden.prompt,
-          .max_new_tokens = static_cast<uint32_t>(golden.ids.size()),
-          .name_space = {.cache_salt = salt}};
+GenerateRequest RequestFor(const Golden& golden) {
+  return {.prompt = golden.prompt, .max_new_tokens = static_cast<uint32_t>(golden.ids.size())};
 }
 
 Engine::Options EngineOptions(const GoldenModel& model, const Setting& setting) {
@@ -49,36 +46,66 @@ Engine::Options EngineOptions(const GoldenModel& model, const Setting& setting) 
       .scheduler = {.max_step_tokens = setting.max_step_tokens, .preemption = setting.preemption}};
 }
 
+// Takes a golden's tokens in, and compares their logits.
+bool TakeToken(const Golden& golden, const GeneratedToken& token, Answer& answer) {
+  const std::vector<float>& expected = golden.logits[answer.ids.size()];
+  for (size_t t = 0; t < expected.size(); ++t) {
+    const float difference = std::abs(token.logits[t] - expected[t]);
+    // NaN is the worst.
+    if (!(difference <= answer.worst_logit_difference)) answer.worst_logit_difference = difference;
+  }
+  answer.ids.push_back(token.token);
+  return true;
+}
+
 // All at once; the answers in the order of the goldens.
-enum class Share { kAll, kNothing };
-std::vector<Answer> GenerateAll(Engine& engine, const std::vector<Golden>& goldens,
-                                Share share = Share::kAll) {
+std::vector<Answer> GenerateAll(Engine& engine, const std::vector<Golden>& goldens) {
   std::vector<Answer> answers(goldens.size());
   absl::BlockingCounter left(static_cast<int>(goldens.size()));
   for (size_t i = 0; i < goldens.size(); ++i) {
-    const Golden& golden = goldens[i];
-    Answer& answer = answers[i];
     const absl::Status submitted = engine.Submit(
-        RequestFor(golden, share == Share::kAll ? "" : std::to_string(i)),
-        [&golden, &answer](const GeneratedToken& token) {
-          const std::vector<float>& expected = golden.logits[answer.ids.size()];
-          for (size_t t = 0; t < expected.size(); ++t) {
-            const float difference = std::abs(token.logits[t] - expected[t]);
-            // NaN is the worst.
-            if (!(difference <= answer.worst_logit_difference)) {
-              answer.worst_logit_difference = difference;
-            }
-          }
-          answer.ids.push_back(token.token);
-          return true;
+        RequestFor(goldens[i]),
+        [&golden = goldens[i], &answer = answers[i]](const GeneratedToken& token) {
+          return TakeToken(golden, token, answer);
         },
-        [&answer, &left](absl::StatusOr<GenerateReport> report) {
+        [&answer = answers[i], &left](absl::StatusOr<GenerateReport> report) {
           answer.report = std::move(report);
           left.DecrementCount();
         });
     EXPECT_TRUE(submitted.ok()) << submitted;
     if (!submitted.ok()) left.DecrementCount();
   }
+  left.Wait();
+  return answers;
+}
+
+// While the first one generates, the second one comes with a higher priority.
+std::vector<Answer> GenerateInterrupted(Engine& engine, const Golden& first, const Golden& second) {
+  std::vector<Answer> answers(2);
+  absl::BlockingCounter left(2);
+  const auto end = [&left](Answer& answer) {
+    return [&answer, &left](absl::StatusOr<GenerateReport> report) {
+      answer.report = std::move(report);
+      left.DecrementCount();
+    };
+  };
+  const auto interrupt = [&] {
+    GenerateRequest request = RequestFor(second);
+    request.priority = 1;
+    const absl::Status submitted = engine.Submit(
+        std::move(request),
+        [&](const GeneratedToken& token) { return TakeToken(second, token, answers[1]); },
+        end(answers[1]));
+    EXPECT_TRUE(submitted.ok()) << submitted;
+  };
+  const absl::Status submitted = engine.Submit(
+      RequestFor(first),
+      [&](const GeneratedToken& token) {
+        if (answers[0].ids.size() == 5) interrupt();
+        return TakeToken(first, token, answers[0]);
+      },
+      end(answers[0]));
+  EXPECT_TRUE(submitted.ok()) << submitted;
   left.Wait();
   return answers;
 }
@@ -153,13 +180,12 @@ TEST_P(GoldenEngineTest, InChunksOfSevenTokens) {
   EXPECT_TRUE(served.cache->NothingHeld());
 }
 
-// Prompts of 33 and 96 tokens, each several times, on a pool that has no room for all they say.
+// 200 tokens and their answer on a pool with no room for 96 more, which come meanwhile.
 TEST_P(GoldenEngineTest, PreemptedAndComputedAgain) {
   Served served = Serve({.blocks = {.primary_blocks = 18}, .preemption = Preemption::kRecompute});
-  const std::vector<Golden> many = {goldens_[1], goldens_[1], goldens_[2], goldens_[1],
-                                    goldens_[1], goldens_[1], goldens_[0]};
-  const std::vector<Answer> answers = GenerateAll(*served.engine, many, Share::kNothing);
-  for (size_t i = 0; i < many.size(); ++i) ExpectGolden(many[i], answers[i]);
+  const std::vector<Answer> answers = GenerateInterrupted(*served.engine, goldens_[3], goldens_[2]);
+  ExpectGolden(goldens_[3], answers[0]);
+  ExpectGolden(goldens_[2], answers[1]);
   EXPECT_EQ(served.engine->Stats().preemptions > 0, Grows());
   EXPECT_TRUE(served.cache->NothingHeld());
 }
@@ -171,10 +197,9 @@ TEST_P(GoldenEngineTest, OffloadedAndBroughtUpInTheMiddle) {
                           brought_up += order.source.tier == Tier::kSecondary;
                           return absl::OkStatus();
                         });
-  const std::vector<Golden> many = {goldens_[1], goldens_[1], goldens_[2], goldens_[1],
-                                    goldens_[1], goldens_[1], goldens_[0]};
-  const std::vector<Answer> answers = GenerateAll(*served.engine, many, Share::kNothing);
-  for (size_t i = 0; i < many.size(); ++i) ExpectGolden(many[i], answers[i]);
+  const std::vector<Answer> answers = GenerateInterrupted(*served.engine, goldens_[3], goldens_[2]);
+  ExpectGolden(goldens_[3], answers[0]);
+  ExpectGolden(goldens_[2], answers[1]);
   EXPECT_EQ(served.engine->Stats().preemptions > 0, Grows());
   EXPECT_EQ(brought_up > 0, Grows());
   EXPECT_TRUE(served.cache->NothingHeld());
