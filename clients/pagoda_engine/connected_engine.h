@@ -70,6 +70,7 @@ class ConnectedEngine {
   void Interrupt();
 
   const ModelConfig& model() const { return engine_->model(); }
+  std::string description() const { return engine_->description(); }
 
  private:
   explicit ConnectedEngine(Options options) : options_(std::move(options)) {}

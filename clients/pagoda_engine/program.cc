@@ -94,7 +94,8 @@ void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
   app.add_option("--connect", options.endpoint, "The daemon: host:port or unix:/path")
       ->envname("PAGODA_ENDPOINT")
       ->capture_default_str();
-  app.add_option("--model", options.model_dir, "A Hugging Face folder with a Qwen3 model")
+  app.add_option("--model", options.model_dir,
+                 "A Hugging Face folder or a GGUF file with a model of the Llama family")
       ->required();
   app.add_option("--timeout", options.timeout_seconds,
                  "Seconds to wait for the connection, and for each answer of the daemon")
@@ -360,6 +361,7 @@ absl::Status Run(const ProgramOptions& options) {
     running = engine->get();
   }
   if (interrupt.interrupted()) return absl::CancelledError("interrupted");
+  Say(absl::StrCat((*engine)->description(), ", kv ", NameOf(KvModes(), options.kv)));
   if (!options.load_kv.empty()) {
     const absl::StatusOr<KvFileReport> loaded =
         (*engine)->LoadKv({.cache_salt = options.salt}, options.load_kv);

@@ -48,7 +48,8 @@ struct SchedulerStats {
 //
 // Invariants
 // 1. A sample is in exactly one of running_, closing_ and waiting_ until it is done with.
-// 2. Who is earliest among those of the highest priority is never preempted, and so gets on.
+// 2. Who is earliest among those of the highest priority is preempted only where it runs alone, and
+// others than the engine hold what it needs; so requests get on.
 class Scheduler {
  public:
   struct Options {

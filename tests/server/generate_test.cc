@@ -55,7 +55,7 @@ TEST_F(NoEngineTest, AFieldForLaterIsRefusedFirst) {
 Config EngineConfig() {
   Config config = TestConfig();
   config.cache.tokens_per_block = 16;
-  config.cache.primary = BlockBudget{{64}};
+  config.cache.primary = BlockBudget{{256}};
   config.engine.model_dir = GOLDEN_MODEL;
   return config;
 }
