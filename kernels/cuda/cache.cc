@@ -35,7 +35,7 @@ TokenRows RowsOf(const CacheRows& rows, const KvLayer& kv, uint32_t num_tokens) 
           .key_token_stride = rows.key_token_stride,
           .value_token_stride = rows.value_token_stride,
           .num_tokens = num_tokens,
-          .value_dim = kv.head_dim};
+          .value_dim = kv.value_elements()};
 }
 
 absl::Status CheckTables(size_t num_starts, size_t num_sequences, size_t num_entries,
