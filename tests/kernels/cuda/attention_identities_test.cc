@@ -176,6 +176,52 @@ TEST_F(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
   EXPECT_EQ(Compare(attention_case, result, whole), "");
 }
 
+// Where the reference has NaN, the kernels must not hide it behind a number that looks well.
+// Returns whether there was any.
+bool ExpectNaNWhereTheReferenceHasIt(AttentionData& data) {
+  const AttentionResult actual = Result(data);
+  const AttentionResult expected = data.Reference();
+  EXPECT_EQ(actual.output.size(), expected.output.size());
+  bool any = false;
+  const uint64_t dim = expected.output.size() / expected.lse.size();
+  for (size_t row = 0; row < expected.lse.size(); ++row) {
+    if (!std::isnan(expected.lse[row])) continue;
+    any = true;
+    EXPECT_TRUE(std::isnan(actual.lse[row])) << "log-sum-exp of row " << row;
+    for (uint64_t i = row * dim; i < (row + 1) * dim; ++i) {
+      if (!std::isnan(actual.output[i])) {
+        ADD_FAILURE() << "row " << row << " has " << actual.output[i];
+        break;
+      }
+    }
+  }
+  return any;
+}
+
+TEST_F(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
+  for (const AttentionKernels kernels : {AttentionKernels::kFastest, AttentionKernels::kGeneric}) {
+    // In one tile, in several warps' ones, in several pieces; decode and prefill.
+    for (const AttentionCase& attention_case :
+         std::vector<AttentionCase>{{.lengths = {{1, 9}}},
+                                    {.lengths = {{1, 17}}},
+                                    {.lengths = {{1, 17}}, .sinks = true},
+                                    {.lengths = {{1, 200}}, .split_tokens = 64},
+                                    {.lengths = {{40, 81}}},
+                                    {.lengths = {{40, 81}}, .split_tokens = 16}}) {
+      SCOPED_TRACE(attention_case.Describe());
+      AttentionCase with_kernels = attention_case;
+      with_kernels.kernels = kernels;
+      AttentionData query(with_kernels);
+      query.SetQueryToNaN(0, 1);
+      EXPECT_TRUE(ExpectNaNWhereTheReferenceHasIt(query));
+      // The last key, which may be the only one of a warp's last tile or of a piece.
+      AttentionData key(with_kernels);
+      key.SetKeyToNaN(0, attention_case.lengths[0].context - 1);
+      EXPECT_TRUE(ExpectNaNWhereTheReferenceHasIt(key));
+    }
+  }
+}
+
 // What a captured graph does: the launch is that of a wide capacity, the plan a smaller one.
 TEST_F(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
   for (const bool decode : {true, false}) {
