@@ -249,6 +249,24 @@ TEST_F(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
   }
 }
 
+TEST_F(CudaAttentionIdentitiesTest, TheCpuComputesTheSame) {
+  for (const ElementType pool : {ElementType::kBFloat16, ElementType::kFloat16,
+                                 ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
+    const ElementType query =
+        pool == ElementType::kFloat16 ? ElementType::kFloat16 : ElementType::kBFloat16;
+    const std::vector<Lengths> lengths =
+        IsEmulated() ? std::vector<Lengths>{{1, 150}, {30, 90}, {20, 20}}
+                     : std::vector<Lengths>{{1, 2000}, {300, 1000}, {200, 200}};
+    const AttentionCase attention_case = {.query_type = query,
+                                          .pool_type = pool,
+                                          .num_kv_heads = IsEmulated() ? 2u : 8u,
+                                          .head_dim = 128,
+                                          .lengths = lengths};
+    AttentionData data(attention_case);
+    EXPECT_EQ(Compare(attention_case, Result(data), data.OnCpu()), "") << attention_case.Describe();
+  }
+}
+
 TEST_F(CudaAttentionIdentitiesTest, RefusesABadArgumentByName) {
   AttentionData data({.lengths = {{1, 150}}, .split_tokens = 48});
   const AttentionPlan plan = data.Plan();
