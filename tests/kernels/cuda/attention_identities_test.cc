@@ -291,6 +291,23 @@ TEST_F(CudaAttentionIdentitiesTest, RefusesABadArgumentByName) {
   refused(PagedAttention(params, good), "num_heads is 3");
   (params = data.Params()).kv.head_dim = 5000;
   EXPECT_FALSE(PagedAttention(params, good).ok());
+
+  const AttentionPart part[] = {{params.query, params.lse}};
+  AttentionMergeParams merge = {.parts = part,
+                                .type = ElementType::kBFloat16,
+                                .output = params.output,
+                                .output_token_stride = 8 * 64,
+                                .lse = params.lse,
+                                .num_tokens = 1,
+                                .num_heads = 8,
+                                .value_dim = 64};
+  EXPECT_TRUE(MergeAttention(merge, nullptr).ok());
+  FinishDevice();
+  merge.output = static_cast<std::byte*>(params.output) + 1;
+  refused(MergeAttention(merge, nullptr), "output");
+  merge.output = const_cast<void*>(params.query);
+  merge.output_token_stride = 9 * 64;
+  refused(MergeAttention(merge, nullptr), "output is a part's");
   PlanCapacity small = capacity;
   small.items -= 1;
   EXPECT_EQ(CopyPlan(plan, 8, small, device_plan.data(), nullptr).code(),
