@@ -70,7 +70,9 @@ struct AttentionPlan {
   friend bool operator==(const AttentionPlan&, const AttentionPlan&) = default;
 };
 
-// REQUIRES: lengths that PagedAttention takes; no option is 0. Cost: O(S + items), host only.
+// REQUIRES: lengths that PagedAttention takes; no option is 0. Host only. Cost: O(S + pieces),
+// where pieces are all that split_tokens makes of each item's context, those too that the mask
+// hides.
 AttentionPlan PlanAttention(const PlanShape& shape, const PlanOptions& options);
 
 // The split_tokens, a multiple of `granule_tokens`, with which the items of decode and short chunks

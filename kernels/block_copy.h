@@ -36,6 +36,12 @@ struct TokenRuns {
   uint64_t token_bytes = 0;
 };
 
+// InvalidArgument, naming the argument, for null pools, pools that overlap, slots of no bytes, runs
+// that do not fit the slot, more tokens than a run has. Looks at no memory behind a pointer or
+// span.
+absl::Status CheckShapes(const BlockCopyParams& params);
+absl::Status CheckShapes(const BlockCopyParams& params, const TokenRuns& runs, uint32_t num_tokens);
+
 namespace cpu {
 // Both are synchronous. Errors: InvalidArgument, naming the argument, for a null pool, pools that
 // overlap, a slot outside its pool, a copy of a slot onto itself, copies that touch each other's

@@ -1,7 +1,10 @@
 #include "kernels/cache_checks.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <vector>
 
 #include "kernels/shape_checks.h"
 
@@ -34,6 +37,25 @@ absl::Status CheckStarts(absl::Span<const int32_t> starts) {
     if (starts[s] >= starts[s - 1]) continue;
     return InvalidArgument("starts descends at sequence ", s - 1, ": ", starts[s - 1], ", then ",
                            starts[s]);
+  }
+  return absl::OkStatus();
+}
+
+// That no copy's target is another's target or source.
+absl::Status CheckDisjoint(const BlockCopyParams& params) {
+  if (params.copies.size() < 2) return absl::OkStatus();
+  std::vector<uint32_t> targets(params.copies.size());
+  std::transform(params.copies.begin(), params.copies.end(), targets.begin(),
+                 [](const SlotCopy& copy) { return copy.target; });
+  std::sort(targets.begin(), targets.end());
+  const auto twice = std::adjacent_find(targets.begin(), targets.end());
+  if (twice != targets.end())
+    return InvalidArgument("copies have slot ", *twice, " as target twice");
+  if (params.source != params.target) return absl::OkStatus();
+  for (size_t i = 0; i < params.copies.size(); ++i) {
+    const uint32_t source = params.copies[i].source;
+    if (!std::binary_search(targets.begin(), targets.end(), source)) continue;
+    return InvalidArgument("copies[", i, "].source is slot ", source, ", the target of another");
   }
   return absl::OkStatus();
 }
@@ -75,6 +97,25 @@ absl::Status CheckHostArguments(const CacheGatherParams& params) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckHostArguments(const BlockCopyParams& params) {
+  if (absl::Status status = CheckShapes(params); !status.ok()) return status;
+  for (size_t i = 0; i < params.copies.size(); ++i) {
+    const SlotCopy& copy = params.copies[i];
+    if (copy.source >= params.source_slots) {
+      return InvalidArgument("copies[", i, "].source is slot ", copy.source, " of ",
+                             params.source_slots);
+    }
+    if (copy.target >= params.target_slots) {
+      return InvalidArgument("copies[", i, "].target is slot ", copy.target, " of ",
+                             params.target_slots);
+    }
+    if (params.source == params.target && copy.source == copy.target) {
+      return InvalidArgument("copies[", i, "] copies slot ", copy.source, " onto itself");
+    }
+  }
+  return CheckDisjoint(params);
 }
 
 }  // namespace pagoda::kernels

@@ -1,8 +1,10 @@
-// What the cache's writes and reads on the host check before they touch the pool.
+// What the cache's writes and reads, and copies of blocks that the host makes, check before they
+// touch a pool.
 #ifndef PAGODA_KERNELS_CACHE_CHECKS_H_
 #define PAGODA_KERNELS_CACHE_CHECKS_H_
 
 #include "absl/status/status.h"
+#include "kernels/block_copy.h"
 #include "kernels/cache_gather.h"
 #include "kernels/cache_write.h"
 
@@ -13,6 +15,10 @@ namespace pagoda::kernels {
 absl::Status CheckHostArguments(const CacheWriteParams& params);
 absl::Status CheckHostArguments(const CacheFillParams& params);
 absl::Status CheckHostArguments(const CacheGatherParams& params);
+
+// CheckShapes, then the copies: slots inside their pools, no copy onto itself, no slot that two
+// copies touch and one of them writes. Cost: O(n log n) in copies.
+absl::Status CheckHostArguments(const BlockCopyParams& params);
 
 }  // namespace pagoda::kernels
 

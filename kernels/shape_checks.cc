@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/attention_merge.h"
+#include "kernels/block_copy.h"
 #include "kernels/cache_gather.h"
 #include "kernels/cache_write.h"
 #include "kernels/paged_attention.h"
@@ -226,6 +227,36 @@ absl::Status CheckShapes(const CacheGatherParams& params) {
   if (params.starts.empty()) return InvalidArgument("starts is empty");
   return CheckTablesSize(params.block_tables.size(), params.starts.size() - 1,
                          params.block_table_stride);
+}
+
+absl::Status CheckShapes(const BlockCopyParams& params) {
+  if (params.source == nullptr) return InvalidArgument("source is null");
+  if (params.target == nullptr) return InvalidArgument("target is null");
+  if (params.slot_bytes == 0) return InvalidArgument("slot_bytes is 0");
+  const auto source = reinterpret_cast<uintptr_t>(params.source);
+  const auto target = reinterpret_cast<uintptr_t>(params.target);
+  const uintptr_t source_end = source + params.source_slots * params.slot_bytes;
+  const uintptr_t target_end = target + params.target_slots * params.slot_bytes;
+  if (source == target || source_end <= target || target_end <= source) return absl::OkStatus();
+  return InvalidArgument("source and target overlap and are not one pool");
+}
+
+absl::Status CheckShapes(const BlockCopyParams& params, const TokenRuns& runs,
+                         uint32_t num_tokens) {
+  if (absl::Status status = CheckShapes(params); !status.ok()) return status;
+  if (runs.num_runs == 0 || runs.run_bytes == 0 || runs.token_bytes == 0) {
+    return InvalidArgument("runs has num_runs ", runs.num_runs, ", run_bytes ", runs.run_bytes,
+                           ", token_bytes ", runs.token_bytes, "; none may be 0");
+  }
+  if (runs.run_bytes > params.slot_bytes / runs.num_runs) {
+    return InvalidArgument("runs: ", runs.num_runs, " of ", runs.run_bytes,
+                           " bytes do not fit a slot of ", params.slot_bytes);
+  }
+  if (num_tokens > runs.run_bytes / runs.token_bytes) {
+    return InvalidArgument("num_tokens is ", num_tokens, "; a run of ", runs.run_bytes,
+                           " bytes has ", runs.run_bytes / runs.token_bytes);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace pagoda::kernels

@@ -1,82 +1,15 @@
 #include "kernels/block_copy.h"
 
 #include <algorithm>
-#include <iterator>
-#include <vector>
+#include <cstddef>
+#include <cstdint>
 
+#include "kernels/cache_checks.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/shape_checks.h"
 
 namespace pagoda::kernels::cpu {
 namespace {
-
-// That the pools are one or apart.
-absl::Status CheckPools(const BlockCopyParams& params) {
-  if (params.source == nullptr) return InvalidArgument("source is null");
-  if (params.target == nullptr) return InvalidArgument("target is null");
-  if (params.slot_bytes == 0) return InvalidArgument("slot_bytes is 0");
-  const auto source = reinterpret_cast<uintptr_t>(params.source);
-  const auto target = reinterpret_cast<uintptr_t>(params.target);
-  const uintptr_t source_end = source + params.source_slots * params.slot_bytes;
-  const uintptr_t target_end = target + params.target_slots * params.slot_bytes;
-  if (source == target || source_end <= target || target_end <= source) return absl::OkStatus();
-  return InvalidArgument("source and target overlap and are not one pool");
-}
-
-// That no copy's target is another's target or source.
-absl::Status CheckDisjoint(const BlockCopyParams& params) {
-  if (params.copies.size() < 2) return absl::OkStatus();
-  std::vector<uint32_t> targets(params.copies.size());
-  std::transform(params.copies.begin(), params.copies.end(), targets.begin(),
-                 [](const SlotCopy& copy) { return copy.target; });
-  std::sort(targets.begin(), targets.end());
-  const auto twice = std::adjacent_find(targets.begin(), targets.end());
-  if (twice != targets.end())
-    return InvalidArgument("copies have slot ", *twice, " as target twice");
-  if (params.source != params.target) return absl::OkStatus();
-  for (size_t i = 0; i < params.copies.size(); ++i) {
-    const uint32_t source = params.copies[i].source;
-    if (!std::binary_search(targets.begin(), targets.end(), source)) continue;
-    return InvalidArgument("copies[", i, "].source is slot ", source, ", the target of another");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckCopies(const BlockCopyParams& params) {
-  if (absl::Status status = CheckPools(params); !status.ok()) return status;
-  for (size_t i = 0; i < params.copies.size(); ++i) {
-    const SlotCopy& copy = params.copies[i];
-    if (copy.source >= params.source_slots) {
-      return InvalidArgument("copies[", i, "].source is slot ", copy.source, " of ",
-                             params.source_slots);
-    }
-    if (copy.target >= params.target_slots) {
-      return InvalidArgument("copies[", i, "].target is slot ", copy.target, " of ",
-                             params.target_slots);
-    }
-    if (params.source == params.target && copy.source == copy.target) {
-      return InvalidArgument("copies[", i, "] copies slot ", copy.source, " onto itself");
-    }
-  }
-  return CheckDisjoint(params);
-}
-
-absl::Status CheckRuns(const TokenRuns& runs, uint64_t slot_bytes, uint32_t num_tokens) {
-  if (runs.num_runs == 0 || runs.run_bytes == 0 || runs.token_bytes == 0) {
-    return InvalidArgument("runs has num_runs ", runs.num_runs, ", run_bytes ", runs.run_bytes,
-                           ", token_bytes ", runs.token_bytes, "; none may be 0");
-  }
-  if (runs.run_bytes > slot_bytes / runs.num_runs) {
-    return InvalidArgument("runs: ", runs.num_runs, " of ", runs.run_bytes,
-                           " bytes do not fit a slot of ", slot_bytes);
-  }
-  if (num_tokens > runs.run_bytes / runs.token_bytes) {
-    return InvalidArgument("num_tokens is ", num_tokens, "; a run of ", runs.run_bytes,
-                           " bytes has ", runs.run_bytes / runs.token_bytes);
-  }
-  return absl::OkStatus();
-}
 
 // A copy of bytes: of elements of one byte that keep their type.
 ConvertRows CopyFor(uint64_t total_bytes, uint64_t alignment, Isa isa) {
@@ -115,7 +48,7 @@ constexpr uint64_t kUnitBytes = 64 << 10;
 }  // namespace
 
 absl::Status CopyBlocks(const BlockCopyParams& params, const Execution& execution) {
-  if (absl::Status status = CheckCopies(params); !status.ok()) return status;
+  if (absl::Status status = CheckHostArguments(params); !status.ok()) return status;
   const uint64_t alignment = reinterpret_cast<uintptr_t>(params.target) | params.slot_bytes;
   const ConvertRows copy =
       CopyFor(params.copies.size() * params.slot_bytes, alignment, execution.isa);
@@ -140,10 +73,8 @@ absl::Status CopyBlocks(const BlockCopyParams& params, const Execution& executio
 
 absl::Status CopyBlockTokens(const BlockCopyParams& params, const TokenRuns& runs,
                              uint32_t num_tokens, const Execution& execution) {
-  if (absl::Status status = CheckCopies(params); !status.ok()) return status;
-  if (absl::Status status = CheckRuns(runs, params.slot_bytes, num_tokens); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = CheckHostArguments(params); !status.ok()) return status;
+  if (absl::Status status = CheckShapes(params, runs, num_tokens); !status.ok()) return status;
   const uint64_t row_bytes = num_tokens * runs.token_bytes;
   const uint64_t slot_bytes = runs.num_runs * row_bytes;
   const uint64_t alignment =

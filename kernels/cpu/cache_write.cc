@@ -63,8 +63,10 @@ absl::Status FillCache(const CacheFillParams& params, const Execution& execution
                           .block_tables = params.block_tables,
                           .block_table_stride = params.block_table_stride,
                           .tokens_per_block = params.kv.tokens_per_block};
-  InPieces(execution, num_tokens, TokenBytes(params.kv),
-           [&](uint64_t begin, uint64_t end) { ForRunsOfSequences(rows, begin, end, writer); });
+  InPieces(execution, num_tokens, TokenBytes(params.kv), [&](uint64_t begin, uint64_t end) {
+    ForRunsOfSequences(rows, begin, end, writer);
+    FenceStores();
+  });
   return absl::OkStatus();
 }
 

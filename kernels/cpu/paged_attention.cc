@@ -206,8 +206,8 @@ absl::Status PagedAttention(const PagedAttentionParams& params, const AttentionP
     attention.Work(0, 1, {scratch.get(), scratch_bytes});
   } else {
     ThreadPool& threads = *execution.threads;
-    threads.Run([&](uint32_t w) {
-      attention.Work(w, threads.num_threads(), threads.Scratch(w, scratch_bytes));
+    threads.RunWithScratch(scratch_bytes, [&](uint32_t w, absl::Span<std::byte> scratch) {
+      attention.Work(w, threads.num_threads(), scratch);
     });
   }
   return absl::OkStatus();

@@ -33,6 +33,9 @@ bool SpinUntil(const Condition& done) {
   return done();
 }
 
+// What it throws has nowhere to go: the others still use what the caller's stack holds.
+void Call(absl::FunctionRef<void(uint32_t)> work, uint32_t worker) noexcept { work(worker); }
+
 struct AlignedDelete {
   void operator()(std::byte* data) const {
     ::operator delete (data, std::align_val_t{kScratchAlignment});
@@ -61,13 +64,16 @@ struct ThreadPool::State {
       }
       seen = round.load(std::memory_order_acquire);
       if (stop) return;
-      (*work)(w);
+      Call(*work, w);
       if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
         const std::lock_guard lock(mutex);
         done.notify_one();
       }
     }
   }
+
+  // REQUIRES: `callers` is held.
+  void Run(absl::FunctionRef<void(uint32_t)> round_work);
 
   std::mutex callers;  // Held for a whole Run. Before `mutex`.
   std::mutex mutex;    // Guards sleeping and waking, nothing else.
@@ -102,28 +108,40 @@ ThreadPool::~ThreadPool() {
 
 uint32_t ThreadPool::num_threads() const { return static_cast<uint32_t>(state_->scratch.size()); }
 
+void ThreadPool::State::Run(absl::FunctionRef<void(uint32_t)> round_work) {
+  const auto others = static_cast<uint32_t>(threads.size());
+  if (others == 0) return Call(round_work, 0);
+  work = &round_work;
+  running.store(others, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex);
+    round.fetch_add(1, std::memory_order_release);
+  }
+  wake.notify_all();
+  Call(round_work, 0);
+  const auto finished = [&] { return running.load(std::memory_order_acquire) == 0; };
+  if (SpinUntil(finished)) return;
+  std::unique_lock lock(mutex);
+  done.wait(lock, finished);
+}
+
 void ThreadPool::Run(absl::FunctionRef<void(uint32_t)> work) {
   const std::lock_guard one_caller(state_->callers);
-  const auto others = static_cast<uint32_t>(state_->threads.size());
-  if (others == 0) return work(0);
-  state_->work = &work;
-  state_->running.store(others, std::memory_order_relaxed);
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->round.fetch_add(1, std::memory_order_release);
-  }
-  state_->wake.notify_all();
-  work(0);
-  const auto finished = [&] { return state_->running.load(std::memory_order_acquire) == 0; };
-  if (SpinUntil(finished)) return;
-  std::unique_lock lock(state_->mutex);
-  state_->done.wait(lock, finished);
+  state_->Run(work);
+}
+
+void ThreadPool::RunWithScratch(size_t scratch_bytes,
+                                absl::FunctionRef<void(uint32_t, absl::Span<std::byte>)> work) {
+  const std::lock_guard one_caller(state_->callers);
+  for (uint32_t w = 0; w < num_threads(); ++w) Scratch(w, scratch_bytes);
+  state_->Run([&](uint32_t w) { work(w, Scratch(w, scratch_bytes)); });
 }
 
 absl::Span<std::byte> ThreadPool::Scratch(uint32_t worker, size_t bytes) {
   WorkerScratch& scratch = state_->scratch[worker];
   if (scratch.bytes < bytes) {
     scratch.data.reset();
+    scratch.bytes = 0;  // As long as there is no other memory.
     scratch.data.reset(
         static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kScratchAlignment})));
     scratch.bytes = bytes;

@@ -25,8 +25,14 @@ class ThreadPool {
   uint32_t num_threads() const;
 
   // Calls work(w) for w = 0 to num_threads() - 1, each on a thread of its own, 0 on the caller's;
-  // returns when all have returned. What the work of one call wrote, the next one's sees.
+  // returns when all have returned. What the work of one call wrote, the next one's sees. Work must
+  // not throw: an exception that leaves it ends the program, on whichever thread.
   void Run(absl::FunctionRef<void(uint32_t worker)> work);
+
+  // Likewise, with `scratch_bytes` for each worker, as Scratch gives them. All are there before any
+  // worker starts: where memory lacks, std::bad_alloc reaches the caller, and nothing has run.
+  void RunWithScratch(size_t scratch_bytes,
+                      absl::FunctionRef<void(uint32_t worker, absl::Span<std::byte>)> work);
 
   // Memory that a kernel may use until it ends, kept for the next one; aligned to 64 bytes, with
   // anything in it. Of the caller, between Run's, or of worker w alone within one.

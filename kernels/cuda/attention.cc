@@ -92,28 +92,6 @@ AttentionArgs ArgsOf(const PagedAttentionParams& params, const AttentionExecutio
   return args;
 }
 
-absl::Status CheckMerge(const AttentionMergeParams& params) {
-  if (params.parts.empty() || params.parts.size() > kMaxMergedParts) {
-    return InvalidArgument("parts has ", params.parts.size(), "; allowed: 1 to ", kMaxMergedParts);
-  }
-  if (IsFloat8(params.type)) {
-    return InvalidArgument("type has elements of 8 bits; pools alone have them");
-  }
-  for (size_t k = 0; k < params.parts.size(); ++k) {
-    if (params.parts[k].output == nullptr) return InvalidArgument("parts[", k, "].output is null");
-    if (params.parts[k].lse == nullptr) return InvalidArgument("parts[", k, "].lse is null");
-  }
-  if (params.output == nullptr) return InvalidArgument("output is null");
-  if (params.num_heads == 0) return InvalidArgument("num_heads is 0");
-  if (params.value_dim == 0) return InvalidArgument("value_dim is 0");
-  const uint64_t elements = uint64_t{params.num_heads} * params.value_dim;
-  if (params.output_token_stride < elements) {
-    return InvalidArgument("output_token_stride is ", params.output_token_stride,
-                           ", below num_heads * value_dim ", elements);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 AttentionPlan PlanForCuda(const PlanShape& shape, uint32_t num_heads, const DeviceLimits& device) {
@@ -264,7 +242,7 @@ absl::Status PagedAttention(const PagedAttentionParams& params,
 }
 
 absl::Status MergeAttention(const AttentionMergeParams& params, Stream stream) {
-  if (absl::Status status = CheckMerge(params); !status.ok()) return status;
+  if (absl::Status status = CheckShapes(params); !status.ok()) return status;
   CallMergeArgs args = {};
   for (size_t k = 0; k < params.parts.size(); ++k) {
     args.output_of[k] = static_cast<const std::byte*>(params.parts[k].output);

@@ -379,7 +379,8 @@ class DecodeKernel {
     const uint32_t ring = SharedBase() + kQueryBytes + kStateBytes;
 #pragma unroll
     for (uint32_t w = 0; w < kWarps; ++w) {
-      if (references[w] == NegativeInfinity()) continue;
+      // A warp that saw nothing, not one all of whose scores are NaN.
+      if (references[w] == NegativeInfinity() && sums[w] == 0) continue;
       const float share = Exp2(references[w] - largest);
       const auto words =
           LoadShared<Vector8>(ring + w * kRingBytes + row * kResultBytes + element * 4);

@@ -5,7 +5,6 @@
 
 #include "kernels/cuda/cache_args.h"
 #include "kernels/cuda/runtime.h"
-#include "kernels/shape_checks.h"
 
 namespace pagoda::kernels::cuda {
 namespace {
@@ -35,40 +34,7 @@ TokenRows RowsOf(const CacheRows& rows, const KvLayer& kv, uint32_t num_tokens) 
           .key_token_stride = rows.key_token_stride,
           .value_token_stride = rows.value_token_stride,
           .num_tokens = num_tokens,
-          .value_dim = kv.head_dim};
-}
-
-absl::Status CheckTables(size_t num_starts, size_t num_sequences, size_t num_entries,
-                         uint64_t stride) {
-  if (num_starts != num_sequences + 1) {
-    return InvalidArgument("starts has ", num_starts, " entries; ", num_sequences,
-                           " sequences need one more");
-  }
-  if (num_entries != num_sequences * stride) {
-    return InvalidArgument("block_tables has ", num_entries, " entries, not ", num_sequences,
-                           " sequences * block_table_stride ", stride);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckGather(const CacheGatherParams& params) {
-  if (absl::Status status = CheckKvLayer(params.kv); !status.ok()) return status;
-  if (IsFloat8(params.type)) {
-    return InvalidArgument("type has elements of 8 bits; pools alone have them");
-  }
-  const uint64_t bytes = ElementBytes(params.type);
-  if (reinterpret_cast<uintptr_t>(params.keys) % bytes != 0) {
-    return InvalidArgument("keys is not aligned to elements of ", bytes, " bytes");
-  }
-  if (reinterpret_cast<uintptr_t>(params.values) % bytes != 0) {
-    return InvalidArgument("values is not aligned to elements of ", bytes, " bytes");
-  }
-  if (params.values != nullptr && params.kv.values == nullptr) {
-    return InvalidArgument("values is set and kv.values is null");
-  }
-  if (params.starts.empty()) return InvalidArgument("starts is empty");
-  return CheckTables(params.starts.size(), params.starts.size() - 1, params.block_tables.size(),
-                     params.block_table_stride);
+          .value_dim = kv.value_elements()};
 }
 
 }  // namespace
@@ -84,11 +50,8 @@ absl::Status WriteCache(const CacheWriteParams& params, Stream stream) {
 }
 
 absl::Status FillCache(const CacheFillParams& params, uint32_t num_tokens, Stream stream) {
-  if (absl::Status status = CheckShapes(params.rows, params.kv); !status.ok()) return status;
+  if (absl::Status status = CheckShapes(params); !status.ok()) return status;
   const size_t num_sequences = params.first_positions.size();
-  absl::Status status = CheckTables(params.starts.size(), num_sequences, params.block_tables.size(),
-                                    params.block_table_stride);
-  if (!status.ok()) return status;
   if (num_sequences == 0) return absl::OkStatus();
   const TokenPlaces places = {.starts = params.starts.data(),
                               .first_positions = params.first_positions.data(),
@@ -101,7 +64,7 @@ absl::Status FillCache(const CacheFillParams& params, uint32_t num_tokens, Strea
 }
 
 absl::Status GatherCache(const CacheGatherParams& params, uint32_t num_tokens, Stream stream) {
-  if (absl::Status status = CheckGather(params); !status.ok()) return status;
+  if (absl::Status status = CheckShapes(params); !status.ok()) return status;
   const size_t num_sequences = params.starts.size() - 1;
   if (num_sequences == 0) return absl::OkStatus();
   const TokenPlaces places = {.starts = params.starts.data(),

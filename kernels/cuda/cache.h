@@ -13,8 +13,9 @@ namespace pagoda::kernels::cuda {
 // spans are device memory, whose contents are not checked: a token slot, position or table that the
 // headers forbid is undefined, but that a token slot outside the pool, and in FillCache and
 // GatherCache a table entry outside of it, is skipped. Elements are converted to nearest, ties to
-// even; those of 8 bits are divided by their scale before, and saturate. Rows, strides and pool
-// that are whole numbers of 16 bytes make it fast; others work.
+// even, and keep their bits where both types are one; those of 8 bits are divided by their scale
+// before, and saturate. Rows, strides and pool that are whole numbers of 16 bytes make it fast;
+// others work.
 //
 // Errors: those of CheckShapes; Internal for CUDA's.
 absl::Status WriteCache(const CacheWriteParams& params, Stream stream);

@@ -1,6 +1,8 @@
 // Rows of new tokens into their blocks, and rows of sequences out of them. A block of threads has a
 // token; its threads have vectors of eight elements of its heads, or single elements where those
 // are not aligned.
+#include <type_traits>
+
 #include "kernels/cuda/cache_args.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/launch.h"
@@ -127,6 +129,11 @@ struct MoveKernel {
   static constexpr uint32_t kThreads = 128;
   static constexpr uint32_t kMinBlocks = 1;
   using Args = CacheArgs;
+  static constexpr bool kIntoPool = kDirection == Direction::kIntoPool;
+  using Source = std::conditional_t<kIntoPool, Row, Pool>;
+  using Target = std::conditional_t<kIntoPool, Pool, Row>;
+  // Bits are copied then: rows are of 16 bits at least, and such pools have no scales.
+  static constexpr bool kSameType = std::is_same_v<Row, Pool>;
 
   static PAGODA_DEVICE void Run(const CacheArgs& args) {
     const TokenRows& rows = args.rows;
@@ -157,30 +164,42 @@ struct MoveKernel {
         std::byte* in_row = row + i * kVector * sizeof(Row);
         std::byte* in_pool =
             pool + head * args.kv.head_stride_bytes + i % vectors * kVector * sizeof(Pool);
-        const float scale = ScaleOf(scales, per_head, head);
-        float values[kVector];
-        if constexpr (kDirection == Direction::kIntoPool) {
-          Unpack<Row>(LoadVector<Row>(in_row), values);
-          for (uint32_t k = 0; k < kVector; ++k) values[k] = values[k] / scale;
-          StoreVector<Pool>(in_pool, Pack<Pool>(values));
-        } else {
-          Unpack<Pool>(LoadVector<Pool>(in_pool), values);
-          for (uint32_t k = 0; k < kVector; ++k) values[k] = values[k] * scale;
-          StoreVector<Row>(in_row, Pack<Row>(values));
-        }
+        MoveVector(in_row, in_pool, ScaleOf(scales, per_head, head));
       }
       return;
     }
     for (uint32_t i = ThreadIndex(); i < heads * dim; i += kThreads) {
       const uint32_t head = i / dim;
-      std::byte* head_in_pool = pool + head * args.kv.head_stride_bytes;
-      const float scale = ScaleOf(scales, per_head, head);
-      if constexpr (kDirection == Direction::kIntoPool) {
-        StoreAs<Pool>(head_in_pool, i % dim, LoadAs<Row>(row, i) / scale);
-      } else {
-        StoreAs<Row>(row, i, LoadAs<Pool>(head_in_pool, i % dim) * scale);
-      }
+      std::byte* in_pool = pool + head * args.kv.head_stride_bytes + i % dim * sizeof(Pool);
+      MoveElement(row + i * sizeof(Row), in_pool, ScaleOf(scales, per_head, head));
     }
+  }
+
+  static PAGODA_DEVICE void MoveVector(std::byte* in_row, std::byte* in_pool, float scale) {
+    const std::byte* source = kIntoPool ? in_row : in_pool;
+    std::byte* target = kIntoPool ? in_pool : in_row;
+    if constexpr (kSameType) {
+      StoreVector<Target>(target, LoadVector<Source>(source));
+    } else {
+      float values[kVector];
+      Unpack<Source>(LoadVector<Source>(source), values);
+      for (uint32_t k = 0; k < kVector; ++k) values[k] = Scaled(values[k], scale);
+      StoreVector<Target>(target, Pack<Target>(values));
+    }
+  }
+
+  static PAGODA_DEVICE void MoveElement(std::byte* in_row, std::byte* in_pool, float scale) {
+    const std::byte* source = kIntoPool ? in_row : in_pool;
+    std::byte* target = kIntoPool ? in_pool : in_row;
+    if constexpr (kSameType) {
+      *reinterpret_cast<Target*>(target) = *reinterpret_cast<const Source*>(source);
+    } else {
+      StoreAs<Target>(target, 0, Scaled(LoadAs<Source>(source, 0), scale));
+    }
+  }
+
+  static PAGODA_DEVICE float Scaled(float value, float scale) {
+    return kIntoPool ? value / scale : value * scale;
   }
 };
 

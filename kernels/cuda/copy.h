@@ -12,12 +12,11 @@ namespace pagoda::kernels::cuda {
 
 // Within the GPU's memory, by one kernel over all pairs: asynchronous on the stream, without
 // allocation. Pools are device memory; so are `copies` (SlotCopy as it stands), whose contents are
-// not checked, but that a copy with a slot outside its pool is skipped. Errors: InvalidArgument for
-// a null pool or slots of no bytes; Internal for CUDA's.
+// not checked, but that a copy with a slot outside its pool is skipped. Errors: those of
+// CheckShapes; Internal for CUDA's.
 absl::Status CopyBlocks(const BlockCopyParams& params, Stream stream);
 
-// The first num_tokens tokens of each slot; likewise. Errors: and InvalidArgument for runs that do
-// not fit the slot, or more tokens than a run has.
+// The first num_tokens tokens of each slot; likewise.
 absl::Status CopyBlockTokens(const BlockCopyParams& params, const TokenRuns& runs,
                              uint32_t num_tokens, Stream stream);
 

@@ -21,21 +21,6 @@ AttentionResult Result(AttentionData& data) {
   return result.ok() ? *std::move(result) : AttentionResult{};
 }
 
-TEST(GpuKernelsTest, TheCpuComputesTheSame) {
-  for (const ElementType pool : {ElementType::kBFloat16, ElementType::kFloat16,
-                                 ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
-    const ElementType query =
-        pool == ElementType::kFloat16 ? ElementType::kFloat16 : ElementType::kBFloat16;
-    const AttentionCase attention_case = {.query_type = query,
-                                          .pool_type = pool,
-                                          .num_kv_heads = 8,
-                                          .head_dim = 128,
-                                          .lengths = {{1, 2000}, {300, 1000}, {200, 200}}};
-    AttentionData data(attention_case);
-    EXPECT_EQ(Compare(attention_case, Result(data), data.OnCpu()), "") << attention_case.Describe();
-  }
-}
-
 TEST(GpuKernelsTest, LongContexts) {
   for (const AttentionKernels kernels : {AttentionKernels::kFastest, AttentionKernels::kGeneric}) {
     const AttentionCase attention_case = {.num_kv_heads = 1,

@@ -16,8 +16,9 @@
 
 namespace pagoda::kernels {
 
-// Builds in which everything is many times slower take fewer of the same shapes.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+// Builds in which everything is many times slower take fewer of the same shapes: those with a
+// sanitizer, and those that are not optimised. NDEBUG says nothing of that: releases have it not.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
 inline constexpr bool kShortForm = true;
 #else
 inline constexpr bool kShortForm = false;

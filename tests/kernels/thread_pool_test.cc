@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -87,6 +89,57 @@ TEST(ThreadPoolTest, ScratchIsAlignedAndEachWorkersOwn) {
       // Kept as long as nobody asks for more.
       EXPECT_EQ(pool.Scratch(w, 10).data(), memory[w]);
     }
+  }
+}
+
+TEST(ThreadPoolTest, EveryWorkerHasItsScratch) {
+  for (const uint32_t num_threads : {1u, 3u}) {
+    ThreadPool pool(num_threads);
+    std::vector<std::byte*> memory(num_threads);
+    pool.RunWithScratch(1000, [&](uint32_t w, absl::Span<std::byte> scratch) {
+      ASSERT_EQ(scratch.size(), 1000u);
+      std::memset(scratch.data(), static_cast<int>(w), scratch.size());
+      memory[w] = scratch.data();
+    });
+    for (uint32_t w = 0; w < num_threads; ++w) {
+      EXPECT_EQ(memory[w][999], std::byte(w));
+      EXPECT_EQ(pool.Scratch(w, 1000).data(), memory[w]);
+    }
+  }
+}
+
+// Sanitizers end the program themselves where memory lacks.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(ThreadPoolTest, MemoryThatLacksIsToldToTheCallerBeforeAnythingRuns) {
+  ThreadPool pool(3);
+  std::atomic<int> runs = 0;
+  const size_t too_much = size_t{1} << 60;
+  EXPECT_THROW(pool.RunWithScratch(too_much, [&](uint32_t, absl::Span<std::byte>) { ++runs; }),
+               std::bad_alloc);
+  EXPECT_EQ(runs, 0);
+  pool.RunWithScratch(64, [&](uint32_t, absl::Span<std::byte> scratch) {
+    scratch[63] = std::byte{1};
+    ++runs;
+  });
+  EXPECT_EQ(runs, 3);
+}
+#endif
+
+TEST(ThreadPoolDeathTest, WorkThatThrowsEndsTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const uint32_t thrower : {0u, 1u}) {
+    EXPECT_DEATH(
+        {
+          ThreadPool pool(2);
+          try {
+            pool.Run([&](uint32_t w) {
+              if (w == thrower) throw std::bad_alloc();
+            });
+          } catch (const std::bad_alloc&) {
+            std::exit(0);  // It went past the other thread.
+          }
+        },
+        "");
   }
 }
 

@@ -330,6 +330,28 @@ absl::StatusOr<AttentionResult> AttentionData::TakeResult() {
   return result;
 }
 
+void AttentionData::SetQueryToNaN(uint32_t query, uint32_t head) {
+  const uint64_t bytes = ElementBytes(case_.query_type);
+  for (uint32_t i = head * case_.head_dim; i < (head + 1) * case_.head_dim; ++i) {
+    queries_[uint64_t{query} * num_heads_ * case_.head_dim + i] = std::nanf("");
+    Store(case_.query_type, query_bytes_.data() + (query * query_stride_ + i) * bytes,
+          std::nanf(""));
+  }
+  device_->query.Set(query_bytes_);
+}
+
+void AttentionData::SetKeyToNaN(size_t sequence, int32_t position) {
+  const int32_t slot = tables_[sequence * table_stride_ + position / case_.tokens_per_block];
+  for (uint32_t h = 0; h < case_.num_kv_heads; ++h) {
+    std::byte* key = kv_.keys + kv_.offset_bytes(static_cast<uint32_t>(slot), h,
+                                                 position % case_.tokens_per_block);
+    for (uint32_t i = 0; i < case_.head_dim; ++i) {
+      Store(kv_.type, key + i * ElementBytes(kv_.type), std::nanf(""));
+    }
+  }
+  device_->pool.Set(pool_);
+}
+
 void AttentionData::PermuteSlots(uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<int32_t> target(kv_.num_slots);

@@ -72,6 +72,11 @@ class AttentionData {
   absl::StatusOr<AttentionResult> TakeResult();
   void PoisonOutput();
 
+  // Makes all elements NaN, on the host and on the device: of a query token's head, of a key in all
+  // KV heads.
+  void SetQueryToNaN(uint32_t query, uint32_t head);
+  void SetKeyToNaN(size_t sequence, int32_t position);
+
   // Moves the blocks to other slots of the pool, and the tables with them.
   void PermuteSlots(uint32_t seed);
 

@@ -176,6 +176,52 @@ TEST_F(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
   EXPECT_EQ(Compare(attention_case, result, whole), "");
 }
 
+// Where the reference has NaN, the kernels must not hide it behind a number that looks well.
+// Returns whether there was any.
+bool ExpectNaNWhereTheReferenceHasIt(AttentionData& data) {
+  const AttentionResult actual = Result(data);
+  const AttentionResult expected = data.Reference();
+  EXPECT_EQ(actual.output.size(), expected.output.size());
+  bool any = false;
+  const uint64_t dim = expected.output.size() / expected.lse.size();
+  for (size_t row = 0; row < expected.lse.size(); ++row) {
+    if (!std::isnan(expected.lse[row])) continue;
+    any = true;
+    EXPECT_TRUE(std::isnan(actual.lse[row])) << "log-sum-exp of row " << row;
+    for (uint64_t i = row * dim; i < (row + 1) * dim; ++i) {
+      if (!std::isnan(actual.output[i])) {
+        ADD_FAILURE() << "row " << row << " has " << actual.output[i];
+        break;
+      }
+    }
+  }
+  return any;
+}
+
+TEST_F(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
+  for (const AttentionKernels kernels : {AttentionKernels::kFastest, AttentionKernels::kGeneric}) {
+    // In one tile, in several warps' ones, in several pieces; decode and prefill.
+    for (const AttentionCase& attention_case :
+         std::vector<AttentionCase>{{.lengths = {{1, 9}}},
+                                    {.lengths = {{1, 17}}},
+                                    {.lengths = {{1, 17}}, .sinks = true},
+                                    {.lengths = {{1, 200}}, .split_tokens = 64},
+                                    {.lengths = {{40, 81}}},
+                                    {.lengths = {{40, 81}}, .split_tokens = 16}}) {
+      SCOPED_TRACE(attention_case.Describe());
+      AttentionCase with_kernels = attention_case;
+      with_kernels.kernels = kernels;
+      AttentionData query(with_kernels);
+      query.SetQueryToNaN(0, 1);
+      EXPECT_TRUE(ExpectNaNWhereTheReferenceHasIt(query));
+      // The last key, which may be the only one of a warp's last tile or of a piece.
+      AttentionData key(with_kernels);
+      key.SetKeyToNaN(0, attention_case.lengths[0].context - 1);
+      EXPECT_TRUE(ExpectNaNWhereTheReferenceHasIt(key));
+    }
+  }
+}
+
 // What a captured graph does: the launch is that of a wide capacity, the plan a smaller one.
 TEST_F(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
   for (const bool decode : {true, false}) {
@@ -203,6 +249,24 @@ TEST_F(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
   }
 }
 
+TEST_F(CudaAttentionIdentitiesTest, TheCpuComputesTheSame) {
+  for (const ElementType pool : {ElementType::kBFloat16, ElementType::kFloat16,
+                                 ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
+    const ElementType query =
+        pool == ElementType::kFloat16 ? ElementType::kFloat16 : ElementType::kBFloat16;
+    const std::vector<Lengths> lengths =
+        IsEmulated() ? std::vector<Lengths>{{1, 150}, {30, 90}, {20, 20}}
+                     : std::vector<Lengths>{{1, 2000}, {300, 1000}, {200, 200}};
+    const AttentionCase attention_case = {.query_type = query,
+                                          .pool_type = pool,
+                                          .num_kv_heads = IsEmulated() ? 2u : 8u,
+                                          .head_dim = 128,
+                                          .lengths = lengths};
+    AttentionData data(attention_case);
+    EXPECT_EQ(Compare(attention_case, Result(data), data.OnCpu()), "") << attention_case.Describe();
+  }
+}
+
 TEST_F(CudaAttentionIdentitiesTest, RefusesABadArgumentByName) {
   AttentionData data({.lengths = {{1, 150}}, .split_tokens = 48});
   const AttentionPlan plan = data.Plan();
@@ -227,6 +291,23 @@ TEST_F(CudaAttentionIdentitiesTest, RefusesABadArgumentByName) {
   refused(PagedAttention(params, good), "num_heads is 3");
   (params = data.Params()).kv.head_dim = 5000;
   EXPECT_FALSE(PagedAttention(params, good).ok());
+
+  const AttentionPart part[] = {{params.query, params.lse}};
+  AttentionMergeParams merge = {.parts = part,
+                                .type = ElementType::kBFloat16,
+                                .output = params.output,
+                                .output_token_stride = 8 * 64,
+                                .lse = params.lse,
+                                .num_tokens = 1,
+                                .num_heads = 8,
+                                .value_dim = 64};
+  EXPECT_TRUE(MergeAttention(merge, nullptr).ok());
+  FinishDevice();
+  merge.output = static_cast<std::byte*>(params.output) + 1;
+  refused(MergeAttention(merge, nullptr), "output");
+  merge.output = const_cast<void*>(params.query);
+  merge.output_token_stride = 9 * 64;
+  refused(MergeAttention(merge, nullptr), "output is a part's");
   PlanCapacity small = capacity;
   small.items -= 1;
   EXPECT_EQ(CopyPlan(plan, 8, small, device_plan.data(), nullptr).code(),

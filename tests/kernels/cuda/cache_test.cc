@@ -1,12 +1,14 @@
 // The GPU's cache writes, reads and block copies against the same on plain host memory.
 #include "kernels/cuda/cache.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/copy.h"
@@ -15,6 +17,8 @@
 
 namespace pagoda::kernels::cuda {
 namespace {
+
+using ::testing::HasSubstr;
 
 class CudaCacheTest : public testing::Test {
  protected:
@@ -28,6 +32,7 @@ struct CacheShape {
   ElementType pool = ElementType::kBFloat16;
   uint32_t heads = 3;
   uint32_t dim = 64;
+  uint32_t value_dim = 64;  // Of values, which have the keys' strides.
   bool scales = false;
 };
 
@@ -56,13 +61,21 @@ class CacheData {
     std::normal_distribution<float> normal;
     const uint64_t row_bytes = ElementBytes(shape.rows);
     for (int part = 0; part < 2; ++part) {
-      rows_[part].resize(uint64_t{num_tokens} * row_elements() * row_bytes);
-      for (uint64_t i = 0; i < uint64_t{num_tokens} * row_elements(); ++i) {
+      rows_[part].resize(uint64_t{num_tokens} * row_elements(part) * row_bytes);
+      for (uint64_t i = 0; i < uint64_t{num_tokens} * row_elements(part); ++i) {
         float value = normal(random);
         if (random() % 16 == 0) value *= 1e4f;
         if (random() % 16 == 0) value *= 1e-5f;
         if (random() % 32 == 0) value = 0;
-        Store(shape.rows, rows_[part].data() + i * row_bytes, value);
+        std::byte* element = rows_[part].data() + i * row_bytes;
+        Store(shape.rows, element, value);
+        // A NaN that signals: a conversion would make it a quiet one, a copy keeps its bits.
+        if (shape.rows == shape.pool && random() % 64 == 0) {
+          std::memset(element, 0xff, row_bytes);
+          const bool half = shape.rows == ElementType::kFloat16;
+          element[row_bytes - 2] = half ? std::byte{0x01} : std::byte{0x81};
+          element[row_bytes - 1] = half ? std::byte{0x7d} : std::byte{0x7f};
+        }
       }
     }
     for (uint32_t h = 0; h < shape.heads; ++h) scales_.push_back(0.5f + 0.37f * h);
@@ -71,13 +84,15 @@ class CacheData {
     kv_.num_kv_heads = shape.heads;
     kv_.tokens_per_block = kBlock;
     kv_.head_dim = shape.dim;
+    kv_.value_dim = shape.value_dim;
     kv_.token_stride_bytes = shape.dim * ElementBytes(shape.pool);
     kv_.head_stride_bytes = kv_.token_stride_bytes * kBlock;
     kv_.slot_stride_bytes = 2 * kv_.head_stride_bytes * shape.heads;
     pool_.assign(kv_.slot_stride_bytes * kSlots, std::byte{0xff});
   }
 
-  uint64_t row_elements() const { return uint64_t{shape_.heads} * shape_.dim; }
+  uint32_t dim(int part) const { return part == 0 ? shape_.dim : shape_.value_dim; }
+  uint64_t row_elements(int part) const { return uint64_t{shape_.heads} * dim(part); }
   uint64_t values_offset() const { return kv_.head_stride_bytes * shape_.heads; }
   const std::vector<std::byte>& rows(int part) const { return rows_[part]; }
   const std::vector<float>& scales() const { return scales_; }
@@ -95,12 +110,17 @@ class CacheData {
   void Expect(uint32_t n, int64_t token_slot) {
     for (int part = 0; part < 2; ++part) {
       for (uint32_t h = 0; h < shape_.heads; ++h) {
-        for (uint32_t i = 0; i < shape_.dim; ++i) {
-          const float value =
-              Load(shape_.rows, rows_[part].data() + (n * row_elements() + h * shape_.dim + i) *
-                                                         ElementBytes(shape_.rows));
-          Store(shape_.pool, pool_.data() + PoolOffset(part, token_slot, h, i),
-                value / (shape_.scales ? scales_[h] : 1.0f));
+        for (uint32_t i = 0; i < dim(part); ++i) {
+          const std::byte* element =
+              rows_[part].data() +
+              (n * row_elements(part) + h * dim(part) + i) * ElementBytes(shape_.rows);
+          std::byte* target = pool_.data() + PoolOffset(part, token_slot, h, i);
+          if (shape_.rows == shape_.pool) {
+            std::memcpy(target, element, ElementBytes(shape_.rows));
+          } else {
+            Store(shape_.pool, target,
+                  Load(shape_.rows, element) / (shape_.scales ? scales_[h] : 1.0f));
+          }
         }
       }
     }
@@ -132,7 +152,14 @@ std::vector<CacheShape> Shapes() {
         shapes.push_back({.rows = static_cast<ElementType>(rows),
                           .pool = static_cast<ElementType>(pool),
                           .dim = dim,
+                          .value_dim = dim,
                           .scales = pool >= 3 && dim == 64});
+      }
+      // Values of their own, shorter than keys: in vectors, and not.
+      for (const uint32_t value_dim : {40u, 20u}) {
+        shapes.push_back({.rows = static_cast<ElementType>(rows),
+                          .pool = static_cast<ElementType>(pool),
+                          .value_dim = value_dim});
       }
     }
   }
@@ -151,8 +178,8 @@ TEST_F(CudaCacheTest, WritesByTokenSlots) {
     ASSERT_TRUE(WriteCache({.rows = {.keys = keys.data(),
                                      .values = values.data(),
                                      .type = shape.rows,
-                                     .key_token_stride = data.row_elements(),
-                                     .value_token_stride = data.row_elements()},
+                                     .key_token_stride = data.row_elements(0),
+                                     .value_token_stride = data.row_elements(1)},
                             .token_slots = slots.span(),
                             .kv = OnDevice(data, shape, pool.data(), scales.data())},
                            nullptr)
@@ -162,7 +189,8 @@ TEST_F(CudaCacheTest, WritesByTokenSlots) {
       if (token_slots[n] >= 0) data.Expect(n, token_slots[n]);
     }
     EXPECT_TRUE(pool.Get() == data.pool())
-        << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim;
+        << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim << " "
+        << shape.value_dim;
   }
 }
 
@@ -184,8 +212,8 @@ TEST_F(CudaCacheTest, FillsByTablesAndGathersThemBack) {
     ASSERT_TRUE(FillCache({.rows = {.keys = keys.data(),
                                     .values = values.data(),
                                     .type = shape.rows,
-                                    .key_token_stride = data.row_elements(),
-                                    .value_token_stride = data.row_elements()},
+                                    .key_token_stride = data.row_elements(0),
+                                    .value_token_stride = data.row_elements(1)},
                            .starts = device_starts.span(),
                            .first_positions = device_first.span(),
                            .block_tables = device_tables.span(),
@@ -203,12 +231,13 @@ TEST_F(CudaCacheTest, FillsByTablesAndGathersThemBack) {
       }
     }
     EXPECT_TRUE(pool.Get() == data.pool())
-        << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim;
+        << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim << " "
+        << shape.value_dim;
 
     // The last sequence, and the first tokens of the one of table {4, 9}, which nobody wrote.
     const std::vector<int32_t> gathered = {0, 0, 0, 0, 0, 5};
     DeviceArray<int32_t> gathered_starts(gathered);
-    DeviceArray<std::byte> out(5 * data.row_elements() * ElementBytes(shape.rows));
+    DeviceArray<std::byte> out(5 * data.row_elements(1) * ElementBytes(shape.rows));
     ASSERT_TRUE(GatherCache({.keys = nullptr,
                              .values = out.data(),
                              .type = shape.rows,
@@ -221,18 +250,18 @@ TEST_F(CudaCacheTest, FillsByTablesAndGathersThemBack) {
     FinishDevice();
     const std::vector<std::byte> rows = out.Get();
     for (uint32_t t = 0; t < 5; ++t) {
-      for (uint32_t e = 0; e < data.row_elements(); ++e) {
-        const uint32_t head = e / shape.dim;
-        const float stored =
-            Load(shape.pool,
-                 data.pool().data() + data.PoolOffset(1, token_slot(4, static_cast<int32_t>(t)),
-                                                      head, e % shape.dim));
+      for (uint32_t e = 0; e < data.row_elements(1); ++e) {
+        const uint32_t head = e / shape.value_dim;
+        const std::byte* stored =
+            data.pool().data() +
+            data.PoolOffset(1, token_slot(4, static_cast<int32_t>(t)), head, e % shape.value_dim);
         const float scale = shape.scales ? data.scales()[head] : 1.0f;
         std::byte expected[4];
-        Store(shape.rows, expected, stored * scale);
+        Store(shape.rows, expected, Load(shape.pool, stored) * scale);
+        if (shape.rows == shape.pool) std::memcpy(expected, stored, ElementBytes(shape.rows));
         const std::byte* got =
-            rows.data() + (t * data.row_elements() + e) * ElementBytes(shape.rows);
-        ASSERT_EQ(Load(shape.rows, got), Load(shape.rows, expected)) << t << " " << e;
+            rows.data() + (t * data.row_elements(1) + e) * ElementBytes(shape.rows);
+        ASSERT_EQ(std::memcmp(got, expected, ElementBytes(shape.rows)), 0) << t << " " << e;
       }
     }
   }
@@ -326,9 +355,66 @@ TEST_F(CudaCacheTest, CopiesAcrossTiersAndBack) {
                           host.data() + copy.source * kSlotBytes, kSlotBytes),
               0);
   }
-  const std::vector<SlotCopy> outside = {{12, 0}};
-  params.copies = outside;
-  EXPECT_EQ(CopyBlocksAcross(params, nullptr).code(), absl::StatusCode::kInvalidArgument);
+  for (const std::vector<SlotCopy>& wrong :
+       std::vector<std::vector<SlotCopy>>{{{12, 0}}, {{0, 12}}, {{0, 3}, {1, 3}}}) {
+    params.copies = wrong;
+    EXPECT_EQ(CopyBlocksAcross(params, nullptr).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+// What the calls on the host refuse of pointers and shapes, these refuse.
+TEST_F(CudaCacheTest, RefusesWhatTheHostsChecksRefuse) {
+  const CacheShape shape;
+  CacheData data(shape, 1);
+  DeviceArray<std::byte> pool(data.pool());
+  DeviceArray<std::byte> rows(data.rows(0));
+  DeviceArray<int32_t> starts(std::vector<int32_t>{0, 1});
+  DeviceArray<int32_t> tables(std::vector<int32_t>{0, 1});
+  const auto refused = [](const absl::Status& status, const char* name) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+  };
+  const KvLayer kv = OnDevice(data, shape, pool.data(), nullptr);
+  const CacheGatherParams gather = {.keys = rows.data(),
+                                    .type = shape.rows,
+                                    .starts = starts.span(),
+                                    .block_tables = tables.span(),
+                                    .block_table_stride = 2,
+                                    .kv = kv};
+  CacheGatherParams bad_gather = gather;
+  bad_gather.keys = nullptr;
+  refused(GatherCache(bad_gather, 1, nullptr), "keys and values are null");
+  (bad_gather = gather).keys = rows.data() + 1;
+  refused(GatherCache(bad_gather, 1, nullptr), "keys");
+  // A product of sequences and stride that wraps around.
+  (bad_gather = gather).block_tables = {};
+  bad_gather.starts = absl::Span<const int32_t>(starts.data(), 5);
+  bad_gather.block_table_stride = uint64_t{1} << 62;
+  refused(GatherCache(bad_gather, 1, nullptr), "block_tables");
+  CacheFillParams fill = {.rows = {.keys = rows.data(),
+                                   .values = rows.data(),
+                                   .type = shape.rows,
+                                   .key_token_stride = data.row_elements(0),
+                                   .value_token_stride = data.row_elements(1)},
+                          .starts = starts.span(),
+                          .first_positions = starts.span().first(1),
+                          .block_tables = tables.span(),
+                          .block_table_stride = 1,
+                          .kv = kv};
+  refused(FillCache(fill, 1, nullptr), "block_tables");
+
+  BlockCopyParams copy = {.source = pool.data(),
+                          .target = pool.data() + 64,
+                          .source_slots = 1,
+                          .target_slots = 1,
+                          .slot_bytes = 128};
+  refused(CopyBlocks(copy, nullptr), "overlap");
+  refused(CopyBlockTokens(copy, {.num_runs = 1, .run_bytes = 64, .token_bytes = 8}, 1, nullptr),
+          "overlap");
+  refused(CopyBlocksAcross(copy, nullptr), "overlap");
+  copy.target = pool.data();
+  refused(CopyBlockTokens(copy, {.num_runs = 1, .run_bytes = 64, .token_bytes = 8}, 9, nullptr),
+          "num_tokens is 9");
 }
 
 }  // namespace
