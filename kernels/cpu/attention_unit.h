@@ -96,8 +96,9 @@ void RunPortableUnit(const AttentionCall& call, const AttentionUnit& unit,
                      absl::Span<std::byte> scratch);
 
 // `next` is what the thread will probably do after it, without item if nothing; its first tokens
-// are fetched towards the end. `fetched`: those of this one were.
-void RunTileUnit(const AttentionCall& call, const AttentionUnit& unit, const AttentionUnit& next,
+// are fetched towards the end. `fetched`: those of this one were. Returns whether all of next's
+// were: units of many rows fetch none, and one whose last keys are few not all.
+bool RunTileUnit(const AttentionCall& call, const AttentionUnit& unit, const AttentionUnit& next,
                  bool fetched, absl::Span<std::byte> scratch);
 
 }  // namespace pagoda::kernels::cpu

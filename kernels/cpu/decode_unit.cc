@@ -46,7 +46,7 @@ DecodeUnit::DecodeUnit(const AttentionCall& call, ScratchCutter& scratch)
       slopes_(scratch.Take<float>(kMostRows)),
       biases_(scratch.Take<float>(kMostRows)) {}
 
-void DecodeUnit::Run(const AttentionUnit& unit, const AttentionUnit& next, bool fetched) {
+bool DecodeUnit::Run(const AttentionUnit& unit, const AttentionUnit& next, bool fetched) {
   unit_ = unit;
   next_ = next;
   Start();
@@ -62,6 +62,7 @@ void DecodeUnit::Run(const AttentionUnit& unit, const AttentionUnit& next, bool 
     key += count;
   }
   Finish();
+  return tiles_for_next_ == kFetchTokens / kTileTokens;
 }
 
 void DecodeUnit::Start() {
@@ -182,6 +183,7 @@ void DecodeUnit::FindFetched(uint32_t first_key) {
   if (key >= unit.item->end_key) {
     unit = next_;
     if (unit.item == nullptr) return;
+    ++tiles_for_next_;
     key = unit.item->first_key;
   }
   const AttentionItem& item = *unit.item;

@@ -136,8 +136,8 @@ class Attention {
         RunPortableUnit(call_, unit, unit_scratch);
       } else {
         const AttentionUnit next = worker.Peek();
-        RunTileUnit(call_, unit, next, fetched == unit, unit_scratch);
-        fetched = next;
+        const bool all = RunTileUnit(call_, unit, next, fetched == unit, unit_scratch);
+        fetched = all ? next : AttentionUnit{};
       }
       if (unit.item->partial != AttentionItem::kWhole) FinishPart(unit, merge_sums);
     }

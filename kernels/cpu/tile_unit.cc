@@ -48,14 +48,14 @@ size_t TileScratchBytes(const AttentionCall& call) {
   return std::max(decode.bytes(), prefill.bytes());
 }
 
-void RunTileUnit(const AttentionCall& call, const AttentionUnit& unit, const AttentionUnit& next,
+bool RunTileUnit(const AttentionCall& call, const AttentionUnit& unit, const AttentionUnit& next,
                  bool fetched, absl::Span<std::byte> memory) {
   ScratchCutter scratch(memory);
   if (uint64_t{unit.item->num_queries} * call.group() <= DecodeUnit::kMostRows) {
-    DecodeUnit(call, scratch).Run(unit, next, fetched);
-  } else {
-    PrefillUnit(call, scratch).Run(unit);
+    return DecodeUnit(call, scratch).Run(unit, next, fetched);
   }
+  PrefillUnit(call, scratch).Run(unit);
+  return false;
 }
 
 }  // namespace pagoda::kernels::cpu

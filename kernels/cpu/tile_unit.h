@@ -25,7 +25,7 @@ class DecodeUnit {
 
   DecodeUnit(const AttentionCall& call, ScratchCutter& scratch);
   // See RunTileUnit.
-  void Run(const AttentionUnit& unit, const AttentionUnit& next, bool fetched);
+  bool Run(const AttentionUnit& unit, const AttentionUnit& next, bool fetched);
 
  private:
   void Start();
@@ -43,6 +43,7 @@ class DecodeUnit {
   const uint32_t sum_stride_;
   AttentionUnit unit_;
   AttentionUnit next_;
+  uint32_t tiles_for_next_ = 0;  // Of this unit, during which a share of next's was fetched.
   uint32_t num_rows_ = 0;
   DecodeTile tile_;
 
