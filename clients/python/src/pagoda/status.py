@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagoda import values
-from pagoda.values import CacheInfo, Tier
+from pagoda.values import CacheInfo, MemoryKind, Tier
 
 
 @dataclasses.dataclass(frozen=True)
