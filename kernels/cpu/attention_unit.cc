@@ -65,15 +65,19 @@ int64_t PositionOf(const AttentionCall& call, const AttentionItem& item, uint32_
          item.first_query + q;
 }
 
+const void* QueryRow(const AttentionCall& call, const AttentionItem& item, uint32_t q,
+                     uint32_t head) {
+  const PagedAttentionParams& params = call.params;
+  const uint64_t element = (uint64_t{item.first_query} + q) * params.query_token_stride +
+                           uint64_t{head} * params.kv.head_dim;
+  return static_cast<const std::byte*>(params.query) + element * ElementBytes(params.query_type);
+}
+
 void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
                float* query) {
-  const PagedAttentionParams& params = call.params;
-  const uint32_t head_dim = params.kv.head_dim;
-  VisitElementType(params.query_type, [&]<class T>() {
-    const T* source = static_cast<const T*>(params.query) +
-                      (uint64_t{item.first_query} + q) * params.query_token_stride +
-                      uint64_t{head} * head_dim;
-    for (uint32_t i = 0; i < head_dim; ++i) query[i] = ToFloat(source[i]);
+  VisitElementType(call.params.query_type, [&]<class T>() {
+    const T* source = static_cast<const T*>(QueryRow(call, item, q, head));
+    for (uint32_t i = 0; i < call.params.kv.head_dim; ++i) query[i] = ToFloat(source[i]);
   });
 }
 

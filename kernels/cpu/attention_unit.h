@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "kernels/attention_plan.h"
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/paged_attention.h"
 
 namespace pagoda::kernels::cpu {
@@ -32,6 +33,7 @@ struct AttentionCall {
   const PagedAttentionParams& params;
   const AttentionPlan& plan;
   const TileKernels* kernels;  // Null: portable.
+  FetchAhead fetch;
   PartialRows partials;
 
   uint32_t group() const { return params.num_heads / params.kv.num_kv_heads; }
@@ -53,7 +55,9 @@ inline constexpr float kLn2 = 0.693147180559945309f;
 // The position of the item's query token q in its context.
 int64_t PositionOf(const AttentionCall& call, const AttentionItem& item, uint32_t q);
 
-// The query of head `head` of the item's query token q, as fp32 [head_dim].
+// Where the query of head `head` of the item's query token q lies; as fp32 [head_dim].
+const void* QueryRow(const AttentionCall& call, const AttentionItem& item, uint32_t q,
+                     uint32_t head);
 void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
                float* query);
 

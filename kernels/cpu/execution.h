@@ -10,6 +10,7 @@ namespace pagoda::kernels::cpu {
 struct Execution {
   ThreadPool* threads = nullptr;  // Null: on the caller's thread alone.
   Isa isa = FastestIsa();         // At most BestIsa().
+  FetchAhead fetch = FastestFetchAhead();
 };
 
 }  // namespace pagoda::kernels::cpu

@@ -1,5 +1,7 @@
 #include "kernels/cpu/isa.h"
 
+#include <cpuid.h>
+
 namespace pagoda::kernels::cpu {
 namespace {
 
@@ -15,6 +17,14 @@ Isa FindIsa() {
     return Isa::kAvx2;
   }
   return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512;
+}
+
+// The family as AMD and Intel print it: 0x1a is Zen 5.
+uint32_t ProcessorFamily() {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 0;
+  const uint32_t family = eax >> 8 & 0xf;
+  return family == 0xf ? family + (eax >> 20 & 0xff) : family;
 }
 
 }  // namespace
@@ -42,6 +52,16 @@ Isa FastestIsa() {
   static const Isa isa =
       BestIsa() == Isa::kAvx512Bf16 && __builtin_cpu_is("intel") ? Isa::kAvx512 : BestIsa();
   return isa;
+}
+
+std::string_view FetchAheadName(FetchAhead ahead) {
+  return ahead == FetchAhead::kNear ? "near" : "far";
+}
+
+FetchAhead FastestFetchAhead() {
+  static const FetchAhead ahead =
+      __builtin_cpu_is("amd") && ProcessorFamily() == 0x1a ? FetchAhead::kNear : FetchAhead::kFar;
+  return ahead;
 }
 
 }  // namespace pagoda::kernels::cpu

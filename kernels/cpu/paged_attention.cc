@@ -104,8 +104,12 @@ class UnitQueue {
 
 class Attention {
  public:
-  Attention(const PagedAttentionParams& params, const AttentionPlan& plan, Isa isa)
-      : call_{.params = params, .plan = plan, .kernels = ChooseKernels(params, isa)},
+  Attention(const PagedAttentionParams& params, const AttentionPlan& plan,
+            const Execution& execution)
+      : call_{.params = params,
+              .plan = plan,
+              .kernels = ChooseKernels(params, execution.isa),
+              .fetch = execution.fetch},
         queue_(plan),
         merge_of_item_(plan.merges.empty() ? 0 : plan.items.size()),
         finished_parts_(plan.merges.size() * plan.num_kv_heads) {
@@ -199,7 +203,7 @@ absl::Status PagedAttention(const PagedAttentionParams& params, const AttentionP
     return status;
   }
 
-  Attention attention(params, *plan, execution.isa);
+  Attention attention(params, *plan, execution);
   const size_t scratch_bytes = attention.scratch_bytes();
   if (execution.threads == nullptr) {
     const AlignedBytes scratch = Allocate(scratch_bytes);

@@ -19,6 +19,7 @@ namespace pagoda::bench {
 namespace {
 
 using kernels::ElementType;
+using kernels::cpu::FetchAhead;
 using kernels::cpu::Isa;
 
 constexpr uint32_t kKvHeads = 8;
@@ -60,13 +61,18 @@ class Rotation {
   uint64_t next_ = 0;
 };
 
+struct How {
+  uint32_t threads = 1;
+  Isa isa = kernels::cpu::FastestIsa();
+  FetchAhead fetch = kernels::cpu::FastestFetchAhead();
+};
+
 // Sequences of like lengths, whose blocks are others in each call.
 class Call {
  public:
-  Call(const kernels::KvLayer& kv, int32_t batch, int32_t queries, int32_t context, Isa isa,
-       uint32_t num_threads)
-      : threads_(std::make_unique<kernels::cpu::ThreadPool>(num_threads)),
-        execution_{.threads = threads_.get(), .isa = isa},
+  Call(const kernels::KvLayer& kv, int32_t batch, int32_t queries, int32_t context, const How& how)
+      : threads_(std::make_unique<kernels::cpu::ThreadPool>(how.threads)),
+        execution_{.threads = threads_.get(), .isa = how.isa, .fetch = how.fetch},
         slots_(kv.num_slots) {
     std::iota(slots_.begin(), slots_.end(), 0);
     std::shuffle(slots_.begin(), slots_.end(), std::mt19937(1));
@@ -141,22 +147,28 @@ class AttentionBench {
       : options_(options), rotation_(options.smoke ? 64 << 20 : uint64_t{2} << 30) {}
 
   void Run() {
-    const Isa fastest = kernels::cpu::FastestIsa();
     for (const uint32_t threads : {1u, 2u}) {
       const std::string tail = absl::StrCat("_t", threads);
+      const How fastest = {.threads = threads};
       for (const int32_t batch : {1, 16}) {
         for (const int32_t kv : {4096, 16384}) {
-          Decode(absl::StrCat(Name(kv, batch), tail), kv, batch, threads, kTokensPerBlock, fastest);
+          Decode(absl::StrCat(Name(kv, batch), tail), kv, batch, kTokensPerBlock, fastest);
         }
       }
       for (const uint32_t page : {16u, 64u}) {
-        Decode(absl::StrCat(Name(4096, 16), tail, "_page", page), 4096, 16, threads, page, fastest);
+        Decode(absl::StrCat(Name(4096, 16), tail, "_page", page), 4096, 16, page, fastest);
+      }
+      for (const FetchAhead fetch : {FetchAhead::kNear, FetchAhead::kFar}) {
+        Decode(absl::StrCat(Name(4096, 16), tail, "_fetch_",
+                            std::string(kernels::cpu::FetchAheadName(fetch))),
+               4096, 16, kTokensPerBlock, {.threads = threads, .fetch = fetch});
       }
       for (const Isa isa : NamedIsas(options_.smoke)) {
         Decode(absl::StrCat(Name(4096, 16), tail, "_", std::string(IsaName(isa))), 4096, 16,
-               threads, kTokensPerBlock, isa);
+               kTokensPerBlock, {.threads = threads, .isa = isa});
       }
     }
+    const Isa fastest = kernels::cpu::FastestIsa();
     for (const int32_t tokens : {512, 1024, 2048, 4096}) {
       Prefill(absl::StrCat("cpu_prefill_bf16_", tokens), tokens, tokens, fastest, true);
     }
@@ -174,10 +186,10 @@ class AttentionBench {
     return absl::StrCat("cpu_decode_bf16_kv", kv, "_b", batch);
   }
 
-  void Decode(const std::string& id, int32_t kv, int32_t batch, uint32_t threads, uint32_t page,
-              Isa isa) {
+  void Decode(const std::string& id, int32_t kv, int32_t batch, uint32_t page, const How& how) {
     if (!options_.wanted(id)) return;
-    Call call(rotation_.Layer(page), batch, 1, options_.smoke ? 128 : kv, isa, threads);
+    Call call(rotation_.Layer(page), batch, 1, options_.smoke ? 128 : kv, how);
+    const uint32_t threads = how.threads;
     const auto bytes = static_cast<double>(call.kv_bytes());
     // Short calls several times, as the reads are: a machine's other work comes in pieces of
     // milliseconds.
@@ -208,7 +220,7 @@ class AttentionBench {
   void Prefill(const std::string& id, int32_t queries, int32_t context, Isa isa, bool dots) {
     if (!options_.wanted(id)) return;
     if (options_.smoke) queries = context = 32;
-    Call call(rotation_.Layer(kTokensPerBlock), 1, queries, context, isa, 1);
+    Call call(rotation_.Layer(kTokensPerBlock), 1, queries, context, {.isa = isa});
     const double pairs = double{0.5} * queries * (2.0 * context - queries + 1);
     const double operations = 4 * pairs * kHeads * kHeadDim;
     dots = dots && kernels::cpu::BestIsa() == Isa::kAvx512Bf16;
