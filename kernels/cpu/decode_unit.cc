@@ -109,18 +109,13 @@ void DecodeUnit::Start() {
 void DecodeUnit::TakeQuery(uint32_t row, uint32_t head) {
   const AttentionItem& item = *unit_.item;
   const uint32_t q = row / group_;
-  const uint32_t head_dim = call_.params.kv.head_dim;
-  if (kernels_.bf16 && call_.params.query_type == ElementType::kBFloat16) {
-    Interleave(static_cast<const BFloat16*>(QueryRow(call_, item, q, head)), row);
-    return;
-  }
-  LoadQuery(call_, item, q, head, natural_);
   if (kernels_.bf16) {
-    auto* rounded = reinterpret_cast<BFloat16*>(arranged_);
-    for (uint32_t i = 0; i < head_dim; ++i) rounded[i] = ToBFloat16(natural_[i]);
-    Interleave(rounded, row);
+    auto* query = reinterpret_cast<BFloat16*>(natural_);
+    LoadQuery(call_, item, q, head, query);
+    Interleave(query, row);
   } else {
-    Arrange(kernels_.query_order, kernels_.lanes, natural_, head_dim, arranged_);
+    LoadQuery(call_, item, q, head, natural_);
+    Arrange(kernels_.query_order, kernels_.lanes, natural_, call_.params.kv.head_dim, arranged_);
     Interleave(arranged_, row);
   }
 }

@@ -14,7 +14,7 @@ namespace {
 
 // Query tokens of an item: enough rows, times the group, that packing K and V once for all of them
 // costs little; few enough that their sums stay in the second cache.
-constexpr uint32_t kQueryTokens = 64;
+constexpr uint32_t kQueryTokens = 128;
 // Below this, the items of short prompts and single tokens would not fill many cores.
 constexpr uint32_t kSplitTokens = 512;
 constexpr uint32_t kSplitQueryTokens = 4;
@@ -37,6 +37,13 @@ const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
       break;
   }
   return nullptr;
+}
+
+QueryConversions ConversionsOf(ElementType query_type, Isa isa) {
+  constexpr Stores kThrough = Stores::kThroughCaches;
+  return {.to_float = FindConversion(query_type, ElementType::kFloat32, isa, kThrough),
+          .to_bf16 = FindConversion(query_type, ElementType::kBFloat16, isa, kThrough),
+          .from_float = FindConversion(ElementType::kFloat32, query_type, isa, kThrough)};
 }
 
 struct AlignedDelete {
@@ -109,7 +116,8 @@ class Attention {
       : call_{.params = params,
               .plan = plan,
               .kernels = ChooseKernels(params, execution.isa),
-              .fetch = execution.fetch},
+              .fetch = execution.fetch,
+              .conversions = ConversionsOf(params.query_type, execution.isa)},
         queue_(plan),
         merge_of_item_(plan.merges.empty() ? 0 : plan.items.size()),
         finished_parts_(plan.merges.size() * plan.num_kv_heads) {

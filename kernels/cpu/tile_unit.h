@@ -96,8 +96,9 @@ class PrefillUnit {
 
   void Attend(uint32_t first_row, uint32_t num_rows);
   void Start();
-  void PackQuery(uint32_t row, const float* query);
+  void PackQuery(uint32_t row);
   void AttendPack(uint32_t first_key, uint32_t count);
+  void FindVisible(uint32_t first_key, uint32_t count, uint32_t words);
   uint32_t Pack(uint32_t first_key, uint32_t count, bool all_seen);
   void AttendBlock(uint32_t block, uint32_t first_key, uint32_t count, uint32_t tokens);
   void Finish();
