@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/numeric.h"
 #include "pools/check.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
@@ -28,10 +30,28 @@ constexpr uint32_t kHeadDim = 128;
 constexpr uint32_t kTokensPerBlock = 32;
 constexpr uint64_t kMeasuredBytes = 256 << 20;  // That a measurement reads at least.
 
+// Numbers of bf16 like those of a model: normal, of deviation 1.
+std::vector<kernels::BFloat16> RandomNumbers(size_t count) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<kernels::BFloat16> numbers(count);
+  for (kernels::BFloat16& number : numbers) number = kernels::ToBFloat16(normal(random));
+  return numbers;
+}
+
 // The memory that calls rotate over.
 class Rotation {
  public:
-  explicit Rotation(uint64_t bytes) : memory_(bytes) {}
+  explicit Rotation(uint64_t bytes) : memory_(bytes) {
+    // The same ones again and again: another distance than that of heads or slots apart.
+    const std::vector<kernels::BFloat16> numbers = RandomNumbers(1000 * kHeadDim);
+    const auto piece = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(numbers.data()),
+                                           numbers.size() * sizeof(numbers[0]));
+    for (uint64_t at = 0; at < bytes; at += piece.size()) {
+      std::memcpy(memory_.bytes().data() + at, piece.data(),
+                  std::min<uint64_t>(piece.size(), bytes - at));
+    }
+  }
 
   kernels::KvLayer Layer(uint32_t tokens_per_block) const {
     kernels::KvLayer kv;
@@ -80,7 +100,7 @@ class Call {
     contexts_.assign(batch, context);
     const uint64_t blocks = (context + kv.tokens_per_block - 1) / kv.tokens_per_block;
     tables_.resize(batch * blocks);
-    query_.assign(uint64_t(batch) * queries * kHeads * kHeadDim, 0x3f80);
+    query_ = RandomNumbers(uint64_t(batch) * queries * kHeads * kHeadDim);
     output_.resize(query_.size());
     params_ = {.query = query_.data(),
                .output = output_.data(),
@@ -125,8 +145,8 @@ class Call {
   std::vector<int32_t> query_starts_;
   std::vector<int32_t> contexts_;
   std::vector<int32_t> tables_;
-  std::vector<uint16_t> query_;
-  std::vector<uint16_t> output_;
+  std::vector<kernels::BFloat16> query_;
+  std::vector<kernels::BFloat16> output_;
   kernels::PagedAttentionParams params_;
   kernels::AttentionPlan plan_;
 };
