@@ -41,7 +41,8 @@ struct QueryConversions {
 struct AttentionCall {
   const PagedAttentionParams& params;
   const AttentionPlan& plan;
-  const TileKernels* kernels;  // Null: portable.
+  const TileKernels* kernels;         // Null: portable.
+  const TileKernels* decode_kernels;  // Null as well, or not.
   FetchAhead fetch;
   QueryConversions conversions;
   PartialRows partials;

@@ -36,7 +36,7 @@ uint32_t RoundUp(uint32_t number, uint32_t granule) {
 
 DecodeUnit::DecodeUnit(const AttentionCall& call, ScratchCutter& scratch)
     : call_(call),
-      kernels_(*call.kernels),
+      kernels_(*call.decode_kernels),
       group_(call.group()),
       query_elements_(RoundUp(call.params.kv.head_dim, 32)),
       sum_stride_(SumStride(call.value_dim())),

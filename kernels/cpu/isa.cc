@@ -2,6 +2,8 @@
 
 #include <cpuid.h>
 
+#include <algorithm>
+
 namespace pagoda::kernels::cpu {
 namespace {
 
@@ -19,12 +21,13 @@ Isa FindIsa() {
   return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512;
 }
 
-// The family as AMD and Intel print it: 0x1a is Zen 5.
-uint32_t ProcessorFamily() {
+// By the family and its extension, 0xf and 0xb (AMD64 Architecture Programmer's Manual, volume 3,
+// CPUID function 1).
+bool IsZen5() {
+  __builtin_cpu_init();
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 0;
-  const uint32_t family = eax >> 8 & 0xf;
-  return family == 0xf ? family + (eax >> 20 & 0xff) : family;
+  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (eax >> 8 & 0xf) == 0xf && (eax >> 20 & 0xff) == 0xb;
 }
 
 }  // namespace
@@ -58,9 +61,13 @@ std::string_view FetchAheadName(FetchAhead ahead) {
   return ahead == FetchAhead::kNear ? "near" : "far";
 }
 
+Isa FastestDecodeIsa() {
+  static const Isa isa = IsZen5() ? std::min(FastestIsa(), Isa::kAvx512) : FastestIsa();
+  return isa;
+}
+
 FetchAhead FastestFetchAhead() {
-  static const FetchAhead ahead =
-      __builtin_cpu_is("amd") && ProcessorFamily() == 0x1a ? FetchAhead::kNear : FetchAhead::kFar;
+  static const FetchAhead ahead = IsZen5() ? FetchAhead::kNear : FetchAhead::kFar;
   return ahead;
 }
 

@@ -39,6 +39,11 @@ const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
   return nullptr;
 }
 
+Isa DecodeIsa(const PagedAttentionParams& params, const Execution& execution) {
+  const uint32_t group = params.num_heads / params.kv.num_kv_heads;
+  return group <= kFewHeads ? std::min(execution.isa, execution.decode_isa) : execution.isa;
+}
+
 QueryConversions ConversionsOf(ElementType query_type, Isa isa) {
   constexpr Stores kThrough = Stores::kThroughCaches;
   return {.to_float = FindConversion(query_type, ElementType::kFloat32, isa, kThrough),
@@ -116,6 +121,7 @@ class Attention {
       : call_{.params = params,
               .plan = plan,
               .kernels = ChooseKernels(params, execution.isa),
+              .decode_kernels = ChooseKernels(params, DecodeIsa(params, execution)),
               .fetch = execution.fetch,
               .conversions = ConversionsOf(params.query_type, execution.isa)},
         queue_(plan),

@@ -84,6 +84,7 @@ class Rotation {
 struct How {
   uint32_t threads = 1;
   Isa isa = kernels::cpu::FastestIsa();
+  Isa decode_isa = kernels::cpu::FastestDecodeIsa();
   FetchAhead fetch = kernels::cpu::FastestFetchAhead();
 };
 
@@ -92,7 +93,10 @@ class Call {
  public:
   Call(const kernels::KvLayer& kv, int32_t batch, int32_t queries, int32_t context, const How& how)
       : threads_(std::make_unique<kernels::cpu::ThreadPool>(how.threads)),
-        execution_{.threads = threads_.get(), .isa = how.isa, .fetch = how.fetch},
+        execution_{.threads = threads_.get(),
+                   .isa = how.isa,
+                   .decode_isa = how.decode_isa,
+                   .fetch = how.fetch},
         slots_(kv.num_slots) {
     std::iota(slots_.begin(), slots_.end(), 0);
     std::shuffle(slots_.begin(), slots_.end(), std::mt19937(1));
@@ -185,7 +189,7 @@ class AttentionBench {
       }
       for (const Isa isa : NamedIsas(options_.smoke)) {
         Decode(absl::StrCat(Name(4096, 16), tail, "_", std::string(IsaName(isa))), 4096, 16,
-               kTokensPerBlock, {.threads = threads, .isa = isa});
+               kTokensPerBlock, {.threads = threads, .isa = isa, .decode_isa = isa});
       }
     }
     const Isa fastest = kernels::cpu::FastestIsa();
