@@ -18,11 +18,12 @@ constexpr size_t kMostProbes = 8;
 }  // namespace
 
 Scheduler::Scheduler(const Options& options, CacheClient* client, std::vector<WindowSize> windows,
-                     Forward forward)
+                     Forward forward, kernels::cpu::ThreadPool* sampling_threads)
     : options_(options),
       client_(client),
       windows_{std::move(windows), client->info().tokens_per_block},
       forward_(std::move(forward)),
+      sampler_(sampling_threads),
       waiting_(&shares_) {}
 
 Scheduler::~Scheduler() {

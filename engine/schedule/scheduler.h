@@ -14,10 +14,12 @@
 #include "engine/choices.h"
 #include "engine/generate.h"
 #include "engine/model/model_input.h"
+#include "engine/schedule/batch_sampler.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/step_batch.h"
 #include "engine/schedule/tenant_shares.h"
 #include "engine/schedule/waiting_room.h"
+#include "kernels/cpu/thread_pool.h"
 #include "manager/cache_client.h"
 
 namespace pagoda {
@@ -37,8 +39,9 @@ struct SchedulerStats {
   uint64_t preemptions = 0;
   uint64_t steps = 0;  // Those that went through the model.
   absl::Duration step_time;
-  absl::Duration cache_time;  // Of it, in calls of the cache.
-  absl::Duration model_time;  // Of it, in the model.
+  absl::Duration cache_time;     // Of it, in calls of the cache.
+  absl::Duration model_time;     // Of it, in the model.
+  absl::Duration sampling_time;  // Of it, choosing tokens from logits.
 };
 
 // Continuous batching (Yu et al., "Orca", OSDI 2022) with chunked prefill (Agrawal et al.,
@@ -64,9 +67,10 @@ class Scheduler {
   // call.
   using Forward = std::function<absl::StatusOr<absl::Span<const float>>(const ModelInput& input)>;
 
-  // `client` outlives it, or its replacement does. `windows` are the model's.
+  // `client` outlives it, or its replacement does. `windows` are the model's. Tokens are chosen on
+  // `sampling_threads`, which outlive it; on the caller's where that is null.
   Scheduler(const Options& options, CacheClient* client, std::vector<WindowSize> windows,
-            Forward forward);
+            Forward forward, kernels::cpu::ThreadPool* sampling_threads = nullptr);
   ~Scheduler();
 
   // INVALID_COUNT where the cache can never hold one of the request's sequences.
@@ -125,9 +129,11 @@ class Scheduler {
   uint32_t RoomFor(const Probe& probe, uint32_t rest, uint32_t budget,
                    std::vector<uint64_t>& taken) const;
   void NoteAdmission(Sample& sample);
-  void TakeLogits(Sample& sample, absl::Span<const float> logits);
-  // Chooses a token for the sample and tells it; the sample may end with it. Returns it.
-  TokenId Choose(Sample& sample, absl::Span<const float> row);
+  std::vector<SamplingTask> ChooseTokens(absl::Span<Sample* const> computing, uint32_t rows,
+                                         absl::Span<const float> logits);
+  void TakeTokens(Sample& sample, const SamplingTask& task);
+  // Tells of the sample's next token, with which it may end.
+  void Take(Sample& sample, const ChosenToken& chosen, absl::Span<const float> row);
   // The samples beside the first, from the same logits.
   void ForkSamples(Sample& first, absl::Span<const float> row);
 
@@ -148,7 +154,7 @@ class Scheduler {
   const SequenceRun::Windows windows_;
   const Forward forward_;
   ModelInput input_;
-  Sampler sampler_;
+  BatchSampler sampler_;
   TenantShares shares_;
   WaitingRoom waiting_;
   SampleList running_;
@@ -162,7 +168,6 @@ class Scheduler {
   // Which request is blocked by others, and since when.
   uint64_t blocked_request_ = 0;
   absl::Time blocked_since_ = absl::InfiniteFuture();
-  uint64_t vocab_size_ = 0;  // Of the step's logits.
   uint64_t steps_ = 0;
   uint64_t requests_ = 0;
   uint64_t sequences_ = 0;

@@ -1,6 +1,5 @@
 // The scheduler's steps through the model, and what comes of their logits.
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,14 +64,36 @@ Scheduler::Progress Scheduler::Compute() {
   }
   ++stats_.steps;
   stats_.computed_tokens += input_.tokens.size();
-  vocab_size_ = rows == 0 ? 0 : logits->size() / rows;
+  const std::vector<SamplingTask> tasks = ChooseTokens(computing, rows, *logits);
   // Whoever ends meanwhile leaves running_ for closing_, and lives on there.
+  auto task = tasks.begin();
   for (Sample* sample : computing) {
     const bool whole = sample->num_tokens == sample->run.uncomputed();
     sample->run.Computed(sample->num_tokens);
-    if (whole && !sample->request->ending) TakeLogits(*sample, *logits);
+    if (!whole) continue;
+    if (!sample->request->ending) TakeTokens(*sample, *task);
+    ++task;
   }
   return Progress::kMade;
+}
+
+// One task for each that has logits, in their order.
+std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> computing,
+                                                  uint32_t rows, absl::Span<const float> logits) {
+  const uint64_t vocab_size = rows == 0 ? 0 : logits.size() / rows;
+  std::vector<SamplingTask> tasks;
+  for (const Sample* sample : computing) {
+    if (sample->num_tokens < sample->run.uncomputed()) continue;
+    tasks.push_back({.sampling = sample->sampling,
+                     .logits = logits.subspan(sample->first_logits * vocab_size,
+                                              (1 + sample->drafts.size()) * vocab_size),
+                     .tokens = sample->run.tokens(),
+                     .drafts = sample->drafts,
+                     .chosen = {}});
+  }
+  const Stopwatch watch(stats_.sampling_time);
+  sampler_.Run(absl::MakeSpan(tasks));
+  return tasks;
 }
 
 // Nothing can be computed now.
@@ -125,15 +146,14 @@ void Scheduler::NoteAdmission(Sample& sample) {
   stats_.reused_secondary_tokens += report.reused_secondary_tokens;
 }
 
-void Scheduler::TakeLogits(Sample& sample, absl::Span<const float> logits) {
-  const auto row = [&](size_t i) {
-    return logits.subspan((sample.first_logits + i) * vocab_size_, vocab_size_);
-  };
+void Scheduler::TakeTokens(Sample& sample, const SamplingTask& task) {
+  const uint64_t vocab_size = task.logits.size() / (1 + sample.drafts.size());
+  const auto row = [&](size_t i) { return task.logits.subspan(i * vocab_size, vocab_size); };
   const bool first = sample.generated == 0 && sample.index == 0;
   size_t accepted = 0;
-  for (size_t i = 0; i <= sample.drafts.size(); ++i) {
-    const TokenId token = Choose(sample, row(i));
-    if (i == sample.drafts.size() || token != sample.drafts[i]) break;
+  for (size_t i = 0; i < task.chosen.size(); ++i) {
+    Take(sample, task.chosen[i], row(i));
+    if (i == sample.drafts.size() || task.chosen[i].token != sample.drafts[i]) break;
     // The draft's KV is computed already.
     sample.run.Computed(1);
     ++accepted;
@@ -147,15 +167,14 @@ void Scheduler::TakeLogits(Sample& sample, absl::Span<const float> logits) {
   if (first && !sample.request->ending) ForkSamples(sample, row(0));
 }
 
-TokenId Scheduler::Choose(Sample& sample, absl::Span<const float> row) {
+void Scheduler::Take(Sample& sample, const ChosenToken& chosen, absl::Span<const float> row) {
   const std::shared_ptr<ActiveRequest> request = sample.request;
-  const TokenId token = sampler_.Choose(sample.sampling, row, sample.run.tokens());
-  GeneratedToken generated{.sample = sample.index, .token = token, .logits = row};
-  if (sample.sampling.top_logprobs.has_value()) {
-    std::tie(generated.logprob, generated.top_logprobs) =
-        sampler_.Logprobs(row, token, *sample.sampling.top_logprobs);
-  }
-  sample.run.Push(token);
+  const GeneratedToken generated{.sample = sample.index,
+                                 .token = chosen.token,
+                                 .logprob = chosen.logprob,
+                                 .top_logprobs = chosen.top_logprobs,
+                                 .logits = row};
+  sample.run.Push(chosen.token);
   ++sample.generated;
   ++stats_.generated_tokens;
   shares_.Charge(request->request.tenant, kGeneratedCost);
@@ -170,17 +189,30 @@ TokenId Scheduler::Choose(Sample& sample, absl::Span<const float> row) {
         stop ? FinishReason::kStopToken : FinishReason::kLength;
     Retire(&sample, /*returns=*/false);
   }
-  return token;
 }
 
 void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
   const std::shared_ptr<ActiveRequest> request = first.request;
-  for (uint32_t i = 1; i < request->request.num_samples && !request->ending; ++i) {
-    auto fork = std::make_unique<Sample>(request, i, windows_, request->request.prompt);
-    fork->fork_of = &first;
+  SampleList forks;
+  std::vector<SamplingTask> tasks;
+  for (uint32_t i = 1; i < request->request.num_samples; ++i) {
+    forks.push_back(std::make_unique<Sample>(request, i, windows_, request->request.prompt));
+    tasks.push_back({.sampling = forks.back()->sampling,
+                     .logits = row,
+                     .tokens = forks.back()->run.tokens(),
+                     .drafts = {},
+                     .chosen = {}});
+  }
+  {
+    const Stopwatch watch(stats_.sampling_time);
+    sampler_.Run(absl::MakeSpan(tasks));
+  }
+  for (size_t i = 0; i < forks.size() && !request->ending; ++i) {
+    Sample& fork = *forks[i];
+    fork.fork_of = &first;
     ++request->open_samples;
-    running_.push_back(std::move(fork));
-    Choose(*running_.back(), row);
+    running_.push_back(std::move(forks[i]));
+    Take(fork, tasks[i].chosen.front(), row);
   }
 }
 

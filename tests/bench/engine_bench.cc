@@ -113,12 +113,14 @@ class EngineBench {
     const bool cached = Wanted("ttft_cached_over_uncached");
     const bool host = Wanted("ttft_host_over_uncached");
     const bool bookkeeping = Wanted("bookkeeping_share");
+    const bool sampling = Wanted("sampling_share");
     const bool waste = Wanted("kv_waste_share");
-    if (!cached && !host && !bookkeeping && !waste) return;
+    if (!cached && !host && !bookkeeping && !sampling && !waste) return;
     EngineRequests requests({.threads = options_.threads, .smoke = options_.smoke}, shape_,
                             files_.dir());
     if (cached || host) requests.PrintTimesToFirstToken(cached, host);
     if (bookkeeping) requests.PrintBookkeeping();
+    if (sampling) requests.PrintSampling();
     if (waste) requests.PrintWaste();
   }
 
