@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/kv_pools.h"
@@ -91,7 +91,7 @@ class Engine::State {
     if (waiting >= max_waiting_requests_) {
       return MakeError(Reason::kQueueFull, absl::StrCat(waiting, " requests wait already"));
     }
-    inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), absl::Now()});
+    inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), SteadyNow()});
     return absl::OkStatus();
   }
 
@@ -153,7 +153,7 @@ class Engine::State {
     GenerateRequest request;
     TokenCallback on_token;
     EndCallback on_end;
-    absl::Time time;
+    SteadyTime time;
   };
   struct Attachment {
     std::unique_ptr<CacheClient> client;

@@ -4,10 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -17,6 +22,8 @@
 #include "engine/schedule/batch_sampler.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/step_batch.h"
+#include "engine/schedule/stopwatch.h"
+#include "engine/schedule/tenant_quotas.h"
 #include "engine/schedule/tenant_shares.h"
 #include "engine/schedule/waiting_room.h"
 #include "kernels/cpu/thread_pool.h"
@@ -77,7 +84,7 @@ class Scheduler {
   static absl::Status CheckRoom(const CacheInfo& cache, const GenerateRequest& request);
 
   // The request is valid. `on_end` comes with a later TellEnds.
-  void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, absl::Time arrival);
+  void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, SteadyTime arrival);
 
   bool idle() const { return running_.empty() && closing_.empty() && waiting_.empty(); }
 
@@ -100,13 +107,28 @@ class Scheduler {
 
  private:
   using SampleList = std::vector<std::unique_ptr<Sample>>;
+  // What comes of a sample whose sequence is closed.
+  enum class Then : uint8_t {
+    kEnd,
+    kReturn,  // To the waiting room, where it goes on.
+  };
   struct Closing {
     std::unique_ptr<Sample> sample;
-    bool returns;  // To the waiting room.
+    Then then;
   };
   struct Probe {
     const Sample* sample;
     CapacityAnswer answer;
+  };
+  // What those take who are admitted in the step at hand, by window of the answers.
+  struct Taken {
+    std::vector<uint64_t> blocks;
+    std::map<std::string, std::vector<uint64_t>> by_owner;
+  };
+  enum class Shortage : uint8_t { kNone, kRoom, kQuota };
+  struct Fit {
+    uint32_t tokens = 0;  // Of the prompt's rest; 0 where there is a shortage.
+    Shortage shortage = Shortage::kNone;
   };
 
   Progress RunStep();
@@ -116,6 +138,7 @@ class Scheduler {
   void AddForks(StepBatch& batch);
   void AddClosings(StepBatch& batch);
   void AddAdvances(StepBatch& batch);
+  void GiveSlots();
   void Admit(uint32_t budget, StepBatch& batch);
   void AddProbes(StepBatch& batch);
   absl::Status RunBatch(StepBatch& batch);
@@ -126,8 +149,14 @@ class Scheduler {
   Progress WaitForRoom();
 
   bool HasSecondaryTier() const;
-  uint32_t RoomFor(const Probe& probe, uint32_t rest, uint32_t budget,
-                   std::vector<uint64_t>& taken) const;
+  Fit RoomFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
+  void HeedShortage(const Probe& probe, Shortage shortage);
+  void Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tokens, StepBatch& batch);
+  bool MustProbe(const Sample& head) const;
+  void AskForQuotas(StepBatch& batch);
+  void LearnQuota(const std::string& owner, const CapacityAnswer& answer);
+  uint32_t BudgetOfNextStep() const;
+  std::vector<Sample*> Head(size_t count) const;
   void NoteAdmission(Sample& sample);
   std::vector<SamplingTask> ChooseTokens(absl::Span<Sample* const> computing, uint32_t rows,
                                          absl::Span<const float> logits);
@@ -138,7 +167,7 @@ class Scheduler {
   void ForkSamples(Sample& first, absl::Span<const float> row);
 
   // A running sample leaves: its sequence is closed with the next batch.
-  void Retire(Sample* sample, bool returns);
+  void Retire(Sample* sample, Then then);
   void Preempt(Sample* sample);
   void EndRequest(const std::shared_ptr<ActiveRequest>& request, const absl::Status& status);
   void Finish(std::unique_ptr<Sample> sample);
@@ -146,8 +175,9 @@ class Scheduler {
   void FailAll(const absl::Status& status);
   void FreeLeftovers();
   void FinishClosing();
-  // Of the tenant, or of all where it is null.
-  Sample* LowestRunning(const std::string* tenant) const;
+  // Null where nobody runs, or nobody who counts.
+  Sample* LowestRunning() const;
+  Sample* LowestRunningOf(absl::FunctionRef<bool(const Sample&)> counts) const;
 
   const Options options_;
   CacheClient* client_;
@@ -164,10 +194,14 @@ class Scheduler {
   std::vector<SequenceId> leftovers_;  // To be freed when the client can be asked again.
   std::vector<ShortenedSequence> shortened_;
   Ticket completed_;
-  bool blocked_ = false;  // The head of those who wait did not fit.
-  // Which request is blocked by others, and since when.
-  uint64_t blocked_request_ = 0;
-  absl::Time blocked_since_ = absl::InfiniteFuture();
+  TenantQuotas quotas_;                   // As far as the client has told.
+  std::set<std::string> unknown_owners_;  // To be asked for.
+  // The head of those who wait did not fit: who that was, and since when.
+  bool blocked_ = false;
+  std::pair<uint64_t, uint32_t> blocked_sample_;  // Its request's number and its own.
+  std::optional<SteadyTime> blocked_since_;
+  bool room_changed_ = false;  // Since the last probe.
+  SteadyTime probed_at_;
   uint64_t steps_ = 0;
   uint64_t requests_ = 0;
   uint64_t sequences_ = 0;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/stopwatch.h"
 #include "pools/error.h"
@@ -114,29 +113,11 @@ Scheduler::Progress Scheduler::WaitForCopies() {
   return Progress::kMade;
 }
 
-Scheduler::Progress Scheduler::WaitForRoom() {
-  if (!blocked_ || !running_.empty() || !closing_.empty() || waiting_.empty()) {
-    return Progress::kMade;
-  }
-  // The first of those who wait does not fit beside other clients of the cache.
-  const absl::Time now = absl::Now();
-  const std::shared_ptr<ActiveRequest> head = waiting_.Head(1).front()->request;
-  if (std::exchange(blocked_request_, head->number) != head->number) blocked_since_ = now;
-  blocked_since_ = std::min(blocked_since_, now);
-  if (now - blocked_since_ < options_.room_timeout) return Progress::kNone;
-  EndRequest(head,
-             MakeError(Reason::kBlocksExhausted,
-                       absl::StrCat("other clients of the cache hold the room that the request "
-                                    "needs, and have for ",
-                                    absl::FormatDuration(options_.room_timeout))));
-  return Progress::kMade;
-}
-
 void Scheduler::NoteAdmission(Sample& sample) {
   ActiveRequest& request = *sample.request;
   if (std::exchange(request.admitted, true)) return;
   GenerateReport& report = request.report;
-  report.queue_time = absl::Now() - request.arrival;
+  report.queue_time = Since(request.arrival);
   report.reused_tokens = std::min(sample.run.matched(), sample.run.computed());
   report.reused_secondary_tokens = std::min(sample.run.matched_secondary(), report.reused_tokens);
   --stats_.waiting_requests;
@@ -179,7 +160,7 @@ void Scheduler::Take(Sample& sample, const ChosenToken& chosen, absl::Span<const
   ++stats_.generated_tokens;
   shares_.Charge(request->request.tenant, kGeneratedCost);
   if (request->report.generated_tokens++ == 0) {
-    request->report.time_to_first_token = absl::Now() - request->arrival;
+    request->report.time_to_first_token = Since(request->arrival);
   }
   if (!request->on_token(generated)) {
     EndRequest(request, absl::CancelledError("the caller stopped the generation"));
@@ -187,7 +168,7 @@ void Scheduler::Take(Sample& sample, const ChosenToken& chosen, absl::Span<const
              stop || sample.tokens_left() == 0) {
     request->report.finish_reasons[sample.index] =
         stop ? FinishReason::kStopToken : FinishReason::kLength;
-    Retire(&sample, /*returns=*/false);
+    Retire(&sample, Then::kEnd);
   }
 }
 
@@ -213,6 +194,12 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
     ++request->open_samples;
     running_.push_back(std::move(forks[i]));
     Take(fork, tasks[i].chosen.front(), row);
+    if (running_.size() <= options_.max_running_sequences) continue;
+    if (running_.back().get() != &fork) continue;  // That was all it had to say.
+    // It matches the prompt when its turn comes.
+    fork.fork_of = nullptr;
+    waiting_.Add(std::move(running_.back()));
+    running_.pop_back();
   }
 }
 

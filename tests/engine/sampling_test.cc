@@ -180,7 +180,7 @@ TEST(SamplingTest, ChoosesWhatThePlainSamplerDoesOnAllInstructions) {
   std::mt19937 random(11);
   for (const kernels::cpu::Isa isa : IsasOfThisMachine()) {
     Sampler sampler(isa);
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < 1500; ++round) {
       const size_t sizes[] = {1, 2, 64, 127, 128, 129, 512, 2000, 5000, 40'000};
       const size_t vocabulary = sizes[random() % (round % 50 == 0 ? 10 : 8)];
       const std::vector<float> logits = RandomLogits(random, vocabulary);
@@ -197,7 +197,7 @@ TEST(SamplingTest, ChoosesWhatThePlainSamplerDoesOnAllInstructions) {
 TEST(SamplingTest, ChoosesWhatThePlainSamplerDoesOfALargeVocabulary) {
   std::mt19937 random(12);
   Sampler sampler;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 24; ++round) {
     const std::vector<float> logits = RandomLogits(random, 151'936);
     const SamplingParams params = RandomSampling(random, logits.size());
     const std::vector<TokenId> tokens = RandomHistory(random, logits.size());
