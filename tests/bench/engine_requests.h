@@ -30,7 +30,8 @@ class EngineRequests {
   // all but its last 16 tokens are cached, in the primary or in the secondary tier, beside that of
   // a prompt of which nothing is.
   void PrintTimesToFirstToken(bool cached, bool host);
-  // bookkeeping_share: what a step of 16 sequences spends in calls of the cache, beside the step.
+  // bookkeeping_share: what a step of 16 sequences spends beside the model and choosing tokens, in
+  // the scheduler and in calls of the cache, beside the step.
   void PrintBookkeeping();
   // sampling_share: what a step of 16 sequences at temperature 0.8, top-k 50 and top-p 0.95 spends
   // in choosing tokens, beside the rest of the step.
@@ -41,7 +42,7 @@ class EngineRequests {
  private:
   // Microseconds of a step of 16 sequences, prompts' steps among them: medians.
   struct StepParts {
-    double cache_us;
+    double bookkeeping_us;  // All but the model and choosing tokens.
     double sampling_us;
     double step_us;
   };
