@@ -136,6 +136,14 @@ std::string MakeHeader(const std::string& model, absl::Span<const TokenId> token
   return text;
 }
 
+absl::Status CheckOnHost(const KvPools& pools) {
+  if (pools.place().kind == MemoryKind::kHost) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("KV goes to files and back from host memory alone; "
+                   "the primary pools lie in the memory of ",
+                   PlaceName(pools.place())));
+}
+
 absl::StatusOr<std::vector<TokenId>> ReadTokens(const std::string& text) {
   std::vector<TokenId> tokens;
   for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
@@ -169,6 +177,7 @@ absl::StatusOr<std::vector<std::byte>> Rows(const SafetensorsFile& file, const s
 absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space,
                                     absl::Span<const TokenId> tokens, const std::string& path) {
+  if (absl::Status on_host = CheckOnHost(pools); !on_host.ok()) return on_host;
   // One more, because all but the last token are looked for.
   std::vector<TokenId> wanted(tokens.begin(), tokens.end());
   wanted.push_back(0);
@@ -219,6 +228,7 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
 
 absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space, const std::string& path) {
+  if (absl::Status on_host = CheckOnHost(pools); !on_host.ok()) return on_host;
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   if (!file.ok()) return file.status();
   const auto refuse = [&](const auto&... why) {

@@ -1,0 +1,160 @@
+// What a backend for GPUs does with memory, and with what fails, on the emulation.
+#include "engine/model/cuda/device_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/model/transformer.h"
+#include "pools/error.h"
+#include "tests/engine/cuda/emulated_device.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/model_runner.h"
+
+namespace pagoda::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<std::unique_ptr<Transformer>> Load(EmulatedDevice::State* state, const char* name,
+                                                  ComputeType compute = ComputeType::kFloat32) {
+  const std::string dir = GoldenDir(name);
+  return Transformer::Create(*LoadModelConfig(dir), *Checkpoint::Open(dir),
+                             MakeDeviceBackend(std::make_unique<EmulatedDevice>(state),
+                                               std::make_unique<HostProducts>(), compute));
+}
+
+// One token through the model, with KV that is nothing to it afterwards.
+absl::Status Step(Transformer& model) {
+  const ModelConfig& config = model.config();
+  constexpr uint32_t kBlock = 16;
+  const uint64_t head = uint64_t{kBlock} * config.head_dim * sizeof(float);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<kernels::KvLayer> layers;
+  for (const LayerConfig& layer : config.layers) {
+    memory.emplace_back(2 * head * layer.num_kv_heads);
+    layers.push_back({.keys = memory.back().data(),
+                      .values = memory.back().data() + head * layer.num_kv_heads,
+                      .num_slots = 1,
+                      .num_kv_heads = layer.num_kv_heads,
+                      .tokens_per_block = kBlock,
+                      .head_dim = config.head_dim,
+                      .slot_stride_bytes = 2 * head * layer.num_kv_heads,
+                      .head_stride_bytes = head,
+                      .token_stride_bytes = config.head_dim * sizeof(float)});
+  }
+  const std::vector<TokenId> tokens = {3};
+  const std::vector<SlotIndex> table = {SlotIndex(0)};
+  const std::vector<absl::Span<const SlotIndex>> tables(model.windows().size(), table);
+  ModelInput input;
+  MakeInput({{{.tokens = tokens, .tables = tables, .num_logits = 1}}}, model.windows(), kBlock,
+            input);
+  return model.Forward(input, layers).status();
+}
+
+TEST(DeviceBackendTest, SaysWhereAndInWhatItComputes) {
+  EmulatedDevice::State state;
+  EXPECT_EQ((*Load(&state, kTinyModel))->backend().description(),
+            "cuda:0, emulated, products of fp32 by plain loops");
+  EXPECT_EQ((*Load(&state, kUntiedModel, ComputeType::kAuto))->backend().description(),
+            "cuda:0, emulated, products of bf16 by plain loops");
+  EXPECT_EQ((*Load(&state, "llama3_tiny_f16_gguf", ComputeType::kAuto))->backend().description(),
+            "cuda:0, emulated, products of fp16 by plain loops");
+  EXPECT_EQ((*Load(&state, "llama3_tiny_q8_0_gguf", ComputeType::kAuto))->backend().description(),
+            "cuda:0, emulated, products of fp32 by plain loops");
+  EXPECT_EQ((*Load(&state, kTinyModel, ComputeType::kBFloat16))->backend().description(),
+            "cuda:0, emulated, products of bf16 by plain loops");
+  EXPECT_EQ(state.used_bytes, 0u);
+}
+
+// Weights are there once, a head that is tied to the embedding not a second time.
+TEST(DeviceBackendTest, WeightsTakeTheirOwnBytes) {
+  EmulatedDevice::State state;
+  const auto model = *Load(&state, kTinyModel);
+  const ModelConfig& config = model->config();
+  ASSERT_TRUE(config.tie_word_embeddings);
+  const uint64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
+  const uint64_t queries = uint64_t{config.num_heads} * config.head_dim;
+  uint64_t numbers = config.vocab_size * hidden;
+  for (const LayerConfig& layer : config.layers) {
+    const uint64_t keys = uint64_t{layer.num_kv_heads} * config.head_dim;
+    numbers += (2 * queries + 2 * keys + 3 * intermediate) * hidden;
+  }
+  EXPECT_GE(state.used_bytes, numbers * sizeof(float));
+  // Norms.
+  EXPECT_LE(state.used_bytes, numbers * sizeof(float) + (uint64_t{64} << 10));
+}
+
+TEST(DeviceBackendTest, OutOfMemoryWhileLoadingLeavesNothing) {
+  EmulatedDevice::State state;
+  uint64_t needed = 0;
+  {
+    const auto model = Load(&state, kTinyModel);
+    ASSERT_TRUE(model.ok());
+    needed = state.used_bytes;
+  }
+  // At every allocation, as if it were the one too many.
+  for (uint64_t bytes = 0; bytes < needed; bytes += needed / 13) {
+    state.device_bytes = bytes;
+    const auto model = Load(&state, kTinyModel);
+    ASSERT_FALSE(model.ok());
+    EXPECT_EQ(ReasonOf(model.status()), Reason::kOutOfMemory) << model.status();
+    EXPECT_EQ(state.used_bytes, 0u);
+  }
+}
+
+TEST(DeviceBackendTest, OutOfMemoryInAStepIsItsErrorAndNotTheNextOnes) {
+  EmulatedDevice::State state;
+  const auto model = *Load(&state, kTinyModel, ComputeType::kBFloat16);
+  const uint64_t loaded = state.used_bytes;
+  ASSERT_TRUE(Step(*model).ok());
+  const uint64_t needed = state.used_bytes;
+  const auto again = *Load(&state, kTinyModel, ComputeType::kBFloat16);
+  int refused = 0;
+  for (uint64_t room = 0; room < needed - loaded; room += 512) {
+    state.device_bytes = needed + loaded + room;
+    const absl::Status status = Step(*again);
+    if (status.ok()) continue;
+    EXPECT_EQ(ReasonOf(status), Reason::kOutOfMemory) << status;
+    ++refused;
+  }
+  EXPECT_GT(refused, 3);
+  state.device_bytes = uint64_t{1} << 40;
+  EXPECT_TRUE(Step(*again).ok());
+  // And a step that is no larger than one before takes nothing more.
+  state.device_bytes = state.used_bytes;
+  EXPECT_TRUE(Step(*again).ok());
+}
+
+TEST(DeviceBackendTest, WhatFailsInAStepIsNamedAndDoesNotStay) {
+  EmulatedDevice::State state;
+  const auto model = *Load(&state, kTinyModel);
+  ASSERT_TRUE(Step(*model).ok());
+  state.copy = absl::InternalError("cudaMemcpyAsync: cudaErrorInvalidValue");
+  absl::Status status = Step(*model);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("upload: cudaMemcpyAsync"));
+  state.copy = absl::OkStatus();
+  // A kernel's failure is known when it has run.
+  state.wait = absl::InternalError("cudaStreamSynchronize: cudaErrorIllegalAddress");
+  status = Step(*model);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("step: cudaStreamSynchronize"));
+  state.wait = absl::OkStatus();
+  EXPECT_TRUE(Step(*model).ok());
+}
+
+// A device whose blocks have less shared memory than the fast kernel wants has the plain one.
+TEST(DeviceBackendTest, SmallSharedMemoryIsNoFailure) {
+  EmulatedDevice::State state;
+  state.block_shared_bytes = 99 * 1024;
+  const auto model = *Load(&state, kTinyModel);
+  EXPECT_TRUE(Step(*model).ok());
+}
+
+}  // namespace
+}  // namespace pagoda::cuda
