@@ -153,6 +153,7 @@ class CublasLtProducts final : public DeviceProducts {
                             library_.cublasLtMatmulAlgoGetHeuristic(
                                 handle_, operation.get(), weights.get(), input.get(), output.get(),
                                 output.get(), preference.get(), 1, &result, &found));
+    if (status.ok() && found > 0) status = library_.Check("the algorithm", result.state);
     if (status.ok() && found == 0) {
       status = absl::InternalError(absl::StrCat("cuBLASLt has no product of ", product.rows, " x ",
                                                 product.inputs, " x ", product.outputs));
