@@ -224,12 +224,14 @@ class DeviceBackend : public Backend {
       params.query_token_stride = params.output_token_stride = queries.cols;
     }
     Keep("paged attention", [&] {
-      return kernels::cuda::PagedAttention(params, {.stream = device_->stream(),
-                                                    .plan = step_.Encoded(plan),
-                                                    .capacity = plan.capacity,
-                                                    .workspace = workspace_.data(),
-                                                    .workspace_bytes = workspace_.bytes(),
-                                                    .kernels = KernelsFor(kv, plan)});
+      return kernels::cuda::PagedAttention(
+          params, {.stream = device_->stream(),
+                   .plan = step_.Encoded(plan),
+                   .capacity = plan.capacity,
+                   .workspace = workspace_.data(),
+                   .workspace_bytes = workspace_.bytes(),
+                   .kernels = KernelsFor(kv.head_dim, plan.capacity.short_rows,
+                                         device_->block_shared_bytes())});
     });
     if (!rounds) return;
     Run("attention's output",
@@ -341,19 +343,6 @@ class DeviceBackend : public Backend {
     return *plan;
   }
 
-  // The fast decode kernel wants more shared memory than devices such as sm_86 and sm_89 have:
-  // kernels/README.md.
-  kernels::cuda::AttentionKernels KernelsFor(const kernels::KvLayer& kv,
-                                             const StepUpload::Plan& plan) const {
-    constexpr uint32_t kEnoughForAll = 160 * 1024;
-    constexpr uint32_t kRowsOfOneTile = 8;
-    const bool large =
-        kv.head_dim > 128 || (kv.head_dim > 64 && plan.capacity.short_rows > kRowsOfOneTile);
-    return large && device_->block_shared_bytes() < kEnoughForAll
-               ? kernels::cuda::AttentionKernels::kGeneric
-               : kernels::cuda::AttentionKernels::kFastest;
-  }
-
   const ComputeType compute_;
   const std::unique_ptr<ComputeDevice> device_;  // Before everything that lies on it.
   const std::unique_ptr<DeviceProducts> products_;
@@ -375,6 +364,15 @@ class DeviceBackend : public Backend {
 };
 
 }  // namespace
+
+kernels::cuda::AttentionKernels KernelsFor(uint32_t head_dim, uint32_t short_rows,
+                                           uint32_t block_shared_bytes) {
+  constexpr uint32_t kEnoughForAll = 160 * 1024;
+  constexpr uint32_t kRowsOfOneTile = 8;
+  const bool large = head_dim > 128 || (head_dim > 64 && short_rows > kRowsOfOneTile);
+  return large && block_shared_bytes < kEnoughForAll ? kernels::cuda::AttentionKernels::kGeneric
+                                                     : kernels::cuda::AttentionKernels::kFastest;
+}
 
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,

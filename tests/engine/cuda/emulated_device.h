@@ -22,7 +22,6 @@ class EmulatedDevice final : public ComputeDevice {
     uint64_t device_bytes = uint64_t{1} << 40;
     uint64_t used_bytes = 0;
     uint64_t most_used_bytes = 0;
-    uint32_t block_shared_bytes = 227 * 1024;
     absl::Status copy;  // What the next copies give.
     absl::Status wait;
   };
@@ -32,7 +31,7 @@ class EmulatedDevice final : public ComputeDevice {
 
   std::string description() const override { return "cuda:0, emulated"; }
   uint32_t num_multiprocessors() const override { return 4; }
-  uint32_t block_shared_bytes() const override { return state_.block_shared_bytes; }
+  uint32_t block_shared_bytes() const override { return 227 * 1024; }
   kernels::cuda::Stream stream() const override { return nullptr; }
   absl::Status MakeCurrent() override { return absl::OkStatus(); }
   absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) override;
