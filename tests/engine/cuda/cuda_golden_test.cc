@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,24 +17,10 @@ namespace pagoda {
 namespace {
 
 using kernels::ElementType;
-using kernels::cuda::DeviceArray;
 using kernels::cuda::IsEmulated;
 
 // The model's own answers are fp32; so is everything here.
 constexpr float kTolerance = 1e-4f;
-
-// KV in the device's memory, where the kernels are.
-class DeviceKvMemory final : public KvMemory {
- public:
-  std::byte* Allocate(uint64_t bytes) override { return pieces_.emplace_back(bytes).data(); }
-  void Fill(std::byte* target, std::byte value, uint64_t bytes) override {
-    const std::vector<std::byte> values(bytes, value);
-    kernels::cuda::CopyToDevice(target, values.data(), bytes);
-  }
-
- private:
-  std::vector<DeviceArray<std::byte>> pieces_;
-};
 
 void ExpectLogits(const std::vector<float>& actual, const std::vector<float>& expected,
                   TokenId chosen) {
@@ -60,7 +45,7 @@ class CudaGoldenTest : public testing::TestWithParam<GoldenModel> {
     return IsEmulated() ? std::min(on_emulation, golden.ids.size()) : golden.ids.size();
   }
 
-  DeviceKvMemory memory_;
+  const std::unique_ptr<KvMemory> memory_ = WhyNoBackend().empty() ? MakeTestKvMemory() : nullptr;
 };
 INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenTest, testing::ValuesIn(kGoldenModels),
                          [](const auto& model) { return std::string(model.param.name); });
@@ -69,7 +54,7 @@ TEST_P(CudaGoldenTest, InOneShotAndTokenByToken) {
   const auto model = Load(ComputeType::kFloat32);
   for (const Golden& golden : ReadGoldenCases(GetParam())) {
     SCOPED_TRACE(golden.prompt.size());
-    ModelRunner runner(*model, {.num_slots = 20, .memory = &memory_});
+    ModelRunner runner(*model, {.num_slots = 20, .memory = memory_.get()});
     const size_t sequence = runner.AddSequence();
     auto logits = runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
     const size_t steps = Steps(golden, golden.prompt.size() < 90 ? 10 : 2);
@@ -90,7 +75,7 @@ TEST_P(CudaGoldenTest, InRaggedBatches) {
   const Golden& decoding = cases[0];
   const Golden& chunked = cases[1];
   ModelRunner runner(*model,
-                     {.tokens_per_block = 8, .num_slots = 24, .seed = 3, .memory = &memory_});
+                     {.tokens_per_block = 8, .num_slots = 24, .seed = 3, .memory = memory_.get()});
   const size_t first = runner.AddSequence();
   const size_t second = runner.AddSequence();
   auto logits = runner.Run({{{.sequence = first, .tokens = decoding.prompt, .num_logits = 1}}});
@@ -132,7 +117,7 @@ TEST_P(CudaGoldenTest, In16BitsWithinTheirRounding) {
     std::vector<Golden> cases = ReadGoldenCases(GetParam());
     if (IsEmulated()) cases.resize(2);
     for (const Golden& golden : cases) {
-      ModelRunner runner(*model, {.kv_type = type, .num_slots = 20, .memory = &memory_});
+      ModelRunner runner(*model, {.kv_type = type, .num_slots = 20, .memory = memory_.get()});
       const size_t sequence = runner.AddSequence();
       const size_t steps = Steps(golden, 4);
       std::vector<TokenId> text = golden.prompt;

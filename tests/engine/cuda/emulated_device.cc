@@ -100,6 +100,23 @@ absl::Status HostProducts::Multiply(const DeviceProduct& product, kernels::cuda:
 
 }  // namespace cuda
 
+namespace {
+
+class EmulatedKvMemory final : public KvMemory {
+ public:
+  std::byte* Allocate(uint64_t bytes) override { return pieces_.emplace_back(bytes).data(); }
+  void Fill(std::byte* target, std::byte value, uint64_t bytes) override {
+    std::fill_n(target, bytes, value);
+  }
+
+ private:
+  std::vector<kernels::cuda::DeviceArray<std::byte>> pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<KvMemory> MakeTestKvMemory() { return std::make_unique<EmulatedKvMemory>(); }
+
 std::string WhyNoBackend() { return ""; }
 
 std::unique_ptr<Backend> MakeTestBackend(ComputeType compute) {

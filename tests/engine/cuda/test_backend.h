@@ -8,6 +8,7 @@
 
 #include "engine/choices.h"
 #include "engine/model/backend.h"
+#include "tests/engine/model_runner.h"
 
 namespace pagoda {
 
@@ -16,6 +17,10 @@ std::string WhyNoBackend();
 
 // Stops the process where there is none.
 std::unique_ptr<Backend> MakeTestBackend(ComputeType compute);
+
+// KV where that backend's kernels reach it; on a GPU as a client of the cache has it, mapped by a
+// descriptor. Stops the process where that fails.
+std::unique_ptr<KvMemory> MakeTestKvMemory();
 
 }  // namespace pagoda
 
