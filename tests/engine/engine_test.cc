@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/cuda/cuda_backend.h"
+#include "pools/cuda/device.h"
 #include "pools/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
@@ -490,6 +491,20 @@ TEST(EngineTest, ABackendThatDoesNotReachThePoolsIsRefused) {
   EXPECT_THAT(std::string(on_cpu.message()),
               AllOf(HasSubstr("in the memory of cuda:2"), HasSubstr("cache.primary_memory: host"),
                     HasSubstr("engine.backend")));
+}
+
+TEST(EngineTest, ABackendForGpusSaysWhatItLacks) {
+  const absl::Status status = MakeCudaBackend({.device = 0}).status();
+  EXPECT_EQ(status, CheckCudaBackend(0));
+  if (!HasCudaBackend()) {
+    EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << status;
+    return;
+  }
+  if (const auto device = cuda::DescribeDevice(0); device.ok()) {
+    GTEST_SKIP() << "there is a GPU: tests/gpu";
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no CUDA device"));
 }
 
 TEST(EngineTest, AutoComputesWhereThePoolsLie) {
