@@ -3,6 +3,7 @@
 #ifndef PAGODA_ENGINE_MODEL_CUDA_COMPUTE_DEVICE_H_
 #define PAGODA_ENGINE_MODEL_CUDA_COMPUTE_DEVICE_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,11 @@ class DeviceBuffer {
     data_ = *memory;
     bytes_ = bytes;
     return absl::OkStatus();
+  }
+
+  // The same, with room up to the next power of two: for what has another size from step to step.
+  absl::Status Grow(uint64_t bytes) {
+    return bytes <= bytes_ ? absl::OkStatus() : Reserve(std::bit_ceil(bytes));
   }
 
   std::byte* data() const { return data_; }

@@ -138,7 +138,7 @@ class DeviceBackend : public Backend {
           std::max(workspace_bytes,
                    kernels::cuda::WorkspaceBytes(plan.capacity, config.num_heads, config.head_dim));
     }
-    Keep("workspace", [&] { return workspace_.Reserve(workspace_bytes); });
+    Keep("workspace", [&] { return workspace_.Grow(workspace_bytes); });
   }
 
   void Embed(const EmbeddingWeights& weights, float scale, const RowsView& output) override {
@@ -259,7 +259,7 @@ class DeviceBackend : public Backend {
       if (soft_cap != 0.0f) {
         Run("soft cap", [&] { return LaunchSoftCap(soft_cap, logits, device_->stream()); });
       }
-      Keep("logits", [&] { return logits_.Reserve(elements * sizeof(float)); });
+      Keep("logits", [&] { return logits_.Grow(elements * sizeof(float)); });
       Keep("logits",
            [&] { return device_->Copy(logits_.data(), logits.data, elements * sizeof(float)); });
     }
@@ -300,7 +300,7 @@ class DeviceBackend : public Backend {
 
   // The rows rounded to 16 bits, contiguous; until the next call. Null where that failed.
   void* Rounded(ElementType type, const RowsView& rows) {
-    Keep("rounding", [&] { return rounded_.Reserve(rows.rows * rows.cols * ElementBytes(type)); });
+    Keep("rounding", [&] { return rounded_.Grow(rows.rows * rows.cols * ElementBytes(type)); });
     Run("rounding", [&] { return LaunchRound(type, rows, rounded_.data(), device_->stream()); });
     return rounded_.data();
   }
@@ -308,8 +308,8 @@ class DeviceBackend : public Backend {
   // Of all rotary embeddings: [rotaries][cosines, sines][N][half_dim].
   absl::Status MakeAngles(const ModelConfig& config) {
     const uint64_t elements = 2 * input_->tokens.size() * half_dim_;
-    absl::Status status = angles_.Reserve(config.rotaries.size() * elements * sizeof(float));
-    if (status.ok() && frequencies_.bytes() == 0) status = BringFrequencies(config);
+    absl::Status status = angles_.Grow(config.rotaries.size() * elements * sizeof(float));
+    if (status.ok() && !has_frequencies_) status = BringFrequencies(config);
     for (uint32_t r = 0; r < config.rotaries.size() && status.ok(); ++r) {
       status = kernels::cuda::StatusOf(
           "angles",
@@ -332,7 +332,9 @@ class DeviceBackend : public Backend {
       const std::vector<float> frequencies = RotaryFrequencies(rotary, config.head_dim);
       all.insert(all.end(), frequencies.begin(), frequencies.end());
     }
-    return weights_.FloatsInto(all, frequencies_);
+    const absl::Status status = weights_.FloatsInto(all, frequencies_);
+    has_frequencies_ = status.ok();
+    return status;
   }
 
   const StepUpload::Plan& PlanFor(uint32_t window_index, uint32_t num_kv_heads) const {
@@ -352,6 +354,7 @@ class DeviceBackend : public Backend {
   // They keep their memory from step to step.
   StepUpload step_;
   DeviceBuffer frequencies_;
+  bool has_frequencies_ = false;
   DeviceBuffer angles_;
   DeviceBuffer workspace_;  // Of attention.
   DeviceBuffer rounded_;

@@ -1,7 +1,6 @@
 #include "engine/model/cuda/step_upload.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace pagoda::cuda {
@@ -66,7 +65,7 @@ absl::Status StepUpload::Upload(const ModelInput& input, const ModelConfig& conf
   MakePlans(input, config);
 
   for (DeviceBuffer* buffer : {&pinned_, &memory_}) {
-    absl::Status status = buffer->Reserve(std::bit_ceil(total_bytes_));
+    absl::Status status = buffer->Grow(total_bytes_);
     if (!status.ok()) return status;
   }
   for (const Piece& piece : pieces_) {

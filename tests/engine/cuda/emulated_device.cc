@@ -75,7 +75,10 @@ void EmulatedDevice::Free(MemorySide side, std::byte* memory) {
 }
 
 absl::Status EmulatedDevice::Copy(void* target, const void* source, uint64_t bytes) {
-  if (!state_.copy.ok()) return state_.copy;
+  if (!state_.copy.ok() && state_.good_copies-- == 0) {
+    state_.good_copies = 0;
+    return state_.copy;
+  }
   std::memcpy(target, source, bytes);
   return absl::OkStatus();
 }

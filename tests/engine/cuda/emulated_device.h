@@ -22,7 +22,8 @@ class EmulatedDevice final : public ComputeDevice {
     uint64_t device_bytes = uint64_t{1} << 40;
     uint64_t used_bytes = 0;
     uint64_t most_used_bytes = 0;
-    absl::Status copy;  // What the next copies give.
+    absl::Status copy;  // What copies give, but so many before them.
+    uint32_t good_copies = 0;
     absl::Status wait;
   };
   // `state` outlives the device.
