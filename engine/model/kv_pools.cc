@@ -23,23 +23,6 @@ kernels::ElementType ElementTypeOf(DType dtype) {
   return kernels::ElementType::kFloat32;
 }
 
-// The pool's layer at `index` of its layer dimension.
-kernels::KvLayer LayerOf(const MappedPool& pool, uint64_t index) {
-  const PoolLayout& layout = pool.mapping().layout;
-  std::byte* const keys =
-      reinterpret_cast<std::byte*>(pool.memory().address) + index * layout.layer_stride_bytes();
-  return {.keys = keys,
-          .values = keys + layout.kv_stride_bytes(),
-          .type = ElementTypeOf(layout.dtype),
-          .num_slots = pool.mapping().num_slots,
-          .num_kv_heads = layout.num_kv_heads,
-          .tokens_per_block = layout.tokens_per_block,
-          .head_dim = layout.head_dim,
-          .slot_stride_bytes = layout.slot_stride_bytes(),
-          .head_stride_bytes = layout.head_stride_bytes(),
-          .token_stride_bytes = layout.token_stride_bytes()};
-}
-
 // What a layer needs, or a pool has.
 std::string Describe(WindowSize window, uint32_t num_kv_heads, uint32_t head_dim,
                      uint32_t kv_factor) {
@@ -72,6 +55,21 @@ absl::Status CheckLayer(const PoolMapping& mapping, uint32_t layer, const ModelC
 
 }  // namespace
 
+kernels::KvLayer LayerOfPool(const PoolLayout& layout, uint64_t index, std::byte* slots,
+                             uint32_t num_slots) {
+  std::byte* const keys = slots + index * layout.layer_stride_bytes();
+  return {.keys = keys,
+          .values = keys + layout.kv_stride_bytes(),
+          .type = ElementTypeOf(layout.dtype),
+          .num_slots = num_slots,
+          .num_kv_heads = layout.num_kv_heads,
+          .tokens_per_block = layout.tokens_per_block,
+          .head_dim = layout.head_dim,
+          .slot_stride_bytes = layout.slot_stride_bytes(),
+          .head_stride_bytes = layout.head_stride_bytes(),
+          .token_stride_bytes = layout.token_stride_bytes()};
+}
+
 absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& config) {
   absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> mapped =
       client.MapPools(MemoryAccess::kReadWrite);
@@ -98,7 +96,9 @@ absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& con
     for (size_t i = 0; i < mapping.layout.layers.size(); ++i) {
       const uint32_t layer = mapping.layout.layers[i];
       if (absl::Status status = CheckLayer(mapping, layer, config); !status.ok()) return status;
-      result.layers_[layer] = LayerOf(*pool, i);
+      result.layers_[layer] =
+          LayerOfPool(mapping.layout, i, reinterpret_cast<std::byte*>(pool->memory().address),
+                      mapping.num_slots);
     }
     result.pools_.push_back(std::move(pool));
   }

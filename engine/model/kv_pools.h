@@ -1,6 +1,8 @@
 #ifndef PAGODA_ENGINE_MODEL_KV_POOLS_H_
 #define PAGODA_ENGINE_MODEL_KV_POOLS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,6 +14,11 @@
 #include "pools/pool.h"
 
 namespace pagoda {
+
+// The layer at `index` of a pool's layer dimension, where the pool's slots, so many, begin at
+// `slots`.
+kernels::KvLayer LayerOfPool(const PoolLayout& layout, uint64_t index, std::byte* slots,
+                             uint32_t num_slots);
 
 // The client's primary pools, mapped, as the kernels want to see them. Any number of windows, and
 // in a window one pool for each number of KV heads. Immutable; movable. Several threads may read
@@ -26,6 +33,9 @@ class KvPools {
   // K and V of each layer of the model, in its order; valid as long as this lives, also when it has
   // moved.
   absl::Span<const kernels::KvLayer> layers() const { return layers_; }
+
+  // What they are mapped from: for copies of whole slots, which go wherever the pools lie.
+  absl::Span<const std::unique_ptr<MappedPool>> pools() const { return pools_; }
 
   // Whose addresses they are: the host's, or a device's with the index that it has in this process.
   const MemoryPlace& place() const { return place_; }

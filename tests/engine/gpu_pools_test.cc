@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "pools/error.h"
 #include "pools/pool.h"
 #include "tests/engine/golden.h"
+#include "tests/engine/test_cache.h"
 
 namespace pagoda {
 namespace {
@@ -103,14 +108,51 @@ TEST_F(GpuPoolsTest, AnEngineOnTheCpuIsRefusedWithTheKeys) {
               AllOf(HasSubstr("in the memory of cuda:0"), HasSubstr("cannot compute there")));
 }
 
-TEST_F(GpuPoolsTest, FilesOfKvAreOfHostMemoryAlone) {
+// What a file has of pools on a device is what it has of pools on the host.
+TEST_F(GpuPoolsTest, KvGoesToAFileAndIntoOtherPools) {
+  const ModelConfig config = Require(LoadModelConfig(dir_));
+  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + "-gpu-kv";
+  const auto bytes_of = [](const std::string& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
   const auto client = OpenClient();
-  const KvPools pools = Require(KvPools::Map(*client, Require(LoadModelConfig(dir_))));
-  const std::vector<TokenId> tokens = {1, 2, 3};
-  EXPECT_EQ(SaveKv(*client, SequenceId(1), pools, {}, tokens, "/nowhere").status().code(),
-            absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(LoadKv(*client, SequenceId(1), pools, {}, "/nowhere").status().code(),
-            absl::StatusCode::kUnimplemented);
+  const KvPools pools = Require(KvPools::Map(*client, config));
+  // Two blocks and a half of random bytes, written by the client that computes them.
+  std::vector<TokenId> tokens;
+  for (TokenId token = 0; token < 40; ++token) tokens.push_back(token * 7 % 500);
+  const AddedSequence added = Require(RunOne<AddedSequence>(
+      *client, AddSequence{.sequence = SequenceId(5), .tokens = tokens, .room_tokens = 40}));
+  std::mt19937 random(2);
+  for (const auto& pool : Require(client->MapPools(MemoryAccess::kReadWrite))) {
+    std::vector<std::byte> slot(pool->mapping().layout.slot_stride_bytes());
+    for (const BlockHandle& block : added.tables[0].blocks) {
+      for (std::byte& byte : slot) byte = static_cast<std::byte>(random());
+      ASSERT_TRUE(pool->WriteSlot(block.slot, slot).ok());
+    }
+  }
+  ASSERT_TRUE(RunOne<CommittedTokens>(
+                  *client, CommitTokens{.sequence = SequenceId(5), .computed_tokens = 40})
+                  .ok());
+  ASSERT_TRUE(RunOne<FreedSequence>(*client, FreeSequence{SequenceId(5)}).ok());
+  const KvFileReport saved = Require(SaveKv(*client, SequenceId(1), pools, {}, tokens, path));
+  EXPECT_EQ(saved.tokens, 40u);
+  EXPECT_EQ(saved.bytes, bytes_of(path).size());
+
+  TestCache on_host(Require(Engine::CacheSpecForModel(dir_, 16, DType::kFloat32)),
+                    {.primary_blocks = kBlocks});
+  const auto other = on_host.OpenClient();
+  const KvPools host_pools = Require(KvPools::Map(*other, config));
+  EXPECT_EQ(Require(LoadKv(*other, SequenceId(1), host_pools, {}, path)).tokens, 40u);
+  Require(SaveKv(*other, SequenceId(2), host_pools, {}, tokens, path + "-host"));
+  EXPECT_EQ(bytes_of(path + "-host"), bytes_of(path));
+
+  // And back, behind another namespace's part of the same tokens: nothing of it is reused.
+  const NamespaceKey salted = {.cache_salt = "other"};
+  EXPECT_EQ(Require(LoadKv(*client, SequenceId(1), pools, salted, path + "-host")).tokens, 40u);
+  Require(SaveKv(*client, SequenceId(2), pools, salted, tokens, path + "-back"));
+  EXPECT_EQ(bytes_of(path + "-back"), bytes_of(path));
+  for (const char* end : {"", "-host", "-back"}) std::filesystem::remove(path + end);
 }
 
 }  // namespace
