@@ -13,13 +13,18 @@ namespace pagoda {
 // (basic_cache_client.h), to compare with.
 enum class KvMode { kPaged, kBasic };
 
-// Where the model computes. There is no engine for GPUs yet: kCuda is refused by Engine::Create.
-enum class EngineBackend { kCpu, kCuda };
+// Where the model computes: where the primary pools lie, because kernels reach no other memory.
+enum class EngineBackend {
+  kAuto,  // On the GPU that the pools lie on, or on the CPU.
+  kCpu,   // Pools on a GPU are refused.
+  kCuda,  // Pools on the host are refused, and builds without a backend for GPUs refuse it.
+};
 
 // What numbers the factors of a product are; sums and everything else are fp32.
 enum class ComputeType {
-  kAuto,      // bf16 for matrices that the checkpoint has as bf16, where the processor multiplies
-              // them directly; else fp32.
+  kAuto,      // On the CPU bf16 for matrices that the checkpoint has as bf16, where the processor
+              // multiplies them directly; on a GPU bf16 and fp16 as the checkpoint has them; else
+              // fp32.
   kFloat32,   // Exact for every checkpoint; twice the memory of 16 bits.
   kBFloat16,  // Inputs of products, and weights that have more digits, are rounded.
 };
@@ -35,7 +40,8 @@ using Choices = std::vector<std::pair<std::string, Choice>>;
 
 inline Choices<KvMode> KvModes() { return {{"paged", KvMode::kPaged}, {"basic", KvMode::kBasic}}; }
 inline Choices<EngineBackend> EngineBackends() {
-  return {{"cpu", EngineBackend::kCpu}, {"cuda", EngineBackend::kCuda}};
+  return {
+      {"auto", EngineBackend::kAuto}, {"cpu", EngineBackend::kCpu}, {"cuda", EngineBackend::kCuda}};
 }
 inline Choices<ComputeType> ComputeTypes() {
   return {{"auto", ComputeType::kAuto},

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/model/choose_backend.h"
 #include "engine/model/kv_pools.h"
 #include "engine/model/transformer.h"
 #include "kernels/cpu/thread_pool.h"
@@ -61,6 +62,7 @@ class Engine::State {
         client_(std::move(client)),
         pools_(std::move(pools)),
         sampling_threads_(SamplingThreads(options.cpu.num_threads)),
+        place_(pools_.place()),
         scheduler_(
             options.scheduler, client_.get(), {pools_.windows().begin(), pools_.windows().end()},
             [this](const ModelInput& input) { return model_->Forward(input, pools_.layers()); },
@@ -99,6 +101,7 @@ class Engine::State {
     if (absl::Status fits = CheckCache(client->info(), fingerprint_); !fits.ok()) return fits;
     absl::StatusOr<KvPools> pools = KvPools::Map(*client, model_->config());
     if (!pools.ok()) return pools.status();
+    if (absl::Status there = CheckPlace(pools->place()); !there.ok()) return there;
     Attachment attachment{std::move(client), *std::move(pools)};
     absl::MutexLock lock(&mutex_);
     // One at a time.
@@ -224,6 +227,15 @@ class Engine::State {
     info_ = client_->info();
   }
 
+  // The weights do not move.
+  absl::Status CheckPlace(const MemoryPlace& place) const {
+    if (place.kind == place_.kind && place.device == place_.device) return absl::OkStatus();
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat("the cache's primary pools lie in the memory of ", PlaceName(place),
+                     ", the engine computes on ", PlaceName(place_)));
+  }
+
   const uint32_t max_waiting_requests_;
   const std::string fingerprint_;
   const std::unique_ptr<Transformer> model_;
@@ -232,6 +244,7 @@ class Engine::State {
   std::unique_ptr<CacheClient> client_;
   KvPools pools_;
   kernels::cpu::ThreadPool sampling_threads_;
+  const MemoryPlace place_;  // Of every client's primary pools.
   Scheduler scheduler_;
 
   mutable absl::Mutex mutex_;
@@ -271,11 +284,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
     return MakeError(Reason::kInvalidArgument,
                      "max_step_tokens and max_running_sequences must be at least 1");
   }
-  if (options.backend != EngineBackend::kCpu) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("there is no engine for the backend ",
-                                  NameOf(EngineBackends(), options.backend), "; supported: cpu"));
-  }
+  if (absl::Status built = CheckBuilt(options.backend); !built.ok()) return built;
   absl::StatusOr<ModelConfig> config = LoadModelConfig(options.model_dir);
   if (!config.ok()) return config.status();
   absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model_dir);
@@ -285,7 +294,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   if (!fits.ok()) return fits;
   absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
   if (!pools.ok()) return pools.status();
-  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(options.cpu);
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      MakeBackend(options.backend, pools->place(), options.cpu);
   if (!backend.ok()) return backend.status();
   absl::StatusOr<std::unique_ptr<Transformer>> model =
       Transformer::Create(*config, *std::move(checkpoint), *std::move(backend));

@@ -27,8 +27,8 @@ class Engine {
  public:
   struct Options {
     std::string model_dir;
-    EngineBackend backend = EngineBackend::kCpu;
-    CpuBackendOptions cpu;
+    EngineBackend backend = EngineBackend::kAuto;
+    CpuBackendOptions cpu;  // Its `compute` is the GPU's, too.
     Scheduler::Options scheduler;
     // More than so many that have not begun are refused.
     uint32_t max_waiting_requests = 1024;
@@ -40,9 +40,9 @@ class Engine {
                                                      uint32_t tokens_per_block, DType kv_dtype);
 
   // Loads the checkpoint and maps the client's pools. `client` is the engine's own session; its
-  // cache must have the layout and the fingerprint that CacheSpecForModel gives. Errors:
-  // INVALID_CHECKPOINT (names the file, tensor or field), INVALID_ARGUMENT; those of the client and
-  // of the backend.
+  // cache must have the layout and the fingerprint that CacheSpecForModel gives, and primary pools
+  // that the backend reaches. Errors: INVALID_CHECKPOINT (names the file, tensor or field),
+  // INVALID_ARGUMENT; those of the client and of the backend.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options,
                                                         std::unique_ptr<CacheClient> client);
   ~Engine();
@@ -62,7 +62,7 @@ class Engine {
   // Maps the pools of `client` in the place of the old ones, between two steps, and then destroys
   // the old client; the weights stay, and requests under way go on from the tokens that they have.
   // On an error nothing has changed, and `client` is destroyed. Errors: INVALID_ARGUMENT (a cache
-  // of another model or layout); those of the client.
+  // of another model or layout, or elsewhere than the weights); those of the client.
   absl::Status Attach(std::unique_ptr<CacheClient> client);
 
   // The KV of a prefix to a file and back, between two steps (kv_file.h). They wait. REQUIRES: not

@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -113,27 +115,115 @@ class Scratch {
   bool open_ = false;
 };
 
+// Where a layer's keys begin in a file's data, and one behind the last layer's values; its values
+// lie behind its keys.
+std::vector<uint64_t> OffsetsOf(const KvPools& pools, uint64_t tokens) {
+  std::vector<uint64_t> offsets = {0};
+  for (const kernels::KvLayer& layer : pools.layers()) {
+    offsets.push_back(offsets.back() + 2 * tokens * RowBytes(layer));
+  }
+  return offsets;
+}
+
 // The header for `tokens` in layers of those pools.
 std::string MakeHeader(const std::string& model, absl::Span<const TokenId> tokens,
                        const KvPools& pools) {
   nlohmann::ordered_json header;
   header["__metadata__"] = {
       {"format", kFormat}, {"model", model}, {"tokens", absl::StrJoin(tokens, " ")}};
-  uint64_t offset = 0;
+  const std::vector<uint64_t> offsets = OffsetsOf(pools, tokens.size());
   for (size_t i = 0; i < pools.layers().size(); ++i) {
     const kernels::KvLayer& layer = pools.layers()[i];
-    const uint64_t bytes = RowBytes(layer) * tokens.size();
-    for (const std::string& name : {KeysName(i), ValuesName(i)}) {
+    const uint64_t middle = (offsets[i] + offsets[i + 1]) / 2;
+    for (const auto& [name, begin, end] : {std::tuple(KeysName(i), offsets[i], middle),
+                                           std::tuple(ValuesName(i), middle, offsets[i + 1])}) {
       header[name] = {{"dtype", std::string(TensorTypeName(TensorTypeFor(layer.type)))},
                       {"shape", {tokens.size(), layer.num_kv_heads, layer.head_dim}},
-                      {"data_offsets", {offset, offset + bytes}}};
-      offset += bytes;
+                      {"data_offsets", {begin, end}}};
     }
   }
   std::string text = header.dump();
   // As the format's own library does, so that the tensors are aligned.
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
+}
+
+// One block of a pool in host memory, wherever the pool lies.
+class BlockOnHost {
+ public:
+  explicit BlockOnHost(MappedPool& pool)
+      : pool_(pool), bytes_(pool.mapping().layout.slot_stride_bytes()) {}
+
+  // REQUIRES: a slot of the pool.
+  absl::Status Read(int32_t slot) { return pool_.ReadSlot(IndexOf(slot), absl::MakeSpan(bytes_)); }
+  absl::Status Write(int32_t slot) { return pool_.WriteSlot(IndexOf(slot), bytes_); }
+
+  // The layer at `index` of the pool's layer dimension, whose only slot is this block.
+  kernels::KvLayer Layer(size_t index) {
+    return LayerOfPool(pool_.mapping().layout, index, bytes_.data(), /*num_slots=*/1);
+  }
+
+ private:
+  static SlotIndex IndexOf(int32_t slot) { return SlotIndex(static_cast<uint32_t>(slot)); }
+
+  MappedPool& pool_;
+  std::vector<std::byte> bytes_;
+};
+
+// The table of a block that is alone.
+constexpr int32_t kAlone[] = {0};
+
+// Tokens of a sequence that lie in one block.
+struct BlockTokens {
+  size_t block;     // In the sequence's table.
+  uint32_t first;   // In the sequence.
+  uint32_t offset;  // Of the first one in the block.
+  uint32_t count;
+};
+
+// The tokens `first` to `end` - 1, block by block.
+std::vector<BlockTokens> InBlocks(uint32_t first, uint32_t end, uint32_t tokens_per_block) {
+  std::vector<BlockTokens> all;
+  while (first < end) {
+    const uint32_t offset = first % tokens_per_block;
+    const uint32_t count = std::min(end - first, tokens_per_block - offset);
+    all.push_back({first / tokens_per_block, first, offset, count});
+    first += count;
+  }
+  return all;
+}
+
+// Writes the tokens' rows of a pool's layers to where they belong in the file.
+absl::Status SavePool(MappedPool& pool, const std::vector<int32_t>& table, uint32_t tokens,
+                      uint64_t data_begin, absl::Span<const uint64_t> offsets,
+                      std::ofstream& file) {
+  const PoolLayout& layout = pool.mapping().layout;
+  BlockOnHost block(pool);
+  for (const BlockTokens& part : InBlocks(0, tokens, layout.tokens_per_block)) {
+    if (absl::Status read = block.Read(table[part.block]); !read.ok()) return read;
+    for (size_t i = 0; i < layout.layers.size(); ++i) {
+      const kernels::KvLayer layer = block.Layer(i);
+      const uint64_t row_bytes = RowBytes(layer);
+      std::vector<std::byte> keys(row_bytes * part.count), values(keys.size());
+      const int32_t starts[] = {0, static_cast<int32_t>(part.count)};
+      const absl::Status gathered = kernels::cpu::GatherCache({.keys = keys.data(),
+                                                               .values = values.data(),
+                                                               .type = layer.type,
+                                                               .starts = starts,
+                                                               .block_tables = kAlone,
+                                                               .block_table_stride = 1,
+                                                               .kv = layer});
+      if (!gathered.ok()) return absl::InternalError(gathered.message());
+      uint64_t begin = data_begin + offsets[layout.layers[i]] + part.first * row_bytes;
+      for (const auto* rows : {&keys, &values}) {
+        file.seekp(static_cast<std::streamoff>(begin));
+        file.write(reinterpret_cast<const char*>(rows->data()),
+                   static_cast<std::streamsize>(rows->size()));
+        begin += tokens * row_bytes;
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<TokenId>> ReadTokens(const std::string& text) {
@@ -147,21 +237,71 @@ absl::StatusOr<std::vector<TokenId>> ReadTokens(const std::string& text) {
   return tokens;
 }
 
-// The tensor's rows from `first` on, aligned.
-absl::StatusOr<std::vector<std::byte>> Rows(const SafetensorsFile& file, const std::string& name,
-                                            const kernels::KvLayer& layer, uint32_t first,
-                                            uint32_t tokens) {
+// Whether the file has the layer's tensor of that name, for so many tokens.
+absl::Status CheckTensor(const SafetensorsFile& file, const std::string& name,
+                         const kernels::KvLayer& layer, uint32_t tokens) {
   const auto it = file.tensors().find(name);
   const std::vector<uint64_t> shape = {tokens, layer.num_kv_heads, layer.head_dim};
-  if (it == file.tensors().end() || it->second.shape != shape ||
-      it->second.type != TensorTypeFor(layer.type)) {
-    return MakeError(Reason::kInvalidCheckpoint,
-                     absl::StrCat(file.path(), ": ", name, " is not there, or is not ",
-                                  TensorTypeName(TensorTypeFor(layer.type)), " [",
-                                  absl::StrJoin(shape, ", "), "]"));
+  if (it != file.tensors().end() && it->second.shape == shape &&
+      it->second.type == TensorTypeFor(layer.type)) {
+    return absl::OkStatus();
   }
-  const auto rows = it->second.bytes.subspan(first * RowBytes(layer));
-  return std::vector<std::byte>(rows.begin(), rows.end());
+  return MakeError(Reason::kInvalidCheckpoint,
+                   absl::StrCat(file.path(), ": ", name, " is not there, or is not ",
+                                TensorTypeName(TensorTypeFor(layer.type)), " [",
+                                absl::StrJoin(shape, ", "), "]"));
+}
+
+// A tensor's rows of those tokens, aligned. REQUIRES: CheckTensor.
+std::vector<std::byte> Rows(const SafetensorsFile& file, const std::string& name,
+                            const BlockTokens& part, uint64_t row_bytes) {
+  const auto rows =
+      file.tensors().at(name).bytes.subspan(part.first * row_bytes, part.count * row_bytes);
+  return {rows.begin(), rows.end()};
+}
+
+// Puts the file's tokens `first` to `end` - 1 into a pool's layers, and leaves the others of their
+// blocks as they are.
+absl::Status LoadPool(const SafetensorsFile& file, const std::vector<int32_t>& table,
+                      uint32_t first, uint32_t end, MappedPool& pool) {
+  const PoolLayout& layout = pool.mapping().layout;
+  BlockOnHost block(pool);
+  for (const BlockTokens& part : InBlocks(first, end, layout.tokens_per_block)) {
+    const int32_t slot = table[part.block];
+    if (absl::Status read = block.Read(slot); !read.ok()) return read;
+    for (size_t i = 0; i < layout.layers.size(); ++i) {
+      const kernels::KvLayer layer = block.Layer(i);
+      const auto keys = Rows(file, KeysName(layout.layers[i]), part, RowBytes(layer));
+      const auto values = Rows(file, ValuesName(layout.layers[i]), part, RowBytes(layer));
+      const uint64_t stride = uint64_t{layer.num_kv_heads} * layer.head_dim;
+      const int32_t starts[] = {0, static_cast<int32_t>(part.count)};
+      const int32_t position[] = {static_cast<int32_t>(part.offset)};
+      const absl::Status filled = kernels::cpu::FillCache({.rows = {.keys = keys.data(),
+                                                                    .values = values.data(),
+                                                                    .type = layer.type,
+                                                                    .key_token_stride = stride,
+                                                                    .value_token_stride = stride},
+                                                           .starts = starts,
+                                                           .first_positions = position,
+                                                           .block_tables = kAlone,
+                                                           .block_table_stride = 1,
+                                                           .kv = layer});
+      if (!filled.ok()) return absl::InternalError(filled.message());
+    }
+    if (absl::Status written = block.Write(slot); !written.ok()) return written;
+  }
+  return absl::OkStatus();
+}
+
+// Whether all blocks of each layer's table have slots.
+absl::Status CheckTables(const KvPools& pools, const Scratch& sequence) {
+  for (size_t i = 0; i < pools.layers().size(); ++i) {
+    const std::vector<int32_t>& table = sequence.table(i);
+    if (std::find(table.begin(), table.end(), -1) == table.end()) continue;
+    return absl::FailedPreconditionError(
+        "a sliding window has passed some of the tokens, and their KV is not there any more");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -176,6 +316,7 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
   const absl::StatusOr<uint32_t> cached = sequence.Open(name_space, std::move(wanted), 1);
   if (!cached.ok()) return cached.status();
   if (*cached == 0) return absl::NotFoundError("nothing of these tokens is cached");
+  if (absl::Status there = CheckTables(pools, sequence); !there.ok()) return there;
   const auto saved = tokens.first(*cached);
 
   const std::string unfinished = path + ".unfinished";
@@ -186,35 +327,18 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
   const uint64_t length = header.size();
   file.write(reinterpret_cast<const char*>(&length), sizeof(length));
   file << header;
-  uint64_t bytes = sizeof(length) + header.size();
-  const std::vector<int32_t> starts = {0, static_cast<int32_t>(saved.size())};
-  for (size_t i = 0; i < pools.layers().size(); ++i) {
-    const kernels::KvLayer& layer = pools.layers()[i];
-    const std::vector<int32_t> table = sequence.table(i);
-    if (std::find(table.begin(), table.end(), -1) != table.end()) {
-      return absl::FailedPreconditionError(
-          "a sliding window has passed some of the tokens, and their KV is not there any more");
-    }
-    std::vector<std::byte> keys(RowBytes(layer) * saved.size()), values(keys.size());
-    absl::Status gathered = kernels::cpu::GatherCache({.keys = keys.data(),
-                                                       .values = values.data(),
-                                                       .type = layer.type,
-                                                       .starts = starts,
-                                                       .block_tables = table,
-                                                       .block_table_stride = table.size(),
-                                                       .kv = layer});
-    if (!gathered.ok()) return absl::InternalError(gathered.message());
-    for (const auto* rows : {&keys, &values}) {
-      file.write(reinterpret_cast<const char*>(rows->data()),
-                 static_cast<std::streamsize>(rows->size()));
-      bytes += rows->size();
-    }
+  const uint64_t data_begin = sizeof(length) + header.size();
+  const std::vector<uint64_t> offsets = OffsetsOf(pools, saved.size());
+  for (const std::unique_ptr<MappedPool>& pool : pools.pools()) {
+    absl::Status written = SavePool(*pool, sequence.table(pool->mapping().layout.layers.front()),
+                                    *cached, data_begin, offsets, file);
+    if (!written.ok()) return written;
   }
   file.close();
   if (!file) return FileError(unfinished, "write");
   if (std::rename(unfinished.c_str(), path.c_str()) != 0) return FileError(path, "write");
   std::move(remove).Cancel();
-  return KvFileReport{.tokens = *cached, .bytes = bytes};
+  return KvFileReport{.tokens = *cached, .bytes = data_begin + offsets.back()};
 }
 
 absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
@@ -236,31 +360,21 @@ absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, con
   absl::StatusOr<std::vector<TokenId>> tokens = ReadTokens(metadata("tokens"));
   if (!tokens.ok()) return refuse(tokens.status().message());
   const auto count = static_cast<uint32_t>(tokens->size());
+  for (size_t i = 0; i < pools.layers().size(); ++i) {
+    for (const std::string& name : {KeysName(i), ValuesName(i)}) {
+      absl::Status fits = CheckTensor(*file, name, pools.layers()[i], count);
+      if (!fits.ok()) return fits;
+    }
+  }
 
   Scratch sequence(client, scratch, pools);
   const absl::StatusOr<uint32_t> cached = sequence.Open(name_space, *tokens, 0);
   if (!cached.ok()) return cached.status();
-  const std::vector<int32_t> starts = {0, static_cast<int32_t>(count - *cached)};
-  const std::vector<int32_t> first_positions = {static_cast<int32_t>(*cached)};
-  for (size_t i = 0; i < pools.layers().size(); ++i) {
-    const kernels::KvLayer& layer = pools.layers()[i];
-    const auto keys = Rows(*file, KeysName(i), layer, *cached, count);
-    if (!keys.ok()) return keys.status();
-    const auto values = Rows(*file, ValuesName(i), layer, *cached, count);
-    if (!values.ok()) return values.status();
-    const uint64_t stride = uint64_t{layer.num_kv_heads} * layer.head_dim;
-    const std::vector<int32_t> table = sequence.table(i);
-    absl::Status filled = kernels::cpu::FillCache({.rows = {.keys = keys->data(),
-                                                            .values = values->data(),
-                                                            .type = layer.type,
-                                                            .key_token_stride = stride,
-                                                            .value_token_stride = stride},
-                                                   .starts = starts,
-                                                   .first_positions = first_positions,
-                                                   .block_tables = table,
-                                                   .block_table_stride = table.size(),
-                                                   .kv = layer});
-    if (!filled.ok()) return absl::InternalError(filled.message());
+  if (absl::Status there = CheckTables(pools, sequence); !there.ok()) return there;
+  for (const std::unique_ptr<MappedPool>& pool : pools.pools()) {
+    absl::Status loaded = LoadPool(*file, sequence.table(pool->mapping().layout.layers.front()),
+                                   *cached, count, *pool);
+    if (!loaded.ok()) return loaded;
   }
   if (absl::Status committed = sequence.Commit(count); !committed.ok()) return committed;
   struct stat info = {};

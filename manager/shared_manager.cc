@@ -344,8 +344,8 @@ namespace {
 
 class LocalCacheClient final : public CacheClient {
  public:
-  LocalCacheClient(SharedManager* manager, SessionRef session)
-      : manager_(manager), session_(session) {}
+  LocalCacheClient(SharedManager* manager, SessionRef session, const PoolSet* owned)
+      : manager_(manager), session_(session), owned_(owned) {}
 
   ~LocalCacheClient() override {
     const absl::Status status = manager_->CloseSession(session_);
@@ -360,13 +360,24 @@ class LocalCacheClient final : public CacheClient {
     return manager_->Execute(session_, operations, steps);
   }
 
-  // By name: the pools are this process's own, and end with it.
+  // By name, but on a device: the pools are this process's own, and end with it.
   absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
     const absl::StatusOr<DescribedPools> described = RunOne<DescribedPools>(*this, DescribePools{});
     if (!described.ok()) return described.status();
+    absl::StatusOr<std::vector<FileDescriptor>> descriptors = Descriptors(described->pools, access);
+    if (!descriptors.ok()) return descriptors.status();
     std::vector<std::unique_ptr<MappedPool>> pools;
+    auto next = descriptors->begin();
     for (const PoolMapping& mapping : described->pools) {
-      absl::StatusOr<std::unique_ptr<MappedPool>> pool = MappedPool::Open(mapping, access);
+      absl::StatusOr<std::unique_ptr<MappedPool>> pool = absl::UnknownError("not mapped");
+      if (descriptors->empty()) {
+        pool = MappedPool::Open(mapping, access);
+      } else {
+        const auto end = next + static_cast<ptrdiff_t>(mapping.segments.size());
+        pool = MappedPool::FromDescriptors(
+            mapping, {std::make_move_iterator(next), std::make_move_iterator(end)}, access);
+        next = end;
+      }
       if (!pool.ok()) return pool.status();
       pools.push_back(*std::move(pool));
     }
@@ -374,18 +385,31 @@ class LocalCacheClient final : public CacheClient {
   }
 
  private:
+  // One for each segment, where any pool lies on a device and the owner of the pools is known; else
+  // none.
+  absl::StatusOr<std::vector<FileDescriptor>> Descriptors(const std::vector<PoolMapping>& pools,
+                                                          MemoryAccess access) const {
+    const bool on_device = std::any_of(pools.begin(), pools.end(), [](const PoolMapping& mapping) {
+      return mapping.segments.front().place.kind != MemoryKind::kHost;
+    });
+    if (!on_device || owned_ == nullptr) return std::vector<FileDescriptor>();
+    return owned_->OpenDescriptors(access);
+  }
+
   SharedManager* const manager_;
   const SessionRef session_;
+  const PoolSet* const owned_;  // May be null.
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenLocalCacheClient(SharedManager* manager,
-                                                                  std::string client_name) {
+                                                                  std::string client_name,
+                                                                  const PoolSet* pools) {
   absl::StatusOr<BlockManager::OpenedSession> session =
       manager->OpenSession(std::move(client_name), absl::InfiniteDuration());
   if (!session.ok()) return session.status();
-  return absl::make_unique<LocalCacheClient>(manager, session->ref);
+  return absl::make_unique<LocalCacheClient>(manager, session->ref, pools);
 }
 
 }  // namespace pagoda

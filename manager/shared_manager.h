@@ -18,6 +18,7 @@
 #include "manager/cache_client.h"
 #include "manager/fair_mutex.h"
 #include "pools/copy_order.h"
+#include "pools/pool.h"
 #include "pools/transfers.h"
 
 namespace pagoda {
@@ -151,9 +152,12 @@ class SharedManager {
 };
 
 // A CacheClient in the process of the manager: a session without a lease that ends with the object.
-// Errors: TOO_MANY_SESSIONS. `manager` outlives the client.
+// It maps pools in host memory by their names; those on a device have none, so for these `pools` is
+// who owns them, those of the manager's pool_mappings. Errors: TOO_MANY_SESSIONS. `manager` and
+// `pools` outlive the client.
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenLocalCacheClient(SharedManager* manager,
-                                                                  std::string client_name);
+                                                                  std::string client_name,
+                                                                  const PoolSet* pools = nullptr);
 
 }  // namespace pagoda
 

@@ -173,7 +173,7 @@ struct Config {
   struct Engine {
     std::string model_dir;  // Empty: no engine.
     KvMode kv = KvMode::kPaged;
-    EngineBackend backend = EngineBackend::kCpu;
+    EngineBackend backend = EngineBackend::kAuto;
     uint32_t threads = 0;  // 0: as many as processors.
     ComputeType compute = ComputeType::kAuto;
     uint32_t max_step_tokens = 512;
@@ -199,7 +199,8 @@ absl::StatusOr<Config> LoadConfig(const std::string& file);
 
 // What no single key shows: the daemon must be reachable, plaintext must stay on this machine, a
 // certificate needs its key, tenants need names of their own, the lease must be within its maximum,
-// one model at most, and neither the daemon's own engine nor a warm restart with GPU memory.
+// one model at most; where the daemon's own engine computes goes with where the primary tier lies,
+// and a warm restart with host memory alone.
 // Errors: INVALID_ARGUMENT.
 absl::Status ValidateConfig(const Config& config);
 

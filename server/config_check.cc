@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/choose_backend.h"
 #include "manager/tenants.h"
 #include "pools/error.h"
 #include "server/bridges/zmq_endpoint.h"
@@ -113,14 +114,42 @@ absl::Status CheckCallers(const Config& config) {
   return absl::OkStatus();
 }
 
-// What runs on the CPU, or has to outlive the daemon, needs the primary tier in the host's memory.
+// An engine computes where its KV lies.
+absl::Status CheckEngineBackend(const Config& config) {
+  const Config::Engine& engine = config.engine;
+  if (engine.model_dir.empty()) return absl::OkStatus();
+  if (absl::Status built = CheckBuilt(engine.backend); !built.ok()) {
+    return Refuse(absl::StrCat("engine.backend is cuda; ", built.message()));
+  }
+  if (engine.kv == KvMode::kBasic) {
+    if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
+    return Refuse(
+        "engine.backend is cuda and engine.kv is basic, whose places lie in host memory: say kv: "
+        "paged, or backend: cpu");
+  }
+  if (engine.backend == EngineBackend::kCpu &&
+      config.cache.primary_memory == PrimaryMemory::kCuda) {
+    return Refuse(
+        "engine.backend is cpu and cache.primary_memory is cuda; the CPU does not reach GPU "
+        "memory: say primary_memory: host (auto takes host then), or backend: cuda");
+  }
+  if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
+  if (config.cache.primary_memory == PrimaryMemory::kHost) {
+    return Refuse(
+        "engine.backend is cuda and cache.primary_memory is host; the engine on a GPU needs the "
+        "primary tier there: say primary_memory: cuda (auto takes cuda then), or backend: cpu");
+  }
+  if (config.cache.warm_restart) {
+    return Refuse(
+        "engine.backend is cuda and cache.warm_restart is true; GPU memory ends with the daemon: "
+        "say backend: cpu, or no warm_restart");
+  }
+  return absl::OkStatus();
+}
+
+// What has to outlive the daemon needs the primary tier in the host's memory.
 absl::Status CheckPrimaryMemory(const Config& config) {
   if (config.cache.primary_memory != PrimaryMemory::kCuda) return absl::OkStatus();
-  if (!config.engine.model_dir.empty()) {
-    return Refuse(
-        "cache.primary_memory is cuda and engine.model_dir is set; the daemon's own engine runs on "
-        "the CPU, which does not reach GPU memory: say host, or auto, which takes host then");
-  }
   if (config.cache.warm_restart) {
     return Refuse(
         "cache.primary_memory is cuda and cache.warm_restart is true; GPU memory ends with the "
@@ -145,6 +174,7 @@ absl::Status ValidateConfig(const Config& config) {
         "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
         "cache's layers");
   }
+  if (absl::Status status = CheckEngineBackend(config); !status.ok()) return status;
   if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;
   if (absl::Status status = CheckPlaintext(config.server); !status.ok()) return status;

@@ -367,7 +367,7 @@ absl::Status Daemon::LoadEngine() {
   const Config::Engine& chosen = config_.engine;
   absl::StatusOr<std::unique_ptr<CacheClient>> client =
       chosen.kv == KvMode::kPaged
-          ? OpenLocalCacheClient(manager_.get(), "engine")
+          ? OpenLocalCacheClient(manager_.get(), "engine", pools_.get())
           : MakeBasicCacheClient({.spec = layout_->spec(),
                                   .max_sequences = chosen.basic_sequences,
                                   .max_sequence_tokens = chosen.basic_sequence_tokens});

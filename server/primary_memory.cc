@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/cuda/cuda_backend.h"
 #include "pools/error.h"
 #include "pools/shared_memory.h"
 
@@ -32,16 +33,26 @@ absl::StatusOr<TierBudget> BudgetNow(TierBudget budget,
 
 absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config) {
   const Config::Cache& cache = config.cache;
-  const bool automatic = cache.primary_memory == PrimaryMemory::kAuto;
+  const bool has_engine = !config.engine.model_dir.empty() && config.engine.kv == KvMode::kPaged;
+  // An engine that has to be on the GPU takes the tier there.
+  const bool automatic = cache.primary_memory == PrimaryMemory::kAuto &&
+                         !(has_engine && config.engine.backend == EngineBackend::kCuda);
   if (cache.primary_memory == PrimaryMemory::kHost) return OnHost("cache.primary_memory says so");
-  if (automatic && !config.engine.model_dir.empty()) {
-    return OnHost("the daemon's own engine (engine.model_dir) runs on the CPU");
+  if (automatic && has_engine && config.engine.backend == EngineBackend::kCpu) {
+    return OnHost("the daemon's own engine runs on the CPU (engine.backend)");
   }
   if (automatic && cache.warm_restart) {
     return OnHost("cache.warm_restart keeps what GPU memory cannot");
   }
   const absl::StatusOr<cuda::DeviceInfo> device =
       cuda::DescribeDevice(static_cast<int>(cache.device));
+  if (automatic && has_engine && device.ok()) {
+    const absl::Status engine = CheckCudaBackend(static_cast<int>(cache.device));
+    if (!engine.ok()) {
+      return OnHost(absl::StrCat("the daemon's own engine cannot compute on ",
+                                 PlaceName(device->place), ": ", engine.message()));
+    }
+  }
   if (device.ok()) {
     return ChosenMemory{.device = *device,
                         .what = absl::StrCat("in GPU memory: ", PlaceName(device->place), ", ",
@@ -50,8 +61,9 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config) {
   }
   const std::string message(device.status().message());
   if (automatic) return OnHost(message);
-  const std::string what = absl::StrCat("cache.primary_memory is cuda, and cache.device ",
-                                        cache.device, " cannot be used: ", message);
+  const std::string what = absl::StrCat(
+      cache.primary_memory == PrimaryMemory::kCuda ? "cache.primary_memory" : "engine.backend",
+      " is cuda, and cache.device ", cache.device, " cannot be used: ", message);
   const Reason reason = ReasonOf(device.status());
   return reason == Reason::kNone ? absl::Status(device.status().code(), what)
                                  : MakeError(reason, what);

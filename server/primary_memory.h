@@ -18,7 +18,8 @@ struct ChosenMemory {
   std::string what;                        // Where it lies and why, for people.
 };
 
-// cache.primary_memory, looked up on this machine. Errors, of `cuda` alone: those of
+// cache.primary_memory, looked up on this machine; where that is auto, the daemon's own engine has
+// a say, because it computes where its KV lies. Errors, where it has to be a device: those of
 // cuda::DescribeDevice, naming the key.
 absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config);
 

@@ -68,7 +68,7 @@ struct ProgramOptions {
   double lease_seconds = 0;
   uint32_t max_step_tokens = 512;
   KvMode kv = KvMode::kPaged;
-  EngineBackend backend = EngineBackend::kCpu;
+  EngineBackend backend = EngineBackend::kAuto;
   ComputeType compute = ComputeType::kAuto;
   uint32_t threads = 0;
 
@@ -125,7 +125,8 @@ void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
   AddChoice(
       app, "--kv", options.kv, KvModes(),
       "Where KV lies: in the daemon's blocks, or in places of this process's own, to compare");
-  AddChoice(app, "--backend", options.backend, EngineBackends(), "Where the model computes");
+  AddChoice(app, "--backend", options.backend, EngineBackends(),
+            "Where the model computes: auto is where the daemon's primary pools lie");
   AddChoice(app, "--compute", options.compute, ComputeTypes(), "What products are computed in");
   app.add_option("--threads", options.threads, "0: as many as processors")->capture_default_str();
   app.add_option("--max-step-tokens", options.max_step_tokens,

@@ -15,6 +15,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/model_input.h"
+#include "engine/model/rows_view.h"
 #include "kernels/types.h"
 
 namespace pagoda {
@@ -39,19 +40,6 @@ class VectorWeights {
 
 // fp32 in the backend's memory, with anything in it at first.
 using FloatMemory = std::unique_ptr<float[], std::function<void(float*)>>;
-
-// Numbers by rows in the backend's memory: element c of row r is data[r * stride + c].
-struct RowsView {
-  float* data = nullptr;
-  uint64_t stride = 0;  // In elements.
-  uint64_t rows = 0;
-  uint64_t cols = 0;
-
-  // The same rows, of them the columns from `first` on.
-  RowsView Columns(uint64_t first, uint64_t count) const {
-    return {.data = data + first, .stride = stride, .rows = rows, .cols = count};
-  }
-};
 
 // How a layer attends.
 struct AttentionShape {
@@ -120,7 +108,7 @@ class Backend {
                         const RowsView& output) = 0;
   // Ends the step and returns `logits`, whose rows are contiguous, on the host, each one as
   // soft_cap * tanh(logit / soft_cap) unless that is 0. Valid until the next step. Errors: INTERNAL
-  // with the operation that failed.
+  // with the operation that failed; OUT_OF_MEMORY where that wanted memory.
   virtual absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap,
                                                           const RowsView& logits) = 0;
 };

@@ -23,22 +23,6 @@ kernels::ElementType ElementTypeOf(DType dtype) {
   return kernels::ElementType::kFloat32;
 }
 
-// The pool's layer at `index` of its layer dimension.
-kernels::KvLayer LayerOf(const MappedPool& pool, uint64_t index) {
-  const PoolLayout& layout = pool.mapping().layout;
-  std::byte* const keys = pool.bytes().data() + index * layout.layer_stride_bytes();
-  return {.keys = keys,
-          .values = keys + layout.kv_stride_bytes(),
-          .type = ElementTypeOf(layout.dtype),
-          .num_slots = pool.mapping().num_slots,
-          .num_kv_heads = layout.num_kv_heads,
-          .tokens_per_block = layout.tokens_per_block,
-          .head_dim = layout.head_dim,
-          .slot_stride_bytes = layout.slot_stride_bytes(),
-          .head_stride_bytes = layout.head_stride_bytes(),
-          .token_stride_bytes = layout.token_stride_bytes()};
-}
-
 // What a layer needs, or a pool has.
 std::string Describe(WindowSize window, uint32_t num_kv_heads, uint32_t head_dim,
                      uint32_t kv_factor) {
@@ -49,14 +33,6 @@ std::string Describe(WindowSize window, uint32_t num_kv_heads, uint32_t head_dim
 // Whether a pool's layer is the model's layer of that number.
 absl::Status CheckLayer(const PoolMapping& mapping, uint32_t layer, const ModelConfig& config) {
   const PoolLayout& layout = mapping.layout;
-  const MemoryPlace& place = mapping.segments.front().place;
-  if (place.kind != MemoryKind::kHost) {
-    return MakeError(
-        Reason::kInvalidArgument,
-        absl::StrCat("pool ", mapping.pool_index, " lies in the memory of ", PlaceName(place),
-                     "; this engine's kernels run on the CPU, so the daemon needs "
-                     "cache.primary_memory: host"));
-  }
   const std::string pool = absl::StrCat("pool ", mapping.pool_index, " of the cache's window ",
                                         WindowName(mapping.window));
   if (layer >= config.layers.size()) {
@@ -79,6 +55,21 @@ absl::Status CheckLayer(const PoolMapping& mapping, uint32_t layer, const ModelC
 
 }  // namespace
 
+kernels::KvLayer LayerOfPool(const PoolLayout& layout, uint64_t index, std::byte* slots,
+                             uint32_t num_slots) {
+  std::byte* const keys = slots + index * layout.layer_stride_bytes();
+  return {.keys = keys,
+          .values = keys + layout.kv_stride_bytes(),
+          .type = ElementTypeOf(layout.dtype),
+          .num_slots = num_slots,
+          .num_kv_heads = layout.num_kv_heads,
+          .tokens_per_block = layout.tokens_per_block,
+          .head_dim = layout.head_dim,
+          .slot_stride_bytes = layout.slot_stride_bytes(),
+          .head_stride_bytes = layout.head_stride_bytes(),
+          .token_stride_bytes = layout.token_stride_bytes()};
+}
+
 absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& config) {
   absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> mapped =
       client.MapPools(MemoryAccess::kReadWrite);
@@ -95,10 +86,19 @@ absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& con
   for (std::unique_ptr<MappedPool>& pool : *mapped) {
     const PoolMapping& mapping = pool->mapping();
     if (mapping.tier != Tier::kPrimary) continue;
+    const MemoryPlace& place = pool->memory().place;
+    if (result.pools_.empty()) result.place_ = place;
+    if (place != result.place_) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("primary pools lie in the memory of ", PlaceName(result.place_),
+                                    " and of ", PlaceName(place)));
+    }
     for (size_t i = 0; i < mapping.layout.layers.size(); ++i) {
       const uint32_t layer = mapping.layout.layers[i];
       if (absl::Status status = CheckLayer(mapping, layer, config); !status.ok()) return status;
-      result.layers_[layer] = LayerOf(*pool, i);
+      result.layers_[layer] =
+          LayerOfPool(mapping.layout, i, reinterpret_cast<std::byte*>(pool->memory().address),
+                      mapping.num_slots);
     }
     result.pools_.push_back(std::move(pool));
   }

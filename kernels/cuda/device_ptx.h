@@ -180,6 +180,11 @@ PAGODA_DEVICE float Tanh(float x) {
   return 1.0f - __fdividef(2.0f, 1.0f + Exp2(x * 2.88539008177792681472f));
 }
 
+// To 1 or 2 units in the last place, for every argument.
+PAGODA_DEVICE float Cosine(float x) { return cosf(x); }
+PAGODA_DEVICE float Sine(float x) { return sinf(x); }
+PAGODA_DEVICE float SquareRoot(float x) { return sqrtf(x); }
+
 // One access each: by its type, which a structure's copy need not be.
 PAGODA_DEVICE Vector16 LoadGlobal16(const void* address) {
   return std::bit_cast<Vector16>(*static_cast<const uint4*>(address));

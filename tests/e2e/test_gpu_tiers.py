@@ -124,7 +124,10 @@ def test_auto_takes_the_device_unless_something_needs_the_host(driver, start_dae
     assert "in GPU memory" in start_daemon(cache=CUDA | {"primary_memory": "auto"}).log.read_text()
     assert "in host memory: cache.primary_memory says so" in start_daemon(cache=CUDA | {"primary_memory": "host"}).log.read_text()
     model = start_daemon(cache={"primary": 64, "primary_memory": "auto"}, engine={"model_dir": str(GOLDEN)})
-    assert "in host memory: the daemon's own engine (engine.model_dir) runs on the CPU" in model.log.read_text()
+    # The fake driver has no kernels, so the engine's runtime takes it for none.
+    assert re.search("in host memory: the daemon's own engine cannot compute on cuda:0: .*\\n(.*\\n)*.*model loaded: .* on cpu", model.log.read_text())
+    on_cpu = start_daemon(cache={"primary": 64, "primary_memory": "auto"}, engine={"model_dir": str(GOLDEN), "backend": "cpu"})
+    assert "in host memory: the daemon's own engine runs on the CPU (engine.backend)" in on_cpu.log.read_text()
     no_device = CUDA | {"primary_memory": "auto", "device": 3}
     assert "in host memory: there is no CUDA device 3; this process sees 1" in start_daemon(cache=no_device).log.read_text()
 
@@ -134,7 +137,10 @@ def test_a_device_that_cannot_be_had_is_an_error_that_says_why(driver, fail_to_s
     assert "cache.device 3 cannot be used: there is no CUDA device 3; this process sees 1" in fail_to_start(device=3)
     log = fail_to_start(primary="300MiB")
     assert re.search(r"GPU memory of \d+ bytes on CUDA device 0, where \d+ of 268435456 are free", log), log
-    assert "the daemon's own engine runs on the CPU" in fail_to_start(engine={"model_dir": str(GOLDEN)})
+    # Without layers of its own: the model brings them.
+    model = {"model_dir": str(GOLDEN)}
+    assert "the primary pools lie in the memory of cuda:0, and the engine cannot compute there" in fail_to_start(engine=model, layers=None)
+    assert "engine.backend is cpu and cache.primary_memory is cuda" in fail_to_start(engine=model | {"backend": "cpu"}, layers=None)
     assert "GPU memory ends with the daemon" in fail_to_start(warm_restart=True)
     driver(PINNED_MIB=0)
     log = fail_to_start()
@@ -174,10 +180,16 @@ def test_a_copy_that_fails_loses_its_block_and_not_the_daemon(driver, start_daem
     assert status == 0 and output.endswith("blocks, 0 wrong\n"), output
 
 
-def test_an_engine_on_the_cpu_says_what_it_needs(driver, start_daemon):
+def test_an_engine_says_what_it_needs(driver, start_daemon):
     driver()
     daemon = start_daemon(cache={"primary_memory": "cuda", "model_dir": str(GOLDEN), "tokens_per_block": 8})
-    command = [ENGINE, "--connect", f"unix:{daemon.unix_socket}", "--model", GOLDEN, "--requests", "-"]
-    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0
-    assert "this engine's kernels run on the CPU, so the daemon needs cache.primary_memory: host" in done.stderr, done.stderr
+
+    def refusal(backend):
+        command = [ENGINE, "--connect", f"unix:{daemon.unix_socket}", "--model", GOLDEN, "--backend", backend, "--requests", "-"]
+        done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0
+        return done.stderr
+
+    assert "in the memory of cuda:0, which the backend cpu does not reach: the daemon needs cache.primary_memory: host" in refusal("cpu")
+    # It maps the pools, and finds no GPU behind the fake driver to compute on.
+    assert "in the memory of cuda:0, and the engine cannot compute there" in refusal("auto")

@@ -157,6 +157,26 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsLoaded) {
   std::filesystem::remove(path);
 }
 
+// What is cached stays as it is; the file's tokens begin in the middle of a block behind it.
+TEST_P(KvFileTest, AFileGoesOnBehindWhatIsCached) {
+  const std::string path = ScratchPath("behind.safetensors");
+  const Golden golden = ReadGoldenCases({GetParam(), GetParam()})[2];
+  {
+    Served served(GetParam());
+    served.Generate(golden.prompt, 1);
+    ASSERT_TRUE(served.engine().SaveKv({}, golden.prompt, path).ok());
+  }
+  Served served(GetParam());
+  served.Generate({golden.prompt.begin(), golden.prompt.begin() + 41}, 1);
+  const auto loaded = served.engine().LoadKv({}, path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const Served::Answer answer = served.Generate(golden.prompt, 20);
+  EXPECT_EQ(answer.ids, golden.ids);
+  EXPECT_EQ(answer.reused_tokens, golden.prompt.size() - 1);
+  EXPECT_TRUE(served.cache().NothingHeld());
+  std::filesystem::remove(path);
+}
+
 TEST(KvFileRefusalTest, WhatIsNotCachedIsNotSaved) {
   Served served(kTinyModel);
   const std::string path = ScratchPath("nothing.safetensors");

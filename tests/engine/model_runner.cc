@@ -17,25 +17,39 @@ T Require(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
+class HostKvMemory final : public KvMemory {
+ public:
+  std::byte* Allocate(uint64_t bytes) override { return pieces_.emplace_back(bytes).data(); }
+  void Fill(std::byte* target, std::byte value, uint64_t bytes) override {
+    std::fill_n(target, bytes, value);
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> pieces_;
+};
+
 }  // namespace
 
 std::unique_ptr<Transformer> LoadModel(const std::string& model_dir,
-                                       const CpuBackendOptions& options) {
+                                       std::unique_ptr<Backend> backend) {
   return Require(Transformer::Create(Require(LoadModelConfig(model_dir)),
-                                     Require(Checkpoint::Open(model_dir)),
-                                     Require(MakeCpuBackend(options))));
+                                     Require(Checkpoint::Open(model_dir)), std::move(backend)));
 }
 
 ModelRunner::ModelRunner(Transformer& model, const Options& options)
-    : model_(model), options_(options) {
+    : model_(model),
+      options_(options),
+      own_memory_(options.memory == nullptr ? std::make_unique<HostKvMemory>() : nullptr),
+      memory_(options.memory == nullptr ? *own_memory_ : *options.memory) {
   const ModelConfig& config = model.config();
   for (const LayerConfig& layer : config.layers) {
     const uint64_t token = config.head_dim * kernels::ElementBytes(options.kv_type);
     const uint64_t head = token * options.tokens_per_block;
     const uint64_t slot = head * layer.num_kv_heads * 2;
-    memory_.emplace_back(slot * options.num_slots, kPoison);
-    layers_.push_back({.keys = memory_.back().data(),
-                       .values = memory_.back().data() + slot / 2,
+    std::byte* const bytes = memory_.Allocate(slot * options.num_slots);
+    memory_.Fill(bytes, kPoison, slot * options.num_slots);
+    layers_.push_back({.keys = bytes,
+                       .values = bytes + slot / 2,
                        .type = options.kv_type,
                        .num_slots = options.num_slots,
                        .num_kv_heads = layer.num_kv_heads,
@@ -111,7 +125,7 @@ void ModelRunner::Poison(size_t window, SlotIndex slot) {
   for (uint32_t layer = 0; layer < layers_.size(); ++layer) {
     if (WindowOf(layer) != window) continue;
     const uint64_t bytes = layers_[layer].slot_stride_bytes;
-    std::fill_n(memory_[layer].begin() + slot.value() * bytes, bytes, kPoison);
+    memory_.Fill(layers_[layer].keys + slot.value() * bytes, kPoison, bytes);
   }
 }
 
@@ -138,11 +152,11 @@ std::string ModelRunner::TokenBytes(size_t sequence, uint32_t layer, uint32_t po
 
 uint64_t ModelRunner::WrittenBytes(uint32_t layer) const {
   const uint64_t element = kernels::ElementBytes(options_.kv_type);
-  const std::vector<std::byte>& bytes = memory_[layer];
+  const std::byte* const bytes = layers_[layer].keys;
   uint64_t written = 0;
-  for (uint64_t i = 0; i < bytes.size(); i += element) {
-    const auto begin = bytes.begin() + static_cast<ptrdiff_t>(i);
-    const auto end = begin + static_cast<ptrdiff_t>(element);
+  for (uint64_t i = 0; i < layers_[layer].slot_stride_bytes * options_.num_slots; i += element) {
+    const std::byte* const begin = bytes + i;
+    const std::byte* const end = begin + element;
     if (std::any_of(begin, end, [](std::byte byte) { return byte != kPoison; })) written += element;
   }
   return written;

@@ -10,15 +10,24 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "engine/model/cpu_backend.h"
+#include "engine/model/backend.h"
 #include "engine/model/transformer.h"
 #include "kernels/types.h"
 
 namespace pagoda {
 
-// The checkpoint's model on the CPU. Stops the process where that fails.
+// The checkpoint's model on that backend. Stops the process where that fails.
 std::unique_ptr<Transformer> LoadModel(const std::string& model_dir,
-                                       const CpuBackendOptions& options);
+                                       std::unique_ptr<Backend> backend);
+
+// Where a runner's KV lies.
+class KvMemory {
+ public:
+  virtual ~KvMemory() = default;
+  // Until its end.
+  virtual std::byte* Allocate(uint64_t bytes) = 0;
+  virtual void Fill(std::byte* target, std::byte value, uint64_t bytes) = 0;
+};
 
 class ModelRunner {
  public:
@@ -27,6 +36,8 @@ class ModelRunner {
     uint32_t tokens_per_block = 16;
     uint32_t num_slots = 128;  // Of each window.
     uint32_t seed = 1;         // Of the order in which slots are taken.
+    // Which outlives the runner; null: the host's, of the runner's own.
+    KvMemory* memory = nullptr;
   };
   ModelRunner(Transformer& model, const Options& options);
 
@@ -47,7 +58,7 @@ class ModelRunner {
   const ModelInput& input() const { return input_; }  // Of the last step.
 
   // The layer's bytes of one token's K and V in all heads; none where the token's block has
-  // been given back.
+  // been given back. REQUIRES: KV in host memory; so below.
   std::string TokenBytes(size_t sequence, uint32_t layer, uint32_t position) const;
   // Bytes of the layer that were ever written, in whichever slot.
   uint64_t WrittenBytes(uint32_t layer) const;
@@ -64,9 +75,10 @@ class ModelRunner {
 
   Transformer& model_;
   const Options options_;
-  std::vector<std::vector<std::byte>> memory_;  // By layer: [slot][K, V][head][token][head_dim].
-  std::vector<kernels::KvLayer> layers_;        // Into memory_.
-  std::vector<std::vector<SlotIndex>> free_;    // By window.
+  std::unique_ptr<KvMemory> own_memory_;
+  KvMemory& memory_;
+  std::vector<kernels::KvLayer> layers_;      // [slot][K, V][head][token][head_dim]
+  std::vector<std::vector<SlotIndex>> free_;  // By window.
   std::vector<Sequence> sequences_;
   ModelInput input_;
 };

@@ -33,6 +33,11 @@ constexpr float kTolerance = 1e-4f;
 // One thread: tiny steps gain nothing from more, and on a busy machine wait for them.
 constexpr CpuBackendOptions kExact{.num_threads = 1, .compute = ComputeType::kFloat32};
 
+std::unique_ptr<Transformer> LoadModel(const std::string& model_dir,
+                                       const CpuBackendOptions& options) {
+  return pagoda::LoadModel(model_dir, *MakeCpuBackend(options));
+}
+
 void ExpectLogits(const std::vector<float>& actual, const std::vector<float>& expected,
                   TokenId chosen, float tolerance) {
   ASSERT_EQ(actual.size(), expected.size());

@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
     *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
-for binary in gpu_kernels_test gpu_kernels_bench gpu_pools_test gpu_transfers_bench; do
+for binary in gpu_kernels_test gpu_engine_test gpu_engine_bench gpu_kernels_bench gpu_pools_test gpu_transfers_bench; do
   [ -x "$bin/$binary" ] || { echo "$bin/$binary is not there: cmake --preset gpu-tests && ninja -C build/gpu-tests" >&2; exit 2; }
 done
 mkdir -p "$out"
@@ -57,6 +57,15 @@ fi
 # Where the kernels found a device, the pools find one.
 PAGODA_MUST_HAVE_CUDA=1 step pools 60 "$bin/gpu_pools_test" || { failed=1; grep -E '^\[  FAILED|Failure' "$out/pools.log" | head -20; }
 
+# Without cuBLASLt the models' tests are skipped, one by one; PyTorch brings it.
+if command -v python3 > /dev/null; then
+  for folder in $(python3 -c 'import glob, sys; print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")))'); do
+    [ -n "$(ls "$folder"/libcublasLt.so.1[23] 2> /dev/null)" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
+  done
+fi
+step engine 120 "$bin/gpu_engine_test" || { failed=1; grep -E '^\[  FAILED|Failure' "$out/engine.log" | head -20; }
+grep -E '^\[  SKIPPED' "$out/engine.log" | head -1
+
 # The checker makes kernels ten to a hundred times slower: the tests with small shapes.
 if sanitizer=$(command -v compute-sanitizer); then
   small='CudaAttentionTest.LengthsAroundBlocksAndTiles:CudaAttentionTest.EveryTypeAndDimension:CudaAttentionTest.Windows'
@@ -69,6 +78,7 @@ else
 fi
 
 # Full standard output is figures; the log has them, and what went wrong.
+step engine_bench 60 "$bin/gpu_engine_bench"
 step bench 150 "$bin/gpu_kernels_bench"
 step transfers 40 "$bin/gpu_transfers_bench"
 if command -v python3 > /dev/null; then
@@ -82,8 +92,8 @@ commit=$(cat "$bin/commit" 2> /dev/null || git -C "$here" rev-parse HEAD 2> /dev
 {
   printf '{"date":"%s","gpu":"%s","commit":"%s","steps":[%s],\n"tests":"%s",\n"figures":[\n' \
     "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpu" "$commit" "$steps" \
-    "$(grep -hE '^\[  (PASSED|FAILED)' "$out/tests.log" "$out/pools.log" | tr '\n' ';' | tr -d '"')"
-  grep -hE '^\{' "$out/bench.log" "$out/transfers.log" "$out/peers.log" 2> /dev/null | sed '$!s/$/,/'
+    "$(grep -hE '^\[  (PASSED|FAILED|SKIPPED)' "$out/tests.log" "$out/pools.log" "$out/engine.log" | tr '\n' ';' | tr -d '"')"
+  grep -hE '^\{' "$out/bench.log" "$out/engine_bench.log" "$out/transfers.log" "$out/peers.log" 2> /dev/null | sed '$!s/$/,/'
   printf ']}\n'
 } > "$out/results.json"
 echo "$out/results.json: $(grep -c '"figure"' "$out/results.json") figures, $(($(date +%s) - started)) s"

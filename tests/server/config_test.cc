@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/cuda/cuda_backend.h"
 #include "pools/error.h"
 
 namespace pagoda::server {
@@ -200,11 +201,35 @@ TEST(ConfigTest, TextIsUtf8) {
 TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("server: {grpc_address: \"\", unix_socket: \"\"}"), HasSubstr("needs one"));
   EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
-  EXPECT_THAT(Refusal("cache: {primary_memory: cuda}\nengine: {model_dir: x}"),
-              HasSubstr("the daemon's own engine runs on the CPU"));
   EXPECT_THAT(Refusal("cache: {primary_memory: cuda, warm_restart: true}"),
               HasSubstr("GPU memory ends with the daemon"));
   EXPECT_TRUE(ParseConfig("cache: {primary_memory: auto, warm_restart: true}", "a.yaml").ok());
+}
+
+// An engine computes where its KV lies.
+TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
+  const auto verdict = [](const std::string& cache, const std::string& engine) {
+    return Refusal("cache: {" + cache + "}\nengine: {model_dir: x, " + engine + "}");
+  };
+  EXPECT_EQ(verdict("primary_memory: cuda", "backend: auto"), "accepted");
+  EXPECT_EQ(verdict("primary_memory: host", "backend: cpu"), "accepted");
+  EXPECT_EQ(verdict("primary_memory: auto", "backend: cpu"), "accepted");
+  EXPECT_EQ(verdict("primary_memory: cuda", "kv: basic"), "accepted");
+  EXPECT_THAT(verdict("primary_memory: cuda", "backend: cpu"),
+              AllOf(HasSubstr("engine.backend is cpu"), HasSubstr("primary_memory: host")));
+  if (!HasCudaBackend()) {
+    EXPECT_THAT(verdict("primary_memory: auto", "backend: cuda"), HasSubstr("supported: cpu"));
+    return;
+  }
+  EXPECT_EQ(verdict("primary_memory: auto", "backend: cuda"), "accepted");
+  EXPECT_THAT(verdict("primary_memory: host", "backend: cuda"),
+              AllOf(HasSubstr("engine.backend is cuda"), HasSubstr("primary_memory: cuda")));
+  EXPECT_THAT(verdict("warm_restart: true", "backend: cuda"),
+              HasSubstr("GPU memory ends with the daemon"));
+  EXPECT_THAT(verdict("primary_memory: auto", "backend: cuda, kv: basic"),
+              HasSubstr("engine.kv is basic"));
+  // Without a model there is no engine, and nothing to go together.
+  EXPECT_EQ(Refusal("cache: {primary_memory: host}\nengine: {backend: cuda}"), "accepted");
 }
 
 TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {

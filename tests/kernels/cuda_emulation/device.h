@@ -196,6 +196,9 @@ PAGODA_DEVICE uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
 PAGODA_DEVICE float Exp2(float x) { return std::exp2(x); }
 PAGODA_DEVICE float Log2(float x) { return std::log2(x); }
 PAGODA_DEVICE float Tanh(float x) { return std::tanh(x); }
+PAGODA_DEVICE float Cosine(float x) { return std::cos(x); }
+PAGODA_DEVICE float Sine(float x) { return std::sin(x); }
+PAGODA_DEVICE float SquareRoot(float x) { return std::sqrt(x); }
 
 PAGODA_DEVICE Vector16 LoadGlobal16(const void* address) {
   return *static_cast<const Vector16*>(address);

@@ -1,0 +1,19 @@
+// The backend for GPUs in a build without nvcc, or without cuBLASLt's headers.
+#include "engine/model/cuda/cuda_backend.h"
+#include "pools/error.h"
+
+namespace pagoda {
+
+bool HasCudaBackend() { return false; }
+
+absl::Status CheckCudaBackend(int) {
+  return MakeError(Reason::kInvalidArgument,
+                   "this build's engine has no backend cuda (PAGODA_CUDA was OFF, or no nvcc or "
+                   "cublasLt.h was found); supported: cpu");
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options) {
+  return CheckCudaBackend(options.device);
+}
+
+}  // namespace pagoda

@@ -1,0 +1,102 @@
+// The device that a backend computes on, as far as the backend sees it: memory, one stream, copies.
+// A virtual class so that the tests' emulation can stand in the place of CUDA's runtime.
+#ifndef PAGODA_ENGINE_MODEL_CUDA_COMPUTE_DEVICE_H_
+#define PAGODA_ENGINE_MODEL_CUDA_COMPUTE_DEVICE_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/stream.h"
+
+namespace pagoda::cuda {
+
+// Whose memory: the device's own, or the host's, locked, which the device copies from and to.
+enum class MemorySide : uint8_t { kDevice, kPinned };
+
+// Thread-compatible.
+class ComputeDevice {
+ public:
+  virtual ~ComputeDevice() = default;
+
+  // For people: "cuda:0, NVIDIA H200".
+  virtual std::string description() const = 0;
+  virtual uint32_t num_multiprocessors() const = 0;
+  // Shared memory that one block can have.
+  virtual uint32_t block_shared_bytes() const = 0;
+
+  // What this object copies, and all kernels of the backend, are in the order of this stream.
+  virtual kernels::cuda::Stream stream() const = 0;
+
+  // Makes it the calling thread's device; launches and products need that.
+  virtual absl::Status MakeCurrent() = 0;
+
+  // Aligned to 64 bytes, with anything in it. REQUIRES: bytes > 0. Errors: OUT_OF_MEMORY with what
+  // is wanted and what is free; INTERNAL.
+  virtual absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) = 0;
+  // Waits for what runs on the device, which may use the memory still.
+  virtual void Free(MemorySide side, std::byte* memory) = 0;
+
+  // In the stream's order, between the device and pinned memory, either way. Errors: INTERNAL.
+  virtual absl::Status Copy(void* target, const void* source, uint64_t bytes) = 0;
+  // Waits for all that is in the stream, and tells what failed there. Errors: INTERNAL.
+  virtual absl::Status Wait() = 0;
+};
+
+// A piece of a device's memory, given back at its end. Movable. A moved-from buffer has none.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(ComputeDevice* device, MemorySide side) : device_(device), side_(side) {}
+  ~DeviceBuffer() { Release(); }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : device_(other.device_),
+        side_(other.side_),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceBuffer& operator=(DeviceBuffer&&) = delete;
+
+  // At least so many bytes; what was in it is lost where that is more than it had. Errors: those of
+  // ComputeDevice::Allocate; the buffer is then empty.
+  absl::Status Reserve(uint64_t bytes) {
+    if (bytes <= bytes_) return absl::OkStatus();
+    Release();
+    absl::StatusOr<std::byte*> memory = device_->Allocate(side_, bytes);
+    if (!memory.ok()) return memory.status();
+    data_ = *memory;
+    bytes_ = bytes;
+    return absl::OkStatus();
+  }
+
+  // The same, with room up to the next power of two: for what has another size from step to step.
+  absl::Status Grow(uint64_t bytes) {
+    return bytes <= bytes_ ? absl::OkStatus() : Reserve(std::bit_ceil(bytes));
+  }
+
+  std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  void Release() {
+    if (data_ != nullptr) device_->Free(side_, data_);
+    data_ = nullptr;
+    bytes_ = 0;
+  }
+
+  ComputeDevice* device_;
+  MemorySide side_;
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace pagoda::cuda
+
+#endif  // PAGODA_ENGINE_MODEL_CUDA_COMPUTE_DEVICE_H_

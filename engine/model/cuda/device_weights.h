@@ -1,0 +1,54 @@
+#ifndef PAGODA_ENGINE_MODEL_CUDA_DEVICE_WEIGHTS_H_
+#define PAGODA_ENGINE_MODEL_CUDA_DEVICE_WEIGHTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/model/cuda/compute_device.h"
+#include "kernels/types.h"
+
+namespace pagoda::cuda {
+
+// Brings a checkpoint's numbers into device memory, through a piece of pinned memory.
+// Thread-compatible.
+class WeightUpload {
+ public:
+  explicit WeightUpload(ComputeDevice* device)
+      : device_(device), pinned_(device, MemorySide::kPinned) {}
+
+  // The matrices one above the other, [rows of all][cols], as fp32, fp16 or bf16. One matrix that
+  // is already there in that type is not brought a second time: an embedding and the head that is
+  // tied to it own the memory together. REQUIRES: the same number of columns. Errors:
+  // OUT_OF_MEMORY; INTERNAL.
+  absl::StatusOr<std::shared_ptr<DeviceBuffer>> Matrix(absl::Span<const TensorInfo> matrices,
+                                                       kernels::ElementType type);
+  absl::StatusOr<std::shared_ptr<DeviceBuffer>> Floats(absl::Span<const float> values);
+  // The same into a buffer that there is. Waits for what is in the stream.
+  absl::Status FloatsInto(absl::Span<const float> values, DeviceBuffer& buffer);
+
+ private:
+  using Key = std::pair<const std::byte*, kernels::ElementType>;
+
+  // Fills `bytes` of pinned memory with `fill(target)`, copies them, and waits.
+  template <class Fill>
+  absl::Status Bring(std::byte* target, uint64_t bytes, const Fill& fill);
+  absl::Status BringMatrix(const TensorInfo& matrix, kernels::ElementType type, std::byte* target);
+
+  ComputeDevice* const device_;
+  DeviceBuffer pinned_;
+  std::map<Key, std::weak_ptr<DeviceBuffer>> there_;  // Single matrices.
+};
+
+// The type in which a tensor's numbers lose nothing.
+kernels::ElementType ExactTypeOf(TensorType type);
+
+}  // namespace pagoda::cuda
+
+#endif  // PAGODA_ENGINE_MODEL_CUDA_DEVICE_WEIGHTS_H_

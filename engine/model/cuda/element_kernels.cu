@@ -1,0 +1,266 @@
+// The layers that look at each element by itself.
+#include <cstring>
+
+#include "engine/model/cuda/row_access.h"
+#include "engine/model/cuda/row_kernels.h"
+
+namespace pagoda::cuda {
+namespace {
+
+using kernels::BFloat16;
+using kernels::ElementType;
+using kernels::Half;
+using kernels::cuda::Exp2;
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+template <class T>
+struct EmbedOp {
+  struct Args {
+    uint64_t rows, cols;
+    const T* table;
+    const uint32_t* tokens;
+    float scale;
+    RowsView output;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    Piece<kWidth> piece =
+        LoadPieceOf<T, kWidth>(args.table + uint64_t{args.tokens[row]} * args.cols + col);
+#pragma unroll
+    for (float& value : piece.values) value *= args.scale;
+    StorePiece<kWidth>(args.output.data + row * args.output.stride + col, piece);
+  }
+};
+
+template <class T>
+int LaunchEmbedOf(const void* table, const uint32_t* tokens, float scale, const RowsView& output,
+                  Stream stream) {
+  return LaunchElements<EmbedOp<T>>({.rows = output.rows,
+                                     .cols = output.cols,
+                                     .table = static_cast<const T*>(table),
+                                     .tokens = tokens,
+                                     .scale = scale,
+                                     .output = output},
+                                    IsWide({output}), stream);
+}
+
+// x / (1 + exp(-x)); and gelu's approximation by tanh, in which
+// 0.5 * (1 + tanh(u)) = 1 / (1 + exp(-2 u)).
+template <GateKind kKind>
+struct GateOp {
+  struct Args {
+    uint64_t rows, cols;
+    RowsView gate_up;
+    RowsView output;
+  };
+  static PAGODA_DEVICE float Activate(float x) {
+    if constexpr (kKind == GateKind::kSilu) {
+      return x / (1.0f + Exp2(-kLog2E * x));
+    } else {
+      constexpr float kTwoRootTwoOverPi = 1.5957691216f;
+      return x / (1.0f + Exp2(-kLog2E * kTwoRootTwoOverPi * (x + 0.044715f * x * x * x)));
+    }
+  }
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    const float* const gates = args.gate_up.data + row * args.gate_up.stride;
+    Piece<kWidth> piece = LoadPiece<kWidth>(gates + col);
+    const Piece<kWidth> up = LoadPiece<kWidth>(gates + args.cols + col);
+#pragma unroll
+    for (uint32_t i = 0; i < kWidth; ++i) {
+      piece.values[i] = Activate(piece.values[i]) * up.values[i];
+    }
+    StorePiece<kWidth>(args.output.data + row * args.output.stride + col, piece);
+  }
+};
+
+// `addend` with a stride of 0 is one row for all.
+struct AddOp {
+  struct Args {
+    uint64_t rows, cols;
+    RowsView addend;
+    RowsView sum;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    float* const target = args.sum.data + row * args.sum.stride + col;
+    Piece<kWidth> piece = LoadPiece<kWidth>(target);
+    const Piece<kWidth> addend =
+        LoadPiece<kWidth>(args.addend.data + row * args.addend.stride + col);
+#pragma unroll
+    for (uint32_t i = 0; i < kWidth; ++i) piece.values[i] += addend.values[i];
+    StorePiece<kWidth>(target, piece);
+  }
+};
+
+struct TakeRowsOp {
+  struct Args {
+    uint64_t rows, cols;
+    RowsView input;
+    RowsView output;
+    uint32_t indices[kMostTakenRows];
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    StorePiece<kWidth>(
+        args.output.data + row * args.output.stride + col,
+        LoadPiece<kWidth>(args.input.data + args.indices[row] * args.input.stride + col));
+  }
+};
+
+struct SoftCapOp {
+  struct Args {
+    uint64_t rows, cols;
+    RowsView all;
+    float cap;
+    float reciprocal;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    float* const target = args.all.data + row * args.all.stride + col;
+    Piece<kWidth> piece = LoadPiece<kWidth>(target);
+#pragma unroll
+    for (float& value : piece.values) {
+      value = args.cap * kernels::cuda::Tanh(value * args.reciprocal);
+    }
+    StorePiece<kWidth>(target, piece);
+  }
+};
+
+template <class T>
+struct RoundOp {
+  struct Args {
+    uint64_t rows, cols;
+    RowsView from;
+    T* to;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    StorePieceOf<T, kWidth>(args.to + row * args.cols + col,
+                            LoadPiece<kWidth>(args.from.data + row * args.from.stride + col));
+  }
+};
+
+template <class T>
+struct WidenOp {
+  struct Args {
+    uint64_t rows, cols;
+    const T* from;
+    RowsView to;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    StorePiece<kWidth>(args.to.data + row * args.to.stride + col,
+                       LoadPieceOf<T, kWidth>(args.from + row * args.cols + col));
+  }
+};
+
+// One row at a time of positions, each element by itself: it is done once a step.
+struct AnglesOp {
+  struct Args {
+    uint64_t rows, cols;
+    const int32_t* positions;
+    const float* frequencies;
+    AnglesView angles;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    static_assert(kWidth == 1);
+    const float angle = static_cast<float>(args.positions[row]) * args.frequencies[col];
+    args.angles.cosines[row * args.cols + col] = kernels::cuda::Cosine(angle);
+    args.angles.sines[row * args.cols + col] = kernels::cuda::Sine(angle);
+  }
+};
+
+}  // namespace
+
+int LaunchEmbed(ElementType type, const void* table, const uint32_t* tokens, float scale,
+                const RowsView& output, Stream stream) {
+  switch (type) {
+    case ElementType::kFloat16:
+      return LaunchEmbedOf<Half>(table, tokens, scale, output, stream);
+    case ElementType::kBFloat16:
+      return LaunchEmbedOf<BFloat16>(table, tokens, scale, output, stream);
+    default:
+      return LaunchEmbedOf<float>(table, tokens, scale, output, stream);
+  }
+}
+
+int LaunchAngles(const int32_t* positions, uint64_t num_positions, const float* frequencies,
+                 const AnglesView& angles, Stream stream) {
+  return ElementKernel<AnglesOp, 1>::Start({.rows = num_positions,
+                                            .cols = angles.half_dim,
+                                            .positions = positions,
+                                            .frequencies = frequencies,
+                                            .angles = angles},
+                                           stream);
+}
+
+int LaunchGate(GateKind kind, const RowsView& gate_up, const RowsView& output, Stream stream) {
+  // The columns of `up` begin at output.cols.
+  const bool wide = IsWide({gate_up, output});
+  if (kind == GateKind::kSilu) {
+    return LaunchElements<GateOp<GateKind::kSilu>>(
+        {.rows = output.rows, .cols = output.cols, .gate_up = gate_up, .output = output}, wide,
+        stream);
+  }
+  return LaunchElements<GateOp<GateKind::kGeluTanh>>(
+      {.rows = output.rows, .cols = output.cols, .gate_up = gate_up, .output = output}, wide,
+      stream);
+}
+
+int LaunchAdd(const RowsView& addend, const RowsView& sum, Stream stream) {
+  return LaunchElements<AddOp>({.rows = sum.rows, .cols = sum.cols, .addend = addend, .sum = sum},
+                               IsWide({addend, sum}), stream);
+}
+
+int LaunchAddBias(const float* bias, const RowsView& rows, Stream stream) {
+  return LaunchAdd({.data = const_cast<float*>(bias), .rows = rows.rows, .cols = rows.cols}, rows,
+                   stream);
+}
+
+int LaunchTakeRows(const uint32_t* indices, const RowsView& input, const RowsView& output,
+                   Stream stream) {
+  for (uint64_t first = 0; first < output.rows; first += kMostTakenRows) {
+    const uint64_t left = output.rows - first;
+    TakeRowsOp::Args args = {.rows = left < kMostTakenRows ? left : kMostTakenRows,
+                             .cols = output.cols,
+                             .input = input,
+                             .output = output,
+                             .indices = {}};
+    args.output.data += first * output.stride;
+    std::memcpy(args.indices, indices + first, args.rows * sizeof(uint32_t));
+    const int error = LaunchElements<TakeRowsOp>(args, IsWide({input, output}), stream);
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+int LaunchSoftCap(float cap, const RowsView& rows, Stream stream) {
+  return LaunchElements<SoftCapOp>(
+      {.rows = rows.rows, .cols = rows.cols, .all = rows, .cap = cap, .reciprocal = 1.0f / cap},
+      IsWide({rows}), stream);
+}
+
+int LaunchRound(ElementType type, const RowsView& rows, void* rounded, Stream stream) {
+  const bool wide = IsWide({rows});
+  if (type == ElementType::kFloat16) {
+    return LaunchElements<RoundOp<Half>>({rows.rows, rows.cols, rows, static_cast<Half*>(rounded)},
+                                         wide, stream);
+  }
+  return LaunchElements<RoundOp<BFloat16>>(
+      {rows.rows, rows.cols, rows, static_cast<BFloat16*>(rounded)}, wide, stream);
+}
+
+int LaunchWiden(ElementType type, const void* rounded, const RowsView& rows, Stream stream) {
+  const bool wide = IsWide({rows});
+  if (type == ElementType::kFloat16) {
+    return LaunchElements<WidenOp<Half>>(
+        {rows.rows, rows.cols, static_cast<const Half*>(rounded), rows}, wide, stream);
+  }
+  return LaunchElements<WidenOp<BFloat16>>(
+      {rows.rows, rows.cols, static_cast<const BFloat16*>(rounded), rows}, wide, stream);
+}
+
+}  // namespace pagoda::cuda

@@ -1,0 +1,128 @@
+#include "engine/model/cuda/runtime_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/runtime.h"
+#include "pools/error.h"
+
+namespace pagoda::cuda {
+namespace {
+
+using kernels::cuda::StatusOf;
+
+class RuntimeDevice final : public ComputeDevice {
+ public:
+  RuntimeDevice(int device, const cudaDeviceProp& properties, cudaStream_t stream)
+      : device_(device),
+        name_(properties.name),
+        num_multiprocessors_(static_cast<uint32_t>(properties.multiProcessorCount)),
+        block_shared_bytes_(static_cast<uint32_t>(properties.sharedMemPerBlockOptin)),
+        stream_(stream) {}
+
+  ~RuntimeDevice() override {
+    if (MakeCurrent().ok()) cudaStreamDestroy(stream_);
+  }
+
+  std::string description() const override { return absl::StrCat("cuda:", device_, ", ", name_); }
+  uint32_t num_multiprocessors() const override { return num_multiprocessors_; }
+  uint32_t block_shared_bytes() const override { return block_shared_bytes_; }
+  kernels::cuda::Stream stream() const override { return stream_; }
+
+  absl::Status MakeCurrent() override { return StatusOf("cudaSetDevice", cudaSetDevice(device_)); }
+
+  absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) override {
+    if (absl::Status status = MakeCurrent(); !status.ok()) return status;
+    void* memory = nullptr;
+    const bool pinned = side == MemorySide::kPinned;
+    const cudaError_t error = pinned ? cudaMallocHost(&memory, bytes) : cudaMalloc(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // Forgets it.
+      return OutOfMemory(side, bytes);
+    }
+    if (error != cudaSuccess) return StatusOf(pinned ? "cudaMallocHost" : "cudaMalloc", error);
+    return static_cast<std::byte*>(memory);
+  }
+
+  // Where the device is lost, there is nothing to give back.
+  void Free(MemorySide side, std::byte* memory) override {
+    if (!MakeCurrent().ok()) return;
+    if (side == MemorySide::kPinned) {
+      cudaFreeHost(memory);
+    } else {
+      cudaFree(memory);
+    }
+  }
+
+  absl::Status Copy(void* target, const void* source, uint64_t bytes) override {
+    return StatusOf("cudaMemcpyAsync",
+                    cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream_));
+  }
+
+  absl::Status Wait() override {
+    return StatusOf("cudaStreamSynchronize", cudaStreamSynchronize(stream_));
+  }
+
+ private:
+  absl::Status OutOfMemory(MemorySide side, uint64_t bytes) const {
+    if (side == MemorySide::kPinned) {
+      return MakeError(Reason::kOutOfMemory,
+                       absl::StrCat(bytes, " bytes of host memory could not be pinned"));
+    }
+    size_t free = 0;
+    size_t total = 0;
+    cudaMemGetInfo(&free, &total);
+    return MakeError(Reason::kOutOfMemory,
+                     absl::StrCat(bytes, " bytes of the memory of ", description(), ", where ",
+                                  free, " of ", total, " are free"));
+  }
+
+  const int device_;
+  const std::string name_;
+  const uint32_t num_multiprocessors_;
+  const uint32_t block_shared_bytes_;
+  const cudaStream_t stream_;
+};
+
+// What the driver says where nothing can run at all.
+absl::Status Unavailable(cudaError_t error) {
+  return absl::UnavailableError(
+      absl::StrCat("no CUDA device: ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ComputeDevice>> OpenRuntimeDevice(int device) {
+  int devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
+    cudaGetLastError();  // Forgets it.
+    return Unavailable(error);
+  }
+  if (devices == 0) return Unavailable(cudaErrorNoDevice);
+  if (device < 0 || device >= devices) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat("there is no CUDA device ", device,
+                                                            "; this process sees ", devices));
+  }
+  cudaDeviceProp properties;
+  absl::Status status =
+      StatusOf("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, device));
+  if (!status.ok()) return status;
+  if (properties.major < 8) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cuda:", device, ", ", properties.name, ", is of sm_", properties.major,
+                     properties.minor, "; the engine's kernels are for sm_80 and newer"));
+  }
+  status = StatusOf("cudaSetDevice", cudaSetDevice(device));
+  cudaStream_t stream = nullptr;
+  if (status.ok()) {
+    status = StatusOf("cudaStreamCreateWithFlags",
+                      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
+  if (!status.ok()) return status;
+  return std::make_unique<RuntimeDevice>(device, properties, stream);
+}
+
+}  // namespace pagoda::cuda

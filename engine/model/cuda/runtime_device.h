@@ -1,0 +1,18 @@
+#ifndef PAGODA_ENGINE_MODEL_CUDA_RUNTIME_DEVICE_H_
+#define PAGODA_ENGINE_MODEL_CUDA_RUNTIME_DEVICE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/model/cuda/compute_device.h"
+
+namespace pagoda::cuda {
+
+// A GPU by CUDA's runtime, which is linked in and finds the driver when it is first called.
+// `device`: as this process counts. Errors: UNAVAILABLE (no driver or no device), INVALID_ARGUMENT
+// (none of that index), FAILED_PRECONDITION (older than sm_80), INTERNAL.
+absl::StatusOr<std::unique_ptr<ComputeDevice>> OpenRuntimeDevice(int device);
+
+}  // namespace pagoda::cuda
+
+#endif  // PAGODA_ENGINE_MODEL_CUDA_RUNTIME_DEVICE_H_

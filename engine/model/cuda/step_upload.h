@@ -1,0 +1,98 @@
+#ifndef PAGODA_ENGINE_MODEL_CUDA_STEP_UPLOAD_H_
+#define PAGODA_ENGINE_MODEL_CUDA_STEP_UPLOAD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/checkpoint/model_config.h"
+#include "engine/model/cuda/compute_device.h"
+#include "engine/model/model_input.h"
+#include "kernels/attention_mask.h"
+#include "kernels/cuda/attention.h"
+#include "pools/types.h"
+
+namespace pagoda::cuda {
+
+// What the kernels of a step read of its input, and the plans of attention, in one piece of device
+// memory that one copy fills from pinned memory. Both keep their size from step to step and grow to
+// powers of two. Thread-compatible.
+class StepUpload {
+ public:
+  explicit StepUpload(ComputeDevice* device)
+      : device_(device),
+        pinned_(device, MemorySide::kPinned),
+        memory_(device, MemorySide::kDevice) {}
+
+  // Makes a plan for each window and number of KV heads of the model's layers, and starts the copy,
+  // in the stream's order. `input` can go when it returns. REQUIRES: the copy of the step before is
+  // done. Errors: OUT_OF_MEMORY; INTERNAL.
+  absl::Status Upload(const ModelInput& input, const ModelConfig& config);
+
+  // Spans of device memory, valid until the next Upload: those of ModelInput.
+  absl::Span<const TokenId> tokens() const { return Of<TokenId>(tokens_); }
+  absl::Span<const int32_t> positions() const { return Of<int32_t>(positions_); }
+  absl::Span<const int32_t> query_starts() const { return Of<int32_t>(query_starts_); }
+  absl::Span<const int32_t> context_lengths() const { return Of<int32_t>(context_lengths_); }
+  absl::Span<const int64_t> token_slots(uint32_t window) const {
+    return Of<int64_t>(windows_[window].token_slots);
+  }
+  absl::Span<const int32_t> block_tables(uint32_t window) const {
+    return Of<int32_t>(windows_[window].block_tables);
+  }
+
+  struct Plan {
+    uint32_t window_index = 0;
+    uint32_t num_kv_heads = 0;
+    kernels::AttentionMask mask;
+    kernels::AttentionPlan plan;
+    kernels::cuda::PlanCapacity capacity;
+    uint64_t offset_bytes = 0;  // In memory_.
+  };
+  absl::Span<const Plan> plans() const { return plans_; }
+  const std::byte* Encoded(const Plan& plan) const { return memory_.data() + plan.offset_bytes; }
+
+ private:
+  // Where an array lies in memory_.
+  struct Place {
+    uint64_t offset_bytes = 0;
+    uint64_t size = 0;
+  };
+  struct Window {
+    Place token_slots;
+    Place block_tables;
+  };
+  // An array on its way.
+  struct Piece {
+    const void* source = nullptr;
+    uint64_t offset_bytes = 0;
+    uint64_t bytes = 0;
+  };
+
+  template <class T>
+  absl::Span<const T> Of(const Place& place) const {
+    return {reinterpret_cast<const T*>(memory_.data() + place.offset_bytes), place.size};
+  }
+  uint64_t TakeRoom(uint64_t bytes);
+  template <class T>
+  Place Add(const std::vector<T>& values);
+  void MakePlans(const ModelInput& input, const ModelConfig& config);
+
+  ComputeDevice* const device_;
+  DeviceBuffer pinned_;
+  DeviceBuffer memory_;
+
+  // Of the step at hand.
+  uint64_t total_bytes_ = 0;
+  std::vector<Piece> pieces_;
+  Place tokens_, positions_, query_starts_, context_lengths_;
+  std::vector<Window> windows_;
+  std::vector<Plan> plans_;
+};
+
+}  // namespace pagoda::cuda
+
+#endif  // PAGODA_ENGINE_MODEL_CUDA_STEP_UPLOAD_H_

@@ -1,0 +1,186 @@
+// What a backend for GPUs does with memory, and with what fails, on the emulation.
+#include "engine/model/cuda/device_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/model/transformer.h"
+#include "pools/error.h"
+#include "tests/engine/cuda/emulated_device.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/model_runner.h"
+
+namespace pagoda::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<std::unique_ptr<Transformer>> Load(EmulatedDevice::State* state, const char* name,
+                                                  ComputeType compute = ComputeType::kFloat32) {
+  const std::string dir = GoldenDir(name);
+  return Transformer::Create(*LoadModelConfig(dir), *Checkpoint::Open(dir),
+                             MakeDeviceBackend(std::make_unique<EmulatedDevice>(state),
+                                               std::make_unique<HostProducts>(), compute));
+}
+
+// The logits of the last of some tokens, with KV that is nothing to anybody
+// afterwards.
+absl::StatusOr<std::vector<float>> Step(Transformer& model) {
+  const ModelConfig& config = model.config();
+  constexpr uint32_t kBlock = 16;
+  const uint64_t head = uint64_t{kBlock} * config.head_dim * sizeof(float);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<kernels::KvLayer> layers;
+  for (const LayerConfig& layer : config.layers) {
+    memory.emplace_back(2 * head * layer.num_kv_heads);
+    layers.push_back({.keys = memory.back().data(),
+                      .values = memory.back().data() + head * layer.num_kv_heads,
+                      .num_slots = 1,
+                      .num_kv_heads = layer.num_kv_heads,
+                      .tokens_per_block = kBlock,
+                      .head_dim = config.head_dim,
+                      .slot_stride_bytes = 2 * head * layer.num_kv_heads,
+                      .head_stride_bytes = head,
+                      .token_stride_bytes = config.head_dim * sizeof(float)});
+  }
+  const std::vector<TokenId> tokens = {3, 141, 59};
+  const std::vector<SlotIndex> table = {SlotIndex(0)};
+  const std::vector<absl::Span<const SlotIndex>> tables(model.windows().size(), table);
+  ModelInput input;
+  MakeInput({{{.tokens = tokens, .tables = tables, .num_logits = 1}}}, model.windows(), kBlock,
+            input);
+  const absl::StatusOr<absl::Span<const float>> logits = model.Forward(input, layers);
+  if (!logits.ok()) return logits.status();
+  return std::vector<float>(logits->begin(), logits->end());
+}
+
+TEST(DeviceBackendTest, SaysWhereAndInWhatItComputes) {
+  EmulatedDevice::State state;
+  EXPECT_EQ((*Load(&state, kTinyModel))->backend().description(),
+            "cuda:0, emulated, products of fp32 by plain loops");
+  EXPECT_EQ((*Load(&state, kUntiedModel, ComputeType::kAuto))->backend().description(),
+            "cuda:0, emulated, products of bf16 by plain loops");
+  EXPECT_EQ((*Load(&state, "llama3_tiny_f16_gguf", ComputeType::kAuto))->backend().description(),
+            "cuda:0, emulated, products of fp16 by plain loops");
+  EXPECT_EQ((*Load(&state, "llama3_tiny_q8_0_gguf", ComputeType::kAuto))->backend().description(),
+            "cuda:0, emulated, products of fp32 by plain loops");
+  EXPECT_EQ((*Load(&state, kTinyModel, ComputeType::kBFloat16))->backend().description(),
+            "cuda:0, emulated, products of bf16 by plain loops");
+  EXPECT_EQ(state.used_bytes, 0u);
+}
+
+// Weights are there once, a head that is tied to the embedding not a second time.
+TEST(DeviceBackendTest, WeightsTakeTheirOwnBytes) {
+  EmulatedDevice::State state;
+  const auto model = *Load(&state, kTinyModel);
+  const ModelConfig& config = model->config();
+  ASSERT_TRUE(config.tie_word_embeddings);
+  const uint64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
+  const uint64_t queries = uint64_t{config.num_heads} * config.head_dim;
+  uint64_t numbers = config.vocab_size * hidden;
+  for (const LayerConfig& layer : config.layers) {
+    const uint64_t keys = uint64_t{layer.num_kv_heads} * config.head_dim;
+    numbers += (2 * queries + 2 * keys + 3 * intermediate) * hidden;
+  }
+  EXPECT_GE(state.used_bytes, numbers * sizeof(float));
+  // Norms.
+  EXPECT_LE(state.used_bytes, numbers * sizeof(float) + (uint64_t{64} << 10));
+}
+
+TEST(DeviceBackendTest, OutOfMemoryWhileLoadingLeavesNothing) {
+  EmulatedDevice::State state;
+  uint64_t needed = 0;
+  {
+    const auto model = Load(&state, kTinyModel);
+    ASSERT_TRUE(model.ok());
+    needed = state.used_bytes;
+  }
+  // At every allocation, as if it were the one too many.
+  for (uint64_t bytes = 0; bytes < needed; bytes += needed / 13) {
+    state.device_bytes = bytes;
+    const auto model = Load(&state, kTinyModel);
+    ASSERT_FALSE(model.ok());
+    EXPECT_EQ(ReasonOf(model.status()), Reason::kOutOfMemory) << model.status();
+    EXPECT_EQ(state.used_bytes, 0u);
+  }
+}
+
+TEST(DeviceBackendTest, OutOfMemoryInAStepIsItsErrorAndNotTheNextOnes) {
+  EmulatedDevice::State state;
+  const auto model = *Load(&state, kTinyModel, ComputeType::kBFloat16);
+  const uint64_t loaded = state.used_bytes;
+  ASSERT_TRUE(Step(*model).ok());
+  const uint64_t needed = state.used_bytes;
+  const auto again = *Load(&state, kTinyModel, ComputeType::kBFloat16);
+  int refused = 0;
+  for (uint64_t room = 0; room < needed - loaded; room += 512) {
+    state.device_bytes = needed + loaded + room;
+    const absl::Status status = Step(*again).status();
+    if (status.ok()) continue;
+    EXPECT_EQ(ReasonOf(status), Reason::kOutOfMemory) << status;
+    ++refused;
+  }
+  EXPECT_GT(refused, 3);
+  state.device_bytes = uint64_t{1} << 40;
+  EXPECT_TRUE(Step(*again).ok());
+  // And a step that is no larger than one before takes nothing more.
+  state.device_bytes = state.used_bytes;
+  EXPECT_TRUE(Step(*again).ok());
+}
+
+// Whichever of a step's copies fails, also of the first step, which brings what stays.
+TEST(DeviceBackendTest, AStepBehindAFailedOneIsRight) {
+  EmulatedDevice::State state;
+  const std::vector<float> expected = *Step(*Load(&state, kTinyModel).value());
+  ASSERT_FALSE(expected.empty());
+  for (uint32_t good = 0; good < 3; ++good) {
+    const auto model = *Load(&state, kTinyModel);
+    state.copy = absl::InternalError("cudaMemcpyAsync: cudaErrorUnknown");
+    state.good_copies = good;
+    EXPECT_EQ(Step(*model).status().code(), absl::StatusCode::kInternal) << good;
+    state.copy = absl::OkStatus();
+    const auto logits = Step(*model);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_EQ(*logits, expected) << good;
+  }
+}
+
+TEST(DeviceBackendTest, WhatFailsInAStepIsNamedAndDoesNotStay) {
+  EmulatedDevice::State state;
+  const auto model = *Load(&state, kTinyModel);
+  ASSERT_TRUE(Step(*model).ok());
+  state.copy = absl::InternalError("cudaMemcpyAsync: cudaErrorInvalidValue");
+  absl::Status status = Step(*model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("upload: cudaMemcpyAsync"));
+  state.copy = absl::OkStatus();
+  // A kernel's failure is known when it has run.
+  state.wait = absl::InternalError("cudaStreamSynchronize: cudaErrorIllegalAddress");
+  status = Step(*model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("step: cudaStreamSynchronize"));
+  state.wait = absl::OkStatus();
+  EXPECT_TRUE(Step(*model).ok());
+}
+
+// What does not fit a block of the device goes to the plain kernel, and nothing else does.
+TEST(DeviceBackendTest, SmallSharedMemoryChoosesThePlainKernel) {
+  using kernels::cuda::AttentionKernels;
+  constexpr uint32_t kSm86 = 99 * 1024, kSm80 = 163 * 1024, kSm90 = 227 * 1024;
+  for (const uint32_t enough : {kSm80, kSm90}) {
+    EXPECT_EQ(KernelsFor(256, 16, enough), AttentionKernels::kFastest);
+  }
+  EXPECT_EQ(KernelsFor(64, 16, kSm86), AttentionKernels::kFastest);
+  EXPECT_EQ(KernelsFor(128, 8, kSm86), AttentionKernels::kFastest);
+  EXPECT_EQ(KernelsFor(128, 9, kSm86), AttentionKernels::kGeneric);
+  EXPECT_EQ(KernelsFor(80, 16, kSm86), AttentionKernels::kGeneric);
+  EXPECT_EQ(KernelsFor(192, 1, kSm86), AttentionKernels::kGeneric);
+}
+
+}  // namespace
+}  // namespace pagoda::cuda

@@ -1,0 +1,131 @@
+#include "tests/engine/cuda/emulated_device.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/cuda/device_backend.h"
+#include "kernels/numeric.h"
+#include "pools/check.h"
+#include "pools/error.h"
+#include "tests/engine/cuda/test_backend.h"
+#include "tests/kernels/cuda/device_memory.h"
+
+namespace pagoda {
+namespace cuda {
+namespace {
+
+using kernels::BFloat16;
+using kernels::ElementType;
+using kernels::Half;
+
+// The memory ends where a page does, so its size decides how it is aligned.
+constexpr uint64_t kAlignment = 64;
+
+template <class T>
+void MultiplyAs(const DeviceProduct& product) {
+  std::vector<float> row(product.inputs);
+  const T* const weights = static_cast<const T*>(product.weights);
+  for (uint64_t r = 0; r < product.rows; ++r) {
+    const T* const input = static_cast<const T*>(product.input) + r * product.input_stride;
+    std::transform(input, input + product.inputs, row.begin(),
+                   [](T value) { return kernels::ToFloat(value); });
+    for (uint64_t o = 0; o < product.outputs; ++o) {
+      float sums[8] = {};
+      for (uint64_t i = 0; i < product.inputs; ++i) {
+        sums[i % 8] += row[i] * kernels::ToFloat(weights[o * product.inputs + i]);
+      }
+      float sum = 0;
+      for (const float part : sums) sum += part;
+      product.output[r * product.output_stride + o] = sum;
+    }
+  }
+}
+
+}  // namespace
+
+EmulatedDevice::~EmulatedDevice() {
+  PAGODA_CHECK(memory_.empty(), "a backend gives all of its memory back");
+}
+
+absl::StatusOr<std::byte*> EmulatedDevice::Allocate(MemorySide side, uint64_t bytes) {
+  const uint64_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (side == MemorySide::kDevice) {
+    if (state_.used_bytes + padded > state_.device_bytes) {
+      return MakeError(Reason::kOutOfMemory,
+                       absl::StrCat(bytes, " bytes, where ",
+                                    state_.device_bytes - state_.used_bytes, " are free"));
+    }
+    state_.used_bytes += padded;
+    state_.most_used_bytes = std::max(state_.most_used_bytes, state_.used_bytes);
+  }
+  std::byte* const memory = kernels::cuda::AllocateDevice(padded);
+  std::memset(memory, 0xff, padded);
+  memory_[memory] = {side, padded};
+  return memory;
+}
+
+void EmulatedDevice::Free(MemorySide side, std::byte* memory) {
+  const auto found = memory_.find(memory);
+  PAGODA_CHECK(found != memory_.end() && found->second.first == side,
+               "what is given back was taken on the same side");
+  if (side == MemorySide::kDevice) state_.used_bytes -= found->second.second;
+  memory_.erase(found);
+  kernels::cuda::FreeDevice(memory);
+}
+
+absl::Status EmulatedDevice::Copy(void* target, const void* source, uint64_t bytes) {
+  if (!state_.copy.ok() && state_.good_copies-- == 0) {
+    state_.good_copies = 0;
+    return state_.copy;
+  }
+  std::memcpy(target, source, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status HostProducts::Multiply(const DeviceProduct& product, kernels::cuda::Stream) {
+  PAGODA_CHECK(product.rows > 0 && product.inputs > 0 && product.outputs > 0,
+               "a product has no size of 0");
+  PAGODA_CHECK(product.input_stride >= product.inputs && product.output_stride >= product.outputs,
+               "rows do not overlap");
+  switch (product.type) {
+    case ElementType::kFloat16:
+      MultiplyAs<Half>(product);
+      break;
+    case ElementType::kBFloat16:
+      MultiplyAs<BFloat16>(product);
+      break;
+    default:
+      MultiplyAs<float>(product);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cuda
+
+namespace {
+
+class EmulatedKvMemory final : public KvMemory {
+ public:
+  std::byte* Allocate(uint64_t bytes) override { return pieces_.emplace_back(bytes).data(); }
+  void Fill(std::byte* target, std::byte value, uint64_t bytes) override {
+    std::fill_n(target, bytes, value);
+  }
+
+ private:
+  std::vector<kernels::cuda::DeviceArray<std::byte>> pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<KvMemory> MakeTestKvMemory() { return std::make_unique<EmulatedKvMemory>(); }
+
+std::string WhyNoBackend() { return ""; }
+
+std::unique_ptr<Backend> MakeTestBackend(ComputeType compute) {
+  static auto* const state = new cuda::EmulatedDevice::State();
+  return cuda::MakeDeviceBackend(std::make_unique<cuda::EmulatedDevice>(state),
+                                 std::make_unique<cuda::HostProducts>(), compute);
+}
+
+}  // namespace pagoda

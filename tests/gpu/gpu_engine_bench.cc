@@ -1,0 +1,215 @@
+// gpu_engine_bench [--smoke] [ID...]
+// The engine's model on a GPU, one JSON object a line, each figure beside a yardstick of the same
+// run: a Qwen3-0.6B of random bf16 weights, KV in bf16, each step from tokens to logits on the
+// host. ID: the beginnings of the figures that are wanted; none: all. --smoke: a tiny model. Exit
+// status 77 where there is no device or no cuBLASLt.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/model/transformer.h"
+#include "pools/check.h"
+#include "tests/bench/figure.h"
+#include "tests/bench/random_model.h"
+#include "tests/engine/cuda/test_backend.h"
+#include "tests/gpu/cuda_check.h"
+#include "tests/gpu/gpu_timer.h"
+#include "tests/gpu/yardsticks.h"
+#include "tests/kernels/cuda/device_memory.h"
+
+namespace pagoda::bench {
+namespace {
+
+using kernels::cuda::DeviceArray;
+using kernels::cuda::GraphSeconds;
+using kernels::cuda::Stream;
+
+constexpr uint32_t kTokensPerBlock = 16;
+constexpr uint32_t kBatch = 64;
+constexpr uint32_t kChunkTokens = 512;
+
+struct Options {
+  bool smoke = false;
+  std::vector<std::string> ids;
+};
+
+template <class T>
+T Require(absl::StatusOr<T> value) {
+  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
+  return *std::move(value);
+}
+
+double ReadGbs() {
+  constexpr uint64_t kBytes = uint64_t{2} << 30;
+  const DeviceArray<std::byte> memory(kBytes);
+  const DeviceArray<uint32_t> sink(1);
+  PAGODA_CUDA_CHECK(cudaMemset(memory.data(), 1, kBytes));
+  return 1e-9 * kBytes / GraphSeconds(4, [&](Stream stream, int) {
+           PAGODA_CHECK(kernels::cuda::LaunchRead(memory.data(), kBytes, sink.data(), stream) == 0,
+                        "the yardstick starts");
+         });
+}
+
+double MmaTflops() {
+  cudaDeviceProp properties;
+  PAGODA_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+  const auto multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount);
+  const DeviceArray<float> sink(1);
+  const double seconds = GraphSeconds(4, [&](Stream stream, int) {
+    PAGODA_CHECK(kernels::cuda::LaunchProducts(multiprocessors, sink.data(), stream) == 0,
+                 "the yardstick starts");
+  });
+  return 1e-12 * static_cast<double>(kernels::cuda::ProductOperations(multiprocessors)) / seconds;
+}
+
+// Some sequences over KV of their own, in random blocks.
+class Model {
+ public:
+  Model(const RandomModelShape& shape, uint32_t sequences, uint32_t most_tokens)
+      : files_(shape), memory_(MakeTestKvMemory()), tables_(sequences) {
+    model_ = Require(Transformer::Create(Require(LoadModelConfig(files_.dir())),
+                                         Require(Checkpoint::Open(files_.dir())),
+                                         MakeTestBackend(ComputeType::kAuto)));
+    const uint32_t blocks = (most_tokens + kTokensPerBlock - 1) / kTokensPerBlock;
+    std::mt19937 random(1);
+    std::vector<SlotIndex> slots;
+    for (uint32_t slot = 0; slot < sequences * blocks; ++slot) slots.push_back(SlotIndex(slot));
+    std::shuffle(slots.begin(), slots.end(), random);
+    for (uint32_t s = 0; s < sequences; ++s) {
+      tables_[s].assign(slots.begin() + s * blocks, slots.begin() + (s + 1) * blocks);
+    }
+    const uint64_t head = uint64_t{2} * shape.head_dim * kTokensPerBlock;
+    const uint64_t slot_bytes = 2 * head * shape.num_kv_heads;
+    for (uint32_t layer = 0; layer < shape.num_layers; ++layer) {
+      std::byte* const bytes = memory_->Allocate(slots.size() * slot_bytes);
+      layers_.push_back({.keys = bytes,
+                         .values = bytes + slot_bytes / 2,
+                         .type = kernels::ElementType::kBFloat16,
+                         .num_slots = static_cast<uint32_t>(slots.size()),
+                         .num_kv_heads = shape.num_kv_heads,
+                         .tokens_per_block = kTokensPerBlock,
+                         .head_dim = shape.head_dim,
+                         .slot_stride_bytes = slot_bytes,
+                         .head_stride_bytes = head,
+                         .token_stride_bytes = uint64_t{2} * shape.head_dim});
+    }
+    for (uint32_t i = 0; i < most_tokens; ++i) tokens_.push_back(random() % shape.vocab_size);
+  }
+
+  std::string description() const { return model_->backend().description(); }
+
+  // `batch` sequences have `count` new tokens each behind `first` others.
+  void Step(uint32_t batch, uint32_t first, uint32_t count, uint32_t num_logits) {
+    std::vector<absl::Span<const SlotIndex>> tables(tables_.begin(), tables_.begin() + batch);
+    std::vector<SequenceInput> inputs;
+    for (uint32_t s = 0; s < batch; ++s) {
+      inputs.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(first, count),
+                        .first_position = first,
+                        .tables = {&tables[s], 1},
+                        .num_logits = num_logits});
+    }
+    MakeInput(inputs, model_->windows(), kTokensPerBlock, input_);
+    const absl::Status status = model_->Forward(input_, layers_).status();
+    PAGODA_CHECK(status.ok(), status.ToString().c_str());
+  }
+
+ private:
+  const RandomModel files_;
+  const std::unique_ptr<KvMemory> memory_;
+  std::unique_ptr<Transformer> model_;
+  std::vector<std::vector<SlotIndex>> tables_;
+  std::vector<kernels::KvLayer> layers_;
+  std::vector<TokenId> tokens_;
+  ModelInput input_;
+};
+
+double MedianOfSteps(const std::function<void()>& step) {
+  step();
+  return MedianSeconds([&] { return Seconds(step); });
+}
+
+void Run(const Options& options, const RandomModelShape& shape) {
+  const auto wanted = [&](const std::string& id) {
+    return options.ids.empty() ||
+           std::any_of(options.ids.begin(), options.ids.end(),
+                       [&](const std::string& begin) { return absl::StartsWith(id, begin); });
+  };
+  const uint32_t context = options.smoke ? 64 : 512;
+  const uint32_t prompt = options.smoke ? 64 : 2048;
+  Model model(shape, kBatch, prompt);
+  std::fprintf(stderr, "%s\n", model.description().c_str());
+  const auto decode = [&](uint32_t batch) {
+    return MedianOfSteps([&] { model.Step(batch, context - 1, 1, 1); });
+  };
+  const double weights = static_cast<double>(shape.layer_weights() + shape.head_weights());
+  if (wanted("gpu_engine_decode_b1")) {
+    const double kv = 2.0 * context * shape.num_layers * shape.num_kv_heads * shape.head_dim;
+    Print({.id = "gpu_engine_decode_b1",
+           .value = 2e-9 * (weights + kv) / decode(1),
+           .unit = "GB/s",
+           .yardstick = "a kernel that only reads",
+           .yardstick_value = ReadGbs()});
+  }
+  if (wanted("gpu_engine_decode_b64")) {
+    Print({.id = absl::StrCat("gpu_engine_decode_b", kBatch),
+           .value = kBatch / decode(kBatch),
+           .unit = "token/s",
+           .yardstick = "one sequence",
+           .yardstick_value = 1 / decode(1)});
+  }
+  if (wanted("gpu_engine_prefill_2048")) {
+    const double pairs = 0.5 * prompt * (prompt + 1.0);
+    const double attention = 4.0 * pairs * shape.num_layers * shape.num_heads * shape.head_dim;
+    const double products = 2.0 * (static_cast<double>(shape.layer_weights()) * prompt +
+                                   static_cast<double>(shape.head_weights()));
+    const double seconds = MedianOfSteps([&] {
+      for (uint32_t first = 0; first < prompt; first += kChunkTokens) {
+        const uint32_t count = std::min(kChunkTokens, prompt - first);
+        model.Step(1, first, count, first + count == prompt ? 1 : 0);
+      }
+    });
+    Print({.id = "gpu_engine_prefill_2048",
+           .value = 1e-12 * (attention + products) / seconds,
+           .unit = "TFLOP/s",
+           .yardstick = "mma.sync out of registers",
+           .yardstick_value = MmaTflops()});
+  }
+}
+
+}  // namespace
+}  // namespace pagoda::bench
+
+int main(int argc, char** argv) {
+  pagoda::bench::Options options;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--smoke") == 0) {
+      options.smoke = true;
+    } else {
+      options.ids.emplace_back(argv[i]);
+    }
+  }
+  for (const std::string& why : {pagoda::kernels::cuda::WhyNoDevice(), pagoda::WhyNoBackend()}) {
+    if (why.empty()) continue;
+    std::printf("skipped: %s\n", why.c_str());
+    return 77;
+  }
+  pagoda::bench::RandomModelShape shape;
+  if (options.smoke) {
+    shape = {.num_layers = 2,
+             .hidden_size = 128,
+             .intermediate_size = 256,
+             .num_heads = 4,
+             .num_kv_heads = 2,
+             .head_dim = 32,
+             .vocab_size = 512};
+  }
+  pagoda::bench::Run(options, shape);
+}
