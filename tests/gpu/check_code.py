@@ -5,11 +5,14 @@
 In every kernel of LIBRARY, for each architecture: no spilled registers and no local memory. In those on tensor cores besides: products of
 matrices (HMMA), loads of matrices (LDSM), and K, V and nothing narrower by asynchronous copies of 16 bytes (LDGSTS...128). In the kernels
 of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
-kernels/README.md. Exit status 1 where a kernel breaks this, 77 without cuobjdump (of CUDA's toolkit; it needs nvdisasm beside it).
+kernels/README.md. Exit status 1 where a kernel breaks this, 77 without cuobjdump and nvdisasm: those that --cuobjdump names, of CUDA's
+toolkit, or of PyPI's packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, which deploy/setup.sh installs into build/cuda-tools.
 """
 
 import argparse
 import collections
+import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -34,6 +37,22 @@ class Kernel:
         every = [(name, n) for name, n in self.instructions.items() if name.split(".")[0] == beginning]
         wide = sum(n for name, n in every if name.endswith(".128") or ".128." in name)
         return wide, sum(n for _, n in every) - wide
+
+
+def find_cuobjdump(named):
+    """A cuobjdump with nvdisasm beside it or on PATH; None where there is none. Its folder is put on PATH, where it looks for nvdisasm."""
+    packages = [pathlib.Path(__file__).resolve().parents[2] / "build/cuda-tools", *map(pathlib.Path, sys.path)]
+    installed = [str(path) for folder in packages for path in sorted(folder.glob("nvidia/*/bin/cuobjdump"))]
+    path = os.environ["PATH"]
+    for candidate in (named, "cuobjdump", *installed):
+        found = shutil.which(candidate) if candidate else None
+        if not found:
+            continue
+        os.environ["PATH"] = os.path.dirname(found) + os.pathsep + path
+        if shutil.which("nvdisasm"):
+            return found
+    os.environ["PATH"] = path
+    return None
 
 
 def run(*command):
@@ -101,13 +120,14 @@ def problems_of(title, kernel):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
-    parser.add_argument("--cuobjdump", default=shutil.which("cuobjdump"))
+    parser.add_argument("--cuobjdump")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
-    if not options.cuobjdump or not shutil.which(options.cuobjdump) or not shutil.which("c++filt"):
-        print("skipped: no cuobjdump")
+    cuobjdump = find_cuobjdump(options.cuobjdump)
+    if not cuobjdump or not shutil.which("c++filt"):
+        print("skipped: no cuobjdump with nvdisasm, or no c++filt")
         return 77
-    kernels = kernels_of(options.cuobjdump, options.library)
+    kernels = kernels_of(cuobjdump, options.library)
     titles = short_names({name for name, _ in kernels})
     if options.table:
         print("| kernel | architecture | registers | HMMA | LDSM | LDGSTS.128 | local memory |\n|---|---|---|---|---|---|---|")
