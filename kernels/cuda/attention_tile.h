@@ -36,6 +36,7 @@ struct Sight {
   int64_t first_position;
   int64_t last_position;
   uint32_t end_key;
+  uint32_t first_key = 0;  // More than 0 where a tile may begin before the unit's keys.
 };
 
 // Whether any row of the unit sees the key. What none sees is not read, and is zero in the tile: a
@@ -43,7 +44,7 @@ struct Sight {
 PAGODA_DEVICE bool AnySees(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                            uint32_t key) {
   const AttentionMask& mask = args.mask;
-  if (key >= sight.end_key) return false;
+  if (key < sight.first_key || key >= sight.end_key) return false;
   if (!MaySee(mask, sight.first_position, sight.last_position, key, key)) return false;
   if (mask.sparsity.block_tokens == 0) return true;
   for (int64_t position = sight.first_position; position <= sight.last_position; ++position) {

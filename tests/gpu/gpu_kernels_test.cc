@@ -22,7 +22,7 @@ AttentionResult Result(AttentionData& data) {
 }
 
 TEST(GpuKernelsTest, LongContexts) {
-  for (const AttentionKernels kernels : {AttentionKernels::kFastest, AttentionKernels::kGeneric}) {
+  for (const AttentionKernels kernels : {AttentionKernels::kAuto, AttentionKernels::kGeneric}) {
     const AttentionCase attention_case = {.num_kv_heads = 1,
                                           .group = 8,
                                           .head_dim = 128,

@@ -34,14 +34,22 @@ std::string Check(const AttentionCase& attention_case) {
   return difference.empty() ? "" : attention_case.Describe() + ": " + difference;
 }
 
-// Each of the three kernels: decode, prefill, and the generic one on both.
+// By those for any GPU, and by those for Hopper where there is one.
+std::string CheckTensor(AttentionCase attention_case) {
+  attention_case.kernels = AttentionKernels::kAuto;
+  const std::string wrong = Check(attention_case);
+  if (!wrong.empty() || !HasHopper()) return wrong;
+  attention_case.kernels = AttentionKernels::kHopper;
+  return Check(attention_case);
+}
+
+// Each of the kernels: decode, prefill, their twins for Hopper, and the generic one on both.
 void CheckAll(AttentionCase attention_case, std::vector<Lengths> short_lengths,
               std::vector<Lengths> long_lengths) {
-  for (const AttentionKernels kernels : {AttentionKernels::kFastest, AttentionKernels::kGeneric}) {
-    attention_case.kernels = kernels;
-    attention_case.lengths = short_lengths;
-    EXPECT_EQ(Check(attention_case), "");
-    attention_case.lengths = long_lengths;
+  for (const std::vector<Lengths>& lengths : {short_lengths, long_lengths}) {
+    attention_case.lengths = lengths;
+    EXPECT_EQ(CheckTensor(attention_case), "");
+    attention_case.kernels = AttentionKernels::kGeneric;
     EXPECT_EQ(Check(attention_case), "");
   }
 }
@@ -55,6 +63,20 @@ TEST_F(CudaAttentionTest, LengthsAroundBlocksAndTiles) {
       prefill.push_back({std::min(context, 40), context});
     }
     CheckAll({.seed = static_cast<uint32_t>(boundary)}, decode, prefill);
+  }
+}
+
+// Several tiles of keys, and of rows of a unit, on each boundary of both.
+TEST_F(CudaAttentionTest, LengthsAroundLargeTiles) {
+  for (const uint32_t dim : {64u, 128u, 256u}) {
+    for (const int32_t context : {255, 256, 257, 400}) {
+      const AttentionCase attention_case = {
+          .seed = dim + static_cast<uint32_t>(context),
+          .num_kv_heads = 1,
+          .head_dim = dim,
+          .lengths = {{std::min(context, 70), context}, {31, 31}}};
+      EXPECT_EQ(CheckTensor(attention_case), "");
+    }
   }
 }
 
@@ -74,7 +96,7 @@ TEST_F(CudaAttentionTest, EveryTypeAndDimension) {
                                       .num_kv_heads = 1,
                                       .head_dim = dim,
                                       .lengths = {{1, 70}, {9, 70}, {2, 33}}};
-      EXPECT_EQ(Check(attention_case), "");
+      EXPECT_EQ(CheckTensor(attention_case), "");
     }
   }
 }
@@ -106,7 +128,8 @@ TEST_F(CudaAttentionTest, Latents) {
 
 TEST_F(CudaAttentionTest, GroupsOfQueryHeads) {
   for (const uint32_t group : {1u, 2u, 3u, 5u, 6u, 7u, 8u, 16u, 32u}) {
-    EXPECT_EQ(Check({.seed = group, .group = group, .lengths = {{1, 50}, {2, 40}, {17, 40}}}), "");
+    EXPECT_EQ(CheckTensor({.seed = group, .group = group, .lengths = {{1, 50}, {2, 40}, {17, 40}}}),
+              "");
   }
 }
 
@@ -233,7 +256,7 @@ TEST_F(CudaAttentionTest, RandomCases) {
   const uint32_t count = IsEmulated() ? 60 : 3000;
   int failures = 0;
   for (uint32_t seed = 0; seed < count && failures < 5; ++seed) {
-    const std::string wrong = Check(RandomCase(seed));
+    const std::string wrong = CheckTensor(RandomCase(seed));
     EXPECT_EQ(wrong, "");
     if (!wrong.empty()) ++failures;
   }
