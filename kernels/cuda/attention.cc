@@ -106,12 +106,14 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
   if (execution.kernels == AttentionKernels::kGeneric || !HasTensorKernels(args)) {
     return StatusOf(name, LaunchGeneric(launch, capacity.items, stream));
   }
-  if (device.present && !is_short && HasHopperKernels(args)) {
+  if (device.present && HasHopperKernels(args)) {
     HopperLaunch hopper;
     if (absl::Status status = MakeHopperLaunch(args, kind, &hopper); !status.ok()) return status;
     const uint64_t units = uint64_t{capacity.items} * args.kv.num_kv_heads;
-    const uint64_t blocks = std::min<uint64_t>(units, device.num_multiprocessors);
-    return StatusOf(name, LaunchHopperPrefill(hopper, blocks, stream));
+    return StatusOf(
+        name, is_short ? LaunchHopperDecode(hopper, units, capacity.short_rows,
+                                            device.num_multiprocessors, stream)
+                       : LaunchHopperPrefill(hopper, units, device.num_multiprocessors, stream));
   }
   return StatusOf(name, is_short ? LaunchDecode(launch, capacity.items, capacity.short_rows, stream)
                                  : LaunchPrefill(launch, capacity.items, stream));

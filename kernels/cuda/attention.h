@@ -74,9 +74,8 @@ enum class AttentionKernels : uint8_t {
   // and strides whole numbers of 16 bytes. Everything else on kGeneric.
   kAuto,
   // Those for Hopper (sm_90a) where they take it: of what kAuto runs on tensor cores, pools of 16
-  // bits in blocks of a multiple of 8 tokens, without block sparsity; and of that items of more
-  // than kShortRows rows. Everything else as kAuto. They have not run on a GPU yet, which is why
-  // they are asked for by name.
+  // bits in blocks of a multiple of 8 tokens, without block sparsity. Everything else as kAuto.
+  // They have not run on a GPU yet, which is why they are asked for by name.
   kHopper,
   // The plain kernel, for every type and shape, written to be read.
   kGeneric,

@@ -27,8 +27,11 @@ bool HasHopperKernels(const AttentionArgs& args);
 // Errors: those of EncodeTensorMap.
 absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch);
 
-// 0, or CUDA's error.
-int LaunchHopperPrefill(const HopperLaunch& launch, uint64_t blocks, Stream stream);
+// As many blocks as the units need and the multiprocessors hold. 0, or CUDA's error.
+int LaunchHopperPrefill(const HopperLaunch& launch, uint64_t max_units,
+                        uint32_t num_multiprocessors, Stream stream);
+int LaunchHopperDecode(const HopperLaunch& launch, uint64_t max_units, uint32_t most_rows,
+                       uint32_t num_multiprocessors, Stream stream);
 
 }  // namespace pagoda::kernels::cuda
 

@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention_prefill_hopper.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/launch.h"
 
 namespace pagoda::kernels::cuda {
@@ -20,7 +22,9 @@ int LaunchType(const HopperLaunch& launch, uint64_t blocks, Stream stream) {
 
 }  // namespace
 
-int LaunchHopperPrefill(const HopperLaunch& launch, uint64_t blocks, Stream stream) {
+int LaunchHopperPrefill(const HopperLaunch& launch, uint64_t max_units,
+                        uint32_t num_multiprocessors, Stream stream) {
+  const uint64_t blocks = std::min<uint64_t>(max_units, num_multiprocessors);
   return launch.args.query_type == ElementType::kFloat16
              ? LaunchType<Half>(launch, blocks, stream)
              : LaunchType<BFloat16>(launch, blocks, stream);

@@ -46,6 +46,7 @@
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_scores.h"
 #include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_tile_hopper.h"
 #include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/hopper.h"
 
@@ -149,19 +150,6 @@ class HopperPrefillKernel {
     return unit.num_rows - first_row < kRows ? unit.num_rows - first_row : kRows;
   }
 
-  // The first tile at `first` or after it that may be seen.
-  static PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight,
-                                         uint32_t first) {
-    while (first < sight.end_key && !MaySee(args.mask, sight.first_position, sight.last_position,
-                                            first, int64_t{first} + kTokens - 1)) {
-      first += kTokens;
-    }
-    return first;
-  }
-  static PAGODA_DEVICE uint32_t FirstTile(const HopperLaunch& launch, const Sight& sight) {
-    return NextTile(launch.args, sight, sight.first_key / launch.box_tokens * launch.box_tokens);
-  }
-
   // The producer: one warp.
 
   static PAGODA_DEVICE void Produce(const HopperLaunch& launch) {
@@ -180,8 +168,8 @@ class HopperPrefillKernel {
       for (uint32_t row = 0; row < unit.num_rows; row += kRows) {
         const Sight sight = SightOf(args, unit, row, RowsAt(unit, row));
 #pragma unroll 1
-        for (uint32_t first = FirstTile(launch, sight); first < sight.end_key;
-             first = NextTile(args, sight, first + kTokens)) {
+        for (uint32_t first = FirstTile<kTokens>(launch, sight); first < sight.end_key;
+             first = NextTile<kTokens>(args, sight, first + kTokens)) {
           WaitFor(Empty(kKeys, place.stage), place.parity ^ 1);
           BringTile(launch, unit, sight, launch.keys, first, Tile(kKeys, place.stage),
                     Full(kKeys, place.stage));
@@ -191,13 +179,6 @@ class HopperPrefillKernel {
         }
       }
     }
-  }
-
-  static PAGODA_DEVICE bool SeesBox(const AttentionArgs& args, const Sight& sight, uint32_t key,
-                                    uint32_t tokens) {
-    return key < sight.end_key && key + tokens > sight.first_key &&
-           MaySee(args.mask, sight.first_position, sight.last_position, key,
-                  int64_t{key} + tokens - 1);
   }
 
   // Starts the copies of a tile, a box a lane; `barrier` counts them.
@@ -212,13 +193,10 @@ class HopperPrefillKernel {
       const uint32_t row = i % boxes * launch.box_tokens;
       const uint32_t column = i / boxes;
       const uint32_t key = first + row;
-      BoxPlace place = {.element = column * kColumnElements,
-                        .token = key % args.kv.tokens_per_block,
-                        .head = unit.kv_head,
-                        .slot = args.kv.num_slots};
-      if (SeesBox(args, sight, key, launch.box_tokens)) {
-        place.slot = static_cast<uint32_t>(unit.table[key / args.kv.tokens_per_block]);
-      }
+      const BoxPlace place = {.element = column * kColumnElements,
+                              .token = key % args.kv.tokens_per_block,
+                              .head = unit.kv_head,
+                              .slot = SlotAt(launch, unit, sight, key)};
       CopyBox(tile + column * kTileColumnBytes + row * kColumnRowBytes, map, place, barrier);
     }
   }
@@ -299,7 +277,7 @@ class HopperPrefillKernel {
 
     RowState state;
     Clear(state);
-    uint32_t first = FirstTile(launch, sight);
+    uint32_t first = FirstTile<kTokens>(launch, sight);
     if (first < sight.end_key) {
       Scores scores;
       Weights weights;
@@ -313,7 +291,7 @@ class HopperPrefillKernel {
       Pack(scores, weights);
 #pragma unroll 1
       for (;;) {
-        first = NextTile(args, sight, first + kTokens);
+        first = NextTile<kTokens>(args, sight, first + kTokens);
         if (first >= sight.end_key) break;
         // S of this tile and O of the one before, together.
         Place next = place;

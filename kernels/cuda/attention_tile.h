@@ -147,7 +147,9 @@ PAGODA_DEVICE void StoreLogSum(const AttentionArgs& args, const Unit& unit, uint
 // For tiles that need more than a factor.
 PAGODA_DEVICE float MaskedScore(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                                 float scale, uint32_t row, uint32_t key, float product) {
-  if (key >= sight.end_key || row >= unit.num_rows) return NegativeInfinity();
+  if (key < sight.first_key || key >= sight.end_key || row >= unit.num_rows) {
+    return NegativeInfinity();
+  }
   const uint32_t head = unit.kv_head * args.group + row % args.group;
   const int64_t position = unit.first_position + row / args.group;
   if (!Sees(args.mask, head, position, key)) return NegativeInfinity();

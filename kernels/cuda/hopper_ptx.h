@@ -75,6 +75,19 @@ PAGODA_DEVICE void CopyBox(uint32_t shared, const TensorMap& map, const BoxPlace
       : "memory");
 }
 
+// The same; L2 keeps what it brings no longer than it must.
+PAGODA_DEVICE void CopyBoxOnce(uint32_t shared, const TensorMap& map, const BoxPlace& place,
+                               uint32_t barrier) {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared),
+      "l"(reinterpret_cast<uint64_t>(&map)), "r"(place.element), "r"(place.token), "r"(place.head),
+      "r"(place.slot), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // The thread's stores to shared memory, and those before it that it has seen, come before what the
 // asynchronous proxy does after the next barrier.
 PAGODA_DEVICE void FenceAsync() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -37,6 +37,11 @@ PAGODA_DEVICE void CopyBox(uint32_t shared, const TensorMap& map, const BoxPlace
   emulation::StartBox(shared, map, {place.element, place.token, place.head, place.slot}, barrier);
 }
 
+PAGODA_DEVICE void CopyBoxOnce(uint32_t shared, const TensorMap& map, const BoxPlace& place,
+                               uint32_t barrier) {
+  CopyBox(shared, map, place, barrier);
+}
+
 PAGODA_DEVICE void FenceAsync() { emulation::FenceAsync(); }
 
 template <uint32_t kRegisters>
