@@ -3,8 +3,9 @@
     python3 tests/gpu/check_code.py LIBRARY [--cuobjdump PATH] [--table]
 
 In every kernel of LIBRARY, for each architecture: no spilled registers and no local memory. In those on tensor cores besides: products of
-matrices (HMMA), loads of matrices (LDSM), and K, V and nothing narrower by asynchronous copies of 16 bytes (LDGSTS...128). In the kernels
-of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
+matrices (HMMA), loads of matrices (LDSM), and K, V and nothing narrower by asynchronous copies of 16 bytes (LDGSTS...128). In those for
+Hopper: boxes by TMA (UTMALDG) instead, in prefill products of warpgroups (HGMMA) that the compiler has not put one behind the other, and
+registers that change hands (USETMAXREG); and they are there for sm_90a alone. In the kernels of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
 kernels/README.md. Exit status 1 where a kernel breaks this, 77 without cuobjdump and nvdisasm: those that --cuobjdump names, of CUDA's
 toolkit, or of PyPI's packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, which deploy/setup.sh installs into build/cuda-tools.
 """
@@ -112,9 +113,23 @@ def problems_of(title, kernel):
         for instruction in ("HMMA", "LDSM"):
             if not kernel.count(instruction):
                 yield f"has no {instruction}"
+    if title.startswith("Hopper"):
+        yield from problems_for_hopper(title, kernel)
     if title.startswith("MoveKernel<BFloat16, BFloat16") or title == "BlockCopyKernel<Vector16>":
         if not kernel.wide("LDG")[0] or not kernel.wide("STG")[0]:
             yield "has no loads and stores of 16 bytes"
+
+
+def problems_for_hopper(title, kernel):
+    prefill = title.startswith("HopperPrefill")
+    for instruction in ("UTMALDG", "SYNCS", "LDG") + (("HGMMA", "USETMAXREG") if prefill else ("HMMA", "LDSM")):
+        if not kernel.count(instruction):
+            yield f"has no {instruction}"
+    if kernel.count("LDGSTS"):
+        yield "has asynchronous copies that are not boxes"
+    # Each group of products is waited for once: S and O, of the first tile, the loop and the last.
+    if kernel.count("WARPGROUP.DEPBAR") > 4:
+        yield f"waits {kernel.count('WARPGROUP.DEPBAR')} times for its products"
 
 
 def main():
@@ -130,17 +145,22 @@ def main():
     kernels = kernels_of(cuobjdump, options.library)
     titles = short_names({name for name, _ in kernels})
     if options.table:
-        print("| kernel | architecture | registers | HMMA | LDSM | LDGSTS.128 | local memory |\n|---|---|---|---|---|---|---|")
+        print("| kernel | architecture | registers | HMMA | HGMMA | LDSM | LDGSTS.128 | UTMALDG | local memory |")
+        print("|---|---|---|---|---|---|---|---|---|")
     bad = 0
     for (name, architecture), kernel in sorted(kernels.items(), key=lambda item: (titles[item[0][0]], item[0][1])):
         title = titles[name]
-        if options.table and title.startswith(("Decode", "Prefill", "Generic", "PartialMerge")):
-            print(f"| `{title}` | {architecture} | {kernel.registers} | {kernel.count('HMMA')} | {kernel.count('LDSM')} | "
-                  f"{kernel.wide('LDGSTS')[0]} | {kernel.local} |")
+        if options.table and title.startswith(("Decode", "Prefill", "Hopper", "Generic", "PartialMerge")):
+            counts = [kernel.count("HMMA"), kernel.count("HGMMA"), kernel.count("LDSM"), kernel.wide("LDGSTS")[0], kernel.count("UTMALDG")]
+            print(f"| `{title}` | {architecture} | {kernel.registers} | {' | '.join(map(str, counts))} | {kernel.local} |")
+        if title.startswith("Hopper") and architecture != "sm_90a":
+            bad += 1
+            print(f"{title} is there for {architecture}")
         for problem in problems_of(title, kernel):
             bad += 1
             print(f"{title}, {architecture}: {problem}")
-    expected = {"DecodeKernel", "PrefillKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel"}
+    expected = {"DecodeKernel", "PrefillKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel",
+                "HopperDecodeKernel", "HopperPrefillKernel"}
     missing = expected - {title.split("<")[0] for title in titles.values()}
     if missing:
         bad += 1
