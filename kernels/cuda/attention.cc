@@ -103,7 +103,11 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
   const char* const name = is_short ? "attention of short items" : "attention of long items";
   const Stream stream = execution.stream;
   const AttentionLaunch launch = {.args = args, .kind = kind};
-  if (execution.kernels == AttentionKernels::kGeneric || !HasTensorKernels(args)) {
+  const bool generic = execution.kernels == AttentionKernels::kGeneric;
+  if (!generic && HasLatentKernel(args)) {
+    return StatusOf(name, LaunchLatent(launch, capacity.items, stream));
+  }
+  if (generic || !HasTensorKernels(args)) {
     return StatusOf(name, LaunchGeneric(launch, capacity.items, stream));
   }
   if (device.present && HasHopperKernels(args)) {

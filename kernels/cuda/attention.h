@@ -71,7 +71,9 @@ uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32
 enum class AttentionKernels : uint8_t {
   // On tensor cores where types and shapes permit it: K and V in fp16 or bf16 with queries of the
   // same type, or in 8 bits with queries of 16; head_dim and value_dim at most 256, rows of tokens
-  // and strides whole numbers of 16 bytes. Everything else on kGeneric.
+  // and strides whole numbers of 16 bytes; where a block may have the shared memory that it takes
+  // (on sm_86 and sm_89 not for each head_dim). So too latents of 16 bits (values == keys) of at
+  // most 576 elements with values of 512, on sm_90. Everything else on kGeneric.
   kAuto,
   // Those for Hopper (sm_90a) where they take it: of what kAuto runs on tensor cores, pools of 16
   // bits in blocks of a multiple of 8 tokens, without block sparsity. Everything else as kAuto.

@@ -104,7 +104,7 @@ def problems_of(title, kernel):
         yield f"has {kernel.stack} bytes of stack and {kernel.local} of local memory"
     if kernel.count("LDL", "STL"):
         yield f"has {kernel.count('LDL', 'STL')} accesses to local memory"
-    if title.startswith(("DecodeKernel", "PrefillKernel")):
+    if title.startswith(("DecodeKernel", "PrefillKernel", "LatentKernel")):
         wide, narrow = kernel.wide("LDGSTS")
         if not wide or narrow:
             yield f"has {wide} asynchronous copies of 16 bytes and {narrow} of fewer"
@@ -150,7 +150,7 @@ def main():
     bad = 0
     for (name, architecture), kernel in sorted(kernels.items(), key=lambda item: (titles[item[0][0]], item[0][1])):
         title = titles[name]
-        if options.table and title.startswith(("Decode", "Prefill", "Hopper", "Generic", "PartialMerge")):
+        if options.table and title.startswith(("Decode", "Prefill", "Latent", "Hopper", "Generic", "PartialMerge")):
             counts = [kernel.count("HMMA"), kernel.count("HGMMA"), kernel.count("LDSM"), kernel.wide("LDGSTS")[0], kernel.count("UTMALDG")]
             print(f"| `{title}` | {architecture} | {kernel.registers} | {' | '.join(map(str, counts))} | {kernel.local} |")
         if title.startswith("Hopper") and architecture != "sm_90a":
@@ -159,7 +159,7 @@ def main():
         for problem in problems_of(title, kernel):
             bad += 1
             print(f"{title}, {architecture}: {problem}")
-    expected = {"DecodeKernel", "PrefillKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel",
+    expected = {"DecodeKernel", "PrefillKernel", "LatentKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel",
                 "HopperDecodeKernel", "HopperPrefillKernel"}
     missing = expected - {title.split("<")[0] for title in titles.values()}
     if missing:

@@ -119,13 +119,29 @@ TEST_F(CudaAttentionTest, WhatTensorCoresDoNotTake) {
 }
 
 TEST_F(CudaAttentionTest, Latents) {
-  // K alone, of multi-head latent attention: 512 and 64 of position; and one that fits the tiles.
-  EXPECT_EQ(Check({.num_kv_heads = 1,
-                   .group = 8,
-                   .head_dim = 576,
-                   .value_dim = 512,
-                   .lengths = {{1, 30}, {2, 9}}}),
-            "");
+  // K alone, of multi-head latent attention: 512 and 64 of position.
+  for (const uint32_t group : {1u, 8u, 16u, 40u}) {
+    AttentionCase attention_case = {
+        .seed = group, .num_kv_heads = 1, .group = group, .head_dim = 576, .value_dim = 512};
+    CheckAll(attention_case, {{1, 30}, {2, 9}, {0, 5}}, {{3, 70}, {1, 129}});
+    attention_case.split_tokens = 1000;
+    CheckAll(attention_case, {{1, 64}, {1, 65}}, {{5, 200}});
+  }
+  AttentionCase half = {.query_type = kHalf,
+                        .pool_type = kHalf,
+                        .num_kv_heads = 2,
+                        .group = 4,
+                        .head_dim = 320,
+                        .value_dim = 264,
+                        .tokens_per_block = 8,
+                        .soft_cap = 20,
+                        .alibi = true,
+                        .sinks = true,
+                        .split_tokens = 80};
+  CheckAll(half, {{1, 100}}, {{20, 100}});
+  half.mask = {.window_tokens = 30, .sink_tokens = 3};
+  CheckAll(half, {{1, 100}}, {{20, 100}});
+  // One that fits the tiles of decode and prefill.
   CheckAll({.num_kv_heads = 1, .group = 8, .head_dim = 192, .value_dim = 128}, {{1, 90}, {1, 5}},
            {{20, 90}});
 }

@@ -286,6 +286,7 @@ class Block {
 thread_local Block* running = nullptr;
 thread_local std::vector<std::string> thread_problems;
 thread_local uint32_t thread_schedule = 0;
+thread_local uint32_t most_shared_bytes = 227 * 1024;
 
 }  // namespace
 
@@ -293,12 +294,15 @@ std::vector<std::string> TakeProblems() { return std::exchange(thread_problems, 
 
 void SetSchedule(uint32_t seed) { thread_schedule = seed; }
 
+void SetMostSharedBytes(uint32_t bytes) { most_shared_bytes = bytes; }
+uint32_t MostSharedBytes() { return most_shared_bytes; }
+
 int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
            const std::function<void()>& kernel) {
   constexpr int kLaunchFailure = 719;
   thread_local FiberStacks stacks;
   const size_t problems_before = thread_problems.size();
-  if (threads == 0 || threads % kLanes != 0 || threads > 1024 || shared_bytes > 227 * 1024) {
+  if (threads == 0 || threads % kLanes != 0 || threads > 1024 || shared_bytes > most_shared_bytes) {
     thread_problems.push_back("a launch of " + std::to_string(threads) + " threads with " +
                               std::to_string(shared_bytes) + " bytes of shared memory");
     return kLaunchFailure;

@@ -45,6 +45,11 @@ std::vector<std::string> TakeProblems();
 // most 3 blocks, so that each has several units of work: kernels go over them in steps of the grid.
 void SetSchedule(uint32_t seed);
 
+// What a block may have at most, in the launches of this thread from now on: a Hopper's 227 KiB if
+// nothing is said.
+void SetMostSharedBytes(uint32_t bytes);
+uint32_t MostSharedBytes();
+
 // Runs the kernel's blocks one after another; returns when all have ended. 0, or 719 (CUDA's
 // cudaErrorLaunchFailure) where there was a problem.
 int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
