@@ -122,9 +122,13 @@ struct Batch {
   uint32_t num_heads;
   uint32_t num_kv_heads;
   uint32_t tokens_per_block;
+  uint32_t head_dim = kHeadDim;
+  uint32_t value_dim = 0;  // Not 0: latents, K alone.
 
+  uint32_t parts() const { return value_dim == 0 ? 2 : 1; }  // K and V, or K.
+  uint32_t value_elements() const { return value_dim == 0 ? head_dim : value_dim; }
   uint64_t kv_bytes() const {
-    return uint64_t{sequences} * context * num_kv_heads * kHeadDim * 2 * 2;
+    return uint64_t{sequences} * context * num_kv_heads * head_dim * parts() * 2;
   }
 };
 
@@ -150,14 +154,15 @@ double AttentionSeconds(const Batch& batch, const Machine& machine, AttentionKer
                 .num_slots = static_cast<uint32_t>(slots),
                 .num_kv_heads = batch.num_kv_heads,
                 .tokens_per_block = batch.tokens_per_block,
-                .head_dim = kHeadDim};
-  kv.token_stride_bytes = kHeadDim * 2;
+                .head_dim = batch.head_dim,
+                .value_dim = batch.value_dim};
+  kv.token_stride_bytes = batch.head_dim * 2;
   kv.head_stride_bytes = kv.token_stride_bytes * batch.tokens_per_block;
-  kv.slot_stride_bytes = 2 * kv.head_stride_bytes * batch.num_kv_heads;
+  kv.slot_stride_bytes = batch.parts() * kv.head_stride_bytes * batch.num_kv_heads;
   DeviceArray<std::byte> pool(kv.slot_stride_bytes * slots);
   FillRandom(pool.data(), pool.size());
   kv.keys = pool.data();
-  kv.values = pool.data() + kv.head_stride_bytes * batch.num_kv_heads;
+  kv.values = pool.data() + (batch.parts() - 1) * kv.head_stride_bytes * batch.num_kv_heads;
 
   std::vector<int32_t> order(slots);
   std::iota(order.begin(), order.end(), 0);
@@ -169,9 +174,10 @@ double AttentionSeconds(const Batch& batch, const Machine& machine, AttentionKer
   const std::vector<int32_t> contexts(batch.sequences, batch.context);
   DeviceArray<int32_t> device_starts(starts);
   DeviceArray<int32_t> device_contexts(contexts);
-  const uint64_t row = uint64_t{batch.num_heads} * kHeadDim;
+  const uint64_t row = uint64_t{batch.num_heads} * batch.head_dim;
+  const uint64_t output_row = uint64_t{batch.num_heads} * batch.value_elements();
   DeviceArray<std::byte> query(starts.back() * row * 2);
-  DeviceArray<std::byte> output(query.size());
+  DeviceArray<std::byte> output(starts.back() * output_row * 2);
   FillRandom(query.data(), query.size());
 
   const AttentionPlan plan =
@@ -182,15 +188,16 @@ double AttentionSeconds(const Batch& batch, const Machine& machine, AttentionKer
                   batch.num_heads, {.num_multiprocessors = machine.multiprocessors});
   const PlanCapacity capacity = CapacityFor(plan, batch.num_heads);
   DeviceArray<std::byte> device_plan(PlanBytes(capacity));
-  DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, batch.num_heads, kHeadDim));
+  DeviceArray<std::byte> workspace(
+      WorkspaceBytes(capacity, batch.num_heads, batch.value_elements()));
   Require(CopyPlan(plan, batch.num_heads, capacity, device_plan.data(), nullptr));
   PagedAttentionParams params = {.query = query.data(),
                                  .output = output.data(),
                                  .query_type = ElementType::kBFloat16,
                                  .query_token_stride = row,
-                                 .output_token_stride = row,
+                                 .output_token_stride = output_row,
                                  .num_heads = batch.num_heads,
-                                 .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+                                 .scale = 1.0f / std::sqrt(static_cast<float>(batch.head_dim)),
                                  .query_starts = device_starts.span(),
                                  .context_lengths = device_contexts.span(),
                                  .block_table_stride = blocks,
@@ -221,6 +228,21 @@ void Decode(const Machine& machine, const Family& family) {
             static_cast<double>(batch.kv_bytes()) + 4.0 * sequences * num_heads * kHeadDim;
         bench::Print({id, 1e-9 * bytes / seconds, "GB/s", "copy", machine.copy_gbs});
       }
+    }
+  }
+}
+
+// Multi-head latent attention: of 16 heads, as a rank of eight has them, and of all 128.
+void DecodeLatents(const Machine& machine) {
+  for (const uint32_t num_heads : {16u, 128u}) {
+    for (const int32_t context : {4096, 16384}) {
+      const uint32_t sequences = context == 4096 ? 128 : 32;  // 576 MiB of K.
+      const std::string id =
+          absl::StrCat("gpu_decode_mla_h", num_heads, "_kv", context, "_b", sequences);
+      if (!Wanted(id)) continue;
+      const Batch batch = {sequences, 1, context, num_heads, 1, 64, 576, 512};
+      const double seconds = AttentionSeconds(batch, machine, AttentionKernels::kAuto);
+      bench::Print({id, 1e-9 * batch.kv_bytes() / seconds, "GB/s", "copy", machine.copy_gbs});
     }
   }
 }
@@ -337,6 +359,7 @@ int main(int argc, char** argv) {
     cuda::DecodeSmall(machine, family);
     cuda::Prefill(machine, family);
   }
+  cuda::DecodeLatents(machine);
   cuda::BlockCopy(machine);
   return 0;
 }
