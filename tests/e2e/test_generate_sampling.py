@@ -66,7 +66,8 @@ def test_drafts_change_nothing_but_the_steps(start_daemon):
         drafted, report = generate(stub, prompt, 400, max_draft_tokens=6, **fields)
         assert drafted == plain
         assert 0 < report.accepted_draft_tokens <= report.drafted_tokens
-    told = pagodactl.run_json(daemon, "generate", "--random-prompt", "64", "--max-new-tokens", "300", "--max-draft-tokens", "6")
+    told = pagodactl.run_json(daemon, "generate", "--prompt-tokens", ",".join(map(str, prompt)), "--max-new-tokens", "400",
+                              "--draft-tokens", "6")
     assert 0 < told["accepted_draft_tokens"] <= told["drafted_tokens"] and told["preemptions"] == 0
 
 
@@ -91,7 +92,7 @@ def test_a_higher_priority_takes_the_only_slot(start_daemon):
 
 def start_tenants(start_daemon, red, blue, **cache):
     return start_daemon(
-        engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary": 2600} | cache, operator_token=OPERATOR,
+        engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary": 3200} | cache, operator_token=OPERATOR,
         secrets={"red.tokens": RED, "blue.tokens": BLUE}, server={"http_address": "127.0.0.1:0"},
         tenants=[{"name": "red", "tokens_file": "red.tokens"} | red, {"name": "blue", "tokens_file": "blue.tokens"} | blue])
 
@@ -155,3 +156,6 @@ def test_a_tenants_priority_has_a_limit(start_daemon):
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == len(PROMPT) - 1
     assert {"time_to_first_token_seconds", "tokens_per_second", "reused_tokens", "reused_secondary_tokens", "preemptions", "drafted_tokens",
             "accepted_draft_tokens"} <= set(answer["pagoda"])
+    metrics = daemon.http_as("/metrics", OPERATOR)[1]
+    for outcome, count in (("answered", 4), ("refused", 1), ("failed", 0)):
+        assert f'pagoda_http_generations_total{{outcome="{outcome}"}} {count}\n' in metrics

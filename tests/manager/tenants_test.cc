@@ -151,6 +151,15 @@ TEST_F(TenantsTest, AQuotaIsHard) {
   EXPECT_TRUE(Run(Open(kBlue), AllocateBlocks{kFullAttention, kBlocks - 4}).ok());
 }
 
+// What matches is room that the tenant has and that cannot be given up for the rest.
+TEST_F(TenantsTest, AQuotaIsTheReasonWhereAPrefixMatches) {
+  Make({{.name = "red", .quota_blocks = {4, kNoQuota}}, {.name = "blue"}});
+  const SessionId red = Open(kRed);
+  Cache(red, Prompt(1, 2));
+  const auto more = Run(red, AddSequence{.sequence = SequenceId{9}, .tokens = Prompt(1, 5)});
+  EXPECT_EQ(ReasonOf(more.status()), Reason::kTenantQuotaExceeded) << more.status();
+}
+
 TEST_F(TenantsTest, CapacityTellsWhatAQuotaIsAndLeaves) {
   Make({{.name = "red", .quota_blocks = {4, kNoQuota}}, {.name = "blue"}});
   const SessionId red = Open(kRed), engine = Open(kCommons);
