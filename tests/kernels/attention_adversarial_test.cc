@@ -28,7 +28,11 @@ class AttentionAdversarialTest : public testing::TestWithParam<cpu::Isa> {
     Tolerance tolerance = ToleranceOf(batch.shape(), GetParam());
     tolerance.output = std::max(tolerance.output, least.output);
     tolerance.lse = std::max(tolerance.lse, least.lse);
-    ExpectClose(batch, batch.Run({.isa = GetParam()}), batch.Expected(), tolerance);
+    const AttentionRows expected = batch.Expected();
+    for (const cpu::FetchAhead fetch : {cpu::FetchAhead::kNear, cpu::FetchAhead::kFar}) {
+      SCOPED_TRACE(std::string(FetchAheadName(fetch)));
+      ExpectClose(batch, batch.Run({.isa = GetParam(), .fetch = fetch}), expected, tolerance);
+    }
   }
 };
 
