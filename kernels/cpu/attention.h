@@ -15,9 +15,10 @@ namespace pagoda::kernels::cpu {
 AttentionPlan PlanForCpu(const PlanShape& shape, const Execution& execution = {});
 
 // Synchronous. Without a plan one is made for the call. A token's result has the same bits for a
-// given isa whatever else is in the batch, on however many threads, and wherever its blocks lie.
-// With kAvx512Bf16, queries and weights are rounded to bf16 before they are multiplied with what
-// pools of bf16 and of 8 bits hold (fp16 and fp32 pools: not); all sums are fp32. Errors: those of
+// given isa and decode_isa whatever else is in the batch, on however many threads, and wherever its
+// blocks lie. With kAvx512Bf16, queries and weights are rounded to bf16 before they are multiplied
+// with what pools of bf16 and of 8 bits hold (fp16 and fp32 pools: not, nor what decodes by another
+// decode_isa); all sums are fp32. Errors: those of
 // CheckHostArguments, and InvalidArgument for a plan that was made for other lengths or KV heads.
 absl::Status PagedAttention(const PagedAttentionParams& params, const AttentionPlan* plan = nullptr,
                             const Execution& execution = {});

@@ -42,7 +42,7 @@ struct AttentionCall {
   const PagedAttentionParams& params;
   const AttentionPlan& plan;
   const TileKernels* kernels;         // Null: portable.
-  const TileKernels* decode_kernels;  // Null as well, or not.
+  const TileKernels* decode_kernels;  // Null where `kernels` is.
   FetchAhead fetch;
   QueryConversions conversions;
   PartialRows partials;

@@ -214,6 +214,20 @@ void DecodeUnit::FindTile(uint32_t first_key, uint32_t count) {
   tile_.values = tile_rows_.values;
 }
 
+// The first tile from that of `key` on that some row may see; the item's end if there is none.
+uint64_t DecodeUnit::NextSeen(uint64_t key) const {
+  const AttentionItem& item = *unit_.item;
+  const AttentionMask& mask = call_.params.mask;
+  const int64_t first_position = PositionOf(call_, item, 0);
+  const int64_t last_position = PositionOf(call_, item, item.num_queries - 1);
+  while (key < item.end_key &&
+         !MaySee(mask, first_position, last_position, static_cast<int64_t>(key),
+                 static_cast<int64_t>(key) + kTileTokens - 1)) {
+    key += kTileTokens;
+  }
+  return key;
+}
+
 // What is fetched during the tile of first_key: a share of each stream of the tokens that lie
 // FetchPlan::tokens behind it; where the item has ended, of the next item's first ones.
 void DecodeUnit::FindFetched(uint32_t first_key) {
@@ -222,6 +236,7 @@ void DecodeUnit::FindFetched(uint32_t first_key) {
   const uint32_t tile = (first_key - begin) % plan.tokens / kTileTokens;
   AttentionUnit unit = unit_;
   uint64_t key = begin + (uint64_t{first_key - begin} / plan.tokens + 1) * plan.tokens;
+  if (call_.fetch == FetchAhead::kNear) key = NextSeen(key);
   next_key_ = unit.item->end_key;
   tile_.num_next_tokens = 0;
   if (key >= unit.item->end_key) {

@@ -8,9 +8,11 @@
 namespace pagoda::kernels::cpu {
 
 struct Execution {
-  ThreadPool* threads = nullptr;        // Null: on the caller's thread alone.
-  Isa isa = FastestIsa();               // At most BestIsa().
-  Isa decode_isa = FastestDecodeIsa();  // For groups of few heads; at most `isa` counts.
+  ThreadPool* threads = nullptr;  // Null: on the caller's thread alone.
+  Isa isa = FastestIsa();         // At most BestIsa().
+  // Of the tiles that decode for at most kFewHeads heads of a group over pools of bf16; counts
+  // between kAvx2 and `isa`.
+  Isa decode_isa = FastestDecodeIsa();
   FetchAhead fetch = FastestFetchAhead();
 };
 

@@ -25,9 +25,9 @@ Isa BestIsa();
 // Those are Intel's: one every second cycle was measured, beside two fused multiplications a cycle.
 Isa FastestIsa();
 
-// The one for a decode whose groups have at most kFewHeads heads, which waits for memory more than
-// for arithmetic: on Zen 5 kAvx512, whose slower products keep more fetches on their way
-// (kernels/README.md), elsewhere FastestIsa().
+// The one for a decode of bf16 whose groups have at most kFewHeads heads, and whose K and V come
+// from memory: on Zen 5 kAvx512, which is 8 % faster than the dot products there
+// (kernels/README.md; from the caches it takes 1.7 times as long), elsewhere FastestIsa().
 Isa FastestDecodeIsa();
 inline constexpr uint32_t kFewHeads = 4;
 
@@ -39,8 +39,8 @@ enum class FetchAhead : uint8_t {
 
 std::string_view FetchAheadName(FetchAhead ahead);  // "near"
 
-// kNear on AMD's Zen 5, where a core reads random blocks a third faster that way; kFar elsewhere,
-// measured on Intel's Sapphire Rapids and later, and on Zen 4.
+// kNear on AMD's Zen 5 and its family, where decode is a sixth faster that way; kFar elsewhere, as
+// measured on an Intel Xeon with AVX-512.
 FetchAhead FastestFetchAhead();
 
 }  // namespace pagoda::kernels::cpu

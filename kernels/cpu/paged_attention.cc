@@ -39,9 +39,11 @@ const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
   return nullptr;
 }
 
+// That of the tiles of decode: tiles where the others are.
 Isa DecodeIsa(const PagedAttentionParams& params, const Execution& execution) {
   const uint32_t group = params.num_heads / params.kv.num_kv_heads;
-  return group <= kFewHeads ? std::min(execution.isa, execution.decode_isa) : execution.isa;
+  if (group > kFewHeads || params.kv.type != ElementType::kBFloat16) return execution.isa;
+  return std::min(execution.isa, std::max(execution.decode_isa, Isa::kAvx2));
 }
 
 QueryConversions ConversionsOf(ElementType query_type, Isa isa) {

@@ -45,7 +45,7 @@ class RowFetcher {
   void Fetch(const std::byte* key, const std::byte* value) const {
     for (uint32_t i = 0; i < row_bytes_; i += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(key + i), kHint);
-      _mm_prefetch(reinterpret_cast<const char*>(value + i), kHint);
+      if (value != key) _mm_prefetch(reinterpret_cast<const char*>(value + i), kHint);
     }
   }
 

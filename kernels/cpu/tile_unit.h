@@ -41,6 +41,7 @@ class DecodeUnit {
   void AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible);
   void HideUnseen(uint32_t visible);
   void FindTile(uint32_t first_key, uint32_t count);
+  uint64_t NextSeen(uint64_t key) const;
   void FindFetched(uint32_t first_key);
   template <_mm_hint kHint>
   void FetchFirst();

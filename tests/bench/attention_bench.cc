@@ -192,6 +192,7 @@ class AttentionBench {
                kTokensPerBlock, {.threads = threads, .isa = isa, .decode_isa = isa});
       }
     }
+    ReadBlocks();
     const Isa fastest = kernels::cpu::FastestIsa();
     for (const int32_t tokens : {512, 1024, 2048, 4096}) {
       Prefill(absl::StrCat("cpu_prefill_bf16_", tokens), tokens, tokens, fastest, true);
@@ -240,14 +241,42 @@ class AttentionBench {
            .yardstick_value = yardstick / 1e9});
   }
 
-  // dots: beside the dot product of bf16 pairs, where the machine has it.
+  // No attention: what one thread reads of the blocks of one head after another.
+  void ReadBlocks() {
+    const std::string id = "cpu_read_blocks_t1";
+    if (!options_.wanted(id)) return;
+    const kernels::KvLayer kv = rotation_.Layer(kTokensPerBlock);
+    const uint64_t piece_bytes = kv.head_stride_bytes;
+    const uint64_t count = (options_.smoke ? uint64_t{1} << 20 : kMeasuredBytes) / piece_bytes;
+    std::mt19937 random(1);
+    std::vector<const std::byte*> pieces(count);
+    const auto [value, yardstick] = MediansInTurns(
+        [&] {
+          for (const std::byte*& piece : pieces) {
+            const uint32_t slot = random() % kv.num_slots;
+            piece = (random() % 2 == 0 ? kv.keys : kv.values) +
+                    kv.offset_bytes(slot, random() % kKvHeads, 0);
+          }
+          return ReadPiecesBytesPerSecond(pieces, piece_bytes);
+        },
+        [&] { return ReadBytesPerSecond(rotation_.Piece(count * piece_bytes), 1); });
+    Print({.id = id,
+           .value = value / 1e9,
+           .unit = "GB/s",
+           .yardstick = "a read of as many bytes by 1 threads",
+           .yardstick_value = yardstick / 1e9});
+  }
+
+  // dots: beside the dot product of bf16 pairs, where the machine has it, if it is faster than the
+  // arithmetic of `isa`.
   void Prefill(const std::string& id, int32_t queries, int32_t context, Isa isa, bool dots) {
     if (!options_.wanted(id)) return;
     if (options_.smoke) queries = context = 32;
     Call call(rotation_.Layer(kTokensPerBlock), 1, queries, context, {.isa = isa});
     const double pairs = double{0.5} * queries * (2.0 * context - queries + 1);
     const double operations = 4 * pairs * kHeads * kHeadDim;
-    dots = dots && kernels::cpu::BestIsa() == Isa::kAvx512Bf16;
+    dots = dots && kernels::cpu::BestIsa() == Isa::kAvx512Bf16 &&
+           Bf16DotFlops(1) > Float32Flops(isa, 1);
     call.TakeSeconds();
     const auto [value, yardstick] =
         MediansInTurns([&] { return operations / call.TakeSeconds(); },

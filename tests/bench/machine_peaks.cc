@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <chrono>
 #include <cstring>
@@ -26,12 +27,14 @@ void Use(const T& value) {
   asm volatile("" : : "m"(value) : "memory");
 }
 
+using Streams = std::array<const std::byte*, kStreams>;
+
 // Each takes steps of all streams in turn.
-__attribute__((target("avx512f"))) void ReadAvx512(const std::byte* data, uint64_t stream_bytes) {
+__attribute__((target("avx512f"))) void ReadAvx512(const Streams& data, uint64_t stream_bytes) {
   __m512i sum[4] = {};
   for (uint64_t i = 0; i < stream_bytes; i += kStepBytes) {
     for (uint64_t stream = 0; stream < kStreams; ++stream) {
-      const std::byte* step = data + stream * stream_bytes + i;
+      const std::byte* step = data[stream] + i;
       for (int k = 0; k < 4; ++k) {
         sum[k] = _mm512_xor_si512(sum[k], _mm512_loadu_si512(step + 64 * k));
       }
@@ -40,11 +43,11 @@ __attribute__((target("avx512f"))) void ReadAvx512(const std::byte* data, uint64
   Use(sum);
 }
 
-__attribute__((target("avx2"))) void ReadAvx2(const std::byte* data, uint64_t stream_bytes) {
+__attribute__((target("avx2"))) void ReadAvx2(const Streams& data, uint64_t stream_bytes) {
   __m256i sum[8] = {};
   for (uint64_t i = 0; i < stream_bytes; i += kStepBytes) {
     for (uint64_t stream = 0; stream < kStreams; ++stream) {
-      const auto* step = reinterpret_cast<const __m256i*>(data + stream * stream_bytes + i);
+      const auto* step = reinterpret_cast<const __m256i*>(data[stream] + i);
       for (int k = 0; k < 8; ++k) {
         sum[k] = _mm256_xor_si256(sum[k], _mm256_loadu_si256(step + k));
       }
@@ -53,16 +56,23 @@ __attribute__((target("avx2"))) void ReadAvx2(const std::byte* data, uint64_t st
   Use(sum);
 }
 
-void ReadPortable(const std::byte* data, uint64_t stream_bytes) {
+void ReadPortable(const Streams& data, uint64_t stream_bytes) {
   uint64_t sum[kStepBytes / sizeof(uint64_t)] = {};
   for (uint64_t i = 0; i < stream_bytes; i += kStepBytes) {
     for (uint64_t stream = 0; stream < kStreams; ++stream) {
       uint64_t step[kStepBytes / sizeof(uint64_t)];
-      std::memcpy(step, data + stream * stream_bytes + i, kStepBytes);
+      std::memcpy(step, data[stream] + i, kStepBytes);
       for (uint64_t k = 0; k < kStepBytes / sizeof(uint64_t); ++k) sum[k] ^= step[k];
     }
   }
   Use(sum);
+}
+
+void Read(const Streams& data, uint64_t stream_bytes) {
+  const Isa isa = kernels::cpu::BestIsa();
+  if (isa >= Isa::kAvx512) return ReadAvx512(data, stream_bytes);
+  if (isa >= Isa::kAvx2) return ReadAvx2(data, stream_bytes);
+  ReadPortable(data, stream_bytes);
 }
 
 constexpr uint64_t kFlopRounds = 1'000'000;
@@ -180,14 +190,23 @@ double SecondsOnThreads(uint32_t num_threads, const std::function<void(uint32_t)
 
 double ReadBytesPerSecond(absl::Span<const std::byte> memory, uint32_t num_threads) {
   const uint64_t piece = PieceBytes(memory.size(), num_threads);
-  const Isa isa = kernels::cpu::BestIsa();
   const double seconds = SecondsOnThreads(num_threads, [&](uint32_t thread) {
     const std::byte* data = memory.data() + thread * piece;
-    if (isa >= Isa::kAvx512) return ReadAvx512(data, piece / kStreams);
-    if (isa >= Isa::kAvx2) return ReadAvx2(data, piece / kStreams);
-    ReadPortable(data, piece / kStreams);
+    const uint64_t bytes = piece / kStreams;
+    Read({data, data + bytes, data + 2 * bytes, data + 3 * bytes}, bytes);
   });
   return static_cast<double>(piece * num_threads) / seconds;
+}
+
+double ReadPiecesBytesPerSecond(absl::Span<const std::byte* const> pieces, uint64_t piece_bytes) {
+  PAGODA_CHECK(pieces.size() % kStreams == 0 && piece_bytes % kStepBytes == 0,
+               "pieces are read in whole steps of all streams");
+  const double seconds = SecondsOnThreads(1, [&](uint32_t) {
+    for (size_t i = 0; i < pieces.size(); i += kStreams) {
+      Read({pieces[i], pieces[i + 1], pieces[i + 2], pieces[i + 3]}, piece_bytes);
+    }
+  });
+  return static_cast<double>(pieces.size() * piece_bytes) / seconds;
 }
 
 double CopyBytesPerSecond(absl::Span<std::byte> target, absl::Span<const std::byte> source,

@@ -37,6 +37,11 @@ double SecondsOnThreads(uint32_t num_threads, const std::function<void(uint32_t 
 // core's prefetchers like.
 double ReadBytesPerSecond(absl::Span<const std::byte> memory, uint32_t num_threads);
 
+// Likewise by one thread, of pieces that lie anywhere, as many of them in turn as it reads streams:
+// what a kernel could have of blocks that are not neighbours. REQUIRES: four at a time, of a
+// multiple of 256 bytes.
+double ReadPiecesBytesPerSecond(absl::Span<const std::byte* const> pieces, uint64_t piece_bytes);
+
 // Bytes a second that the threads copy by std::memcpy, each one piece; they read and write as many.
 // REQUIRES: the sizes are the same.
 double CopyBytesPerSecond(absl::Span<std::byte> target, absl::Span<const std::byte> source,

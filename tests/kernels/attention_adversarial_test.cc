@@ -28,7 +28,11 @@ class AttentionAdversarialTest : public testing::TestWithParam<cpu::Isa> {
     Tolerance tolerance = ToleranceOf(batch.shape(), GetParam());
     tolerance.output = std::max(tolerance.output, least.output);
     tolerance.lse = std::max(tolerance.lse, least.lse);
-    ExpectClose(batch, batch.Run({.isa = GetParam()}), batch.Expected(), tolerance);
+    const AttentionRows expected = batch.Expected();
+    for (const cpu::FetchAhead fetch : {cpu::FetchAhead::kNear, cpu::FetchAhead::kFar}) {
+      SCOPED_TRACE(std::string(FetchAheadName(fetch)));
+      ExpectClose(batch, batch.Run({.isa = GetParam(), .fetch = fetch}), expected, tolerance);
+    }
   }
 };
 
@@ -232,7 +236,8 @@ TEST_P(AttentionAdversarialTest, TablesHaveNoBlocksWhereAWindowHasPassed) {
     PagedAttentionParams params = batch.params();
     std::vector<float> rows(uint64_t{176} * 4 * 32);
     params.query = params.output = rows.data();
-    const absl::Status refused = cpu::PagedAttention(params, nullptr, {.isa = GetParam()});
+    const absl::Status refused =
+        cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()});
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
     if (HasFailure()) return;
   }
@@ -331,7 +336,8 @@ TEST_P(AttentionAdversarialTest, PoolsBeyondFourGibibytes) {
   params.query = batch.queries().data();
   params.output = output.data();
   params.query_token_stride = params.output_token_stride = uint64_t{batch.num_heads()} * 64;
-  ASSERT_TRUE(cpu::PagedAttention(params, nullptr, {.isa = GetParam()}).ok());
+  ASSERT_TRUE(
+      cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
   EXPECT_EQ(output, expected.output);
 }
 
@@ -357,7 +363,8 @@ TEST_P(AttentionAdversarialTest, ManySequencesAndALongOne) {
   params.context_lengths = contexts;
   params.block_tables = tables;
   params.block_table_stride = 1;
-  ASSERT_TRUE(cpu::PagedAttention(params, nullptr, {.isa = GetParam()}).ok());
+  ASSERT_TRUE(
+      cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
   for (int32_t s = 0; s < kSequences; ++s) {
     ASSERT_EQ(std::memcmp(output.data() + s * 16, one.output.data(), 64), 0) << "sequence " << s;
   }
@@ -372,7 +379,8 @@ TEST_P(AttentionAdversarialTest, ManySequencesAndALongOne) {
   params.block_table_stride = long_table.size();
   float lse = 0;
   params.lse = &lse;
-  ASSERT_TRUE(cpu::PagedAttention(params, nullptr, {.isa = GetParam()}).ok());
+  ASSERT_TRUE(
+      cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
   for (int i = 0; i < 16; ++i) EXPECT_NEAR(output[i], one.output[i], 1e-4);
   EXPECT_NEAR(lse, one.lse[0] + std::log(1e5), 1e-3);
 }

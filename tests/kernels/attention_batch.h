@@ -81,7 +81,7 @@ struct AttentionRows {
 // What runs an attention of params.
 struct Runner {
   cpu::Isa isa = cpu::BestIsa();
-  cpu::Isa decode_isa = cpu::FastestDecodeIsa();
+  cpu::Isa decode_isa = cpu::Isa::kAvx512Bf16;  // Decodes by `isa`, whatever the machine likes.
   cpu::FetchAhead fetch = cpu::FastestFetchAhead();
   cpu::ThreadPool* threads = nullptr;
   const AttentionPlan* plan = nullptr;

@@ -171,7 +171,8 @@ TEST_P(AttentionIdentitiesTest, TheOutputMayBeTheQuery) {
   params.output = in_place.data();
   params.query_token_stride = uint64_t{batch.num_heads()} * batch.value_dim();
   params.output_token_stride = params.query_token_stride;
-  ASSERT_TRUE(cpu::PagedAttention(params, nullptr, {.isa = GetParam()}).ok());
+  ASSERT_TRUE(
+      cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
   EXPECT_EQ(in_place, apart.output);
 }
 
@@ -184,13 +185,15 @@ TEST_P(AttentionIdentitiesTest, APlanForOtherLengthsIsRefused) {
   params.output = output.data();
   params.query_token_stride = params.output_token_stride = batch.num_heads() * 64;
   const auto refused = [&](const AttentionPlan& plan) {
-    const absl::Status status = cpu::PagedAttention(params, &plan, {.isa = GetParam()});
+    const absl::Status status =
+        cpu::PagedAttention(params, &plan, {.isa = GetParam(), .decode_isa = GetParam()});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("plan was made for"));
   };
   const PlanShape good = batch.plan_shape();
   const AttentionPlan plan = cpu::PlanForCpu(good);
-  ASSERT_TRUE(cpu::PagedAttention(params, &plan, {.isa = GetParam()}).ok());
+  ASSERT_TRUE(
+      cpu::PagedAttention(params, &plan, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
 
   PlanShape other = good;
   other.num_kv_heads = 3;

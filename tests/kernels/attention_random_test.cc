@@ -48,10 +48,14 @@ TEST_P(AttentionRandomTest, AgreesWithTheReference) {
       SCOPED_TRACE(std::string(IsaName(isa)));
       const Runner runner = {
           .isa = isa,
+          .decode_isa = random() % 2 == 0 ? isa : cpu::Isa::kAvx2,
           .fetch = random() % 2 == 0 ? cpu::FetchAhead::kNear : cpu::FetchAhead::kFar,
           .threads = random() % 2 == 0 ? &threads : nullptr,
           .plan = random() % 2 == 0 ? &plan : nullptr};
-      SCOPED_TRACE(runner.plan == nullptr ? "its own plan" : "a random plan");
+      SCOPED_TRACE("decode by " + std::string(IsaName(runner.decode_isa)) + ", fetched " +
+                   std::string(FetchAheadName(runner.fetch)) +
+                   (runner.threads == nullptr ? "" : ", on threads") +
+                   (runner.plan == nullptr ? ", its own plan" : ", a random plan"));
       ExpectClose(batch, batch.Run(runner), expected, ToleranceOf(batch.shape(), isa));
       if (HasFailure()) return;
       ++comparisons;
