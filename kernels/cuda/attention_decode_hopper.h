@@ -3,10 +3,10 @@
 //
 // Five warps. The last brings tiles of 64 keys by TMA into a ring, K and V in turns, as far ahead
 // as the ring is long and across the units' ends; two blocks of a multiprocessor have 64 to 96 KiB
-// each on their way. The other four have 16 tokens of each tile and do with them what
-// DecodeKernel's warps do (DecodeRows): mma.sync is fast enough. Boxes ask that their lines leave
-// L2 first, since nobody reads them again. Blocks stay, two on a multiprocessor, and go over the
-// units in steps of the grid.
+// each on their way, past a head_dim of 128 one has 128 to 160. The other four have 16 tokens of
+// each tile and do with them what DecodeKernel's warps do (DecodeRows): mma.sync is fast enough.
+// Boxes ask that their lines leave L2 first, since nobody reads them again. Blocks stay, two on a
+// multiprocessor, and go over the units in steps of the grid.
 //
 // Invariants
 // 1. Producer and consumers walk the same tiles in the same order, as in HopperPrefillKernel; the
