@@ -52,12 +52,15 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenTest, testing::ValuesIn(kGoldenModels
 
 TEST_P(CudaGoldenTest, InOneShotAndTokenByToken) {
   const auto model = Load(ComputeType::kFloat32);
-  for (const Golden& golden : ReadGoldenCases(GetParam())) {
+  // Prompts of 5, 33, 96 and 200 tokens. The longest shows what windows slide over.
+  std::vector<Golden> cases = ReadGoldenCases(GetParam());
+  if (IsEmulated() && model->windows().front() == kFullAttention) cases.pop_back();
+  for (const Golden& golden : cases) {
     SCOPED_TRACE(golden.prompt.size());
     ModelRunner runner(*model, {.num_slots = 20, .memory = memory_.get()});
     const size_t sequence = runner.AddSequence();
     auto logits = runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
-    const size_t steps = Steps(golden, golden.prompt.size() < 90 ? 10 : 2);
+    const size_t steps = Steps(golden, golden.prompt.size() < 90 ? 8 : 2);
     for (size_t i = 0; i < steps; ++i) {
       ASSERT_EQ(logits.size(), 1u);
       ExpectLogits(logits[0], golden.logits[i], golden.ids[i]);
