@@ -224,12 +224,11 @@ class DeviceBackend : public Backend {
       params.query_token_stride = params.output_token_stride = queries.cols;
     }
     Keep("paged attention", [&] {
-      return kernels::cuda::PagedAttention(
-          params, {.stream = device_->stream(),
-                   .plan = step_.Encoded(plan),
-                   .capacity = plan.capacity,
-                   .workspace = workspace_.data(),
-                   .workspace_bytes = workspace_.bytes()});
+      return kernels::cuda::PagedAttention(params, {.stream = device_->stream(),
+                                                    .plan = step_.Encoded(plan),
+                                                    .capacity = plan.capacity,
+                                                    .workspace = workspace_.data(),
+                                                    .workspace_bytes = workspace_.bytes()});
     });
     if (!rounds) return;
     Run("attention's output",
