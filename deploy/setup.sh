@@ -1,5 +1,6 @@
 # Sourced by the other scripts and by the Dockerfile, from the repository's root: what they need before they can do their job.
 #   install_packages   installs what is missing of ${all_packages[@]}
+#   install_disassembler   for the test that reads the GPU kernels' machine code, where nvcc is: two packages of PyPI
 #   set_up             installs the Debian packages that are missing, and configures build/release; quick when nothing is missing
 #   build [TARGET...]  builds, everything where no target is named; quick when nothing changed
 #   step NAME ADVICE COMMAND...   one line on the screen with the time taken, COMMAND's output in build/logs/NAME.log; where COMMAND
@@ -91,16 +92,18 @@ install_disassembler() {
   local tools=build/cuda-tools
   command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || return 0
   ! compgen -G "$tools/nvidia/*/bin/nvdisasm" >/dev/null || return 0
-  python3 -m pip --version >/dev/null 2>&1 || return 0
-  mkdir -p $log_dir
-  python3 -m pip install -q --disable-pip-version-check --no-deps --target $tools \
-    nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 >$log_dir/cuda-tools.log 2>&1 ||
-    say "  No CUDA disassembler from PyPI ($log_dir/cuda-tools.log): kernels_cuda_code will be skipped."
+  # One attempt a build folder: without a network each costs its time limits.
+  [ ! -e $tools/absent ] || return 0
+  mkdir -p $log_dir $tools
+  say "  CUDA's disassembler from PyPI, 6 MB"
+  python3 -m pip install -q --disable-pip-version-check --no-deps --retries 1 --timeout 10 --target $tools \
+    nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 >$log_dir/cuda-tools.log 2>&1 && return 0
+  touch $tools/absent
+  say "  It cannot be had ($log_dir/cuda-tools.log): kernels_cuda_code will be skipped. Remove $tools to try again."
 }
 
 set_up() {
   install_packages
-  install_disassembler
   # Ninja configures again by itself when a CMakeLists.txt changes.
   if [ ! -f $build_dir/build.ninja ]; then
     step "configure" "read the log; where the build folder comes from another machine, remove it: rm -r $build_dir" \

@@ -32,5 +32,6 @@ done
 all_packages+=("${image_packages[@]}")
 say "Pagoda: building and testing in $build_dir"
 set_up
+install_disassembler
 build
 exec ctest --preset release -j 2 "${ctest_arguments[@]}"

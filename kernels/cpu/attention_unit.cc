@@ -55,7 +55,7 @@ void FinishRow(const AttentionCall& call, uint64_t n, uint32_t head, const RowRe
                       (n * params.output_token_stride + uint64_t{head} * value_dim) * element_bytes;
   const std::byte* ahead = output + kTokensAhead * params.output_token_stride * element_bytes;
   for (uint64_t i = 0; i < value_dim * element_bytes; i += 64) {
-    __builtin_prefetch(ahead + i, /*rw=*/1);
+    __builtin_prefetch(ahead + i);
   }
   constexpr uint32_t kPiece = 256;
   float piece[kPiece];

@@ -225,8 +225,12 @@ absl::Status CopyPlan(const AttentionPlan& plan, uint32_t num_heads, const PlanC
   std::vector<std::byte> bytes(PlanBytes(capacity));
   absl::Status status = EncodePlan(plan, num_heads, capacity, absl::MakeSpan(bytes));
   if (!status.ok()) return status;
-  return CopyMemory({{.target = device_plan, .source = bytes.data(), .bytes = bytes.size()}},
-                    stream);
+  status =
+      CopyMemory({{.target = device_plan, .source = bytes.data(), .bytes = bytes.size()}}, stream);
+  // The bytes go with this call: where the device reads the host's memory by itself, it may be at
+  // them still.
+  if (absl::Status ended = WaitForStream(stream); status.ok()) status = ended;
+  return status;
 }
 
 uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32_t value_dim) {

@@ -103,7 +103,8 @@ struct AttentionExecution {
 // item sees reaches the item's other rows; what no row of an item sees reaches none.
 // Errors: those of CheckShapes; InvalidArgument for a missing plan or workspace, or for a head_dim
 // past 4,096; FailedPrecondition for kHopper where the current device is not of compute capability
-// 9.0; Internal for CUDA's.
+// 9.0 or the driver makes no tensor maps; Internal for CUDA's, and for strides that a tensor map
+// does not take.
 absl::Status PagedAttention(const PagedAttentionParams& params,
                             const AttentionExecution& execution);
 

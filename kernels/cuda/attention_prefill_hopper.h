@@ -306,6 +306,7 @@ class HopperPrefillKernel {
         Weigh(args, unit, sight, scale, first_row, first, scores, state, factors);
         WaitForProducts<0>();
         PinSums(state);
+        PinRegisters(weights);  // The products read them until now.
         Release(kValues, place.stage);
         Rescale(factors, state);
         Pack(scores, weights);
@@ -315,6 +316,7 @@ class HopperPrefillKernel {
       AddValues(place.stage, weights, state);
       WaitForProducts<0>();
       PinSums(state);
+      PinRegisters(weights);  // The products read them until now.
       Release(kValues, place.stage);
       place.Next();
     }

@@ -124,6 +124,14 @@ PAGODA_DEVICE void PinRegisters(float (&sums)[kTiles][4]) {
     for (uint32_t r = 0; r < 4; ++r) asm volatile("" : "+f"(sums[n][r])::"memory");
   }
 }
+template <uint32_t kSteps>
+PAGODA_DEVICE void PinRegisters(uint32_t (&left)[kSteps][4]) {
+#pragma unroll
+  for (uint32_t k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (uint32_t r = 0; r < 4; ++r) asm volatile("" : "+r"(left[k][r])::"memory");
+  }
+}
 
 #define PAGODA_SUMS_64                                                                          \
   "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]),     \

@@ -58,4 +58,8 @@ absl::Status CopyMemory(absl::Span<const MemoryCopy> copies, Stream stream) {
   return absl::OkStatus();
 }
 
+absl::Status WaitForStream(Stream stream) {
+  return StatusOf("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+}
+
 }  // namespace pagoda::kernels::cuda

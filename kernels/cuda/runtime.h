@@ -20,9 +20,12 @@ struct MemoryCopy {
   uint64_t bytes = 0;
 };
 
-// In the stream's order, between memories of any kind; each where its pointers say. Pageable host
-// memory has been read when it returns. Errors: Internal.
+// In the stream's order, between memories of any kind; each where its pointers say. Host memory
+// stays as it is until the stream has got there. Errors: Internal.
 absl::Status CopyMemory(absl::Span<const MemoryCopy> copies, Stream stream);
+
+// Until what is in the stream has ended. Errors: Internal, also for a stream that is captured.
+absl::Status WaitForStream(Stream stream);
 
 }  // namespace pagoda::kernels::cuda
 

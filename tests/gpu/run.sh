@@ -57,6 +57,17 @@ fi
 # Where the kernels found a device, the pools find one.
 PAGODA_MUST_HAVE_CUDA=1 step pools 60 "$bin/gpu_pools_test" || { failed=1; grep -E '^\[  FAILED|Failure' "$out/pools.log" | head -20; }
 
+# Full standard output is figures; the log has them, and what went wrong. The kernels for any GPU, then those for Hopper alone: what
+# AttentionKernels::kAuto takes is to be the faster. A benchmark that did not finish is a failure.
+step bench 130 "$bin/gpu_kernels_bench" gpu_read gpu_mma_sync gpu_decode gpu_prefill gpu_block_copy || failed=1
+step bench-hopper 90 "$bin/gpu_kernels_bench" gpu_hopper || failed=1
+step transfers 40 "$bin/gpu_transfers_bench" || failed=1
+if command -v python3 > /dev/null; then
+  step peers 150 python3 -B "$here/peers.py"
+else
+  echo "peers: no python3"
+fi
+
 # Without cuBLASLt the models' tests are skipped, one by one; PyTorch brings it.
 if command -v python3 > /dev/null; then
   for folder in $(python3 -c 'import glob, sys; print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")))'); do
@@ -65,6 +76,7 @@ if command -v python3 > /dev/null; then
 fi
 step engine 120 "$bin/gpu_engine_test" || { failed=1; grep -E '^\[  FAILED|Failure' "$out/engine.log" | head -20; }
 grep -E '^\[  SKIPPED' "$out/engine.log" | head -1
+step engine_bench 60 "$bin/gpu_engine_bench" || failed=1
 
 # The checker makes kernels ten to a hundred times slower: the tests with small shapes.
 if sanitizer=$(command -v compute-sanitizer); then
@@ -75,18 +87,6 @@ if sanitizer=$(command -v compute-sanitizer); then
   done
 else
   echo "compute-sanitizer: not here"
-fi
-
-# Full standard output is figures; the log has them, and what went wrong.
-step engine_bench 60 "$bin/gpu_engine_bench"
-# The kernels for any GPU, then those for Hopper alone: what AttentionKernels::kAuto takes is to be the faster.
-step bench 130 "$bin/gpu_kernels_bench" gpu_read gpu_mma_sync gpu_decode gpu_prefill gpu_block_copy
-step bench-hopper 90 "$bin/gpu_kernels_bench" gpu_hopper
-step transfers 40 "$bin/gpu_transfers_bench"
-if command -v python3 > /dev/null; then
-  step peers 150 python3 -B "$here/peers.py"
-else
-  echo "peers: no python3"
 fi
 
 gpu=$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader 2> /dev/null | head -1)

@@ -75,6 +75,8 @@ PAGODA_DEVICE void WaitForProducts() {
 }
 template <uint32_t kTiles>
 PAGODA_DEVICE void PinRegisters(float (&)[kTiles][4]) {}
+template <uint32_t kSteps>
+PAGODA_DEVICE void PinRegisters(uint32_t (&)[kSteps][4]) {}
 
 namespace emulation {
 

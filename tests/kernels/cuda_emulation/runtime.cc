@@ -21,4 +21,6 @@ absl::Status CopyMemory(absl::Span<const MemoryCopy> copies, Stream) {
   return absl::OkStatus();
 }
 
+absl::Status WaitForStream(Stream) { return absl::OkStatus(); }
+
 }  // namespace pagoda::kernels::cuda
