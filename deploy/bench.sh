@@ -5,7 +5,8 @@
 #   service   a daemon and its clients as processes of their own, on loopback TCP and on the Unix socket, beside a handler that does nothing
 #   events    the log in process; a daemon and its subscribers as processes of their own, beside messages that were built before
 #   kernels   the CPU's kernels, in process, on one and on two threads, beside memcpy, reads of memory and the processor's peaks
-#   engine    the bundled engine's model on the CPU, a Qwen3-0.6B of random weights (1.2 GB among temporary files), on two threads
+#   engine    the bundled engine's model on the CPU, a Qwen3-0.6B of random weights (1.2 GB among temporary files), on two threads; beside
+#             Hugging Face transformers on the same checkpoint, where PAGODA_PEER_PYTHON (python3) has torch and transformers
 #   warm_restart   what stamping the slots costs, and finding the blocks again
 #   zmq_bridge   events as vLLM's ZMQ publisher sends them, from the log to a reader in another process
 # What follows goes to the benchmark: the beginning of the ids of the figures that are wanted, for example.
@@ -13,7 +14,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,12s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager}
 [ $# -eq 0 ] || shift
@@ -29,4 +30,12 @@ esac
   set_up
   build "${benchmark}_bench"
 } >&2
+if [ "$benchmark" = engine ]; then
+  peer=${PAGODA_PEER_PYTHON:-python3}
+  if "$peer" -c 'import torch, transformers' 2> /dev/null; then
+    set -- --peer "$peer tests/bench/transformers_peer.py" "$@"
+  else
+    echo "deploy/bench.sh: $peer has no torch and transformers: the engine is not compared with them (PAGODA_PEER_PYTHON names a Python that has)" >&2
+  fi
+fi
 exec "$build_dir/bin/${benchmark}_bench" "$@"

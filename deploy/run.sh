@@ -4,7 +4,7 @@
 # Debian 12 it first installs what it needs.
 #   --once          stop the daemon after the report
 #   --config FILE   the daemon's configuration; deploy/pagodad.yaml where it is left out
-#   --model DIR     a Hugging Face folder with a Qwen3 checkpoint, in the place of the configuration's model
+#   --model DIR     a Hugging Face folder or a .gguf file of a model that runs (engine/README.md), in the place of the configuration's model
 #   --bin DIR       programs that are built already; nothing is installed or built
 # Exit status 0: everything was shown, and the daemon drained and ended well.
 set -euo pipefail

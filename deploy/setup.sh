@@ -85,8 +85,22 @@ install_packages() {
        "${as_root[@]}" install --no-install-recommends "${missing[@]}"
 }
 
+# Where nvcc is, so are the kernels for GPUs, and a test reads their machine code (tests/gpu/check_code.py). CUDA's disassembler is not in
+# each installation of its toolkit; PyPI has it as two packages of 6 MB. Without them the test is skipped.
+install_disassembler() {
+  local tools=build/cuda-tools
+  command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || return 0
+  ! compgen -G "$tools/nvidia/*/bin/nvdisasm" >/dev/null || return 0
+  python3 -m pip --version >/dev/null 2>&1 || return 0
+  mkdir -p $log_dir
+  python3 -m pip install -q --disable-pip-version-check --no-deps --target $tools \
+    nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 >$log_dir/cuda-tools.log 2>&1 ||
+    say "  No CUDA disassembler from PyPI ($log_dir/cuda-tools.log): kernels_cuda_code will be skipped."
+}
+
 set_up() {
   install_packages
+  install_disassembler
   # Ninja configures again by itself when a CMakeLists.txt changes.
   if [ ! -f $build_dir/build.ninja ]; then
     step "configure" "read the log; where the build folder comes from another machine, remove it: rm -r $build_dir" \

@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -10,12 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/kv_pools.h"
 #include "engine/model/transformer.h"
+#include "kernels/cpu/thread_pool.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
@@ -37,6 +39,15 @@ absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) 
                    "\", the engine's model is \"", fingerprint, "\""));
 }
 
+// Choosing tokens is short: with more threads, waking them is most of it.
+constexpr uint32_t kMostSamplingThreads = 8;
+
+// As many as the model has on a CPU, where 0 are all processors that the process may run on.
+uint32_t SamplingThreads(uint32_t num_threads) {
+  const uint32_t processors = std::max(1u, std::thread::hardware_concurrency());
+  return std::min(num_threads == 0 ? processors : num_threads, kMostSamplingThreads);
+}
+
 absl::Status EngineEnds() { return absl::CancelledError("the engine ends"); }
 
 }  // namespace
@@ -50,10 +61,12 @@ class Engine::State {
         model_(std::move(model)),
         client_(std::move(client)),
         pools_(std::move(pools)),
+        sampling_threads_(SamplingThreads(options.cpu.num_threads)),
         place_(pools_.place()),
         scheduler_(
             options.scheduler, client_.get(), {pools_.windows().begin(), pools_.windows().end()},
-            [this](const ModelInput& input) { return model_->Forward(input, pools_.layers()); }),
+            [this](const ModelInput& input) { return model_->Forward(input, pools_.layers()); },
+            &sampling_threads_),
         info_(client_->info()),
         thread_([this] { Run(); }) {}
 
@@ -80,7 +93,7 @@ class Engine::State {
     if (waiting >= max_waiting_requests_) {
       return MakeError(Reason::kQueueFull, absl::StrCat(waiting, " requests wait already"));
     }
-    inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), absl::Now()});
+    inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), SteadyNow()});
     return absl::OkStatus();
   }
 
@@ -143,7 +156,7 @@ class Engine::State {
     GenerateRequest request;
     TokenCallback on_token;
     EndCallback on_end;
-    absl::Time time;
+    SteadyTime time;
   };
   struct Attachment {
     std::unique_ptr<CacheClient> client;
@@ -230,6 +243,7 @@ class Engine::State {
   // The engine's thread uses these.
   std::unique_ptr<CacheClient> client_;
   KvPools pools_;
+  kernels::cpu::ThreadPool sampling_threads_;
   const MemoryPlace place_;  // Of every client's primary pools.
   Scheduler scheduler_;
 

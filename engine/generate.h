@@ -64,6 +64,12 @@ struct GenerateReport {
   absl::Duration queue_time;
   absl::Duration time_to_first_token;  // From Submit; the queue is in it.
   absl::Duration total_time;
+
+  // Of all samples, without the time in the queue; 0 where nothing was generated.
+  double tokens_per_second() const {
+    const double seconds = absl::ToDoubleSeconds(total_time - queue_time);
+    return seconds > 0 ? generated_tokens / seconds : 0;
+  }
 };
 
 }  // namespace pagoda

@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/schedule/sequence_run.h"
 #include "kernels/cpu/cache.h"
 #include "pools/error.h"
 
@@ -72,32 +73,30 @@ class Scratch {
                                                    .room_tokens = room_tokens});
     if (!added.ok()) return added.status();
     open_ = true;
-    for (const BlockTable& table : added->tables) {
-      const auto window = std::find(pools_.windows().begin(), pools_.windows().end(), table.window);
-      if (window == pools_.windows().end()) continue;
-      std::vector<int32_t>& slots =
-          tables_.at(static_cast<size_t>(window - pools_.windows().begin()));
-      for (const BlockHandle& block : table.blocks) {
-        slots.push_back(block.slot == kNoSlot ? -1 : static_cast<int32_t>(block.slot.value()));
-      }
-    }
+    TakeTables(added->tables, pools_.windows(), tables_);
     if (absl::Status waited = Wait(added->ready); !waited.ok()) return waited;
     // A copy that failed has shortened what there is.
     const absl::StatusOr<DescribedSequence> now =
         RunOne<DescribedSequence>(client_, DescribeSequence{id_});
     if (!now.ok()) return now.status();
-    return now->losses == 0 ? added->matched_tokens : now->computed_tokens;
+    losses_ = now->losses;
+    return losses_ == 0 ? added->matched_tokens : now->computed_tokens;
   }
 
   absl::Status Commit(uint32_t computed_tokens) {
-    return RunOne<CommittedTokens>(
-               client_, CommitTokens{.sequence = id_, .computed_tokens = computed_tokens})
+    return RunOne<CommittedTokens>(client_, CommitTokens{.sequence = id_,
+                                                         .computed_tokens = computed_tokens,
+                                                         .known_losses = losses_})
         .status();
   }
 
-  // The slots of the layer's window, from token 0 on.
-  const std::vector<int32_t>& table(size_t layer) const {
-    return tables_[pools_.window_index(layer)];
+  // The slots of the layer's window, from token 0 on; -1 where the window has passed.
+  std::vector<int32_t> table(size_t layer) const {
+    std::vector<int32_t> slots;
+    for (const SlotIndex slot : tables_[pools_.window_index(layer)]) {
+      slots.push_back(slot == kNoSlot ? -1 : static_cast<int32_t>(slot.value()));
+    }
+    return slots;
   }
 
  private:
@@ -111,7 +110,8 @@ class Scratch {
   CacheClient& client_;
   const SequenceId id_;
   const KvPools& pools_;
-  std::vector<std::vector<int32_t>> tables_{pools_.windows().size()};
+  std::vector<std::vector<SlotIndex>> tables_;
+  uint32_t losses_ = 0;
   bool open_ = false;
 };
 

@@ -161,6 +161,13 @@ uint32_t BlockManager::MatchPrefix(const Prompt& prompt, std::vector<BlockHandle
 absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
     SessionId session, const struct QueryCapacity& query) const {
   CapacityAnswer answer;
+  const auto tell_quotas = [&](TenantId tenant) {
+    if (!tenants_.any() || tenants_[tenant].quota_blocks[0] == kNoQuota) return;
+    for (size_t w = 0; w < windows_.size(); ++w) {
+      answer.windows[w].quota_blocks = tenants_[tenant].quota_blocks[0];
+      answer.windows[w].quota_left_blocks = windows_[w]->QuotaLeft(tenant);
+    }
+  };
   if (query.sequence != SequenceId{}) {
     const absl::StatusOr<const Sequence*> found = FindSequence(session, query.sequence);
     if (!found.ok()) return found.status();
@@ -175,6 +182,7 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
            .blocks_to_completion = window->BlocksToGrow(sequence, TableSize(room)),
            .available_blocks = window->available(sequence.tenant)});
     }
+    tell_quotas(sequence.tenant);
     return answer;
   }
   if (absl::Status status = CheckPrefix(query.name_space, query.tokens); !status.ok()) {
@@ -184,6 +192,7 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
       FindPrefixes(query.name_space, BlockKey{query.tokens, {}}.First(query.tokens.size() - 1));
   answer.matched_tokens = ValidLength(matches, static_cast<uint32_t>(query.tokens.size() - 1));
   CutMatches(matches, answer.matched_tokens);
+  const TenantId tenant = TenantFor(session, query.name_space);
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
     const uint32_t given = matches[w].first + window.HeldIn(matches[w]);
@@ -192,8 +201,9 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
          .blocks_now = TableSize(query.tokens.size()) - given,
          .blocks_to_completion =
              TableSize(uint64_t{query.tokens.size()} + query.max_new_tokens) - given,
-         .available_blocks = window.available(TenantFor(session, query.name_space))});
+         .available_blocks = window.available(tenant)});
   }
+  tell_quotas(tenant);
   return answer;
 }
 

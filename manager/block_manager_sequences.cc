@@ -350,7 +350,7 @@ absl::Status BlockManager::CheckGrowth(uint32_t window_index, uint64_t new_block
   const WindowBlockManager& window = *windows_[window_index];
   const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
   // Of a tenant's quota one says nothing that others have a part in.
-  if (tenants_.any() && window.QuotaLeft(context_.tenant) <= available) {
+  if (tenants_.any() && window.QuotaLeft(context_.tenant) <= window.available()) {
     return MakeError(Reason::kTenantQuotaExceeded,
                      absl::StrCat(new_blocks, " blocks needed, ", available,
                                   " are left of the tenant's quota", in_window));

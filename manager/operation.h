@@ -5,6 +5,7 @@
 #define PAGODA_MANAGER_OPERATION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -160,7 +161,12 @@ struct WindowCapacity {
   uint32_t blocks_now = 0;            // To take the prompt in; for a running sequence 0.
   uint32_t blocks_to_completion = 0;  // With max_new_tokens more. What is matched but held by
                                       // nobody counts: it is among the available ones.
-  uint32_t available_blocks = 0;      // Free, or cached and held by nobody.
+  uint32_t available_blocks = 0;      // Free, or cached and held by nobody; for a tenant, as far as
+                                      // its quota goes.
+  // Of the tenant's quota, where it has one: all of it, and what it may hold more, with its cached
+  // blocks given up.
+  std::optional<uint32_t> quota_blocks;
+  std::optional<uint32_t> quota_left_blocks;
 };
 struct CapacityAnswer {
   uint32_t matched_tokens = 0;

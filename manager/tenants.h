@@ -34,6 +34,8 @@ struct TenantOptions {
   uint32_t share = 1;
   // The most blocks it may have in each window, by tier: held or cached, the commons' not counted.
   std::array<uint32_t, kNumTiers> quota_blocks = {kNoQuota, kNoQuota};
+  // The highest priority that its requests to the bundled engine may have: the daemon's doors look.
+  int32_t max_priority = 0;
 };
 
 // The tenants by id and name. Immutable.

@@ -53,4 +53,14 @@ absl::Status CheckRole(const Identity& caller, const Method& method) {
                                 " is for operators; these credentials are a tenant's"));
 }
 
+absl::Status CheckPriority(const TenantTable& tenants, const Identity& caller, int64_t priority) {
+  if (caller.is_operator() || priority <= tenants[caller.tenant].max_priority) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kPermissionDenied,
+                   absl::StrCat("priority is ", priority, "; the tenant '",
+                                tenants[caller.tenant].name, "' may ask for at most ",
+                                tenants[caller.tenant].max_priority, " (tenants[].max_priority)"));
+}
+
 }  // namespace pagoda::server

@@ -61,6 +61,10 @@ absl::Status CheckInTime(absl::Time deadline, absl::Time now);
 // Errors: PERMISSION_DENIED.
 absl::Status CheckRole(const Identity& caller, const Method& method);
 
+// Whether the caller's requests to the engine may have this priority: a tenant's up to its
+// max_priority, an operator's any. Errors: PERMISSION_DENIED.
+absl::Status CheckPriority(const TenantTable& tenants, const Identity& caller, int64_t priority);
+
 }  // namespace pagoda::server
 
 #endif  // PAGODA_SERVER_ADMISSION_H_

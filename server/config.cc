@@ -140,11 +140,15 @@ std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
           NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks)};
 }
 
+// As the engine's requests have it.
+constexpr uint32_t kMaxPriority = std::numeric_limits<int32_t>::max();
+
 std::vector<ConfigKey> TenantKeys(Config::Tenant* tenant) {
   std::vector<ConfigKey> keys = {TextKey("name", &tenant->name, CheckTenantName)};
   for (ConfigKey& key : CredentialsKeys(&tenant->credentials)) keys.push_back(std::move(key));
   keys.push_back(FlagKey("shares", &tenant->shares));
   for (ConfigKey& key : QuotaKeys(&tenant->quota)) keys.push_back(std::move(key));
+  keys.push_back(NumberKey("max_priority", &tenant->max_priority, 0, kMaxPriority));
   return keys;
 }
 

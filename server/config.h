@@ -121,6 +121,7 @@ struct Config {
     Credentials credentials;
     bool shares = false;
     Quota quota;
+    uint32_t max_priority = 0;  // Of its requests to the engine.
   };
   std::vector<Tenant> tenants;
   Credentials operators;

@@ -99,11 +99,12 @@ std::vector<TenantOptions> TenantsOf(const Config& config) {
   const auto quota = [](uint32_t blocks) { return blocks == 0 ? kNoQuota : blocks; };
   std::vector<TenantOptions> tenants;
   for (const Config::Tenant& tenant : config.tenants) {
-    tenants.push_back({.name = tenant.name,
-                       .shares = tenant.shares,
-                       .share = tenant.quota.share,
-                       .quota_blocks = {quota(tenant.quota.primary_blocks),
-                                        quota(tenant.quota.secondary_blocks)}});
+    tenants.push_back(
+        {.name = tenant.name,
+         .shares = tenant.shares,
+         .share = tenant.quota.share,
+         .quota_blocks = {quota(tenant.quota.primary_blocks), quota(tenant.quota.secondary_blocks)},
+         .max_priority = static_cast<int32_t>(tenant.max_priority)});
   }
   return tenants;
 }
@@ -425,8 +426,6 @@ absl::Status Daemon::MakeServices() {
                              .start_time = start_time_,
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
-  metrics_ = std::make_unique<Metrics>(
-      parts, &rpc_metrics_, config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
   if (http_address_.has_value()) {
     status_history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
     status_api_ = std::make_unique<StatusApi>(
@@ -441,6 +440,9 @@ absl::Status Daemon::MakeServices() {
         engine_.get(), engine_service_->model_name(), text_.get(), &state_, authenticator_.get(),
         tenants_.get());
   }
+  metrics_ = std::make_unique<Metrics>(
+      parts, &rpc_metrics_, openai_.get(),
+      config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
   if (config_.knows_callers()) {

@@ -4,7 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "pools/error.h"
-#include "server/generate_stream.h"
+#include "server/generate_prompt.h"
 #include "server/reactors.h"
 #include "server/served_fields.h"
 #include "server/translate.h"
@@ -31,8 +31,26 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     return new RefusedStream<grpc::ServerWriteReactor<v1::GenerateResponse>>(
         ToGrpcStatus(caller.status()));
   }
-  return GenerateStream::Start(engine_, *request, std::move(caller->prompt),
-                               std::move(caller->name_space), std::move(caller->tenant));
+  GenerateStream* const stream = GenerateStream::Open(*request);
+  if (request->prompt_text().empty() && request->messages().empty()) {
+    Submit(*request, *std::move(caller), stream);
+    return stream;
+  }
+  // A long text takes milliseconds, which a thread of gRPC's has not. The request lives as long as
+  // the call, which cannot end before the stream has been told.
+  tokenizing_.Add([this, request, caller = *std::move(caller), stream]() mutable {
+    Submit(*request, std::move(caller), stream);
+  });
+  return stream;
+}
+
+void EngineService::Submit(const v1::GenerateRequest& request, Caller caller,
+                           GenerateStream* stream) const {
+  absl::StatusOr<GeneratePrompt> prompt =
+      ReadPrompt(request, *text_, engine_->model(), absl::Now());
+  if (!prompt.ok()) return stream->Refuse(prompt.status());
+  stream->Submit(engine_, request, *std::move(prompt), std::move(caller.name_space),
+                 std::move(caller.tenant));
 }
 
 absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
@@ -46,13 +64,13 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
                      "the daemon runs without a model; start it with engine.model_dir");
   }
   const TenantTable& tenants = admission_->tenants();
+  if (absl::Status status = CheckPriority(tenants, *caller, request.priority()); !status.ok()) {
+    return status;
+  }
   absl::StatusOr<NamespaceKey> name_space =
       tenants.Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
   if (!name_space.ok()) return name_space.status();
-  absl::StatusOr<GeneratePrompt> prompt =
-      ReadPrompt(request, *text_, engine_->model(), absl::Now());
-  if (!prompt.ok()) return prompt.status();
-  return Caller{*std::move(prompt), *std::move(name_space), tenants[caller->tenant].name};
+  return Caller{*std::move(name_space), tenants[caller->tenant].name};
 }
 
 EngineStats EngineService::Stats() const { return engine_->Stats(); }

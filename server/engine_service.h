@@ -6,8 +6,9 @@
 #include "engine/engine.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "server/admission.h"
-#include "server/generate_prompt.h"
+#include "server/generate_stream.h"
 #include "server/serving_state.h"
+#include "server/task_thread.h"
 
 namespace pagoda::server {
 
@@ -29,10 +30,10 @@ class EngineService final : public v1::EngineService::CallbackService {
 
  private:
   struct Caller {
-    GeneratePrompt prompt;
     NamespaceKey name_space;  // Of the prompt.
     std::string tenant;
   };
+  void Submit(const v1::GenerateRequest& request, Caller caller, GenerateStream* stream) const;
   absl::StatusOr<Caller> CheckRequest(const grpc::ServerContextBase& context,
                                       const v1::GenerateRequest& request) const;
 
@@ -41,6 +42,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   const std::string model_name_;
   const ServingState* const state_;
   const Admission* const admission_;
+  TaskThread tokenizing_;  // Last: it uses the others. A task is a call, and those are bounded.
 };
 
 }  // namespace pagoda::server

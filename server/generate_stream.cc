@@ -61,19 +61,23 @@ void ReportToProto(const GenerateReport& report, v1::GenerateReport* out) {
   *out->mutable_time_to_first_token() = DurationToProto(report.time_to_first_token);
   *out->mutable_total_time() = DurationToProto(report.total_time);
   *out->mutable_queue_time() = DurationToProto(report.queue_time);
+  out->set_tokens_per_second(report.tokens_per_second());
 }
 
 }  // namespace
 
-GenerateStream* GenerateStream::Start(Engine* engine, const v1::GenerateRequest& request,
-                                      GeneratePrompt prompt, NamespaceKey name_space,
-                                      std::string tenant) {
+GenerateStream* GenerateStream::Open(const v1::GenerateRequest& request) {
   const std::shared_ptr<GenerateStream> stream(new GenerateStream);
   stream->self_ = stream;
   stream->detailed_ = request.num_samples() > 1 || request.has_top_logprobs();
-  if (prompt.tokenizer != nullptr) {
-    stream->decoder_ = std::make_unique<StreamDecoder>(prompt.tokenizer);
-  }
+  return stream.get();
+}
+
+void GenerateStream::Submit(Engine* engine, const v1::GenerateRequest& request,
+                            GeneratePrompt prompt, NamespaceKey name_space, std::string tenant) {
+  // Until it has ended the call keeps this.
+  const std::shared_ptr<GenerateStream> stream = self_;
+  if (prompt.tokenizer != nullptr) decoder_ = std::make_unique<StreamDecoder>(prompt.tokenizer);
   GenerateRequest wanted =
       RequestFromProto(request, std::move(prompt), std::move(name_space), std::move(tenant));
   // The callbacks keep the stream alive as long as the engine keeps them.
@@ -82,7 +86,6 @@ GenerateStream* GenerateStream::Start(Engine* engine, const v1::GenerateRequest&
       std::move(wanted), [stream](const GeneratedToken& token) { return stream->Add(token); },
       [stream](const absl::StatusOr<GenerateReport>& report) { stream->End(report); });
   if (!status.ok()) stream->End(status);
-  return stream.get();
 }
 
 bool GenerateStream::Cancelled() {

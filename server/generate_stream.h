@@ -21,10 +21,13 @@ namespace pagoda::server {
 // further limit. Thread-safe; shared by its call and the engine.
 class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
+  // One of Submit and Refuse has to follow, on any thread; before that the call does not end.
+  static GenerateStream* Open(const v1::GenerateRequest& request);
   // Submits the request of the tenant, with its prompt, which is in `name_space`; the engine and
   // the prompt's tokenizer outlive the call. A request that the engine refuses ends the call.
-  static GenerateStream* Start(Engine* engine, const v1::GenerateRequest& request,
-                               GeneratePrompt prompt, NamespaceKey name_space, std::string tenant);
+  void Submit(Engine* engine, const v1::GenerateRequest& request, GeneratePrompt prompt,
+              NamespaceKey name_space, std::string tenant);
+  void Refuse(const absl::Status& status) { End(status); }
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

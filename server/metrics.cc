@@ -104,7 +104,20 @@ Families CollectEngine(const EngineStats& stats) {
               absl::ToDoubleSeconds(stats.step_time)),
       Counter("pagoda_engine_cache_seconds_total", "Of it, in calls of the cache.",
               absl::ToDoubleSeconds(stats.cache_time)),
+      Counter("pagoda_engine_sampling_seconds_total", "Of it, choosing tokens from logits.",
+              absl::ToDoubleSeconds(stats.sampling_time)),
   };
+}
+
+Families CollectHttpGenerations(const OpenAiDoor::Counts& counts) {
+  auto ended = CounterFamily("pagoda_http_generations_total",
+                             "Completions and chats over HTTP by how they ended.");
+  AddSample(ended, {{"outcome", "answered"}}, AsDouble(counts.answered));
+  AddSample(ended, {{"outcome", "refused"}}, AsDouble(counts.refused));
+  AddSample(ended, {{"outcome", "failed"}}, AsDouble(counts.failed));
+  return {std::move(ended),
+          Gauge("pagoda_http_running_generations", "Completions and chats over HTTP that run.",
+                AsDouble(counts.running))};
 }
 
 Families CollectDaemon(absl::Time start_time) {
@@ -137,6 +150,9 @@ Families Metrics::Collect() const {
   Append(parts_.bridges->Collect(), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
   Append(rpcs_->Collect(), families);
+  if (parts_.engine->engine() != nullptr && openai_ != nullptr) {
+    Append(CollectHttpGenerations(openai_->counts()), families);
+  }
   Append(CollectProcessMetrics(), families);
   return families;
 }

@@ -8,6 +8,7 @@
 #include "prometheus/metric_family.h"
 #include "server/admin_service.h"
 #include "server/cache_metrics.h"
+#include "server/openai/openai_door.h"
 #include "server/rpc_metrics.h"
 
 namespace pagoda::server {
@@ -16,9 +17,10 @@ namespace pagoda::server {
 // the list. Thread-safe.
 class Metrics final : public prometheus::Collectable {
  public:
-  // `rpcs` outlives this, and so do the parts.
-  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, TenantLabels tenant_labels)
-      : parts_(parts), rpcs_(rpcs), tenant_labels_(tenant_labels) {}
+  // `rpcs` outlives this, and so do the parts and `openai`, which is null without HTTP.
+  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, const OpenAiDoor* openai,
+          TenantLabels tenant_labels)
+      : parts_(parts), rpcs_(rpcs), openai_(openai), tenant_labels_(tenant_labels) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
   // All of it in Prometheus' text format.
@@ -27,6 +29,7 @@ class Metrics final : public prometheus::Collectable {
  private:
   const DaemonParts parts_;
   const RpcMetrics* const rpcs_;
+  const OpenAiDoor* const openai_;
   const TenantLabels tenant_labels_;
 };
 

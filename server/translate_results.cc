@@ -139,6 +139,10 @@ struct ResultWriter {
       added->set_blocks_now(window.blocks_now);
       added->set_blocks_to_completion(window.blocks_to_completion);
       added->set_available_blocks(window.available_blocks);
+      if (window.quota_blocks.has_value()) added->set_quota_blocks(*window.quota_blocks);
+      if (window.quota_left_blocks.has_value()) {
+        added->set_quota_left_blocks(*window.quota_left_blocks);
+      }
     }
   }
   void operator()(const OffloadedPrefix& result) const {

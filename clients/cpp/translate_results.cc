@@ -126,6 +126,10 @@ CapacityAnswer CapacityFrom(const v1::QueryCapacityResult& proto) {
                               .blocks_now = window.blocks_now(),
                               .blocks_to_completion = window.blocks_to_completion(),
                               .available_blocks = window.available_blocks()});
+    if (window.has_quota_blocks()) answer.windows.back().quota_blocks = window.quota_blocks();
+    if (window.has_quota_left_blocks()) {
+      answer.windows.back().quota_left_blocks = window.quota_left_blocks();
+    }
   }
   return answer;
 }

@@ -45,8 +45,10 @@ constexpr char kFooter[] = R"(Examples:
 A request is a line {"id": ..., "prompt": [ids], "max_new_tokens": N, "stop_tokens": [ids],
 "cache_salt": "text", "temperature": T, "top_k": K, "top_p": P, "repetition_penalty": R, "seed": S,
 "num_samples": N, "max_draft_tokens": N, "priority": N}, of which only the prompt must be there. Its answer is a line {"id": ...,
-"tokens": [ids], "prompt_tokens": N, "reused_tokens": N, "finish_reason": "length" or "stop token",
-"time_to_first_token_ms": T, "total_ms": T}, or {"id": ..., "error": {"reason": ..., "message": ...}}.
+"tokens": [ids], "prompt_tokens": N, "reused_tokens": N, "reused_secondary_tokens": N,
+"generated_tokens": N, "finish_reason": "length" or "stop token", "time_to_first_token_ms": T,
+"queue_ms": T, "total_ms": T, "tokens_per_second": R, "preemptions": N, "drafted_tokens": N,
+"accepted_draft_tokens": N}, or {"id": ..., "error": {"reason": ..., "message": ...}}.
 
 The daemon's cache must be this model's: pagodad with cache.model_dir or engine.model_dir on the same
 folder. Where the daemon goes away, the request that runs begins anew once there is one again; what is
@@ -84,11 +86,6 @@ struct ProgramOptions {
 };
 
 void Say(const std::string& what) { std::cerr << kProgram << ": " << what << std::endl; }
-
-// Refuses a word that is no token id while arguments are parsed.
-std::string CheckTokens(const std::string& text) {
-  return std::string(ParseTokens(text).status().message());
-}
 
 void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
   app.add_option("--connect", options.endpoint, "The daemon: host:port or unix:/path")
@@ -215,10 +212,22 @@ void PrintTable(const Generated& generated) {
   absl::PrintF("prompt               %s tokens, %s reused from the cache (%s)\n",
                FormatCount(report.prompt_tokens), FormatCount(report.reused_tokens),
                FormatShare(Share(report.reused_tokens, report.prompt_tokens)));
+  if (report.reused_secondary_tokens > 0) {
+    absl::PrintF("                     %s of these came up from the secondary tier\n",
+                 FormatCount(report.reused_secondary_tokens));
+  }
   absl::PrintF("generated            %s tokens in %s, ended by %s\n",
                FormatCount(report.generated_tokens), FormatElapsed(report.total_time),
                FinishText(report.finish_reasons.front()));
   absl::PrintF("time to first token  %s\n", FormatElapsed(report.time_to_first_token));
+  absl::PrintF("tokens per second    %.1f\n", report.tokens_per_second());
+  if (report.drafted_tokens > 0) {
+    absl::PrintF("drafts               %s of %s guessed tokens were right\n",
+                 FormatCount(report.accepted_draft_tokens), FormatCount(report.drafted_tokens));
+  }
+  if (report.preemptions > 0) {
+    absl::PrintF("preempted            %s\n", FormatCount(report.preemptions));
+  }
   std::fflush(stdout);
 }
 

@@ -104,9 +104,15 @@ Json GeneratedToJson(const Generated& generated) {
                {"prompt_tokens", report.prompt_tokens},
                {"reused_tokens", report.reused_tokens},
                {"reused_secondary_tokens", report.reused_secondary_tokens},
+               {"generated_tokens", report.generated_tokens},
                {"finish_reason", FinishText(report.finish_reasons.front())},
                {"time_to_first_token_ms", Milliseconds(report.time_to_first_token)},
-               {"total_ms", Milliseconds(report.total_time)}};
+               {"queue_ms", Milliseconds(report.queue_time)},
+               {"total_ms", Milliseconds(report.total_time)},
+               {"tokens_per_second", report.tokens_per_second()},
+               {"preemptions", report.preemptions},
+               {"drafted_tokens", report.drafted_tokens},
+               {"accepted_draft_tokens", report.accepted_draft_tokens}};
   if (generated.tokens.size() == 1) return json;
   for (size_t i = 0; i < generated.tokens.size(); ++i) {
     json["samples"].push_back(

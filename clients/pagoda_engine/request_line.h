@@ -22,7 +22,8 @@ RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_t
 
 // What a program is told of a generation, without an id: tokens and finish_reason of the first
 // sample, those of all as `samples` where there are several, prompt_tokens, reused_tokens,
-// reused_secondary_tokens, time_to_first_token_ms, total_ms.
+// reused_secondary_tokens, generated_tokens, time_to_first_token_ms, queue_ms, total_ms,
+// tokens_per_second, preemptions, drafted_tokens, accepted_draft_tokens.
 nlohmann::ordered_json GeneratedToJson(const Generated& generated);
 
 // {"id": ..., and what GeneratedToJson says, or "error": {"reason": "...", "message": "..."}}.

@@ -152,7 +152,10 @@ void PrintJson(const GenerateOptions& options, const Said& said, const v1::Gener
        absl::ToDoubleSeconds(DurationOf(report.time_to_first_token()))},
       {"total_time_seconds", absl::ToDoubleSeconds(DurationOf(report.total_time()))},
       {"queue_time_seconds", absl::ToDoubleSeconds(DurationOf(report.queue_time()))},
-      {"tokens_per_second", TokensPerSecond(report)}};
+      {"tokens_per_second", TokensPerSecond(report)},
+      {"preemptions", report.preemptions()},
+      {"drafted_tokens", report.drafted_tokens()},
+      {"accepted_draft_tokens", report.accepted_draft_tokens()}};
   if (!options.text.empty()) json["text"] = said.text;
   if (options.num_samples > 1) json["samples"] = said.samples;
   if (options.top_logprobs.has_value()) json["logprobs"] = said.details;
@@ -200,11 +203,6 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
     PrintReport(report);
   }
   return absl::OkStatus();
-}
-
-// Refuses a word that is no token id while arguments are parsed.
-std::string CheckTokens(const std::string& text) {
-  return std::string(ParseTokens(text).status().message());
 }
 
 void AddPromptOptions(CLI::App& command, GenerateOptions& options) {

@@ -5,14 +5,6 @@
 #include "clients/pagodactl/tokens.h"
 
 namespace pagoda {
-namespace {
-
-std::string CheckTokens(const std::string& text) {
-  return std::string(ParseTokens(text).status().message());
-}
-
-}  // namespace
-
 void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) {
   CLI::Option_group* prefix = command.add_option_group("prefix", "Exactly one of");
   prefix->add_option("--tokens", options.tokens, "The prefix's token ids: 1,2,3")

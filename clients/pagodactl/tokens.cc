@@ -27,6 +27,10 @@ absl::StatusOr<std::vector<TokenId>> ParseTokens(const std::string& text) {
   return tokens;
 }
 
+std::string CheckTokens(const std::string& text) {
+  return std::string(ParseTokens(text).status().message());
+}
+
 absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path) {
   std::ifstream file;
   if (path != "-") {

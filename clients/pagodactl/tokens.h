@@ -16,6 +16,9 @@ namespace pagoda {
 // that is no id.
 absl::StatusOr<std::vector<TokenId>> ParseTokens(const std::string& text);
 
+// For options of CLI11: why the text is no such list; empty where it is one.
+std::string CheckTokens(const std::string& text);
+
 // The ids in a file; "-" is standard input. Errors: INVALID_ARGUMENT for a file that cannot be read
 // or holds something else.
 absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path);

@@ -5,14 +5,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "engine/generate.h"
 #include "engine/schedule/sequence_run.h"
+#include "engine/schedule/stopwatch.h"
 
 namespace pagoda {
 
@@ -24,14 +26,16 @@ struct ActiveRequest {
   GenerateRequest request;
   TokenCallback on_token;
   EndCallback on_end;
-  absl::Time arrival;
+  SteadyTime arrival;
   uint64_t number = 0;  // In the order of arrival.
   GenerateReport report;
   bool admitted = false;       // One of its samples has been opened.
   bool ending = false;         // No more of its tokens are wanted.
   uint64_t asked_in_step = 0;  // Whether it is cancelled.
-  uint32_t open_samples = 0;   // Samples that are not done with.
-  absl::Status status;         // How it ends.
+  // Since when others alone, not the engine, keep its tenant at its quota.
+  std::optional<SteadyTime> at_quota_since;
+  uint32_t open_samples = 0;  // Samples that are not done with.
+  absl::Status status;        // How it ends.
 };
 
 // One answer to a request. Its sequence refers to the request, which all its samples keep.
@@ -67,6 +71,8 @@ struct Sample {
     const GenerateRequest& asked = request->request;
     return generated == 0 && asked.num_samples > 1 ? 0 : asked.max_draft_tokens;
   }
+  // Whose quota its blocks are in.
+  const std::string& owner() const { return request->request.name_space.tenant; }
   uint32_t tokens_left() const { return request->request.max_new_tokens - generated; }
   // Whether `a` goes before `b`, and takes its room where there is not enough.
   friend bool Outranks(const Sample& a, const Sample& b) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
@@ -10,56 +12,32 @@
 namespace pagoda {
 namespace {
 
-// Of a vocabulary, where top_k does not say how many.
-constexpr size_t kFirstRanked = 256;
+// As many are ranked by themselves, which costs less than buckets of the whole vocabulary.
+constexpr size_t kFewRanked = 256;
 
 bool IsBetter(const TokenLogprob& a, const TokenLogprob& b) {
   return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
 }
 
-TokenId MostLikely(absl::Span<const float> scores) {
-  return static_cast<TokenId>(std::max_element(scores.begin(), scores.end()) - scores.begin());
-}
-
+// From the logits, so that a token that appears twice is penalised once.
 void Penalise(float penalty, absl::Span<const TokenId> tokens, absl::Span<const float> logits,
               absl::Span<float> scores) {
   for (const TokenId token : tokens) {
-    // From the logits, so that a token that appears twice is penalised once.
     const float logit = logits[token];
     scores[token] = logit > 0 ? logit / penalty : logit * penalty;
   }
 }
 
-// The best `count` of the scores, best first.
-void Rank(absl::Span<const float> scores, size_t count, std::vector<TokenLogprob>& ranked) {
-  ranked.resize(scores.size());
-  for (size_t i = 0; i < scores.size(); ++i) ranked[i] = {static_cast<TokenId>(i), scores[i]};
-  count = std::min(count, ranked.size());
-  std::partial_sort(ranked.begin(), ranked.begin() + static_cast<ptrdiff_t>(count), ranked.end(),
-                    IsBetter);
-  ranked.resize(count);
-}
-
-// exp((score - most) / temperature), whose sum over candidates is what draws are made in.
-class Weights {
- public:
-  Weights(float temperature, float most) : temperature_(temperature), most_(most) {}
-  double operator()(float score) const { return std::exp((double{score} - most_) / temperature_); }
-
- private:
-  const double temperature_;
-  const double most_;
-};
-
-// The candidate at `point` of the sum of weights, in their order.
-template <class Candidates, class WeightOf>
-size_t Pick(const Candidates& candidates, const WeightOf& weight_of, double point) {
-  double sum = 0;
-  for (size_t i = 0; i + 1 < candidates.size(); ++i) {
-    sum += weight_of(candidates[i]);
-    if (point < sum) return i;
+// The element at `point` of the sum of weights, which begins with `sum`. Never one without weight,
+// where there is another.
+size_t Pick(absl::Span<const double> weights, double sum, double point) {
+  size_t picked = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] > 0) picked = i;
+    sum += weights[i];
+    if (point < sum) break;
   }
-  return candidates.size() - 1;
+  return picked;
 }
 
 }  // namespace
@@ -86,69 +64,133 @@ absl::Status CheckSampling(const SamplingParams& params) {
   return absl::OkStatus();
 }
 
+Sampler::Sampler() : Sampler(kernels::cpu::BestIsa()) {}
+
+Sampler::Sampler(kernels::cpu::Isa isa) : loops_(SamplingLoopsFor(isa)) {}
+
 TokenId Sampler::Choose(const SamplingParams& params, absl::Span<const float> logits,
-                        absl::Span<const TokenId> tokens) {
+                        absl::Span<const TokenId> tokens, absl::Span<const TokenId> more) {
   absl::Span<const float> scores = logits;
   if (params.repetition_penalty != 1.0f) {
-    scores_.assign(logits.begin(), logits.end());
-    Penalise(params.repetition_penalty, tokens, logits, absl::MakeSpan(scores_));
-    scores = scores_;
+    penalised_.assign(logits.begin(), logits.end());
+    Penalise(params.repetition_penalty, tokens, logits, absl::MakeSpan(penalised_));
+    Penalise(params.repetition_penalty, more, logits, absl::MakeSpan(penalised_));
+    scores = penalised_;
   }
-  const TokenId most_likely = MostLikely(scores);
-  if (params.temperature == 0 || params.top_k == 1) return most_likely;
-  const double uniform = UniformDraw(params.seed, tokens.size());
-  const Weights weight(params.temperature, scores[most_likely]);
-  if (params.top_k == 0 && params.top_p == 1.0f) {
-    double sum = 0;
-    for (const float score : scores) sum += weight(score);
-    return static_cast<TokenId>(Pick(scores, weight, uniform * sum));
+  const TokenId most_likely = Scan(scores);
+  most_ = scores[most_likely];
+  if (params.temperature == 0 || params.top_k == 1 || std::isinf(most_)) return most_likely;
+  inverse_temperature_ = 1.0 / params.temperature;
+  const double uniform = UniformDraw(params.seed, tokens.size() + more.size());
+  if (params.top_k == 0 && params.top_p == 1.0f) return DrawFromAll(scores, uniform);
+  const size_t few = params.top_k == 0 ? kFewRanked : params.top_k;
+  if (few <= kFewRanked) {
+    const std::optional<TokenId> drawn = DrawFromFew(params, scores, few, uniform);
+    if (drawn.has_value()) return *drawn;
   }
-  const double kept = RankCandidates(params, scores, weight);
-  const auto weight_of = [&](const TokenLogprob& row) { return weight(row.logprob); };
-  return ranked_[Pick(ranked_, weight_of, uniform * kept)].token;
+  return DrawFromRanked(params, scores, uniform);
 }
 
-// Leaves in ranked_ what top_k and top_p let through, and returns the sum of its weights. Few
-// tokens have most of the probability, so that the rest is ranked only where it must be.
-template <class WeightOf>
-double Sampler::RankCandidates(const SamplingParams& params, absl::Span<const float> scores,
-                               const WeightOf& weight) {
-  size_t count = params.top_k == 0 ? kFirstRanked : params.top_k;
-  double all = 0;
-  if (params.top_k == 0) {
-    for (const float score : scores) all += weight(score);
+// Leaves the blocks' maxima in maxima_; returns the most likely token, the lowest of equals.
+TokenId Sampler::Scan(absl::Span<const float> scores) {
+  maxima_.resize((scores.size() + kScoreBlock - 1) / kScoreBlock);
+  loops_.block_maxima(scores.data(), scores.size(), maxima_.data());
+  const auto best = std::max_element(maxima_.begin(), maxima_.end());
+  const auto begin = scores.begin() + (best - maxima_.begin()) * ptrdiff_t{kScoreBlock};
+  return static_cast<TokenId>(std::find(begin, scores.end(), *best) - scores.begin());
+}
+
+// Leaves the blocks' weights in sums_; returns their sum.
+double Sampler::WeighBlocks(absl::Span<const float> scores) {
+  sums_.resize(maxima_.size());
+  loops_.block_weights(scores.data(), scores.size(), most_, inverse_temperature_, sums_.data());
+  return std::accumulate(sums_.begin(), sums_.end(), 0.0);
+}
+
+// In the order of tokens.
+TokenId Sampler::DrawFromAll(absl::Span<const float> scores, double uniform) {
+  const double point = uniform * WeighBlocks(scores);
+  const size_t block = Pick(sums_, 0.0, point);
+  const double before = std::accumulate(sums_.begin(), sums_.begin() + ptrdiff_t(block), 0.0);
+  const absl::Span<const float> in_block = scores.subspan(block * kScoreBlock, kScoreBlock);
+  weights_.resize(in_block.size());
+  loops_.weights(in_block.data(), in_block.size(), most_, inverse_temperature_, weights_.data());
+  return static_cast<TokenId>(block * kScoreBlock + Pick(weights_, before, point));
+}
+
+// Leaves the best `count` in ranked_, best first. Blocks hold as many scores that are at least
+// their maximum, so that whoever is worse than as many blocks' maxima is not among them.
+void Sampler::RankBest(absl::Span<const float> scores, size_t count) {
+  count = std::min(count, scores.size());
+  float least = -std::numeric_limits<float>::infinity();
+  if (count <= maxima_.size()) {
+    descending_ = maxima_;
+    const auto last = descending_.begin() + static_cast<ptrdiff_t>(count) - 1;
+    std::nth_element(descending_.begin(), last, descending_.end(), std::greater<>());
+    least = *last;
   }
-  for (;; count *= 8) {
-    Rank(scores, count, ranked_);
-    if (params.top_k != 0) {
-      all = 0;
-      for (const TokenLogprob& row : ranked_) all += weight(row.logprob);
+  ranked_.clear();
+  for (size_t block = 0; block < maxima_.size(); ++block) {
+    if (maxima_[block] < least) continue;
+    const size_t end = std::min((block + 1) * kScoreBlock, scores.size());
+    for (size_t i = block * kScoreBlock; i < end; ++i) {
+      if (scores[i] >= least) ranked_.push_back({static_cast<TokenId>(i), scores[i]});
     }
-    double sum = 0;
-    for (size_t i = 0; i < ranked_.size(); ++i) {
-      sum += weight(ranked_[i].logprob);
-      if (sum < params.top_p * all && i + 1 < scores.size()) continue;
-      ranked_.resize(i + 1);
-      return sum;
-    }
-    if (params.top_k != 0) return sum;
   }
+  std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<ptrdiff_t>(count), ranked_.end(),
+                    IsBetter);
+  ranked_.resize(count);
+}
+
+// From the best `count`; nothing where top_p lets more through, and top_k is not what stops them.
+std::optional<TokenId> Sampler::DrawFromFew(const SamplingParams& params,
+                                            absl::Span<const float> scores, size_t count,
+                                            double uniform) {
+  RankBest(scores, count);
+  std::vector<float>& best = descending_;
+  best.clear();
+  for (const TokenLogprob& row : ranked_) best.push_back(row.logprob);
+  weights_.resize(best.size());
+  loops_.weights(best.data(), best.size(), most_, inverse_temperature_, weights_.data());
+  const double all = params.top_k == 0 ? WeighBlocks(scores)
+                                       : std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  double kept = 0;
+  size_t size = 0;
+  while (size < weights_.size() && (size == 0 || kept < params.top_p * all)) {
+    kept += weights_[size++];
+  }
+  const bool stopped = kept >= params.top_p * all || weights_.size() == scores.size();
+  if (params.top_k == 0 && !stopped) return std::nullopt;
+  weights_.resize(size);
+  return ranked_[Pick(weights_, 0.0, uniform * kept)].token;
+}
+
+TokenId Sampler::DrawFromRanked(const SamplingParams& params, absl::Span<const float> scores,
+                                double uniform) {
+  all_ranked_.Build(loops_, scores, maxima_, most_, inverse_temperature_);
+  RankedScores::Place kept{.count = scores.size(), .sum = all_ranked_.total()};
+  if (params.top_k != 0 && params.top_k < scores.size()) {
+    kept = all_ranked_.Find([&](uint64_t count, double) { return count >= params.top_k; });
+  }
+  if (params.top_p < 1.0f) {
+    kept =
+        all_ranked_.Find([least = params.top_p * kept.sum, most = kept.count](
+                             uint64_t count, double sum) { return sum >= least || count >= most; });
+  }
+  const double point = uniform * kept.sum;
+  const auto here = [&](uint64_t count, double sum) { return sum > point || count >= kept.count; };
+  return all_ranked_.Find(here).token;
 }
 
 std::pair<float, absl::Span<const TokenLogprob>> Sampler::Logprobs(absl::Span<const float> logits,
                                                                    TokenId token, uint32_t count) {
-  const double most = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - most);
-  const double normalizer = most + std::log(sum);
-  logprobs_.clear();
-  if (count > 0) {
-    Rank(logits, count, logprobs_);
-    for (TokenLogprob& row : logprobs_) {
-      row.logprob = static_cast<float>(row.logprob - normalizer);
-    }
-  }
-  return {static_cast<float>(logits[token] - normalizer), logprobs_};
+  most_ = logits[Scan(logits)];
+  inverse_temperature_ = 1.0;
+  const double normalizer = double{most_} + std::log(WeighBlocks(logits));
+  ranked_.clear();
+  if (count > 0) RankBest(logits, count);
+  for (TokenLogprob& row : ranked_) row.logprob = static_cast<float>(row.logprob - normalizer);
+  return {static_cast<float>(logits[token] - normalizer), ranked_};
 }
 
 double UniformDraw(uint64_t seed, uint64_t n) {

@@ -2,6 +2,7 @@
 #ifndef PAGODA_ENGINE_SCHEDULE_SAMPLING_H_
 #define PAGODA_ENGINE_SCHEDULE_SAMPLING_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -9,6 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "engine/schedule/ranked_scores.h"
+#include "engine/schedule/sampling_loops.h"
+#include "kernels/cpu/isa.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -41,11 +45,16 @@ struct TokenLogprob {
 // Keeps its buffers from one token to the next. Thread-compatible.
 class Sampler {
  public:
-  // The token behind `tokens`. `logits` is [vocab_size], finite or -infinity. The draw depends on
-  // the seed and on tokens.size() alone: not on the batch, nor on what was computed when. Cost:
-  // O(vocab_size), and O(vocab_size log vocab_size) where top_p lets most tokens through.
+  Sampler();
+  // For tests: the machine has the instructions. All choose the same tokens.
+  explicit Sampler(kernels::cpu::Isa isa);
+
+  // The token behind `tokens` and then `more`. `logits` is [vocab_size], finite or -infinity. The
+  // draw depends on the seed and on how many tokens those are, alone: not on the batch, nor on what
+  // was computed when. Cost: some passes over the logits that the compiler vectorises; what is
+  // sorted is 256 candidates or top_k, or where more are let through, a 4,096th of the likely ones.
   TokenId Choose(const SamplingParams& params, absl::Span<const float> logits,
-                 absl::Span<const TokenId> tokens);
+                 absl::Span<const TokenId> tokens, absl::Span<const TokenId> more = {});
 
   // The natural logarithm of a token's probability, and the `count` most likely tokens, in the
   // distribution that the logits themselves are. The span is valid until the next call.
@@ -53,13 +62,27 @@ class Sampler {
                                                             TokenId token, uint32_t count);
 
  private:
-  template <class WeightOf>
-  double RankCandidates(const SamplingParams& params, absl::Span<const float> scores,
-                        const WeightOf& weight);
+  TokenId Scan(absl::Span<const float> scores);
+  double WeighBlocks(absl::Span<const float> scores);
+  void RankBest(absl::Span<const float> scores, size_t count);
+  TokenId DrawFromAll(absl::Span<const float> scores, double uniform);
+  std::optional<TokenId> DrawFromFew(const SamplingParams& params, absl::Span<const float> scores,
+                                     size_t count, double uniform);
+  TokenId DrawFromRanked(const SamplingParams& params, absl::Span<const float> scores,
+                         double uniform);
 
-  std::vector<float> scores_;           // [vocab_size]
-  std::vector<TokenLogprob> ranked_;    // Candidates, best first; `logprob` is their score.
-  std::vector<TokenLogprob> logprobs_;  // What Logprobs returns.
+  const SamplingLoops& loops_;
+  // Of the scores at hand.
+  float most_ = 0;
+  double inverse_temperature_ = 1;
+  std::vector<float> maxima_;  // By block.
+  std::vector<double> sums_;   // Likewise: of weights.
+  // What is kept of them.
+  std::vector<float> penalised_;      // [vocab_size]
+  std::vector<float> descending_;     // Maxima, or the scores of ranked_.
+  std::vector<TokenLogprob> ranked_;  // Candidates, best first; `logprob` is their score.
+  std::vector<double> weights_;       // Of candidates, or of a block.
+  RankedScores all_ranked_;
 };
 
 // A number in [0, 1) for the n-th draw of a seed, by SplitMix64 (Steele et al., 2014).

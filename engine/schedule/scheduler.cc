@@ -1,28 +1,21 @@
 #include "engine/schedule/scheduler.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "engine/schedule/ngram_proposer.h"
 #include "engine/schedule/stopwatch.h"
 #include "pools/error.h"
 
 namespace pagoda {
-namespace {
-
-// How many of those who wait may be admitted in one step.
-constexpr size_t kMostProbes = 8;
-
-}  // namespace
-
 Scheduler::Scheduler(const Options& options, CacheClient* client, std::vector<WindowSize> windows,
-                     Forward forward)
+                     Forward forward, kernels::cpu::ThreadPool* sampling_threads)
     : options_(options),
       client_(client),
       windows_{std::move(windows), client->info().tokens_per_block},
       forward_(std::move(forward)),
+      sampler_(sampling_threads),
       waiting_(&shares_) {}
 
 Scheduler::~Scheduler() {
@@ -30,28 +23,8 @@ Scheduler::~Scheduler() {
   TellEnds();
 }
 
-absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest& request) {
-  const TokensPerBlock tokens_per_block(cache.tokens_per_block);
-  // The last token that is generated gets no KV.
-  const uint64_t total = request.prompt.size() + uint64_t{request.max_new_tokens} - 1;
-  for (const CacheInfo::Window& window : cache.windows) {
-    uint64_t blocks = tokens_per_block.BlocksFor(total);
-    if (window.window != kFullAttention) {
-      // A window's tokens, and those of a step, begin and end anywhere in a block.
-      blocks = std::min(blocks, uint64_t{tokens_per_block.BlocksFor(window.window.value())} + 2);
-    }
-    if (blocks <= window.primary_blocks) continue;
-    return MakeError(
-        Reason::kInvalidCount,
-        absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ", request.max_new_tokens,
-                     " new ones take ", blocks, " blocks of window ", WindowName(window.window),
-                     "; the cache has ", window.primary_blocks));
-  }
-  return absl::OkStatus();
-}
-
 void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end,
-                    absl::Time arrival) {
+                    SteadyTime arrival) {
   auto active = std::make_shared<ActiveRequest>();
   active->request = std::move(request);
   active->on_token = std::move(on_token);
@@ -65,6 +38,11 @@ void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback
   shares_.Enter(asked.tenant);
   ++stats_.waiting_requests;
   waiting_.Add(std::make_unique<Sample>(active, 0, windows_, asked.prompt));
+  if (!quotas_.Knows(asked.name_space.tenant)) {
+    unknown_owners_.insert(asked.name_space.tenant);
+  } else if (absl::Status status = quotas_.Check(asked, windows_.tokens_per_block); !status.ok()) {
+    EndRequest(active, status);
+  }
 }
 
 Scheduler::Progress Scheduler::Step() {
@@ -90,6 +68,7 @@ Scheduler::Progress Scheduler::RunStep() {
   }
   AddForks(batch);
   AddClosings(batch);
+  GiveSlots();
   const uint32_t budget = ShareBudget();
   AddAdvances(batch);
   Admit(budget, batch);
@@ -118,7 +97,7 @@ void Scheduler::EndCancelled() {
     if (request.request.cancelled()) cancelled.push_back(sample.request);
   };
   for (const auto& sample : running_) look(*sample);
-  for (const auto& sample : waiting_.samples()) look(*sample);
+  waiting_.ForEach(look);
   for (const auto& request : cancelled) {
     EndRequest(request, absl::CancelledError("the caller cancelled the request"));
   }
@@ -146,7 +125,8 @@ void Scheduler::AddClosings(StepBatch& batch) {
     if (!run.is_open()) continue;
     const uint32_t computed = run.computed();
     run.Close(batch);
-    if (!closing.returns || options_.preemption != Preemption::kOffload || computed == 0) continue;
+    if (closing.then == Then::kEnd || options_.preemption != Preemption::kOffload || computed == 0)
+      continue;
     if (!HasSecondaryTier()) continue;
     OffloadPrefix offload{.name_space = closing.sample->request->request.name_space,
                           .tokens = {run.tokens().begin(), run.tokens().begin() + computed}};
@@ -193,89 +173,6 @@ bool Scheduler::HasSecondaryTier() const {
                      [](const auto& window) { return window.secondary_blocks > 0; });
 }
 
-// How many tokens of the prompt's rest have room now: 0, or all that `budget` lets through, or
-// fewer where a sliding window's pool is small. `taken` is what others of this step take, by window
-// of the answer.
-uint32_t Scheduler::RoomFor(const Probe& probe, uint32_t rest, uint32_t budget,
-                            std::vector<uint64_t>& taken) const {
-  const TokensPerBlock tokens_per_block(windows_.tokens_per_block);
-  taken.resize(probe.answer.windows.size());
-  uint32_t tokens = std::min(rest, budget);
-  std::vector<uint64_t> needs;
-  for (size_t w = 0; w < taken.size(); ++w) {
-    const WindowCapacity& capacity = probe.answer.windows[w];
-    // Each that runs will want its next block soon.
-    const uint64_t held = taken[w] + running_.size();
-    if (held >= capacity.available_blocks) return 0;
-    const uint64_t available = capacity.available_blocks - held;
-    uint64_t needed = capacity.blocks_now;
-    if (capacity.window != kFullAttention && needed > available) {
-      // It goes in piece by piece, and the window lets go of what it has passed. A window's tokens
-      // begin anywhere in a block, and so do those of a chunk.
-      const uint64_t window = tokens_per_block.BlocksFor(capacity.window.value()) + 1;
-      if (window >= available) return 0;
-      const uint64_t chunk = (available - window) * windows_.tokens_per_block;
-      tokens = static_cast<uint32_t>(std::min<uint64_t>(tokens, chunk));
-      needed = available;
-    }
-    if (needed > available) return 0;
-    needs.push_back(needed);
-  }
-  for (size_t w = 0; w < taken.size(); ++w) taken[w] += needs[w];
-  return tokens;
-}
-
-void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
-  std::vector<uint64_t> taken;
-  blocked_ = false;
-  for (const Probe& probe : std::exchange(probes_, {})) {
-    if (budget == 0 || running_.size() >= options_.max_running_sequences) return;
-    Sample* const lowest = LowestRunning(nullptr);
-    const auto total = static_cast<uint32_t>(probe.sample->run.tokens().size());
-    const uint32_t rest = total - std::min(probe.answer.matched_tokens, total - 1);
-    const uint32_t tokens = RoomFor(probe, rest, budget, taken);
-    if (tokens == 0) {
-      // The room of those who are closing now shows in the next answers.
-      blocked_ = closing_.empty();
-      if (lowest != nullptr && closing_.empty() &&
-          lowest->request->request.priority < probe.sample->request->request.priority) {
-        Preempt(lowest);
-      }
-      return;
-    }
-    std::unique_ptr<Sample> sample = waiting_.Remove(probe.sample);
-    if (sample == nullptr) continue;  // Cancelled since.
-    sample->drafts.clear();
-    sample->num_tokens = tokens;
-    budget -= sample->num_tokens;
-    if (!sample->request->admitted) shares_.Charge(sample->request->request.tenant, rest);
-    sample->opening = true;
-    sample->run.Open(SequenceId(++sequences_), total - rest + sample->num_tokens, batch);
-    blocked_since_ = absl::InfiniteFuture();
-    running_.push_back(std::move(sample));
-  }
-}
-
-void Scheduler::AddProbes(StepBatch& batch) {
-  if (running_.size() >= options_.max_running_sequences) return;
-  // Where the head does not fit, nobody passes it.
-  const size_t count = std::min<size_t>(blocked_ ? 1 : kMostProbes,
-                                        options_.max_running_sequences - running_.size());
-  for (const Sample* sample : waiting_.Head(count)) {
-    QueryCapacity query{.name_space = sample->request->request.name_space,
-                        .tokens = sample->run.tokens(),
-                        .max_new_tokens = sample->tokens_left()};
-    batch.Add(std::move(query), [this, sample](absl::StatusOr<OperationResult> result) {
-      if (sample->request->ending) return;
-      if (result.ok()) {
-        probes_.push_back({sample, std::get<CapacityAnswer>(*std::move(result))});
-      } else {
-        EndRequest(sample->request, result.status());
-      }
-    });
-  }
-}
-
 // --- The batch ---
 
 absl::Status Scheduler::RunBatch(StepBatch& batch) {
@@ -296,7 +193,7 @@ void Scheduler::HeedLosses() {
     // What a sliding window has passed is computed again from the beginning.
     if (it == running_.end()) continue;
     Sample& sample = **it;
-    if (!sample.run.Shorten(shortened)) Retire(&sample, /*returns=*/true);
+    if (!sample.run.Shorten(shortened)) Retire(&sample, Then::kReturn);
     if (sample.generated > 0) continue;
     // It was not reused after all.
     GenerateReport& report = sample.request->report;
@@ -312,6 +209,7 @@ void Scheduler::HeedLosses() {
 
 void Scheduler::HeedRefusals() {
   bool short_of_room = false;
+  std::set<std::string> at_quota;
   std::vector<Sample*> refused;
   for (const std::unique_ptr<Sample>& sample : running_) {
     if (!sample->run.status().ok()) refused.push_back(sample.get());
@@ -320,22 +218,31 @@ void Scheduler::HeedRefusals() {
     const absl::Status status = sample->run.status();
     sample->num_tokens = 0;
     const Reason reason = ReasonOf(status);
-    const bool no_room =
-        reason == Reason::kBlocksExhausted || reason == Reason::kTenantQuotaExceeded;
+    const bool quota = reason == Reason::kTenantQuotaExceeded;
+    const bool no_room = quota || reason == Reason::kBlocksExhausted;
     if (!sample->run.is_open() && (no_room || reason == Reason::kKvLost)) {
-      Retire(sample, true);
+      if (quota) quotas_.NoteFull(sample->owner());
+      Retire(sample, Then::kReturn);
     } else if (reason == Reason::kKvLost) {
       continue;  // Its next commit tells that it knows.
-    } else if (reason == Reason::kTenantQuotaExceeded) {
-      // Only what the tenant itself gives back helps.
-      Preempt(LowestRunning(&sample->request->request.tenant));
+    } else if (quota) {
+      at_quota.insert(sample->owner());
     } else if (no_room) {
       short_of_room = true;
     } else {
       EndRequest(sample->request, status);
     }
   }
-  if (short_of_room && closing_.empty()) Preempt(LowestRunning(nullptr));
+  // Of a quota only what its tenant gives back helps.
+  for (const std::string& owner : at_quota) {
+    const auto is_its = [&](const Sample& sample) { return sample.owner() == owner; };
+    const bool gives_back =
+        std::any_of(closing_.begin(), closing_.end(),
+                    [&](const Closing& closing) { return is_its(*closing.sample); });
+    Sample* const lowest = LowestRunningOf(is_its);
+    if (!gives_back && lowest != nullptr) Preempt(lowest);
+  }
+  if (short_of_room && closing_.empty()) Preempt(LowestRunning());
 }
 
 }  // namespace pagoda

@@ -4,20 +4,29 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/choices.h"
 #include "engine/generate.h"
 #include "engine/model/model_input.h"
+#include "engine/schedule/batch_sampler.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/step_batch.h"
+#include "engine/schedule/stopwatch.h"
+#include "engine/schedule/tenant_quotas.h"
 #include "engine/schedule/tenant_shares.h"
 #include "engine/schedule/waiting_room.h"
+#include "kernels/cpu/thread_pool.h"
 #include "manager/cache_client.h"
 
 namespace pagoda {
@@ -37,8 +46,9 @@ struct SchedulerStats {
   uint64_t preemptions = 0;
   uint64_t steps = 0;  // Those that went through the model.
   absl::Duration step_time;
-  absl::Duration cache_time;  // Of it, in calls of the cache.
-  absl::Duration model_time;  // Of it, in the model.
+  absl::Duration cache_time;     // Of it, in calls of the cache.
+  absl::Duration model_time;     // Of it, in the model.
+  absl::Duration sampling_time;  // Of it, choosing tokens from logits.
 };
 
 // Continuous batching (Yu et al., "Orca", OSDI 2022) with chunked prefill (Agrawal et al.,
@@ -64,16 +74,17 @@ class Scheduler {
   // call.
   using Forward = std::function<absl::StatusOr<absl::Span<const float>>(const ModelInput& input)>;
 
-  // `client` outlives it, or its replacement does. `windows` are the model's.
+  // `client` outlives it, or its replacement does. `windows` are the model's. Tokens are chosen on
+  // `sampling_threads`, which outlive it; on the caller's where that is null.
   Scheduler(const Options& options, CacheClient* client, std::vector<WindowSize> windows,
-            Forward forward);
+            Forward forward, kernels::cpu::ThreadPool* sampling_threads = nullptr);
   ~Scheduler();
 
   // INVALID_COUNT where the cache can never hold one of the request's sequences.
   static absl::Status CheckRoom(const CacheInfo& cache, const GenerateRequest& request);
 
   // The request is valid. `on_end` comes with a later TellEnds.
-  void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, absl::Time arrival);
+  void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, SteadyTime arrival);
 
   bool idle() const { return running_.empty() && closing_.empty() && waiting_.empty(); }
 
@@ -96,13 +107,28 @@ class Scheduler {
 
  private:
   using SampleList = std::vector<std::unique_ptr<Sample>>;
+  // What comes of a sample whose sequence is closed.
+  enum class Then : uint8_t {
+    kEnd,
+    kReturn,  // To the waiting room, where it goes on.
+  };
   struct Closing {
     std::unique_ptr<Sample> sample;
-    bool returns;  // To the waiting room.
+    Then then;
   };
   struct Probe {
     const Sample* sample;
     CapacityAnswer answer;
+  };
+  // What those take who are admitted in the step at hand, by window of the answers.
+  struct Taken {
+    std::vector<uint64_t> blocks;
+    std::map<std::string, std::vector<uint64_t>> by_owner;
+  };
+  enum class Shortage : uint8_t { kNone, kRoom, kQuota };
+  struct Fit {
+    uint32_t tokens = 0;  // Of the prompt's rest; 0 where there is a shortage.
+    Shortage shortage = Shortage::kNone;
   };
 
   Progress RunStep();
@@ -112,6 +138,7 @@ class Scheduler {
   void AddForks(StepBatch& batch);
   void AddClosings(StepBatch& batch);
   void AddAdvances(StepBatch& batch);
+  void GiveSlots();
   void Admit(uint32_t budget, StepBatch& batch);
   void AddProbes(StepBatch& batch);
   absl::Status RunBatch(StepBatch& batch);
@@ -122,17 +149,25 @@ class Scheduler {
   Progress WaitForRoom();
 
   bool HasSecondaryTier() const;
-  uint32_t RoomFor(const Probe& probe, uint32_t rest, uint32_t budget,
-                   std::vector<uint64_t>& taken) const;
+  Fit RoomFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
+  void HeedShortage(const Probe& probe, Shortage shortage);
+  void Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tokens, StepBatch& batch);
+  bool MustProbe(const Sample& head) const;
+  void AskForQuotas(StepBatch& batch);
+  void LearnQuota(const std::string& owner, const CapacityAnswer& answer);
+  uint32_t BudgetOfNextStep() const;
+  std::vector<Sample*> Head(size_t count) const;
   void NoteAdmission(Sample& sample);
-  void TakeLogits(Sample& sample, absl::Span<const float> logits);
-  // Chooses a token for the sample and tells it; the sample may end with it. Returns it.
-  TokenId Choose(Sample& sample, absl::Span<const float> row);
+  std::vector<SamplingTask> ChooseTokens(absl::Span<Sample* const> computing, uint32_t rows,
+                                         absl::Span<const float> logits);
+  void TakeTokens(Sample& sample, const SamplingTask& task);
+  // Tells of the sample's next token, with which it may end.
+  void Take(Sample& sample, const ChosenToken& chosen, absl::Span<const float> row);
   // The samples beside the first, from the same logits.
   void ForkSamples(Sample& first, absl::Span<const float> row);
 
   // A running sample leaves: its sequence is closed with the next batch.
-  void Retire(Sample* sample, bool returns);
+  void Retire(Sample* sample, Then then);
   void Preempt(Sample* sample);
   void EndRequest(const std::shared_ptr<ActiveRequest>& request, const absl::Status& status);
   void Finish(std::unique_ptr<Sample> sample);
@@ -140,15 +175,16 @@ class Scheduler {
   void FailAll(const absl::Status& status);
   void FreeLeftovers();
   void FinishClosing();
-  // Of the tenant, or of all where it is null.
-  Sample* LowestRunning(const std::string* tenant) const;
+  // Null where nobody runs, or nobody who counts.
+  Sample* LowestRunning() const;
+  Sample* LowestRunningOf(absl::FunctionRef<bool(const Sample&)> counts) const;
 
   const Options options_;
   CacheClient* client_;
   const SequenceRun::Windows windows_;
   const Forward forward_;
   ModelInput input_;
-  Sampler sampler_;
+  BatchSampler sampler_;
   TenantShares shares_;
   WaitingRoom waiting_;
   SampleList running_;
@@ -158,11 +194,14 @@ class Scheduler {
   std::vector<SequenceId> leftovers_;  // To be freed when the client can be asked again.
   std::vector<ShortenedSequence> shortened_;
   Ticket completed_;
-  bool blocked_ = false;  // The head of those who wait did not fit.
-  // Which request is blocked by others, and since when.
-  uint64_t blocked_request_ = 0;
-  absl::Time blocked_since_ = absl::InfiniteFuture();
-  uint64_t vocab_size_ = 0;  // Of the step's logits.
+  TenantQuotas quotas_;                   // As far as the client has told.
+  std::set<std::string> unknown_owners_;  // To be asked for.
+  // The head of those who wait did not fit: who that was, and since when.
+  bool blocked_ = false;
+  std::pair<uint64_t, uint32_t> blocked_sample_;  // Its request's number and its own.
+  std::optional<SteadyTime> blocked_since_;
+  bool room_changed_ = false;  // Since the last probe.
+  SteadyTime probed_at_;
   uint64_t steps_ = 0;
   uint64_t requests_ = 0;
   uint64_t sequences_ = 0;

@@ -1,10 +1,8 @@
 // The scheduler's steps through the model, and what comes of their logits.
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/stopwatch.h"
 #include "pools/error.h"
@@ -65,14 +63,36 @@ Scheduler::Progress Scheduler::Compute() {
   }
   ++stats_.steps;
   stats_.computed_tokens += input_.tokens.size();
-  vocab_size_ = rows == 0 ? 0 : logits->size() / rows;
+  const std::vector<SamplingTask> tasks = ChooseTokens(computing, rows, *logits);
   // Whoever ends meanwhile leaves running_ for closing_, and lives on there.
+  auto task = tasks.begin();
   for (Sample* sample : computing) {
     const bool whole = sample->num_tokens == sample->run.uncomputed();
     sample->run.Computed(sample->num_tokens);
-    if (whole && !sample->request->ending) TakeLogits(*sample, *logits);
+    if (!whole) continue;
+    if (!sample->request->ending) TakeTokens(*sample, *task);
+    ++task;
   }
   return Progress::kMade;
+}
+
+// One task for each that has logits, in their order.
+std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> computing,
+                                                  uint32_t rows, absl::Span<const float> logits) {
+  const uint64_t vocab_size = rows == 0 ? 0 : logits.size() / rows;
+  std::vector<SamplingTask> tasks;
+  for (const Sample* sample : computing) {
+    if (sample->num_tokens < sample->run.uncomputed()) continue;
+    tasks.push_back({.sampling = sample->sampling,
+                     .logits = logits.subspan(sample->first_logits * vocab_size,
+                                              (1 + sample->drafts.size()) * vocab_size),
+                     .tokens = sample->run.tokens(),
+                     .drafts = sample->drafts,
+                     .chosen = {}});
+  }
+  const Stopwatch watch(stats_.sampling_time);
+  sampler_.Run(absl::MakeSpan(tasks));
+  return tasks;
 }
 
 // Nothing can be computed now.
@@ -93,29 +113,11 @@ Scheduler::Progress Scheduler::WaitForCopies() {
   return Progress::kMade;
 }
 
-Scheduler::Progress Scheduler::WaitForRoom() {
-  if (!blocked_ || !running_.empty() || !closing_.empty() || waiting_.empty()) {
-    return Progress::kMade;
-  }
-  // The first of those who wait does not fit beside other clients of the cache.
-  const absl::Time now = absl::Now();
-  const std::shared_ptr<ActiveRequest> head = waiting_.Head(1).front()->request;
-  if (std::exchange(blocked_request_, head->number) != head->number) blocked_since_ = now;
-  blocked_since_ = std::min(blocked_since_, now);
-  if (now - blocked_since_ < options_.room_timeout) return Progress::kNone;
-  EndRequest(head,
-             MakeError(Reason::kBlocksExhausted,
-                       absl::StrCat("other clients of the cache hold the room that the request "
-                                    "needs, and have for ",
-                                    absl::FormatDuration(options_.room_timeout))));
-  return Progress::kMade;
-}
-
 void Scheduler::NoteAdmission(Sample& sample) {
   ActiveRequest& request = *sample.request;
   if (std::exchange(request.admitted, true)) return;
   GenerateReport& report = request.report;
-  report.queue_time = absl::Now() - request.arrival;
+  report.queue_time = Since(request.arrival);
   report.reused_tokens = std::min(sample.run.matched(), sample.run.computed());
   report.reused_secondary_tokens = std::min(sample.run.matched_secondary(), report.reused_tokens);
   --stats_.waiting_requests;
@@ -125,15 +127,14 @@ void Scheduler::NoteAdmission(Sample& sample) {
   stats_.reused_secondary_tokens += report.reused_secondary_tokens;
 }
 
-void Scheduler::TakeLogits(Sample& sample, absl::Span<const float> logits) {
-  const auto row = [&](size_t i) {
-    return logits.subspan((sample.first_logits + i) * vocab_size_, vocab_size_);
-  };
+void Scheduler::TakeTokens(Sample& sample, const SamplingTask& task) {
+  const uint64_t vocab_size = task.logits.size() / (1 + sample.drafts.size());
+  const auto row = [&](size_t i) { return task.logits.subspan(i * vocab_size, vocab_size); };
   const bool first = sample.generated == 0 && sample.index == 0;
   size_t accepted = 0;
-  for (size_t i = 0; i <= sample.drafts.size(); ++i) {
-    const TokenId token = Choose(sample, row(i));
-    if (i == sample.drafts.size() || token != sample.drafts[i]) break;
+  for (size_t i = 0; i < task.chosen.size(); ++i) {
+    Take(sample, task.chosen[i], row(i));
+    if (i == sample.drafts.size() || task.chosen[i].token != sample.drafts[i]) break;
     // The draft's KV is computed already.
     sample.run.Computed(1);
     ++accepted;
@@ -147,20 +148,19 @@ void Scheduler::TakeLogits(Sample& sample, absl::Span<const float> logits) {
   if (first && !sample.request->ending) ForkSamples(sample, row(0));
 }
 
-TokenId Scheduler::Choose(Sample& sample, absl::Span<const float> row) {
+void Scheduler::Take(Sample& sample, const ChosenToken& chosen, absl::Span<const float> row) {
   const std::shared_ptr<ActiveRequest> request = sample.request;
-  const TokenId token = sampler_.Choose(sample.sampling, row, sample.run.tokens());
-  GeneratedToken generated{.sample = sample.index, .token = token, .logits = row};
-  if (sample.sampling.top_logprobs.has_value()) {
-    std::tie(generated.logprob, generated.top_logprobs) =
-        sampler_.Logprobs(row, token, *sample.sampling.top_logprobs);
-  }
-  sample.run.Push(token);
+  const GeneratedToken generated{.sample = sample.index,
+                                 .token = chosen.token,
+                                 .logprob = chosen.logprob,
+                                 .top_logprobs = chosen.top_logprobs,
+                                 .logits = row};
+  sample.run.Push(chosen.token);
   ++sample.generated;
   ++stats_.generated_tokens;
   shares_.Charge(request->request.tenant, kGeneratedCost);
   if (request->report.generated_tokens++ == 0) {
-    request->report.time_to_first_token = absl::Now() - request->arrival;
+    request->report.time_to_first_token = Since(request->arrival);
   }
   if (!request->on_token(generated)) {
     EndRequest(request, absl::CancelledError("the caller stopped the generation"));
@@ -168,19 +168,38 @@ TokenId Scheduler::Choose(Sample& sample, absl::Span<const float> row) {
              stop || sample.tokens_left() == 0) {
     request->report.finish_reasons[sample.index] =
         stop ? FinishReason::kStopToken : FinishReason::kLength;
-    Retire(&sample, /*returns=*/false);
+    Retire(&sample, Then::kEnd);
   }
-  return token;
 }
 
 void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
   const std::shared_ptr<ActiveRequest> request = first.request;
-  for (uint32_t i = 1; i < request->request.num_samples && !request->ending; ++i) {
-    auto fork = std::make_unique<Sample>(request, i, windows_, request->request.prompt);
-    fork->fork_of = &first;
+  SampleList forks;
+  std::vector<SamplingTask> tasks;
+  for (uint32_t i = 1; i < request->request.num_samples; ++i) {
+    forks.push_back(std::make_unique<Sample>(request, i, windows_, request->request.prompt));
+    tasks.push_back({.sampling = forks.back()->sampling,
+                     .logits = row,
+                     .tokens = forks.back()->run.tokens(),
+                     .drafts = {},
+                     .chosen = {}});
+  }
+  {
+    const Stopwatch watch(stats_.sampling_time);
+    sampler_.Run(absl::MakeSpan(tasks));
+  }
+  for (size_t i = 0; i < forks.size() && !request->ending; ++i) {
+    Sample& fork = *forks[i];
+    fork.fork_of = &first;
     ++request->open_samples;
-    running_.push_back(std::move(fork));
-    Choose(*running_.back(), row);
+    running_.push_back(std::move(forks[i]));
+    Take(fork, tasks[i].chosen.front(), row);
+    if (running_.size() <= options_.max_running_sequences) continue;
+    if (running_.back().get() != &fork) continue;  // That was all it had to say.
+    // It matches the prompt when its turn comes.
+    fork.fork_of = nullptr;
+    waiting_.Add(std::move(running_.back()));
+    running_.pop_back();
   }
 }
 

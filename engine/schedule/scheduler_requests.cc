@@ -2,28 +2,31 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "engine/schedule/scheduler.h"
 #include "pools/check.h"
 
 namespace pagoda {
 
-Sample* Scheduler::LowestRunning(const std::string* tenant) const {
+Sample* Scheduler::LowestRunning() const {
+  return LowestRunningOf([](const Sample&) { return true; });
+}
+
+Sample* Scheduler::LowestRunningOf(absl::FunctionRef<bool(const Sample&)> counts) const {
   Sample* lowest = nullptr;
   for (const std::unique_ptr<Sample>& sample : running_) {
-    if (tenant != nullptr && sample->request->request.tenant != *tenant) continue;
+    if (!counts(*sample)) continue;
     if (lowest == nullptr || Outranks(*lowest, *sample)) lowest = sample.get();
   }
   return lowest;
 }
 
-// Leaves with the next batch. `returns`: to the waiting room, where it goes on.
-void Scheduler::Retire(Sample* sample, bool returns) {
+// Leaves with the next batch.
+void Scheduler::Retire(Sample* sample, Then then) {
   const auto it = std::find_if(running_.begin(), running_.end(),
                                [&](const auto& running) { return running.get() == sample; });
   if (it == running_.end()) return;
-  sample->ended = !returns;
-  closing_.push_back({std::move(*it), returns});
+  sample->ended = then == Then::kEnd;
+  closing_.push_back({std::move(*it), then});
   running_.erase(it);
 }
 
@@ -31,7 +34,7 @@ void Scheduler::Preempt(Sample* sample) {
   PAGODA_CHECK(sample != nullptr, "somebody runs");
   ++stats_.preemptions;
   ++sample->request->report.preemptions;
-  Retire(sample, /*returns=*/true);
+  Retire(sample, Then::kReturn);
 }
 
 void Scheduler::EndRequest(const std::shared_ptr<ActiveRequest>& request,
@@ -43,12 +46,12 @@ void Scheduler::EndRequest(const std::shared_ptr<ActiveRequest>& request,
   for (const std::unique_ptr<Sample>& sample : running_) {
     if (sample->request == request) samples.push_back(sample.get());
   }
-  for (Sample* sample : samples) Retire(sample, /*returns=*/false);
+  for (Sample* sample : samples) Retire(sample, Then::kEnd);
   for (Closing& closing : closing_) {
-    if (closing.sample->request == request) closing.returns = false;
+    if (closing.sample->request == request) closing.then = Then::kEnd;
   }
-  for (std::unique_ptr<Sample>& sample : waiting_.RemoveAll(request.get())) {
-    closing_.push_back({std::move(sample), /*returns=*/false});
+  for (std::unique_ptr<Sample>& sample : waiting_.RemoveAll(*request)) {
+    closing_.push_back({std::move(sample), Then::kEnd});
   }
 }
 
@@ -58,7 +61,7 @@ void Scheduler::Finish(std::unique_ptr<Sample> sample) {
   if (--request->open_samples > 0) return;
   --(request->admitted ? stats_.running_requests : stats_.waiting_requests);
   shares_.Leave(request->request.tenant);
-  request->report.total_time = absl::Now() - request->arrival;
+  request->report.total_time = Since(request->arrival);
   ended_.push_back(request);
 }
 
@@ -76,9 +79,9 @@ void Scheduler::EndAll(const absl::Status& status) {
   std::vector<std::shared_ptr<ActiveRequest>> requests;
   for (const auto& sample : running_) requests.push_back(sample->request);
   for (const auto& closing : closing_) {
-    if (closing.returns) requests.push_back(closing.sample->request);
+    if (closing.then == Then::kReturn) requests.push_back(closing.sample->request);
   }
-  for (const auto& sample : waiting_.samples()) requests.push_back(sample->request);
+  waiting_.ForEach([&](const Sample& sample) { requests.push_back(sample.request); });
   for (const auto& request : requests) EndRequest(request, status);
 }
 
@@ -106,7 +109,11 @@ void Scheduler::FinishClosing() {
   for (Closing& closed : std::exchange(closing_, {})) {
     if (closed.sample->run.is_open()) {
       closing_.push_back(std::move(closed));
-    } else if (closed.returns) {
+      continue;
+    }
+    room_changed_ = true;
+    quotas_.NoteChange(closed.sample->owner());
+    if (closed.then == Then::kReturn) {
       waiting_.Add(std::move(closed.sample));
     } else {
       Finish(std::move(closed.sample));
@@ -127,9 +134,11 @@ void Scheduler::Attach(CacheClient* client) {
   leftovers_.clear();
   probes_.clear();
   shortened_.clear();
+  quotas_.Forget();
+  room_changed_ = true;
   completed_ = Ticket();
   for (std::unique_ptr<Sample>& sample : std::exchange(running_, {})) {
-    closing_.push_back({std::move(sample), /*returns=*/true});
+    closing_.push_back({std::move(sample), Then::kReturn});
   }
   for (Closing& closing : closing_) {
     closing.sample->run.Forget();

@@ -159,15 +159,20 @@ void SequenceRun::Reserve(uint32_t count, StepBatch& batch) {
 }
 
 void SequenceRun::Take(absl::Span<const BlockTable> tables, Ticket ready) {
-  tables_.resize(windows_.sizes.size());
-  for (const BlockTable& table : tables) {
-    const auto window = std::find(windows_.sizes.begin(), windows_.sizes.end(), table.window);
-    if (window == windows_.sizes.end()) continue;
-    std::vector<SlotIndex>& slots = tables_[static_cast<size_t>(window - windows_.sizes.begin())];
+  TakeTables(tables, windows_.sizes, tables_);
+  ready_ = std::max(ready_, ready);
+}
+
+void TakeTables(absl::Span<const BlockTable> told, absl::Span<const WindowSize> windows,
+                std::vector<std::vector<SlotIndex>>& tables) {
+  tables.resize(windows.size());
+  for (const BlockTable& table : told) {
+    const auto window = std::find(windows.begin(), windows.end(), table.window);
+    if (window == windows.end()) continue;
+    std::vector<SlotIndex>& slots = tables[static_cast<size_t>(window - windows.begin())];
     slots.resize(table.first_block);
     for (const BlockHandle& block : table.blocks) slots.push_back(block.slot);
   }
-  ready_ = std::max(ready_, ready);
 }
 
 }  // namespace pagoda

@@ -114,6 +114,11 @@ class SequenceRun {
   absl::Status status_;
 };
 
+// Puts what the cache told of a sequence's tables behind what is known of them, by window in the
+// order of `windows`. Windows that are not among those are passed over.
+void TakeTables(absl::Span<const BlockTable> told, absl::Span<const WindowSize> windows,
+                std::vector<std::vector<SlotIndex>>& tables);
+
 }  // namespace pagoda
 
 #endif  // PAGODA_ENGINE_SCHEDULE_SEQUENCE_RUN_H_

@@ -1,22 +1,29 @@
+// Time that goes on evenly, whatever is done to the system's clock.
 #ifndef PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
 #define PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
 
-#include "absl/time/clock.h"
+#include <chrono>
+
 #include "absl/time/time.h"
 
 namespace pagoda {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+inline SteadyTime SteadyNow() { return std::chrono::steady_clock::now(); }
+inline absl::Duration Since(SteadyTime start) { return absl::FromChrono(SteadyNow() - start); }
 
 // Adds the time that it lives to a sum.
 class Stopwatch {
  public:
   explicit Stopwatch(absl::Duration& sum) : sum_(sum) {}
-  ~Stopwatch() { sum_ += absl::Now() - start_; }
+  ~Stopwatch() { sum_ += Since(start_); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
   absl::Duration& sum_;
-  const absl::Time start_ = absl::Now();
+  const SteadyTime start_ = SteadyNow();
 };
 
 }  // namespace pagoda

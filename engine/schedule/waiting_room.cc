@@ -1,52 +1,96 @@
 #include "engine/schedule/waiting_room.h"
 
-#include <algorithm>
-#include <map>
-#include <string>
 #include <tuple>
-#include <utility>
 
 namespace pagoda {
+namespace {
 
-std::vector<Sample*> WaitingRoom::Head(size_t count) const {
-  std::vector<Sample*> left;
-  for (const std::unique_ptr<Sample>& sample : samples_) left.push_back(sample.get());
-  std::map<std::string, uint64_t> served_here;
-  const auto key = [&](const Sample* sample) {
-    const GenerateRequest& request = sample->request->request;
-    const auto served = served_here.find(request.tenant);
-    const uint64_t service =
-        shares_.service(request.tenant) + (served == served_here.end() ? 0 : served->second);
-    return std::tuple(-int64_t{request.priority}, service, sample->request->number, sample->index);
-  };
+std::pair<uint64_t, uint32_t> KeyOf(const Sample& sample) {
+  return {sample.request->number, sample.index};
+}
+
+}  // namespace
+
+void WaitingRoom::Add(std::unique_ptr<Sample> sample) {
+  const GenerateRequest& request = sample->request->request;
+  const auto key = KeyOf(*sample);
+  queues_[request.priority][request.tenant].emplace(key, std::move(sample));
+  ++size_;
+}
+
+std::vector<Sample*> WaitingRoom::Head(
+    size_t count, absl::FunctionRef<bool(const Sample&)> is_passed_over) const {
   std::vector<Sample*> head;
-  while (head.size() < count && !left.empty()) {
-    const auto next =
-        std::min_element(left.begin(), left.end(),
-                         [&](const Sample* a, const Sample* b) { return key(a) < key(b); });
-    served_here[(*next)->request->request.tenant] += (*next)->run.tokens().size();
-    head.push_back(*next);
-    left.erase(next);
+  std::map<std::string, uint64_t> served_here;
+  for (const auto& [priority, tenants] : queues_) {
+    struct Turn {
+      uint64_t service;
+      Queue::const_iterator next, end;
+    };
+    std::map<std::string, Turn> turns;
+    const auto pass = [&](Turn& turn) {
+      while (turn.next != turn.end && is_passed_over(*turn.next->second)) ++turn.next;
+      return turn.next != turn.end;
+    };
+    for (const auto& [tenant, queue] : tenants) {
+      const auto served = served_here.find(tenant);
+      Turn turn{shares_.service(tenant) + (served == served_here.end() ? 0 : served->second),
+                queue.begin(), queue.end()};
+      if (pass(turn)) turns.emplace(tenant, turn);
+    }
+    while (head.size() < count && !turns.empty()) {
+      auto least = turns.begin();
+      for (auto it = std::next(least); it != turns.end(); ++it) {
+        const auto key = [](const Turn& turn) { return std::tie(turn.service, turn.next->first); };
+        if (key(it->second) < key(least->second)) least = it;
+      }
+      Turn& turn = least->second;
+      head.push_back(turn.next->second.get());
+      const uint64_t tokens = head.back()->run.tokens().size();
+      served_here[least->first] += tokens;
+      turn.service += tokens;
+      ++turn.next;
+      if (!pass(turn)) turns.erase(least);
+    }
+    if (head.size() == count) break;
   }
   return head;
 }
 
-std::unique_ptr<Sample> WaitingRoom::Remove(const Sample* sample) {
-  const auto it = std::find_if(samples_.begin(), samples_.end(),
-                               [&](const auto& waiting) { return waiting.get() == sample; });
-  if (it == samples_.end()) return nullptr;
-  std::unique_ptr<Sample> removed = std::move(*it);
-  samples_.erase(it);
-  return removed;
+void WaitingRoom::ForEach(absl::FunctionRef<void(Sample&)> visit) const {
+  for (const auto& [priority, tenants] : queues_) {
+    for (const auto& [tenant, queue] : tenants) {
+      for (const auto& [key, sample] : queue) visit(*sample);
+    }
+  }
 }
 
-std::vector<std::unique_ptr<Sample>> WaitingRoom::RemoveAll(const ActiveRequest* request) {
-  std::vector<std::unique_ptr<Sample>> removed;
-  for (std::unique_ptr<Sample>& sample : samples_) {
-    if (request == nullptr || sample->request.get() == request)
-      removed.push_back(std::move(sample));
+std::unique_ptr<Sample> WaitingRoom::Remove(const Sample* sample) {
+  const GenerateRequest& request = sample->request->request;
+  const auto tenants = queues_.find(request.priority);
+  if (tenants == queues_.end()) return nullptr;
+  const auto queue = tenants->second.find(request.tenant);
+  if (queue == tenants->second.end()) return nullptr;
+  auto node = queue->second.extract(KeyOf(*sample));
+  if (node.empty()) return nullptr;
+  --size_;
+  if (queue->second.empty()) tenants->second.erase(queue);
+  if (tenants->second.empty()) queues_.erase(tenants);
+  return std::move(node.mapped());
+}
+
+std::vector<std::unique_ptr<Sample>> WaitingRoom::RemoveAll(const ActiveRequest& request) {
+  std::vector<const Sample*> found;
+  const auto tenants = queues_.find(request.request.priority);
+  if (tenants == queues_.end()) return {};
+  const auto queue = tenants->second.find(request.request.tenant);
+  if (queue == tenants->second.end()) return {};
+  for (auto it = queue->second.lower_bound({request.number, 0});
+       it != queue->second.end() && it->first.first == request.number; ++it) {
+    found.push_back(it->second.get());
   }
-  std::erase(samples_, nullptr);
+  std::vector<std::unique_ptr<Sample>> removed;
+  for (const Sample* sample : found) removed.push_back(Remove(sample));
   return removed;
 }
 

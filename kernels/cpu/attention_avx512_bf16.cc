@@ -50,24 +50,22 @@ Pairs Broadcast(const uint16_t* p) {
   return _mm512_set1_epi32(pair);
 }
 
-// sums[r * kTokens + k] += query r . key t + k, over the 32 or 16 elements from e on.
-template <ElementType kType, uint32_t kRows, bool kWhole>
-inline void DotElements(const DecodeTile& tile, uint32_t t, uint32_t e, F* sums) {
-  constexpr uint32_t kTokens = Simd::kDots / kRows;
-  constexpr uint32_t kBytes = ElementBytes(kType);
-  const auto* queries = static_cast<const uint16_t*>(tile.queries);
-  Pairs keys[kTokens];
+// sums[r * kTokens + k] += query r . key k, over the 32 or 16 elements from e on.
+template <ElementType kType, uint32_t kRows, uint32_t kTokens, bool kWhole>
+inline void DotElements(const uint16_t* queries, const std::byte* const* keys, uint32_t e,
+                        F* sums) {
+  Pairs x[kTokens];
 #pragma GCC unroll 16
   for (uint32_t k = 0; k < kTokens; ++k) {
-    const std::byte* key = tile.keys[t + k] + e * kBytes;
-    keys[k] = kWhole ? LoadPairs<kType>(key) : LoadHalf<kType>(key);
+    const std::byte* key = keys[k] + e * ElementBytes(kType);
+    x[k] = kWhole ? LoadPairs<kType>(key) : LoadHalf<kType>(key);
   }
 #pragma GCC unroll 4
   for (uint32_t r = 0; r < kRows; ++r) {
-    const Pairs query = _mm512_load_si512(queries + r * tile.query_stride + e);
+    const Pairs query = _mm512_load_si512(queries + e * kQueryRows + r * kElements);
 #pragma GCC unroll 16
     for (uint32_t k = 0; k < kTokens; ++k) {
-      sums[r * kTokens + k] = MultiplyAdd(sums[r * kTokens + k], query, keys[k]);
+      sums[r * kTokens + k] = MultiplyAdd(sums[r * kTokens + k], query, x[k]);
     }
   }
 }
@@ -75,19 +73,21 @@ inline void DotElements(const DecodeTile& tile, uint32_t t, uint32_t e, F* sums)
 template <ElementType kType, uint32_t kRows>
 inline void DotKeys(const DecodeTile& tile, RowFetcher& fetcher, float (*scores)[kTileTokens]) {
   constexpr uint32_t kTokens = Simd::kDots / kRows;
+  const auto* queries = static_cast<const uint16_t*>(tile.queries);
   for (uint32_t t = 0; t < tile.tokens; t += kTokens) {
+    const std::byte* keys[kTokens];
     F sums[Simd::kDots];
 #pragma GCC unroll 16
+    for (uint32_t k = 0; k < kTokens; ++k) keys[k] = tile.keys[t + k];
+#pragma GCC unroll 16
     for (uint32_t i = 0; i < Simd::kDots; ++i) sums[i] = Simd::Zero();
+    if (kTokens <= kStepTokens) fetcher.Step();
     uint32_t e = 0;
     for (; e + kElements <= tile.head_dim; e += kElements) {
-      fetcher.Step(kDotWeight);
-      DotElements<kType, kRows, true>(tile, t, e, sums);
+      if (kTokens > kStepTokens) fetcher.Step();
+      DotElements<kType, kRows, kTokens, true>(queries, keys, e, sums);
     }
-    if (e < tile.head_dim) {
-      fetcher.Step(kDotWeight);
-      DotElements<kType, kRows, false>(tile, t, e, sums);
-    }
+    if (e < tile.head_dim) DotElements<kType, kRows, kTokens, false>(queries, keys, e, sums);
     Simd::StoreRows<kRows>(Simd::SumEach(sums), &scores[0][t], kTileTokens);
   }
 }
@@ -107,7 +107,7 @@ inline void AddValues(const DecodeTile& tile, const uint16_t (*weights)[kTileTok
     }
   }
   for (uint32_t t = 0; t < tile.tokens; t += 2) {
-    fetcher.Step(2 * kValueWeight);
+    if (t % (2 * kStepTokens) == 0) fetcher.Step();
     Pairs values[2 * kRegisters];
 #pragma GCC unroll 2
     for (uint32_t v = 0; v < kRegisters; ++v) {
@@ -142,16 +142,14 @@ void Decode(const DecodeTile& tile) {
   alignas(64) float scores[kRows][kTileTokens];
   alignas(64) uint16_t weights[kRows][kTileTokens];
   constexpr uint32_t kStep = 2 * kElements;  // Whose values are added at a time.
-  const uint32_t dot_steps =
-      tile.tokens * kRows / Simd::kDots * ((tile.head_dim + kElements - 1) / kElements);
-  const uint32_t value_steps = tile.tokens * ((tile.value_dim + kStep - 1) / kStep);
-  RowFetcher fetcher(tile, tile.head_dim * ElementBytes(kType),
-                     dot_steps * kDotWeight + kRows * kSoftmaxWeight + value_steps * kValueWeight);
+  const uint32_t key_steps = FetchSteps<Simd::kDots / kRows>(tile, kElements);
+  const uint32_t value_steps =
+      tile.tokens / (2 * kStepTokens) * ((tile.value_dim + kStep - 1) / kStep);
+  RowFetcher fetcher(tile, tile.head_dim * ElementBytes(kType), key_steps + value_steps);
   DotKeys<kType, kRows>(tile, fetcher, scores);
   const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
   const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
   for (uint32_t r = 0; r < kRows; ++r) {
-    fetcher.Step(kSoftmaxWeight);
     const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
     Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.rows.sum_stride, factor);
     // The last 16 have no meaning in a tile of 16.
@@ -310,6 +308,7 @@ template <ElementType kType>
 constexpr TileKernels Bf16Kernels() {
   return {.decode = {Decode<kType, 1>, Decode<kType, 2>, Decode<kType, 4>},
           .bf16 = true,
+          .query_step = kElements,
           .query_order = ElementOrder::kNatural,
           .sum_order = ElementOrder::kUnpacked,
           .lanes = kLanes,

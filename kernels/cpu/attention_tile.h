@@ -14,6 +14,8 @@ inline constexpr uint32_t kTileTokens = 32;
 // Tokens of a pack, the tile of prefill.
 inline constexpr uint32_t kPackTokens = 256;
 inline constexpr uint32_t kPackWords = kPackTokens / kTileTokens;
+// Rows of queries that lie side by side for decode.
+inline constexpr uint32_t kQueryRows = 4;
 // Most rows of a block of prefill.
 inline constexpr uint32_t kMostBlockRows = 12;
 
@@ -50,14 +52,18 @@ struct RowStates {
 // tokens. All pointers are to readable rows of head_dim and value_dim elements; tokens that are not
 // visible may have any finite numbers there.
 struct DecodeTile {
-  const std::byte* const* keys;       // [kTileTokens]
-  const std::byte* const* values;     // [kTileTokens]
-  const std::byte* const* next_rows;  // Of head_dim elements, to be fetched meanwhile.
-  uint32_t num_next_rows;
-  uint32_t tokens;      // A multiple of 16; those behind are left out.
-  uint32_t visible;     // Bit t: token t is seen.
-  const void* queries;  // [rows][query_stride], in the kernel's form.
-  uint32_t query_stride;
+  const std::byte* const* keys;    // [kTileTokens]
+  const std::byte* const* values;  // [kTileTokens]
+  // Rows of head_dim elements, to be fetched meanwhile; the values' are the keys' where they have
+  // none of their own.
+  const std::byte* const* next_keys;
+  const std::byte* const* next_values;
+  uint32_t num_next_tokens;
+  bool near;         // They come into the first cache, else into the second.
+  uint32_t tokens;   // A multiple of 16; those behind are left out.
+  uint32_t visible;  // Bit t: token t is seen.
+  // [head_dim / query_step, rounded up][kQueryRows][query_step], of which the rows are the first.
+  const void* queries;
   uint32_t head_dim;
   uint32_t value_dim;
   ScoreRule rule;
@@ -86,9 +92,9 @@ struct PrefillBlock {
 struct TileKernels {
   // By rows: 1, 2 and 4.
   void (*decode[3])(const DecodeTile& tile) = {};
-  // A query of prefill and decode is fp32, or bf16 (k = 2; rows are padded with zeros to a multiple
-  // of 32 elements for decode).
+  // A query of prefill and decode is fp32, or bf16 (k = 2).
   bool bf16 = false;
+  uint32_t query_step = 0;  // Elements of decode's queries; what is behind head_dim are zeros.
   ElementOrder query_order = ElementOrder::kNatural;  // Of decode's queries.
   ElementOrder sum_order =
       ElementOrder::kNatural;  // Of decode's sums; those of prefill are natural.

@@ -29,6 +29,10 @@ float WeightOf(float score, float largest) {
   return score == kUnseen ? 0.0f : std::exp2(score - largest);
 }
 
+// How many query tokens ahead of the one at work queries and outputs are fetched: a KV head's are
+// too few bytes of each token for prefetchers to follow.
+constexpr uint32_t kTokensAhead = 4;
+
 // The row of the batch's query token n, whole.
 void FinishRow(const AttentionCall& call, uint64_t n, uint32_t head, const RowResult& result) {
   const PagedAttentionParams& params = call.params;
@@ -46,15 +50,47 @@ void FinishRow(const AttentionCall& call, uint64_t n, uint32_t head, const RowRe
   // Without a key the sums are zeros.
   const float share = weight_sum == 0 ? 0.0f : factor / weight_sum;
   const uint32_t value_dim = call.value_dim();
-  VisitElementType(params.query_type, [&]<class T>() {
-    T* output = static_cast<T*>(params.output) + n * params.output_token_stride +
-                uint64_t{head} * value_dim;
-    for (uint32_t i = 0; i < value_dim; ++i) output[i] = FromFloat<T>(result.sums[i] * share);
-  });
+  const uint64_t element_bytes = ElementBytes(params.query_type);
+  std::byte* output = static_cast<std::byte*>(params.output) +
+                      (n * params.output_token_stride + uint64_t{head} * value_dim) * element_bytes;
+  const std::byte* ahead = output + kTokensAhead * params.output_token_stride * element_bytes;
+  for (uint64_t i = 0; i < value_dim * element_bytes; i += 64) {
+    __builtin_prefetch(ahead + i, /*rw=*/1);
+  }
+  constexpr uint32_t kPiece = 256;
+  float piece[kPiece];
+  for (uint32_t first = 0; first < value_dim; first += kPiece) {
+    const uint32_t count = std::min(kPiece, value_dim - first);
+    const float* __restrict sums = result.sums + first;
+    for (uint32_t i = 0; i < count; ++i) piece[i] = sums[i] * share;
+    call.conversions.from_float({.source = reinterpret_cast<const std::byte*>(piece),
+                                 .target = output + first * element_bytes,
+                                 .num_rows = 1,
+                                 .row_elements = count},
+                                /*scale=*/1.0f);
+  }
   if (params.lse != nullptr) {
     params.lse[n * params.num_heads + head] =
         weight_sum == 0 ? kUnseen : (largest + std::log2(weight_sum)) * kLn2;
   }
+}
+
+void ConvertQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
+                  ConvertRows convert, void* query) {
+  const PagedAttentionParams& params = call.params;
+  const uint64_t first = (uint64_t{item.first_query} + q) * params.query_token_stride +
+                         uint64_t{head} * params.kv.head_dim;
+  const uint64_t element_bytes = ElementBytes(params.query_type);
+  const std::byte* source = static_cast<const std::byte*>(params.query) + first * element_bytes;
+  const std::byte* ahead = source + kTokensAhead * params.query_token_stride * element_bytes;
+  for (uint64_t i = 0; i < params.kv.head_dim * element_bytes; i += 64) {
+    __builtin_prefetch(ahead + i);
+  }
+  convert({.source = source,
+           .target = static_cast<std::byte*>(query),
+           .num_rows = 1,
+           .row_elements = params.kv.head_dim},
+          /*scale=*/1.0f);
 }
 
 }  // namespace
@@ -67,14 +103,12 @@ int64_t PositionOf(const AttentionCall& call, const AttentionItem& item, uint32_
 
 void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
                float* query) {
-  const PagedAttentionParams& params = call.params;
-  const uint32_t head_dim = params.kv.head_dim;
-  VisitElementType(params.query_type, [&]<class T>() {
-    const T* source = static_cast<const T*>(params.query) +
-                      (uint64_t{item.first_query} + q) * params.query_token_stride +
-                      uint64_t{head} * head_dim;
-    for (uint32_t i = 0; i < head_dim; ++i) query[i] = ToFloat(source[i]);
-  });
+  ConvertQuery(call, item, q, head, call.conversions.to_float, query);
+}
+
+void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
+               BFloat16* query) {
+  ConvertQuery(call, item, q, head, call.conversions.to_bf16, query);
 }
 
 void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, uint32_t first_key,

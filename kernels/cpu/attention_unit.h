@@ -8,6 +8,9 @@
 #include "absl/types/span.h"
 #include "kernels/attention_plan.h"
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/numeric.h"
 #include "kernels/paged_attention.h"
 
 namespace pagoda::kernels::cpu {
@@ -27,11 +30,21 @@ struct PartialRows {
   float* weight_sums = nullptr;
 };
 
+// From the type of queries and outputs to those in which kernels compute, and back.
+struct QueryConversions {
+  ConvertRows to_float;
+  ConvertRows to_bf16;
+  ConvertRows from_float;
+};
+
 // What all units of a call share. Threads write to different rows of outputs and partial results.
 struct AttentionCall {
   const PagedAttentionParams& params;
   const AttentionPlan& plan;
-  const TileKernels* kernels;  // Null: portable.
+  const TileKernels* kernels;         // Null: portable.
+  const TileKernels* decode_kernels;  // Null as well, or not.
+  FetchAhead fetch;
+  QueryConversions conversions;
   PartialRows partials;
 
   uint32_t group() const { return params.num_heads / params.kv.num_kv_heads; }
@@ -53,9 +66,11 @@ inline constexpr float kLn2 = 0.693147180559945309f;
 // The position of the item's query token q in its context.
 int64_t PositionOf(const AttentionCall& call, const AttentionItem& item, uint32_t q);
 
-// The query of head `head` of the item's query token q, as fp32 [head_dim].
+// The query of head `head` of the item's query token q, [head_dim] of fp32 or bf16.
 void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
                float* query);
+void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
+               BFloat16* query);
 
 // Where the keys and values of the positions first_key to first_key + count - 1 of the sequence
 // lie.

@@ -12,12 +12,21 @@ namespace {
 
 constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
-// Tokens that are fetched into the second cache while as many before them are in work, and the
-// streams in which they are: one row of each in turn. A core has as many lines on their way from
-// memory as its prefetchers follow pages at a time.
-constexpr uint32_t kFetchTokens = 128;
-constexpr uint32_t kFetchStreams = kFetchTokens / kTileTokens;
-constexpr uint32_t kStreamRows = kTileTokens / kFetchStreams;  // Of a stream, a tile.
+// A call's unit fetches, while it works on some tokens, those that lie `tokens` behind them, in
+// streams, one row of each in turn: a core has as many lines on their way from memory as its
+// prefetchers follow pages at a time.
+struct FetchPlan {
+  uint32_t tokens;
+  uint32_t streams;
+
+  uint32_t tiles() const { return tokens / kTileTokens; }
+  uint32_t stream_rows() const { return kTileTokens / streams; }  // Of a stream, a tile.
+};
+
+FetchPlan PlanOf(FetchAhead ahead) {
+  if (ahead == FetchAhead::kNear) return {.tokens = kTileTokens, .streams = 1};
+  return {.tokens = 4 * kTileTokens, .streams = 4};
+}
 
 uint32_t RoundUp(uint32_t number, uint32_t granule) {
   return (number + granule - 1) / granule * granule;
@@ -27,19 +36,17 @@ uint32_t RoundUp(uint32_t number, uint32_t granule) {
 
 DecodeUnit::DecodeUnit(const AttentionCall& call, ScratchCutter& scratch)
     : call_(call),
-      kernels_(*call.kernels),
+      kernels_(*call.decode_kernels),
       group_(call.group()),
-      query_stride_(RoundUp(call.params.kv.head_dim, 32)),
+      query_elements_(RoundUp(call.params.kv.head_dim, 32)),
       sum_stride_(SumStride(call.value_dim())),
-      keys_(scratch.Take<const std::byte*>(kTileTokens)),
-      values_(scratch.Take<const std::byte*>(kTileTokens)),
-      seen_keys_(scratch.Take<const std::byte*>(kTileTokens)),
-      seen_values_(scratch.Take<const std::byte*>(kTileTokens)),
-      next_rows_(scratch.Take<const std::byte*>(2 * kTileTokens)),
-      zeros_(scratch.Take<std::byte>(query_stride_ * sizeof(float))),
-      queries_(scratch.Take<std::byte>(kMostRows * query_stride_ * sizeof(float))),
-      natural_(scratch.Take<float>(query_stride_)),
-      arranged_(scratch.Take<float>(query_stride_)),
+      tile_rows_(scratch),
+      seen_rows_(scratch),
+      next_rows_(scratch),
+      zeros_(scratch.Take<std::byte>(query_elements_ * sizeof(float))),
+      queries_(scratch.Take<std::byte>(kMostRows * query_elements_ * sizeof(float))),
+      natural_(scratch.Take<float>(query_elements_)),
+      arranged_(scratch.Take<float>(query_elements_)),
       sums_(scratch.Take<float>(uint64_t{kMostRows} * sum_stride_)),
       largest_(scratch.Take<float>(kMostRows)),
       weight_sums_(scratch.Take<float>(kMostRows)),
@@ -50,7 +57,8 @@ bool DecodeUnit::Run(const AttentionUnit& unit, const AttentionUnit& next, bool 
   unit_ = unit;
   next_ = next;
   Start();
-  if (!fetched) FetchFirst();
+  if (!fetched && call_.fetch == FetchAhead::kNear) FetchFirst<_MM_HINT_T0>();
+  if (!fetched && call_.fetch == FetchAhead::kFar) FetchFirst<_MM_HINT_T1>();
   const AttentionItem& item = *unit.item;
   const int64_t first_position = PositionOf(call_, item, 0);
   const int64_t last_position = PositionOf(call_, item, item.num_queries - 1);
@@ -62,17 +70,17 @@ bool DecodeUnit::Run(const AttentionUnit& unit, const AttentionUnit& next, bool 
     key += count;
   }
   Finish();
-  return tiles_for_next_ == kFetchTokens / kTileTokens;
+  return tiles_for_next_ == PlanOf(call_.fetch).tiles();
 }
 
 void DecodeUnit::Start() {
   const PagedAttentionParams& params = call_.params;
-  const uint32_t head_dim = params.kv.head_dim;
   num_rows_ = unit_.item->num_queries * group_;
+  next_key_ = unit_.item->end_key;
   // A pass of 4 rows may have rows that nobody reads.
-  const uint32_t rows = RoundUp(num_rows_, 4);
-  std::fill_n(zeros_, query_stride_ * sizeof(float), std::byte{0});
-  std::fill_n(queries_, rows * query_stride_ * sizeof(float), std::byte{0});
+  const uint32_t rows = RoundUp(num_rows_, kQueryRows);
+  std::fill_n(zeros_, query_elements_ * sizeof(float), std::byte{0});
+  std::fill_n(queries_, rows * query_elements_ * sizeof(float), std::byte{0});
   std::fill_n(sums_, uint64_t{rows} * sum_stride_, 0.0f);
   std::fill_n(largest_, rows, kUnseen);
   std::fill_n(weight_sums_, rows, 0.0f);
@@ -80,36 +88,57 @@ void DecodeUnit::Start() {
   std::fill_n(biases_, rows, 0.0f);
   for (uint32_t r = 0; r < num_rows_; ++r) {
     const uint32_t head = unit_.kv_head * group_ + r % group_;
-    LoadQuery(call_, *unit_.item, r / group_, head, natural_);
-    if (kernels_.bf16) {
-      auto* query = reinterpret_cast<BFloat16*>(queries_) + r * query_stride_;
-      for (uint32_t i = 0; i < head_dim; ++i) query[i] = ToBFloat16(natural_[i]);
-    } else {
-      Arrange(kernels_.query_order, kernels_.lanes, natural_, head_dim,
-              reinterpret_cast<float*>(queries_) + r * query_stride_);
-    }
+    TakeQuery(r, head);
     if (params.alibi_slopes != nullptr) slopes_[r] = params.alibi_slopes[head] * kLog2E;
   }
-  tile_ = {.keys = keys_,
-           .values = values_,
-           .next_rows = next_rows_,
-           .num_next_rows = 0,
+  tile_ = {.keys = nullptr,
+           .values = nullptr,
+           .next_keys = nullptr,
+           .next_values = nullptr,
+           .num_next_tokens = 0,
+           .near = call_.fetch == FetchAhead::kNear,
            .tokens = 0,
            .visible = 0,
            .queries = nullptr,
-           .query_stride = query_stride_,
-           .head_dim = head_dim,
+           .head_dim = params.kv.head_dim,
            .value_dim = call_.value_dim(),
            .rule = RuleOf(params, unit_.kv_head),
            .rows = {}};
 }
 
+void DecodeUnit::TakeQuery(uint32_t row, uint32_t head) {
+  const AttentionItem& item = *unit_.item;
+  const uint32_t q = row / group_;
+  if (kernels_.bf16) {
+    auto* query = reinterpret_cast<BFloat16*>(natural_);
+    LoadQuery(call_, item, q, head, query);
+    Interleave(query, row);
+  } else {
+    LoadQuery(call_, item, q, head, natural_);
+    Arrange(kernels_.query_order, kernels_.lanes, natural_, call_.params.kv.head_dim, arranged_);
+    Interleave(arranged_, row);
+  }
+}
+
+template <class T>
+void DecodeUnit::Interleave(const T* query, uint32_t row) {
+  const uint32_t head_dim = call_.params.kv.head_dim;
+  const uint32_t step = kernels_.query_step;
+  T* out = reinterpret_cast<T*>(queries_) + QueryOffset(row);
+  for (uint32_t i = 0; i < head_dim; i += step) {
+    std::copy_n(query + i, std::min(step, head_dim - i), out + i * kQueryRows);
+  }
+}
+
+uint64_t DecodeUnit::QueryOffset(uint32_t row) const {
+  return row / kQueryRows * kQueryRows * uint64_t{query_elements_} +
+         row % kQueryRows * kernels_.query_step;
+}
+
 void DecodeUnit::AttendTile(uint32_t first_key, uint32_t count) {
   const AttentionItem& item = *unit_.item;
   const AttentionMask& mask = call_.params.mask;
-  FindTokens(call_, item.sequence, unit_.kv_head, first_key, count, keys_, values_);
-  std::fill(keys_ + count, keys_ + kTileTokens, zeros_);
-  std::fill(values_ + count, values_ + kTileTokens, zeros_);
+  FindTile(first_key, count);
   FindFetched(first_key);
   if (call_.params.alibi_slopes != nullptr) {
     for (uint32_t r = 0; r < num_rows_; ++r) {
@@ -138,11 +167,11 @@ void DecodeUnit::AttendTile(uint32_t first_key, uint32_t count) {
     return;
   }
   // What one row sees may be NaN, and does not concern another.
-  std::copy_n(keys_, kTileTokens, seen_keys_);
-  std::copy_n(values_, kTileTokens, seen_values_);
+  std::copy_n(tile_rows_.keys, kTileTokens, seen_rows_.keys);
+  std::copy_n(tile_rows_.values, kTileTokens, seen_rows_.values);
   for (uint32_t r = 0; r < num_rows_; ++r) {
-    std::copy_n(seen_keys_, kTileTokens, keys_);
-    std::copy_n(seen_values_, kTileTokens, values_);
+    std::copy_n(seen_rows_.keys, kTileTokens, tile_rows_.keys);
+    std::copy_n(seen_rows_.values, kTileTokens, tile_rows_.values);
     HideUnseen(words[r]);
     AttendRows(r, 1, words[r]);
   }
@@ -150,8 +179,8 @@ void DecodeUnit::AttendTile(uint32_t first_key, uint32_t count) {
 
 void DecodeUnit::HideUnseen(uint32_t visible) {
   for (uint32_t hidden = ~visible; hidden != 0; hidden &= hidden - 1) {
-    keys_[std::countr_zero(hidden)] = zeros_;
-    values_[std::countr_zero(hidden)] = zeros_;
+    tile_rows_.keys[std::countr_zero(hidden)] = zeros_;
+    tile_rows_.values[std::countr_zero(hidden)] = zeros_;
   }
 }
 
@@ -159,8 +188,8 @@ void DecodeUnit::AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible)
   if (visible == 0) return;
   tile_.tokens = RoundUp(static_cast<uint32_t>(std::bit_width(visible)), 16);
   tile_.visible = visible;
-  tile_.queries = queries_ + uint64_t{first_row} * query_stride_ *
-                                 (kernels_.bf16 ? sizeof(BFloat16) : sizeof(float));
+  tile_.queries =
+      queries_ + QueryOffset(first_row) * (kernels_.bf16 ? sizeof(BFloat16) : sizeof(float));
   const bool biased = call_.params.alibi_slopes != nullptr;
   tile_.rows = {.largest = largest_ + first_row,
                 .weight_sums = weight_sums_ + first_row,
@@ -169,59 +198,88 @@ void DecodeUnit::AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible)
                 .first_biases = biased ? biases_ + first_row : nullptr,
                 .biases_per_token = biased ? slopes_ + first_row : nullptr};
   kernels_.decode[rows == 1 ? 0 : rows == 2 ? 1 : 2](tile_);
-  tile_.num_next_rows = 0;  // Once is enough.
+  tile_.num_next_tokens = 0;  // Once is enough.
 }
 
-// What is fetched during the tile of first_key: a share of each stream of the next kFetchTokens
-// tokens; where the item has ended, of the next item's first ones.
+void DecodeUnit::FindTile(uint32_t first_key, uint32_t count) {
+  if (next_key_ == first_key) {
+    std::swap(tile_rows_, next_rows_);
+  } else {
+    FindTokens(call_, unit_.item->sequence, unit_.kv_head, first_key, count, tile_rows_.keys,
+               tile_rows_.values);
+  }
+  std::fill(tile_rows_.keys + count, tile_rows_.keys + kTileTokens, zeros_);
+  std::fill(tile_rows_.values + count, tile_rows_.values + kTileTokens, zeros_);
+  tile_.keys = tile_rows_.keys;
+  tile_.values = tile_rows_.values;
+}
+
+// What is fetched during the tile of first_key: a share of each stream of the tokens that lie
+// FetchPlan::tokens behind it; where the item has ended, of the next item's first ones.
 void DecodeUnit::FindFetched(uint32_t first_key) {
-  tile_.num_next_rows = 0;
+  const FetchPlan plan = PlanOf(call_.fetch);
   const uint32_t begin = unit_.item->first_key;
-  const uint32_t tile = (first_key - begin) % kFetchTokens / kTileTokens;
+  const uint32_t tile = (first_key - begin) % plan.tokens / kTileTokens;
   AttentionUnit unit = unit_;
-  uint64_t key = begin + (uint64_t{first_key - begin} / kFetchTokens + 1) * kFetchTokens;
+  uint64_t key = begin + (uint64_t{first_key - begin} / plan.tokens + 1) * plan.tokens;
+  next_key_ = unit.item->end_key;
+  tile_.num_next_tokens = 0;
   if (key >= unit.item->end_key) {
     unit = next_;
     if (unit.item == nullptr) return;
     ++tiles_for_next_;
     key = unit.item->first_key;
+  } else if (call_.fetch == FetchAhead::kNear) {
+    next_key_ = static_cast<uint32_t>(key);
   }
   const AttentionItem& item = *unit.item;
-  key += tile * kStreamRows;
-  const std::byte* keys[kFetchStreams][kStreamRows];
-  const std::byte* values[kFetchStreams][kStreamRows];
-  uint32_t counts[kFetchStreams] = {};
-  for (uint32_t stream = 0; stream < kFetchStreams && key < item.end_key; ++stream) {
-    counts[stream] = static_cast<uint32_t>(std::min<uint64_t>(kStreamRows, item.end_key - key));
+  key += tile * plan.stream_rows();
+  uint32_t counts[kTileTokens] = {};  // By stream.
+  const std::byte* keys[kTileTokens];
+  const std::byte* values[kTileTokens];
+  const bool one_stream = plan.streams == 1;
+  for (uint32_t stream = 0; stream < plan.streams && key < item.end_key; ++stream) {
+    counts[stream] =
+        static_cast<uint32_t>(std::min<uint64_t>(plan.stream_rows(), item.end_key - key));
+    const uint32_t first = stream * plan.stream_rows();
     FindTokens(call_, item.sequence, unit.kv_head, static_cast<uint32_t>(key), counts[stream],
-               keys[stream], values[stream]);
+               one_stream ? next_rows_.keys : keys + first,
+               one_stream ? next_rows_.values : values + first);
     key += kTileTokens;
   }
-  const bool has_values = call_.params.kv.values != call_.params.kv.keys;
-  for (uint32_t row = 0; row < kStreamRows; ++row) {
-    for (uint32_t stream = 0; stream < kFetchStreams; ++stream) {
-      if (row >= counts[stream]) continue;
-      next_rows_[tile_.num_next_rows++] = keys[stream][row];
-      if (has_values) next_rows_[tile_.num_next_rows++] = values[stream][row];
+  if (one_stream) {
+    tile_.num_next_tokens = counts[0];
+  } else {
+    for (uint32_t row = 0; row < plan.stream_rows(); ++row) {
+      for (uint32_t stream = 0; stream < plan.streams; ++stream) {
+        if (row >= counts[stream]) continue;
+        const uint32_t i = stream * plan.stream_rows() + row;
+        next_rows_.keys[tile_.num_next_tokens] = keys[i];
+        next_rows_.values[tile_.num_next_tokens++] = values[i];
+      }
     }
   }
+  tile_.next_keys = next_rows_.keys;
+  tile_.next_values =
+      call_.params.kv.values == call_.params.kv.keys ? next_rows_.keys : next_rows_.values;
 }
 
+template <_mm_hint kHint>
 void DecodeUnit::FetchFirst() {
   const AttentionItem& item = *unit_.item;
   const KvLayer& kv = call_.params.kv;
   const uint64_t key_bytes = kv.head_dim * ElementBytes(kv.type);
   const uint64_t value_bytes = call_.value_dim() * ElementBytes(kv.type);
-  const uint32_t end = std::min(item.end_key, item.first_key + kFetchTokens);
+  const uint32_t end = std::min(item.end_key, item.first_key + PlanOf(call_.fetch).tokens);
   for (uint32_t key = item.first_key; key < end; key += kTileTokens) {
     const uint32_t count = std::min(kTileTokens, end - key);
-    FindTokens(call_, item.sequence, unit_.kv_head, key, count, keys_, values_);
+    FindTokens(call_, item.sequence, unit_.kv_head, key, count, tile_rows_.keys, tile_rows_.values);
     for (uint32_t t = 0; t < count; ++t) {
       for (uint64_t i = 0; i < key_bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(keys_[t] + i), _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(tile_rows_.keys[t] + i), kHint);
       }
       for (uint64_t i = 0; i < value_bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(values_[t] + i), _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(tile_rows_.values[t] + i), kHint);
       }
     }
   }

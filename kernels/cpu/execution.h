@@ -8,8 +8,10 @@
 namespace pagoda::kernels::cpu {
 
 struct Execution {
-  ThreadPool* threads = nullptr;  // Null: on the caller's thread alone.
-  Isa isa = FastestIsa();         // At most BestIsa().
+  ThreadPool* threads = nullptr;        // Null: on the caller's thread alone.
+  Isa isa = FastestIsa();               // At most BestIsa().
+  Isa decode_isa = FastestDecodeIsa();  // For groups of few heads; at most `isa` counts.
+  FetchAhead fetch = FastestFetchAhead();
 };
 
 }  // namespace pagoda::kernels::cpu

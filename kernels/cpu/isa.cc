@@ -1,5 +1,9 @@
 #include "kernels/cpu/isa.h"
 
+#include <cpuid.h>
+
+#include <algorithm>
+
 namespace pagoda::kernels::cpu {
 namespace {
 
@@ -15,6 +19,15 @@ Isa FindIsa() {
     return Isa::kAvx2;
   }
   return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512;
+}
+
+// By the family and its extension, 0xf and 0xb (AMD64 Architecture Programmer's Manual, volume 3,
+// CPUID function 1).
+bool IsZen5() {
+  __builtin_cpu_init();
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (eax >> 8 & 0xf) == 0xf && (eax >> 20 & 0xff) == 0xb;
 }
 
 }  // namespace
@@ -42,6 +55,20 @@ Isa FastestIsa() {
   static const Isa isa =
       BestIsa() == Isa::kAvx512Bf16 && __builtin_cpu_is("intel") ? Isa::kAvx512 : BestIsa();
   return isa;
+}
+
+std::string_view FetchAheadName(FetchAhead ahead) {
+  return ahead == FetchAhead::kNear ? "near" : "far";
+}
+
+Isa FastestDecodeIsa() {
+  static const Isa isa = IsZen5() ? std::min(FastestIsa(), Isa::kAvx512) : FastestIsa();
+  return isa;
+}
+
+FetchAhead FastestFetchAhead() {
+  static const FetchAhead ahead = IsZen5() ? FetchAhead::kNear : FetchAhead::kFar;
+  return ahead;
 }
 
 }  // namespace pagoda::kernels::cpu

@@ -14,7 +14,7 @@ namespace {
 
 // Query tokens of an item: enough rows, times the group, that packing K and V once for all of them
 // costs little; few enough that their sums stay in the second cache.
-constexpr uint32_t kQueryTokens = 64;
+constexpr uint32_t kQueryTokens = 128;
 // Below this, the items of short prompts and single tokens would not fill many cores.
 constexpr uint32_t kSplitTokens = 512;
 constexpr uint32_t kSplitQueryTokens = 4;
@@ -37,6 +37,18 @@ const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
       break;
   }
   return nullptr;
+}
+
+Isa DecodeIsa(const PagedAttentionParams& params, const Execution& execution) {
+  const uint32_t group = params.num_heads / params.kv.num_kv_heads;
+  return group <= kFewHeads ? std::min(execution.isa, execution.decode_isa) : execution.isa;
+}
+
+QueryConversions ConversionsOf(ElementType query_type, Isa isa) {
+  constexpr Stores kThrough = Stores::kThroughCaches;
+  return {.to_float = FindConversion(query_type, ElementType::kFloat32, isa, kThrough),
+          .to_bf16 = FindConversion(query_type, ElementType::kBFloat16, isa, kThrough),
+          .from_float = FindConversion(ElementType::kFloat32, query_type, isa, kThrough)};
 }
 
 struct AlignedDelete {
@@ -104,8 +116,14 @@ class UnitQueue {
 
 class Attention {
  public:
-  Attention(const PagedAttentionParams& params, const AttentionPlan& plan, Isa isa)
-      : call_{.params = params, .plan = plan, .kernels = ChooseKernels(params, isa)},
+  Attention(const PagedAttentionParams& params, const AttentionPlan& plan,
+            const Execution& execution)
+      : call_{.params = params,
+              .plan = plan,
+              .kernels = ChooseKernels(params, execution.isa),
+              .decode_kernels = ChooseKernels(params, DecodeIsa(params, execution)),
+              .fetch = execution.fetch,
+              .conversions = ConversionsOf(params.query_type, execution.isa)},
         queue_(plan),
         merge_of_item_(plan.merges.empty() ? 0 : plan.items.size()),
         finished_parts_(plan.merges.size() * plan.num_kv_heads) {
@@ -199,7 +217,7 @@ absl::Status PagedAttention(const PagedAttentionParams& params, const AttentionP
     return status;
   }
 
-  Attention attention(params, *plan, execution.isa);
+  Attention attention(params, *plan, execution);
   const size_t scratch_bytes = attention.scratch_bytes();
   if (execution.threads == nullptr) {
     const AlignedBytes scratch = Allocate(scratch_bytes);

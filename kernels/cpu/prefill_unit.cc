@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/tile_unit.h"
@@ -82,26 +83,27 @@ void PrefillUnit::Start() {
   std::fill_n(slopes_, rows, 0.0f);
   std::fill_n(biases_, rows, 0.0f);
   for (uint32_t r = 0; r < num_rows_; ++r) {
-    LoadQuery(call_, *unit_.item, QueryOf(r), HeadOf(r), natural_);
-    PackQuery(r, natural_);
+    PackQuery(r);
     if (params.alibi_slopes != nullptr) slopes_[r] = params.alibi_slopes[HeadOf(r)] * kLog2E;
   }
 }
 
-void PrefillUnit::PackQuery(uint32_t row, const float* query) {
+void PrefillUnit::PackQuery(uint32_t row) {
   const uint32_t block_rows = kernels_.block_rows;
   const uint32_t head_dim = call_.params.kv.head_dim;
   std::byte* block = queries_ + uint64_t{row} / block_rows * block_bytes_;
   const uint32_t r = row % block_rows;
   if (kernels_.bf16) {
-    auto* out = reinterpret_cast<BFloat16*>(block) + 2 * r;
-    for (uint32_t i = 0; i < head_dim; i += 2) {
-      out[i * block_rows] = ToBFloat16(query[i]);
-      out[i * block_rows + 1] = ToBFloat16(query[i + 1]);
+    auto* query = reinterpret_cast<BFloat16*>(natural_);
+    LoadQuery(call_, *unit_.item, QueryOf(row), HeadOf(row), query);
+    constexpr uint32_t kPairBytes = 2 * sizeof(BFloat16);
+    for (uint32_t pair = 0; pair < head_dim / 2; ++pair) {
+      std::memcpy(block + (pair * block_rows + r) * kPairBytes, query + 2 * pair, kPairBytes);
     }
   } else {
+    LoadQuery(call_, *unit_.item, QueryOf(row), HeadOf(row), natural_);
     auto* out = reinterpret_cast<float*>(block) + r;
-    for (uint32_t i = 0; i < head_dim; ++i) out[i * block_rows] = query[i];
+    for (uint32_t i = 0; i < head_dim; ++i) out[i * block_rows] = natural_[i];
   }
 }
 
@@ -117,6 +119,23 @@ void PrefillUnit::AttendPack(uint32_t first_key, uint32_t count) {
   }
 }
 
+// Which of the pack's tokens each row sees, in `words` words.
+void PrefillUnit::FindVisible(uint32_t first_key, uint32_t count, uint32_t words) {
+  const AttentionMask& mask = call_.params.mask;
+  const bool heads_differ = mask.sparsity.block_tokens != 0;
+  for (uint32_t r = 0; r < num_rows_; ++r) {
+    uint32_t* row = visible_ + uint64_t{r} * kPackWords;
+    if (r > 0 && !heads_differ && QueryOf(r) == QueryOf(r - 1)) {
+      std::copy_n(row - kPackWords, words, row);
+      continue;
+    }
+    for (uint32_t w = 0; w < words; ++w) {
+      row[w] = VisibleWord(mask, HeadOf(r), PositionOfRow(r), int64_t{first_key} + w * kTileTokens,
+                           int64_t{first_key} + count);
+    }
+  }
+}
+
 // Packs the tokens that some row sees; returns how many there are room for, 0 if none is seen.
 uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
   const AttentionItem& item = *unit_.item;
@@ -124,13 +143,9 @@ uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
   uint32_t tokens = RoundUp(count, kTileTokens);
   if (!all_seen) {
     uint32_t seen[kPackWords] = {};
+    FindVisible(first_key, count, tokens / kTileTokens);
     for (uint32_t r = 0; r < num_rows_; ++r) {
-      for (uint32_t w = 0; w < tokens / kTileTokens; ++w) {
-        uint32_t& word = visible_[r * kPackWords + w];
-        word = VisibleWord(call_.params.mask, HeadOf(r), PositionOfRow(r),
-                           int64_t{first_key} + w * kTileTokens, int64_t{first_key} + count);
-        seen[w] |= word;
-      }
+      for (uint32_t w = 0; w < tokens / kTileTokens; ++w) seen[w] |= visible_[r * kPackWords + w];
     }
     // Also so that what nobody sees is not what makes the values infinite.
     for (uint32_t t = 0; t < tokens; ++t) {

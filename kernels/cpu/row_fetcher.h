@@ -9,39 +9,54 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// The tile's next_rows in their order, some in each step, as many as the step's weight is of all
-// steps' together: the more work lies between two steps, the more rows come meanwhile. Into the
-// second cache, because the first one's few lines in flight would bound the bandwidth.
+// Steps: for the values in each so many tokens; for the keys, whose dot products are computed
+// kTokens at a time, once for them where they are no more, else with each of their elements' steps.
+inline constexpr uint32_t kStepTokens = 4;
+
+// Of the keys, whose elements come `elements` at a time.
+template <uint32_t kTokens>
+inline uint32_t FetchSteps(const DecodeTile& tile, uint32_t elements) {
+  return tile.tokens / kTokens * (kTokens > kStepTokens ? tile.head_dim / elements : 1);
+}
+
+// The tile's next rows in their order, a line of 64 bytes of a key and one of its value in turn, as
+// many tokens in each step as it takes to be through with them in the last one.
 class RowFetcher {
  public:
-  RowFetcher(const DecodeTile& tile, uint32_t row_bytes, uint32_t total_weight)
-      : row_(tile.next_rows),
-        end_(tile.next_rows + tile.num_next_rows),
-        num_rows_(tile.num_next_rows),
+  RowFetcher(const DecodeTile& tile, uint32_t row_bytes, uint32_t steps)
+      : keys_(tile.next_keys),
+        values_(tile.next_values),
+        num_tokens_(tile.num_next_tokens),
         row_bytes_(row_bytes),
-        total_weight_(total_weight) {}
+        step_tokens_((tile.num_next_tokens + steps - 1) / steps),
+        near_(tile.near) {}
 
-  void Step(uint32_t weight) {
-    for (due_ += num_rows_ * weight; due_ >= total_weight_ && row_ != end_; due_ -= total_weight_) {
-      const auto* row = reinterpret_cast<const char*>(*row_++);
-      for (uint32_t i = 0; i < row_bytes_; i += 64) _mm_prefetch(row + i, _MM_HINT_T1);
+  void Step() {
+    const uint32_t end = num_tokens_ - next_ > step_tokens_ ? next_ + step_tokens_ : num_tokens_;
+    if (near_) {
+      for (; next_ != end; ++next_) Fetch<_MM_HINT_T0>(keys_[next_], values_[next_]);
+    } else {
+      for (; next_ != end; ++next_) Fetch<_MM_HINT_T1>(keys_[next_], values_[next_]);
     }
   }
 
  private:
-  const std::byte* const* row_;
-  const std::byte* const* const end_;
-  const uint32_t num_rows_;
-  const uint32_t row_bytes_;
-  const uint32_t total_weight_;
-  uint32_t due_ = 0;  // Rows times the total weight.
-};
+  template <_mm_hint kHint>
+  void Fetch(const std::byte* key, const std::byte* value) const {
+    for (uint32_t i = 0; i < row_bytes_; i += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(key + i), kHint);
+      _mm_prefetch(reinterpret_cast<const char*>(value + i), kHint);
+    }
+  }
 
-// Weights of decode's steps, about in proportion to their time: for some dot products, for a row's
-// softmax, for the values of a token.
-inline constexpr uint32_t kDotWeight = 4;
-inline constexpr uint32_t kSoftmaxWeight = 8;
-inline constexpr uint32_t kValueWeight = 2;
+  const std::byte* const* const keys_;
+  const std::byte* const* const values_;
+  const uint32_t num_tokens_;
+  const uint32_t row_bytes_;
+  const uint32_t step_tokens_;
+  const bool near_;
+  uint32_t next_ = 0;
+};
 
 }  // namespace
 }  // namespace pagoda::kernels::cpu

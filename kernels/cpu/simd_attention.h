@@ -20,20 +20,25 @@ inline void DotKeys(const DecodeTile& tile, RowFetcher& fetcher, float (*scores)
   const auto* queries = static_cast<const float*>(tile.queries);
   const uint32_t pairs_end = tile.head_dim / kPairElements * kPairElements;
   for (uint32_t t = 0; t < tile.tokens; t += kTokens) {
+    const std::byte* keys[kTokens];
     F sums[kRows * kTokens];
 #pragma GCC unroll 16
+    for (uint32_t k = 0; k < kTokens; ++k) keys[k] = tile.keys[t + k];
+#pragma GCC unroll 16
     for (uint32_t i = 0; i < kRows * kTokens; ++i) sums[i] = Simd::Zero();
+    if (kTokens <= kStepTokens) fetcher.Step();
     for (uint32_t e = 0; e < pairs_end; e += kPairElements) {
-      fetcher.Step(kDotWeight);
+      if (kTokens > kStepTokens) fetcher.Step();
       F a[kTokens], b[kTokens];
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
-        Simd::LoadPair<kType>(tile.keys[t + k] + e * kBytes, a[k], b[k]);
+        Simd::LoadPair<kType>(keys[k] + e * kBytes, a[k], b[k]);
       }
 #pragma GCC unroll 4
       for (uint32_t r = 0; r < kRows; ++r) {
-        const F qa = Simd::Load(queries + r * tile.query_stride + e);
-        const F qb = Simd::Load(queries + r * tile.query_stride + e + kLanes);
+        const float* query = queries + e * kQueryRows + r * kPairElements;
+        const F qa = Simd::Load(query);
+        const F qb = Simd::Load(query + kLanes);
 #pragma GCC unroll 16
         for (uint32_t k = 0; k < kTokens; ++k) {
           F& sum = sums[r * kTokens + k];
@@ -42,15 +47,15 @@ inline void DotKeys(const DecodeTile& tile, RowFetcher& fetcher, float (*scores)
         }
       }
     }
-    for (uint32_t e = pairs_end; e < tile.head_dim; e += kLanes) {
-      fetcher.Step(kDotWeight);
+    if (pairs_end < tile.head_dim) {  // kLanes elements.
 #pragma GCC unroll 16
       for (uint32_t k = 0; k < kTokens; ++k) {
-        const F key = Simd::LoadElements<kType>(tile.keys[t + k] + e * kBytes);
+        const F key = Simd::LoadElements<kType>(keys[k] + pairs_end * kBytes);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < kRows; ++r) {
           F& sum = sums[r * kTokens + k];
-          sum = Simd::Fma(Simd::Load(queries + r * tile.query_stride + e), key, sum);
+          sum =
+              Simd::Fma(Simd::Load(queries + pairs_end * kQueryRows + r * kPairElements), key, sum);
         }
       }
     }
@@ -73,7 +78,7 @@ inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens
     }
   }
   for (uint32_t t = 0; t < tile.tokens; ++t) {
-    fetcher.Step(kValueWeight);
+    if (t % (2 * kStepTokens) == 0) fetcher.Step();
     const std::byte* value = tile.values[t] + e * kBytes;
     F x[kVectors];
     if constexpr (kPairs) {
@@ -104,16 +109,14 @@ template <ElementType kType, uint32_t kRows>
 void Decode(const DecodeTile& tile) {
   alignas(64) float scores[kRows][kTileTokens];
   constexpr uint32_t kElements = Simd::kValueVectors * kLanes;  // Whose values are added at a time.
-  const uint32_t dot_steps =
-      tile.tokens * kRows / Simd::kDots * ((tile.head_dim + kPairElements - 1) / kPairElements);
-  const uint32_t value_steps = tile.tokens * ((tile.value_dim + kElements - 1) / kElements);
-  RowFetcher fetcher(tile, tile.head_dim * ElementBytes(kType),
-                     dot_steps * kDotWeight + kRows * kSoftmaxWeight + value_steps * kValueWeight);
+  const uint32_t key_steps = FetchSteps<Simd::kDots / kRows>(tile, kPairElements);
+  const uint32_t value_steps =
+      tile.tokens / (2 * kStepTokens) * ((tile.value_dim + kElements - 1) / kElements);
+  RowFetcher fetcher(tile, tile.head_dim * ElementBytes(kType), key_steps + value_steps);
   DotKeys<kType, kRows>(tile, fetcher, scores);
   const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
   const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
   for (uint32_t r = 0; r < kRows; ++r) {
-    fetcher.Step(kSoftmaxWeight);
     const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
     Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.value_dim, factor);
   }
@@ -247,6 +250,7 @@ void Prefill(const PrefillBlock& block) {
 template <ElementType kType>
 constexpr TileKernels FloatKernels() {
   return {.decode = {Decode<kType, 1>, Decode<kType, 2>, Decode<kType, 4>},
+          .query_step = kPairElements,
           .query_order =
               kType == ElementType::kBFloat16 ? ElementOrder::kEvenOdd : ElementOrder::kNatural,
           .sum_order =

@@ -5,8 +5,15 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// Where the element i of what is unpacked lies.
-uint32_t UnpackedIndex(uint32_t i) { return i / 32 * 32 + i / 4 % 2 * 16 + i % 32 / 8 * 4 + i % 4; }
+// 32 elements, or the first of them, in their own order.
+void RestoreUnpacked(const float* __restrict arranged, uint32_t elements,
+                     float* __restrict natural) {
+  constexpr uint32_t kRun = 4;
+  for (uint32_t first = 0; first < elements; first += kRun) {
+    const uint32_t half = first / kRun % 2 * 16;
+    std::copy_n(arranged + half + first / (2 * kRun) * kRun, kRun, natural + first);
+  }
+}
 
 }  // namespace
 
@@ -28,7 +35,10 @@ void Restore(ElementOrder order, uint32_t lanes, const float* __restrict arrange
              uint32_t elements, float* __restrict natural) {
   uint32_t first = 0;
   if (order == ElementOrder::kUnpacked) {
-    for (; first < elements; ++first) natural[first] = arranged[UnpackedIndex(first)];
+    for (; first < elements; first += 32) {
+      RestoreUnpacked(arranged + first, std::min(32u, elements - first), natural + first);
+    }
+    return;
   } else if (order == ElementOrder::kEvenOdd) {
     for (; first + 2 * lanes <= elements; first += 2 * lanes) {
       for (uint32_t i = 0; i < lanes; ++i) {

@@ -2,6 +2,8 @@
 #ifndef PAGODA_KERNELS_CPU_TILE_UNIT_H_
 #define PAGODA_KERNELS_CPU_TILE_UNIT_H_
 
+#include <immintrin.h>
+
 #include "kernels/cpu/attention_unit.h"
 #include "kernels/cpu/scratch.h"
 
@@ -29,17 +31,35 @@ class DecodeUnit {
 
  private:
   void Start();
+  // Query head `head` of the unit's row, to queries_ in the kernel's form.
+  void TakeQuery(uint32_t row, uint32_t head);
+  template <class T>
+  void Interleave(const T* query, uint32_t row);
+  // Of a row in queries_, in elements.
+  uint64_t QueryOffset(uint32_t row) const;
   void AttendTile(uint32_t first_key, uint32_t count);
   void AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible);
   void HideUnseen(uint32_t visible);
+  void FindTile(uint32_t first_key, uint32_t count);
   void FindFetched(uint32_t first_key);
+  template <_mm_hint kHint>
   void FetchFirst();
   void Finish();
+
+  // Where tokens lie.
+  struct TileRows {
+    explicit TileRows(ScratchCutter& scratch)
+        : keys(scratch.Take<const std::byte*>(kTileTokens)),
+          values(scratch.Take<const std::byte*>(kTileTokens)) {}
+
+    const std::byte** keys;  // [kTileTokens]
+    const std::byte** values;
+  };
 
   const AttentionCall& call_;
   const TileKernels& kernels_;
   const uint32_t group_;
-  const uint32_t query_stride_;  // In elements.
+  const uint32_t query_elements_;  // Of a row, with zeros behind.
   const uint32_t sum_stride_;
   AttentionUnit unit_;
   AttentionUnit next_;
@@ -47,12 +67,12 @@ class DecodeUnit {
   uint32_t num_rows_ = 0;
   DecodeTile tile_;
 
-  const std::byte** keys_;  // [kTileTokens], of the tile; zeros where no row sees the token.
-  const std::byte** values_;
-  const std::byte** seen_keys_;  // Likewise, while rows see different tokens.
-  const std::byte** seen_values_;
-  const std::byte** next_rows_;  // [2 * kTileTokens], what is fetched meanwhile.
-  std::byte* zeros_;             // A token.
+  TileRows tile_rows_;  // zeros_ where no row sees the token.
+  TileRows seen_rows_;  // Likewise, while rows see different tokens.
+  TileRows next_rows_;  // What is fetched meanwhile.
+  // Near: next_rows_ are the unit's tokens from here on, until it is unit_.item->end_key.
+  uint32_t next_key_ = 0;
+  std::byte* zeros_;  // A token.
   std::byte* queries_;
   float* natural_;  // One row, [max(head_dim, value_dim)].
   float* arranged_;
@@ -76,8 +96,9 @@ class PrefillUnit {
 
   void Attend(uint32_t first_row, uint32_t num_rows);
   void Start();
-  void PackQuery(uint32_t row, const float* query);
+  void PackQuery(uint32_t row);
   void AttendPack(uint32_t first_key, uint32_t count);
+  void FindVisible(uint32_t first_key, uint32_t count, uint32_t words);
   uint32_t Pack(uint32_t first_key, uint32_t count, bool all_seen);
   void AttendBlock(uint32_t block, uint32_t first_key, uint32_t count, uint32_t tokens);
   void Finish();

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_merge_args.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/shape_checks.h"
 
 namespace pagoda::kernels::cuda {
@@ -90,6 +92,35 @@ AttentionArgs ArgsOf(const PagedAttentionParams& params, const AttentionExecutio
   args.partial_log_sums = args.partial_outputs +
                           uint64_t{execution.capacity.partials} * params.num_heads * args.value_dim;
   return args;
+}
+
+// The plan's items of one kind, by the kernel for them.
+absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
+                         const AttentionExecution& execution, const HopperDevice& device) {
+  const PlanCapacity& capacity = execution.capacity;
+  const bool is_short = kind == ItemKind::kShort;
+  if (is_short ? capacity.short_rows == 0 : !capacity.long_items) return absl::OkStatus();
+  const char* const name = is_short ? "attention of short items" : "attention of long items";
+  const Stream stream = execution.stream;
+  const AttentionLaunch launch = {.args = args, .kind = kind};
+  const bool generic = execution.kernels == AttentionKernels::kGeneric;
+  if (!generic && HasLatentKernel(args)) {
+    return StatusOf(name, LaunchLatent(launch, capacity.items, stream));
+  }
+  if (generic || !HasTensorKernels(args)) {
+    return StatusOf(name, LaunchGeneric(launch, capacity.items, stream));
+  }
+  if (device.present && HasHopperKernels(args)) {
+    HopperLaunch hopper;
+    if (absl::Status status = MakeHopperLaunch(args, kind, &hopper); !status.ok()) return status;
+    const uint64_t units = uint64_t{capacity.items} * args.kv.num_kv_heads;
+    return StatusOf(
+        name, is_short ? LaunchHopperDecode(hopper, units, capacity.short_rows,
+                                            device.num_multiprocessors, stream)
+                       : LaunchHopperPrefill(hopper, units, device.num_multiprocessors, stream));
+  }
+  return StatusOf(name, is_short ? LaunchDecode(launch, capacity.items, capacity.short_rows, stream)
+                                 : LaunchPrefill(launch, capacity.items, stream));
 }
 
 }  // namespace
@@ -223,19 +254,19 @@ absl::Status PagedAttention(const PagedAttentionParams& params,
   if (params.context_lengths.empty()) return absl::OkStatus();
 
   const AttentionArgs args = ArgsOf(params, execution);
-  const bool fast = execution.kernels == AttentionKernels::kFastest && HasTensorKernels(args);
-  const Stream stream = execution.stream;
-  if (capacity.short_rows > 0) {
-    const AttentionLaunch launch = {.args = args, .kind = ItemKind::kShort};
-    const int error = fast ? LaunchDecode(launch, capacity.items, capacity.short_rows, stream)
-                           : LaunchGeneric(launch, capacity.items, stream);
-    if (error != 0) return StatusOf("attention of short items", error);
+  HopperDevice device;
+  if (execution.kernels == AttentionKernels::kHopper) {
+    if (absl::Status status = FindHopper(&device); !status.ok()) return status;
+    if (!device.present) {
+      return absl::FailedPreconditionError(
+          "kernels is kHopper, and the device is not of compute capability 9.0");
+    }
   }
-  if (capacity.long_items) {
-    const AttentionLaunch launch = {.args = args, .kind = ItemKind::kLong};
-    const int error = fast ? LaunchPrefill(launch, capacity.items, stream)
-                           : LaunchGeneric(launch, capacity.items, stream);
-    if (error != 0) return StatusOf("attention of long items", error);
+  const Stream stream = execution.stream;
+  for (const ItemKind kind : {ItemKind::kShort, ItemKind::kLong}) {
+    if (absl::Status status = AttendItems(args, kind, execution, device); !status.ok()) {
+      return status;
+    }
   }
   return StatusOf("merge of partial results",
                   LaunchPartialMerge(args, capacity.merged_rows, stream));

@@ -71,8 +71,14 @@ uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32
 enum class AttentionKernels : uint8_t {
   // On tensor cores where types and shapes permit it: K and V in fp16 or bf16 with queries of the
   // same type, or in 8 bits with queries of 16; head_dim and value_dim at most 256, rows of tokens
-  // and strides whole numbers of 16 bytes. Everything else on kGeneric.
-  kFastest,
+  // and strides whole numbers of 16 bytes; where a block may have the shared memory that it takes
+  // (on sm_86 and sm_89 not for each head_dim). So too latents of 16 bits (values == keys) of at
+  // most 576 elements with values of 512, on sm_90. Everything else on kGeneric.
+  kAuto,
+  // Those for Hopper (sm_90a) where they take it: of what kAuto runs on tensor cores, pools of 16
+  // bits in blocks of a multiple of 8 tokens, without block sparsity. Everything else as kAuto.
+  // They have not run on a GPU yet, which is why they are asked for by name.
+  kHopper,
   // The plain kernel, for every type and shape, written to be read.
   kGeneric,
 };
@@ -85,7 +91,7 @@ struct AttentionExecution {
   PlanCapacity capacity;
   void* workspace = nullptr;  // May be null where WorkspaceBytes is 0.
   uint64_t workspace_bytes = 0;
-  AttentionKernels kernels = AttentionKernels::kFastest;
+  AttentionKernels kernels = AttentionKernels::kAuto;
 };
 
 // The pointers and spans of `params` are device memory; their contents are not checked, and a table
@@ -96,7 +102,8 @@ struct AttentionExecution {
 // lie and in whatever run. On tensor cores, rows share tiles: a NaN or infinity that one row of an
 // item sees reaches the item's other rows; what no row of an item sees reaches none.
 // Errors: those of CheckShapes; InvalidArgument for a missing plan or workspace, or for a head_dim
-// past 4,096; Internal for CUDA's.
+// past 4,096; FailedPrecondition for kHopper where the current device is not of compute capability
+// 9.0; Internal for CUDA's.
 absl::Status PagedAttention(const PagedAttentionParams& params,
                             const AttentionExecution& execution);
 

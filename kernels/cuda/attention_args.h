@@ -81,10 +81,16 @@ struct AttentionLaunch {
 // Kernels. 0, or CUDA's error.
 int LaunchGeneric(const AttentionLaunch& launch, uint64_t max_items, Stream stream);
 int LaunchPartialMerge(const AttentionArgs& args, uint32_t max_rows, Stream stream);
+// Whether types and alignment are what tensor cores take.
+bool IsAlignedForTensorCores(const AttentionArgs& args);
+// Whether the next two take it.
 bool HasTensorKernels(const AttentionArgs& args);
 int LaunchDecode(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
                  Stream stream);
 int LaunchPrefill(const AttentionLaunch& launch, uint64_t max_items, Stream stream);
+// Latents past their head_dim, for items of either kind.
+bool HasLatentKernel(const AttentionArgs& args);
+int LaunchLatent(const AttentionLaunch& launch, uint64_t max_items, Stream stream);
 
 }  // namespace pagoda::kernels::cuda
 

@@ -5,55 +5,68 @@
 namespace pagoda::kernels::cuda {
 namespace {
 
+// The plain kernel where the device has too little shared memory for this one.
+template <class Kernel>
+int LaunchKernel(const AttentionLaunch& launch, uint64_t max_items, Stream stream) {
+  if (!HasSharedBytes(Kernel::kSharedBytes)) return LaunchGeneric(launch, max_items, stream);
+  return Launch<Kernel>(
+      {.blocks = max_items * launch.args.kv.num_kv_heads, .shared_bytes = Kernel::kSharedBytes},
+      stream, launch);
+}
+
 template <class T, bool kFloat8, uint32_t kDim>
-int LaunchColumns(const AttentionLaunch& launch, uint64_t units, uint32_t most_rows,
+int LaunchColumns(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
                   Stream stream) {
   if (most_rows <= 8) {
-    using Kernel = DecodeKernel<T, kFloat8, kDim, 1>;
-    return Launch<Kernel>({.blocks = units, .shared_bytes = Kernel::kSharedBytes}, stream, launch);
+    return LaunchKernel<DecodeKernel<T, kFloat8, kDim, 1>>(launch, max_items, stream);
   }
-  using Kernel = DecodeKernel<T, kFloat8, kDim, 2>;
-  return Launch<Kernel>({.blocks = units, .shared_bytes = Kernel::kSharedBytes}, stream, launch);
+  return LaunchKernel<DecodeKernel<T, kFloat8, kDim, 2>>(launch, max_items, stream);
 }
 
 template <class T, bool kFloat8>
-int LaunchDim(const AttentionLaunch& launch, uint64_t units, uint32_t most_rows, Stream stream) {
+int LaunchDim(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
+              Stream stream) {
   const uint32_t head_dim = launch.args.kv.head_dim;
-  if (head_dim <= 64) return LaunchColumns<T, kFloat8, 64>(launch, units, most_rows, stream);
-  if (head_dim <= 128) return LaunchColumns<T, kFloat8, 128>(launch, units, most_rows, stream);
-  return LaunchColumns<T, kFloat8, 256>(launch, units, most_rows, stream);
+  if (head_dim <= 64) return LaunchColumns<T, kFloat8, 64>(launch, max_items, most_rows, stream);
+  if (head_dim <= 128) return LaunchColumns<T, kFloat8, 128>(launch, max_items, most_rows, stream);
+  return LaunchColumns<T, kFloat8, 256>(launch, max_items, most_rows, stream);
 }
 
 template <class T>
-int LaunchType(const AttentionLaunch& launch, uint64_t units, uint32_t most_rows, Stream stream) {
-  return IsFloat8(launch.args.kv.type) ? LaunchDim<T, true>(launch, units, most_rows, stream)
-                                       : LaunchDim<T, false>(launch, units, most_rows, stream);
+int LaunchType(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
+               Stream stream) {
+  return IsFloat8(launch.args.kv.type) ? LaunchDim<T, true>(launch, max_items, most_rows, stream)
+                                       : LaunchDim<T, false>(launch, max_items, most_rows, stream);
 }
 
 }  // namespace
 
 int LaunchDecode(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
                  Stream stream) {
-  const uint64_t units = max_items * launch.args.kv.num_kv_heads;
   return launch.args.query_type == ElementType::kFloat16
-             ? LaunchType<Half>(launch, units, most_rows, stream)
-             : LaunchType<BFloat16>(launch, units, most_rows, stream);
+             ? LaunchType<Half>(launch, max_items, most_rows, stream)
+             : LaunchType<BFloat16>(launch, max_items, most_rows, stream);
 }
 
-bool HasTensorKernels(const AttentionArgs& args) {
+bool IsAlignedForTensorCores(const AttentionArgs& args) {
   const KvLayer& kv = args.kv;
   const ElementType type = args.query_type;
   if (type != ElementType::kFloat16 && type != ElementType::kBFloat16) return false;
   if (kv.type != type && !IsFloat8(kv.type)) return false;
   // Whole vectors of 16 bytes, everywhere.
   const uint32_t vector = IsFloat8(kv.type) ? 16 : 8;
-  if (kv.head_dim > 256 || kv.head_dim % vector != 0 || args.value_dim % vector != 0) return false;
+  if (kv.head_dim % vector != 0 || args.value_dim % vector != 0) return false;
   const uint64_t low_bits =
       reinterpret_cast<uintptr_t>(kv.keys) | reinterpret_cast<uintptr_t>(kv.values) |
       kv.slot_stride_bytes | kv.head_stride_bytes | kv.token_stride_bytes |
       reinterpret_cast<uintptr_t>(args.query) | reinterpret_cast<uintptr_t>(args.output) |
       args.query_token_stride * 2 | args.output_token_stride * 2;
   return low_bits % 16 == 0;
+}
+
+bool HasTensorKernels(const AttentionArgs& args) {
+  constexpr uint32_t kMostElements = 256;
+  return IsAlignedForTensorCores(args) && args.kv.head_dim <= kMostElements;
 }
 
 }  // namespace pagoda::kernels::cuda

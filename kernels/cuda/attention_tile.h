@@ -36,6 +36,7 @@ struct Sight {
   int64_t first_position;
   int64_t last_position;
   uint32_t end_key;
+  uint32_t first_key = 0;  // More than 0 where a tile may begin before the unit's keys.
 };
 
 // Whether any row of the unit sees the key. What none sees is not read, and is zero in the tile: a
@@ -43,7 +44,7 @@ struct Sight {
 PAGODA_DEVICE bool AnySees(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                            uint32_t key) {
   const AttentionMask& mask = args.mask;
-  if (key >= sight.end_key) return false;
+  if (key < sight.first_key || key >= sight.end_key) return false;
   if (!MaySee(mask, sight.first_position, sight.last_position, key, key)) return false;
   if (mask.sparsity.block_tokens == 0) return true;
   for (int64_t position = sight.first_position; position <= sight.last_position; ++position) {
@@ -146,7 +147,9 @@ PAGODA_DEVICE void StoreLogSum(const AttentionArgs& args, const Unit& unit, uint
 // For tiles that need more than a factor.
 PAGODA_DEVICE float MaskedScore(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                                 float scale, uint32_t row, uint32_t key, float product) {
-  if (key >= sight.end_key || row >= unit.num_rows) return NegativeInfinity();
+  if (key < sight.first_key || key >= sight.end_key || row >= unit.num_rows) {
+    return NegativeInfinity();
+  }
   const uint32_t head = unit.kv_head * args.group + row % args.group;
   const int64_t position = unit.first_position + row / args.group;
   if (!Sees(args.mask, head, position, key)) return NegativeInfinity();

@@ -45,7 +45,21 @@ int Launch(const Grid& grid, Stream stream, const typename Kernel::Args& args) {
   return cudaGetLastError();
 }
 
+// Whether a block may have as much shared memory on the current device.
+inline bool HasSharedBytes(uint32_t bytes) {
+  constexpr uint32_t kEverywhere = 99 * 1024;  // sm_86 and sm_89; sm_80 and sm_90 have more.
+  if (bytes <= kEverywhere) return true;
+  int device = 0;
+  int most = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         bytes <= static_cast<uint32_t>(most);
+}
+
 #else
+
+inline bool HasSharedBytes(uint32_t bytes) { return bytes <= emulation::MostSharedBytes(); }
 
 template <class Kernel>
 int Launch(const Grid& grid, Stream, const typename Kernel::Args& args) {

@@ -100,7 +100,9 @@ Json PagodaJson(absl::Span<const GenerateReport> reports) {
            has_speed ? Json(static_cast<double>(generated - 1) / after_first) : Json(nullptr)},
           {"reused_tokens", Sum(reports, &GenerateReport::reused_tokens)},
           {"reused_secondary_tokens", Sum(reports, &GenerateReport::reused_secondary_tokens)},
-          {"preemptions", Sum(reports, &GenerateReport::preemptions)}};
+          {"preemptions", Sum(reports, &GenerateReport::preemptions)},
+          {"drafted_tokens", Sum(reports, &GenerateReport::drafted_tokens)},
+          {"accepted_draft_tokens", Sum(reports, &GenerateReport::accepted_draft_tokens)}};
 }
 
 ApiAnswer::ApiAnswer(Kind kind, std::string model, TokenIds ids, absl::Time created)

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "pools/error.h"
+#include "server/admission.h"
 #include "server/listen_address.h"
 #include "server/openai/answer_stream.h"
 #include "server/openai/api_answer.h"
@@ -135,17 +136,34 @@ void OpenAiDoor::Drain(absl::Time end) {
   mutex_.Await(absl::Condition(&none));
 }
 
+OpenAiDoor::Counts OpenAiDoor::counts() const {
+  absl::MutexLock lock(&mutex_);
+  Counts counts = counts_;
+  counts.running = open_;
+  return counts;
+}
+
+void OpenAiDoor::Count(uint64_t Counts::*outcome) {
+  absl::MutexLock lock(&mutex_);
+  ++(counts_.*outcome);
+}
+
+void OpenAiDoor::Refuse(const HttpResponse& response, HttpExchange& exchange) {
+  Count(&Counts::refused);
+  exchange.Answer(response);
+}
+
 void OpenAiDoor::Post(Kind kind, const HttpRequest& request, HttpExchange& exchange) {
   const absl::StatusOr<Identity> caller = Identify(request);
-  if (!caller.ok()) return exchange.Answer(Refusal(caller.status()));
+  if (!caller.ok()) return Refuse(Refusal(caller.status()), exchange);
   absl::StatusOr<std::unique_ptr<Place>> place = TakePlace(*caller);
-  if (!place.ok()) return exchange.Answer(ApiErrorResponse(place.status()));
+  if (!place.ok()) return Refuse(ApiErrorResponse(place.status()), exchange);
   // Behind the place: a drain either sees the place or is seen.
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
-    return exchange.Answer(ApiErrorResponse(status));
+    return Refuse(ApiErrorResponse(status), exchange);
   }
   const absl::StatusOr<Asked> asked = Read(kind, *caller, exchange);
-  if (!asked.ok()) return exchange.Answer(ApiErrorResponse(asked.status()));
+  if (!asked.ok()) return Refuse(ApiErrorResponse(asked.status()), exchange);
   Answer(*asked, *std::move(place), exchange);
 }
 
@@ -181,6 +199,9 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiDoor::PromptsOf(
 
 absl::StatusOr<GenerateRequest> OpenAiDoor::ToEngine(const ApiRequest& request,
                                                      const Identity& caller) const {
+  if (absl::Status status = CheckPriority(*tenants_, caller, request.priority); !status.ok()) {
+    return status;
+  }
   GenerateRequest wanted{.stop_tokens = request.stop_token_ids,
                          .sampling = request.sampling,
                          .num_samples = request.samples,
@@ -238,7 +259,7 @@ void OpenAiDoor::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpEx
       asked.request.sampling.top_logprobs.has_value(), asked.request.stop);
   for (const GenerateRequest& request : asked.requests) {
     if (absl::Status status = generation->Submit(*engine_, request); !status.ok()) {
-      return exchange.Answer(ApiErrorResponse(status));
+      return Refuse(ApiErrorResponse(status), exchange);
     }
   }
   if (asked.request.stream) {
@@ -267,7 +288,10 @@ void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
   for (uint32_t i = 0; i < choices.size(); ++i) choices[i].choice = i;
   while (true) {
     const absl::StatusOr<Generation::Round> round = Next(generation, exchange);
-    if (!round.ok()) return exchange.Answer(ApiErrorResponse(round.status()));
+    if (!round.ok()) {
+      Count(&Counts::failed);
+      return exchange.Answer(ApiErrorResponse(round.status()));
+    }
     for (const ChoicePiece& piece : round->pieces) Append(piece, choices[piece.choice]);
     if (round->ended) break;
   }
@@ -276,6 +300,7 @@ void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
                               .body = TextOf(answer.Whole(choices, generation.Reports()))};
   // Before the client can ask again.
   place.reset();
+  Count(&Counts::answered);
   exchange.Answer(response);
 }
 
@@ -288,11 +313,14 @@ void OpenAiDoor::AnswerInPieces(const Asked& asked, Generation& generation,
                        .include_usage = asked.request.include_usage});
   while (true) {
     const absl::StatusOr<Generation::Round> round = Next(generation, exchange);
+    const bool taken = round.ok() && stream.Add(round->pieces);
+    if (!taken) Count(&Counts::failed);
     if (!round.ok()) return stream.Fail(round.status());
-    if (!stream.Add(round->pieces)) return generation.Cancel();
+    if (!taken) return generation.Cancel();
     if (round->ended) break;
   }
   place.reset();
+  Count(&Counts::answered);
   stream.Finish(generation.Reports());
 }
 

@@ -47,6 +47,15 @@ class OpenAiDoor {
   // The routes use this object.
   void AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts);
 
+  // Of completions and chats.
+  struct Counts {
+    uint64_t running = 0;
+    uint64_t answered = 0;  // Whole, or to the end of their stream.
+    uint64_t refused = 0;   // Before anything was generated.
+    uint64_t failed = 0;    // Behind that: the client went away, or an error ended them.
+  };
+  Counts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Generations that run go on until `end`; then they are cut. Returns when none runs. REQUIRES:
   // the state refuses new ones, or nobody asks any more.
   void Drain(absl::Time end) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -74,6 +83,8 @@ class OpenAiDoor {
   absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsOf(const ApiRequest& request) const;
   absl::StatusOr<GenerateRequest> ToEngine(const ApiRequest& request, const Identity& caller) const;
 
+  void Refuse(const HttpResponse& response, HttpExchange& exchange) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Count(uint64_t Counts::*outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   void Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExchange& exchange);
   void AnswerWhole(const Asked& asked, Generation& generation, std::unique_ptr<Place> place,
                    HttpExchange& exchange);
@@ -93,8 +104,9 @@ class OpenAiDoor {
   const absl::Time start_time_;
   StreamSlots slots_;
   std::atomic<bool> cut_ = false;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   uint32_t open_ ABSL_GUARDED_BY(mutex_) = 0;
+  Counts counts_ ABSL_GUARDED_BY(mutex_);  // But for `running`, which is open_.
 };
 
 }  // namespace pagoda::server

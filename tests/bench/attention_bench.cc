@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/numeric.h"
 #include "pools/check.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
@@ -19,6 +21,7 @@ namespace pagoda::bench {
 namespace {
 
 using kernels::ElementType;
+using kernels::cpu::FetchAhead;
 using kernels::cpu::Isa;
 
 constexpr uint32_t kKvHeads = 8;
@@ -27,10 +30,28 @@ constexpr uint32_t kHeadDim = 128;
 constexpr uint32_t kTokensPerBlock = 32;
 constexpr uint64_t kMeasuredBytes = 256 << 20;  // That a measurement reads at least.
 
+// Numbers of bf16 like those of a model: normal, of deviation 1.
+std::vector<kernels::BFloat16> RandomNumbers(size_t count) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<kernels::BFloat16> numbers(count);
+  for (kernels::BFloat16& number : numbers) number = kernels::ToBFloat16(normal(random));
+  return numbers;
+}
+
 // The memory that calls rotate over.
 class Rotation {
  public:
-  explicit Rotation(uint64_t bytes) : memory_(bytes) {}
+  explicit Rotation(uint64_t bytes) : memory_(bytes) {
+    // The same ones again and again: another distance than that of heads or slots apart.
+    const std::vector<kernels::BFloat16> numbers = RandomNumbers(1000 * kHeadDim);
+    const auto piece = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(numbers.data()),
+                                           numbers.size() * sizeof(numbers[0]));
+    for (uint64_t at = 0; at < bytes; at += piece.size()) {
+      std::memcpy(memory_.bytes().data() + at, piece.data(),
+                  std::min<uint64_t>(piece.size(), bytes - at));
+    }
+  }
 
   kernels::KvLayer Layer(uint32_t tokens_per_block) const {
     kernels::KvLayer kv;
@@ -60,13 +81,22 @@ class Rotation {
   uint64_t next_ = 0;
 };
 
+struct How {
+  uint32_t threads = 1;
+  Isa isa = kernels::cpu::FastestIsa();
+  Isa decode_isa = kernels::cpu::FastestDecodeIsa();
+  FetchAhead fetch = kernels::cpu::FastestFetchAhead();
+};
+
 // Sequences of like lengths, whose blocks are others in each call.
 class Call {
  public:
-  Call(const kernels::KvLayer& kv, int32_t batch, int32_t queries, int32_t context, Isa isa,
-       uint32_t num_threads)
-      : threads_(std::make_unique<kernels::cpu::ThreadPool>(num_threads)),
-        execution_{.threads = threads_.get(), .isa = isa},
+  Call(const kernels::KvLayer& kv, int32_t batch, int32_t queries, int32_t context, const How& how)
+      : threads_(std::make_unique<kernels::cpu::ThreadPool>(how.threads)),
+        execution_{.threads = threads_.get(),
+                   .isa = how.isa,
+                   .decode_isa = how.decode_isa,
+                   .fetch = how.fetch},
         slots_(kv.num_slots) {
     std::iota(slots_.begin(), slots_.end(), 0);
     std::shuffle(slots_.begin(), slots_.end(), std::mt19937(1));
@@ -74,7 +104,7 @@ class Call {
     contexts_.assign(batch, context);
     const uint64_t blocks = (context + kv.tokens_per_block - 1) / kv.tokens_per_block;
     tables_.resize(batch * blocks);
-    query_.assign(uint64_t(batch) * queries * kHeads * kHeadDim, 0x3f80);
+    query_ = RandomNumbers(uint64_t(batch) * queries * kHeads * kHeadDim);
     output_.resize(query_.size());
     params_ = {.query = query_.data(),
                .output = output_.data(),
@@ -119,8 +149,8 @@ class Call {
   std::vector<int32_t> query_starts_;
   std::vector<int32_t> contexts_;
   std::vector<int32_t> tables_;
-  std::vector<uint16_t> query_;
-  std::vector<uint16_t> output_;
+  std::vector<kernels::BFloat16> query_;
+  std::vector<kernels::BFloat16> output_;
   kernels::PagedAttentionParams params_;
   kernels::AttentionPlan plan_;
 };
@@ -141,22 +171,28 @@ class AttentionBench {
       : options_(options), rotation_(options.smoke ? 64 << 20 : uint64_t{2} << 30) {}
 
   void Run() {
-    const Isa fastest = kernels::cpu::FastestIsa();
     for (const uint32_t threads : {1u, 2u}) {
       const std::string tail = absl::StrCat("_t", threads);
+      const How fastest = {.threads = threads};
       for (const int32_t batch : {1, 16}) {
         for (const int32_t kv : {4096, 16384}) {
-          Decode(absl::StrCat(Name(kv, batch), tail), kv, batch, threads, kTokensPerBlock, fastest);
+          Decode(absl::StrCat(Name(kv, batch), tail), kv, batch, kTokensPerBlock, fastest);
         }
       }
       for (const uint32_t page : {16u, 64u}) {
-        Decode(absl::StrCat(Name(4096, 16), tail, "_page", page), 4096, 16, threads, page, fastest);
+        Decode(absl::StrCat(Name(4096, 16), tail, "_page", page), 4096, 16, page, fastest);
+      }
+      for (const FetchAhead fetch : {FetchAhead::kNear, FetchAhead::kFar}) {
+        Decode(absl::StrCat(Name(4096, 16), tail, "_fetch_",
+                            std::string(kernels::cpu::FetchAheadName(fetch))),
+               4096, 16, kTokensPerBlock, {.threads = threads, .fetch = fetch});
       }
       for (const Isa isa : NamedIsas(options_.smoke)) {
         Decode(absl::StrCat(Name(4096, 16), tail, "_", std::string(IsaName(isa))), 4096, 16,
-               threads, kTokensPerBlock, isa);
+               kTokensPerBlock, {.threads = threads, .isa = isa, .decode_isa = isa});
       }
     }
+    const Isa fastest = kernels::cpu::FastestIsa();
     for (const int32_t tokens : {512, 1024, 2048, 4096}) {
       Prefill(absl::StrCat("cpu_prefill_bf16_", tokens), tokens, tokens, fastest, true);
     }
@@ -174,10 +210,10 @@ class AttentionBench {
     return absl::StrCat("cpu_decode_bf16_kv", kv, "_b", batch);
   }
 
-  void Decode(const std::string& id, int32_t kv, int32_t batch, uint32_t threads, uint32_t page,
-              Isa isa) {
+  void Decode(const std::string& id, int32_t kv, int32_t batch, uint32_t page, const How& how) {
     if (!options_.wanted(id)) return;
-    Call call(rotation_.Layer(page), batch, 1, options_.smoke ? 128 : kv, isa, threads);
+    Call call(rotation_.Layer(page), batch, 1, options_.smoke ? 128 : kv, how);
+    const uint32_t threads = how.threads;
     const auto bytes = static_cast<double>(call.kv_bytes());
     // Short calls several times, as the reads are: a machine's other work comes in pieces of
     // milliseconds.
@@ -208,7 +244,7 @@ class AttentionBench {
   void Prefill(const std::string& id, int32_t queries, int32_t context, Isa isa, bool dots) {
     if (!options_.wanted(id)) return;
     if (options_.smoke) queries = context = 32;
-    Call call(rotation_.Layer(kTokensPerBlock), 1, queries, context, isa, 1);
+    Call call(rotation_.Layer(kTokensPerBlock), 1, queries, context, {.isa = isa});
     const double pairs = double{0.5} * queries * (2.0 * context - queries + 1);
     const double operations = 4 * pairs * kHeads * kHeadDim;
     dots = dots && kernels::cpu::BestIsa() == Isa::kAvx512Bf16;

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <string_view>
@@ -31,6 +33,7 @@ constexpr uint32_t kChunkTokens = 512;  // The engine's own default.
 struct Options {
   uint32_t threads = 2;
   bool smoke = false;
+  std::string peer;  // A command that measures another engine: transformers_peer.py.
   std::string prefix;
 };
 
@@ -109,16 +112,19 @@ class EngineBench {
     if (Wanted("decode_b1")) DecodeOne();
     if (Wanted("decode_b16_over_b1")) DecodeBatch();
     if (Wanted("prefill_2048")) Prefill();
+    if (!options_.peer.empty() && Wanted("peer")) Peer();
     // Its own copy of the weights is loaded only where it is needed.
     const bool cached = Wanted("ttft_cached_over_uncached");
     const bool host = Wanted("ttft_host_over_uncached");
     const bool bookkeeping = Wanted("bookkeeping_share");
+    const bool sampling = Wanted("sampling_share");
     const bool waste = Wanted("kv_waste_share");
-    if (!cached && !host && !bookkeeping && !waste) return;
+    if (!cached && !host && !bookkeeping && !sampling && !waste) return;
     EngineRequests requests({.threads = options_.threads, .smoke = options_.smoke}, shape_,
                             files_.dir());
     if (cached || host) requests.PrintTimesToFirstToken(cached, host);
     if (bookkeeping) requests.PrintBookkeeping();
+    if (sampling) requests.PrintSampling();
     if (waste) requests.PrintWaste();
   }
 
@@ -179,19 +185,27 @@ class EngineBench {
   }
 
   // In the engine's chunks, of which the last one has the logits of one token.
+  double PrefillSeconds() {
+    return Seconds([&] {
+      for (uint32_t first = 0; first < prompt_; first += kChunkTokens) {
+        const uint32_t count = std::min(kChunkTokens, prompt_ - first);
+        Step(1, first, count, first + count == prompt_ ? 1 : 0);
+      }
+    });
+  }
+
+  static double Median(const std::function<double()>& measure) {
+    std::vector<double> values;
+    for (int i = 0; i < kRepetitions; ++i) values.push_back(measure());
+    return Percentile(std::move(values), 0.5);
+  }
+
   void Prefill() {
     const double pairs = 0.5 * prompt_ * (prompt_ + 1.0);
     const double attention = 4.0 * pairs * shape_.num_layers * shape_.num_heads * shape_.head_dim;
     const double products = 2.0 * (static_cast<double>(shape_.layer_weights()) * prompt_ +
                                    static_cast<double>(shape_.head_weights()));
-    const auto run = [&] {
-      return Seconds([&] {
-        for (uint32_t first = 0; first < prompt_; first += kChunkTokens) {
-          const uint32_t count = std::min(kChunkTokens, prompt_ - first);
-          Step(1, first, count, first + count == prompt_ ? 1 : 0);
-        }
-      });
-    };
+    const auto run = [&] { return PrefillSeconds(); };
     run();
     const bool dots = kernels::cpu::BestIsa() == kernels::cpu::Isa::kAvx512Bf16;
     const auto [value, yardstick] =
@@ -205,6 +219,33 @@ class EngineBench {
            .unit = "GFLOP/s",
            .yardstick = dots ? "dot products of bf16 pairs" : "fused multiplications of fp32",
            .yardstick_value = yardstick / 1e9});
+  }
+
+  // Tokens per second beside those of another engine on the same checkpoint, one after the other.
+  void Peer() {
+    DecodeSeconds(1);
+    const double decode = 1 / Median([&] { return DecodeSeconds(1); });
+    const double prefill = prompt_ / Median([&] { return PrefillSeconds(); });
+    const std::string command =
+        absl::StrCat(options_.peer, " ", files_.dir(), " --threads ", options_.threads,
+                     " --context ", context_, " --prompt ", prompt_);
+    std::FILE* const output = popen(command.c_str(), "r");
+    PAGODA_CHECK(output != nullptr, "the peer can be started");
+    std::string text;
+    for (int c = std::fgetc(output); c != EOF; c = std::fgetc(output)) text += static_cast<char>(c);
+    PAGODA_CHECK(pclose(output) == 0, "the peer measures");
+    const nlohmann::json told = nlohmann::json::parse(text);
+    std::fprintf(stderr, "peer: %s\n", told["versions"].get<std::string>().c_str());
+    Print({.id = "peer_decode_b1",
+           .value = decode,
+           .unit = "token/s",
+           .yardstick = "transformers in bf16",
+           .yardstick_value = told["decode_tokens_per_second"].get<double>()});
+    Print({.id = "peer_prefill_2048",
+           .value = prefill,
+           .unit = "token/s",
+           .yardstick = "transformers in bf16",
+           .yardstick_value = told["prefill_tokens_per_second"].get<double>()});
   }
 
   const Options options_;
@@ -226,6 +267,8 @@ bool Parse(int argc, char** argv, Options& options) {
       options.smoke = true;
     } else if (argument == "--threads" && i + 1 < argc) {
       options.threads = static_cast<uint32_t>(std::max(1, std::atoi(argv[++i])));
+    } else if (argument == "--peer" && i + 1 < argc) {
+      options.peer = argv[++i];
     } else if (options.prefix.empty() && !argument.starts_with('-')) {
       options.prefix = argument;
     } else {
@@ -243,8 +286,9 @@ int main(int argc, char** argv) {
   if (!pagoda::bench::Parse(argc, argv, options)) {
     std::fprintf(
         stderr,
-        "usage: %s [--smoke] [--threads N] [FIGURE]: all figures, or those whose ids begin "
-        "so; --smoke: a tiny model, to see that they are there\n",
+        "usage: %s [--smoke] [--threads N] [--peer COMMAND] [FIGURE]: all figures, or those whose "
+        "ids begin so; --smoke: a tiny model, to see that they are there; --peer: what measures "
+        "another engine on the same checkpoint, beside which peer_... stand\n",
         argv[0]);
     return 2;
   }

@@ -98,35 +98,56 @@ void EngineRequests::PrintTimesToFirstToken(bool cached, bool host) {
          .yardstick_value = yardstick * 1e3});
 }
 
-void EngineRequests::PrintBookkeeping() {
-  const auto run = [&](uint32_t new_tokens) {
-    absl::BlockingCounter left(kBatch);
-    for (uint32_t i = 0; i < kBatch; ++i) {
-      const absl::Status submitted = engine_->Submit(
-          {.prompt = RandomTokens(++prompts_, 64, vocab_size_), .max_new_tokens = new_tokens},
-          TakeToken, [&](const absl::StatusOr<GenerateReport>& report) {
-            PAGODA_CHECK(report.ok(), report.status().ToString().c_str());
-            left.DecrementCount();
-          });
-      PAGODA_CHECK(submitted.ok(), submitted.ToString().c_str());
-    }
-    left.Wait();
-  };
-  run(4);
-  std::vector<double> cache, step;
+void EngineRequests::RunBatch(const SamplingParams& sampling, uint32_t new_tokens) {
+  absl::BlockingCounter left(kBatch);
+  for (uint32_t i = 0; i < kBatch; ++i) {
+    const absl::Status submitted =
+        engine_->Submit({.prompt = RandomTokens(++prompts_, 64, vocab_size_),
+                         .max_new_tokens = new_tokens,
+                         .sampling = sampling},
+                        TakeToken, [&](const absl::StatusOr<GenerateReport>& report) {
+                          PAGODA_CHECK(report.ok(), report.status().ToString().c_str());
+                          left.DecrementCount();
+                        });
+    PAGODA_CHECK(submitted.ok(), submitted.ToString().c_str());
+  }
+  left.Wait();
+}
+
+EngineRequests::StepParts EngineRequests::MeasureSteps(const SamplingParams& sampling) {
+  RunBatch(sampling, 4);
+  std::vector<double> bookkeeping, chosen, step;
   for (int i = 0; i < kRepetitions; ++i) {
     const EngineStats before = engine_->Stats();
-    run(options_.smoke ? 4 : 32);
+    RunBatch(sampling, options_.smoke ? 4 : 32);
     const EngineStats after = engine_->Stats();
-    const auto steps = static_cast<double>(after.steps - before.steps);
-    cache.push_back(absl::ToDoubleMicroseconds(after.cache_time - before.cache_time) / steps);
-    step.push_back(absl::ToDoubleMicroseconds(after.step_time - before.step_time) / steps);
+    const auto per_step = [&](absl::Duration EngineStats::*time) {
+      const auto steps = static_cast<double>(after.steps - before.steps);
+      return absl::ToDoubleMicroseconds(after.*time - before.*time) / steps;
+    };
+    chosen.push_back(per_step(&EngineStats::sampling_time));
+    step.push_back(per_step(&EngineStats::step_time));
+    bookkeeping.push_back(step.back() - chosen.back() - per_step(&EngineStats::model_time));
   }
+  return {Percentile(bookkeeping, 0.5), Percentile(chosen, 0.5), Percentile(step, 0.5)};
+}
+
+void EngineRequests::PrintBookkeeping() {
+  const StepParts parts = MeasureSteps({});
   Print({.id = "bookkeeping_share",
-         .value = Percentile(cache, 0.5),
+         .value = parts.bookkeeping_us,
          .unit = "us",
          .yardstick = "the whole step of 16 sequences",
-         .yardstick_value = Percentile(step, 0.5)});
+         .yardstick_value = parts.step_us});
+}
+
+void EngineRequests::PrintSampling() {
+  const StepParts parts = MeasureSteps({.temperature = 0.8f, .top_k = 50, .top_p = 0.95f});
+  Print({.id = "sampling_share",
+         .value = parts.sampling_us,
+         .unit = "us",
+         .yardstick = "the rest of a step of 16 sequences at temperature 0.8, top-k 50, top-p 0.95",
+         .yardstick_value = parts.step_us - parts.sampling_us});
 }
 
 void EngineRequests::PrintWaste() {

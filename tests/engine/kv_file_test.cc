@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,8 +25,10 @@ using ::testing::HasSubstr;
 
 class Served {
  public:
-  explicit Served(const std::string& model, DType kv_dtype = DType::kFloat32)
-      : cache_(*Engine::CacheSpecForModel(GoldenDir(model), 16, kv_dtype), {.primary_blocks = 64}),
+  explicit Served(const std::string& model, DType kv_dtype = DType::kFloat32,
+                  std::function<absl::Status(const CopyOrder&)> before_copy = nullptr)
+      : cache_(*Engine::CacheSpecForModel(GoldenDir(model), 16, kv_dtype),
+               {.primary_blocks = 64, .secondary_blocks = before_copy ? 64u : 0u}, before_copy),
         engine_(*Engine::Create({.model_dir = GoldenDir(model),
                                  .cpu = {.num_threads = 1, .compute = ComputeType::kFloat32}},
                                 cache_.OpenClient())) {}
@@ -89,6 +93,67 @@ TEST_P(KvFileTest, AnotherCacheGoesOnFromTheFile) {
   EXPECT_TRUE(served.cache().NothingHeld());
   // Again, where all of it is cached.
   EXPECT_TRUE(served.engine().LoadKv({}, path).ok());
+  std::filesystem::remove(path);
+}
+
+// What a copy has lost is not saved as if it were there: neither its bytes nor what is behind them.
+TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
+  const std::string path = ScratchPath("lost.safetensors");
+  const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[2];
+  ASSERT_GT(golden.prompt.size(), 48u);
+  std::atomic<int> lost = 0;  // Of the blocks that come up.
+  std::atomic<int> coming = 0;
+  Served served(kTinyModel, DType::kFloat32, [&](const CopyOrder& order) {
+    if (order.target.tier != Tier::kPrimary || ++coming != lost) return absl::OkStatus();
+    return absl::DataLossError("planted");
+  });
+  const auto save = [&](int losing) {
+    served.Generate(golden.prompt, 1);
+    const std::unique_ptr<CacheClient> other = served.cache().OpenClient();
+    EXPECT_TRUE(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = golden.prompt}).ok());
+    served.cache().DrainCopies();
+    coming = 0;
+    lost = losing;
+    auto saved = served.engine().SaveKv({}, golden.prompt, path);
+    lost = 0;
+    EXPECT_GT(coming, 2);
+    EXPECT_TRUE(served.cache().NothingHeld());
+    return saved;
+  };
+  EXPECT_EQ(save(1).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const auto saved = save(3);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->tokens, 32u) << "two blocks of 16 came up";
+
+  Served another(kTinyModel);
+  ASSERT_TRUE(another.engine().LoadKv({}, path).ok());
+  const Served::Answer answer = another.Generate(golden.prompt, 20);
+  EXPECT_EQ(answer.ids, golden.ids);
+  EXPECT_EQ(answer.reused_tokens, 32u);
+  std::filesystem::remove(path);
+}
+
+// A file is loaded behind what is cached of it; what of that does not come up is loaded, too.
+TEST(KvFileLossTest, WhatDoesNotComeUpIsLoaded) {
+  const std::string path = ScratchPath("loaded.safetensors");
+  const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[2];
+  std::atomic<bool> fails = false;
+  Served served(kTinyModel, DType::kFloat32, [&](const CopyOrder& order) {
+    return fails && order.target.tier == Tier::kPrimary ? absl::DataLossError("planted")
+                                                        : absl::OkStatus();
+  });
+  served.Generate(golden.prompt, 1);
+  ASSERT_TRUE(served.engine().SaveKv({}, golden.prompt, path).ok());
+  const std::unique_ptr<CacheClient> other = served.cache().OpenClient();
+  ASSERT_TRUE(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = golden.prompt}).ok());
+  served.cache().DrainCopies();
+  fails = true;
+  const auto loaded = served.engine().LoadKv({}, path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  fails = false;
+  EXPECT_EQ(served.Generate(golden.prompt, 20).ids, golden.ids);
+  EXPECT_TRUE(served.cache().NothingHeld());
   std::filesystem::remove(path);
 }
 

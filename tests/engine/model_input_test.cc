@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
 namespace pagoda {
 namespace {
 
@@ -54,6 +58,19 @@ TEST(MakeInputTest, PutsSequencesSideBySide) {
     EXPECT_THAT(input.windows[1].block_tables, ElementsAre(0, 4, 6, -1, 2, 5, 8, 9));
     EXPECT_THAT(input.windows[1].token_slots, ElementsAre(0, 1, 2, 3, 16, 17, 9 * 4 + 1));
   }
+}
+
+// One number a token, whose 64 bits hold what a pool of more than 2^31 tokens needs.
+TEST(MakeInputTest, TokenSlotsAreOneListOf64Bits) {
+  static_assert(std::is_same_v<decltype(ModelInput::Window::token_slots), std::vector<int64_t>>);
+  const WindowSize windows[] = {kFullAttention};
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  const auto table = Slots({2'000'000'000, 7});
+  const absl::Span<const SlotIndex> tables[] = {table};
+  const SequenceInput sequence{.tokens = tokens, .first_position = 30, .tables = tables};
+  ModelInput input;
+  MakeInput({&sequence, 1}, windows, 32, input);
+  EXPECT_THAT(input.windows[0].token_slots, ElementsAre(64'000'000'030, 64'000'000'031, 7 * 32));
 }
 
 TEST(MakeInputDeathTest, StopsWhereATokenHasNoSlot) {

@@ -3,13 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <random>
 #include <vector>
 
+#include "engine/schedule/batch_sampler.h"
+#include "kernels/cpu/thread_pool.h"
 #include "pools/error.h"
+#include "tests/engine/plain_sampler.h"
 
 namespace pagoda {
 namespace {
@@ -123,6 +128,179 @@ TEST(SamplingTest, LogprobsAreOfTheModelsDistribution) {
   EXPECT_EQ(top[0].token, 2u);
   EXPECT_NEAR(top[0].logprob, std::log(expected[2]), 1e-6);
   EXPECT_EQ(top[1].token, 1u);
+}
+
+// --- Beside a plain implementation ---
+
+std::vector<kernels::cpu::Isa> IsasOfThisMachine() {
+  using kernels::cpu::Isa;
+  std::vector<Isa> isas;
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa <= kernels::cpu::BestIsa()) isas.push_back(isa);
+  }
+  return isas;
+}
+
+// Logits of a vocabulary, some as peaked as a model's, some flat, some with many equals, some with
+// tokens that cannot be.
+std::vector<float> RandomLogits(std::mt19937& random, size_t vocabulary) {
+  const float spread = std::uniform_real_distribution<float>(0, 6)(random);
+  const bool has_equals = random() % 3 == 0, has_forbidden = random() % 4 == 0;
+  std::normal_distribution<float> normal(random() % 2 == 0 ? 0.0f : 20.0f, spread);
+  std::vector<float> logits(vocabulary);
+  for (float& logit : logits) {
+    logit = normal(random);
+    if (has_equals) logit = std::round(logit);
+    if (has_forbidden && random() % 3 == 0) logit = -std::numeric_limits<float>::infinity();
+  }
+  logits[random() % vocabulary] = normal(random);
+  return logits;
+}
+
+SamplingParams RandomSampling(std::mt19937& random, size_t vocabulary) {
+  const auto one_of = [&](auto... values) {
+    const std::array list{values...};
+    return list[random() % list.size()];
+  };
+  return {.temperature = one_of(0.0f, 0.1f, 0.8f, 1.0f, 5.0f),
+          .top_k = one_of(0u, 0u, 1u, 2u, 50u, 256u, 257u, 1000u, static_cast<uint32_t>(vocabulary),
+                          1u << 20),
+          .top_p = one_of(1.0f, 1.0f, 0.95f, 0.5f, 0.999f, 1e-6f),
+          .repetition_penalty = one_of(1.0f, 1.0f, 1.3f, 0.8f),
+          .seed = random()};
+}
+
+std::vector<TokenId> RandomHistory(std::mt19937& random, size_t vocabulary) {
+  std::vector<TokenId> tokens(random() % 40);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocabulary);
+  return tokens;
+}
+
+TEST(SamplingTest, ChoosesWhatThePlainSamplerDoesOnAllInstructions) {
+  std::mt19937 random(11);
+  for (const kernels::cpu::Isa isa : IsasOfThisMachine()) {
+    Sampler sampler(isa);
+    for (int round = 0; round < 1500; ++round) {
+      const size_t sizes[] = {1, 2, 64, 127, 128, 129, 512, 2000, 5000, 40'000};
+      const size_t vocabulary = sizes[random() % (round % 50 == 0 ? 10 : 8)];
+      const std::vector<float> logits = RandomLogits(random, vocabulary);
+      const SamplingParams params = RandomSampling(random, vocabulary);
+      const std::vector<TokenId> tokens = RandomHistory(random, vocabulary);
+      ASSERT_EQ(sampler.Choose(params, logits, tokens), ChoosePlainly(params, logits, tokens))
+          << IsaName(isa) << ", round " << round << ", vocabulary " << vocabulary
+          << ", temperature " << params.temperature << ", top_k " << params.top_k << ", top_p "
+          << params.top_p;
+    }
+  }
+}
+
+TEST(SamplingTest, ChoosesWhatThePlainSamplerDoesOfALargeVocabulary) {
+  std::mt19937 random(12);
+  Sampler sampler;
+  for (int round = 0; round < 24; ++round) {
+    const std::vector<float> logits = RandomLogits(random, 151'936);
+    const SamplingParams params = RandomSampling(random, logits.size());
+    const std::vector<TokenId> tokens = RandomHistory(random, logits.size());
+    ASSERT_EQ(sampler.Choose(params, logits, tokens), ChoosePlainly(params, logits, tokens))
+        << "round " << round;
+  }
+}
+
+// All of one score: what stands behind the last one that is let through is not drawn.
+TEST(SamplingTest, EqualsAreKeptInTheOrderOfTheirTokens) {
+  const std::vector<float> logits(10'000, -3.0f);
+  Sampler sampler;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    for (const uint32_t top_k : {3u, 300u, 5000u}) {
+      const SamplingParams params{.temperature = 0.7f, .top_k = top_k, .seed = seed};
+      const TokenId token = sampler.Choose(params, logits, {});
+      EXPECT_LT(token, top_k);
+      EXPECT_EQ(token, ChoosePlainly(params, logits, {}));
+    }
+  }
+}
+
+TEST(SamplingTest, LoopsGiveTheSameBitsOnAllInstructions) {
+  std::mt19937 random(13);
+  const std::vector<float> logits = RandomLogits(random, 1000);
+  const size_t blocks = (logits.size() + kScoreBlock - 1) / kScoreBlock;
+  const float most = *std::max_element(logits.begin(), logits.end());
+  for (const kernels::cpu::Isa isa : IsasOfThisMachine()) {
+    const SamplingLoops& loops = SamplingLoopsFor(isa);
+    std::vector<float> maxima(blocks);
+    std::vector<double> weights(logits.size()), sums(blocks), expected(blocks);
+    loops.block_maxima(logits.data(), logits.size(), maxima.data());
+    loops.weights(logits.data(), logits.size(), most, 1.25, weights.data());
+    loops.block_weights(logits.data(), logits.size(), most, 1.25, sums.data());
+    kPortableSampling.block_weights(logits.data(), logits.size(), most, 1.25, expected.data());
+    EXPECT_EQ(sums, expected);
+    for (size_t b = 0; b < blocks; ++b) {
+      const auto begin = logits.begin() + static_cast<ptrdiff_t>(b * kScoreBlock);
+      const auto end = std::min(begin + kScoreBlock, logits.end());
+      EXPECT_EQ(maxima[b], *std::max_element(begin, end));
+    }
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double exact = std::exp((double{logits[i]} - most) * 1.25);
+      EXPECT_NEAR(weights[i], exact, 1e-14 * exact);
+    }
+    const float depths[] = {0, -800, -600, -std::numeric_limits<float>::infinity()};
+    double deep[4];
+    loops.weights(depths, 4, 0, 1, deep);
+    EXPECT_EQ(deep[0], 1);
+    EXPECT_EQ(deep[1], 0);
+    EXPECT_NEAR(deep[2], std::exp(-600.0), 1e-14 * std::exp(-600.0));
+    EXPECT_EQ(deep[3], 0);
+  }
+}
+
+// --- Several at once ---
+
+TEST(BatchSamplerTest, ATokenDependsOnItsOwnTaskAlone) {
+  constexpr size_t kVocabulary = 700;
+  std::mt19937 random(14);
+  std::vector<std::vector<float>> logits;
+  std::vector<std::vector<TokenId>> histories, drafts;
+  std::vector<SamplingTask> tasks;
+  for (size_t i = 0; i < 40; ++i) {
+    drafts.push_back(RandomHistory(random, kVocabulary));
+    logits.push_back(RandomLogits(random, kVocabulary * (1 + drafts[i].size())));
+    histories.push_back(RandomHistory(random, kVocabulary));
+    SamplingParams sampling = RandomSampling(random, kVocabulary);
+    if (i % 2 == 0) sampling.top_logprobs = 3;
+    // Some of the drafts are right.
+    std::vector<TokenId> known = histories[i];
+    for (size_t d = 0; d < drafts[i].size() && random() % 4 != 0; ++d) {
+      const auto row = absl::MakeConstSpan(logits[i]).subspan(d * kVocabulary, kVocabulary);
+      known.push_back(drafts[i][d] = ChoosePlainly(sampling, row, known));
+    }
+    tasks.push_back({.sampling = sampling,
+                     .logits = logits[i],
+                     .tokens = histories[i],
+                     .drafts = drafts[i],
+                     .chosen = {}});
+  }
+  kernels::cpu::ThreadPool threads(3);
+  BatchSampler(&threads).Run(absl::MakeSpan(tasks));
+  size_t accepted = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "task " << i);
+    std::vector<TokenId> known = histories[i];
+    Sampler alone;
+    ASSERT_GE(tasks[i].chosen.size(), 1u);
+    for (size_t d = 0; d < tasks[i].chosen.size(); ++d) {
+      const auto row = absl::MakeConstSpan(logits[i]).subspan(d * kVocabulary, kVocabulary);
+      const ChosenToken& chosen = tasks[i].chosen[d];
+      EXPECT_EQ(chosen.token, ChoosePlainly(tasks[i].sampling, row, known));
+      ASSERT_EQ(chosen.top_logprobs.size(), i % 2 == 0 ? 3u : 0u);
+      const float logprob = i % 2 == 0 ? alone.Logprobs(row, chosen.token, 3).first : 0.0f;
+      EXPECT_EQ(chosen.logprob, logprob);
+      known.push_back(chosen.token);
+      const bool goes_on = d < drafts[i].size() && chosen.token == drafts[i][d];
+      EXPECT_EQ(d + 1 < tasks[i].chosen.size(), goes_on);
+      accepted += goes_on ? 1 : 0;
+    }
+  }
+  EXPECT_GT(accepted, 20u);
 }
 
 TEST(SamplingTest, RefusesWhatHasNoMeaning) {

@@ -16,126 +16,22 @@
 #include "engine/basic_cache_client.h"
 #include "pools/error.h"
 #include "tests/engine/arithmetic_model.h"
-#include "tests/engine/test_cache.h"
+#include "tests/engine/scheduler_world.h"
 
 namespace pagoda {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kTokensPerBlock = 8;
+constexpr uint32_t kTokensPerBlock = SchedulerWorld::kTokensPerBlock;
 const std::vector<WindowSize> kFull = {kFullAttention};
 const std::vector<WindowSize> kTwoWindows = {WindowSize(20), kFullAttention};
 
-struct Setting {
-  std::vector<WindowSize> windows = kFull;
-  TestCache::Sizes blocks = {.primary_blocks = 64};
-  Scheduler::Options options;
-  std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
-  uint32_t period = 0;  // See ArithmeticModel.
-};
-
-struct Outcome {
-  std::vector<std::vector<TokenId>> samples;
-  absl::StatusOr<GenerateReport> report = absl::UnknownError("not ended");
-  bool ended = false;
-  uint64_t ended_in_step = 0;
-};
-
-class World {
- public:
-  explicit World(Setting setting)
-      : windows_(setting.windows),
-        period_(setting.period),
-        cache_(ArithmeticModel::Spec(windows_, kTokensPerBlock), setting.blocks,
-               setting.before_copy),
-        client_(cache_.OpenClient()),
-        model_(*client_, windows_, kTokensPerBlock, period_),
-        scheduler_(setting.options, client_.get(), windows_,
-                   [this](const ModelInput& input) { return model_.Forward(input); }) {}
-
-  // The outcome is filled in as the scheduler runs.
-  Outcome& Add(const GenerateRequest& request) {
-    outcomes_.push_back(std::make_unique<Outcome>());
-    Outcome& outcome = *outcomes_.back();
-    outcome.samples.resize(request.num_samples);
-    scheduler_.Add(
-        request,
-        [&outcome](const GeneratedToken& token) {
-          EXPECT_FALSE(outcome.ended);
-          outcome.samples[token.sample].push_back(token.token);
-          return true;
-        },
-        [this, &outcome](absl::StatusOr<GenerateReport> report) {
-          EXPECT_FALSE(outcome.ended) << "an end comes once";
-          outcome.ended = true;
-          outcome.report = std::move(report);
-          outcome.ended_in_step = steps_;
-        },
-        absl::Now());
-    return outcome;
-  }
-
-  void RunUntilIdle() {
-    while (!scheduler_.idle()) {
-      ASSERT_LT(++steps_, 200'000u) << "the scheduler gets on";
-      if (scheduler_.Step() == Scheduler::Progress::kNone) absl::SleepFor(absl::Milliseconds(1));
-      scheduler_.TellEnds();
-    }
-  }
-  void RunSteps(int count) {
-    for (int i = 0; i < count && !scheduler_.idle(); ++i) {
-      ++steps_;
-      scheduler_.Step();
-      scheduler_.TellEnds();
-    }
-  }
-
-  void ExpectSoloAnswer(const GenerateRequest& request, const Outcome& outcome) {
-    ASSERT_TRUE(outcome.ended);
-    ASSERT_TRUE(outcome.report.ok()) << outcome.report.status();
-    EXPECT_EQ(outcome.samples, ArithmeticModel::ExpectedAnswer(request, windows_, period_));
-  }
-
-  // All of them at once.
-  void ExpectSoloAnswers(const std::vector<GenerateRequest>& requests) {
-    std::vector<const Outcome*> outcomes;
-    for (const GenerateRequest& request : requests) outcomes.push_back(&Add(request));
-    RunUntilIdle();
-    for (size_t i = 0; i < requests.size(); ++i) {
-      SCOPED_TRACE(testing::Message() << "request " << i);
-      ExpectSoloAnswer(requests[i], *outcomes[i]);
-    }
-    EXPECT_TRUE(cache_.NothingHeld());
-    EXPECT_EQ(model_.unwritten_reads(), 0u);
-  }
-
-  TestCache& cache() { return cache_; }
-  ArithmeticModel& model() { return model_; }
-  Scheduler& scheduler() { return scheduler_; }
-  const SchedulerStats& stats() const { return scheduler_.stats(); }
-
- private:
-  const std::vector<WindowSize> windows_;
-  const uint32_t period_;
-  TestCache cache_;
-  std::unique_ptr<CacheClient> client_;
-  ArithmeticModel model_;
-  Scheduler scheduler_;
-  std::vector<std::unique_ptr<Outcome>> outcomes_;
-  uint64_t steps_ = 0;
-};
-
-std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count, uint32_t vocabulary) {
-  std::vector<TokenId> tokens(count);
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocabulary);
-  return tokens;
-}
+using World = SchedulerWorld;
+using Outcome = SchedulerWorld::Outcome;
 
 GenerateRequest Request(uint64_t seed, size_t prompt_tokens, uint32_t max_new_tokens) {
-  std::mt19937_64 random(seed);
-  return {.prompt = RandomTokens(random, prompt_tokens, ArithmeticModel::kVocabSize),
-          .max_new_tokens = max_new_tokens};
+  return RandomRequest(seed, prompt_tokens, max_new_tokens);
 }
 
 class WindowsTest : public testing::TestWithParam<std::vector<WindowSize>> {};
@@ -456,7 +352,7 @@ TEST_P(WindowsTest, TheBasicCacheGivesTheSameAnswers) {
           EXPECT_TRUE(report.ok()) << report.status();
           ++ended;
         },
-        absl::Now());
+        SteadyNow());
   }
   for (int step = 0; !scheduler.idle() && step < 10'000; ++step) {
     scheduler.Step();

@@ -25,7 +25,8 @@ T Require(absl::StatusOr<T> value) {
 }  // namespace
 
 TestCache::TestCache(CacheSpec spec, Sizes sizes,
-                     std::function<absl::Status(const CopyOrder&)> before_copy) {
+                     std::function<absl::Status(const CopyOrder&)> before_copy,
+                     std::vector<TenantOptions> tenants) {
   const CacheLayout layout = Require(CacheLayout::Create(std::move(spec)));
   const size_t windows = layout.windows().size();
   const std::vector<uint32_t> primary(windows, sizes.primary_blocks);
@@ -40,7 +41,8 @@ TestCache::TestCache(CacheSpec spec, Sizes sizes,
                                     .primary_blocks = primary,
                                     .secondary_blocks = secondary,
                                     .pool_mappings = pools_->Mappings(),
-                                    .epoch = Epoch(1)})),
+                                    .epoch = Epoch(1),
+                                    .tenants = std::move(tenants)})),
       &log_);
   transfers_ = std::make_unique<HostTransfers>(
       pools_.get(), HostTransfers::Options{.before_copy = std::move(before_copy)},

@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "engine/engine.h"
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
+#include "manager/tenants.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
 
@@ -22,10 +24,11 @@ class TestCache {
   };
   // `before_copy` may be empty: see HostTransfers::Options.
   TestCache(CacheSpec spec, Sizes sizes,
-            std::function<absl::Status(const CopyOrder&)> before_copy = nullptr);
+            std::function<absl::Status(const CopyOrder&)> before_copy = nullptr,
+            std::vector<TenantOptions> tenants = {});
   ~TestCache();
 
-  // A session of its own.
+  // A session of its own, which is no tenant's.
   std::unique_ptr<CacheClient> OpenClient();
 
   SharedManager& manager() { return *manager_; }

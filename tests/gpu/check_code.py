@@ -3,13 +3,17 @@
     python3 tests/gpu/check_code.py LIBRARY [--cuobjdump PATH] [--table]
 
 In every kernel of LIBRARY, for each architecture: no spilled registers and no local memory. In those on tensor cores besides: products of
-matrices (HMMA), loads of matrices (LDSM), and K, V and nothing narrower by asynchronous copies of 16 bytes (LDGSTS...128). In the kernels
-of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
-kernels/README.md. Exit status 1 where a kernel breaks this, 77 without cuobjdump (of CUDA's toolkit; it needs nvdisasm beside it).
+matrices (HMMA), loads of matrices (LDSM), and K, V and nothing narrower by asynchronous copies of 16 bytes (LDGSTS...128). In those for
+Hopper: boxes by TMA (UTMALDG) instead, in prefill products of warpgroups (HGMMA) that the compiler has not put one behind the other, and
+registers that change hands (USETMAXREG); and they are there for sm_90a alone. In the kernels of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
+kernels/README.md. Exit status 1 where a kernel breaks this, 77 without cuobjdump and nvdisasm: those that --cuobjdump names, of CUDA's
+toolkit, or of PyPI's packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, which deploy/setup.sh installs into build/cuda-tools.
 """
 
 import argparse
 import collections
+import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -34,6 +38,22 @@ class Kernel:
         every = [(name, n) for name, n in self.instructions.items() if name.split(".")[0] == beginning]
         wide = sum(n for name, n in every if name.endswith(".128") or ".128." in name)
         return wide, sum(n for _, n in every) - wide
+
+
+def find_cuobjdump(named):
+    """A cuobjdump with nvdisasm beside it or on PATH; None where there is none. Its folder is put on PATH, where it looks for nvdisasm."""
+    packages = [pathlib.Path(__file__).resolve().parents[2] / "build/cuda-tools", *map(pathlib.Path, sys.path)]
+    installed = [str(path) for folder in packages for path in sorted(folder.glob("nvidia/*/bin/cuobjdump"))]
+    path = os.environ["PATH"]
+    for candidate in (named, "cuobjdump", *installed):
+        found = shutil.which(candidate) if candidate else None
+        if not found:
+            continue
+        os.environ["PATH"] = os.path.dirname(found) + os.pathsep + path
+        if shutil.which("nvdisasm"):
+            return found
+    os.environ["PATH"] = path
+    return None
 
 
 def run(*command):
@@ -84,7 +104,7 @@ def problems_of(title, kernel):
         yield f"has {kernel.stack} bytes of stack and {kernel.local} of local memory"
     if kernel.count("LDL", "STL"):
         yield f"has {kernel.count('LDL', 'STL')} accesses to local memory"
-    if title.startswith(("DecodeKernel", "PrefillKernel")):
+    if title.startswith(("DecodeKernel", "PrefillKernel", "LatentKernel")):
         wide, narrow = kernel.wide("LDGSTS")
         if not wide or narrow:
             yield f"has {wide} asynchronous copies of 16 bytes and {narrow} of fewer"
@@ -93,34 +113,54 @@ def problems_of(title, kernel):
         for instruction in ("HMMA", "LDSM"):
             if not kernel.count(instruction):
                 yield f"has no {instruction}"
+    if title.startswith("Hopper"):
+        yield from problems_for_hopper(title, kernel)
     if title.startswith("MoveKernel<BFloat16, BFloat16") or title == "BlockCopyKernel<Vector16>":
         if not kernel.wide("LDG")[0] or not kernel.wide("STG")[0]:
             yield "has no loads and stores of 16 bytes"
 
 
+def problems_for_hopper(title, kernel):
+    prefill = title.startswith("HopperPrefill")
+    for instruction in ("UTMALDG", "SYNCS", "LDG") + (("HGMMA", "USETMAXREG") if prefill else ("HMMA", "LDSM")):
+        if not kernel.count(instruction):
+            yield f"has no {instruction}"
+    if kernel.count("LDGSTS"):
+        yield "has asynchronous copies that are not boxes"
+    # Each group of products is waited for once: S and O, of the first tile, the loop and the last.
+    if kernel.count("WARPGROUP.DEPBAR") > 4:
+        yield f"waits {kernel.count('WARPGROUP.DEPBAR')} times for its products"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
-    parser.add_argument("--cuobjdump", default=shutil.which("cuobjdump"))
+    parser.add_argument("--cuobjdump")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
-    if not options.cuobjdump or not shutil.which(options.cuobjdump) or not shutil.which("c++filt"):
-        print("skipped: no cuobjdump")
+    cuobjdump = find_cuobjdump(options.cuobjdump)
+    if not cuobjdump or not shutil.which("c++filt"):
+        print("skipped: no cuobjdump with nvdisasm, or no c++filt")
         return 77
-    kernels = kernels_of(options.cuobjdump, options.library)
+    kernels = kernels_of(cuobjdump, options.library)
     titles = short_names({name for name, _ in kernels})
     if options.table:
-        print("| kernel | architecture | registers | HMMA | LDSM | LDGSTS.128 | local memory |\n|---|---|---|---|---|---|---|")
+        print("| kernel | architecture | registers | HMMA | HGMMA | LDSM | LDGSTS.128 | UTMALDG | local memory |")
+        print("|---|---|---|---|---|---|---|---|---|")
     bad = 0
     for (name, architecture), kernel in sorted(kernels.items(), key=lambda item: (titles[item[0][0]], item[0][1])):
         title = titles[name]
-        if options.table and title.startswith(("Decode", "Prefill", "Generic", "PartialMerge")):
-            print(f"| `{title}` | {architecture} | {kernel.registers} | {kernel.count('HMMA')} | {kernel.count('LDSM')} | "
-                  f"{kernel.wide('LDGSTS')[0]} | {kernel.local} |")
+        if options.table and title.startswith(("Decode", "Prefill", "Latent", "Hopper", "Generic", "PartialMerge")):
+            counts = [kernel.count("HMMA"), kernel.count("HGMMA"), kernel.count("LDSM"), kernel.wide("LDGSTS")[0], kernel.count("UTMALDG")]
+            print(f"| `{title}` | {architecture} | {kernel.registers} | {' | '.join(map(str, counts))} | {kernel.local} |")
+        if title.startswith("Hopper") and architecture != "sm_90a":
+            bad += 1
+            print(f"{title} is there for {architecture}")
         for problem in problems_of(title, kernel):
             bad += 1
             print(f"{title}, {architecture}: {problem}")
-    expected = {"DecodeKernel", "PrefillKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel"}
+    expected = {"DecodeKernel", "PrefillKernel", "LatentKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel",
+                "HopperDecodeKernel", "HopperPrefillKernel"}
     missing = expected - {title.split("<")[0] for title in titles.values()}
     if missing:
         bad += 1

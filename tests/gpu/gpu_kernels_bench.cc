@@ -1,7 +1,8 @@
 // gpu_kernels_bench [ID...]
 // The kernels' figures on a GPU, one JSON object a line, each beside a yardstick of the same run.
-// ID: the beginnings of the figures that are wanted; none: all. Exit status 77 where there is no
-// device. Tables are random, KV is cold: calls go round over several pools.
+// ID: the beginnings of the figures that are wanted; none: all. On Hopper, gpu_hopper_* are those
+// of AttentionKernels::kHopper, of the same shapes. Exit status 77 where there is no device. Tables
+// are random, KV is cold: calls go round over several pools.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/copy.h"
+#include "kernels/cuda/tensor_map.h"
 #include "tests/bench/figure.h"
 #include "tests/gpu/cuda_check.h"
 #include "tests/gpu/gpu_timer.h"
@@ -70,6 +72,7 @@ void FillRandom(std::byte* memory, uint64_t bytes) {
 
 struct Machine {
   uint32_t multiprocessors = 0;
+  bool hopper = false;
   double copy_gbs = 0;    // Read and written, of a large copy.
   double read_gbs = 0;    // Of a kernel that only reads.
   double mma_tflops = 0;  // Of mma.sync out of registers.
@@ -99,8 +102,15 @@ Machine Measure() {
         LaunchProducts(machine.multiprocessors, reinterpret_cast<float*>(sink.data()), stream));
   });
   machine.mma_tflops = 1e-12 * ProductOperations(machine.multiprocessors) / products;
-  bench::Print({"gpu_read", machine.read_gbs, "GB/s", "copy", machine.copy_gbs});
-  bench::Print({"gpu_mma_sync", machine.mma_tflops, "TFLOP/s", "mma_sync", machine.mma_tflops});
+  HopperDevice hopper;
+  Require(FindHopper(&hopper));
+  machine.hopper = hopper.present;
+  if (Wanted("gpu_read")) {
+    bench::Print({"gpu_read", machine.read_gbs, "GB/s", "copy", machine.copy_gbs});
+  }
+  if (Wanted("gpu_mma_sync")) {
+    bench::Print({"gpu_mma_sync", machine.mma_tflops, "TFLOP/s", "mma_sync", machine.mma_tflops});
+  }
   return machine;
 }
 
@@ -112,14 +122,30 @@ struct Batch {
   uint32_t num_heads;
   uint32_t num_kv_heads;
   uint32_t tokens_per_block;
+  uint32_t head_dim = kHeadDim;
+  uint32_t value_dim = 0;  // Not 0: latents, K alone.
 
+  uint32_t parts() const { return value_dim == 0 ? 2 : 1; }  // K and V, or K.
+  uint32_t value_elements() const { return value_dim == 0 ? head_dim : value_dim; }
   uint64_t kv_bytes() const {
-    return uint64_t{sequences} * context * num_kv_heads * kHeadDim * 2 * 2;
+    return uint64_t{sequences} * context * num_kv_heads * head_dim * parts() * 2;
   }
 };
 
+// The kernels whose figures there are, and how these begin.
+struct Family {
+  AttentionKernels kernels;
+  const char* prefix;
+};
+
+std::vector<Family> Families(const Machine& machine) {
+  std::vector<Family> families = {{AttentionKernels::kAuto, "gpu_"}};
+  if (machine.hopper) families.push_back({AttentionKernels::kHopper, "gpu_hopper_"});
+  return families;
+}
+
 // Seconds of one call.
-double AttentionSeconds(const Batch& batch, const Machine& machine) {
+double AttentionSeconds(const Batch& batch, const Machine& machine, AttentionKernels kernels) {
   const uint64_t blocks = (batch.context + batch.tokens_per_block - 1) / batch.tokens_per_block;
   const int rounds =
       static_cast<int>(std::clamp<uint64_t>(kColdBytes / batch.kv_bytes() + 1, 3, 64));
@@ -128,14 +154,15 @@ double AttentionSeconds(const Batch& batch, const Machine& machine) {
                 .num_slots = static_cast<uint32_t>(slots),
                 .num_kv_heads = batch.num_kv_heads,
                 .tokens_per_block = batch.tokens_per_block,
-                .head_dim = kHeadDim};
-  kv.token_stride_bytes = kHeadDim * 2;
+                .head_dim = batch.head_dim,
+                .value_dim = batch.value_dim};
+  kv.token_stride_bytes = batch.head_dim * 2;
   kv.head_stride_bytes = kv.token_stride_bytes * batch.tokens_per_block;
-  kv.slot_stride_bytes = 2 * kv.head_stride_bytes * batch.num_kv_heads;
+  kv.slot_stride_bytes = batch.parts() * kv.head_stride_bytes * batch.num_kv_heads;
   DeviceArray<std::byte> pool(kv.slot_stride_bytes * slots);
   FillRandom(pool.data(), pool.size());
   kv.keys = pool.data();
-  kv.values = pool.data() + kv.head_stride_bytes * batch.num_kv_heads;
+  kv.values = pool.data() + (batch.parts() - 1) * kv.head_stride_bytes * batch.num_kv_heads;
 
   std::vector<int32_t> order(slots);
   std::iota(order.begin(), order.end(), 0);
@@ -147,9 +174,10 @@ double AttentionSeconds(const Batch& batch, const Machine& machine) {
   const std::vector<int32_t> contexts(batch.sequences, batch.context);
   DeviceArray<int32_t> device_starts(starts);
   DeviceArray<int32_t> device_contexts(contexts);
-  const uint64_t row = uint64_t{batch.num_heads} * kHeadDim;
+  const uint64_t row = uint64_t{batch.num_heads} * batch.head_dim;
+  const uint64_t output_row = uint64_t{batch.num_heads} * batch.value_elements();
   DeviceArray<std::byte> query(starts.back() * row * 2);
-  DeviceArray<std::byte> output(query.size());
+  DeviceArray<std::byte> output(starts.back() * output_row * 2);
   FillRandom(query.data(), query.size());
 
   const AttentionPlan plan =
@@ -160,15 +188,16 @@ double AttentionSeconds(const Batch& batch, const Machine& machine) {
                   batch.num_heads, {.num_multiprocessors = machine.multiprocessors});
   const PlanCapacity capacity = CapacityFor(plan, batch.num_heads);
   DeviceArray<std::byte> device_plan(PlanBytes(capacity));
-  DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, batch.num_heads, kHeadDim));
+  DeviceArray<std::byte> workspace(
+      WorkspaceBytes(capacity, batch.num_heads, batch.value_elements()));
   Require(CopyPlan(plan, batch.num_heads, capacity, device_plan.data(), nullptr));
   PagedAttentionParams params = {.query = query.data(),
                                  .output = output.data(),
                                  .query_type = ElementType::kBFloat16,
                                  .query_token_stride = row,
-                                 .output_token_stride = row,
+                                 .output_token_stride = output_row,
                                  .num_heads = batch.num_heads,
-                                 .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+                                 .scale = 1.0f / std::sqrt(static_cast<float>(batch.head_dim)),
                                  .query_starts = device_starts.span(),
                                  .context_lengths = device_contexts.span(),
                                  .block_table_stride = blocks,
@@ -180,20 +209,21 @@ double AttentionSeconds(const Batch& batch, const Machine& machine) {
                                     .plan = device_plan.data(),
                                     .capacity = capacity,
                                     .workspace = workspace.data(),
-                                    .workspace_bytes = workspace.size()}));
+                                    .workspace_bytes = workspace.size(),
+                                    .kernels = kernels}));
   });
 }
 
-void Decode(const Machine& machine) {
+void Decode(const Machine& machine, const Family& family) {
   for (const uint32_t num_heads : {32u, 64u}) {
     for (const uint32_t tokens : {16u, 32u, 64u}) {
       for (const int32_t context : {4096, 16384}) {
         const uint32_t sequences = context == 4096 ? 64 : 16;  // 1 GiB of K and V.
-        const std::string id = absl::StrCat("gpu_decode_bf16_g", num_heads / 8, "_p", tokens, "_kv",
-                                            context, "_b", sequences);
+        const std::string id = absl::StrCat(family.prefix, "decode_bf16_g", num_heads / 8, "_p",
+                                            tokens, "_kv", context, "_b", sequences);
         if (!Wanted(id)) continue;
         const Batch batch = {sequences, 1, context, num_heads, 8, tokens};
-        const double seconds = AttentionSeconds(batch, machine);
+        const double seconds = AttentionSeconds(batch, machine, family.kernels);
         const double bytes =
             static_cast<double>(batch.kv_bytes()) + 4.0 * sequences * num_heads * kHeadDim;
         bench::Print({id, 1e-9 * bytes / seconds, "GB/s", "copy", machine.copy_gbs});
@@ -202,21 +232,37 @@ void Decode(const Machine& machine) {
   }
 }
 
+// Multi-head latent attention: of 16 heads, as a rank of eight has them, and of all 128.
+void DecodeLatents(const Machine& machine) {
+  for (const uint32_t num_heads : {16u, 128u}) {
+    for (const int32_t context : {4096, 16384}) {
+      const uint32_t sequences = context == 4096 ? 128 : 32;  // 576 MiB of K.
+      const std::string id =
+          absl::StrCat("gpu_decode_mla_h", num_heads, "_kv", context, "_b", sequences);
+      if (!Wanted(id)) continue;
+      const Batch batch = {sequences, 1, context, num_heads, 1, 64, 576, 512};
+      const double seconds = AttentionSeconds(batch, machine, AttentionKernels::kAuto);
+      bench::Print({id, 1e-9 * batch.kv_bytes() / seconds, "GB/s", "copy", machine.copy_gbs});
+    }
+  }
+}
+
 // In microseconds, beside the time in which K and V can be read.
-void DecodeSmall(const Machine& machine) {
+void DecodeSmall(const Machine& machine, const Family& family) {
   for (const uint32_t sequences : {1u, 2u, 4u, 8u}) {
     for (const int32_t context : {512, 1024, 4096}) {
-      const std::string id = absl::StrCat("gpu_decode_small_b", sequences, "_kv", context);
+      const std::string id =
+          absl::StrCat(family.prefix, "decode_small_b", sequences, "_kv", context);
       if (!Wanted(id)) continue;
       const Batch batch = {sequences, 1, context, 32, 8, 16};
-      bench::Print({id, 1e6 * AttentionSeconds(batch, machine), "us", "read",
+      bench::Print({id, 1e6 * AttentionSeconds(batch, machine, family.kernels), "us", "read",
                     1e-3 * batch.kv_bytes() / machine.read_gbs});
     }
   }
 }
 
 // Floating point operations of the pairs that the mask lets see.
-void Prefill(const Machine& machine) {
+void Prefill(const Machine& machine, const Family& family) {
   struct Shape {
     const char* name;
     int32_t queries;
@@ -228,10 +274,10 @@ void Prefill(const Machine& machine) {
         Shape{"16384", 16384, 16384, 1}, Shape{"append_512_4096", 512, 4096, 16},
         Shape{"append_512_65536", 512, 65536, 4}}) {
     for (const uint32_t tokens : {16u, 64u}) {
-      const std::string id = absl::StrCat("gpu_prefill_bf16_", shape.name, "_p", tokens);
+      const std::string id = absl::StrCat(family.prefix, "prefill_bf16_", shape.name, "_p", tokens);
       if (!Wanted(id)) continue;
-      const double seconds =
-          AttentionSeconds({shape.sequences, shape.queries, shape.context, 32, 8, tokens}, machine);
+      const double seconds = AttentionSeconds(
+          {shape.sequences, shape.queries, shape.context, 32, 8, tokens}, machine, family.kernels);
       const double pairs =
           static_cast<double>(shape.queries) * (shape.context - (shape.queries - 1) / 2.0);
       const double operations = 4.0 * kHeadDim * 32 * pairs * shape.sequences;
@@ -308,9 +354,12 @@ int main(int argc, char** argv) {
   }
   cuda::wanted.assign(argv + 1, argv + argc);
   const cuda::Machine machine = cuda::Measure();
-  cuda::Decode(machine);
-  cuda::DecodeSmall(machine);
-  cuda::Prefill(machine);
+  for (const cuda::Family& family : cuda::Families(machine)) {
+    cuda::Decode(machine, family);
+    cuda::DecodeSmall(machine, family);
+    cuda::Prefill(machine, family);
+  }
+  cuda::DecodeLatents(machine);
   cuda::BlockCopy(machine);
   return 0;
 }

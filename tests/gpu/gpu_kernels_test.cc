@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/cache.h"
@@ -22,7 +23,9 @@ AttentionResult Result(AttentionData& data) {
 }
 
 TEST(GpuKernelsTest, LongContexts) {
-  for (const AttentionKernels kernels : {AttentionKernels::kFastest, AttentionKernels::kGeneric}) {
+  for (const AttentionKernels kernels :
+       {AttentionKernels::kAuto, AttentionKernels::kHopper, AttentionKernels::kGeneric}) {
+    if (kernels == AttentionKernels::kHopper && !HasHopper()) continue;
     const AttentionCase attention_case = {.num_kv_heads = 1,
                                           .group = 8,
                                           .head_dim = 128,
@@ -43,11 +46,17 @@ TEST(GpuKernelsTest, SeventyThousandSequences) {
 // A graph is captured once and runs again with shorter contexts and another plan at the same
 // addresses.
 TEST(GpuKernelsTest, AGraphRunsAgainWithOtherLengths) {
-  for (const bool decode : {true, false}) {
+  for (const auto& [kernels, decode] :
+       std::vector<std::pair<AttentionKernels, bool>>{{AttentionKernels::kAuto, true},
+                                                      {AttentionKernels::kAuto, false},
+                                                      {AttentionKernels::kHopper, true},
+                                                      {AttentionKernels::kHopper, false}}) {
+    if (kernels == AttentionKernels::kHopper && !HasHopper()) continue;
     const std::vector<Lengths> lengths = decode
                                              ? std::vector<Lengths>{{1, 3000}, {1, 700}, {1, 64}}
                                              : std::vector<Lengths>{{200, 900}, {1, 500}, {9, 90}};
-    AttentionData data({.num_kv_heads = 4, .head_dim = 128, .lengths = lengths});
+    AttentionData data(
+        {.num_kv_heads = 4, .head_dim = 128, .lengths = lengths, .kernels = kernels});
     const uint32_t num_heads = 16;
     const PagedAttentionParams params = data.Params();
     const std::vector<int32_t> starts = [&] {
@@ -82,7 +91,8 @@ TEST(GpuKernelsTest, AGraphRunsAgainWithOtherLengths) {
                                           .plan = plan.data(),
                                           .capacity = capacity,
                                           .workspace = workspace.data(),
-                                          .workspace_bytes = workspace.size()};
+                                          .workspace_bytes = workspace.size(),
+                                          .kernels = kernels};
     PAGODA_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     ASSERT_TRUE(PagedAttention(params, execution).ok());
     cudaGraph_t graph;

@@ -79,7 +79,9 @@ fi
 
 # Full standard output is figures; the log has them, and what went wrong.
 step engine_bench 60 "$bin/gpu_engine_bench"
-step bench 150 "$bin/gpu_kernels_bench"
+# The kernels for any GPU, then those for Hopper alone: what AttentionKernels::kAuto takes is to be the faster.
+step bench 130 "$bin/gpu_kernels_bench" gpu_read gpu_mma_sync gpu_decode gpu_prefill gpu_block_copy
+step bench-hopper 90 "$bin/gpu_kernels_bench" gpu_hopper
 step transfers 40 "$bin/gpu_transfers_bench"
 if command -v python3 > /dev/null; then
   step peers 150 python3 -B "$here/peers.py"
@@ -93,7 +95,7 @@ commit=$(cat "$bin/commit" 2> /dev/null || git -C "$here" rev-parse HEAD 2> /dev
   printf '{"date":"%s","gpu":"%s","commit":"%s","steps":[%s],\n"tests":"%s",\n"figures":[\n' \
     "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpu" "$commit" "$steps" \
     "$(grep -hE '^\[  (PASSED|FAILED|SKIPPED)' "$out/tests.log" "$out/pools.log" "$out/engine.log" | tr '\n' ';' | tr -d '"')"
-  grep -hE '^\{' "$out/bench.log" "$out/engine_bench.log" "$out/transfers.log" "$out/peers.log" 2> /dev/null | sed '$!s/$/,/'
+  grep -hE '^\{' "$out/bench.log" "$out/bench-hopper.log" "$out/engine_bench.log" "$out/transfers.log" "$out/peers.log" 2> /dev/null | sed '$!s/$/,/'
   printf ']}\n'
 } > "$out/results.json"
 echo "$out/results.json: $(grep -c '"figure"' "$out/results.json") figures, $(($(date +%s) - started)) s"

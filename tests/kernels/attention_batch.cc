@@ -296,8 +296,11 @@ AttentionRows AttentionBatch::Run(const Runner& runner) const {
         numbers[n * query_row + i] = FromFloat<T>(queries_[n * size + i]);
       }
     }
-    const absl::Status status =
-        cpu::PagedAttention(params, runner.plan, {.threads = runner.threads, .isa = runner.isa});
+    const absl::Status status = cpu::PagedAttention(params, runner.plan,
+                                                    {.threads = runner.threads,
+                                                     .isa = runner.isa,
+                                                     .decode_isa = runner.decode_isa,
+                                                     .fetch = runner.fetch});
     EXPECT_TRUE(status.ok()) << status;
     const T* results = reinterpret_cast<const T*>(output.data());
     for (uint64_t n = 0; n < tokens; ++n) {

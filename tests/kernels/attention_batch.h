@@ -81,6 +81,8 @@ struct AttentionRows {
 // What runs an attention of params.
 struct Runner {
   cpu::Isa isa = cpu::BestIsa();
+  cpu::Isa decode_isa = cpu::FastestDecodeIsa();
+  cpu::FetchAhead fetch = cpu::FastestFetchAhead();
   cpu::ThreadPool* threads = nullptr;
   const AttentionPlan* plan = nullptr;
 };

@@ -72,6 +72,13 @@ TEST_P(AttentionIdentitiesTest, ThreadsChangeNoBit) {
   }
 }
 
+TEST_P(AttentionIdentitiesTest, WhatIsFetchedAheadChangesNoBit) {
+  std::mt19937 random(7);
+  const AttentionBatch batch(MixedShape(), random);
+  const AttentionRows near = batch.Run({.isa = GetParam(), .fetch = cpu::FetchAhead::kNear});
+  EXPECT_EQ(batch.Run({.isa = GetParam(), .fetch = cpu::FetchAhead::kFar}), near);
+}
+
 TEST_P(AttentionIdentitiesTest, TheRestOfTheBatchChangesNoBit) {
   std::mt19937 random(2);
   AttentionBatch batch(MixedShape(), random);

@@ -46,9 +46,11 @@ TEST_P(AttentionRandomTest, AgreesWithTheReference) {
     const AttentionPlan plan = RandomPlan(batch, random);
     for (const cpu::Isa isa : Isas()) {
       SCOPED_TRACE(std::string(IsaName(isa)));
-      const Runner runner = {.isa = isa,
-                             .threads = random() % 2 == 0 ? &threads : nullptr,
-                             .plan = random() % 2 == 0 ? &plan : nullptr};
+      const Runner runner = {
+          .isa = isa,
+          .fetch = random() % 2 == 0 ? cpu::FetchAhead::kNear : cpu::FetchAhead::kFar,
+          .threads = random() % 2 == 0 ? &threads : nullptr,
+          .plan = random() % 2 == 0 ? &plan : nullptr};
       SCOPED_TRACE(runner.plan == nullptr ? "its own plan" : "a random plan");
       ExpectClose(batch, batch.Run(runner), expected, ToleranceOf(batch.shape(), isa));
       if (HasFailure()) return;

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "manager/block_manager.h"
@@ -147,6 +149,39 @@ TEST_F(TenantsTest, AQuotaIsHard) {
   EXPECT_EQ(Used(kRed), 3u) << "nothing changed";
   EXPECT_TRUE(Run(red, AllocateBlocks{kFullAttention, 1}).ok());
   EXPECT_TRUE(Run(Open(kBlue), AllocateBlocks{kFullAttention, kBlocks - 4}).ok());
+}
+
+// What matches is room that the tenant has and that cannot be given up for the rest.
+TEST_F(TenantsTest, AQuotaIsTheReasonWhereAPrefixMatches) {
+  Make({{.name = "red", .quota_blocks = {4, kNoQuota}}, {.name = "blue"}});
+  const SessionId red = Open(kRed);
+  Cache(red, Prompt(1, 2));
+  const auto more = Run(red, AddSequence{.sequence = SequenceId{9}, .tokens = Prompt(1, 5)});
+  EXPECT_EQ(ReasonOf(more.status()), Reason::kTenantQuotaExceeded) << more.status();
+}
+
+TEST_F(TenantsTest, CapacityTellsWhatAQuotaIsAndLeaves) {
+  Make({{.name = "red", .quota_blocks = {4, kNoQuota}}, {.name = "blue"}});
+  const SessionId red = Open(kRed), engine = Open(kCommons);
+  Cache(red, Prompt(1, 2));
+  ASSERT_TRUE(Run(red, AllocateBlocks{kFullAttention, 1}).ok());
+  ASSERT_TRUE(Run(red, AddSequence{.sequence = SequenceId{50}, .tokens = Prompt(2, 1)}).ok());
+  const auto ask = [&](SessionId session, QueryCapacity query) {
+    return std::get<CapacityAnswer>(*Run(session, std::move(query))).windows.at(0);
+  };
+  // What the tenant has cached can be given up.
+  for (const WindowCapacity& told :
+       {ask(red, {.tokens = Prompt(3, 1)}), ask(red, {.sequence = SequenceId{50}}),
+        ask(engine, {.name_space = {.tenant = "red"}, .tokens = Prompt(3, 1)})}) {
+    EXPECT_EQ(told.quota_blocks, 4u);
+    EXPECT_EQ(told.quota_left_blocks, 2u);
+    EXPECT_EQ(told.available_blocks, 2u);
+  }
+  for (const WindowCapacity& told :
+       {ask(Open(kBlue), {.tokens = Prompt(3, 1)}), ask(engine, {.tokens = Prompt(3, 1)})}) {
+    EXPECT_EQ(told.quota_blocks, std::nullopt);
+    EXPECT_EQ(told.quota_left_blocks, std::nullopt);
+  }
 }
 
 TEST_F(TenantsTest, AtItsQuotaATenantEvictsItsOwn) {

@@ -312,7 +312,8 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
   const auto config = ParseConfig(
       "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: required}}\n"
       "tenants:\n"
-      "- {name: a, tokens_file: a.tokens, subjects: [x, y], share: 3, primary_blocks: 7}\n"
+      "- {name: a, tokens_file: a.tokens, subjects: [x, y], share: 3, primary_blocks: 7, "
+      "max_priority: 4}\n"
       "- {name: b, shares: true, secondary_blocks: 9}\n"
       "operators: {tokens_file: ops, subjects: root}\n"
       "commons: {share: 5}\n",
@@ -324,6 +325,8 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
   EXPECT_THAT(config->tenants[0].credentials.subjects, ElementsAre("x", "y"));
   EXPECT_EQ(config->tenants[0].quota.share, 3u);
   EXPECT_EQ(config->tenants[0].quota.primary_blocks, 7u);
+  EXPECT_EQ(config->tenants[0].max_priority, 4u);
+  EXPECT_EQ(config->tenants[1].max_priority, 0u);
   EXPECT_TRUE(config->tenants[1].shares);
   EXPECT_EQ(config->tenants[1].quota.secondary_blocks, 9u);
   EXPECT_THAT(config->operators.subjects, ElementsAre("root"));

@@ -27,8 +27,6 @@ class ComputeDevice {
   // For people: "cuda:0, NVIDIA H200".
   virtual std::string description() const = 0;
   virtual uint32_t num_multiprocessors() const = 0;
-  // Shared memory that one block can have.
-  virtual uint32_t block_shared_bytes() const = 0;
 
   // What this object copies, and all kernels of the backend, are in the order of this stream.
   virtual kernels::cuda::Stream stream() const = 0;

@@ -229,9 +229,7 @@ class DeviceBackend : public Backend {
                    .plan = step_.Encoded(plan),
                    .capacity = plan.capacity,
                    .workspace = workspace_.data(),
-                   .workspace_bytes = workspace_.bytes(),
-                   .kernels = KernelsFor(kv.head_dim, plan.capacity.short_rows,
-                                         device_->block_shared_bytes())});
+                   .workspace_bytes = workspace_.bytes()});
     });
     if (!rounds) return;
     Run("attention's output",
@@ -367,15 +365,6 @@ class DeviceBackend : public Backend {
 };
 
 }  // namespace
-
-kernels::cuda::AttentionKernels KernelsFor(uint32_t head_dim, uint32_t short_rows,
-                                           uint32_t block_shared_bytes) {
-  constexpr uint32_t kEnoughForAll = 160 * 1024;
-  constexpr uint32_t kRowsOfOneTile = 8;
-  const bool large = head_dim > 128 || (head_dim > 64 && short_rows > kRowsOfOneTile);
-  return large && block_shared_bytes < kEnoughForAll ? kernels::cuda::AttentionKernels::kGeneric
-                                                     : kernels::cuda::AttentionKernels::kFastest;
-}
 
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,

@@ -20,7 +20,6 @@ class RuntimeDevice final : public ComputeDevice {
       : device_(device),
         name_(properties.name),
         num_multiprocessors_(static_cast<uint32_t>(properties.multiProcessorCount)),
-        block_shared_bytes_(static_cast<uint32_t>(properties.sharedMemPerBlockOptin)),
         stream_(stream) {}
 
   ~RuntimeDevice() override {
@@ -29,7 +28,6 @@ class RuntimeDevice final : public ComputeDevice {
 
   std::string description() const override { return absl::StrCat("cuda:", device_, ", ", name_); }
   uint32_t num_multiprocessors() const override { return num_multiprocessors_; }
-  uint32_t block_shared_bytes() const override { return block_shared_bytes_; }
   kernels::cuda::Stream stream() const override { return stream_; }
 
   absl::Status MakeCurrent() override { return StatusOf("cudaSetDevice", cudaSetDevice(device_)); }
@@ -83,7 +81,6 @@ class RuntimeDevice final : public ComputeDevice {
   const int device_;
   const std::string name_;
   const uint32_t num_multiprocessors_;
-  const uint32_t block_shared_bytes_;
   const cudaStream_t stream_;
 };
 

@@ -168,19 +168,5 @@ TEST(DeviceBackendTest, WhatFailsInAStepIsNamedAndDoesNotStay) {
   EXPECT_TRUE(Step(*model).ok());
 }
 
-// What does not fit a block of the device goes to the plain kernel, and nothing else does.
-TEST(DeviceBackendTest, SmallSharedMemoryChoosesThePlainKernel) {
-  using kernels::cuda::AttentionKernels;
-  constexpr uint32_t kSm86 = 99 * 1024, kSm80 = 163 * 1024, kSm90 = 227 * 1024;
-  for (const uint32_t enough : {kSm80, kSm90}) {
-    EXPECT_EQ(KernelsFor(256, 16, enough), AttentionKernels::kFastest);
-  }
-  EXPECT_EQ(KernelsFor(64, 16, kSm86), AttentionKernels::kFastest);
-  EXPECT_EQ(KernelsFor(128, 8, kSm86), AttentionKernels::kFastest);
-  EXPECT_EQ(KernelsFor(128, 9, kSm86), AttentionKernels::kGeneric);
-  EXPECT_EQ(KernelsFor(80, 16, kSm86), AttentionKernels::kGeneric);
-  EXPECT_EQ(KernelsFor(192, 1, kSm86), AttentionKernels::kGeneric);
-}
-
 }  // namespace
 }  // namespace pagoda::cuda

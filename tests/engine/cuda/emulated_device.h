@@ -32,7 +32,6 @@ class EmulatedDevice final : public ComputeDevice {
 
   std::string description() const override { return "cuda:0, emulated"; }
   uint32_t num_multiprocessors() const override { return 4; }
-  uint32_t block_shared_bytes() const override { return 227 * 1024; }
   kernels::cuda::Stream stream() const override { return nullptr; }
   absl::Status MakeCurrent() override { return absl::OkStatus(); }
   absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) override;

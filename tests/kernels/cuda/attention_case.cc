@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/numeric.h"
 
 namespace pagoda::kernels::cuda {
@@ -43,11 +44,17 @@ const char* TypeName(ElementType type) {
 
 }  // namespace
 
+bool HasHopper() {
+  HopperDevice device;
+  return FindHopper(&device).ok() && device.present;
+}
+
 std::string AttentionCase::Describe() const {
   std::ostringstream out;
-  out << "seed " << seed << ", " << TypeName(query_type) << " over " << TypeName(pool_type)
-      << ", heads " << num_kv_heads << " x " << group << ", dim " << head_dim << "/" << value_dim
-      << ", block " << tokens_per_block << ", lengths";
+  constexpr const char* kKernels[] = {"auto", "hopper", "generic"};
+  out << kKernels[static_cast<int>(kernels)] << ", seed " << seed << ", " << TypeName(query_type)
+      << " over " << TypeName(pool_type) << ", heads " << num_kv_heads << " x " << group << ", dim "
+      << head_dim << "/" << value_dim << ", block " << tokens_per_block << ", lengths";
   for (const Lengths& l : lengths) out << " " << l.queries << "/" << l.context;
   out << ", causal " << mask.causal << ", window " << mask.window_tokens << ", sinks "
       << mask.sink_tokens << ", sparse " << mask.sparsity.block_tokens << ", cap " << soft_cap

@@ -16,6 +16,9 @@
 
 namespace pagoda::kernels::cuda {
 
+// Whether AttentionKernels::kHopper is taken here.
+bool HasHopper();
+
 struct Lengths {
   int32_t queries = 1;
   int32_t context = 1;
@@ -42,7 +45,7 @@ struct AttentionCase {
   uint32_t padding = 0;        // Elements between the tokens' rows of queries and outputs.
   float query_size = 1;        // Their standard deviation.
   uint32_t split_tokens = 0;   // 0: what PlanForCuda takes.
-  AttentionKernels kernels = AttentionKernels::kFastest;
+  AttentionKernels kernels = AttentionKernels::kAuto;
 
   std::string Describe() const;
 };

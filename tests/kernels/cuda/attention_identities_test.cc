@@ -15,12 +15,20 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class CudaAttentionIdentitiesTest : public testing::Test {
+// Of the kernels on tensor cores; the plain one where a test says so.
+class CudaAttentionIdentitiesTest : public testing::TestWithParam<AttentionKernels> {
  protected:
   void SetUp() override {
     if (const std::string why = WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
+    if (GetParam() == AttentionKernels::kHopper && !HasHopper()) GTEST_SKIP() << "no Hopper";
   }
 };
+
+INSTANTIATE_TEST_SUITE_P(TensorCores, CudaAttentionIdentitiesTest,
+                         testing::Values(AttentionKernels::kAuto, AttentionKernels::kHopper),
+                         [](const auto& test) {
+                           return test.param == AttentionKernels::kAuto ? "Auto" : "Hopper";
+                         });
 
 AttentionResult Result(AttentionData& data) {
   absl::StatusOr<AttentionResult> result = data.Run();
@@ -28,22 +36,24 @@ AttentionResult Result(AttentionData& data) {
   return result.ok() ? *std::move(result) : AttentionResult{};
 }
 
-TEST_F(CudaAttentionIdentitiesTest, TheSlotsOfTheBlocksDoNotMatter) {
+TEST_P(CudaAttentionIdentitiesTest, TheSlotsOfTheBlocksDoNotMatter) {
   for (const bool decode : {true, false}) {
     AttentionData data({.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
                                           : std::vector<Lengths>{{30, 150}},
-                        .split_tokens = 48});
+                        .split_tokens = 48,
+                        .kernels = GetParam()});
     const AttentionResult before = Result(data);
     data.PermuteSlots(5);
     EXPECT_EQ(Result(data).output, before.output);
   }
 }
 
-TEST_F(CudaAttentionIdentitiesTest, TheOrderInWhichWarpsRunDoesNotMatter) {
+TEST_P(CudaAttentionIdentitiesTest, TheOrderInWhichWarpsRunDoesNotMatter) {
   for (const bool decode : {true, false}) {
     AttentionData data({.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
                                           : std::vector<Lengths>{{30, 150}},
-                        .split_tokens = 48});
+                        .split_tokens = 48,
+                        .kernels = GetParam()});
     const AttentionResult first = Result(data);
     for (uint32_t seed = 1; seed < 4; ++seed) {
       ShuffleSchedule(seed);
@@ -55,12 +65,13 @@ TEST_F(CudaAttentionIdentitiesTest, TheOrderInWhichWarpsRunDoesNotMatter) {
 }
 
 // Where its context is cut does not depend on the others here.
-TEST_F(CudaAttentionIdentitiesTest, TheRestOfTheBatchDoesNotMatter) {
+TEST_P(CudaAttentionIdentitiesTest, TheRestOfTheBatchDoesNotMatter) {
   for (const Lengths& first : {Lengths{1, 150}, Lengths{40, 90}}) {
-    AttentionData whole({.lengths = {first, {25, 60}, {1, 80}}, .split_tokens = 64});
+    AttentionData whole(
+        {.lengths = {first, {25, 60}, {1, 80}}, .split_tokens = 64, .kernels = GetParam()});
     const AttentionResult together = Result(whole);
     // The first sequence has the same contents in both, in other slots.
-    AttentionData part({.lengths = {first}, .split_tokens = 64});
+    AttentionData part({.lengths = {first}, .split_tokens = 64, .kernels = GetParam()});
     const AttentionResult alone = Result(part);
     ASSERT_LT(alone.output.size(), together.output.size());
     EXPECT_TRUE(std::equal(alone.output.begin(), alone.output.end(), together.output.begin()));
@@ -68,8 +79,9 @@ TEST_F(CudaAttentionIdentitiesTest, TheRestOfTheBatchDoesNotMatter) {
   }
 }
 
-TEST_F(CudaAttentionIdentitiesTest, SplitsAgreeWithOnePiece) {
-  AttentionCase attention_case = {.lengths = {{1, 300}, {1, 64}}, .split_tokens = 1000};
+TEST_P(CudaAttentionIdentitiesTest, SplitsAgreeWithOnePiece) {
+  AttentionCase attention_case = {
+      .lengths = {{1, 300}, {1, 64}}, .split_tokens = 1000, .kernels = GetParam()};
   AttentionData data(attention_case);
   const AttentionResult whole = Result(data);
   for (const uint32_t split : {16u, 100u}) {
@@ -79,10 +91,11 @@ TEST_F(CudaAttentionIdentitiesTest, SplitsAgreeWithOnePiece) {
   }
 }
 
-TEST_F(CudaAttentionIdentitiesTest, TheOutputMayBeTheQuery) {
+TEST_P(CudaAttentionIdentitiesTest, TheOutputMayBeTheQuery) {
   for (const bool decode : {true, false}) {
     AttentionData data({.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
-                                          : std::vector<Lengths>{{30, 150}}});
+                                          : std::vector<Lengths>{{30, 150}},
+                        .kernels = GetParam()});
     const AttentionResult apart = Result(data);
     const AttentionPlan plan = data.Plan();
     const PlanCapacity capacity = CapacityFor(plan, 8);
@@ -94,7 +107,8 @@ TEST_F(CudaAttentionIdentitiesTest, TheOutputMayBeTheQuery) {
     ASSERT_TRUE(PagedAttention(params, {.plan = device_plan.data(),
                                         .capacity = capacity,
                                         .workspace = workspace.data(),
-                                        .workspace_bytes = workspace.size()})
+                                        .workspace_bytes = workspace.size(),
+                                        .kernels = GetParam()})
                     .ok());
     FinishDevice();
     std::vector<BFloat16> output(apart.output.size());
@@ -104,10 +118,10 @@ TEST_F(CudaAttentionIdentitiesTest, TheOutputMayBeTheQuery) {
 }
 
 // Two calls over parts of the keys, then their merge: a cascade.
-TEST_F(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
+TEST_P(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
   constexpr uint32_t kHeads = 8;
   constexpr uint32_t kDim = 64;
-  AttentionCase attention_case = {.lengths = {{1, 96}, {1, 96}, {1, 96}}};
+  AttentionCase attention_case = {.lengths = {{1, 96}, {1, 96}, {1, 96}}, .kernels = GetParam()};
   AttentionData data(attention_case);
   const AttentionResult whole = Result(data);
   const PagedAttentionParams params = data.Params();
@@ -148,7 +162,8 @@ TEST_F(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
     ASSERT_TRUE(PagedAttention(part, {.plan = device_plan.data(),
                                       .capacity = capacity,
                                       .workspace = workspace.data(),
-                                      .workspace_bytes = workspace.size()})
+                                      .workspace_bytes = workspace.size(),
+                                      .kernels = GetParam()})
                     .ok());
     FinishDevice();
   }
@@ -198,8 +213,8 @@ bool ExpectNaNWhereTheReferenceHasIt(AttentionData& data) {
   return any;
 }
 
-TEST_F(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
-  for (const AttentionKernels kernels : {AttentionKernels::kFastest, AttentionKernels::kGeneric}) {
+TEST_P(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
+  for (const AttentionKernels kernels : {GetParam(), AttentionKernels::kGeneric}) {
     // In one tile, in several warps' ones, in several pieces; decode and prefill.
     for (const AttentionCase& attention_case :
          std::vector<AttentionCase>{{.lengths = {{1, 9}}},
@@ -223,11 +238,12 @@ TEST_F(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
 }
 
 // What a captured graph does: the launch is that of a wide capacity, the plan a smaller one.
-TEST_F(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
+TEST_P(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
   for (const bool decode : {true, false}) {
     AttentionCase attention_case = {.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
                                                       : std::vector<Lengths>{{30, 150}, {1, 9}},
-                                    .split_tokens = 48};
+                                    .split_tokens = 48,
+                                    .kernels = GetParam()};
     AttentionData data(attention_case);
     const AttentionResult exact = Result(data);
     const PlanCapacity room = {
@@ -239,7 +255,8 @@ TEST_F(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
     ASSERT_TRUE(PagedAttention(data.Params(), {.plan = device_plan.data(),
                                                .capacity = room,
                                                .workspace = workspace.data(),
-                                               .workspace_bytes = workspace.size()})
+                                               .workspace_bytes = workspace.size(),
+                                               .kernels = GetParam()})
                     .ok());
     FinishDevice();
     const absl::StatusOr<AttentionResult> result = data.TakeResult();
@@ -249,7 +266,7 @@ TEST_F(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
   }
 }
 
-TEST_F(CudaAttentionIdentitiesTest, TheCpuComputesTheSame) {
+TEST_P(CudaAttentionIdentitiesTest, TheCpuComputesTheSame) {
   for (const ElementType pool : {ElementType::kBFloat16, ElementType::kFloat16,
                                  ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
     const ElementType query =
@@ -261,14 +278,15 @@ TEST_F(CudaAttentionIdentitiesTest, TheCpuComputesTheSame) {
                                           .pool_type = pool,
                                           .num_kv_heads = IsEmulated() ? 2u : 8u,
                                           .head_dim = 128,
-                                          .lengths = lengths};
+                                          .lengths = lengths,
+                                          .kernels = GetParam()};
     AttentionData data(attention_case);
     EXPECT_EQ(Compare(attention_case, Result(data), data.OnCpu()), "") << attention_case.Describe();
   }
 }
 
-TEST_F(CudaAttentionIdentitiesTest, RefusesABadArgumentByName) {
-  AttentionData data({.lengths = {{1, 150}}, .split_tokens = 48});
+TEST_P(CudaAttentionIdentitiesTest, RefusesABadArgumentByName) {
+  AttentionData data({.lengths = {{1, 150}}, .split_tokens = 48, .kernels = GetParam()});
   const AttentionPlan plan = data.Plan();
   const PlanCapacity capacity = CapacityFor(plan, 8);
   DeviceArray<std::byte> device_plan(PlanBytes(capacity));

@@ -34,14 +34,26 @@ std::string Check(const AttentionCase& attention_case) {
   return difference.empty() ? "" : attention_case.Describe() + ": " + difference;
 }
 
-// Each of the three kernels: decode, prefill, and the generic one on both.
+// By those for any GPU, and by those for Hopper where there is one.
+std::string CheckTensor(AttentionCase attention_case) {
+  attention_case.kernels = AttentionKernels::kAuto;
+  const std::string wrong = Check(attention_case);
+  if (!wrong.empty() || !HasHopper()) return wrong;
+  attention_case.kernels = AttentionKernels::kHopper;
+  const std::string cut = Check(attention_case);
+  if (!cut.empty() || attention_case.split_tokens != 0) return cut;
+  // A few sequences do not fill a GPU, and their contexts are cut into pieces of one tile.
+  attention_case.split_tokens = 1000;
+  return Check(attention_case);
+}
+
+// Each of the kernels: decode, prefill, their twins for Hopper, and the generic one on both.
 void CheckAll(AttentionCase attention_case, std::vector<Lengths> short_lengths,
               std::vector<Lengths> long_lengths) {
-  for (const AttentionKernels kernels : {AttentionKernels::kFastest, AttentionKernels::kGeneric}) {
-    attention_case.kernels = kernels;
-    attention_case.lengths = short_lengths;
-    EXPECT_EQ(Check(attention_case), "");
-    attention_case.lengths = long_lengths;
+  for (const std::vector<Lengths>& lengths : {short_lengths, long_lengths}) {
+    attention_case.lengths = lengths;
+    EXPECT_EQ(CheckTensor(attention_case), "");
+    attention_case.kernels = AttentionKernels::kGeneric;
     EXPECT_EQ(Check(attention_case), "");
   }
 }
@@ -55,6 +67,20 @@ TEST_F(CudaAttentionTest, LengthsAroundBlocksAndTiles) {
       prefill.push_back({std::min(context, 40), context});
     }
     CheckAll({.seed = static_cast<uint32_t>(boundary)}, decode, prefill);
+  }
+}
+
+// Several tiles of keys, and of rows of a unit, on each boundary of both.
+TEST_F(CudaAttentionTest, LengthsAroundLargeTiles) {
+  for (const uint32_t dim : {64u, 128u, 256u}) {
+    for (const int32_t context : {255, 256, 257, 400}) {
+      const AttentionCase attention_case = {
+          .seed = dim + static_cast<uint32_t>(context),
+          .num_kv_heads = 1,
+          .head_dim = dim,
+          .lengths = {{std::min(context, 70), context}, {31, 31}}};
+      EXPECT_EQ(CheckTensor(attention_case), "");
+    }
   }
 }
 
@@ -74,7 +100,7 @@ TEST_F(CudaAttentionTest, EveryTypeAndDimension) {
                                       .num_kv_heads = 1,
                                       .head_dim = dim,
                                       .lengths = {{1, 70}, {9, 70}, {2, 33}}};
-      EXPECT_EQ(Check(attention_case), "");
+      EXPECT_EQ(CheckTensor(attention_case), "");
     }
   }
 }
@@ -93,20 +119,37 @@ TEST_F(CudaAttentionTest, WhatTensorCoresDoNotTake) {
 }
 
 TEST_F(CudaAttentionTest, Latents) {
-  // K alone, of multi-head latent attention: 512 and 64 of position; and one that fits the tiles.
-  EXPECT_EQ(Check({.num_kv_heads = 1,
-                   .group = 8,
-                   .head_dim = 576,
-                   .value_dim = 512,
-                   .lengths = {{1, 30}, {2, 9}}}),
-            "");
+  // K alone, of multi-head latent attention: 512 and 64 of position.
+  for (const uint32_t group : {1u, 8u, 16u, 40u}) {
+    AttentionCase attention_case = {
+        .seed = group, .num_kv_heads = 1, .group = group, .head_dim = 576, .value_dim = 512};
+    CheckAll(attention_case, {{1, 30}, {2, 9}, {0, 5}}, {{3, 70}, {1, 129}});
+    attention_case.split_tokens = 1000;
+    CheckAll(attention_case, {{1, 64}, {1, 65}}, {{5, 200}});
+  }
+  AttentionCase half = {.query_type = kHalf,
+                        .pool_type = kHalf,
+                        .num_kv_heads = 2,
+                        .group = 4,
+                        .head_dim = 320,
+                        .value_dim = 264,
+                        .tokens_per_block = 8,
+                        .soft_cap = 20,
+                        .alibi = true,
+                        .sinks = true,
+                        .split_tokens = 80};
+  CheckAll(half, {{1, 100}}, {{20, 100}});
+  half.mask = {.window_tokens = 30, .sink_tokens = 3};
+  CheckAll(half, {{1, 100}}, {{20, 100}});
+  // One that fits the tiles of decode and prefill.
   CheckAll({.num_kv_heads = 1, .group = 8, .head_dim = 192, .value_dim = 128}, {{1, 90}, {1, 5}},
            {{20, 90}});
 }
 
 TEST_F(CudaAttentionTest, GroupsOfQueryHeads) {
   for (const uint32_t group : {1u, 2u, 3u, 5u, 6u, 7u, 8u, 16u, 32u}) {
-    EXPECT_EQ(Check({.seed = group, .group = group, .lengths = {{1, 50}, {2, 40}, {17, 40}}}), "");
+    EXPECT_EQ(CheckTensor({.seed = group, .group = group, .lengths = {{1, 50}, {2, 40}, {17, 40}}}),
+              "");
   }
 }
 
@@ -225,7 +268,7 @@ AttentionCase RandomCase(uint32_t seed) {
   c.token_flat = choose({0, 0, 1}) == 1;
   c.shared_blocks = choose({0, 1}) == 1;
   c.padding = choose({0, 0, 8, 3});
-  c.split_tokens = choose({0, 0, 16, 40, 64});
+  c.split_tokens = choose({0, 0, 16, 40, 64, 1000});
   return c;
 }
 
@@ -233,7 +276,7 @@ TEST_F(CudaAttentionTest, RandomCases) {
   const uint32_t count = IsEmulated() ? 60 : 3000;
   int failures = 0;
   for (uint32_t seed = 0; seed < count && failures < 5; ++seed) {
-    const std::string wrong = Check(RandomCase(seed));
+    const std::string wrong = CheckTensor(RandomCase(seed));
     EXPECT_EQ(wrong, "");
     if (!wrong.empty()) ++failures;
   }

@@ -7,13 +7,16 @@
 #include <random>
 #include <utility>
 
+#include "tests/kernels/cuda_emulation/barriers.h"
 #include "tests/kernels/cuda_emulation/fiber.h"
+#include "tests/kernels/cuda_emulation/ordering.h"
 #include "tests/kernels/cuda_emulation/shared_memory.h"
 
 namespace pagoda::kernels::cuda::emulation {
 namespace {
 
-constexpr uint32_t kLanes = 32;
+constexpr uint32_t kLanes = kWarpLanes;
+constexpr uint32_t kNamedBarriers = 16;
 
 struct PendingCopy {
   uint32_t shared;
@@ -26,6 +29,8 @@ struct Thread {
   bool ended = false;
   bool at_barrier = false;
   bool at_exchange = false;
+  uint32_t at_phase = 0;  // Not 0: the address of the barrier in shared memory that it waits for.
+  uint32_t parity = 0;
   LaneData* data = nullptr;  // While it is at an exchange.
   std::vector<std::vector<PendingCopy>> groups;
   std::vector<PendingCopy> uncommitted;
@@ -34,6 +39,13 @@ struct Thread {
 struct Warp {
   uint32_t arrived = 0;
   std::string_view operation;
+  uint32_t registers = 0;  // 0: those of the launch.
+};
+
+// A barrier by number: of some threads.
+struct NamedBarrier {
+  uint32_t threads = 0;
+  std::vector<uint32_t> arrived;
 };
 
 // A block that runs.
@@ -47,8 +59,10 @@ class Block {
         threads_(threads),
         warps_(threads / kLanes),
         problems_(problems),
-        shared_(shared_bytes, threads / kLanes, [this](const std::string& text) { Report(text); }) {
-  }
+        ordering_(threads),
+        shared_(shared_bytes, threads / kLanes, ordering_, Reporter()),
+        barriers_(shared_, ordering_, Reporter()),
+        products_(threads / kLanes, shared_, ordering_, Reporter()) {}
 
   void Run(FiberStacks& stacks, const std::function<void()>& kernel) {
     for (Thread& thread : threads_) {
@@ -65,6 +79,7 @@ class Block {
           current_ = warp * kLanes + lane;
           Thread& thread = threads_[current_];
           if (thread.ended || thread.at_barrier || thread.at_exchange) continue;
+          if (thread.at_phase != 0 && !barriers_.Ended(thread.at_phase, thread.parity)) continue;
           progress = true;
           if (thread.fiber->Resume()) continue;
           thread.ended = true;
@@ -72,10 +87,18 @@ class Block {
           if (!thread.uncommitted.empty() || !thread.groups.empty()) CheckCopiesAtEnd(thread);
         }
       }
-      if (progress) continue;
-      Report("the block hangs: a barrier or an exchange waits for threads that never come");
+      // A box comes now and then, and where all wait.
+      constexpr uint32_t kRoundsOfABox = 8;
+      if (progress && random_() % kRoundsOfABox != 0) continue;
+      const bool came = barriers_.EndBox(random_());
+      if (progress || came) continue;
+      Report(
+          "the block hangs: a barrier or an exchange waits for threads or bytes that never come");
       return;
     }
+    if (barriers_.EndBox(0)) Report("the block ends with a box on its way");
+    products_.CheckNoneLeft();
+    CheckRegisters();
   }
 
   Place place() const { return {current_, index_, blocks_}; }
@@ -87,7 +110,9 @@ class Block {
     self.at_barrier = true;
     if (++at_barrier_ == threads_.size()) {
       at_barrier_ = 0;
-      shared_.BlockBarrier();
+      std::vector<uint32_t> all(warps_.size());
+      std::iota(all.begin(), all.end(), 0);
+      ordering_.Meet(all);
       for (Thread& thread : threads_) thread.at_barrier = false;
       return;
     }
@@ -117,7 +142,64 @@ class Block {
       *threads_[first + i].data = lanes[i];
       threads_[first + i].at_exchange = false;
     }
-    if (operation == "SyncWarp") shared_.WarpBarrier(current_ / kLanes);
+    if (operation == "SyncWarp") ordering_.Meet({current_ / kLanes});
+  }
+
+  // Barrier `id` of so many threads, of whole warps.
+  void SyncSome(uint32_t id, uint32_t threads) {
+    Thread& self = threads_[current_];
+    if (id == 0 || id >= kNamedBarriers || threads % kLanes != 0 || threads > threads_.size()) {
+      Report("barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads");
+      return;
+    }
+    NamedBarrier& barrier = named_[id];
+    if (barrier.arrived.empty()) barrier.threads = threads;
+    if (barrier.threads != threads) Report("a barrier of different numbers of threads");
+    barrier.arrived.push_back(current_);
+    self.at_barrier = true;
+    if (barrier.arrived.size() < barrier.threads) {
+      self.fiber->Suspend();
+      return;
+    }
+    std::vector<uint32_t> lanes(warps_.size(), 0);
+    for (const uint32_t thread : barrier.arrived) ++lanes[thread / kLanes];
+    std::vector<uint32_t> whole;
+    for (uint32_t warp = 0; warp < lanes.size(); ++warp) {
+      if (lanes[warp] == kLanes) whole.push_back(warp);
+      if (lanes[warp] % kLanes != 0) Report("some lanes of a warp come to a barrier of threads");
+    }
+    ordering_.Meet(whole);
+    for (const uint32_t thread : barrier.arrived) threads_[thread].at_barrier = false;
+    barrier.arrived.clear();
+  }
+
+  void WaitFor(uint32_t address, uint32_t parity) {
+    Thread& self = threads_[current_];
+    while (!barriers_.Ended(address, parity)) {
+      self.at_phase = address;
+      self.parity = parity;
+      self.fiber->Suspend();
+      self.at_phase = 0;
+    }
+    barriers_.Learn(current_, address);
+  }
+
+  Ordering& ordering() { return ordering_; }
+  Barriers& barriers() { return barriers_; }
+  Products& products() { return products_; }
+
+  // setmaxnreg of the thread's warp.
+  void SetRegisters(uint32_t registers, bool more) {
+    const uint32_t before = RegistersOf(current_ / kLanes);
+    if (registers % 8 != 0 || registers < 24 || registers > 256) {
+      Report("setmaxnreg of " + std::to_string(registers));
+    }
+    // The first lane sets them for all.
+    if (current_ % kLanes != 0) return;
+    if (more ? registers <= before : registers >= before) {
+      Report("setmaxnreg from " + std::to_string(before) + " to " + std::to_string(registers));
+    }
+    warps_[current_ / kLanes].registers = registers;
   }
 
   void CopyAsync(const PendingCopy& copy) {
@@ -159,13 +241,44 @@ class Block {
     if (pending) Report("ends with copies that it has not waited for");
   }
 
+  SharedMemory::Reporter Reporter() {
+    return [this](const std::string& text) { Report(text); };
+  }
+
+  // Of each thread: what the register file has for as many as the block's, or what was set.
+  uint32_t RegistersOf(uint32_t warp) const {
+    const auto threads = static_cast<uint32_t>(threads_.size());
+    const uint32_t at_launch = std::min(255u, 65536 / threads / 8 * 8);
+    return warps_[warp].registers == 0 ? at_launch : warps_[warp].registers;
+  }
+
+  void CheckRegisters() {
+    uint32_t total = 0;
+    bool any = false;
+    for (uint32_t warp = 0; warp < warps_.size(); ++warp) {
+      any = any || warps_[warp].registers != 0;
+      total += RegistersOf(warp);
+      if (RegistersOf(warp) != RegistersOf(warp / 4 * 4)) {
+        Report("warps of a warpgroup have different numbers of registers");
+      }
+    }
+    const auto threads = static_cast<uint32_t>(threads_.size());
+    if (any && total * kLanes > 65536 / threads / 8 * 8 * threads) {
+      Report("warps wait for registers that nobody gives up: " + std::to_string(total * kLanes));
+    }
+  }
+
   const uint32_t index_;
   const uint32_t blocks_;
   std::mt19937 random_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<std::string>& problems_;
+  Ordering ordering_;
   SharedMemory shared_;
+  Barriers barriers_;
+  Products products_;
+  NamedBarrier named_[kNamedBarriers];
   uint32_t current_ = 0;
   uint32_t at_barrier_ = 0;
 };
@@ -173,6 +286,7 @@ class Block {
 thread_local Block* running = nullptr;
 thread_local std::vector<std::string> thread_problems;
 thread_local uint32_t thread_schedule = 0;
+thread_local uint32_t most_shared_bytes = 227 * 1024;
 
 }  // namespace
 
@@ -180,12 +294,15 @@ std::vector<std::string> TakeProblems() { return std::exchange(thread_problems, 
 
 void SetSchedule(uint32_t seed) { thread_schedule = seed; }
 
+void SetMostSharedBytes(uint32_t bytes) { most_shared_bytes = bytes; }
+uint32_t MostSharedBytes() { return most_shared_bytes; }
+
 int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
            const std::function<void()>& kernel) {
   constexpr int kLaunchFailure = 719;
   thread_local FiberStacks stacks;
   const size_t problems_before = thread_problems.size();
-  if (threads == 0 || threads % kLanes != 0 || threads > 1024 || shared_bytes > 227 * 1024) {
+  if (threads == 0 || threads % kLanes != 0 || threads > 1024 || shared_bytes > most_shared_bytes) {
     thread_problems.push_back("a launch of " + std::to_string(threads) + " threads with " +
                               std::to_string(shared_bytes) + " bytes of shared memory");
     return kLaunchFailure;
@@ -215,6 +332,25 @@ void CopyAsync(uint32_t shared, const void* global, bool present) {
 }
 void CommitCopies() { running->CommitCopies(); }
 void WaitForCopies(uint32_t pending) { running->WaitForCopies(pending); }
+void InitBarrier(uint32_t address, uint32_t arrivals) {
+  running->barriers().Init(running->current(), address, arrivals);
+}
+void FenceBarriers() { running->barriers().FenceInit(running->current()); }
+void ArriveExpecting(uint32_t address, uint32_t bytes) {
+  running->barriers().Arrive(running->current(), address, bytes);
+}
+void WaitFor(uint32_t address, uint32_t parity) { running->WaitFor(address, parity); }
+void SyncSome(uint32_t id, uint32_t threads) { running->SyncSome(id, threads); }
+void StartBox(uint32_t shared, const TensorMap& map, const uint32_t (&place)[4], uint32_t barrier) {
+  running->barriers().StartBox(running->current(), shared, map, place, barrier);
+}
+void FenceAsync() { running->ordering().Fence(running->current()); }
+void SetRegisters(uint32_t registers, bool more) { running->SetRegisters(registers, more); }
+void ReportProblem(const std::string& text) { running->Report(text); }
+void OfWarp(const std::function<void(Products& products, uint32_t warp)>& work) {
+  work(running->products(), running->current() / kLanes);
+}
+uint64_t CountProducts() { return Products::count(); }
 void Collect(std::string_view operation, LaneData& data, Exchange exchange) {
   running->Collect(operation, data, exchange);
 }

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/numeric.h"
+#include "tests/kernels/cuda/attention_case.h"
 
 namespace pagoda::kernels::cuda {
 namespace {
@@ -202,6 +203,24 @@ TEST(CudaEmulationTest, EightBitsBecomeSixteenExactly) {
   ExpectExact<BFloat16>(ElementType::kFloat8E5M2);
   ExpectExact<Half>(ElementType::kFloat8E4M3);
   ExpectExact<Half>(ElementType::kFloat8E5M2);
+}
+
+// sm_86 and sm_89: kAuto runs the plain kernel where decode wants more than a block may have.
+TEST(CudaEmulationTest, LittleSharedMemoryIsNoFailure) {
+  emulation::SetMostSharedBytes(99 * 1024);
+  for (const uint32_t dim : {64u, 128u, 256u}) {
+    for (const ElementType pool : {ElementType::kBFloat16, ElementType::kFloat8E4M3}) {
+      for (const int32_t queries : {1, 4, 30}) {
+        const AttentionCase attention_case = {
+            .pool_type = pool, .num_kv_heads = 1, .head_dim = dim, .lengths = {{queries, 40}}};
+        AttentionData data(attention_case);
+        const absl::StatusOr<AttentionResult> result = data.Run();
+        ASSERT_TRUE(result.ok()) << attention_case.Describe() << ": " << result.status();
+        EXPECT_EQ(Compare(attention_case, *result, data.Reference()), "");
+      }
+    }
+  }
+  emulation::SetMostSharedBytes(227 * 1024);
 }
 
 }  // namespace

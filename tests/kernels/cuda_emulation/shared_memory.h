@@ -1,4 +1,5 @@
-// A block's shared memory, which knows who touched each word since the last barrier.
+// A block's shared memory, which knows who touched each word, and whether who touches it now knows
+// of that.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_SHARED_MEMORY_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_SHARED_MEMORY_H_
 
@@ -8,13 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/cuda_emulation/ordering.h"
+
 namespace pagoda::kernels::cuda::emulation {
 
 class SharedMemory {
  public:
   using Reporter = std::function<void(const std::string&)>;
 
-  SharedMemory(uint32_t bytes, uint32_t warps, Reporter report);
+  SharedMemory(uint32_t bytes, uint32_t warps, Ordering& ordering, Reporter report);
 
   void Read(uint32_t thread, uint32_t address, void* to, uint32_t bytes);
   void Write(uint32_t thread, uint32_t address, const void* from, uint32_t bytes);
@@ -24,35 +27,47 @@ class SharedMemory {
   bool BeginCopy(uint32_t thread, uint32_t address);
   void EndCopy(uint32_t thread, uint32_t address, const std::byte* bytes);
 
-  // All threads of the block, or of a warp, have met.
-  void BlockBarrier() { ++block_epoch_; }
-  void WarpBarrier(uint32_t warp) { ++warp_epochs_[warp]; }
+  // Whether there is a barrier's place; from then on it is no memory.
+  bool MakeBarrier(uint32_t thread, uint32_t address);
+
+  // A copy by the asynchronous proxy, whose end a barrier's phase tells, in pieces of 16 bytes.
+  bool BeginBox(uint32_t thread, uint32_t address);
+  void EndBox(uint32_t address, const std::byte* bytes, uint32_t barrier, uint32_t phase);
+
+  // 16 bytes that a warp's product reads, from its start to its end; `knowledge` is the warp's.
+  // False where there is no such address.
+  bool BeginProduct(const Knowledge& knowledge, uint32_t address);
+  void EndProduct(uint32_t warp, uint32_t address, std::byte* to);
 
  private:
   static constexpr uint16_t kNobody = 0xffff;
-  static constexpr uint16_t kSeveral = 0xfffe;
+  static constexpr uint16_t kBox = 0xfffe;
+  static constexpr uint32_t kSeveralLanes = 32;
 
-  // The last accesses to 4 bytes; epochs are those of the time.
+  // The last accesses to 4 bytes.
   struct Word {
-    uint16_t writer = kNobody;
-    uint16_t reader = kNobody;       // kSeveral: of one warp, in its epoch.
-    uint16_t reader_warp = kNobody;  // kSeveral: in the block's epoch.
-    uint16_t copier = kNobody;       // Whose copy is on its way.
-    uint32_t write_block_epoch = 0;
-    uint32_t write_warp_epoch = 0;
-    uint32_t read_block_epoch = 0;
-    uint32_t read_warp_epoch = 0;
+    uint16_t writer = kNobody;   // Thread; kBox: the asynchronous proxy.
+    uint16_t copier = kNobody;   // Whose copy is on its way; kBox likewise.
+    uint16_t products = 0;       // That are to read it.
+    uint16_t barrier = kNobody;  // Of a box that has come.
+    uint32_t write_epoch = 0;    // Of the writer's warp; of a box the barrier's phase.
+    bool is_barrier = false;
   };
 
   bool Check(const char* what, uint32_t address, uint32_t bytes);
-  void CheckWrite(const char* what, uint32_t thread, uint32_t address, const Word& word);
+  void CheckRead(const char* what, uint32_t thread, const Knowledge& knowledge, uint32_t address,
+                 const Word& word);
+  void CheckWrite(const char* what, uint32_t thread, uint32_t address, size_t index);
   void MarkWritten(uint32_t thread, Word& word);
+  void MarkRead(uint32_t warp, uint32_t lane, size_t index);
   void Report(const char* what, uint32_t address, const std::string& text);
 
+  const uint32_t warps_;
   std::vector<std::byte> bytes_;
   std::vector<Word> words_;
-  std::vector<uint32_t> warp_epochs_;
-  uint32_t block_epoch_ = 1;
+  // Of each word and warp, the last read: epoch * 64 + the lane, or kSeveralLanes. 0: none.
+  std::vector<uint32_t> reads_;
+  Ordering& ordering_;
   Reporter report_;
 };
 

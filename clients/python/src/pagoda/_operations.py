@@ -68,7 +68,9 @@ def query_capacity(tokens: Tokens, *, max_new_tokens: int = 0, namespace: Namesp
 
 def take_capacity(done: Any) -> values.Capacity:
     return values.Capacity(done.matched_tokens, tuple(
-        values.WindowCapacity(window.window_size, window.blocks_now, window.blocks_to_completion, window.available_blocks)
+        values.WindowCapacity(window.window_size, window.blocks_now, window.blocks_to_completion, window.available_blocks,
+                              window.quota_blocks if window.HasField("quota_blocks") else None,
+                              window.quota_left_blocks if window.HasField("quota_left_blocks") else None)
         for window in done.windows))
 
 

@@ -173,12 +173,15 @@ class Prefetched(Moved):
 
 @dataclasses.dataclass(frozen=True)
 class WindowCapacity:
-    """Blocks to take the prompt in, those with all new tokens too, and those that are free or cached and held by nobody."""
+    """Blocks to take the prompt in, those with all new tokens too, and those that are free or cached and held by nobody. Where the tenant
+    has a quota: all of it, and what it may hold more."""
 
     window_size: int
     blocks_now: int
     blocks_to_completion: int
     available_blocks: int
+    quota_blocks: int | None = None
+    quota_left_blocks: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

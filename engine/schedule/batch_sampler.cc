@@ -1,0 +1,40 @@
+#include "engine/schedule/batch_sampler.h"
+
+#include <atomic>
+#include <utility>
+
+namespace pagoda {
+
+BatchSampler::BatchSampler(kernels::cpu::ThreadPool* threads)
+    : threads_(threads), samplers_(threads == nullptr ? 1 : threads->num_threads()) {}
+
+void BatchSampler::Run(absl::Span<SamplingTask> tasks) {
+  if (threads_ == nullptr || tasks.size() < 2) {
+    for (SamplingTask& task : tasks) Choose(samplers_.front(), task);
+    return;
+  }
+  // Tasks differ in what they cost: each worker takes the next one.
+  std::atomic<size_t> next = 0;
+  threads_->Run([&](uint32_t worker) {
+    for (size_t i = next++; i < tasks.size(); i = next++) Choose(samplers_[worker], tasks[i]);
+  });
+}
+
+void BatchSampler::Choose(Sampler& sampler, SamplingTask& task) {
+  task.chosen.clear();
+  const size_t vocab_size = task.logits.size() / (1 + task.drafts.size());
+  for (size_t i = 0; i <= task.drafts.size(); ++i) {
+    const absl::Span<const float> row = task.logits.subspan(i * vocab_size, vocab_size);
+    ChosenToken chosen{.token =
+                           sampler.Choose(task.sampling, row, task.tokens, task.drafts.first(i))};
+    if (task.sampling.top_logprobs.has_value()) {
+      const auto [logprob, top] = sampler.Logprobs(row, chosen.token, *task.sampling.top_logprobs);
+      chosen.logprob = logprob;
+      chosen.top_logprobs = {top.begin(), top.end()};
+    }
+    task.chosen.push_back(std::move(chosen));
+    if (i == task.drafts.size() || task.chosen.back().token != task.drafts[i]) return;
+  }
+}
+
+}  // namespace pagoda

@@ -1,0 +1,260 @@
+// Who is admitted, and how the scheduler knows of room.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/schedule/request_room.h"
+#include "engine/schedule/scheduler.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+// How many of those who wait may be admitted in one step.
+constexpr size_t kMostProbes = 8;
+
+// How often room is looked for that only other clients of the cache could have given back.
+constexpr absl::Duration kProbePause = absl::Milliseconds(4);
+
+std::pair<uint64_t, uint32_t> NameOf(const Sample& sample) {
+  return {sample.request->number, sample.index};
+}
+
+}  // namespace
+
+absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest& request) {
+  for (const CacheInfo::Window& window : cache.windows) {
+    const uint64_t blocks =
+        MostBlocks(request, window.window, TokensPerBlock(cache.tokens_per_block));
+    if (blocks <= window.primary_blocks) continue;
+    return MakeError(
+        Reason::kInvalidCount,
+        absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ", request.max_new_tokens,
+                     " new ones take ", blocks, " blocks of window ", WindowName(window.window),
+                     "; the cache has ", window.primary_blocks));
+  }
+  return absl::OkStatus();
+}
+
+// Those whose tenants are at their quotas hold nobody back.
+std::vector<Sample*> Scheduler::Head(size_t count) const {
+  return waiting_.Head(
+      count, [this](const Sample& sample) { return quotas_.IsFull(sample.owner(), kProbePause); });
+}
+
+// Where all slots are taken, a higher priority takes that of a lower one.
+void Scheduler::GiveSlots() {
+  if (running_.size() < options_.max_running_sequences || !closing_.empty()) return;
+  for (const Sample* next : Head(kMostProbes)) {
+    Sample* const lowest = LowestRunning();
+    if (lowest == nullptr || lowest->request->request.priority >= next->request->request.priority) {
+      return;
+    }
+    Preempt(lowest);
+  }
+}
+
+// How many tokens of the prompt's rest have room now: all that `budget` lets through, or fewer
+// where a sliding window's pool is small.
+Scheduler::Fit Scheduler::RoomFor(const Probe& probe, uint32_t rest, uint32_t budget,
+                                  Taken& taken) const {
+  const TokensPerBlock tokens_per_block(windows_.tokens_per_block);
+  const std::string& owner = probe.sample->owner();
+  std::vector<uint64_t>& taken_by_owner = taken.by_owner[owner];
+  const size_t windows = probe.answer.windows.size();
+  taken.blocks.resize(windows);
+  taken_by_owner.resize(windows);
+  // Each that runs will want its next block soon.
+  const auto running_of_owner = static_cast<uint64_t>(
+      std::count_if(running_.begin(), running_.end(),
+                    [&](const auto& sample) { return sample->owner() == owner; }));
+  uint32_t tokens = std::min(rest, budget);
+  std::vector<uint64_t> needs;
+  for (size_t w = 0; w < windows; ++w) {
+    const WindowCapacity& capacity = probe.answer.windows[w];
+    // Where the quota is what there is least of, the answer does not say what others have.
+    const bool by_quota = capacity.quota_left_blocks.has_value() &&
+                          *capacity.quota_left_blocks <= capacity.available_blocks;
+    const uint64_t held =
+        by_quota ? taken_by_owner[w] + running_of_owner : taken.blocks[w] + running_.size();
+    const Fit short_of{0, by_quota ? Shortage::kQuota : Shortage::kRoom};
+    if (held >= capacity.available_blocks) return short_of;
+    const uint64_t available = capacity.available_blocks - held;
+    uint64_t needed = capacity.blocks_now;
+    if (capacity.window != kFullAttention && needed > available) {
+      // It goes in piece by piece, and the window lets go of what it has passed. A window's tokens
+      // begin anywhere in a block, and so do those of a chunk.
+      const uint64_t window = tokens_per_block.BlocksFor(capacity.window.value()) + 1;
+      if (window >= available) return short_of;
+      const uint64_t chunk = (available - window) * windows_.tokens_per_block;
+      tokens = static_cast<uint32_t>(std::min<uint64_t>(tokens, chunk));
+      needed = available;
+    }
+    if (needed > available) return short_of;
+    needs.push_back(needed);
+  }
+  for (size_t w = 0; w < windows; ++w) {
+    taken.blocks[w] += needs[w];
+    taken_by_owner[w] += needs[w];
+  }
+  return {tokens, Shortage::kNone};
+}
+
+void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
+  if (probes_.empty()) return;
+  Taken taken;
+  blocked_ = false;
+  for (const Probe& probe : std::exchange(probes_, {})) {
+    if (budget == 0 || running_.size() >= options_.max_running_sequences) return;
+    if (quotas_.IsFull(probe.sample->owner(), kProbePause)) continue;
+    const auto total = static_cast<uint32_t>(probe.sample->run.tokens().size());
+    const uint32_t rest = total - std::min(probe.answer.matched_tokens, total - 1);
+    const Fit fit = RoomFor(probe, rest, budget, taken);
+    if (fit.shortage != Shortage::kNone) {
+      HeedShortage(probe, fit.shortage);
+      if (fit.shortage == Shortage::kRoom) return;
+      continue;
+    }
+    std::unique_ptr<Sample> sample = waiting_.Remove(probe.sample);
+    if (sample == nullptr) continue;  // Cancelled since.
+    budget -= fit.tokens;
+    Open(std::move(sample), rest, fit.tokens, batch);
+  }
+}
+
+void Scheduler::Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tokens,
+                     StepBatch& batch) {
+  const auto total = static_cast<uint32_t>(sample->run.tokens().size());
+  sample->drafts.clear();
+  sample->num_tokens = tokens;
+  if (!sample->request->admitted) shares_.Charge(sample->request->request.tenant, rest);
+  sample->opening = true;
+  sample->run.Open(SequenceId(++sequences_), total - rest + tokens, batch);
+  blocked_since_.reset();
+  sample->request->at_quota_since.reset();
+  running_.push_back(std::move(sample));
+}
+
+// Takes the room of a lower priority, unless somebody gives some back already: that shows in the
+// next answers.
+void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
+  const std::string& owner = probe.sample->owner();
+  const auto counts = [&](const Sample& sample) {
+    return shortage == Shortage::kRoom || sample.owner() == owner;
+  };
+  const bool gives_back =
+      std::any_of(closing_.begin(), closing_.end(),
+                  [&](const Closing& closing) { return counts(*closing.sample); });
+  if (gives_back) return;
+  Sample* const lowest = LowestRunningOf(counts);
+  if (lowest != nullptr &&
+      lowest->request->request.priority < probe.sample->request->request.priority) {
+    Preempt(lowest);
+  }
+  if (shortage == Shortage::kRoom) {
+    blocked_ = true;
+    const auto name = NameOf(*probe.sample);
+    if (std::exchange(blocked_sample_, name) != name) blocked_since_.reset();
+    return;
+  }
+  quotas_.NoteFull(owner);
+  std::optional<SteadyTime>& since = probe.sample->request->at_quota_since;
+  if (lowest != nullptr) return since.reset();
+  if (!since.has_value()) since = SteadyNow();
+  if (Since(*since) < options_.room_timeout) return;
+  EndRequest(probe.sample->request,
+             MakeError(Reason::kTenantQuotaExceeded,
+                       absl::StrCat("other clients of the tenant '", owner,
+                                    "' hold what its quota leaves, and have for ",
+                                    absl::FormatDuration(options_.room_timeout))));
+}
+
+// What the prompts that run leave to others in the next step.
+uint32_t Scheduler::BudgetOfNextStep() const {
+  uint64_t wanted = 0;
+  for (const std::unique_ptr<Sample>& sample : running_) {
+    const uint32_t left =
+        sample->run.uncomputed() - std::min(sample->run.uncomputed(), sample->num_tokens);
+    wanted += std::max(left, 1u);
+  }
+  return wanted >= options_.max_step_tokens
+             ? 0
+             : options_.max_step_tokens - static_cast<uint32_t>(wanted);
+}
+
+// Whether the head's room may be another than when it was asked for.
+bool Scheduler::MustProbe(const Sample& head) const {
+  return !blocked_ || room_changed_ || blocked_sample_ != NameOf(head) ||
+         Since(probed_at_) >= kProbePause;
+}
+
+void Scheduler::AddProbes(StepBatch& batch) {
+  AskForQuotas(batch);
+  if (waiting_.empty() || running_.size() >= options_.max_running_sequences ||
+      BudgetOfNextStep() == 0) {
+    return;
+  }
+  // Where the head does not fit, nobody passes it.
+  const size_t count = std::min<size_t>(blocked_ ? 1 : kMostProbes,
+                                        options_.max_running_sequences - running_.size());
+  const std::vector<Sample*> head = Head(count);
+  if (head.empty() || !MustProbe(*head.front())) return;
+  probed_at_ = SteadyNow();
+  room_changed_ = false;
+  for (const Sample* sample : head) {
+    QueryCapacity query{.name_space = sample->request->request.name_space,
+                        .tokens = sample->run.tokens(),
+                        .max_new_tokens = sample->tokens_left()};
+    batch.Add(std::move(query), [this, sample](absl::StatusOr<OperationResult> result) {
+      if (sample->request->ending) return;
+      if (result.ok()) {
+        probes_.push_back({sample, std::get<CapacityAnswer>(*std::move(result))});
+      } else {
+        EndRequest(sample->request, result.status());
+      }
+    });
+  }
+}
+
+// One small question for each tenant that nothing is known of, so that what its quota can never
+// hold is refused however long the queue is.
+void Scheduler::AskForQuotas(StepBatch& batch) {
+  for (const std::string& owner : std::exchange(unknown_owners_, {})) {
+    QueryCapacity query{.name_space = {.tenant = owner}, .tokens = {0}, .max_new_tokens = 1};
+    batch.Add(std::move(query), [this, owner](absl::StatusOr<OperationResult> result) {
+      if (result.ok()) LearnQuota(owner, std::get<CapacityAnswer>(*result));
+    });
+  }
+}
+
+void Scheduler::LearnQuota(const std::string& owner, const CapacityAnswer& answer) {
+  quotas_.Learn(owner, answer.windows);
+  std::vector<std::pair<std::shared_ptr<ActiveRequest>, absl::Status>> refused;
+  waiting_.ForEach([&](const Sample& sample) {
+    if (sample.owner() != owner) return;
+    absl::Status status = quotas_.Check(sample.request->request, windows_.tokens_per_block);
+    if (!status.ok()) refused.emplace_back(sample.request, std::move(status));
+  });
+  for (const auto& [request, status] : refused) EndRequest(request, status);
+}
+
+// Nothing was computed.
+Scheduler::Progress Scheduler::WaitForRoom() {
+  if (!running_.empty() || !closing_.empty() || waiting_.empty()) return Progress::kMade;
+  const std::vector<Sample*> head = Head(1);
+  // Other clients of their tenants hold all quotas.
+  if (head.empty()) return Progress::kNone;
+  if (!blocked_ || blocked_sample_ != NameOf(*head.front())) return Progress::kMade;
+  // The first of those who wait does not fit beside other clients of the cache.
+  if (!blocked_since_.has_value()) blocked_since_ = SteadyNow();
+  if (Since(*blocked_since_) < options_.room_timeout) return Progress::kNone;
+  EndRequest(head.front()->request,
+             MakeError(Reason::kBlocksExhausted,
+                       absl::StrCat("other clients of the cache hold the room that the request "
+                                    "needs, and have for ",
+                                    absl::FormatDuration(options_.room_timeout))));
+  return Progress::kMade;
+}
+
+}  // namespace pagoda

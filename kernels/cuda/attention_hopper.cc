@@ -1,0 +1,46 @@
+#include "kernels/cuda/attention_hopper.h"
+
+#include <algorithm>
+
+namespace pagoda::kernels::cuda {
+namespace {
+
+// The swizzle's rows, and the fewest keys that a kernel takes at a time.
+constexpr uint32_t kFewestTokens = 8;
+constexpr uint32_t kMostTokens = 64;
+
+TensorShape ShapeOf(const KvLayer& kv, const std::byte* base, uint32_t elements,
+                    uint32_t box_tokens) {
+  return {.base = base,
+          .elements = elements,
+          .tokens = kv.tokens_per_block,
+          .heads = kv.num_kv_heads,
+          .slots = kv.num_slots,
+          .token_stride_bytes = kv.token_stride_bytes,
+          .head_stride_bytes = kv.head_stride_bytes,
+          .slot_stride_bytes = kv.slot_stride_bytes,
+          .box_tokens = box_tokens};
+}
+
+}  // namespace
+
+bool HasHopperKernels(const AttentionArgs& args) {
+  return HasTensorKernels(args) && args.kv.type == args.query_type &&
+         args.kv.tokens_per_block % kFewestTokens == 0 && args.mask.sparsity.block_tokens == 0;
+}
+
+absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch) {
+  const KvLayer& kv = args.kv;
+  // The lowest bit that is set.
+  const uint32_t divisor = kv.tokens_per_block & (~kv.tokens_per_block + 1);
+  launch->args = args;
+  launch->kind = kind;
+  launch->box_tokens = std::min(divisor, kMostTokens);
+  absl::Status status =
+      EncodeTensorMap(ShapeOf(kv, kv.keys, kv.head_dim, launch->box_tokens), &launch->keys);
+  if (!status.ok()) return status;
+  return EncodeTensorMap(ShapeOf(kv, kv.values, args.value_dim, launch->box_tokens),
+                         &launch->values);
+}
+
+}  // namespace pagoda::kernels::cuda

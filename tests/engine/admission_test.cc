@@ -1,0 +1,268 @@
+// Who is admitted: quotas, priorities, slots, and how often the cache is asked about room.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pools/error.h"
+#include "tests/engine/scheduler_world.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::HasSubstr;
+using World = SchedulerWorld;
+using Outcome = SchedulerWorld::Outcome;
+
+// Blocks of 8 tokens.
+World::Setting TwoTenants(uint32_t red_blocks, uint32_t blue_blocks) {
+  return {.tenants = {{.name = "red", .quota_blocks = {red_blocks, kNoQuota}},
+                      {.name = "blue", .quota_blocks = {blue_blocks, kNoQuota}}}};
+}
+
+GenerateRequest Of(const std::string& tenant, GenerateRequest request) {
+  request.tenant = request.name_space.tenant = tenant;
+  return request;
+}
+
+// --- Quotas ---
+
+TEST(QuotaTest, WhatAQuotaCanNeverHoldIsRefusedAtOnce) {
+  World::Setting setting = TwoTenants(4, 20);
+  setting.options.max_running_sequences = 1;
+  World world(setting);
+  const GenerateRequest running = Of("blue", RandomRequest(1, 10, 100));
+  Outcome& blue = world.Add(running);
+  world.RunSteps(3);
+  // The last token needs no room.
+  const GenerateRequest just_fits = Of("red", RandomRequest(2, 25, 8));
+  const GenerateRequest too_long = Of("red", RandomRequest(3, 25, 9));
+  Outcome& waits = world.Add(just_fits);
+  Outcome& refused = world.Add(too_long);
+  world.RunSteps(2);
+  ASSERT_TRUE(refused.ended) << "while the only slot is taken";
+  EXPECT_EQ(ReasonOf(refused.report.status()), Reason::kTenantQuotaExceeded);
+  EXPECT_THAT(std::string(refused.report.status().message()),
+              HasSubstr("take 5 blocks of window full; the quota of the tenant 'red' is 4"));
+  Outcome& again = world.Add(too_long);
+  world.RunSteps(1);
+  EXPECT_TRUE(again.ended);
+  EXPECT_FALSE(blue.ended);
+  EXPECT_FALSE(waits.ended);
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(running, blue);
+  world.ExpectSoloAnswer(just_fits, waits);
+}
+
+TEST(QuotaTest, WhoWaitsForItsQuotaHoldsNobodyBack) {
+  World world(TwoTenants(8, kNoQuota));
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 12; ++i) requests.push_back(Of("red", RandomRequest(i, 40, 24)));
+  std::vector<Outcome*> red;
+  for (const GenerateRequest& request : requests) red.push_back(&world.Add(request));
+  world.RunSteps(3);
+  std::vector<GenerateRequest> others;
+  for (uint64_t i = 0; i < 6; ++i) others.push_back(Of("blue", RandomRequest(50 + i, 20, 5)));
+  std::vector<Outcome*> blue;
+  for (const GenerateRequest& request : others) blue.push_back(&world.Add(request));
+  world.RunUntilIdle();
+  for (size_t i = 0; i < blue.size(); ++i) {
+    world.ExpectSoloAnswer(others[i], *blue[i]);
+    EXPECT_LT(blue[i]->ended_in_step, red[0]->ended_in_step) << "blue has room";
+  }
+  for (size_t i = 0; i < red.size(); ++i) world.ExpectSoloAnswer(requests[i], *red[i]);
+  EXPECT_TRUE(world.cache().NothingHeld());
+}
+
+// Who asks is the same for all: an operator, in the tenants' namespaces.
+TEST(QuotaTest, AQuotaTakesTheRoomOfItsOwnTenantAlone) {
+  World world(TwoTenants(8, kNoQuota));
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 2; ++i) requests.push_back(Of("red", RandomRequest(i, 17, 40)));
+  for (uint64_t i = 0; i < 3; ++i) requests.push_back(Of("blue", RandomRequest(9 + i, 17, 40)));
+  for (GenerateRequest& request : requests) request.tenant = "";
+  std::vector<Outcome*> outcomes;
+  for (const GenerateRequest& request : requests) outcomes.push_back(&world.Add(request));
+  world.RunUntilIdle();
+  for (size_t i = 0; i < requests.size(); ++i) world.ExpectSoloAnswer(requests[i], *outcomes[i]);
+  EXPECT_EQ(outcomes[0]->report->preemptions, 0u) << "the earlier one stays";
+  EXPECT_GT(outcomes[1]->report->preemptions, 0u);
+  for (size_t i = 2; i < 5; ++i) EXPECT_EQ(outcomes[i]->report->preemptions, 0u);
+}
+
+// All of them want their next block in the same step: one gives way, and the others go on.
+TEST(QuotaTest, AFullQuotaTakesOneSequenceAtATime) {
+  World world(TwoTenants(12, kNoQuota));
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) {
+    requests.push_back(Of("red", RandomRequest(i, 16, 20)));
+    requests.back().prompt[0] = static_cast<TokenId>(i);
+  }
+  std::vector<Outcome*> outcomes;
+  for (const GenerateRequest& request : requests) outcomes.push_back(&world.Add(request));
+  while (world.stats().preemptions == 0 && !world.scheduler().idle()) world.RunSteps(1);
+  EXPECT_EQ(world.stats().preemptions, 1u);
+  EXPECT_EQ(world.stats().running_sequences, 3u);
+  world.RunUntilIdle();
+  for (size_t i = 0; i < requests.size(); ++i) world.ExpectSoloAnswer(requests[i], *outcomes[i]);
+}
+
+TEST(QuotaTest, WhereOthersOfTheTenantHoldTheQuotaARequestEndsAfterAWhile) {
+  World::Setting setting = TwoTenants(8, kNoQuota);
+  setting.options.room_timeout = absl::Milliseconds(30);
+  World world(setting);
+  const std::unique_ptr<CacheClient> other = world.cache().OpenClient();
+  std::vector<TokenId> held(50, 3);
+  ASSERT_TRUE(RunOne<AddedSequence>(*other, AddSequence{.sequence = SequenceId(1),
+                                                        .name_space = {.tenant = "red"},
+                                                        .tokens = held})
+                  .ok());
+  Outcome& red = world.Add(Of("red", RandomRequest(1, 30, 10)));
+  // Others come and go all the while.
+  Outcome* last = nullptr;
+  for (uint64_t i = 0; !red.ended; ++i) {
+    ASSERT_LT(i, 100'000u);
+    if (last == nullptr || last->ended) last = &world.Add(Of("blue", RandomRequest(i, 10, 10)));
+    world.RunSteps(1);
+  }
+  EXPECT_EQ(ReasonOf(red.report.status()), Reason::kTenantQuotaExceeded);
+  EXPECT_THAT(std::string(red.report.status().message()), HasSubstr("other clients of the tenant"));
+  // And one that comes when there is room again runs.
+  const GenerateRequest request = Of("red", RandomRequest(2, 30, 10));
+  Outcome& late = world.Add(request);
+  world.RunSteps(3);
+  ASSERT_TRUE(RunOne<FreedSequence>(*other, FreeSequence{SequenceId(1)}).ok());
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(request, late);
+}
+
+TEST(QuotaTest, AHigherPriorityTakesTheRoomOfItsOwnTenant) {
+  World world(TwoTenants(8, kNoQuota));
+  const GenerateRequest low = Of("red", RandomRequest(1, 40, 20));
+  const GenerateRequest blue = Of("blue", RandomRequest(2, 40, 20));
+  GenerateRequest high = Of("red", RandomRequest(3, 40, 20));
+  high.priority = 1;
+  Outcome& first = world.Add(low);
+  Outcome& other = world.Add(blue);
+  world.RunSteps(4);
+  Outcome& second = world.Add(high);
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(low, first);
+  world.ExpectSoloAnswer(blue, other);
+  world.ExpectSoloAnswer(high, second);
+  EXPECT_LT(second.ended_in_step, first.ended_in_step);
+  EXPECT_GT(first.report->preemptions, 0u);
+  EXPECT_EQ(other.report->preemptions, 0u);
+}
+
+// --- Slots ---
+
+TEST(SlotsTest, AHigherPriorityTakesTheSlotOfALowerOne) {
+  World world({.options = {.max_running_sequences = 2}});
+  const std::vector<GenerateRequest> low = {RandomRequest(1, 10, 60), RandomRequest(2, 10, 60)};
+  GenerateRequest high = RandomRequest(3, 10, 10);
+  high.priority = 1;
+  Outcome& one = world.Add(low[0]);
+  Outcome& two = world.Add(low[1]);
+  world.RunSteps(5);
+  Outcome& urgent = world.Add(high);
+  Outcome& equal = world.Add(RandomRequest(4, 10, 10));
+  while (!urgent.ended) {
+    world.RunSteps(1);
+    ASSERT_LE(world.stats().running_sequences, 2u);
+    ASSERT_FALSE(world.scheduler().idle());
+  }
+  EXPECT_FALSE(one.ended);
+  EXPECT_FALSE(two.ended);
+  EXPECT_FALSE(equal.ended) << "an equal one waits";
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(low[0], one);
+  world.ExpectSoloAnswer(low[1], two);
+  world.ExpectSoloAnswer(high, urgent);
+  EXPECT_EQ(one.report->preemptions, 0u) << "the later one gives way";
+  EXPECT_EQ(two.report->preemptions, 1u);
+}
+
+TEST(SlotsTest, SamplesCountAgainstTheSlots) {
+  for (const uint32_t slots : {1u, 3u, 5u}) {
+    World world({.blocks = {.primary_blocks = 128}, .options = {.max_running_sequences = slots}});
+    GenerateRequest request = RandomRequest(5, 30, 25);
+    request.num_samples = 8;
+    request.sampling = {.temperature = 1.0f, .seed = 4};
+    const GenerateRequest other = RandomRequest(6, 10, 10);
+    Outcome& samples = world.Add(request);
+    Outcome& alone = world.Add(other);
+    while (!world.scheduler().idle()) {
+      world.RunSteps(1);
+      ASSERT_LE(world.stats().running_sequences, slots);
+    }
+    EXPECT_LE(world.model().most_sequences(), slots);
+    world.ExpectSoloAnswer(request, samples);
+    world.ExpectSoloAnswer(other, alone);
+    EXPECT_EQ(samples.report->generated_tokens, 8u * 25u);
+    EXPECT_TRUE(world.cache().NothingHeld());
+  }
+}
+
+// --- Questions about room ---
+
+TEST(ProbesTest, NobodyIsAskedForWhileAPromptTakesTheWholeBudget) {
+  World world({.blocks = {.primary_blocks = 256}, .options = {.max_step_tokens = 8}});
+  std::vector<GenerateRequest> requests = {RandomRequest(1, 800, 1)};
+  for (uint64_t i = 0; i < 20; ++i) requests.push_back(RandomRequest(2 + i, 20, 1));
+  std::vector<Outcome*> outcomes;
+  for (const GenerateRequest& request : requests) outcomes.push_back(&world.Add(request));
+  world.RunSteps(90);
+  ASSERT_FALSE(outcomes[0]->ended);
+  EXPECT_LE(world.client().capacity_queries(), 9u) << "8 of those who came, and their quota";
+  world.RunUntilIdle();
+  for (size_t i = 0; i < requests.size(); ++i) world.ExpectSoloAnswer(requests[i], *outcomes[i]);
+}
+
+TEST(ProbesTest, WhoIsBlockedIsAskedForWhenRoomMayHaveChanged) {
+  World world({.blocks = {.primary_blocks = 40}});
+  const GenerateRequest running = RandomRequest(1, 20, 250);
+  const GenerateRequest waiting = RandomRequest(2, 290, 5);
+  Outcome& first = world.Add(running);
+  world.RunSteps(2);
+  Outcome& second = world.Add(waiting);
+  const SteadyTime start = SteadyNow();
+  const uint64_t before = world.client().capacity_queries();
+  world.RunSteps(200);
+  ASSERT_FALSE(first.ended);
+  // At first, and each 4 ms: others may have given room back.
+  const auto pauses = static_cast<uint64_t>(Since(start) / absl::Milliseconds(4));
+  EXPECT_LE(world.client().capacity_queries() - before, 12 + pauses);
+  EXPECT_LT(pauses, 150u) << "this machine was too slow to tell";
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(running, first);
+  world.ExpectSoloAnswer(waiting, second);
+  EXPECT_LE(second.ended_in_step, first.ended_in_step + 10) << "it came when room was there";
+}
+
+// Answers that were not looked at yet are of nobody any more.
+TEST(ProbesTest, AreForgottenWhenTheClientFails) {
+  World world({.options = {.max_step_tokens = 8, .max_running_sequences = 2}});
+  std::vector<Outcome*> outcomes;
+  for (uint64_t i = 0; i < 5; ++i) outcomes.push_back(&world.Add(RandomRequest(i, 12, 30)));
+  world.RunSteps(4);
+  world.client().FailWith(absl::UnavailableError("planted"));
+  world.RunSteps(1);
+  for (const Outcome* outcome : outcomes) {
+    ASSERT_TRUE(outcome->ended);
+    EXPECT_EQ(outcome->report.status().message(), "planted");
+  }
+  world.client().FailWith(absl::OkStatus());
+  const GenerateRequest next = RandomRequest(9, 12, 30);
+  Outcome& outcome = world.Add(next);
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(next, outcome);
+  EXPECT_TRUE(world.cache().NothingHeld()) << "what was open before is freed";
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,18 @@
+// How a token is chosen from logits, in as few words as possible: what the sampler is compared
+// with.
+#ifndef PAGODA_TESTS_ENGINE_PLAIN_SAMPLER_H_
+#define PAGODA_TESTS_ENGINE_PLAIN_SAMPLER_H_
+
+#include "absl/types/span.h"
+#include "engine/schedule/sampling.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// As Sampler::Choose. Sorts the whole vocabulary.
+TokenId ChoosePlainly(const SamplingParams& params, absl::Span<const float> logits,
+                      absl::Span<const TokenId> tokens);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_ENGINE_PLAIN_SAMPLER_H_

@@ -1,0 +1,99 @@
+#include "tests/engine/scheduler_world.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/time/clock.h"
+
+namespace pagoda {
+
+absl::StatusOr<BatchResult> WatchedClient::Execute(absl::Span<const Operation> operations,
+                                                   StepRange steps) {
+  if (!failure_.ok()) return failure_;
+  capacity_queries_ += static_cast<uint64_t>(std::count_if(
+      operations.begin(), operations.end(),
+      [](const Operation& operation) { return std::holds_alternative<QueryCapacity>(operation); }));
+  return client_->Execute(operations, steps);
+}
+
+SchedulerWorld::SchedulerWorld(Setting setting)
+    : windows_(setting.windows),
+      period_(setting.period),
+      cache_(ArithmeticModel::Spec(windows_, kTokensPerBlock), setting.blocks, setting.before_copy,
+             std::move(setting.tenants)),
+      client_(cache_.OpenClient()),
+      model_(client_, windows_, kTokensPerBlock, period_),
+      scheduler_(setting.options, &client_, windows_,
+                 [this](const ModelInput& input) { return model_.Forward(input); }) {}
+
+SchedulerWorld::Outcome& SchedulerWorld::Add(const GenerateRequest& request) {
+  outcomes_.push_back(std::make_unique<Outcome>());
+  Outcome& outcome = *outcomes_.back();
+  outcome.samples.resize(request.num_samples);
+  scheduler_.Add(
+      request,
+      [&outcome](const GeneratedToken& token) {
+        EXPECT_FALSE(outcome.ended);
+        outcome.samples[token.sample].push_back(token.token);
+        return true;
+      },
+      [this, &outcome](absl::StatusOr<GenerateReport> report) {
+        EXPECT_FALSE(outcome.ended) << "an end comes once";
+        outcome.ended = true;
+        outcome.report = std::move(report);
+        outcome.ended_in_step = steps_;
+      },
+      SteadyNow());
+  return outcome;
+}
+
+void SchedulerWorld::RunUntilIdle() {
+  while (!scheduler_.idle()) {
+    ASSERT_LT(++steps_, 200'000u) << "the scheduler gets on";
+    if (scheduler_.Step() == Scheduler::Progress::kNone) absl::SleepFor(absl::Milliseconds(1));
+    scheduler_.TellEnds();
+  }
+}
+
+void SchedulerWorld::RunSteps(int count) {
+  for (int i = 0; i < count && !scheduler_.idle(); ++i) {
+    ++steps_;
+    scheduler_.Step();
+    scheduler_.TellEnds();
+  }
+}
+
+void SchedulerWorld::ExpectSoloAnswer(const GenerateRequest& request, const Outcome& outcome) {
+  ASSERT_TRUE(outcome.ended);
+  ASSERT_TRUE(outcome.report.ok()) << outcome.report.status();
+  EXPECT_EQ(outcome.samples, ArithmeticModel::ExpectedAnswer(request, windows_, period_));
+}
+
+void SchedulerWorld::ExpectSoloAnswers(const std::vector<GenerateRequest>& requests) {
+  std::vector<const Outcome*> outcomes;
+  for (const GenerateRequest& request : requests) outcomes.push_back(&Add(request));
+  RunUntilIdle();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "request " << i);
+    ExpectSoloAnswer(requests[i], *outcomes[i]);
+  }
+  EXPECT_TRUE(cache_.NothingHeld());
+  EXPECT_EQ(model_.unwritten_reads(), 0u);
+}
+
+std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count, uint32_t vocabulary) {
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocabulary);
+  return tokens;
+}
+
+GenerateRequest RandomRequest(uint64_t seed, size_t prompt_tokens, uint32_t max_new_tokens) {
+  std::mt19937_64 random(seed);
+  return {.prompt = RandomTokens(random, prompt_tokens, ArithmeticModel::kVocabSize),
+          .max_new_tokens = max_new_tokens};
+}
+
+}  // namespace pagoda

@@ -1,0 +1,99 @@
+// A scheduler over a real manager, real pools and real copies, with a model whose answers can be
+// foretold.
+#ifndef PAGODA_TESTS_ENGINE_SCHEDULER_WORLD_H_
+#define PAGODA_TESTS_ENGINE_SCHEDULER_WORLD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/schedule/scheduler.h"
+#include "manager/tenants.h"
+#include "tests/engine/arithmetic_model.h"
+#include "tests/engine/test_cache.h"
+
+namespace pagoda {
+
+// A client that counts what is asked, and fails when it is told to.
+class WatchedClient : public CacheClient {
+ public:
+  explicit WatchedClient(std::unique_ptr<CacheClient> client) : client_(std::move(client)) {}
+
+  const CacheInfo& info() const override { return client_->info(); }
+  using CacheClient::Execute;
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
+                                      StepRange steps) override;
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    return client_->MapPools(access);
+  }
+
+  uint64_t capacity_queries() const { return capacity_queries_; }
+  // The next batches fail as a whole, and do not run, until it is OK again.
+  void FailWith(absl::Status status) { failure_ = std::move(status); }
+
+ private:
+  const std::unique_ptr<CacheClient> client_;
+  uint64_t capacity_queries_ = 0;
+  absl::Status failure_;
+};
+
+class SchedulerWorld {
+ public:
+  static constexpr uint32_t kTokensPerBlock = 8;
+
+  struct Setting {
+    std::vector<WindowSize> windows = {kFullAttention};
+    TestCache::Sizes blocks = {.primary_blocks = 64};
+    Scheduler::Options options;
+    std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
+    uint32_t period = 0;  // See ArithmeticModel.
+    std::vector<TenantOptions> tenants;
+  };
+  struct Outcome {
+    std::vector<std::vector<TokenId>> samples;
+    absl::StatusOr<GenerateReport> report = absl::UnknownError("not ended");
+    bool ended = false;
+    uint64_t ended_in_step = 0;
+  };
+
+  explicit SchedulerWorld(Setting setting);
+
+  // The outcome is filled in as the scheduler runs.
+  Outcome& Add(const GenerateRequest& request);
+  void RunUntilIdle();
+  void RunSteps(int count);
+
+  void ExpectSoloAnswer(const GenerateRequest& request, const Outcome& outcome);
+  // All of them at once.
+  void ExpectSoloAnswers(const std::vector<GenerateRequest>& requests);
+
+  TestCache& cache() { return cache_; }
+  WatchedClient& client() { return client_; }
+  ArithmeticModel& model() { return model_; }
+  Scheduler& scheduler() { return scheduler_; }
+  const SchedulerStats& stats() const { return scheduler_.stats(); }
+
+ private:
+  const std::vector<WindowSize> windows_;
+  const uint32_t period_;
+  TestCache cache_;
+  WatchedClient client_;
+  ArithmeticModel model_;
+  uint64_t steps_ = 0;
+  std::vector<std::unique_ptr<Outcome>> outcomes_;
+  Scheduler scheduler_;  // Last: its end tells the outcomes.
+};
+
+std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count, uint32_t vocabulary);
+
+GenerateRequest RandomRequest(uint64_t seed, size_t prompt_tokens, uint32_t max_new_tokens);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_TESTS_ENGINE_SCHEDULER_WORLD_H_

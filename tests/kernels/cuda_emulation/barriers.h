@@ -1,0 +1,78 @@
+// A block's barriers in shared memory, and the boxes whose bytes they count.
+#ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_BARRIERS_H_
+#define PAGODA_TESTS_KERNELS_CUDA_EMULATION_BARRIERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/tensor_map.h"
+#include "tests/kernels/cuda_emulation/ordering.h"
+#include "tests/kernels/cuda_emulation/shared_memory.h"
+
+namespace pagoda::kernels::cuda::emulation {
+
+// What EncodeTensorMap puts into a TensorMap here.
+struct BoxSource {
+  TensorShape shape;
+};
+static_assert(sizeof(BoxSource) <= sizeof(TensorMap));
+
+class Barriers {
+ public:
+  using Reporter = SharedMemory::Reporter;
+  Barriers(SharedMemory& shared, Ordering& ordering, Reporter report)
+      : shared_(shared), ordering_(ordering), report_(std::move(report)) {}
+
+  void Init(uint32_t thread, uint32_t address, uint32_t arrivals);
+  void FenceInit(uint32_t thread);
+  // Adds to the bytes that the phase waits for, and arrives.
+  void Arrive(uint32_t thread, uint32_t address, uint32_t bytes);
+  // Whether the phase of that parity has ended. `address` of no barrier: true.
+  bool Ended(uint32_t address, uint32_t parity) const;
+  // What a wait for it teaches the thread.
+  void Learn(uint32_t thread, uint32_t address);
+
+  void StartBox(uint32_t thread, uint32_t shared, const TensorMap& map, const uint32_t (&place)[4],
+                uint32_t barrier);
+  // Ends a box, whichever `choice` says. False: there is none.
+  bool EndBox(uint32_t choice);
+
+ private:
+  struct Barrier {
+    uint32_t index;
+    uint32_t arrivals;  // That a phase takes.
+    uint32_t left;      // That this phase still waits for.
+    int64_t bytes = 0;  // Expected and not yet there.
+    uint32_t phase = 0;
+    bool fenced = false;
+    uint32_t maker;
+    uint32_t made_epoch;
+    Knowledge arriving;  // Of those who have arrived in this phase.
+    Knowledge ended;     // In those before.
+  };
+  struct Box {
+    uint32_t shared;
+    TensorShape shape;
+    uint32_t place[4];
+    uint32_t barrier;
+  };
+
+  Barrier* Find(uint32_t thread, uint32_t address);
+  void EndPhaseIfComplete(Barrier& barrier);
+  void Report(const std::string& text) { report_(text); }
+
+  SharedMemory& shared_;
+  Ordering& ordering_;
+  Reporter report_;
+  std::map<uint32_t, Barrier> barriers_;
+  std::deque<Box> boxes_;
+};
+
+}  // namespace pagoda::kernels::cuda::emulation
+
+#endif  // PAGODA_TESTS_KERNELS_CUDA_EMULATION_BARRIERS_H_
