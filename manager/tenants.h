@@ -19,9 +19,9 @@
 namespace pagoda {
 
 inline constexpr uint32_t kNoQuota = 0xFFFF'FFFF;
-// Room is made in time proportional to the tenants.
 // What the commons are called beside tenants. No tenant may be called so.
 inline constexpr char kCommonsLabel[] = "(the commons)";
+// Room is made in time proportional to the tenants.
 inline constexpr size_t kMaxTenants = 256;
 
 struct TenantOptions {

@@ -1,6 +1,7 @@
 #include "engine/schedule/batch_sampler.h"
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 namespace pagoda {
@@ -25,8 +26,11 @@ void BatchSampler::Choose(Sampler& sampler, SamplingTask& task) {
   const size_t vocab_size = task.logits.size() / (1 + task.drafts.size());
   for (size_t i = 0; i <= task.drafts.size(); ++i) {
     const absl::Span<const float> row = task.logits.subspan(i * vocab_size, vocab_size);
-    ChosenToken chosen{.token =
-                           sampler.Choose(task.sampling, row, task.tokens, task.drafts.first(i))};
+    const std::optional<TokenId> token =
+        sampler.Choose(task.sampling, row, task.tokens, task.drafts.first(i));
+    task.logits_are_numbers = token.has_value();
+    if (!task.logits_are_numbers) return;
+    ChosenToken chosen{.token = *token};
     if (task.sampling.top_logprobs.has_value()) {
       const auto [logprob, top] = sampler.Logprobs(row, chosen.token, *task.sampling.top_logprobs);
       chosen.logprob = logprob;

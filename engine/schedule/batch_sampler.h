@@ -26,7 +26,9 @@ struct SamplingTask {
   absl::Span<const float> logits;  // [1 + drafts][vocab_size]
   absl::Span<const TokenId> tokens;
   absl::Span<const TokenId> drafts;
-  std::vector<ChosenToken> chosen;  // The result: 1 to 1 + drafts.
+  // The result: 1 to 1 + drafts, or where one of the logits that count is NaN, fewer.
+  std::vector<ChosenToken> chosen;
+  bool logits_are_numbers = true;
 };
 
 // Thread-compatible.

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "pools/check.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -68,8 +69,9 @@ Sampler::Sampler() : Sampler(kernels::cpu::BestIsa()) {}
 
 Sampler::Sampler(kernels::cpu::Isa isa) : loops_(SamplingLoopsFor(isa)) {}
 
-TokenId Sampler::Choose(const SamplingParams& params, absl::Span<const float> logits,
-                        absl::Span<const TokenId> tokens, absl::Span<const TokenId> more) {
+std::optional<TokenId> Sampler::Choose(const SamplingParams& params, absl::Span<const float> logits,
+                                       absl::Span<const TokenId> tokens,
+                                       absl::Span<const TokenId> more) {
   absl::Span<const float> scores = logits;
   if (params.repetition_penalty != 1.0f) {
     penalised_.assign(logits.begin(), logits.end());
@@ -77,8 +79,9 @@ TokenId Sampler::Choose(const SamplingParams& params, absl::Span<const float> lo
     Penalise(params.repetition_penalty, more, logits, absl::MakeSpan(penalised_));
     scores = penalised_;
   }
-  const TokenId most_likely = Scan(scores);
-  most_ = scores[most_likely];
+  const std::optional<TokenId> most_likely = Scan(scores);
+  if (!most_likely.has_value()) return std::nullopt;
+  most_ = scores[*most_likely];
   if (params.temperature == 0 || params.top_k == 1 || std::isinf(most_)) return most_likely;
   inverse_temperature_ = 1.0 / params.temperature;
   const double uniform = UniformDraw(params.seed, tokens.size() + more.size());
@@ -91,11 +94,16 @@ TokenId Sampler::Choose(const SamplingParams& params, absl::Span<const float> lo
   return DrawFromRanked(params, scores, uniform);
 }
 
-// Leaves the blocks' maxima in maxima_; returns the most likely token, the lowest of equals.
-TokenId Sampler::Scan(absl::Span<const float> scores) {
+// Leaves the blocks' maxima in maxima_; returns the most likely token, the lowest of equals, or
+// nothing where a score is NaN.
+std::optional<TokenId> Sampler::Scan(absl::Span<const float> scores) {
   maxima_.resize((scores.size() + kScoreBlock - 1) / kScoreBlock);
   loops_.block_maxima(scores.data(), scores.size(), maxima_.data());
-  const auto best = std::max_element(maxima_.begin(), maxima_.end());
+  auto best = maxima_.begin();
+  for (auto it = best; it != maxima_.end(); ++it) {
+    if (std::isnan(*it)) return std::nullopt;
+    if (*it > *best) best = it;
+  }
   const auto begin = scores.begin() + (best - maxima_.begin()) * ptrdiff_t{kScoreBlock};
   return static_cast<TokenId>(std::find(begin, scores.end(), *best) - scores.begin());
 }
@@ -184,7 +192,9 @@ TokenId Sampler::DrawFromRanked(const SamplingParams& params, absl::Span<const f
 
 std::pair<float, absl::Span<const TokenLogprob>> Sampler::Logprobs(absl::Span<const float> logits,
                                                                    TokenId token, uint32_t count) {
-  most_ = logits[Scan(logits)];
+  const std::optional<TokenId> most_likely = Scan(logits);
+  PAGODA_CHECK(most_likely.has_value(), "logits are numbers");
+  most_ = logits[*most_likely];
   inverse_temperature_ = 1.0;
   const double normalizer = double{most_} + std::log(WeighBlocks(logits));
   ranked_.clear();

@@ -49,20 +49,23 @@ class Sampler {
   // For tests: the machine has the instructions. All choose the same tokens.
   explicit Sampler(kernels::cpu::Isa isa);
 
-  // The token behind `tokens` and then `more`. `logits` is [vocab_size], finite or -infinity. The
-  // draw depends on the seed and on how many tokens those are, alone: not on the batch, nor on what
-  // was computed when. Cost: some passes over the logits that the compiler vectorises; what is
-  // sorted is 256 candidates or top_k, or where more are let through, a 4,096th of the likely ones.
-  TokenId Choose(const SamplingParams& params, absl::Span<const float> logits,
-                 absl::Span<const TokenId> tokens, absl::Span<const TokenId> more = {});
+  // The token behind `tokens` and then `more`; nothing where one of the logits is NaN. `logits` is
+  // [vocab_size], not +infinity. The draw depends on the seed and on how many tokens those are,
+  // alone: not on the batch, nor on what was computed when. Cost: some passes over the logits that
+  // the compiler vectorises; what is sorted is 256 candidates or top_k, or where more are let
+  // through, a 4,096th of the likely ones.
+  std::optional<TokenId> Choose(const SamplingParams& params, absl::Span<const float> logits,
+                                absl::Span<const TokenId> tokens,
+                                absl::Span<const TokenId> more = {});
 
   // The natural logarithm of a token's probability, and the `count` most likely tokens, in the
-  // distribution that the logits themselves are. The span is valid until the next call.
+  // distribution that the logits themselves are. The span is valid until the next call. REQUIRES:
+  // no logit is NaN.
   std::pair<float, absl::Span<const TokenLogprob>> Logprobs(absl::Span<const float> logits,
                                                             TokenId token, uint32_t count);
 
  private:
-  TokenId Scan(absl::Span<const float> scores);
+  std::optional<TokenId> Scan(absl::Span<const float> scores);
   double WeighBlocks(absl::Span<const float> scores);
   void RankBest(absl::Span<const float> scores, size_t count);
   TokenId DrawFromAll(absl::Span<const float> scores, double uniform);

@@ -13,9 +13,10 @@ inline constexpr uint64_t kScoreBlock = 128;
 
 // Plain loops that the compiler vectorises, compiled once for each set of instructions. All give
 // the same bits: sums are in the same order, and no product is fused with a sum, so that a draw is
-// the same on every machine. A score is finite or -infinity; pointers have any alignment.
+// the same on every machine. Pointers have any alignment.
+// A score is finite or -infinity, but for block_maxima.
 struct SamplingLoops {
-  // maxima[b] = the greatest score of block b.
+  // maxima[b] = the greatest score of block b, or NaN where one of them is NaN.
   void (*block_maxima)(const float* scores, uint64_t count, float* maxima);
   // weights[i] = exp((scores[i] - most) * inverse_temperature), where no score is above `most`;
   // relative errors below 1e-14, and 0 where less than 1e-307 would be left.

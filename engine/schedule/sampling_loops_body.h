@@ -50,22 +50,45 @@ inline double ExpOfNegative(double x) {
 
 inline float Greater(float a, float b) { return a > b ? a : b; }
 
+// The bits of a number's magnitude: in the order of magnitudes, infinity's below those of any NaN.
+inline int32_t Magnitude(float a) {
+  int32_t bits;
+  __builtin_memcpy(&bits, &a, sizeof(bits));
+  return bits & 0x7fffffff;
+}
+constexpr int32_t kInfinity = 0x7f800000;
+
+inline int32_t Greater(int32_t a, int32_t b) { return a > b ? a : b; }
+
+// Comparisons with NaN are false, which a maximum of floats would not show.
 void BlockMaxima(const float* scores, uint64_t count, float* maxima) {
   for (; count >= kScoreBlock; count -= kScoreBlock, scores += kScoreBlock) {
     float lanes[kFloatLanes];
+    int32_t magnitudes[kFloatLanes];
     for (uint64_t l = 0; l < kFloatLanes; ++l) lanes[l] = scores[l];
+    for (uint64_t l = 0; l < kFloatLanes; ++l) magnitudes[l] = Magnitude(scores[l]);
     for (uint64_t i = kFloatLanes; i < kScoreBlock; i += kFloatLanes) {
-      for (uint64_t l = 0; l < kFloatLanes; ++l) lanes[l] = Greater(scores[i + l], lanes[l]);
+      for (uint64_t l = 0; l < kFloatLanes; ++l) {
+        lanes[l] = Greater(scores[i + l], lanes[l]);
+        magnitudes[l] = Greater(Magnitude(scores[i + l]), magnitudes[l]);
+      }
     }
     for (uint64_t step = kFloatLanes / 2; step > 0; step /= 2) {
       for (uint64_t l = 0; l < step; ++l) lanes[l] = Greater(lanes[l], lanes[l + step]);
+      for (uint64_t l = 0; l < step; ++l) {
+        magnitudes[l] = Greater(magnitudes[l], magnitudes[l + step]);
+      }
     }
-    *maxima++ = lanes[0];
+    *maxima++ = magnitudes[0] > kInfinity ? __builtin_nanf("") : lanes[0];
   }
   if (count == 0) return;
   float most = scores[0];
-  for (uint64_t i = 1; i < count; ++i) most = Greater(scores[i], most);
-  *maxima = most;
+  int32_t magnitude = Magnitude(most);
+  for (uint64_t i = 1; i < count; ++i) {
+    most = Greater(scores[i], most);
+    magnitude = Greater(Magnitude(scores[i]), magnitude);
+  }
+  *maxima = magnitude > kInfinity ? __builtin_nanf("") : most;
 }
 
 void Weights(const float* scores, uint64_t count, double most, double inverse_temperature,

@@ -68,7 +68,6 @@ Scheduler::Progress Scheduler::RunStep() {
   }
   AddForks(batch);
   AddClosings(batch);
-  GiveSlots();
   const uint32_t budget = ShareBudget();
   AddAdvances(batch);
   Admit(budget, batch);

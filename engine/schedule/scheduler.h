@@ -69,6 +69,8 @@ class Scheduler {
     // How long a request waits, when nothing else runs, for room that other clients of the cache
     // hold.
     absl::Duration room_timeout = absl::Seconds(10);
+    // How often room is looked for that only other clients of the cache could have given back.
+    absl::Duration probe_pause = absl::Milliseconds(4);
   };
   // Runs a step's tokens through the model: logits [logit_rows][vocab_size], valid until the next
   // call.
@@ -138,7 +140,6 @@ class Scheduler {
   void AddForks(StepBatch& batch);
   void AddClosings(StepBatch& batch);
   void AddAdvances(StepBatch& batch);
-  void GiveSlots();
   void Admit(uint32_t budget, StepBatch& batch);
   void AddProbes(StepBatch& batch);
   absl::Status RunBatch(StepBatch& batch);
@@ -149,6 +150,8 @@ class Scheduler {
   Progress WaitForRoom();
 
   bool HasSecondaryTier() const;
+  bool SlotsAreTaken() const;
+  bool MayTakeSlot(const Sample& sample) const;
   Fit RoomFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
   void HeedShortage(const Probe& probe, Shortage shortage);
   void Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tokens, StepBatch& batch);

@@ -14,9 +14,6 @@ namespace {
 // How many of those who wait may be admitted in one step.
 constexpr size_t kMostProbes = 8;
 
-// How often room is looked for that only other clients of the cache could have given back.
-constexpr absl::Duration kProbePause = absl::Milliseconds(4);
-
 std::pair<uint64_t, uint32_t> NameOf(const Sample& sample) {
   return {sample.request->number, sample.index};
 }
@@ -39,20 +36,17 @@ absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest&
 
 // Those whose tenants are at their quotas hold nobody back.
 std::vector<Sample*> Scheduler::Head(size_t count) const {
-  return waiting_.Head(
-      count, [this](const Sample& sample) { return quotas_.IsFull(sample.owner(), kProbePause); });
+  return waiting_.Head(count, [this](const Sample& sample) {
+    return quotas_.IsFull(sample.owner(), options_.probe_pause);
+  });
 }
 
-// Where all slots are taken, a higher priority takes that of a lower one.
-void Scheduler::GiveSlots() {
-  if (running_.size() < options_.max_running_sequences || !closing_.empty()) return;
-  for (const Sample* next : Head(kMostProbes)) {
-    Sample* const lowest = LowestRunning();
-    if (lowest == nullptr || lowest->request->request.priority >= next->request->request.priority) {
-      return;
-    }
-    Preempt(lowest);
-  }
+bool Scheduler::SlotsAreTaken() const { return running_.size() >= options_.max_running_sequences; }
+
+// Whether it may take the slot of one that runs.
+bool Scheduler::MayTakeSlot(const Sample& sample) const {
+  const Sample* const lowest = LowestRunning();
+  return lowest != nullptr && lowest->request->request.priority < sample.request->request.priority;
 }
 
 // How many tokens of the prompt's rest have room now: all that `budget` lets through, or fewer
@@ -106,16 +100,19 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
   Taken taken;
   blocked_ = false;
   for (const Probe& probe : std::exchange(probes_, {})) {
-    if (budget == 0 || running_.size() >= options_.max_running_sequences) return;
-    if (quotas_.IsFull(probe.sample->owner(), kProbePause)) continue;
+    const bool takes_slot = SlotsAreTaken();
+    if (takes_slot ? !MayTakeSlot(*probe.sample) : budget == 0) return;
+    if (quotas_.IsFull(probe.sample->owner(), options_.probe_pause)) continue;
     const auto total = static_cast<uint32_t>(probe.sample->run.tokens().size());
     const uint32_t rest = total - std::min(probe.answer.matched_tokens, total - 1);
-    const Fit fit = RoomFor(probe, rest, budget, taken);
+    const Fit fit = RoomFor(probe, rest, std::max(budget, 1u), taken);
     if (fit.shortage != Shortage::kNone) {
       HeedShortage(probe, fit.shortage);
       if (fit.shortage == Shortage::kRoom) return;
       continue;
     }
+    // Who fits, but for a slot, is opened when it is there: with the next step.
+    if (takes_slot) return Preempt(LowestRunning());
     std::unique_ptr<Sample> sample = waiting_.Remove(probe.sample);
     if (sample == nullptr) continue;  // Cancelled since.
     budget -= fit.tokens;
@@ -186,19 +183,20 @@ uint32_t Scheduler::BudgetOfNextStep() const {
 // Whether the head's room may be another than when it was asked for.
 bool Scheduler::MustProbe(const Sample& head) const {
   return !blocked_ || room_changed_ || blocked_sample_ != NameOf(head) ||
-         Since(probed_at_) >= kProbePause;
+         Since(probed_at_) >= options_.probe_pause;
 }
 
 void Scheduler::AddProbes(StepBatch& batch) {
   AskForQuotas(batch);
-  if (waiting_.empty() || running_.size() >= options_.max_running_sequences ||
-      BudgetOfNextStep() == 0) {
-    return;
-  }
+  if (waiting_.empty()) return;
+  // Where all slots are taken, a higher priority takes that of a lower one, and its part of the
+  // budget.
+  const bool taken = SlotsAreTaken();
+  if (!taken && BudgetOfNextStep() == 0) return;
   // Where the head does not fit, nobody passes it.
-  const size_t count = std::min<size_t>(blocked_ ? 1 : kMostProbes,
-                                        options_.max_running_sequences - running_.size());
-  const std::vector<Sample*> head = Head(count);
+  const size_t free = taken ? kMostProbes : options_.max_running_sequences - running_.size();
+  std::vector<Sample*> head = Head(std::min<size_t>(blocked_ ? 1 : kMostProbes, free));
+  if (taken) std::erase_if(head, [this](const Sample* next) { return !MayTakeSlot(*next); });
   if (head.empty() || !MustProbe(*head.front())) return;
   probed_at_ = SteadyNow();
   room_changed_ = false;

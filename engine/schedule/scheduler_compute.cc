@@ -14,6 +14,8 @@ namespace {
 // for a whole step.
 constexpr uint64_t kGeneratedCost = 2;
 
+constexpr char kNoNumbers[] = "the model's logits are no numbers";
+
 bool IsStop(const GenerateRequest& request, const GeneratedToken& generated) {
   const auto& stops = request.stop_tokens;
   return std::find(stops.begin(), stops.end(), generated.token) != stops.end() ||
@@ -67,11 +69,18 @@ Scheduler::Progress Scheduler::Compute() {
   // Whoever ends meanwhile leaves running_ for closing_, and lives on there.
   auto task = tasks.begin();
   for (Sample* sample : computing) {
-    const bool whole = sample->num_tokens == sample->run.uncomputed();
+    if (sample->num_tokens < sample->run.uncomputed()) {
+      sample->run.Computed(sample->num_tokens);
+      continue;
+    }
+    const SamplingTask& chosen = *task++;
+    if (!chosen.logits_are_numbers) {
+      // Nor may its KV be: what this step computed does not stay in the cache.
+      EndRequest(sample->request, absl::InternalError(kNoNumbers));
+      continue;
+    }
     sample->run.Computed(sample->num_tokens);
-    if (!whole) continue;
-    if (!sample->request->ending) TakeTokens(*sample, *task);
-    ++task;
+    if (!sample->request->ending) TakeTokens(*sample, chosen);
   }
   return Progress::kMade;
 }
@@ -88,7 +97,8 @@ std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> comp
                                               (1 + sample->drafts.size()) * vocab_size),
                      .tokens = sample->run.tokens(),
                      .drafts = sample->drafts,
-                     .chosen = {}});
+                     .chosen = {},
+                     .logits_are_numbers = true});
   }
   const Stopwatch watch(stats_.sampling_time);
   sampler_.Run(absl::MakeSpan(tasks));
@@ -182,13 +192,17 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
                      .logits = row,
                      .tokens = forks.back()->run.tokens(),
                      .drafts = {},
-                     .chosen = {}});
+                     .chosen = {},
+                     .logits_are_numbers = true});
   }
   {
     const Stopwatch watch(stats_.sampling_time);
     sampler_.Run(absl::MakeSpan(tasks));
   }
   for (size_t i = 0; i < forks.size() && !request->ending; ++i) {
+    if (!tasks[i].logits_are_numbers) {
+      return EndRequest(request, absl::InternalError(kNoNumbers));
+    }
     Sample& fork = *forks[i];
     fork.fork_of = &first;
     ++request->open_samples;

@@ -62,7 +62,7 @@ std::vector<std::vector<TokenId>> ArithmeticModel::ExpectedAnswer(
         }
       }
       LogitsOf(hash, last, period, absl::MakeSpan(logits));
-      answer.push_back(sampler.Choose(sampling, logits, tokens));
+      answer.push_back(*sampler.Choose(sampling, logits, tokens));
       tokens.push_back(answer.back());
       const auto& stops = request.stop_tokens;
       if (std::find(stops.begin(), stops.end(), answer.back()) != stops.end()) break;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -29,7 +30,7 @@ std::map<TokenId, double> Frequencies(SamplingParams params, const std::vector<f
   Sampler sampler;
   for (int i = 0; i < kDraws; ++i) {
     params.seed = static_cast<uint64_t>(i);
-    frequencies[sampler.Choose(params, logits, tokens)] += 1.0 / kDraws;
+    frequencies[*sampler.Choose(params, logits, tokens)] += 1.0 / kDraws;
   }
   return frequencies;
 }
@@ -84,8 +85,8 @@ TEST(SamplingTest, TopPOfAFlatVocabulary) {
   Sampler sampler;
   TokenId most = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    most =
-        std::max(most, sampler.Choose({.temperature = 1, .top_p = 0.5f, .seed = seed}, logits, {}));
+    most = std::max(most,
+                    *sampler.Choose({.temperature = 1, .top_p = 0.5f, .seed = seed}, logits, {}));
   }
   // Of equals the lower ones are kept.
   EXPECT_LT(most, 2049u);
@@ -213,10 +214,51 @@ TEST(SamplingTest, EqualsAreKeptInTheOrderOfTheirTokens) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     for (const uint32_t top_k : {3u, 300u, 5000u}) {
       const SamplingParams params{.temperature = 0.7f, .top_k = top_k, .seed = seed};
-      const TokenId token = sampler.Choose(params, logits, {});
+      const TokenId token = *sampler.Choose(params, logits, {});
       EXPECT_LT(token, top_k);
       EXPECT_EQ(token, ChoosePlainly(params, logits, {}));
     }
+  }
+}
+
+// Wherever it is, also where comparisons would not see it, and beside whatever score.
+TEST(SamplingTest, ChoosesNothingWhereALogitIsNoNumber) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  std::mt19937 random(14);
+  for (const kernels::cpu::Isa isa : IsasOfThisMachine()) {
+    Sampler sampler(isa);
+    for (const size_t vocabulary : {1, 15, 128, 130, 700}) {
+      const std::vector<float> numbers = RandomLogits(random, vocabulary);
+      for (const SamplingParams& params :
+           {SamplingParams{}, SamplingParams{.temperature = 1, .repetition_penalty = 1.2f}}) {
+        const std::vector<float> all(vocabulary, kNan);
+        EXPECT_EQ(sampler.Choose(params, all, {0}), std::nullopt) << IsaName(isa);
+        for (size_t i = 0; i < vocabulary; ++i) {
+          std::vector<float> logits = numbers;
+          logits[i] = i % 2 == 0 ? kNan : -kNan;
+          ASSERT_EQ(sampler.Choose(params, logits, {0}), std::nullopt)
+              << IsaName(isa) << ", " << i << " of " << vocabulary;
+        }
+        EXPECT_NE(sampler.Choose(params, numbers, {0}), std::nullopt);
+      }
+    }
+  }
+}
+
+// The drafts before it are looked at: what was chosen there is nothing to go on from.
+TEST(BatchSamplerTest, TellsWhereARowThatCountsHasNoNumbers) {
+  std::vector<float> logits = {1, 0, 1, 0, std::numeric_limits<float>::quiet_NaN(), 0};
+  const std::vector<TokenId> tokens = {0}, right = {0, 0}, wrong = {0, 1};
+  for (const bool counts : {true, false}) {
+    std::vector<SamplingTask> tasks = {{.sampling = {},
+                                        .logits = logits,
+                                        .tokens = tokens,
+                                        .drafts = counts ? right : wrong,
+                                        .chosen = {},
+                                        .logits_are_numbers = true}};
+    BatchSampler(nullptr).Run(absl::MakeSpan(tasks));
+    EXPECT_EQ(tasks[0].logits_are_numbers, !counts);
+    EXPECT_EQ(tasks[0].chosen.size(), 2u);
   }
 }
 
@@ -277,7 +319,8 @@ TEST(BatchSamplerTest, ATokenDependsOnItsOwnTaskAlone) {
                      .logits = logits[i],
                      .tokens = histories[i],
                      .drafts = drafts[i],
-                     .chosen = {}});
+                     .chosen = {},
+                     .logits_are_numbers = true});
   }
   kernels::cpu::ThreadPool threads(3);
   BatchSampler(&threads).Run(absl::MakeSpan(tasks));

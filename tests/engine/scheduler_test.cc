@@ -161,6 +161,43 @@ TEST(SchedulerTest, WhatTheCacheRefusesEndsAndTheOthersRun) {
   EXPECT_TRUE(world.cache().NothingHeld());
 }
 
+// An error of the model's, or of memory: others go on, and what the step computed is not reused.
+TEST_P(WindowsTest, LogitsThatAreNoNumbersEndTheirRequestAlone) {
+  for (const bool all : {true, false}) {
+    World world({.windows = GetParam(), .period = 5, .no_numbers_at = 39, .all_are_none = all});
+    std::vector<GenerateRequest> requests;
+    // Behind the prompt, behind a chosen token, behind drafts; of one sample and of several.
+    for (const size_t prompt : {40, 32, 20}) {
+      requests.push_back(Request(prompt, prompt, 40));
+      requests.push_back(Request(1 + prompt, prompt, 40));
+      requests.back().max_draft_tokens = 4;
+      requests.back().num_samples = 3;
+      requests.push_back(Request(2 + prompt, prompt, 40));
+      requests.back().sampling = {.temperature = 1, .top_k = 3, .seed = 4, .top_logprobs = 2};
+      requests.push_back(Request(3 + prompt, 10, 29));  // Ends before.
+    }
+    std::vector<Outcome*> outcomes;
+    for (const GenerateRequest& request : requests) outcomes.push_back(&world.Add(request));
+    world.RunUntilIdle();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "request " << i);
+      if (i % 4 == 3) {
+        world.ExpectSoloAnswer(requests[i], *outcomes[i]);
+        continue;
+      }
+      ASSERT_TRUE(outcomes[i]->ended);
+      EXPECT_EQ(outcomes[i]->report.status(),
+                absl::InternalError("the model's logits are no numbers"));
+    }
+    EXPECT_TRUE(world.cache().NothingHeld());
+    EXPECT_EQ(world.stats().running_requests + world.stats().waiting_requests, 0u);
+    const uint64_t reused = world.stats().reused_tokens;
+    world.Add(requests.front());
+    world.RunUntilIdle();
+    EXPECT_LT(world.stats().reused_tokens - reused, kTokensPerBlock) << "of its 40 tokens";
+  }
+}
+
 TEST_P(WindowsTest, SamplesOfOneToken) {
   World world({.windows = GetParam()});
   GenerateRequest request = Request(5, 17, 1);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -22,12 +23,32 @@ absl::StatusOr<BatchResult> WatchedClient::Execute(absl::Span<const Operation> o
 SchedulerWorld::SchedulerWorld(Setting setting)
     : windows_(setting.windows),
       period_(setting.period),
+      no_numbers_at_(setting.no_numbers_at),
+      all_are_none_(setting.all_are_none),
       cache_(ArithmeticModel::Spec(windows_, kTokensPerBlock), setting.blocks, setting.before_copy,
              std::move(setting.tenants)),
       client_(cache_.OpenClient()),
       model_(client_, windows_, kTokensPerBlock, period_),
       scheduler_(setting.options, &client_, windows_,
-                 [this](const ModelInput& input) { return model_.Forward(input); }) {}
+                 [this](const ModelInput& input) { return Forward(input); }) {}
+
+absl::StatusOr<absl::Span<const float>> SchedulerWorld::Forward(const ModelInput& input) {
+  absl::StatusOr<absl::Span<const float>> logits = model_.Forward(input);
+  if (!logits.ok() || !no_numbers_at_.has_value()) return logits;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr size_t kVocabSize = ArithmeticModel::kVocabSize;
+  spoilt_logits_.assign(logits->begin(), logits->end());
+  for (size_t row = 0; row < input.logit_rows.size(); ++row) {
+    if (input.positions[input.logit_rows[row]] != *no_numbers_at_) continue;
+    const auto begin = spoilt_logits_.begin() + static_cast<ptrdiff_t>(row * kVocabSize);
+    if (all_are_none_) {
+      std::fill_n(begin, kVocabSize, kNan);
+    } else {
+      begin[static_cast<ptrdiff_t>(spoilt_++ * 7 % kVocabSize)] = kNan;
+    }
+  }
+  return spoilt_logits_;
+}
 
 SchedulerWorld::Outcome& SchedulerWorld::Add(const GenerateRequest& request) {
   outcomes_.push_back(std::make_unique<Outcome>());

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -54,6 +55,10 @@ class SchedulerWorld {
     std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
     uint32_t period = 0;  // See ArithmeticModel.
     std::vector<TenantOptions> tenants;
+    // The model's logits behind this position are not all numbers: one of them, another one each
+    // time, or all.
+    std::optional<int32_t> no_numbers_at;
+    bool all_are_none = false;
   };
   struct Outcome {
     std::vector<std::vector<TokenId>> samples;
@@ -80,8 +85,14 @@ class SchedulerWorld {
   const SchedulerStats& stats() const { return scheduler_.stats(); }
 
  private:
+  absl::StatusOr<absl::Span<const float>> Forward(const ModelInput& input);
+
   const std::vector<WindowSize> windows_;
   const uint32_t period_;
+  const std::optional<int32_t> no_numbers_at_;
+  const bool all_are_none_;
+  std::vector<float> spoilt_logits_;
+  size_t spoilt_ = 0;
   TestCache cache_;
   WatchedClient client_;
   ArithmeticModel model_;
