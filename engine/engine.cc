@@ -44,8 +44,7 @@ constexpr uint32_t kMostSamplingThreads = 8;
 
 // As many as the model has on a CPU, where 0 are all processors that the process may run on.
 uint32_t SamplingThreads(uint32_t num_threads) {
-  const uint32_t processors = std::max(1u, std::thread::hardware_concurrency());
-  return std::min(num_threads == 0 ? processors : num_threads, kMostSamplingThreads);
+  return std::min(num_threads == 0 ? NumProcessors() : num_threads, kMostSamplingThreads);
 }
 
 absl::Status EngineEnds() { return absl::CancelledError("the engine ends"); }
@@ -93,7 +92,8 @@ class Engine::State {
     if (waiting >= max_waiting_requests_) {
       return MakeError(Reason::kQueueFull, absl::StrCat(waiting, " requests wait already"));
     }
-    inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), SteadyNow()});
+    const SteadyTime arrival = request.arrival.value_or(SteadyNow());
+    inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), arrival});
     return absl::OkStatus();
   }
 

@@ -2,14 +2,17 @@
 #ifndef PAGODA_ENGINE_GENERATE_H_
 #define PAGODA_ENGINE_GENERATE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/schedule/sampling.h"
+#include "engine/schedule/stopwatch.h"
 #include "manager/operation.h"
 #include "pools/types.h"
 
@@ -38,6 +41,8 @@ struct GenerateRequest {
   uint32_t max_draft_tokens = 0;
   int32_t priority = 0;  // Higher ones go first, and take the room of lower ones.
   std::string tenant;    // Those of one priority get like shares of the engine.
+  // When the caller was asked: times in the report are from then on. Unset: when it is submitted.
+  std::optional<SteadyTime> arrival;
   // Asked on the engine's thread about each token, behind the TokenCallback: true makes it its
   // sample's last, as if it stood in stop_tokens. Empty: none is. Must not block.
   std::function<bool(const GeneratedToken&)> ends_sample;
@@ -62,15 +67,33 @@ struct GenerateReport {
   uint32_t drafted_tokens = 0;
   uint32_t accepted_draft_tokens = 0;
   absl::Duration queue_time;
-  absl::Duration time_to_first_token;  // From Submit; the queue is in it.
+  absl::Duration time_to_first_token;  // From the arrival; the queue is in it.
   absl::Duration total_time;
 
-  // Of all samples, without the time in the queue; 0 where nothing was generated.
-  double tokens_per_second() const {
-    const double seconds = absl::ToDoubleSeconds(total_time - queue_time);
-    return seconds > 0 ? generated_tokens / seconds : 0;
-  }
+  double tokens_per_second() const;
 };
+
+// What is generated a second once it has begun: the tokens of all samples by the time from the end
+// of the queue to the last token, the prompt's prefill included. Of requests that came at once: the
+// tokens of all by the time from the first one's begin to the last one's end. 0 where nothing was
+// generated. The one definition of tokens_per_second, in whatever answer.
+inline double TokensPerSecond(absl::Span<const GenerateReport> reports) {
+  absl::Duration begin = absl::InfiniteDuration();
+  absl::Duration end;
+  uint64_t generated = 0;
+  for (const GenerateReport& report : reports) {
+    begin = std::min(begin, report.queue_time);
+    end = std::max(end, report.total_time);
+    generated += report.generated_tokens;
+  }
+  return generated > 0 && end > begin
+             ? static_cast<double>(generated) / absl::ToDoubleSeconds(end - begin)
+             : 0;
+}
+
+inline double GenerateReport::tokens_per_second() const {
+  return TokensPerSecond(absl::MakeConstSpan(this, 1));
+}
 
 }  // namespace pagoda
 

@@ -389,6 +389,12 @@ absl::Status Daemon::LoadEngine() {
                    text_->chat.ok() ? text_->chat->name() : text_->chat.status().message()));
   Log(LogLevel::kInfo, absl::StrCat("model loaded: ", chosen.model_dir, ": ",
                                     engine_->description(), ", kv ", NameOf(KvModes(), chosen.kv)));
+  if (chosen.kv == KvMode::kPaged && pools_->place(Tier::kPrimary).kind != MemoryKind::kHost) {
+    Log(LogLevel::kWarning,
+        "the engine computes on a GPU, and its backend has not been run on one yet: compare its "
+        "answers before you rely on them; engine.backend: cpu with cache.primary_memory: host "
+        "turns it off");
+  }
   return absl::OkStatus();
 }
 

@@ -36,11 +36,23 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     Submit(*request, *std::move(caller), stream);
     return stream;
   }
-  // A long text takes milliseconds, which a thread of gRPC's has not. The request lives as long as
-  // the call, which cannot end before the stream has been told.
-  tokenizing_.Add([this, request, caller = *std::move(caller), stream]() mutable {
-    Submit(*request, std::move(caller), stream);
-  });
+  // A long text takes milliseconds, which a thread of gRPC's has not. The request and its context
+  // live as long as the call, which cannot end before the stream has been told.
+  const TenantId tenant = caller->tenant_id;
+  if (absl::Status status = tokenizing_.CheckRoom(tenant); !status.ok()) {
+    stream->Refuse(status);
+    return stream;
+  }
+  tokenizing_.RunLater(tenant, request->ByteSizeLong(),
+                       [this, context, request, caller = *std::move(caller), stream]() mutable {
+                         // Whoever has left meanwhile costs the others nothing.
+                         absl::Status wanted =
+                             CheckInTime(absl::FromChrono(context->deadline()), absl::Now());
+                         if (stream->Cancelled())
+                           wanted = absl::CancelledError("the client is gone");
+                         if (!wanted.ok()) return stream->Refuse(wanted);
+                         Submit(*request, std::move(caller), stream);
+                       });
   return stream;
 }
 
@@ -70,7 +82,7 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   absl::StatusOr<NamespaceKey> name_space =
       tenants.Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
   if (!name_space.ok()) return name_space.status();
-  return Caller{*std::move(name_space), tenants[caller->tenant].name};
+  return Caller{*std::move(name_space), tenants[caller->tenant].name, caller->tenant};
 }
 
 EngineStats EngineService::Stats() const { return engine_->Stats(); }

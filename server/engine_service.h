@@ -8,7 +8,7 @@
 #include "server/admission.h"
 #include "server/generate_stream.h"
 #include "server/serving_state.h"
-#include "server/task_thread.h"
+#include "server/tenant_turns.h"
 
 namespace pagoda::server {
 
@@ -32,6 +32,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   struct Caller {
     NamespaceKey name_space;  // Of the prompt.
     std::string tenant;
+    TenantId tenant_id;
   };
   void Submit(const v1::GenerateRequest& request, Caller caller, GenerateStream* stream) const;
   absl::StatusOr<Caller> CheckRequest(const grpc::ServerContextBase& context,
@@ -42,7 +43,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   const std::string model_name_;
   const ServingState* const state_;
   const Admission* const admission_;
-  TaskThread tokenizing_;  // Last: it uses the others. A task is a call, and those are bounded.
+  TenantTurns tokenizing_{TenantTurns::Limits{}};  // Last: it uses the others.
 };
 
 }  // namespace pagoda::server

@@ -80,6 +80,7 @@ void GenerateStream::Submit(Engine* engine, const v1::GenerateRequest& request,
   if (prompt.tokenizer != nullptr) decoder_ = std::make_unique<StreamDecoder>(prompt.tokenizer);
   GenerateRequest wanted =
       RequestFromProto(request, std::move(prompt), std::move(name_space), std::move(tenant));
+  wanted.arrival = arrival_;
   // The callbacks keep the stream alive as long as the engine keeps them.
   wanted.cancelled = [stream] { return stream->Cancelled(); };
   const absl::Status status = engine->Submit(

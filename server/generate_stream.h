@@ -29,6 +29,9 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
               NamespaceKey name_space, std::string tenant);
   void Refuse(const absl::Status& status) { End(status); }
 
+  // The client has left, or its deadline has passed. Asked by the engine too, once a step.
+  bool Cancelled() ABSL_LOCKS_EXCLUDED(mutex_);
+
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -36,8 +39,6 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
  private:
   GenerateStream() = default;
 
-  // Asked by the engine, once a step.
-  bool Cancelled() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns whether anybody still wants tokens.
   bool Add(const GeneratedToken& token) ABSL_LOCKS_EXCLUDED(mutex_);
   // No token comes after this.
@@ -47,7 +48,8 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
 
   std::shared_ptr<GenerateStream> self_;  // The call's share; given up in OnDone.
 
-  bool detailed_ = false;  // Whether GenerateResponse::generated is wanted.
+  const SteadyTime arrival_ = SteadyNow();  // Of the call.
+  bool detailed_ = false;                   // Whether GenerateResponse::generated is wanted.
   // The first sample's text, where it is wanted. Of the engine's thread.
   std::unique_ptr<StreamDecoder> decoder_;
 

@@ -110,8 +110,10 @@ Families CollectEngine(const EngineStats& stats) {
 }
 
 Families CollectHttpGenerations(const OpenAiDoor::Counts& counts) {
-  auto ended = CounterFamily("pagoda_http_generations_total",
-                             "Completions and chats over HTTP by how they ended.");
+  auto ended = CounterFamily(
+      "pagoda_http_generations_total",
+      "Completions and chats over HTTP by how they ended: answered, refused (before the "
+      "first token) or failed (behind it, by an error or their client).");
   AddSample(ended, {{"outcome", "answered"}}, AsDouble(counts.answered));
   AddSample(ended, {{"outcome", "refused"}}, AsDouble(counts.refused));
   AddSample(ended, {{"outcome", "failed"}}, AsDouble(counts.failed));

@@ -55,6 +55,15 @@ void TenantTurns::Run(TenantId tenant, size_t bytes, std::function<void()> work)
   End(tenant);
 }
 
+void TenantTurns::RunLater(TenantId tenant, size_t bytes, std::function<void()> work) {
+  absl::MutexLock lock(&mutex_);
+  Queue& queue = queues_[tenant];
+  queue.waiting.push_back({std::move(work), bytes});
+  queue.bytes += bytes;
+  ++waiting_;
+  if (!std::exchange(queue.running, true)) ready_.push_back(tenant);
+}
+
 void TenantTurns::End(TenantId tenant) {
   absl::MutexLock lock(&mutex_);
   Queue& queue = queues_[tenant];

@@ -1,4 +1,4 @@
-// One batch of a tenant at a time.
+// One batch, or one text to tokenise, of a tenant at a time.
 #ifndef PAGODA_SERVER_TENANT_TURNS_H_
 #define PAGODA_SERVER_TENANT_TURNS_H_
 
@@ -40,6 +40,10 @@ class TenantTurns {
   // else later, in the order of the calls, also where there is no room. `bytes`: of memory that it
   // keeps while it waits.
   void Run(TenantId tenant, size_t bytes, std::function<void()> work) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The same, but never before this returns: for work that is too long for the caller's thread.
+  void RunLater(TenantId tenant, size_t bytes, std::function<void()> work)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Works that wait now, of all tenants.
   size_t waiting() const ABSL_LOCKS_EXCLUDED(mutex_);

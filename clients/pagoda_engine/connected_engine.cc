@@ -139,6 +139,12 @@ absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::
 }
 
 absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenBasicCache() const {
+  if (options_.engine.backend == EngineBackend::kCuda) {
+    return MakeError(Reason::kInvalidArgument,
+                     "--kv basic keeps the KV in this process's own memory on the host, where the "
+                     "backend cuda does not compute: leave --backend out, or take --kv paged and a "
+                     "daemon whose primary pools lie on a GPU");
+  }
   const std::string& model_dir = options_.engine.model_dir;
   absl::StatusOr<CacheSpec> spec =
       Engine::CacheSpecForModel(model_dir, kBasicTokensPerBlock, DType::kFloat32);

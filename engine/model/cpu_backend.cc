@@ -280,14 +280,13 @@ class CpuBackend : public Backend {
   std::vector<Plan> plans_;
 };
 
-// Processors that this process may run on.
+}  // namespace
+
 uint32_t NumProcessors() {
   cpu_set_t set;
   if (sched_getaffinity(/*pid=*/0, sizeof(set), &set) != 0) return 1;
   return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options) {
   const Isa best = kernels::cpu::BestIsa();

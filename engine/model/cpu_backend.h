@@ -16,6 +16,9 @@ struct CpuBackendOptions {
   ComputeType compute = ComputeType::kAuto;
 };
 
+// Those that this process may run on.
+uint32_t NumProcessors();
+
 // Errors: INVALID_ARGUMENT for kBFloat16 where the processor has no such products.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);
 

@@ -17,6 +17,7 @@ constexpr size_t kMaxKeptTenants = 4096;
 void TenantQuotas::Learn(const std::string& tenant, absl::Span<const WindowCapacity> windows) {
   if (tenants_.size() >= kMaxKeptTenants) tenants_.clear();
   Tenant& learnt = tenants_[tenant];
+  learnt.known = true;
   learnt.quotas.clear();
   for (const WindowCapacity& window : windows) {
     if (window.quota_blocks.has_value()) {
@@ -32,12 +33,17 @@ absl::Status TenantQuotas::Check(const GenerateRequest& request, uint32_t tokens
     const uint64_t blocks = MostBlocks(request, quota.window, TokensPerBlock(tokens_per_block));
     if (blocks <= quota.blocks) continue;
     return MakeError(
-        Reason::kTenantQuotaExceeded,
+        Reason::kInvalidCount,
         absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ", request.max_new_tokens,
                      " new ones take ", blocks, " blocks of window ", WindowName(quota.window),
                      "; the quota of the tenant '", it->first, "' is ", quota.blocks));
   }
   return absl::OkStatus();
+}
+
+bool TenantQuotas::Knows(const std::string& tenant) const {
+  const auto it = tenants_.find(tenant);
+  return it != tenants_.end() && it->second.known;
 }
 
 void TenantQuotas::NoteFull(const std::string& tenant) { tenants_[tenant].asked = SteadyNow(); }

@@ -21,9 +21,10 @@ namespace pagoda {
 // who asks. Quotas stay as they are as long as a cache does. Thread-compatible.
 class TenantQuotas {
  public:
-  bool Knows(const std::string& tenant) const { return tenants_.contains(tenant); }
+  // Whether it has been learnt, and not forgotten since.
+  bool Knows(const std::string& tenant) const;
   void Learn(const std::string& tenant, absl::Span<const WindowCapacity> windows);
-  // TENANT_QUOTA_EXCEEDED where the tenant, as far as it is known, can never hold one of the
+  // INVALID_COUNT where the tenant, as far as it is known, can never hold one of the
   // request's sequences.
   absl::Status Check(const GenerateRequest& request, uint32_t tokens_per_block) const;
 
@@ -42,6 +43,7 @@ class TenantQuotas {
       WindowSize window;
       uint32_t blocks;
     };
+    bool known = false;
     std::vector<Quota> quotas;        // Of the windows that have one.
     std::optional<SteadyTime> asked;  // When it was full, unless something has changed since.
   };

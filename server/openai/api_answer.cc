@@ -90,14 +90,10 @@ Json PagodaJson(absl::Span<const GenerateReport> reports) {
     total = std::max(total, report.total_time);
     queued = std::max(queued, report.queue_time);
   }
-  const uint64_t generated = Sum(reports, &GenerateReport::generated_tokens);
-  const double after_first = absl::ToDoubleSeconds(total - first);
-  const bool has_speed = generated > 1 && after_first > 0;
   return {{"time_to_first_token_seconds", absl::ToDoubleSeconds(first)},
           {"queue_seconds", absl::ToDoubleSeconds(queued)},
           {"total_seconds", absl::ToDoubleSeconds(total)},
-          {"tokens_per_second",
-           has_speed ? Json(static_cast<double>(generated - 1) / after_first) : Json(nullptr)},
+          {"tokens_per_second", TokensPerSecond(reports)},
           {"reused_tokens", Sum(reports, &GenerateReport::reused_tokens)},
           {"reused_secondary_tokens", Sum(reports, &GenerateReport::reused_secondary_tokens)},
           {"preemptions", Sum(reports, &GenerateReport::preemptions)},

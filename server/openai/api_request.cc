@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine.h"
 #include "engine/text/bounded_json.h"
 #include "server/openai/api_error.h"
 #include "server/openai/api_fields.h"
@@ -183,6 +184,9 @@ void ReadExtensions(ApiFields& fields, ApiRequest& request) {
   int64_t priority = 0;
   fields.ReadInteger("priority", -kMaxNumber, kMaxNumber, &priority);
   request.priority = static_cast<int32_t>(priority);
+  int64_t drafts = 0;
+  fields.ReadInteger("max_draft_tokens", 0, Engine::kMaxDraftTokens, &drafts);
+  request.max_draft_tokens = static_cast<uint32_t>(drafts);
   fields.Read("cache_salt", &request.cache_salt);
   fields.Read("ignore_eos", &request.ignore_eos);
   fields.Read("return_token_ids", &request.return_token_ids);

@@ -39,6 +39,7 @@ struct ApiRequest {
   bool ignore_eos = false;
   bool return_token_ids = false;
   int32_t priority = 0;
+  uint32_t max_draft_tokens = 0;
   std::string cache_salt;
 };
 

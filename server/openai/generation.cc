@@ -38,6 +38,7 @@ absl::Status Generation::Submit(Engine& engine, GenerateRequest request) {
 }
 
 void Generation::Add(ChoicePiece piece) {
+  begun_.store(true, std::memory_order_relaxed);
   absl::MutexLock lock(&mutex_);
   pieces_.push_back(std::move(piece));
 }

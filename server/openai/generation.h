@@ -36,6 +36,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Round Take(absl::Duration time) ABSL_LOCKS_EXCLUDED(mutex_);
   // Nobody wants any more of it.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  // Whether the engine has generated anything of it.
+  bool has_begun() const { return begun_.load(std::memory_order_relaxed); }
   // Of the requests, in their order. REQUIRES: it has ended well.
   std::vector<GenerateReport> Reports() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -50,6 +52,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const bool logprobs_;
   const std::vector<std::string> stop_;
   std::atomic<bool> cancelled_ = false;
+  std::atomic<bool> begun_ = false;
   uint32_t choices_ = 0;  // Of the thread that submits.
   mutable absl::Mutex mutex_;
   std::vector<ChoicePiece> pieces_ ABSL_GUARDED_BY(mutex_);

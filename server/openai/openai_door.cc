@@ -205,6 +205,7 @@ absl::StatusOr<GenerateRequest> OpenAiDoor::ToEngine(const ApiRequest& request,
   GenerateRequest wanted{.stop_tokens = request.stop_token_ids,
                          .sampling = request.sampling,
                          .num_samples = request.samples,
+                         .max_draft_tokens = request.max_draft_tokens,
                          .priority = request.priority,
                          .tenant = (*tenants_)[caller.tenant].name};
   absl::StatusOr<NamespaceKey> name_space =
@@ -229,6 +230,7 @@ absl::StatusOr<OpenAiDoor::Asked> OpenAiDoor::Read(Kind kind, const Identity& ca
                                                    HttpExchange& exchange) {
   const absl::StatusOr<std::string> body = exchange.ReadBody(options_.max_body_bytes, kBodyTime);
   if (!body.ok()) return body.status();
+  const SteadyTime arrival = SteadyNow();
   absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, *body);
   if (!request.ok()) return request.status();
   if (engine_ == nullptr) {
@@ -246,6 +248,7 @@ absl::StatusOr<OpenAiDoor::Asked> OpenAiDoor::Read(Kind kind, const Identity& ca
     GenerateRequest one = *wanted;
     one.max_new_tokens = asked.request.max_tokens.value_or(DefaultTokens(*engine_, prompt.size()));
     one.prompt = std::move(prompt);
+    one.arrival = arrival;
     // All of them before the first is taken in.
     if (absl::Status status = engine_->Check(one); !status.ok()) return status;
     asked.requests.push_back(std::move(one));
@@ -289,7 +292,7 @@ void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
   while (true) {
     const absl::StatusOr<Generation::Round> round = Next(generation, exchange);
     if (!round.ok()) {
-      Count(&Counts::failed);
+      Count(generation.has_begun() ? &Counts::failed : &Counts::refused);
       return exchange.Answer(ApiErrorResponse(round.status()));
     }
     for (const ChoicePiece& piece : round->pieces) Append(piece, choices[piece.choice]);
@@ -314,7 +317,7 @@ void OpenAiDoor::AnswerInPieces(const Asked& asked, Generation& generation,
   while (true) {
     const absl::StatusOr<Generation::Round> round = Next(generation, exchange);
     const bool taken = round.ok() && stream.Add(round->pieces);
-    if (!taken) Count(&Counts::failed);
+    if (!taken) Count(generation.has_begun() ? &Counts::failed : &Counts::refused);
     if (!round.ok()) return stream.Fail(round.status());
     if (!taken) return generation.Cancel();
     if (round->ended) break;

@@ -51,8 +51,8 @@ class OpenAiDoor {
   struct Counts {
     uint64_t running = 0;
     uint64_t answered = 0;  // Whole, or to the end of their stream.
-    uint64_t refused = 0;   // Before anything was generated.
-    uint64_t failed = 0;    // Behind that: the client went away, or an error ended them.
+    uint64_t refused = 0;   // Before anything was generated, or its client left before that.
+    uint64_t failed = 0;    // Behind the first token: the client left, or an error ended them.
   };
   Counts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 

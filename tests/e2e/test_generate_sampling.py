@@ -1,6 +1,9 @@
 """Sampling, several samples, drafts, priorities and tenants' quotas, through EngineService and HTTP."""
 
+import http.client
 import json
+import re
+import time
 import urllib.error
 import urllib.request
 
@@ -114,7 +117,7 @@ def test_a_quota_binds_its_own_tenant_alone(start_daemon):
     alone, _ = generate(blue, PROMPT, LONG_TOKENS)
     longest = 1000 * 4 - len(PROMPT) + 1
     reason, message = refusal(red, PROMPT, longest + 1)
-    assert reason == "TENANT_QUOTA_EXCEEDED" and "the quota of the tenant 'red' is 1000" in message
+    assert reason == "INVALID_COUNT" and "the quota of the tenant 'red' is 1000" in message
     request = engine_pb2.GenerateRequest(prompt_tokens=PROMPT, max_new_tokens=LONG_TOKENS)
     calls = [stub.Generate(request, timeout=120) for stub in (red, red, blue)]
     ended = []
@@ -138,6 +141,41 @@ def complete(daemon, token, **fields):
             return reply.status, json.loads(reply.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
+
+
+def outcomes(daemon):
+    """How generations over HTTP have ended."""
+    metrics = daemon.http_as("/metrics", OPERATOR)[1]
+    return {name: int(re.search(rf'pagoda_http_generations_total{{outcome="{name}"}} (\d+)\n', metrics)[1])
+            for name in ("answered", "refused", "failed")}
+
+
+def test_http_has_drafts_and_counts_how_generations_end(start_daemon):
+    daemon = start_tenants(start_daemon, {"primary_blocks": 1000}, {})
+    _, plain = complete(daemon, BLUE, max_tokens=400, ignore_eos=True, return_token_ids=True)
+    _, drafted = complete(daemon, BLUE, max_tokens=400, ignore_eos=True, return_token_ids=True, max_draft_tokens=6)
+    assert drafted["choices"][0]["token_ids"] == plain["choices"][0]["token_ids"]
+    assert 0 < drafted["pagoda"]["accepted_draft_tokens"] <= drafted["pagoda"]["drafted_tokens"]
+    assert plain["pagoda"]["drafted_tokens"] == 0
+    assert outcomes(daemon) == {"answered": 2, "refused": 0, "failed": 0}
+    # The engine learns of the quota when it runs: nothing was generated, and no other try will do.
+    status, answer = complete(daemon, RED, max_tokens=1000 * 4 - len(PROMPT) + 2)
+    assert status == 400 and answer["error"]["code"] == "invalid_count" and "the quota of the tenant 'red' is 1000" in answer["error"]["message"]
+    assert outcomes(daemon) == {"answered": 2, "refused": 1, "failed": 0}
+    # A client that leaves behind the first token.
+    host, port = daemon.http_address.rsplit(":", 1)
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps({"model": GOLDEN.name, "prompt": PROMPT, "max_tokens": LONG_TOKENS, "stream": True,
+                                                              "ignore_eos": True}), {"Authorization": f"Bearer {BLUE}"})
+    reply = connection.getresponse()
+    assert reply.status == 200 and reply.readline().startswith(b"data: ")
+    reply.close()
+    connection.close()
+    end = time.monotonic() + 30
+    while outcomes(daemon)["failed"] == 0:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert outcomes(daemon) == {"answered": 2, "refused": 1, "failed": 1}
 
 
 def test_a_tenants_priority_has_a_limit(start_daemon):

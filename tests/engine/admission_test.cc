@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/schedule/tenant_quotas.h"
 #include "pools/error.h"
 #include "tests/engine/scheduler_world.h"
 
@@ -47,7 +49,7 @@ TEST(QuotaTest, WhatAQuotaCanNeverHoldIsRefusedAtOnce) {
   Outcome& refused = world.Add(too_long);
   world.RunSteps(2);
   ASSERT_TRUE(refused.ended) << "while the only slot is taken";
-  EXPECT_EQ(ReasonOf(refused.report.status()), Reason::kTenantQuotaExceeded);
+  EXPECT_EQ(ReasonOf(refused.report.status()), Reason::kInvalidCount) << "not: try again";
   EXPECT_THAT(std::string(refused.report.status().message()),
               HasSubstr("take 5 blocks of window full; the quota of the tenant 'red' is 4"));
   Outcome& again = world.Add(too_long);
@@ -78,6 +80,23 @@ TEST(QuotaTest, WhoWaitsForItsQuotaHoldsNobodyBack) {
   }
   for (size_t i = 0; i < red.size(); ++i) world.ExpectSoloAnswer(requests[i], *red[i]);
   EXPECT_TRUE(world.cache().NothingHeld());
+}
+
+// That a tenant is full says nothing of its quota.
+TEST(TenantQuotasTest, KnowsWhatItHasLearntAlone) {
+  TenantQuotas quotas;
+  quotas.NoteFull("red");
+  EXPECT_TRUE(quotas.IsFull("red", absl::InfiniteDuration()));
+  EXPECT_FALSE(quotas.Knows("red"));
+  const WindowCapacity window{.window = kFullAttention, .quota_blocks = 4};
+  quotas.Learn("red", {window});
+  EXPECT_TRUE(quotas.Knows("red"));
+  EXPECT_FALSE(quotas.Check(Of("red", RandomRequest(1, 50, 1)), 8).ok());
+  // Of very many the first are forgotten, and one that is full then is not known.
+  for (int i = 0; i < 5000; ++i) quotas.Learn(absl::StrCat("tenant ", i), {window});
+  ASSERT_FALSE(quotas.Knows("red"));
+  quotas.NoteFull("red");
+  EXPECT_FALSE(quotas.Knows("red"));
 }
 
 // Who asks is the same for all: an operator, in the tenants' namespaces.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -28,6 +29,41 @@ TEST(TenantTurnsTest, WhatWaitsForNobodyRunsAtOnce) {
   turns.Run(kAlice, kBytes, [&] { ++ran; });
   turns.Run(kAlice, kBytes, [&] { ++ran; });
   EXPECT_EQ(ran, 2);
+}
+
+TEST(TenantTurnsTest, WhatIsForLaterTakesTurnsWithOtherTenants) {
+  std::vector<int> order;
+  absl::Mutex mutex;
+  absl::Notification go_on;
+  {
+    TenantTurns turns(kRoom);
+    // Every thread of the turns is busy for now.
+    const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / 2);
+    absl::BlockingCounter begun(static_cast<int>(threads));
+    for (unsigned i = 0; i < threads; ++i) {
+      turns.RunLater(TenantId{static_cast<uint16_t>(10 + i)}, kBytes, [&] {
+        begun.DecrementCount();
+        go_on.WaitForNotification();
+      });
+    }
+    begun.Wait();
+    const auto later = [&](TenantId tenant, int number) {
+      turns.RunLater(tenant, kBytes, [&, number] {
+        absl::MutexLock lock(&mutex);
+        order.push_back(number);
+      });
+    };
+    for (int number = 0; number < 4; ++number) later(kAlice, number);
+    EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
+    later(kBob, 100);
+    absl::MutexLock lock(&mutex);
+    EXPECT_TRUE(order.empty());
+    go_on.Notify();
+  }
+  ASSERT_EQ(order.size(), 5u);
+  EXPECT_NE(order.back(), 100) << "behind one of Alice's, not behind all";
+  std::erase(order, 100);
+  EXPECT_THAT(order, ElementsAre(0, 1, 2, 3));
 }
 
 TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {

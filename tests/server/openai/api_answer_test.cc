@@ -53,6 +53,21 @@ std::vector<GenerateReport> Reports() {
            .total_time = absl::Seconds(2)}};
 }
 
+// The queue is left out, prefill is not.
+TEST(ApiAnswerTest, TokensPerSecondAreThoseOfTheTimeBehindTheQueue) {
+  std::vector<GenerateReport> reports = {{.generated_tokens = 10,
+                                          .queue_time = absl::Seconds(2),
+                                          .time_to_first_token = absl::Seconds(3),
+                                          .total_time = absl::Seconds(6)}};
+  EXPECT_EQ(PagodaJson(reports)["tokens_per_second"], 2.5);
+  EXPECT_EQ(reports[0].tokens_per_second(), 2.5);
+  reports.push_back({.generated_tokens = 20,
+                     .queue_time = absl::Seconds(5),
+                     .time_to_first_token = absl::Seconds(6),
+                     .total_time = absl::Seconds(8)});
+  EXPECT_EQ(PagodaJson(reports)["tokens_per_second"], 5.0);
+}
+
 // The data of each event.
 std::vector<std::string> Events(const std::string& text) {
   std::vector<std::string> events;
@@ -72,7 +87,8 @@ TEST(ApiAnswerTest, SumsTheReports) {
   const Json pagoda = PagodaJson(Reports());
   EXPECT_EQ(pagoda["time_to_first_token_seconds"], 1.0);
   EXPECT_EQ(pagoda["total_seconds"], 3.0);
-  EXPECT_EQ(pagoda["tokens_per_second"], 10.0);
+  EXPECT_EQ(pagoda["tokens_per_second"], TokensPerSecond(Reports()));
+  EXPECT_EQ(PagodaJson({})["tokens_per_second"], 0.0);
   EXPECT_EQ(pagoda["reused_secondary_tokens"], 2);
 }
 

@@ -69,6 +69,7 @@ TEST(ApiRequestTest, ReadsEveryField) {
                                 {"stop_token_ids", {5}},
                                 {"logprobs", 0},
                                 {"priority", -2},
+                                {"max_draft_tokens", 5},
                                 {"cache_salt", "s"},
                                 {"ignore_eos", true},
                                 {"return_token_ids", true},
@@ -89,6 +90,7 @@ TEST(ApiRequestTest, ReadsEveryField) {
   EXPECT_THAT(request->stop_token_ids, ElementsAre(5u));
   EXPECT_EQ(request->sampling.top_logprobs, 0u);
   EXPECT_EQ(request->priority, -2);
+  EXPECT_EQ(request->max_draft_tokens, 5u);
   EXPECT_EQ(request->cache_salt, "s");
   EXPECT_TRUE(request->ignore_eos);
   EXPECT_TRUE(request->return_token_ids);
@@ -151,6 +153,7 @@ TEST(ApiRequestTest, NamesTheFieldThatIsWrong) {
       {"seed", uint64_t{1} << 63},
       {"logprobs", 21},
       {"priority", uint64_t{1} << 40},
+      {"max_draft_tokens", 33},
       {"cache_salt", 1}};
   for (const auto& [field, value] : wrong) {
     EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{field, value}})), field) << value;
