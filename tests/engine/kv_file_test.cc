@@ -1,5 +1,7 @@
 // A sequence's KV to a file and back, with the tiny checkpoints.
 #include "engine/kv_file.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -109,6 +111,8 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
   });
   const auto save = [&](int losing) {
     served.Generate(golden.prompt, 1);
+    // The engine frees the sequence in its next step; what is held does not go down.
+    while (!served.cache().NothingHeld()) absl::SleepFor(absl::Milliseconds(1));
     const std::unique_ptr<CacheClient> other = served.cache().OpenClient();
     EXPECT_TRUE(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = golden.prompt}).ok());
     served.cache().DrainCopies();
@@ -145,6 +149,7 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsLoaded) {
   });
   served.Generate(golden.prompt, 1);
   ASSERT_TRUE(served.engine().SaveKv({}, golden.prompt, path).ok());
+  while (!served.cache().NothingHeld()) absl::SleepFor(absl::Milliseconds(1));
   const std::unique_ptr<CacheClient> other = served.cache().OpenClient();
   ASSERT_TRUE(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = golden.prompt}).ok());
   served.cache().DrainCopies();
