@@ -1,7 +1,5 @@
 // A sequence's KV to a file and back, with the tiny checkpoints.
 #include "engine/kv_file.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,21 +101,24 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
   const std::string path = ScratchPath("lost.safetensors");
   const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[2];
   ASSERT_GT(golden.prompt.size(), 48u);
-  std::atomic<int> lost = 0;  // Of the blocks that come up.
+  // Copies run on two threads, in any order; their tickets are numbers in that of the blocks.
+  std::atomic<uint64_t> last = 0;
+  std::atomic<uint64_t> lost = 0;
   std::atomic<int> coming = 0;
   Served served(kTinyModel, DType::kFloat32, [&](const CopyOrder& order) {
-    if (order.target.tier != Tier::kPrimary || ++coming != lost) return absl::OkStatus();
-    return absl::DataLossError("planted");
+    const uint64_t ticket = order.ticket.value();
+    for (uint64_t seen = last; seen < ticket && !last.compare_exchange_weak(seen, ticket);) {
+    }
+    if (order.target.tier == Tier::kPrimary) ++coming;
+    return ticket == lost ? absl::DataLossError("planted") : absl::OkStatus();
   });
-  const auto save = [&](int losing) {
+  const auto save = [&](uint64_t losing) {  // Of the blocks that come up, the first is 1.
     served.Generate(golden.prompt, 1);
-    // The engine frees the sequence in its next step; what is held does not go down.
-    while (!served.cache().NothingHeld()) absl::SleepFor(absl::Milliseconds(1));
     const std::unique_ptr<CacheClient> other = served.cache().OpenClient();
     EXPECT_TRUE(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = golden.prompt}).ok());
     served.cache().DrainCopies();
     coming = 0;
-    lost = losing;
+    lost = last + losing;
     auto saved = served.engine().SaveKv({}, golden.prompt, path);
     lost = 0;
     EXPECT_GT(coming, 2);
