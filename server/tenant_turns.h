@@ -19,7 +19,8 @@ namespace pagoda::server {
 // Of a tenant that sends many batches at once one runs, and the others wait here without a thread:
 // so it has one turn at the core's lock where every other tenant has one. What had to wait runs on
 // a few threads of this object's own, tenant after tenant, so gRPC's threads are free for those who
-// send less. Thread-safe.
+// send less; and these threads give up their processors now and then, to whoever wants them.
+// Thread-safe.
 class TenantTurns {
  public:
   struct Limits {

@@ -17,10 +17,11 @@ ABUSERS = 2
 SESSIONS = pick(short=50, full=500)
 # Operations in each of the abuser's batches.
 BATCHES = [1, 255, *([3000] if LONG else [])]
-ROUNDS = pick(short=7, full=25)
+ROUNDS = pick(short=15, full=25)
 CALLS = pick(short=200, full=1000)
-# The goal is 2.0, which single operations meet on two cores (1.4 to 1.9) and batches of 255 (2.4 to 3.5) and of 3,000 (5.3) do not. This bound is for
-# busy machines; with one queue for all tenants batches of 255 gave 11 to 35.
+# Of the p99 of all calls. The goal is 2.0, which single operations meet on two cores or nearly (1.4 to 2.4) and batches of 255 (2.6 to 5.0) and of
+# 3,000 (4.4) do not. This bound is for busy machines; with one queue for all tenants batches of 255 give 8 to 11, and 7 to 9 where the daemon's
+# thread for those who wait keeps its processor for whole time slices.
 MOST_SLOWDOWN = 6.0
 # The capacity, the abuser's quota, and the quiet tenant's cached prompt: 50 blocks, less than half of the blocks, which is its share.
 CAPACITY, QUOTA = 256, 160
@@ -43,8 +44,8 @@ def end_sessions(daemon):
             daemon.admin.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=20)
 
 
-def p99(client):
-    """Seconds: of CALLS steps of a decoding sequence and looks at a cached prompt, by turns."""
+def calls(client):
+    """Seconds: CALLS steps of a decoding sequence and looks at a cached prompt, by turns."""
     seconds = []
     client.add(1, [7, 8, 9])
     for number in range(CALLS):
@@ -60,6 +61,10 @@ def p99(client):
             client.free_sequence(1)
             client.add(1, [7, 8, number])
     client.free_sequence(1)
+    return seconds
+
+
+def p99(seconds):
     return statistics.quantiles(seconds, n=100)[98]
 
 
@@ -93,15 +98,15 @@ def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemon, operations):
         sessions = tenants(daemon)["abuser"].sessions
         for _ in range(ROUNDS):  # By turns, so that what else this machine does is in both.
             stop(daemon, abusers)
-            alone.append(p99(quiet))
+            alone += calls(quiet)
             everybody(abusers, signal.SIGCONT)
-            beside.append(p99(quiet))
+            beside += calls(quiet)
         (use,) = tenants(daemon)["abuser"].use
         check_adds_up(daemon)
         everybody(abusers, signal.SIGUSR1)
         told = [abuser.ask("tell") for abuser in abusers]
     counts = {name: sum(abuser["counts"].get(name, 0) for abuser in told) for name in ("calls", "refused", "pryings", "events")}
-    one, other = statistics.median(alone), statistics.median(beside)
+    one, other = p99(alone), p99(beside)
     figures.tell(**counts, sessions=sessions, p99_alone=f"{one * 1e3:.2f} ms",
                  p99_beside=f"{other * 1e3:.2f} ms", ratio=f"{other / one:.1f}")
     assert [abuser["seen"] for abuser in told] == [[]] * ABUSERS
@@ -109,8 +114,7 @@ def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemon, operations):
     assert sessions == ABUSERS * SESSIONS
     assert counts["calls"] > 10 * ROUNDS and counts["pryings"] > 0, "that was no abuse"
     assert operations == 1 or counts["events"] > 0, "the abuser did not look at events"
-    # Of the quietest round: what else the machine does makes a round worse, an abuser that is let makes all of them so.
-    assert min(beside) <= MOST_SLOWDOWN * one, "the quiet tenant waits for the other"
+    assert other <= MOST_SLOWDOWN * one, "the quiet tenant waits for the other"
     quiet.close()
     end_sessions(daemon)
     check_afterwards(daemon)
