@@ -85,16 +85,6 @@ class LatentKernel {
   static PAGODA_DEVICE uint32_t WarpsTokens() { return WarpIndex() % kTokenTiles; }
   static PAGODA_DEVICE uint32_t WarpsColumns() { return WarpIndex() / kTokenTiles * kWarpsTiles; }
 
-  // The first tile at `key` or after it that may be seen.
-  static PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight,
-                                         uint32_t key) {
-    while (key < sight.end_key && !MaySee(args.mask, sight.first_position, sight.last_position, key,
-                                          int64_t{key} + kTokens - 1)) {
-      key += kTokens;
-    }
-    return key;
-  }
-
   static PAGODA_DEVICE void Attend(const AttentionArgs& args, const Unit& unit,
                                    uint32_t first_row) {
     const uint32_t num_rows = unit.num_rows - first_row < kRows ? unit.num_rows - first_row : kRows;
@@ -109,14 +99,14 @@ class LatentKernel {
                                                    kThreads);
     WarpState state;
     Clear(state);
-    uint32_t first = NextTile(args, sight, unit.item.first_key);
+    uint32_t first = NextTile<kTokens>(args, sight, unit.item.first_key);
     if (first < sight.end_key) CopyTile(args, unit, sight, first, Tile(0));
     CommitCopies();
 #pragma unroll 1
     for (uint32_t i = 0; first < sight.end_key; ++i) {
       WaitForCopies<0>();
       SyncThreads();  // The tile is there, and the one before has been read.
-      const uint32_t next = NextTile(args, sight, first + kTokens);
+      const uint32_t next = NextTile<kTokens>(args, sight, first + kTokens);
       if (next < sight.end_key) CopyTile(args, unit, sight, next, Tile(i + 1));
       CommitCopies();
       float scores[kWarpsTiles][4];

@@ -70,16 +70,6 @@ class PrefillKernel {
     return first_row + WarpIndex() * kWarpsRows + m * 16 + LaneIndex() / 4 + r / 2 * 8;
   }
 
-  // The first position of a tile at `key` or after that may be seen.
-  static PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight,
-                                         uint32_t key) {
-    while (key < sight.end_key && !MaySee(args.mask, sight.first_position, sight.last_position, key,
-                                          int64_t{key} + kTokens - 1)) {
-      key += kTokens;
-    }
-    return key;
-  }
-
   // Each warp copies some tokens of a tile; this is the offset of the lane's.
   static PAGODA_DEVICE uint64_t FindLanesRow(const AttentionArgs& args, const Unit& unit,
                                              const Sight& sight, uint32_t first) {
@@ -105,7 +95,7 @@ class PrefillKernel {
     WarpState state;
     Clear(state);
 
-    uint32_t first = NextTile(args, sight, unit.item.first_key);
+    uint32_t first = NextTile<kTokens>(args, sight, unit.item.first_key);
     uint64_t offset = FindLanesRow(args, unit, sight, first);
     if (first < sight.end_key) CopyTile(KeyTile(0), args.kv.keys, offset, key_chunks);
     CommitCopies();
@@ -113,7 +103,7 @@ class PrefillKernel {
     CommitCopies();
 #pragma unroll 1
     for (uint32_t i = 0; first < sight.end_key; ++i) {
-      const uint32_t next = NextTile(args, sight, first + kTokens);
+      const uint32_t next = NextTile<kTokens>(args, sight, first + kTokens);
       const bool more = next < sight.end_key;
       if (more) {
         offset = FindLanesRow(args, unit, sight, next);

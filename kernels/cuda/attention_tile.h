@@ -39,6 +39,16 @@ struct Sight {
   uint32_t first_key = 0;  // More than 0 where a tile may begin before the unit's keys.
 };
 
+// The first tile of so many tokens at `first` or after it of which a row may see a key.
+template <uint32_t kTokens>
+PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight, uint32_t first) {
+  while (first < sight.end_key && !MaySee(args.mask, sight.first_position, sight.last_position,
+                                          first, int64_t{first} + kTokens - 1)) {
+    first += kTokens;
+  }
+  return first;
+}
+
 // Whether any row of the unit sees the key. What none sees is not read, and is zero in the tile: a
 // weight of 0 times NaN would be NaN.
 PAGODA_DEVICE bool AnySees(const AttentionArgs& args, const Unit& unit, const Sight& sight,

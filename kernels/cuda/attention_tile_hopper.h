@@ -13,16 +13,6 @@
 
 namespace pagoda::kernels::cuda {
 
-// The first tile at `first` or after it of which a row may see a key.
-template <uint32_t kTokens>
-PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight, uint32_t first) {
-  while (first < sight.end_key && !MaySee(args.mask, sight.first_position, sight.last_position,
-                                          first, int64_t{first} + kTokens - 1)) {
-    first += kTokens;
-  }
-  return first;
-}
-
 // The first of all. Tiles begin at multiples of a box.
 template <uint32_t kTokens>
 PAGODA_DEVICE uint32_t FirstTile(const HopperLaunch& launch, const Sight& sight) {

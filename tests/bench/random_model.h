@@ -17,6 +17,16 @@ struct RandomModelShape {
   uint32_t head_dim = 128;
   uint32_t vocab_size = 151'936;
 
+  // Of a model that only shows whether a benchmark runs.
+  static RandomModelShape Tiny() {
+    return {.num_layers = 2,
+            .hidden_size = 128,
+            .intermediate_size = 256,
+            .num_heads = 4,
+            .num_kv_heads = 2,
+            .head_dim = 32,
+            .vocab_size = 512};
+  }
   // Of the matrices that a token is multiplied with, the head's apart.
   uint64_t layer_weights() const;
   uint64_t head_weights() const { return uint64_t{vocab_size} * hidden_size; }

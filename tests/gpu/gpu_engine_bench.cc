@@ -202,14 +202,6 @@ int main(int argc, char** argv) {
     return 77;
   }
   pagoda::bench::RandomModelShape shape;
-  if (options.smoke) {
-    shape = {.num_layers = 2,
-             .hidden_size = 128,
-             .intermediate_size = 256,
-             .num_heads = 4,
-             .num_kv_heads = 2,
-             .head_dim = 32,
-             .vocab_size = 512};
-  }
+  if (options.smoke) shape = pagoda::bench::RandomModelShape::Tiny();
   pagoda::bench::Run(options, shape);
 }
