@@ -64,7 +64,6 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options option
   socket.set(zmq::sockopt::router_mandatory, true);
   socket.set(zmq::sockopt::sndhwm, options.queue_messages);
   socket.set(zmq::sockopt::affinity, options.io_threads);
-  socket.set(zmq::sockopt::linger, 0);
   const absl::StatusOr<std::string> endpoint = OpenEndpoint(socket, options.endpoint);
   if (!endpoint.ok()) return endpoint.status();
   const int stop_fd = eventfd(0, EFD_CLOEXEC);

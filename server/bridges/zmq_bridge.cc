@@ -9,9 +9,6 @@
 namespace pagoda::server {
 namespace {
 
-// How long the last batches may take to their subscribers after the end.
-constexpr int kLingerMs = 200;
-
 // The context's I/O threads, one for each socket: a long replay is not in the events' way.
 constexpr uint64_t kPublisherThread = 1 << 0;
 constexpr uint64_t kReplayThread = 1 << 1;
@@ -29,7 +26,6 @@ absl::StatusOr<std::unique_ptr<ZmqBridge>> ZmqBridge::Open(Options options) {
   const Options& set = bridge->options_;
   bridge->publisher_.set(zmq::sockopt::affinity, kPublisherThread);
   bridge->publisher_.set(zmq::sockopt::sndhwm, bridge->queue_messages());
-  bridge->publisher_.set(zmq::sockopt::linger, kLingerMs);
   absl::StatusOr<std::string> endpoint = OpenEndpoint(bridge->publisher_, set.endpoint);
   if (!endpoint.ok()) return endpoint.status();
   bridge->endpoint_ = *std::move(endpoint);

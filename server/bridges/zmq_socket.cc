@@ -18,10 +18,15 @@ constexpr mode_t kSocketMode = 0660;
 // What a peer may send to a publisher or a replay socket is a few bytes.
 constexpr int64_t kMaxReceivedBytes = 1024;
 
+// How long what is on its way may take to the peers after the end. More than nothing: libzmq 4.3
+// aborts where a connection is lost in the moment in which a socket drops the rest of a message.
+constexpr int kLingerMs = 200;
+
 }  // namespace
 
 absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint) {
   try {
+    socket.set(zmq::sockopt::linger, kLingerMs);
     socket.set(zmq::sockopt::maxmsgsize, kMaxReceivedBytes);
     socket.set(zmq::sockopt::ipv6, IsIpv6(endpoint));
     if (!IsBound(endpoint)) {

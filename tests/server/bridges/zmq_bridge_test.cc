@@ -56,13 +56,17 @@ std::unique_ptr<ZmqBridge> Open(ZmqBridge::Options options) {
   return *std::move(bridge);
 }
 
+// With 0 libzmq 4.3 aborts where a connection is lost in the moment in which its socket is closed,
+// in the midst of a message of several frames (session_base.cpp, clean_pipes).
+constexpr int kLingerMs = 200;
+
 // A socket of the other side.
 class Peer {
  public:
   // `hwm`: messages that it takes in before they are received, 0 as many as there are.
   Peer(zmq::socket_type type, const std::string& endpoint, int hwm = 1000)
       : socket_(context_, type) {
-    socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::linger, kLingerMs);
     socket_.set(zmq::sockopt::rcvhwm, hwm);
     socket_.set(zmq::sockopt::rcvtimeo, static_cast<int>(kPatience.count()));
     if (type == zmq::socket_type::sub) socket_.set(zmq::sockopt::subscribe, "kv@");
