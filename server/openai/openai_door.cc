@@ -118,18 +118,31 @@ absl::StatusOr<std::unique_ptr<OpenAiDoor::Place>> OpenAiDoor::TakePlace(const I
                      absl::StrCat("too many generations run over HTTP; at most ",
                                   options_.max_generations, " (server.max_http_generations)"));
   }
-  absl::MutexLock lock(&mutex_);
-  ++open_;
   return std::make_unique<Place>(this, *std::move(slot));
 }
 
+OpenAiDoor::Place::Place(OpenAiDoor* door, StreamSlots::Slot slot)
+    : door_(door), slot_(std::move(slot)) {
+  absl::MutexLock lock(&door_->mutex_);
+  ++door_->places_;
+  ++door_->counts_.running;
+}
+
 OpenAiDoor::Place::~Place() {
-  absl::MutexLock lock(&door->mutex_);
-  --door->open_;
+  MakeRoom();
+  absl::MutexLock lock(&door_->mutex_);
+  --door_->places_;
+}
+
+void OpenAiDoor::Place::MakeRoom() {
+  if (!slot_.has_value()) return;
+  slot_.reset();
+  absl::MutexLock lock(&door_->mutex_);
+  --door_->counts_.running;
 }
 
 void OpenAiDoor::Drain(absl::Time end) {
-  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return open_ == 0; };
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return places_ == 0; };
   absl::MutexLock lock(&mutex_);
   if (mutex_.AwaitWithDeadline(absl::Condition(&none), end)) return;
   cut_.store(true, std::memory_order_relaxed);
@@ -138,9 +151,7 @@ void OpenAiDoor::Drain(absl::Time end) {
 
 OpenAiDoor::Counts OpenAiDoor::counts() const {
   absl::MutexLock lock(&mutex_);
-  Counts counts = counts_;
-  counts.running = open_;
-  return counts;
+  return counts_;
 }
 
 void OpenAiDoor::Count(uint64_t Counts::*outcome) {
@@ -301,8 +312,7 @@ void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
   const ApiAnswer answer = NewAnswer(asked.request, model_name_, text_->tokenizer.ok());
   const HttpResponse response{.content_type = "application/json",
                               .body = TextOf(answer.Whole(choices, generation.Reports()))};
-  // Before the client can ask again.
-  place.reset();
+  place->MakeRoom();
   Count(&Counts::answered);
   exchange.Answer(response);
 }
@@ -322,7 +332,7 @@ void OpenAiDoor::AnswerInPieces(const Asked& asked, Generation& generation,
     if (!taken) return generation.Cancel();
     if (round->ended) break;
   }
-  place.reset();
+  place->MakeRoom();
   Count(&Counts::answered);
   stream.Finish(generation.Reports());
 }

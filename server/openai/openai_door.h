@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,17 +57,25 @@ class OpenAiDoor {
   };
   Counts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Generations that run go on until `end`; then they are cut. Returns when none runs. REQUIRES:
-  // the state refuses new ones, or nobody asks any more.
+  // Generations that run go on until `end`; then they are cut. Returns when none runs and all
+  // answers are written. REQUIRES: the state refuses new ones, or nobody asks any more.
   void Drain(absl::Time end) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // A place for a generation. Gives it back when it is destroyed.
-  struct Place {
-    OpenAiDoor* door;
-    StreamSlots::Slot slot;
-    Place(OpenAiDoor* of, StreamSlots::Slot taken) : door(of), slot(std::move(taken)) {}
+  // A generation and its answer. Destroyed when the answer has been written, for which a drain
+  // waits.
+  class Place {
+   public:
+    Place(OpenAiDoor* door, StreamSlots::Slot slot);
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
     ~Place();
+    // Makes room for another generation, before the client has all of the answer and asks again.
+    void MakeRoom();
+
+   private:
+    OpenAiDoor* const door_;
+    std::optional<StreamSlots::Slot> slot_;
   };
   struct Asked {
     ApiRequest request;
@@ -105,8 +114,8 @@ class OpenAiDoor {
   StreamSlots slots_;
   std::atomic<bool> cut_ = false;
   mutable absl::Mutex mutex_;
-  uint32_t open_ ABSL_GUARDED_BY(mutex_) = 0;
-  Counts counts_ ABSL_GUARDED_BY(mutex_);  // But for `running`, which is open_.
+  uint32_t places_ ABSL_GUARDED_BY(mutex_) = 0;
+  Counts counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pagoda::server

@@ -23,8 +23,8 @@ def run(*arguments, stdin=""):
 class EngineProcess:
     """pagoda-engine --requests - at a daemon. Killed at the end of a `with` block, where it still runs."""
 
-    def __init__(self, daemon, *arguments, endpoint=None):
-        command = [PAGODA_ENGINE, "--connect", endpoint or f"unix:{daemon.unix_socket}", "--model", MODEL, "--requests", "-", *arguments]
+    def __init__(self, daemon, *arguments, endpoint=None, model=MODEL):
+        command = [PAGODA_ENGINE, "--connect", endpoint or f"unix:{daemon.unix_socket}", "--model", model, "--requests", "-", *arguments]
         # Where this process is killed, the kernel kills the engine too.
         self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *map(str, command)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)

@@ -1,25 +1,105 @@
-"""Every architecture by an engine in a process of its own, over the daemon's mapped pools: the tokens of Hugging Face transformers."""
+"""Every architecture by an engine in a process of its own, over the daemon's mapped pools: the tokens of Hugging Face transformers, however the
+cache is used on the way."""
 
 import json
+import time
 
 import pytest
-from engine_process import MODEL, run
+from engine_process import MODEL, EngineProcess, run
+from pagoda.v1 import admin_pb2
 
 GOLDEN = MODEL.parent
 # A folder of tests/golden, and the one whose answers are this model's.
 MODELS = {"llama3_tiny_f16_gguf": "llama3_tiny"} | {folder.parent.name: folder.parent.name for folder in GOLDEN.glob("*/cases.json")}
+# Blocks of 16 tokens. Of a model whose windows all slide a sequence has few.
+PLENTY, TOO_FEW, TOO_FEW_THAT_SLIDE = 64, 18, 5
+SLIDES = {"mistral_tiny"}
+# Of the longest prompt's answer, so that it takes a while: with the prompt as many as TOO_FEW blocks have room for, nearly.
+MORE_TOKENS = 80
+ATTEMPTS = 5
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_all_prompts_at_once_and_again_from_the_cache(start_daemon, name):
-    cases = json.loads((GOLDEN / MODELS[name] / "cases.json").read_text())["cases"]
-    daemon = start_daemon(cache={"layers": None, "model_dir": str(GOLDEN / name), "tokens_per_block": 16, "primary": 64})
+@pytest.fixture(params=sorted(MODELS))
+def model(request):
+    return request.param
+
+
+def cases_of(model):
+    return json.loads((GOLDEN / MODELS[model] / "cases.json").read_text())["cases"]
+
+
+def daemon_for(start_daemon, model, **tiers):
+    return start_daemon(cache={"layers": None, "model_dir": str(GOLDEN / model), "tokens_per_block": 16, **tiers})
+
+
+def too_few(model):
+    return TOO_FEW_THAT_SLIDE if model in SLIDES else TOO_FEW
+
+
+def sequences(daemon):
+    return daemon.admin.ListSequences(admin_pb2.ListSequencesRequest(page_size=10), timeout=20).sequences
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def expect_goldens(daemon, model, *options):
+    """The answers of an engine to all prompts, whose tokens are the golden ones."""
+    cases = cases_of(model)
     requests = "\n".join(json.dumps({"id": i, "prompt": case["prompt"], "max_new_tokens": len(case["ids"])}) for i, case in enumerate(cases))
-    for turn in ("computed", "reused"):
-        status, out, err = run("--connect", f"unix:{daemon.unix_socket}", "--model", str(GOLDEN / name), "--requests", "-", "--concurrency", "4",
-                               "--max-step-tokens", "48", "--compute", "fp32", stdin=requests)
-        assert status == 0, err
-        answers = {answer["id"]: answer for answer in map(json.loads, out.splitlines())}
-        assert [answers[i]["tokens"] for i in range(len(cases))] == [case["ids"] for case in cases]
-        if turn == "reused":
-            assert all(answers[i]["reused_tokens"] == len(case["prompt"]) - 1 for i, case in enumerate(cases))
+    status, out, err = run("--connect", f"unix:{daemon.unix_socket}", "--model", GOLDEN / model, "--requests", "-", "--compute", "fp32", *options,
+                           stdin=requests)
+    assert status == 0, err
+    answers = {answer["id"]: answer for answer in map(json.loads, out.splitlines())}
+    assert [answers[i]["tokens"] for i in range(len(cases))] == [case["ids"] for case in cases]
+    return [answers[i] for i in range(len(cases))]
+
+
+def test_all_prompts_at_once_and_again_from_the_cache(start_daemon, model):
+    daemon = daemon_for(start_daemon, model, primary=PLENTY)
+    at_once = ("--concurrency", 4, "--max-step-tokens", 48)
+    expect_goldens(daemon, model, *at_once)
+    for answer in expect_goldens(daemon, model, *at_once):
+        assert answer["reused_tokens"] == answer["prompt_tokens"] - 1
+
+
+def test_in_chunks_of_seven_tokens(start_daemon, model):
+    expect_goldens(daemon_for(start_daemon, model, primary=PLENTY), model, "--max-step-tokens", 7)
+
+
+def expect_goldens_interrupted(daemon, model):
+    """While the answer to the longest prompt grows, another request comes with a higher priority, and there is no room for both."""
+    first, second = cases_of(model)[3], cases_of(model)[2]
+    alone = ("--model", GOLDEN / model, "--compute", "fp32", "--connect", f"unix:{daemon.unix_socket}", "--kv", "basic", "--output", "json",
+             "--token", ",".join(map(str, first["prompt"])), "--max-new-tokens", MORE_TOKENS)
+    status, out, err = run(*alone)
+    assert status == 0, err
+    expected = json.loads(out)["tokens"]
+    assert expected[:len(first["ids"])] == first["ids"]
+    with EngineProcess(daemon, "--compute", "fp32", "--concurrency", 2, "--max-step-tokens", 7, model=GOLDEN / model) as engine:
+        for attempt in range(ATTEMPTS):
+            engine.send(first["prompt"], MORE_TOKENS, id="first", cache_salt=str(attempt))
+            wait_until(lambda: engine.has_answered() or any(row.computed_tokens > len(first["prompt"]) for row in sequences(daemon)))
+            engine.send(second["prompt"], len(second["ids"]), id="second", cache_salt=str(attempt), priority=1)
+            answers = {answer["id"]: answer for answer in (engine.answer(), engine.answer())}
+            assert answers["first"]["tokens"] == expected
+            assert answers["second"]["tokens"] == second["ids"]
+            if answers["first"]["preemptions"] > 0:
+                break
+        assert engine.finish() == 0
+    assert answers["first"]["preemptions"] > 0, f"in {ATTEMPTS} attempts the second one always came too late"
+
+
+def test_preempted_and_computed_again(start_daemon, model):
+    daemon = daemon_for(start_daemon, model, primary=too_few(model))
+    expect_goldens_interrupted(daemon, model)
+
+
+def test_offloaded_and_brought_up_in_the_middle(start_daemon, model):
+    daemon = daemon_for(start_daemon, model, primary=too_few(model), secondary=PLENTY)
+    expect_goldens_interrupted(daemon, model)
+    assert sum(window.onboarded_blocks_total for window in daemon.status().windows) > 0

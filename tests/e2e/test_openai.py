@@ -342,6 +342,28 @@ def test_a_drain_lets_generations_end_and_takes_no_more(start):
     assert daemon.wait(QUIET_STOP_SECONDS) == 0
 
 
+def test_a_drain_waits_for_an_answer_that_is_being_read(start):
+    """All of it is generated; most of it is still in the daemon, because the client reads slowly."""
+    daemon = start()
+    # More than the sockets take: 20 logprobs are half a kilobyte a token.
+    body = json.dumps({"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": LONG_TOKENS, "ignore_eos": True, "n": 8, "logprobs": 20})
+    host, port = daemon.http_address.rsplit(":", 1)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(SECONDS)
+        client.connect((host, int(port)))
+        client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        client.recv(1)
+        assert running(daemon) == 0
+        daemon.process.terminate()
+        time.sleep(0.2)
+        assert daemon.process.poll() is None, "the answer is on its way"
+        text = b"".join(iter(lambda: client.recv(65536), b""))
+    head, _, answer = text.partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(answer)}\r\n".encode() in head
+    assert daemon.wait(QUIET_STOP_SECONDS) == 0
+
+
 @pytest.mark.skipif("PAGODA_OPENAI_PACKAGE" not in os.environ, reason="PAGODA_OPENAI_PACKAGE names no folder with the openai package")
 def test_openais_own_client(daemon):
     sys.path.insert(0, os.environ["PAGODA_OPENAI_PACKAGE"])

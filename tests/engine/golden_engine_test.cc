@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
 #include "engine/basic_cache_client.h"
 #include "engine/engine.h"
 #include "tests/engine/golden.h"
@@ -60,15 +61,17 @@ bool TakeToken(const Golden& golden, const GeneratedToken& token, Answer& answer
   return true;
 }
 
-// All at once; the answers in the order of the goldens.
+// All at once, however slowly they are submitted; the answers in the order of the goldens.
 std::vector<Answer> GenerateAll(Engine& engine, const std::vector<Golden>& goldens) {
   std::vector<Answer> answers(goldens.size());
   absl::BlockingCounter left(static_cast<int>(goldens.size()));
+  absl::Notification all_submitted;
   for (size_t i = 0; i < goldens.size(); ++i) {
     const absl::Status submitted = engine.Submit(
         RequestFor(goldens[i]),
-        [&golden = goldens[i], &answer = answers[i]](const GeneratedToken& token) {
-          return TakeToken(golden, token, answer);
+        [&, i](const GeneratedToken& token) {
+          all_submitted.WaitForNotification();
+          return TakeToken(goldens[i], token, answers[i]);
         },
         [&answer = answers[i], &left](absl::StatusOr<GenerateReport> report) {
           answer.report = std::move(report);
@@ -77,6 +80,7 @@ std::vector<Answer> GenerateAll(Engine& engine, const std::vector<Golden>& golde
     EXPECT_TRUE(submitted.ok()) << submitted;
     if (!submitted.ok()) left.DecrementCount();
   }
+  all_submitted.Notify();
   left.Wait();
   return answers;
 }
