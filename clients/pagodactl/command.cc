@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "clients/cpp/channel.h"
 #include "clients/pagodactl/terminal.h"

@@ -6,12 +6,15 @@
 #include <memory>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "clients/cpp/channel.h"
 #include "grpcpp/channel.h"
+
+namespace CLI {
+class App;
+}
 
 namespace pagoda {
 

@@ -1,6 +1,7 @@
 // pagodactl completion: a script that makes a shell complete its commands and options.
 #include <iostream>
 
+#include "CLI/CLI.hpp"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/completion.h"
 

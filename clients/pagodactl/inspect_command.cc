@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "CLI/CLI.hpp"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/inspect_text.h"

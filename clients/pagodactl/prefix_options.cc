@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "CLI/CLI.hpp"
 #include "clients/pagodactl/tokens.h"
 
 namespace pagoda {

@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "events/block_hash.h"
 #include "pools/types.h"
+
+namespace CLI {
+class App;
+}
 
 namespace pagoda {
 

@@ -1,5 +1,7 @@
 #include "clients/pagodactl/sampling_options.h"
 
+#include "CLI/CLI.hpp"
+
 namespace pagoda {
 
 void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& seed_help) {

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/time/time.h"
 #include "pagoda/v1/engine.pb.h"
+
+namespace CLI {
+class App;
+}
 
 namespace pagoda {
 

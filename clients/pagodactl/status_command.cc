@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
 #include "clients/cpp/translate.h"
 #include "clients/pagodactl/admin_client.h"

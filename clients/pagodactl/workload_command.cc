@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "server/daemon.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {

@@ -9,6 +9,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/daemon.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {

@@ -9,6 +9,7 @@
 #include "clients/cpp/map_pools.h"
 #include "manager/shared_manager.h"
 #include "pools/error.h"
+#include "server/daemon.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {

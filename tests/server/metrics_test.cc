@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "server/daemon.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {

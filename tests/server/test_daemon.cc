@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "server/daemon.h"
 
 namespace pagoda::server {
 namespace {

@@ -14,9 +14,10 @@
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "server/config.h"
-#include "server/daemon.h"
 
 namespace pagoda::server {
+
+class Daemon;
 
 inline constexpr uint32_t kTestBlocks = 32;
 inline constexpr uint32_t kTestTokensPerBlock = 4;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "pools/sizing.h"
+#include "server/daemon.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {
