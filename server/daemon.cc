@@ -560,6 +560,8 @@ Daemon::~Daemon() {
   Drain();
   // Where it has never served: nothing that HTTP still runs keeps the server up.
   if (openai_ != nullptr) openai_->Drain(absl::InfinitePast());
+  // What it still writes is cut; its threads are over behind this, and generate no more.
+  http_.reset();
   // Copies that have not begun end as cancelled; the manager hears of them, and orders none.
   maintenance_timer_.reset();
   if (transfers_ == nullptr) return;

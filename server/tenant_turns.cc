@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/schedule/stopwatch.h"
 #include "pools/error.h"
 
 namespace pagoda::server {
@@ -15,10 +15,11 @@ namespace {
 // One of two processors: the other one is for calls that need not wait.
 size_t NumThreads() { return std::max(1u, std::thread::hardware_concurrency() / 2); }
 
-// A thread that has worked for so long gives up its processor. Without that it keeps it for its
-// time slice, which is up to four milliseconds where the kernel looks at the time 250 times a
-// second, and a call that need not wait its turn waits for that. More often, and a tenant with a
-// backlog gets next to nothing where other processes want all processors.
+// A thread that has gone on for so long gives up its processor when it has done the work in hand.
+// Otherwise it keeps it for its time slice, which is up to four milliseconds where the kernel looks
+// at the time 250 times a second, and a call that need not wait its turn waits for that. More
+// often, and a tenant with a backlog gets next to nothing where other processes want all
+// processors.
 constexpr absl::Duration kProcessorTurn = absl::Microseconds(500);
 
 }  // namespace
@@ -87,7 +88,7 @@ void TenantTurns::RunReady() {
   const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !ready_.empty() || (stopping_ && waiting_ == 0);
   };
-  absl::Time began = absl::Now();
+  SteadyTime began = SteadyNow();
   while (true) {
     TenantId tenant;
     Work work;
@@ -95,7 +96,7 @@ void TenantTurns::RunReady() {
       absl::MutexLock lock(&mutex_);
       if (!something()) {
         mutex_.Await(absl::Condition(&something));
-        began = absl::Now();
+        began = SteadyNow();
       }
       if (ready_.empty()) return;
       tenant = ready_.front();
@@ -109,9 +110,9 @@ void TenantTurns::RunReady() {
     work.run();
     work = {};  // What it owns goes before the tenant's turn is over.
     End(tenant);
-    if (absl::Now() - began >= kProcessorTurn) {
+    if (Since(began) >= kProcessorTurn) {
       std::this_thread::yield();
-      began = absl::Now();
+      began = SteadyNow();
     }
   }
 }

@@ -19,7 +19,8 @@ constexpr mode_t kSocketMode = 0660;
 constexpr int64_t kMaxReceivedBytes = 1024;
 
 // How long what is on its way may take to the peers after the end. More than nothing: libzmq 4.3
-// aborts where a connection is lost in the moment in which a socket drops the rest of a message.
+// aborts where a connection is lost in the moment in which a socket drops the rest of a message,
+// and what peers have read by then is not dropped.
 constexpr int kLingerMs = 200;
 
 }  // namespace

@@ -22,6 +22,8 @@ using Kind = ApiRequest::Kind;
 // How long a client may send its body, and how often a generation looks whether it is there.
 constexpr absl::Duration kBodyTime = absl::Seconds(10);
 constexpr absl::Duration kLookInterval = absl::Milliseconds(100);
+// How long those that a drain cuts have to tell their clients.
+constexpr absl::Duration kCutTime = absl::Milliseconds(500);
 // A chat that says nothing about its length.
 constexpr uint32_t kDefaultChatTokens = 1024;
 
@@ -146,7 +148,8 @@ void OpenAiDoor::Drain(absl::Time end) {
   absl::MutexLock lock(&mutex_);
   if (mutex_.AwaitWithDeadline(absl::Condition(&none), end)) return;
   cut_.store(true, std::memory_order_relaxed);
-  mutex_.Await(absl::Condition(&none));
+  // Not longer: a client that reads slowly, or nothing, would hold the daemon up.
+  mutex_.AwaitWithTimeout(absl::Condition(&none), kCutTime);
 }
 
 OpenAiDoor::Counts OpenAiDoor::counts() const {

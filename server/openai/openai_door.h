@@ -57,8 +57,9 @@ class OpenAiDoor {
   };
   Counts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Generations that run go on until `end`; then they are cut. Returns when none runs and all
-  // answers are written. REQUIRES: the state refuses new ones, or nobody asks any more.
+  // Waits until no generation runs and all answers are written, `end` at the latest. Then those
+  // that run are cut, and have a moment to say so; what is still being written ends with the HTTP
+  // server. REQUIRES: the state refuses new ones, or nobody asks any more.
   void Drain(absl::Time end) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -82,6 +82,7 @@ def expect_goldens_interrupted(daemon, model):
     assert expected[:len(first["ids"])] == first["ids"]
     with EngineProcess(daemon, "--compute", "fp32", "--concurrency", 2, "--max-step-tokens", 7, model=GOLDEN / model) as engine:
         for attempt in range(ATTEMPTS):
+            wait_until(lambda: not sequences(daemon))
             engine.send(first["prompt"], MORE_TOKENS, id="first", cache_salt=str(attempt))
             wait_until(lambda: engine.has_answered() or any(row.computed_tokens > len(first["prompt"]) for row in sequences(daemon)))
             engine.send(second["prompt"], len(second["ids"]), id="second", cache_salt=str(attempt), priority=1)

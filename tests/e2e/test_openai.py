@@ -342,26 +342,48 @@ def test_a_drain_lets_generations_end_and_takes_no_more(start):
     assert daemon.wait(QUIET_STOP_SECONDS) == 0
 
 
-def test_a_drain_waits_for_an_answer_that_is_being_read(start):
-    """All of it is generated; most of it is still in the daemon, because the client reads slowly."""
-    daemon = start()
-    # More than the sockets take: 20 logprobs are half a kilobyte a token.
-    body = json.dumps({"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": LONG_TOKENS, "ignore_eos": True, "n": 8, "logprobs": 20})
+def begin_reading_slowly(daemon, choices):
+    """The socket of an answer that is generated, of which most is still in the daemon: it is more than the sockets take."""
+    body = json.dumps({"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": LONG_TOKENS, "ignore_eos": True, "n": choices,
+                       "logprobs": 20})
     host, port = daemon.http_address.rsplit(":", 1)
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.settimeout(SECONDS)
-        client.connect((host, int(port)))
-        client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        client.recv(1)
-        assert running(daemon) == 0
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(2 * SECONDS)
+    client.connect((host, int(port)))
+    client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    assert client.recv(1) == b"H"
+    assert running(daemon) == 0
+    return client
+
+
+def test_a_drain_waits_for_an_answer_that_is_being_read(start):
+    daemon = start()
+    with begin_reading_slowly(daemon, choices=4) as client:
         daemon.process.terminate()
-        time.sleep(0.2)
+        text = b"H"
+        for _ in range(50):
+            text += client.recv(100)
+            time.sleep(0.01)
         assert daemon.process.poll() is None, "the answer is on its way"
-        text = b"".join(iter(lambda: client.recv(65536), b""))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        text += b"".join(iter(lambda: client.recv(65536), b""))
     head, _, answer = text.partition(b"\r\n\r\n")
     assert f"Content-Length: {len(answer)}\r\n".encode() in head
     assert daemon.wait(QUIET_STOP_SECONDS) == 0
+
+
+def test_a_drain_does_not_wait_for_long_for_an_answer_that_is_read_slowly(start):
+    daemon = start(server={"drain_timeout": "200ms"})
+    with begin_reading_slowly(daemon, choices=8) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        daemon.process.terminate()
+        deadline = time.monotonic() + QUIET_STOP_SECONDS
+        while daemon.process.poll() is None and time.monotonic() < deadline:
+            client.recv(16384)  # A megabyte a second: so slowly, and not as slowly as to be given up.
+            time.sleep(0.016)
+        assert daemon.process.poll() is not None, "the client keeps it up"
+    assert daemon.wait(0) == 0
 
 
 @pytest.mark.skipif("PAGODA_OPENAI_PACKAGE" not in os.environ, reason="PAGODA_OPENAI_PACKAGE names no folder with the openai package")
