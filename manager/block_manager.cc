@@ -92,7 +92,8 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
       context_{.recorder = &recorder_,
                .copies = &copies_,
                .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr},
-      sessions_(options_.seed, options_.max_sessions, tenants_.size()) {
+      sessions_(options_.seed, options_.max_sessions, tenants_.size()),
+      sequence_accounts_(&tenants_, options_.sequence_limits) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info_.windows) {
     most_blocks = std::max(most_blocks, window.primary_blocks + window.secondary_blocks);
@@ -142,6 +143,7 @@ void BlockManager::ApplyDeadlines() {
 
 void BlockManager::EndOperation() {
   ready_ = PAGODA_FAULT(ReadyForgotten) ? Ticket{} : context_.ready;
+  if (context_.draining != nullptr) CompactDrains(*context_.draining);
   CheckAccounting();
 }
 
@@ -157,8 +159,14 @@ absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
                                                          (*manager)->capacity(), " can be had"));
   }
   context_.tenant = TenantOf(session);
-  if (const uint32_t available = (*manager)->available(context_.tenant); out.size() > available) {
-    return CheckGrowth((*manager)->index(), out.size(), available);
+  if (const uint32_t quota = (*manager)->Quota(context_.tenant); out.size() > quota) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat(out.size(), " blocks asked for; the tenant's quota is ", quota));
+  }
+  if (absl::Status status =
+          CheckNeeds((*manager)->index(), (*manager)->NeedsOf(out.size(), context_.tenant));
+      !status.ok()) {
+    return status;
   }
   (*manager)->TakeRaw(session, out);
   RequireSession(session).raw_blocks += out.size();
@@ -278,14 +286,15 @@ TenantId BlockManager::TenantFor(SessionId session, const NamespaceKey& name_spa
 std::vector<TenantUsage> BlockManager::TenantUses() const {
   std::vector<TenantUsage> list(tenants_.size());
   for (uint16_t i = 0; i < tenants_.size(); ++i) {
-    list[i].tenant = TenantId{i};
+    const TenantId tenant{i};
+    list[i].tenant = tenant;
+    list[i].sequences = sequence_accounts_.sequences(tenant);
+    list[i].max_sequences = sequence_accounts_.most_sequences(tenant);
+    list[i].sequence_bytes = sequence_accounts_.bytes(tenant);
+    list[i].max_sequence_bytes = sequence_accounts_.most_bytes(tenant);
     for (const auto& window : windows_) window->AddUses(TenantId{i}, &list[i].uses);
   }
-  for (const SessionId id : sessions_.Ids()) {
-    TenantUsage& usage = list[sessions_.Get(id).tenant.value()];
-    ++usage.sessions;
-    usage.sequences += sessions_.Get(id).sequences.size();
-  }
+  for (const SessionId id : sessions_.Ids()) ++list[sessions_.Get(id).tenant.value()].sessions;
   return list;
 }
 
@@ -340,8 +349,10 @@ void BlockManager::CheckAccounting() const {
 void BlockManager::CheckInvariants() const {
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
-    std::vector<uint32_t> holders(window.num_ids());
-    window.CountHolders(absl::MakeSpan(holders));
+    WindowBlockManager::Holders holders(window.num_ids());
+    for (const auto& [pin, entry] : pins_) {
+      for (const BlockId id : entry.blocks[w]) holders[id.value()].push_back(entry.tenant);
+    }
     for (const auto& [key, sequence] : sequences_) {
       PAGODA_CHECK(
           sequence->computed_tokens <= std::min(sequence->token_count, sequence->room_tokens),
@@ -349,20 +360,25 @@ void BlockManager::CheckInvariants() const {
       window.CheckSequence(*sequence);
       const SequenceBlocks& blocks = sequence->windows[w];
       for (const BlockHandle& handle : blocks.table) {
-        if (handle.id != kNoBlock) ++holders[handle.id.value()];
+        if (handle.id != kNoBlock) holders[handle.id.value()].push_back(sequence->tenant);
       }
       for (const BlockId id : blocks.canonical) {
-        if (id != kNoBlock) ++holders[id.value()];
+        if (id != kNoBlock) holders[id.value()].push_back(sequence->tenant);
       }
     }
     for (const SessionId id : sessions_.Ids()) {
-      for (const Drain& drain : sessions_.Get(id).drains) {
-        if (drain.window == w) ++holders[drain.block.value()];
+      const Session& session = sessions_.Get(id);
+      for (const Drain& drain : session.drains) {
+        if (drain.window == w) holders[drain.block.value()].push_back(drain.tenant);
+      }
+      if (session.raw_blocks == 0) continue;
+      for (const BlockRef& raw : window.RawBlocksOf(id)) {
+        holders[raw.id.value()].push_back(session.tenant);
       }
     }
     for (const auto& [id, quarantine] : quarantines_) {
       for (const Drain& drain : quarantine.drains) {
-        if (drain.window == w) ++holders[drain.block.value()];
+        if (drain.window == w) holders[drain.block.value()].push_back(drain.tenant);
       }
     }
     window.CheckInvariants(holders);

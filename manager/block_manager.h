@@ -32,6 +32,7 @@
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
+#include "manager/sequence_accounts.h"
 #include "manager/session_table.h"
 #include "manager/slot_journal.h"
 #include "manager/stats.h"
@@ -91,6 +92,7 @@ class BlockManager {
     uint32_t lives_sample = 64;
     uint64_t seed = 0;  // For session tokens.
     uint32_t max_sessions = 4096;
+    SequenceAccounts::Limits sequence_limits;
     absl::Time start_time = absl::UnixEpoch();
   };
 
@@ -181,8 +183,8 @@ class BlockManager {
   Ticket ready() const { return ready_; }
 
   // Takes out.size() blocks that belong to no sequence. Fresh pools hand out slots in ascending
-  // order. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or more than the capacity),
-  // BLOCKS_EXHAUSTED.
+  // order. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or more than the capacity or the tenant's
+  // quota), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED.
   absl::Status AllocateBlocks(SessionId session, WindowSize window, absl::Span<BlockHandle> out,
                               absl::Time now);
 
@@ -214,8 +216,9 @@ class BlockManager {
   // matches whole or there is no room for a copy, it is taken over in place (rule 8). Cost:
   // O(tokens). Returns the matched tokens. Errors: SEQUENCE_EXISTS, INVALID_ARGUMENT (a salt or
   // tenant that is too long; extra ids or items that do not fit the tokens; a retention that
-  // CheckRetention refuses), INVALID_COUNT (no tokens, or room that the capacity can never hold),
-  // BLOCKS_EXHAUSTED.
+  // CheckRetention refuses), INVALID_COUNT (no tokens, or room that the capacity, the tenant's
+  // quota or SequenceAccounts can never give), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED,
+  // TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
   absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence, const Prompt& prompt,
                                        absl::Time now);
   absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence,
@@ -234,8 +237,9 @@ class BlockManager {
   };
 
   // Takes room for `count` more tokens. A tail that a fork shares is copied first. Cost: O(1), and
-  // O(new blocks). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or room that the capacity can never
-  // hold), BLOCKS_EXHAUSTED.
+  // O(new blocks). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or room that the capacity or the
+  // tenant's quota can never give), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED,
+  // SEQUENCE_BYTES_EXHAUSTED.
   absl::StatusOr<Growth> ReserveTokens(SessionId session, SequenceId sequence, uint32_t count,
                                        absl::Time now);
 
@@ -257,8 +261,10 @@ class BlockManager {
 
   // Opens `new_sequence` with the tokens and computed tokens of `sequence` and all its blocks with
   // computed tokens, which the two share; room for more is taken by ReserveTokens, which copies a
-  // shared tail (beams, parallel samples). Cost: O(blocks). Errors: UNKNOWN_SEQUENCE,
-  // SEQUENCE_EXISTS.
+  // shared tail (beams, parallel samples). What the two have beside their tables is shared and does
+  // not change, so only the first fork costs anything for each token that is not computed. ready()
+  // is the ticket that the shared slots wait for. Cost: O(blocks). Errors: UNKNOWN_SEQUENCE,
+  // SEQUENCE_EXISTS, KV_LOST (it can only be freed), TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
   absl::Status ForkSequence(SessionId session, SequenceId sequence, SequenceId new_sequence,
                             absl::Time now);
 
@@ -266,7 +272,8 @@ class BlockManager {
   // stays cached; a block that is cut and in use elsewhere is copied first. One that only this
   // sequence uses goes on in place, and leaves the cache (Removed, truncated). Errors:
   // UNKNOWN_SEQUENCE, INVALID_COUNT (0, or above the sequence's tokens), WINDOW_PASSED,
-  // BLOCKS_EXHAUSTED.
+  // BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED, SEQUENCE_BYTES_EXHAUSTED (extras of a block are cut,
+  // and no more may be kept).
   absl::StatusOr<Growth> TruncateSequence(SessionId session, SequenceId sequence,
                                           uint32_t token_count, absl::Time now);
 
@@ -276,6 +283,8 @@ class BlockManager {
 
   // The running sequence, until the next call. Errors: UNKNOWN_SEQUENCE.
   absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
+  // The ticket that its slots wait for; 0: nothing. Cost: O(blocks) while copies run.
+  Ticket ReadyOf(const Sequence& sequence) const;
 
   // --- Prefixes ---
 
@@ -311,7 +320,8 @@ class BlockManager {
   // `lease` is over; in a sliding window only those that its end needs, and there they may be cut
   // out of the tree with what is above them when max_holes is reached. The session's end does not
   // end it. Where nothing is cached there is no pin: PinnedPrefix::pin is 0. Errors also:
-  // INVALID_ARGUMENT (a lease that is not positive), PIN_BUDGET_EXCEEDED (blocks, or kMaxPins).
+  // INVALID_ARGUMENT (a lease that is not positive), PIN_BUDGET_EXCEEDED (blocks, or kMaxPins),
+  // TENANT_QUOTA_EXCEEDED, INVALID_COUNT (more of the commons than the tenant's quota).
   static constexpr size_t kMaxPins = 65'536;
   absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const NamespaceKey& name_space,
                                          absl::Span<const TokenId> tokens, absl::Duration lease,
@@ -425,6 +435,7 @@ class BlockManager {
 
   struct PinEntry {
     PinInfo info;
+    TenantId tenant = kCommons;                // The one that holds the blocks.
     std::vector<std::vector<BlockId>> blocks;  // By window.
   };
 
@@ -466,8 +477,9 @@ class BlockManager {
                          absl::Span<const Match> matches) const;
   absl::Status CheckRoom(uint32_t window_index, uint64_t named_tokens, uint64_t room_tokens,
                          uint32_t first_block) const;
-  // `available` of the tenant that the operation works for.
-  absl::Status CheckGrowth(uint32_t window_index, uint64_t new_blocks, uint32_t available) const;
+  // For the tenant that the operation works for. TENANT_QUOTA_EXCEEDED where its quota refuses,
+  // BLOCKS_EXHAUSTED where the pool alone does.
+  absl::Status CheckNeeds(uint32_t window_index, const WindowBlockManager::Needs& needs) const;
   absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
                            uint32_t computed_tokens, uint32_t known_losses) const;
@@ -477,8 +489,18 @@ class BlockManager {
     return tokens_per_block_.BlocksFor(room_tokens);
   }
   Growth Grow(Sequence& sequence, uint32_t room_tokens, uint32_t computed_tokens);
+  static absl::Status SequenceCannotGoOn();
+  // What a sequence costs beside what grows: itself, its entries in the lists of its session and of
+  // all sequences, its root in each tree.
+  uint64_t SequenceBytes() const;
+  // Bytes of `entries` entries in a table of each window.
+  uint64_t TableBytes(uint64_t entries) const;
   void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
-  void PlaceWaiting(Sequence& sequence);
+  // Tokens that were named before they had a place get it, as far as the room goes.
+  void PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens);
+  // (block_manager_forks.cc) Whether `named` has all tokens from `begin` on.
+  static bool NamesFrom(const Sequence& sequence, uint32_t begin);
+  void ShareNamedTokens(Sequence& parent, Sequence& child);
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
   void Commit(Sequence& sequence, absl::Span<const TokenId> tokens, uint32_t computed_tokens);
   void EndSequence(SequenceKey key, WindowBlockManager::ComputedTail tail);
@@ -486,6 +508,8 @@ class BlockManager {
   // Blocks that somebody holds, over all windows and tiers.
   uint64_t HeldBlocks() const;
   void EndDrains(const std::deque<Drain>& drains);
+  // Of the drains of a block by a session the last one is enough.
+  void CompactDrains(Session& session);
   void Shorten(const CopyTracker::Lost& lost);
   void CheckAccounting() const;
 
@@ -500,6 +524,7 @@ class BlockManager {
   std::vector<std::unique_ptr<WindowBlockManager>> windows_;  // Ascending by window.
   bool any_slides_ = false;                                   // Some window does.
   SessionTable sessions_;
+  SequenceAccounts sequence_accounts_;  // Outlives the sequences.
   std::map<SessionId, Quarantine> quarantines_;
   uint64_t recovered_blocks_ = 0;
   SessionCounters session_counters_;

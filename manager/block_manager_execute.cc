@@ -106,7 +106,8 @@ class Executor {
     return ForkedSequence{.token_count = sequence.token_count,
                           .computed_tokens = sequence.computed_tokens,
                           .losses = sequence.losses,
-                          .tables = TablesFrom(manager_.info(), sequence, 0)};
+                          .tables = TablesFrom(manager_.info(), sequence, 0),
+                          .ready = manager_.ready()};
   }
 
   Result operator()(const TruncateSequence& op) {
@@ -211,7 +212,8 @@ class Executor {
                              .computed_tokens = (*found)->computed_tokens,
                              .room_tokens = (*found)->room_tokens,
                              .losses = (*found)->losses,
-                             .tables = TablesFrom(manager_.info(), **found, 0)};
+                             .tables = TablesFrom(manager_.info(), **found, 0),
+                             .ready = manager_.ReadyOf(**found)};
   }
 
  private:

@@ -195,7 +195,11 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
   const TenantId tenant = TenantFor(session, query.name_space);
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
-    const uint32_t given = matches[w].first + window.HeldIn(matches[w]);
+    const WindowBlockManager::Held held = window.HeldIn(matches[w], tenant);
+    // What counts is what the tighter limit gives.
+    const bool pool_is_tighter = uint64_t{window.available()} + held.by_any <=
+                                 uint64_t{window.QuotaLeft(tenant)} + held.by_tenant;
+    const uint32_t given = matches[w].first + (pool_is_tighter ? held.by_any : held.by_tenant);
     answer.windows.push_back(
         {.window = window.window(),
          .blocks_now = TableSize(query.tokens.size()) - given,
@@ -255,7 +259,7 @@ absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session,
     return MakeError(Reason::kPinBudgetExceeded,
                      absl::StrCat("there are ", pins_.size(), " pins, the most there may be"));
   }
-  PinEntry entry;
+  PinEntry entry{.tenant = TenantFor(session, name_space)};
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
     entry.blocks.push_back(window.PinnableBlocks(matches[w]));
@@ -267,6 +271,20 @@ absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session,
           absl::StrCat(pinned, " blocks would be pinned in window ", WindowName(window.window()),
                        "; at most ", window.pin_budget_blocks(), " may be"));
     }
+    if (!tenants_.any()) continue;
+    const WindowBlockManager::Need need = window.PinNeed(entry.blocks.back(), entry.tenant);
+    if (entry.tenant != tenants_.OwnerOf(name_space) &&
+        entry.blocks.back().size() > window.Quota(entry.tenant)) {
+      return MakeError(
+          Reason::kInvalidCount,
+          absl::StrCat(entry.blocks.back().size(), " blocks to pin; the tenant's quota in window ",
+                       WindowName(window.window()), " is ", window.Quota(entry.tenant)));
+    }
+    context_.tenant = entry.tenant;
+    if (absl::Status status = CheckNeeds(static_cast<uint32_t>(w), {.pool = {}, .quota = need});
+        !status.ok()) {
+      return status;
+    }
   }
   last_pin_ = PinId{last_pin_.value() + 1};
   entry.info = {.pin = last_pin_,
@@ -275,7 +293,7 @@ absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session,
                 .pinned_tokens = matches.front().tokens,
                 .expires = now + lease};
   for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Pin(entry.blocks[w]);
+    windows_[w]->Pin(entry.blocks[w], entry.tenant);
     entry.info.blocks += static_cast<uint32_t>(entry.blocks[w].size());
   }
   context_.EndsAt(entry.info.expires);
@@ -300,7 +318,8 @@ absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now, TenantId tenan
 }
 
 void BlockManager::EndPin(std::map<PinId, PinEntry>::iterator pin) {
-  for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->Unpin(pin->second.blocks[w]);
+  for (size_t w = 0; w < windows_.size(); ++w)
+    windows_[w]->Unpin(pin->second.blocks[w], pin->second.tenant);
   pins_.erase(pin);
 }
 

@@ -118,6 +118,7 @@ struct ForkedSequence {
   uint32_t computed_tokens = 0;
   uint32_t losses = 0;  // Those of the sequence that it was forked from.
   std::vector<BlockTable> tables;
+  Ticket ready;
 };
 
 struct TruncateSequence {
@@ -264,6 +265,7 @@ struct DescribedSequence {
   uint32_t room_tokens = 0;
   uint32_t losses = 0;
   std::vector<BlockTable> tables;
+  Ticket ready;
 };
 
 // An operation and its result stand at the same index of the two variants.

@@ -12,6 +12,8 @@
 #include "manager/ids.h"
 #include "manager/prefix_tree.h"
 #include "manager/retention.h"
+#include "manager/sequence_accounts.h"
+#include "manager/sequence_extras.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -45,8 +47,10 @@ struct SequenceBlocks {
 // Invariants, in tokens from the sequence's start:
 // 1. computed_tokens <= min(token_count, room_tokens): what can be read was named and has a place.
 // 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays, as far as
-// the blocks are there; the rest, in order, is unplaced[unplaced_begin ..).
+// the blocks are there; the rest is in `named`.
 // 3. Each table has BlocksFor(room_tokens) entries.
+// 4. What a client can make long, apart from the tables, is immutable and shared with forks: a fork
+// costs its tables. `charge` is what the sequence alone costs.
 struct Sequence {
   uint32_t token_count = 0;      // Named.
   uint32_t computed_tokens = 0;  // KV complete and visible.
@@ -65,11 +69,20 @@ struct Sequence {
   // The most that were computed when it was forked: what forks may have in its blocks, though a
   // failed copy took the KV.
   uint32_t forked_tokens = 0;
-  std::vector<TokenId> unplaced;
-  size_t unplaced_begin = 0;
-  // Of the first tokens, where any has one; later tokens have none.
-  std::vector<TokenExtra> extras;
-  SequenceRetention retention;
+  // Tokens from `named_begin` on, at least up to token_count, where any token has no place or the
+  // sequence was forked before all were computed. Owned by the sequence and its forks.
+  std::shared_ptr<const Charged<std::vector<TokenId>>> named;
+  uint32_t named_begin = 0;
+  SequenceExtras extras;
+  // Owned by the sequence and its forks; none: no wishes.
+  std::shared_ptr<const Charged<SequenceRetention>> wishes;
+  SequenceAccounts::Charge charge;
+
+  bool has_waiting_tokens() const { return token_count > room_tokens; }
+  const SequenceRetention& retention() const {
+    static const SequenceRetention kNone;
+    return wishes == nullptr ? kNone : wishes->value;
+  }
 };
 
 struct SequenceKey {

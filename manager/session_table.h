@@ -25,7 +25,8 @@ inline constexpr size_t kMaxClientNameBytes = 128;
 // A block that was released in a step whose kernels may still read it.
 struct Drain {
   uint64_t step;
-  uint32_t window;  // Index.
+  uint16_t window;  // Index.
+  TenantId tenant;  // The one that holds it.
   BlockId block;
 };
 
@@ -44,6 +45,9 @@ struct Session {
   uint64_t step = 0;  // The last one named; completed_step likewise.
   uint64_t completed_step = 0;
   std::deque<Drain> drains;  // In the order of their release: steps do not fall.
+  // As many drains, and those of a block that has a later one end.
+  static constexpr size_t kFewDrains = 256;
+  size_t compact_drains_at = kFewDrains;
   // Had losses that no commit had named when it was last asked; some may be gone.
   absl::btree_set<SequenceId> shortened;
 };

@@ -124,7 +124,11 @@ struct TenantUsage {
   };
   TenantId tenant = kCommons;
   uint64_t sessions = 0;
+  // Sequences that work for it, and what these keep beside their blocks: see SequenceAccounts.
   uint64_t sequences = 0;
+  uint64_t max_sequences = 0;  // While no other tenant has more than its part; likewise bytes.
+  uint64_t sequence_bytes = 0;
+  uint64_t max_sequence_bytes = 0;
   std::vector<Use> uses;
 };
 

@@ -81,7 +81,8 @@ BlockId WindowBlockManager::TakeBlock(BlockState state) {
   }
   const BlockId id = store_.TakeId(state);
   store_.GiveSlot(id, slot);
-  accounts_.Charge(id, Tier::kPrimary, context_->tenant);
+  accounts_.SetOwner(id, context_->tenant);
+  accounts_.Hold(id, Tier::kPrimary, context_->tenant, 0);
   ++held_[kPrimary];
   return id;
 }
@@ -93,8 +94,9 @@ bool WindowBlockManager::IsCandidate(BlockId id) const {
                                              : !tree_.has_children(id);
 }
 
-void WindowBlockManager::Hold(BlockId id) {
+void WindowBlockManager::Hold(BlockId id, TenantId tenant) {
   Block& block = store_[id];
+  accounts_.Hold(id, block.tier(), tenant, block.refs);
   if (block.refs++ != 0) return;
   PAGODA_CHECK(block.state() == BlockState::kCached, "what nobody holds is free, cached or a hole");
   const auto tier = static_cast<size_t>(block.tier());
@@ -104,11 +106,15 @@ void WindowBlockManager::Hold(BlockId id) {
   if (block.timed && !PAGODA_FAULT(ClockKeepsRunning)) expiries_.Stop(id);
 }
 
-void WindowBlockManager::LetGo(BlockId id) {
+void WindowBlockManager::LetGo(BlockId id, TenantId tenant) {
   Block& block = store_[id];
   PAGODA_CHECK(block.refs > 0, "a block is let go by its holders");
   if (PAGODA_FAULT(LostDecrement) && block.refs > 1) return;
-  if (--block.refs != 0) return;
+  --block.refs;
+  if (accounts_.any() && block.state() != BlockState::kAlias) {
+    accounts_.LetGo(id, block.tier(), tenant, block.refs);
+  }
+  if (block.refs != 0) return;
   const auto tier = static_cast<size_t>(block.tier());
   switch (block.state()) {
     case BlockState::kCached:
@@ -124,7 +130,6 @@ void WindowBlockManager::LetGo(BlockId id) {
     case BlockState::kPrivate:
     case BlockState::kRaw:
       --held_[tier];
-      accounts_.Discharge(id, block.tier());
       store_.ReleaseSlot(store_.slot(id));
       store_.ReleaseId(id);
       ++counters_.freed_blocks;
@@ -136,29 +141,35 @@ void WindowBlockManager::LetGo(BlockId id) {
   PAGODA_CHECK(false, "what is held is raw, private, cached or an alias");
 }
 
-void WindowBlockManager::Release(BlockId id) {
+void WindowBlockManager::Release(BlockId id, TenantId tenant) {
   Session* session = context_->draining;
-  if (session == nullptr || PAGODA_FAULT(DrainSkipped)) return LetGo(id);
-  session->drains.push_back({session->step, options_.index, id});
+  if (session == nullptr || PAGODA_FAULT(DrainSkipped)) return LetGo(id, tenant);
+  StartDrain(id, tenant, *session);
+}
+
+void WindowBlockManager::HoldByDrain(BlockId id, TenantId tenant, Session& session) {
+  HoldAgain(id, tenant);
+  StartDrain(id, tenant, session);
+}
+
+// The hold becomes the drain's.
+void WindowBlockManager::StartDrain(BlockId id, TenantId tenant, Session& session) {
+  session.drains.push_back({.step = session.step,
+                            .window = static_cast<uint16_t>(options_.index),
+                            .tenant = tenant,
+                            .block = id});
   store_[id].drains = 1;
   ++drains_[id];
 }
 
-void WindowBlockManager::HoldByDrain(BlockId id, Session& session) {
-  ++store_[id].refs;
-  session.drains.push_back({session.step, options_.index, id});
-  store_[id].drains = 1;
-  ++drains_[id];
-}
-
-void WindowBlockManager::EndDrain(BlockId id) {
+void WindowBlockManager::EndDrain(BlockId id, TenantId tenant) {
   const auto it = drains_.find(id);
   PAGODA_CHECK(it != drains_.end(), "a drain ends once");
   if (--it->second == 0) {
     drains_.erase(it);
     store_[id].drains = 0;
   }
-  LetGo(id);
+  LetGo(id, tenant);
 }
 
 // --- Pins ---
@@ -168,18 +179,30 @@ uint32_t WindowBlockManager::UnpinnedAmong(absl::Span<const BlockId> blocks) con
                                              [this](BlockId id) { return !store_[id].pinned; }));
 }
 
-void WindowBlockManager::Pin(absl::Span<const BlockId> blocks) {
+WindowBlockManager::Need WindowBlockManager::PinNeed(absl::Span<const BlockId> blocks,
+                                                     TenantId tenant) const {
+  Need need{.available = QuotaLeft(tenant)};
   for (const BlockId id : blocks) {
-    if (!PAGODA_FAULT(PinWithoutHolding)) Hold(id);
+    // A pin of the tenant's own makes held of cached, within what it has.
+    if (accounts_.owner(id) == tenant) continue;
+    if (!accounts_.Holds(id, tenant, store_[id].refs)) ++need.blocks;
+  }
+  return need;
+}
+
+void WindowBlockManager::Pin(absl::Span<const BlockId> blocks, TenantId tenant) {
+  for (const BlockId id : blocks) {
+    if (!PAGODA_FAULT(PinWithoutHolding)) Hold(id, tenant);
     Block& block = store_[id];
     if (!block.pinned) ++pinned_[static_cast<size_t>(block.tier())];
     block.pinned = 1;
     ++pins_[id];
   }
+  while (accounts_.AboveQuota(Tier::kPrimary, tenant)) MakeRoom(tenant);
 }
 
 // Last block first, as a sequence lets go.
-void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks) {
+void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks, TenantId tenant) {
   for (size_t i = blocks.size(); i-- > 0;) {
     const auto it = pins_.find(blocks[i]);
     PAGODA_CHECK(it != pins_.end(), "rule 15: pins are counted");
@@ -189,7 +212,7 @@ void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks) {
       block.pinned = 0;
       --pinned_[static_cast<size_t>(block.tier())];
     }
-    LetGo(blocks[i]);
+    LetGo(blocks[i], tenant);
   }
 }
 
@@ -286,7 +309,7 @@ void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session
   if (MustCopyTail(sequence)) --end;
   for (uint32_t i = std::max(blocks.first, std::min(blocks.published, computed)); i < end; ++i) {
     const BlockId id = blocks.table[i].id;
-    if (store_[id].state() == BlockState::kPrivate) HoldByDrain(id, session);
+    if (store_[id].state() == BlockState::kPrivate) HoldByDrain(id, sequence.tenant, session);
   }
 }
 
@@ -295,7 +318,7 @@ void WindowBlockManager::FreeRaw(absl::Span<const BlockRef> blocks) {
     Block& block = store_[ref.id];
     block.set_state(BlockState::kPrivate);  // While it drains it is nobody's to free.
     block.refs = 1;
-    Release(ref.id);
+    Release(ref.id, context_->tenant);
   }
 }
 
@@ -393,7 +416,7 @@ void WindowBlockManager::AddUses(TenantId tenant, std::vector<TenantUsage::Use>*
     use.window = window();
     use.tier = tier;
     use.used_blocks = accounts_.any() ? accounts_.used(tier, tenant) : unheld_[t] + held_[t];
-    use.cached_blocks = accounts_.any() ? accounts_.unheld(tier, tenant) : unheld_[t];
+    use.cached_blocks = accounts_.any() ? accounts_.cached(tier, tenant) : unheld_[t];
     use.quota_blocks = accounts_.QuotaOf(tier, tenant);
   }
 }

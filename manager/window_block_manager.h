@@ -73,10 +73,23 @@ class WindowBlockManager {
   };
   // What becomes of the source of a match.
   enum class Tail : uint8_t { kNone, kCopy, kTakeOver };
+  // Primary blocks that something takes of one limit, and what the limit leaves.
+  struct Need {
+    uint64_t blocks = 0;
+    uint64_t available = 0;
+
+    bool met() const { return blocks <= available; }
+  };
+  // Of both limits; each refuses by itself.
+  struct Needs {
+    Need pool;   // Fresh blocks, and blocks to bring up, with the match held.
+    Need quota;  // Blocks that the tenant does not hold yet; always met without a quota.
+
+    bool met() const { return pool.met() && quota.met(); }
+  };
   // What a match and room for more would take.
   struct Room {
-    uint64_t needed = 0;     // Fresh blocks, and blocks to bring up.
-    uint32_t available = 0;  // For these, with the match held.
+    Needs needs;
     Tail tail = Tail::kNone;
     bool fits = false;
   };
@@ -103,8 +116,13 @@ class WindowBlockManager {
     return accounts_.any() ? std::min(available(), accounts_.Left(Tier::kPrimary, tenant))
                            : available();
   }
-  // Primary blocks that the tenant may hold more; kNoQuota: any number.
+  // Primary blocks that the tenant may hold more, and in all; kNoQuota: any number.
   uint32_t QuotaLeft(TenantId tenant) const { return accounts_.Left(Tier::kPrimary, tenant); }
+  uint32_t Quota(TenantId tenant) const { return accounts_.QuotaOf(Tier::kPrimary, tenant); }
+  // What `blocks` fresh ones take.
+  Needs NeedsOf(uint64_t blocks, TenantId tenant) const {
+    return {.pool = {blocks, available()}, .quota = {blocks, QuotaLeft(tenant)}};
+  }
   // Blocks of both tiers that a sequence, a session, a pin or a drain holds.
   uint32_t held_blocks() const { return held_[kPrimary] + held_[kSecondary]; }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
@@ -124,10 +142,15 @@ class WindowBlockManager {
   void CutMatch(Match& match, uint32_t tokens) const;
   // Whether the match's source belongs to it whole: it is no longer than what matched of it.
   bool SourceIsWhole(const Match& match) const;
-  // What AddSequence would take for room up to `room_tokens`.
+  // What AddSequence would take for room up to `room_tokens`, for the operation's tenant.
   Room RoomFor(const Match& match, uint64_t room_tokens) const;
-  // The match's blocks that others hold already: what it does not take from available().
-  uint32_t HeldIn(const Match& match) const;
+  // The match's primary blocks that are held: by anybody, which the pool does not give again, and
+  // by the tenant, which its quota does not.
+  struct Held {
+    uint32_t by_any = 0;
+    uint32_t by_tenant = 0;
+  };
+  Held HeldIn(const Match& match, TenantId tenant) const;
 
   // Move the blocks of a match down, last first, or up, first first, as far as that is possible.
   // Return how many moved.
@@ -139,8 +162,11 @@ class WindowBlockManager {
   uint32_t UnpinnedAmong(absl::Span<const BlockId> blocks) const;
   uint32_t pinned_blocks() const { return static_cast<uint32_t>(pins_.size()); }
   uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }
-  void Pin(absl::Span<const BlockId> blocks);
-  void Unpin(absl::Span<const BlockId> blocks);
+  // Blocks that `tenant` would hold more, with a pin of them: what of its quota that takes.
+  Need PinNeed(absl::Span<const BlockId> blocks, TenantId tenant) const;
+  // `tenant` holds the blocks. REQUIRES: PinNeed() is met.
+  void Pin(absl::Span<const BlockId> blocks, TenantId tenant);
+  void Unpin(absl::Span<const BlockId> blocks, TenantId tenant);
   uint64_t Invalidate(const NamespaceKey& name_space, const BlockKey& prefix);
   uint32_t SetRetention(const Match& match, const SequenceRetention& retention);
   // Appends the match's blocks that have bytes, with its source.
@@ -203,8 +229,8 @@ class WindowBlockManager {
 
   // --- Time, copies, operators ---
 
-  // A drain of the block is over.
-  void EndDrain(BlockId id);
+  // A drain of the block for `tenant` is over.
+  void EndDrain(BlockId id, TenantId tenant);
   // Ends the priorities whose duration is over.
   void Expire();
   // Moves victims down until `free_target` primary blocks are free, at most `max_blocks`.
@@ -245,14 +271,14 @@ class WindowBlockManager {
 
   // --- For tests ---
 
-  // `holders[i]` says how often block i is held. Stops the process where the arrays disagree with
-  // it or with each other.
-  void CheckInvariants(absl::Span<const uint32_t> holders) const;
+  // By block, for which tenant each of its holds is; of a raw block the session's.
+  using Holders = std::vector<std::vector<TenantId>>;
+  // Stops the process where the arrays disagree with `holders` or with each other.
+  void CheckInvariants(const Holders& holders) const;
   void CheckSequence(const Sequence& sequence) const;
-  void CheckAccounts() const;
+  // Each tenant's account, from the holders alone.
+  void CheckAccounts(const Holders& holders) const;
   void CheckSlotStates() const;
-  // Adds the pins' and the raw blocks' holders.
-  void CountHolders(absl::Span<uint32_t> holders) const;
   std::vector<TreeEntry> DumpTree() const;
 
   // --- Subscribers that come late ---
@@ -282,7 +308,7 @@ class WindowBlockManager {
   BlockId Victim(Tier tier, TenantId tenant) const;
   void CountUnheld(BlockId id, Tier tier, int change) {
     unheld_[static_cast<size_t>(tier)] += static_cast<uint32_t>(change);
-    accounts_.CountUnheld(id, tier, change);
+    accounts_.CountCached(id, tier, change);
   }
   EventRecorder& recorder() { return *context_->recorder; }
 
@@ -294,13 +320,23 @@ class WindowBlockManager {
   void CountAllocated(size_t blocks) {
     tenant_counters_[context_->tenant.value()].allocated_blocks += blocks;
   }
-  void Hold(BlockId id);
-  void LetGo(BlockId id);
+  // For the tenant that the holder works for.
+  void Hold(BlockId id, TenantId tenant);
+  void LetGo(BlockId id, TenantId tenant);
+  // A block that is held is held once more.
+  void HoldAgain(BlockId id, TenantId tenant) {
+    Block& block = store_[id];
+    if (block.state() != BlockState::kAlias) {
+      accounts_.Hold(id, block.tier(), tenant, block.refs);
+    }
+    ++block.refs;
+  }
   // LetGo, after the step's kernels have finished where the operation drains.
-  void Release(BlockId id);
+  void Release(BlockId id, TenantId tenant);
   bool IsCandidate(BlockId id) const;
   absl::Status CheckOneRaw(SessionId owner, const BlockRef& ref) const;
-  void HoldByDrain(BlockId id, Session& session);
+  void HoldByDrain(BlockId id, TenantId tenant, Session& session);
+  void StartDrain(BlockId id, TenantId tenant, Session& session);
 
   // --- Leaving and moving (window_tiers.cc) ---
   void MakeRoom(TenantId tenant);
@@ -345,7 +381,7 @@ class WindowBlockManager {
                     uint32_t token_count);
   void InsertIntoTree(BlockId id, const Sequence& sequence, const SequenceBlocks& blocks,
                       uint32_t index, const BlockKey& key);
-  void FillFrom(BlockId canonical, BlockId own, NodeRef root);
+  void FillFrom(BlockId canonical, BlockId own, TenantId tenant, NodeRef root);
   void RecordStored(BlockId id, NodeRef root, const BlockKey& key);
   // The slot has the block's content, or none any more.
   void NoteContent(BlockId id) {

@@ -9,10 +9,6 @@
 
 namespace pagoda {
 
-void WindowBlockManager::CountHolders(absl::Span<uint32_t> holders) const {
-  for (const auto& [id, count] : pins_) holders[id.value()] += count;
-}
-
 void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   PAGODA_CHECK(blocks.table.size() == tokens_per_block().BlocksFor(sequence.room_tokens) &&
@@ -45,7 +41,7 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
                "without published blocks the tip is the root");
 }
 
-void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) const {
+void WindowBlockManager::CheckInvariants(const Holders& holders) const {
   CheckAccounting();
   std::array<uint32_t, kNumTiers> unheld = {}, held = {}, pinned = {}, candidates = {};
   uint32_t free_ids = 0, holes = 0;
@@ -54,7 +50,7 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
     const BlockId id{i};
     const Block& block = store_[id];
     const auto tier = static_cast<size_t>(block.tier());
-    PAGODA_CHECK(block.state() == BlockState::kRaw || block.refs == holders[i],
+    PAGODA_CHECK((block.state() == BlockState::kRaw ? 1 : block.refs) == holders[i].size(),
                  "a block's references are its holders");
     PAGODA_CHECK(static_cast<bool>(block.drains) == drains_.contains(id) &&
                      static_cast<bool>(block.pinned) == pins_.contains(id) &&
@@ -131,7 +127,7 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
                      static_cast<size_t>(block.tier()) == t && IsCandidate(victim),
                  "rule 13: a victim is a candidate");
   }
-  CheckAccounts();
+  CheckAccounts(holders);
   CheckSlotStates();
   if (has_secondary()) {
     PAGODA_CHECK(store_.owner({Tier::kSecondary, spare_}) == kNoBlock, "the spare is nobody's");
@@ -155,36 +151,49 @@ void WindowBlockManager::CheckSlotStates() const {
   }
 }
 
-void WindowBlockManager::CheckAccounts() const {
+void WindowBlockManager::CheckAccounts(const Holders& holders) const {
   if (!accounts_.any()) return;
   const uint16_t tenants = options_.tenants->size();
-  std::array<std::vector<uint32_t>, kNumTiers> used, unheld;
+  std::array<std::vector<uint32_t>, kNumTiers> held, cached;
   for (size_t t = 0; t < kNumTiers; ++t) {
-    used[t].resize(tenants);
-    unheld[t].resize(tenants);
+    held[t].resize(tenants);
+    cached[t].resize(tenants);
   }
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
     if (!OwnsSlot(block.state())) continue;
     const auto tier = static_cast<size_t>(block.tier());
-    ++used[tier][accounts_.owner(id).value()];
-    if (block.refs == 0) ++unheld[tier][accounts_.owner(id).value()];
-    if (block.state() != BlockState::kCached) continue;
-    PAGODA_CHECK(options_.tenants->OwnerOf(tree_.key(tree_.RootOf(id))) == accounts_.owner(id),
-                 "a cached block is its namespace's");
+    std::vector<TenantId> by = holders[i];
+    std::sort(by.begin(), by.end());
+    by.erase(std::unique(by.begin(), by.end()), by.end());
+    TenantId owner = kCommons;
+    if (block.state() == BlockState::kCached) {
+      owner = options_.tenants->OwnerOf(tree_.key(tree_.RootOf(id)));
+      PAGODA_CHECK(owner == accounts_.owner(id), "a cached block is its namespace's tenant's");
+      if (by.empty()) ++cached[tier][owner.value()];
+    } else {
+      // Below lies what a pin held when it left the tree; its namespace is not known any more.
+      owner = block.tier() == Tier::kPrimary ? by.front() : accounts_.owner(id);
+    }
+    PAGODA_CHECK(owner == kCommons || by.empty() || by == std::vector{owner} ||
+                     block.state() != BlockState::kCached,
+                 "what is a tenant's own no other holds");
+    for (const TenantId tenant : by) {
+      ++held[tenant == owner ? tier : kPrimary][tenant.value()];
+    }
   }
   for (size_t t = 0; t < kNumTiers; ++t) {
     const auto tier = static_cast<Tier>(t);
     for (uint16_t i = 0; i < tenants; ++i) {
       const TenantId tenant{i};
-      PAGODA_CHECK(accounts_.used(tier, tenant) == used[t][i] &&
-                       accounts_.unheld(tier, tenant) == unheld[t][i],
-                   "a tenant's account is its blocks");
-      PAGODA_CHECK(accounts_.used(tier, tenant) <= accounts_.QuotaOf(tier, tenant),
+      PAGODA_CHECK(accounts_.held(tier, tenant) == held[t][i] &&
+                       accounts_.cached(tier, tenant) == cached[t][i],
+                   "a tenant's account is what it holds and what is cached of its own");
+      PAGODA_CHECK(held[t][i] + cached[t][i] <= accounts_.QuotaOf(tier, tenant),
                    "no tenant has more than its quota");
       const BlockId victim = policies_[t].empty() ? kNoBlock : policies_[t][i]->Victim();
-      PAGODA_CHECK((victim == kNoBlock) == (unheld[t][i] == 0),
+      PAGODA_CHECK((victim == kNoBlock) == (cached[t][i] == 0),
                    "what nobody holds of a tenant's can be evicted");
     }
   }

@@ -104,31 +104,37 @@ bool WindowBlockManager::SourceIsWhole(const Match& match) const {
 
 WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
                                                      uint64_t room_tokens) const {
-  uint64_t fresh = (room_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
-                   match.blocks.size();
-  uint32_t onboards = 0, unheld = 0, own = 0;
-  const auto count_unheld = [&](BlockId id) {
-    ++unheld;
-    if (accounts_.owner(id) == context_->tenant) ++own;
+  const TenantId tenant = context_->tenant;
+  const uint64_t fresh =
+      (room_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
+      match.blocks.size();
+  uint32_t onboards = 0, unheld = 0, charged = 0;
+  // The tenant is charged for what it does not hold yet: of its own blocks what nobody holds.
+  const auto count_charge = [&](BlockId id, const Block& block) {
+    if (accounts_.any() && !accounts_.Holds(id, tenant, block.refs)) ++charged;
   };
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
-    const Block& block = store_[match.blocks[i]];
+    const BlockId id = match.blocks[i];
+    const Block& block = store_[id];
     if (block.tier() == Tier::kSecondary) {
       ++onboards;
+      // Of its own, what a pin holds below is charged there.
+      if (accounts_.any() && accounts_.owner(id) == tenant) {
+        ++charged;
+        continue;
+      }
     } else if (block.refs == 0 && !PAGODA_FAULT(RoomOvercounted)) {
-      count_unheld(match.blocks[i]);
+      ++unheld;
     }
+    count_charge(id, block);
   }
-  const auto available_now = [&] {
-    const uint32_t left = accounts_.Left(Tier::kPrimary, context_->tenant);
-    return std::min(available() - unheld, left - std::min(left, own));
+  const auto needs = [&] {
+    return Needs{.pool = {fresh + onboards, available() - unheld},
+                 .quota = {fresh + charged, accounts_.Left(Tier::kPrimary, tenant)}};
   };
-  Room room{.needed = fresh + onboards, .available = available_now()};
-  const bool enough = room.needed <= room.available;
-  if (match.source == kNoBlock) {
-    room.fits = enough;
-    return room;
-  }
+  Room room{.needs = needs()};
+  room.fits = room.needs.met();
+  if (match.source == kNoBlock) return room;
   const Block& source = store_[match.source];
   const bool evictable =
       source.tier() == Tier::kPrimary && (source.refs == 0 || PAGODA_FAULT(TakeOverHeld));
@@ -136,19 +142,27 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
       evictable && !tree_.has_children(match.source) &&
       context_->copies->LastTouch(options_.index, store_.slot(match.source)) == Ticket{};
   const bool is_tail = source.token_count < tokens_per_block().value();
-  if (evictable) count_unheld(match.source);
-  const bool can_copy = room.needed <= available_now();
-  room.tail =
-      can_take && ((is_tail && SourceIsWhole(match)) || !can_copy) ? Tail::kTakeOver : Tail::kCopy;
-  room.fits = room.tail == Tail::kCopy ? can_copy : enough;
+  if (evictable) ++unheld;
+  // While it is copied, the tenant holds it; its own that lies below is charged there.
+  if (source.tier() == Tier::kPrimary || accounts_.owner(match.source) != tenant) {
+    count_charge(match.source, source);
+  }
+  const Needs to_copy = needs();
+  room.tail = can_take && ((is_tail && SourceIsWhole(match)) || !to_copy.met()) ? Tail::kTakeOver
+                                                                                : Tail::kCopy;
+  if (room.tail == Tail::kTakeOver) return room;
+  room.needs = to_copy;
+  room.fits = to_copy.met();
   return room;
 }
 
-uint32_t WindowBlockManager::HeldIn(const Match& match) const {
-  uint32_t held = 0;
+WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId tenant) const {
+  Held held;
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
     const Block& block = store_[match.blocks[i]];
-    if (block.tier() == Tier::kPrimary && block.refs != 0) ++held;
+    if (block.tier() != Tier::kPrimary || block.refs == 0) continue;
+    ++held.by_any;
+    if (!accounts_.any() || accounts_.Holds(match.blocks[i], tenant, block.refs)) ++held.by_tenant;
   }
   return held;
 }
@@ -182,7 +196,7 @@ uint32_t WindowBlockManager::Prefetch(const Match& match) {
   if (!has_secondary()) return 0;
   std::vector<BlockId> path(match.blocks.begin() + match.first, match.blocks.end());
   if (match.source != kNoBlock) path.push_back(match.source);
-  for (const BlockId id : path) Hold(id);
+  for (const BlockId id : path) Hold(id, context_->tenant);
   uint32_t moved = 0;
   for (const BlockId id : path) {
     if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
@@ -190,7 +204,7 @@ uint32_t WindowBlockManager::Prefetch(const Match& match) {
     Onboard(id);
     ++moved;
   }
-  for (size_t i = path.size(); i-- > 0;) LetGo(path[i]);
+  for (size_t i = path.size(); i-- > 0;) LetGo(path[i], context_->tenant);
   return moved;
 }
 

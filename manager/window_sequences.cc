@@ -11,6 +11,8 @@ namespace {
 
 // No tree has this epoch.
 constexpr uint64_t kNoTree = std::numeric_limits<uint64_t>::max();
+// A table that shrank keeps memory for so many entries beside those that it has twice.
+constexpr size_t kSpareEntries = 64;
 
 }  // namespace
 
@@ -28,11 +30,7 @@ bool WindowBlockManager::IsPrivateTo(BlockId id) const {
 BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, BlockId id, uint32_t index,
                                    uint32_t token_count) const {
   BlockKey key{store_.tokens(id).first(token_count), {}};
-  const size_t begin = size_t{index} * tokens_per_block().value();
-  if (begin < sequence.extras.size()) {
-    // Beyond the prompt no token has an extra: the sequence's are padded to whole blocks.
-    key.extras = absl::MakeConstSpan(sequence.extras).subspan(begin, token_count);
-  }
+  key.extras = sequence.extras.OfBlock(size_t{index} * tokens_per_block().value(), token_count);
   return key;
 }
 
@@ -51,9 +49,11 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
   for (uint32_t i = match.first; i < whole; ++i) NoteMatched(match.blocks[i]);
   if (tail != Tail::kNone) NoteMatched(match.source);
   // All are held before the first block is taken: none of them is a victim.
-  for (uint32_t i = match.first; i < whole; ++i) Hold(match.blocks[i]);
-  if (tail == Tail::kCopy) Hold(match.source);
+  for (uint32_t i = match.first; i < whole; ++i) Hold(match.blocks[i], sequence.tenant);
+  if (tail == Tail::kCopy) Hold(match.source, sequence.tenant);
   if (tail == Tail::kTakeOver) TakeOver(match.source);
+  // What matched of the commons is more than the tenant had.
+  while (accounts_.AboveQuota(Tier::kPrimary, sequence.tenant)) MakeRoom(sequence.tenant);
 
   for (uint32_t i = match.first; i < whole; ++i) {
     const BlockId id = match.blocks[i];
@@ -63,9 +63,9 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
       context_->WaitFor(context_->copies->Arrival(options_.index, store_.slot(id)));
     }
     if (store_[id].in_tree()) policy(Tier::kPrimary, id).Touched(id);
-    if (!sequence.retention.ranges.empty()) {
+    if (!sequence.retention().ranges.empty()) {
       const std::optional<BlockRetention> wish =
-          RetentionOf(sequence.retention, sequence.prompt_tokens, i * tokens_per_block().value());
+          RetentionOf(sequence.retention(), sequence.prompt_tokens, i * tokens_per_block().value());
       if (wish.has_value() && store_[id].in_tree()) SetBlockRetention(id, *wish);
     }
     blocks.table.push_back(store_.handle(id));
@@ -83,7 +83,7 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
   blocks.canonical.reserve(table_size);
   blocks.canonical.resize(blocks.table.size(), kNoBlock);
   Grow(sequence, table_size, match.tokens);
-  if (tail == Tail::kCopy) LetGo(match.source);
+  if (tail == Tail::kCopy) LetGo(match.source, sequence.tenant);
 }
 
 // A cached leaf becomes its finder's private block; the sequence goes on where the match ends.
@@ -99,7 +99,8 @@ void WindowBlockManager::TakeOver(BlockId id) {
   const BlockId taken = store_.TakeId(BlockState::kPrivate);
   PAGODA_CHECK(taken == id && taken_slot == slot, "id and slot are taken back at once");
   store_.GiveSlot(taken, slot);
-  accounts_.Charge(taken, Tier::kPrimary, context_->tenant);
+  accounts_.SetOwner(taken, context_->tenant);
+  accounts_.Hold(taken, Tier::kPrimary, context_->tenant, 0);
   ++held_[kPrimary];
 }
 
@@ -147,7 +148,7 @@ void WindowBlockManager::Grow(Sequence& sequence, uint32_t table_size, uint32_t 
       const size_t begin = (blocks.table.size() - 1) * tokens_per_block().value();
       const size_t computed = computed_tokens - std::min<size_t>(computed_tokens, begin);
       blocks.table.back() = store_.handle(CopyTail(shared, static_cast<uint32_t>(computed)));
-      Release(shared);
+      Release(shared, sequence.tenant);
     } else {
       // It had fewer tokens than those who copied it, perhaps, and will write behind its own.
       WaitToWrite(blocks.table.back().id);
@@ -226,13 +227,17 @@ bool WindowBlockManager::PublishBlock(const Sequence& sequence, SequenceBlocks& 
       blocks.tree_epoch = kNoTree;
       return false;
     }
-    FillFrom(existing, own, blocks.root);
+    FillFrom(existing, own, sequence.tenant, blocks.root);
+  } else if (!accounts_.MayHold(existing, sequence.tenant, store_[existing].refs)) {
+    // Its own copy and the commons' would be more than its quota.
+    blocks.tree_epoch = kNoTree;
+    return false;
   }
-  Hold(existing);
+  Hold(existing, sequence.tenant);
   blocks.canonical[index] = existing;
   ++counters_.merged_blocks;
   const std::optional<BlockRetention> wish =
-      RetentionOf(sequence.retention, sequence.prompt_tokens, index * tokens_per_block().value());
+      RetentionOf(sequence.retention(), sequence.prompt_tokens, index * tokens_per_block().value());
   if (wish.has_value()) SetBlockRetention(existing, *wish);
   return true;
 }
@@ -247,15 +252,14 @@ void WindowBlockManager::InsertIntoTree(BlockId id, const Sequence& sequence,
   block.set_state(BlockState::kCached);
   block.set_priority(kDefaultPriority);
   std::optional<BlockRetention> wish;
-  if (!sequence.retention.empty()) {
-    wish =
-        RetentionOf(sequence.retention, sequence.prompt_tokens, index * tokens_per_block().value());
+  if (!sequence.retention().empty()) {
+    wish = RetentionOf(sequence.retention(), sequence.prompt_tokens,
+                       index * tokens_per_block().value());
     if (wish.has_value()) block.set_priority(wish->priority);
   }
   tree_.Insert(id, blocks.tip, key);
   if (accounts_.any()) {
-    accounts_.Discharge(id, Tier::kPrimary);
-    accounts_.Charge(id, Tier::kPrimary, options_.tenants->OwnerOf(tree_.key(blocks.root)));
+    accounts_.SetOwner(id, options_.tenants->OwnerOf(tree_.key(blocks.root)));
   }
   policy(Tier::kPrimary, id).Inserted(id, tree_.hash(id));
   RecordStored(id, blocks.root, key);
@@ -281,20 +285,20 @@ void WindowBlockManager::RecordStored(BlockId id, NodeRef root, const BlockKey& 
                     key, accounts_.owner(id));
 }
 
-// The bytes of `own` become those of `canonical`, which has none in the primary tier.
-void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, NodeRef root) {
+// The bytes of `own`, which is the tenant's, become those of `canonical`, which has none in the
+// primary tier.
+void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, TenantId tenant, NodeRef root) {
   Block& block = store_[canonical];
   Block& alias = store_[own];
   const SlotRef slot = store_.slot(own);
   PAGODA_CHECK(IsPrivateTo(own), "rule 10: a sequence gives what it alone has");
   alias.set_state(BlockState::kAlias);
   --held_[kPrimary];
-  accounts_.Discharge(own, Tier::kPrimary);
+  accounts_.LetGo(own, Tier::kPrimary, tenant, 0);
   if (block.state() == BlockState::kHole) {
     --holes_;
     block.set_state(BlockState::kCached);
     store_.GiveSlot(canonical, slot);
-    accounts_.Charge(canonical, Tier::kPrimary);
     tree_.CountPrimaryChild(canonical);
     policy(Tier::kPrimary, canonical).Inserted(canonical, tree_.hash(canonical));
     block.set_priority(kDefaultPriority);
@@ -345,8 +349,8 @@ void WindowBlockManager::End(Sequence& sequence, ComputedTail tail) {
   }
   // Tail first: of one sequence's blocks the last ones are the oldest.
   for (size_t i = blocks.table.size(); i-- > blocks.first;) {
-    Release(blocks.table[i].id);
-    if (blocks.canonical[i] != kNoBlock) Release(blocks.canonical[i]);
+    Release(blocks.table[i].id, sequence.tenant);
+    if (blocks.canonical[i] != kNoBlock) Release(blocks.canonical[i], sequence.tenant);
   }
   tree_.ReleaseRoot(blocks.root);
   blocks = {};
@@ -364,10 +368,10 @@ void WindowBlockManager::Slide(Sequence& sequence) {
     return last_token_end + window().value() <= end && (detached || index + 1 < blocks.published);
   };
   for (; blocks.first < blocks.table.size() && passed(blocks.first); ++blocks.first) {
-    Release(blocks.table[blocks.first].id);
+    Release(blocks.table[blocks.first].id, sequence.tenant);
     blocks.table[blocks.first] = {};
     BlockId& canonical = blocks.canonical[blocks.first];
-    if (canonical != kNoBlock) Release(canonical);
+    if (canonical != kNoBlock) Release(canonical, sequence.tenant);
     canonical = kNoBlock;
   }
 }
@@ -378,9 +382,14 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
   const SequenceBlocks& from = BlocksOf(parent);
   SequenceBlocks& to = BlocksOf(child);
   const uint32_t shared = tokens_per_block().BlocksFor(parent.computed_tokens);
-  to = from;
-  to.table.resize(shared);
-  to.canonical.resize(shared);
+  to = {.first = from.first,
+        .published = from.published,
+        .root = from.root,
+        .tip = from.tip,
+        .tree_epoch = from.tree_epoch};
+  // Of a table with room for more, no more than what is shared.
+  to.table.assign(from.table.begin(), from.table.begin() + shared);
+  to.canonical.assign(from.canonical.begin(), from.canonical.begin() + shared);
   to.borrows_tail = tokens_per_block().OffsetInBlock(parent.computed_tokens) != 0;
   if (to.published > tokens_per_block().BlockForToken(parent.computed_tokens)) {
     to.published = tokens_per_block().BlockForToken(parent.computed_tokens);
@@ -390,8 +399,8 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
   for (uint32_t i = to.first; i < shared; ++i) {
     PAGODA_CHECK(store_[to.table[i].id].refs > 0, "a running sequence holds its blocks");
     if (PAGODA_FAULT(ForkWithoutHolding)) continue;
-    ++store_[to.table[i].id].refs;
-    if (to.canonical[i] != kNoBlock) ++store_[to.canonical[i]].refs;
+    HoldAgain(to.table[i].id, child.tenant);
+    if (to.canonical[i] != kNoBlock) HoldAgain(to.canonical[i], child.tenant);
   }
 }
 
@@ -443,12 +452,12 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
     blocks.table[index] = store_.handle(CopyTail(shared, offset));
     blocks.canonical[index] = kNoBlock;
     blocks.borrows_tail = false;
-    Release(shared);
-    if (canonical != kNoBlock) Release(canonical);
+    Release(shared, sequence.tenant);
+    if (canonical != kNoBlock) Release(canonical, sequence.tenant);
   } else if (cuts) {
     const BlockId own = blocks.table[index].id;
     if (blocks.canonical[index] != kNoBlock) {
-      Release(blocks.canonical[index]);
+      Release(blocks.canonical[index], sequence.tenant);
       blocks.canonical[index] = kNoBlock;
     }
     if (tokens < sequence.computed_tokens) WaitToWrite(own);
@@ -468,11 +477,16 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
     }
   }
   for (size_t i = size; i-- > keep;) {
-    Release(blocks.table[i].id);
-    if (blocks.canonical[i] != kNoBlock) Release(blocks.canonical[i]);
+    Release(blocks.table[i].id, sequence.tenant);
+    if (blocks.canonical[i] != kNoBlock) Release(blocks.canonical[i], sequence.tenant);
   }
   blocks.table.resize(keep);
   blocks.canonical.resize(keep);
+  // A sequence is charged for its entries, not for what it had once.
+  if (blocks.table.capacity() > 2 * size_t{keep} + kSpareEntries) {
+    blocks.table.shrink_to_fit();
+    blocks.canonical.shrink_to_fit();
+  }
   return copies ? index : keep;
 }
 

@@ -83,8 +83,7 @@ void WindowBlockManager::ChangeTier(BlockId id, SlotRef slot) {
   const bool fills = slot.tier == Tier::kPrimary && block.refs == 0;
   if (!(fills && PAGODA_FAULT(AliasKeepsSlot))) store_.ReleaseSlot(old);
   store_.GiveSlot(id, slot);
-  accounts_.Discharge(id, old.tier);
-  accounts_.Charge(id, slot.tier);
+  if (block.refs != 0) accounts_.Move(id, old.tier, slot.tier);
   if (block.state() != BlockState::kCached) return;
   NoteNothing(old);
   NoteContent(id);
@@ -193,7 +192,6 @@ void WindowBlockManager::LeaveTree(BlockId id, RemovalReason reason) {
   if (store_[id].timed) expiries_.Forget(id);
   store_[id].timed = 0;
   CountUnheld(id, tier, -1);
-  accounts_.Discharge(id, tier);
   NoteNothing(store_.slot(id));
   store_.ReleaseSlot(store_.slot(id));
 }
@@ -289,7 +287,6 @@ uint64_t WindowBlockManager::Reset() {
     block.set_state(BlockState::kPrivate);
     if (block.refs != 0) continue;
     CountUnheld(id, tier, -1);
-    accounts_.Discharge(id, tier);
     store_.ReleaseSlot(store_.slot(id));
     store_.ReleaseId(id);
   }
