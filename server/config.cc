@@ -137,7 +137,9 @@ std::vector<ConfigKey> CredentialsKeys(Config::Credentials* credentials) {
 std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
   return {NumberKey("share", &quota->share, 1, 1'000'000),
           NumberKey("primary_blocks", &quota->primary_blocks, 0, kMaxBlocks),
-          NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks)};
+          NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks),
+          NumberKey("max_sequences", &quota->max_sequences, 0, 1 << 24),
+          NumberKey("max_sequence_bytes", &quota->max_sequence_bytes, 0, uint64_t{1} << 40)};
 }
 
 // As the engine's requests have it.
@@ -163,6 +165,8 @@ std::vector<ConfigKey> ServerKeys(Config::Server* server) {
       SectionKey("tls", TlsKeys(&server->tls)),
       FlagKey("insecure", &server->insecure),
       NumberKey("max_sessions", &server->max_sessions, 1, 1 << 20),
+      NumberKey("max_sequences", &server->max_sequences, 1, 1 << 24),
+      NumberKey("max_sequence_bytes", &server->max_sequence_bytes, 1 << 20, uint64_t{1} << 40),
       NumberKey("max_calls", &server->max_calls, 1, 1 << 20),
       NumberKey("max_calls_per_connection", &server->max_calls_per_connection, 1, 1 << 20),
       NumberKey("max_grpc_bytes", &server->max_grpc_bytes, 16 << 20, uint64_t{1} << 40),

@@ -93,6 +93,9 @@ struct Config {
     } tls;
     bool insecure = false;
     uint32_t max_sessions = 4096;
+    // Of all tenants; see SequenceAccounts.
+    uint32_t max_sequences = 65'536;
+    uint64_t max_sequence_bytes = uint64_t{256} << 20;
     uint32_t max_calls = 8192;
     uint32_t max_calls_per_connection = 2048;
     uint64_t max_grpc_bytes = uint64_t{2} << 30;
@@ -115,6 +118,9 @@ struct Config {
     // The most blocks of each window; 0: no limit.
     uint32_t primary_blocks = 0;
     uint32_t secondary_blocks = 0;
+    // Its sequences, and the bytes that these keep beside their blocks; 0: no limit of its own.
+    uint32_t max_sequences = 0;
+    uint64_t max_sequence_bytes = 0;
   };
   struct Tenant {
     std::string name;

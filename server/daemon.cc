@@ -22,6 +22,7 @@
 #include "server/log.h"
 #include "server/primary_memory.h"
 #include "server/status_page.h"
+#include "server/tenant_options.h"
 #include "server/tls_credentials.h"
 #include "server/translate.h"
 
@@ -93,20 +94,6 @@ std::string InstanceName(const Config& config) {
       absl::StrCat(config.server.unix_socket, " ", config.server.grpc_address);
   const auto hash = static_cast<uint32_t>(std::hash<std::string>{}(address));
   return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
-}
-
-std::vector<TenantOptions> TenantsOf(const Config& config) {
-  const auto quota = [](uint32_t blocks) { return blocks == 0 ? kNoQuota : blocks; };
-  std::vector<TenantOptions> tenants;
-  for (const Config::Tenant& tenant : config.tenants) {
-    tenants.push_back(
-        {.name = tenant.name,
-         .shares = tenant.shares,
-         .share = tenant.quota.share,
-         .quota_blocks = {quota(tenant.quota.primary_blocks), quota(tenant.quota.secondary_blocks)},
-         .max_priority = static_cast<int32_t>(tenant.max_priority)});
-  }
-  return tenants;
 }
 
 // What the writers' table asks of the core.
@@ -234,6 +221,8 @@ absl::Status Daemon::MakeCache() {
        .lives_sample = config_.metrics.block_sample,
        .seed = RandomNumber(),
        .max_sessions = config_.server.max_sessions,
+       .sequence_limits = {.max_sequences = config_.server.max_sequences,
+                           .max_bytes = config_.server.max_sequence_bytes},
        .start_time = start_time_});
   if (!core.ok()) return core.status();
   if (kept_ != nullptr) Restore(**core);

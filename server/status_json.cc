@@ -249,8 +249,15 @@ Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant) {
                     {"quota_blocks", nullptr}});
     if (use.quota_blocks != kNoQuota) uses.back()["quota_blocks"] = use.quota_blocks;
   }
-  return {{"tenant", tenant.name},      {"shares", tenant.shares},      {"share", tenant.share},
-          {"sessions", usage.sessions}, {"sequences", usage.sequences}, {"use", std::move(uses)}};
+  return {{"tenant", tenant.name},
+          {"shares", tenant.shares},
+          {"share", tenant.share},
+          {"sessions", usage.sessions},
+          {"sequences", usage.sequences},
+          {"max_sequences", usage.max_sequences},
+          {"sequence_bytes", usage.sequence_bytes},
+          {"max_sequence_bytes", usage.max_sequence_bytes},
+          {"use", std::move(uses)}};
 }
 
 Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant) {

@@ -115,6 +115,7 @@ struct ResultWriter {
     proto->set_room_tokens(result.room_tokens);
     proto->set_losses(result.losses);
     AddTables(result.tables, proto->mutable_tables());
+    proto->set_ready_ticket(result.ready.value());
   }
   void operator()(const ForkedSequence& result) const {
     v1::ForkSequenceResult* proto = out->mutable_fork_sequence();
@@ -122,6 +123,7 @@ struct ResultWriter {
     proto->set_computed_tokens(result.computed_tokens);
     proto->set_losses(result.losses);
     AddTables(result.tables, proto->mutable_tables());
+    proto->set_ready_ticket(result.ready.value());
   }
   void operator()(const TruncatedSequence& result) const {
     v1::TruncateSequenceResult* proto = out->mutable_truncate_sequence();

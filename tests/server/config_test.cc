@@ -310,10 +310,11 @@ TEST(ConfigTest, WhatTlsAndCallersNeedOfEachOtherIsRefusedWhereItIsMissing) {
 
 TEST(ConfigTest, TenantsAndOperatorsAreRead) {
   const auto config = ParseConfig(
-      "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: required}}\n"
+      "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: required}, "
+      "max_sequences: 900, max_sequence_bytes: 8000000}\n"
       "tenants:\n"
       "- {name: a, tokens_file: a.tokens, subjects: [x, y], share: 3, primary_blocks: 7, "
-      "max_priority: 4}\n"
+      "max_priority: 4, max_sequences: 100, max_sequence_bytes: 5000}\n"
       "- {name: b, shares: true, secondary_blocks: 9}\n"
       "operators: {tokens_file: ops, subjects: root}\n"
       "commons: {share: 5}\n",
@@ -326,6 +327,11 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
   EXPECT_EQ(config->tenants[0].quota.share, 3u);
   EXPECT_EQ(config->tenants[0].quota.primary_blocks, 7u);
   EXPECT_EQ(config->tenants[0].max_priority, 4u);
+  EXPECT_EQ(config->server.max_sequences, 900u);
+  EXPECT_EQ(config->server.max_sequence_bytes, 8'000'000u);
+  EXPECT_EQ(config->tenants[0].quota.max_sequences, 100u);
+  EXPECT_EQ(config->tenants[0].quota.max_sequence_bytes, 5000u);
+  EXPECT_EQ(config->tenants[1].quota.max_sequences, 0u);
   EXPECT_EQ(config->tenants[1].max_priority, 0u);
   EXPECT_TRUE(config->tenants[1].shares);
   EXPECT_EQ(config->tenants[1].quota.secondary_blocks, 9u);
