@@ -70,6 +70,20 @@ uint32_t Permille(uint64_t blocks, uint32_t permille) {
   return static_cast<uint32_t>(blocks * permille / 1000);
 }
 
+// Of one window.
+uint32_t PinBudget(const BlockManager::Options& options, const CacheInfo::Window& window) {
+  return Permille(uint64_t{window.primary_blocks} + window.secondary_blocks,
+                  options.pin_budget_permille);
+}
+
+uint64_t PinBudget(const BlockManager::Options& options) {
+  uint64_t blocks = 0;
+  for (const CacheInfo::Window& window : MakeInfo(options).windows) {
+    blocks += PinBudget(options, window);
+  }
+  return blocks;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options options) {
@@ -91,8 +105,10 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
       copies_(WindowSizes(info_)),
       context_{.recorder = &recorder_,
                .copies = &copies_,
-               .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr},
-      sessions_(options_.seed, options_.max_sessions, tenants_.size()) {
+               .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr,
+               .pins = this},
+      sessions_(options_.seed, options_.max_sessions, tenants_.size()),
+      pins_(&tenants_, PinBudget(options_)) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info_.windows) {
     most_blocks = std::max(most_blocks, window.primary_blocks + window.secondary_blocks);
@@ -105,8 +121,7 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
         .tokens_per_block = tokens_per_block_,
         .blocks = {window.primary_blocks, window.secondary_blocks},
         .max_holes = options_.max_holes == 0 ? most_blocks : options_.max_holes,
-        .pin_budget_blocks = Permille(uint64_t{window.primary_blocks} + window.secondary_blocks,
-                                      options_.pin_budget_permille),
+        .pin_budget_blocks = PinBudget(options_, window),
         .offload_min_priority = options_.offload_min_priority,
         .lives_sample = options_.lives_sample,
         .tenants = &tenants_};

@@ -28,6 +28,7 @@
 #include "manager/lists.h"
 #include "manager/operation.h"
 #include "manager/operation_context.h"
+#include "manager/pin_table.h"
 #include "manager/prefix_uses.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
@@ -57,7 +58,7 @@ enum class LifecycleEvents : uint8_t { kOff, kRaw };
 // 2. A tree that applies the events in order equals the prefix tree (the events' law).
 // 3. A block's reference count is the number of its holders. Under full attention a held block's
 // path to the root is held, and no block lies in a nearer tier than the block above it (rule 13).
-class BlockManager {
+class BlockManager final : private PinEnder {
  public:
   struct Options {
     CacheLayout layout;
@@ -77,6 +78,9 @@ class BlockManager {
     uint32_t offload_watermark_permille = 0;
     // Blocks that may be pinned, in thousandths of each window's capacity over both tiers.
     uint32_t pin_budget_permille = 250;
+    // The longest lease of a pin that a tenant's session makes, and the lease of one that it makes
+    // without. The commons' sessions are trusted to pin without end.
+    absl::Duration max_pin_lease = absl::InfiniteDuration();
     // Handed to clients as they are; the core never touches memory.
     std::vector<PoolMapping> pool_mappings;
     LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
@@ -295,41 +299,63 @@ class BlockManager {
   // not fit the tokens, or a retention that CheckRetention refuses.
   absl::Status CheckPrompt(const Prompt& prompt) const;
 
-  // Operators name a prefix by its name space and tokens, without extras. Where blocks are moved,
-  // pinned or kept, the prefix is what an AddSequence would match without its limit of one token
-  // less, cut at its end to whole blocks and a tail that is cached as it is. Errors of all:
-  // INVALID_COUNT (no tokens), INVALID_ARGUMENT (a salt or tenant that is too long).
+  // Operations name a prefix by all that a block's identity has: the name space, the tokens, the
+  // extra ids and the items. Of a Prompt they read these alone. Where blocks are moved, pinned or
+  // kept, the prefix is what an AddSequence would match without its limit of one token less, cut at
+  // its end to whole blocks and a tail that is cached as it is. Errors of all: INVALID_COUNT (no
+  // tokens), INVALID_ARGUMENT (CheckPrompt).
 
   // Moves the prefix's blocks that nobody holds down to the secondary tier, from the end up to the
   // first that is held; others of no higher priority are displaced for it.
+  absl::StatusOr<OffloadedPrefix> OffloadPrefix(const Prompt& prefix, absl::Time now);
   absl::StatusOr<OffloadedPrefix> OffloadPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens, absl::Time now);
+                                                absl::Span<const TokenId> tokens, absl::Time now) {
+    return OffloadPrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
+  }
   // Moves the prefix's blocks up, from the beginning, as far as room can be made.
+  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const Prompt& prefix, absl::Time now);
   absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const NamespaceKey& name_space,
-                                                  absl::Span<const TokenId> tokens, absl::Time now);
+                                                  absl::Span<const TokenId> tokens,
+                                                  absl::Time now) {
+    return PrefetchPrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
+  }
   // Keeps the prefix's blocks from being evicted, in whichever tier, until UnpinPrefix or until
-  // `lease` is over; in a sliding window only those that its end needs, and there they may be cut
-  // out of the tree with what is above them when max_holes is reached. The session's end does not
-  // end it. Where nothing is cached there is no pin: PinnedPrefix::pin is 0. Errors also:
-  // INVALID_ARGUMENT (a lease that is not positive), PIN_BUDGET_EXCEEDED (blocks, or kMaxPins).
-  static constexpr size_t kMaxPins = 65'536;
+  // `lease` is over; in a sliding window only those that its end needs. The session's end does not
+  // end it. It ends as a whole when one of its blocks leaves the tree: by ResetPrefixCache or
+  // InvalidatePrefix, by a copy that fails, or in a sliding window because a block above it goes
+  // and there may be no more holes. Each end is an Updated event. Where nothing is cached there is
+  // no pin: PinnedPrefix::pin is 0. Errors also: INVALID_ARGUMENT (a lease that is not positive, or
+  // a tenant's above max_pin_lease), PIN_BUDGET_EXCEEDED (blocks, or PinTable's limits, of all or
+  // of the session's tenant).
+  static constexpr size_t kMaxPins = PinTable::kMaxPins;
+  absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const Prompt& prefix,
+                                         absl::Duration lease, absl::Time now);
   absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const NamespaceKey& name_space,
                                          absl::Span<const TokenId> tokens, absl::Duration lease,
-                                         absl::Time now);
-  // Errors: UNKNOWN_PIN.
+                                         absl::Time now) {
+    return PinPrefix(session, Prompt{.name_space = name_space, .tokens = tokens}, lease, now);
+  }
+  // A tenant ends the pins that its own sessions made; the commons end any. Errors: UNKNOWN_PIN.
   absl::Status UnpinPrefix(PinId pin, absl::Time now, TenantId tenant = kCommons);
-  // Those that the tenant may see.
+  // Those that the tenant's own sessions made; for the commons all.
   ListedPins ListPins(TenantId tenant = kCommons) const;
-  // Forgets every cached block whose tokens, from the root on, begin with `tokens` and have no
-  // extras; without tokens the whole namespace. What sequences hold leaves the tree and is theirs
-  // alone from then on. Returns the blocks that left. Cost: O(those).
+  // Forgets every cached block whose content, from the root on, begins with the prefix; without
+  // tokens the whole namespace. What sequences hold leaves the tree and is theirs alone from then
+  // on. Returns the blocks that left. Cost: O(those). Errors: INVALID_ARGUMENT (CheckPrompt).
+  absl::StatusOr<uint64_t> InvalidatePrefix(const Prompt& prefix, absl::Time now);
   absl::StatusOr<uint64_t> InvalidatePrefix(const NamespaceKey& name_space,
-                                            absl::Span<const TokenId> tokens, absl::Time now);
+                                            absl::Span<const TokenId> tokens, absl::Time now) {
+    return InvalidatePrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
+  }
   // Gives the prefix's blocks the priority and duration of the range that holds their first token;
   // a running clock starts again. Errors also: INVALID_ARGUMENT (CheckRetention).
+  absl::StatusOr<uint32_t> SetRetention(const Prompt& prefix, const SequenceRetention& retention,
+                                        absl::Time now);
   absl::StatusOr<uint32_t> SetRetention(const NamespaceKey& name_space,
                                         absl::Span<const TokenId> tokens,
-                                        const SequenceRetention& retention, absl::Time now);
+                                        const SequenceRetention& retention, absl::Time now) {
+    return SetRetention(Prompt{.name_space = name_space, .tokens = tokens}, retention, now);
+  }
 
   // --- Copies ---
 
@@ -377,9 +403,12 @@ class BlockManager {
   std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
                                      size_t limit) const;
   // What is cached of a prompt. Cost: O(tokens). Errors: INVALID_COUNT (no tokens),
-  // INVALID_ARGUMENT (a salt or tenant that is too long).
+  // INVALID_ARGUMENT (CheckPrompt).
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const Prompt& prompt) const;
   absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens) const;
+                                                absl::Span<const TokenId> tokens) const {
+    return InspectPrefix(Prompt{.name_space = name_space, .tokens = tokens});
+  }
 
   // The states of the slots [from, from + states.size()) of a tier, of the window with this index.
   // Cost: O(states).
@@ -423,11 +452,6 @@ class BlockManager {
   using Match = WindowBlockManager::Match;
   using Room = WindowBlockManager::Room;
 
-  struct PinEntry {
-    PinInfo info;
-    std::vector<std::vector<BlockId>> blocks;  // By window.
-  };
-
   BlockManager(Options options, TenantTable tenants);
 
   absl::StatusOr<WindowBlockManager*> RequireWindow(WindowSize window) const;
@@ -450,14 +474,20 @@ class BlockManager {
   // Finds, at the end of the matches' whole blocks, the longest tail of at most `limit` tokens that
   // is cached as it is in every window.
   bool FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,
-                     absl::Span<const TokenId> rest, uint32_t limit) const;
+                     const BlockKey& rest, uint32_t limit) const;
   // The largest length up to `limit` that is valid in every window.
   uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
   void CutMatches(std::vector<Match>& matches, uint32_t tokens) const;
-  // What is cached of `tokens` as it is: whole blocks and a whole tail.
-  std::vector<Match> FindWholePrefixes(const NamespaceKey& name_space,
-                                       absl::Span<const TokenId> tokens) const;
-  void EndPin(std::map<PinId, PinEntry>::iterator pin);
+  // INVALID_COUNT without tokens; else CheckPrompt.
+  absl::Status CheckPrefix(const Prompt& prefix) const;
+  // What is cached of the prefix as it is: whole blocks and a whole tail.
+  std::vector<Match> FindWholePrefixes(const Prompt& prefix) const;
+
+  // --- Pins (block_manager_prefixes.cc) ---
+  absl::StatusOr<absl::Duration> PinLease(TenantId tenant, absl::Duration asked) const;
+  // The event, then the end. REQUIRES: there is such a pin, and its blocks are in the tree.
+  void EndPin(PinId pin, PinEnd why, std::optional<RemovalReason> removal = std::nullopt);
+  void EndPinOfLeaving(PinId pin, RemovalReason removal) override;
   void ExpirePins();
 
   // --- Sequences (block_manager_sequences.cc) ---
@@ -505,8 +535,7 @@ class BlockManager {
   SessionCounters session_counters_;
   OperationCounters operations_{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
-  std::map<PinId, PinEntry> pins_;
-  PinId last_pin_;
+  PinTable pins_;
   // The session whose batch names a step; 0: none does.
   SessionId draining_session_;
   Ticket ready_;

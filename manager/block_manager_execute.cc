@@ -127,10 +127,7 @@ class Executor {
   Result operator()(const MatchPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    const BlockManager::Prompt prompt{.name_space = **name_space,
-                                      .tokens = op.tokens,
-                                      .extra_token_ids = op.extra_token_ids,
-                                      .multimodal_items = op.multimodal_items};
+    const BlockManager::Prompt prompt = PrefixOf(**name_space, op);
     if (absl::Status status = manager_.CheckPrompt(prompt); !status.ok()) return status;
     MatchedPrefix result;
     result.matched_tokens = manager_.MatchPrefix(prompt, &result.blocks);
@@ -149,19 +146,19 @@ class Executor {
   Result operator()(const OffloadPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.OffloadPrefix(**name_space, op.tokens, now_));
+    return Typed(manager_.OffloadPrefix(PrefixOf(**name_space, op), now_));
   }
 
   Result operator()(const PrefetchPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.PrefetchPrefix(**name_space, op.tokens, now_));
+    return Typed(manager_.PrefetchPrefix(PrefixOf(**name_space, op), now_));
   }
 
   Result operator()(const PinPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.PinPrefix(session_, **name_space, op.tokens, op.lease, now_));
+    return Typed(manager_.PinPrefix(session_, PrefixOf(**name_space, op), op.lease, now_));
   }
 
   Result operator()(const UnpinPrefix& op) {
@@ -174,8 +171,10 @@ class Executor {
   Result operator()(const InvalidatePrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
+    absl::Status own = manager_.tenants().CheckOwn(manager_.TenantOf(session_), **name_space);
+    if (!own.ok()) return own;
     const absl::StatusOr<uint64_t> removed =
-        manager_.InvalidatePrefix(**name_space, op.tokens, now_);
+        manager_.InvalidatePrefix(PrefixOf(**name_space, op), now_);
     if (!removed.ok()) return removed.status();
     return InvalidatedPrefix{.removed_blocks = *removed};
   }
@@ -184,7 +183,7 @@ class Executor {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
     const absl::StatusOr<uint32_t> blocks =
-        manager_.SetRetention(**name_space, op.tokens, op.retention, now_);
+        manager_.SetRetention(PrefixOf(**name_space, op), op.retention, now_);
     if (!blocks.ok()) return blocks.status();
     return RetentionSet{.blocks = *blocks};
   }
@@ -222,6 +221,15 @@ class Executor {
     if (!meant.ok()) return meant.status();
     confined_ = *std::move(meant);
     return &confined_;
+  }
+
+  // What an operation on a prefix names. Refers to it.
+  template <class Op>
+  static BlockManager::Prompt PrefixOf(const NamespaceKey& name_space, const Op& op) {
+    return {.name_space = name_space,
+            .tokens = op.tokens,
+            .extra_token_ids = op.extra_token_ids,
+            .multimodal_items = op.multimodal_items};
   }
 
   static Result Answer(absl::Status status, OperationResult result) {

@@ -22,11 +22,6 @@ absl::Status CheckNamespace(const NamespaceKey& name_space) {
                                 kMaxCacheSaltBytes, " and ", kMaxTenantBytes, " are allowed"));
 }
 
-absl::Status CheckPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens) {
-  if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
-  return CheckNamespace(name_space);
-}
-
 }  // namespace
 
 absl::Status BlockManager::CheckPrompt(const Prompt& prompt) const {
@@ -49,6 +44,11 @@ absl::Status BlockManager::CheckPrompt(const Prompt& prompt) const {
     end = item_end;
   }
   return prompt.retention == nullptr ? absl::OkStatus() : CheckRetention(*prompt.retention);
+}
+
+absl::Status BlockManager::CheckPrefix(const Prompt& prefix) const {
+  if (prefix.tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
+  return CheckPrompt(prefix);
 }
 
 // By token, padded to whole blocks; empty where no token has any.
@@ -102,17 +102,18 @@ void BlockManager::CutMatches(std::vector<Match>& matches, uint32_t tokens) cons
   for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->CutMatch(matches[w], tokens);
 }
 
-std::vector<BlockManager::Match> BlockManager::FindWholePrefixes(
-    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
-  std::vector<Match> matches = FindPrefixes(name_space, BlockKey{tokens, {}});
-  uint32_t length = ValidLength(matches, static_cast<uint32_t>(tokens.size()));
+std::vector<BlockManager::Match> BlockManager::FindWholePrefixes(const Prompt& prefix) const {
+  const std::vector<TokenExtra> extras = MakeExtras(prefix);
+  const BlockKey key = KeyOf(prefix, extras);
+  std::vector<Match> matches = FindPrefixes(prefix.name_space, key);
+  uint32_t length = ValidLength(matches, static_cast<uint32_t>(key.tokens.size()));
   CutMatches(matches, length);
   const bool whole = std::equal(
       windows_.begin(), windows_.end(), matches.begin(),
       [](const auto& window, const Match& match) { return window->SourceIsWhole(match); });
   if (whole) return matches;
   const uint32_t block_end = tokens_per_block_.BlockForToken(length) * tokens_per_block_.value();
-  if (FindWholeTail(matches, name_space, tokens.subspan(block_end),
+  if (FindWholeTail(matches, prefix.name_space, key.Sub(block_end, key.tokens.size() - block_end),
                     tokens_per_block_.OffsetInBlock(length))) {
     return matches;
   }
@@ -121,13 +122,13 @@ std::vector<BlockManager::Match> BlockManager::FindWholePrefixes(
 }
 
 bool BlockManager::FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,
-                                 absl::Span<const TokenId> rest, uint32_t limit) const {
+                                 const BlockKey& rest, uint32_t limit) const {
   for (uint32_t n = limit; n > 0; --n) {
     std::vector<Match> shorter = matches;
     size_t found = 0;
     for (; found < windows_.size(); ++found) {
       Match& match = shorter[found];
-      match.source = windows_[found]->FindTail(match, name_space, BlockKey{rest.first(n), {}});
+      match.source = windows_[found]->FindTail(match, name_space, rest.First(n));
       match.source_tokens = n;
       match.tokens = static_cast<uint32_t>(match.blocks.size()) * tokens_per_block_.value() + n;
       if (match.source == kNoBlock) break;
@@ -185,11 +186,14 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
     tell_quotas(sequence.tenant);
     return answer;
   }
-  if (absl::Status status = CheckPrefix(query.name_space, query.tokens); !status.ok()) {
-    return status;
-  }
+  const Prompt prompt{.name_space = query.name_space,
+                      .tokens = query.tokens,
+                      .extra_token_ids = query.extra_token_ids,
+                      .multimodal_items = query.multimodal_items};
+  if (absl::Status status = CheckPrefix(prompt); !status.ok()) return status;
+  const std::vector<TokenExtra> extras = MakeExtras(prompt);
   std::vector<Match> matches =
-      FindPrefixes(query.name_space, BlockKey{query.tokens, {}}.First(query.tokens.size() - 1));
+      FindPrefixes(query.name_space, KeyOf(prompt, extras).First(query.tokens.size() - 1));
   answer.matched_tokens = ValidLength(matches, static_cast<uint32_t>(query.tokens.size() - 1));
   CutMatches(matches, answer.matched_tokens);
   const TenantId tenant = TenantFor(session, query.name_space);
@@ -207,13 +211,11 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
   return answer;
 }
 
-absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const NamespaceKey& name_space,
-                                                            absl::Span<const TokenId> tokens,
-                                                            absl::Time now) {
+absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const Prompt& prefix, absl::Time now) {
   BeginOperation(now);
-  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
-  context_.tenant = tenants_.OwnerOf(name_space);
-  const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
+  context_.tenant = tenants_.OwnerOf(prefix.name_space);
+  const std::vector<Match> matches = FindWholePrefixes(prefix);
   OffloadedPrefix result;
   for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Offload(matches[w]);
   EndOperation();
@@ -221,13 +223,12 @@ absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const NamespaceKey& 
   return result;
 }
 
-absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const NamespaceKey& name_space,
-                                                              absl::Span<const TokenId> tokens,
+absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const Prompt& prefix,
                                                               absl::Time now) {
   BeginOperation(now);
-  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
-  context_.tenant = tenants_.OwnerOf(name_space);
-  const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
+  context_.tenant = tenants_.OwnerOf(prefix.name_space);
+  const std::vector<Match> matches = FindWholePrefixes(prefix);
   PrefetchedPrefix result{.matched_tokens = matches.front().tokens};
   for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Prefetch(matches[w]);
   EndOperation();
@@ -237,121 +238,126 @@ absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const NamespaceKey
 
 // --- Pins ---
 
-absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session,
-                                                     const NamespaceKey& name_space,
-                                                     absl::Span<const TokenId> tokens,
-                                                     absl::Duration lease, absl::Time now) {
-  BeginOperation(now);
-  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
-  if (lease <= absl::ZeroDuration()) {
+absl::StatusOr<absl::Duration> BlockManager::PinLease(TenantId tenant, absl::Duration asked) const {
+  if (asked <= absl::ZeroDuration()) {
     return MakeError(Reason::kInvalidArgument, "a pin's lease must be positive");
   }
-  const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  if (tenant == kCommons || asked <= options_.max_pin_lease) return asked;
+  if (asked == absl::InfiniteDuration()) return options_.max_pin_lease;
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("a pin's lease of ", absl::FormatDuration(asked), "; at most ",
+                                absl::FormatDuration(options_.max_pin_lease), " is given"));
+}
+
+absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session, const Prompt& prefix,
+                                                     absl::Duration lease, absl::Time now) {
+  BeginOperation(now);
+  if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
+  PinEntry entry{.info = {}, .tenant = TenantOf(session), .blocks = {}};
+  const absl::StatusOr<absl::Duration> given = PinLease(entry.tenant, lease);
+  if (!given.ok()) return given.status();
+  const std::vector<Match> matches = FindWholePrefixes(prefix);
   if (matches.front().tokens == 0) {
     EndOperation();
     return PinnedPrefix{};
   }
-  if (pins_.size() >= kMaxPins) {
-    return MakeError(Reason::kPinBudgetExceeded,
-                     absl::StrCat("there are ", pins_.size(), " pins, the most there may be"));
-  }
-  PinEntry entry;
+  uint32_t blocks = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
-    const WindowBlockManager& window = *windows_[w];
-    entry.blocks.push_back(window.PinnableBlocks(matches[w]));
-    const uint64_t pinned =
-        uint64_t{window.pinned_blocks()} + window.UnpinnedAmong(entry.blocks.back());
-    if (pinned > window.pin_budget_blocks()) {
-      return MakeError(
-          Reason::kPinBudgetExceeded,
-          absl::StrCat(pinned, " blocks would be pinned in window ", WindowName(window.window()),
-                       "; at most ", window.pin_budget_blocks(), " may be"));
-    }
+    entry.blocks.push_back(windows_[w]->PinnableBlocks(matches[w]));
+    blocks += static_cast<uint32_t>(entry.blocks.back().size());
   }
-  last_pin_ = PinId{last_pin_.value() + 1};
-  entry.info = {.pin = last_pin_,
-                .client_name = RequireSession(session).client_name,
-                .name_space = name_space,
+  if (absl::Status status = pins_.CheckRoom(entry.tenant, blocks); !status.ok()) return status;
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    absl::Status status = windows_[w]->CheckPinBudget(entry.tenant, entry.blocks[w]);
+    if (!status.ok()) return status;
+  }
+  entry.info = {.client_name = RequireSession(session).client_name,
+                .name_space = prefix.name_space,
                 .pinned_tokens = matches.front().tokens,
-                .expires = now + lease};
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Pin(entry.blocks[w]);
-    entry.info.blocks += static_cast<uint32_t>(entry.blocks[w].size());
-  }
+                .blocks = blocks,
+                .expires = now + *given,
+                .tenant = tenants_[entry.tenant].name};
   context_.EndsAt(entry.info.expires);
-  const PinnedPrefix result{
-      .pin = last_pin_, .pinned_tokens = entry.info.pinned_tokens, .blocks = entry.info.blocks};
-  pins_.emplace(last_pin_, std::move(entry));
+  const PinId pin = pins_.Add(std::move(entry));
+  const PinEntry& added = *pins_.Find(pin);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    windows_[w]->Pin(pin, added.tenant, added.blocks[w]);
+  }
   EndOperation();
-  return result;
+  return PinnedPrefix{
+      .pin = pin, .pinned_tokens = added.info.pinned_tokens, .blocks = added.info.blocks};
 }
 
 absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now, TenantId tenant) {
   BeginOperation(now);
-  const auto it = pins_.find(pin);
-  if (it == pins_.end() || !tenants_.MaySee(tenant, tenants_.OwnerOf(it->second.info.name_space))) {
-    return MakeError(
-        Reason::kUnknownPin,
-        absl::StrCat("pin ", pin.value(), " was never made, was unpinned, or its lease ran out"));
+  const PinEntry* entry = pins_.Find(pin);
+  if (entry == nullptr || (tenant != kCommons && entry->tenant != tenant)) {
+    return MakeError(Reason::kUnknownPin, absl::StrCat("pin ", pin.value(),
+                                                       " was never made, or has ended: it was "
+                                                       "unpinned, its lease ran out, or its prefix "
+                                                       "left the cache"));
   }
-  EndPin(it);
+  EndPin(pin, PinEnd::kUnpinned);
   EndOperation();
   return absl::OkStatus();
 }
 
-void BlockManager::EndPin(std::map<PinId, PinEntry>::iterator pin) {
-  for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->Unpin(pin->second.blocks[w]);
-  pins_.erase(pin);
+void BlockManager::EndPin(PinId pin, PinEnd why, std::optional<RemovalReason> removal) {
+  const PinEntry entry = pins_.Take(pin);
+  const WindowBlockManager& largest = *windows_.back();
+  const BlockId last = entry.blocks.back().back();
+  recorder_.PinEnded(largest.window(), last, largest.hash(last),
+                     {.pin = pin, .why = why, .removal = removal}, entry.tenant);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    windows_[w]->Unpin(pin, entry.tenant, entry.blocks[w]);
+  }
+}
+
+void BlockManager::EndPinOfLeaving(PinId pin, RemovalReason removal) {
+  EndPin(pin, PinEnd::kPrefixLeft, removal);
 }
 
 void BlockManager::ExpirePins() {
-  for (auto it = pins_.begin(); it != pins_.end();) {
-    const auto pin = it++;
-    if (pin->second.info.expires <= context_.now) {
-      EndPin(pin);
-    } else {
-      context_.EndsAt(pin->second.info.expires);
-    }
+  while (const std::optional<PinId> pin = pins_.FirstExpired(context_.now)) {
+    EndPin(*pin, PinEnd::kExpired);
   }
+  context_.EndsAt(pins_.next_deadline());
 }
 
 ListedPins BlockManager::ListPins(TenantId tenant) const {
   ListedPins list;
   for (const auto& [id, pin] : pins_) {
-    if (!tenants_.MaySee(tenant, tenants_.OwnerOf(pin.info.name_space))) continue;
-    list.pins.push_back(pin.info);
-    if (tenant != kCommons) list.pinned_blocks += pin.info.blocks;
+    if (tenant == kCommons || pin.tenant == tenant) list.pins.push_back(pin.info);
   }
   for (const auto& window : windows_) {
-    if (tenant == kCommons) list.pinned_blocks += window->pinned_blocks();
-    list.budget_blocks += window->pin_budget_blocks();
+    list.pinned_blocks +=
+        tenant == kCommons ? window->pinned_blocks() : window->pinned_blocks(tenant);
+    list.budget_blocks += window->pin_budget_blocks(tenant);
   }
   return list;
 }
 
 // --- Forgetting and keeping ---
 
-absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const NamespaceKey& name_space,
-                                                        absl::Span<const TokenId> tokens,
-                                                        absl::Time now) {
+absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, absl::Time now) {
   BeginOperation(now);
-  if (absl::Status status = CheckNamespace(name_space); !status.ok()) return status;
+  if (absl::Status status = CheckPrompt(prefix); !status.ok()) return status;
+  const std::vector<TokenExtra> extras = MakeExtras(prefix);
   uint64_t removed = 0;
   for (const auto& window : windows_) {
-    removed += window->Invalidate(name_space, BlockKey{tokens, {}});
+    removed += window->Invalidate(prefix.name_space, KeyOf(prefix, extras));
   }
   EndOperation();
   return removed;
 }
 
-absl::StatusOr<uint32_t> BlockManager::SetRetention(const NamespaceKey& name_space,
-                                                    absl::Span<const TokenId> tokens,
+absl::StatusOr<uint32_t> BlockManager::SetRetention(const Prompt& prefix,
                                                     const SequenceRetention& retention,
                                                     absl::Time now) {
   BeginOperation(now);
-  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
+  if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
   if (absl::Status status = CheckRetention(retention); !status.ok()) return status;
-  const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  const std::vector<Match> matches = FindWholePrefixes(prefix);
   uint32_t named = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
     named += windows_[w]->SetRetention(matches[w], retention);

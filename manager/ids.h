@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "events/pin_id.h"
 #include "events/tenant_id.h"
 #include "pools/strong_id.h"
 
@@ -14,9 +15,6 @@ using SequenceId = StrongId<struct SequenceIdTag, uint64_t>;
 using SessionId = StrongId<struct SessionIdTag, uint64_t>;
 // Drawn when a session opens: the proof that a request speaks for it.
 using SessionToken = StrongId<struct SessionTokenTag, uint64_t>;
-
-// Counted up by the manager; never reused in an epoch.
-using PinId = StrongId<struct PinIdTag, uint64_t>;
 
 struct SessionRef {
   SessionId id;

@@ -226,9 +226,9 @@ std::vector<SequenceRow> SharedManager::Sequences(std::optional<SessionId> only,
 }
 
 absl::StatusOr<InspectedPrefix> SharedManager::InspectPrefix(
-    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
+    const BlockManager::Prompt& prompt) const {
   FairMutexLock lock(&mutex_);
-  return core_->InspectPrefix(name_space, tokens);
+  return core_->InspectPrefix(prompt);
 }
 
 void SharedManager::CheckInvariants() const {

@@ -79,8 +79,11 @@ class SharedManager {
   std::vector<SessionRow> Sessions(SessionId from, size_t limit) const;
   std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
                                      size_t limit) const;
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const BlockManager::Prompt& prompt) const;
   absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens) const;
+                                                absl::Span<const TokenId> tokens) const {
+    return InspectPrefix({.name_space = name_space, .tokens = tokens});
+  }
 
   // --- All of a cache (shared_manager_scans.cc): in pieces, between which others come in; what
   // changes meanwhile is as it was or as it is ---

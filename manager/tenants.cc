@@ -23,6 +23,7 @@ absl::StatusOr<TenantTable> TenantTable::Create(std::vector<TenantOptions> tenan
       return MakeError(Reason::kInvalidArgument,
                        absl::StrCat("tenant '", tenant.name, "' has a share of 0"));
     }
+    table.total_share_ += tenant.share;
     if (id == 0) continue;
     if (tenant.name.empty() || tenant.name.size() > kMaxTenantBytes) {
       return MakeError(Reason::kInvalidArgument,
@@ -60,6 +61,12 @@ absl::StatusOr<NamespaceKey> TenantTable::Confine(TenantId tenant,
   }
   meant.tenant = options.shares ? "" : options.name;
   return meant;
+}
+
+absl::Status TenantTable::CheckOwn(TenantId tenant, const NamespaceKey& name_space) const {
+  if (tenant == kCommons || OwnerOf(name_space) == tenant) return absl::OkStatus();
+  return MakeError(Reason::kPermissionDenied,
+                   "the prefix is shared with other tenants; only an operator may forget it");
 }
 
 TenantAccounts::TenantAccounts(const TenantTable* tenants, uint32_t num_ids)

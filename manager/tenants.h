@@ -60,6 +60,14 @@ class TenantTable {
   // The namespace that a tenant means: its own, or the commons' where it shares. The commons' own
   // sessions, which are trusted, mean what they say. Errors: PERMISSION_DENIED (another tenant's).
   absl::StatusOr<NamespaceKey> Confine(TenantId tenant, const NamespaceKey& asked) const;
+  // What the tenant's weight among all gives it of `whole`; all of it where there are no tenants.
+  uint64_t ShareOf(TenantId tenant, uint64_t whole) const {
+    return any() ? whole * (*this)[tenant].share / total_share_ : whole;
+  }
+  // Whether what is stored in the namespace is the tenant's own, for it to destroy. Of the commons
+  // every block is somebody else's too, so only the commons' own sessions may. Errors:
+  // PERMISSION_DENIED.
+  absl::Status CheckOwn(TenantId tenant, const NamespaceKey& name_space) const;
   // Whether a tenant may see what is `owner`'s.
   bool MaySee(TenantId tenant, TenantId owner) const {
     return tenant == owner || tenant == kCommons ||
@@ -70,6 +78,7 @@ class TenantTable {
   TenantTable() = default;
 
   std::vector<TenantOptions> tenants_;  // By id.
+  uint64_t total_share_ = 0;            // The commons' among them.
   absl::flat_hash_map<std::string, TenantId> ids_;
 };
 

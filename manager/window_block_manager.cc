@@ -59,6 +59,7 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       tree_(&store_),
       policies_(std::move(policies)),
       accounts_(options.tenants, store_.num_ids()),
+      tenant_pinned_(options.tenants->size()),
       tenant_counters_(options.tenants->size()),
       lives_(options.lives_sample) {
   for (size_t t = 0; t < kNumTiers; ++t) {
@@ -163,34 +164,63 @@ void WindowBlockManager::EndDrain(BlockId id) {
 
 // --- Pins ---
 
-uint32_t WindowBlockManager::UnpinnedAmong(absl::Span<const BlockId> blocks) const {
-  return static_cast<uint32_t>(std::count_if(blocks.begin(), blocks.end(),
-                                             [this](BlockId id) { return !store_[id].pinned; }));
+uint32_t WindowBlockManager::pin_budget_blocks(TenantId tenant) const {
+  if (tenant == kCommons) return options_.pin_budget_blocks;
+  return static_cast<uint32_t>(options_.tenants->ShareOf(tenant, options_.pin_budget_blocks));
 }
 
-void WindowBlockManager::Pin(absl::Span<const BlockId> blocks) {
+absl::Status WindowBlockManager::CheckPinBudget(TenantId tenant,
+                                                absl::Span<const BlockId> blocks) const {
+  uint64_t pinned = pinned_blocks(), own = pinned_blocks(tenant);
+  for (const BlockId id : blocks) {
+    if (!store_[id].pinned) ++pinned;
+    if (tenant != kCommons && !IsPinnedBy(id, tenant)) ++own;
+  }
+  if (tenant != kCommons && own > pin_budget_blocks(tenant)) {
+    return MakeError(Reason::kPinBudgetExceeded,
+                     absl::StrCat("the tenant's pins would hold ", own, " blocks in window ",
+                                  WindowName(window()), "; its share is ",
+                                  pin_budget_blocks(tenant), " of ", pin_budget_blocks()));
+  }
+  if (pinned > pin_budget_blocks()) {
+    return MakeError(
+        Reason::kPinBudgetExceeded,
+        absl::StrCat(pinned, " blocks would be pinned in window ", WindowName(window()),
+                     "; at most ", pin_budget_blocks(), " may be"));
+  }
+  return absl::OkStatus();
+}
+
+void WindowBlockManager::Pin(PinId pin, TenantId tenant, absl::Span<const BlockId> blocks) {
   for (const BlockId id : blocks) {
     if (!PAGODA_FAULT(PinWithoutHolding)) Hold(id);
     Block& block = store_[id];
     if (!block.pinned) ++pinned_[static_cast<size_t>(block.tier())];
     block.pinned = 1;
-    ++pins_[id];
+    if (!IsPinnedBy(id, tenant)) ++tenant_pinned_[tenant.value()];
+    pins_.insert({id, tenant, pin});
   }
 }
 
 // Last block first, as a sequence lets go.
-void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks) {
+void WindowBlockManager::Unpin(PinId pin, TenantId tenant, absl::Span<const BlockId> blocks) {
   for (size_t i = blocks.size(); i-- > 0;) {
-    const auto it = pins_.find(blocks[i]);
-    PAGODA_CHECK(it != pins_.end(), "rule 15: pins are counted");
-    if (--it->second == 0) {
-      pins_.erase(it);
-      Block& block = store_[blocks[i]];
+    const BlockId id = blocks[i];
+    PAGODA_CHECK(pins_.erase({id, tenant, pin}) == 1, "rule 15: pins are counted");
+    if (!IsPinnedBy(id, tenant)) --tenant_pinned_[tenant.value()];
+    const auto other = FirstPin(id, kCommons);
+    if (other == pins_.end() || other->block != id) {
+      Block& block = store_[id];
       block.pinned = 0;
       --pinned_[static_cast<size_t>(block.tier())];
     }
-    LetGo(blocks[i]);
+    LetGo(id);
   }
+}
+
+// The block is about to leave the tree, and a pin ends as a whole.
+void WindowBlockManager::EndPinsOf(BlockId id, RemovalReason removal) {
+  while (store_[id].pinned) context_->pins->EndPinOfLeaving(FirstPin(id, kCommons)->pin, removal);
 }
 
 // --- Raw blocks ---

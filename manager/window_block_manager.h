@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -108,6 +109,8 @@ class WindowBlockManager {
   // Blocks of both tiers that a sequence, a session, a pin or a drain holds.
   uint32_t held_blocks() const { return held_[kPrimary] + held_[kSecondary]; }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
+  // Of a block in the tree.
+  BlockHash hash(BlockId id) const { return tree_.hash(id); }
 
   // --- Prefixes (window_prefixes.cc) ---
 
@@ -135,12 +138,18 @@ class WindowBlockManager {
   uint32_t Prefetch(const Match& match);
   // A pin's blocks: of the needed part of the match, with its source.
   std::vector<BlockId> PinnableBlocks(const Match& match) const;
-  // How many of them no pin holds yet.
-  uint32_t UnpinnedAmong(absl::Span<const BlockId> blocks) const;
-  uint32_t pinned_blocks() const { return static_cast<uint32_t>(pins_.size()); }
+  // Whether the tenant may pin them too. Errors: PIN_BUDGET_EXCEEDED.
+  absl::Status CheckPinBudget(TenantId tenant, absl::Span<const BlockId> blocks) const;
+  // Blocks that some pin holds; that some pin of the tenant's holds.
+  uint32_t pinned_blocks() const { return pinned_[kPrimary] + pinned_[kSecondary]; }
+  uint32_t pinned_blocks(TenantId tenant) const { return tenant_pinned_[tenant.value()]; }
   uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }
-  void Pin(absl::Span<const BlockId> blocks);
-  void Unpin(absl::Span<const BlockId> blocks);
+  // The part of it that a tenant's pins may take; the commons' may take all.
+  uint32_t pin_budget_blocks(TenantId tenant) const;
+  // The blocks are cached as long as the pin holds them: before one leaves the tree,
+  // OperationContext::pins ends the pin.
+  void Pin(PinId pin, TenantId tenant, absl::Span<const BlockId> blocks);
+  void Unpin(PinId pin, TenantId tenant, absl::Span<const BlockId> blocks);
   uint64_t Invalidate(const NamespaceKey& name_space, const BlockKey& prefix);
   uint32_t SetRetention(const Match& match, const SequenceRetention& retention);
   // Appends the match's blocks that have bytes, with its source.
@@ -267,6 +276,14 @@ class WindowBlockManager {
   static constexpr size_t kPrimary = static_cast<size_t>(Tier::kPrimary);
   static constexpr size_t kSecondary = static_cast<size_t>(Tier::kSecondary);
 
+  // A pin holds a block.
+  struct BlockPin {
+    BlockId block;
+    TenantId tenant;
+    PinId pin;
+    friend auto operator<=>(const BlockPin&, const BlockPin&) = default;
+  };
+
   SequenceBlocks& BlocksOf(Sequence& sequence) const { return sequence.windows[options_.index]; }
   const SequenceBlocks& BlocksOf(const Sequence& sequence) const {
     return sequence.windows[options_.index];
@@ -301,6 +318,15 @@ class WindowBlockManager {
   bool IsCandidate(BlockId id) const;
   absl::Status CheckOneRaw(SessionId owner, const BlockRef& ref) const;
   void HoldByDrain(BlockId id, Session& session);
+  void EndPinsOf(BlockId id, RemovalReason removal);
+  // The first pin of the block, of the tenant's; where there is none, what follows.
+  auto FirstPin(BlockId id, TenantId tenant) const {
+    return pins_.lower_bound({id, tenant, PinId{0}});
+  }
+  bool IsPinnedBy(BlockId id, TenantId tenant) const {
+    const auto it = FirstPin(id, tenant);
+    return it != pins_.end() && it->block == id && it->tenant == tenant;
+  }
 
   // --- Leaving and moving (window_tiers.cc) ---
   void MakeRoom(TenantId tenant);
@@ -374,7 +400,8 @@ class WindowBlockManager {
   uint32_t holes_ = 0;
   SlotIndex spare_ = kNoSlot;                      // Of the secondary tier.
   uint64_t tree_epoch_ = 0;                        // Grows with each Reset.
-  absl::flat_hash_map<BlockId, uint32_t> pins_;    // Pins by block.
+  absl::btree_set<BlockPin> pins_;                 // Ascending by block.
+  std::vector<uint32_t> tenant_pinned_;            // Pinned blocks by TenantId.
   absl::flat_hash_map<BlockId, uint32_t> drains_;  // Drains by block.
   WindowCounters counters_;                        // Without what Stats() takes from the tenants'.
   std::vector<TenantCounters> tenant_counters_;    // By TenantId.

@@ -1,6 +1,7 @@
 // The invariants of WindowBlockManager, checked from scratch.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -10,7 +11,7 @@
 namespace pagoda {
 
 void WindowBlockManager::CountHolders(absl::Span<uint32_t> holders) const {
-  for (const auto& [id, count] : pins_) holders[id.value()] += count;
+  for (const BlockPin& pin : pins_) ++holders[pin.block.value()];
 }
 
 void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
@@ -48,16 +49,29 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
 void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) const {
   CheckAccounting();
   std::array<uint32_t, kNumTiers> unheld = {}, held = {}, pinned = {}, candidates = {};
+  std::vector<uint32_t> tenant_pinned(tenant_pinned_.size());
+  for (auto it = pins_.begin(); it != pins_.end(); ++it) {
+    const bool first = it == pins_.begin() || std::prev(it)->block != it->block ||
+                       std::prev(it)->tenant != it->tenant;
+    if (first) ++tenant_pinned[it->tenant.value()];
+  }
+  PAGODA_CHECK(tenant_pinned == tenant_pinned_, "rule 15: a tenant's pinned blocks are counted");
   uint32_t free_ids = 0, holes = 0;
   std::vector<uint32_t> children(store_.num_ids()), primary_children(store_.num_ids());
+  const auto is_pinned = [this](BlockId id) {
+    const auto it = FirstPin(id, kCommons);
+    return it != pins_.end() && it->block == id;
+  };
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
     const auto tier = static_cast<size_t>(block.tier());
+    PAGODA_CHECK(!block.pinned || block.state() == BlockState::kCached,
+                 "rule 15: a pin ends before its prefix leaves the tree");
     PAGODA_CHECK(block.state() == BlockState::kRaw || block.refs == holders[i],
                  "a block's references are its holders");
     PAGODA_CHECK(static_cast<bool>(block.drains) == drains_.contains(id) &&
-                     static_cast<bool>(block.pinned) == pins_.contains(id) &&
+                     static_cast<bool>(block.pinned) == is_pinned(id) &&
                      static_cast<bool>(block.timed) == expiries_.has_duration(id),
                  "what is kept beside a block is marked on it");
     if (OwnsSlot(block.state())) {
@@ -77,7 +91,7 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
         continue;
       case BlockState::kRaw:
       case BlockState::kPrivate:
-        PAGODA_CHECK(block.tier() == Tier::kPrimary || block.pinned || block.drains,
+        PAGODA_CHECK(block.tier() == Tier::kPrimary || block.drains,
                      "what a sequence writes is in the primary tier");
         continue;
       case BlockState::kHole:

@@ -232,6 +232,9 @@ uint64_t WindowBlockManager::CutSubtree(BlockId top, RemovalReason reason) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (const BlockId child : tree_.Children(NodeRef::Block(nodes[i]))) nodes.push_back(child);
   }
+  if (pinned_blocks() != 0) {
+    for (const BlockId id : nodes) EndPinsOf(id, reason);
+  }
   uint64_t left = 0;
   for (size_t i = nodes.size(); i-- > 0;) {
     const BlockId id = nodes[i];
@@ -278,6 +281,7 @@ uint64_t WindowBlockManager::Reset() {
     Block& block = store_[id];
     if (block.state() == BlockState::kHole) store_.ReleaseId(id);
     if (block.state() != BlockState::kCached) continue;
+    EndPinsOf(id, RemovalReason::kCleared);
     ++removed;
     const Tier tier = block.tier();
     CountRemoval(id, RemovalReason::kCleared);

@@ -133,6 +133,7 @@ struct Config {
   struct Sessions {
     absl::Duration default_lease = absl::Seconds(30);
     absl::Duration max_lease = absl::Hours(1);
+    absl::Duration max_pin_lease = absl::Hours(24);
   } sessions;
 
   struct Events {

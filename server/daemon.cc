@@ -225,6 +225,7 @@ absl::Status Daemon::MakeCache() {
        .offload_min_priority = Priority(static_cast<uint8_t>(cache.offload.min_priority)),
        .offload_watermark_permille = cache.offload.watermark_permille,
        .pin_budget_permille = cache.pin_budget_permille,
+       .max_pin_lease = config_.sessions.max_pin_lease,
        .pool_mappings = pools_->Mappings(),
        .lifecycle_events = config_.events.lifecycle,
        .epoch = RandomEpoch(),

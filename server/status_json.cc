@@ -96,6 +96,13 @@ struct EventWriter {
     if (event.priority.has_value()) {
       out["priority"] = ChangeJson(*event.priority, [](Priority p) { return p.value(); });
     }
+    if (event.ended_pin.has_value()) {
+      Json& pin = out["ended_pin"];
+      pin = {{"pin", event.ended_pin->pin.value()}, {"why", PinEndName(event.ended_pin->why)}};
+      if (event.ended_pin->removal.has_value()) {
+        pin["removal"] = RemovalReasonName(*event.ended_pin->removal);
+      }
+    }
   }
   void operator()(const RemovedEvent& event) const {
     out["type"] = "removed";

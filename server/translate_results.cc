@@ -65,6 +65,7 @@ void PinToProto(const PinInfo& pin, v1::PinInfo* out) {
   if (pin.expires != absl::InfiniteFuture()) {
     *out->mutable_expire_time() = TimeToProto(pin.expires);
   }
+  out->set_tenant(pin.tenant);
 }
 
 // Fills the member of the wire's oneof that goes with each result.

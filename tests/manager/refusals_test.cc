@@ -324,6 +324,7 @@ TEST_F(RefusalTest, PinAndUnpinPrefixNamesItsReasons) {
   const auto pin = std::get<PinnedPrefix>(Run(PinPrefix{.tokens = Range(200, 203)})).pin;
   Expect(Reason::kUnknownPin, UnpinPrefix{.pin = PinId{pin.value() + 1}});
   Run(UnpinPrefix{.pin = pin});
+  core_->TakeEvents();  // Of the pin's end.
   Expect(Reason::kUnknownPin, UnpinPrefix{.pin = pin});
 }
 

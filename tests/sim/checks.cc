@@ -28,6 +28,8 @@ void World::CountHolders() {
   }
   for (const SimPin& pin : pins) {
     for (const HeldBlock& block : pin.blocks) {
+      SIM_CHECK(shadows[block.window].node(block.id.value()).cached(), "pin ", pin.id.value(),
+                " holds block ", block.id.value(), ", which has left the tree");
       ledgers[block.window].Hold(block.id, Ledger::Holder::kPin);
     }
   }

@@ -39,6 +39,7 @@ enum class Met : uint8_t {
   kDrained,
   kPinned,
   kPinExpired,
+  kPinCut,  // Pins that ended because their prefix left the tree.
   kPinBudget,
   kPriorityExpired,
   kSessionExpired,
@@ -50,15 +51,19 @@ enum class Met : uint8_t {
 };
 
 inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> kMetNames = {
-    "match",       "partial_match", "cut_match",        "taken_over",
-    "exhausted",   "other_refusal", "evicted",          "displaced",
-    "offloaded",   "onboarded",     "secondary_match",  "hole",
-    "hole_filled", "canonical",     "canonical_moved",  "detached",
-    "tail_copied", "cut_copied",    "cut_in_place",     "window_passed",
-    "slid",        "copy",          "copy_failed",      "lost",
-    "shortened",   "kv_lost",       "drained",          "pinned",
-    "pin_expired", "pin_budget",    "priority_expired", "session_expired",
-    "quarantined", "invalidated",   "cleared",          "snapshot",
+    "match",        "partial_match",    "cut_match",
+    "taken_over",   "exhausted",        "other_refusal",
+    "evicted",      "displaced",        "offloaded",
+    "onboarded",    "secondary_match",  "hole",
+    "hole_filled",  "canonical",        "canonical_moved",
+    "detached",     "tail_copied",      "cut_copied",
+    "cut_in_place", "window_passed",    "slid",
+    "copy",         "copy_failed",      "lost",
+    "shortened",    "kv_lost",          "drained",
+    "pinned",       "pin_expired",      "pin_cut",
+    "pin_budget",   "priority_expired", "session_expired",
+    "quarantined",  "invalidated",      "cleared",
+    "snapshot",
 };
 
 struct Coverage {

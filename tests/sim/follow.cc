@@ -25,6 +25,10 @@ std::string Describe(const Event& event) {
     if (updated->priority.has_value()) {
       text += Text(" to priority ", updated->priority->new_value);
     }
+    if (updated->ended_pin.has_value()) {
+      text +=
+          Text(" ends pin ", updated->ended_pin->pin, ": ", PinEndName(updated->ended_pin->why));
+    }
   } else if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
     text += Text(RemovalReasonName(removed->reason), ":");
     for (const BlockId id : removed->blocks) text += Text(" ", id);
@@ -135,6 +139,7 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
   Shadow& shadow = world_.shadows[window];
   const uint32_t id = updated.id.value();
   BlockFacts& facts = world_.ledgers[window][id];
+  if (updated.ended_pin.has_value()) EndPin(*updated.ended_pin);
   if (updated.priority.has_value()) {
     if (facts.deadline <= world_.now && updated.priority->new_value == kDefaultPriority) {
       ++expiries_;
@@ -155,6 +160,22 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
     world_.coverage.Add(to == Tier::kSecondary ? Met::kOffloaded : Met::kOnboarded);
   }
   shadow.ApplyUpdated(updated);
+}
+
+// Pins that expire were taken away before the call, and one that is unpinned goes behind it.
+void Follow::EndPin(const EndedPin& ended) {
+  const auto pin = std::find_if(world_.pins.begin(), world_.pins.end(),
+                                [&](const SimPin& one) { return one.id == ended.pin; });
+  SIM_CHECK((pin == world_.pins.end()) == (ended.why == PinEnd::kExpired), "pin ",
+            ended.pin.value(), " ended: ", std::string(PinEndName(ended.why)));
+  SIM_CHECK(ended.removal.has_value() == (ended.why == PinEnd::kPrefixLeft),
+            "a removal ends a pin where its prefix leaves");
+  if (ended.why == PinEnd::kExpired) ++expiries_;
+  if (ended.why != PinEnd::kPrefixLeft) return;
+  SIM_CHECK((scope_.reasons & Bit(*ended.removal)) != 0, "a pin ends for a removal that cannot be");
+  for (const HeldBlock& block : pin->blocks) world_.ledgers[block.window].LetGo(block.id);
+  world_.pins.erase(pin);
+  world_.coverage.Add(Met::kPinCut);
 }
 
 void Follow::Apply(uint32_t window, const RemovedEvent& removed) {

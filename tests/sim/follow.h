@@ -38,6 +38,7 @@ class Follow {
   void Apply(uint32_t window, const StoredEvent& stored);
   void Apply(uint32_t window, const UpdatedEvent& updated);
   void Apply(uint32_t window, const RemovedEvent& removed);
+  void EndPin(const EndedPin& ended);
   void ApplyOrder(const CopyOrder& order);
   void NoteMoves(const EventBatch& events);
   void NoteStored();

@@ -105,8 +105,9 @@ void Shadow::ApplyUpdated(const UpdatedEvent& updated) {
   SIM_CHECK(node(id).cached(), "law: block ", id, " updated but not cached");
   Node& node = nodes_[id];
   SIM_CHECK(node.hash == updated.hash, "law: block ", id, " updated with a wrong hash");
-  SIM_CHECK(updated.tier.has_value() || updated.priority.has_value(),
-            "law: an Updated event that says nothing");
+  SIM_CHECK(
+      (updated.tier.has_value() || updated.priority.has_value()) != updated.ended_pin.has_value(),
+      "law: an Updated event that says nothing, or a pin's end beside a change");
   if (updated.tier.has_value()) {
     SIM_CHECK(node.tier == updated.tier->old_value && node.tier != updated.tier->new_value,
               "law: block ", id, " updated from a wrong tier");
