@@ -144,7 +144,8 @@ ListedPins PinsFrom(const v1::ListPinsResult& proto) {
          .name_space = NamespaceFrom(pin.namespace_()),
          .pinned_tokens = pin.pinned_tokens(),
          .blocks = pin.blocks(),
-         .expires = pin.has_expire_time() ? TimeFrom(pin.expire_time()) : absl::InfiniteFuture()});
+         .expires = pin.has_expire_time() ? TimeFrom(pin.expire_time()) : absl::InfiniteFuture(),
+         .tenant = pin.tenant()});
   }
   return listed;
 }
