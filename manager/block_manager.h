@@ -27,8 +27,10 @@
 #include "manager/ids.h"
 #include "manager/lists.h"
 #include "manager/operation.h"
+#include "manager/operation_checks.h"
 #include "manager/operation_context.h"
 #include "manager/prefix_uses.h"
+#include "manager/prompt_key.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
@@ -172,9 +174,11 @@ class BlockManager {
     return tenants_.Confine(TenantOf(session), asked);
   }
   // Runs one operation for a living session (the caller has checked it). WaitForTicket does not
-  // wait: it fails with WAIT_TIMEOUT while the copies run.
+  // wait: it fails with WAIT_TIMEOUT while the copies run. `content_check`, where given, is
+  // CheckContent(operation): a caller with a lock makes it before it takes the lock.
   absl::StatusOr<OperationResult> Execute(SessionId session, const Operation& operation,
-                                          absl::Time now);
+                                          absl::Time now,
+                                          const absl::Status* content_check = nullptr);
 
   // The operations by name, without the cost of a variant. Spans and tables are valid until the
   // next call. ready() is the ticket that the slots handed out by the last call wait for.
@@ -206,16 +210,18 @@ class BlockManager {
     absl::Span<const uint64_t> extra_token_ids = {};
     absl::Span<const MultimodalItem> multimodal_items = {};
     const SequenceRetention* retention = nullptr;
+    // What CheckContent says of it, where the caller has asked already; else it is asked.
+    const absl::Status* content_check = nullptr;
   };
 
   // Opens a sequence: matches the longest cached prefix that is valid in every window, at most all
   // but the last token, and takes room. What matched in the secondary tier moves up; of a block
   // that matches in part the first tokens are copied into a fresh one, or, where it is a tail that
-  // matches whole or there is no room for a copy, it is taken over in place (rule 8). Cost:
-  // O(tokens). Returns the matched tokens. Errors: SEQUENCE_EXISTS, INVALID_ARGUMENT (a salt or
-  // tenant that is too long; extra ids or items that do not fit the tokens; a retention that
-  // CheckRetention refuses), INVALID_COUNT (no tokens, or room that the capacity can never hold),
-  // BLOCKS_EXHAUSTED.
+  // matches whole or there is no room for a copy, it is taken over in place (rule 8), and keeps its
+  // retention unless the prompt's names it. Cost: O(tokens). Returns the matched tokens. Errors:
+  // SEQUENCE_EXISTS, INVALID_ARGUMENT (a salt or tenant that is too long; extra ids or items that
+  // do not fit the tokens; a retention that CheckRetention refuses), INVALID_COUNT (no tokens, or
+  // room that the capacity can never hold), BLOCKS_EXHAUSTED.
   absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence, const Prompt& prompt,
                                        absl::Time now);
   absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence,
@@ -270,8 +276,12 @@ class BlockManager {
   absl::StatusOr<Growth> TruncateSequence(SessionId session, SequenceId sequence,
                                           uint32_t token_count, absl::Time now);
 
-  // Ends a sequence: its computed tail block is cached too, where its content is new; the rest of
-  // its room is free. Errors: UNKNOWN_SEQUENCE.
+  // Ends a sequence. Its computed tail is cached too, unless a block of the primary tier begins
+  // with it: that block is then as recent as the sequence's own, and is kept at the higher priority
+  // of the two. The rest of its room is free. Whenever a block enters the tree, tails that it
+  // begins with and that nobody holds leave (Removed, taken over); unless the sequence's own
+  // retention names the block, it is kept at the highest priority of theirs and its own. Errors:
+  // UNKNOWN_SEQUENCE.
   absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
 
   // The running sequence, until the next call. Errors: UNKNOWN_SEQUENCE.
@@ -280,7 +290,7 @@ class BlockManager {
   // --- Prefixes ---
 
   // How many tokens an AddSequence would match; `blocks`, where given, becomes those of the largest
-  // window.
+  // window. Cost: O(matched tokens) and, unless the content was checked before, O(items).
   uint32_t MatchPrefix(const Prompt& prompt, std::vector<BlockHandle>* blocks) const;
   uint32_t MatchPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
                        std::vector<BlockHandle>* blocks = nullptr) const {
@@ -289,10 +299,14 @@ class BlockManager {
 
   // Errors: INVALID_COUNT (no tokens), UNKNOWN_SEQUENCE.
   absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session,
-                                               const struct QueryCapacity& query) const;
+                                               const struct QueryCapacity& query) const {
+    return QueryCapacity(session, query, query.name_space);
+  }
+  // In `name_space` instead of the query's own.
+  absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session, const struct QueryCapacity& query,
+                                               const NamespaceKey& name_space) const;
 
-  // INVALID_ARGUMENT: `prompt` has a salt or tenant that is too long, extra ids or items that do
-  // not fit the tokens, or a retention that CheckRetention refuses.
+  // INVALID_ARGUMENT: `prompt` has a salt or tenant that is too long, or what CheckContent refuses.
   absl::Status CheckPrompt(const Prompt& prompt) const;
 
   // Operators name a prefix by its name space and tokens, without extras. Where blocks are moved,
@@ -326,10 +340,12 @@ class BlockManager {
   absl::StatusOr<uint64_t> InvalidatePrefix(const NamespaceKey& name_space,
                                             absl::Span<const TokenId> tokens, absl::Time now);
   // Gives the prefix's blocks the priority and duration of the range that holds their first token;
-  // a running clock starts again. Errors also: INVALID_ARGUMENT (CheckRetention).
+  // a running clock starts again. `content_check`: CheckRetention(retention), where the caller has
+  // asked already. Errors also: INVALID_ARGUMENT (CheckRetention).
   absl::StatusOr<uint32_t> SetRetention(const NamespaceKey& name_space,
                                         absl::Span<const TokenId> tokens,
-                                        const SequenceRetention& retention, absl::Time now);
+                                        const SequenceRetention& retention, absl::Time now,
+                                        const absl::Status* content_check = nullptr);
 
   // --- Copies ---
 
@@ -444,9 +460,11 @@ class BlockManager {
 
   // --- Matches (block_manager_prefixes.cc) ---
   std::vector<TokenExtra> MakeExtras(const Prompt& prompt) const;
-  static BlockKey KeyOf(const Prompt& prompt, const std::vector<TokenExtra>& extras);
+  static PromptKey KeyOf(const Prompt& prompt) {
+    return {prompt.tokens, prompt.extra_token_ids, prompt.multimodal_items};
+  }
   // The cached prefixes, as found in each window.
-  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const BlockKey& key) const;
+  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key) const;
   // Finds, at the end of the matches' whole blocks, the longest tail of at most `limit` tokens that
   // is cached as it is in every window.
   bool FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,

@@ -28,8 +28,12 @@ class Executor {
   using Result = absl::StatusOr<OperationResult>;
 
   Executor(BlockManager& manager, const std::vector<PoolMapping>& pools, SessionId session,
-           absl::Time now)
-      : manager_(manager), pools_(pools), session_(session), now_(now) {}
+           absl::Time now, const absl::Status* content_check)
+      : manager_(manager),
+        pools_(pools),
+        session_(session),
+        now_(now),
+        content_check_(content_check) {}
 
   Result operator()(const AllocateBlocks& op) {
     // Refused here, before memory is taken for an absurd count.
@@ -64,7 +68,8 @@ class Executor {
                               .room_tokens = op.room_tokens,
                               .extra_token_ids = op.extra_token_ids,
                               .multimodal_items = op.multimodal_items,
-                              .retention = op.retention.empty() ? nullptr : &op.retention},
+                              .retention = op.retention.empty() ? nullptr : &op.retention,
+                              .content_check = content_check_},
                              now_);
     if (!matched.ok()) return matched.status();
     return AddedSequence{.matched_tokens = *matched,
@@ -130,7 +135,8 @@ class Executor {
     const BlockManager::Prompt prompt{.name_space = **name_space,
                                       .tokens = op.tokens,
                                       .extra_token_ids = op.extra_token_ids,
-                                      .multimodal_items = op.multimodal_items};
+                                      .multimodal_items = op.multimodal_items,
+                                      .content_check = content_check_};
     if (absl::Status status = manager_.CheckPrompt(prompt); !status.ok()) return status;
     MatchedPrefix result;
     result.matched_tokens = manager_.MatchPrefix(prompt, &result.blocks);
@@ -138,12 +144,9 @@ class Executor {
   }
 
   Result operator()(const QueryCapacity& op) {
-    if (!manager_.tenants().any()) return Typed(manager_.QueryCapacity(session_, op));
-    absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    QueryCapacity confined = op;
-    confined.name_space = **name_space;
-    return Typed(manager_.QueryCapacity(session_, confined));
+    return Typed(manager_.QueryCapacity(session_, op, **name_space));
   }
 
   Result operator()(const OffloadPrefix& op) {
@@ -184,7 +187,7 @@ class Executor {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
     const absl::StatusOr<uint32_t> blocks =
-        manager_.SetRetention(**name_space, op.tokens, op.retention, now_);
+        manager_.SetRetention(**name_space, op.tokens, op.retention, now_, content_check_);
     if (!blocks.ok()) return blocks.status();
     return RetentionSet{.blocks = *blocks};
   }
@@ -243,16 +246,18 @@ class Executor {
   const std::vector<PoolMapping>& pools_;
   const SessionId session_;
   const absl::Time now_;
+  const absl::Status* const content_check_;  // May be null.
   NamespaceKey confined_;
 };
 
 }  // namespace
 
 absl::StatusOr<OperationResult> BlockManager::Execute(SessionId session, const Operation& operation,
-                                                      absl::Time now) {
+                                                      absl::Time now,
+                                                      const absl::Status* content_check) {
   ++operations_.run[operation.index()];
   absl::StatusOr<OperationResult> result =
-      std::visit(Executor(*this, options_.pool_mappings, session, now), operation);
+      std::visit(Executor(*this, options_.pool_mappings, session, now, content_check), operation);
   if (!result.ok()) ++operations_.failed[{TenantOf(session), ReasonOf(result.status())}];
   return result;
 }

@@ -1,6 +1,5 @@
 // The part of BlockManager that finds prefixes, and works on them by name.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,24 +30,9 @@ absl::Status CheckPrefix(const NamespaceKey& name_space, absl::Span<const TokenI
 
 absl::Status BlockManager::CheckPrompt(const Prompt& prompt) const {
   if (absl::Status status = CheckNamespace(prompt.name_space); !status.ok()) return status;
-  if (!prompt.extra_token_ids.empty() && prompt.extra_token_ids.size() != prompt.tokens.size()) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(prompt.extra_token_ids.size(), " extra ids for ",
-                                  prompt.tokens.size(), " tokens"));
-  }
-  uint64_t end = 0;
-  for (const MultimodalItem& item : prompt.multimodal_items) {
-    const uint64_t item_end = uint64_t{item.token_start} + item.token_count;
-    if (item.token_count == 0 || item.token_start < end || item_end > prompt.tokens.size() ||
-        uint64_t{item.item_offset} + item.token_count > std::numeric_limits<uint32_t>::max()) {
-      return MakeError(
-          Reason::kInvalidArgument,
-          absl::StrCat("a multimodal item of tokens [", item.token_start, ", ", item_end,
-                       ") after token ", end, " in a prompt of ", prompt.tokens.size()));
-    }
-    end = item_end;
-  }
-  return prompt.retention == nullptr ? absl::OkStatus() : CheckRetention(*prompt.retention);
+  if (prompt.content_check != nullptr) return *prompt.content_check;
+  return CheckContent(prompt.tokens.size(), prompt.extra_token_ids.size(), prompt.multimodal_items,
+                      prompt.retention);
 }
 
 // By token, padded to whole blocks; empty where no token has any.
@@ -70,14 +54,8 @@ std::vector<TokenExtra> BlockManager::MakeExtras(const Prompt& prompt) const {
   return extras;
 }
 
-BlockKey BlockManager::KeyOf(const Prompt& prompt, const std::vector<TokenExtra>& extras) {
-  BlockKey key{prompt.tokens, {}};
-  if (!extras.empty()) key.extras = absl::MakeConstSpan(extras).first(prompt.tokens.size());
-  return key;
-}
-
 std::vector<BlockManager::Match> BlockManager::FindPrefixes(const NamespaceKey& name_space,
-                                                            const BlockKey& key) const {
+                                                            const PromptKey& key) const {
   std::vector<Match> matches;
   matches.reserve(windows_.size());
   for (const auto& window : windows_) matches.push_back(window->FindPrefix(name_space, key));
@@ -105,19 +83,17 @@ void BlockManager::CutMatches(std::vector<Match>& matches, uint32_t tokens) cons
 std::vector<BlockManager::Match> BlockManager::FindWholePrefixes(
     const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
   std::vector<Match> matches = FindPrefixes(name_space, BlockKey{tokens, {}});
-  uint32_t length = ValidLength(matches, static_cast<uint32_t>(tokens.size()));
-  CutMatches(matches, length);
-  const bool whole = std::equal(
-      windows_.begin(), windows_.end(), matches.begin(),
-      [](const auto& window, const Match& match) { return window->SourceIsWhole(match); });
-  if (whole) return matches;
-  const uint32_t block_end = tokens_per_block_.BlockForToken(length) * tokens_per_block_.value();
-  if (FindWholeTail(matches, name_space, tokens.subspan(block_end),
-                    tokens_per_block_.OffsetInBlock(length))) {
-    return matches;
+  // A shorter length may end in a part of a block again: beside a hole of a sliding window.
+  for (auto limit = static_cast<uint32_t>(tokens.size());;) {
+    const uint32_t length = ValidLength(matches, limit);
+    CutMatches(matches, length);
+    const bool whole = std::equal(
+        windows_.begin(), windows_.end(), matches.begin(),
+        [](const auto& window, const Match& match) { return window->SourceIsWhole(match); });
+    if (whole) return matches;
+    limit = tokens_per_block_.BlockForToken(length) * tokens_per_block_.value();
+    if (FindWholeTail(matches, name_space, tokens.subspan(limit), length - limit)) return matches;
   }
-  CutMatches(matches, ValidLength(matches, block_end));
-  return matches;
 }
 
 bool BlockManager::FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,
@@ -145,9 +121,8 @@ bool BlockManager::FindWholeTail(std::vector<Match>& matches, const NamespaceKey
 uint32_t BlockManager::MatchPrefix(const Prompt& prompt, std::vector<BlockHandle>* blocks) const {
   if (blocks != nullptr) blocks->clear();
   if (prompt.tokens.empty() || !CheckPrompt(prompt).ok()) return 0;
-  const std::vector<TokenExtra> extras = MakeExtras(prompt);
   const auto limit = static_cast<uint32_t>(prompt.tokens.size() - 1);
-  std::vector<Match> matches = FindPrefixes(prompt.name_space, KeyOf(prompt, extras).First(limit));
+  std::vector<Match> matches = FindPrefixes(prompt.name_space, KeyOf(prompt).First(limit));
   const uint32_t matched = ValidLength(matches, limit);
   if (blocks != nullptr) {
     CutMatches(matches, matched);
@@ -158,8 +133,9 @@ uint32_t BlockManager::MatchPrefix(const Prompt& prompt, std::vector<BlockHandle
   return matched;
 }
 
-absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
-    SessionId session, const struct QueryCapacity& query) const {
+absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(SessionId session,
+                                                           const struct QueryCapacity& query,
+                                                           const NamespaceKey& name_space) const {
   CapacityAnswer answer;
   const auto tell_quotas = [&](TenantId tenant) {
     if (!tenants_.any() || tenants_[tenant].quota_blocks[0] == kNoQuota) return;
@@ -185,14 +161,12 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
     tell_quotas(sequence.tenant);
     return answer;
   }
-  if (absl::Status status = CheckPrefix(query.name_space, query.tokens); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = CheckPrefix(name_space, query.tokens); !status.ok()) return status;
   std::vector<Match> matches =
-      FindPrefixes(query.name_space, BlockKey{query.tokens, {}}.First(query.tokens.size() - 1));
+      FindPrefixes(name_space, BlockKey{query.tokens, {}}.First(query.tokens.size() - 1));
   answer.matched_tokens = ValidLength(matches, static_cast<uint32_t>(query.tokens.size() - 1));
   CutMatches(matches, answer.matched_tokens);
-  const TenantId tenant = TenantFor(session, query.name_space);
+  const TenantId tenant = TenantFor(session, name_space);
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
     const uint32_t given = matches[w].first + window.HeldIn(matches[w]);
@@ -347,10 +321,13 @@ absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const NamespaceKey& name
 absl::StatusOr<uint32_t> BlockManager::SetRetention(const NamespaceKey& name_space,
                                                     absl::Span<const TokenId> tokens,
                                                     const SequenceRetention& retention,
-                                                    absl::Time now) {
+                                                    absl::Time now,
+                                                    const absl::Status* content_check) {
   BeginOperation(now);
   if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
-  if (absl::Status status = CheckRetention(retention); !status.ok()) return status;
+  const absl::Status checked =
+      content_check != nullptr ? *content_check : CheckRetention(retention);
+  if (!checked.ok()) return checked;
   const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
   uint32_t named = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {

@@ -51,11 +51,10 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   }
 
   context_.tenant = TenantFor(session, prompt.name_space);
-  std::vector<TokenExtra> extras = MakeExtras(prompt);
   const size_t one = PAGODA_FAULT(MatchLastToken) ? 0 : 1;
   // One token must be computed to get logits, so the last one is not looked for.
   std::vector<Match> matches =
-      FindPrefixes(prompt.name_space, KeyOf(prompt, extras).First(tokens.size() - one));
+      FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - one));
   const uint64_t wanted = prompt.room_tokens == 0 ? tokens.size() : prompt.room_tokens;
   uint32_t matched = ValidLength(matches, static_cast<uint32_t>(tokens.size() - one));
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
@@ -88,7 +87,7 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   added->tenant = context_.tenant;
   added->prompt_tokens = static_cast<uint32_t>(tokens.size());
   added->matched_tokens = matched;
-  added->extras = std::move(extras);
+  added->extras = MakeExtras(prompt);
   added->matched_secondary_tokens = windows_.back()->SecondaryTokens(matches.back());
   if (prompt.retention != nullptr) added->retention = *prompt.retention;
   for (uint32_t w = 0; w < windows_.size(); ++w) {

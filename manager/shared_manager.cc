@@ -247,6 +247,12 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   }
   BatchResult batch;
   batch.results.reserve(operations.size());
+  // What needs no state and may take long is done before others have to wait for it.
+  std::vector<std::pair<const Operation*, absl::Status>> checked;
+  for (const Operation& operation : operations) {
+    if (HasLongContent(operation)) checked.emplace_back(&operation, CheckContent(operation));
+  }
+  auto next_checked = checked.begin();
   FairMutexLock lock(&mutex_);
   absl::Time now = clock_();
   if (absl::Status status = core_->KeepAlive(session, now).status(); !status.ok()) return status;
@@ -280,7 +286,10 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
           absl::StrCat("not run: the batch's answer holds ", handles, " block handles already")));
       continue;
     }
-    batch.results.push_back(core_->Execute(session.id, operation, now));
+    while (next_checked != checked.end() && next_checked->first < &operation) ++next_checked;
+    const bool is_checked = next_checked != checked.end() && next_checked->first == &operation;
+    batch.results.push_back(
+        core_->Execute(session.id, operation, now, is_checked ? &next_checked->second : nullptr));
     if (batch.results.back().ok()) handles += CountHandles(*batch.results.back());
   }
   Publish();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "events/shadow_tree.h"
@@ -23,6 +24,7 @@
 #include "manager/operation_context.h"
 #include "manager/prefix_tree.h"
 #include "manager/prefix_uses.h"
+#include "manager/prompt_key.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
@@ -70,6 +72,9 @@ class WindowBlockManager {
     BlockId source = kNoBlock;
     uint32_t source_tokens = 0;
     uint32_t tokens = 0;  // All of it.
+    // Where it was looked for, for what lies beside a hole. The key's tokens outlive the match.
+    NodeRef root;
+    PromptKey key;
   };
   // What becomes of the source of a match.
   enum class Tail : uint8_t { kNone, kCopy, kTakeOver };
@@ -112,13 +117,15 @@ class WindowBlockManager {
   // --- Prefixes (window_prefixes.cc) ---
 
   // The longest cached prefix of `key`.
-  Match FindPrefix(const NamespaceKey& name_space, const BlockKey& key) const;
+  Match FindPrefix(const NamespaceKey& name_space, const PromptKey& key) const;
   // Tokens of a match that are in the secondary tier. Cost: O(its blocks).
   uint32_t SecondaryTokens(const Match& match) const;
   // The cached block after the match's whole blocks whose content is `key`; kNoBlock where there is
   // none.
   BlockId FindTail(const Match& match, const NamespaceKey& name_space, const BlockKey& key) const;
-  // The largest length up to `limit` at which a sequence could go on from the match (rule 7).
+  // The largest length up to `limit` at which a sequence could go on from the match (rule 7). In
+  // the place of a hole stands the cached block beside it that shares most with the key, as far as
+  // that goes (and as PrefixTree::FindClosest finds it).
   uint32_t ValidLength(const Match& match, uint32_t limit) const;
   // Cuts a match to a valid length.
   void CutMatch(Match& match, uint32_t tokens) const;
@@ -288,6 +295,10 @@ class WindowBlockManager {
 
   SlotState StateOf(SlotRef slot) const;
 
+  // --- Prefixes (window_prefixes.cc) ---
+  bool IsThere(const Match& match, uint32_t index) const;
+  PrefixTree::Closest FindBeside(const Match& match, uint32_t index, uint32_t token_count) const;
+
   // --- Holding (window_block_manager.cc) ---
   // CountAllocated is the caller's: once for all that it takes.
   BlockId TakeBlock(BlockState state);
@@ -338,6 +349,12 @@ class WindowBlockManager {
   bool Detached(const SequenceBlocks& blocks) const;
   bool IsPrivateTo(BlockId id) const;
   BlockKey KeyOf(const Sequence& sequence, BlockId id, uint32_t index, uint32_t token_count) const;
+  void AddReader(const Sequence& sequence, BlockId id);
+  void ReleaseEntry(const Sequence& sequence, uint32_t index);
+  std::optional<BlockRetention> WishFor(const Sequence& sequence, uint32_t index) const;
+  BlockRetention RetentionAt(BlockId id) const;
+  void MergeRetention(BlockId id, const std::optional<BlockRetention>& wish,
+                      const std::optional<BlockRetention>& had);
   void TakeOver(BlockId id);
   BlockId CopyTail(BlockId source, uint32_t num_tokens);
   void WaitToWrite(BlockId id);
@@ -345,6 +362,10 @@ class WindowBlockManager {
                     uint32_t token_count);
   void InsertIntoTree(BlockId id, const Sequence& sequence, const SequenceBlocks& blocks,
                       uint32_t index, const BlockKey& key);
+  using Prefixes = absl::InlinedVector<BlockId, 4>;
+  Prefixes UnheldPrefixes(NodeRef parent, const BlockKey& key) const;
+  void RemovePrefixes(const Prefixes& prefixes);
+  BlockId FindLonger(NodeRef parent, const BlockKey& key) const;
   void FillFrom(BlockId canonical, BlockId own, NodeRef root);
   void RecordStored(BlockId id, NodeRef root, const BlockKey& key);
   // The slot has the block's content, or none any more.

@@ -6,27 +6,37 @@
 #include "pools/check.h"
 
 namespace pagoda {
+namespace {
+
+// Of a match that is found, before its length is known: a prompt may be long and match little.
+constexpr size_t kBlocksReserved = 1024;
+
+}  // namespace
 
 WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& name_space,
-                                                         const BlockKey& key) const {
+                                                         const PromptKey& key) const {
   Match match;
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return match;
+  match.root = *root;
+  match.key = key;
   const uint32_t block_tokens = tokens_per_block().value();
   NodeRef node = *root;
-  BlockKey rest = key;
-  while (rest.tokens.size() >= block_tokens) {
-    const BlockId child = tree_.FindChild(node, rest.First(block_tokens));
+  std::vector<TokenExtra> scratch;
+  size_t begin = 0;
+  for (; key.size() - begin >= block_tokens; begin += block_tokens) {
+    const BlockId child = tree_.FindChild(node, key.Block(begin, block_tokens, &scratch));
     if (child == kNoBlock) break;
-    if (match.blocks.empty()) match.blocks.reserve(rest.tokens.size() / block_tokens);
+    if (match.blocks.empty()) {
+      match.blocks.reserve(std::min<size_t>(key.size() / block_tokens, kBlocksReserved));
+    }
     match.blocks.push_back(child);
     node = NodeRef::Block(child);
-    rest = rest.Sub(block_tokens, rest.tokens.size() - block_tokens);
   }
   match.tokens = static_cast<uint32_t>(match.blocks.size()) * block_tokens;
-  if (rest.tokens.empty() || !tree_.has_children(node)) return match;
+  if (begin == key.size() || !tree_.has_children(node)) return match;
   const PrefixTree::Closest closest =
-      tree_.FindClosest(node, rest.First(std::min<size_t>(rest.tokens.size(), block_tokens)));
+      tree_.FindClosest(node, key.Block(begin, block_tokens, &scratch));
   if (closest.id == kNoBlock) return match;
   match.source = closest.id;
   match.source_tokens = closest.tokens;
@@ -55,28 +65,56 @@ BlockId WindowBlockManager::FindTail(const Match& match, const NamespaceKey& nam
   return tail != kNoBlock && store_[tail].state() == BlockState::kCached ? tail : kNoBlock;
 }
 
+// Whether the match has bytes at this index: a hole has none.
+bool WindowBlockManager::IsThere(const Match& match, uint32_t index) const {
+  return index >= match.blocks.size() || store_[match.blocks[index]].state() == BlockState::kCached;
+}
+
+// Of the siblings of the match's block `index`, the cached one that shares most with the first
+// `token_count` tokens that were asked for there.
+PrefixTree::Closest WindowBlockManager::FindBeside(const Match& match, uint32_t index,
+                                                   uint32_t token_count) const {
+  const NodeRef parent = index == 0 ? match.root : NodeRef::Block(match.blocks[index - 1]);
+  const size_t begin = size_t{index} * tokens_per_block().value();
+  std::vector<TokenExtra> scratch;
+  return tree_.FindClosest(parent, match.key.Block(begin, token_count, &scratch));
+}
+
 // Rule 7. Under full attention any length up to what was found is valid; in a sliding window its
 // last tokens must be there, and the last whole block, under which the sequence goes on.
 uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) const {
   uint32_t length = std::min(limit, match.tokens);
   if (!sliding()) return length;
   const TokensPerBlock per_block = tokens_per_block();
+  const uint32_t block_tokens = per_block.value();
   const uint64_t reach =
       uint64_t{options_.window.value()} - (PAGODA_FAULT(WindowMatchTooShort) ? 2 : 1);
-  const auto there = [&](uint32_t index) {
-    return index >= match.blocks.size() ||
-           store_[match.blocks[index]].state() == BlockState::kCached;
+  // `begin`: the first of the blocks that are there without a gap up to the length's last token.
+  const auto is_valid = [&](uint32_t tokens, uint32_t begin) {
+    const uint32_t whole = per_block.BlockForToken(tokens);
+    const bool reached = begin == 0 || uint64_t{tokens} >= uint64_t{begin} * block_tokens + reach;
+    return reached && (whole == 0 || begin < whole);
   };
   while (length > 0) {
-    // The run of blocks that are there, up to the one with the last token.
-    uint32_t begin = per_block.BlocksFor(length);
-    while (begin > 0 && there(begin - 1)) --begin;
-    const uint32_t whole = per_block.BlockForToken(length);
-    const bool reached =
-        begin == 0 || uint64_t{length} >= uint64_t{begin} * per_block.value() + reach;
-    if (reached && (whole == 0 || begin < whole)) return length;
-    // The run is too short for its own length, hence for all that end in it.
-    length = begin == 0 ? 0 : (begin - 1) * per_block.value();
+    const uint32_t last = per_block.BlocksFor(length) - 1;  // The block of the last token.
+    const bool is_hole = !IsThere(match, last);
+    // The siblings of a hole differ from it.
+    if (is_hole) length = std::min(length, last * block_tokens + block_tokens - 1);
+    uint32_t begin = last;
+    while (begin > 0 && IsThere(match, begin - 1)) --begin;
+    if (!is_valid(length, begin)) {
+      // The run is too short for its own length, hence for all that end in it. Before it is a hole.
+      length = begin == 0 ? 0 : begin * block_tokens - 1;
+      continue;
+    }
+    if (!is_hole) return length;
+    const uint32_t part = length - last * block_tokens;
+    const bool looks = part != 0 && !PAGODA_FAULT(HoleHidesSibling);
+    const uint32_t shared = looks ? FindBeside(match, last, part).tokens : 0;
+    if (shared > 0 && is_valid(last * block_tokens + shared, begin)) {
+      return last * block_tokens + shared;
+    }
+    length = last * block_tokens;
   }
   return 0;
 }
@@ -84,11 +122,17 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
 void WindowBlockManager::CutMatch(Match& match, uint32_t tokens) const {
   const TokensPerBlock per_block = tokens_per_block();
   const uint32_t whole = per_block.BlockForToken(tokens);
+  match.source_tokens = per_block.OffsetInBlock(tokens);
   if (whole < match.blocks.size()) {
     match.source = match.blocks[whole];
+    if (match.source_tokens != 0 && !IsThere(match, whole)) {
+      const PrefixTree::Closest beside = FindBeside(match, whole, match.source_tokens);
+      PAGODA_CHECK(beside.tokens == match.source_tokens,
+                   "rule 7: a match is cut to a valid length");
+      match.source = beside.id;
+    }
     match.blocks.resize(whole);
   }
-  match.source_tokens = per_block.OffsetInBlock(tokens);
   if (match.source_tokens == 0) match.source = kNoBlock;
   match.tokens = tokens;
   match.first = 0;

@@ -47,11 +47,37 @@ uint32_t MatchOracle::first(uint32_t window, uint32_t length) const {
   return first;
 }
 
+bool MatchOracle::EndsInHole(uint32_t window, uint32_t length) const {
+  const uint32_t index = length / tokens_per_block_;
+  return length % tokens_per_block_ != 0 && index < paths_[window].size() &&
+         !world_.shadows[window].node(paths_[window][index]).cached();
+}
+
+std::vector<uint32_t> MatchOracle::BesideHole(uint32_t window, uint32_t length) const {
+  const Shadow& shadow = world_.shadows[window];
+  const uint32_t begin = length / tokens_per_block_ * tokens_per_block_;
+  const uint32_t part = length - begin;
+  const uint32_t parent = begin == 0 ? kNone : paths_[window][begin / tokens_per_block_ - 1];
+  std::vector<uint32_t> beside;
+  for (uint32_t child = shadow.first_child(parent, name_space_); child != kNone;
+       child = shadow.node(child).next_sibling) {
+    const Node& node = shadow.node(child);
+    if (node.cached() && node.count >= part &&
+        std::equal(node.keys.begin(), node.keys.begin() + part, keys_.begin() + begin)) {
+      beside.push_back(child);
+    }
+  }
+  return beside;
+}
+
 bool MatchOracle::Valid(uint32_t window, uint32_t length, uint32_t end) const {
   const std::vector<uint32_t>& path = paths_[window];
   if (length > path.size() * tokens_per_block_ + partial_tokens_[window]) return false;
   for (uint32_t i = first(window, length); i * tokens_per_block_ < end; ++i) {
-    if (i < path.size() && !world_.shadows[window].node(path[i]).cached()) return false;
+    if (i >= path.size() || world_.shadows[window].node(path[i]).cached()) continue;
+    // What ends in the place of a hole may come from a block beside it.
+    const bool ends_here = i == length / tokens_per_block_;
+    if (!ends_here || BesideHole(window, length).empty()) return false;
   }
   return true;
 }
@@ -75,21 +101,28 @@ uint32_t MatchOracle::Tail(uint32_t window, uint32_t length) const {
 }
 
 uint32_t MatchOracle::LongestWhole() const {
-  const uint32_t longest = Longest(limit_);
-  const uint32_t end = longest / tokens_per_block_ * tokens_per_block_;
-  for (uint32_t length = longest; length > end; --length) {
-    bool whole = true;
-    for (uint32_t w = 0; w < world_.num_windows() && whole; ++w) {
-      whole = Valid(w, length, end) && Tail(w, length) != kNone;
+  for (uint32_t limit = limit_;;) {
+    const uint32_t longest = Longest(limit);
+    const uint32_t end = longest / tokens_per_block_ * tokens_per_block_;
+    for (uint32_t length = longest; length > end; --length) {
+      bool whole = true;
+      for (uint32_t w = 0; w < world_.num_windows() && whole; ++w) {
+        whole = Valid(w, length, end) && Tail(w, length) != kNone;
+      }
+      if (whole) return length;
     }
-    if (whole) return length;
+    if (longest == end) return longest;
+    limit = end;
   }
-  return Longest(end);
 }
 
 std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) const {
   if (length % tokens_per_block_ == 0) return {};
   const uint32_t index = length / tokens_per_block_;
+  if (EndsInHole(window, length)) {
+    const uint32_t tail = Tail(window, length);
+    return tail != kNone ? std::vector<uint32_t>{tail} : BesideHole(window, length);
+  }
   if (index < paths_[window].size()) return {paths_[window][index]};
   // Of those that share most a tail that has no more is preferred.
   const uint32_t tail = Tail(window, index * tokens_per_block_ + partial_tokens_[window]);
