@@ -34,9 +34,11 @@ inline constexpr Priority kDefaultPriority{35};
 
 // Why blocks left the cache.
 enum class RemovalReason : uint8_t {
-  kEvicted,      // Room was needed.
-  kDisplaced,    // Another block took its place in a lower tier.
-  kTakenOver,    // A sequence that matched it, or its first tokens, continues in it.
+  kEvicted,    // Room was needed.
+  kDisplaced,  // Another block took its place in a lower tier.
+  // A sequence that matched it, or its first tokens, continues in it; or a tail that nobody holds
+  // became the beginning of a longer block.
+  kTakenOver,
   kTruncated,    // Refused speculation.
   kInvalidated,  // An operator or client named its prefix.
   kCleared,      // The prefix cache was reset.

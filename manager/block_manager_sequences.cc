@@ -83,6 +83,7 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   }
 
   auto added = std::make_unique<Sequence>();
+  added->key = key;
   added->windows.resize(windows_.size());
   added->tenant = context_.tenant;
   added->prompt_tokens = static_cast<uint32_t>(tokens.size());
@@ -209,6 +210,7 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   }
   parent.forked_tokens = std::max(parent.forked_tokens, parent.computed_tokens);
   auto child = std::make_unique<Sequence>();
+  child->key = {session, new_sequence};
   child->forked_tokens = parent.computed_tokens;
   child->token_count = parent.token_count;
   child->computed_tokens = child->room_tokens = parent.computed_tokens;
@@ -470,22 +472,20 @@ void BlockManager::Commit(Sequence& sequence, absl::Span<const TokenId> tokens,
   }
 }
 
-// Sequences that hold the lost bytes have to compute them again.
+// Sequences that hold the lost bytes have to compute them again. Cost: O(their tables).
 void BlockManager::Shorten(const CopyTracker::Lost& lost) {
-  for (const SessionId id : sessions_.Ids()) {
-    Session& session = RequireSession(id);
-    for (const SequenceId name : session.sequences) {
-      Sequence& sequence = *sequences_.at({id, name});
-      const std::optional<uint32_t> entry =
-          windows_[lost.window]->FindEntry(sequence, lost.block.id);
-      if (!entry.has_value()) continue;
-      const uint32_t left = *entry * tokens_per_block_.value();
-      if (left >= sequence.computed_tokens) continue;
-      if (PAGODA_FAULT(ComputedNotCut)) continue;
-      sequence.computed_tokens = left;
-      sequence.must_be_freed = !CanGoOn(info_, sequence);
-      if (sequence.must_be_freed) sequence.computed_tokens = 0;
-      if (sequence.losses++ == sequence.known_losses) session.shortened.insert(name);
+  for (const SequenceKey& key : lost.readers) {
+    Sequence& sequence = *sequences_.at(key);
+    const std::optional<uint32_t> entry = windows_[lost.window]->FindEntry(sequence, lost.block.id);
+    PAGODA_CHECK(entry.has_value(), "a copy's readers have its target in their tables");
+    const uint32_t left = *entry * tokens_per_block_.value();
+    if (left >= sequence.computed_tokens) continue;
+    if (PAGODA_FAULT(ComputedNotCut)) continue;
+    sequence.computed_tokens = left;
+    sequence.must_be_freed = !CanGoOn(info_, sequence);
+    if (sequence.must_be_freed) sequence.computed_tokens = 0;
+    if (sequence.losses++ == sequence.known_losses) {
+      RequireSession(key.session).shortened.insert(key.sequence);
     }
   }
 }

@@ -3,8 +3,7 @@
 #define PAGODA_MANAGER_SEQUENCE_H_
 
 #include <cstdint>
-#include <memory>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -37,6 +36,17 @@ struct SequenceBlocks {
   // The last entry is another sequence's tail: to be copied before it is written, if that sequence
   // or the cache still has it.
   bool borrows_tail = false;
+  // The sequence took over a cached block, which is entry `index` now. That block's retention holds
+  // for the entry when it is published, unless the sequence's own retention names it.
+  struct TakenOver {
+    uint32_t index = 0;
+    BlockRetention retention;
+  };
+  std::optional<TakenOver> taken_over;
+  std::optional<BlockRetention> RetentionTakenOver(uint32_t index) const {
+    if (!taken_over.has_value() || taken_over->index != index) return std::nullopt;
+    return taken_over->retention;
+  }
   NodeRef root;
   NodeRef tip;
   uint64_t tree_epoch = 0;
@@ -48,6 +58,7 @@ struct SequenceBlocks {
 // the blocks are there; the rest, in order, is unplaced[unplaced_begin ..).
 // 3. Each table has BlocksFor(room_tokens) entries.
 struct Sequence {
+  SequenceKey key;
   uint32_t token_count = 0;      // Named.
   uint32_t computed_tokens = 0;  // KV complete and visible.
   uint32_t room_tokens = 0;      // Have a place.
@@ -70,16 +81,6 @@ struct Sequence {
   // Of the first tokens, where any has one; later tokens have none.
   std::vector<TokenExtra> extras;
   SequenceRetention retention;
-};
-
-struct SequenceKey {
-  SessionId session;
-  SequenceId sequence;
-  friend bool operator==(const SequenceKey&, const SequenceKey&) = default;
-  template <class H>
-  friend H AbslHashValue(H h, const SequenceKey& key) {
-    return H::combine(std::move(h), key.session, key.sequence);
-  }
 };
 
 }  // namespace pagoda

@@ -31,6 +31,9 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
     PAGODA_CHECK(store_.handle(handle.id) == handle, "rule 10: a block table in use is stable");
     const Block& block = store_[handle.id];
     PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: what a sequence holds does not move");
+    PAGODA_CHECK(
+        context_->copies->KnowsReader(options_.index, store_.slot(handle.id), sequence.key),
+        "a copy knows the tables that have its target");
     const BlockId canonical = blocks.canonical[i];
     PAGODA_CHECK(block.state() != BlockState::kAlias ||
                      (canonical != kNoBlock && store_.slot(canonical).slot == block.slot),

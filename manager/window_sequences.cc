@@ -36,6 +36,24 @@ BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, BlockId id, uint32_
   return key;
 }
 
+// A sequence reads the block's bytes by its table from now on.
+void WindowBlockManager::AddReader(const Sequence& sequence, BlockId id) {
+  if (context_->copies->idle()) return;
+  context_->copies->AddReader(options_.index, store_.slot(id), sequence.key);
+}
+
+// An entry of the sequence's table goes.
+void WindowBlockManager::ReleaseEntry(const Sequence& sequence, uint32_t index) {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  const BlockId own = blocks.table[index].id;
+  if (!context_->copies->idle()) {
+    context_->copies->RemoveReader(options_.index, store_.slot(own), sequence.key);
+  }
+  const BlockId canonical = blocks.canonical[index];
+  Release(own);
+  if (canonical != kNoBlock) Release(canonical);
+}
+
 // --- The beginning ---
 
 void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_space,
@@ -53,7 +71,13 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
   // All are held before the first block is taken: none of them is a victim.
   for (uint32_t i = match.first; i < whole; ++i) Hold(match.blocks[i]);
   if (tail == Tail::kCopy) Hold(match.source);
-  if (tail == Tail::kTakeOver) TakeOver(match.source);
+  if (tail == Tail::kTakeOver) {
+    const BlockRetention retention = RetentionAt(match.source);
+    if (retention != BlockRetention{} && !PAGODA_FAULT(RetentionDropped)) {
+      blocks.taken_over = {whole, retention};
+    }
+    TakeOver(match.source);
+  }
 
   for (uint32_t i = match.first; i < whole; ++i) {
     const BlockId id = match.blocks[i];
@@ -69,6 +93,7 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
       if (wish.has_value() && store_[id].in_tree()) SetBlockRetention(id, *wish);
     }
     blocks.table.push_back(store_.handle(id));
+    AddReader(sequence, id);
   }
   if (whole > 0) blocks.tip = NodeRef::Block(match.blocks[whole - 1]);
 
@@ -79,6 +104,7 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
       policy(store_[match.source].tier(), match.source).Touched(match.source);
     }
     blocks.table.push_back(store_.handle(CopyTail(match.source, match.source_tokens)));
+    AddReader(sequence, blocks.table.back().id);
   }
   blocks.canonical.reserve(table_size);
   blocks.canonical.resize(blocks.table.size(), kNoBlock);
@@ -146,8 +172,10 @@ void WindowBlockManager::Grow(Sequence& sequence, uint32_t table_size, uint32_t 
       const BlockId shared = blocks.table.back().id;
       const size_t begin = (blocks.table.size() - 1) * tokens_per_block().value();
       const size_t computed = computed_tokens - std::min<size_t>(computed_tokens, begin);
-      blocks.table.back() = store_.handle(CopyTail(shared, static_cast<uint32_t>(computed)));
-      Release(shared);
+      const BlockId copy = CopyTail(shared, static_cast<uint32_t>(computed));
+      ReleaseEntry(sequence, static_cast<uint32_t>(blocks.table.size()) - 1);
+      blocks.table.back() = store_.handle(copy);
+      AddReader(sequence, copy);
     } else {
       // It had fewer tokens than those who copied it, perhaps, and will write behind its own.
       WaitToWrite(blocks.table.back().id);
@@ -189,6 +217,31 @@ void WindowBlockManager::ReadTokens(const Sequence& sequence, uint32_t begin, ui
 
 // --- Publishing ---
 
+// What the sequence's own retention says of an entry.
+std::optional<BlockRetention> WindowBlockManager::WishFor(const Sequence& sequence,
+                                                          uint32_t index) const {
+  if (sequence.retention.empty()) return std::nullopt;
+  return RetentionOf(sequence.retention, sequence.prompt_tokens,
+                     index * tokens_per_block().value());
+}
+
+BlockRetention WindowBlockManager::RetentionAt(BlockId id) const {
+  const Block& block = store_[id];
+  return {.priority = block.priority(),
+          .duration = block.timed ? expiries_.duration(id) : absl::InfiniteDuration()};
+}
+
+// Of what is cached already: the sequence's own wish holds; what a block was kept at whose content
+// this one has too holds where it is higher.
+void WindowBlockManager::MergeRetention(BlockId id, const std::optional<BlockRetention>& wish,
+                                        const std::optional<BlockRetention>& had) {
+  if (wish.has_value()) {
+    SetBlockRetention(id, *wish);
+  } else if (had.has_value() && had->priority > store_[id].priority()) {
+    SetBlockRetention(id, *had);
+  }
+}
+
 void WindowBlockManager::Publish(Sequence& sequence) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t full_blocks = tokens_per_block().BlockForToken(sequence.computed_tokens);
@@ -218,6 +271,7 @@ bool WindowBlockManager::PublishBlock(const Sequence& sequence, SequenceBlocks& 
     InsertIntoTree(own, sequence, blocks, index, key);
     return true;
   }
+  bool filled = false;
   if (store_[existing].state() == BlockState::kHole ||
       store_[existing].tier() == Tier::kSecondary) {
     // What a fork or a running copy has a part in cannot be given away.
@@ -227,13 +281,19 @@ bool WindowBlockManager::PublishBlock(const Sequence& sequence, SequenceBlocks& 
       return false;
     }
     FillFrom(existing, own, blocks.root);
+    filled = true;
   }
   Hold(existing);
   blocks.canonical[index] = existing;
   ++counters_.merged_blocks;
-  const std::optional<BlockRetention> wish =
-      RetentionOf(sequence.retention, sequence.prompt_tokens, index * tokens_per_block().value());
-  if (wish.has_value()) SetBlockRetention(existing, *wish);
+  MergeRetention(existing, WishFor(sequence, index), blocks.RetentionTakenOver(index));
+  if (filled) {
+    const Prefixes prefixes = UnheldPrefixes(blocks.tip, key);
+    for (const BlockId shorter : prefixes) {
+      MergeRetention(existing, WishFor(sequence, index), RetentionAt(shorter));
+    }
+    RemovePrefixes(prefixes);
+  }
   return true;
 }
 
@@ -246,20 +306,45 @@ void WindowBlockManager::InsertIntoTree(BlockId id, const Sequence& sequence,
   if (key.has_extras()) store_.SetExtras(id, key.extras);
   block.set_state(BlockState::kCached);
   block.set_priority(kDefaultPriority);
-  std::optional<BlockRetention> wish;
-  if (!sequence.retention.empty()) {
-    wish =
-        RetentionOf(sequence.retention, sequence.prompt_tokens, index * tokens_per_block().value());
-    if (wish.has_value()) block.set_priority(wish->priority);
-  }
+  const std::optional<BlockRetention> wish = WishFor(sequence, index);
+  std::optional<BlockRetention> kept = wish.has_value() ? wish : blocks.RetentionTakenOver(index);
+  const bool has_siblings = tree_.has_children(blocks.tip);
   tree_.Insert(id, blocks.tip, key);
   if (accounts_.any()) {
     accounts_.Discharge(id, Tier::kPrimary);
     accounts_.Charge(id, Tier::kPrimary, options_.tenants->OwnerOf(tree_.key(blocks.root)));
   }
+  Prefixes prefixes;
+  if (has_siblings) prefixes = UnheldPrefixes(blocks.tip, key);
+  for (const BlockId shorter : prefixes) {
+    const Priority now = kept.has_value() ? kept->priority : kDefaultPriority;
+    if (!wish.has_value() && store_[shorter].priority() > now) kept = RetentionAt(shorter);
+  }
+  if (kept.has_value()) block.set_priority(kept->priority);
   policy(Tier::kPrimary, id).Inserted(id, tree_.hash(id));
   RecordStored(id, blocks.root, key);
-  if (wish.has_value()) SetBlockRetention(id, *wish);
+  if (kept.has_value()) SetBlockRetention(id, *kept);
+  RemovePrefixes(prefixes);
+}
+
+// Cached tails with which a block of this content begins tell nothing more beside it. Those that
+// somebody holds stay.
+WindowBlockManager::Prefixes WindowBlockManager::UnheldPrefixes(NodeRef parent,
+                                                                const BlockKey& key) const {
+  if (PAGODA_FAULT(ShorterTailKept)) return {};
+  Prefixes unheld = tree_.Prefixes(parent, key);
+  const auto stays = [this](BlockId id) {
+    return store_[id].state() != BlockState::kCached || store_[id].refs != 0;
+  };
+  unheld.erase(std::remove_if(unheld.begin(), unheld.end(), stays), unheld.end());
+  return unheld;
+}
+
+void WindowBlockManager::RemovePrefixes(const Prefixes& prefixes) {
+  for (const BlockId shorter : prefixes) {
+    LeaveTree(shorter, RemovalReason::kTakenOver);
+    EraseNode(shorter);
+  }
 }
 
 void WindowBlockManager::RecordStored(BlockId id, NodeRef root, const BlockKey& key) {
@@ -323,9 +408,9 @@ void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, NodeRef root) 
   }
 }
 
-// The last block in part computed: cached with what it has. Where the tree has that already, the
-// sequence holds the canonical one until it lets go of everything, which makes it as recent as the
-// rest. What others write or read besides is not published in part.
+// The last block in part computed: cached with what it has. Where a block of the primary tier
+// begins with that already, the sequence holds that one until it lets go of everything, which makes
+// it as recent as the rest. What others write or read besides is not published in part.
 void WindowBlockManager::PublishTail(Sequence& sequence) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t token_count = tokens_per_block().OffsetInBlock(sequence.computed_tokens);
@@ -334,7 +419,29 @@ void WindowBlockManager::PublishTail(Sequence& sequence) {
   if (token_count == 0 || full_blocks != blocks.published) return;
   const BlockId own = blocks.table[blocks.published].id;
   if (blocks.borrows_tail && !IsPrivateTo(own)) return;
-  PublishBlock(sequence, blocks, blocks.published, token_count);
+  const BlockKey key = KeyOf(sequence, own, blocks.published, token_count);
+  const BlockId longer = FindLonger(blocks.tip, key);
+  if (longer == kNoBlock) {
+    PublishBlock(sequence, blocks, blocks.published, token_count);
+    return;
+  }
+  Hold(longer);
+  blocks.canonical[blocks.published] = longer;
+  ++counters_.merged_blocks;
+  std::optional<BlockRetention> wish = WishFor(sequence, blocks.published);
+  if (!wish.has_value()) wish = blocks.RetentionTakenOver(blocks.published);
+  MergeRetention(longer, std::nullopt, wish);
+}
+
+// The block of the primary tier that begins with `key` and goes on, where that is the block that
+// shares most with it.
+BlockId WindowBlockManager::FindLonger(NodeRef parent, const BlockKey& key) const {
+  if (!tree_.has_children(parent) || PAGODA_FAULT(TailStoredTwice)) return kNoBlock;
+  const PrefixTree::Closest closest = tree_.FindClosest(parent, key);
+  if (closest.tokens < key.tokens.size()) return kNoBlock;
+  const Block& block = store_[closest.id];
+  const bool goes_on = block.token_count > key.tokens.size();
+  return goes_on && block.tier() == Tier::kPrimary ? closest.id : kNoBlock;
 }
 
 void WindowBlockManager::End(Sequence& sequence, ComputedTail tail) {
@@ -344,9 +451,8 @@ void WindowBlockManager::End(Sequence& sequence, ComputedTail tail) {
     PublishTail(sequence);
   }
   // Tail first: of one sequence's blocks the last ones are the oldest.
-  for (size_t i = blocks.table.size(); i-- > blocks.first;) {
-    Release(blocks.table[i].id);
-    if (blocks.canonical[i] != kNoBlock) Release(blocks.canonical[i]);
+  for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
+    ReleaseEntry(sequence, i);
   }
   tree_.ReleaseRoot(blocks.root);
   blocks = {};
@@ -364,11 +470,9 @@ void WindowBlockManager::Slide(Sequence& sequence) {
     return last_token_end + window().value() <= end && (detached || index + 1 < blocks.published);
   };
   for (; blocks.first < blocks.table.size() && passed(blocks.first); ++blocks.first) {
-    Release(blocks.table[blocks.first].id);
+    ReleaseEntry(sequence, blocks.first);
     blocks.table[blocks.first] = {};
-    BlockId& canonical = blocks.canonical[blocks.first];
-    if (canonical != kNoBlock) Release(canonical);
-    canonical = kNoBlock;
+    blocks.canonical[blocks.first] = kNoBlock;
   }
 }
 
@@ -382,6 +486,7 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
   to.table.resize(shared);
   to.canonical.resize(shared);
   to.borrows_tail = tokens_per_block().OffsetInBlock(parent.computed_tokens) != 0;
+  if (to.taken_over.has_value() && to.taken_over->index >= shared) to.taken_over.reset();
   if (to.published > tokens_per_block().BlockForToken(parent.computed_tokens)) {
     to.published = tokens_per_block().BlockForToken(parent.computed_tokens);
     to.tree_epoch = kNoTree;  // A failed copy took the end of the parent's path.
@@ -389,6 +494,7 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
   tree_.AcquireRoot(tree_.key(from.root));
   for (uint32_t i = to.first; i < shared; ++i) {
     PAGODA_CHECK(store_[to.table[i].id].refs > 0, "a running sequence holds its blocks");
+    AddReader(child, to.table[i].id);
     if (PAGODA_FAULT(ForkWithoutHolding)) continue;
     ++store_[to.table[i].id].refs;
     if (to.canonical[i] != kNoBlock) ++store_[to.canonical[i]].refs;
@@ -438,13 +544,12 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
   }
   if (size > keep) blocks.borrows_tail = false;
   if (copies) {
-    const BlockId shared = blocks.table[index].id;
-    const BlockId canonical = blocks.canonical[index];
-    blocks.table[index] = store_.handle(CopyTail(shared, offset));
+    const BlockId copy = CopyTail(blocks.table[index].id, offset);
+    ReleaseEntry(sequence, index);
+    blocks.table[index] = store_.handle(copy);
     blocks.canonical[index] = kNoBlock;
     blocks.borrows_tail = false;
-    Release(shared);
-    if (canonical != kNoBlock) Release(canonical);
+    AddReader(sequence, copy);
   } else if (cuts) {
     const BlockId own = blocks.table[index].id;
     if (blocks.canonical[index] != kNoBlock) {
@@ -467,10 +572,8 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
       store_.SetExtras(own, {});
     }
   }
-  for (size_t i = size; i-- > keep;) {
-    Release(blocks.table[i].id);
-    if (blocks.canonical[i] != kNoBlock) Release(blocks.canonical[i]);
-  }
+  for (uint32_t i = size; i-- > keep;) ReleaseEntry(sequence, i);
+  if (blocks.taken_over.has_value() && blocks.taken_over->index >= keep) blocks.taken_over.reset();
   blocks.table.resize(keep);
   blocks.canonical.resize(keep);
   return copies ? index : keep;

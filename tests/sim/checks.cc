@@ -142,6 +142,11 @@ void World::CheckRetention(uint32_t window) {
                facts.deadline == absl::InfiniteFuture()) {
       facts.deadline = now + facts.duration;
     }
+    if (facts.unsure) {
+      facts.priority = node.priority;
+      facts.deadline = absl::InfiniteFuture();
+      continue;
+    }
     SIM_CHECK(node.priority == facts.priority, "block ", id, " of window ",
               WindowName(config.windows[window].size), " has priority ",
               static_cast<int>(node.priority.value()), " instead of ",

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -26,6 +27,8 @@ struct SimTable {
   bool detached = false;
   // The last entry is another sequence's tail, which a fork shares until it grows.
   bool borrowed_tail = false;
+  // The block at this index was taken over, and was kept like this.
+  std::optional<std::pair<uint32_t, BlockRetention>> taken_over;
 };
 
 struct SimSequence {

@@ -44,6 +44,8 @@ std::string Describe(const CopyOrder& order) {
 }  // namespace
 
 void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders) {
+  world_.taken_over.clear();
+  world_.several_publish = scope_.publishers.size() > 1;
   NoteMoves(events);
   if (!for_room_.empty() || !moves_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
@@ -136,14 +138,18 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
   const uint32_t id = updated.id.value();
   BlockFacts& facts = world_.ledgers[window][id];
   if (updated.priority.has_value()) {
-    if (facts.deadline <= world_.now && updated.priority->new_value == kDefaultPriority) {
+    const bool is_over =
+        facts.deadline <= world_.now || (facts.unsure && scope_.publishers.empty());
+    if (is_over && updated.priority->new_value == kDefaultPriority) {
       ++expiries_;
       world_.coverage.Add(Met::kPriorityExpired);
       facts.priority = kDefaultPriority;
       facts.duration = absl::InfiniteDuration();
       facts.deadline = absl::InfiniteFuture();
     } else {
-      SIM_CHECK(scope_.sets_priorities, "the priority of block ", id, " changed for no reason");
+      // What is published may be kept as the tails were with which it begins.
+      SIM_CHECK(scope_.sets_priorities || facts.unsure || !scope_.publishers.empty(),
+                "the priority of block ", id, " changed for no reason");
     }
   }
   if (updated.tier.has_value()) {
@@ -183,7 +189,12 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
       if (!with_parent) NoteVictim(window, node.tier, id, node.priority);
     }
     if (reason == RemovalReason::kTakenOver) {
-      SIM_CHECK(world_.ledgers[window][id].refs == 0, "block ", id, " is taken over while held");
+      // Where several sequences end, one may take over what another has just let go.
+      SIM_CHECK(world_.ledgers[window][id].refs == 0 || world_.several_publish, "block ", id,
+                " is taken over while held");
+      world_.taken_over.push_back(
+          {{window, BlockId{id}}, node, world_.ledgers[window][id].retention()});
+      std::erase(stored_, HeldBlock{window, BlockId{id}});
     }
     if (reason == RemovalReason::kTruncated) world_.coverage.Add(Met::kCutInPlace);
     if (reason == RemovalReason::kLost) world_.coverage.Add(Met::kLost);
@@ -245,6 +256,7 @@ void Follow::NoteStored() {
     facts.priority = kDefaultPriority;
     facts.duration = absl::InfiniteDuration();
     facts.deadline = absl::InfiniteFuture();
+    facts.unsure = scope_.publishers.size() > 1;
   }
 }
 

@@ -104,6 +104,8 @@ void FollowEnd(World& world, SimSession& session, SimSequence& sequence,
                ComputedTail tail = ComputedTail::kPublished);
 // What the sequences' wishes allow.
 Scope PublishScope(SimSequence& sequence, Reasons reasons);
+// Whether what it publishes may change priorities.
+bool SetsPriorities(const SimSequence& sequence);
 
 }  // namespace pagoda::sim
 

@@ -188,6 +188,13 @@ void AddSequenceOp(World& world) {
   sequence.retention = op.retention;
   world.prompts.Remember(sequence.content, random);
   AdoptMatch(world, sequence, match, matched, added->tables);
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    if (match.EndsInHole(w, matched)) world.coverage.Add(Met::kBesideHole);
+    for (const World::TakenOver& taken : world.taken_over) {
+      if (taken.block.window != w || taken.retention.priority == kDefaultPriority) continue;
+      sequence.tables[w].taken_over = {matched / world.tokens_per_block(), taken.retention};
+    }
+  }
   if (matched > 0) world.coverage.Add(Met::kMatch);
   if (matched % world.tokens_per_block() != 0) world.coverage.Add(Met::kPartialMatch);
   if (world.Note()) world.Note(Text("    matched ", matched));
@@ -234,6 +241,7 @@ void ForkOp(World& world) {
     table.blocks.resize(shared);
     table.canonical.resize(shared);
     table.borrowed_tail = parent.computed % world.tokens_per_block() != 0;
+    if (table.taken_over.has_value() && table.taken_over->first >= shared) table.taken_over.reset();
     // A failed copy took the end of what its parent had published.
     if (table.published > parent.computed / world.tokens_per_block()) {
       table.published = parent.computed / world.tokens_per_block();
@@ -291,6 +299,7 @@ void FollowTruncate(World& world, SimSession& session, SimSequence& sequence, ui
   for (uint32_t i = size; i-- > keep;) world.ReleaseEntry(session, sequence, window, i);
   table.blocks.resize(keep);
   table.canonical.resize(keep);
+  if (table.taken_over.has_value() && table.taken_over->first >= keep) table.taken_over.reset();
   AdoptTable(world, table, window, told.first_block, told.blocks);
   if (table.published <= index) return;
   table.published = index;

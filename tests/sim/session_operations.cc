@@ -88,7 +88,7 @@ void FollowEndOfSessions(World& world, absl::Span<SimSession* const> ended, Endi
 }
 
 Scope EndScope(World& world, absl::Span<SimSession* const> ended, Ending ending) {
-  Scope scope{.reasons = Bit(RemovalReason::kReleased)};
+  Scope scope{.reasons = Bit(RemovalReason::kReleased) | Bit(RemovalReason::kTakenOver)};
   for (SimSession* session : ended) {
     if (world.batch_session == session) world.batch_session = nullptr;
     if (ending == Ending::kByLease && session->writes) {
@@ -99,7 +99,7 @@ Scope EndScope(World& world, absl::Span<SimSession* const> ended, Ending ending)
     for (SimSequence& sequence : session->sequences) {
       if (!sequence.running) continue;
       scope.publishers.push_back(&sequence);
-      scope.sets_priorities = scope.sets_priorities || !sequence.retention.empty();
+      scope.sets_priorities = scope.sets_priorities || SetsPriorities(sequence);
     }
   }
   return scope;

@@ -163,6 +163,11 @@ void World::Wish(uint32_t window, uint32_t id, const BlockRetention& retention) 
   facts.duration =
       retention.priority == kDefaultPriority ? absl::InfiniteDuration() : retention.duration;
   facts.deadline = absl::InfiniteFuture();
+  facts.unsure = false;
+}
+
+void World::Raise(uint32_t window, uint32_t id, const BlockRetention& retention) {
+  if (retention.priority > ledgers[window][id].priority) Wish(window, id, retention);
 }
 
 void World::Release(SimSession& session, uint32_t window, BlockId block) {

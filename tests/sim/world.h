@@ -94,6 +94,8 @@ class World {
 
   // A cached block is to be kept like this from now on.
   void Wish(uint32_t window, uint32_t id, const BlockRetention& retention);
+  // As Wish, where that is a higher priority.
+  void Raise(uint32_t window, uint32_t id, const BlockRetention& retention);
   // Whether what the session lets go drains first.
   bool Draining(const SimSession& session) const {
     return batch_session == &session && batch_drains;
@@ -135,6 +137,14 @@ class World {
   std::vector<SimQuarantine> quarantines;
   // Stored in the call that runs, until it is known by which sequence.
   std::vector<HeldBlock> stored;
+  // Cached blocks that a sequence took over in the call that runs, and how they were kept.
+  struct TakenOver {
+    HeldBlock block;
+    Node node;
+    BlockRetention retention;
+  };
+  std::vector<TakenOver> taken_over;
+  bool several_publish = false;  // Several sequences may publish in the call that runs.
   Prompts prompts;
   SimSession* batch_session = nullptr;  // Whose batch it is.
   bool batch_drains = false;
