@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -92,7 +93,7 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
       context_{.recorder = &recorder_,
                .copies = &copies_,
                .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr},
-      sessions_(options_.seed, options_.max_sessions, tenants_.size()) {
+      sessions_(options_.max_sessions, tenants_.size()) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info_.windows) {
     most_blocks = std::max(most_blocks, window.primary_blocks + window.secondary_blocks);
@@ -251,7 +252,7 @@ ManagerStats BlockManager::Stats() const {
   stats.pins = pins_.size();
   stats.copies_in_flight = copies_.in_flight();
   stats.quarantines = quarantines_.size();
-  for (const auto& [id, quarantine] : quarantines_) stats.quarantined_blocks += quarantine.blocks();
+  stats.quarantined_blocks = quarantined_blocks_;
   stats.recovered_blocks = recovered_blocks_;
   stats.session_counters = session_counters_;
   stats.operations = operations_;
@@ -367,6 +368,14 @@ void BlockManager::CheckInvariants() const {
     }
     window.CheckInvariants(holders);
   }
+  uint64_t quarantined = 0;
+  for (const auto& [id, quarantine] : quarantines_) {
+    std::set<std::pair<uint32_t, BlockId>> blocks;
+    for (const Drain& drain : quarantine.drains) blocks.emplace(drain.window, drain.block);
+    PAGODA_CHECK(blocks.size() == quarantine.blocks, "a quarantine counts each block once");
+    quarantined += blocks.size();
+  }
+  PAGODA_CHECK(quarantined == quarantined_blocks_, "the quarantined blocks are counted");
 }
 
 SnapshotPiece BlockManager::ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,

@@ -89,7 +89,6 @@ class BlockManager {
     bool journal_slots = false;
     // Of so many blocks one is followed for WindowStats::lives; 0: none.
     uint32_t lives_sample = 64;
-    uint64_t seed = 0;  // For session tokens.
     uint32_t max_sessions = 4096;
     absl::Time start_time = absl::UnixEpoch();
   };
@@ -111,10 +110,12 @@ class BlockManager {
   };
   // The session lives until CloseSession, or until `lease` passes without a sign of life.
   // InfiniteDuration never passes. Execute confines the session to the tenant's namespace; one of
-  // the commons is trusted to name any, and works for whose namespace it names. Errors:
-  // TOO_MANY_SESSIONS.
+  // the commons is trusted to name any, and works for whose namespace it names. `token` is the
+  // session's from then on; it comes in with the call, because the core has no source of what
+  // nobody can guess (SharedManager has). Errors: TOO_MANY_SESSIONS.
   absl::StatusOr<OpenedSession> OpenSession(std::string client_name, absl::Duration lease,
-                                            absl::Time now, TenantId tenant = kCommons);
+                                            absl::Time now, TenantId tenant = kCommons,
+                                            SessionToken token = SessionToken());
   // Unless `ref` names a living session: UNKNOWN_SESSION where there was none, STALE_SESSION where
   // it is over or the token is another.
   absl::Status CheckSession(SessionRef ref) const;
@@ -139,7 +140,12 @@ class BlockManager {
   void NoteWriterGone(SessionId session);
   // Ends a session as if its lease had run out, for an operator. Errors: UNKNOWN_SESSION.
   absl::Status EndSession(SessionId session, absl::Time now);
-  // What is quarantined, ascending by session.
+  // Whether something of the session is quarantined. Cost: O(log quarantines), as the next one and
+  // the number of those that it returns.
+  bool IsQuarantined(SessionId session) const { return quarantines_.contains(session); }
+  // At most `limit` sessions that have something in quarantine, ascending, from the id `from` on.
+  std::vector<SessionId> QuarantinedSessions(SessionId from, size_t limit) const;
+  // What is quarantined, ascending by session. Cost: O(quarantines).
   std::vector<QuarantineInfo> Quarantines() const;
   // Ends a quarantine. Returns its blocks. Errors: UNKNOWN_QUARANTINE.
   absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now);
@@ -486,6 +492,8 @@ class BlockManager {
   // Blocks that somebody holds, over all windows and tiers.
   uint64_t HeldBlocks() const;
   void EndDrains(const std::deque<Drain>& drains);
+  // Counts the blocks of the quarantine's drains, and keeps it. Cost: O(drains + ids / 64).
+  void AddQuarantine(SessionId id, Quarantine quarantine);
   void Shorten(const CopyTracker::Lost& lost);
   void CheckAccounting() const;
 
@@ -501,6 +509,7 @@ class BlockManager {
   bool any_slides_ = false;                                   // Some window does.
   SessionTable sessions_;
   std::map<SessionId, Quarantine> quarantines_;
+  uint64_t quarantined_blocks_ = 0;  // Of all of them.
   uint64_t recovered_blocks_ = 0;
   SessionCounters session_counters_;
   OperationCounters operations_{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};

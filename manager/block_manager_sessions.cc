@@ -1,6 +1,7 @@
 // The part of BlockManager that knows sessions: how they live, and what becomes of what they had.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
@@ -15,10 +16,12 @@ namespace pagoda {
 absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::string client_name,
                                                                       absl::Duration lease,
                                                                       absl::Time now,
-                                                                      TenantId tenant) {
+                                                                      TenantId tenant,
+                                                                      SessionToken token) {
   BeginOperation(now);
   PAGODA_CHECK(tenant.value() < tenants_.size(), "a session is of a tenant that there is");
-  absl::StatusOr<SessionRef> ref = sessions_.Open(std::move(client_name), lease, now, tenant);
+  absl::StatusOr<SessionRef> ref =
+      sessions_.Open(std::move(client_name), lease, now, tenant, token);
   if (!ref.ok()) return ref.status();
   return OpenedSession{.ref = *ref, .lease = lease};
 }
@@ -124,11 +127,11 @@ void BlockManager::FinishSession(SessionId id, SessionEnd end, absl::Time now) {
   BeginOperation(now);
   std::deque<Drain> drains = std::exchange(session.drains, {});
   if (may_write && !drains.empty()) {
-    quarantines_.emplace(id, Quarantine{.token = session.token,
-                                        .client_name = session.client_name,
-                                        .tenant = session.tenant,
-                                        .since = now,
-                                        .drains = std::move(drains)});
+    AddQuarantine(id, {.token = session.token,
+                       .client_name = session.client_name,
+                       .tenant = session.tenant,
+                       .since = now,
+                       .drains = std::move(drains)});
   } else {
     EndDrains(drains);
   }
@@ -144,6 +147,29 @@ void BlockManager::EndDrains(const std::deque<Drain>& drains) {
 
 // --- Quarantine ---
 
+void BlockManager::AddQuarantine(SessionId id, Quarantine quarantine) {
+  // A set of a million ids takes half a second; a bit for each takes milliseconds.
+  std::vector<std::vector<bool>> counted(windows_.size());
+  for (const Drain& drain : quarantine.drains) {
+    std::vector<bool>& window = counted[drain.window];
+    if (window.empty()) window.resize(windows_[drain.window]->num_ids());
+    if (window[drain.block.value()]) continue;
+    window[drain.block.value()] = true;
+    ++quarantine.blocks;
+  }
+  quarantined_blocks_ += quarantine.blocks;
+  quarantines_.emplace(id, std::move(quarantine));
+}
+
+std::vector<SessionId> BlockManager::QuarantinedSessions(SessionId from, size_t limit) const {
+  std::vector<SessionId> sessions;
+  for (auto it = quarantines_.lower_bound(from); it != quarantines_.end(); ++it) {
+    if (sessions.size() == limit) break;
+    sessions.push_back(it->first);
+  }
+  return sessions;
+}
+
 absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Time now) {
   BeginOperation(now);
   const auto it = quarantines_.find(id);
@@ -151,10 +177,11 @@ absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Tim
     return MakeError(Reason::kUnknownQuarantine,
                      absl::StrCat("nothing of session ", id.value(), " is quarantined"));
   }
-  const uint32_t blocks = it->second.blocks();
+  const uint32_t blocks = it->second.blocks;
   const uint64_t held_before = HeldBlocks();
   EndDrains(it->second.drains);
   session_counters_.reclaimed_from_quarantine += held_before - HeldBlocks();
+  quarantined_blocks_ -= blocks;
   quarantines_.erase(it);
   EndOperation();
   return blocks;
@@ -167,7 +194,7 @@ std::vector<QuarantineInfo> BlockManager::Quarantines() const {
                     .client_name = quarantine.client_name,
                     .tenant = quarantine.tenant,
                     .since = quarantine.since,
-                    .blocks = quarantine.blocks()});
+                    .blocks = quarantine.blocks});
   }
   return list;
 }
@@ -176,7 +203,7 @@ void BlockManager::QuarantineFree(absl::Time now) {
   BeginOperation(now);
   Quarantine quarantine{.client_name = "earlier run", .since = now};
   for (const auto& window : windows_) window->HoldFree(quarantine.drains);
-  if (!quarantine.drains.empty()) quarantines_.emplace(SessionId{}, std::move(quarantine));
+  if (!quarantine.drains.empty()) AddQuarantine(SessionId{}, std::move(quarantine));
   EndOperation();
 }
 

@@ -140,15 +140,29 @@ void WindowBlockManager::Release(BlockId id) {
   Session* session = context_->draining;
   if (session == nullptr || PAGODA_FAULT(DrainSkipped)) return LetGo(id);
   session->drains.push_back({session->step, options_.index, id});
-  store_[id].drains = 1;
-  ++drains_[id];
+  AddDrain(id);
 }
 
 void WindowBlockManager::HoldByDrain(BlockId id, Session& session) {
   ++store_[id].refs;
   session.drains.push_back({session.step, options_.index, id});
-  store_[id].drains = 1;
+  AddDrain(id);
+}
+
+void WindowBlockManager::AddDrain(BlockId id) {
+  Block& block = store_[id];
+  if (!block.drains) CountDrained(id, +1);
+  block.drains = 1;
   ++drains_[id];
+}
+
+void WindowBlockManager::CountDrained(BlockId id, int32_t sign) {
+  const Block& block = store_[id];
+  if (!OwnsSlot(block.state())) return;
+  const auto tier = static_cast<size_t>(block.tier());
+  const auto change = static_cast<uint32_t>(sign);
+  drained_[tier] += change;
+  if (block.pinned) drained_and_pinned_[tier] += change;
 }
 
 void WindowBlockManager::EndDrain(BlockId id) {
@@ -156,6 +170,7 @@ void WindowBlockManager::EndDrain(BlockId id) {
   PAGODA_CHECK(it != drains_.end(), "a drain ends once");
   if (--it->second == 0) {
     drains_.erase(it);
+    CountDrained(id, -1);
     store_[id].drains = 0;
   }
   LetGo(id);
@@ -172,7 +187,11 @@ void WindowBlockManager::Pin(absl::Span<const BlockId> blocks) {
   for (const BlockId id : blocks) {
     if (!PAGODA_FAULT(PinWithoutHolding)) Hold(id);
     Block& block = store_[id];
-    if (!block.pinned) ++pinned_[static_cast<size_t>(block.tier())];
+    if (!block.pinned) {
+      const auto tier = static_cast<size_t>(block.tier());
+      ++pinned_[tier];
+      if (block.drains) ++drained_and_pinned_[tier];
+    }
     block.pinned = 1;
     ++pins_[id];
   }
@@ -186,8 +205,10 @@ void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks) {
     if (--it->second == 0) {
       pins_.erase(it);
       Block& block = store_[blocks[i]];
+      const auto tier = static_cast<size_t>(block.tier());
       block.pinned = 0;
-      --pinned_[static_cast<size_t>(block.tier())];
+      --pinned_[tier];
+      if (block.drains) --drained_and_pinned_[tier];
     }
     LetGo(blocks[i]);
   }
@@ -352,16 +373,19 @@ WindowStats WindowBlockManager::Stats() const {
   stats.pinned_blocks = pinned_blocks();
   stats.pin_budget_blocks = options_.pin_budget_blocks;
   for (size_t t = 0; t < kNumTiers; ++t) {
+    const uint32_t drained = drained_[t], pinned_too = drained_and_pinned_[t];
     stats.tiers[t] = {.capacity = options_.blocks[t],
                       .free = store_.free_slots(static_cast<Tier>(t)),
                       .cached = unheld_[t],
-                      .active = held_[t] - pinned_[t],
-                      .pinned = pinned_[t]};
+                      .active = held_[t] - pinned_[t] - (drained - pinned_too),
+                      .pinned = pinned_[t] - pinned_too,
+                      .in_flight = drained};
   }
-  // A slot in flight counts as that and not as what it is besides.
+  // A slot in flight counts as that and not as what it is besides. Those of drains are counted.
   const auto move = [&](SlotRef slot) {
     TierOccupancy& tier = stats.tiers[static_cast<size_t>(slot.tier)];
     const BlockId owner = store_.owner(slot);
+    if (owner != kNoBlock && store_[owner].drains) return;
     if (owner == kNoBlock) {
       --tier.free;
     } else if (store_[owner].pinned) {
@@ -376,11 +400,6 @@ WindowStats WindowBlockManager::Stats() const {
   const std::vector<SlotRef> copying = context_->copies->SlotsInFlight(options_.index);
   for (const SlotRef slot : copying) {
     if (slot != SlotRef{Tier::kSecondary, spare_}) move(slot);
-  }
-  for (const auto& [id, count] : drains_) {
-    if (!OwnsSlot(store_[id].state())) continue;
-    const SlotRef slot = store_.slot(id);
-    if (context_->copies->LastTouch(options_.index, slot) == Ticket{}) move(slot);
   }
   return stats;
 }

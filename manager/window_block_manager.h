@@ -301,6 +301,10 @@ class WindowBlockManager {
   bool IsCandidate(BlockId id) const;
   absl::Status CheckOneRaw(SessionId owner, const BlockRef& ref) const;
   void HoldByDrain(BlockId id, Session& session);
+  // One more drain holds the block.
+  void AddDrain(BlockId id);
+  // Counts a block that drains hold, with +1 or -1, where it is now.
+  void CountDrained(BlockId id, int32_t sign);
 
   // --- Leaving and moving (window_tiers.cc) ---
   void MakeRoom(TenantId tenant);
@@ -371,6 +375,9 @@ class WindowBlockManager {
   std::array<uint32_t, kNumTiers> unheld_ = {};
   std::array<uint32_t, kNumTiers> held_ = {};
   std::array<uint32_t, kNumTiers> pinned_ = {};  // Of the held ones.
+  // Slots whose block is held by a drain, and those of them whose block is pinned, too.
+  std::array<uint32_t, kNumTiers> drained_ = {};
+  std::array<uint32_t, kNumTiers> drained_and_pinned_ = {};
   uint32_t holes_ = 0;
   SlotIndex spare_ = kNoSlot;                      // Of the secondary tier.
   uint64_t tree_epoch_ = 0;                        // Grows with each Reset.

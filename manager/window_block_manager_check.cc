@@ -48,6 +48,7 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
 void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) const {
   CheckAccounting();
   std::array<uint32_t, kNumTiers> unheld = {}, held = {}, pinned = {}, candidates = {};
+  std::array<uint32_t, kNumTiers> drained = {}, drained_and_pinned = {};
   uint32_t free_ids = 0, holes = 0;
   std::vector<uint32_t> children(store_.num_ids()), primary_children(store_.num_ids());
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
@@ -66,6 +67,8 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
                    "what nobody holds is free, cached or a hole");
       ++(block.refs > 0 ? held : unheld)[tier];
       if (block.pinned) ++pinned[tier];
+      if (block.drains) ++drained[tier];
+      if (block.drains && block.pinned) ++drained_and_pinned[tier];
     }
     switch (block.state()) {
       case BlockState::kFree:
@@ -108,7 +111,8 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
     PAGODA_CHECK(block.refs == 0 || above.refs > 0, "rule 13: a held block's path is held");
     PAGODA_CHECK(above.tier() <= block.tier(), "rule 14: no block is nearer than its parent");
   }
-  PAGODA_CHECK(unheld == unheld_ && held == held_ && pinned == pinned_ && holes == holes_,
+  PAGODA_CHECK(unheld == unheld_ && held == held_ && pinned == pinned_ && holes == holes_ &&
+                   drained == drained_ && drained_and_pinned == drained_and_pinned_,
                "rule 5: the counters are the blocks");
   PAGODA_CHECK(free_ids == store_.free_ids() && holes <= options_.max_holes,
                "rule 4: an id is free or in use");

@@ -111,8 +111,7 @@ void WindowBlockManager::HoldFree(std::deque<Drain>& drains) {
   for (uint32_t i = 0; i < free; ++i) {
     const BlockId id = TakeBlock(BlockState::kPrivate);
     drains.push_back({.step = 0, .window = options_.index, .block = id});
-    store_[id].drains = 1;
-    drains_[id] = 1;
+    AddDrain(id);
   }
 }
 

@@ -306,7 +306,9 @@ void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, NodeRef root) 
   }
   const bool unheld = block.refs == 0;
   if (unheld && IsCandidate(canonical)) policy(Tier::kSecondary, canonical).Withdrawn(canonical);
+  if (block.drains) CountDrained(canonical, -1);
   ChangeTier(canonical, slot);
+  if (block.drains) CountDrained(canonical, +1);
   if (unheld) {
     CountUnheld(canonical, Tier::kSecondary, -1);
     CountUnheld(canonical, Tier::kPrimary, +1);

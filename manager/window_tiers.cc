@@ -135,7 +135,9 @@ void WindowBlockManager::Onboard(BlockId id) {
                                             block.token_count));
   const bool cached = block.state() == BlockState::kCached;
   const uint32_t pinned = block.pinned;
+  if (block.drains) CountDrained(id, -1);
   ChangeTier(id, to);
+  if (block.drains) CountDrained(id, +1);
   // The slot that was released last is the next one taken.
   if (swaps && !PAGODA_FAULT(SwapKeepsSpare)) spare_ = store_.TakeSlot(Tier::kSecondary);
   PAGODA_CHECK(block.refs > 0 && cached == (block.state() == BlockState::kCached),

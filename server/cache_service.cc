@@ -1,5 +1,7 @@
 #include "server/cache_service.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,7 +43,7 @@ absl::Status CacheService::DoOpenSession(const Identity& caller,
   const auto session = manager_->OpenSession(request.client_name(), *lease, *tenant);
   if (!session.ok()) return session.status();
   owners_.Add(session->ref, *tenant,
-              [this](SessionRef other) { return manager_->CheckSession(other).ok(); });
+              [this](SessionRef other) { return manager_->Remembers(other); });
   SessionToProto(session->ref, response->mutable_session());
   response->set_lease_ms(absl::ToInt64Milliseconds(session->lease));
   CacheInfoToProto(manager_->info(), response->mutable_cache());
@@ -72,15 +74,21 @@ absl::Status CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
 grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext* context,
                                                      const v1::CloseSessionRequest* request,
                                                      v1::CloseSessionResponse*) {
-  absl::Status status = CheckRequest(admission_->Admit(*context, kCloseSession), *request);
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kCloseSession);
+  if (!caller.ok()) return Answer(context, caller.status());
+  absl::Status status = CheckRequest(caller, *request);
   const SessionRef session = SessionFromProto(request->session());
   if (status.ok()) status = manager_->CloseSession(session);
   // A session of an earlier daemon is none of the core's; its client gives up its mapping with
   // this.
-  if (!status.ok() && options_.writers != nullptr && options_.writers->AcknowledgeOld(session)) {
-    status = absl::OkStatus();
-  }
+  if (!status.ok() && AcknowledgeOld(*caller, session)) status = absl::OkStatus();
   return Answer(context, status);
+}
+
+bool CacheService::AcknowledgeOld(const Identity& caller, SessionRef session) {
+  if (options_.writers == nullptr) return false;
+  if (caller.is_operator()) return options_.writers->AcknowledgeOld(session, std::nullopt);
+  return options_.writers->AcknowledgeOld(session, admission_->tenants()[caller.tenant].name);
 }
 
 void CacheService::SweepAnswers() {

@@ -73,11 +73,13 @@ class CacheService final : public RawBatches {
   void EndStreamsForDrain();
 
  private:
-  // Sessions that are over and whose owners are known still.
+  // Sessions that are over and quarantine nothing, and whose owners are known still.
   static constexpr size_t kRememberedSessions = 1 << 16;
 
   absl::Status DoOpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
                              v1::OpenSessionResponse* response);
+  // Whether `caller` acknowledges a session of an earlier daemon with this.
+  bool AcknowledgeOld(const Identity& caller, SessionRef session);
   // Whether `caller` may speak for the session, in a call that is served.
   template <class Request>
   absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request) const;

@@ -112,16 +112,14 @@ std::vector<TenantOptions> TenantsOf(const Config& config) {
 // What the writers' table asks of the core.
 WriterProcesses::Core CoreOf(SharedManager* manager) {
   return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
+          .tenant = [=](SessionRef session) -> absl::StatusOr<std::string> {
+            const absl::StatusOr<TenantId> tenant = manager->TenantOf(session);
+            if (!tenant.ok()) return tenant.status();
+            return manager->tenants()[*tenant].name;
+          },
           .note_writer = [=](SessionRef session) { return manager->NoteWriter(session); },
           .writers_gone = [=](SessionId session) { manager->NoteWriterGone(session); },
-          .quarantined =
-              [=] {
-                std::vector<SessionId> sessions;
-                for (const QuarantineInfo& info : manager->Quarantines()) {
-                  sessions.push_back(info.session);
-                }
-                return sessions;
-              },
+          .quarantined = [=] { return manager->QuarantinedSessions(); },
           .release =
               [=](SessionId session) {
                 const absl::StatusOr<uint32_t> blocks = manager->ReleaseQuarantine(session);
@@ -232,7 +230,6 @@ absl::Status Daemon::MakeCache() {
        .commons_share = config_.commons_share,
        .journal_slots = kept_ != nullptr,
        .lives_sample = config_.metrics.block_sample,
-       .seed = RandomNumber(),
        .max_sessions = config_.server.max_sessions,
        .start_time = start_time_});
   if (!core.ok()) return core.status();

@@ -36,7 +36,7 @@ class Scenario {
       : random_(seed),
         tokens_per_block_(1u << Pick(4)),
         capacity_(2 + Pick(38)),
-        core_(MakeCore(capacity_, tokens_per_block_, seed)),
+        core_(MakeCore(capacity_, tokens_per_block_)),
         model_(capacity_, tokens_per_block_) {
     for (int i = 0; i < kSessions; ++i) {
       sessions_.push_back(core_->OpenSession("random", absl::InfiniteDuration(), now_)->ref);

@@ -130,7 +130,9 @@ TEST_F(CacheServiceTest, ASessionIsProvedByItsTokenAndEndsWithClose) {
   v1::SessionRef session = OpenRef();
   Allocate(session, 3);
   v1::BatchResult result;
-  v1::SessionRef forged = session;
+  v1::SessionRef half = session, forged = session;
+  half.clear_token_high();
+  EXPECT_EQ(InfoOf(Execute(half, {}, &result)).reason(), "STALE_SESSION");
   forged.set_token(session.token() ^ 1);
   EXPECT_EQ(InfoOf(Execute(forged, {}, &result)).reason(), "STALE_SESSION");
   EXPECT_EQ(InfoOf(Close(forged)).reason(), "STALE_SESSION");

@@ -124,7 +124,6 @@ BlockManager::Options CoreOptions(const SimConfig& config, absl::Time start) {
   options.offload_watermark_permille = config.watermark_permille;
   options.pin_budget_permille = config.pin_budget_permille;
   options.epoch = Epoch{config.seed + 1};
-  options.seed = config.seed;
   options.max_sessions = kMaxSessions;
   options.start_time = start;
   return options;

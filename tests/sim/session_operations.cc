@@ -117,7 +117,8 @@ void OpenSessionOp(World& world) {
   }
   world.ApplyTime();
   const absl::StatusOr<BlockManager::OpenedSession> opened = world.core->OpenSession(
-      wrong ? std::string(kMaxClientNameBytes + 1, 'x') : "sim", lease, world.now);
+      wrong ? std::string(kMaxClientNameBytes + 1, 'x') : "sim", lease, world.now, kCommons,
+      SessionToken{++world.drawn_tokens, world.config.seed});
   world.Absorb({});
   if (closed == nullptr || wrong) {
     world.Refused(opened.status(),
@@ -137,7 +138,7 @@ void OpenSessionOp(World& world) {
     const absl::Status status = world.core->NoteWriter(closed->ref);
     SIM_CHECK(status.ok(), status.ToString());
   }
-  world.digest.Add(opened->ref.token.value());
+  world.digest.Add(opened->ref.token.low());
   world.Check();
 }
 
@@ -192,7 +193,7 @@ void CloseSessionOp(World& world) {
   if (quarantined) return QuarantineOp(world);
   // Sessions that are not there, or are another's.
   SessionRef wrong = session.ref;
-  if (session.open) wrong.token = SessionToken{wrong.token.value() + 1};
+  if (session.open) wrong.token = SessionToken{wrong.token.low() + 1, wrong.token.high()};
   const Reason reason =
       session.ref.id == SessionId{} ? Reason::kUnknownSession : Reason::kStaleSession;
   const absl::Status status = world.random.OneIn(2)

@@ -141,6 +141,7 @@ class World {
   bool exhausted = false;  // A call was refused for want of room, and nobody has ended since.
   Coverage coverage;
   Digest digest;
+  uint64_t drawn_tokens = 0;  // Of sessions.
 
  private:
   uint32_t ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const;
