@@ -78,6 +78,7 @@ class Engine::State {
   }
 
   const Transformer& model() const { return *model_; }
+  const std::string& fingerprint() const { return fingerprint_; }
 
   absl::Status Check(const GenerateRequest& request) const {
     absl::MutexLock lock(&mutex_);
@@ -343,6 +344,7 @@ absl::Status Engine::Check(const GenerateRequest& request) const { return state_
 
 const ModelConfig& Engine::model() const { return state_->model().config(); }
 
+const std::string& Engine::model_fingerprint() const { return state_->fingerprint(); }
 std::string Engine::description() const {
   return absl::StrCat(model().architecture, " on ", state_->model().backend().description());
 }

@@ -83,6 +83,8 @@ class Engine {
   const ModelConfig& model() const;
   // For people: "qwen3 ... cpu, 2 threads".
   std::string description() const;
+  // What CacheInfo::model_fingerprint has to be.
+  const std::string& model_fingerprint() const;
   EngineStats Stats() const;
 
  private:

@@ -21,6 +21,20 @@ constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
 constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
 constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
 
+// Whether the cache holds the KV of the model that a client names. Errors: INVALID_ARGUMENT.
+absl::Status CheckModel(const CacheInfo& cache, const std::string& named) {
+  if (named.empty() || named == cache.model_fingerprint) return absl::OkStatus();
+  if (cache.model_fingerprint.empty()) {
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat("the session is for the model \"", named, "\", and for which the ", "cache ",
+                     cache.name, " is has not been said: see cache.model"));
+  }
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("cache ", cache.name, " is for the model \"",
+                                cache.model_fingerprint, "\", the session for \"", named, "\""));
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* CacheService::OpenSession(grpc::CallbackServerContext* context,
@@ -40,6 +54,10 @@ absl::Status CacheService::DoOpenSession(const Identity& caller,
   if (!tenant.ok()) return tenant.status();
   const absl::StatusOr<absl::Duration> lease = LeaseFromProto(request.lease_ms());
   if (!lease.ok()) return lease.status();
+  if (absl::Status status = CheckModel(manager_->info(), request.model_fingerprint());
+      !status.ok()) {
+    return status;
+  }
   const auto session = manager_->OpenSession(request.client_name(), *lease, *tenant);
   if (!session.ok()) return session.status();
   owners_.Add(session->ref, *tenant,

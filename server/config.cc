@@ -25,6 +25,7 @@ namespace {
 
 constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxCacheName = 64;
+constexpr size_t kMaxModelText = 256;
 constexpr size_t kMaxTenantName = 128;  // See Namespace.tenant.
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
@@ -62,6 +63,17 @@ absl::Status CheckTenantName(const std::string& name) {
   if (good) return absl::OkStatus();
   return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxTenantName,
                              " printable characters without blanks"));
+}
+
+// The two parts of an identity, which an '@' joins.
+absl::Status CheckModelText(const std::string& text) {
+  bool good = text.size() <= kMaxModelText;
+  for (const char c : text) {
+    good = good && c != '@' && absl::ascii_isgraph(static_cast<unsigned char>(c));
+  }
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", text, "' is not at most ", kMaxModelText,
+                             " printable characters without blanks and '@'"));
 }
 
 absl::Status CheckPolicy(const std::string& name) {
@@ -106,6 +118,8 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
                  {NumberKey("sequence_tokens", &workload.sequence_tokens, 1, kMaxUint32),
                   NumberKey("chunk_tokens", &workload.chunk_tokens, 1, kMaxUint32)}),
       ListKey("layers", &cache->layers, LayersKeys),
+      SectionKey("model", {TextKey("name", &cache->model.name, CheckModelText),
+                           TextKey("revision", &cache->model.revision, CheckModelText)}),
       TextKey("model_dir", &cache->model_dir),
       TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
       NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),

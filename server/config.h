@@ -59,6 +59,15 @@ struct Config {
       KvKind kind = KvKind::kKeyAndValue;
     };
     std::vector<Layers> layers = {{}};
+    // The model of `layers`: part of the cache's identity, so that KV of another model with the
+    // same shape is not taken for its own. Without a name nobody knows whose KV it is.
+    struct Model {
+      std::string name;
+      std::string revision;
+
+      // What CacheInfo.model_fingerprint says: "NAME@REVISION", "NAME", or "".
+      std::string Identity() const { return revision.empty() ? name : name + "@" + revision; }
+    } model;
     // A model whose layers and fingerprint the cache has, for engines in processes of their own; it
     // is not loaded. Empty: that of engine.model_dir, else `layers`.
     std::string model_dir;

@@ -114,6 +114,21 @@ absl::Status CheckCallers(const Config& config) {
   return absl::OkStatus();
 }
 
+// Whose KV the cache holds is said once.
+absl::Status CheckModel(const Config& config) {
+  const Config::Cache::Model& model = config.cache.model;
+  if (model.name.empty() && !model.revision.empty()) {
+    return Refuse("cache.model.revision is of no model; cache.model.name is empty");
+  }
+  const bool has_folder = !config.cache.model_dir.empty() || !config.engine.model_dir.empty();
+  if (!model.name.empty() && has_folder) {
+    return Refuse(
+        "cache.model names the model of cache.layers; with cache.model_dir or engine.model_dir the "
+        "folder says which model it is, by its weights");
+  }
+  return absl::OkStatus();
+}
+
 // An engine computes where its KV lies.
 absl::Status CheckEngineBackend(const Config& config) {
   const Config::Engine& engine = config.engine;
@@ -174,6 +189,7 @@ absl::Status ValidateConfig(const Config& config) {
         "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
         "cache's layers");
   }
+  if (absl::Status status = CheckModel(config); !status.ok()) return status;
   if (absl::Status status = CheckEngineBackend(config); !status.ok()) return status;
   if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;

@@ -62,7 +62,9 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
     if (spec.ok()) spec->name = cache.name;
     return spec;
   }
-  CacheSpec spec{.name = cache.name, .tokens_per_block = cache.tokens_per_block};
+  CacheSpec spec{.name = cache.name,
+                 .model_fingerprint = cache.model.Identity(),
+                 .tokens_per_block = cache.tokens_per_block};
   for (const Config::Cache::Layers& layers : cache.layers) {
     const LayerSpec layer{.window = WindowFromProto(layers.window),
                           .num_kv_heads = layers.num_kv_heads,

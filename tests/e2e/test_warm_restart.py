@@ -122,6 +122,15 @@ def test_another_layout_begins_anew(start_warm):
     assert daemon.cached() == 0
 
 
+def test_another_revision_of_the_model_begins_anew(start_warm):
+    daemon = start_warm(model={"name": "org/tiny", "revision": "1"})
+    Engine(daemon).run(list(range(12)))
+    assert daemon.again(drain) == (3, 3), "the same one is found again"
+    daemon.config["cache"]["model"]["revision"] = "2"
+    assert daemon.again(drain) == (0, 0)
+    assert daemon.cached() == 0
+
+
 def test_memory_that_another_user_made_is_not_adopted(start_warm):
     if os.geteuid() != 0:
         pytest.skip("only root gives a file to another user")

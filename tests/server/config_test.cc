@@ -367,7 +367,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   config.server.reflection = false;
   config.events.max_events = 123;
   config.events.lifecycle = LifecycleEvents::kOff;
-  config.cache.model_dir = "models/x";
+  config.cache.model = {.name = "org/tiny", .revision = "v1"};
   config.log.level = LogLevel::kWarning;
   const std::string printed = PrintConfig(config);
   const absl::StatusOr<Config> read = ParseConfig(printed, "printed");
@@ -378,6 +378,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   EXPECT_EQ(read->events.lifecycle, LifecycleEvents::kOff);
   EXPECT_EQ(read->cache.primary_memory, PrimaryMemory::kCuda);
   EXPECT_EQ(read->cache.device, 3u);
+  EXPECT_EQ(read->cache.model.Identity(), "org/tiny@v1");
   EXPECT_EQ(read->cache.pin_secondary, Pinning::kPreferred);
   EXPECT_EQ(std::get<FractionBudget>(read->cache.secondary).fraction, 0.125);
   EXPECT_EQ(read->cache.layers.at(1).kind, KvKind::kKeyOnly);
@@ -408,6 +409,21 @@ TEST(ConfigTest, ACacheHasOneModelAtMost) {
   EXPECT_EQ(ReasonOf(config.status()), Reason::kInvalidArgument);
   EXPECT_THAT(std::string(config.status().message()),
               HasSubstr("cache.model_dir and engine.model_dir are both set"));
+}
+
+TEST(ConfigTest, TheModelOfLayersHasANameAndPerhapsARevision) {
+  const auto identity = [](const std::string& keys) {
+    const absl::StatusOr<Config> config = ParseConfig("cache: {" + keys + "}\n", "model.yaml");
+    return config.ok() ? config->cache.model.Identity() : std::string(config.status().message());
+  };
+  EXPECT_EQ(identity("name: x"), "");
+  EXPECT_EQ(identity("model: {name: org/tiny}"), "org/tiny");
+  EXPECT_EQ(identity("model: {name: org/tiny, revision: v1.0}"), "org/tiny@v1.0");
+  EXPECT_THAT(identity("model: {revision: v1}"), HasSubstr("cache.model.name is empty"));
+  EXPECT_THAT(identity("model: {name: org/tiny@v1}"), HasSubstr("'org/tiny@v1'"));
+  EXPECT_THAT(identity("model: {name: tiny, revision: \"a b\"}"), HasSubstr("'a b'"));
+  EXPECT_THAT(identity("model: {name: " + std::string(257, 'x') + "}"), HasSubstr("at most 256"));
+  EXPECT_THAT(identity("model: {name: tiny}, model_dir: x"), HasSubstr("model_dir"));
 }
 
 TEST(ConfigTest, AMissingFileIsNamed) {
