@@ -154,6 +154,7 @@ def test_a_reader_that_locks_the_pools_does_not_keep_the_next_daemon_out(start_w
     engine.run(list(range(12)))
     daemon.wait_until_stamped()
     readers = [pool.open(mapping_pb2.MAP_ACCESS_READ) for pool in engine.client.pools()]
+    old_session = engine.client.session
     del engine
     try:
         for reader in readers:
@@ -162,6 +163,8 @@ def test_a_reader_that_locks_the_pools_does_not_keep_the_next_daemon_out(start_w
     finally:
         for reader in readers:
             os.close(reader)
+    # This process was a writer of the last run.
+    Client(daemon.connect()).stub.CloseSession(cache_pb2.CloseSessionRequest(session=old_session), timeout=20)
     daemon.wait_until(lambda d: d.primary().in_flight_blocks == 0)
 
 
