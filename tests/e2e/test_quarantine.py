@@ -18,7 +18,8 @@ import sys, time
 import pool_view
 from pagoda_client import Client, authorized, connect
 client = Client(authorized(connect(sys.argv[1]), "{RED}"), "writer", lease_ms=500)
-pool_view.map_pool(client.pools()[0])[client.allocate({BLOCKS})[0].slot_index] = 1
+kv = pool_view.map_pool(client.pools()[0])
+kv[client.allocate({BLOCKS})[0].slot_index] = 1
 print(client.session.SerializeToString().hex(), flush=True)
 time.sleep(600)
 """
