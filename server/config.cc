@@ -14,7 +14,6 @@
 #include "manager/eviction_policy.h"
 #include "manager/retention.h"
 #include "pools/error.h"
-#include "server/bridges/zmq_endpoint.h"
 #include "server/config_keys.h"
 #include "server/listen_address.h"
 #include "server/tier_size_key.h"
@@ -177,6 +176,9 @@ std::vector<ConfigKey> ZmqKeys(Config::Events::Zmq* zmq) {
       TextKey("replay_endpoint", &zmq->replay_endpoint, CheckZmqEndpoint),
       FlagKey("replay_topic", &zmq->replay_topic),
       TextKey("topic", &zmq->topic),
+      ChoiceKey<ZmqMode>(
+          "mode", &zmq->mode,
+          {{"auto", ZmqMode::kAuto}, {"listen", ZmqMode::kListen}, {"connect", ZmqMode::kConnect}}),
       TextKey("pod", &zmq->pod),
       TextKey("model", &zmq->model),
       NumberKey("data_parallel_rank", &zmq->data_parallel_rank, 0, 65535),

@@ -14,6 +14,7 @@
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/sizing.h"
+#include "server/bridges/zmq_endpoint.h"
 #include "server/log.h"
 
 namespace pagoda::server {
@@ -146,7 +147,8 @@ struct Config {
     struct Zmq {
       std::string endpoint;         // Empty: off.
       std::string replay_endpoint;  // Empty: no replays.
-      bool replay_topic = false;    // Whether a replay's answers carry the topic.
+      ZmqMode mode = ZmqMode::kAuto;
+      bool replay_topic = false;  // Whether a replay's answers carry the topic.
       std::string topic = kZmqTopicAuto;
       std::string pod;    // In the topic; empty: the machine's name.
       std::string model;  // In the topic; empty: the cache's name.

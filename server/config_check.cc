@@ -52,8 +52,9 @@ absl::Status CheckZmq(const Config& config) {
     if (!StaysHere(*endpoint)) {
       return Refuse(
           absl::StrCat("events.zmq.", key, " ", *endpoint,
-                       " would show every tenant's tokens to other machines: use ipc://PATH or "
-                       "tcp://[::1]:PORT, or say server.insecure: true"));
+                       " would show every tenant's tokens to other machines: use ipc://PATH, "
+                       "tcp://[::1]:PORT, or tcp://127.0.0.1:PORT with events.zmq.mode: listen, "
+                       "or say server.insecure: true"));
     }
     // Where callers have to show credentials, a file's mode is the least that stands for them.
     if (config.knows_callers() && SocketFile(*endpoint).empty() && !IsInProcess(*endpoint)) {

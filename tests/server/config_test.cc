@@ -266,6 +266,10 @@ TEST(ConfigTest, AZmqEndpointStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
 }
 
 // A file's mode is some credential; loopback and an abstract name ask for none.
+  // The way to listen on loopback's IPv4 address; every interface stays refused.
+  EXPECT_EQ(Refusal(zmq("endpoint: 'tcp://127.0.0.1:5557', mode: listen")), "accepted");
+  EXPECT_THAT(Refusal(zmq("endpoint: 'tcp://*:5557', mode: listen")),
+              HasSubstr("tcp://127.0.0.1:PORT with events.zmq.mode: listen"));
 TEST(ConfigTest, WhereCallersAreKnownAZmqEndpointIsAFile) {
   for (const char* callers :
        {"operators: {tokens_file: o}\n", "tenants: [{name: alice, tokens_file: a}]\n"}) {
