@@ -19,6 +19,11 @@ constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
 constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
 constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
 
+absl::Status SessionDraining() {
+  return MakeError(Reason::kDraining,
+                   "the daemon is shutting down; the session lives on its lease");
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* CacheService::OpenSession(grpc::CallbackServerContext* context,
@@ -129,12 +134,20 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Sessi
   SessionStream* stream = SessionStream::Start(batch_context(*caller), &owners_, *caller,
                                                std::move(counted), *std::move(slot), &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
-  if (state_->draining()) stream->EndForDrain();
+  if (state_->draining()) stream->EndSoon(SessionDraining());
   return stream;
 }
 
+void CacheService::EndRevokedStreams() {
+  for (const std::shared_ptr<SessionStream>& stream : streams_.All()) {
+    const absl::Status known = admission_->CheckStillKnown(stream->caller());
+    if (!known.ok()) stream->EndSoon(known);
+  }
+}
+
 void CacheService::EndStreamsForDrain() {
-  for (const std::shared_ptr<SessionStream>& stream : streams_.All()) stream->EndForDrain();
+  const absl::Status reason = SessionDraining();
+  for (const std::shared_ptr<SessionStream>& stream : streams_.All()) stream->EndSoon(reason);
   const absl::Status draining = state_->CheckAcceptsWork();
   for (const std::shared_ptr<BatchRun>& batch : waiting_.All()) batch->EndWaits(draining);
 }

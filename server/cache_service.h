@@ -71,6 +71,8 @@ class CacheService final : public RawBatches {
   void SweepAnswers();
   // Ends every open Session stream, and every batch's wait. Call it when the state is draining.
   void EndStreamsForDrain();
+  // Ends the streams whose callers' tokens have been taken back.
+  void EndRevokedStreams();
 
  private:
   // Sessions that are over and whose owners are known still.

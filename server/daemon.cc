@@ -452,8 +452,12 @@ absl::Status Daemon::MakeServices() {
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
   if (config_.knows_callers()) {
-    tokens_timer_ =
-        std::make_unique<PeriodicTask>(kTokensCheckInterval, [this] { authenticator_->Refresh(); });
+    tokens_timer_ = std::make_unique<PeriodicTask>(kTokensCheckInterval, [this] {
+      authenticator_->Refresh();
+      cache_service_->EndRevokedStreams();
+      event_service_->EndRevokedStreams();
+      bridges_->EndRevokedStreams();
+    });
   }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
     // First, so that of a process that is known to be dead nothing is quarantined.

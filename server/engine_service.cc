@@ -31,14 +31,17 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     return new RefusedStream<grpc::ServerWriteReactor<v1::GenerateResponse>>(
         ToGrpcStatus(caller.status()));
   }
-  GenerateStream* const stream = GenerateStream::Open(*request);
+  GenerateStream* const stream =
+      GenerateStream::Open(*request, [admission = admission_, identity = caller->identity] {
+        return admission->CheckStillKnown(identity);
+      });
   if (request->prompt_text().empty() && request->messages().empty()) {
     Submit(*request, *std::move(caller), stream);
     return stream;
   }
   // A long text takes milliseconds, which a thread of gRPC's has not. The request and its context
   // live as long as the call, which cannot end before the stream has been told.
-  const TenantId tenant = caller->tenant_id;
+  const TenantId tenant = caller->identity.tenant;
   if (absl::Status status = tokenizing_.CheckRoom(tenant); !status.ok()) {
     stream->Refuse(status);
     return stream;
@@ -82,7 +85,7 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   absl::StatusOr<NamespaceKey> name_space =
       tenants.Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
   if (!name_space.ok()) return name_space.status();
-  return Caller{*std::move(name_space), tenants[caller->tenant].name, caller->tenant};
+  return Caller{*std::move(name_space), tenants[caller->tenant].name, *caller};
 }
 
 EngineStats EngineService::Stats() const { return engine_->Stats(); }

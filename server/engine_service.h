@@ -25,6 +25,9 @@ class EngineService final : public v1::EngineService::CallbackService {
 
   const Engine* engine() const { return engine_; }
   const std::string& model_name() const { return model_name_; }
+  // Where texts are tokenised: one of a tenant at a time, on a few threads, whichever door they
+  // came through.
+  TenantTurns& tokenizing() { return tokenizing_; }
   // REQUIRES: engine() is not nullptr.
   EngineStats Stats() const;
 
@@ -32,7 +35,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   struct Caller {
     NamespaceKey name_space;  // Of the prompt.
     std::string tenant;
-    TenantId tenant_id;
+    Identity identity;
   };
   void Submit(const v1::GenerateRequest& request, Caller caller, GenerateStream* stream) const;
   absl::StatusOr<Caller> CheckRequest(const grpc::ServerContextBase& context,

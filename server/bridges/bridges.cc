@@ -169,6 +169,10 @@ void Bridges::EndStreamsForDrain(absl::Duration patience) {
   smg_->EndStreamsForDrain();
 }
 
+void Bridges::EndRevokedStreams() {
+  if (smg_ != nullptr) smg_->EndRevokedStreams();
+}
+
 std::vector<SubscriberRow> Bridges::Subscribers() const {
   std::vector<SubscriberRow> rows;
   if (feed_ == nullptr) return rows;
