@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "server/http_exchange.h"
 
 struct mg_connection;
@@ -15,10 +17,33 @@ HttpRequest RequestOf(const mg_connection* connection);
 enum class WithBody : uint8_t { kYes, kNo };  // A HEAD's answer goes without.
 void WriteResponse(mg_connection* connection, const HttpResponse& response, WithBody body);
 
+// Writes to a connection, and gives up on a client that reads too slowly: a thread waits for each.
+// Thread-compatible.
+class PacedWriter {
+ public:
+  // A client that has read so many bytes may have taken kPatience and a second for each
+  // kBytesPerSecond of them.
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
+  static constexpr double kBytesPerSecond = 128 << 10;
+
+  explicit PacedWriter(mg_connection* connection) : connection_(connection) {}
+
+  // False, once and for all: the client does not take it.
+  bool Write(absl::string_view bytes);
+  bool broken() const { return broken_; }
+
+ private:
+  mg_connection* const connection_;
+  absl::Duration waited_;  // In the writes so far,
+  double written_ = 0;     // and their bytes.
+  bool broken_ = false;
+};
+
 // On one of civetweb's connections, for as long as its handler runs. Thread-compatible.
 class CivetwebExchange final : public HttpExchange {
  public:
-  explicit CivetwebExchange(mg_connection* connection) : connection_(connection) {}
+  explicit CivetwebExchange(mg_connection* connection)
+      : connection_(connection), writer_(connection) {}
 
   absl::StatusOr<std::string> ReadBody(size_t max_bytes, absl::Duration time) override;
   void Answer(const HttpResponse& response) override;
@@ -32,10 +57,10 @@ class CivetwebExchange final : public HttpExchange {
 
  private:
   mg_connection* const connection_;
+  PacedWriter writer_;
   int status_ = 200;
   bool chunked_ = false;
-  bool broken_ = false;  // A write has failed.
-  int socket_ = -1;      // Not known before it is asked for.
+  int socket_ = -1;  // Not known before it is asked for.
 };
 
 }  // namespace pagoda::server

@@ -81,6 +81,7 @@ struct Config {
     std::string map_socket = kMapSocketAuto;        // Empty: none.
     std::string grpc_address = "127.0.0.1:7070";    // Empty: none.
     std::string http_address = "127.0.0.1:7071";    // Empty: none.
+    std::string probe_address;                      // Empty: none.
     absl::Duration drain_timeout = absl::Seconds(10);
     uint32_t max_message_bytes = 16 << 20;
     // gRPC over TCP speaks TLS where there is a certificate. The Unix socket never does.
@@ -92,7 +93,8 @@ struct Config {
 
       bool enabled() const { return !certificate.empty(); }
     } tls;
-    bool insecure = false;
+    bool insecure = false;       // For gRPC, ZMQ and secret files.
+    bool http_insecure = false;  // For HTTP.
     uint32_t max_sessions = 4096;
     uint32_t max_calls = 8192;
     uint32_t max_calls_per_connection = 2048;

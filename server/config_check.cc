@@ -19,25 +19,25 @@ absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalid
 
 // Plaintext tells whoever listens on the way what is cached, and the tokens of those who ask.
 absl::Status CheckStaysHere(const std::string& key, const std::string& address,
-                            const std::string& remedy) {
+                            const std::string& remedy, const std::string& permission) {
   if (address.empty()) return absl::OkStatus();
   const absl::StatusOr<TcpAddress> parsed = ParseAddress(address);
   if (!parsed.ok()) return parsed.status();
   if (IsLoopback(*parsed)) return absl::OkStatus();
   return Refuse(absl::StrCat(key, " ", address, " would serve other machines without TLS: ", remedy,
-                             ", listen on loopback (127.0.0.1, [::1], localhost), or say "
-                             "server.insecure: true"));
+                             ", listen on loopback (127.0.0.1, [::1], localhost), or say ",
+                             permission, ": true"));
 }
 
 absl::Status CheckPlaintext(const Config::Server& server) {
-  if (server.insecure) return absl::OkStatus();
-  if (!server.tls.enabled()) {
+  if (!server.insecure && !server.tls.enabled()) {
     absl::Status status = CheckStaysHere("server.grpc_address", server.grpc_address,
-                                         "set server.tls.certificate and key");
+                                         "set server.tls.certificate and key", "server.insecure");
     if (!status.ok()) return status;
   }
+  if (server.http_insecure) return absl::OkStatus();
   return CheckStaysHere("server.http_address", server.http_address,
-                        "HTTP has none, so put a proxy before it");
+                        "HTTP has none, so put a proxy before it", "server.http_insecure");
 }
 
 // Whoever reads the stream reads the tokens of every tenant, and nothing asks who he is.

@@ -170,7 +170,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
 
 absl::Status Daemon::ResolveAddresses() {
   for (const auto& [text, address] : {std::pair(&config_.server.grpc_address, &grpc_address_),
-                                      std::pair(&config_.server.http_address, &http_address_)}) {
+                                      std::pair(&config_.server.http_address, &http_address_),
+                                      std::pair(&config_.server.probe_address, &probe_address_)}) {
     if (text->empty()) continue;
     absl::StatusOr<TcpAddress> parsed = ParseAddress(*text);
     if (!parsed.ok()) return parsed.status();
@@ -433,18 +434,16 @@ absl::Status Daemon::MakeServices() {
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
   if (http_address_.has_value()) {
+    http_fence_ = std::make_unique<HttpFence>(
+        HttpFence::Options{.address = *http_address_, .knows_callers = config_.knows_callers()},
+        authenticator_.get());
     status_history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
-    status_api_ = std::make_unique<StatusApi>(
-        parts, authenticator_.get(), status_history_.get(),
-        StatusApi::Options{.reach = IsLoopback(*http_address_) ? StatusApi::Reach::kLoopback
-                                                               : StatusApi::Reach::kNetwork,
-                           .knows_callers = config_.knows_callers()});
+    status_api_ = std::make_unique<StatusApi>(parts, http_fence_.get(), status_history_.get());
     openai_ = std::make_unique<OpenAiDoor>(
-        OpenAiDoor::Options{.loopback = IsLoopback(*http_address_),
-                            .max_generations = config_.server.max_http_generations,
+        OpenAiDoor::Options{.max_generations = config_.server.max_http_generations,
                             .max_body_bytes = config_.server.max_message_bytes},
-        engine_.get(), engine_service_->model_name(), text_.get(), &state_, authenticator_.get(),
-        tenants_.get());
+        engine_.get(), engine_service_->model_name(), text_.get(), &state_, http_fence_.get(),
+        tenants_.get(), &engine_service_->tokenizing());
   }
   metrics_ = std::make_unique<Metrics>(
       parts, &rpc_metrics_, openai_.get(),
@@ -511,24 +510,20 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
 }
 
 absl::Status Daemon::ListenHttp() {
+  HttpServer::Routes routes = ProbeRoutes(&state_, heartbeat_.get());
+  if (probe_address_.has_value()) {
+    absl::StatusOr<std::unique_ptr<ProbeServer>> probes =
+        ProbeServer::Start(*probe_address_, routes);
+    if (!probes.ok()) return probes.status();
+    probes_ = *std::move(probes);
+  }
   if (!http_address_.has_value()) return absl::OkStatus();
-  const auto readiness = [this](const HttpRequest&) {
-    return Readiness(state_.phase(), heartbeat_->waiting());
-  };
-  HttpServer::Routes routes = {
-      {"/", [](const HttpRequest&) { return StatusPage(); }},
-      {"/livez", [this](const HttpRequest&) { return Liveness(heartbeat_->waiting()); }},
-      {"/readyz", readiness},
-      {"/healthz", readiness},
-      {"/metrics", [this](const HttpRequest& request) {
-         // It may name tenants.
-         if (IsLoopback(*http_address_) && !MeansThisMachine(request.host)) {
-           return HttpResponse{.status = 421,
-                               .body = "this daemon listens on loopback: ask for localhost\n"};
-         }
-         return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                             .body = metrics_->Text()};
-       }}};
+  routes["/"] = [](const HttpRequest&) { return StatusPage(); };
+  // It may name tenants.
+  routes["/metrics"] = http_fence_->Fenced([this](const HttpRequest&) {
+    return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                        .body = metrics_->Text()};
+  });
   status_api_->AddRoutes(&routes);
   HttpServer::Posts posts;
   openai_->AddRoutes(&routes, &posts);

@@ -71,8 +71,10 @@ int Run(Config config) {
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(std::move(config), request_drain);
   if (!daemon.ok()) return Fail(daemon.status());
   const std::string http = (*daemon)->http_endpoint();
+  const std::string probes = (*daemon)->probe_endpoint();
   std::cout << "pagodad is ready: gRPC on " << absl::StrJoin((*daemon)->grpc_endpoints(), " and ")
-            << (http.empty() ? "" : absl::StrCat(", HTTP on ", http)) << std::endl;
+            << (http.empty() ? "" : absl::StrCat(", HTTP on ", http))
+            << (probes.empty() ? "" : absl::StrCat(", probes on ", probes)) << std::endl;
   const std::string received = WaitForSignal(signals);
   Log(LogLevel::kInfo, absl::StrCat(received, ": draining"));
   ForceExitAtNextSignal(signals);

@@ -236,10 +236,15 @@ TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
   for (const char* address : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "128.0.0.1:1"}) {
     for (const char* key : {"grpc_address", "http_address"}) {
       const std::string server = std::string("{") + key + ": \"" + address + "\"";
+      const bool http = std::string(key) == "http_address";
+      const std::string permission = http ? "http_insecure: true" : "insecure: true";
       EXPECT_THAT(Refusal("server: " + server + "}"),
                   AllOf(HasSubstr(address), HasSubstr(key), HasSubstr("without TLS"),
-                        HasSubstr("server.insecure: true")));
-      EXPECT_EQ(Refusal("server: " + server + ", insecure: true}"), "accepted");
+                        HasSubstr("server." + permission)));
+      EXPECT_EQ(Refusal("server: " + server + ", " + permission + "}"), "accepted");
+      // Each allows its own door alone.
+      const std::string other = http ? "insecure: true" : "http_insecure: true";
+      EXPECT_THAT(Refusal("server: " + server + ", " + other + "}"), HasSubstr(key));
     }
   }
   for (const char* address : {"127.0.0.1:1", "[::1]:1", "localhost:1", ""}) {
@@ -261,15 +266,15 @@ TEST(ConfigTest, AZmqEndpointStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
                 HasSubstr("events.zmq.replay_endpoint"));
   }
   EXPECT_TRUE(ParseConfig(zmq("endpoint: 'tcp://[::1]:5557'"), "x").ok());
+  // The way to listen on loopback's IPv4 address; every interface stays refused.
+  EXPECT_EQ(Refusal(zmq("endpoint: 'tcp://127.0.0.1:5557', mode: listen")), "accepted");
+  EXPECT_THAT(Refusal(zmq("endpoint: 'tcp://*:5557', mode: listen")),
+              HasSubstr("tcp://127.0.0.1:PORT with events.zmq.mode: listen"));
   EXPECT_THAT(Refusal(zmq("replay_endpoint: 'ipc:///tmp/x'")), HasSubstr("events.zmq.endpoint"));
   EXPECT_THAT(Refusal(zmq("endpoint: 'udp://x'")), HasSubstr("pagodad.yaml:1: "));
 }
 
 // A file's mode is some credential; loopback and an abstract name ask for none.
-  // The way to listen on loopback's IPv4 address; every interface stays refused.
-  EXPECT_EQ(Refusal(zmq("endpoint: 'tcp://127.0.0.1:5557', mode: listen")), "accepted");
-  EXPECT_THAT(Refusal(zmq("endpoint: 'tcp://*:5557', mode: listen")),
-              HasSubstr("tcp://127.0.0.1:PORT with events.zmq.mode: listen"));
 TEST(ConfigTest, WhereCallersAreKnownAZmqEndpointIsAFile) {
   for (const char* callers :
        {"operators: {tokens_file: o}\n", "tenants: [{name: alice, tokens_file: a}]\n"}) {
