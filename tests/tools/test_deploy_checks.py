@@ -22,7 +22,7 @@ CONFIG = {
 }
 UNIT = systemd_unit.UNIT.read_text()
 USERS = systemd_unit.USERS.read_text()
-UNIT_CONFIG = {"server": {"drain_timeout": "10s"}}
+UNIT_CONFIG = {"server": {"drain_timeout": "10s", "unix_socket": "/run/pagoda/pagoda.sock", "grpc_address": "", "http_address": ""}}
 
 
 def changed(documents, kind, place, value):
@@ -126,7 +126,7 @@ def test_a_fault_of_the_unit_is_found(line, other, word):
 
 
 def test_a_drain_that_the_unit_does_not_wait_for_is_found():
-    found = systemd_unit.violations(UNIT, USERS, {"server": {"drain_timeout": "1m"}})
+    found = systemd_unit.violations(UNIT, USERS, {"server": UNIT_CONFIG["server"] | {"drain_timeout": "1m"}})
     assert len(found) == 1 and "TimeoutStopSec" in found[0]
 
 
@@ -140,6 +140,14 @@ def test_sizes_and_durations_are_those_of_their_writers():
 
 def test_the_last_stage_of_a_dockerfile_is_what_runs():
     text = "FROM a AS b\nUSER 1:1\n# FROM c\nFROM d\nRUN x \\\n    && y\nUSER 2:3\n"
+@pytest.mark.parametrize("key", ["grpc_address", "http_address"])
+def test_a_port_on_which_every_local_user_is_an_operator_is_found(key):
+    opened = {"server": UNIT_CONFIG["server"] | {key: "127.0.0.1:7070"}}
+    found = systemd_unit.violations(UNIT, USERS, opened)
+    assert len(found) == 1 and f"server.{key}" in found[0]
+    assert systemd_unit.violations(UNIT, USERS, opened | {"operators": {"tokens_file": "operators.tokens"}}) == []
+
+
     assert deployment.instructions(text) == [("FROM", "d"), ("RUN", "x && y"), ("USER", "2:3")]
 
 
