@@ -91,9 +91,8 @@ bool PacedWriter::Write(absl::string_view bytes) {
     const absl::string_view piece = bytes.substr(0, kPieceBytes);
     const absl::Time start = absl::Now();
     broken_ = mg_write(connection_, piece.data(), piece.size()) != static_cast<int>(piece.size());
-    waited_ += absl::Now() - start;
-    written_ += static_cast<double>(piece.size());
-    broken_ = broken_ || waited_ > kPatience + absl::Seconds(written_ / kBytesPerSecond);
+    pace_.Add(piece.size(), absl::Now() - start);
+    broken_ = broken_ || pace_.too_slow();
     bytes.remove_prefix(piece.size());
   }
   return !broken_;

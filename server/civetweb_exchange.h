@@ -1,6 +1,7 @@
 #ifndef PAGODA_SERVER_CIVETWEB_EXCHANGE_H_
 #define PAGODA_SERVER_CIVETWEB_EXCHANGE_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -17,15 +18,31 @@ HttpRequest RequestOf(const mg_connection* connection);
 enum class WithBody : uint8_t { kYes, kNo };  // A HEAD's answer goes without.
 void WriteResponse(mg_connection* connection, const HttpResponse& response, WithBody body);
 
-// Writes to a connection, and gives up on a client that reads too slowly: a thread waits for each.
-// Thread-compatible.
+// Whether a client takes an answer fast enough to keep a thread waiting for it. Thread-compatible.
+class ReadingPace {
+ public:
+  // A client that has taken so many bytes may have kept its thread waiting for kPatience, and a
+  // second more for each kBytesPerSecond of them.
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
+  static constexpr size_t kBytesPerSecond = 128 << 10;
+
+  // A write of so many bytes has taken so long.
+  void Add(size_t bytes, absl::Duration waited) {
+    bytes_ += bytes;
+    waited_ += waited;
+  }
+  bool too_slow() const {
+    return waited_ > kPatience + absl::Seconds(static_cast<double>(bytes_) / kBytesPerSecond);
+  }
+
+ private:
+  size_t bytes_ = 0;
+  absl::Duration waited_;
+};
+
+// Writes to a connection, and gives up on a client that reads too slowly. Thread-compatible.
 class PacedWriter {
  public:
-  // A client that has read so many bytes may have taken kPatience and a second for each
-  // kBytesPerSecond of them.
-  static constexpr absl::Duration kPatience = absl::Seconds(10);
-  static constexpr double kBytesPerSecond = 128 << 10;
-
   explicit PacedWriter(mg_connection* connection) : connection_(connection) {}
 
   // False, once and for all: the client does not take it.
@@ -34,8 +51,7 @@ class PacedWriter {
 
  private:
   mg_connection* const connection_;
-  absl::Duration waited_;  // In the writes so far,
-  double written_ = 0;     // and their bytes.
+  ReadingPace pace_;
   bool broken_ = false;
 };
 

@@ -11,9 +11,9 @@ import time
 from test_openai import EXPECTED, SECONDS, complete, daemon, post, start  # Fixtures among them.
 
 SLOW_TOKENS = 600
-# PacedWriter::kPatience is 10 s; the machine may be busy with other tests.
+# ReadingPace::kPatience is 10 s; the machine may be busy with other tests.
 MAX_PATIENCE_SECONDS = 45
-READ_BYTES, READ_INTERVAL = 16384, 0.25  # Half of PacedWriter::kBytesPerSecond, and not as slow as to be given up for silence.
+READ_BYTES, READ_INTERVAL = 16384, 0.25  # Half of ReadingPace::kBytesPerSecond, and not as slow as to be given up for silence.
 
 
 def slow_answer(daemon, tokens):
