@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "events/tenant_id.h"
 #include "manager/operation.h"
 #include "tests/sim/config.h"
 #include "tests/sim/content.h"
@@ -31,6 +32,7 @@ struct SimTable {
 struct SimSequence {
   bool running = false;
   SequenceId id;
+  TenantId tenant;            // Whom its blocks are charged to.
   Content content;            // All tokens named.
   std::vector<Value> values;  // What an engine writes for each of them.
   uint32_t prompt_tokens = 0;
@@ -61,6 +63,7 @@ struct SimRaw {
 struct SimSession {
   bool open = false;
   SessionRef ref;
+  TenantId tenant;
   absl::Duration lease;
   absl::Time deadline;
   uint32_t streams = 0;
@@ -81,6 +84,7 @@ struct HeldBlock {
 
 struct SimPin {
   PinId id;
+  TenantId tenant;
   uint32_t tokens = 0;
   absl::Time expires;
   std::vector<HeldBlock> blocks;
@@ -90,6 +94,7 @@ struct SimPin {
 // write what it had not computed.
 struct SimDrain {
   SessionId session;
+  TenantId tenant;
   uint64_t step = 0;
   HeldBlock block;
   SlotRef slot;
@@ -99,7 +104,8 @@ struct SimDrain {
   std::array<Value, kMaxTokensPerBlock> values;
 };
 
-// A session whose lease ran out and that could still write: its drains go on.
+// A session whose lease ran out and that could still write: its drains go on. Session 0 is all of
+// an earlier run of the daemon.
 struct SimQuarantine {
   SessionRef ref;
   uint32_t blocks = 0;

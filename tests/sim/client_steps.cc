@@ -259,6 +259,11 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
     ledger.Place(id, slot);
     std::erase(world.stored, HeldBlock{window, BlockId{id}});
     world.coverage.Add(Met::kCanonicalMoved);
+  } else if (!world.MayHold(window, id, sequence.tenant)) {
+    // Its own copy and the cached one would be more than its quota.
+    table.detached = true;
+    world.coverage.Add(Met::kDetached);
+    return false;
   }
   world.coverage.Add(Met::kCanonical);
   table.canonical[index] = BlockId{id};

@@ -45,7 +45,13 @@ enum class Met : uint8_t {
   kQuarantined,  // Sessions that ended with something that they could still write.
   kInvalidated,
   kCleared,
-  kSnapshot,  // Read to its end by somebody who came late.
+  kSnapshot,          // Read to its end by somebody who came late.
+  kQuotaExceeded,     // Refusals for want of quota.
+  kHeldByTwoTenants,  // Blocks, counted after each operation.
+  kForeignCloseRefused,
+  kPinEnded,  // With its prefix.
+  kRestarted,
+  kRecovered,
   kCount,
 };
 
@@ -59,6 +65,8 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "shortened",   "kv_lost",       "drained",          "pinned",
     "pin_expired", "pin_budget",    "priority_expired", "session_expired",
     "quarantined", "invalidated",   "cleared",          "snapshot",
+    "quota",       "two_tenants",   "foreign_close",    "pin_ended",
+    "restarted",   "recovered",
 };
 
 struct Coverage {

@@ -77,9 +77,12 @@ uint32_t Follow::WindowIndex(WindowSize size) const {
 // Rule 13: who may go, by tier.
 void Follow::NoteCandidates(uint32_t window) {
   const Shadow& shadow = world_.shadows[window];
-  Victims victims[kNumTiers];
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    victims[t] = {.window = window, .tier = static_cast<Tier>(t)};
+  const uint16_t tenants = world_.config.num_tenants();
+  std::vector<Victims> victims(kNumTiers * tenants);
+  for (size_t i = 0; i < victims.size(); ++i) {
+    victims[i].window = window;
+    victims[i].tier = static_cast<Tier>(i / tenants);
+    victims[i].tenant = TenantId{static_cast<uint16_t>(i % tenants)};
   }
   for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
     const Node& node = shadow.node(id);
@@ -90,7 +93,9 @@ void Follow::NoteCandidates(uint32_t window) {
         continue;
       }
     }
-    victims[static_cast<size_t>(node.tier)].candidates.push_back({id, node.priority});
+    const TenantId tenant = world_.config.OwnerOf(node.name_space);
+    victims[static_cast<size_t>(node.tier) * tenants + tenant.value()].candidates.push_back(
+        {id, node.priority});
   }
   for (Victims& tier : victims) victims_.push_back(std::move(tier));
 }
@@ -106,7 +111,10 @@ void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, Priority priori
   SIM_CHECK(world_.ledgers[window][id].refs <= (LetGo(window, id) ? 1 : 0), "block ", id,
             " of window ", WindowName(world_.config.windows[window].size),
             " goes for room while it is held");
-  Victims& victims = victims_[window * kNumTiers + static_cast<size_t>(tier)];
+  const TenantId tenant = world_.config.OwnerOf(world_.shadows[window].node(id).name_space);
+  Victims& victims =
+      victims_[(window * kNumTiers + static_cast<size_t>(tier)) * world_.config.num_tenants() +
+               tenant.value()];
   victims.highest = victims.count == 0 ? priority : std::max(victims.highest, priority);
   ++victims.count;
   // Where its id comes back in the same call, that is another block.
@@ -120,10 +128,12 @@ void Follow::Apply(uint32_t, const CreatedEvent& created) {
 }
 
 void Follow::Apply(uint32_t window, const StoredEvent& stored) {
-  SIM_CHECK(!scope_.publishers.empty(), "law: blocks stored where nobody publishes");
+  SIM_CHECK(!scope_.publishers.empty() || scope_.restores,
+            "law: blocks stored where nobody publishes");
   Shadow& shadow = world_.shadows[window];
   for (const StoredBlock& block : stored.blocks) {
-    SIM_CHECK(block.tier == Tier::kPrimary, "block ", block.id.value(), " is stored below");
+    SIM_CHECK(block.tier == Tier::kPrimary || scope_.restores, "block ", block.id.value(),
+              " is stored below");
     const bool hole = shadow.node(block.id.value()).state == Node::State::kHole;
     if (hole) world_.coverage.Add(Met::kHoleFilled);
     stored_.push_back({window, block.id});

@@ -49,6 +49,7 @@ class Ledger {
   void Place(uint32_t id, SlotRef slot);
   // The block that owns the slot; kNone where nobody does.
   uint32_t owner(SlotRef slot) const { return owners_[Index(slot.tier)][slot.slot.value()]; }
+  uint32_t num_slots(Tier tier) const { return static_cast<uint32_t>(owners_[Index(tier)].size()); }
   // The block left the cache, and nobody holds it.
   void Unplace(uint32_t id);
 

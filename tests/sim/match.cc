@@ -97,23 +97,34 @@ std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) con
   return partials_[window];
 }
 
-MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_t room) const {
+MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_t room,
+                                       TenantId tenant) const {
   const Shadow& shadow = world_.shadows[window];
   Ledger& ledger = world_.ledgers[window];
   const uint32_t whole = length / tokens_per_block_;
   uint64_t needed = world_.BlocksFor(room) - whole;
   uint64_t available = ledger.available();
+  // What the tenant matches and does not hold yet counts against its quota, whoever caches it.
+  const Accountant& accountant = world_.accountants[window];
+  uint64_t charged = needed;
   for (uint32_t i = first(window, length); i < whole; ++i) {
     const uint32_t id = paths_[window][i];
+    if (shadow.node(id).tier == Tier::kSecondary || !accountant.Holds(id, tenant)) ++charged;
     if (shadow.node(id).tier == Tier::kSecondary) {
       ++needed;
     } else if (ledger[id].refs == 0) {
       --available;
     }
   }
-  const bool enough = needed <= available;
-  Room result{.fits = enough, .sure = true};
   const std::vector<uint32_t> sources = Sources(window, length);
+  const uint64_t quota = world_.config.quota(tenant, Tier::kPrimary);
+  const uint64_t left = accountant.Left(tenant);
+  const bool enough = needed <= available && charged <= left;
+  Room result{.fits = enough, .sure = true};
+  // A source may be the tenant's own, and must stay while it is copied.
+  if (!sources.empty() && quota != kNoQuota && charged + 1 >= left && charged <= left) {
+    return {.fits = enough, .sure = false};
+  }
   size_t fitting = 0;
   for (const uint32_t id : sources) {
     const Node& node = shadow.node(id);
@@ -121,7 +132,8 @@ MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_
     const bool can_take =
         evictable && !shadow.HasChildren(id) && !world_.memory.Touched(window, ledger[id].place);
     // Taken over, it is no fresh block and is not available; copied, it must stay.
-    const bool fits = (can_take && enough) || needed + (evictable ? 1 : 0) <= available;
+    const bool fits =
+        charged <= left && ((can_take && enough) || needed + (evictable ? 1 : 0) <= available);
     fitting += fits ? 1 : 0;
   }
   if (sources.empty()) return result;

@@ -35,8 +35,8 @@ class MatchOracle {
     // Whether that is sure: where several blocks may be the source, they may differ.
     bool sure = true;
   };
-  // Whether room for `room` tokens can be had in `window` with a match of `length` tokens.
-  Room RoomFor(uint32_t window, uint32_t length, uint64_t room) const;
+  // Whether `tenant` can have room for `room` tokens in `window` with a match of `length` tokens.
+  Room RoomFor(uint32_t window, uint32_t length, uint64_t room, TenantId tenant) const;
 
  private:
   // Whether the blocks of the first `end` tokens are there that a sequence of `length` needs.

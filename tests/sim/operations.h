@@ -54,6 +54,7 @@ void WaitOp(World& world);
 void ClockJumpOp(World& world);
 void MaintainOp(World& world);
 void ResetOp(World& world);
+void RestartOp(World& world);
 void EndSession(World& world, SimSession& session);
 void EndQuarantine(World& world, size_t index);
 
