@@ -87,7 +87,7 @@ void WindowBlockManager::ChangeTier(BlockId id, SlotRef slot) {
   accounts_.Charge(id, slot.tier);
   if (block.state() != BlockState::kCached) return;
   NoteNothing(old);
-  NoteContent(id);
+  if (!PAGODA_FAULT(JournalLacksMove)) NoteContent(id);
   slot.tier == Tier::kPrimary ? tree_.CountPrimaryChild(id) : tree_.UncountPrimaryChild(id);
   policy(old.tier, id).Removed(id, tree_.hash(id));
   policy(slot.tier, id).Inserted(id, tree_.hash(id));

@@ -165,5 +165,14 @@ TEST_F(QuarantineTest, BlocksThatForksShareAreCountedOnce) {
   core_->CheckInvariants();
 }
 
+// An earlier run's quarantine has no token, so a caller without one must not be taken for its
+// owner.
+TEST_F(QuarantineTest, NoSessionEndsTheQuarantineOfAnEarlierRun) {
+  core_->QuarantineFree(now_);
+  EXPECT_EQ(ReasonOf(core_->CloseSession(SessionRef{}, now_)), Reason::kUnknownSession);
+  EXPECT_EQ(Primary().in_flight, kBlocks);
+  EXPECT_EQ(*core_->ReleaseQuarantine(SessionId{}, now_), kBlocks) << "operators end it";
+}
+
 }  // namespace
 }  // namespace pagoda
