@@ -49,7 +49,7 @@ enum class Met : uint8_t {
   kQuotaExceeded,     // Refusals for want of quota.
   kHeldByTwoTenants,  // Blocks, counted after each operation.
   kForeignCloseRefused,
-  kPinEnded,  // With its prefix.
+  kPinCut,  // Pins that ended because their prefix left the tree.
   kRestarted,
   kRecovered,
   kCount,
@@ -65,7 +65,7 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "shortened",   "kv_lost",       "drained",          "pinned",
     "pin_expired", "pin_budget",    "priority_expired", "session_expired",
     "quarantined", "invalidated",   "cleared",          "snapshot",
-    "quota",       "two_tenants",   "foreign_close",    "pin_ended",
+    "quota",       "two_tenants",   "foreign_close",    "pin_cut",
     "restarted",   "recovered",
 };
 

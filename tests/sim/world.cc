@@ -242,7 +242,7 @@ void World::EndPins() {
       return !shadows[block.window].node(block.id.value()).cached();
     });
   });
-  coverage.Add(Met::kPinEnded, ended);
+  coverage.Add(Met::kPinCut, ended);
 }
 
 void World::Refused(const absl::Status& status, std::initializer_list<Reason> reasons) {
