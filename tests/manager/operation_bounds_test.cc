@@ -373,7 +373,7 @@ std::map<Name, Cost> ReadTable() {
 // How much slower than the machine of the table this one is, by work of the same kind: hashing, and
 // memory that lies nowhere in particular. At least 1.
 double Slowness() {
-  constexpr double kOfTheTable = 60'000;
+  constexpr double kOfTheTable = 130'000;
   double best = 1e12;
   for (int round = 0; round < 3; ++round) {
     const double before = ThreadMicroseconds();
