@@ -217,6 +217,7 @@ std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
           NumberKey("max_step_tokens", &engine->max_step_tokens, 1, 1 << 20),
           NumberKey("max_running_sequences", &engine->max_running_sequences, 1, 1 << 16),
           NumberKey("max_waiting_requests", &engine->max_waiting_requests, 1, 1 << 20),
+          NumberKey("max_waiting_bytes", &engine->max_waiting_bytes, 1 << 16, uint64_t{1} << 40),
           ChoiceKey<Preemption>("preemption", &engine->preemption, Preemptions()),
           NumberKey("basic_sequences", &engine->basic_sequences, 1, 1 << 16),
           NumberKey("basic_sequence_tokens", &engine->basic_sequence_tokens, 1, 1 << 24)};

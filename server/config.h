@@ -178,7 +178,8 @@ struct Config {
     ComputeType compute = ComputeType::kAuto;
     uint32_t max_step_tokens = 512;
     uint32_t max_running_sequences = 256;
-    uint32_t max_waiting_requests = 1024;
+    uint32_t max_waiting_requests = 1024;             // The tenants share these places,
+    uint64_t max_waiting_bytes = uint64_t{64} << 20;  // and these bytes of requests that wait.
     Preemption preemption = Preemption::kOffload;
     uint32_t basic_sequences = 8;  // With KvMode::kBasic: places, and the tokens of each.
     uint32_t basic_sequence_tokens = 2048;

@@ -109,6 +109,13 @@ std::vector<TenantOptions> TenantsOf(const Config& config) {
   return tenants;
 }
 
+// Of all that call, the commons among them.
+std::vector<std::string> NamesOf(const TenantTable& tenants) {
+  std::vector<std::string> names;
+  for (uint16_t id = 0; id < tenants.size(); ++id) names.push_back(tenants[TenantId(id)].name);
+  return names;
+}
+
 // What the writers' table asks of the core.
 WriterProcesses::Core CoreOf(SharedManager* manager) {
   return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
@@ -372,15 +379,16 @@ absl::Status Daemon::LoadEngine() {
                                   .max_sequences = chosen.basic_sequences,
                                   .max_sequence_tokens = chosen.basic_sequence_tokens});
   if (!client.ok()) return client.status();
-  absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::Create({.model_dir = chosen.model_dir,
-                      .backend = chosen.backend,
-                      .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
-                      .scheduler = {.max_step_tokens = chosen.max_step_tokens,
-                                    .max_running_sequences = chosen.max_running_sequences,
-                                    .preemption = chosen.preemption},
-                      .max_waiting_requests = chosen.max_waiting_requests},
-                     *std::move(client));
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
+      {.model_dir = chosen.model_dir,
+       .backend = chosen.backend,
+       .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
+       .scheduler = {.max_step_tokens = chosen.max_step_tokens,
+                     .max_running_sequences = chosen.max_running_sequences,
+                     .preemption = chosen.preemption},
+       .waiting = {.requests = chosen.max_waiting_requests, .bytes = chosen.max_waiting_bytes},
+       .tenants = NamesOf(*tenants_)},
+      *std::move(client));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
   text_ = std::make_unique<ModelText>(ModelText::Load(chosen.model_dir));
