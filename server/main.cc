@@ -18,6 +18,7 @@
 #include "server/config.h"
 #include "server/daemon.h"
 #include "server/log.h"
+#include "server/processor_share.h"
 
 namespace pagoda::server {
 namespace {
@@ -58,6 +59,7 @@ int Fail(const absl::Status& status) {
 
 int Run(Config config) {
   const sigset_t signals = BlockEndSignals();
+  AskForShortSlices();  // Before any thread starts: all of them get them.
   SetLogLevel(config.log.level);
   // Debian's Abseil looks for cycles at every lock, gRPC's among them, unless it is told not to.
   // The tests leave it on.
