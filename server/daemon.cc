@@ -109,13 +109,6 @@ std::vector<TenantOptions> TenantsOf(const Config& config) {
   return tenants;
 }
 
-// Of all that call, the commons among them.
-std::vector<std::string> NamesOf(const TenantTable& tenants) {
-  std::vector<std::string> names;
-  for (uint16_t id = 0; id < tenants.size(); ++id) names.push_back(tenants[TenantId(id)].name);
-  return names;
-}
-
 // What the writers' table asks of the core.
 WriterProcesses::Core CoreOf(SharedManager* manager) {
   return {.check = [=](SessionRef session) { return manager->CheckSession(session); },

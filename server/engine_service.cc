@@ -16,6 +16,12 @@ constexpr Method kGenerate = MethodNamed("/pagoda.v1.EngineService/Generate");
 
 }  // namespace
 
+std::vector<std::string> NamesOf(const TenantTable& tenants) {
+  std::vector<std::string> names;
+  for (uint16_t id = 0; id < tenants.size(); ++id) names.push_back(tenants[TenantId(id)].name);
+  return names;
+}
+
 EngineService::EngineService(Engine* engine, const ModelText* text, std::string model_name,
                              const ServingState* state, const Admission* admission)
     : engine_(engine),

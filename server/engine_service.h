@@ -2,8 +2,10 @@
 #define PAGODA_SERVER_ENGINE_SERVICE_H_
 
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
+#include "manager/tenants.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "server/admission.h"
 #include "server/generate_stream.h"
@@ -11,6 +13,9 @@
 #include "server/tenant_turns.h"
 
 namespace pagoda::server {
+
+// All names that the service gives to GenerateRequest::tenant, the commons' among them.
+std::vector<std::string> NamesOf(const TenantTable& tenants);
 
 // pagoda.v1.EngineService. Thread-safe. What a tenant's generations cache is the tenant's.
 class EngineService final : public v1::EngineService::CallbackService {

@@ -448,55 +448,6 @@ TEST(EngineTest, WhatTheCacheCanNeverHoldIsRefusedAtOnce) {
   on.ExpectNothingHeld();
 }
 
-TEST(EngineTest, AFullQueueIsRefused) {
-  EngineOn on(kTinyModel);
-  auto engine = *Engine::Create({.model_dir = on.golden().model_dir, .waiting = {.requests = 0}},
-                                on.cache().OpenClient());
-  EXPECT_EQ(ReasonOf(engine->Submit(on.Request(), nullptr, nullptr)), Reason::kQueueFull);
-}
-
-// One runs, and never ends by itself; the others wait.
-TEST(EngineTest, ATenantThatFillsTheQueueLeavesAnotherItsPart) {
-  EngineOn on(kTinyModel, {.num_blocks = 512});
-  auto engine = *Engine::Create({.model_dir = on.golden().model_dir,
-                                 .scheduler = {.max_running_sequences = 1},
-                                 .waiting = {.requests = 8},
-                                 .tenants = {"red", "blue"}},
-                                on.cache().OpenClient());
-  std::atomic<int> ended = 0;
-  std::atomic<bool> stop = false;
-  const auto submit = [&](const std::string& tenant, uint32_t max_new_tokens) {
-    GenerateRequest request = on.Request();
-    request.tenant = tenant;
-    request.max_new_tokens = max_new_tokens;
-    return engine->Submit(
-        request, [&](const GeneratedToken&) { return !stop || max_new_tokens == 1; },
-        [&](const absl::StatusOr<GenerateReport>&) { ++ended; });
-  };
-  ASSERT_TRUE(submit("red", 4000).ok());
-  while (engine->Stats().running_requests == 0) absl::SleepFor(absl::Milliseconds(1));
-  int red = 0, blue = 0;
-  while (submit("red", 1).ok()) ++red;
-  EXPECT_EQ(red, 6) << "the places that the first had when it waited are free again";
-  while (submit("blue", 1).ok()) ++blue;
-  EXPECT_EQ(blue, 2);
-  EXPECT_EQ(ReasonOf(submit("red", 1)), Reason::kQueueFull);
-  stop = true;
-  while (ended < 1 + red + blue) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(engine->Stats().waiting_requests, 0u);
-  EXPECT_TRUE(submit("red", 1).ok()) << "who has ended does not wait";
-}
-
-TEST(EngineTest, AnAdapterIsRefusedByName) {
-  EngineOn on(kTinyModel);
-  GenerateRequest request = on.Request();
-  request.name_space.lora_id = 0;
-  const Answer answer = on.Generate(request);
-  EXPECT_EQ(ReasonOf(answer.report.status()), Reason::kFieldNotServed) << answer.report.status();
-  EXPECT_THAT(std::string(answer.report.status().message()), HasSubstr("namespace.lora_id is 0"));
-  EXPECT_TRUE(answer.ids.empty()) << "the base model's tokens";
-}
-
 TEST(EngineTest, TheEndOfAnEngineIsTheEndOfItsRequests) {
   EngineOn on(kTinyModel, {.num_blocks = 512});
   auto engine = *Engine::Create({.model_dir = on.golden().model_dir}, on.cache().OpenClient());
