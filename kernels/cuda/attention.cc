@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_split.h"
 #include "kernels/cuda/attention_args.h"
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_merge_args.h"
@@ -22,10 +23,10 @@ static_assert(kMaxCallParts == kMaxMergedParts);
 // Rows of an item: two tiles of the prefill kernel's smallest, one of its largest.
 constexpr uint32_t kItemRows = 128;
 
-// Pieces of a cut context: fewer rounds of the GPU where they would be shorter than this.
-constexpr uint32_t kPieceTokens = 512;
-constexpr uint32_t kGranuleTokens = 64;
 constexpr uint32_t kBlocksPerMultiprocessor = 2;
+// Partial rows of a call: those of so many pieces of kItemRows rows for each block. With values of
+// 128 elements, an H200's call has at most 34 MiB of them.
+constexpr uint32_t kMostPiecesPerBlock = 2;
 
 constexpr uint32_t kMaxGenericHeadDim = 4096;
 
@@ -137,10 +138,12 @@ AttentionPlan PlanForCuda(const PlanShape& shape, uint32_t num_heads, const Devi
     units += (queries + options.query_tokens - 1) / options.query_tokens * shape.num_kv_heads;
   }
   if (units < device.num_multiprocessors) options.split_query_tokens = options.query_tokens;
-  for (const uint32_t waves : {4u, 2u, 1u}) {
-    options.split_tokens = BalancedSplitTokens(shape, options, kGranuleTokens, waves);
-    if (options.split_tokens >= kPieceTokens) break;
-  }
+  const uint64_t most_rows = uint64_t{options.num_workers} * kMostPiecesPerBlock * kItemRows;
+  options.split_tokens = BalancedSplitTokens(
+      shape, options,
+      {.short_query_tokens = std::max(1u, kShortRows / group),
+       .group = group,
+       .most_partials = std::max<uint64_t>(1, most_rows / std::max(1u, num_heads))});
   return PlanAttention(shape, options);
 }
 
