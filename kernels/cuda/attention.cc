@@ -8,6 +8,7 @@
 
 #include "kernels/attention_split.h"
 #include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_merge_args.h"
 #include "kernels/cuda/runtime.h"
@@ -97,7 +98,8 @@ AttentionArgs ArgsOf(const PagedAttentionParams& params, const AttentionExecutio
 
 // The plan's items of one kind, by the kernel for them.
 absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
-                         const AttentionExecution& execution, const HopperDevice& device) {
+                         const AttentionExecution& execution, const HopperDevice& device,
+                         const HopperChoice& choice) {
   const PlanCapacity& capacity = execution.capacity;
   const bool is_short = kind == ItemKind::kShort;
   if (is_short ? capacity.short_rows == 0 : !capacity.long_items) return absl::OkStatus();
@@ -111,7 +113,7 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
   if (generic || !HasTensorKernels(args)) {
     return StatusOf(name, LaunchGeneric(launch, capacity.items, stream));
   }
-  if (device.present && HasHopperKernels(args)) {
+  if ((is_short ? choice.decode : choice.prefill) && HasHopperKernels(args)) {
     HopperLaunch hopper;
     if (absl::Status status = MakeHopperLaunch(args, kind, &hopper); !status.ok()) return status;
     const uint64_t units = uint64_t{capacity.items} * args.kv.num_kv_heads;
@@ -262,16 +264,18 @@ absl::Status PagedAttention(const PagedAttentionParams& params,
 
   const AttentionArgs args = ArgsOf(params, execution);
   HopperDevice device;
-  if (execution.kernels == AttentionKernels::kHopper) {
+  const bool asks_hopper = execution.kernels == AttentionKernels::kHopper;
+  if (asks_hopper || (execution.kernels == AttentionKernels::kAuto && !AllProved().empty())) {
     if (absl::Status status = FindHopper(&device); !status.ok()) return status;
-    if (!device.present) {
-      return absl::FailedPreconditionError(
-          "kernels is kHopper, and the device is not of compute capability 9.0");
-    }
   }
+  if (asks_hopper && !device.present) {
+    return absl::FailedPreconditionError(
+        "kernels is kHopper, and the device is not of compute capability 9.0");
+  }
+  const HopperChoice choice = ChooseHopper(execution.kernels, device, AllProved());
   const Stream stream = execution.stream;
   for (const ItemKind kind : {ItemKind::kShort, ItemKind::kLong}) {
-    if (absl::Status status = AttendItems(args, kind, execution, device); !status.ok()) {
+    if (absl::Status status = AttendItems(args, kind, execution, device, choice); !status.ok()) {
       return status;
     }
   }

@@ -33,8 +33,8 @@ inline constexpr uint64_t kNoRow = ~uint64_t{0};
 
 // Some rows of a unit, whose positions are first to last, and the keys that they may see.
 struct Sight {
-  int64_t first_position;
-  int64_t last_position;
+  uint32_t first_position;
+  uint32_t last_position;
   uint32_t end_key;
   uint32_t first_key = 0;  // More than 0 where a tile may begin before the unit's keys.
 };
