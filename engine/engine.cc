@@ -295,7 +295,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
   if (!pools.ok()) return pools.status();
   absl::StatusOr<std::unique_ptr<Backend>> backend =
-      MakeBackend(options.backend, pools->place(), options.cpu);
+      MakeBackend(options.backend, pools->place(), options.cpu, options.gpu_attention);
   if (!backend.ok()) return backend.status();
   absl::StatusOr<std::unique_ptr<Transformer>> model =
       Transformer::Create(*config, *std::move(checkpoint), *std::move(backend));

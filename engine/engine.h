@@ -28,6 +28,7 @@ class Engine {
   struct Options {
     std::string model_dir;
     EngineBackend backend = EngineBackend::kAuto;
+    GpuAttention gpu_attention = GpuAttention::kAuto;
     CpuBackendOptions cpu;  // Its `compute` is the GPU's, too.
     Scheduler::Options scheduler;
     // More than so many that have not begun are refused.

@@ -212,6 +212,7 @@ std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
   return {TextKey("model_dir", &engine->model_dir),
           ChoiceKey<KvMode>("kv", &engine->kv, KvModes()),
           ChoiceKey<EngineBackend>("backend", &engine->backend, EngineBackends()),
+          ChoiceKey<GpuAttention>("gpu_attention", &engine->gpu_attention, GpuAttentions()),
           NumberKey("threads", &engine->threads, 0, 1024),
           ChoiceKey<ComputeType>("compute", &engine->compute, ComputeTypes()),
           NumberKey("max_step_tokens", &engine->max_step_tokens, 1, 1 << 20),

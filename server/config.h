@@ -174,6 +174,7 @@ struct Config {
     std::string model_dir;  // Empty: no engine.
     KvMode kv = KvMode::kPaged;
     EngineBackend backend = EngineBackend::kAuto;
+    GpuAttention gpu_attention = GpuAttention::kAuto;
     uint32_t threads = 0;  // 0: as many as processors.
     ComputeType compute = ComputeType::kAuto;
     uint32_t max_step_tokens = 512;

@@ -121,6 +121,15 @@ absl::Status CheckEngineBackend(const Config& config) {
   if (absl::Status built = CheckBuilt(engine.backend); !built.ok()) {
     return Refuse(absl::StrCat("engine.backend is cuda; ", built.message()));
   }
+  // On the host for certain; with auto the engine says so when it starts there.
+  const bool on_cpu = engine.backend == EngineBackend::kCpu || engine.kv == KvMode::kBasic ||
+                      config.cache.primary_memory == PrimaryMemory::kHost;
+  if (on_cpu && engine.backend != EngineBackend::kCuda &&
+      engine.gpu_attention != GpuAttention::kAuto) {
+    return Refuse(absl::StrCat("engine.gpu_attention is ",
+                               NameOf(GpuAttentions(), engine.gpu_attention),
+                               ", and the engine computes on the CPU: say auto, or backend: cuda"));
+  }
   if (engine.kv == KvMode::kBasic) {
     if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
     return Refuse(

@@ -375,6 +375,7 @@ absl::Status Daemon::LoadEngine() {
   absl::StatusOr<std::unique_ptr<Engine>> engine =
       Engine::Create({.model_dir = chosen.model_dir,
                       .backend = chosen.backend,
+                      .gpu_attention = chosen.gpu_attention,
                       .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
                       .scheduler = {.max_step_tokens = chosen.max_step_tokens,
                                     .max_running_sequences = chosen.max_running_sequences,

@@ -217,6 +217,13 @@ TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
   EXPECT_EQ(verdict("primary_memory: cuda", "kv: basic"), "accepted");
   EXPECT_THAT(verdict("primary_memory: cuda", "backend: cpu"),
               AllOf(HasSubstr("engine.backend is cpu"), HasSubstr("primary_memory: host")));
+  EXPECT_EQ(verdict("primary_memory: cuda", "gpu_attention: hopper"), "accepted");
+  EXPECT_EQ(verdict("primary_memory: auto", "gpu_attention: sm80"), "accepted");
+  EXPECT_EQ(verdict("primary_memory: host", "gpu_attention: auto"), "accepted");
+  EXPECT_THAT(verdict("primary_memory: host", "gpu_attention: hopper"),
+              HasSubstr("engine.gpu_attention is hopper"));
+  EXPECT_THAT(verdict("primary_memory: auto", "backend: cpu, gpu_attention: sm80"),
+              HasSubstr("computes on the CPU"));
   if (!HasCudaBackend()) {
     EXPECT_THAT(verdict("primary_memory: auto", "backend: cuda"), HasSubstr("supported: cpu"));
     return;
