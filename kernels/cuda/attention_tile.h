@@ -57,7 +57,8 @@ PAGODA_DEVICE bool AnySees(const AttentionArgs& args, const Unit& unit, const Si
   if (key < sight.first_key || key >= sight.end_key) return false;
   if (!MaySee(mask, sight.first_position, sight.last_position, key, key)) return false;
   if (mask.sparsity.block_tokens == 0) return true;
-  for (int64_t position = sight.first_position; position <= sight.last_position; ++position) {
+  // 32 bits: with a counter of 64 PrefillKernel spills registers.
+  for (uint32_t position = sight.first_position; position <= sight.last_position; ++position) {
     for (uint32_t g = 0; g < args.group; ++g) {
       if (Sees(mask, unit.kv_head * args.group + g, position, key)) return true;
     }
