@@ -25,6 +25,7 @@ test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-n
                python3-zmq python3-msgpack python3-pip                      # a router's side of vLLM's events; msgspec is PyPI's alone
                clang-16 libclang-rt-16-dev                                  # fuzzing
                prometheus                                                   # promtool, and a Prometheus that scrapes a daemon in a test
+               haproxy                                                      # the proxy of deploy/proxy before a daemon
                chromium chromium-driver python3-selenium)                   # the status page in a browser
 build_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"
                 "${unit_test_packages[@]}")                                 # the container image is built with these alone

@@ -49,6 +49,12 @@ absl::Status CheckPrompt(const GenerateRequest& request, const ModelConfig& mode
 
 absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& model,
                           const CacheInfo& cache) {
+  if (request.name_space.lora_id.has_value()) {
+    // The base model's answer would pass for the adapter's.
+    return MakeError(Reason::kFieldNotServed,
+                     absl::StrCat("namespace.lora_id is ", *request.name_space.lora_id,
+                                  ": the engine runs no adapters, only the base model"));
+  }
   if (absl::Status status = CheckCounts(request); !status.ok()) return status;
   if (absl::Status status = CheckPrompt(request, model); !status.ok()) return status;
   if (absl::Status status = CheckSampling(request.sampling); !status.ok()) return status;

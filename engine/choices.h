@@ -29,6 +29,13 @@ enum class ComputeType {
   kBFloat16,  // Inputs of products, and weights that have more digits, are rounded.
 };
 
+// Which family of attention's kernels a GPU runs. Those for Hopper have not run on a GPU yet.
+enum class GpuAttention {
+  kAuto,  // Those for Hopper where they have been proved on this kind of GPU, else those of sm_80.
+  kSm80,  // Those for every GPU of sm_80 and newer.
+  kHopper,  // Those for Hopper, where types and shapes permit it; other GPUs are refused.
+};
+
 // What a sequence's KV does when it loses its room to another one, until its turn comes again.
 enum class Preemption {
   kOffload,    // Goes down to the secondary tier, where the cache has one with room.
@@ -47,6 +54,11 @@ inline Choices<ComputeType> ComputeTypes() {
   return {{"auto", ComputeType::kAuto},
           {"fp32", ComputeType::kFloat32},
           {"bf16", ComputeType::kBFloat16}};
+}
+inline Choices<GpuAttention> GpuAttentions() {
+  return {{"auto", GpuAttention::kAuto},
+          {"sm80", GpuAttention::kSm80},
+          {"hopper", GpuAttention::kHopper}};
 }
 inline Choices<Preemption> Preemptions() {
   return {{"offload", Preemption::kOffload}, {"recompute", Preemption::kRecompute}};

@@ -55,7 +55,7 @@ class Engine::State {
  public:
   State(const Options& options, std::unique_ptr<Transformer> model, std::string fingerprint,
         std::unique_ptr<CacheClient> client, KvPools pools)
-      : max_waiting_requests_(options.max_waiting_requests),
+      : places_(options.waiting, options.tenants),
         fingerprint_(std::move(fingerprint)),
         model_(std::move(model)),
         client_(std::move(client)),
@@ -78,6 +78,7 @@ class Engine::State {
   }
 
   const Transformer& model() const { return *model_; }
+  const std::string& fingerprint() const { return fingerprint_; }
 
   absl::Status Check(const GenerateRequest& request) const {
     absl::MutexLock lock(&mutex_);
@@ -88,12 +89,11 @@ class Engine::State {
     if (absl::Status status = Check(request); !status.ok()) return status;
     absl::MutexLock lock(&mutex_);
     if (ended_) return EngineEnds();
-    const uint64_t waiting = stats_.waiting_requests + inbox_.size();
-    if (waiting >= max_waiting_requests_) {
-      return MakeError(Reason::kQueueFull, absl::StrCat(waiting, " requests wait already"));
-    }
+    absl::StatusOr<WaitingPlaces::Place> place = places_.Take(request);
+    if (!place.ok()) return place.status();
     const SteadyTime arrival = request.arrival.value_or(SteadyNow());
-    inbox_.push_back({std::move(request), std::move(on_token), std::move(on_end), arrival});
+    inbox_.push_back(
+        {std::move(request), std::move(on_token), std::move(on_end), arrival, *std::move(place)});
     return absl::OkStatus();
   }
 
@@ -157,6 +157,7 @@ class Engine::State {
     TokenCallback on_token;
     EndCallback on_end;
     SteadyTime time;
+    WaitingPlaces::Place place;
   };
   struct Attachment {
     std::unique_ptr<CacheClient> client;
@@ -213,7 +214,7 @@ class Engine::State {
     for (const std::function<void()>& task : tasks) task();
     for (Arrival& arrival : arrivals) {
       scheduler_.Add(std::move(arrival.request), std::move(arrival.on_token),
-                     std::move(arrival.on_end), arrival.time);
+                     std::move(arrival.on_end), arrival.time, std::move(arrival.place));
     }
     return true;
   }
@@ -236,7 +237,7 @@ class Engine::State {
                      ", the engine computes on ", PlaceName(place_)));
   }
 
-  const uint32_t max_waiting_requests_;
+  WaitingPlaces places_;  // First: requests everywhere have some.
   const std::string fingerprint_;
   const std::unique_ptr<Transformer> model_;
 
@@ -295,7 +296,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
   if (!pools.ok()) return pools.status();
   absl::StatusOr<std::unique_ptr<Backend>> backend =
-      MakeBackend(options.backend, pools->place(), options.cpu);
+      MakeBackend(options.backend, pools->place(), options.cpu, options.gpu_attention);
   if (!backend.ok()) return backend.status();
   absl::StatusOr<std::unique_ptr<Transformer>> model =
       Transformer::Create(*config, *std::move(checkpoint), *std::move(backend));
@@ -343,6 +344,7 @@ absl::Status Engine::Check(const GenerateRequest& request) const { return state_
 
 const ModelConfig& Engine::model() const { return state_->model().config(); }
 
+const std::string& Engine::model_fingerprint() const { return state_->fingerprint(); }
 std::string Engine::description() const {
   return absl::StrCat(model().architecture, " on ", state_->model().backend().description());
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/model_config.h"
@@ -14,6 +15,7 @@
 #include "engine/model/cpu_backend.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/waiting_places.h"
 #include "manager/cache_client.h"
 #include "pools/layout.h"
 
@@ -28,10 +30,13 @@ class Engine {
   struct Options {
     std::string model_dir;
     EngineBackend backend = EngineBackend::kAuto;
+    GpuAttention gpu_attention = GpuAttention::kAuto;
     CpuBackendOptions cpu;  // Its `compute` is the GPU's, too.
     Scheduler::Options scheduler;
-    // More than so many that have not begun are refused.
-    uint32_t max_waiting_requests = 1024;
+    // Requests that have not begun: more than so many, or with more bytes, are refused. The tenants
+    // share them, by GenerateRequest::tenant; names that are not here count as the first one.
+    WaitingPlaces::Limits waiting;
+    std::vector<std::string> tenants = {""};
   };
 
   // The KV layout that the model in `model_dir` needs: what the daemon makes its pools of, before
@@ -50,9 +55,10 @@ class Engine {
   // Takes a request in and returns. `on_token` and then, once, `on_end` are called on the engine's
   // thread; they may submit, and must not wait for the engine. Whatever the outcome, the sequences'
   // blocks are given back before `on_end`; what was computed stays cached. Errors: those of Check,
-  // and QUEUE_FULL; then neither is called. The report's, through `on_end`: BLOCKS_EXHAUSTED
-  // (others hold the cache), CANCELLED (`on_token` or `request.cancelled` said so, or the engine
-  // ended); the client's own.
+  // and QUEUE_FULL (of the tenant as much waits as
+  // may), INVALID_COUNT (so many bytes may never wait); then neither is called. The report's,
+  // through `on_end`: BLOCKS_EXHAUSTED (others hold the cache), CANCELLED (`on_token` or
+  // `request.cancelled` said so, or the engine ended); the client's own.
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end);
 
   // Submits and waits for the end. REQUIRES: not on the engine's thread.
@@ -74,7 +80,7 @@ class Engine {
   // Whether Submit would refuse the request: INVALID_PROMPT (empty, a token outside the vocabulary,
   // longer with its new tokens than max_position_embeddings), INVALID_COUNT (max_new_tokens or
   // num_samples is 0, too many samples or drafts, or the cache can never hold a sequence),
-  // INVALID_SAMPLING.
+  // INVALID_SAMPLING, FIELD_NOT_SERVED (an adapter: the engine has the base model alone).
   absl::Status Check(const GenerateRequest& request) const;
 
   static constexpr uint32_t kMaxSamples = 128;
@@ -83,6 +89,8 @@ class Engine {
   const ModelConfig& model() const;
   // For people: "qwen3 ... cpu, 2 threads".
   std::string description() const;
+  // What CacheInfo::model_fingerprint has to be.
+  const std::string& model_fingerprint() const;
   EngineStats Stats() const;
 
  private:

@@ -50,4 +50,16 @@ std::string_view RemovalReasonName(RemovalReason reason) {
   return "unknown";
 }
 
+std::string_view PinEndName(PinEnd end) {
+  switch (end) {
+    case PinEnd::kUnpinned:
+      return "unpinned";
+    case PinEnd::kExpired:
+      return "expired";
+    case PinEnd::kPrefixLeft:
+      return "prefix left";
+  }
+  return "unknown";
+}
+
 }  // namespace pagoda

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
+#include "events/pin_id.h"
 #include "events/shared_namespace.h"
 #include "events/tenant_id.h"
 #include "pools/types.h"
@@ -34,9 +35,11 @@ inline constexpr Priority kDefaultPriority{35};
 
 // Why blocks left the cache.
 enum class RemovalReason : uint8_t {
-  kEvicted,      // Room was needed.
-  kDisplaced,    // Another block took its place in a lower tier.
-  kTakenOver,    // A sequence that matched it, or its first tokens, continues in it.
+  kEvicted,    // Room was needed.
+  kDisplaced,  // Another block took its place in a lower tier.
+  // A sequence that matched it, or its first tokens, continues in it; or a tail that nobody holds
+  // became the beginning of a longer block.
+  kTakenOver,
   kTruncated,    // Refused speculation.
   kInvalidated,  // An operator or client named its prefix.
   kCleared,      // The prefix cache was reset.
@@ -45,6 +48,21 @@ enum class RemovalReason : uint8_t {
   kLost,         // A copy of its bytes, or of those of a block above it, failed.
 };
 std::string_view RemovalReasonName(RemovalReason reason);  // "evicted"
+
+// Why a pin ended.
+enum class PinEnd : uint8_t {
+  kUnpinned,    // A client unpinned it.
+  kExpired,     // Its lease was over.
+  kPrefixLeft,  // A block of its prefix leaves the tree.
+};
+std::string_view PinEndName(PinEnd end);  // "unpinned"
+
+// The most that one event tells of, so that a message with it stays below gRPC's default limit of
+// 4 MiB. What an operation does beyond that is further events, each with a revision of its own. A
+// Stored event takes no further block once it has this many tokens.
+inline constexpr size_t kMaxStoredBlocks = 4096;
+inline constexpr size_t kMaxStoredTokens = 32'768;
+inline constexpr size_t kMaxListedBlocks = 65'536;  // Of a Created or a Removed event.
 
 // The vectors of the events of an EventBatch take their memory from it; those of every other event,
 // a copy of one of a batch too, from the heap.
@@ -76,6 +94,8 @@ struct StoredEvent {
   std::pmr::vector<StoredBlock> blocks;
   std::pmr::vector<TokenId> tokens;     // Of all blocks, one after another.
   std::pmr::vector<TokenExtra> extras;  // As long as tokens; empty where no block has any.
+  // The reader may not know the salt: the salt, tokens and extras are left out.
+  bool content_hidden = false;
   friend bool operator==(const StoredEvent&, const StoredEvent&) = default;
 };
 
@@ -86,12 +106,22 @@ struct Change {
   friend bool operator==(const Change&, const Change&) = default;
 };
 
-// Tier or priority of a cached block changed.
+struct EndedPin {
+  PinId pin;
+  PinEnd why = PinEnd::kUnpinned;
+  std::optional<RemovalReason> removal;  // With kPrefixLeft: why the block leaves.
+  friend bool operator==(const EndedPin&, const EndedPin&) = default;
+};
+
+// Tier or priority of a cached block changed, or a pin ended whose prefix the block is the end of
+// in the cache's largest window. The tenant of such an event is the pin's. Where the pin ends
+// because a block leaves, this comes before the Removed event.
 struct UpdatedEvent {
   BlockId id;
   BlockHash hash;
   std::optional<Change<Tier>> tier;
   std::optional<Change<Priority>> priority;
+  std::optional<EndedPin> ended_pin;  // Alone: neither tier nor priority changes with it.
   friend bool operator==(const UpdatedEvent&, const UpdatedEvent&) = default;
 };
 
@@ -130,7 +160,8 @@ inline StoredEvent EmptyEvent(std::pmr::memory_resource* memory) {
           .name_space = {},
           .blocks = std::pmr::vector<StoredBlock>(memory),
           .tokens = std::pmr::vector<TokenId>(memory),
-          .extras = std::pmr::vector<TokenExtra>(memory)};
+          .extras = std::pmr::vector<TokenExtra>(memory),
+          .content_hidden = false};
 }
 template <>
 inline UpdatedEvent EmptyEvent(std::pmr::memory_resource*) {

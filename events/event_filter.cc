@@ -35,8 +35,14 @@ void ForEachStoredPart(const Event& event, const StoredEvent& stored, Keep keep,
         part->parent = parent;
         part->parent_hash = parent_hash;
         part->name_space = stored.name_space;
+        part->content_hidden = stored.content_hidden;
       }
       part->blocks.push_back(block);
+      if (stored.content_hidden) {
+        parent = block.id;
+        parent_hash = block.hash;
+        continue;
+      }
       part->tokens.insert(part->tokens.end(), stored.tokens.begin() + begin,
                           stored.tokens.begin() + token);
       if (!stored.extras.empty()) {
@@ -87,6 +93,20 @@ struct PartShower {
   }
 };
 
+Event HideContent(const Event& event, const StoredEvent& stored) {
+  StoredEvent hidden{.parent_hash = stored.parent_hash,
+                     .parent = stored.parent,
+                     .name_space = {},
+                     .blocks = stored.blocks,
+                     .tokens = {},
+                     .extras = {},
+                     .content_hidden = true};
+  NamespaceKey name_space = *stored.name_space;
+  name_space.cache_salt.clear();
+  hidden.name_space = SharedNamespace(std::move(name_space));
+  return Like(event, std::move(hidden));
+}
+
 bool HasBit(uint8_t mask, size_t bit) { return (mask >> bit & 1) != 0; }
 bool HasTier(uint8_t mask, Tier tier) { return HasBit(mask, static_cast<size_t>(tier)); }
 
@@ -105,12 +125,17 @@ void EventFilter::Apply(const Event& event, ShowEvent show) const {
   const auto* created = std::get_if<CreatedEvent>(&event.what);
   const bool everybodys = (removed != nullptr && removed->scope == RemovedEvent::Scope::kWindow) ||
                           (created != nullptr && !created->blocks_per_tier.empty());
-  if (tenant.has_value() && !everybodys && event.tenant != *tenant &&
-      !(commons && event.tenant == kCommons)) {
-    return;
+  const auto* updated = std::get_if<UpdatedEvent>(&event.what);
+  if (tenant.has_value() && !everybodys && event.tenant != *tenant) {
+    if (!commons || event.tenant != kCommons) return;
+    if (updated != nullptr && updated->ended_pin.has_value()) return;
+    const auto* stored = std::get_if<StoredEvent>(&event.what);
+    if (stored != nullptr && !stored->content_hidden && !stored->name_space->cache_salt.empty()) {
+      return Apply(HideContent(event, *stored), show);
+    }
   }
   if (tiers == kAll) return show(event);
-  if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
+  if (updated != nullptr) {
     if (!updated->tier.has_value() || HasTier(tiers, updated->tier->old_value) ||
         HasTier(tiers, updated->tier->new_value)) {
       show(event);

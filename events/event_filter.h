@@ -27,7 +27,10 @@ struct EventFilter {
   uint8_t tiers = kAll;             // Bit i: Tier i.
   std::vector<WindowSize> windows;  // Ascending; empty: all of them.
   std::optional<TenantId> tenant;   // Events about its blocks alone; none: about anybody's.
-  bool commons = false;             // With a tenant: about the commons' too.
+  // With a tenant: about the commons' too. Their salts are secrets of the tenants that share:
+  // of what is stored under one the salt, the tokens and the extras are hidden. The pins of others
+  // are not told.
+  bool commons = false;
 
   // Calls `show` for what the filter lets through of the event: the event, parts of it (a Stored
   // event's blocks in other tiers are left out, and so are other tiers' capacities), or nothing.

@@ -92,10 +92,12 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
   const BlockKey all{stored.tokens, stored.extras};
   size_t begin = 0;
   for (const StoredBlock& block : stored.blocks) {
-    if (block.token_count > all.tokens.size() - begin) return Misfit("too few tokens", block.id);
-    const BlockKey key = all.Sub(begin, block.token_count);
-    begin += block.token_count;
-    if (HashBlock(parent_hash, key) != block.hash) return Misfit("wrong hash", block.id);
+    const size_t told = stored.content_hidden ? 0 : block.token_count;
+    if (told > all.tokens.size() - begin) return Misfit("too few tokens", block.id);
+    const BlockKey key = all.Sub(begin, told);
+    begin += told;
+    if (!stored.content_hidden && HashBlock(parent_hash, key) != block.hash)
+      return Misfit("wrong hash", block.id);
     TreeEntry entry{.id = block.id,
                     .hash = block.hash,
                     .parent = parent,
@@ -147,7 +149,8 @@ absl::Status ShadowTree::HangBelow(Window& window, BlockHash parent_hash, const 
     if (!(above.entry.name_space == entry.name_space)) {
       return Misfit("another namespace than its parent's", entry.id);
     }
-    if (above.entry.tokens.size() < entry.tokens.size()) {
+    // Without tokens the content is hidden.
+    if (!entry.tokens.empty() && above.entry.tokens.size() < entry.tokens.size()) {
       return Misfit("stored below a tail", entry.id);
     }
     if (window.full_attention && entry.tier < above.entry.tier) {
@@ -165,8 +168,9 @@ absl::Status ShadowTree::ApplyUpdated(Window& window, const UpdatedEvent& update
   }
   TreeEntry& entry = it->second.entry;
   if (entry.hash != updated.hash) return Misfit("updated with a wrong hash", updated.id);
-  if (!updated.tier.has_value() && !updated.priority.has_value()) {
-    return Misfit("updated without a change", updated.id);
+  const bool changes = updated.tier.has_value() || updated.priority.has_value();
+  if (changes == updated.ended_pin.has_value()) {
+    return Misfit("updated without a change, or with a pin's end beside one", updated.id);
   }
   if (updated.priority.has_value()) {
     if (entry.priority != updated.priority->old_value) {

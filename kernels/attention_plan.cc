@@ -126,25 +126,4 @@ AttentionPlan PlanAttention(const PlanShape& shape, const PlanOptions& options) 
   return Planner(shape, options).Run();
 }
 
-uint32_t BalancedSplitTokens(const PlanShape& shape, const PlanOptions& options,
-                             uint32_t granule_tokens, uint32_t waves) {
-  uint64_t keys = 0;  // That items which may be cut read, in all KV heads.
-  uint64_t longest = granule_tokens;
-  for (size_t s = 0; s < shape.context_lengths.size(); ++s) {
-    const int64_t queries = int64_t{shape.query_starts[s + 1]} - shape.query_starts[s];
-    if (queries == 0 || queries > options.split_query_tokens) continue;
-    const auto context = static_cast<uint64_t>(shape.context_lengths[s]);
-    const uint64_t seen = shape.mask.window_tokens == 0
-                              ? context
-                              : std::min<uint64_t>(context, uint64_t{shape.mask.window_tokens} +
-                                                                shape.mask.sink_tokens);
-    keys += seen * shape.num_kv_heads;
-    longest = std::max(longest, seen);
-  }
-  const uint64_t pieces = uint64_t{options.num_workers} * waves;
-  const uint64_t even = std::min(longest, (keys + pieces - 1) / pieces);
-  const uint64_t granules = std::max<uint64_t>(1, (even + granule_tokens - 1) / granule_tokens);
-  return static_cast<uint32_t>(granules * granule_tokens);
-}
-
 }  // namespace pagoda::kernels

@@ -75,12 +75,6 @@ struct AttentionPlan {
 // hides.
 AttentionPlan PlanAttention(const PlanShape& shape, const PlanOptions& options);
 
-// The split_tokens, a multiple of `granule_tokens`, with which the items of decode and short chunks
-// come nearest to `waves` rounds of num_workers pieces of equal size, so that a device of many
-// workers is full. Invariant 2 does not hold over batches for which this differs.
-uint32_t BalancedSplitTokens(const PlanShape& shape, const PlanOptions& options,
-                             uint32_t granule_tokens, uint32_t waves);
-
 }  // namespace pagoda::kernels
 
 #endif  // PAGODA_KERNELS_ATTENTION_PLAN_H_

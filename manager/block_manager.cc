@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -70,6 +71,20 @@ uint32_t Permille(uint64_t blocks, uint32_t permille) {
   return static_cast<uint32_t>(blocks * permille / 1000);
 }
 
+// Of one window.
+uint32_t PinBudget(const BlockManager::Options& options, const CacheInfo::Window& window) {
+  return Permille(uint64_t{window.primary_blocks} + window.secondary_blocks,
+                  options.pin_budget_permille);
+}
+
+uint64_t PinBudget(const BlockManager::Options& options) {
+  uint64_t blocks = 0;
+  for (const CacheInfo::Window& window : MakeInfo(options).windows) {
+    blocks += PinBudget(options, window);
+  }
+  return blocks;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options options) {
@@ -91,8 +106,11 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
       copies_(WindowSizes(info_)),
       context_{.recorder = &recorder_,
                .copies = &copies_,
-               .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr},
-      sessions_(options_.seed, options_.max_sessions, tenants_.size()) {
+               .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr,
+               .pins = this},
+      sessions_(options_.max_sessions, tenants_.size()),
+      sequence_accounts_(&tenants_, options_.sequence_limits),
+      pins_(&tenants_, PinBudget(options_)) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info_.windows) {
     most_blocks = std::max(most_blocks, window.primary_blocks + window.secondary_blocks);
@@ -105,8 +123,7 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
         .tokens_per_block = tokens_per_block_,
         .blocks = {window.primary_blocks, window.secondary_blocks},
         .max_holes = options_.max_holes == 0 ? most_blocks : options_.max_holes,
-        .pin_budget_blocks = Permille(uint64_t{window.primary_blocks} + window.secondary_blocks,
-                                      options_.pin_budget_permille),
+        .pin_budget_blocks = PinBudget(options_, window),
         .offload_min_priority = options_.offload_min_priority,
         .lives_sample = options_.lives_sample,
         .tenants = &tenants_};
@@ -142,6 +159,7 @@ void BlockManager::ApplyDeadlines() {
 
 void BlockManager::EndOperation() {
   ready_ = PAGODA_FAULT(ReadyForgotten) ? Ticket{} : context_.ready;
+  if (context_.draining != nullptr) CompactDrains(*context_.draining);
   CheckAccounting();
 }
 
@@ -157,8 +175,14 @@ absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
                                                          (*manager)->capacity(), " can be had"));
   }
   context_.tenant = TenantOf(session);
-  if (const uint32_t available = (*manager)->available(context_.tenant); out.size() > available) {
-    return CheckGrowth((*manager)->index(), out.size(), available);
+  if (const uint32_t quota = (*manager)->Quota(context_.tenant); out.size() > quota) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat(out.size(), " blocks asked for; the tenant's quota is ", quota));
+  }
+  if (absl::Status status =
+          CheckNeeds((*manager)->index(), (*manager)->NeedsOf(out.size(), context_.tenant));
+      !status.ok()) {
+    return status;
   }
   (*manager)->TakeRaw(session, out);
   RequireSession(session).raw_blocks += out.size();
@@ -251,7 +275,7 @@ ManagerStats BlockManager::Stats() const {
   stats.pins = pins_.size();
   stats.copies_in_flight = copies_.in_flight();
   stats.quarantines = quarantines_.size();
-  for (const auto& [id, quarantine] : quarantines_) stats.quarantined_blocks += quarantine.blocks();
+  stats.quarantined_blocks = quarantined_blocks_;
   stats.recovered_blocks = recovered_blocks_;
   stats.session_counters = session_counters_;
   stats.operations = operations_;
@@ -278,14 +302,15 @@ TenantId BlockManager::TenantFor(SessionId session, const NamespaceKey& name_spa
 std::vector<TenantUsage> BlockManager::TenantUses() const {
   std::vector<TenantUsage> list(tenants_.size());
   for (uint16_t i = 0; i < tenants_.size(); ++i) {
-    list[i].tenant = TenantId{i};
+    const TenantId tenant{i};
+    list[i].tenant = tenant;
+    list[i].sequences = sequence_accounts_.sequences(tenant);
+    list[i].max_sequences = sequence_accounts_.most_sequences(tenant);
+    list[i].sequence_bytes = sequence_accounts_.bytes(tenant);
+    list[i].max_sequence_bytes = sequence_accounts_.most_bytes(tenant);
     for (const auto& window : windows_) window->AddUses(TenantId{i}, &list[i].uses);
   }
-  for (const SessionId id : sessions_.Ids()) {
-    TenantUsage& usage = list[sessions_.Get(id).tenant.value()];
-    ++usage.sessions;
-    usage.sequences += sessions_.Get(id).sequences.size();
-  }
+  for (const SessionId id : sessions_.Ids()) ++list[sessions_.Get(id).tenant.value()].sessions;
   return list;
 }
 
@@ -340,8 +365,10 @@ void BlockManager::CheckAccounting() const {
 void BlockManager::CheckInvariants() const {
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
-    std::vector<uint32_t> holders(window.num_ids());
-    window.CountHolders(absl::MakeSpan(holders));
+    WindowBlockManager::Holders holders(window.num_ids());
+    for (const auto& [pin, entry] : pins_) {
+      for (const BlockId id : entry.blocks[w]) holders[id.value()].push_back(entry.holder);
+    }
     for (const auto& [key, sequence] : sequences_) {
       PAGODA_CHECK(
           sequence->computed_tokens <= std::min(sequence->token_count, sequence->room_tokens),
@@ -349,24 +376,37 @@ void BlockManager::CheckInvariants() const {
       window.CheckSequence(*sequence);
       const SequenceBlocks& blocks = sequence->windows[w];
       for (const BlockHandle& handle : blocks.table) {
-        if (handle.id != kNoBlock) ++holders[handle.id.value()];
+        if (handle.id != kNoBlock) holders[handle.id.value()].push_back(sequence->tenant);
       }
       for (const BlockId id : blocks.canonical) {
-        if (id != kNoBlock) ++holders[id.value()];
+        if (id != kNoBlock) holders[id.value()].push_back(sequence->tenant);
       }
     }
     for (const SessionId id : sessions_.Ids()) {
-      for (const Drain& drain : sessions_.Get(id).drains) {
-        if (drain.window == w) ++holders[drain.block.value()];
+      const Session& session = sessions_.Get(id);
+      for (const Drain& drain : session.drains) {
+        if (drain.window == w) holders[drain.block.value()].push_back(drain.tenant);
+      }
+      if (session.raw_blocks == 0) continue;
+      for (const BlockRef& raw : window.RawBlocksOf(id)) {
+        holders[raw.id.value()].push_back(session.tenant);
       }
     }
     for (const auto& [id, quarantine] : quarantines_) {
       for (const Drain& drain : quarantine.drains) {
-        if (drain.window == w) ++holders[drain.block.value()];
+        if (drain.window == w) holders[drain.block.value()].push_back(drain.tenant);
       }
     }
     window.CheckInvariants(holders);
   }
+  uint64_t quarantined = 0;
+  for (const auto& [id, quarantine] : quarantines_) {
+    std::set<std::pair<uint32_t, BlockId>> blocks;
+    for (const Drain& drain : quarantine.drains) blocks.emplace(drain.window, drain.block);
+    PAGODA_CHECK(blocks.size() == quarantine.blocks, "a quarantine counts each block once");
+    quarantined += blocks.size();
+  }
+  PAGODA_CHECK(quarantined == quarantined_blocks_, "the quarantined blocks are counted");
 }
 
 SnapshotPiece BlockManager::ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,

@@ -27,11 +27,15 @@
 #include "manager/ids.h"
 #include "manager/lists.h"
 #include "manager/operation.h"
+#include "manager/operation_checks.h"
 #include "manager/operation_context.h"
+#include "manager/pin_table.h"
 #include "manager/prefix_uses.h"
+#include "manager/prompt_key.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
+#include "manager/sequence_accounts.h"
 #include "manager/session_table.h"
 #include "manager/slot_journal.h"
 #include "manager/stats.h"
@@ -57,7 +61,7 @@ enum class LifecycleEvents : uint8_t { kOff, kRaw };
 // 2. A tree that applies the events in order equals the prefix tree (the events' law).
 // 3. A block's reference count is the number of its holders. Under full attention a held block's
 // path to the root is held, and no block lies in a nearer tier than the block above it (rule 13).
-class BlockManager {
+class BlockManager final : private PinEnder {
  public:
   struct Options {
     CacheLayout layout;
@@ -77,6 +81,9 @@ class BlockManager {
     uint32_t offload_watermark_permille = 0;
     // Blocks that may be pinned, in thousandths of each window's capacity over both tiers.
     uint32_t pin_budget_permille = 250;
+    // The longest lease of a pin that a tenant's session makes, and the lease of one that it makes
+    // without. The commons' sessions are trusted to pin without end.
+    absl::Duration max_pin_lease = absl::InfiniteDuration();
     // Handed to clients as they are; the core never touches memory.
     std::vector<PoolMapping> pool_mappings;
     LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
@@ -89,8 +96,8 @@ class BlockManager {
     bool journal_slots = false;
     // Of so many blocks one is followed for WindowStats::lives; 0: none.
     uint32_t lives_sample = 64;
-    uint64_t seed = 0;  // For session tokens.
     uint32_t max_sessions = 4096;
+    SequenceAccounts::Limits sequence_limits;
     absl::Time start_time = absl::UnixEpoch();
   };
 
@@ -111,10 +118,12 @@ class BlockManager {
   };
   // The session lives until CloseSession, or until `lease` passes without a sign of life.
   // InfiniteDuration never passes. Execute confines the session to the tenant's namespace; one of
-  // the commons is trusted to name any, and works for whose namespace it names. Errors:
-  // TOO_MANY_SESSIONS.
+  // the commons is trusted to name any, and works for whose namespace it names. `token` is the
+  // session's from then on; it comes in with the call, because the core has no source of what
+  // nobody can guess (SharedManager has). Errors: TOO_MANY_SESSIONS.
   absl::StatusOr<OpenedSession> OpenSession(std::string client_name, absl::Duration lease,
-                                            absl::Time now, TenantId tenant = kCommons);
+                                            absl::Time now, TenantId tenant = kCommons,
+                                            SessionToken token = SessionToken());
   // Unless `ref` names a living session: UNKNOWN_SESSION where there was none, STALE_SESSION where
   // it is over or the token is another.
   absl::Status CheckSession(SessionRef ref) const;
@@ -139,7 +148,12 @@ class BlockManager {
   void NoteWriterGone(SessionId session);
   // Ends a session as if its lease had run out, for an operator. Errors: UNKNOWN_SESSION.
   absl::Status EndSession(SessionId session, absl::Time now);
-  // What is quarantined, ascending by session.
+  // Whether something of the session is quarantined. Cost: O(log quarantines), as the next one and
+  // the number of those that it returns.
+  bool IsQuarantined(SessionId session) const { return quarantines_.contains(session); }
+  // At most `limit` sessions that have something in quarantine, ascending, from the id `from` on.
+  std::vector<SessionId> QuarantinedSessions(SessionId from, size_t limit) const;
+  // What is quarantined, ascending by session. Cost: O(quarantines).
   std::vector<QuarantineInfo> Quarantines() const;
   // Ends a quarantine. Returns its blocks. Errors: UNKNOWN_QUARANTINE.
   absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now);
@@ -172,17 +186,19 @@ class BlockManager {
     return tenants_.Confine(TenantOf(session), asked);
   }
   // Runs one operation for a living session (the caller has checked it). WaitForTicket does not
-  // wait: it fails with WAIT_TIMEOUT while the copies run.
+  // wait: it fails with WAIT_TIMEOUT while the copies run. `content_check`, where given, is
+  // CheckContent(operation): a caller with a lock makes it before it takes the lock.
   absl::StatusOr<OperationResult> Execute(SessionId session, const Operation& operation,
-                                          absl::Time now);
+                                          absl::Time now,
+                                          const absl::Status* content_check = nullptr);
 
   // The operations by name, without the cost of a variant. Spans and tables are valid until the
   // next call. ready() is the ticket that the slots handed out by the last call wait for.
   Ticket ready() const { return ready_; }
 
   // Takes out.size() blocks that belong to no sequence. Fresh pools hand out slots in ascending
-  // order. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or more than the capacity),
-  // BLOCKS_EXHAUSTED.
+  // order. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or more than the capacity or the tenant's
+  // quota), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED.
   absl::Status AllocateBlocks(SessionId session, WindowSize window, absl::Span<BlockHandle> out,
                               absl::Time now);
 
@@ -206,16 +222,19 @@ class BlockManager {
     absl::Span<const uint64_t> extra_token_ids = {};
     absl::Span<const MultimodalItem> multimodal_items = {};
     const SequenceRetention* retention = nullptr;
+    // What CheckContent says of it, where the caller has asked already; else it is asked.
+    const absl::Status* content_check = nullptr;
   };
 
   // Opens a sequence: matches the longest cached prefix that is valid in every window, at most all
   // but the last token, and takes room. What matched in the secondary tier moves up; of a block
   // that matches in part the first tokens are copied into a fresh one, or, where it is a tail that
-  // matches whole or there is no room for a copy, it is taken over in place (rule 8). Cost:
-  // O(tokens). Returns the matched tokens. Errors: SEQUENCE_EXISTS, INVALID_ARGUMENT (a salt or
-  // tenant that is too long; extra ids or items that do not fit the tokens; a retention that
-  // CheckRetention refuses), INVALID_COUNT (no tokens, or room that the capacity can never hold),
-  // BLOCKS_EXHAUSTED.
+  // matches whole or there is no room for a copy, it is taken over in place (rule 8), and keeps its
+  // retention unless the prompt's names it. Cost: O(tokens). Returns the matched tokens. Errors:
+  // SEQUENCE_EXISTS, INVALID_ARGUMENT (a salt or tenant that is too long; extra ids or items that
+  // do not fit the tokens; a retention that CheckRetention refuses), INVALID_COUNT (no tokens, or
+  // room that the capacity, the tenant's quota or SequenceAccounts can never give),
+  // BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
   absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence, const Prompt& prompt,
                                        absl::Time now);
   absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence,
@@ -234,8 +253,9 @@ class BlockManager {
   };
 
   // Takes room for `count` more tokens. A tail that a fork shares is copied first. Cost: O(1), and
-  // O(new blocks). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or room that the capacity can never
-  // hold), BLOCKS_EXHAUSTED.
+  // O(new blocks). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or room that the capacity or the
+  // tenant's quota can never give), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED,
+  // SEQUENCE_BYTES_EXHAUSTED.
   absl::StatusOr<Growth> ReserveTokens(SessionId session, SequenceId sequence, uint32_t count,
                                        absl::Time now);
 
@@ -257,8 +277,10 @@ class BlockManager {
 
   // Opens `new_sequence` with the tokens and computed tokens of `sequence` and all its blocks with
   // computed tokens, which the two share; room for more is taken by ReserveTokens, which copies a
-  // shared tail (beams, parallel samples). Cost: O(blocks). Errors: UNKNOWN_SEQUENCE,
-  // SEQUENCE_EXISTS.
+  // shared tail (beams, parallel samples). What the two have beside their tables is shared and does
+  // not change, so only the first fork costs anything for each token that is not computed. ready()
+  // is the ticket that the shared slots wait for. Cost: O(blocks). Errors: UNKNOWN_SEQUENCE,
+  // SEQUENCE_EXISTS, KV_LOST (it can only be freed), TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
   absl::Status ForkSequence(SessionId session, SequenceId sequence, SequenceId new_sequence,
                             absl::Time now);
 
@@ -266,21 +288,28 @@ class BlockManager {
   // stays cached; a block that is cut and in use elsewhere is copied first. One that only this
   // sequence uses goes on in place, and leaves the cache (Removed, truncated). Errors:
   // UNKNOWN_SEQUENCE, INVALID_COUNT (0, or above the sequence's tokens), WINDOW_PASSED,
-  // BLOCKS_EXHAUSTED.
+  // BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED, SEQUENCE_BYTES_EXHAUSTED (extras of a block are cut,
+  // and no more may be kept).
   absl::StatusOr<Growth> TruncateSequence(SessionId session, SequenceId sequence,
                                           uint32_t token_count, absl::Time now);
 
-  // Ends a sequence: its computed tail block is cached too, where its content is new; the rest of
-  // its room is free. Errors: UNKNOWN_SEQUENCE.
+  // Ends a sequence. Its computed tail is cached too, unless a block of the primary tier begins
+  // with it: that block is then as recent as the sequence's own, and is kept at the higher priority
+  // of the two. The rest of its room is free. Whenever a block enters the tree, tails that it
+  // begins with and that nobody holds leave (Removed, taken over); unless the sequence's own
+  // retention names the block, it is kept at the highest priority of theirs and its own. Errors:
+  // UNKNOWN_SEQUENCE.
   absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
 
   // The running sequence, until the next call. Errors: UNKNOWN_SEQUENCE.
   absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
+  // The ticket that its slots wait for; 0: nothing. Cost: O(blocks) while copies run.
+  Ticket ReadyOf(const Sequence& sequence) const;
 
   // --- Prefixes ---
 
   // How many tokens an AddSequence would match; `blocks`, where given, becomes those of the largest
-  // window.
+  // window. Cost: O(matched tokens) and, unless the content was checked before, O(items).
   uint32_t MatchPrefix(const Prompt& prompt, std::vector<BlockHandle>* blocks) const;
   uint32_t MatchPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
                        std::vector<BlockHandle>* blocks = nullptr) const {
@@ -289,47 +318,76 @@ class BlockManager {
 
   // Errors: INVALID_COUNT (no tokens), UNKNOWN_SEQUENCE.
   absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session,
-                                               const struct QueryCapacity& query) const;
+                                               const struct QueryCapacity& query) const {
+    return QueryCapacity(session, query, query.name_space);
+  }
+  // In `name_space` instead of the query's own. `content_check`: see Prompt.
+  absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session, const struct QueryCapacity& query,
+                                               const NamespaceKey& name_space,
+                                               const absl::Status* content_check = nullptr) const;
 
-  // INVALID_ARGUMENT: `prompt` has a salt or tenant that is too long, extra ids or items that do
-  // not fit the tokens, or a retention that CheckRetention refuses.
+  // INVALID_ARGUMENT: `prompt` has a salt or tenant that is too long, or what CheckContent refuses.
   absl::Status CheckPrompt(const Prompt& prompt) const;
 
-  // Operators name a prefix by its name space and tokens, without extras. Where blocks are moved,
-  // pinned or kept, the prefix is what an AddSequence would match without its limit of one token
-  // less, cut at its end to whole blocks and a tail that is cached as it is. Errors of all:
-  // INVALID_COUNT (no tokens), INVALID_ARGUMENT (a salt or tenant that is too long).
+  // Operations name a prefix by all that a block's identity has: the name space, the tokens, the
+  // extra ids and the items. Of a Prompt they read these alone. Where blocks are moved, pinned or
+  // kept, the prefix is what an AddSequence would match without its limit of one token less, cut at
+  // its end to whole blocks and a tail that is cached as it is. Errors of all: INVALID_COUNT (no
+  // tokens), INVALID_ARGUMENT (CheckPrompt).
 
   // Moves the prefix's blocks that nobody holds down to the secondary tier, from the end up to the
   // first that is held; others of no higher priority are displaced for it.
+  absl::StatusOr<OffloadedPrefix> OffloadPrefix(const Prompt& prefix, absl::Time now);
   absl::StatusOr<OffloadedPrefix> OffloadPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens, absl::Time now);
+                                                absl::Span<const TokenId> tokens, absl::Time now) {
+    return OffloadPrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
+  }
   // Moves the prefix's blocks up, from the beginning, as far as room can be made.
+  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const Prompt& prefix, absl::Time now);
   absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const NamespaceKey& name_space,
-                                                  absl::Span<const TokenId> tokens, absl::Time now);
+                                                  absl::Span<const TokenId> tokens,
+                                                  absl::Time now) {
+    return PrefetchPrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
+  }
   // Keeps the prefix's blocks from being evicted, in whichever tier, until UnpinPrefix or until
-  // `lease` is over; in a sliding window only those that its end needs, and there they may be cut
-  // out of the tree with what is above them when max_holes is reached. The session's end does not
-  // end it. Where nothing is cached there is no pin: PinnedPrefix::pin is 0. Errors also:
-  // INVALID_ARGUMENT (a lease that is not positive), PIN_BUDGET_EXCEEDED (blocks, or kMaxPins).
-  static constexpr size_t kMaxPins = 65'536;
+  // `lease` is over; in a sliding window only those that its end needs. The session's end does not
+  // end it. It ends as a whole when one of its blocks leaves the tree: by ResetPrefixCache or
+  // InvalidatePrefix, by a copy that fails, or in a sliding window because a block above it goes
+  // and there may be no more holes. Each end is an Updated event. Where nothing is cached there is
+  // no pin: PinnedPrefix::pin is 0. Errors also: INVALID_ARGUMENT (a lease that is not positive, or
+  // a tenant's above max_pin_lease), PIN_BUDGET_EXCEEDED (blocks, or PinTable's limits, of all or
+  // of the session's tenant), TENANT_QUOTA_EXCEEDED, INVALID_COUNT (more of the commons than the
+  // tenant's quota).
+  static constexpr size_t kMaxPins = PinTable::kMaxPins;
+  absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const Prompt& prefix,
+                                         absl::Duration lease, absl::Time now);
   absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const NamespaceKey& name_space,
                                          absl::Span<const TokenId> tokens, absl::Duration lease,
-                                         absl::Time now);
-  // Errors: UNKNOWN_PIN.
+                                         absl::Time now) {
+    return PinPrefix(session, Prompt{.name_space = name_space, .tokens = tokens}, lease, now);
+  }
+  // A tenant ends the pins that its own sessions made; the commons end any. Errors: UNKNOWN_PIN.
   absl::Status UnpinPrefix(PinId pin, absl::Time now, TenantId tenant = kCommons);
-  // Those that the tenant may see.
+  // Those that the tenant's own sessions made; for the commons all.
   ListedPins ListPins(TenantId tenant = kCommons) const;
-  // Forgets every cached block whose tokens, from the root on, begin with `tokens` and have no
-  // extras; without tokens the whole namespace. What sequences hold leaves the tree and is theirs
-  // alone from then on. Returns the blocks that left. Cost: O(those).
+  // Forgets every cached block whose content, from the root on, begins with the prefix; without
+  // tokens the whole namespace. What sequences hold leaves the tree and is theirs alone from then
+  // on. Returns the blocks that left. Cost: O(those). Errors: INVALID_ARGUMENT (CheckPrompt).
+  absl::StatusOr<uint64_t> InvalidatePrefix(const Prompt& prefix, absl::Time now);
   absl::StatusOr<uint64_t> InvalidatePrefix(const NamespaceKey& name_space,
-                                            absl::Span<const TokenId> tokens, absl::Time now);
+                                            absl::Span<const TokenId> tokens, absl::Time now) {
+    return InvalidatePrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
+  }
   // Gives the prefix's blocks the priority and duration of the range that holds their first token;
   // a running clock starts again. Errors also: INVALID_ARGUMENT (CheckRetention).
+  absl::StatusOr<uint32_t> SetRetention(const Prompt& prefix, const SequenceRetention& retention,
+                                        absl::Time now);
   absl::StatusOr<uint32_t> SetRetention(const NamespaceKey& name_space,
                                         absl::Span<const TokenId> tokens,
-                                        const SequenceRetention& retention, absl::Time now);
+                                        const SequenceRetention& retention, absl::Time now) {
+    return SetRetention(Prompt{.name_space = name_space, .tokens = tokens, .retention = &retention},
+                        retention, now);
+  }
 
   // --- Copies ---
 
@@ -377,9 +435,12 @@ class BlockManager {
   std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
                                      size_t limit) const;
   // What is cached of a prompt. Cost: O(tokens). Errors: INVALID_COUNT (no tokens),
-  // INVALID_ARGUMENT (a salt or tenant that is too long).
+  // INVALID_ARGUMENT (CheckPrompt).
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const Prompt& prompt) const;
   absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens) const;
+                                                absl::Span<const TokenId> tokens) const {
+    return InspectPrefix(Prompt{.name_space = name_space, .tokens = tokens});
+  }
 
   // The states of the slots [from, from + states.size()) of a tier, of the window with this index.
   // Cost: O(states).
@@ -423,11 +484,6 @@ class BlockManager {
   using Match = WindowBlockManager::Match;
   using Room = WindowBlockManager::Room;
 
-  struct PinEntry {
-    PinInfo info;
-    std::vector<std::vector<BlockId>> blocks;  // By window.
-  };
-
   BlockManager(Options options, TenantTable tenants);
 
   absl::StatusOr<WindowBlockManager*> RequireWindow(WindowSize window) const;
@@ -444,20 +500,31 @@ class BlockManager {
 
   // --- Matches (block_manager_prefixes.cc) ---
   std::vector<TokenExtra> MakeExtras(const Prompt& prompt) const;
-  static BlockKey KeyOf(const Prompt& prompt, const std::vector<TokenExtra>& extras);
+  static PromptKey KeyOf(const Prompt& prompt) {
+    return {prompt.tokens, prompt.extra_token_ids, prompt.multimodal_items};
+  }
   // The cached prefixes, as found in each window.
-  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const BlockKey& key) const;
+  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key) const;
   // Finds, at the end of the matches' whole blocks, the longest tail of at most `limit` tokens that
   // is cached as it is in every window.
   bool FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,
-                     absl::Span<const TokenId> rest, uint32_t limit) const;
+                     const BlockKey& rest, uint32_t limit) const;
   // The largest length up to `limit` that is valid in every window.
   uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
   void CutMatches(std::vector<Match>& matches, uint32_t tokens) const;
-  // What is cached of `tokens` as it is: whole blocks and a whole tail.
-  std::vector<Match> FindWholePrefixes(const NamespaceKey& name_space,
-                                       absl::Span<const TokenId> tokens) const;
-  void EndPin(std::map<PinId, PinEntry>::iterator pin);
+  // INVALID_COUNT without tokens; else CheckPrompt.
+  absl::Status CheckPrefix(const Prompt& prefix) const;
+  // What is cached of the prefix as it is: whole blocks and a whole tail.
+  std::vector<Match> FindWholePrefixes(const Prompt& prefix) const;
+
+  // --- Pins (block_manager_prefixes.cc) ---
+  absl::StatusOr<absl::Duration> PinLease(TenantId tenant, absl::Duration asked) const;
+  // Whether the quota of the pin's holder takes its blocks of this window.
+  absl::Status CheckPinQuota(uint32_t window_index, const PinEntry& entry,
+                             const NamespaceKey& name_space);
+  // The event, then the end. REQUIRES: there is such a pin, and its blocks are in the tree.
+  void EndPin(PinId pin, PinEnd why, std::optional<RemovalReason> removal = std::nullopt);
+  void EndPinOfLeaving(PinId pin, RemovalReason removal) override;
   void ExpirePins();
 
   // --- Sequences (block_manager_sequences.cc) ---
@@ -466,8 +533,9 @@ class BlockManager {
                          absl::Span<const Match> matches) const;
   absl::Status CheckRoom(uint32_t window_index, uint64_t named_tokens, uint64_t room_tokens,
                          uint32_t first_block) const;
-  // `available` of the tenant that the operation works for.
-  absl::Status CheckGrowth(uint32_t window_index, uint64_t new_blocks, uint32_t available) const;
+  // For the tenant that the operation works for. TENANT_QUOTA_EXCEEDED where its quota refuses,
+  // BLOCKS_EXHAUSTED where the pool alone does.
+  absl::Status CheckNeeds(uint32_t window_index, const WindowBlockManager::Needs& needs) const;
   absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
                            uint32_t computed_tokens, uint32_t known_losses) const;
@@ -477,8 +545,18 @@ class BlockManager {
     return tokens_per_block_.BlocksFor(room_tokens);
   }
   Growth Grow(Sequence& sequence, uint32_t room_tokens, uint32_t computed_tokens);
+  static absl::Status SequenceCannotGoOn();
+  // What a sequence costs beside what grows: itself, its entries in the lists of its session and of
+  // all sequences, its root in each tree.
+  uint64_t SequenceBytes() const;
+  // Bytes of `entries` entries in a table of each window.
+  uint64_t TableBytes(uint64_t entries) const;
   void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
-  void PlaceWaiting(Sequence& sequence);
+  // Tokens that were named before they had a place get it, as far as the room goes.
+  void PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens);
+  // (block_manager_forks.cc) Whether `named` has all tokens from `begin` on.
+  static bool NamesFrom(const Sequence& sequence, uint32_t begin);
+  void ShareNamedTokens(Sequence& parent, Sequence& child);
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
   void Commit(Sequence& sequence, absl::Span<const TokenId> tokens, uint32_t computed_tokens);
   void EndSequence(SequenceKey key, WindowBlockManager::ComputedTail tail);
@@ -486,6 +564,10 @@ class BlockManager {
   // Blocks that somebody holds, over all windows and tiers.
   uint64_t HeldBlocks() const;
   void EndDrains(const std::deque<Drain>& drains);
+  // Of the drains of a block by a session the last one is enough.
+  void CompactDrains(Session& session);
+  // Counts the blocks of the quarantine's drains, and keeps it. Cost: O(drains + ids / 64).
+  void AddQuarantine(SessionId id, Quarantine quarantine);
   void Shorten(const CopyTracker::Lost& lost);
   void CheckAccounting() const;
 
@@ -500,13 +582,14 @@ class BlockManager {
   std::vector<std::unique_ptr<WindowBlockManager>> windows_;  // Ascending by window.
   bool any_slides_ = false;                                   // Some window does.
   SessionTable sessions_;
+  SequenceAccounts sequence_accounts_;  // Outlives the sequences.
   std::map<SessionId, Quarantine> quarantines_;
+  uint64_t quarantined_blocks_ = 0;  // Of all of them.
   uint64_t recovered_blocks_ = 0;
   SessionCounters session_counters_;
   OperationCounters operations_{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
-  std::map<PinId, PinEntry> pins_;
-  PinId last_pin_;
+  PinTable pins_;
   // The session whose batch names a step; 0: none does.
   SessionId draining_session_;
   Ticket ready_;

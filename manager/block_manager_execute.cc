@@ -28,8 +28,12 @@ class Executor {
   using Result = absl::StatusOr<OperationResult>;
 
   Executor(BlockManager& manager, const std::vector<PoolMapping>& pools, SessionId session,
-           absl::Time now)
-      : manager_(manager), pools_(pools), session_(session), now_(now) {}
+           absl::Time now, const absl::Status* content_check)
+      : manager_(manager),
+        pools_(pools),
+        session_(session),
+        now_(now),
+        content_check_(content_check) {}
 
   Result operator()(const AllocateBlocks& op) {
     // Refused here, before memory is taken for an absurd count.
@@ -64,7 +68,8 @@ class Executor {
                               .room_tokens = op.room_tokens,
                               .extra_token_ids = op.extra_token_ids,
                               .multimodal_items = op.multimodal_items,
-                              .retention = op.retention.empty() ? nullptr : &op.retention},
+                              .retention = op.retention.empty() ? nullptr : &op.retention,
+                              .content_check = content_check_},
                              now_);
     if (!matched.ok()) return matched.status();
     return AddedSequence{.matched_tokens = *matched,
@@ -106,7 +111,8 @@ class Executor {
     return ForkedSequence{.token_count = sequence.token_count,
                           .computed_tokens = sequence.computed_tokens,
                           .losses = sequence.losses,
-                          .tables = TablesFrom(manager_.info(), sequence, 0)};
+                          .tables = TablesFrom(manager_.info(), sequence, 0),
+                          .ready = manager_.ready()};
   }
 
   Result operator()(const TruncateSequence& op) {
@@ -127,10 +133,7 @@ class Executor {
   Result operator()(const MatchPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    const BlockManager::Prompt prompt{.name_space = **name_space,
-                                      .tokens = op.tokens,
-                                      .extra_token_ids = op.extra_token_ids,
-                                      .multimodal_items = op.multimodal_items};
+    const BlockManager::Prompt prompt = PrefixOf(**name_space, op);
     if (absl::Status status = manager_.CheckPrompt(prompt); !status.ok()) return status;
     MatchedPrefix result;
     result.matched_tokens = manager_.MatchPrefix(prompt, &result.blocks);
@@ -138,30 +141,27 @@ class Executor {
   }
 
   Result operator()(const QueryCapacity& op) {
-    if (!manager_.tenants().any()) return Typed(manager_.QueryCapacity(session_, op));
-    absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
+    const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    QueryCapacity confined = op;
-    confined.name_space = **name_space;
-    return Typed(manager_.QueryCapacity(session_, confined));
+    return Typed(manager_.QueryCapacity(session_, op, **name_space, content_check_));
   }
 
   Result operator()(const OffloadPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.OffloadPrefix(**name_space, op.tokens, now_));
+    return Typed(manager_.OffloadPrefix(PrefixOf(**name_space, op), now_));
   }
 
   Result operator()(const PrefetchPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.PrefetchPrefix(**name_space, op.tokens, now_));
+    return Typed(manager_.PrefetchPrefix(PrefixOf(**name_space, op), now_));
   }
 
   Result operator()(const PinPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.PinPrefix(session_, **name_space, op.tokens, op.lease, now_));
+    return Typed(manager_.PinPrefix(session_, PrefixOf(**name_space, op), op.lease, now_));
   }
 
   Result operator()(const UnpinPrefix& op) {
@@ -174,8 +174,10 @@ class Executor {
   Result operator()(const InvalidatePrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
+    absl::Status own = manager_.tenants().CheckOwn(manager_.TenantOf(session_), **name_space);
+    if (!own.ok()) return own;
     const absl::StatusOr<uint64_t> removed =
-        manager_.InvalidatePrefix(**name_space, op.tokens, now_);
+        manager_.InvalidatePrefix(PrefixOf(**name_space, op), now_);
     if (!removed.ok()) return removed.status();
     return InvalidatedPrefix{.removed_blocks = *removed};
   }
@@ -184,7 +186,7 @@ class Executor {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
     const absl::StatusOr<uint32_t> blocks =
-        manager_.SetRetention(**name_space, op.tokens, op.retention, now_);
+        manager_.SetRetention(PrefixOf(**name_space, op), op.retention, now_);
     if (!blocks.ok()) return blocks.status();
     return RetentionSet{.blocks = *blocks};
   }
@@ -211,7 +213,8 @@ class Executor {
                              .computed_tokens = (*found)->computed_tokens,
                              .room_tokens = (*found)->room_tokens,
                              .losses = (*found)->losses,
-                             .tables = TablesFrom(manager_.info(), **found, 0)};
+                             .tables = TablesFrom(manager_.info(), **found, 0),
+                             .ready = manager_.ReadyOf(**found)};
   }
 
  private:
@@ -222,6 +225,16 @@ class Executor {
     if (!meant.ok()) return meant.status();
     confined_ = *std::move(meant);
     return &confined_;
+  }
+
+  // What an operation on a prefix names. Refers to it.
+  template <class Op>
+  BlockManager::Prompt PrefixOf(const NamespaceKey& name_space, const Op& op) const {
+    return {.name_space = name_space,
+            .tokens = op.tokens,
+            .extra_token_ids = op.extra_token_ids,
+            .multimodal_items = op.multimodal_items,
+            .content_check = content_check_};
   }
 
   static Result Answer(absl::Status status, OperationResult result) {
@@ -243,16 +256,18 @@ class Executor {
   const std::vector<PoolMapping>& pools_;
   const SessionId session_;
   const absl::Time now_;
+  const absl::Status* const content_check_;  // May be null.
   NamespaceKey confined_;
 };
 
 }  // namespace
 
 absl::StatusOr<OperationResult> BlockManager::Execute(SessionId session, const Operation& operation,
-                                                      absl::Time now) {
+                                                      absl::Time now,
+                                                      const absl::Status* content_check) {
   ++operations_.run[operation.index()];
   absl::StatusOr<OperationResult> result =
-      std::visit(Executor(*this, options_.pool_mappings, session, now), operation);
+      std::visit(Executor(*this, options_.pool_mappings, session, now, content_check), operation);
   if (!result.ok()) ++operations_.failed[{TenantOf(session), ReasonOf(result.status())}];
   return result;
 }

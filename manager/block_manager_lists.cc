@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "manager/block_manager.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {
@@ -69,16 +68,12 @@ std::vector<SequenceRow> BlockManager::Sequences(std::optional<SessionId> only, 
   return rows;
 }
 
-absl::StatusOr<InspectedPrefix> BlockManager::InspectPrefix(
-    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
-  if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
-  if (absl::Status status = CheckPrompt({.name_space = name_space, .tokens = tokens});
-      !status.ok()) {
-    return status;
-  }
-  const std::vector<Match> matches = FindPrefixes(name_space, BlockKey{tokens, {}});
+absl::StatusOr<InspectedPrefix> BlockManager::InspectPrefix(const Prompt& prompt) const {
+  if (absl::Status status = CheckPrefix(prompt); !status.ok()) return status;
+  const std::vector<Match> matches = FindPrefixes(prompt.name_space, KeyOf(prompt));
   InspectedPrefix prefix{
-      .matched_tokens = ValidLength(matches, static_cast<uint32_t>(tokens.size())), .blocks = {}};
+      .matched_tokens = ValidLength(matches, static_cast<uint32_t>(prompt.tokens.size())),
+      .blocks = {}};
   for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->Inspect(matches[w], &prefix.blocks);
   return prefix;
 }

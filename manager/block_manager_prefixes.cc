@@ -1,6 +1,5 @@
 // The part of BlockManager that finds prefixes, and works on them by name.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,33 +21,18 @@ absl::Status CheckNamespace(const NamespaceKey& name_space) {
                                 kMaxCacheSaltBytes, " and ", kMaxTenantBytes, " are allowed"));
 }
 
-absl::Status CheckPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens) {
-  if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
-  return CheckNamespace(name_space);
-}
-
 }  // namespace
 
 absl::Status BlockManager::CheckPrompt(const Prompt& prompt) const {
   if (absl::Status status = CheckNamespace(prompt.name_space); !status.ok()) return status;
-  if (!prompt.extra_token_ids.empty() && prompt.extra_token_ids.size() != prompt.tokens.size()) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(prompt.extra_token_ids.size(), " extra ids for ",
-                                  prompt.tokens.size(), " tokens"));
-  }
-  uint64_t end = 0;
-  for (const MultimodalItem& item : prompt.multimodal_items) {
-    const uint64_t item_end = uint64_t{item.token_start} + item.token_count;
-    if (item.token_count == 0 || item.token_start < end || item_end > prompt.tokens.size() ||
-        uint64_t{item.item_offset} + item.token_count > std::numeric_limits<uint32_t>::max()) {
-      return MakeError(
-          Reason::kInvalidArgument,
-          absl::StrCat("a multimodal item of tokens [", item.token_start, ", ", item_end,
-                       ") after token ", end, " in a prompt of ", prompt.tokens.size()));
-    }
-    end = item_end;
-  }
-  return prompt.retention == nullptr ? absl::OkStatus() : CheckRetention(*prompt.retention);
+  if (prompt.content_check != nullptr) return *prompt.content_check;
+  return CheckContent(prompt.tokens.size(), prompt.extra_token_ids.size(), prompt.multimodal_items,
+                      prompt.retention);
+}
+
+absl::Status BlockManager::CheckPrefix(const Prompt& prefix) const {
+  if (prefix.tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
+  return CheckPrompt(prefix);
 }
 
 // By token, padded to whole blocks; empty where no token has any.
@@ -70,14 +54,8 @@ std::vector<TokenExtra> BlockManager::MakeExtras(const Prompt& prompt) const {
   return extras;
 }
 
-BlockKey BlockManager::KeyOf(const Prompt& prompt, const std::vector<TokenExtra>& extras) {
-  BlockKey key{prompt.tokens, {}};
-  if (!extras.empty()) key.extras = absl::MakeConstSpan(extras).first(prompt.tokens.size());
-  return key;
-}
-
 std::vector<BlockManager::Match> BlockManager::FindPrefixes(const NamespaceKey& name_space,
-                                                            const BlockKey& key) const {
+                                                            const PromptKey& key) const {
   std::vector<Match> matches;
   matches.reserve(windows_.size());
   for (const auto& window : windows_) matches.push_back(window->FindPrefix(name_space, key));
@@ -102,32 +80,32 @@ void BlockManager::CutMatches(std::vector<Match>& matches, uint32_t tokens) cons
   for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->CutMatch(matches[w], tokens);
 }
 
-std::vector<BlockManager::Match> BlockManager::FindWholePrefixes(
-    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
-  std::vector<Match> matches = FindPrefixes(name_space, BlockKey{tokens, {}});
-  uint32_t length = ValidLength(matches, static_cast<uint32_t>(tokens.size()));
-  CutMatches(matches, length);
-  const bool whole = std::equal(
-      windows_.begin(), windows_.end(), matches.begin(),
-      [](const auto& window, const Match& match) { return window->SourceIsWhole(match); });
-  if (whole) return matches;
-  const uint32_t block_end = tokens_per_block_.BlockForToken(length) * tokens_per_block_.value();
-  if (FindWholeTail(matches, name_space, tokens.subspan(block_end),
-                    tokens_per_block_.OffsetInBlock(length))) {
-    return matches;
+std::vector<BlockManager::Match> BlockManager::FindWholePrefixes(const Prompt& prefix) const {
+  const PromptKey key = KeyOf(prefix);
+  std::vector<Match> matches = FindPrefixes(prefix.name_space, key);
+  std::vector<TokenExtra> scratch;
+  // A shorter length may end in a part of a block again: beside a hole of a sliding window.
+  for (auto limit = static_cast<uint32_t>(key.size());;) {
+    const uint32_t length = ValidLength(matches, limit);
+    CutMatches(matches, length);
+    const bool whole = std::equal(
+        windows_.begin(), windows_.end(), matches.begin(),
+        [](const auto& window, const Match& match) { return window->SourceIsWhole(match); });
+    if (whole) return matches;
+    limit = tokens_per_block_.BlockForToken(length) * tokens_per_block_.value();
+    const BlockKey rest = key.Block(limit, tokens_per_block_.value(), &scratch);
+    if (FindWholeTail(matches, prefix.name_space, rest, length - limit)) return matches;
   }
-  CutMatches(matches, ValidLength(matches, block_end));
-  return matches;
 }
 
 bool BlockManager::FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,
-                                 absl::Span<const TokenId> rest, uint32_t limit) const {
+                                 const BlockKey& rest, uint32_t limit) const {
   for (uint32_t n = limit; n > 0; --n) {
     std::vector<Match> shorter = matches;
     size_t found = 0;
     for (; found < windows_.size(); ++found) {
       Match& match = shorter[found];
-      match.source = windows_[found]->FindTail(match, name_space, BlockKey{rest.first(n), {}});
+      match.source = windows_[found]->FindTail(match, name_space, rest.First(n));
       match.source_tokens = n;
       match.tokens = static_cast<uint32_t>(match.blocks.size()) * tokens_per_block_.value() + n;
       if (match.source == kNoBlock) break;
@@ -145,9 +123,8 @@ bool BlockManager::FindWholeTail(std::vector<Match>& matches, const NamespaceKey
 uint32_t BlockManager::MatchPrefix(const Prompt& prompt, std::vector<BlockHandle>* blocks) const {
   if (blocks != nullptr) blocks->clear();
   if (prompt.tokens.empty() || !CheckPrompt(prompt).ok()) return 0;
-  const std::vector<TokenExtra> extras = MakeExtras(prompt);
   const auto limit = static_cast<uint32_t>(prompt.tokens.size() - 1);
-  std::vector<Match> matches = FindPrefixes(prompt.name_space, KeyOf(prompt, extras).First(limit));
+  std::vector<Match> matches = FindPrefixes(prompt.name_space, KeyOf(prompt).First(limit));
   const uint32_t matched = ValidLength(matches, limit);
   if (blocks != nullptr) {
     CutMatches(matches, matched);
@@ -159,7 +136,8 @@ uint32_t BlockManager::MatchPrefix(const Prompt& prompt, std::vector<BlockHandle
 }
 
 absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
-    SessionId session, const struct QueryCapacity& query) const {
+    SessionId session, const struct QueryCapacity& query, const NamespaceKey& name_space,
+    const absl::Status* content_check) const {
   CapacityAnswer answer;
   const auto tell_quotas = [&](TenantId tenant) {
     if (!tenants_.any() || tenants_[tenant].quota_blocks[0] == kNoQuota) return;
@@ -185,17 +163,24 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
     tell_quotas(sequence.tenant);
     return answer;
   }
-  if (absl::Status status = CheckPrefix(query.name_space, query.tokens); !status.ok()) {
-    return status;
-  }
+  const Prompt prompt{.name_space = name_space,
+                      .tokens = query.tokens,
+                      .extra_token_ids = query.extra_token_ids,
+                      .multimodal_items = query.multimodal_items,
+                      .content_check = content_check};
+  if (absl::Status status = CheckPrefix(prompt); !status.ok()) return status;
   std::vector<Match> matches =
-      FindPrefixes(query.name_space, BlockKey{query.tokens, {}}.First(query.tokens.size() - 1));
+      FindPrefixes(name_space, KeyOf(prompt).First(query.tokens.size() - 1));
   answer.matched_tokens = ValidLength(matches, static_cast<uint32_t>(query.tokens.size() - 1));
   CutMatches(matches, answer.matched_tokens);
-  const TenantId tenant = TenantFor(session, query.name_space);
+  const TenantId tenant = TenantFor(session, name_space);
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
-    const uint32_t given = matches[w].first + window.HeldIn(matches[w]);
+    const WindowBlockManager::Held held = window.HeldIn(matches[w], tenant);
+    // What counts is what the tighter limit gives.
+    const bool pool_is_tighter = uint64_t{window.available()} + held.by_any <=
+                                 uint64_t{window.QuotaLeft(tenant)} + held.by_tenant;
+    const uint32_t given = matches[w].first + (pool_is_tighter ? held.by_any : held.by_tenant);
     answer.windows.push_back(
         {.window = window.window(),
          .blocks_now = TableSize(query.tokens.size()) - given,
@@ -207,13 +192,11 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
   return answer;
 }
 
-absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const NamespaceKey& name_space,
-                                                            absl::Span<const TokenId> tokens,
-                                                            absl::Time now) {
+absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const Prompt& prefix, absl::Time now) {
   BeginOperation(now);
-  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
-  context_.tenant = tenants_.OwnerOf(name_space);
-  const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
+  context_.tenant = tenants_.OwnerOf(prefix.name_space);
+  const std::vector<Match> matches = FindWholePrefixes(prefix);
   OffloadedPrefix result;
   for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Offload(matches[w]);
   EndOperation();
@@ -221,13 +204,12 @@ absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const NamespaceKey& 
   return result;
 }
 
-absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const NamespaceKey& name_space,
-                                                              absl::Span<const TokenId> tokens,
+absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const Prompt& prefix,
                                                               absl::Time now) {
   BeginOperation(now);
-  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
-  context_.tenant = tenants_.OwnerOf(name_space);
-  const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
+  context_.tenant = tenants_.OwnerOf(prefix.name_space);
+  const std::vector<Match> matches = FindWholePrefixes(prefix);
   PrefetchedPrefix result{.matched_tokens = matches.front().tokens};
   for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Prefetch(matches[w]);
   EndOperation();
@@ -237,121 +219,150 @@ absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const NamespaceKey
 
 // --- Pins ---
 
-absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session,
-                                                     const NamespaceKey& name_space,
-                                                     absl::Span<const TokenId> tokens,
-                                                     absl::Duration lease, absl::Time now) {
-  BeginOperation(now);
-  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
-  if (lease <= absl::ZeroDuration()) {
+absl::StatusOr<absl::Duration> BlockManager::PinLease(TenantId tenant, absl::Duration asked) const {
+  if (asked <= absl::ZeroDuration()) {
     return MakeError(Reason::kInvalidArgument, "a pin's lease must be positive");
   }
-  const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  if (tenant == kCommons || asked <= options_.max_pin_lease) return asked;
+  if (asked == absl::InfiniteDuration()) return options_.max_pin_lease;
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("a pin's lease of ", absl::FormatDuration(asked), "; at most ",
+                                absl::FormatDuration(options_.max_pin_lease), " is given"));
+}
+
+absl::Status BlockManager::CheckPinQuota(uint32_t window_index, const PinEntry& entry,
+                                         const NamespaceKey& name_space) {
+  if (!tenants_.any()) return absl::OkStatus();
+  const WindowBlockManager& window = *windows_[window_index];
+  const std::vector<BlockId>& blocks = entry.blocks[window_index];
+  if (entry.holder != tenants_.OwnerOf(name_space) && blocks.size() > window.Quota(entry.holder)) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat(blocks.size(), " blocks to pin; the tenant's quota in window ",
+                                  WindowName(window.window()), " is ", window.Quota(entry.holder)));
+  }
+  context_.tenant = entry.holder;
+  return CheckNeeds(window_index, {.pool = {}, .quota = window.PinNeed(blocks, entry.holder)});
+}
+
+absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session, const Prompt& prefix,
+                                                     absl::Duration lease, absl::Time now) {
+  BeginOperation(now);
+  if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
+  PinEntry entry{.info = {},
+                 .tenant = TenantOf(session),
+                 .holder = TenantFor(session, prefix.name_space),
+                 .blocks = {}};
+  const absl::StatusOr<absl::Duration> given = PinLease(entry.tenant, lease);
+  if (!given.ok()) return given.status();
+  const std::vector<Match> matches = FindWholePrefixes(prefix);
   if (matches.front().tokens == 0) {
     EndOperation();
     return PinnedPrefix{};
   }
-  if (pins_.size() >= kMaxPins) {
-    return MakeError(Reason::kPinBudgetExceeded,
-                     absl::StrCat("there are ", pins_.size(), " pins, the most there may be"));
-  }
-  PinEntry entry;
+  uint32_t blocks = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
-    const WindowBlockManager& window = *windows_[w];
-    entry.blocks.push_back(window.PinnableBlocks(matches[w]));
-    const uint64_t pinned =
-        uint64_t{window.pinned_blocks()} + window.UnpinnedAmong(entry.blocks.back());
-    if (pinned > window.pin_budget_blocks()) {
-      return MakeError(
-          Reason::kPinBudgetExceeded,
-          absl::StrCat(pinned, " blocks would be pinned in window ", WindowName(window.window()),
-                       "; at most ", window.pin_budget_blocks(), " may be"));
-    }
+    entry.blocks.push_back(windows_[w]->PinnableBlocks(matches[w]));
+    blocks += static_cast<uint32_t>(entry.blocks.back().size());
   }
-  last_pin_ = PinId{last_pin_.value() + 1};
-  entry.info = {.pin = last_pin_,
-                .client_name = RequireSession(session).client_name,
-                .name_space = name_space,
+  // The quota comes first: only it may say that the pin can never be.
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    absl::Status status = CheckPinQuota(w, entry, prefix.name_space);
+    if (!status.ok()) return status;
+  }
+  if (absl::Status status = pins_.CheckRoom(entry.tenant, blocks); !status.ok()) return status;
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    absl::Status status = windows_[w]->CheckPinBudget(entry.tenant, entry.blocks[w]);
+    if (!status.ok()) return status;
+  }
+  entry.info = {.client_name = RequireSession(session).client_name,
+                .name_space = prefix.name_space,
                 .pinned_tokens = matches.front().tokens,
-                .expires = now + lease};
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Pin(entry.blocks[w]);
-    entry.info.blocks += static_cast<uint32_t>(entry.blocks[w].size());
-  }
+                .blocks = blocks,
+                .expires = now + *given,
+                .tenant = tenants_[entry.tenant].name};
   context_.EndsAt(entry.info.expires);
-  const PinnedPrefix result{
-      .pin = last_pin_, .pinned_tokens = entry.info.pinned_tokens, .blocks = entry.info.blocks};
-  pins_.emplace(last_pin_, std::move(entry));
+  const PinId pin = pins_.Add(std::move(entry));
+  const PinEntry& added = *pins_.Find(pin);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    windows_[w]->Pin({.pin = pin, .tenant = added.tenant, .holder = added.holder}, added.blocks[w]);
+  }
   EndOperation();
-  return result;
+  return PinnedPrefix{
+      .pin = pin, .pinned_tokens = added.info.pinned_tokens, .blocks = added.info.blocks};
 }
 
 absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now, TenantId tenant) {
   BeginOperation(now);
-  const auto it = pins_.find(pin);
-  if (it == pins_.end() || !tenants_.MaySee(tenant, tenants_.OwnerOf(it->second.info.name_space))) {
-    return MakeError(
-        Reason::kUnknownPin,
-        absl::StrCat("pin ", pin.value(), " was never made, was unpinned, or its lease ran out"));
+  const PinEntry* entry = pins_.Find(pin);
+  if (entry == nullptr || (tenant != kCommons && entry->tenant != tenant)) {
+    return MakeError(Reason::kUnknownPin, absl::StrCat("pin ", pin.value(),
+                                                       " was never made, or has ended: it was "
+                                                       "unpinned, its lease ran out, or its prefix "
+                                                       "left the cache"));
   }
-  EndPin(it);
+  EndPin(pin, PinEnd::kUnpinned);
   EndOperation();
   return absl::OkStatus();
 }
 
-void BlockManager::EndPin(std::map<PinId, PinEntry>::iterator pin) {
-  for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->Unpin(pin->second.blocks[w]);
-  pins_.erase(pin);
+void BlockManager::EndPin(PinId pin, PinEnd why, std::optional<RemovalReason> removal) {
+  const PinEntry entry = pins_.Take(pin);
+  const WindowBlockManager& largest = *windows_.back();
+  const BlockId last = entry.blocks.back().back();
+  recorder_.PinEnded(largest.window(), last, largest.hash(last),
+                     {.pin = pin, .why = why, .removal = removal}, entry.tenant);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    windows_[w]->Unpin({.pin = pin, .tenant = entry.tenant, .holder = entry.holder},
+                       entry.blocks[w]);
+  }
+}
+
+void BlockManager::EndPinOfLeaving(PinId pin, RemovalReason removal) {
+  EndPin(pin, PinEnd::kPrefixLeft, removal);
 }
 
 void BlockManager::ExpirePins() {
-  for (auto it = pins_.begin(); it != pins_.end();) {
-    const auto pin = it++;
-    if (pin->second.info.expires <= context_.now) {
-      EndPin(pin);
-    } else {
-      context_.EndsAt(pin->second.info.expires);
-    }
+  while (const std::optional<PinId> pin = pins_.FirstExpired(context_.now)) {
+    EndPin(*pin, PinEnd::kExpired);
   }
+  context_.EndsAt(pins_.next_deadline());
 }
 
 ListedPins BlockManager::ListPins(TenantId tenant) const {
   ListedPins list;
   for (const auto& [id, pin] : pins_) {
-    if (!tenants_.MaySee(tenant, tenants_.OwnerOf(pin.info.name_space))) continue;
-    list.pins.push_back(pin.info);
-    if (tenant != kCommons) list.pinned_blocks += pin.info.blocks;
+    if (tenant == kCommons || pin.tenant == tenant) list.pins.push_back(pin.info);
   }
   for (const auto& window : windows_) {
-    if (tenant == kCommons) list.pinned_blocks += window->pinned_blocks();
-    list.budget_blocks += window->pin_budget_blocks();
+    list.pinned_blocks +=
+        tenant == kCommons ? window->pinned_blocks() : window->pinned_blocks(tenant);
+    list.budget_blocks += window->pin_budget_blocks(tenant);
   }
   return list;
 }
 
 // --- Forgetting and keeping ---
 
-absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const NamespaceKey& name_space,
-                                                        absl::Span<const TokenId> tokens,
-                                                        absl::Time now) {
+absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, absl::Time now) {
   BeginOperation(now);
-  if (absl::Status status = CheckNamespace(name_space); !status.ok()) return status;
+  if (absl::Status status = CheckPrompt(prefix); !status.ok()) return status;
   uint64_t removed = 0;
   for (const auto& window : windows_) {
-    removed += window->Invalidate(name_space, BlockKey{tokens, {}});
+    removed += window->Invalidate(prefix.name_space, KeyOf(prefix));
   }
   EndOperation();
   return removed;
 }
 
-absl::StatusOr<uint32_t> BlockManager::SetRetention(const NamespaceKey& name_space,
-                                                    absl::Span<const TokenId> tokens,
+absl::StatusOr<uint32_t> BlockManager::SetRetention(const Prompt& prefix,
                                                     const SequenceRetention& retention,
                                                     absl::Time now) {
   BeginOperation(now);
-  if (absl::Status status = CheckPrefix(name_space, tokens); !status.ok()) return status;
-  if (absl::Status status = CheckRetention(retention); !status.ok()) return status;
-  const std::vector<Match> matches = FindWholePrefixes(name_space, tokens);
+  if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
+  if (prefix.content_check == nullptr) {
+    if (absl::Status status = CheckRetention(retention); !status.ok()) return status;
+  }
+  const std::vector<Match> matches = FindWholePrefixes(prefix);
   uint32_t named = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
     named += windows_[w]->SetRetention(matches[w], retention);

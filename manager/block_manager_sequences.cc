@@ -28,13 +28,14 @@ bool CanGoOn(const CacheInfo& info, const Sequence& sequence) {
   return true;
 }
 
-absl::Status CannotGoOn() {
-  return MakeError(Reason::kKvLost,
-                   "a copy failed, and the window has passed what must be computed again: the "
-                   "sequence can only be freed");
+uint64_t BytesOf(const SequenceRetention* retention) {
+  return retention == nullptr
+             ? 0
+             : sizeof(SequenceRetention) + retention->ranges.size() * sizeof(RetentionRange);
 }
 
 }  // namespace
+
 absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId sequence,
                                                    const Prompt& prompt, absl::Time now) {
   BeginOperation(session, now);
@@ -51,11 +52,10 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   }
 
   context_.tenant = TenantFor(session, prompt.name_space);
-  std::vector<TokenExtra> extras = MakeExtras(prompt);
   const size_t one = PAGODA_FAULT(MatchLastToken) ? 0 : 1;
   // One token must be computed to get logits, so the last one is not looked for.
   std::vector<Match> matches =
-      FindPrefixes(prompt.name_space, KeyOf(prompt, extras).First(tokens.size() - one));
+      FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - one));
   const uint64_t wanted = prompt.room_tokens == 0 ? tokens.size() : prompt.room_tokens;
   uint32_t matched = ValidLength(matches, static_cast<uint32_t>(tokens.size() - one));
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
@@ -73,7 +73,7 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
       tails[w] = needs.tail;
       if (needs.fits) continue;
       if (tokens_per_block_.OffsetInBlock(matched) == 0) {
-        return CheckGrowth(w, needs.needed, needs.available);
+        return CheckNeeds(w, needs.needs);
       }
       // The last block in part is not worth a refusal.
       matched = ValidLength(matches,
@@ -83,20 +83,54 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
     }
   }
 
+  const uint64_t waiting = tokens.size() - std::min<uint64_t>(tokens.size(), room);
+  const uint64_t own_bytes =
+      SequenceBytes() + prompt.name_space.cache_salt.size() + TableBytes(TableSize(room));
+  const bool has_extras = !prompt.extra_token_ids.empty() || !prompt.multimodal_items.empty();
+  const uint64_t extras_bytes = has_extras ? uint64_t{TableSize(tokens.size())} *
+                                                 tokens_per_block_.value() * sizeof(TokenExtra)
+                                           : 0;
+  const uint64_t shared_bytes =
+      waiting * sizeof(TokenId) + extras_bytes + BytesOf(prompt.retention);
+  if (absl::Status status =
+          sequence_accounts_.Check(context_.tenant, {.sequences = 1,
+                                                     .bytes = own_bytes + shared_bytes,
+                                                     .all_bytes = own_bytes + shared_bytes});
+      !status.ok()) {
+    return status;
+  }
+  const auto charge = [&](uint32_t sequences, uint64_t bytes) {
+    return SequenceAccounts::Charge(&sequence_accounts_, context_.tenant, sequences, bytes);
+  };
+
   auto added = std::make_unique<Sequence>();
+  added->key = key;
+  added->charge = charge(1, own_bytes);
   added->windows.resize(windows_.size());
   added->tenant = context_.tenant;
   added->prompt_tokens = static_cast<uint32_t>(tokens.size());
   added->matched_tokens = matched;
-  added->extras = std::move(extras);
+  if (extras_bytes != 0) {
+    added->extras =
+        SequenceExtras({.value = MakeExtras(prompt), .charge = charge(0, extras_bytes)});
+  }
   added->matched_secondary_tokens = windows_.back()->SecondaryTokens(matches.back());
-  if (prompt.retention != nullptr) added->retention = *prompt.retention;
+  if (prompt.retention != nullptr) {
+    added->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
+        .value = *prompt.retention, .charge = charge(0, BytesOf(prompt.retention))});
+  }
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     windows_[w]->CountLookup(added->prompt_tokens, matches[w]);
     windows_[w]->Begin(*added, prompt.name_space, matches[w], tails[w], TableSize(room));
   }
   added->token_count = added->computed_tokens = added->matched_tokens = matched;
   added->room_tokens = static_cast<uint32_t>(room);
+  if (waiting != 0) {
+    const absl::Span<const TokenId> rest = tokens.last(waiting);
+    added->named = std::make_shared<Charged<std::vector<TokenId>>>(Charged<std::vector<TokenId>>{
+        .value = {rest.begin(), rest.end()}, .charge = charge(0, waiting * sizeof(TokenId))});
+    added->named_begin = added->room_tokens;
+  }
   Place(*added, tokens.subspan(matched));
   sequences_.emplace(key, std::move(added));
   RequireSession(session).sequences.insert(sequence);
@@ -111,7 +145,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId sessi
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
-  if ((*found)->must_be_freed) return CannotGoOn();
+  if ((*found)->must_be_freed) return SequenceCannotGoOn();
   context_.tenant = (*found)->tenant;
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
   if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
@@ -186,7 +220,7 @@ bool BlockManager::StaysInBlock(const Sequence& sequence, size_t new_tokens,
                                 uint32_t computed_tokens, uint32_t known_losses) const {
   const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
   const uint64_t places = uint64_t{TableSize(sequence.room_tokens)} * tokens_per_block_.value();
-  if (token_count > places || sequence.borrows_tail || !sequence.unplaced.empty()) return false;
+  if (token_count > places || sequence.borrows_tail || sequence.has_waiting_tokens()) return false;
   if (sequence.must_be_freed || any_slides_) return false;
   if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
   return computed_tokens == 0 ||
@@ -195,96 +229,7 @@ bool BlockManager::StaysInBlock(const Sequence& sequence, size_t new_tokens,
               tokens_per_block_.BlockForToken(sequence.computed_tokens));
 }
 
-// --- Forks and cuts ---
-
-absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
-                                        SequenceId new_sequence, absl::Time now) {
-  BeginOperation(session, now);
-  absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
-  if (!found.ok()) return found.status();
-  Sequence& parent = **found;
-  if (parent.must_be_freed) return CannotGoOn();
-  if (sequences_.contains({session, new_sequence})) {
-    return MakeError(Reason::kSequenceExists,
-                     absl::StrCat("sequence ", new_sequence.value(), " exists already"));
-  }
-  parent.forked_tokens = std::max(parent.forked_tokens, parent.computed_tokens);
-  auto child = std::make_unique<Sequence>();
-  child->forked_tokens = parent.computed_tokens;
-  child->token_count = parent.token_count;
-  child->computed_tokens = child->room_tokens = parent.computed_tokens;
-  child->tenant = parent.tenant;
-  child->prompt_tokens = parent.prompt_tokens;
-  child->matched_tokens = parent.matched_tokens;
-  // Who forks it may not know yet of what it lost.
-  child->losses = parent.losses;
-  child->known_losses = parent.known_losses;
-  child->extras = parent.extras;
-  child->retention = parent.retention;
-  child->borrows_tail = tokens_per_block_.OffsetInBlock(parent.computed_tokens) != 0;
-  // Tokens that are named and not computed have no place in the child.
-  const uint32_t placed = std::min(parent.token_count, parent.room_tokens);
-  windows_.front()->ReadTokens(parent, parent.computed_tokens, placed, &child->unplaced);
-  child->unplaced.insert(child->unplaced.end(), parent.unplaced.begin() + parent.unplaced_begin,
-                         parent.unplaced.end());
-  child->windows.resize(windows_.size());
-  for (const auto& window : windows_) window->Fork(parent, *child);
-  sequences_.emplace(SequenceKey{session, new_sequence}, std::move(child));
-  Session& owner = RequireSession(session);
-  owner.sequences.insert(new_sequence);
-  if (parent.losses != parent.known_losses) owner.shortened.insert(new_sequence);
-  EndOperation();
-  return absl::OkStatus();
-}
-
-absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId session,
-                                                                    SequenceId sequence,
-                                                                    uint32_t token_count,
-                                                                    absl::Time now) {
-  BeginOperation(session, now);
-  absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
-  if (!found.ok()) return found.status();
-  Sequence& cut = **found;
-  context_.tenant = cut.tenant;
-  if (token_count == 0 || token_count > cut.token_count) {
-    return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", cut.token_count,
-                                                         " tokens cut to ", token_count));
-  }
-  for (uint32_t w = 0; w < windows_.size(); ++w) {
-    if (!windows_[w]->CanTruncate(cut, token_count)) {
-      return MakeError(Reason::kWindowPassed,
-                       absl::StrCat("window ", WindowName(windows_[w]->window()),
-                                    " has let go of what token ", token_count, " needs"));
-    }
-    const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
-    if (absl::Status status = CheckGrowth(w, copies, windows_[w]->available(cut.tenant));
-        !status.ok()) {
-      return status;
-    }
-  }
-  uint32_t first_changed = TableSize(cut.room_tokens);
-  for (const auto& window : windows_) {
-    first_changed = std::min(first_changed, window->Truncate(cut, token_count));
-  }
-  const uint32_t placed = std::min(cut.token_count, cut.room_tokens);
-  if (token_count <= placed) {
-    cut.unplaced = {};
-    cut.unplaced_begin = 0;
-  } else {
-    cut.unplaced.resize(cut.unplaced_begin + (token_count - placed));
-  }
-  if (token_count < cut.extras.size()) {
-    cut.extras.resize(token_count);
-    cut.extras.resize(size_t{TableSize(token_count)} * tokens_per_block_.value());
-  }
-  cut.token_count = token_count;
-  cut.room_tokens = std::min(cut.room_tokens, token_count);
-  cut.computed_tokens = std::min(cut.computed_tokens, token_count);
-  cut.prompt_tokens = std::min(cut.prompt_tokens, token_count);
-  cut.forked_tokens = std::min(cut.forked_tokens, token_count);
-  EndOperation();
-  return Growth{.first_block = first_changed, .blocks = TableSize(cut.room_tokens) - first_changed};
-}
+// --- The end, and look-ups ---
 
 absl::Status BlockManager::FreeSequence(SessionId session, SequenceId sequence, absl::Time now) {
   BeginOperation(session, now);
@@ -315,6 +260,12 @@ absl::StatusOr<Sequence*> BlockManager::RequireSequence(SessionId session, Seque
 
 // --- Checks: nothing has changed when they fail ---
 
+absl::Status BlockManager::SequenceCannotGoOn() {
+  return MakeError(Reason::kKvLost,
+                   "a copy failed, and the window has passed what must be computed again: the "
+                   "sequence can only be freed");
+}
+
 // `named_tokens` need a place one day, `room_tokens` now.
 absl::Status BlockManager::CheckRoom(uint64_t named_tokens, uint64_t room_tokens,
                                      absl::Span<const Match> matches) const {
@@ -330,33 +281,42 @@ absl::Status BlockManager::CheckRoom(uint64_t named_tokens, uint64_t room_tokens
 absl::Status BlockManager::CheckRoom(uint32_t window_index, uint64_t named_tokens,
                                      uint64_t room_tokens, uint32_t first_block) const {
   const WindowBlockManager& window = *windows_[window_index];
+  const uint32_t quota = window.Quota(context_.tenant);
+  const uint32_t most_blocks = std::min(window.capacity(), quota);
   // A sliding window holds a long sequence piece by piece.
   const uint64_t tokens = window.sliding() ? room_tokens : named_tokens;
-  const uint64_t blocks =
-      window.sliding() ? uint64_t{first_block} + window.capacity() : window.capacity();
+  const uint64_t blocks = window.sliding() ? uint64_t{first_block} + most_blocks : most_blocks;
   const uint64_t most =
       std::min<uint64_t>(blocks * tokens_per_block_.value(), std::numeric_limits<uint32_t>::max());
   if (tokens <= most && named_tokens <= std::numeric_limits<uint32_t>::max()) {
     return absl::OkStatus();
   }
+  const std::string asked = absl::StrCat("room for ", tokens, " tokens asked for; ");
+  if (quota < window.capacity()) {
+    return MakeError(
+        Reason::kInvalidCount,
+        absl::StrCat(asked, "that is ", TableSize(tokens), " blocks of window ",
+                     WindowName(window.window()), ", and the tenant's quota is ", quota));
+  }
   return MakeError(Reason::kInvalidCount,
-                   absl::StrCat("room for ", tokens, " tokens asked for; window ",
-                                WindowName(window.window()), " holds ", most));
+                   absl::StrCat(asked, "window ", WindowName(window.window()), " holds ", most));
 }
 
-absl::Status BlockManager::CheckGrowth(uint32_t window_index, uint64_t new_blocks,
-                                       uint32_t available) const {
-  if (new_blocks <= available) return absl::OkStatus();
+absl::Status BlockManager::CheckNeeds(uint32_t window_index,
+                                      const WindowBlockManager::Needs& needs) const {
+  if (needs.met()) return absl::OkStatus();
   const WindowBlockManager& window = *windows_[window_index];
   const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
-  // Of a tenant's quota one says nothing that others have a part in.
-  if (tenants_.any() && window.QuotaLeft(context_.tenant) <= window.available()) {
+  // Where both refuse, only the tenant can give back what its quota lacks.
+  if (!needs.quota.met()) {
     return MakeError(Reason::kTenantQuotaExceeded,
-                     absl::StrCat(new_blocks, " blocks needed, ", available,
-                                  " are left of the tenant's quota", in_window));
+                     absl::StrCat(needs.quota.blocks, " blocks needed, ", needs.quota.available,
+                                  " are left of the tenant's quota of ",
+                                  window.Quota(context_.tenant), in_window));
   }
-  return MakeError(Reason::kBlocksExhausted, absl::StrCat(new_blocks, " blocks needed, ", available,
-                                                          " are free or evictable", in_window));
+  return MakeError(Reason::kBlocksExhausted,
+                   absl::StrCat(needs.pool.blocks, " blocks needed, ", needs.pool.available,
+                                " are free or evictable", in_window));
 }
 
 absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const {
@@ -366,18 +326,44 @@ absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_t
       return status;
     }
     const uint32_t blocks = windows_[w]->BlocksToGrow(sequence, TableSize(room_tokens));
-    if (absl::Status status = CheckGrowth(w, blocks, windows_[w]->available(sequence.tenant));
+    if (absl::Status status = CheckNeeds(w, windows_[w]->NeedsOf(blocks, sequence.tenant));
         !status.ok()) {
       return status;
     }
   }
-  return absl::OkStatus();
+  const uint64_t more = TableBytes(TableSize(room_tokens) - TableSize(sequence.room_tokens));
+  if (more == 0) return absl::OkStatus();
+  return sequence_accounts_.Check(sequence.tenant,
+                                  {.bytes = more, .all_bytes = sequence.charge.bytes() + more});
+}
+
+uint64_t BlockManager::SequenceBytes() const {
+  return sizeof(Sequence) + 192 + windows_.size() * sizeof(SequenceBlocks);
+}
+
+uint64_t BlockManager::TableBytes(uint64_t entries) const {
+  return entries * (sizeof(BlockHandle) + sizeof(BlockId)) * windows_.size();
+}
+
+Ticket BlockManager::ReadyOf(const Sequence& sequence) const {
+  Ticket ready;
+  if (copies_.idle()) return ready;
+  const uint32_t computed = tokens_per_block_.BlockForToken(sequence.computed_tokens);
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    const SequenceBlocks& blocks = sequence.windows[w];
+    for (size_t i = blocks.first; i < blocks.table.size(); ++i) {
+      // A sequence's slots are in the primary tier. What it is still to write, a copy may read.
+      const SlotRef slot{Tier::kPrimary, blocks.table[i].slot};
+      ready = std::max(ready, i < computed ? copies_.Arrival(w, slot) : copies_.LastTouch(w, slot));
+    }
+  }
+  return ready;
 }
 
 absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_count,
                                        uint64_t room_tokens, uint32_t computed_tokens,
                                        uint32_t known_losses) const {
-  if (sequence.must_be_freed) return CannotGoOn();
+  if (sequence.must_be_freed) return SequenceCannotGoOn();
   if (known_losses > sequence.losses) {
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat("known_losses ", known_losses, " of a sequence with ",
@@ -420,35 +406,26 @@ BlockManager::Growth BlockManager::Grow(Sequence& sequence, uint32_t room_tokens
     window->Grow(sequence, size, computed_tokens);
   }
   sequence.borrows_tail = false;
-  sequence.room_tokens = room_tokens;
-  PlaceWaiting(sequence);
+  sequence.charge.Resize(sequence.charge.bytes() + TableBytes(size - old_size));
+  const uint32_t old_room_tokens = std::exchange(sequence.room_tokens, room_tokens);
+  PlaceWaiting(sequence, old_room_tokens);
+  if (!sequence.has_waiting_tokens()) sequence.named = nullptr;
   return growth;
 }
 
-// Names the next tokens: those with room go to their blocks, the rest waits.
+// Names the next tokens. Those with room go to their blocks; the rest is in `named` already.
 void BlockManager::Place(Sequence& sequence, absl::Span<const TokenId> tokens) {
   const size_t room = sequence.room_tokens - std::min(sequence.room_tokens, sequence.token_count);
-  const absl::Span<const TokenId> placed = tokens.first(std::min(room, tokens.size()));
-  WriteTokens(sequence, sequence.token_count, placed);
-  if (placed.size() < tokens.size()) {
-    sequence.unplaced.insert(sequence.unplaced.end(), tokens.begin() + placed.size(), tokens.end());
-  }
+  WriteTokens(sequence, sequence.token_count, tokens.first(std::min(room, tokens.size())));
   sequence.token_count += static_cast<uint32_t>(tokens.size());
 }
 
-// Tokens that were named before they had a place get it, as far as the room goes.
-void BlockManager::PlaceWaiting(Sequence& sequence) {
-  absl::Span<const TokenId> waiting(sequence.unplaced);
-  waiting.remove_prefix(sequence.unplaced_begin);
-  if (waiting.empty()) return;
-  const auto position = static_cast<uint32_t>(sequence.token_count - waiting.size());
-  const size_t count = std::min<size_t>(waiting.size(), sequence.room_tokens - position);
-  WriteTokens(sequence, position, waiting.first(count));
-  sequence.unplaced_begin += count;
-  if (count == waiting.size()) {
-    sequence.unplaced = {};
-    sequence.unplaced_begin = 0;
-  }
+void BlockManager::PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens) {
+  if (sequence.token_count <= old_room_tokens) return;
+  const uint32_t end = std::min(sequence.token_count, sequence.room_tokens);
+  const absl::Span<const TokenId> named = sequence.named->value;
+  WriteTokens(sequence, old_room_tokens,
+              named.subspan(old_room_tokens - sequence.named_begin, end - old_room_tokens));
 }
 
 void BlockManager::WriteTokens(Sequence& sequence, uint32_t position,
@@ -471,22 +448,20 @@ void BlockManager::Commit(Sequence& sequence, absl::Span<const TokenId> tokens,
   }
 }
 
-// Sequences that hold the lost bytes have to compute them again.
+// Sequences that hold the lost bytes have to compute them again. Cost: O(their tables).
 void BlockManager::Shorten(const CopyTracker::Lost& lost) {
-  for (const SessionId id : sessions_.Ids()) {
-    Session& session = RequireSession(id);
-    for (const SequenceId name : session.sequences) {
-      Sequence& sequence = *sequences_.at({id, name});
-      const std::optional<uint32_t> entry =
-          windows_[lost.window]->FindEntry(sequence, lost.block.id);
-      if (!entry.has_value()) continue;
-      const uint32_t left = *entry * tokens_per_block_.value();
-      if (left >= sequence.computed_tokens) continue;
-      if (PAGODA_FAULT(ComputedNotCut)) continue;
-      sequence.computed_tokens = left;
-      sequence.must_be_freed = !CanGoOn(info_, sequence);
-      if (sequence.must_be_freed) sequence.computed_tokens = 0;
-      if (sequence.losses++ == sequence.known_losses) session.shortened.insert(name);
+  for (const SequenceKey& key : lost.readers) {
+    Sequence& sequence = *sequences_.at(key);
+    const std::optional<uint32_t> entry = windows_[lost.window]->FindEntry(sequence, lost.block.id);
+    PAGODA_CHECK(entry.has_value(), "a copy's readers have its target in their tables");
+    const uint32_t left = *entry * tokens_per_block_.value();
+    if (left >= sequence.computed_tokens) continue;
+    if (PAGODA_FAULT(ComputedNotCut)) continue;
+    sequence.computed_tokens = left;
+    sequence.must_be_freed = !CanGoOn(info_, sequence);
+    if (sequence.must_be_freed) sequence.computed_tokens = 0;
+    if (sequence.losses++ == sequence.known_losses) {
+      RequireSession(key.session).shortened.insert(key.sequence);
     }
   }
 }

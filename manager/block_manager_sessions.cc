@@ -1,7 +1,10 @@
 // The part of BlockManager that knows sessions: how they live, and what becomes of what they had.
 #include <algorithm>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
 #include "manager/fault.h"
@@ -15,10 +18,12 @@ namespace pagoda {
 absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::string client_name,
                                                                       absl::Duration lease,
                                                                       absl::Time now,
-                                                                      TenantId tenant) {
+                                                                      TenantId tenant,
+                                                                      SessionToken token) {
   BeginOperation(now);
   PAGODA_CHECK(tenant.value() < tenants_.size(), "a session is of a tenant that there is");
-  absl::StatusOr<SessionRef> ref = sessions_.Open(std::move(client_name), lease, now, tenant);
+  absl::StatusOr<SessionRef> ref =
+      sessions_.Open(std::move(client_name), lease, now, tenant, token);
   if (!ref.ok()) return ref.status();
   return OpenedSession{.ref = *ref, .lease = lease};
 }
@@ -51,7 +56,11 @@ void BlockManager::DetachStream(SessionId id, absl::Time now) {
 
 absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now) {
   const auto quarantine = quarantines_.find(ref.id);
-  if (quarantine != quarantines_.end() && quarantine->second.token == ref.token) {
+  // An earlier run's quarantine is session 0's, which has no token: operators alone end it.
+  const bool is_own =
+      quarantine != quarantines_.end() && ref.id != SessionId{} &&
+      (quarantine->second.token == ref.token || PAGODA_FAULT(QuarantineEndedByOthers));
+  if (is_own) {
     return ReleaseQuarantine(ref.id, now).status();
   }
   if (absl::Status status = CheckSession(ref); !status.ok()) return status;
@@ -124,11 +133,11 @@ void BlockManager::FinishSession(SessionId id, SessionEnd end, absl::Time now) {
   BeginOperation(now);
   std::deque<Drain> drains = std::exchange(session.drains, {});
   if (may_write && !drains.empty()) {
-    quarantines_.emplace(id, Quarantine{.token = session.token,
-                                        .client_name = session.client_name,
-                                        .tenant = session.tenant,
-                                        .since = now,
-                                        .drains = std::move(drains)});
+    AddQuarantine(id, {.token = session.token,
+                       .client_name = session.client_name,
+                       .tenant = session.tenant,
+                       .since = now,
+                       .drains = std::move(drains)});
   } else {
     EndDrains(drains);
   }
@@ -139,10 +148,53 @@ void BlockManager::FinishSession(SessionId id, SessionEnd end, absl::Time now) {
 }
 
 void BlockManager::EndDrains(const std::deque<Drain>& drains) {
-  for (const Drain& drain : drains) windows_[drain.window]->EndDrain(drain.block);
+  for (const Drain& drain : drains) windows_[drain.window]->EndDrain(drain.block, drain.tenant);
+}
+
+// Forks that share blocks and are freed leave a drain each for every one of them: without this a
+// client that names steps and completes none makes the list as long as it likes. Amortised O(1) a
+// drain.
+void BlockManager::CompactDrains(Session& session) {
+  std::deque<Drain>& drains = session.drains;
+  if (drains.size() < session.compact_drains_at) return;
+  absl::flat_hash_set<std::tuple<uint16_t, TenantId, BlockId>> later;
+  std::deque<Drain> kept;
+  for (size_t i = drains.size(); i-- > 0;) {
+    const Drain& drain = drains[i];
+    if (later.emplace(drain.window, drain.tenant, drain.block).second) {
+      kept.push_front(drain);
+    } else {
+      windows_[drain.window]->EndDrain(drain.block, drain.tenant);  // The later one holds on.
+    }
+  }
+  drains = std::move(kept);
+  session.compact_drains_at = std::max(Session::kFewDrains, 2 * drains.size());
 }
 
 // --- Quarantine ---
+
+void BlockManager::AddQuarantine(SessionId id, Quarantine quarantine) {
+  // A set of a million ids takes half a second; a bit for each takes milliseconds.
+  std::vector<std::vector<bool>> counted(windows_.size());
+  for (const Drain& drain : quarantine.drains) {
+    std::vector<bool>& window = counted[drain.window];
+    if (window.empty()) window.resize(windows_[drain.window]->num_ids());
+    if (window[drain.block.value()]) continue;
+    window[drain.block.value()] = true;
+    ++quarantine.blocks;
+  }
+  quarantined_blocks_ += quarantine.blocks;
+  quarantines_.emplace(id, std::move(quarantine));
+}
+
+std::vector<SessionId> BlockManager::QuarantinedSessions(SessionId from, size_t limit) const {
+  std::vector<SessionId> sessions;
+  for (auto it = quarantines_.lower_bound(from); it != quarantines_.end(); ++it) {
+    if (sessions.size() == limit) break;
+    sessions.push_back(it->first);
+  }
+  return sessions;
+}
 
 absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Time now) {
   BeginOperation(now);
@@ -151,10 +203,11 @@ absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Tim
     return MakeError(Reason::kUnknownQuarantine,
                      absl::StrCat("nothing of session ", id.value(), " is quarantined"));
   }
-  const uint32_t blocks = it->second.blocks();
+  const uint32_t blocks = it->second.blocks;
   const uint64_t held_before = HeldBlocks();
   EndDrains(it->second.drains);
   session_counters_.reclaimed_from_quarantine += held_before - HeldBlocks();
+  quarantined_blocks_ -= blocks;
   quarantines_.erase(it);
   EndOperation();
   return blocks;
@@ -167,7 +220,7 @@ std::vector<QuarantineInfo> BlockManager::Quarantines() const {
                     .client_name = quarantine.client_name,
                     .tenant = quarantine.tenant,
                     .since = quarantine.since,
-                    .blocks = quarantine.blocks()});
+                    .blocks = quarantine.blocks});
   }
   return list;
 }
@@ -176,7 +229,7 @@ void BlockManager::QuarantineFree(absl::Time now) {
   BeginOperation(now);
   Quarantine quarantine{.client_name = "earlier run", .since = now};
   for (const auto& window : windows_) window->HoldFree(quarantine.drains);
-  if (!quarantine.drains.empty()) quarantines_.emplace(SessionId{}, std::move(quarantine));
+  if (!quarantine.drains.empty()) AddQuarantine(SessionId{}, std::move(quarantine));
   EndOperation();
 }
 
@@ -200,7 +253,7 @@ absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time 
   while (!session.drains.empty() && session.drains.front().step <= completed) {
     const Drain drain = session.drains.front();
     session.drains.pop_front();
-    windows_[drain.window]->EndDrain(drain.block);
+    windows_[drain.window]->EndDrain(drain.block, drain.tenant);
   }
   EndOperation();
   return absl::OkStatus();

@@ -64,7 +64,9 @@ static_assert(sizeof(Block) == 16);
 // Invariants
 // 1. Ids and slots are apart: an id in use owns one slot (OwnsSlot) or none. No two blocks own the
 // same slot of a tier.
-// 2. The generation grows by one with each Take, so no two lives of an id share a (id, generation).
+// 2. The generation grows by one with each Take, and behind the largest comes 1 (0 names no life).
+// So no two of an id's last 2^32 - 1 lives share a generation. A handle that is older may be read
+// as one of a later life, but only in its own session: a raw block has its session's id beside it.
 // 3. A fresh store hands out ids, and a tier's slots, in ascending order; later the last freed goes
 // first.
 class BlockStore {
@@ -90,7 +92,7 @@ class BlockStore {
     Block& block = (*this)[id];
     first_free_id_ = block.slot.value();
     --free_ids_;
-    block = {.generation = Generation{block.generation.value() + 1},
+    block = {.generation = Next(block.generation),
              .refs = 1,
              .priority_value = kDefaultPriority.value(),
              .state_value = static_cast<uint32_t>(state)};
@@ -179,6 +181,10 @@ class BlockStore {
   static_assert(kNoBlock.value() == kTaken);
   static bool IsFree(uint32_t entry) { return (entry & kFreeBit) != 0 && entry != kTaken; }
 
+  static constexpr Generation Next(Generation generation) {
+    const uint32_t next = generation.value() + 1;
+    return Generation{next + (next == 0 ? 1 : 0)};
+  }
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
   absl::Span<const TokenExtra> ExtrasOf(BlockId id) const;
 

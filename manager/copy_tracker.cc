@@ -50,10 +50,25 @@ void CopyTracker::Overwrite(uint32_t window, SlotRef slot) {
   if (const auto it = slots_.find({window, slot}); it != slots_.end()) it->second.arrival = {};
 }
 
+void CopyTracker::AddReader(uint32_t window, SlotRef slot, SequenceKey sequence) {
+  const Ticket arrival = Arrival(window, slot);
+  if (arrival != Ticket{}) copies_.at(arrival).readers.insert(sequence);
+}
+
+void CopyTracker::RemoveReader(uint32_t window, SlotRef slot, SequenceKey sequence) {
+  const Ticket arrival = Arrival(window, slot);
+  if (arrival != Ticket{}) copies_.at(arrival).readers.erase(sequence);
+}
+
+bool CopyTracker::KnowsReader(uint32_t window, SlotRef slot, SequenceKey sequence) const {
+  const Ticket arrival = Arrival(window, slot);
+  return arrival == Ticket{} || copies_.at(arrival).readers.contains(sequence);
+}
+
 CopyTracker::Completion CopyTracker::Complete(Ticket ticket, const absl::Status& status) {
   const auto it = copies_.find(ticket);
   if (it == copies_.end()) return {};
-  const Copy copy = it->second;
+  Copy copy = std::move(it->second);
   copies_.erase(it);
   Completion completion{.known = true, .lost = std::nullopt};
   if ((!status.ok() && !PAGODA_FAULT(FailedCopyKept)) || copy.poisoned) {
@@ -64,7 +79,10 @@ CopyTracker::Completion CopyTracker::Complete(Ticket ticket, const absl::Status&
       }
     }
     if (Arrival(copy.window, copy.target) == ticket) {
-      completion.lost = {.window = copy.window, .block = copy.target_block, .target = copy.target};
+      completion.lost = {.window = copy.window,
+                         .block = copy.target_block,
+                         .target = copy.target,
+                         .readers = std::move(copy.readers)};
     }
   }
   EndTouch(copy.window, copy.source, ticket);

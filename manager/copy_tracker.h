@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "manager/ids.h"
 #include "pools/copy_order.h"
 #include "pools/types.h"
 
@@ -24,6 +26,8 @@ namespace pagoda {
 // 2. A slot is in flight while a copy that touches it is not done.
 // 3. A copy whose source's bytes came by a copy that failed has failed too, whatever its own
 // status.
+// 4. A copy names the running sequences that have its target in their tables, so a failure costs
+// what it touches.
 class CopyTracker {
  public:
   explicit CopyTracker(std::vector<WindowSize> windows) : windows_(std::move(windows)) {}
@@ -42,10 +46,18 @@ class CopyTracker {
   // The slot has a new owner that will write it by itself: what is still to arrive means nothing.
   void Overwrite(uint32_t window, SlotRef slot);
 
+  // The sequence has the slot in its table, or has it no more. Does nothing where no copy is still
+  // to bring the slot's bytes.
+  void AddReader(uint32_t window, SlotRef slot, SequenceKey sequence);
+  void RemoveReader(uint32_t window, SlotRef slot, SequenceKey sequence);
+  // Whether the copy that is to bring the slot's bytes, if there is one, names the sequence.
+  bool KnowsReader(uint32_t window, SlotRef slot, SequenceKey sequence) const;
+
   struct Lost {
     uint32_t window = 0;
     BlockRef block;  // Whose bytes did not arrive.
     SlotRef target;
+    absl::btree_set<SequenceKey> readers;
   };
   struct Completion {
     bool known = false;        // Whether a copy with this ticket was in flight.
@@ -84,6 +96,7 @@ class CopyTracker {
     BlockRef target_block;
     Ticket source_arrival;  // 0: the source's bytes were there.
     bool poisoned = false;
+    absl::btree_set<SequenceKey> readers;
   };
 
   void EndTouch(uint32_t window, SlotRef slot, Ticket ticket);

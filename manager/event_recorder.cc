@@ -4,6 +4,16 @@
 #include <utility>
 
 namespace pagoda {
+namespace {
+
+// What the next event takes of what is expected; the rest is for those behind it.
+size_t TakeExpected(size_t& expected, size_t most) {
+  const size_t taken = std::min(expected, most);
+  expected -= taken;
+  return taken;
+}
+
+}  // namespace
 
 void EventRecorder::BeginOperation(absl::Time now) {
   now_ = now;
@@ -49,15 +59,21 @@ void EventRecorder::PoolsCreated(WindowSize window, absl::Span<const uint32_t> b
 void EventRecorder::BlocksCreated(WindowSize window, absl::Span<const BlockId> blocks,
                                   TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  Append<CreatedEvent>(window, tenant).blocks.assign(blocks.begin(), blocks.end());
+  for (; !blocks.empty(); blocks.remove_prefix(std::min(blocks.size(), kMaxListedBlocks))) {
+    const absl::Span<const BlockId> told = blocks.first(std::min(blocks.size(), kMaxListedBlocks));
+    Append<CreatedEvent>(window, tenant).blocks.assign(told.begin(), told.end());
+  }
 }
 
 void EventRecorder::BlocksReleased(WindowSize window, absl::Span<const BlockId> blocks,
                                    TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  auto& removed = Append<RemovedEvent>(window, tenant);
-  removed.reason = RemovalReason::kReleased;
-  removed.blocks.assign(blocks.begin(), blocks.end());
+  for (; !blocks.empty(); blocks.remove_prefix(std::min(blocks.size(), kMaxListedBlocks))) {
+    const absl::Span<const BlockId> told = blocks.first(std::min(blocks.size(), kMaxListedBlocks));
+    auto& removed = Append<RemovedEvent>(window, tenant);
+    removed.reason = RemovalReason::kReleased;
+    removed.blocks.assign(told.begin(), told.end());
+  }
 }
 
 // --- The tree ---
@@ -68,8 +84,8 @@ StoredEvent* EventRecorder::AppendStore(WindowSize window, const NamespaceKey& n
   if (parent != kNoBlock) fresh.parent_hash = parent_hash;
   fresh.parent = parent;
   batch_.SetNamespace(name_space, fresh);
-  fresh.blocks.reserve(std::exchange(expected_stored_blocks_, 0));
-  fresh.tokens.reserve(std::exchange(expected_stored_tokens_, 0));
+  fresh.blocks.reserve(TakeExpected(expected_stored_blocks_, kMaxStoredBlocks));
+  fresh.tokens.reserve(TakeExpected(expected_stored_tokens_, kMaxStoredTokens));
   Open(window).barrier = last_;
   return last_stored_ = &fresh;
 }
@@ -105,11 +121,18 @@ void EventRecorder::PriorityChanged(WindowSize window, BlockId id, BlockHash has
   updated->priority = change;
 }
 
-// The operation's last event, if it is a change of this block.
+void EventRecorder::PinEnded(WindowSize window, BlockId id, BlockHash hash, const EndedPin& pin,
+                             TenantId tenant) {
+  if (record_ == RecordEvents::kNo) return;
+  AppendUpdate(window, id, hash, tenant).ended_pin = pin;
+}
+
+// The operation's last event, if it is a change of this block's tier or priority.
 UpdatedEvent* EventRecorder::OpenUpdate(WindowSize window, BlockId id) {
   if (!IsOpen(last_) || batch_.back().window != window) return nullptr;
   auto* updated = std::get_if<UpdatedEvent>(&batch_[batch_.size() - 1].what);
-  return updated != nullptr && updated->id == id ? updated : nullptr;
+  return updated != nullptr && updated->id == id && !updated->ended_pin.has_value() ? updated
+                                                                                    : nullptr;
 }
 
 UpdatedEvent& EventRecorder::AppendUpdate(WindowSize window, BlockId id, BlockHash hash,
@@ -130,7 +153,7 @@ RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason
     return earlier;
   last_removed_ = &Append<RemovedEvent>(window, tenant);
   last_removed_->reason = reason;
-  const size_t expected = std::exchange(expected_removed_blocks_, 0);
+  const size_t expected = TakeExpected(expected_removed_blocks_, kMaxListedBlocks);
   last_removed_->blocks.reserve(expected);
   last_removed_->hashes.reserve(expected);
   open.removals[static_cast<size_t>(reason)] = last_;
@@ -147,7 +170,8 @@ RemovedEvent* EventRecorder::OpenRemoval(const OpenWindow& open, RemovalReason r
     const auto update = open.updates.find(id);
     if (update != open.updates.end() && update->second > earlier) return nullptr;
   }
-  return &std::get<RemovedEvent>(At(earlier).what);
+  auto& removed = std::get<RemovedEvent>(At(earlier).what);
+  return removed.blocks.size() < kMaxListedBlocks ? &removed : nullptr;
 }
 
 void EventRecorder::WindowCleared(WindowSize window) {

@@ -27,6 +27,7 @@ enum class RecordEvents : uint8_t { kNo, kYes };
 //   recorded between that has to come first. That is a stored block, a change of the removed block
 //   itself, and under full attention a removal for another reason, which may be its child's;
 // * the tier and the priority of one block, nothing else between.
+// None grows beyond the bounds in events/event.h: what is more goes on in a further event.
 // So a tree that applies them one by one sees no block before its parent under full attention, no
 // child in a nearer tier, and every block's own events in the order in which they happened.
 // Thread-compatible.
@@ -61,6 +62,9 @@ class EventRecorder {
                    TenantId tenant = kCommons);
   void PriorityChanged(WindowSize window, BlockId id, BlockHash hash, Change<Priority> change,
                        TenantId tenant = kCommons);
+  // A pin of `tenant` ended; the block is the last of its prefix, and still cached.
+  void PinEnded(WindowSize window, BlockId id, BlockHash hash, const EndedPin& pin,
+                TenantId tenant = kCommons);
   void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash,
                TenantId tenant = kCommons) {
     if (record_ == RecordEvents::kNo) return;
@@ -104,14 +108,17 @@ class EventRecorder {
   // The operation's last event, if it stored the parent as its last block.
   StoredEvent* OpenStore(WindowSize window, BlockId parent) {
     return last_stored_ != nullptr && batch_.back().window == window &&
-                   last_stored_->blocks.back().id == parent
+                   last_stored_->blocks.back().id == parent &&
+                   last_stored_->blocks.size() < kMaxStoredBlocks &&
+                   last_stored_->tokens.size() < kMaxStoredTokens
                ? last_stored_
                : nullptr;
   }
   // The operation's last event, if it is such a removal.
   RemovedEvent* LastRemoval(WindowSize window, RemovalReason reason, TenantId tenant) {
     return last_removed_ != nullptr && batch_.back().window == window &&
-                   batch_.back().tenant == tenant && last_removed_->reason == reason
+                   batch_.back().tenant == tenant && last_removed_->reason == reason &&
+                   last_removed_->blocks.size() < kMaxListedBlocks
                ? last_removed_
                : nullptr;
   }

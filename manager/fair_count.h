@@ -2,6 +2,7 @@
 #ifndef PAGODA_MANAGER_FAIR_COUNT_H_
 #define PAGODA_MANAGER_FAIR_COUNT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -19,30 +20,36 @@ class FairCount {
   FairCount(size_t most, size_t parties)
       : part_(most / 2 / parties), common_(most - part_ * parties), counts_(parties) {}
 
-  // Takes one for the party; false where it may not have it.
-  bool Add(size_t party) {
+  // Takes `n` for the party, all or nothing; false where it may not have them.
+  bool Add(size_t party, size_t n = 1) {
+    if (n > left(party)) return false;
     size_t& count = counts_[party];
-    if (count >= part_) {
-      if (taken_of_common_ == common_) return false;
-      ++taken_of_common_;
-    }
-    ++count;
-    ++total_;
+    taken_of_common_ += BeyondPart(count + n) - BeyondPart(count);
+    count += n;
+    total_ += n;
     return true;
   }
-  // REQUIRES: the party has one.
-  void Remove(size_t party) {
+  // REQUIRES: the party has `n`.
+  void Remove(size_t party, size_t n = 1) {
     size_t& count = counts_[party];
-    PAGODA_CHECK(count > 0, "what is given back was taken");
-    if (count > part_) --taken_of_common_;
-    --count;
-    --total_;
+    PAGODA_CHECK(count >= n, "what is given back was taken");
+    taken_of_common_ -= BeyondPart(count) - BeyondPart(count - n);
+    count -= n;
+    total_ -= n;
   }
 
   size_t of(size_t party) const { return counts_[party]; }
   size_t total() const { return total_; }
+  // How many the party may have more.
+  size_t left(size_t party) const {
+    return part_ - std::min(part_, counts_[party]) + common_ - taken_of_common_;
+  }
+  // The most that a party can have.
+  size_t most_of_one() const { return part_ + common_; }
 
  private:
+  size_t BeyondPart(size_t count) const { return count - std::min(part_, count); }
+
   const size_t part_;
   const size_t common_;
   std::vector<size_t> counts_;

@@ -118,6 +118,7 @@ struct ForkedSequence {
   uint32_t computed_tokens = 0;
   uint32_t losses = 0;  // Those of the sequence that it was forked from.
   std::vector<BlockTable> tables;
+  Ticket ready;
 };
 
 struct TruncateSequence {
@@ -151,10 +152,12 @@ struct MatchedPrefix {
 // tables at once. A sliding window lets go as it passes, so a prompt that is taken in piece by
 // piece needs fewer there.
 struct QueryCapacity {
-  SequenceId sequence;  // 0: a new one, with the name space and tokens below.
+  SequenceId sequence;  // 0: a new one, with what is named below.
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
   uint32_t max_new_tokens = 0;
+  std::vector<uint64_t> extra_token_ids = {};
+  std::vector<MultimodalItem> multimodal_items = {};
 };
 struct WindowCapacity {
   WindowSize window = kFullAttention;
@@ -173,9 +176,13 @@ struct CapacityAnswer {
   std::vector<WindowCapacity> windows;
 };
 
+// The operations on prefixes name one by all that a block's identity has, as AddSequence does.
+
 struct OffloadPrefix {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
+  std::vector<uint64_t> extra_token_ids = {};
+  std::vector<MultimodalItem> multimodal_items = {};
 };
 struct OffloadedPrefix {
   uint32_t blocks = 0;  // Moved down, over all windows.
@@ -185,6 +192,8 @@ struct OffloadedPrefix {
 struct PrefetchPrefix {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
+  std::vector<uint64_t> extra_token_ids = {};
+  std::vector<MultimodalItem> multimodal_items = {};
 };
 struct PrefetchedPrefix {
   uint32_t matched_tokens = 0;  // Cached in whichever tier.
@@ -196,6 +205,8 @@ struct PinPrefix {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
   absl::Duration lease = absl::InfiniteDuration();
+  std::vector<uint64_t> extra_token_ids = {};
+  std::vector<MultimodalItem> multimodal_items = {};
 };
 struct PinnedPrefix {
   PinId pin;  // 0: nothing of the prefix is cached, and there is no pin.
@@ -216,7 +227,9 @@ struct PinInfo {
   uint32_t pinned_tokens = 0;
   uint32_t blocks = 0;
   absl::Time expires = absl::InfiniteFuture();
+  std::string tenant = {};  // Of the session that made it; empty: nobody's.
 };
+// For a tenant, its own pins, what they hold, and its share of the budget.
 struct ListedPins {
   std::vector<PinInfo> pins;  // Ascending by id.
   uint32_t pinned_blocks = 0;
@@ -226,6 +239,8 @@ struct ListedPins {
 struct InvalidatePrefix {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
+  std::vector<uint64_t> extra_token_ids = {};
+  std::vector<MultimodalItem> multimodal_items = {};
 };
 struct InvalidatedPrefix {
   uint64_t removed_blocks = 0;
@@ -235,6 +250,8 @@ struct SetRetention {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
   SequenceRetention retention;
+  std::vector<uint64_t> extra_token_ids = {};
+  std::vector<MultimodalItem> multimodal_items = {};
 };
 struct RetentionSet {
   uint32_t blocks = 0;  // Cached blocks that one of the ranges names, over all windows.
@@ -264,6 +281,7 @@ struct DescribedSequence {
   uint32_t room_tokens = 0;
   uint32_t losses = 0;
   std::vector<BlockTable> tables;
+  Ticket ready;
 };
 
 // An operation and its result stand at the same index of the two variants.

@@ -6,13 +6,25 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "events/event.h"
 #include "manager/copy_tracker.h"
 #include "manager/event_recorder.h"
+#include "manager/ids.h"
 #include "manager/session_table.h"
 #include "manager/slot_journal.h"
 #include "pools/copy_order.h"
 
 namespace pagoda {
+
+// Ends pins of which a block is about to leave the tree.
+class PinEnder {
+ public:
+  // Every window lets go of the pin's blocks. REQUIRES: there is such a pin.
+  virtual void EndPinOfLeaving(PinId pin, RemovalReason removal) = 0;
+
+ protected:
+  ~PinEnder() = default;
+};
 
 struct OperationContext {
   EventRecorder* const recorder;
@@ -24,6 +36,7 @@ struct OperationContext {
   Ticket ready;                // What the slots that the operation hands out wait for.
   // Where slots that got or lost content are written down; nullptr: nowhere.
   std::vector<SlotChange>* slot_changes = nullptr;
+  PinEnder* pins = nullptr;
   // Nothing ends by time before this. Whoever starts a clock lowers it.
   absl::Time next_deadline = absl::InfiniteFuture();
 

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "absl/base/attributes.h"
-#include "absl/container/inlined_vector.h"
 #include "pools/check.h"
 
 namespace pagoda {
@@ -246,6 +245,19 @@ std::vector<BlockId> PrefixTree::Children(NodeRef parent, const BlockKey& prefix
     }
   }
   return found;
+}
+
+// Such a child ends where the key goes on: it lies alone beside the key's way, where that turns at
+// the bit that says whether there is a token.
+absl::InlinedVector<BlockId, 4> PrefixTree::Prefixes(NodeRef parent, const BlockKey& key) const {
+  absl::InlinedVector<BlockId, 4> prefixes;
+  for (Link link = children(parent).top; IsInner(link);) {
+    const Node& inner = InnerAt(link);
+    const uint32_t side = BitAt(key, inner.bit);
+    if (side == 1 && (inner.bit & kSymbolMask) == 0) prefixes.push_back(BlockId{inner.below[0]});
+    link = inner.below[side];
+  }
+  return prefixes;
 }
 
 // --- Changing ---

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
@@ -91,6 +92,10 @@ class PrefixTree {
   // The children of `parent`, in the order of their keys; with `prefix`, only those whose keys
   // begin with it. Cost: O(what is returned + log children).
   std::vector<BlockId> Children(NodeRef parent, const BlockKey& prefix = {}) const;
+
+  // The children of `parent` whose content is a beginning of `key`, shortest first. REQUIRES: `key`
+  // is the content of a child. Cost: O(log children).
+  absl::InlinedVector<BlockId, 4> Prefixes(NodeRef parent, const BlockKey& key) const;
 
   // --- Changing ---
 

@@ -10,20 +10,22 @@
 namespace pagoda {
 namespace {
 
-absl::Status CheckBlockRetention(const BlockRetention& retention, const std::string& whose) {
+template <class Name>
+absl::Status CheckBlockRetention(const BlockRetention& retention, const Name& name) {
   if (retention.priority.value() > kMaxPriority) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(whose, " has priority ", retention.priority.value(),
+                     absl::StrCat(name(), " has priority ", retention.priority.value(),
                                   "; the highest is ", kMaxPriority));
   }
   if (retention.duration <= absl::ZeroDuration()) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(whose, " has the duration ",
+                     absl::StrCat(name(), " has the duration ",
                                   absl::FormatDuration(retention.duration), "; it is positive"));
   }
   return absl::OkStatus();
 }
 
+// For refusals only: formatting a name takes longer than checking its range.
 std::string RangeName(size_t index, const RetentionRange& range) {
   return absl::StrCat("retention range ", index, ", tokens [", range.token_start, ", ",
                       range.token_end.has_value() ? absl::StrCat(*range.token_end) : "end", "),");
@@ -34,26 +36,27 @@ std::string RangeName(size_t index, const RetentionRange& range) {
 absl::Status CheckRetention(const SequenceRetention& retention) {
   for (size_t i = 0; i < retention.ranges.size(); ++i) {
     const RetentionRange& range = retention.ranges[i];
-    const std::string name = RangeName(i, range);
+    const auto name = [&] { return RangeName(i, range); };
     if (range.token_end.has_value() && *range.token_end <= range.token_start) {
-      return MakeError(Reason::kInvalidArgument, absl::StrCat(name, " is empty"));
+      return MakeError(Reason::kInvalidArgument, absl::StrCat(name(), " is empty"));
     }
     if (i > 0) {
       const std::optional<uint32_t>& previous_end = retention.ranges[i - 1].token_end;
       if (!previous_end.has_value()) {
-        return MakeError(Reason::kInvalidArgument, absl::StrCat(name, " follows an open range"));
+        return MakeError(Reason::kInvalidArgument, absl::StrCat(name(), " follows an open range"));
       }
       if (range.token_start < *previous_end) {
         return MakeError(
             Reason::kInvalidArgument,
-            absl::StrCat(name, " begins before the range ahead of it ends, at ", *previous_end));
+            absl::StrCat(name(), " begins before the range ahead of it ends, at ", *previous_end));
       }
     }
     const absl::Status status = CheckBlockRetention(range.retention, name);
     if (!status.ok()) return status;
   }
   if (!retention.generated.has_value()) return absl::OkStatus();
-  return CheckBlockRetention(*retention.generated, "the retention of generated tokens");
+  return CheckBlockRetention(*retention.generated,
+                             [] { return std::string("the retention of generated tokens"); });
 }
 
 std::optional<BlockRetention> RetentionOf(const SequenceRetention& retention,
@@ -72,6 +75,11 @@ std::optional<BlockRetention> RetentionOf(const SequenceRetention& retention,
 void ExpiryQueue::SetDuration(BlockId id, absl::Duration duration) {
   Forget(id);
   if (duration != absl::InfiniteDuration()) durations_.emplace(id, Timer{.duration = duration});
+}
+
+absl::Duration ExpiryQueue::duration(BlockId id) const {
+  const auto found = durations_.find(id);
+  return found == durations_.end() ? absl::InfiniteDuration() : found->second.duration;
 }
 
 void ExpiryQueue::Start(BlockId id, absl::Time now) {

@@ -56,6 +56,8 @@ class ExpiryQueue {
   // From now on the block has this duration; infinite: none. A running clock stops.
   void SetDuration(BlockId id, absl::Duration duration);
   bool has_duration(BlockId id) const { return durations_.contains(id); }
+  // InfiniteDuration where the block has none.
+  absl::Duration duration(BlockId id) const;
   // The block's clock starts, if it has a duration.
   void Start(BlockId id, absl::Time now);
   // It stops; the duration stays.

@@ -3,8 +3,8 @@
 #define PAGODA_MANAGER_SEQUENCE_H_
 
 #include <cstdint>
-#include <memory>
-#include <utility>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -12,6 +12,8 @@
 #include "manager/ids.h"
 #include "manager/prefix_tree.h"
 #include "manager/retention.h"
+#include "manager/sequence_accounts.h"
+#include "manager/sequence_extras.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -37,17 +39,33 @@ struct SequenceBlocks {
   // The last entry is another sequence's tail: to be copied before it is written, if that sequence
   // or the cache still has it.
   bool borrows_tail = false;
+  // The sequence took over a cached block, which is entry `index` now. That block's retention holds
+  // for the entry when it is published, unless the sequence's own retention names it.
+  struct TakenOver {
+    uint32_t index = 0;
+    BlockRetention retention;
+  };
+  std::optional<TakenOver> taken_over;
+  std::optional<BlockRetention> RetentionTakenOver(uint32_t index) const {
+    if (!taken_over.has_value() || taken_over->index != index) return std::nullopt;
+    return taken_over->retention;
+  }
   NodeRef root;
   NodeRef tip;
   uint64_t tree_epoch = 0;
+  // No tree has this epoch.
+  static constexpr uint64_t kNoTree = std::numeric_limits<uint64_t>::max();
 };
 
 // Invariants, in tokens from the sequence's start:
 // 1. computed_tokens <= min(token_count, room_tokens): what can be read was named and has a place.
 // 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays, as far as
-// the blocks are there; the rest, in order, is unplaced[unplaced_begin ..).
+// the blocks are there; the rest is in `named`.
 // 3. Each table has BlocksFor(room_tokens) entries.
+// 4. What a client can make long, apart from the tables, is immutable and shared with forks: a fork
+// costs its tables. `charge` is what the sequence alone costs.
 struct Sequence {
+  SequenceKey key;
   uint32_t token_count = 0;      // Named.
   uint32_t computed_tokens = 0;  // KV complete and visible.
   uint32_t room_tokens = 0;      // Have a place.
@@ -65,20 +83,19 @@ struct Sequence {
   // The most that were computed when it was forked: what forks may have in its blocks, though a
   // failed copy took the KV.
   uint32_t forked_tokens = 0;
-  std::vector<TokenId> unplaced;
-  size_t unplaced_begin = 0;
-  // Of the first tokens, where any has one; later tokens have none.
-  std::vector<TokenExtra> extras;
-  SequenceRetention retention;
-};
+  // Tokens from `named_begin` on, at least up to token_count, where any token has no place or the
+  // sequence was forked before all were computed. Owned by the sequence and its forks.
+  std::shared_ptr<const Charged<std::vector<TokenId>>> named;
+  uint32_t named_begin = 0;
+  SequenceExtras extras;
+  // Owned by the sequence and its forks; none: no wishes.
+  std::shared_ptr<const Charged<SequenceRetention>> wishes;
+  SequenceAccounts::Charge charge;
 
-struct SequenceKey {
-  SessionId session;
-  SequenceId sequence;
-  friend bool operator==(const SequenceKey&, const SequenceKey&) = default;
-  template <class H>
-  friend H AbslHashValue(H h, const SequenceKey& key) {
-    return H::combine(std::move(h), key.session, key.sequence);
+  bool has_waiting_tokens() const { return token_count > room_tokens; }
+  const SequenceRetention& retention() const {
+    static const SequenceRetention kNone;
+    return wishes == nullptr ? kNone : wishes->value;
   }
 };
 

@@ -1,7 +1,6 @@
 #include "manager/session_table.h"
 
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,14 +8,8 @@
 
 namespace pagoda {
 
-uint32_t Quarantine::blocks() const {
-  std::set<std::pair<uint32_t, BlockId>> blocks;
-  for (const Drain& drain : drains) blocks.emplace(drain.window, drain.block);
-  return static_cast<uint32_t>(blocks.size());
-}
-
 absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Duration lease,
-                                              absl::Time now, TenantId tenant) {
+                                              absl::Time now, TenantId tenant, SessionToken token) {
   if (client_name.size() > kMaxClientNameBytes) {
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat("a client name of ", client_name.size(), " bytes; at most ",
@@ -31,7 +24,7 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
                      absl::StrCat(by_tenant_.of(tenant.value()),
                                   " sessions of this tenant are open, the most there may be now"));
   }
-  const SessionRef ref{SessionId{++last_id_}, SessionToken{random_()}};
+  const SessionRef ref{SessionId{++last_id_}, token};
   Session& session = sessions_[ref.id];
   session.token = ref.token;
   session.client_name = std::move(client_name);

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <random>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +25,8 @@ inline constexpr size_t kMaxClientNameBytes = 128;
 // A block that was released in a step whose kernels may still read it.
 struct Drain {
   uint64_t step;
-  uint32_t window;  // Index.
+  uint16_t window;  // Index.
+  TenantId tenant;  // The one that holds it.
   BlockId block;
 };
 
@@ -44,31 +45,33 @@ struct Session {
   uint64_t step = 0;  // The last one named; completed_step likewise.
   uint64_t completed_step = 0;
   std::deque<Drain> drains;  // In the order of their release: steps do not fall.
+  // As many drains, and those of a block that has a later one end.
+  static constexpr size_t kFewDrains = 256;
+  size_t compact_drains_at = kFewDrains;
   // Had losses that no commit had named when it was last asked; some may be gone.
   absl::btree_set<SequenceId> shortened;
 };
 
 // What a session that is over could still write, because it ended without its client.
 struct Quarantine {
-  SessionToken token;
+  // Whoever shows it acknowledges the quarantine. None: nobody can, as for an earlier run.
+  std::optional<SessionToken> token;
   std::string client_name;
   TenantId tenant = kCommons;
   absl::Time since;
   std::deque<Drain> drains;  // A block may be here more than once.
-
-  uint32_t blocks() const;
+  uint32_t blocks = 0;       // Those of the drains, each once.
 };
 
-// Thread-compatible. Ids count up and are not reused; tokens come from the seed.
+// Thread-compatible. Ids count up and are not reused.
 class SessionTable {
  public:
   // No tenant of `num_tenants` can take all of `max_sessions`: see FairCount.
-  SessionTable(uint64_t seed, uint32_t max_sessions, size_t num_tenants)
-      : random_(seed), by_tenant_(max_sessions, num_tenants) {}
+  SessionTable(uint32_t max_sessions, size_t num_tenants) : by_tenant_(max_sessions, num_tenants) {}
 
   // Errors: TOO_MANY_SESSIONS, INVALID_ARGUMENT (a name that is too long).
   absl::StatusOr<SessionRef> Open(std::string client_name, absl::Duration lease, absl::Time now,
-                                  TenantId tenant);
+                                  TenantId tenant, SessionToken token);
   // Errors: UNKNOWN_SESSION (never opened), STALE_SESSION (over, or another token).
   absl::StatusOr<const Session*> Find(SessionRef ref) const;
   absl::StatusOr<Session*> Find(SessionRef ref);
@@ -90,7 +93,6 @@ class SessionTable {
   size_t size() const { return sessions_.size(); }
 
  private:
-  std::mt19937_64 random_;
   FairCount by_tenant_;
   uint64_t last_id_ = 0;
   absl::btree_map<SessionId, Session> sessions_;

@@ -1,6 +1,10 @@
 #include "manager/shared_manager.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <iterator>
 #include <memory>
@@ -28,8 +32,21 @@ absl::Time SharedManager::Now() {
   return anchor.wall + absl::FromChrono(Steady::now() - anchor.steady);
 }
 
-SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock)
+SessionToken SharedManager::DrawToken() {
+  std::array<uint64_t, 2> bits;
+  ssize_t drawn = 0;
+  // So few bytes come at once, but for a signal while the machine has just started.
+  do {
+    drawn = getrandom(bits.data(), sizeof(bits), 0);
+  } while (drawn < 0 && errno == EINTR);
+  PAGODA_CHECK(drawn == ssize_t{sizeof(bits)}, "the system has random numbers");
+  return SessionToken(bits[0], bits[1]);
+}
+
+SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock,
+                             TokenSource tokens)
     : clock_(std::move(clock)),
+      tokens_(std::move(tokens)),
       log_(log),
       core_(std::move(core)),
       info_(core_->info()),
@@ -118,7 +135,7 @@ absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::stri
                                                                        TenantId tenant) {
   FairMutexLock lock(&mutex_);
   absl::StatusOr<BlockManager::OpenedSession> session =
-      core_->OpenSession(std::move(client_name), lease, clock_(), tenant);
+      core_->OpenSession(std::move(client_name), lease, clock_(), tenant, tokens_());
   Publish();
   return session;
 }
@@ -171,6 +188,28 @@ absl::Status SharedManager::EndSession(SessionId session) {
   absl::Status status = core_->EndSession(session, clock_());
   Publish();
   return status;
+}
+
+bool SharedManager::Remembers(SessionRef session) const {
+  FairMutexLock lock(&mutex_);
+  return core_->CheckSession(session).ok() || core_->IsQuarantined(session.id);
+}
+
+bool SharedManager::IsQuarantined(SessionId session) const {
+  FairMutexLock lock(&mutex_);
+  return core_->IsQuarantined(session);
+}
+
+std::vector<SessionId> SharedManager::QuarantinedSessions() const {
+  std::vector<SessionId> sessions;
+  SessionId from;
+  while (true) {
+    FairMutexLock lock(&mutex_);
+    const std::vector<SessionId> piece = core_->QuarantinedSessions(from, kQuarantinePiece);
+    sessions.insert(sessions.end(), piece.begin(), piece.end());
+    if (piece.size() < kQuarantinePiece) return sessions;
+    from = SessionId{piece.back().value() + 1};
+  }
 }
 
 std::vector<QuarantineInfo> SharedManager::Quarantines() const {
@@ -226,9 +265,9 @@ std::vector<SequenceRow> SharedManager::Sequences(std::optional<SessionId> only,
 }
 
 absl::StatusOr<InspectedPrefix> SharedManager::InspectPrefix(
-    const NamespaceKey& name_space, absl::Span<const TokenId> tokens) const {
+    const BlockManager::Prompt& prompt) const {
   FairMutexLock lock(&mutex_);
-  return core_->InspectPrefix(name_space, tokens);
+  return core_->InspectPrefix(prompt);
 }
 
 void SharedManager::CheckInvariants() const {
@@ -247,6 +286,12 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   }
   BatchResult batch;
   batch.results.reserve(operations.size());
+  // What needs no state and may take long is done before others have to wait for it.
+  std::vector<std::pair<const Operation*, absl::Status>> checked;
+  for (const Operation& operation : operations) {
+    if (HasLongContent(operation)) checked.emplace_back(&operation, CheckContent(operation));
+  }
+  auto next_checked = checked.begin();
   FairMutexLock lock(&mutex_);
   absl::Time now = clock_();
   if (absl::Status status = core_->KeepAlive(session, now).status(); !status.ok()) return status;
@@ -280,7 +325,10 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
           absl::StrCat("not run: the batch's answer holds ", handles, " block handles already")));
       continue;
     }
-    batch.results.push_back(core_->Execute(session.id, operation, now));
+    while (next_checked != checked.end() && next_checked->first < &operation) ++next_checked;
+    const bool is_checked = next_checked != checked.end() && next_checked->first == &operation;
+    batch.results.push_back(
+        core_->Execute(session.id, operation, now, is_checked ? &next_checked->second : nullptr));
     if (batch.results.back().ok()) handles += CountHandles(*batch.results.back());
   }
   Publish();

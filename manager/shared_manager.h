@@ -28,15 +28,19 @@ namespace pagoda {
 class SharedManager {
  public:
   using Clock = std::function<absl::Time()>;
+  using TokenSource = std::function<SessionToken()>;
   static constexpr absl::Duration kLockTurn = absl::Microseconds(50);
 
   // The wall clock's time at the process's first look, plus what a steady clock has counted since:
   // right for people, and a step of the system's clock neither ends leases nor makes them eternal.
   static absl::Time Now();
+  // 128 bits from the system's generator, of which those that were drawn before tell nothing.
+  static SessionToken DrawToken();
 
   // `log` outlives the manager. Until SetTransfers, copies count as done when they are ordered: for
-  // a cache without memory.
-  SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = Now);
+  // a cache without memory. `tokens` is called under the lock, once for each session.
+  SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = Now,
+                TokenSource tokens = DrawToken);
 
   // Who carries out the copies from now on, and tells CompleteCopy of each, on a thread of its own.
   // Outlives the manager's last call, or is taken away with nullptr.
@@ -62,6 +66,13 @@ class SharedManager {
   absl::Status NoteWriter(SessionRef session);
   void NoteWriterGone(SessionId session);
   absl::Status EndSession(SessionId session);
+  // Whether the session is open, or something of it is quarantined.
+  bool Remembers(SessionRef session) const;
+  bool IsQuarantined(SessionId session) const;
+  // All of them, ascending. Lets others in between kQuarantinePiece and the next ones; what changes
+  // meanwhile is as it was or as it is.
+  std::vector<SessionId> QuarantinedSessions() const;
+  static constexpr size_t kQuarantinePiece = 1024;
   std::vector<QuarantineInfo> Quarantines() const;
   absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session);
   std::vector<TenantUsage> TenantUses() const;
@@ -79,8 +90,11 @@ class SharedManager {
   std::vector<SessionRow> Sessions(SessionId from, size_t limit) const;
   std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
                                      size_t limit) const;
+  absl::StatusOr<InspectedPrefix> InspectPrefix(const BlockManager::Prompt& prompt) const;
   absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens) const;
+                                                absl::Span<const TokenId> tokens) const {
+    return InspectPrefix({.name_space = name_space, .tokens = tokens});
+  }
 
   // --- All of a cache (shared_manager_scans.cc): in pieces, between which others come in; what
   // changes meanwhile is as it was or as it is ---
@@ -138,6 +152,7 @@ class SharedManager {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock clock_;
+  const TokenSource tokens_;
   EventLog* const log_;
   // The core's lock. The log's and the transfers' own locks are taken under it; nothing else is.
   mutable FairMutex mutex_;

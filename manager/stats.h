@@ -48,11 +48,12 @@ struct WindowCounters {
   uint64_t freed_blocks = 0;  // Let go by their last holder, and not cached.
   // Dropped from the cache for room in the primary tier, with what went with them.
   uint64_t evicted_blocks = 0;
-  uint64_t displaced_blocks = 0;      // Dropped from the secondary tier for another block.
-  uint64_t offloaded_blocks = 0;      // Moved down.
-  uint64_t onboarded_blocks = 0;      // Moved up by a copy.
-  uint64_t partial_copies = 0;        // Tails copied for a match, a fork or a truncation.
-  uint64_t taken_over_blocks = 0;     // Cached blocks that a match continued in place.
+  uint64_t displaced_blocks = 0;  // Dropped from the secondary tier for another block.
+  uint64_t offloaded_blocks = 0;  // Moved down.
+  uint64_t onboarded_blocks = 0;  // Moved up by a copy.
+  uint64_t partial_copies = 0;    // Tails copied for a match, a fork or a truncation.
+  // Cached blocks that a match continued in place.
+  uint64_t taken_over_blocks = 0;
   uint64_t merged_blocks = 0;         // Committed with content that was cached already.
   uint64_t lost_blocks = 0;           // Left the tree because a copy failed.
   uint64_t expired_priorities = 0;    // Priorities whose duration was over.
@@ -124,7 +125,11 @@ struct TenantUsage {
   };
   TenantId tenant = kCommons;
   uint64_t sessions = 0;
+  // Sequences that work for it, and what these keep beside their blocks: see SequenceAccounts.
   uint64_t sequences = 0;
+  uint64_t max_sequences = 0;  // While no other tenant has more than its part; likewise bytes.
+  uint64_t sequence_bytes = 0;
+  uint64_t max_sequence_bytes = 0;
   std::vector<Use> uses;
 };
 

@@ -1,5 +1,6 @@
 #include "manager/tenants.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,7 @@ absl::StatusOr<TenantTable> TenantTable::Create(std::vector<TenantOptions> tenan
       return MakeError(Reason::kInvalidArgument,
                        absl::StrCat("tenant '", tenant.name, "' has a share of 0"));
     }
+    table.total_share_ += tenant.share;
     if (id == 0) continue;
     if (tenant.name.empty() || tenant.name.size() > kMaxTenantBytes) {
       return MakeError(Reason::kInvalidArgument,
@@ -62,19 +64,71 @@ absl::StatusOr<NamespaceKey> TenantTable::Confine(TenantId tenant,
   return meant;
 }
 
+absl::Status TenantTable::CheckOwn(TenantId tenant, const NamespaceKey& name_space) const {
+  if (tenant == kCommons || OwnerOf(name_space) == tenant) return absl::OkStatus();
+  return MakeError(Reason::kPermissionDenied,
+                   "the prefix is shared with other tenants; only an operator may forget it");
+}
+
 TenantAccounts::TenantAccounts(const TenantTable* tenants, uint32_t num_ids)
     : tenants_(tenants), any_(tenants->any()) {
   if (!any_) return;
   owners_ = BigArray<uint16_t>(num_ids);
+  holders_ = BigArray<uint16_t>(num_ids);
   for (auto& accounts : accounts_) accounts.resize(tenants->size());
+}
+
+// The block's holder, or one of several, is not this tenant.
+void TenantAccounts::HoldBesideOthers(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {
+  uint16_t& holder = holders_[id.value()];
+  auto& parts = parts_[id];
+  if (holder != kSeveral) {
+    parts.push_back({.tenant = TenantId{holder}, .holds = holds});
+    holder = kSeveral;
+  }
+  for (Part& part : parts) {
+    if (part.tenant != tenant) continue;
+    ++part.holds;
+    return;
+  }
+  parts.push_back({.tenant = tenant, .holds = 1});
+  ++At(ChargedTier(id, tier, tenant), tenant).held;
+}
+
+void TenantAccounts::LetGoBesideOthers(BlockId id, Tier tier, TenantId tenant) {
+  const auto found = parts_.find(id);
+  PAGODA_CHECK(found != parts_.end(), "a block that several tenants hold has its parts");
+  auto& parts = found->second;
+  const auto part =
+      std::find_if(parts.begin(), parts.end(), [=](const Part& of) { return of.tenant == tenant; });
+  PAGODA_CHECK(part != parts.end(), "a block is let go by one of its holders");
+  if (--part->holds != 0) return;
+  --At(ChargedTier(id, tier, tenant), tenant).held;
+  parts.erase(part);
+  if (parts.size() > 1) return;
+  holders_[id.value()] = parts.front().tenant.value();
+  parts_.erase(found);
+}
+
+void TenantAccounts::Move(BlockId id, Tier from, Tier to) {
+  if (!any() || !Holds(id, owner(id), 1)) return;
+  --At(from, owner(id)).held;
+  ++At(to, owner(id)).held;
+}
+
+bool TenantAccounts::Holds(BlockId id, TenantId tenant, uint32_t holds) const {
+  if (!any() || holds == 0) return false;
+  const uint16_t holder = holders_[id.value()];
+  if (holder != kSeveral) return holder == tenant.value();
+  const auto& parts = parts_.at(id);
+  return std::any_of(parts.begin(), parts.end(),
+                     [=](const Part& part) { return part.tenant == tenant; });
 }
 
 uint32_t TenantAccounts::Left(Tier tier, TenantId tenant) const {
   if (!any()) return kNoQuota;
-  const Account& account = At(tier, tenant);
-  const uint32_t held = account.used - account.unheld;
   const uint32_t quota = PAGODA_FAULT(QuotaIgnored) ? kNoQuota : QuotaOf(tier, tenant);
-  return quota > held ? quota - held : 0;
+  return quota - std::min(quota, held(tier, tenant));
 }
 
 bool TenantAccounts::GivesBefore(Tier tier, TenantId a, TenantId b) const {

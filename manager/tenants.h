@@ -4,16 +4,19 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "events/block_hash.h"
 #include "events/tenant_id.h"
 #include "manager/big_array.h"
+#include "pools/check.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -32,8 +35,13 @@ struct TenantOptions {
   // Its weight where blocks are scarce: of those who have cached blocks, the one with the most
   // blocks for its weight gives one up.
   uint32_t share = 1;
-  // The most blocks it may have in each window, by tier: held or cached, the commons' not counted.
+  // The most blocks it may have in each window, by tier: those that it holds, whose ever they are,
+  // and those of its namespaces that are cached and held by nobody.
   std::array<uint32_t, kNumTiers> quota_blocks = {kNoQuota, kNoQuota};
+  // The most sequences it may have, and the most bytes these may keep beside their blocks, where
+  // that is less than SequenceAccounts allows.
+  uint32_t max_sequences = std::numeric_limits<uint32_t>::max();
+  uint64_t max_sequence_bytes = std::numeric_limits<uint64_t>::max();
   // The highest priority that its requests to the bundled engine may have: the daemon's doors look.
   int32_t max_priority = 0;
 };
@@ -60,6 +68,14 @@ class TenantTable {
   // The namespace that a tenant means: its own, or the commons' where it shares. The commons' own
   // sessions, which are trusted, mean what they say. Errors: PERMISSION_DENIED (another tenant's).
   absl::StatusOr<NamespaceKey> Confine(TenantId tenant, const NamespaceKey& asked) const;
+  // What the tenant's weight among all gives it of `whole`; all of it where there are no tenants.
+  uint64_t ShareOf(TenantId tenant, uint64_t whole) const {
+    return any() ? whole * (*this)[tenant].share / total_share_ : whole;
+  }
+  // Whether what is stored in the namespace is the tenant's own, for it to destroy. Of the commons
+  // every block is somebody else's too, so only the commons' own sessions may. Errors:
+  // PERMISSION_DENIED.
+  absl::Status CheckOwn(TenantId tenant, const NamespaceKey& name_space) const;
   // Whether a tenant may see what is `owner`'s.
   bool MaySee(TenantId tenant, TenantId owner) const {
     return tenant == owner || tenant == kCommons ||
@@ -70,14 +86,26 @@ class TenantTable {
   TenantTable() = default;
 
   std::vector<TenantOptions> tenants_;  // By id.
+  uint64_t total_share_ = 0;            // The commons' among them.
   absl::flat_hash_map<std::string, TenantId> ids_;
 };
 
-// Whose each block of a window is, and how many each tenant has. Costs nothing without tenants.
-// Thread-compatible.
+// Who is charged for which block of a window, and what each tenant has. Costs nothing without
+// tenants. Thread-compatible.
 //
-// Invariants, by tier and tenant: used = blocks of the tenant that own a slot; unheld = those of
-// them that nobody holds.
+// A block that has a slot is charged to each tenant that holds it, once however often it holds it;
+// where nobody holds it, to its owner. So what a tenant holds counts, whoever may share it and
+// whether it is in the tree or left the tree meanwhile: only Hold, LetGo and CountCached change an
+// account, and a block that leaves the tree while it is held needs no call.
+//
+// Invariants
+// 1. The owner of a block in the tree is its namespace's tenant; of any other, the tenant that took
+// it or, where it was in the tree before, the owner that it had there.
+// 2. A tenant's own blocks are held by that tenant alone; the commons' by anybody.
+// 3. held = blocks that the tenant holds. Its own count in the tier where they are, those of the
+// commons in the primary tier: a match may bring them up at any time.
+// 4. cached = blocks that the tenant owns and nobody holds, by tier.
+// 5. used = held + cached <= quota.
 class TenantAccounts {
  public:
   // `tenants` outlives the accounts.
@@ -85,34 +113,58 @@ class TenantAccounts {
 
   bool any() const { return any_; }
   TenantId owner(BlockId id) const { return any() ? TenantId{owners_[id.value()]} : kCommons; }
-  uint32_t used(Tier tier, TenantId tenant) const { return At(tier, tenant).used; }
-  uint32_t unheld(Tier tier, TenantId tenant) const { return At(tier, tenant).unheld; }
-
-  // A block got a slot: it is `tenant`'s, or its owner's as before.
-  void Charge(BlockId id, Tier tier, TenantId tenant) {
-    if (!any()) return;
-    owners_[id.value()] = tenant.value();
-    ++At(tier, tenant).used;
+  uint32_t held(Tier tier, TenantId tenant) const { return At(tier, tenant).held; }
+  uint32_t cached(Tier tier, TenantId tenant) const { return At(tier, tenant).cached; }
+  uint32_t used(Tier tier, TenantId tenant) const {
+    return held(tier, tenant) + cached(tier, tenant);
   }
-  void Charge(BlockId id, Tier tier) { Charge(id, tier, owner(id)); }
-  // A block without a slot is `tenant`'s.
+
+  // REQUIRES: nobody holds the block, or its tenant holds it in the primary tier and the commons
+  // get it.
   void SetOwner(BlockId id, TenantId tenant) {
     if (any()) owners_[id.value()] = tenant.value();
   }
-  // It has no slot in the tier any more.
-  void Discharge(BlockId id, Tier tier) {
-    if (any()) --At(tier, owner(id)).used;
+  // `tenant` holds the block, which lies in `tier`, once more. `holds`: how often it was held.
+  void Hold(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {
+    if (!any()) return;
+    uint16_t& holder = holders_[id.value()];
+    if (holds != 0) {
+      if (holder != tenant.value()) HoldBesideOthers(id, tier, tenant, holds);
+      return;
+    }
+    holder = tenant.value();
+    ++At(ChargedTier(id, tier, tenant), tenant).held;
   }
-  // Nobody holds the block any more, or somebody does again.
-  void CountUnheld(BlockId id, Tier tier, int change) {
-    if (any()) At(tier, owner(id)).unheld += static_cast<uint32_t>(change);
+  // `tenant` holds it once less; it is still held `holds` times.
+  void LetGo(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {
+    if (!any()) return;
+    if (holders_[id.value()] == kSeveral) return LetGoBesideOthers(id, tier, tenant);
+    PAGODA_CHECK(holders_[id.value()] == tenant.value(), "a block is let go by its holder");
+    if (holds == 0) --At(ChargedTier(id, tier, tenant), tenant).held;
+  }
+  // Nobody holds the block any more, or somebody is about to again.
+  void CountCached(BlockId id, Tier tier, int change) {
+    if (any()) At(tier, owner(id)).cached += static_cast<uint32_t>(change);
+  }
+  // A block that is held lies in `to` from now on.
+  void Move(BlockId id, Tier from, Tier to);
+
+  // Whether the tenant holds the block, which is held `holds` times.
+  bool Holds(BlockId id, TenantId tenant, uint32_t holds) const;
+  // Whether the tenant can hold a block of the primary tier, held `holds` times, within its quota.
+  bool MayHold(BlockId id, TenantId tenant, uint32_t holds) const {
+    return !any() || owner(id) == tenant || !AtQuota(Tier::kPrimary, tenant) ||
+           Holds(id, tenant, holds);
   }
 
   // Whether the tenant has as much as it may: one block more means one less.
   bool AtQuota(Tier tier, TenantId tenant) const {
     return any() && used(tier, tenant) >= QuotaOf(tier, tenant);
   }
-  // Blocks that it may hold more, with its unheld ones given up.
+  bool AboveQuota(Tier tier, TenantId tenant) const {
+    return any() && used(tier, tenant) > QuotaOf(tier, tenant);
+  }
+  // Blocks that it may hold more, with its cached ones given up.
   uint32_t Left(Tier tier, TenantId tenant) const;
   uint32_t QuotaOf(Tier tier, TenantId tenant) const {
     return (*tenants_)[tenant].quota_blocks[static_cast<size_t>(tier)];
@@ -122,19 +174,36 @@ class TenantAccounts {
 
  private:
   struct Account {
-    uint32_t used = 0;
-    uint32_t unheld = 0;
+    uint32_t held = 0;
+    uint32_t cached = 0;
   };
+  // How often a tenant holds a block that others hold, too.
+  struct Part {
+    TenantId tenant;
+    uint32_t holds;
+  };
+  // Of a block that several tenants hold: see parts_.
+  static constexpr uint16_t kSeveral = 0xFFFF;
+  static_assert(kMaxTenants < kSeveral);
+
   Account& At(Tier tier, TenantId tenant) {
     return accounts_[static_cast<size_t>(tier)][tenant.value()];
   }
   const Account& At(Tier tier, TenantId tenant) const {
     return accounts_[static_cast<size_t>(tier)][tenant.value()];
   }
+  Tier ChargedTier(BlockId id, Tier tier, TenantId tenant) const {
+    return owner(id) == tenant ? tier : Tier::kPrimary;
+  }
+  void HoldBesideOthers(BlockId id, Tier tier, TenantId tenant, uint32_t holds);
+  void LetGoBesideOthers(BlockId id, Tier tier, TenantId tenant);
 
   const TenantTable* const tenants_;
   const bool any_;
   BigArray<uint16_t> owners_;  // By id; none without tenants.
+  // By id: the tenant that holds the block, or kSeveral; of a block that nobody holds, anything.
+  BigArray<uint16_t> holders_;
+  absl::flat_hash_map<BlockId, absl::InlinedVector<Part, 2>> parts_;
   std::array<std::vector<Account>, kNumTiers> accounts_;
 };
 

@@ -2,6 +2,7 @@
 #include "manager/window_block_manager.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,7 +38,6 @@ void AddTo(WindowCounters& sum, const TenantCounters& tenant) {
   sum.allocated_blocks += tenant.allocated_blocks;
   sum.evicted_blocks += removed(RemovalReason::kEvicted);
   sum.displaced_blocks += removed(RemovalReason::kDisplaced);
-  sum.taken_over_blocks += removed(RemovalReason::kTakenOver);
   sum.lost_blocks += removed(RemovalReason::kLost);
   sum.prefix_lookup_tokens += tenant.prefix_lookup_tokens;
   for (size_t t = 0; t < kNumTiers; ++t) sum.prefix_hit_tokens += tenant.prefix_hit_tokens[t];
@@ -59,6 +59,7 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       tree_(&store_),
       policies_(std::move(policies)),
       accounts_(options.tenants, store_.num_ids()),
+      tenant_pinned_(options.tenants->size()),
       tenant_counters_(options.tenants->size()),
       lives_(options.lives_sample) {
   for (size_t t = 0; t < kNumTiers; ++t) {
@@ -81,7 +82,8 @@ BlockId WindowBlockManager::TakeBlock(BlockState state) {
   }
   const BlockId id = store_.TakeId(state);
   store_.GiveSlot(id, slot);
-  accounts_.Charge(id, Tier::kPrimary, context_->tenant);
+  accounts_.SetOwner(id, context_->tenant);
+  accounts_.Hold(id, Tier::kPrimary, context_->tenant, 0);
   ++held_[kPrimary];
   return id;
 }
@@ -93,8 +95,9 @@ bool WindowBlockManager::IsCandidate(BlockId id) const {
                                              : !tree_.has_children(id);
 }
 
-void WindowBlockManager::Hold(BlockId id) {
+void WindowBlockManager::Hold(BlockId id, TenantId tenant) {
   Block& block = store_[id];
+  accounts_.Hold(id, block.tier(), tenant, block.refs);
   if (block.refs++ != 0) return;
   PAGODA_CHECK(block.state() == BlockState::kCached, "what nobody holds is free, cached or a hole");
   const auto tier = static_cast<size_t>(block.tier());
@@ -104,11 +107,15 @@ void WindowBlockManager::Hold(BlockId id) {
   if (block.timed && !PAGODA_FAULT(ClockKeepsRunning)) expiries_.Stop(id);
 }
 
-void WindowBlockManager::LetGo(BlockId id) {
+void WindowBlockManager::LetGo(BlockId id, TenantId tenant) {
   Block& block = store_[id];
   PAGODA_CHECK(block.refs > 0, "a block is let go by its holders");
   if (PAGODA_FAULT(LostDecrement) && block.refs > 1) return;
-  if (--block.refs != 0) return;
+  --block.refs;
+  if (accounts_.any() && block.state() != BlockState::kAlias) {
+    accounts_.LetGo(id, block.tier(), tenant, block.refs);
+  }
+  if (block.refs != 0) return;
   const auto tier = static_cast<size_t>(block.tier());
   switch (block.state()) {
     case BlockState::kCached:
@@ -124,7 +131,6 @@ void WindowBlockManager::LetGo(BlockId id) {
     case BlockState::kPrivate:
     case BlockState::kRaw:
       --held_[tier];
-      accounts_.Discharge(id, block.tier());
       store_.ReleaseSlot(store_.slot(id));
       store_.ReleaseId(id);
       ++counters_.freed_blocks;
@@ -136,61 +142,140 @@ void WindowBlockManager::LetGo(BlockId id) {
   PAGODA_CHECK(false, "what is held is raw, private, cached or an alias");
 }
 
-void WindowBlockManager::Release(BlockId id) {
+void WindowBlockManager::Release(BlockId id, TenantId tenant) {
   Session* session = context_->draining;
-  if (session == nullptr || PAGODA_FAULT(DrainSkipped)) return LetGo(id);
-  session->drains.push_back({session->step, options_.index, id});
-  store_[id].drains = 1;
+  if (session == nullptr || PAGODA_FAULT(DrainSkipped)) return LetGo(id, tenant);
+  StartDrain(id, tenant, *session);
+}
+
+void WindowBlockManager::HoldByDrain(BlockId id, TenantId tenant, Session& session) {
+  HoldAgain(id, tenant);
+  StartDrain(id, tenant, session);
+}
+
+// The hold becomes the drain's.
+void WindowBlockManager::StartDrain(BlockId id, TenantId tenant, Session& session) {
+  session.drains.push_back({.step = session.step,
+                            .window = static_cast<uint16_t>(options_.index),
+                            .tenant = tenant,
+                            .block = id});
+  AddDrain(id);
+}
+
+void WindowBlockManager::AddDrain(BlockId id) {
+  Block& block = store_[id];
+  if (!block.drains) CountDrained(id, +1);
+  block.drains = 1;
   ++drains_[id];
 }
 
-void WindowBlockManager::HoldByDrain(BlockId id, Session& session) {
-  ++store_[id].refs;
-  session.drains.push_back({session.step, options_.index, id});
-  store_[id].drains = 1;
-  ++drains_[id];
+void WindowBlockManager::CountDrained(BlockId id, int32_t sign) {
+  const Block& block = store_[id];
+  if (!OwnsSlot(block.state())) return;
+  const auto tier = static_cast<size_t>(block.tier());
+  const auto change = static_cast<uint32_t>(sign);
+  drained_[tier] += change;
+  if (block.pinned) drained_and_pinned_[tier] += change;
 }
 
-void WindowBlockManager::EndDrain(BlockId id) {
+void WindowBlockManager::EndDrain(BlockId id, TenantId tenant) {
   const auto it = drains_.find(id);
   PAGODA_CHECK(it != drains_.end(), "a drain ends once");
   if (--it->second == 0) {
     drains_.erase(it);
+    CountDrained(id, -1);
     store_[id].drains = 0;
   }
-  LetGo(id);
+  LetGo(id, tenant);
 }
 
 // --- Pins ---
 
-uint32_t WindowBlockManager::UnpinnedAmong(absl::Span<const BlockId> blocks) const {
-  return static_cast<uint32_t>(std::count_if(blocks.begin(), blocks.end(),
-                                             [this](BlockId id) { return !store_[id].pinned; }));
+uint32_t WindowBlockManager::pin_budget_blocks(TenantId tenant) const {
+  if (tenant == kCommons) return options_.pin_budget_blocks;
+  return static_cast<uint32_t>(options_.tenants->ShareOf(tenant, options_.pin_budget_blocks));
 }
 
-void WindowBlockManager::Pin(absl::Span<const BlockId> blocks) {
+absl::Status WindowBlockManager::CheckPinBudget(TenantId tenant,
+                                                absl::Span<const BlockId> blocks) const {
+  uint64_t pinned = pinned_blocks(), own = pinned_blocks(tenant);
   for (const BlockId id : blocks) {
-    if (!PAGODA_FAULT(PinWithoutHolding)) Hold(id);
-    Block& block = store_[id];
-    if (!block.pinned) ++pinned_[static_cast<size_t>(block.tier())];
-    block.pinned = 1;
-    ++pins_[id];
+    if (!store_[id].pinned) ++pinned;
+    if (tenant != kCommons && !IsPinnedBy(id, tenant)) ++own;
   }
+  if (tenant != kCommons && own > pin_budget_blocks(tenant)) {
+    return MakeError(Reason::kPinBudgetExceeded,
+                     absl::StrCat("the tenant's pins would hold ", own, " blocks in window ",
+                                  WindowName(window()), "; its share is ",
+                                  pin_budget_blocks(tenant), " of ", pin_budget_blocks()));
+  }
+  if (pinned > pin_budget_blocks()) {
+    return MakeError(
+        Reason::kPinBudgetExceeded,
+        absl::StrCat(pinned, " blocks would be pinned in window ", WindowName(window()),
+                     "; at most ", pin_budget_blocks(), " may be"));
+  }
+  return absl::OkStatus();
+}
+
+WindowBlockManager::Need WindowBlockManager::PinNeed(absl::Span<const BlockId> blocks,
+                                                     TenantId tenant) const {
+  Need need{.available = QuotaLeft(tenant)};
+  for (const BlockId id : blocks) {
+    // A pin of the tenant's own makes held of cached, within what it has.
+    if (accounts_.owner(id) == tenant) continue;
+    if (!accounts_.Holds(id, tenant, store_[id].refs)) ++need.blocks;
+  }
+  return need;
+}
+
+void WindowBlockManager::Pin(const PinHold& pin, absl::Span<const BlockId> blocks) {
+  for (const BlockId id : blocks) {
+    if (!PAGODA_FAULT(PinWithoutHolding)) Hold(id, pin.holder);
+    Block& block = store_[id];
+    if (!block.pinned) {
+      const auto tier = static_cast<size_t>(block.tier());
+      ++pinned_[tier];
+      if (block.drains) ++drained_and_pinned_[tier];
+    }
+    block.pinned = 1;
+    if (!IsPinnedBy(id, pin.tenant)) ++tenant_pinned_[pin.tenant.value()];
+    pins_.insert({id, pin.tenant, pin.pin});
+  }
+  while (accounts_.AboveQuota(Tier::kPrimary, pin.holder)) MakeRoom(pin.holder);
 }
 
 // Last block first, as a sequence lets go.
-void WindowBlockManager::Unpin(absl::Span<const BlockId> blocks) {
+void WindowBlockManager::Unpin(const PinHold& pin, absl::Span<const BlockId> blocks) {
   for (size_t i = blocks.size(); i-- > 0;) {
-    const auto it = pins_.find(blocks[i]);
-    PAGODA_CHECK(it != pins_.end(), "rule 15: pins are counted");
-    if (--it->second == 0) {
-      pins_.erase(it);
-      Block& block = store_[blocks[i]];
+    const BlockId id = blocks[i];
+    const auto own = pins_.find({id, pin.tenant, pin.pin});
+    PAGODA_CHECK(own != pins_.end(), "rule 15: pins are counted");
+    // Other pins of the block stand beside it.
+    const auto next = pins_.erase(own);
+    const BlockPin* after = next == pins_.end() ? nullptr : &*next;
+    const BlockPin* before = next == pins_.begin() ? nullptr : &*std::prev(next);
+    const auto pins_it = [id](const BlockPin* other) {
+      return other != nullptr && other->block == id;
+    };
+    const auto is_own = [&](const BlockPin* other) {
+      return pins_it(other) && other->tenant == pin.tenant;
+    };
+    if (!is_own(before) && !is_own(after)) --tenant_pinned_[pin.tenant.value()];
+    if (!pins_it(before) && !pins_it(after)) {
+      Block& block = store_[id];
+      const auto tier = static_cast<size_t>(block.tier());
       block.pinned = 0;
-      --pinned_[static_cast<size_t>(block.tier())];
+      --pinned_[tier];
+      if (block.drains) --drained_and_pinned_[tier];
     }
-    LetGo(blocks[i]);
+    LetGo(id, pin.holder);
   }
+}
+
+// The block is about to leave the tree, and a pin ends as a whole.
+void WindowBlockManager::EndPinsOf(BlockId id, RemovalReason removal) {
+  while (store_[id].pinned) context_->pins->EndPinOfLeaving(FirstPin(id, kCommons)->pin, removal);
 }
 
 // --- Raw blocks ---
@@ -286,7 +371,7 @@ void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session
   if (MustCopyTail(sequence)) --end;
   for (uint32_t i = std::max(blocks.first, std::min(blocks.published, computed)); i < end; ++i) {
     const BlockId id = blocks.table[i].id;
-    if (store_[id].state() == BlockState::kPrivate) HoldByDrain(id, session);
+    if (store_[id].state() == BlockState::kPrivate) HoldByDrain(id, sequence.tenant, session);
   }
 }
 
@@ -295,7 +380,7 @@ void WindowBlockManager::FreeRaw(absl::Span<const BlockRef> blocks) {
     Block& block = store_[ref.id];
     block.set_state(BlockState::kPrivate);  // While it drains it is nobody's to free.
     block.refs = 1;
-    Release(ref.id);
+    Release(ref.id, context_->tenant);
   }
 }
 
@@ -352,16 +437,19 @@ WindowStats WindowBlockManager::Stats() const {
   stats.pinned_blocks = pinned_blocks();
   stats.pin_budget_blocks = options_.pin_budget_blocks;
   for (size_t t = 0; t < kNumTiers; ++t) {
+    const uint32_t drained = drained_[t], pinned_too = drained_and_pinned_[t];
     stats.tiers[t] = {.capacity = options_.blocks[t],
                       .free = store_.free_slots(static_cast<Tier>(t)),
                       .cached = unheld_[t],
-                      .active = held_[t] - pinned_[t],
-                      .pinned = pinned_[t]};
+                      .active = held_[t] - pinned_[t] - (drained - pinned_too),
+                      .pinned = pinned_[t] - pinned_too,
+                      .in_flight = drained};
   }
-  // A slot in flight counts as that and not as what it is besides.
+  // A slot in flight counts as that and not as what it is besides. Those of drains are counted.
   const auto move = [&](SlotRef slot) {
     TierOccupancy& tier = stats.tiers[static_cast<size_t>(slot.tier)];
     const BlockId owner = store_.owner(slot);
+    if (owner != kNoBlock && store_[owner].drains) return;
     if (owner == kNoBlock) {
       --tier.free;
     } else if (store_[owner].pinned) {
@@ -377,11 +465,6 @@ WindowStats WindowBlockManager::Stats() const {
   for (const SlotRef slot : copying) {
     if (slot != SlotRef{Tier::kSecondary, spare_}) move(slot);
   }
-  for (const auto& [id, count] : drains_) {
-    if (!OwnsSlot(store_[id].state())) continue;
-    const SlotRef slot = store_.slot(id);
-    if (context_->copies->LastTouch(options_.index, slot) == Ticket{}) move(slot);
-  }
   return stats;
 }
 
@@ -393,7 +476,7 @@ void WindowBlockManager::AddUses(TenantId tenant, std::vector<TenantUsage::Use>*
     use.window = window();
     use.tier = tier;
     use.used_blocks = accounts_.any() ? accounts_.used(tier, tenant) : unheld_[t] + held_[t];
-    use.cached_blocks = accounts_.any() ? accounts_.unheld(tier, tenant) : unheld_[t];
+    use.cached_blocks = accounts_.any() ? accounts_.cached(tier, tenant) : unheld_[t];
     use.quota_blocks = accounts_.QuotaOf(tier, tenant);
   }
 }

@@ -11,7 +11,9 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "events/shadow_tree.h"
@@ -23,6 +25,7 @@
 #include "manager/operation_context.h"
 #include "manager/prefix_tree.h"
 #include "manager/prefix_uses.h"
+#include "manager/prompt_key.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence.h"
@@ -70,13 +73,29 @@ class WindowBlockManager {
     BlockId source = kNoBlock;
     uint32_t source_tokens = 0;
     uint32_t tokens = 0;  // All of it.
+    // Where it was looked for, for what lies beside a hole. The key's tokens outlive the match.
+    NodeRef root;
+    PromptKey key;
   };
   // What becomes of the source of a match.
   enum class Tail : uint8_t { kNone, kCopy, kTakeOver };
+  // Primary blocks that something takes of one limit, and what the limit leaves.
+  struct Need {
+    uint64_t blocks = 0;
+    uint64_t available = 0;
+
+    bool met() const { return blocks <= available; }
+  };
+  // Of both limits; each refuses by itself.
+  struct Needs {
+    Need pool;   // Fresh blocks, and blocks to bring up, with the match held.
+    Need quota;  // Blocks that the tenant does not hold yet; always met without a quota.
+
+    bool met() const { return pool.met() && quota.met(); }
+  };
   // What a match and room for more would take.
   struct Room {
-    uint64_t needed = 0;     // Fresh blocks, and blocks to bring up.
-    uint32_t available = 0;  // For these, with the match held.
+    Needs needs;
     Tail tail = Tail::kNone;
     bool fits = false;
   };
@@ -103,31 +122,45 @@ class WindowBlockManager {
     return accounts_.any() ? std::min(available(), accounts_.Left(Tier::kPrimary, tenant))
                            : available();
   }
-  // Primary blocks that the tenant may hold more; kNoQuota: any number.
+  // Primary blocks that the tenant may hold more, and in all; kNoQuota: any number.
   uint32_t QuotaLeft(TenantId tenant) const { return accounts_.Left(Tier::kPrimary, tenant); }
+  uint32_t Quota(TenantId tenant) const { return accounts_.QuotaOf(Tier::kPrimary, tenant); }
+  // What `blocks` fresh ones take.
+  Needs NeedsOf(uint64_t blocks, TenantId tenant) const {
+    return {.pool = {blocks, available()}, .quota = {blocks, QuotaLeft(tenant)}};
+  }
   // Blocks of both tiers that a sequence, a session, a pin or a drain holds.
   uint32_t held_blocks() const { return held_[kPrimary] + held_[kSecondary]; }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
+  // Of a block in the tree.
+  BlockHash hash(BlockId id) const { return tree_.hash(id); }
 
   // --- Prefixes (window_prefixes.cc) ---
 
   // The longest cached prefix of `key`.
-  Match FindPrefix(const NamespaceKey& name_space, const BlockKey& key) const;
+  Match FindPrefix(const NamespaceKey& name_space, const PromptKey& key) const;
   // Tokens of a match that are in the secondary tier. Cost: O(its blocks).
   uint32_t SecondaryTokens(const Match& match) const;
   // The cached block after the match's whole blocks whose content is `key`; kNoBlock where there is
   // none.
   BlockId FindTail(const Match& match, const NamespaceKey& name_space, const BlockKey& key) const;
-  // The largest length up to `limit` at which a sequence could go on from the match (rule 7).
+  // The largest length up to `limit` at which a sequence could go on from the match (rule 7). In
+  // the place of a hole stands the cached block beside it that shares most with the key, as far as
+  // that goes (and as PrefixTree::FindClosest finds it).
   uint32_t ValidLength(const Match& match, uint32_t limit) const;
   // Cuts a match to a valid length.
   void CutMatch(Match& match, uint32_t tokens) const;
   // Whether the match's source belongs to it whole: it is no longer than what matched of it.
   bool SourceIsWhole(const Match& match) const;
-  // What AddSequence would take for room up to `room_tokens`.
+  // What AddSequence would take for room up to `room_tokens`, for the operation's tenant.
   Room RoomFor(const Match& match, uint64_t room_tokens) const;
-  // The match's blocks that others hold already: what it does not take from available().
-  uint32_t HeldIn(const Match& match) const;
+  // The match's primary blocks that are held: by anybody, which the pool does not give again, and
+  // by the tenant, which its quota does not.
+  struct Held {
+    uint32_t by_any = 0;
+    uint32_t by_tenant = 0;
+  };
+  Held HeldIn(const Match& match, TenantId tenant) const;
 
   // Move the blocks of a match down, last first, or up, first first, as far as that is possible.
   // Return how many moved.
@@ -135,13 +168,26 @@ class WindowBlockManager {
   uint32_t Prefetch(const Match& match);
   // A pin's blocks: of the needed part of the match, with its source.
   std::vector<BlockId> PinnableBlocks(const Match& match) const;
-  // How many of them no pin holds yet.
-  uint32_t UnpinnedAmong(absl::Span<const BlockId> blocks) const;
-  uint32_t pinned_blocks() const { return static_cast<uint32_t>(pins_.size()); }
+  // Whether the tenant may pin them too. Errors: PIN_BUDGET_EXCEEDED.
+  absl::Status CheckPinBudget(TenantId tenant, absl::Span<const BlockId> blocks) const;
+  // Blocks that some pin holds; that some pin of the tenant's holds.
+  uint32_t pinned_blocks() const { return pinned_[kPrimary] + pinned_[kSecondary]; }
+  uint32_t pinned_blocks(TenantId tenant) const { return tenant_pinned_[tenant.value()]; }
   uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }
-  void Pin(absl::Span<const BlockId> blocks);
-  void Unpin(absl::Span<const BlockId> blocks);
-  uint64_t Invalidate(const NamespaceKey& name_space, const BlockKey& prefix);
+  // The part of it that a tenant's pins may take; the commons' may take all.
+  uint32_t pin_budget_blocks(TenantId tenant) const;
+  // Blocks that `tenant` would hold more, with a pin of them: what of its quota that takes.
+  Need PinNeed(absl::Span<const BlockId> blocks, TenantId tenant) const;
+  struct PinHold {
+    PinId pin;
+    TenantId tenant;  // The one whose share of the pin budget it takes.
+    TenantId holder;  // The one that is charged for the blocks.
+  };
+  // The blocks are cached as long as the pin holds them: before one leaves the tree,
+  // OperationContext::pins ends the pin. REQUIRES: PinNeed() is met.
+  void Pin(const PinHold& pin, absl::Span<const BlockId> blocks);
+  void Unpin(const PinHold& pin, absl::Span<const BlockId> blocks);
+  uint64_t Invalidate(const NamespaceKey& name_space, const PromptKey& prefix);
   uint32_t SetRetention(const Match& match, const SequenceRetention& retention);
   // Appends the match's blocks that have bytes, with its source.
   void Inspect(const Match& match, std::vector<InspectedBlock>* out) const;
@@ -203,8 +249,8 @@ class WindowBlockManager {
 
   // --- Time, copies, operators ---
 
-  // A drain of the block is over.
-  void EndDrain(BlockId id);
+  // A drain of the block for `tenant` is over.
+  void EndDrain(BlockId id, TenantId tenant);
   // Ends the priorities whose duration is over.
   void Expire();
   // Moves victims down until `free_target` primary blocks are free, at most `max_blocks`.
@@ -245,14 +291,14 @@ class WindowBlockManager {
 
   // --- For tests ---
 
-  // `holders[i]` says how often block i is held. Stops the process where the arrays disagree with
-  // it or with each other.
-  void CheckInvariants(absl::Span<const uint32_t> holders) const;
+  // By block, for which tenant each of its holds is; of a raw block the session's.
+  using Holders = std::vector<std::vector<TenantId>>;
+  // Stops the process where the arrays disagree with `holders` or with each other.
+  void CheckInvariants(const Holders& holders) const;
   void CheckSequence(const Sequence& sequence) const;
-  void CheckAccounts() const;
+  // Each tenant's account, from the holders alone.
+  void CheckAccounts(const Holders& holders) const;
   void CheckSlotStates() const;
-  // Adds the pins' and the raw blocks' holders.
-  void CountHolders(absl::Span<uint32_t> holders) const;
   std::vector<TreeEntry> DumpTree() const;
 
   // --- Subscribers that come late ---
@@ -266,6 +312,14 @@ class WindowBlockManager {
  private:
   static constexpr size_t kPrimary = static_cast<size_t>(Tier::kPrimary);
   static constexpr size_t kSecondary = static_cast<size_t>(Tier::kSecondary);
+
+  // A pin holds a block.
+  struct BlockPin {
+    BlockId block;
+    TenantId tenant;
+    PinId pin;
+    friend auto operator<=>(const BlockPin&, const BlockPin&) = default;
+  };
 
   SequenceBlocks& BlocksOf(Sequence& sequence) const { return sequence.windows[options_.index]; }
   const SequenceBlocks& BlocksOf(const Sequence& sequence) const {
@@ -282,11 +336,15 @@ class WindowBlockManager {
   BlockId Victim(Tier tier, TenantId tenant) const;
   void CountUnheld(BlockId id, Tier tier, int change) {
     unheld_[static_cast<size_t>(tier)] += static_cast<uint32_t>(change);
-    accounts_.CountUnheld(id, tier, change);
+    accounts_.CountCached(id, tier, change);
   }
   EventRecorder& recorder() { return *context_->recorder; }
 
   SlotState StateOf(SlotRef slot) const;
+
+  // --- Prefixes (window_prefixes.cc) ---
+  bool IsThere(const Match& match, uint32_t index) const;
+  PrefixTree::Closest FindBeside(const Match& match, uint32_t index, uint32_t token_count) const;
 
   // --- Holding (window_block_manager.cc) ---
   // CountAllocated is the caller's: once for all that it takes.
@@ -294,13 +352,36 @@ class WindowBlockManager {
   void CountAllocated(size_t blocks) {
     tenant_counters_[context_->tenant.value()].allocated_blocks += blocks;
   }
-  void Hold(BlockId id);
-  void LetGo(BlockId id);
+  // For the tenant that the holder works for.
+  void Hold(BlockId id, TenantId tenant);
+  void LetGo(BlockId id, TenantId tenant);
+  // A block that is held is held once more.
+  void HoldAgain(BlockId id, TenantId tenant) {
+    Block& block = store_[id];
+    if (block.state() != BlockState::kAlias) {
+      accounts_.Hold(id, block.tier(), tenant, block.refs);
+    }
+    ++block.refs;
+  }
   // LetGo, after the step's kernels have finished where the operation drains.
-  void Release(BlockId id);
+  void Release(BlockId id, TenantId tenant);
   bool IsCandidate(BlockId id) const;
   absl::Status CheckOneRaw(SessionId owner, const BlockRef& ref) const;
-  void HoldByDrain(BlockId id, Session& session);
+  void HoldByDrain(BlockId id, TenantId tenant, Session& session);
+  void StartDrain(BlockId id, TenantId tenant, Session& session);
+  // One more drain holds the block.
+  void AddDrain(BlockId id);
+  // Counts a block that drains hold, with +1 or -1, where it is now.
+  void CountDrained(BlockId id, int32_t sign);
+  void EndPinsOf(BlockId id, RemovalReason removal);
+  // The first pin of the block, of the tenant's; where there is none, what follows.
+  auto FirstPin(BlockId id, TenantId tenant) const {
+    return pins_.lower_bound({id, tenant, PinId{0}});
+  }
+  bool IsPinnedBy(BlockId id, TenantId tenant) const {
+    const auto it = FirstPin(id, tenant);
+    return it != pins_.end() && it->block == id && it->tenant == tenant;
+  }
 
   // --- Leaving and moving (window_tiers.cc) ---
   void MakeRoom(TenantId tenant);
@@ -338,6 +419,12 @@ class WindowBlockManager {
   bool Detached(const SequenceBlocks& blocks) const;
   bool IsPrivateTo(BlockId id) const;
   BlockKey KeyOf(const Sequence& sequence, BlockId id, uint32_t index, uint32_t token_count) const;
+  void AddReader(const Sequence& sequence, BlockId id);
+  void ReleaseEntry(const Sequence& sequence, uint32_t index);
+  std::optional<BlockRetention> WishFor(const Sequence& sequence, uint32_t index) const;
+  BlockRetention RetentionAt(BlockId id) const;
+  void MergeRetention(BlockId id, const std::optional<BlockRetention>& wish,
+                      const std::optional<BlockRetention>& had);
   void TakeOver(BlockId id);
   BlockId CopyTail(BlockId source, uint32_t num_tokens);
   void WaitToWrite(BlockId id);
@@ -345,7 +432,11 @@ class WindowBlockManager {
                     uint32_t token_count);
   void InsertIntoTree(BlockId id, const Sequence& sequence, const SequenceBlocks& blocks,
                       uint32_t index, const BlockKey& key);
-  void FillFrom(BlockId canonical, BlockId own, NodeRef root);
+  using Prefixes = absl::InlinedVector<BlockId, 4>;
+  Prefixes UnheldPrefixes(NodeRef parent, const BlockKey& key) const;
+  void RemovePrefixes(const Prefixes& prefixes);
+  BlockId FindLonger(NodeRef parent, const BlockKey& key) const;
+  void FillFrom(BlockId canonical, BlockId own, TenantId tenant, NodeRef root);
   void RecordStored(BlockId id, NodeRef root, const BlockKey& key);
   // The slot has the block's content, or none any more.
   void NoteContent(BlockId id) {
@@ -371,10 +462,14 @@ class WindowBlockManager {
   std::array<uint32_t, kNumTiers> unheld_ = {};
   std::array<uint32_t, kNumTiers> held_ = {};
   std::array<uint32_t, kNumTiers> pinned_ = {};  // Of the held ones.
+  // Slots whose block is held by a drain, and those of them whose block is pinned, too.
+  std::array<uint32_t, kNumTiers> drained_ = {};
+  std::array<uint32_t, kNumTiers> drained_and_pinned_ = {};
   uint32_t holes_ = 0;
   SlotIndex spare_ = kNoSlot;                      // Of the secondary tier.
   uint64_t tree_epoch_ = 0;                        // Grows with each Reset.
-  absl::flat_hash_map<BlockId, uint32_t> pins_;    // Pins by block.
+  absl::btree_set<BlockPin> pins_;                 // Ascending by block.
+  std::vector<uint32_t> tenant_pinned_;            // Pinned blocks by TenantId.
   absl::flat_hash_map<BlockId, uint32_t> drains_;  // Drains by block.
   WindowCounters counters_;                        // Without what Stats() takes from the tenants'.
   std::vector<TenantCounters> tenant_counters_;    // By TenantId.

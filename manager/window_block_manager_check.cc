@@ -1,6 +1,7 @@
 // The invariants of WindowBlockManager, checked from scratch.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -8,10 +9,6 @@
 #include "pools/check.h"
 
 namespace pagoda {
-
-void WindowBlockManager::CountHolders(absl::Span<uint32_t> holders) const {
-  for (const auto& [id, count] : pins_) holders[id.value()] += count;
-}
 
 void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
   const SequenceBlocks& blocks = BlocksOf(sequence);
@@ -31,6 +28,9 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
     PAGODA_CHECK(store_.handle(handle.id) == handle, "rule 10: a block table in use is stable");
     const Block& block = store_[handle.id];
     PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: what a sequence holds does not move");
+    PAGODA_CHECK(
+        context_->copies->KnowsReader(options_.index, store_.slot(handle.id), sequence.key),
+        "a copy knows the tables that have its target");
     const BlockId canonical = blocks.canonical[i];
     PAGODA_CHECK(block.state() != BlockState::kAlias ||
                      (canonical != kNoBlock && store_.slot(canonical).slot == block.slot),
@@ -45,19 +45,33 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
                "without published blocks the tip is the root");
 }
 
-void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) const {
+void WindowBlockManager::CheckInvariants(const Holders& holders) const {
   CheckAccounting();
   std::array<uint32_t, kNumTiers> unheld = {}, held = {}, pinned = {}, candidates = {};
+  std::vector<uint32_t> tenant_pinned(tenant_pinned_.size());
+  for (auto it = pins_.begin(); it != pins_.end(); ++it) {
+    const bool first = it == pins_.begin() || std::prev(it)->block != it->block ||
+                       std::prev(it)->tenant != it->tenant;
+    if (first) ++tenant_pinned[it->tenant.value()];
+  }
+  PAGODA_CHECK(tenant_pinned == tenant_pinned_, "rule 15: a tenant's pinned blocks are counted");
+  std::array<uint32_t, kNumTiers> drained = {}, drained_and_pinned = {};
   uint32_t free_ids = 0, holes = 0;
   std::vector<uint32_t> children(store_.num_ids()), primary_children(store_.num_ids());
+  const auto is_pinned = [this](BlockId id) {
+    const auto it = FirstPin(id, kCommons);
+    return it != pins_.end() && it->block == id;
+  };
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
     const auto tier = static_cast<size_t>(block.tier());
-    PAGODA_CHECK(block.state() == BlockState::kRaw || block.refs == holders[i],
+    PAGODA_CHECK(!block.pinned || block.state() == BlockState::kCached,
+                 "rule 15: a pin ends before its prefix leaves the tree");
+    PAGODA_CHECK((block.state() == BlockState::kRaw ? 1 : block.refs) == holders[i].size(),
                  "a block's references are its holders");
     PAGODA_CHECK(static_cast<bool>(block.drains) == drains_.contains(id) &&
-                     static_cast<bool>(block.pinned) == pins_.contains(id) &&
+                     static_cast<bool>(block.pinned) == is_pinned(id) &&
                      static_cast<bool>(block.timed) == expiries_.has_duration(id),
                  "what is kept beside a block is marked on it");
     if (OwnsSlot(block.state())) {
@@ -66,6 +80,8 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
                    "what nobody holds is free, cached or a hole");
       ++(block.refs > 0 ? held : unheld)[tier];
       if (block.pinned) ++pinned[tier];
+      if (block.drains) ++drained[tier];
+      if (block.drains && block.pinned) ++drained_and_pinned[tier];
     }
     switch (block.state()) {
       case BlockState::kFree:
@@ -77,7 +93,7 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
         continue;
       case BlockState::kRaw:
       case BlockState::kPrivate:
-        PAGODA_CHECK(block.tier() == Tier::kPrimary || block.pinned || block.drains,
+        PAGODA_CHECK(block.tier() == Tier::kPrimary || block.drains,
                      "what a sequence writes is in the primary tier");
         continue;
       case BlockState::kHole:
@@ -108,7 +124,8 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
     PAGODA_CHECK(block.refs == 0 || above.refs > 0, "rule 13: a held block's path is held");
     PAGODA_CHECK(above.tier() <= block.tier(), "rule 14: no block is nearer than its parent");
   }
-  PAGODA_CHECK(unheld == unheld_ && held == held_ && pinned == pinned_ && holes == holes_,
+  PAGODA_CHECK(unheld == unheld_ && held == held_ && pinned == pinned_ && holes == holes_ &&
+                   drained == drained_ && drained_and_pinned == drained_and_pinned_,
                "rule 5: the counters are the blocks");
   PAGODA_CHECK(free_ids == store_.free_ids() && holes <= options_.max_holes,
                "rule 4: an id is free or in use");
@@ -131,7 +148,7 @@ void WindowBlockManager::CheckInvariants(absl::Span<const uint32_t> holders) con
                      static_cast<size_t>(block.tier()) == t && IsCandidate(victim),
                  "rule 13: a victim is a candidate");
   }
-  CheckAccounts();
+  CheckAccounts(holders);
   CheckSlotStates();
   if (has_secondary()) {
     PAGODA_CHECK(store_.owner({Tier::kSecondary, spare_}) == kNoBlock, "the spare is nobody's");
@@ -155,36 +172,49 @@ void WindowBlockManager::CheckSlotStates() const {
   }
 }
 
-void WindowBlockManager::CheckAccounts() const {
+void WindowBlockManager::CheckAccounts(const Holders& holders) const {
   if (!accounts_.any()) return;
   const uint16_t tenants = options_.tenants->size();
-  std::array<std::vector<uint32_t>, kNumTiers> used, unheld;
+  std::array<std::vector<uint32_t>, kNumTiers> held, cached;
   for (size_t t = 0; t < kNumTiers; ++t) {
-    used[t].resize(tenants);
-    unheld[t].resize(tenants);
+    held[t].resize(tenants);
+    cached[t].resize(tenants);
   }
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
     if (!OwnsSlot(block.state())) continue;
     const auto tier = static_cast<size_t>(block.tier());
-    ++used[tier][accounts_.owner(id).value()];
-    if (block.refs == 0) ++unheld[tier][accounts_.owner(id).value()];
-    if (block.state() != BlockState::kCached) continue;
-    PAGODA_CHECK(options_.tenants->OwnerOf(tree_.key(tree_.RootOf(id))) == accounts_.owner(id),
-                 "a cached block is its namespace's");
+    std::vector<TenantId> by = holders[i];
+    std::sort(by.begin(), by.end());
+    by.erase(std::unique(by.begin(), by.end()), by.end());
+    TenantId owner = kCommons;
+    if (block.state() == BlockState::kCached) {
+      owner = options_.tenants->OwnerOf(tree_.key(tree_.RootOf(id)));
+      PAGODA_CHECK(owner == accounts_.owner(id), "a cached block is its namespace's tenant's");
+      if (by.empty()) ++cached[tier][owner.value()];
+    } else {
+      // Below lies what a pin held when it left the tree; its namespace is not known any more.
+      owner = block.tier() == Tier::kPrimary ? by.front() : accounts_.owner(id);
+    }
+    PAGODA_CHECK(owner == kCommons || by.empty() || by == std::vector{owner} ||
+                     block.state() != BlockState::kCached,
+                 "what is a tenant's own no other holds");
+    for (const TenantId tenant : by) {
+      ++held[tenant == owner ? tier : kPrimary][tenant.value()];
+    }
   }
   for (size_t t = 0; t < kNumTiers; ++t) {
     const auto tier = static_cast<Tier>(t);
     for (uint16_t i = 0; i < tenants; ++i) {
       const TenantId tenant{i};
-      PAGODA_CHECK(accounts_.used(tier, tenant) == used[t][i] &&
-                       accounts_.unheld(tier, tenant) == unheld[t][i],
-                   "a tenant's account is its blocks");
-      PAGODA_CHECK(accounts_.used(tier, tenant) <= accounts_.QuotaOf(tier, tenant),
+      PAGODA_CHECK(accounts_.held(tier, tenant) == held[t][i] &&
+                       accounts_.cached(tier, tenant) == cached[t][i],
+                   "a tenant's account is what it holds and what is cached of its own");
+      PAGODA_CHECK(held[t][i] + cached[t][i] <= accounts_.QuotaOf(tier, tenant),
                    "no tenant has more than its quota");
       const BlockId victim = policies_[t].empty() ? kNoBlock : policies_[t][i]->Victim();
-      PAGODA_CHECK((victim == kNoBlock) == (unheld[t][i] == 0),
+      PAGODA_CHECK((victim == kNoBlock) == (cached[t][i] == 0),
                    "what nobody holds of a tenant's can be evicted");
     }
   }

@@ -6,27 +6,37 @@
 #include "pools/check.h"
 
 namespace pagoda {
+namespace {
+
+// Of a match that is found, before its length is known: a prompt may be long and match little.
+constexpr size_t kBlocksReserved = 1024;
+
+}  // namespace
 
 WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& name_space,
-                                                         const BlockKey& key) const {
+                                                         const PromptKey& key) const {
   Match match;
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return match;
+  match.root = *root;
+  match.key = key;
   const uint32_t block_tokens = tokens_per_block().value();
   NodeRef node = *root;
-  BlockKey rest = key;
-  while (rest.tokens.size() >= block_tokens) {
-    const BlockId child = tree_.FindChild(node, rest.First(block_tokens));
+  std::vector<TokenExtra> scratch;
+  size_t begin = 0;
+  for (; key.size() - begin >= block_tokens; begin += block_tokens) {
+    const BlockId child = tree_.FindChild(node, key.Block(begin, block_tokens, &scratch));
     if (child == kNoBlock) break;
-    if (match.blocks.empty()) match.blocks.reserve(rest.tokens.size() / block_tokens);
+    if (match.blocks.empty()) {
+      match.blocks.reserve(std::min<size_t>(key.size() / block_tokens, kBlocksReserved));
+    }
     match.blocks.push_back(child);
     node = NodeRef::Block(child);
-    rest = rest.Sub(block_tokens, rest.tokens.size() - block_tokens);
   }
   match.tokens = static_cast<uint32_t>(match.blocks.size()) * block_tokens;
-  if (rest.tokens.empty() || !tree_.has_children(node)) return match;
+  if (begin == key.size() || !tree_.has_children(node)) return match;
   const PrefixTree::Closest closest =
-      tree_.FindClosest(node, rest.First(std::min<size_t>(rest.tokens.size(), block_tokens)));
+      tree_.FindClosest(node, key.Block(begin, block_tokens, &scratch));
   if (closest.id == kNoBlock) return match;
   match.source = closest.id;
   match.source_tokens = closest.tokens;
@@ -55,28 +65,56 @@ BlockId WindowBlockManager::FindTail(const Match& match, const NamespaceKey& nam
   return tail != kNoBlock && store_[tail].state() == BlockState::kCached ? tail : kNoBlock;
 }
 
+// Whether the match has bytes at this index: a hole has none.
+bool WindowBlockManager::IsThere(const Match& match, uint32_t index) const {
+  return index >= match.blocks.size() || store_[match.blocks[index]].state() == BlockState::kCached;
+}
+
+// Of the siblings of the match's block `index`, the cached one that shares most with the first
+// `token_count` tokens that were asked for there.
+PrefixTree::Closest WindowBlockManager::FindBeside(const Match& match, uint32_t index,
+                                                   uint32_t token_count) const {
+  const NodeRef parent = index == 0 ? match.root : NodeRef::Block(match.blocks[index - 1]);
+  const size_t begin = size_t{index} * tokens_per_block().value();
+  std::vector<TokenExtra> scratch;
+  return tree_.FindClosest(parent, match.key.Block(begin, token_count, &scratch));
+}
+
 // Rule 7. Under full attention any length up to what was found is valid; in a sliding window its
 // last tokens must be there, and the last whole block, under which the sequence goes on.
 uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) const {
   uint32_t length = std::min(limit, match.tokens);
   if (!sliding()) return length;
   const TokensPerBlock per_block = tokens_per_block();
+  const uint32_t block_tokens = per_block.value();
   const uint64_t reach =
       uint64_t{options_.window.value()} - (PAGODA_FAULT(WindowMatchTooShort) ? 2 : 1);
-  const auto there = [&](uint32_t index) {
-    return index >= match.blocks.size() ||
-           store_[match.blocks[index]].state() == BlockState::kCached;
+  // `begin`: the first of the blocks that are there without a gap up to the length's last token.
+  const auto is_valid = [&](uint32_t tokens, uint32_t begin) {
+    const uint32_t whole = per_block.BlockForToken(tokens);
+    const bool reached = begin == 0 || uint64_t{tokens} >= uint64_t{begin} * block_tokens + reach;
+    return reached && (whole == 0 || begin < whole);
   };
   while (length > 0) {
-    // The run of blocks that are there, up to the one with the last token.
-    uint32_t begin = per_block.BlocksFor(length);
-    while (begin > 0 && there(begin - 1)) --begin;
-    const uint32_t whole = per_block.BlockForToken(length);
-    const bool reached =
-        begin == 0 || uint64_t{length} >= uint64_t{begin} * per_block.value() + reach;
-    if (reached && (whole == 0 || begin < whole)) return length;
-    // The run is too short for its own length, hence for all that end in it.
-    length = begin == 0 ? 0 : (begin - 1) * per_block.value();
+    const uint32_t last = per_block.BlocksFor(length) - 1;  // The block of the last token.
+    const bool is_hole = !IsThere(match, last);
+    // The siblings of a hole differ from it.
+    if (is_hole) length = std::min(length, last * block_tokens + block_tokens - 1);
+    uint32_t begin = last;
+    while (begin > 0 && IsThere(match, begin - 1)) --begin;
+    if (!is_valid(length, begin)) {
+      // The run is too short for its own length, hence for all that end in it. Before it is a hole.
+      length = begin == 0 ? 0 : begin * block_tokens - 1;
+      continue;
+    }
+    if (!is_hole) return length;
+    const uint32_t part = length - last * block_tokens;
+    const bool looks = part != 0 && !PAGODA_FAULT(HoleHidesSibling);
+    const uint32_t shared = looks ? FindBeside(match, last, part).tokens : 0;
+    if (shared > 0 && is_valid(last * block_tokens + shared, begin)) {
+      return last * block_tokens + shared;
+    }
+    length = last * block_tokens;
   }
   return 0;
 }
@@ -84,11 +122,17 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
 void WindowBlockManager::CutMatch(Match& match, uint32_t tokens) const {
   const TokensPerBlock per_block = tokens_per_block();
   const uint32_t whole = per_block.BlockForToken(tokens);
+  match.source_tokens = per_block.OffsetInBlock(tokens);
   if (whole < match.blocks.size()) {
     match.source = match.blocks[whole];
+    if (match.source_tokens != 0 && !IsThere(match, whole)) {
+      const PrefixTree::Closest beside = FindBeside(match, whole, match.source_tokens);
+      PAGODA_CHECK(beside.tokens == match.source_tokens,
+                   "rule 7: a match is cut to a valid length");
+      match.source = beside.id;
+    }
     match.blocks.resize(whole);
   }
-  match.source_tokens = per_block.OffsetInBlock(tokens);
   if (match.source_tokens == 0) match.source = kNoBlock;
   match.tokens = tokens;
   match.first = 0;
@@ -104,31 +148,37 @@ bool WindowBlockManager::SourceIsWhole(const Match& match) const {
 
 WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
                                                      uint64_t room_tokens) const {
-  uint64_t fresh = (room_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
-                   match.blocks.size();
-  uint32_t onboards = 0, unheld = 0, own = 0;
-  const auto count_unheld = [&](BlockId id) {
-    ++unheld;
-    if (accounts_.owner(id) == context_->tenant) ++own;
+  const TenantId tenant = context_->tenant;
+  const uint64_t fresh =
+      (room_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
+      match.blocks.size();
+  uint32_t onboards = 0, unheld = 0, charged = 0;
+  // The tenant is charged for what it does not hold yet: of its own blocks what nobody holds.
+  const auto count_charge = [&](BlockId id, const Block& block) {
+    if (accounts_.any() && !accounts_.Holds(id, tenant, block.refs)) ++charged;
   };
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
-    const Block& block = store_[match.blocks[i]];
+    const BlockId id = match.blocks[i];
+    const Block& block = store_[id];
     if (block.tier() == Tier::kSecondary) {
       ++onboards;
+      // Of its own, what a pin holds below is charged there.
+      if (accounts_.any() && accounts_.owner(id) == tenant) {
+        ++charged;
+        continue;
+      }
     } else if (block.refs == 0 && !PAGODA_FAULT(RoomOvercounted)) {
-      count_unheld(match.blocks[i]);
+      ++unheld;
     }
+    count_charge(id, block);
   }
-  const auto available_now = [&] {
-    const uint32_t left = accounts_.Left(Tier::kPrimary, context_->tenant);
-    return std::min(available() - unheld, left - std::min(left, own));
+  const auto needs = [&] {
+    return Needs{.pool = {fresh + onboards, available() - unheld},
+                 .quota = {fresh + charged, accounts_.Left(Tier::kPrimary, tenant)}};
   };
-  Room room{.needed = fresh + onboards, .available = available_now()};
-  const bool enough = room.needed <= room.available;
-  if (match.source == kNoBlock) {
-    room.fits = enough;
-    return room;
-  }
+  Room room{.needs = needs()};
+  room.fits = room.needs.met();
+  if (match.source == kNoBlock) return room;
   const Block& source = store_[match.source];
   const bool evictable =
       source.tier() == Tier::kPrimary && (source.refs == 0 || PAGODA_FAULT(TakeOverHeld));
@@ -136,19 +186,27 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
       evictable && !tree_.has_children(match.source) &&
       context_->copies->LastTouch(options_.index, store_.slot(match.source)) == Ticket{};
   const bool is_tail = source.token_count < tokens_per_block().value();
-  if (evictable) count_unheld(match.source);
-  const bool can_copy = room.needed <= available_now();
-  room.tail =
-      can_take && ((is_tail && SourceIsWhole(match)) || !can_copy) ? Tail::kTakeOver : Tail::kCopy;
-  room.fits = room.tail == Tail::kCopy ? can_copy : enough;
+  if (evictable) ++unheld;
+  // While it is copied, the tenant holds it; its own that lies below is charged there.
+  if (source.tier() == Tier::kPrimary || accounts_.owner(match.source) != tenant) {
+    count_charge(match.source, source);
+  }
+  const Needs to_copy = needs();
+  room.tail = can_take && ((is_tail && SourceIsWhole(match)) || !to_copy.met()) ? Tail::kTakeOver
+                                                                                : Tail::kCopy;
+  if (room.tail == Tail::kTakeOver) return room;
+  room.needs = to_copy;
+  room.fits = to_copy.met();
   return room;
 }
 
-uint32_t WindowBlockManager::HeldIn(const Match& match) const {
-  uint32_t held = 0;
+WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId tenant) const {
+  Held held;
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
     const Block& block = store_[match.blocks[i]];
-    if (block.tier() == Tier::kPrimary && block.refs != 0) ++held;
+    if (block.tier() != Tier::kPrimary || block.refs == 0) continue;
+    ++held.by_any;
+    if (!accounts_.any() || accounts_.Holds(match.blocks[i], tenant, block.refs)) ++held.by_tenant;
   }
   return held;
 }
@@ -182,7 +240,7 @@ uint32_t WindowBlockManager::Prefetch(const Match& match) {
   if (!has_secondary()) return 0;
   std::vector<BlockId> path(match.blocks.begin() + match.first, match.blocks.end());
   if (match.source != kNoBlock) path.push_back(match.source);
-  for (const BlockId id : path) Hold(id);
+  for (const BlockId id : path) Hold(id, context_->tenant);
   uint32_t moved = 0;
   for (const BlockId id : path) {
     if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
@@ -190,7 +248,7 @@ uint32_t WindowBlockManager::Prefetch(const Match& match) {
     Onboard(id);
     ++moved;
   }
-  for (size_t i = path.size(); i-- > 0;) LetGo(path[i]);
+  for (size_t i = path.size(); i-- > 0;) LetGo(path[i], context_->tenant);
   return moved;
 }
 
@@ -200,18 +258,19 @@ std::vector<BlockId> WindowBlockManager::PinnableBlocks(const Match& match) cons
   return blocks;
 }
 
-uint64_t WindowBlockManager::Invalidate(const NamespaceKey& name_space, const BlockKey& prefix) {
+uint64_t WindowBlockManager::Invalidate(const NamespaceKey& name_space, const PromptKey& prefix) {
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return 0;
   const uint32_t block_tokens = tokens_per_block().value();
   NodeRef node = *root;
-  BlockKey rest = prefix;
-  while (rest.tokens.size() > block_tokens) {
-    const BlockId child = tree_.FindChild(node, rest.First(block_tokens));
+  std::vector<TokenExtra> scratch;
+  size_t begin = 0;
+  for (; prefix.size() - begin > block_tokens; begin += block_tokens) {
+    const BlockId child = tree_.FindChild(node, prefix.Block(begin, block_tokens, &scratch));
     if (child == kNoBlock) return 0;
     node = NodeRef::Block(child);
-    rest = rest.Sub(block_tokens, rest.tokens.size() - block_tokens);
   }
+  const BlockKey rest = prefix.Block(begin, block_tokens, &scratch);
   uint64_t removed = 0;
   for (const BlockId child : tree_.Children(node, rest)) {
     // A hole may have gone with what was cut before it.

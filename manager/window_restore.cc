@@ -81,12 +81,11 @@ void WindowBlockManager::Restore(absl::Span<const RecoveredBlock> blocks) {
     store_[id].set_priority(block.priority);
     store_.SetExtras(id, block.extras);
     const TenantId owner = options_.tenants->OwnerOf(tree_.key(root));
+    accounts_.SetOwner(id, owner);
     if (hole) {
-      accounts_.SetOwner(id, owner);
       ++holes_;
     } else {
       store_.GiveSlot(id, block.slot);
-      accounts_.Charge(id, block.slot.tier, owner);
       CountUnheld(id, block.slot.tier, +1);
     }
     tree_.Insert(id, parent);
@@ -110,9 +109,11 @@ void WindowBlockManager::HoldFree(std::deque<Drain>& drains) {
   CountAllocated(free);
   for (uint32_t i = 0; i < free; ++i) {
     const BlockId id = TakeBlock(BlockState::kPrivate);
-    drains.push_back({.step = 0, .window = options_.index, .block = id});
-    store_[id].drains = 1;
-    drains_[id] = 1;
+    drains.push_back({.step = 0,
+                      .window = static_cast<uint16_t>(options_.index),
+                      .tenant = context_->tenant,
+                      .block = id});
+    AddDrain(id);
   }
 }
 

@@ -1,18 +1,11 @@
 // A sequence's blocks in this window: from its match to its end.
 #include <algorithm>
-#include <limits>
 
 #include "manager/fault.h"
 #include "manager/window_block_manager.h"
 #include "pools/check.h"
 
 namespace pagoda {
-namespace {
-
-// No tree has this epoch.
-constexpr uint64_t kNoTree = std::numeric_limits<uint64_t>::max();
-
-}  // namespace
 
 // After a reset, or when its tip was cut out of the tree, a sequence publishes nothing any more.
 bool WindowBlockManager::Detached(const SequenceBlocks& blocks) const {
@@ -28,12 +21,26 @@ bool WindowBlockManager::IsPrivateTo(BlockId id) const {
 BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, BlockId id, uint32_t index,
                                    uint32_t token_count) const {
   BlockKey key{store_.tokens(id).first(token_count), {}};
-  const size_t begin = size_t{index} * tokens_per_block().value();
-  if (begin < sequence.extras.size()) {
-    // Beyond the prompt no token has an extra: the sequence's are padded to whole blocks.
-    key.extras = absl::MakeConstSpan(sequence.extras).subspan(begin, token_count);
-  }
+  key.extras = sequence.extras.OfBlock(size_t{index} * tokens_per_block().value(), token_count);
   return key;
+}
+
+// A sequence reads the block's bytes by its table from now on.
+void WindowBlockManager::AddReader(const Sequence& sequence, BlockId id) {
+  if (context_->copies->idle()) return;
+  context_->copies->AddReader(options_.index, store_.slot(id), sequence.key);
+}
+
+// An entry of the sequence's table goes.
+void WindowBlockManager::ReleaseEntry(const Sequence& sequence, uint32_t index) {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  const BlockId own = blocks.table[index].id;
+  if (!context_->copies->idle()) {
+    context_->copies->RemoveReader(options_.index, store_.slot(own), sequence.key);
+  }
+  const BlockId canonical = blocks.canonical[index];
+  Release(own, sequence.tenant);
+  if (canonical != kNoBlock) Release(canonical, sequence.tenant);
 }
 
 // --- The beginning ---
@@ -51,9 +58,17 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
   for (uint32_t i = match.first; i < whole; ++i) NoteMatched(match.blocks[i]);
   if (tail != Tail::kNone) NoteMatched(match.source);
   // All are held before the first block is taken: none of them is a victim.
-  for (uint32_t i = match.first; i < whole; ++i) Hold(match.blocks[i]);
-  if (tail == Tail::kCopy) Hold(match.source);
-  if (tail == Tail::kTakeOver) TakeOver(match.source);
+  for (uint32_t i = match.first; i < whole; ++i) Hold(match.blocks[i], sequence.tenant);
+  if (tail == Tail::kCopy) Hold(match.source, sequence.tenant);
+  if (tail == Tail::kTakeOver) {
+    const BlockRetention retention = RetentionAt(match.source);
+    if (retention != BlockRetention{} && !PAGODA_FAULT(RetentionDropped)) {
+      blocks.taken_over = {whole, retention};
+    }
+    TakeOver(match.source);
+  }
+  // What matched of the commons is more than the tenant had.
+  while (accounts_.AboveQuota(Tier::kPrimary, sequence.tenant)) MakeRoom(sequence.tenant);
 
   for (uint32_t i = match.first; i < whole; ++i) {
     const BlockId id = match.blocks[i];
@@ -63,12 +78,13 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
       context_->WaitFor(context_->copies->Arrival(options_.index, store_.slot(id)));
     }
     if (store_[id].in_tree()) policy(Tier::kPrimary, id).Touched(id);
-    if (!sequence.retention.ranges.empty()) {
+    if (!sequence.retention().ranges.empty()) {
       const std::optional<BlockRetention> wish =
-          RetentionOf(sequence.retention, sequence.prompt_tokens, i * tokens_per_block().value());
+          RetentionOf(sequence.retention(), sequence.prompt_tokens, i * tokens_per_block().value());
       if (wish.has_value() && store_[id].in_tree()) SetBlockRetention(id, *wish);
     }
     blocks.table.push_back(store_.handle(id));
+    AddReader(sequence, id);
   }
   if (whole > 0) blocks.tip = NodeRef::Block(match.blocks[whole - 1]);
 
@@ -79,11 +95,12 @@ void WindowBlockManager::Begin(Sequence& sequence, const NamespaceKey& name_spac
       policy(store_[match.source].tier(), match.source).Touched(match.source);
     }
     blocks.table.push_back(store_.handle(CopyTail(match.source, match.source_tokens)));
+    AddReader(sequence, blocks.table.back().id);
   }
   blocks.canonical.reserve(table_size);
   blocks.canonical.resize(blocks.table.size(), kNoBlock);
   Grow(sequence, table_size, match.tokens);
-  if (tail == Tail::kCopy) LetGo(match.source);
+  if (tail == Tail::kCopy) LetGo(match.source, sequence.tenant);
 }
 
 // A cached leaf becomes its finder's private block; the sequence goes on where the match ends.
@@ -94,12 +111,14 @@ void WindowBlockManager::TakeOver(BlockId id) {
   const SlotRef slot = store_.slot(id);
   LeaveTree(id, RemovalReason::kTakenOver);
   EraseNode(id);
+  ++counters_.taken_over_blocks;
   // A new life in the same slot, with the same tokens: what was released last is taken first.
   const SlotRef taken_slot{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
   const BlockId taken = store_.TakeId(BlockState::kPrivate);
   PAGODA_CHECK(taken == id && taken_slot == slot, "id and slot are taken back at once");
   store_.GiveSlot(taken, slot);
-  accounts_.Charge(taken, Tier::kPrimary, context_->tenant);
+  accounts_.SetOwner(taken, context_->tenant);
+  accounts_.Hold(taken, Tier::kPrimary, context_->tenant, 0);
   ++held_[kPrimary];
 }
 
@@ -146,8 +165,10 @@ void WindowBlockManager::Grow(Sequence& sequence, uint32_t table_size, uint32_t 
       const BlockId shared = blocks.table.back().id;
       const size_t begin = (blocks.table.size() - 1) * tokens_per_block().value();
       const size_t computed = computed_tokens - std::min<size_t>(computed_tokens, begin);
-      blocks.table.back() = store_.handle(CopyTail(shared, static_cast<uint32_t>(computed)));
-      Release(shared);
+      const BlockId copy = CopyTail(shared, static_cast<uint32_t>(computed));
+      ReleaseEntry(sequence, static_cast<uint32_t>(blocks.table.size()) - 1);
+      blocks.table.back() = store_.handle(copy);
+      AddReader(sequence, copy);
     } else {
       // It had fewer tokens than those who copied it, perhaps, and will write behind its own.
       WaitToWrite(blocks.table.back().id);
@@ -189,6 +210,31 @@ void WindowBlockManager::ReadTokens(const Sequence& sequence, uint32_t begin, ui
 
 // --- Publishing ---
 
+// What the sequence's own retention says of an entry.
+std::optional<BlockRetention> WindowBlockManager::WishFor(const Sequence& sequence,
+                                                          uint32_t index) const {
+  if (sequence.retention().empty()) return std::nullopt;
+  return RetentionOf(sequence.retention(), sequence.prompt_tokens,
+                     index * tokens_per_block().value());
+}
+
+BlockRetention WindowBlockManager::RetentionAt(BlockId id) const {
+  const Block& block = store_[id];
+  return {.priority = block.priority(),
+          .duration = block.timed ? expiries_.duration(id) : absl::InfiniteDuration()};
+}
+
+// Of what is cached already: the sequence's own wish holds; what a block was kept at whose content
+// this one has too holds where it is higher.
+void WindowBlockManager::MergeRetention(BlockId id, const std::optional<BlockRetention>& wish,
+                                        const std::optional<BlockRetention>& had) {
+  if (wish.has_value()) {
+    SetBlockRetention(id, *wish);
+  } else if (had.has_value() && had->priority > store_[id].priority()) {
+    SetBlockRetention(id, *had);
+  }
+}
+
 void WindowBlockManager::Publish(Sequence& sequence) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t full_blocks = tokens_per_block().BlockForToken(sequence.computed_tokens);
@@ -218,22 +264,33 @@ bool WindowBlockManager::PublishBlock(const Sequence& sequence, SequenceBlocks& 
     InsertIntoTree(own, sequence, blocks, index, key);
     return true;
   }
+  bool filled = false;
   if (store_[existing].state() == BlockState::kHole ||
       store_[existing].tier() == Tier::kSecondary) {
     // What a fork or a running copy has a part in cannot be given away.
     if (!IsPrivateTo(own) ||
         context_->copies->Arrival(options_.index, store_.slot(own)) != Ticket{}) {
-      blocks.tree_epoch = kNoTree;
+      blocks.tree_epoch = SequenceBlocks::kNoTree;
       return false;
     }
-    FillFrom(existing, own, blocks.root);
+    FillFrom(existing, own, sequence.tenant, blocks.root);
+    filled = true;
+  } else if (!accounts_.MayHold(existing, sequence.tenant, store_[existing].refs)) {
+    // Its own copy and the commons' would be more than its quota.
+    blocks.tree_epoch = SequenceBlocks::kNoTree;
+    return false;
   }
-  Hold(existing);
+  Hold(existing, sequence.tenant);
   blocks.canonical[index] = existing;
   ++counters_.merged_blocks;
-  const std::optional<BlockRetention> wish =
-      RetentionOf(sequence.retention, sequence.prompt_tokens, index * tokens_per_block().value());
-  if (wish.has_value()) SetBlockRetention(existing, *wish);
+  MergeRetention(existing, WishFor(sequence, index), blocks.RetentionTakenOver(index));
+  if (filled) {
+    const Prefixes prefixes = UnheldPrefixes(blocks.tip, key);
+    for (const BlockId shorter : prefixes) {
+      MergeRetention(existing, WishFor(sequence, index), RetentionAt(shorter));
+    }
+    RemovePrefixes(prefixes);
+  }
   return true;
 }
 
@@ -246,20 +303,44 @@ void WindowBlockManager::InsertIntoTree(BlockId id, const Sequence& sequence,
   if (key.has_extras()) store_.SetExtras(id, key.extras);
   block.set_state(BlockState::kCached);
   block.set_priority(kDefaultPriority);
-  std::optional<BlockRetention> wish;
-  if (!sequence.retention.empty()) {
-    wish =
-        RetentionOf(sequence.retention, sequence.prompt_tokens, index * tokens_per_block().value());
-    if (wish.has_value()) block.set_priority(wish->priority);
-  }
+  const std::optional<BlockRetention> wish = WishFor(sequence, index);
+  std::optional<BlockRetention> kept = wish.has_value() ? wish : blocks.RetentionTakenOver(index);
+  const bool has_siblings = tree_.has_children(blocks.tip);
   tree_.Insert(id, blocks.tip, key);
   if (accounts_.any()) {
-    accounts_.Discharge(id, Tier::kPrimary);
-    accounts_.Charge(id, Tier::kPrimary, options_.tenants->OwnerOf(tree_.key(blocks.root)));
+    accounts_.SetOwner(id, options_.tenants->OwnerOf(tree_.key(blocks.root)));
   }
+  Prefixes prefixes;
+  if (has_siblings) prefixes = UnheldPrefixes(blocks.tip, key);
+  for (const BlockId shorter : prefixes) {
+    const Priority now = kept.has_value() ? kept->priority : kDefaultPriority;
+    if (!wish.has_value() && store_[shorter].priority() > now) kept = RetentionAt(shorter);
+  }
+  if (kept.has_value()) block.set_priority(kept->priority);
   policy(Tier::kPrimary, id).Inserted(id, tree_.hash(id));
   RecordStored(id, blocks.root, key);
-  if (wish.has_value()) SetBlockRetention(id, *wish);
+  if (kept.has_value()) SetBlockRetention(id, *kept);
+  RemovePrefixes(prefixes);
+}
+
+// Cached tails with which a block of this content begins tell nothing more beside it. Those that
+// somebody holds stay.
+WindowBlockManager::Prefixes WindowBlockManager::UnheldPrefixes(NodeRef parent,
+                                                                const BlockKey& key) const {
+  if (PAGODA_FAULT(ShorterTailKept)) return {};
+  Prefixes unheld = tree_.Prefixes(parent, key);
+  const auto stays = [this](BlockId id) {
+    return store_[id].state() != BlockState::kCached || store_[id].refs != 0;
+  };
+  unheld.erase(std::remove_if(unheld.begin(), unheld.end(), stays), unheld.end());
+  return unheld;
+}
+
+void WindowBlockManager::RemovePrefixes(const Prefixes& prefixes) {
+  for (const BlockId shorter : prefixes) {
+    LeaveTree(shorter, RemovalReason::kTakenOver);
+    EraseNode(shorter);
+  }
 }
 
 void WindowBlockManager::RecordStored(BlockId id, NodeRef root, const BlockKey& key) {
@@ -281,20 +362,20 @@ void WindowBlockManager::RecordStored(BlockId id, NodeRef root, const BlockKey& 
                     key, accounts_.owner(id));
 }
 
-// The bytes of `own` become those of `canonical`, which has none in the primary tier.
-void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, NodeRef root) {
+// The bytes of `own`, which is the tenant's, become those of `canonical`, which has none in the
+// primary tier.
+void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, TenantId tenant, NodeRef root) {
   Block& block = store_[canonical];
   Block& alias = store_[own];
   const SlotRef slot = store_.slot(own);
   PAGODA_CHECK(IsPrivateTo(own), "rule 10: a sequence gives what it alone has");
   alias.set_state(BlockState::kAlias);
   --held_[kPrimary];
-  accounts_.Discharge(own, Tier::kPrimary);
+  accounts_.LetGo(own, Tier::kPrimary, tenant, 0);
   if (block.state() == BlockState::kHole) {
     --holes_;
     block.set_state(BlockState::kCached);
     store_.GiveSlot(canonical, slot);
-    accounts_.Charge(canonical, Tier::kPrimary);
     tree_.CountPrimaryChild(canonical);
     policy(Tier::kPrimary, canonical).Inserted(canonical, tree_.hash(canonical));
     block.set_priority(kDefaultPriority);
@@ -306,7 +387,9 @@ void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, NodeRef root) 
   }
   const bool unheld = block.refs == 0;
   if (unheld && IsCandidate(canonical)) policy(Tier::kSecondary, canonical).Withdrawn(canonical);
+  if (block.drains) CountDrained(canonical, -1);
   ChangeTier(canonical, slot);
+  if (block.drains) CountDrained(canonical, +1);
   if (unheld) {
     CountUnheld(canonical, Tier::kSecondary, -1);
     CountUnheld(canonical, Tier::kPrimary, +1);
@@ -323,9 +406,9 @@ void WindowBlockManager::FillFrom(BlockId canonical, BlockId own, NodeRef root) 
   }
 }
 
-// The last block in part computed: cached with what it has. Where the tree has that already, the
-// sequence holds the canonical one until it lets go of everything, which makes it as recent as the
-// rest. What others write or read besides is not published in part.
+// The last block in part computed: cached with what it has. Where a block of the primary tier
+// begins with that already, the sequence holds that one until it lets go of everything, which makes
+// it as recent as the rest. What others write or read besides is not published in part.
 void WindowBlockManager::PublishTail(Sequence& sequence) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t token_count = tokens_per_block().OffsetInBlock(sequence.computed_tokens);
@@ -334,7 +417,31 @@ void WindowBlockManager::PublishTail(Sequence& sequence) {
   if (token_count == 0 || full_blocks != blocks.published) return;
   const BlockId own = blocks.table[blocks.published].id;
   if (blocks.borrows_tail && !IsPrivateTo(own)) return;
-  PublishBlock(sequence, blocks, blocks.published, token_count);
+  const BlockKey key = KeyOf(sequence, own, blocks.published, token_count);
+  const BlockId longer = FindLonger(blocks.tip, key);
+  if (longer == kNoBlock) {
+    PublishBlock(sequence, blocks, blocks.published, token_count);
+    return;
+  }
+  // At its quota the tenant does not hold it, and it stays as it is.
+  if (!accounts_.MayHold(longer, sequence.tenant, store_[longer].refs)) return;
+  Hold(longer, sequence.tenant);
+  blocks.canonical[blocks.published] = longer;
+  ++counters_.merged_blocks;
+  std::optional<BlockRetention> wish = WishFor(sequence, blocks.published);
+  if (!wish.has_value()) wish = blocks.RetentionTakenOver(blocks.published);
+  MergeRetention(longer, std::nullopt, wish);
+}
+
+// The block of the primary tier that begins with `key` and goes on, where that is the block that
+// shares most with it.
+BlockId WindowBlockManager::FindLonger(NodeRef parent, const BlockKey& key) const {
+  if (!tree_.has_children(parent) || PAGODA_FAULT(TailStoredTwice)) return kNoBlock;
+  const PrefixTree::Closest closest = tree_.FindClosest(parent, key);
+  if (closest.tokens < key.tokens.size()) return kNoBlock;
+  const Block& block = store_[closest.id];
+  const bool goes_on = block.token_count > key.tokens.size();
+  return goes_on && block.tier() == Tier::kPrimary ? closest.id : kNoBlock;
 }
 
 void WindowBlockManager::End(Sequence& sequence, ComputedTail tail) {
@@ -344,9 +451,8 @@ void WindowBlockManager::End(Sequence& sequence, ComputedTail tail) {
     PublishTail(sequence);
   }
   // Tail first: of one sequence's blocks the last ones are the oldest.
-  for (size_t i = blocks.table.size(); i-- > blocks.first;) {
-    Release(blocks.table[i].id);
-    if (blocks.canonical[i] != kNoBlock) Release(blocks.canonical[i]);
+  for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
+    ReleaseEntry(sequence, i);
   }
   tree_.ReleaseRoot(blocks.root);
   blocks = {};
@@ -358,122 +464,17 @@ void WindowBlockManager::Slide(Sequence& sequence) {
   const uint64_t end = uint64_t{sequence.computed_tokens} + 1 +
                        (PAGODA_FAULT(SlideTooEarly) ? 1 : 0) - (PAGODA_FAULT(SlideTooLate) ? 1 : 0);
   const bool detached = Detached(blocks);
-  if (detached) blocks.tree_epoch = kNoTree;  // Its tip may go, and come back as another block.
+  if (detached)
+    blocks.tree_epoch = SequenceBlocks::kNoTree;  // Its tip may go, and come back as another block.
   const auto passed = [&](uint32_t index) {
     const uint64_t last_token_end = (uint64_t{index} + 1) * tokens_per_block().value();
     return last_token_end + window().value() <= end && (detached || index + 1 < blocks.published);
   };
   for (; blocks.first < blocks.table.size() && passed(blocks.first); ++blocks.first) {
-    Release(blocks.table[blocks.first].id);
+    ReleaseEntry(sequence, blocks.first);
     blocks.table[blocks.first] = {};
-    BlockId& canonical = blocks.canonical[blocks.first];
-    if (canonical != kNoBlock) Release(canonical);
-    canonical = kNoBlock;
+    blocks.canonical[blocks.first] = kNoBlock;
   }
-}
-
-// --- Forks and cuts ---
-
-void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
-  const SequenceBlocks& from = BlocksOf(parent);
-  SequenceBlocks& to = BlocksOf(child);
-  const uint32_t shared = tokens_per_block().BlocksFor(parent.computed_tokens);
-  to = from;
-  to.table.resize(shared);
-  to.canonical.resize(shared);
-  to.borrows_tail = tokens_per_block().OffsetInBlock(parent.computed_tokens) != 0;
-  if (to.published > tokens_per_block().BlockForToken(parent.computed_tokens)) {
-    to.published = tokens_per_block().BlockForToken(parent.computed_tokens);
-    to.tree_epoch = kNoTree;  // A failed copy took the end of the parent's path.
-  }
-  tree_.AcquireRoot(tree_.key(from.root));
-  for (uint32_t i = to.first; i < shared; ++i) {
-    PAGODA_CHECK(store_[to.table[i].id].refs > 0, "a running sequence holds its blocks");
-    if (PAGODA_FAULT(ForkWithoutHolding)) continue;
-    ++store_[to.table[i].id].refs;
-    if (to.canonical[i] != kNoBlock) ++store_[to.canonical[i]].refs;
-  }
-}
-
-bool WindowBlockManager::CanTruncate(const Sequence& sequence, uint32_t tokens) const {
-  const SequenceBlocks& blocks = BlocksOf(sequence);
-  if (blocks.first == 0) return true;
-  const uint32_t whole = tokens_per_block().BlockForToken(tokens);
-  const uint64_t reach = uint64_t{window().value()} - 1;
-  uint32_t needed = tokens_per_block().BlockForToken(tokens > reach ? tokens - reach : 0);
-  if (whole > 0) needed = std::min(needed, whole - 1);
-  return needed >= blocks.first;
-}
-
-bool WindowBlockManager::MustCopyCut(const Sequence& sequence, uint32_t tokens) const {
-  const SequenceBlocks& blocks = BlocksOf(sequence);
-  const uint32_t index = tokens_per_block().BlockForToken(tokens);
-  if (tokens_per_block().OffsetInBlock(tokens) == 0 || index >= blocks.table.size()) return false;
-  // What others read of the block lies before their own computed tokens.
-  if (tokens >= std::max(sequence.computed_tokens, sequence.forked_tokens) &&
-      index >= blocks.published) {
-    return false;
-  }
-  if (blocks.borrows_tail && index + 1 == blocks.table.size()) return false;  // Copied by Grow.
-  if (PAGODA_FAULT(SharedCutWritten)) return false;
-  const BlockId id = blocks.table[index].id;
-  const Block& block = store_[id];
-  if (block.state() == BlockState::kCached) return block.refs > 1 || tree_.has_children(id);
-  return !IsPrivateTo(id);
-}
-
-uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
-  SequenceBlocks& blocks = BlocksOf(sequence);
-  const uint32_t index = tokens_per_block().BlockForToken(tokens);
-  const uint32_t offset = tokens_per_block().OffsetInBlock(tokens);
-  const auto size = static_cast<uint32_t>(blocks.table.size());
-  const uint32_t keep = std::min(size, tokens_per_block().BlocksFor(tokens));
-  const bool cuts = offset != 0 && index < size;
-  const bool copies = MustCopyCut(sequence, tokens);
-  const bool detached = Detached(blocks);
-  if (detached) blocks.tree_epoch = kNoTree;
-  // The tip moves up while the path is still held.
-  for (; blocks.published > index; --blocks.published) {
-    if (!detached) blocks.tip = tree_.parent(blocks.tip.block());
-  }
-  if (size > keep) blocks.borrows_tail = false;
-  if (copies) {
-    const BlockId shared = blocks.table[index].id;
-    const BlockId canonical = blocks.canonical[index];
-    blocks.table[index] = store_.handle(CopyTail(shared, offset));
-    blocks.canonical[index] = kNoBlock;
-    blocks.borrows_tail = false;
-    Release(shared);
-    if (canonical != kNoBlock) Release(canonical);
-  } else if (cuts) {
-    const BlockId own = blocks.table[index].id;
-    if (blocks.canonical[index] != kNoBlock) {
-      Release(blocks.canonical[index]);
-      blocks.canonical[index] = kNoBlock;
-    }
-    if (tokens < sequence.computed_tokens) WaitToWrite(own);
-    Block& block = store_[own];
-    if (block.state() == BlockState::kCached && !blocks.borrows_tail) {
-      // Only this sequence has it, and it goes on in it.
-      recorder().Removed(window(), RemovalReason::kTruncated, own, tree_.hash(own),
-                         accounts_.owner(own));
-      CountRemoval(own, RemovalReason::kTruncated);
-      policy(Tier::kPrimary, own).Removed(own, tree_.hash(own));
-      NoteNothing(store_.slot(own));
-      if (block.timed) expiries_.Forget(own);
-      block.timed = 0;
-      tree_.Erase(own);
-      block.set_state(BlockState::kPrivate);
-      store_.SetExtras(own, {});
-    }
-  }
-  for (size_t i = size; i-- > keep;) {
-    Release(blocks.table[i].id);
-    if (blocks.canonical[i] != kNoBlock) Release(blocks.canonical[i]);
-  }
-  blocks.table.resize(keep);
-  blocks.canonical.resize(keep);
-  return copies ? index : keep;
 }
 
 std::optional<uint32_t> WindowBlockManager::FindEntry(const Sequence& sequence,

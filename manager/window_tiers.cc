@@ -83,11 +83,10 @@ void WindowBlockManager::ChangeTier(BlockId id, SlotRef slot) {
   const bool fills = slot.tier == Tier::kPrimary && block.refs == 0;
   if (!(fills && PAGODA_FAULT(AliasKeepsSlot))) store_.ReleaseSlot(old);
   store_.GiveSlot(id, slot);
-  accounts_.Discharge(id, old.tier);
-  accounts_.Charge(id, slot.tier);
+  if (block.refs != 0) accounts_.Move(id, old.tier, slot.tier);
   if (block.state() != BlockState::kCached) return;
   NoteNothing(old);
-  NoteContent(id);
+  if (!PAGODA_FAULT(JournalLacksMove)) NoteContent(id);
   slot.tier == Tier::kPrimary ? tree_.CountPrimaryChild(id) : tree_.UncountPrimaryChild(id);
   policy(old.tier, id).Removed(id, tree_.hash(id));
   policy(slot.tier, id).Inserted(id, tree_.hash(id));
@@ -135,7 +134,9 @@ void WindowBlockManager::Onboard(BlockId id) {
                                             block.token_count));
   const bool cached = block.state() == BlockState::kCached;
   const uint32_t pinned = block.pinned;
+  if (block.drains) CountDrained(id, -1);
   ChangeTier(id, to);
+  if (block.drains) CountDrained(id, +1);
   // The slot that was released last is the next one taken.
   if (swaps && !PAGODA_FAULT(SwapKeepsSpare)) spare_ = store_.TakeSlot(Tier::kSecondary);
   PAGODA_CHECK(block.refs > 0 && cached == (block.state() == BlockState::kCached),
@@ -193,7 +194,6 @@ void WindowBlockManager::LeaveTree(BlockId id, RemovalReason reason) {
   if (store_[id].timed) expiries_.Forget(id);
   store_[id].timed = 0;
   CountUnheld(id, tier, -1);
-  accounts_.Discharge(id, tier);
   NoteNothing(store_.slot(id));
   store_.ReleaseSlot(store_.slot(id));
 }
@@ -231,6 +231,9 @@ uint64_t WindowBlockManager::CutSubtree(BlockId top, RemovalReason reason) {
   std::vector<BlockId> nodes = {top};  // Parents before children.
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (const BlockId child : tree_.Children(NodeRef::Block(nodes[i]))) nodes.push_back(child);
+  }
+  if (pinned_blocks() != 0) {
+    for (const BlockId id : nodes) EndPinsOf(id, reason);
   }
   uint64_t left = 0;
   for (size_t i = nodes.size(); i-- > 0;) {
@@ -278,6 +281,7 @@ uint64_t WindowBlockManager::Reset() {
     Block& block = store_[id];
     if (block.state() == BlockState::kHole) store_.ReleaseId(id);
     if (block.state() != BlockState::kCached) continue;
+    EndPinsOf(id, RemovalReason::kCleared);
     ++removed;
     const Tier tier = block.tier();
     CountRemoval(id, RemovalReason::kCleared);
@@ -289,7 +293,6 @@ uint64_t WindowBlockManager::Reset() {
     block.set_state(BlockState::kPrivate);
     if (block.refs != 0) continue;
     CountUnheld(id, tier, -1);
-    accounts_.Discharge(id, tier);
     store_.ReleaseSlot(store_.slot(id));
     store_.ReleaseId(id);
   }

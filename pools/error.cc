@@ -65,13 +65,15 @@ constexpr std::array kRows = {
     Row{Reason::kUnknownQuarantine, "UNKNOWN_QUARANTINE", kNotFound},
     Row{Reason::kMessageTooLarge, "MESSAGE_TOO_LARGE", kInvalidArgument},
     Row{Reason::kWriterAlive, "WRITER_ALIVE", kFailedPrecondition},
+    Row{Reason::kTooManySequences, "TOO_MANY_SEQUENCES", kResourceExhausted},
+    Row{Reason::kSequenceBytesExhausted, "SEQUENCE_BYTES_EXHAUSTED", kResourceExhausted},
 };
 
 constexpr bool InOrder() {
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (static_cast<size_t>(kRows[i].reason) != i) return false;
   }
-  return kRows.size() == static_cast<size_t>(Reason::kWriterAlive) + 1;
+  return kRows.size() == static_cast<size_t>(Reason::kSequenceBytesExhausted) + 1;
 }
 static_assert(InOrder(), "one row for each reason, in the enum's order");
 

@@ -61,6 +61,11 @@ enum class Reason : uint8_t {
   kUnknownQuarantine,    // No session of this id is quarantined. NOT_FOUND
   kMessageTooLarge,      // A request of more bytes than may be. INVALID_ARGUMENT
   kWriterAlive,          // A process that could write the slots lives. FAILED_PRECONDITION
+  // As many sequences run as may; nothing changed. RESOURCE_EXHAUSTED
+  kTooManySequences,
+  // The sequences keep as many bytes beside their blocks as they may; nothing changed.
+  // RESOURCE_EXHAUSTED
+  kSequenceBytesExhausted,
 };
 
 // The reason's stable name: "BLOCKS_EXHAUSTED".

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -15,30 +14,16 @@
 #include <fstream>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
 
 namespace pagoda {
 namespace {
 
-constexpr mode_t kOwnerOnly = 0600;
 constexpr char kFileSystem[] = "/dev/shm";  // Where the C library keeps shared memory.
 
 absl::Status SystemError(std::string_view call, const std::string& name) {
   return absl::ErrnoToStatus(errno, absl::StrCat(std::string(call), "(", name, ")"));
-}
-
-absl::Status NameInUse(const std::string& name) {
-  return MakeError(
-      Reason::kInvalidArgument,
-      absl::StrCat("shared memory ", name,
-                   " belongs to a running process; is another daemon up with this cache name?"));
-}
-
-uint64_t FreeBytes(int fd) {
-  struct statvfs fs;
-  return fstatvfs(fd, &fs) == 0 ? uint64_t{fs.f_bavail} * fs.f_frsize : 0;
 }
 
 // What the kernel says can be used without swapping.
@@ -56,17 +41,6 @@ absl::StatusOr<uint64_t> AvailableMemoryBytes() {
 
 int OpenFlags(MemoryAccess access) { return access == MemoryAccess::kRead ? O_RDONLY : O_RDWR; }
 
-// Whether `name` still names the object that `fd` has open.
-bool IsNamed(int fd, const std::string& name) {
-  struct stat opened, named;
-  const int other = shm_open(name.c_str(), O_RDWR, 0);
-  if (other < 0) return false;
-  const bool same = fstat(fd, &opened) == 0 && fstat(other, &named) == 0 &&
-                    opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
-  close(other);
-  return same;
-}
-
 // 0 where that cannot be told.
 uint64_t SizeBytes(int fd) {
   struct stat info;
@@ -78,6 +52,8 @@ absl::StatusOr<std::byte*> Map(int fd, uint64_t size_bytes, const std::string& n
   const int protection = access == MemoryAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   void* data = mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return SystemError("mmap", name);
+  // A child's mapping would outlive this process, and with it the knowledge of who can write.
+  if (access == MemoryAccess::kReadWrite) madvise(data, size_bytes, MADV_DONTFORK);
   return static_cast<std::byte*>(data);
 }
 
@@ -91,50 +67,51 @@ absl::StatusOr<uint64_t> FreeSharedMemoryBytes() {
   return std::min(uint64_t{fs.f_bavail} * fs.f_frsize, *memory);
 }
 
-// An owner holds an exclusive lock as long as it lives.
 absl::Status SharedMemory::RemoveLeftover(const std::string& name, uint64_t unless_bytes) {
-  const int fd = shm_open(name.c_str(), O_RDWR, 0);
-  if (fd < 0) return errno == ENOENT ? absl::OkStatus() : SystemError("shm_open", name);
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return NameInUse(name);
-  if (unless_bytes > 0 && SizeBytes(fd) == unless_bytes) return absl::OkStatus();
-  // Only what was locked: by now the name may be another process's new object.
-  if (IsNamed(fd, name)) shm_unlink(name.c_str());
+  absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR);
+  if (absl::IsNotFound(fd.status())) return absl::OkStatus();
+  if (!fd.ok()) return fd.status();
+  const absl::StatusOr<OwnerLock> lock = OwnerLock::Take(name);
+  if (!lock.ok()) return lock.status();
+  if (unless_bytes > 0 && SizeBytes(fd->get()) == unless_bytes) return absl::OkStatus();
+  // By now the name may be another process's object, of which this one has not seen the owner.
+  if (IsNamed(fd->get(), name)) shm_unlink(name.c_str());
   return absl::OkStatus();
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t size_bytes) {
+  absl::StatusOr<OwnerLock> lock = OwnerLock::Take(name);
+  if (!lock.ok()) return lock.status();
+  return CreateLocked(std::move(name), size_bytes, *std::move(lock));
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::CreateLocked(std::string name, uint64_t size_bytes,
+                                                        OwnerLock lock) {
   if (size_bytes == 0) {
     return MakeError(Reason::kInvalidArgument, absl::StrCat("shared memory ", name, " of 0 bytes"));
   }
-  if (absl::Status status = RemoveLeftover(name); !status.ok()) return status;
-  const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, kOwnerOnly);
-  if (fd < 0) return errno == EEXIST ? NameInUse(name) : SystemError("shm_open", name);
-  // Between the two calls another process may have taken the object for a leftover, and the name
-  // with it.
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !IsNamed(fd, name)) {
-    close(fd);
-    return NameInUse(name);
+  const absl::StatusOr<FileDescriptor> leftover = OpenOwnMemory(name, O_RDWR);
+  if (leftover.ok()) {
+    shm_unlink(name.c_str());
+  } else if (!absl::IsNotFound(leftover.status())) {
+    return leftover.status();
   }
-  SharedMemory memory(std::move(name), fd);
+  absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR | O_CREAT | O_EXCL);
+  if (!fd.ok()) return fd.status();
+  SharedMemory memory(std::move(name), fd->Release(), std::move(lock));
   if (absl::Status status = memory.ReserveAndMap(size_bytes); !status.ok()) return status;
   return memory;
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint64_t size_bytes) {
-  const int fd = shm_open(name.c_str(), O_RDWR, 0);
-  if (fd < 0) {
-    return errno == ENOENT ? Create(std::move(name), size_bytes) : SystemError("shm_open", name);
+  absl::StatusOr<OwnerLock> lock = OwnerLock::Take(name);
+  if (!lock.ok()) return lock.status();
+  absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR);
+  if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
+  if (!fd.ok() || size_bytes == 0 || SizeBytes(fd->get()) != size_bytes) {
+    return CreateLocked(std::move(name), size_bytes, *std::move(lock));
   }
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    close(fd);
-    return NameInUse(name);
-  }
-  if (size_bytes == 0 || SizeBytes(fd) != size_bytes || !IsNamed(fd, name)) {
-    close(fd);
-    return Create(std::move(name), size_bytes);
-  }
-  SharedMemory memory(std::move(name), fd);
+  SharedMemory memory(std::move(name), fd->Release(), *std::move(lock));
   memory.adopted_ = true;
   // Another program may have made the object, with holes in it.
   if (absl::Status status = memory.ReserveAndMap(size_bytes); !status.ok()) return status;
@@ -151,14 +128,8 @@ bool SharedMemory::HasOtherUsers() const {
 }
 
 absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes) {
-  const uint64_t free_bytes = FreeBytes(fd_);
-  // posix_fallocate reserves the pages: without it, a full file system would be a SIGBUS at the
-  // first write. What is there stays.
-  if (const int error = posix_fallocate(fd_, 0, static_cast<off_t>(size_bytes)); error != 0) {
-    return MakeError(Reason::kOutOfMemory,
-                     absl::StrCat("shared memory ", name_, " needs ", size_bytes, " bytes and ",
-                                  free_bytes, " are free: ", std::strerror(error)));
-  }
+  absl::Status reserved = ReserveMemory(fd_, name_, size_bytes);
+  if (!reserved.ok()) return reserved;
   absl::StatusOr<std::byte*> data = Map(fd_, size_bytes, name_);
   if (!data.ok()) return data.status();
   data_ = *data;
@@ -208,13 +179,14 @@ SharedMemory::~SharedMemory() {
   if (role_ == Role::kNone) return;
   if (data_ != nullptr) munmap(data_, size_bytes_);
   if (role_ == Role::kOwner && !keeps_name_) shm_unlink(name_.c_str());
-  close(fd_);  // Also gives up the lock.
+  close(fd_);
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : role_(std::exchange(other.role_, Role::kNone)),
       adopted_(other.adopted_),
       keeps_name_(other.keeps_name_),
+      lock_(std::move(other.lock_)),
       name_(std::move(other.name_)),
       fd_(other.fd_),
       data_(other.data_),

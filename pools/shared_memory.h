@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "pools/file_descriptor.h"
+#include "pools/own_memory.h"
 
 namespace pagoda {
 
@@ -22,20 +23,24 @@ enum class MemoryLifetime : uint8_t {
 
 enum class MemoryAccess : uint8_t { kRead, kReadWrite };
 
-// Owns the mapping; the creator owns the name too, and holds a lock on the object as long as it
-// lives, so that a name left by a dead process is told from one in use. Movable. A moved-from or
-// default object holds nothing.
+// Owns the mapping; the creator owns the name too, and an OwnerLock as long as it lives, so that a
+// name left by a dead process is told from one in use. What is found under a name is used only
+// where CheckOwnMemory has nothing against it. A mapping for writing is not inherited by children
+// of the process: one of them that touches it gets SIGSEGV. Movable. A moved-from or default object
+// holds nothing.
 class SharedMemory {
  public:
   // Reserves `size_bytes` zeroed bytes under `name` ("/x"). A dead owner's object of that name is
   // replaced. Errors: OUT_OF_MEMORY (with what is needed and what is free), INVALID_ARGUMENT (a
-  // living process owns the name, or no bytes).
+  // living process owns the name, or no bytes), PERMISSION_DENIED (another user made what is there,
+  // or may write it).
   static absl::StatusOr<SharedMemory> Create(std::string name, uint64_t size_bytes);
   // As Create, but a dead owner's object of that name and size is taken over in place: its bytes
   // stay, and whoever maps it maps the same object. adopted() says which of the two happened.
   static absl::StatusOr<SharedMemory> CreateOrAdopt(std::string name, uint64_t size_bytes);
   // Removes a dead owner's object of that name, unless it has `unless_bytes` bytes. None of that
-  // name is no error. Errors: INVALID_ARGUMENT (a living process owns the name).
+  // name is no error. Errors: INVALID_ARGUMENT (a living process owns the name), PERMISSION_DENIED
+  // as Create.
   static absl::Status RemoveLeftover(const std::string& name, uint64_t unless_bytes = 0);
   // Maps an existing object whole. Errors: NotFound where there is none of that name;
   // PermissionDenied where its owner does not let this process have the access.
@@ -65,17 +70,19 @@ class SharedMemory {
   // Where the memory was mapped with kRead, a write to it ends the process (SIGSEGV).
   absl::Span<std::byte> bytes() const { return {data_, size_bytes_}; }
 
-  // A new descriptor of the memory, for another process. It is an opening of its own: it does not
-  // share the creator's lock, which would otherwise last as long as its last mapping, and one that
-  // was opened for reading cannot be mapped for writing. Errors: those of opening it.
+  // A new descriptor of the memory, for another process. It is an opening of its own: one that was
+  // opened for reading cannot be mapped for writing. Errors: those of opening it.
   absl::StatusOr<FileDescriptor> OpenDescriptor(MemoryAccess access) const;
 
  private:
   enum class Role { kNone, kOwner, kGuest };
 
-  // The owner's end of an object that is open and locked. The destructor takes the name and the
-  // descriptor away.
-  SharedMemory(std::string name, int fd) : role_(Role::kOwner), name_(std::move(name)), fd_(fd) {}
+  // The owner's end of an object that is open. The destructor takes the name and the descriptor
+  // away.
+  SharedMemory(std::string name, int fd, OwnerLock lock)
+      : role_(Role::kOwner), lock_(std::move(lock)), name_(std::move(name)), fd_(fd) {}
+  static absl::StatusOr<SharedMemory> CreateLocked(std::string name, uint64_t size_bytes,
+                                                   OwnerLock lock);
   // Reserves the pages, and maps them.
   absl::Status ReserveAndMap(uint64_t size_bytes);
   // Maps `fd` whole, as a guest. `name` may be empty.
@@ -85,6 +92,7 @@ class SharedMemory {
   Role role_ = Role::kNone;
   bool adopted_ = false;
   bool keeps_name_ = false;
+  OwnerLock lock_;  // The owner's; given up after all else.
   std::string name_;
   int fd_ = -1;
   std::byte* data_ = nullptr;

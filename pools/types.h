@@ -17,8 +17,8 @@ namespace pagoda {
 using BlockId = StrongId<struct BlockIdTag, uint32_t>;
 inline constexpr BlockId kNoBlock{std::numeric_limits<uint32_t>::max()};
 
-// Which life of a block id. Starts at 1 and grows by one whenever the id is handed out again; 0
-// names no life.
+// Which life of a block id. Starts at 1 and grows by one whenever the id is handed out again, from
+// the largest to 1; 0 names no life.
 using Generation = StrongId<struct GenerationTag, uint32_t>;
 
 // A block's place in its tier, the same in every pool of its window. Token i of the block has the

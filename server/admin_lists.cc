@@ -1,6 +1,5 @@
 // The part of AdminService that lists: pages of rows, and the blocks of a prefix.
 #include <optional>
-#include <vector>
 
 #include "server/admin_service.h"
 #include "server/page.h"
@@ -8,6 +7,7 @@
 #include "server/served_fields.h"
 #include "server/translate.h"
 #include "server/translate_lists.h"
+#include "server/translate_operations.h"
 
 namespace pagoda::server {
 namespace {
@@ -89,9 +89,13 @@ grpc::ServerUnaryReactor* AdminService::InspectPrefix(grpc::CallbackServerContex
   if (absl::Status status = CheckCall(*context, kInspectPrefix, *request).status(); !status.ok()) {
     return Answer(context, status);
   }
-  const std::vector<TokenId> tokens(request->tokens().begin(), request->tokens().end());
+  const absl::StatusOr<MatchPrefix> prompt = PromptFromProto(*request);
+  if (!prompt.ok()) return Answer(context, prompt.status());
   const absl::StatusOr<InspectedPrefix> prefix =
-      parts_.manager->InspectPrefix(NamespaceFromProto(request->namespace_()), tokens);
+      parts_.manager->InspectPrefix({.name_space = prompt->name_space,
+                                     .tokens = prompt->tokens,
+                                     .extra_token_ids = prompt->extra_token_ids,
+                                     .multimodal_items = prompt->multimodal_items});
   if (!prefix.ok()) return Answer(context, prefix.status());
   InspectedPrefixToProto(*prefix, response);
   return Answer(context, absl::OkStatus());

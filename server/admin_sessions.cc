@@ -1,6 +1,4 @@
 // The part of AdminService that ends sessions, and what these leave behind.
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
 #include "server/admin_service.h"
@@ -57,11 +55,8 @@ grpc::ServerUnaryReactor* AdminService::ReleaseQuarantine(
     return Answer(context, status);
   }
   const SessionId session(request->session_id());
-  const auto list = parts_.manager->Quarantines();
-  const bool quarantined = std::any_of(list.begin(), list.end(), [&](const QuarantineInfo& info) {
-    return info.session == session;
-  });
-  if (quarantined && !request->force() && !parts_.writers->Dead(session)) {
+  if (parts_.manager->IsQuarantined(session) && !request->force() &&
+      !parts_.writers->Dead(session)) {
     return Answer(context, MakeError(Reason::kWriterAlive,
                                      absl::StrCat("a process of session ", session.value(),
                                                   " lives and may still write")));

@@ -24,6 +24,11 @@ absl::StatusOr<Identity> Admission::Admit(const grpc::ServerContextBase& context
   return caller;
 }
 
+absl::Status Admission::CheckStillKnown(const Identity& caller) const {
+  if (authenticator_->StillKnows(caller)) return absl::OkStatus();
+  return RevokedError();
+}
+
 absl::StatusOr<TenantId> Admission::SessionTenant(const Identity& caller,
                                                   const std::string& named) const {
   if (named.empty()) return caller.tenant;
@@ -51,6 +56,10 @@ absl::Status CheckRole(const Identity& caller, const Method& method) {
   return MakeError(Reason::kPermissionDenied,
                    absl::StrCat(std::string(method.name),
                                 " is for operators; these credentials are a tenant's"));
+}
+
+bool SeesReuse(const TenantTable& tenants, const Identity& caller) {
+  return caller.is_operator() || !tenants[caller.tenant].shares;
 }
 
 absl::Status CheckPriority(const TenantTable& tenants, const Identity& caller, int64_t priority) {

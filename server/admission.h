@@ -37,6 +37,9 @@ class Admission {
   // an operator may name another's. Errors: PERMISSION_DENIED, UNKNOWN_TENANT.
   absl::StatusOr<TenantId> SessionTenant(const Identity& caller, const std::string& named) const;
 
+  // OK while the credential that `caller` showed stands for it. Errors: UNAUTHENTICATED.
+  absl::Status CheckStillKnown(const Identity& caller) const;
+
   // A place for a stream that `caller` opens. Errors: TOO_MANY_CALLS.
   absl::StatusOr<StreamSlots::Slot> TakeStream(const Identity& caller) const {
     return streams_.Take(caller.tenant);
@@ -60,6 +63,10 @@ absl::Status CheckRoom(uint64_t open_calls, uint64_t max_calls);
 absl::Status CheckInTime(absl::Time deadline, absl::Time now);
 // Errors: PERMISSION_DENIED.
 absl::Status CheckRole(const Identity& caller, const Method& method);
+
+// Whether the caller may know how much of a prompt was in the cache: an operator, and a tenant with
+// a namespace of its own. To a tenant that shares it would tell what others have asked.
+bool SeesReuse(const TenantTable& tenants, const Identity& caller);
 
 // Whether the caller's requests to the engine may have this priority: a tenant's up to its
 // max_priority, an operator's any. Errors: PERMISSION_DENIED.

@@ -101,7 +101,9 @@ absl::StatusOr<Identity> Authenticator::Identify(const ShownCredentials& shown) 
     absl::ReaderMutexLock lock(&mutex_);
     const auto known = tokens_.find(digest);
     if (known == tokens_.end()) return Unknown("the token is nobody's");
-    return known->second;
+    Identity caller = known->second;
+    caller.token = digest;
+    return caller;
   }
   std::optional<Identity> caller;
   for (const absl::string_view name : shown.names) {
@@ -116,6 +118,17 @@ absl::StatusOr<Identity> Authenticator::Identify(const ShownCredentials& shown) 
   return Unknown(shown.names.empty()
                      ? "the daemon asks for credentials: a bearer token, or a client certificate"
                      : "no name in the certificate is a caller's, and there is no bearer token");
+}
+
+absl::Status RevokedError() {
+  return Unknown("the token that opened this call is not valid any more");
+}
+
+bool Authenticator::StillKnows(const Identity& caller) const {
+  if (!caller.token.has_value()) return true;
+  absl::ReaderMutexLock lock(&mutex_);
+  const auto known = tokens_.find(*caller.token);
+  return known != tokens_.end() && known->second == caller;
 }
 
 void Authenticator::Refresh() {

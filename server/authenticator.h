@@ -28,6 +28,9 @@ struct ShownCredentials {
   std::vector<absl::string_view> names;
 };
 
+// What a call that is open ends with when its token has been taken back: UNAUTHENTICATED.
+absl::Status RevokedError();
+
 // A token says who calls; without one, the names of the certificate do. Where the configuration
 // names nobody, every caller is an operator and is not asked anything. Thread-safe.
 class Authenticator {
@@ -42,6 +45,10 @@ class Authenticator {
   absl::StatusOr<Identity> Identify(const grpc::ServerContextBase& context) const;
   absl::StatusOr<Identity> Identify(const ShownCredentials& shown) const
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Whether the credential that `caller` showed still stands for it. Only tokens can be taken back
+  // while the daemon runs.
+  bool StillKnows(const Identity& caller) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Reads the files that are others than before. Where one is no good its earlier tokens hold, and
   // where a token would stand for two callers all that were known before do, until the files agree;

@@ -175,9 +175,12 @@ void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families
                            "The most blocks that a tenant may have, where it has a quota.");
   auto sessions = GaugeFamily("pagoda_tenant_sessions", "Open sessions of a tenant.");
   auto sequences = GaugeFamily("pagoda_tenant_sequences", "Sequences of a tenant.");
+  auto sequence_bytes = GaugeFamily("pagoda_tenant_sequence_bytes",
+                                    "Bytes that a tenant's sequences keep beside their blocks.");
   for (const TenantUsage& usage : numbers.uses) {
     by_tenant.Add(sessions, {}, usage.tenant, usage.sessions);
     by_tenant.Add(sequences, {}, usage.tenant, usage.sequences);
+    by_tenant.Add(sequence_bytes, {}, usage.tenant, usage.sequence_bytes);
     for (const TenantUsage::Use& use : usage.uses) {
       const MetricLabels labels = {{"window", WindowName(use.window)},
                                    {"tier", TierLabel(static_cast<size_t>(use.tier))}};
@@ -189,7 +192,9 @@ void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families
       }
     }
   }
-  for (auto* family : {&blocks, &sessions, &sequences}) out.push_back(std::move(*family));
+  for (auto* family : {&blocks, &sessions, &sequences, &sequence_bytes}) {
+    out.push_back(std::move(*family));
+  }
   if (!quota.metric.empty()) out.push_back(std::move(quota));
 }
 
@@ -309,7 +314,8 @@ constexpr std::array<const char*, sizeof...(T)> NamesOf(const std::variant<T...>
 constexpr auto kOperationNames = NamesOf(static_cast<const Operation*>(nullptr));
 
 // Where blocks are short these grow, so they are there from the start: a rate needs a first value.
-constexpr Reason kRefusals[] = {Reason::kBlocksExhausted, Reason::kTenantQuotaExceeded};
+constexpr Reason kRefusals[] = {Reason::kBlocksExhausted, Reason::kTenantQuotaExceeded,
+                                Reason::kTooManySequences, Reason::kSequenceBytesExhausted};
 
 void CollectOperations(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
   const OperationCounters& counters = numbers.stats.operations;

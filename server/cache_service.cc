@@ -1,5 +1,7 @@
 #include "server/cache_service.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,25 @@ constexpr Method kCloseSession = MethodNamed("/pagoda.v1.CacheService/CloseSessi
 constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
 constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
 constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
+
+// Whether the cache holds the KV of the model that a client names. Errors: INVALID_ARGUMENT.
+absl::Status CheckModel(const CacheInfo& cache, const std::string& named) {
+  if (named.empty() || named == cache.model_fingerprint) return absl::OkStatus();
+  if (cache.model_fingerprint.empty()) {
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat("the session is for the model \"", named, "\", and for which the ", "cache ",
+                     cache.name, " is has not been said: see cache.model"));
+  }
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("cache ", cache.name, " is for the model \"",
+                                cache.model_fingerprint, "\", the session for \"", named, "\""));
+}
+
+absl::Status SessionDraining() {
+  return MakeError(Reason::kDraining,
+                   "the daemon is shutting down; the session lives on its lease");
+}
 
 }  // namespace
 
@@ -38,10 +59,14 @@ absl::Status CacheService::DoOpenSession(const Identity& caller,
   if (!tenant.ok()) return tenant.status();
   const absl::StatusOr<absl::Duration> lease = LeaseFromProto(request.lease_ms());
   if (!lease.ok()) return lease.status();
+  if (absl::Status status = CheckModel(manager_->info(), request.model_fingerprint());
+      !status.ok()) {
+    return status;
+  }
   const auto session = manager_->OpenSession(request.client_name(), *lease, *tenant);
   if (!session.ok()) return session.status();
   owners_.Add(session->ref, *tenant,
-              [this](SessionRef other) { return manager_->CheckSession(other).ok(); });
+              [this](SessionRef other) { return manager_->Remembers(other); });
   SessionToProto(session->ref, response->mutable_session());
   response->set_lease_ms(absl::ToInt64Milliseconds(session->lease));
   CacheInfoToProto(manager_->info(), response->mutable_cache());
@@ -72,15 +97,21 @@ absl::Status CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
 grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext* context,
                                                      const v1::CloseSessionRequest* request,
                                                      v1::CloseSessionResponse*) {
-  absl::Status status = CheckRequest(admission_->Admit(*context, kCloseSession), *request);
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kCloseSession);
+  if (!caller.ok()) return Answer(context, caller.status());
+  absl::Status status = CheckRequest(caller, *request);
   const SessionRef session = SessionFromProto(request->session());
   if (status.ok()) status = manager_->CloseSession(session);
   // A session of an earlier daemon is none of the core's; its client gives up its mapping with
   // this.
-  if (!status.ok() && options_.writers != nullptr && options_.writers->AcknowledgeOld(session)) {
-    status = absl::OkStatus();
-  }
+  if (!status.ok() && AcknowledgeOld(*caller, session)) status = absl::OkStatus();
   return Answer(context, status);
+}
+
+bool CacheService::AcknowledgeOld(const Identity& caller, SessionRef session) {
+  if (options_.writers == nullptr) return false;
+  if (caller.is_operator()) return options_.writers->AcknowledgeOld(session, std::nullopt);
+  return options_.writers->AcknowledgeOld(session, admission_->tenants()[caller.tenant].name);
 }
 
 void CacheService::SweepAnswers() {
@@ -129,12 +160,20 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Sessi
   SessionStream* stream = SessionStream::Start(batch_context(*caller), &owners_, *caller,
                                                std::move(counted), *std::move(slot), &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
-  if (state_->draining()) stream->EndForDrain();
+  if (state_->draining()) stream->EndSoon(SessionDraining());
   return stream;
 }
 
+void CacheService::EndRevokedStreams() {
+  for (const std::shared_ptr<SessionStream>& stream : streams_.All()) {
+    const absl::Status known = admission_->CheckStillKnown(stream->caller());
+    if (!known.ok()) stream->EndSoon(known);
+  }
+}
+
 void CacheService::EndStreamsForDrain() {
-  for (const std::shared_ptr<SessionStream>& stream : streams_.All()) stream->EndForDrain();
+  const absl::Status reason = SessionDraining();
+  for (const std::shared_ptr<SessionStream>& stream : streams_.All()) stream->EndSoon(reason);
   const absl::Status draining = state_->CheckAcceptsWork();
   for (const std::shared_ptr<BatchRun>& batch : waiting_.All()) batch->EndWaits(draining);
 }

@@ -71,13 +71,17 @@ class CacheService final : public RawBatches {
   void SweepAnswers();
   // Ends every open Session stream, and every batch's wait. Call it when the state is draining.
   void EndStreamsForDrain();
+  // Ends the streams whose callers' tokens have been taken back.
+  void EndRevokedStreams();
 
  private:
-  // Sessions that are over and whose owners are known still.
+  // Sessions that are over and quarantine nothing, and whose owners are known still.
   static constexpr size_t kRememberedSessions = 1 << 16;
 
   absl::Status DoOpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
                              v1::OpenSessionResponse* response);
+  // Whether `caller` acknowledges a session of an earlier daemon with this.
+  bool AcknowledgeOld(const Identity& caller, SessionRef session);
   // Whether `caller` may speak for the session, in a call that is served.
   template <class Request>
   absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request) const;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -19,44 +20,16 @@
 namespace pagoda::server {
 namespace {
 
-constexpr char kCommonHeaders[] =
-    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n";
+constexpr size_t kPieceBytes = 16 << 10;
 
 std::string HeaderOf(const mg_connection* connection, const char* name) {
   const char* value = mg_get_header(connection, name);
   return value == nullptr ? "" : value;
 }
 
-const char* StatusText(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 410:
-      return "Gone";
-    case 413:
-      return "Content Too Large";
-    case 421:
-      return "Misdirected Request";
-    case 429:
-      return "Too Many Requests";
-    case 500:
-      return "Internal Server Error";
-    case 503:
-      return "Service Unavailable";
-  }
-  return "";
+std::optional<std::string> OptionalHeader(const mg_connection* connection, const char* name) {
+  const char* value = mg_get_header(connection, name);
+  return value == nullptr ? std::nullopt : std::make_optional<std::string>(value);
 }
 
 // Where one end of a socket is, by a call of the system's; an empty address where it is none of
@@ -105,26 +78,29 @@ int SocketOf(const mg_request_info& info) {
 
 HttpRequest RequestOf(const mg_connection* connection) {
   const mg_request_info* info = mg_get_request_info(connection);
-  HttpRequest request{.query = info->query_string == nullptr ? "" : info->query_string,
-                      .host = HeaderOf(connection, "Host"),
-                      .authorization = std::nullopt};
-  if (mg_get_header(connection, "Authorization") != nullptr) {
-    request.authorization = HeaderOf(connection, "Authorization");
+  return {.query = info->query_string == nullptr ? "" : info->query_string,
+          .host = HeaderOf(connection, "Host"),
+          .origin = OptionalHeader(connection, "Origin"),
+          .authorization = OptionalHeader(connection, "Authorization")};
+}
+
+bool PacedWriter::Write(absl::string_view bytes) {
+  while (!broken_ && !bytes.empty()) {
+    // civetweb gives up where nothing is read for a second (HttpServer), and goes on with a client
+    // that reads a byte now and then: so the pace is looked at between pieces.
+    const absl::string_view piece = bytes.substr(0, kPieceBytes);
+    const absl::Time start = absl::Now();
+    broken_ = mg_write(connection_, piece.data(), piece.size()) != static_cast<int>(piece.size());
+    pace_.Add(piece.size(), absl::Now() - start);
+    broken_ = broken_ || pace_.too_slow();
+    bytes.remove_prefix(piece.size());
   }
-  return request;
+  return !broken_;
 }
 
 void WriteResponse(mg_connection* connection, const HttpResponse& response, WithBody body) {
-  std::string head =
-      absl::StrCat("HTTP/1.1 ", response.status, " ", StatusText(response.status),
-                   "\r\nContent-Type: ", response.content_type,
-                   "\r\nContent-Length: ", response.body.size(), "\r\n", kCommonHeaders);
-  for (const auto& [name, value] : response.headers) {
-    absl::StrAppend(&head, name, ": ", value, "\r\n");
-  }
-  absl::StrAppend(&head, "\r\n");
-  mg_write(connection, head.data(), head.size());
-  if (body == WithBody::kYes) mg_write(connection, response.body.data(), response.body.size());
+  PacedWriter writer(connection);
+  if (writer.Write(HeadOf(response)) && body == WithBody::kYes) writer.Write(response.body);
 }
 
 absl::StatusOr<std::string> CivetwebExchange::ReadBody(size_t max_bytes, absl::Duration time) {
@@ -167,26 +143,23 @@ bool CivetwebExchange::BeginStream(const std::string& content_type) {
   chunked_ = absl::string_view(mg_get_request_info(connection_)->http_version) == "1.1";
   const std::string head =
       absl::StrCat("HTTP/1.1 200 OK\r\nContent-Type: ", content_type, "\r\n",
-                   chunked_ ? "Transfer-Encoding: chunked\r\n" : "", kCommonHeaders, "\r\n");
-  broken_ = mg_write(connection_, head.data(), head.size()) <= 0;
-  return !broken_;
+                   chunked_ ? "Transfer-Encoding: chunked\r\n" : "", kHttpCommonHeaders, "\r\n");
+  return writer_.Write(head);
 }
 
 bool CivetwebExchange::Write(absl::string_view bytes) {
-  if (broken_ || bytes.empty()) return !broken_;
-  const std::string piece =
-      chunked_ ? absl::StrCat(absl::Hex(bytes.size()), "\r\n", bytes, "\r\n") : std::string(bytes);
-  broken_ = mg_write(connection_, piece.data(), piece.size()) != static_cast<int>(piece.size());
-  return !broken_;
+  if (bytes.empty()) return !writer_.broken();
+  return writer_.Write(chunked_ ? absl::StrCat(absl::Hex(bytes.size()), "\r\n", bytes, "\r\n")
+                                : std::string(bytes));
 }
 
 void CivetwebExchange::EndStream() {
   constexpr absl::string_view kLastChunk = "0\r\n\r\n";
-  if (chunked_ && !broken_) mg_write(connection_, kLastChunk.data(), kLastChunk.size());
+  if (chunked_) writer_.Write(kLastChunk);
 }
 
 bool CivetwebExchange::ClientIsThere() {
-  if (broken_) return false;
+  if (writer_.broken()) return false;
   if (socket_ < 0) socket_ = SocketOf(*mg_get_request_info(connection_));
   if (socket_ < 0) return true;  // A failed write will tell.
   pollfd entry = {.fd = socket_, .events = POLLRDHUP, .revents = 0};

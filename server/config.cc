@@ -14,7 +14,6 @@
 #include "manager/eviction_policy.h"
 #include "manager/retention.h"
 #include "pools/error.h"
-#include "server/bridges/zmq_endpoint.h"
 #include "server/config_keys.h"
 #include "server/listen_address.h"
 #include "server/tier_size_key.h"
@@ -25,6 +24,7 @@ namespace {
 
 constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxCacheName = 64;
+constexpr size_t kMaxModelText = 256;
 constexpr size_t kMaxTenantName = 128;  // See Namespace.tenant.
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
@@ -62,6 +62,17 @@ absl::Status CheckTenantName(const std::string& name) {
   if (good) return absl::OkStatus();
   return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxTenantName,
                              " printable characters without blanks"));
+}
+
+// The two parts of an identity, which an '@' joins.
+absl::Status CheckModelText(const std::string& text) {
+  bool good = text.size() <= kMaxModelText;
+  for (const char c : text) {
+    good = good && c != '@' && absl::ascii_isgraph(static_cast<unsigned char>(c));
+  }
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", text, "' is not at most ", kMaxModelText,
+                             " printable characters without blanks and '@'"));
 }
 
 absl::Status CheckPolicy(const std::string& name) {
@@ -106,6 +117,8 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
                  {NumberKey("sequence_tokens", &workload.sequence_tokens, 1, kMaxUint32),
                   NumberKey("chunk_tokens", &workload.chunk_tokens, 1, kMaxUint32)}),
       ListKey("layers", &cache->layers, LayersKeys),
+      SectionKey("model", {TextKey("name", &cache->model.name, CheckModelText),
+                           TextKey("revision", &cache->model.revision, CheckModelText)}),
       TextKey("model_dir", &cache->model_dir),
       TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
       NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
@@ -137,7 +150,9 @@ std::vector<ConfigKey> CredentialsKeys(Config::Credentials* credentials) {
 std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
   return {NumberKey("share", &quota->share, 1, 1'000'000),
           NumberKey("primary_blocks", &quota->primary_blocks, 0, kMaxBlocks),
-          NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks)};
+          NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks),
+          NumberKey("max_sequences", &quota->max_sequences, 0, 1 << 24),
+          NumberKey("max_sequence_bytes", &quota->max_sequence_bytes, 0, uint64_t{1} << 40)};
 }
 
 // As the engine's requests have it.
@@ -158,11 +173,15 @@ std::vector<ConfigKey> ServerKeys(Config::Server* server) {
       TextKey("map_socket", &server->map_socket),
       TextKey("grpc_address", &server->grpc_address, CheckAddress),
       TextKey("http_address", &server->http_address, CheckAddress),
+      TextKey("probe_address", &server->probe_address, CheckAddress),
       DurationKey("drain_timeout", &server->drain_timeout, absl::ZeroDuration(), absl::Hours(1)),
       NumberKey("max_message_bytes", &server->max_message_bytes, 1 << 16, 1 << 30),
       SectionKey("tls", TlsKeys(&server->tls)),
       FlagKey("insecure", &server->insecure),
+      FlagKey("http_insecure", &server->http_insecure),
       NumberKey("max_sessions", &server->max_sessions, 1, 1 << 20),
+      NumberKey("max_sequences", &server->max_sequences, 1, 1 << 24),
+      NumberKey("max_sequence_bytes", &server->max_sequence_bytes, 1 << 20, uint64_t{1} << 40),
       NumberKey("max_calls", &server->max_calls, 1, 1 << 20),
       NumberKey("max_calls_per_connection", &server->max_calls_per_connection, 1, 1 << 20),
       NumberKey("max_grpc_bytes", &server->max_grpc_bytes, 16 << 20, uint64_t{1} << 40),
@@ -175,6 +194,9 @@ std::vector<ConfigKey> ZmqKeys(Config::Events::Zmq* zmq) {
   return {
       TextKey("endpoint", &zmq->endpoint, CheckZmqEndpoint),
       TextKey("replay_endpoint", &zmq->replay_endpoint, CheckZmqEndpoint),
+      ChoiceKey<ZmqMode>(
+          "mode", &zmq->mode,
+          {{"auto", ZmqMode::kAuto}, {"listen", ZmqMode::kListen}, {"connect", ZmqMode::kConnect}}),
       FlagKey("replay_topic", &zmq->replay_topic),
       TextKey("topic", &zmq->topic),
       TextKey("pod", &zmq->pod),
@@ -212,11 +234,13 @@ std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
   return {TextKey("model_dir", &engine->model_dir),
           ChoiceKey<KvMode>("kv", &engine->kv, KvModes()),
           ChoiceKey<EngineBackend>("backend", &engine->backend, EngineBackends()),
+          ChoiceKey<GpuAttention>("gpu_attention", &engine->gpu_attention, GpuAttentions()),
           NumberKey("threads", &engine->threads, 0, 1024),
           ChoiceKey<ComputeType>("compute", &engine->compute, ComputeTypes()),
           NumberKey("max_step_tokens", &engine->max_step_tokens, 1, 1 << 20),
           NumberKey("max_running_sequences", &engine->max_running_sequences, 1, 1 << 16),
           NumberKey("max_waiting_requests", &engine->max_waiting_requests, 1, 1 << 20),
+          NumberKey("max_waiting_bytes", &engine->max_waiting_bytes, 1 << 16, uint64_t{1} << 40),
           ChoiceKey<Preemption>("preemption", &engine->preemption, Preemptions()),
           NumberKey("basic_sequences", &engine->basic_sequences, 1, 1 << 16),
           NumberKey("basic_sequence_tokens", &engine->basic_sequence_tokens, 1, 1 << 24)};
@@ -232,9 +256,11 @@ std::vector<ConfigKey> Keys(Config* config) {
       ListKey("tenants", &config->tenants, TenantKeys, /*min_elements=*/0),
       SectionKey("operators", CredentialsKeys(&config->operators)),
       SectionKey("commons", {NumberKey("share", &config->commons_share, 1, 1'000'000)}),
-      SectionKey("sessions",
-                 {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),
-                  DurationKey("max_lease", &sessions.max_lease, shortest, absl::Hours(24))}),
+      SectionKey(
+          "sessions",
+          {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),
+           DurationKey("max_lease", &sessions.max_lease, shortest, absl::Hours(24)),
+           DurationKey("max_pin_lease", &sessions.max_pin_lease, shortest, absl::Hours(24 * 365))}),
       SectionKey("events", EventsKeys(&config->events)),
       SectionKey("metrics", {FlagKey("tenants", &config->metrics.tenants),
                              NumberKey("block_sample", &config->metrics.block_sample, 0, 1 << 30)}),

@@ -14,6 +14,7 @@
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/sizing.h"
+#include "server/bridges/zmq_endpoint.h"
 #include "server/log.h"
 
 namespace pagoda::server {
@@ -59,6 +60,15 @@ struct Config {
       KvKind kind = KvKind::kKeyAndValue;
     };
     std::vector<Layers> layers = {{}};
+    // The model of `layers`: part of the cache's identity, so that KV of another model with the
+    // same shape is not taken for its own. Without a name nobody knows whose KV it is.
+    struct Model {
+      std::string name;
+      std::string revision;
+
+      // What CacheInfo.model_fingerprint says: "NAME@REVISION", "NAME", or "".
+      std::string Identity() const { return revision.empty() ? name : name + "@" + revision; }
+    } model;
     // A model whose layers and fingerprint the cache has, for engines in processes of their own; it
     // is not loaded. Empty: that of engine.model_dir, else `layers`.
     std::string model_dir;
@@ -80,6 +90,7 @@ struct Config {
     std::string map_socket = kMapSocketAuto;        // Empty: none.
     std::string grpc_address = "127.0.0.1:7070";    // Empty: none.
     std::string http_address = "127.0.0.1:7071";    // Empty: none.
+    std::string probe_address;                      // Empty: none.
     absl::Duration drain_timeout = absl::Seconds(10);
     uint32_t max_message_bytes = 16 << 20;
     // gRPC over TCP speaks TLS where there is a certificate. The Unix socket never does.
@@ -91,8 +102,12 @@ struct Config {
 
       bool enabled() const { return !certificate.empty(); }
     } tls;
-    bool insecure = false;
+    bool insecure = false;       // For gRPC, ZMQ and secret files.
+    bool http_insecure = false;  // For HTTP.
     uint32_t max_sessions = 4096;
+    // Of all tenants; see SequenceAccounts.
+    uint32_t max_sequences = 65'536;
+    uint64_t max_sequence_bytes = uint64_t{256} << 20;
     uint32_t max_calls = 8192;
     uint32_t max_calls_per_connection = 2048;
     uint64_t max_grpc_bytes = uint64_t{2} << 30;
@@ -115,6 +130,9 @@ struct Config {
     // The most blocks of each window; 0: no limit.
     uint32_t primary_blocks = 0;
     uint32_t secondary_blocks = 0;
+    // Its sequences, and the bytes that these keep beside their blocks; 0: no limit of its own.
+    uint32_t max_sequences = 0;
+    uint64_t max_sequence_bytes = 0;
   };
   struct Tenant {
     std::string name;
@@ -133,6 +151,7 @@ struct Config {
   struct Sessions {
     absl::Duration default_lease = absl::Seconds(30);
     absl::Duration max_lease = absl::Hours(1);
+    absl::Duration max_pin_lease = absl::Hours(24);
   } sessions;
 
   struct Events {
@@ -146,7 +165,8 @@ struct Config {
     struct Zmq {
       std::string endpoint;         // Empty: off.
       std::string replay_endpoint;  // Empty: no replays.
-      bool replay_topic = false;    // Whether a replay's answers carry the topic.
+      ZmqMode mode = ZmqMode::kAuto;
+      bool replay_topic = false;  // Whether a replay's answers carry the topic.
       std::string topic = kZmqTopicAuto;
       std::string pod;    // In the topic; empty: the machine's name.
       std::string model;  // In the topic; empty: the cache's name.
@@ -174,11 +194,13 @@ struct Config {
     std::string model_dir;  // Empty: no engine.
     KvMode kv = KvMode::kPaged;
     EngineBackend backend = EngineBackend::kAuto;
+    GpuAttention gpu_attention = GpuAttention::kAuto;
     uint32_t threads = 0;  // 0: as many as processors.
     ComputeType compute = ComputeType::kAuto;
     uint32_t max_step_tokens = 512;
     uint32_t max_running_sequences = 256;
-    uint32_t max_waiting_requests = 1024;
+    uint32_t max_waiting_requests = 1024;             // The tenants share these places,
+    uint64_t max_waiting_bytes = uint64_t{64} << 20;  // and these bytes of requests that wait.
     Preemption preemption = Preemption::kOffload;
     uint32_t basic_sequences = 8;  // With KvMode::kBasic: places, and the tokens of each.
     uint32_t basic_sequence_tokens = 2048;

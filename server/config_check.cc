@@ -19,25 +19,25 @@ absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalid
 
 // Plaintext tells whoever listens on the way what is cached, and the tokens of those who ask.
 absl::Status CheckStaysHere(const std::string& key, const std::string& address,
-                            const std::string& remedy) {
+                            const std::string& remedy, const std::string& permission) {
   if (address.empty()) return absl::OkStatus();
   const absl::StatusOr<TcpAddress> parsed = ParseAddress(address);
   if (!parsed.ok()) return parsed.status();
   if (IsLoopback(*parsed)) return absl::OkStatus();
   return Refuse(absl::StrCat(key, " ", address, " would serve other machines without TLS: ", remedy,
-                             ", listen on loopback (127.0.0.1, [::1], localhost), or say "
-                             "server.insecure: true"));
+                             ", listen on loopback (127.0.0.1, [::1], localhost), or say ",
+                             permission, ": true"));
 }
 
 absl::Status CheckPlaintext(const Config::Server& server) {
-  if (server.insecure) return absl::OkStatus();
-  if (!server.tls.enabled()) {
+  if (!server.insecure && !server.tls.enabled()) {
     absl::Status status = CheckStaysHere("server.grpc_address", server.grpc_address,
-                                         "set server.tls.certificate and key");
+                                         "set server.tls.certificate and key", "server.insecure");
     if (!status.ok()) return status;
   }
+  if (server.http_insecure) return absl::OkStatus();
   return CheckStaysHere("server.http_address", server.http_address,
-                        "HTTP has none, so put a proxy before it");
+                        "HTTP has none, so put a proxy before it", "server.http_insecure");
 }
 
 // Whoever reads the stream reads the tokens of every tenant, and nothing asks who he is.
@@ -52,8 +52,9 @@ absl::Status CheckZmq(const Config& config) {
     if (!StaysHere(*endpoint)) {
       return Refuse(
           absl::StrCat("events.zmq.", key, " ", *endpoint,
-                       " would show every tenant's tokens to other machines: use ipc://PATH or "
-                       "tcp://[::1]:PORT, or say server.insecure: true"));
+                       " would show every tenant's tokens to other machines: use ipc://PATH, "
+                       "tcp://[::1]:PORT, or tcp://127.0.0.1:PORT with events.zmq.mode: listen, "
+                       "or say server.insecure: true"));
     }
     // Where callers have to show credentials, a file's mode is the least that stands for them.
     if (config.knows_callers() && SocketFile(*endpoint).empty() && !IsInProcess(*endpoint)) {
@@ -114,12 +115,36 @@ absl::Status CheckCallers(const Config& config) {
   return absl::OkStatus();
 }
 
+// Whose KV the cache holds is said once.
+absl::Status CheckModel(const Config& config) {
+  const Config::Cache::Model& model = config.cache.model;
+  if (model.name.empty() && !model.revision.empty()) {
+    return Refuse("cache.model.revision is of no model; cache.model.name is empty");
+  }
+  const bool has_folder = !config.cache.model_dir.empty() || !config.engine.model_dir.empty();
+  if (!model.name.empty() && has_folder) {
+    return Refuse(
+        "cache.model names the model of cache.layers; with cache.model_dir or engine.model_dir the "
+        "folder says which model it is, by its weights");
+  }
+  return absl::OkStatus();
+}
+
 // An engine computes where its KV lies.
 absl::Status CheckEngineBackend(const Config& config) {
   const Config::Engine& engine = config.engine;
   if (engine.model_dir.empty()) return absl::OkStatus();
   if (absl::Status built = CheckBuilt(engine.backend); !built.ok()) {
     return Refuse(absl::StrCat("engine.backend is cuda; ", built.message()));
+  }
+  // On the host for certain; with auto the engine says so when it starts there.
+  const bool on_cpu = engine.backend == EngineBackend::kCpu || engine.kv == KvMode::kBasic ||
+                      config.cache.primary_memory == PrimaryMemory::kHost;
+  if (on_cpu && engine.backend != EngineBackend::kCuda &&
+      engine.gpu_attention != GpuAttention::kAuto) {
+    return Refuse(absl::StrCat("engine.gpu_attention is ",
+                               NameOf(GpuAttentions(), engine.gpu_attention),
+                               ", and the engine computes on the CPU: say auto, or backend: cuda"));
   }
   if (engine.kv == KvMode::kBasic) {
     if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
@@ -174,6 +199,7 @@ absl::Status ValidateConfig(const Config& config) {
         "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
         "cache's layers");
   }
+  if (absl::Status status = CheckModel(config); !status.ok()) return status;
   if (absl::Status status = CheckEngineBackend(config); !status.ok()) return status;
   if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;

@@ -22,6 +22,7 @@
 #include "server/log.h"
 #include "server/primary_memory.h"
 #include "server/status_page.h"
+#include "server/tenant_options.h"
 #include "server/tls_credentials.h"
 #include "server/translate.h"
 
@@ -62,7 +63,9 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
     if (spec.ok()) spec->name = cache.name;
     return spec;
   }
-  CacheSpec spec{.name = cache.name, .tokens_per_block = cache.tokens_per_block};
+  CacheSpec spec{.name = cache.name,
+                 .model_fingerprint = cache.model.Identity(),
+                 .tokens_per_block = cache.tokens_per_block};
   for (const Config::Cache::Layers& layers : cache.layers) {
     const LayerSpec layer{.window = WindowFromProto(layers.window),
                           .num_kv_heads = layers.num_kv_heads,
@@ -95,33 +98,17 @@ std::string InstanceName(const Config& config) {
   return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
 }
 
-std::vector<TenantOptions> TenantsOf(const Config& config) {
-  const auto quota = [](uint32_t blocks) { return blocks == 0 ? kNoQuota : blocks; };
-  std::vector<TenantOptions> tenants;
-  for (const Config::Tenant& tenant : config.tenants) {
-    tenants.push_back(
-        {.name = tenant.name,
-         .shares = tenant.shares,
-         .share = tenant.quota.share,
-         .quota_blocks = {quota(tenant.quota.primary_blocks), quota(tenant.quota.secondary_blocks)},
-         .max_priority = static_cast<int32_t>(tenant.max_priority)});
-  }
-  return tenants;
-}
-
 // What the writers' table asks of the core.
 WriterProcesses::Core CoreOf(SharedManager* manager) {
   return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
+          .tenant = [=](SessionRef session) -> absl::StatusOr<std::string> {
+            const absl::StatusOr<TenantId> tenant = manager->TenantOf(session);
+            if (!tenant.ok()) return tenant.status();
+            return manager->tenants()[*tenant].name;
+          },
           .note_writer = [=](SessionRef session) { return manager->NoteWriter(session); },
           .writers_gone = [=](SessionId session) { manager->NoteWriterGone(session); },
-          .quarantined =
-              [=] {
-                std::vector<SessionId> sessions;
-                for (const QuarantineInfo& info : manager->Quarantines()) {
-                  sessions.push_back(info.session);
-                }
-                return sessions;
-              },
+          .quarantined = [=] { return manager->QuarantinedSessions(); },
           .release =
               [=](SessionId session) {
                 const absl::StatusOr<uint32_t> blocks = manager->ReleaseQuarantine(session);
@@ -170,7 +157,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
 
 absl::Status Daemon::ResolveAddresses() {
   for (const auto& [text, address] : {std::pair(&config_.server.grpc_address, &grpc_address_),
-                                      std::pair(&config_.server.http_address, &http_address_)}) {
+                                      std::pair(&config_.server.http_address, &http_address_),
+                                      std::pair(&config_.server.probe_address, &probe_address_)}) {
     if (text->empty()) continue;
     absl::StatusOr<TcpAddress> parsed = ParseAddress(*text);
     if (!parsed.ok()) return parsed.status();
@@ -225,6 +213,7 @@ absl::Status Daemon::MakeCache() {
        .offload_min_priority = Priority(static_cast<uint8_t>(cache.offload.min_priority)),
        .offload_watermark_permille = cache.offload.watermark_permille,
        .pin_budget_permille = cache.pin_budget_permille,
+       .max_pin_lease = config_.sessions.max_pin_lease,
        .pool_mappings = pools_->Mappings(),
        .lifecycle_events = config_.events.lifecycle,
        .epoch = RandomEpoch(),
@@ -232,8 +221,9 @@ absl::Status Daemon::MakeCache() {
        .commons_share = config_.commons_share,
        .journal_slots = kept_ != nullptr,
        .lives_sample = config_.metrics.block_sample,
-       .seed = RandomNumber(),
        .max_sessions = config_.server.max_sessions,
+       .sequence_limits = {.max_sequences = config_.server.max_sequences,
+                           .max_bytes = config_.server.max_sequence_bytes},
        .start_time = start_time_});
   if (!core.ok()) return core.status();
   if (kept_ != nullptr) Restore(**core);
@@ -372,15 +362,17 @@ absl::Status Daemon::LoadEngine() {
                                   .max_sequences = chosen.basic_sequences,
                                   .max_sequence_tokens = chosen.basic_sequence_tokens});
   if (!client.ok()) return client.status();
-  absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::Create({.model_dir = chosen.model_dir,
-                      .backend = chosen.backend,
-                      .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
-                      .scheduler = {.max_step_tokens = chosen.max_step_tokens,
-                                    .max_running_sequences = chosen.max_running_sequences,
-                                    .preemption = chosen.preemption},
-                      .max_waiting_requests = chosen.max_waiting_requests},
-                     *std::move(client));
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
+      {.model_dir = chosen.model_dir,
+       .backend = chosen.backend,
+       .gpu_attention = chosen.gpu_attention,
+       .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
+       .scheduler = {.max_step_tokens = chosen.max_step_tokens,
+                     .max_running_sequences = chosen.max_running_sequences,
+                     .preemption = chosen.preemption},
+       .waiting = {.requests = chosen.max_waiting_requests, .bytes = chosen.max_waiting_bytes},
+       .tenants = NamesOf(*tenants_)},
+      *std::move(client));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
   text_ = std::make_unique<ModelText>(ModelText::Load(chosen.model_dir));
@@ -433,18 +425,16 @@ absl::Status Daemon::MakeServices() {
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
   if (http_address_.has_value()) {
+    http_fence_ = std::make_unique<HttpFence>(
+        HttpFence::Options{.address = *http_address_, .knows_callers = config_.knows_callers()},
+        authenticator_.get());
     status_history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
-    status_api_ = std::make_unique<StatusApi>(
-        parts, authenticator_.get(), status_history_.get(),
-        StatusApi::Options{.reach = IsLoopback(*http_address_) ? StatusApi::Reach::kLoopback
-                                                               : StatusApi::Reach::kNetwork,
-                           .knows_callers = config_.knows_callers()});
+    status_api_ = std::make_unique<StatusApi>(parts, http_fence_.get(), status_history_.get());
     openai_ = std::make_unique<OpenAiDoor>(
-        OpenAiDoor::Options{.loopback = IsLoopback(*http_address_),
-                            .max_generations = config_.server.max_http_generations,
+        OpenAiDoor::Options{.max_generations = config_.server.max_http_generations,
                             .max_body_bytes = config_.server.max_message_bytes},
-        engine_.get(), engine_service_->model_name(), text_.get(), &state_, authenticator_.get(),
-        tenants_.get());
+        engine_.get(), engine_service_->model_name(), text_.get(), &state_, http_fence_.get(),
+        tenants_.get(), &engine_service_->tokenizing());
   }
   metrics_ = std::make_unique<Metrics>(
       parts, &rpc_metrics_, openai_.get(),
@@ -452,8 +442,12 @@ absl::Status Daemon::MakeServices() {
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
   if (config_.knows_callers()) {
-    tokens_timer_ =
-        std::make_unique<PeriodicTask>(kTokensCheckInterval, [this] { authenticator_->Refresh(); });
+    tokens_timer_ = std::make_unique<PeriodicTask>(kTokensCheckInterval, [this] {
+      authenticator_->Refresh();
+      cache_service_->EndRevokedStreams();
+      event_service_->EndRevokedStreams();
+      bridges_->EndRevokedStreams();
+    });
   }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
     // First, so that of a process that is known to be dead nothing is quarantined.
@@ -507,24 +501,20 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
 }
 
 absl::Status Daemon::ListenHttp() {
+  HttpServer::Routes routes = ProbeRoutes(&state_, heartbeat_.get());
+  if (probe_address_.has_value()) {
+    absl::StatusOr<std::unique_ptr<ProbeServer>> probes =
+        ProbeServer::Start(*probe_address_, routes);
+    if (!probes.ok()) return probes.status();
+    probes_ = *std::move(probes);
+  }
   if (!http_address_.has_value()) return absl::OkStatus();
-  const auto readiness = [this](const HttpRequest&) {
-    return Readiness(state_.phase(), heartbeat_->waiting());
-  };
-  HttpServer::Routes routes = {
-      {"/", [](const HttpRequest&) { return StatusPage(); }},
-      {"/livez", [this](const HttpRequest&) { return Liveness(heartbeat_->waiting()); }},
-      {"/readyz", readiness},
-      {"/healthz", readiness},
-      {"/metrics", [this](const HttpRequest& request) {
-         // It may name tenants.
-         if (IsLoopback(*http_address_) && !MeansThisMachine(request.host)) {
-           return HttpResponse{.status = 421,
-                               .body = "this daemon listens on loopback: ask for localhost\n"};
-         }
-         return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                             .body = metrics_->Text()};
-       }}};
+  routes["/"] = [](const HttpRequest&) { return StatusPage(); };
+  // It may name tenants.
+  routes["/metrics"] = http_fence_->Fenced([this](const HttpRequest&) {
+    return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                        .body = metrics_->Text()};
+  });
   status_api_->AddRoutes(&routes);
   HttpServer::Posts posts;
   openai_->AddRoutes(&routes, &posts);

@@ -30,6 +30,7 @@
 #include "server/event_service.h"
 #include "server/grpc_server.h"
 #include "server/heartbeat.h"
+#include "server/http_fence.h"
 #include "server/http_server.h"
 #include "server/kept_memory.h"
 #include "server/listen_address.h"
@@ -37,6 +38,7 @@
 #include "server/metrics.h"
 #include "server/openai/openai_door.h"
 #include "server/periodic_task.h"
+#include "server/probe_server.h"
 #include "server/rpc_metrics.h"
 #include "server/serving_state.h"
 #include "server/status_api.h"
@@ -75,6 +77,8 @@ class Daemon {
   const std::vector<std::string>& grpc_endpoints() const { return grpc_->endpoints(); }
   // "127.0.0.1:7071"; empty where there is no HTTP.
   std::string http_endpoint() const { return http_ ? http_->address().ToString() : ""; }
+  // Likewise of the listener for probes.
+  std::string probe_endpoint() const { return probes_ ? probes_->address().ToString() : ""; }
 
   SharedManager& manager() { return *manager_; }
 
@@ -110,6 +114,7 @@ class Daemon {
   const absl::Time start_time_;
   std::optional<TcpAddress> grpc_address_;
   std::optional<TcpAddress> http_address_;
+  std::optional<TcpAddress> probe_address_;
   ServingState state_;
   Supervisor supervisor_;
 
@@ -133,14 +138,16 @@ class Daemon {
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Metrics> metrics_;
-  std::unique_ptr<StatusHistory> status_history_;  // Where there is HTTP, as the next one.
+  std::unique_ptr<HttpFence> http_fence_;  // Where there is HTTP, as the next three.
+  std::unique_ptr<StatusHistory> status_history_;
   std::unique_ptr<StatusApi> status_api_;
-  std::unique_ptr<OpenAiDoor> openai_;  // Where there is HTTP.
+  std::unique_ptr<OpenAiDoor> openai_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;
   std::unique_ptr<PeriodicTask> maintenance_timer_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<ProbeServer> probes_;
   std::unique_ptr<MapSocket> map_socket_;
   std::unique_ptr<GrpcServer> grpc_;
 

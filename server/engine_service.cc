@@ -16,6 +16,12 @@ constexpr Method kGenerate = MethodNamed("/pagoda.v1.EngineService/Generate");
 
 }  // namespace
 
+std::vector<std::string> NamesOf(const TenantTable& tenants) {
+  std::vector<std::string> names;
+  for (uint16_t id = 0; id < tenants.size(); ++id) names.push_back(tenants[TenantId(id)].name);
+  return names;
+}
+
 EngineService::EngineService(Engine* engine, const ModelText* text, std::string model_name,
                              const ServingState* state, const Admission* admission)
     : engine_(engine),
@@ -31,14 +37,17 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     return new RefusedStream<grpc::ServerWriteReactor<v1::GenerateResponse>>(
         ToGrpcStatus(caller.status()));
   }
-  GenerateStream* const stream = GenerateStream::Open(*request);
+  GenerateStream* const stream =
+      GenerateStream::Open(*request, [admission = admission_, identity = caller->identity] {
+        return admission->CheckStillKnown(identity);
+      });
   if (request->prompt_text().empty() && request->messages().empty()) {
     Submit(*request, *std::move(caller), stream);
     return stream;
   }
   // A long text takes milliseconds, which a thread of gRPC's has not. The request and its context
   // live as long as the call, which cannot end before the stream has been told.
-  const TenantId tenant = caller->tenant_id;
+  const TenantId tenant = caller->identity.tenant;
   if (absl::Status status = tokenizing_.CheckRoom(tenant); !status.ok()) {
     stream->Refuse(status);
     return stream;
@@ -82,7 +91,7 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   absl::StatusOr<NamespaceKey> name_space =
       tenants.Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
   if (!name_space.ok()) return name_space.status();
-  return Caller{*std::move(name_space), tenants[caller->tenant].name, caller->tenant};
+  return Caller{*std::move(name_space), tenants[caller->tenant].name, *caller};
 }
 
 EngineStats EngineService::Stats() const { return engine_->Stats(); }

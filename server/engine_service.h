@@ -2,8 +2,10 @@
 #define PAGODA_SERVER_ENGINE_SERVICE_H_
 
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
+#include "manager/tenants.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "server/admission.h"
 #include "server/generate_stream.h"
@@ -11,6 +13,9 @@
 #include "server/tenant_turns.h"
 
 namespace pagoda::server {
+
+// All names that the service gives to GenerateRequest::tenant, the commons' among them.
+std::vector<std::string> NamesOf(const TenantTable& tenants);
 
 // pagoda.v1.EngineService. Thread-safe. What a tenant's generations cache is the tenant's.
 class EngineService final : public v1::EngineService::CallbackService {
@@ -25,6 +30,9 @@ class EngineService final : public v1::EngineService::CallbackService {
 
   const Engine* engine() const { return engine_; }
   const std::string& model_name() const { return model_name_; }
+  // Where texts are tokenised: one of a tenant at a time, on a few threads, whichever door they
+  // came through.
+  TenantTurns& tokenizing() { return tokenizing_; }
   // REQUIRES: engine() is not nullptr.
   EngineStats Stats() const;
 
@@ -32,7 +40,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   struct Caller {
     NamespaceKey name_space;  // Of the prompt.
     std::string tenant;
-    TenantId tenant_id;
+    Identity identity;
   };
   void Submit(const v1::GenerateRequest& request, Caller caller, GenerateStream* stream) const;
   absl::StatusOr<Caller> CheckRequest(const grpc::ServerContextBase& context,

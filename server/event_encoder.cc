@@ -115,11 +115,13 @@ struct Writer {
 
   void operator()(const StoredEvent& event) const {
     out.Message(5, [&] {
+      out.Number(5, event.content_hidden ? 1 : 0);
       size_t token = event.tokens.size();
       for (size_t i = event.blocks.size(); i > 0; --i) {
         const StoredBlock& block = event.blocks[i - 1];
-        const size_t begin = token - block.token_count;
+        const size_t begin = token - (event.content_hidden ? 0 : block.token_count);
         out.Message(4, [&] {
+          if (event.content_hidden) out.Number(8, block.token_count);
           out.Number(5, block.priority.value());
           out.Number(4, TierToProto(block.tier));
           out.Message(
@@ -141,6 +143,15 @@ struct Writer {
 
   void operator()(const UpdatedEvent& event) const {
     out.Message(6, [&] {
+      if (event.ended_pin.has_value()) {
+        out.Message(5, [&] {
+          if (event.ended_pin->removal.has_value()) {
+            out.Number(3, RemovalReasonToProto(*event.ended_pin->removal));
+          }
+          out.Number(2, PinEndToProto(event.ended_pin->why));
+          out.Number(1, event.ended_pin->pin.value());
+        });
+      }
       if (event.priority.has_value()) {
         out.Message(4, [&] {
           out.Number(2, event.priority->new_value.value());
@@ -193,10 +204,10 @@ struct Bound {
     return kMaxVarint * (event.blocks.size() + 4 * event.blocks_per_tier.size());
   }
   size_t operator()(const StoredEvent& event) const {
-    return 6 * kMaxVarint * event.blocks.size() + 5 * event.tokens.size() + 10 * kMaxVarint +
+    return 7 * kMaxVarint * event.blocks.size() + 5 * event.tokens.size() + 10 * kMaxVarint +
            event.name_space->cache_salt.size() + event.name_space->tenant.size();
   }
-  size_t operator()(const UpdatedEvent&) const { return 8 * kMaxVarint; }
+  size_t operator()(const UpdatedEvent&) const { return 16 * kMaxVarint; }
   size_t operator()(const RemovedEvent& event) const {
     return kMaxVarint * (event.blocks.size() + event.hashes.size() + 4);
   }

@@ -20,7 +20,7 @@ namespace pagoda::server {
 
 // A message takes no further event of the log once it has looked at this many, or holds this many
 // bytes; a snapshot's has a piece of the cache beside them, of about as many. Small enough for a
-// client's default limit of 4 MiB, unless a single event is larger.
+// client's default limit of 4 MiB, for a single event is bounded too (events/event.h).
 inline constexpr size_t kMaxEventsPerMessage = 512;
 inline constexpr size_t kFullMessageBytes = size_t{256} << 10;
 

@@ -143,6 +143,13 @@ std::vector<SubscriberRow> EventService::Subscribers() const {
   return rows;
 }
 
+void EventService::EndRevokedStreams() {
+  for (const std::shared_ptr<WatchStream>& stream : streams_.All()) {
+    const absl::Status known = admission_->CheckStillKnown(stream->caller());
+    if (!known.ok()) stream->EndNow(known);
+  }
+}
+
 void EventService::EndStreamsForDrain() {
   for (const std::shared_ptr<WatchStream>& stream : streams_.All()) stream->EndForDrain();
 }

@@ -41,6 +41,8 @@ class EventService final
 
   // Ends every open Watch stream. Call it when the state is draining.
   void EndStreamsForDrain();
+  // Ends the streams whose callers' tokens have been taken back.
+  void EndRevokedStreams();
 
  private:
   absl::StatusOr<WatchStream*> Start(const grpc::CallbackServerContext& context,

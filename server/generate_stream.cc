@@ -66,8 +66,9 @@ void ReportToProto(const GenerateReport& report, v1::GenerateReport* out) {
 
 }  // namespace
 
-GenerateStream* GenerateStream::Open(const v1::GenerateRequest& request) {
-  const std::shared_ptr<GenerateStream> stream(new GenerateStream);
+GenerateStream* GenerateStream::Open(const v1::GenerateRequest& request,
+                                     std::function<absl::Status()> check_caller) {
+  const std::shared_ptr<GenerateStream> stream(new GenerateStream(std::move(check_caller)));
   stream->self_ = stream;
   stream->detailed_ = request.num_samples() > 1 || request.has_top_logprobs();
   return stream.get();
@@ -90,7 +91,12 @@ void GenerateStream::Submit(Engine* engine, const v1::GenerateRequest& request,
 }
 
 bool GenerateStream::Cancelled() {
+  const absl::Status known = check_caller_();
   absl::MutexLock lock(&mutex_);
+  if (!known.ok() && !cancelled_) {
+    revoked_ = known;
+    cancelled_ = true;
+  }
   return cancelled_;
 }
 
@@ -137,6 +143,7 @@ void GenerateStream::Advance() {
     if (!ended_) return;
     finished_ = true;
     status = cancelled_ ? absl::CancelledError("the client is gone") : status_;
+    if (!revoked_.ok()) status = revoked_;
   }
   // Not under the lock: the end of the call may come before Finish returns.
   Finish(ToGrpcStatus(status));

@@ -2,8 +2,10 @@
 #ifndef PAGODA_SERVER_GENERATE_STREAM_H_
 #define PAGODA_SERVER_GENERATE_STREAM_H_
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -22,14 +24,18 @@ namespace pagoda::server {
 class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
   // One of Submit and Refuse has to follow, on any thread; before that the call does not end.
-  static GenerateStream* Open(const v1::GenerateRequest& request);
+  // `check_caller` fails once the caller's token has been taken back, which ends the call with that
+  // error. It is asked with Cancelled, and what it refers to outlives the call.
+  static GenerateStream* Open(const v1::GenerateRequest& request,
+                              std::function<absl::Status()> check_caller);
   // Submits the request of the tenant, with its prompt, which is in `name_space`; the engine and
   // the prompt's tokenizer outlive the call. A request that the engine refuses ends the call.
   void Submit(Engine* engine, const v1::GenerateRequest& request, GeneratePrompt prompt,
               NamespaceKey name_space, std::string tenant);
   void Refuse(const absl::Status& status) { End(status); }
 
-  // The client has left, or its deadline has passed. Asked by the engine too, once a step.
+  // The client has left, its deadline has passed, or its token has been taken back. Asked by the
+  // engine too, once a step.
   bool Cancelled() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override;
@@ -37,7 +43,8 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
   void OnDone() override;
 
  private:
-  GenerateStream() = default;
+  explicit GenerateStream(std::function<absl::Status()> check_caller)
+      : check_caller_(std::move(check_caller)) {}
 
   // Returns whether anybody still wants tokens.
   bool Add(const GeneratedToken& token) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -48,6 +55,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
 
   std::shared_ptr<GenerateStream> self_;  // The call's share; given up in OnDone.
 
+  const std::function<absl::Status()> check_caller_;
   const SteadyTime arrival_ = SteadyNow();  // Of the call.
   bool detailed_ = false;                   // Whether GenerateResponse::generated is wanted.
   // The first sample's text, where it is wanted. Of the engine's thread.
@@ -59,6 +67,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
   absl::Status status_ ABSL_GUARDED_BY(mutex_);            // What the call ends with.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status revoked_ ABSL_GUARDED_BY(mutex_);   // The error of check_caller_, with cancelled_.
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;     // End has been called.
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // Finish has been called.
 };

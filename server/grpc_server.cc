@@ -21,6 +21,8 @@
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "pools/error.h"
+#include "server/header_guard.h"
+#include "server/log.h"
 
 namespace pagoda::server {
 namespace {
@@ -87,6 +89,11 @@ constexpr const char* kServiceNames[] = {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options) {
   if (absl::Status status = CheckAddresses(options); !status.ok()) return status;
+  if (const absl::Status guarded = CheckHeaderGuard(); !guarded.ok()) {
+    Log(LogLevel::kError, absl::StrCat("gRPC's parser of headers is not guarded: one client can "
+                                       "keep a processor busy; ",
+                                       std::string(guarded.message())));
+  }
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   Configure(options, builder);

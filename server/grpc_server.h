@@ -18,7 +18,8 @@ namespace pagoda::server {
 
 // Thread-safe. Plaintext on the Unix socket, TLS on TCP where there are credentials for it. What
 // calls and connections hold in gRPC's own memory is bounded: near the bound gRPC ends calls and
-// refuses connections. grpc.health.v1 answers for the whole server ("") and for each service;
+// refuses connections. A connection whose headers exceed HeaderLimit ends (header_guard.h).
+// grpc.health.v1 answers for the whole server ("") and for each service;
 // grpc.reflection.v1alpha where it is asked for.
 class GrpcServer {
  public:

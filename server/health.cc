@@ -42,4 +42,13 @@ HttpResponse Readiness(ServingState::Phase phase, absl::Duration core_waiting) {
           .body = PhaseText(phase)};
 }
 
+HttpServer::Routes ProbeRoutes(const ServingState* state, const Heartbeat* heartbeat) {
+  const auto readiness = [=](const HttpRequest&) {
+    return Readiness(state->phase(), heartbeat->waiting());
+  };
+  return {{"/livez", [=](const HttpRequest&) { return Liveness(heartbeat->waiting()); }},
+          {"/readyz", readiness},
+          {"/healthz", readiness}};
+}
+
 }  // namespace pagoda::server

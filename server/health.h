@@ -3,6 +3,7 @@
 #define PAGODA_SERVER_HEALTH_H_
 
 #include "absl/time/time.h"
+#include "server/heartbeat.h"
 #include "server/http_server.h"
 #include "server/serving_state.h"
 
@@ -15,6 +16,9 @@ HttpResponse Liveness(absl::Duration core_waiting);
 // 200 where the daemon serves and lives; 503 while it starts or drains, so that new work goes
 // elsewhere.
 HttpResponse Readiness(ServingState::Phase phase, absl::Duration core_waiting);
+
+// /livez, /readyz and /healthz, which is the same as /readyz. Both outlive the routes.
+HttpServer::Routes ProbeRoutes(const ServingState* state, const Heartbeat* heartbeat);
 
 }  // namespace pagoda::server
 

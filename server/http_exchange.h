@@ -17,6 +17,7 @@ namespace pagoda::server {
 struct HttpRequest {
   std::string query;                         // "limit=10&since=7", as it was sent.
   std::string host;                          // The header Host, with its port.
+  std::optional<std::string> origin;         // The header, where there is one: a browser's page.
   std::optional<std::string> authorization;  // The header, where there is one.
 };
 
@@ -26,6 +27,13 @@ struct HttpResponse {
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // Besides those that all answers have.
 };
+
+// What every answer says.
+inline constexpr char kHttpCommonHeaders[] =
+    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n";
+
+// The answer's status line and headers, as they are sent, up to the empty line before its body.
+std::string HeadOf(const HttpResponse& response);
 
 // One POST. Exactly one of Answer and BeginStream is called, once. Thread-compatible.
 class HttpExchange {

@@ -24,8 +24,8 @@ absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::stri
                                      uint64_t otherwise);
 
 // Answers GET and HEAD, or POST, of exact paths on threads of its own; any other path is 404, any
-// other method 405. A connection has one request. A client keeps its thread for as long as it
-// reads, however slowly; one that reads nothing is given up after two seconds.
+// other method 405. A connection has one request. A client keeps its thread while it reads; one
+// that reads nothing is given up after two seconds, one that reads slowly as PacedWriter says.
 class HttpServer {
  public:
   // By path, "/metrics". Called on the server's threads, several at a time.

@@ -2,7 +2,9 @@
 #ifndef PAGODA_SERVER_IDENTITY_H_
 #define PAGODA_SERVER_IDENTITY_H_
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "manager/ids.h"
@@ -11,13 +13,23 @@ namespace pagoda::server {
 
 enum class Role : uint8_t { kTenant, kOperator };
 
+// A token's SHA-256. Tokens are kept and compared as this alone: how long a comparison takes says
+// nothing of the token, for nobody can choose the bytes of its digest.
+using TokenDigest = std::array<uint8_t, 32>;
+
 // A caller whose credentials are known. An operator belongs to no tenant: to the commons.
 struct Identity {
   Role role = Role::kOperator;
   TenantId tenant = kCommons;
+  // The token that the caller showed, where it was one. It may be revoked while a stream is open
+  // (Authenticator::StillKnows).
+  std::optional<TokenDigest> token = std::nullopt;
 
   bool is_operator() const { return role == Role::kOperator; }
-  friend bool operator==(const Identity&, const Identity&) = default;
+  // The same caller, whichever credential it showed.
+  friend bool operator==(const Identity& a, const Identity& b) {
+    return a.role == b.role && a.tenant == b.tenant;
+  }
 };
 
 // Who may call a method: anybody with credentials, or operators alone.

@@ -109,18 +109,34 @@ bool MeansThisMachine(const std::string& host) {
   return address.ok() && IsLoopback(*address);
 }
 
-absl::Status CheckCanListen(const TcpAddress& address) {
+absl::StatusOr<ListeningSocket> ListenOn(const TcpAddress& address, int backlog) {
   const SocketAddress target = ToSocketAddress(address);
-  const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return CannotListen(address.ToString(), std::strerror(errno));
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  // As the servers do, so that connections of a daemon that has just ended do not count.
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  // As the other servers do, so that connections of a daemon that has just ended do not count.
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd, target.get(), target.size) != 0 || listen(fd, 1) != 0) {
+  if (bind(fd, target.get(), target.size) != 0 || listen(fd, backlog) != 0) {
     return CannotListen(address.ToString(), errno == EADDRINUSE ? "another process listens there"
                                                                 : std::strerror(errno));
   }
+  SocketAddress bound;
+  bound.size = sizeof(bound.storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) {
+    return CannotListen(address.ToString(), std::strerror(errno));
+  }
+  const in_port_t port = bound.storage.ss_family == AF_INET6
+                             ? reinterpret_cast<const sockaddr_in6*>(&bound.storage)->sin6_port
+                             : reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port;
+  std::move(close_fd).Cancel();
+  return ListeningSocket{fd, {address.host, ntohs(port)}};
+}
+
+absl::Status CheckCanListen(const TcpAddress& address) {
+  const absl::StatusOr<ListeningSocket> listening = ListenOn(address, 1);
+  if (!listening.ok()) return listening.status();
+  close(listening->fd);
   return absl::OkStatus();
 }
 

@@ -32,6 +32,14 @@ bool MeansThisMachine(const std::string& host);
 // later: this is for the message.
 absl::Status CheckCanListen(const TcpAddress& address);
 
+// A socket that listens: the descriptor is the caller's, does not block and is closed by exec.
+struct ListeningSocket {
+  int fd;
+  TcpAddress address;  // With the port that was taken where the address asked for any.
+};
+// Errors: those of CheckCanListen.
+absl::StatusOr<ListeningSocket> ListenOn(const TcpAddress& address, int backlog);
+
 // Connects to a loopback address and hangs up. Says nothing, also where nobody listens.
 void Knock(const TcpAddress& address);
 

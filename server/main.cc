@@ -18,6 +18,7 @@
 #include "server/config.h"
 #include "server/daemon.h"
 #include "server/log.h"
+#include "server/processor_share.h"
 
 namespace pagoda::server {
 namespace {
@@ -58,6 +59,7 @@ int Fail(const absl::Status& status) {
 
 int Run(Config config) {
   const sigset_t signals = BlockEndSignals();
+  AskForShortSlices();  // Before any thread starts: all of them get them.
   SetLogLevel(config.log.level);
   // Debian's Abseil looks for cycles at every lock, gRPC's among them, unless it is told not to.
   // The tests leave it on.
@@ -71,8 +73,10 @@ int Run(Config config) {
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(std::move(config), request_drain);
   if (!daemon.ok()) return Fail(daemon.status());
   const std::string http = (*daemon)->http_endpoint();
+  const std::string probes = (*daemon)->probe_endpoint();
   std::cout << "pagodad is ready: gRPC on " << absl::StrJoin((*daemon)->grpc_endpoints(), " and ")
-            << (http.empty() ? "" : absl::StrCat(", HTTP on ", http)) << std::endl;
+            << (http.empty() ? "" : absl::StrCat(", HTTP on ", http))
+            << (probes.empty() ? "" : absl::StrCat(", probes on ", probes)) << std::endl;
   const std::string received = WaitForSignal(signals);
   Log(LogLevel::kInfo, absl::StrCat(received, ": draining"));
   ForceExitAtNextSignal(signals);

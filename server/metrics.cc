@@ -6,6 +6,7 @@
 
 #include "prometheus/text_serializer.h"
 #include "server/cache_metrics.h"
+#include "server/header_guard.h"
 #include "server/metric_family.h"
 #include "server/process_metrics.h"
 
@@ -122,6 +123,13 @@ Families CollectHttpGenerations(const OpenAiDoor::Counts& counts) {
                 AsDouble(counts.running))};
 }
 
+Families CollectHeaderGuard() {
+  return {
+      Counter("pagoda_grpc_refused_headers_total",
+              "Connections that were closed because their headers were too large or did not end.",
+              AsDouble(HeaderGuardRefusals()))};
+}
+
 Families CollectDaemon(absl::Time start_time) {
   auto build = GaugeFamily("pagoda_build_info", "Always 1; the labels tell the build.");
   AddSample(build, {{"version", PAGODA_VERSION}}, 1);
@@ -152,6 +160,7 @@ Families Metrics::Collect() const {
   Append(parts_.bridges->Collect(), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
   Append(rpcs_->Collect(), families);
+  Append(CollectHeaderGuard(), families);
   if (parts_.engine->engine() != nullptr && openai_ != nullptr) {
     Append(CollectHttpGenerations(openai_->counts()), families);
   }

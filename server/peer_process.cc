@@ -1,7 +1,10 @@
 #include "server/peer_process.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,8 +56,8 @@ pid_t PeerPid(int connection) {
   return peer.pid;
 }
 
-// The 22nd field of /proc/PID/stat; 0 where there is no such process. The second one is the
-// program's name in parentheses, and may hold anything.
+// The 22nd field of /proc/PID/stat; 0 where it cannot be read. The second one is the program's name
+// in parentheses, and may hold anything.
 uint64_t StartTime(pid_t pid) {
   if (pid <= 0) return 0;
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
@@ -69,10 +72,24 @@ uint64_t StartTime(pid_t pid) {
   return fields.size() > kField && absl::SimpleAtoi(fields[kField], &ticks) ? ticks : 0;
 }
 
+// 0 where pidfds have no inode of their own: all of them share one before Linux 6.9.
+uint64_t PidfdInode(const FileDescriptor& pidfd) {
+  constexpr long kPidFileSystem = 0x50494446;  // PID_FS_MAGIC, in headers of Linux 6.9.
+  struct statfs system;
+  struct stat info;
+  if (!pidfd.valid() || fstatfs(pidfd.get(), &system) != 0 || system.f_type != kPidFileSystem) {
+    return 0;
+  }
+  return fstat(pidfd.get(), &info) == 0 ? info.st_ino : 0;
+}
+
+bool KnownToDiffer(uint64_t a, uint64_t b) { return a != 0 && b != 0 && a != b; }
+
 }  // namespace
 
 PeerProcess::PeerProcess(FileDescriptor pidfd, pid_t pid)
-    : pidfd_(std::move(pidfd)), pid_(pid), start_time_(StartTime(pid)) {}
+    : pidfd_(std::move(pidfd)),
+      identity_{.pid = pid, .start_time = StartTime(pid), .pidfd_inode = PidfdInode(pidfd_)} {}
 
 absl::StatusOr<PeerProcess> PeerProcess::Of(int connection) {
   int fd = -1;
@@ -103,18 +120,21 @@ absl::StatusOr<PeerProcess> PeerProcess::ByCredentials(int connection) {
   return peer;
 }
 
-absl::StatusOr<PeerProcess> PeerProcess::Find(pid_t pid, uint64_t start_time) {
-  const auto not_found = [&] {
-    return absl::NotFoundError(
-        absl::StrCat("process ", pid, " is not the one that started at ", start_time));
-  };
+absl::StatusOr<PeerProcess> PeerProcess::Find(const ProcessIdentity& identity) {
+  const pid_t pid = identity.pid;
+  const auto over = [&] { return absl::NotFoundError(absl::StrCat("process ", pid, " is over")); };
   if (pid == 0) return PeerProcess(FileDescriptor(), 0);
   FileDescriptor pidfd = OpenPidfd(pid);
-  if (!pidfd.valid() && (errno == ESRCH || errno == EINVAL)) return not_found();
-  // Where the system lets nobody have a pidfd, its start time alone says that it lived a moment
-  // ago.
+  if (!pidfd.valid() && (errno == ESRCH || errno == EINVAL)) return over();
+  // Where the system lets nobody have a pidfd.
+  if (!pidfd.valid() && kill(pid, 0) != 0 && errno == ESRCH) return over();
   PeerProcess process(std::move(pidfd), pid);
-  if (process.start_time() != start_time || process.ended()) return not_found();
+  // The id has passed to another process.
+  if (KnownToDiffer(process.identity_.pidfd_inode, identity.pidfd_inode) ||
+      KnownToDiffer(process.identity_.start_time, identity.start_time)) {
+    return over();
+  }
+  if (process.ended()) return over();
   return process;
 }
 

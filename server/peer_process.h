@@ -11,6 +11,18 @@
 
 namespace pagoda::server {
 
+// Names a process of this boot to another run of the daemon. What is 0 is not known.
+struct ProcessIdentity {
+  pid_t pid = 0;  // 0 also where it lives in a PID namespace that the daemon does not see.
+  // In clock ticks since the machine's start. /proc hides it of other users' processes where it is
+  // mounted so (hidepid, systemd's ProtectProc=).
+  uint64_t start_time = 0;
+  // The inode number of its pidfds, which no other process has: since Linux 6.9.
+  uint64_t pidfd_inode = 0;
+
+  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
+};
+
 // A process that was met. While it is held, it is known for certain whether that process lives: its
 // id may pass to another one, its pidfd does not.
 class PeerProcess {
@@ -21,15 +33,13 @@ class PeerProcess {
   static absl::StatusOr<PeerProcess> Of(int connection);
   // As Of, on kernels before 6.5, which do not name a peer by a pidfd.
   static absl::StatusOr<PeerProcess> ByCredentials(int connection);
-  // The process `pid`, if it still is the one that started at `start_time`. With 0 and 0, a process
-  // of which nothing is known, and which has therefore not ended. Errors: NotFound where it is not.
-  static absl::StatusOr<PeerProcess> Find(pid_t pid, uint64_t start_time);
+  // The process of that name. Where too little is known to tell it from another one with its id,
+  // that one: a process is over only where that is certain. Errors: NotFound where the process is
+  // over.
+  static absl::StatusOr<PeerProcess> Find(const ProcessIdentity& identity);
 
-  // 0 where it lives in a PID namespace that this process does not see.
-  pid_t pid() const { return pid_; }
-  // In clock ticks since the machine's start: with the id, a name that no other process has until
-  // the next one. 0 where it cannot be known.
-  uint64_t start_time() const { return start_time_; }
+  const ProcessIdentity& identity() const { return identity_; }
+  pid_t pid() const { return identity_.pid; }
   // Whether it is certain that it has ended; never so for a process of which there is no pidfd.
   bool ended() const;
 
@@ -37,8 +47,7 @@ class PeerProcess {
   PeerProcess(FileDescriptor pidfd, pid_t pid);
 
   FileDescriptor pidfd_;  // None: not known whether it lives.
-  pid_t pid_ = 0;
-  uint64_t start_time_ = 0;
+  ProcessIdentity identity_;
 };
 
 }  // namespace pagoda::server

@@ -11,11 +11,6 @@
 namespace pagoda::server {
 namespace {
 
-absl::Status Draining() {
-  return MakeError(Reason::kDraining,
-                   "the daemon is shutting down; the session lives on its lease");
-}
-
 absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
 
 }  // namespace
@@ -31,14 +26,14 @@ SessionStream* SessionStream::Start(const BatchRun::Context& context, const Sess
   return stream.get();
 }
 
-void SessionStream::EndForDrain() {
+void SessionStream::EndSoon(const absl::Status& reason) {
   {
     absl::MutexLock lock(&mutex_);
-    draining_ = true;
+    ending_.Update(reason);
     if (step_ != Step::kReading) return;  // OnWriteDone ends the call.
     step_ = Step::kFinished;
   }
-  FinishCall(Draining());
+  FinishCall(reason);
 }
 
 void SessionStream::OnReadDone(bool ok) {
@@ -69,15 +64,17 @@ void SessionStream::OnBatchDone(const absl::Status& status) {
 
 void SessionStream::OnWriteDone(bool ok) {
   if (!ok) return End(ClientGone());
+  absl::Status ending;
   {
     absl::MutexLock lock(&mutex_);
-    if (!draining_) {
+    ending = ending_;
+    if (ending.ok()) {
       step_ = Step::kReading;
       ReadNext();
       return;
     }
   }
-  End(Draining());
+  End(ending);
 }
 
 // The answer of a batch that waits would be for nobody, and the lease runs from the call's end.

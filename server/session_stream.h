@@ -36,8 +36,10 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
                               const Identity& caller, RpcMetrics::Call counted,
                               StreamSlots::Slot slot, Set* streams);
 
-  // Ends the call with DRAINING as soon as the batch in hand is answered.
-  void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the call with `reason` as soon as the batch in hand is answered: DRAINING, or
+  // UNAUTHENTICATED where the caller's token has been taken back.
+  void EndSoon(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  const Identity& caller() const { return caller_; }
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -90,7 +92,7 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
   absl::Mutex mutex_;  // Taken before gRPC's own locks.
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // OK: the stream goes on.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // Until it is answered.
 };

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
-#include "server/listen_address.h"
 #include "server/status_json.h"
 
 namespace pagoda::server {
@@ -108,14 +107,7 @@ std::string StatusApi::Scan::Get() {
 }
 
 absl::Status StatusApi::CheckOperator(const HttpRequest& request) const {
-  if (!options_.knows_callers && options_.reach == Reach::kNetwork) {
-    return MakeError(Reason::kPermissionDenied,
-                     "no operators are configured, so what names tenants, sessions or tokens is "
-                     "told to nobody over an address that other machines reach");
-  }
-  ShownCredentials shown;
-  if (request.authorization.has_value()) shown.authorization = *request.authorization;
-  const absl::StatusOr<Identity> caller = authenticator_->Identify(shown);
+  const absl::StatusOr<Identity> caller = fence_->Identify(request);
   if (!caller.ok()) return caller.status();
   if (caller->is_operator()) return absl::OkStatus();
   return MakeError(Reason::kPermissionDenied, "for operators");
@@ -123,11 +115,7 @@ absl::Status StatusApi::CheckOperator(const HttpRequest& request) const {
 
 HttpResponse StatusApi::Answer(const HttpRequest& request, Audience audience,
                                const Answerer& answerer) const {
-  if (options_.reach == Reach::kLoopback && !MeansThisMachine(request.host)) {
-    return Refuse(absl::FailedPreconditionError(
-        absl::StrCat("this daemon listens on loopback and is not '", request.host,
-                     "': ask for localhost or 127.0.0.1")));
-  }
+  if (absl::Status status = fence_->CheckSite(request); !status.ok()) return Refuse(status);
   if (audience == Audience::kOperators) {
     if (absl::Status status = CheckOperator(request); !status.ok()) return Refuse(status);
   }

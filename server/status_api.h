@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/admin_service.h"
-#include "server/authenticator.h"
+#include "server/http_fence.h"
 #include "server/http_server.h"
 #include "server/status_history.h"
 
@@ -22,28 +22,17 @@ namespace pagoda::server {
 
 // Answers GET requests; README.md has the fields. Nothing here changes the daemon. Thread-safe.
 //
-// 1. What names tenants, sessions, prefixes or tokens is for operators. Where callers are
-// configured that takes an operator's bearer token; where none are, everybody on loopback is one,
-// and nobody who comes from elsewhere.
-// 2. A server on loopback answers only to its own names, so that a web page whose name was made to
-// point to this machine (DNS rebinding) reads nothing.
-// 3. The core's lock is held for as long as a scrape takes, or for pieces of a scan
+// 1. What names tenants, sessions, prefixes or tokens is for operators, as HttpFence knows them.
+// 2. The core's lock is held for as long as a scrape takes, or for pieces of a scan
 // (SharedManager::SlotStates, TopPrefixes); a scan is made once for all who ask within
 // kScanInterval.
 class StatusApi {
  public:
-  // Who can reach the port.
-  enum class Reach : uint8_t { kLoopback, kNetwork };
-  struct Options {
-    Reach reach = Reach::kLoopback;
-    bool knows_callers = false;  // The configuration names tenants or operators.
-  };
   static constexpr absl::Duration kScanInterval = absl::Milliseconds(500);
 
-  // The parts, the authenticator and the history outlive this.
-  StatusApi(const DaemonParts& parts, const Authenticator* authenticator,
-            const StatusHistory* history, Options options)
-      : parts_(parts), authenticator_(authenticator), history_(history), options_(options) {}
+  // The parts, the fence and the history outlive this.
+  StatusApi(const DaemonParts& parts, const HttpFence* fence, const StatusHistory* history)
+      : parts_(parts), fence_(fence), history_(history) {}
 
   // Adds "/api/v1/...". The routes use this object.
   void AddRoutes(HttpServer::Routes* routes);
@@ -66,7 +55,7 @@ class StatusApi {
     absl::Time made_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   };
 
-  // Errors: MISDIRECTED (as FAILED_PRECONDITION), UNAUTHENTICATED, PERMISSION_DENIED.
+  // Errors: those of HttpFence::Identify, PERMISSION_DENIED.
   absl::Status CheckOperator(const HttpRequest& request) const;
   HttpResponse Answer(const HttpRequest& request, Audience audience,
                       const Answerer& answerer) const;
@@ -81,9 +70,8 @@ class StatusApi {
   std::string Subscribers() const;
 
   const DaemonParts parts_;
-  const Authenticator* const authenticator_;
+  const HttpFence* const fence_;
   const StatusHistory* const history_;
-  const Options options_;
   Scan blocks_{[this] { return Blocks(); }};
   Scan prefixes_{[this] { return Prefixes(); }};
 };

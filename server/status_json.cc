@@ -96,6 +96,13 @@ struct EventWriter {
     if (event.priority.has_value()) {
       out["priority"] = ChangeJson(*event.priority, [](Priority p) { return p.value(); });
     }
+    if (event.ended_pin.has_value()) {
+      Json& pin = out["ended_pin"];
+      pin = {{"pin", event.ended_pin->pin.value()}, {"why", PinEndName(event.ended_pin->why)}};
+      if (event.ended_pin->removal.has_value()) {
+        pin["removal"] = RemovalReasonName(*event.ended_pin->removal);
+      }
+    }
   }
   void operator()(const RemovedEvent& event) const {
     out["type"] = "removed";
@@ -249,8 +256,15 @@ Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant) {
                     {"quota_blocks", nullptr}});
     if (use.quota_blocks != kNoQuota) uses.back()["quota_blocks"] = use.quota_blocks;
   }
-  return {{"tenant", tenant.name},      {"shares", tenant.shares},      {"share", tenant.share},
-          {"sessions", usage.sessions}, {"sequences", usage.sequences}, {"use", std::move(uses)}};
+  return {{"tenant", tenant.name},
+          {"shares", tenant.shares},
+          {"share", tenant.share},
+          {"sessions", usage.sessions},
+          {"sequences", usage.sequences},
+          {"max_sequences", usage.max_sequences},
+          {"sequence_bytes", usage.sequence_bytes},
+          {"max_sequence_bytes", usage.max_sequence_bytes},
+          {"use", std::move(uses)}};
 }
 
 Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant) {

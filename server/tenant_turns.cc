@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "engine/schedule/stopwatch.h"
 #include "pools/error.h"
+#include "server/processor_share.h"
 
 namespace pagoda::server {
 namespace {
@@ -88,6 +89,8 @@ void TenantTurns::RunReady() {
   const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !ready_.empty() || (stopping_ && waiting_ == 0);
   };
+  // Calls that need not wait run on other threads.
+  GiveWay();
   SteadyTime began = SteadyNow();
   while (true) {
     TenantId tenant;

@@ -2,20 +2,15 @@
 #ifndef PAGODA_SERVER_TOKENS_FILE_H_
 #define PAGODA_SERVER_TOKENS_FILE_H_
 
-#include <array>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/identity.h"
 #include "server/watched_file.h"
 
 namespace pagoda::server {
-
-// A token's SHA-256. Tokens are kept and compared as this alone: how long a comparison takes says
-// nothing of the token, for nobody can choose the bytes of its digest.
-using TokenDigest = std::array<uint8_t, 32>;
 
 TokenDigest DigestOf(absl::string_view token);
 

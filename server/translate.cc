@@ -17,12 +17,13 @@ v1::Tier TierToProto(Tier tier) {
 }
 
 SessionRef SessionFromProto(const v1::SessionRef& proto) {
-  return {SessionId(proto.session_id()), SessionToken(proto.token())};
+  return {SessionId(proto.session_id()), SessionToken(proto.token(), proto.token_high())};
 }
 
 void SessionToProto(SessionRef session, v1::SessionRef* out) {
   out->set_session_id(session.id.value());
-  out->set_token(session.token.value());
+  out->set_token(session.token.low());
+  out->set_token_high(session.token.high());
 }
 
 NamespaceKey NamespaceFromProto(const v1::Namespace& proto) {

@@ -33,6 +33,18 @@ v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
   return v1::REMOVAL_REASON_UNSPECIFIED;
 }
 
+v1::PinEnd PinEndToProto(PinEnd end) {
+  switch (end) {
+    case PinEnd::kUnpinned:
+      return v1::PIN_END_UNPINNED;
+    case PinEnd::kExpired:
+      return v1::PIN_END_EXPIRED;
+    case PinEnd::kPrefixLeft:
+      return v1::PIN_END_PREFIX_LEFT;
+  }
+  return v1::PIN_END_UNSPECIFIED;
+}
+
 namespace {
 
 void ExtrasToProto(absl::Span<const TokenExtra> extras, v1::StoredBlock* out) {
@@ -71,11 +83,18 @@ struct EventWriter {
     if (event.parent != kNoBlock) proto->set_parent_block_id(event.parent.value());
     NamespaceToProto(*event.name_space, proto->mutable_namespace_());
     proto->mutable_blocks()->Reserve(static_cast<int>(event.blocks.size()));
+    proto->set_content_hidden(event.content_hidden);
     auto tokens = event.tokens.begin();
     for (const StoredBlock& block : event.blocks) {
       v1::StoredBlock* stored = proto->add_blocks();
       stored->set_block_id(block.id.value());
       stored->set_block_hash(block.hash.value());
+      stored->set_tier(TierToProto(block.tier));
+      stored->set_priority(block.priority.value());
+      if (event.content_hidden) {
+        stored->set_token_count(block.token_count);
+        continue;
+      }
       stored->mutable_tokens()->Add(tokens, tokens + block.token_count);
       if (!event.extras.empty()) {
         ExtrasToProto(absl::MakeConstSpan(event.extras)
@@ -83,8 +102,6 @@ struct EventWriter {
                       stored);
       }
       tokens += block.token_count;
-      stored->set_tier(TierToProto(block.tier));
-      stored->set_priority(block.priority.value());
     }
   }
 
@@ -99,6 +116,14 @@ struct EventWriter {
     if (event.priority.has_value()) {
       proto->mutable_priority()->set_old_value(event.priority->old_value.value());
       proto->mutable_priority()->set_new_value(event.priority->new_value.value());
+    }
+    if (event.ended_pin.has_value()) {
+      v1::EndedPin* pin = proto->mutable_ended_pin();
+      pin->set_pin_id(event.ended_pin->pin.value());
+      pin->set_why(PinEndToProto(event.ended_pin->why));
+      if (event.ended_pin->removal.has_value()) {
+        pin->set_removal(RemovalReasonToProto(*event.ended_pin->removal));
+      }
     }
   }
 

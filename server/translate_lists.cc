@@ -39,6 +39,9 @@ void TenantUsageToProto(const TenantUsage& usage, const TenantOptions& tenant,
   out->set_share(tenant.share);
   out->set_sessions(usage.sessions);
   out->set_sequences(usage.sequences);
+  out->set_max_sequences(usage.max_sequences);
+  out->set_sequence_bytes(usage.sequence_bytes);
+  out->set_max_sequence_bytes(usage.max_sequence_bytes);
   for (const TenantUsage::Use& use : usage.uses) {
     v1::TenantUse* proto = out->add_use();
     proto->set_window_size(WindowToProto(use.window));

@@ -147,33 +147,58 @@ absl::StatusOr<Operation> AddSequenceFrom(const v1::AddSequenceRequest& proto) {
                      .retention = *std::move(retention)};
 }
 
-absl::StatusOr<Operation> MatchPrefixFrom(const v1::MatchPrefixRequest& proto) {
+// An operation of type T with all that names its prefix.
+template <class T, class Proto>
+absl::StatusOr<T> PrefixFrom(const Proto& proto) {
   absl::StatusOr<std::vector<MultimodalItem>> items = ItemsFrom(proto.multimodal_items());
   if (!items.ok()) return items.status();
-  return MatchPrefix{.name_space = NamespaceFromProto(proto.namespace_()),
-                     .tokens = TokensFrom(proto),
-                     .extra_token_ids = ExtraIdsFrom(proto),
-                     .multimodal_items = *std::move(items)};
+  T operation;
+  operation.name_space = NamespaceFromProto(proto.namespace_());
+  operation.tokens = TokensFrom(proto);
+  operation.extra_token_ids = ExtraIdsFrom(proto);
+  operation.multimodal_items = *std::move(items);
+  return operation;
+}
+
+template <class T, class Proto>
+absl::StatusOr<Operation> PrefixOperationFrom(const Proto& proto) {
+  absl::StatusOr<T> operation = PrefixFrom<T>(proto);
+  if (!operation.ok()) return operation.status();
+  return *std::move(operation);
+}
+
+absl::StatusOr<Operation> QueryCapacityFrom(const v1::QueryCapacityRequest& proto) {
+  absl::StatusOr<QueryCapacity> query = PrefixFrom<QueryCapacity>(proto);
+  if (!query.ok()) return query.status();
+  query->sequence = SequenceId(proto.sequence_id());
+  query->max_new_tokens = proto.max_new_tokens();
+  return *std::move(query);
 }
 
 absl::StatusOr<Operation> PinPrefixFrom(const v1::PinPrefixRequest& proto) {
-  PinPrefix pin{.name_space = NamespaceFromProto(proto.namespace_()), .tokens = TokensFrom(proto)};
-  if (!proto.has_lease_ms()) return pin;
+  absl::StatusOr<PinPrefix> pin = PrefixFrom<PinPrefix>(proto);
+  if (!pin.ok()) return pin.status();
+  if (!proto.has_lease_ms()) return *std::move(pin);
   const absl::StatusOr<absl::Duration> lease = DurationFrom("lease_ms", proto.lease_ms());
   if (!lease.ok()) return lease.status();
-  pin.lease = *lease;
-  return pin;
+  pin->lease = *lease;
+  return *std::move(pin);
 }
 
 absl::StatusOr<Operation> SetRetentionFrom(const v1::SetRetentionRequest& proto) {
+  absl::StatusOr<SetRetention> set = PrefixFrom<SetRetention>(proto);
+  if (!set.ok()) return set.status();
   absl::StatusOr<std::vector<RetentionRange>> ranges = RangesFrom(proto.retention());
   if (!ranges.ok()) return ranges.status();
-  return SetRetention{.name_space = NamespaceFromProto(proto.namespace_()),
-                      .tokens = TokensFrom(proto),
-                      .retention = {.ranges = *std::move(ranges), .generated = std::nullopt}};
+  set->retention.ranges = *std::move(ranges);
+  return *std::move(set);
 }
 
 }  // namespace
+
+absl::StatusOr<MatchPrefix> PromptFromProto(const v1::InspectPrefixRequest& proto) {
+  return PrefixFrom<MatchPrefix>(proto);
+}
 
 absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
   switch (proto.operation_case()) {
@@ -199,7 +224,7 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::kFreeSequence:
       return FreeSequence{SequenceId(proto.free_sequence().sequence_id())};
     case v1::Operation::kMatchPrefix:
-      return MatchPrefixFrom(proto.match_prefix());
+      return PrefixOperationFrom<MatchPrefix>(proto.match_prefix());
     case v1::Operation::kDescribePools:
       return DescribePools{};
     case v1::Operation::kDescribeSequence:
@@ -211,16 +236,11 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
       return TruncateSequence{SequenceId(proto.truncate_sequence().sequence_id()),
                               proto.truncate_sequence().token_count()};
     case v1::Operation::kQueryCapacity:
-      return QueryCapacity{SequenceId(proto.query_capacity().sequence_id()),
-                           NamespaceFromProto(proto.query_capacity().namespace_()),
-                           TokensFrom(proto.query_capacity()),
-                           proto.query_capacity().max_new_tokens()};
+      return QueryCapacityFrom(proto.query_capacity());
     case v1::Operation::kOffloadPrefix:
-      return OffloadPrefix{NamespaceFromProto(proto.offload_prefix().namespace_()),
-                           TokensFrom(proto.offload_prefix())};
+      return PrefixOperationFrom<OffloadPrefix>(proto.offload_prefix());
     case v1::Operation::kPrefetchPrefix:
-      return PrefetchPrefix{NamespaceFromProto(proto.prefetch_prefix().namespace_()),
-                            TokensFrom(proto.prefetch_prefix())};
+      return PrefixOperationFrom<PrefetchPrefix>(proto.prefetch_prefix());
     case v1::Operation::kPinPrefix:
       return PinPrefixFrom(proto.pin_prefix());
     case v1::Operation::kUnpinPrefix:
@@ -228,8 +248,7 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::kListPins:
       return ListPins{};
     case v1::Operation::kInvalidatePrefix:
-      return InvalidatePrefix{NamespaceFromProto(proto.invalidate_prefix().namespace_()),
-                              TokensFrom(proto.invalidate_prefix())};
+      return PrefixOperationFrom<InvalidatePrefix>(proto.invalidate_prefix());
     case v1::Operation::kSetRetention:
       return SetRetentionFrom(proto.set_retention());
     case v1::Operation::kWaitForTicket:

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "manager/operation.h"
+#include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
 
 namespace pagoda::server {
@@ -14,6 +15,9 @@ namespace pagoda::server {
 // hold: a digest that has not 32 bytes, a priority above 100, a duration beyond 2^63 - 1
 // milliseconds, a generated duration without a priority.
 absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto);
+
+// The prompt that an operator inspects. Errors: INVALID_ARGUMENT (a digest that has not 32 bytes).
+absl::StatusOr<MatchPrefix> PromptFromProto(const v1::InspectPrefixRequest& proto);
 
 StepRange StepsFromProto(const v1::Batch& proto);
 

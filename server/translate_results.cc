@@ -65,6 +65,7 @@ void PinToProto(const PinInfo& pin, v1::PinInfo* out) {
   if (pin.expires != absl::InfiniteFuture()) {
     *out->mutable_expire_time() = TimeToProto(pin.expires);
   }
+  out->set_tenant(pin.tenant);
 }
 
 // Fills the member of the wire's oneof that goes with each result.
@@ -115,6 +116,7 @@ struct ResultWriter {
     proto->set_room_tokens(result.room_tokens);
     proto->set_losses(result.losses);
     AddTables(result.tables, proto->mutable_tables());
+    proto->set_ready_ticket(result.ready.value());
   }
   void operator()(const ForkedSequence& result) const {
     v1::ForkSequenceResult* proto = out->mutable_fork_sequence();
@@ -122,6 +124,7 @@ struct ResultWriter {
     proto->set_computed_tokens(result.computed_tokens);
     proto->set_losses(result.losses);
     AddTables(result.tables, proto->mutable_tables());
+    proto->set_ready_ticket(result.ready.value());
   }
   void operator()(const TruncatedSequence& result) const {
     v1::TruncateSequenceResult* proto = out->mutable_truncate_sequence();

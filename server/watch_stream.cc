@@ -59,6 +59,7 @@ void WatchStream::Advance(absl::Time now) {
 
 std::optional<grpc::Status> WatchStream::Step(absl::Time now) {
   if (cancelled_) return ToGrpcStatus(absl::CancelledError("the client is gone"));
+  if (!ending_.ok()) return ToGrpcStatus(ending_);
   const auto draining = [this] {
     return ToGrpcStatus(MakeError(Reason::kDraining, "the daemon is shutting down"),
                         LogBounds(*manager_));
@@ -183,6 +184,14 @@ void WatchStream::EndForDrain() {
   Advance(absl::Now());
 }
 
+void WatchStream::EndNow(const absl::Status& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ending_.Update(reason);
+  }
+  Advance(absl::Now());
+}
+
 uint64_t WatchStream::Lag() const {
   absl::MutexLock lock(&mutex_);
   return manager_->log().last().value() + 1 - next_.value();
@@ -211,7 +220,8 @@ void WatchStream::OnWriteDone(bool ok) {
     // Who keeps up waits for the pump, which lets some time's events come together; else each event
     // would be a message of its own.
     const uint64_t behind = manager_->log().last().value() + 1 - next_.value();
-    if (!cancelled_ && !draining_ && !snapshot_.has_value() && behind < kMaxEventsPerMessage) {
+    const bool goes_on = !cancelled_ && !draining_ && ending_.ok();
+    if (goes_on && !snapshot_.has_value() && behind < kMaxEventsPerMessage) {
       if (behind > 0) manager_->log().Poke();
       return;
     }

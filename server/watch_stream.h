@@ -62,6 +62,10 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Ends the call with DRAINING once the client has been sent everything; a snapshot ends at once.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Ends the call with `reason` before anything else is sent.
+  void EndNow(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  const Identity& caller() const { return options_.caller; }
+
   // Events that the log has and that this has not come to. Of a snapshot's: since it was begun.
   uint64_t Lag() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The revision behind the last one that the client was sent.
@@ -127,6 +131,7 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer bytes_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // Of EndNow.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::StatusCode end_code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;

@@ -30,9 +30,9 @@ WriterProcesses::WriterProcesses(std::unique_ptr<WriterTable> table, Core core)
   absl::MutexLock lock(&mutex_);
   for (const size_t row : table_->Rows()) {
     const WriterRow writer = table_->Get(row);
-    absl::StatusOr<PeerProcess> process = PeerProcess::Find(writer.pid, writer.start_time);
+    absl::StatusOr<PeerProcess> process = PeerProcess::Find(writer.process);
     if (process.ok()) {
-      writers_[kEarlierRuns].push_back({*std::move(process), writer.session, row});
+      writers_[kEarlierRuns].push_back({*std::move(process), writer.session, writer.tenant, row});
     } else {
       table_->Remove(row);
     }
@@ -58,13 +58,16 @@ void WriterProcesses::LeaveTable() {
 
 absl::Status WriterProcesses::Note(SessionRef session, PeerProcess process) {
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = core_.check(session); !status.ok()) return status;
-  if (absl::Status status = Remember(session, std::move(process)); !status.ok()) return status;
+  const absl::StatusOr<std::string> tenant = core_.tenant(session);
+  if (!tenant.ok()) return tenant.status();
+  absl::Status status = Remember(session, *tenant, std::move(process));
+  if (!status.ok()) return status;
   // A session that has ended meanwhile is forgotten by the next Sweep.
   return core_.note_writer(session);
 }
 
-absl::Status WriterProcesses::Remember(SessionRef session, PeerProcess process) {
+absl::Status WriterProcesses::Remember(SessionRef session, const std::string& tenant,
+                                       PeerProcess process) {
   Forget(session.id, [](const Writer& writer) { return writer.process.ended(); });
   const Writers& known = Of(session.id);
   if (std::any_of(known.begin(), known.end(), [&](const Writer& writer) {
@@ -77,9 +80,9 @@ absl::Status WriterProcesses::Remember(SessionRef session, PeerProcess process) 
         absl::StrCat("session ", session.id.value(), " has ", known.size(), " writers already"));
   }
   const absl::StatusOr<size_t> row =
-      table_->Add({.pid = process.pid(), .start_time = process.start_time(), .session = session});
+      table_->Add({.process = process.identity(), .session = session, .tenant = tenant});
   if (!row.ok()) return row.status();
-  writers_[session.id].push_back({std::move(process), session, *row});
+  writers_[session.id].push_back({std::move(process), session, tenant, *row});
   return absl::OkStatus();
 }
 
@@ -100,10 +103,12 @@ std::vector<pid_t> WriterProcesses::Pids(SessionId session) const {
   return pids;
 }
 
-bool WriterProcesses::AcknowledgeOld(SessionRef session) {
+bool WriterProcesses::AcknowledgeOld(SessionRef session, const std::optional<std::string>& tenant) {
   absl::MutexLock lock(&mutex_);
   const size_t before = Of(kEarlierRuns).size();
-  Forget(kEarlierRuns, [&](const Writer& writer) { return SameSession(writer.session, session); });
+  Forget(kEarlierRuns, [&](const Writer& writer) {
+    return SameSession(writer.session, session) && (!tenant || writer.tenant == *tenant);
+  });
   return Of(kEarlierRuns).size() < before;
 }
 
@@ -117,7 +122,7 @@ size_t WriterProcesses::Sweep() {
   // After the sessions were found to be over: what they left behind is quarantined by now.
   const std::vector<SessionId> quarantined = core_.quarantined();
   for (const SessionId id : over) {
-    const bool held = std::find(quarantined.begin(), quarantined.end(), id) != quarantined.end();
+    const bool held = std::binary_search(quarantined.begin(), quarantined.end(), id);
     if (!held) Forget(id, [](const Writer&) { return true; });
   }
   size_t released = 0;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,11 +38,14 @@ class WriterProcesses {
   struct Core {
     // OK where the session is open. Errors: UNKNOWN_SESSION, STALE_SESSION.
     std::function<absl::Status(SessionRef)> check;
+    // The name of the session's tenant; empty where it has none. Errors: those of check.
+    std::function<absl::StatusOr<std::string>(SessionRef)> tenant;
     // From now on what the session leaves behind is quarantined. Errors: those of check.
     std::function<absl::Status(SessionRef)> note_writer;
     // Nobody writes for it any more, so it leaves nothing behind. None where there is no session.
     std::function<void(SessionId)> writers_gone;
-    // The sessions that have slots in quarantine; kEarlierRuns stands for those of earlier daemons.
+    // The sessions that have slots in quarantine, ascending; kEarlierRuns stands for those of
+    // earlier daemons. Called by each Sweep: holds nobody up.
     std::function<std::vector<SessionId>()> quarantined;
     std::function<void(SessionId)> release;
   };
@@ -78,20 +82,23 @@ class WriterProcesses {
   std::vector<pid_t> Pids(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
   bool OldWritersAlive() const { return !Dead(kEarlierRuns); }
 
-  // The client of a session of an earlier daemon says that nothing of it writes any more.
-  // False where no such session is remembered.
-  bool AcknowledgeOld(SessionRef session) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The client of a session of an earlier daemon says that nothing of it writes any more. `tenant`:
+  // for whose sessions it may speak; none: an operator, who may for all.
+  // False where no such session of such a tenant is remembered.
+  bool AcknowledgeOld(SessionRef session, const std::optional<std::string>& tenant)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Forgets dead processes and sessions that are over, tells the core of sessions without a writer,
   // and releases what those left behind. Returns the sessions released. To be called now and then,
-  // and before sessions expire. Cost: O(writers).
+  // and before sessions expire. Cost: O(writers + quarantines), whatever these hold.
   size_t Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Writer {
     PeerProcess process;
     SessionRef session;
-    size_t row;  // In the table.
+    std::string tenant;  // Its name; empty: none.
+    size_t row;          // In the table.
   };
   using Writers = std::vector<Writer>;
 
@@ -100,7 +107,7 @@ class WriterProcesses {
   void Forget(SessionId session, const std::function<bool(const Writer&)>& gone)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetTheDead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Remember(SessionRef session, PeerProcess process)
+  absl::Status Remember(SessionRef session, const std::string& tenant, PeerProcess process)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const Writers& Of(SessionId session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

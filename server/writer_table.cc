@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -13,8 +15,10 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "events/block_hash.h"
 #include "pools/check.h"
 #include "pools/error.h"
+#include "pools/own_memory.h"
 
 namespace pagoda::server {
 
@@ -27,15 +31,17 @@ struct WriterTable::Header {
 
 struct WriterTable::Slot {
   std::atomic<uint64_t> session_id;  // 0: the slot is free. Written last.
-  uint64_t session_token;
+  uint64_t token_low;
+  uint64_t token_high;
   uint64_t start_time;
+  uint64_t pidfd_inode;
   int64_t pid;
+  std::array<char, kMaxTenantBytes> tenant;  // Zeros behind the name.
 };
 
 namespace {
 
-constexpr uint64_t kMagic = 0x50474457'52543031;  // "PGDWRT01".
-constexpr mode_t kOwnerOnly = 0600;
+constexpr uint64_t kMagic = 0x50474457'52543032;  // "PGDWRT02".
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared between processes");
 
@@ -44,9 +50,9 @@ absl::Status SystemError(const char* call, const std::string& name) {
 }
 
 absl::StatusOr<FileDescriptor> OpenLocked(const std::string& name) {
-  FileDescriptor fd(shm_open(name.c_str(), O_RDWR | O_CREAT, kOwnerOnly));
-  if (!fd.valid()) return SystemError("shm_open", name);
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR | O_CREAT);
+  if (!fd.ok()) return fd.status();
+  if (flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat("shared memory ", name, " belongs to a running process"));
   }
@@ -64,10 +70,8 @@ absl::StatusOr<std::unique_ptr<WriterTable>> WriterTable::Open(const std::string
   if (fstat(fd->get(), &info) != 0) return SystemError("fstat", name);
   if (static_cast<size_t>(info.st_size) != bytes) {
     if (ftruncate(fd->get(), 0) != 0) return SystemError("ftruncate", name);
-    if (const int error = posix_fallocate(fd->get(), 0, static_cast<off_t>(bytes)); error != 0) {
-      return MakeError(Reason::kOutOfMemory, absl::StrCat("shared memory ", name, " of ", bytes,
-                                                          " bytes: ", std::strerror(error)));
-    }
+    absl::Status reserved = ReserveMemory(fd->get(), name, bytes);
+    if (!reserved.ok()) return reserved;
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
   if (memory == MAP_FAILED) return SystemError("mmap", name);
@@ -114,13 +118,16 @@ WriterRow WriterTable::Get(size_t row) const {
   const Slot& slot = slots_[row];
   const uint64_t session = slot.session_id.load(std::memory_order_acquire);
   PAGODA_CHECK(session != 0, "a row that counts");
-  return {.pid = static_cast<pid_t>(slot.pid),
-          .start_time = slot.start_time,
-          .session = {SessionId(session), SessionToken(slot.session_token)}};
+  return {.process = {.pid = static_cast<pid_t>(slot.pid),
+                      .start_time = slot.start_time,
+                      .pidfd_inode = slot.pidfd_inode},
+          .session = {SessionId(session), SessionToken(slot.token_low, slot.token_high)},
+          .tenant = std::string(slot.tenant.data(), strnlen(slot.tenant.data(), kMaxTenantBytes))};
 }
 
 absl::StatusOr<size_t> WriterTable::Add(const WriterRow& row) {
   PAGODA_CHECK(row.session.id.value() != 0, "sessions count from 1");
+  PAGODA_CHECK(row.tenant.size() <= kMaxTenantBytes, "a tenant's name is bounded");
   if (free_.empty()) {
     return absl::ResourceExhaustedError(
         absl::StrCat(capacity_, " writers of the pools are remembered, and no more can be"));
@@ -128,9 +135,13 @@ absl::StatusOr<size_t> WriterTable::Add(const WriterRow& row) {
   const size_t index = free_.back();
   free_.pop_back();
   Slot& slot = slots_[index];
-  slot.session_token = row.session.token.value();
-  slot.start_time = row.start_time;
-  slot.pid = row.pid;
+  slot.token_low = row.session.token.low();
+  slot.token_high = row.session.token.high();
+  slot.start_time = row.process.start_time;
+  slot.pidfd_inode = row.process.pidfd_inode;
+  slot.pid = row.process.pid;
+  slot.tenant = {};
+  std::copy(row.tenant.begin(), row.tenant.end(), slot.tenant.begin());
   slot.session_id.store(row.session.id.value(), std::memory_order_release);
   return index;
 }

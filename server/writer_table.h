@@ -2,8 +2,6 @@
 #ifndef PAGODA_SERVER_WRITER_TABLE_H_
 #define PAGODA_SERVER_WRITER_TABLE_H_
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,14 +11,15 @@
 #include "absl/status/statusor.h"
 #include "manager/ids.h"
 #include "pools/file_descriptor.h"
+#include "server/peer_process.h"
 
 namespace pagoda::server {
 
-// A process that mapped the pools for writing, and for which session.
+// A process that mapped the pools for writing, and for which session of which tenant.
 struct WriterRow {
-  pid_t pid = 0;            // 0: not known.
-  uint64_t start_time = 0;  // See PeerProcess::start_time.
+  ProcessIdentity process;
   SessionRef session;
+  std::string tenant;  // Its name, at most kMaxTenantBytes; empty: none.
 };
 
 // A table of writers in shared memory of its own, beside the pools. What a daemon has written is
@@ -34,7 +33,8 @@ class WriterTable {
   // Takes what is there under `name` ("/x"), with its rows, or makes it. What is there but is no
   // such table of `capacity` rows is made anew. REQUIRES: the caller holds the pools of the same
   // instance, so that no two daemons do this at once.
-  // Errors: INVALID_ARGUMENT where a living process has it; those of shared memory.
+  // Errors: INVALID_ARGUMENT where a living process has it, or another user made it; those of
+  // shared memory.
   static absl::StatusOr<std::unique_ptr<WriterTable>> Open(const std::string& name,
                                                            size_t capacity);
   ~WriterTable();

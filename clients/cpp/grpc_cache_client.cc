@@ -88,6 +88,7 @@ class GrpcCacheClient final : public CacheClient {
     v1::OpenSessionRequest request;
     request.set_client_name(options.client_name);
     request.set_lease_ms(absl::ToInt64Milliseconds(options.lease));
+    request.set_model_fingerprint(options.model_fingerprint);
     v1::OpenSessionResponse response;
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));

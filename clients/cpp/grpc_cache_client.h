@@ -23,6 +23,9 @@ struct GrpcCacheClientOptions {
   // kMaxTicketWait longer where a batch holds a WaitForTicket.
   absl::Duration timeout = absl::Seconds(10);
   ClientCredentials credentials;
+  // The model whose KV the client reads and writes, as CacheInfo::model_fingerprint has it; a cache
+  // of another model refuses the session. Empty: not said.
+  std::string model_fingerprint = {};
   // How long to wait for the answer to one sending, where another can follow.
   absl::Duration attempt_timeout = absl::Seconds(3);
   // Called at most once, on a thread of the client's, where a sign of life learns that the session
@@ -50,7 +53,8 @@ struct GrpcCacheClientOptions {
 // and the way on is another client.
 //
 // Errors: UNAVAILABLE (no daemon there), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
-// INVALID_ARGUMENT (a lease above the daemon's maximum; credentials as MakeChannel says).
+// INVALID_ARGUMENT (a lease above the daemon's maximum; a cache that is not known to be for
+// model_fingerprint; credentials as MakeChannel says).
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options);
 
 }  // namespace pagoda

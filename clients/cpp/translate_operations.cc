@@ -24,13 +24,6 @@ void SetTokens(const std::vector<TokenId>& tokens, Proto* out) {
   out->mutable_tokens()->Add(tokens.begin(), tokens.end());
 }
 
-// What names a prefix: tokens in a namespace.
-template <class Prefix, class Proto>
-void SetPrefix(const Prefix& op, Proto* out) {
-  SetNamespace(op.name_space, out->mutable_namespace_());
-  SetTokens(op.tokens, out);
-}
-
 template <class Proto>
 void SetExtraIds(const std::vector<uint64_t>& ids, Proto* out) {
   out->mutable_extra_token_ids()->Add(ids.begin(), ids.end());
@@ -53,6 +46,15 @@ void SetItems(const std::vector<MultimodalItem>& items, Proto* out) {
     proto->set_token_count(item.token_count);
     proto->set_item_offset(item.item_offset);
   }
+}
+
+// All that names a prefix.
+template <class Prefix, class Proto>
+void SetPrefix(const Prefix& op, Proto* out) {
+  SetNamespace(op.name_space, out->mutable_namespace_());
+  SetTokens(op.tokens, out);
+  SetExtraIds(op.extra_token_ids, out);
+  SetItems(op.multimodal_items, out);
 }
 
 // The wire counts whole milliseconds. A positive duration stays positive; one that is not is sent
@@ -104,11 +106,8 @@ struct OperationWriter {
   void operator()(const AddSequence& op) const {
     v1::AddSequenceRequest* request = out->mutable_add_sequence();
     request->set_sequence_id(op.sequence.value());
-    SetTokens(op.tokens, request);
+    SetPrefix(op, request);
     request->set_room_tokens(op.room_tokens);
-    SetNamespace(op.name_space, request->mutable_namespace_());
-    SetExtraIds(op.extra_token_ids, request);
-    SetItems(op.multimodal_items, request);
     SetRanges(op.retention.ranges, request);
     if (op.retention.generated.has_value()) SetGenerated(*op.retention.generated, request);
   }
@@ -134,12 +133,7 @@ struct OperationWriter {
   void operator()(const FreeSequence& op) const {
     out->mutable_free_sequence()->set_sequence_id(op.sequence.value());
   }
-  void operator()(const MatchPrefix& op) const {
-    v1::MatchPrefixRequest* request = out->mutable_match_prefix();
-    SetPrefix(op, request);
-    SetExtraIds(op.extra_token_ids, request);
-    SetItems(op.multimodal_items, request);
-  }
+  void operator()(const MatchPrefix& op) const { SetPrefix(op, out->mutable_match_prefix()); }
   void operator()(const DescribePools&) const { out->mutable_describe_pools(); }
   void operator()(const DescribeSequence& op) const {
     out->mutable_describe_sequence()->set_sequence_id(op.sequence.value());
@@ -186,6 +180,12 @@ struct OperationWriter {
 };
 
 }  // namespace
+
+v1::InspectPrefixRequest InspectRequestOf(const MatchPrefix& prompt) {
+  v1::InspectPrefixRequest request;
+  SetPrefix(prompt, &request);
+  return request;
+}
 
 v1::Operation OperationToProto(const Operation& operation) {
   v1::Operation proto;

@@ -4,12 +4,15 @@
 
 #include "absl/types/span.h"
 #include "manager/operation.h"
+#include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
 
 namespace pagoda {
 
 // Durations are rounded up to whole milliseconds, which is what the wire counts.
 v1::Operation OperationToProto(const Operation& operation);
+// What an operator inspects: the same prompt as a MatchPrefix names.
+v1::InspectPrefixRequest InspectRequestOf(const MatchPrefix& prompt);
 v1::Batch BatchToProto(absl::Span<const Operation> operations, StepRange steps);
 
 }  // namespace pagoda

@@ -144,7 +144,8 @@ ListedPins PinsFrom(const v1::ListPinsResult& proto) {
          .name_space = NamespaceFrom(pin.namespace_()),
          .pinned_tokens = pin.pinned_tokens(),
          .blocks = pin.blocks(),
-         .expires = pin.has_expire_time() ? TimeFrom(pin.expire_time()) : absl::InfiniteFuture()});
+         .expires = pin.has_expire_time() ? TimeFrom(pin.expire_time()) : absl::InfiniteFuture(),
+         .tenant = pin.tenant()});
   }
   return listed;
 }
@@ -218,14 +219,17 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
     case v1::OperationResult::kDescribePools:
       return PoolsFrom(proto.describe_pools());
     case v1::OperationResult::kDescribeSequence:
-      return DescribedSequence{
-          proto.describe_sequence().token_count(), proto.describe_sequence().computed_tokens(),
-          proto.describe_sequence().room_tokens(), proto.describe_sequence().losses(),
-          TablesFrom(proto.describe_sequence().tables())};
+      return DescribedSequence{proto.describe_sequence().token_count(),
+                               proto.describe_sequence().computed_tokens(),
+                               proto.describe_sequence().room_tokens(),
+                               proto.describe_sequence().losses(),
+                               TablesFrom(proto.describe_sequence().tables()),
+                               Ticket(proto.describe_sequence().ready_ticket())};
     case v1::OperationResult::kForkSequence:
       return ForkedSequence{proto.fork_sequence().token_count(),
                             proto.fork_sequence().computed_tokens(), proto.fork_sequence().losses(),
-                            TablesFrom(proto.fork_sequence().tables())};
+                            TablesFrom(proto.fork_sequence().tables()),
+                            Ticket(proto.fork_sequence().ready_ticket())};
     case v1::OperationResult::kTruncateSequence:
       return TruncatedSequence{proto.truncate_sequence().token_count(),
                                proto.truncate_sequence().computed_tokens(),

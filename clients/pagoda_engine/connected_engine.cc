@@ -129,6 +129,8 @@ absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::
   if (options_.kv == KvMode::kBasic) return OpenBasicCache();
   GrpcCacheClientOptions options = options_.client;
   options.timeout = timeout;
+  // The engine compares the first session's cache itself, once it has read its model.
+  if (engine_ != nullptr) options.model_fingerprint = engine_->model_fingerprint();
   options.on_session_over = [this, session = session_ + 1](const absl::Status&) {
     over_ = session;
     if (options_.on_session_over && session_over()) options_.on_session_over();

@@ -69,6 +69,7 @@ struct ProgramOptions {
   uint32_t max_step_tokens = 512;
   KvMode kv = KvMode::kPaged;
   EngineBackend backend = EngineBackend::kAuto;
+  GpuAttention gpu_attention = GpuAttention::kAuto;
   ComputeType compute = ComputeType::kAuto;
   uint32_t threads = 0;
 
@@ -127,6 +128,8 @@ void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
       "Where KV lies: in the daemon's blocks, or in places of this process's own, to compare");
   AddChoice(app, "--backend", options.backend, EngineBackends(),
             "Where the model computes: auto is where the daemon's primary pools lie");
+  AddChoice(app, "--gpu-attention", options.gpu_attention, GpuAttentions(),
+            "Which kernels of attention a GPU runs; hopper has not run on one yet");
   AddChoice(app, "--compute", options.compute, ComputeTypes(), "What products are computed in");
   app.add_option("--threads", options.threads, "0: as many as processors")->capture_default_str();
   app.add_option("--max-step-tokens", options.max_step_tokens,
@@ -182,6 +185,7 @@ absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& opt
                  .credentials = *std::move(credentials)},
       .engine = {.model_dir = options.model_dir,
                  .backend = options.backend,
+                 .gpu_attention = options.gpu_attention,
                  .cpu = {.num_threads = options.threads, .compute = options.compute},
                  .scheduler = {.max_step_tokens = options.max_step_tokens}},
       .kv = options.kv,

@@ -37,6 +37,11 @@ struct Conversation {
   size_t replied = 0;          // Tokens of it that are in the history.
   uint32_t turns_left = 0;
   Phase phase = Phase::kAdding;
+  // Of the sequence: losses that answers have named, whether one came with the last answer, and
+  // whether it can only be freed.
+  uint32_t known_losses = 0;
+  bool newly_shortened = false;
+  bool must_be_freed = false;
 };
 
 uint64_t LongestSequence(const ChatWorkloadOptions& options) {
@@ -129,6 +134,7 @@ class Workload {
     ++report_.batches;
     report_.operations += operations.size();
 
+    for (const ShortenedSequence& shortened : batch->shortened) NoteLoss(shortened);
     auto result = batch->results.begin();
     for (Conversation* conversation : std::exchange(active_, {})) {
       if (absl::Status status = Advance(*conversation, result); !status.ok()) return status;
@@ -162,11 +168,14 @@ class Workload {
         // one.
         out.push_back(AppendTokens{.sequence = conversation.sequence,
                                    .tokens = {conversation.reply[conversation.replied]},
-                                   .computed_tokens = history_tokens});
+                                   .computed_tokens = history_tokens,
+                                   .known_losses = conversation.known_losses});
         break;
       case Phase::kFinishing:
-        out.push_back(CommitTokens{
-            .sequence = conversation.sequence, .tokens = {}, .computed_tokens = history_tokens});
+        out.push_back(CommitTokens{.sequence = conversation.sequence,
+                                   .tokens = {},
+                                   .computed_tokens = history_tokens,
+                                   .known_losses = conversation.known_losses});
         out.push_back(FreeSequence{conversation.sequence});
         break;
       case Phase::kYielding:
@@ -175,11 +184,30 @@ class Workload {
     }
   }
 
+  // A copy failed. No KV is computed here, so there is nothing to compute again.
+  void NoteLoss(const ShortenedSequence& shortened) {
+    Conversation& conversation = conversations_[shortened.sequence.value()];
+    if (shortened.losses <= conversation.known_losses) return;
+    report_.shortened += shortened.losses - conversation.known_losses;
+    conversation.known_losses = shortened.losses;
+    conversation.newly_shortened = true;
+    conversation.must_be_freed = shortened.must_be_freed;
+  }
+
+  // Whether the operation failed because of a loss that this answer was the first to name.
+  bool RefusedForLoss(const Conversation& conversation, const absl::Status& status) {
+    if (ReasonOf(status) != Reason::kKvLost || !conversation.newly_shortened) return false;
+    ++report_.refused;
+    return true;
+  }
+
   using Results = std::vector<absl::StatusOr<OperationResult>>::const_iterator;
 
   // Takes the conversation's results off `result` and moves it to its next phase and place.
   absl::Status Advance(Conversation& conversation, Results& result) {
     const absl::StatusOr<OperationResult>& first = *result++;
+    const bool refused_for_loss = RefusedForLoss(conversation, first.status());
+    conversation.newly_shortened = false;
     switch (conversation.phase) {
       case Phase::kAdding:
         if (ReasonOf(first.status()) == Reason::kBlocksExhausted) return Defer(conversation);
@@ -193,13 +221,18 @@ class Workload {
           conversation.phase = Phase::kYielding;
           break;
         }
-        if (!first.ok()) return first.status();
-        AppendReplyToken(conversation);
+        if (!first.ok() && !refused_for_loss) return first.status();
+        if (first.ok()) AppendReplyToken(conversation);
+        if (conversation.must_be_freed) {
+          ++report_.lost;
+          conversation.phase = Phase::kYielding;
+        }
         break;
       case Phase::kFinishing: {
         const absl::StatusOr<OperationResult>& freed = *result++;
-        if (!first.ok()) return first.status();
+        if (!first.ok() && !refused_for_loss) return first.status();
         if (!freed.ok()) return freed.status();
+        if (conversation.must_be_freed) ++report_.lost;
         return EndTurn(conversation);
       }
       case Phase::kYielding:
@@ -208,6 +241,12 @@ class Workload {
     }
     active_.push_back(&conversation);
     return absl::OkStatus();
+  }
+
+  // Its next sequence has had none.
+  static void ForgetLosses(Conversation& conversation) {
+    conversation.known_losses = 0;
+    conversation.must_be_freed = false;
   }
 
   void AppendReplyToken(Conversation& conversation) {
@@ -219,6 +258,7 @@ class Workload {
 
   // Other conversations come first before the next turn, as people think between turns.
   absl::Status EndTurn(Conversation& conversation) {
+    ForgetLosses(conversation);
     ++report_.turns_done;
     last_move_ = absl::Now();
     limit_ = std::min<size_t>(limit_ + 1, options_.concurrency);
@@ -232,6 +272,7 @@ class Workload {
   // The conversation goes first when there is room again. Fewer run at once until turns end; one
   // always does, and has room when it is alone, unless another session holds the blocks.
   absl::Status Defer(Conversation& conversation) {
+    ForgetLosses(conversation);
     ++report_.deferrals;
     conversation.phase = Phase::kAdding;
     waiting_.push_front(&conversation);

@@ -35,6 +35,12 @@ struct ChatWorkloadReport {
   uint64_t operations = 0;
   uint64_t batches = 0;
   uint64_t deferrals = 0;  // A conversation found no room and waited for its turn again.
+  // Copies of blocks that failed in the daemon: how often a sequence lost computed tokens and went
+  // on with fewer, how many sequences lost what a sliding window had passed and had to begin anew,
+  // and the operations that were refused because they did not know of a loss yet.
+  uint64_t shortened = 0;
+  uint64_t lost = 0;
+  uint64_t refused = 0;
   absl::Duration elapsed;
   absl::Duration batch_latency_p50;
   absl::Duration batch_latency_p99;
@@ -61,7 +67,8 @@ using BatchCallback = std::function<Next(const ChatWorkloadReport&)>;
 //
 // Errors: INVALID_ARGUMENT for options that are zero or beyond their limit; INVALID_COUNT where one
 // conversation does not fit the cache; BLOCKS_EXHAUSTED when nothing has moved for `patience`;
-// those of Execute, and of any operation that fails for another reason than room. The client's
+// those of Execute, and of any operation that fails for another reason than room or a loss that the
+// answer names. The client's
 // session may hold sequences then; closing it frees them.
 absl::StatusOr<ChatWorkloadReport> RunChatWorkload(CacheClient& client,
                                                    const ChatWorkloadOptions& options,

@@ -98,15 +98,25 @@ Content ContentOf(const v1::StoredEvent& event) {
   size_t tokens = 0;
   std::vector<uint32_t> ids;
   for (const v1::StoredBlock& block : event.blocks()) {
-    tokens += block.tokens_size();
+    tokens += event.content_hidden() ? block.token_count() : block.tokens_size();
     ids.push_back(block.block_id());
   }
   const std::string detail =
       absl::StrCat(ListBlocks(ids),
                    event.has_parent_block_id() ? absl::StrCat(" after ", event.parent_block_id())
                                                : " at the root",
-                   NamespaceText(event.namespace_()), ExtrasText(event));
+                   NamespaceText(event.namespace_()), ExtrasText(event),
+                   event.content_hidden() ? ", content hidden" : "");
   return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), absl::StrCat(tokens), detail};
+}
+
+// "expired"; "prefix left, cleared".
+std::string PinEndText(const v1::EndedPin& pin) {
+  std::string text = EnumText(v1::PinEnd_Name(pin.why()), "PIN_END_");
+  if (pin.removal() != v1::REMOVAL_REASON_UNSPECIFIED) {
+    absl::StrAppend(&text, ", ", RemovalReasonText(pin.removal()));
+  }
+  return text;
 }
 
 Content ContentOf(const v1::UpdatedEvent& event) {
@@ -118,6 +128,10 @@ Content ContentOf(const v1::UpdatedEvent& event) {
   if (event.has_priority()) {
     absl::StrAppend(&detail, ", priority ", event.priority().old_value(), " -> ",
                     event.priority().new_value());
+  }
+  if (event.has_ended_pin()) {
+    absl::StrAppend(&detail, ", pin ", event.ended_pin().pin_id(),
+                    " ended: ", PinEndText(event.ended_pin()));
   }
   return {"updated", Style::kCyan, "1", "-", detail};
 }
@@ -177,6 +191,7 @@ Json BlockJson(const v1::StoredBlock& block) {
   for (const v1::MultimodalItem& item : block.multimodal_items()) {
     json["multimodal_items"].push_back(ItemJson(item));
   }
+  if (block.token_count() != 0) json["token_count"] = block.token_count();
   return json;
 }
 
@@ -184,13 +199,16 @@ Json StoredJson(const v1::StoredEvent& event) {
   Json blocks = Json::array();
   for (const v1::StoredBlock& block : event.blocks()) blocks.push_back(BlockJson(block));
   const v1::Namespace& name = event.namespace_();
-  return {{"parent_hash", event.has_parent_hash() ? Json(Hex(event.parent_hash())) : Json(nullptr)},
-          {"parent_block_id",
-           event.has_parent_block_id() ? Json(event.parent_block_id()) : Json(nullptr)},
-          {"lora_id", name.has_lora_id() ? Json(name.lora_id()) : Json(nullptr)},
-          {"cache_salt", name.cache_salt()},
-          {"tenant", name.tenant()},
-          {"blocks", blocks}};
+  Json json = {
+      {"parent_hash", event.has_parent_hash() ? Json(Hex(event.parent_hash())) : Json(nullptr)},
+      {"parent_block_id",
+       event.has_parent_block_id() ? Json(event.parent_block_id()) : Json(nullptr)},
+      {"lora_id", name.has_lora_id() ? Json(name.lora_id()) : Json(nullptr)},
+      {"cache_salt", name.cache_salt()},
+      {"tenant", name.tenant()},
+      {"blocks", blocks}};
+  if (event.content_hidden()) json["content_hidden"] = true;
+  return json;
 }
 
 Json UpdatedJson(const v1::UpdatedEvent& event) {
@@ -202,6 +220,14 @@ Json UpdatedJson(const v1::UpdatedEvent& event) {
   if (event.has_priority()) {
     json["priority"] = {{"old", event.priority().old_value()},
                         {"new", event.priority().new_value()}};
+  }
+  if (event.has_ended_pin()) {
+    const v1::EndedPin& pin = event.ended_pin();
+    json["ended_pin"] = {{"pin_id", pin.pin_id()},
+                         {"why", EnumText(v1::PinEnd_Name(pin.why()), "PIN_END_")}};
+    if (pin.removal() != v1::REMOVAL_REASON_UNSPECIFIED) {
+      json["ended_pin"]["removal"] = RemovalReasonText(pin.removal());
+    }
   }
   return json;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "clients/cpp/translate_operations.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/inspect_text.h"
@@ -19,12 +20,7 @@ absl::Status RunInspect(const GlobalOptions& globals, const PrefixOptions& optio
   if (!prefix.ok()) return prefix.status();
   absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
   if (!admin.ok()) return admin.status();
-  v1::InspectPrefixRequest request;
-  v1::Namespace* name_space = request.mutable_namespace_();
-  if (prefix->name_space.lora_id.has_value()) name_space->set_lora_id(*prefix->name_space.lora_id);
-  name_space->set_cache_salt(prefix->name_space.cache_salt);
-  name_space->set_tenant(prefix->name_space.tenant);
-  for (const TokenId token : prefix->tokens) request.add_tokens(token);
+  const v1::InspectPrefixRequest request = InspectRequestOf(Prefix(*prefix).Named<MatchPrefix>());
   const auto inspected = admin->Call(&AdminClient::Stub::InspectPrefix, request);
   if (!inspected.ok()) return inspected.status();
   const auto status = admin->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());

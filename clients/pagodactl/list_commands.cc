@@ -187,21 +187,28 @@ Json TenantJson(const v1::TenantInfo& tenant) {
     if (use.has_quota_blocks()) json["quota_blocks"] = use.quota_blocks();
     uses.push_back(json);
   }
-  return {{"name", tenant.name()},           {"shares", tenant.shares()},
-          {"share", tenant.share()},         {"sessions", tenant.sessions()},
-          {"sequences", tenant.sequences()}, {"use", uses}};
+  return {{"name", tenant.name()},
+          {"shares", tenant.shares()},
+          {"share", tenant.share()},
+          {"sessions", tenant.sessions()},
+          {"sequences", tenant.sequences()},
+          {"max_sequences", tenant.max_sequences()},
+          {"sequence_bytes", tenant.sequence_bytes()},
+          {"max_sequence_bytes", tenant.max_sequence_bytes()},
+          {"use", uses}};
 }
 
 void PrintTenants(const v1::ListTenantsResponse& list) {
-  absl::PrintF("%-20s  %8s  %9s  %6s  %-10s  %-10s  %10s  %10s  %10s\n", "TENANT", "SESSIONS",
-               "SEQUENCES", "SHARE", "WINDOW", "TIER", "USED", "CACHED", "QUOTA");
+  absl::PrintF("%-20s  %8s  %9s  %10s  %6s  %-10s  %-10s  %10s  %10s  %10s\n", "TENANT", "SESSIONS",
+               "SEQUENCES", "BYTES KEPT", "SHARE", "WINDOW", "TIER", "USED", "CACHED", "QUOTA");
   for (const v1::TenantInfo& tenant : list.tenants()) {
     // A tenant's name and numbers stand before its first use only.
     std::string left = absl::StrFormat(
-        "%-20s  %8s  %9s  %6s",
+        "%-20s  %8s  %9s  %10s  %6s",
         tenant.name().empty() ? "(the commons)"
                               : absl::StrCat(tenant.name(), tenant.shares() ? ", shares" : ""),
         FormatCount(tenant.sessions()), FormatCount(tenant.sequences()),
+        FormatBytes(tenant.sequence_bytes()),
         tenant.name().empty() ? "-" : absl::StrCat(tenant.share()));
     for (const v1::TenantUse& use : tenant.use()) {
       absl::PrintF("%s  %-10s  %-10s  %10s  %10s  %10s\n", left,

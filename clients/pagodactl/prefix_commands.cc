@@ -82,9 +82,9 @@ std::string Blocks(uint64_t count) { return FormatCounted(count, "block"); }
 absl::Status RunPin(const GlobalOptions& globals, const PrefixCommandOptions& options) {
   absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
-  const auto pinned = RunAlone<PinnedPrefix>(
-      globals, PinPrefix{std::move(prefix->name_space), std::move(prefix->tokens),
-                         DurationOf(options.lease_seconds)});
+  PinPrefix pin = (*std::move(prefix)).Named<PinPrefix>();
+  pin.lease = DurationOf(options.lease_seconds);
+  const auto pinned = RunAlone<PinnedPrefix>(globals, std::move(pin));
   if (!pinned.ok()) return pinned.status();
   if (pinned->pin == PinId{}) {
     return absl::NotFoundError("nothing of this prefix is cached, so there is no pin");
@@ -119,6 +119,7 @@ Json PinJson(const PinInfo& pin) {
                {"lora_id", nullptr},
                {"cache_salt", pin.name_space.cache_salt},
                {"tenant", pin.name_space.tenant},
+               {"owner", pin.tenant},
                {"pinned_tokens", pin.pinned_tokens},
                {"blocks", pin.blocks},
                {"expire_time", nullptr}};
@@ -178,8 +179,8 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions
         "the cache has no secondary tier to move blocks down to (cache.secondary in the daemon's "
         "configuration)");
   }
-  const auto offloaded = RunAndWait<OffloadedPrefix>(
-      **client, globals, OffloadPrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
+  const auto offloaded =
+      RunAndWait<OffloadedPrefix>(**client, globals, (*std::move(prefix)).Named<OffloadPrefix>());
   if (!offloaded.ok()) return offloaded.status();
   Print(globals, absl::StrCat(Blocks(offloaded->blocks), " moved down to the secondary tier"),
         {{"blocks", offloaded->blocks}});
@@ -191,8 +192,8 @@ absl::Status RunPrefetch(const GlobalOptions& globals, const PrefixCommandOption
   if (!prefix.ok()) return prefix.status();
   const auto client = OpenClient(globals);
   if (!client.ok()) return client.status();
-  const auto prefetched = RunAndWait<PrefetchedPrefix>(
-      **client, globals, PrefetchPrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
+  const auto prefetched =
+      RunAndWait<PrefetchedPrefix>(**client, globals, (*std::move(prefix)).Named<PrefetchPrefix>());
   if (!prefetched.ok()) return prefetched.status();
   // What there is lies where it should: no failure.
   const std::string moved =
@@ -213,8 +214,8 @@ absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOpti
   if (prefix->tokens.empty() && !options.prefix.whole_namespace) {
     return MakeError(Reason::kInvalidCount, "no tokens; --all invalidates the whole namespace");
   }
-  const auto invalidated = RunAlone<InvalidatedPrefix>(
-      globals, InvalidatePrefix{std::move(prefix->name_space), std::move(prefix->tokens)});
+  const auto invalidated =
+      RunAlone<InvalidatedPrefix>(globals, (*std::move(prefix)).Named<InvalidatePrefix>());
   if (!invalidated.ok()) return invalidated.status();
   Print(globals, absl::StrCat(Blocks(invalidated->removed_blocks), " left the cache"),
         {{"removed_blocks", invalidated->removed_blocks}});
@@ -229,10 +230,9 @@ absl::Status RunRetain(const GlobalOptions& globals, const PrefixCommandOptions&
       .token_end = options.to_token,
       .retention = {.priority = Priority(static_cast<uint8_t>(options.priority)),
                     .duration = DurationOf(options.duration_seconds)}};
-  const auto set =
-      RunAlone<RetentionSet>(globals, SetRetention{std::move(prefix->name_space),
-                                                   std::move(prefix->tokens),
-                                                   {.ranges = {range}, .generated = std::nullopt}});
+  SetRetention retain = (*std::move(prefix)).Named<SetRetention>();
+  retain.retention.ranges = {range};
+  const auto set = RunAlone<RetentionSet>(globals, std::move(retain));
   if (!set.ok()) return set.status();
   Print(globals, absl::StrCat(Blocks(set->blocks), " kept at priority ", options.priority),
         {{"blocks", set->blocks}, {"priority", options.priority}});
@@ -268,19 +268,21 @@ void AddPinCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen)
                   "Seconds until it ends by itself; without it, it ends with unpin")
       ->check(kSeconds);
   pin->footer(
-      "Prints the pin's id, for unpin. A pin outlives the command.\n"
+      "Prints the pin's id, for unpin. A pin outlives the command, and ends when its prefix leaves "
+      "the cache.\n"
       "Examples:\n"
       "  pagodactl pin --tokens 1,2,3,4 --lease 3600\n"
       "  pagodactl pin --token-file system_prompt.txt --salt team-a");
 
   const auto [unpin, unpin_options] =
-      AddCommand(app, "unpin", "Ends a pin, whoever made it", globals, chosen, RunUnpin);
+      AddCommand(app, "unpin", "Ends a pin; a tenant ends its own", globals, chosen, RunUnpin);
   unpin->add_option("PIN", unpin_options->pin, "The pin's id, as pin and pins print it")
       ->required();
   unpin->footer("Examples:\n  pagodactl unpin 3");
 
   const auto [pins, pins_options] =
-      AddCommand(app, "pins", "Lists the pins of all clients", globals, chosen, RunPins);
+      AddCommand(app, "pins", "Lists the pins of all clients; a tenant sees its own", globals,
+                 chosen, RunPins);
   pins->footer("Examples:\n  pagodactl pins\n  pagodactl pins -o json");
 }
 

@@ -1,11 +1,46 @@
 #include "clients/pagodactl/prefix_options.h"
 
+#include <cstring>
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "clients/pagodactl/tokens.h"
+#include "pools/error.h"
 
 namespace pagoda {
+namespace {
+
+// "DIGEST:START:COUNT" or "DIGEST:START:COUNT:OFFSET".
+absl::StatusOr<MultimodalItem> ParseItem(const std::string& text) {
+  const absl::Status refusal = MakeError(
+      Reason::kInvalidArgument,
+      absl::StrCat("\"", text, "\" is no item; DIGEST:START:COUNT[:OFFSET] is, with a digest of ",
+                   2 * sizeof(ItemDigest), " hexadecimal digits"));
+  const std::vector<std::string> parts = absl::StrSplit(text, ':');
+  if (parts.size() < 3 || parts.size() > 4) return refusal;
+  MultimodalItem item;
+  const bool is_hex = parts[0].size() == 2 * sizeof(ItemDigest) &&
+                      parts[0].find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+  if (!is_hex || !absl::SimpleAtoi(parts[1], &item.token_start) ||
+      !absl::SimpleAtoi(parts[2], &item.token_count) ||
+      (parts.size() == 4 && !absl::SimpleAtoi(parts[3], &item.item_offset))) {
+    return refusal;
+  }
+  const std::string bytes = absl::HexStringToBytes(parts[0]);
+  std::memcpy(item.digest.data(), bytes.data(), sizeof(ItemDigest));
+  return item;
+}
+
+std::string CheckItem(const std::string& text) {
+  return std::string(ParseItem(text).status().message());
+}
+
+}  // namespace
+
 void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) {
   CLI::Option_group* prefix = command.add_option_group("prefix", "Exactly one of");
   prefix->add_option("--tokens", options.tokens, "The prefix's token ids: 1,2,3")
@@ -18,6 +53,22 @@ void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) 
     prefix->add_flag("--all", options.whole_namespace, "The whole namespace");
   }
   prefix->require_option(1);
+  command
+      .add_option("--extra-ids", options.extra_ids,
+                  "The tokens' extra ids, one for each, 0 for a token without: 0,0,7")
+      ->check(CheckExtraIds);
+  command
+      .add_option("--extra-id-file", options.extra_id_file,
+                  "A file of them, as --token-file has tokens")
+      ->type_name("FILE")
+      ->excludes("--extra-ids");
+  command
+      .add_option("--item", options.items,
+                  "An image or the like in the prefix, DIGEST:START:COUNT[:OFFSET]: its digest in "
+                  "hexadecimal, its first token, how many, and the place in the item of the first; "
+                  "once for each, in token order")
+      ->type_name("ITEM")
+      ->check(CheckItem);
   command.add_option("--lora", options.lora_id, "The namespace's LoRA id");
   command.add_option("--salt", options.salt, "The namespace's cache salt");
   command.add_option("--tenant", options.tenant, "The namespace's tenant");
@@ -27,12 +78,30 @@ absl::StatusOr<Prefix> PrefixOf(const PrefixOptions& options) {
   Prefix prefix{.name_space = {.lora_id = options.lora_id,
                                .cache_salt = options.salt,
                                .tenant = options.tenant},
-                .tokens = {}};
-  if (options.whole_namespace) return prefix;
+                .tokens = {},
+                .extra_token_ids = {},
+                .multimodal_items = {}};
+  const bool has_extras =
+      !options.extra_ids.empty() || !options.extra_id_file.empty() || !options.items.empty();
+  if (options.whole_namespace) {
+    if (!has_extras) return prefix;
+    return MakeError(Reason::kInvalidArgument,
+                     "--all is the whole namespace; extra ids and items go with tokens");
+  }
   absl::StatusOr<std::vector<TokenId>> tokens =
       options.token_file.empty() ? ParseTokens(options.tokens) : ReadTokenFile(options.token_file);
   if (!tokens.ok()) return tokens.status();
   prefix.tokens = *std::move(tokens);
+  absl::StatusOr<std::vector<uint64_t>> extra_ids = options.extra_id_file.empty()
+                                                        ? ParseExtraIds(options.extra_ids)
+                                                        : ReadExtraIdFile(options.extra_id_file);
+  if (!extra_ids.ok()) return extra_ids.status();
+  prefix.extra_token_ids = *std::move(extra_ids);
+  for (const std::string& text : options.items) {
+    const absl::StatusOr<MultimodalItem> item = ParseItem(text);
+    if (!item.ok()) return item.status();
+    prefix.multimodal_items.push_back(*item);
+  }
   return prefix;
 }
 

@@ -12,26 +12,28 @@
 
 namespace pagoda {
 
-absl::StatusOr<std::vector<TokenId>> ParseTokens(const std::string& text) {
-  std::vector<TokenId> tokens;
+namespace {
+
+// `what` names an id in errors.
+template <class Id>
+absl::StatusOr<std::vector<Id>> ParseIds(const std::string& text, const char* what) {
+  std::vector<Id> ids;
   for (absl::string_view word :
        absl::StrSplit(text, absl::ByAnyChar(", \t\r\n"), absl::SkipEmpty())) {
-    TokenId token = 0;
-    if (!absl::SimpleAtoi(word, &token)) {
+    Id id = 0;
+    if (!absl::SimpleAtoi(word, &id)) {
       return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("\"", word, "\" is no token id (an integer from 0 to ",
-                                    std::numeric_limits<TokenId>::max(), ")"));
+                       absl::StrCat("\"", word, "\" is no ", what, " (an integer from 0 to ",
+                                    std::numeric_limits<Id>::max(), ")"));
     }
-    tokens.push_back(token);
+    ids.push_back(id);
   }
-  return tokens;
+  return ids;
 }
 
-std::string CheckTokens(const std::string& text) {
-  return std::string(ParseTokens(text).status().message());
-}
-
-absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path) {
+// `parse` reads the file's text.
+template <class Parse>
+auto ReadIdFile(const std::string& path, Parse parse) -> decltype(parse(path)) {
   std::ifstream file;
   if (path != "-") {
     file.open(path);
@@ -39,11 +41,37 @@ absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path) {
   }
   std::istream& in = path == "-" ? std::cin : file;
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  absl::StatusOr<std::vector<TokenId>> tokens = ParseTokens(text);
-  if (!tokens.ok()) {
-    return MakeError(Reason::kInvalidArgument, absl::StrCat(path, ": ", tokens.status().message()));
+  auto ids = parse(text);
+  if (!ids.ok()) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat(path, ": ", ids.status().message()));
   }
-  return tokens;
+  return ids;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TokenId>> ParseTokens(const std::string& text) {
+  return ParseIds<TokenId>(text, "token id");
+}
+
+absl::StatusOr<std::vector<uint64_t>> ParseExtraIds(const std::string& text) {
+  return ParseIds<uint64_t>(text, "extra id");
+}
+
+std::string CheckTokens(const std::string& text) {
+  return std::string(ParseTokens(text).status().message());
+}
+
+std::string CheckExtraIds(const std::string& text) {
+  return std::string(ParseExtraIds(text).status().message());
+}
+
+absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path) {
+  return ReadIdFile(path, ParseTokens);
+}
+
+absl::StatusOr<std::vector<uint64_t>> ReadExtraIdFile(const std::string& path) {
+  return ReadIdFile(path, ParseExtraIds);
 }
 
 std::vector<TokenId> RandomTokens::Take(size_t count) {

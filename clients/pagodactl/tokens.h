@@ -16,12 +16,17 @@ namespace pagoda {
 // that is no id.
 absl::StatusOr<std::vector<TokenId>> ParseTokens(const std::string& text);
 
+// The same for extra ids, which have 64 bits.
+absl::StatusOr<std::vector<uint64_t>> ParseExtraIds(const std::string& text);
+
 // For options of CLI11: why the text is no such list; empty where it is one.
 std::string CheckTokens(const std::string& text);
+std::string CheckExtraIds(const std::string& text);
 
 // The ids in a file; "-" is standard input. Errors: INVALID_ARGUMENT for a file that cannot be read
 // or holds something else.
 absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path);
+absl::StatusOr<std::vector<uint64_t>> ReadExtraIdFile(const std::string& path);
 
 // Random ids below `vocab_size` (at least 1). One seed gives the same ids on every platform.
 class RandomTokens {

@@ -79,6 +79,9 @@ void PrintReport(const ChatWorkloadReport& report) {
   absl::PrintF("reply tokens           %s\n", FormatCount(report.reply_tokens));
   absl::PrintF("hit rate               %s\n", FormatShare(report.hit_rate()));
   absl::PrintF("deferrals for room     %s\n", FormatCount(report.deferrals));
+  absl::PrintF("losses                 %s shortened, %s begun anew, %s refused\n",
+               FormatCounted(report.shortened, "sequence"), FormatCount(report.lost),
+               FormatCounted(report.refused, "operation"));
   absl::PrintF("operations             %s in %s batches and %s\n", FormatCount(report.operations),
                FormatCount(report.batches), FormatElapsed(report.elapsed));
   absl::PrintF("operations per second  %s\n",
@@ -97,6 +100,9 @@ void PrintJson(const ChatWorkloadReport& report) {
       {"reply_tokens", report.reply_tokens},
       {"hit_rate", report.hit_rate()},
       {"deferrals", report.deferrals},
+      {"sequences_shortened", report.shortened},
+      {"sequences_lost", report.lost},
+      {"operations_refused", report.refused},
       {"operations", report.operations},
       {"batches", report.batches},
       {"elapsed_seconds", absl::ToDoubleSeconds(report.elapsed)},

@@ -21,10 +21,12 @@ absl::Status CheckBuilt(EngineBackend choice);
 absl::Status CheckReaches(EngineBackend choice, const MemoryPlace& pools);
 
 // The backend for pools in that place, on the device that they lie on. `cpu.compute` is either
-// backend's. Errors: those of the two above; those of MakeCudaBackend, naming the place; those of
-// MakeCpuBackend.
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(EngineBackend choice, const MemoryPlace& pools,
-                                                     const CpuBackendOptions& cpu);
+// backend's; `gpu_attention` is that of a GPU's alone. Errors: those of the two above;
+// INVALID_ARGUMENT for a gpu_attention other than kAuto on the CPU; those of MakeCudaBackend,
+// naming the place; those of MakeCpuBackend.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
+    EngineBackend choice, const MemoryPlace& pools, const CpuBackendOptions& cpu,
+    GpuAttention gpu_attention = GpuAttention::kAuto);
 
 }  // namespace pagoda
 

@@ -15,6 +15,7 @@
 #include "engine/generate.h"
 #include "engine/schedule/sequence_run.h"
 #include "engine/schedule/stopwatch.h"
+#include "engine/schedule/waiting_places.h"
 
 namespace pagoda {
 
@@ -29,6 +30,7 @@ struct ActiveRequest {
   SteadyTime arrival;
   uint64_t number = 0;  // In the order of arrival.
   GenerateReport report;
+  WaitingPlaces::Place place;  // Until it is admitted, or ends before that.
   bool admitted = false;       // One of its samples has been opened.
   bool ending = false;         // No more of its tokens are wanted.
   uint64_t asked_in_step = 0;  // Whether it is cancelled.

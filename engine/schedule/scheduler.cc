@@ -24,12 +24,13 @@ Scheduler::~Scheduler() {
 }
 
 void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end,
-                    SteadyTime arrival) {
+                    SteadyTime arrival, WaitingPlaces::Place place) {
   auto active = std::make_shared<ActiveRequest>();
   active->request = std::move(request);
   active->on_token = std::move(on_token);
   active->on_end = std::move(on_end);
   active->arrival = arrival;
+  active->place = std::move(place);
   active->number = ++requests_;
   active->open_samples = 1;
   const GenerateRequest& asked = active->request;

@@ -25,6 +25,7 @@
 #include "engine/schedule/stopwatch.h"
 #include "engine/schedule/tenant_quotas.h"
 #include "engine/schedule/tenant_shares.h"
+#include "engine/schedule/waiting_places.h"
 #include "engine/schedule/waiting_room.h"
 #include "kernels/cpu/thread_pool.h"
 #include "manager/cache_client.h"
@@ -85,8 +86,10 @@ class Scheduler {
   // INVALID_COUNT where the cache can never hold one of the request's sequences.
   static absl::Status CheckRoom(const CacheInfo& cache, const GenerateRequest& request);
 
-  // The request is valid. `on_end` comes with a later TellEnds.
-  void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, SteadyTime arrival);
+  // The request is valid. `on_end` comes with a later TellEnds. `place` is given back when the
+  // request is admitted, or ends before that.
+  void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, SteadyTime arrival,
+           WaitingPlaces::Place place = {});
 
   bool idle() const { return running_.empty() && closing_.empty() && waiting_.empty(); }
 

@@ -126,6 +126,7 @@ Scheduler::Progress Scheduler::WaitForCopies() {
 void Scheduler::NoteAdmission(Sample& sample) {
   ActiveRequest& request = *sample.request;
   if (std::exchange(request.admitted, true)) return;
+  request.place = {};
   GenerateReport& report = request.report;
   report.queue_time = Since(request.arrival);
   report.reused_tokens = std::min(sample.run.matched(), sample.run.computed());

@@ -60,6 +60,7 @@ void Scheduler::Finish(std::unique_ptr<Sample> sample) {
   sample.reset();
   if (--request->open_samples > 0) return;
   --(request->admitted ? stats_.running_requests : stats_.waiting_requests);
+  request->place = {};
   shares_.Leave(request->request.tenant);
   request->report.total_time = Since(request->arrival);
   ended_.push_back(request);

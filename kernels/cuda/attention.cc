@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_split.h"
 #include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_merge_args.h"
 #include "kernels/cuda/runtime.h"
@@ -22,10 +24,10 @@ static_assert(kMaxCallParts == kMaxMergedParts);
 // Rows of an item: two tiles of the prefill kernel's smallest, one of its largest.
 constexpr uint32_t kItemRows = 128;
 
-// Pieces of a cut context: fewer rounds of the GPU where they would be shorter than this.
-constexpr uint32_t kPieceTokens = 512;
-constexpr uint32_t kGranuleTokens = 64;
 constexpr uint32_t kBlocksPerMultiprocessor = 2;
+// Partial rows of a call: those of so many pieces of kItemRows rows for each block. With values of
+// 128 elements, an H200's call has at most 34 MiB of them.
+constexpr uint32_t kMostPiecesPerBlock = 2;
 
 constexpr uint32_t kMaxGenericHeadDim = 4096;
 
@@ -96,7 +98,8 @@ AttentionArgs ArgsOf(const PagedAttentionParams& params, const AttentionExecutio
 
 // The plan's items of one kind, by the kernel for them.
 absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
-                         const AttentionExecution& execution, const HopperDevice& device) {
+                         const AttentionExecution& execution, const HopperDevice& device,
+                         const HopperChoice& choice) {
   const PlanCapacity& capacity = execution.capacity;
   const bool is_short = kind == ItemKind::kShort;
   if (is_short ? capacity.short_rows == 0 : !capacity.long_items) return absl::OkStatus();
@@ -110,7 +113,7 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
   if (generic || !HasTensorKernels(args)) {
     return StatusOf(name, LaunchGeneric(launch, capacity.items, stream));
   }
-  if (device.present && HasHopperKernels(args)) {
+  if ((is_short ? choice.decode : choice.prefill) && HasHopperKernels(args)) {
     HopperLaunch hopper;
     if (absl::Status status = MakeHopperLaunch(args, kind, &hopper); !status.ok()) return status;
     const uint64_t units = uint64_t{capacity.items} * args.kv.num_kv_heads;
@@ -137,10 +140,12 @@ AttentionPlan PlanForCuda(const PlanShape& shape, uint32_t num_heads, const Devi
     units += (queries + options.query_tokens - 1) / options.query_tokens * shape.num_kv_heads;
   }
   if (units < device.num_multiprocessors) options.split_query_tokens = options.query_tokens;
-  for (const uint32_t waves : {4u, 2u, 1u}) {
-    options.split_tokens = BalancedSplitTokens(shape, options, kGranuleTokens, waves);
-    if (options.split_tokens >= kPieceTokens) break;
-  }
+  const uint64_t most_rows = uint64_t{options.num_workers} * kMostPiecesPerBlock * kItemRows;
+  options.split_tokens = BalancedSplitTokens(
+      shape, options,
+      {.short_query_tokens = std::max(1u, kShortRows / group),
+       .group = group,
+       .most_partials = std::max<uint64_t>(1, most_rows / std::max(1u, num_heads))});
   return PlanAttention(shape, options);
 }
 
@@ -259,16 +264,18 @@ absl::Status PagedAttention(const PagedAttentionParams& params,
 
   const AttentionArgs args = ArgsOf(params, execution);
   HopperDevice device;
-  if (execution.kernels == AttentionKernels::kHopper) {
+  const bool asks_hopper = execution.kernels == AttentionKernels::kHopper;
+  if (asks_hopper || (execution.kernels == AttentionKernels::kAuto && !AllProved().empty())) {
     if (absl::Status status = FindHopper(&device); !status.ok()) return status;
-    if (!device.present) {
-      return absl::FailedPreconditionError(
-          "kernels is kHopper, and the device is not of compute capability 9.0");
-    }
   }
+  if (asks_hopper && !device.present) {
+    return absl::FailedPreconditionError(
+        "kernels is kHopper, and the device is not of compute capability 9.0");
+  }
+  const HopperChoice choice = ChooseHopper(execution.kernels, device, AllProved());
   const Stream stream = execution.stream;
   for (const ItemKind kind : {ItemKind::kShort, ItemKind::kLong}) {
-    if (absl::Status status = AttendItems(args, kind, execution, device); !status.ok()) {
+    if (absl::Status status = AttendItems(args, kind, execution, device, choice); !status.ok()) {
       return status;
     }
   }

@@ -25,8 +25,9 @@ struct DeviceLimits {
   uint32_t num_multiprocessors = 132;
 };
 
-// The cut that suits the GPU's kernels: decode and short chunks in pieces that fill it, by equal
-// counts of keys, and the longest pieces first. `num_heads` are the query's.
+// The cut that suits the GPU's kernels: decode and short chunks in pieces that fill it once, by
+// equal counts of keys, and the longest pieces first. `num_heads` are the query's. The partial rows
+// of a plan, times `num_heads`, are at most 512 for each multiprocessor (or num_heads).
 // REQUIRES: lengths that PagedAttention takes; num_heads a multiple of shape.num_kv_heads.
 AttentionPlan PlanForCuda(const PlanShape& shape, uint32_t num_heads,
                           const DeviceLimits& device = {});
@@ -69,14 +70,17 @@ absl::Status CopyPlan(const AttentionPlan& plan, uint32_t num_heads, const PlanC
 uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32_t value_dim);
 
 enum class AttentionKernels : uint8_t {
+  // Those for Hopper where they have been proved on this kind of GPU (attention_choice.h), for
+  // decode and for longer items apart; else those of kSm80. Nothing is proved yet.
+  kAuto,
   // On tensor cores where types and shapes permit it: K and V in fp16 or bf16 with queries of the
   // same type, or in 8 bits with queries of 16; head_dim and value_dim at most 256, rows of tokens
   // and strides whole numbers of 16 bytes; where a block may have the shared memory that it takes
   // (on sm_86 and sm_89 not for each head_dim). So too latents of 16 bits (values == keys) of at
   // most 576 elements with values of 512, on sm_90. Everything else on kGeneric.
-  kAuto,
-  // Those for Hopper (sm_90a) where they take it: of what kAuto runs on tensor cores, pools of 16
-  // bits in blocks of a multiple of 8 tokens, without block sparsity. Everything else as kAuto.
+  kSm80,
+  // Those for Hopper (sm_90a) where they take it: of what kSm80 runs on tensor cores, pools of 16
+  // bits in blocks of a multiple of 8 tokens, without block sparsity. Everything else as kSm80.
   // They have not run on a GPU yet, which is why they are asked for by name.
   kHopper,
   // The plain kernel, for every type and shape, written to be read.

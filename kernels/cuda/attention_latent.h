@@ -92,7 +92,7 @@ class LatentKernel {
                    .last_position = unit.first_position + (first_row + num_rows - 1) / args.group,
                    .end_key = unit.item.end_key};
     if (args.mask.causal && sight.last_position + 1 < sight.end_key) {
-      sight.end_key = static_cast<uint32_t>(sight.last_position + 1);
+      sight.end_key = sight.last_position + 1;
     }
     SyncThreads();  // The rows before have been stored.
     LoadQueries<kMostLatentElements, kRows, false>(args, unit, first_row, num_rows, QueryBase(),

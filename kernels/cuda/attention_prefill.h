@@ -84,7 +84,7 @@ class PrefillKernel {
                    .last_position = unit.first_position + (first_row + num_rows - 1) / args.group,
                    .end_key = unit.item.end_key};
     if (args.mask.causal && sight.last_position + 1 < sight.end_key) {
-      sight.end_key = static_cast<uint32_t>(sight.last_position + 1);
+      sight.end_key = sight.last_position + 1;
     }
     const uint32_t key_chunks = args.kv.head_dim * (kFloat8 ? 1 : 2) / 16;
     const uint32_t value_chunks = args.value_dim * (kFloat8 ? 1 : 2) / 16;
@@ -219,7 +219,9 @@ class PrefillKernel {
             scores[m][n][2 * e + 1] *= factor;
           }
         }
-        if (!sees_all) MaskRow(args, unit, sight, RowOf(first_row, m, 2 * e), first, e, scores[m]);
+        if (!sees_all)
+          MaskRow</*kSparse=*/true>(args, unit, sight, RowOf(first_row, m, 2 * e), first, e,
+                                    scores[m]);
         WeighRow(m, e, scores, state);
       }
     }

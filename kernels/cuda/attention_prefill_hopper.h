@@ -126,12 +126,11 @@ class HopperPrefillKernel {
 
   // Where the block's next tile is. Invariant 1.
   struct Place {
-    uint32_t stage = 0;
-    uint32_t parity = 0;
-    PAGODA_DEVICE void Next() {
-      stage = stage + 1 == kStages ? 0 : stage + 1;
-      parity ^= stage == 0 ? 1 : 0;
-    }
+    static_assert(kStages == 2);
+    uint32_t tile = 0;
+    PAGODA_DEVICE uint32_t stage() const { return tile % 2; }
+    PAGODA_DEVICE uint32_t parity() const { return tile / 2 % 2; }
+    PAGODA_DEVICE void Next() { ++tile; }
   };
 
   // What kRows rows of the unit from first_row on may see.
@@ -142,7 +141,7 @@ class HopperPrefillKernel {
                    .end_key = unit.item.end_key,
                    .first_key = unit.item.first_key};
     if (args.mask.causal && sight.last_position + 1 < sight.end_key) {
-      sight.end_key = static_cast<uint32_t>(sight.last_position + 1);
+      sight.end_key = sight.last_position + 1;
     }
     return sight;
   }
@@ -158,11 +157,11 @@ class HopperPrefillKernel {
       PrefetchMap(launch.values);
     }
     const AttentionArgs& args = launch.args;
-    const uint64_t num_units = NumUnits(args, launch.kind);
+    const auto num_units = static_cast<uint32_t>(NumUnits(args, launch.kind));
     Place place;
     uint32_t landings = 0;
 #pragma unroll 1
-    for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
+    for (uint32_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
       const Unit unit = FindUnit(args, launch.kind, u);
 #pragma unroll 1
       for (uint32_t row = 0; row < unit.num_rows; row += kRows) {
@@ -170,11 +169,11 @@ class HopperPrefillKernel {
 #pragma unroll 1
         for (uint32_t first = FirstTile<kTokens>(launch, sight); first < sight.end_key;
              first = NextTile<kTokens>(args, sight, first + kTokens)) {
-          WaitFor(Empty(kKeys, place.stage), place.parity ^ 1);
-          BringTile(launch, unit, sight, launch.keys, first, Tile(kKeys, place.stage),
-                    Full(kKeys, place.stage));
-          WaitFor(Empty(kValues, place.stage), place.parity ^ 1);
-          BringValues(launch, unit, sight, first, place.stage, landings);
+          WaitFor(Empty(kKeys, place.stage()), place.parity() ^ 1);
+          BringTile(launch, unit, sight, launch.keys, first, Tile(kKeys, place.stage()),
+                    Full(kKeys, place.stage()));
+          WaitFor(Empty(kValues, place.stage()), place.parity() ^ 1);
+          BringValues(launch, unit, sight, first, place.stage(), landings);
           place.Next();
         }
       }
@@ -257,10 +256,10 @@ class HopperPrefillKernel {
 
   static PAGODA_DEVICE void Consume(const HopperLaunch& launch) {
     const AttentionArgs& args = launch.args;
-    const uint64_t num_units = NumUnits(args, launch.kind);
+    const auto num_units = static_cast<uint32_t>(NumUnits(args, launch.kind));
     Place place;
 #pragma unroll 1
-    for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
+    for (uint32_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
       const Unit unit = FindUnit(args, launch.kind, u);
 #pragma unroll 1
       for (uint32_t row = 0; row < unit.num_rows; row += kRows) Attend(launch, unit, row, place);
@@ -282,11 +281,11 @@ class HopperPrefillKernel {
       Scores scores;
       Weights weights;
       float factors[2];
-      WaitFor(Full(kKeys, place.stage), place.parity);
-      MultiplyKeys(place.stage, scores);
+      WaitFor(Full(kKeys, place.stage()), place.parity());
+      MultiplyKeys(place.stage(), scores);
       WaitForProducts<0>();
       PinRegisters(scores);
-      Release(kKeys, place.stage);
+      Release(kKeys, place.stage());
       Weigh(args, unit, sight, scale, first_row, first, scores, state, factors);
       Pack(scores, weights);
 #pragma unroll 1
@@ -296,28 +295,30 @@ class HopperPrefillKernel {
         // S of this tile and O of the one before, together.
         Place next = place;
         next.Next();
-        WaitFor(Full(kKeys, next.stage), next.parity);
-        MultiplyKeys(next.stage, scores);
-        WaitFor(Full(kValues, place.stage), place.parity);
-        AddValues(place.stage, weights, state);
+        WaitFor(Full(kKeys, next.stage()), next.parity());
+        MultiplyKeys(next.stage(), scores);
+        WaitFor(Full(kValues, place.stage()), place.parity());
+        AddValues(place.stage(), weights, state);
         WaitForProducts<1>();
         PinRegisters(scores);
-        Release(kKeys, next.stage);
+        Release(kKeys, next.stage());
         Weigh(args, unit, sight, scale, first_row, first, scores, state, factors);
+        // The softmax of both rows runs beside the products, and not behind them.
+        ComputeFirst(state.weights);
         WaitForProducts<0>();
         PinSums(state);
         PinRegisters(weights);  // The products read them until now.
-        Release(kValues, place.stage);
+        Release(kValues, place.stage());
         Rescale(factors, state);
         Pack(scores, weights);
         place = next;
       }
-      WaitFor(Full(kValues, place.stage), place.parity);
-      AddValues(place.stage, weights, state);
+      WaitFor(Full(kValues, place.stage()), place.parity());
+      AddValues(place.stage(), weights, state);
       WaitForProducts<0>();
       PinSums(state);
       PinRegisters(weights);  // The products read them until now.
-      Release(kValues, place.stage);
+      Release(kValues, place.stage());
       place.Next();
     }
     Store(args, unit, first_row, num_rows, state);
@@ -422,7 +423,7 @@ class HopperPrefillKernel {
     for (uint32_t e = 0; e < 2; ++e) {
       const uint32_t row = WarpsRow(first_row) + LaneIndex() / 4 + 8 * e;
       if (bends) BendRow(args, unit, scale, row, first, e, scores);
-      if (!sees_all) MaskRow(args, unit, sight, row, first, e, scores);
+      if (!sees_all) MaskRow</*kSparse=*/false>(args, unit, sight, row, first, e, scores);
       if (first < sight.first_key) MaskBefore(sight.first_key, first, e, scores);
       WeighRow(e, bends || unbent > 0, unbent, scores, state, factors[e]);
     }

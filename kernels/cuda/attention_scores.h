@@ -39,8 +39,8 @@ PAGODA_DEVICE void BendRow(const AttentionArgs& args, const Unit& unit, float sc
 }
 
 // Makes the scores of keys that the row does not see -infinity; those before sight.first_key are
-// left to MaskBefore.
-template <uint32_t kTiles>
+// left to MaskBefore. kSparse: the mask may have block sparsity.
+template <bool kSparse, uint32_t kTiles>
 PAGODA_DEVICE void MaskRow(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                            uint32_t row, uint32_t first, uint32_t e, float (&scores)[kTiles][4]) {
   static_assert(kTiles <= 16);  // Two bits of a word each.
@@ -54,7 +54,7 @@ PAGODA_DEVICE void MaskRow(const AttentionArgs& args, const Unit& unit, const Si
   }
   const auto sinks = static_cast<int32_t>(args.mask.sink_tokens);
   uint32_t sparse = ~0u;  // Bit 2 n + r: what block sparsity lets it see.
-  if (args.mask.sparsity.block_tokens != 0) {
+  if (kSparse && args.mask.sparsity.block_tokens != 0) {
     const uint32_t head = unit.kv_head * args.group + row % args.group;
     sparse = 0;
 #pragma unroll 1

@@ -33,8 +33,8 @@ inline constexpr uint64_t kNoRow = ~uint64_t{0};
 
 // Some rows of a unit, whose positions are first to last, and the keys that they may see.
 struct Sight {
-  int64_t first_position;
-  int64_t last_position;
+  uint32_t first_position;
+  uint32_t last_position;
   uint32_t end_key;
   uint32_t first_key = 0;  // More than 0 where a tile may begin before the unit's keys.
 };
@@ -57,7 +57,8 @@ PAGODA_DEVICE bool AnySees(const AttentionArgs& args, const Unit& unit, const Si
   if (key < sight.first_key || key >= sight.end_key) return false;
   if (!MaySee(mask, sight.first_position, sight.last_position, key, key)) return false;
   if (mask.sparsity.block_tokens == 0) return true;
-  for (int64_t position = sight.first_position; position <= sight.last_position; ++position) {
+  // 32 bits: with a counter of 64 PrefillKernel spills registers.
+  for (uint32_t position = sight.first_position; position <= sight.last_position; ++position) {
     for (uint32_t g = 0; g < args.group; ++g) {
       if (Sees(mask, unit.kv_head * args.group + g, position, key)) return true;
     }

@@ -13,8 +13,8 @@ namespace pagoda::kernels::cuda {
 struct Unit {
   PlannedItem item;
   uint32_t kv_head;
-  uint32_t num_rows;       // Query tokens x group; row r is token r / group, head r % group.
-  int64_t first_position;  // Of the item's first query token in its context.
+  uint32_t num_rows;        // Query tokens x group; row r is token r / group, head r % group.
+  uint32_t first_position;  // Of the item's first query token in its context.
   const int32_t* table;
 };
 
@@ -31,8 +31,8 @@ PAGODA_DEVICE Unit FindUnit(const AttentionArgs& args, ItemKind kind, uint64_t i
   unit.kv_head = static_cast<uint32_t>(index % args.kv.num_kv_heads);
   unit.num_rows = unit.item.num_queries * args.group;
   const uint32_t s = unit.item.sequence;
-  unit.first_position =
-      int64_t{args.context_lengths[s]} - args.query_starts[s + 1] + unit.item.first_query;
+  unit.first_position = static_cast<uint32_t>(args.context_lengths[s]) -
+                        static_cast<uint32_t>(args.query_starts[s + 1]) + unit.item.first_query;
   unit.table = args.block_tables + s * args.block_table_stride;
   return unit;
 }

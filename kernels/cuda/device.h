@@ -42,9 +42,6 @@ PAGODA_DEVICE uint32_t WarpIndex() { return ThreadIndex() / kWarpThreads; }
 
 PAGODA_DEVICE float NegativeInfinity() { return std::bit_cast<float>(0xff800000u); }
 
-// The second where the first is NaN or both are.
-PAGODA_DEVICE float LargerOf(float a, float b) { return a > b ? a : b; }
-
 // What the lane has.
 PAGODA_DEVICE uint64_t Shuffle64(uint64_t value, uint32_t lane) {
   const uint32_t low = Shuffle(static_cast<uint32_t>(value), lane);

@@ -133,6 +133,13 @@ PAGODA_DEVICE void PinRegisters(uint32_t (&left)[kSteps][4]) {
   }
 }
 
+// Makes the assembler finish two sums of weights here. Without this it moves the wait for products
+// that follows up, above the arithmetic of the sums, which then no longer runs beside the products.
+// Nothing is trapped: a sum of weights is not negative, and NaN is not less than 0.
+PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
+  if (weights[0] < 0 || weights[1] < 0) asm volatile("trap;");
+}
+
 #define PAGODA_SUMS_64                                                                          \
   "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]),     \
       "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), \

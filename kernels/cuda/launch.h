@@ -41,8 +41,13 @@ int Launch(const Grid& grid, Stream stream, const typename Kernel::Args& args) {
     if (error != cudaSuccess) return error;
   }
   const auto blocks = static_cast<uint32_t>(grid.blocks < kMaxBlocks ? grid.blocks : kMaxBlocks);
-  Enter<Kernel><<<blocks, Kernel::kThreads, grid.shared_bytes, stream>>>(args);
-  return cudaGetLastError();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = Kernel::kThreads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream;
+  // Returns this launch's own error. cudaGetLastError would return an earlier one of other code.
+  return cudaLaunchKernelEx(&config, Enter<Kernel>, args);
 }
 
 // Whether a block may have as much shared memory on the current device.

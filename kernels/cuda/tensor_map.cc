@@ -3,6 +3,9 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <map>
+#include <mutex>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/runtime.h"
 
@@ -58,22 +61,24 @@ absl::Status EncodeTensorMap(const TensorShape& shape, TensorMap* map) {
 
 absl::Status FindHopper(HopperDevice* device) {
   int index = 0;
-  int major = 0;
-  int minor = 0;
-  int multiprocessors = 0;
-  cudaError_t error = cudaGetDevice(&index);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
+  if (const cudaError_t error = cudaGetDevice(&index); error != cudaSuccess) {
+    return StatusOf("cudaGetDevice", error);
   }
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
+  // Entries stay where they are, and their names with them.
+  static auto* const mutex = new std::mutex;
+  static auto* const known = new std::map<int, cudaDeviceProp>;
+  const std::lock_guard lock(*mutex);
+  auto found = known->find(index);
+  if (found == known->end()) {
+    cudaDeviceProp properties;
+    const cudaError_t error = cudaGetDeviceProperties(&properties, index);
+    if (error != cudaSuccess) return StatusOf("cudaGetDeviceProperties", error);
+    found = known->emplace(index, properties).first;
   }
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, index);
-  }
-  if (error != cudaSuccess) return StatusOf("the device's attributes", error);
-  *device = {.present = major == 9 && minor == 0,
-             .num_multiprocessors = static_cast<uint32_t>(multiprocessors)};
+  const cudaDeviceProp& properties = found->second;
+  *device = {.present = properties.major == 9 && properties.minor == 0,
+             .num_multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount),
+             .name = properties.name};
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "kernels/types.h"
@@ -42,9 +43,10 @@ absl::Status EncodeTensorMap(const TensorShape& shape, TensorMap* map);
 struct HopperDevice {
   bool present = false;  // Compute capability 9.0: sm_90a's code runs nowhere else.
   uint32_t num_multiprocessors = 0;
+  std::string_view name;  // Valid as long as the process runs.
 };
 
-// Errors: Internal for CUDA's.
+// Thread-safe. A device is asked once. Errors: Internal for CUDA's.
 absl::Status FindHopper(HopperDevice* device);
 
 }  // namespace pagoda::kernels::cuda

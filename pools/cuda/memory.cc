@@ -45,6 +45,14 @@ absl::Status OutOfMemory(const Driver& driver, int device, uint64_t size_bytes) 
                                 ", where ", free_bytes, " of ", total_bytes, " are free"));
 }
 
+// Waits for what the current context's null stream has been given. The driver's calls return
+// earlier: zeroing at once, and a copy from pageable memory when its bytes have been taken. The
+// memory's users do not wait for the null stream: they are streams that are not blocking, and other
+// processes.
+absl::Status FinishNullStream(const Driver& driver) {
+  return driver.Check("cuStreamSynchronize", driver.cuStreamSynchronize(nullptr));
+}
+
 }  // namespace
 
 absl::Status Memory::UseDevice(int device) {
@@ -93,6 +101,7 @@ absl::StatusOr<Memory> Memory::Create(int device, uint64_t size_bytes) {
   if (status = memory.Map(MemoryAccess::kReadWrite); !status.ok()) return status;
   status = driver.Check("cuMemsetD8", driver.cuMemsetD8(memory.address_, 0, *allocated));
   if (!status.ok()) return status;
+  if (status = FinishNullStream(driver); !status.ok()) return status;
   return memory;
 }
 
@@ -159,8 +168,9 @@ absl::Status Memory::Write(uint64_t offset_bytes, absl::Span<const std::byte> fr
   const Driver& driver = TheDriver();
   const Current current(context_);
   if (!current.status().ok()) return current.status();
-  return driver.Check("cuMemcpyHtoD",
-                      driver.cuMemcpyHtoD(address_ + offset_bytes, from.data(), from.size()));
+  const absl::Status status = driver.Check(
+      "cuMemcpyHtoD", driver.cuMemcpyHtoD(address_ + offset_bytes, from.data(), from.size()));
+  return status.ok() ? FinishNullStream(driver) : status;
 }
 
 absl::Status Memory::Read(uint64_t offset_bytes, absl::Span<std::byte> to) const {

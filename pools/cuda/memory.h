@@ -22,7 +22,8 @@ namespace pagoda::cuda {
 // asks for it, and is no protection from it. A process that has used CUDA must not fork to map.
 class Memory {
  public:
-  // At least `size_bytes`, as zeros.
+  // At least `size_bytes`, as zeros: they are there when the call returns, for every stream and
+  // every process.
   // Errors: UNAVAILABLE (this build has no CUDA, or there is no driver or device), INVALID_ARGUMENT
   // (no such device, no bytes, or a device that cannot export memory as a descriptor),
   // OUT_OF_MEMORY (with what is needed and what is free), INTERNAL for other failures of the
@@ -43,7 +44,8 @@ class Memory {
   uint64_t address() const { return address_; }
   uint64_t size_bytes() const { return size_bytes_; }
 
-  // Copies between the host and the memory, and returns when the bytes are there.
+  // Copies between the host and the memory, and returns when the bytes are there, for every stream
+  // and every process.
   // REQUIRES: the range lies within size_bytes(). Errors: INTERNAL.
   absl::Status Write(uint64_t offset_bytes, absl::Span<const std::byte> from);
   absl::Status Read(uint64_t offset_bytes, absl::Span<std::byte> to) const;

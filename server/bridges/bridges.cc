@@ -39,6 +39,7 @@ std::vector<WindowSize> WindowsOf(const CacheInfo& cache) {
 ZmqBridge::Options ZmqOptions(const Config::Events::Zmq& zmq, const CacheInfo& cache) {
   return {.endpoint = zmq.endpoint,
           .replay_endpoint = zmq.replay_endpoint,
+          .mode = zmq.mode,
           .topic = TopicOf(zmq, cache),
           .reply = zmq.replay_topic ? ReplayServer::Reply::kWithTopic : ReplayServer::Reply::kPlain,
           .hwm = zmq.hwm,
@@ -48,6 +49,15 @@ ZmqBridge::Options ZmqOptions(const Config::Events::Zmq& zmq, const CacheInfo& c
           .shape = {.tokens_per_block = cache.tokens_per_block,
                     .windows = WindowsOf(cache),
                     .data_parallel_rank = zmq.data_parallel_rank}};
+}
+
+// "listens on tcp://[::1]:5557". `at`: where the socket of that endpoint came to be.
+std::string Whereabouts(const std::string& endpoint, ZmqMode mode, const std::string& at) {
+  if (Listens(endpoint, mode)) return absl::StrCat("listens on ", at);
+  return absl::StrCat("connects to ", at,
+                      mode == ZmqMode::kAuto
+                          ? ", as vLLM would (events.zmq.mode: listen makes it listen there)"
+                          : "");
 }
 
 void CollectFeed(const RouterFeed::Stats& stats, std::vector<prometheus::MetricFamily>& out) {
@@ -107,8 +117,12 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
     sinks.push_back(bridges->zmq_.get());
     const std::string replay = bridges->zmq_->replay_endpoint();
     Log(LogLevel::kInfo,
-        absl::StrCat("ZMQ: vLLM's events on ", bridges->zmq_->endpoint(), ", topic '", topic, "'",
-                     replay.empty() ? "" : absl::StrCat(", replays on ", replay)));
+        absl::StrCat("ZMQ: vLLM's events, topic '", topic, "': the daemon ",
+                     Whereabouts(events.zmq.endpoint, events.zmq.mode, bridges->zmq_->endpoint()),
+                     replay.empty()
+                         ? ""
+                         : absl::StrCat("; replays: it ", Whereabouts(events.zmq.replay_endpoint,
+                                                                      events.zmq.mode, replay))));
     if (config.knows_callers()) {
       Log(LogLevel::kWarning,
           absl::StrCat("ZMQ asks nobody for credentials: whoever may connect to ",
@@ -153,6 +167,10 @@ void Bridges::EndStreamsForDrain(absl::Duration patience) {
         absl::StrCat("SMG: streams end before they were told of event ", last.value()));
   }
   smg_->EndStreamsForDrain();
+}
+
+void Bridges::EndRevokedStreams() {
+  if (smg_ != nullptr) smg_->EndRevokedStreams();
 }
 
 std::vector<SubscriberRow> Bridges::Subscribers() const {

@@ -48,6 +48,8 @@ class Bridges {
   // Ends every open stream behind what the log says now, for which the feed is waited for this long
   // at most. Call it when the state is draining.
   void EndStreamsForDrain(absl::Duration patience);
+  // Ends SMG's streams whose callers' tokens have been taken back.
+  void EndRevokedStreams();
 
   // The metrics whose names begin with pagoda_bridge, pagoda_zmq and pagoda_smg; none of what is
   // off.

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options option
   socket.set(zmq::sockopt::router_mandatory, true);
   socket.set(zmq::sockopt::sndhwm, options.queue_messages);
   socket.set(zmq::sockopt::affinity, options.io_threads);
-  const absl::StatusOr<std::string> endpoint = OpenEndpoint(socket, options.endpoint);
+  const absl::StatusOr<std::string> endpoint = OpenEndpoint(socket, options.endpoint, options.mode);
   if (!endpoint.ok()) return endpoint.status();
   const int stop_fd = eventfd(0, EFD_CLOEXEC);
   PAGODA_CHECK(stop_fd >= 0, "there is a descriptor for eventfd()");

@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/bridges/numbered_ring.h"
+#include "server/bridges/zmq_endpoint.h"
 
 namespace pagoda::server {
 
@@ -44,6 +45,7 @@ class ReplayServer {
 
   struct Options {
     std::string endpoint;
+    ZmqMode mode = ZmqMode::kAuto;
     std::string topic;
     Reply reply = Reply::kPlain;
     // Answers to one client that are on their way.

@@ -73,7 +73,7 @@ absl::StatusOr<SmgStream*> SmgService::Start(const grpc::CallbackServerContext& 
   absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
   if (!slot.ok()) return slot.status();
   return SmgStream::Start({.ring = &ring_, .streams = &streams_, .metrics = metrics_}, *first,
-                          messages_.Of(*caller), *std::move(slot));
+                          messages_.Of(*caller), *caller, *std::move(slot));
 }
 
 absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
@@ -97,6 +97,13 @@ std::vector<SubscriberRow> SmgService::Look(Revision read) const {
     rows.push_back(stream->Look(read));
   }
   return rows;
+}
+
+void SmgService::EndRevokedStreams() {
+  for (const std::shared_ptr<SmgStream>& stream : streams_.All()) {
+    const absl::Status known = admission_->CheckStillKnown(stream->caller());
+    if (!known.ok()) stream->EndNow(known);
+  }
 }
 
 void SmgService::EndStreamsForDrain() {

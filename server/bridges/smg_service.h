@@ -59,6 +59,8 @@ class SmgService final
 
   // Ends every open stream. Call it when the state is draining.
   void EndStreamsForDrain();
+  // Ends the streams whose callers' tokens have been taken back.
+  void EndRevokedStreams();
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(wake_mutex_);

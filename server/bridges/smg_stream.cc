@@ -8,9 +8,10 @@
 
 namespace pagoda::server {
 SmgStream* SmgStream::Start(const Context& context, uint64_t next,
-                            std::shared_ptr<SmgMessages> messages, StreamSlots::Slot slot) {
+                            std::shared_ptr<SmgMessages> messages, const Identity& caller,
+                            StreamSlots::Slot slot) {
   const std::shared_ptr<SmgStream> stream(
-      new SmgStream(context, next, std::move(messages), std::move(slot)));
+      new SmgStream(context, next, std::move(messages), caller, std::move(slot)));
   stream->self_ = stream;
   context.metrics->Opened();
   context.streams->Add(stream);
@@ -35,6 +36,7 @@ void SmgStream::Advance() {
 
 std::optional<grpc::Status> SmgStream::Step() {
   if (cancelled_) return ToGrpcStatus(absl::CancelledError("the client is gone"));
+  if (!ending_.ok()) return ToGrpcStatus(ending_);
   const absl::StatusOr<RouterBatchPtr> batch = context_.ring->At(next_);
   if (!batch.ok()) return ToGrpcStatus(batch.status());
   if (*batch != nullptr) {
@@ -57,14 +59,21 @@ void SmgStream::EndForDrain() {
   Advance();
 }
 
+void SmgStream::EndNow(const absl::Status& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ending_.Update(reason);
+  }
+  Advance();
+}
+
 SubscriberRow SmgStream::Look(Revision read) const {
   absl::MutexLock lock(&mutex_);
-  const Identity& caller = messages_->viewer().caller;
   return {.kind = SubscriberRow::Kind::kSmg,
-          .caller = caller,
+          .caller = caller_,
           .opened = opened_,
           .sent = next_ == context_.ring->next() ? std::max(read, sent_) : sent_,
-          .filtered = !caller.is_operator(),
+          .filtered = !caller_.is_operator(),
           .writing = writing_};
 }
 

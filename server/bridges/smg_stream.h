@@ -41,13 +41,18 @@ class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   // Begins with the batch `next`. The stream is in the set until its call is over.
   static SmgStream* Start(const Context& context, uint64_t next,
-                          std::shared_ptr<SmgMessages> messages, StreamSlots::Slot slot);
+                          std::shared_ptr<SmgMessages> messages, const Identity& caller,
+                          StreamSlots::Slot slot);
 
   // If no write is outstanding: sends what is next, if it is there. Does not block.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Ends the call with DRAINING once the client has been sent everything.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Ends the call with `reason` before anything else is sent.
+  void EndNow(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  const Identity& caller() const { return caller_; }
 
   // How far it is. `read`: what the feed has read, before the call.
   SubscriberRow Look(Revision read) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -58,8 +63,12 @@ class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
  private:
   SmgStream(const Context& context, uint64_t next, std::shared_ptr<SmgMessages> messages,
-            StreamSlots::Slot slot)
-      : context_(context), messages_(std::move(messages)), slot_(std::move(slot)), next_(next) {}
+            const Identity& caller, StreamSlots::Slot slot)
+      : context_(context),
+        messages_(std::move(messages)),
+        caller_(caller),
+        slot_(std::move(slot)),
+        next_(next) {}
 
   // Starts a write if there is one to start; returns the status if it is time to end.
   std::optional<grpc::Status> Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -67,8 +76,9 @@ class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const Context context_;
   const absl::Time opened_ = SharedManager::Now();
   const std::shared_ptr<SmgMessages> messages_;  // Shared by the streams that see the same.
-  std::optional<StreamSlots::Slot> slot_;        // Until the call is over.
-  std::shared_ptr<SmgStream> self_;              // The call's share; given up in OnDone.
+  const Identity caller_;
+  std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
+  std::shared_ptr<SmgStream> self_;        // The call's share; given up in OnDone.
 
   mutable absl::Mutex mutex_;  // Taken before the ring's lock, the messages' and gRPC's own.
   uint64_t next_ ABSL_GUARDED_BY(mutex_);
@@ -76,6 +86,7 @@ class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer message_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // Of EndNow.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::StatusCode end_code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;

@@ -29,8 +29,12 @@ bool Concerns(const RouterEvent& event, WindowSize window, const Viewer& viewer)
   const auto* stored = std::get_if<BlocksStored>(&event.what);
   const WindowSize of =
       stored != nullptr ? stored->window : std::get<BlocksRemoved>(event.what).window;
-  return of == window && (viewer.caller.is_operator() ||
-                          viewer.tenants->MaySee(viewer.caller.tenant, event.tenant));
+  if (of != window) return false;
+  if (viewer.caller.is_operator()) return true;
+  // Whoever shares sees what the others share, but for what they keep under a salt.
+  const bool secret = stored != nullptr && event.tenant != viewer.caller.tenant &&
+                      !stored->name_space->cache_salt.empty();
+  return !secret && viewer.tenants->MaySee(viewer.caller.tenant, event.tenant);
 }
 
 }  // namespace

@@ -26,12 +26,13 @@ absl::StatusOr<std::unique_ptr<ZmqBridge>> ZmqBridge::Open(Options options) {
   const Options& set = bridge->options_;
   bridge->publisher_.set(zmq::sockopt::affinity, kPublisherThread);
   bridge->publisher_.set(zmq::sockopt::sndhwm, bridge->queue_messages());
-  absl::StatusOr<std::string> endpoint = OpenEndpoint(bridge->publisher_, set.endpoint);
+  absl::StatusOr<std::string> endpoint = OpenEndpoint(bridge->publisher_, set.endpoint, set.mode);
   if (!endpoint.ok()) return endpoint.status();
   bridge->endpoint_ = *std::move(endpoint);
   if (set.replay_endpoint.empty()) return bridge;
   absl::StatusOr<std::unique_ptr<ReplayServer>> replay =
       ReplayServer::Start({.endpoint = set.replay_endpoint,
+                           .mode = set.mode,
                            .topic = set.topic,
                            .reply = set.reply,
                            .queue_messages = bridge->queue_messages(),

@@ -14,6 +14,7 @@
 #include "server/bridges/replay_server.h"
 #include "server/bridges/router_feed.h"
 #include "server/bridges/vllm_wire.h"
+#include "server/bridges/zmq_endpoint.h"
 
 namespace pagoda::server {
 
@@ -29,6 +30,7 @@ class ZmqBridge final : public RouterSink {
   struct Options {
     std::string endpoint;
     std::string replay_endpoint;  // Empty: no replays.
+    ZmqMode mode = ZmqMode::kAuto;
     std::string topic;
     ReplayServer::Reply reply = ReplayServer::Reply::kPlain;
     uint32_t hwm = 1000;  // Messages that wait for a subscriber, at most,

@@ -42,7 +42,8 @@ absl::Status CheckEndpoint(const std::string& endpoint) {
       absl::StrCat("'", endpoint, "' is none of tcp://HOST:PORT, ipc://PATH, inproc://NAME"));
 }
 
-bool IsBound(const std::string& endpoint) {
+bool Listens(const std::string& endpoint, ZmqMode mode) {
+  if (mode != ZmqMode::kAuto) return mode == ZmqMode::kListen;
   return absl::StrContains(endpoint, "*") || absl::StrContains(endpoint, "::") ||
          absl::StartsWith(endpoint, kIpc) || absl::StartsWith(endpoint, kInproc);
 }

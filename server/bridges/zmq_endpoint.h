@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_
 #define PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,9 +13,12 @@ namespace pagoda::server {
 // free port. Errors: INVALID_ARGUMENT for anything else.
 absl::Status CheckEndpoint(const std::string& endpoint);
 
-// vLLM's rule: a socket is bound where the endpoint has a "*" or "::" in it or is of ipc or inproc;
-// else it connects, to a peer that may come later.
-bool IsBound(const std::string& endpoint);
+// Whether a socket listens or connects. kAuto is vLLM's rule, by the endpoint: a socket listens
+// where the endpoint has a "*" or "::" in it or is of ipc or inproc; else it connects, to a peer
+// that may come later. By that rule "tcp://127.0.0.1:5557" connects, so kListen is for loopback.
+enum class ZmqMode : uint8_t { kAuto, kListen, kConnect };
+
+bool Listens(const std::string& endpoint, ZmqMode mode);
 
 // Whether what goes there stays on this machine. REQUIRES: CheckEndpoint.
 bool StaysHere(const std::string& endpoint);

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "pools/error.h"
-#include "server/bridges/zmq_endpoint.h"
 
 namespace pagoda::server {
 namespace {
@@ -25,12 +24,13 @@ constexpr int kLingerMs = 200;
 
 }  // namespace
 
-absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint) {
+absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint,
+                                         ZmqMode mode) {
   try {
     socket.set(zmq::sockopt::linger, kLingerMs);
     socket.set(zmq::sockopt::maxmsgsize, kMaxReceivedBytes);
     socket.set(zmq::sockopt::ipv6, IsIpv6(endpoint));
-    if (!IsBound(endpoint)) {
+    if (!Listens(endpoint, mode)) {
       socket.connect(endpoint);
       return endpoint;
     }

@@ -7,13 +7,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/bridges/zmq_endpoint.h"
 
 namespace pagoda::server {
 
-// Binds or connects the socket; a bound ipc socket's file has the mode 0660. Returns where it is,
-// with the port that was taken. REQUIRES: CheckEndpoint (zmq_endpoint.h). Errors: INVALID_ARGUMENT
-// with the system's word for it.
-absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint);
+// Lets the socket listen or connect; the file of an ipc socket that listens has the mode 0660.
+// Returns where it is, with the port that was taken. REQUIRES: CheckEndpoint (zmq_endpoint.h).
+// Errors: INVALID_ARGUMENT with the system's word for it.
+absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint,
+                                         ZmqMode mode);
 
 }  // namespace pagoda::server
 

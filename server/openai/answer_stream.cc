@@ -41,7 +41,7 @@ void AnswerStream::Finish(absl::Span<const GenerateReport> reports) {
   std::string text;
   if (last_.has_value()) {
     Json chunk = answer_.Chunk(*last_);
-    if (!options_.include_usage) chunk["pagoda"] = PagodaJson(reports);
+    if (!options_.include_usage) chunk["pagoda"] = answer_.Pagoda(reports);
     text += EventOf(chunk);
   }
   if (options_.include_usage) text += EventOf(answer_.UsageChunk(reports));

@@ -71,17 +71,20 @@ uint64_t Sum(absl::Span<const GenerateReport> reports, Value value) {
 
 }  // namespace
 
-Json UsageJson(absl::Span<const GenerateReport> reports) {
+Json UsageJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse) {
   const uint64_t prompt = Sum(reports, &GenerateReport::prompt_tokens);
   const uint64_t generated = Sum(reports, &GenerateReport::generated_tokens);
-  return {
-      {"prompt_tokens", prompt},
-      {"completion_tokens", generated},
-      {"total_tokens", prompt + generated},
-      {"prompt_tokens_details", {{"cached_tokens", Sum(reports, &GenerateReport::reused_tokens)}}}};
+  Json usage = {{"prompt_tokens", prompt},
+                {"completion_tokens", generated},
+                {"total_tokens", prompt + generated}};
+  if (reuse == ReuseNumbers::kShow) {
+    usage["prompt_tokens_details"] = {
+        {"cached_tokens", Sum(reports, &GenerateReport::reused_tokens)}};
+  }
+  return usage;
 }
 
-Json PagodaJson(absl::Span<const GenerateReport> reports) {
+Json PagodaJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse) {
   absl::Duration first = absl::InfiniteDuration();
   absl::Duration total;
   absl::Duration queued;
@@ -90,21 +93,26 @@ Json PagodaJson(absl::Span<const GenerateReport> reports) {
     total = std::max(total, report.total_time);
     queued = std::max(queued, report.queue_time);
   }
-  return {{"time_to_first_token_seconds", absl::ToDoubleSeconds(first)},
-          {"queue_seconds", absl::ToDoubleSeconds(queued)},
-          {"total_seconds", absl::ToDoubleSeconds(total)},
-          {"tokens_per_second", TokensPerSecond(reports)},
-          {"reused_tokens", Sum(reports, &GenerateReport::reused_tokens)},
-          {"reused_secondary_tokens", Sum(reports, &GenerateReport::reused_secondary_tokens)},
-          {"preemptions", Sum(reports, &GenerateReport::preemptions)},
-          {"drafted_tokens", Sum(reports, &GenerateReport::drafted_tokens)},
-          {"accepted_draft_tokens", Sum(reports, &GenerateReport::accepted_draft_tokens)}};
+  Json numbers = {{"time_to_first_token_seconds", absl::ToDoubleSeconds(first)},
+                  {"queue_seconds", absl::ToDoubleSeconds(queued)},
+                  {"total_seconds", absl::ToDoubleSeconds(total)},
+                  {"tokens_per_second", TokensPerSecond(reports)}};
+  if (reuse == ReuseNumbers::kShow) {
+    numbers["reused_tokens"] = Sum(reports, &GenerateReport::reused_tokens);
+    numbers["reused_secondary_tokens"] = Sum(reports, &GenerateReport::reused_secondary_tokens);
+  }
+  numbers["preemptions"] = Sum(reports, &GenerateReport::preemptions);
+  numbers["drafted_tokens"] = Sum(reports, &GenerateReport::drafted_tokens);
+  numbers["accepted_draft_tokens"] = Sum(reports, &GenerateReport::accepted_draft_tokens);
+  return numbers;
 }
 
-ApiAnswer::ApiAnswer(Kind kind, std::string model, TokenIds ids, absl::Time created)
+ApiAnswer::ApiAnswer(Kind kind, std::string model, TokenIds ids, ReuseNumbers reuse,
+                     absl::Time created)
     : kind_(kind),
       model_(std::move(model)),
       ids_(ids),
+      reuse_(reuse),
       id_(NewId(kind)),
       created_(absl::ToUnixSeconds(created)) {}
 
@@ -142,8 +150,8 @@ Json ApiAnswer::Whole(absl::Span<const ChoicePiece> choices,
     }
     answer["choices"].push_back(std::move(choice));
   }
-  answer["usage"] = UsageJson(reports);
-  answer["pagoda"] = PagodaJson(reports);
+  answer["usage"] = UsageJson(reports, reuse_);
+  answer["pagoda"] = Pagoda(reports);
   return answer;
 }
 
@@ -171,8 +179,8 @@ Json ApiAnswer::Chunk(const ChoicePiece& piece) const {
 Json ApiAnswer::UsageChunk(absl::Span<const GenerateReport> reports) const {
   Json chunk = Frame(ChunkName());
   chunk["choices"] = Json::array();
-  chunk["usage"] = UsageJson(reports);
-  chunk["pagoda"] = PagodaJson(reports);
+  chunk["usage"] = UsageJson(reports, reuse_);
+  chunk["pagoda"] = Pagoda(reports);
   return chunk;
 }
 

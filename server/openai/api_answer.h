@@ -15,18 +15,23 @@
 
 namespace pagoda::server {
 
+// Whether an answer says how much of the prompt was in the cache. To a tenant that shares its cache
+// that would tell whether others have used the same prompt (SeesReuse in admission.h).
+enum class ReuseNumbers : uint8_t { kLeaveOut, kShow };
+
 // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}.
-Json UsageJson(absl::Span<const GenerateReport> reports);
+Json UsageJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse);
 // Pagoda's own: of several requests the first token's time is the earliest, the total the longest.
 // Durations are seconds.
-Json PagodaJson(absl::Span<const GenerateReport> reports);
+Json PagodaJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse);
 
 // The objects of one answer. Thread-compatible.
 class ApiAnswer {
  public:
   enum class TokenIds : uint8_t { kLeaveOut, kShow };
 
-  ApiAnswer(ApiRequest::Kind kind, std::string model, TokenIds ids, absl::Time created);
+  ApiAnswer(ApiRequest::Kind kind, std::string model, TokenIds ids, ReuseNumbers reuse,
+            absl::Time created);
 
   // All at once; one element of `choices` each, complete.
   Json Whole(absl::Span<const ChoicePiece> choices, absl::Span<const GenerateReport> reports) const;
@@ -36,6 +41,10 @@ class ApiAnswer {
   Json Chunk(const ChoicePiece& piece) const;
   // The last one where usage is asked for. It has no choices.
   Json UsageChunk(absl::Span<const GenerateReport> reports) const;
+  // What the last chunk with choices has under "pagoda" where there is no usage chunk.
+  Json Pagoda(absl::Span<const GenerateReport> reports) const {
+    return PagodaJson(reports, reuse_);
+  }
 
  private:
   Json Frame(const char* object) const;
@@ -46,6 +55,7 @@ class ApiAnswer {
   const ApiRequest::Kind kind_;
   const std::string model_;
   const TokenIds ids_;
+  const ReuseNumbers reuse_;
   const std::string id_;
   const int64_t created_;
 };

@@ -6,12 +6,11 @@
 
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "pools/error.h"
 #include "server/admission.h"
-#include "server/listen_address.h"
 #include "server/openai/answer_stream.h"
-#include "server/openai/api_answer.h"
 #include "server/openai/api_error.h"
 
 namespace pagoda::server {
@@ -42,13 +41,6 @@ HttpResponse Refusal(const absl::Status& status) {
   return response;
 }
 
-ApiAnswer NewAnswer(const ApiRequest& request, const std::string& model, bool has_text) {
-  const bool shows = request.return_token_ids || !has_text;
-  return ApiAnswer(request.kind, model,
-                   shows ? ApiAnswer::TokenIds::kShow : ApiAnswer::TokenIds::kLeaveOut,
-                   absl::Now());
-}
-
 uint32_t ChoicesOf(const std::vector<GenerateRequest>& requests) {
   uint32_t choices = 0;
   for (const GenerateRequest& request : requests) choices += request.num_samples;
@@ -65,17 +57,19 @@ void Append(const ChoicePiece& piece, ChoicePiece& whole) {
 }  // namespace
 
 OpenAiDoor::OpenAiDoor(Options options, Engine* engine, std::string model_name,
-                       const ModelText* text, const ServingState* state,
-                       const Authenticator* authenticator, const TenantTable* tenants)
+                       const ModelText* text, const ServingState* state, const HttpFence* fence,
+                       const TenantTable* tenants, TenantTurns* tokenizing)
     : options_(options),
       engine_(engine),
       model_name_(std::move(model_name)),
       text_(text),
       state_(state),
-      authenticator_(authenticator),
+      fence_(fence),
       tenants_(tenants),
+      tokenizing_(tokenizing),
       start_time_(absl::Now()),
-      slots_(options.max_generations, tenants->size()) {}
+      slots_(options.max_generations, tenants->size()),
+      writing_slots_(options.max_generations, tenants->size()) {}
 
 void OpenAiDoor::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts) {
   (*routes)["/v1/models"] = [this](const HttpRequest& request) { return Models(request); };
@@ -86,20 +80,11 @@ void OpenAiDoor::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts)
   };
   add("/v1/completions", Kind::kCompletion);
   add("/v1/chat/completions", Kind::kChat);
-  posts->threads += options_.max_generations;
-}
-
-absl::StatusOr<Identity> OpenAiDoor::Identify(const HttpRequest& request) const {
-  if (options_.loopback && !MeansThisMachine(request.host)) {
-    return absl::FailedPreconditionError("this daemon listens on loopback: ask for localhost");
-  }
-  ShownCredentials shown;
-  if (request.authorization.has_value()) shown.authorization = *request.authorization;
-  return authenticator_->Identify(shown);
+  posts->threads += 2 * options_.max_generations;  // Rules 1 and 2.
 }
 
 HttpResponse OpenAiDoor::Models(const HttpRequest& request) const {
-  const absl::StatusOr<Identity> caller = Identify(request);
+  const absl::StatusOr<Identity> caller = fence_->Identify(request);
   if (!caller.ok()) return Refusal(caller.status());
   Json models = Json::array();
   if (engine_ != nullptr) {
@@ -120,25 +105,34 @@ absl::StatusOr<std::unique_ptr<OpenAiDoor::Place>> OpenAiDoor::TakePlace(const I
                      absl::StrCat("too many generations run over HTTP; at most ",
                                   options_.max_generations, " (server.max_http_generations)"));
   }
-  return std::make_unique<Place>(this, *std::move(slot));
+  return std::make_unique<Place>(this, caller.tenant, *std::move(slot));
 }
 
-OpenAiDoor::Place::Place(OpenAiDoor* door, StreamSlots::Slot slot)
-    : door_(door), slot_(std::move(slot)) {
+OpenAiDoor::Place::Place(OpenAiDoor* door, TenantId tenant, StreamSlots::Slot slot)
+    : door_(door), tenant_(tenant), slot_(std::move(slot)) {
   absl::MutexLock lock(&door_->mutex_);
   ++door_->places_;
   ++door_->counts_.running;
 }
 
 OpenAiDoor::Place::~Place() {
-  MakeRoom();
+  if (!writing_.has_value()) EndRun();
+  // A drain waits for the last place, and what slots count in may go behind it.
+  slot_.reset();
+  writing_.reset();
   absl::MutexLock lock(&door_->mutex_);
   --door_->places_;
 }
 
 void OpenAiDoor::Place::MakeRoom() {
-  if (!slot_.has_value()) return;
+  absl::StatusOr<StreamSlots::Slot> writing = door_->writing_slots_.Take(tenant_);
+  if (!writing.ok()) return;
+  writing_.emplace(*std::move(writing));
   slot_.reset();
+  EndRun();
+}
+
+void OpenAiDoor::Place::EndRun() {
   absl::MutexLock lock(&door_->mutex_);
   --door_->counts_.running;
 }
@@ -168,7 +162,7 @@ void OpenAiDoor::Refuse(const HttpResponse& response, HttpExchange& exchange) {
 }
 
 void OpenAiDoor::Post(Kind kind, const HttpRequest& request, HttpExchange& exchange) {
-  const absl::StatusOr<Identity> caller = Identify(request);
+  const absl::StatusOr<Identity> caller = fence_->Identify(request);
   if (!caller.ok()) return Refuse(Refusal(caller.status()), exchange);
   absl::StatusOr<std::unique_ptr<Place>> place = TakePlace(*caller);
   if (!place.ok()) return Refuse(ApiErrorResponse(place.status()), exchange);
@@ -179,6 +173,19 @@ void OpenAiDoor::Post(Kind kind, const HttpRequest& request, HttpExchange& excha
   const absl::StatusOr<Asked> asked = Read(kind, *caller, exchange);
   if (!asked.ok()) return Refuse(ApiErrorResponse(asked.status()), exchange);
   Answer(*asked, *std::move(place), exchange);
+}
+
+absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiDoor::PromptsInTurn(
+    const ApiRequest& request, const Identity& caller, size_t bytes) const {
+  if (absl::Status status = tokenizing_->CheckRoom(caller.tenant); !status.ok()) return status;
+  absl::StatusOr<std::vector<std::vector<TokenId>>> prompts;
+  absl::Notification done;
+  tokenizing_->RunLater(caller.tenant, bytes, [&] {
+    prompts = PromptsOf(request);
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return prompts;
 }
 
 absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiDoor::PromptsOf(
@@ -255,9 +262,10 @@ absl::StatusOr<OpenAiDoor::Asked> OpenAiDoor::Read(Kind kind, const Identity& ca
   if (!request->stop.empty() && !text_->tokenizer.ok()) return text_->tokenizer.status();
   const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller);
   if (!wanted.ok()) return wanted.status();
-  absl::StatusOr<std::vector<std::vector<TokenId>>> prompts = PromptsOf(*request);
+  absl::StatusOr<std::vector<std::vector<TokenId>>> prompts =
+      PromptsInTurn(*request, caller, body->size());
   if (!prompts.ok()) return prompts.status();
-  Asked asked{.request = *std::move(request), .requests = {}};
+  Asked asked{.caller = caller, .request = *std::move(request), .requests = {}};
   for (std::vector<TokenId>& prompt : *prompts) {
     GenerateRequest one = *wanted;
     one.max_new_tokens = asked.request.max_tokens.value_or(DefaultTokens(*engine_, prompt.size()));
@@ -286,13 +294,22 @@ void OpenAiDoor::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpEx
   }
 }
 
-absl::StatusOr<Generation::Round> OpenAiDoor::Next(Generation& generation,
+ApiAnswer OpenAiDoor::NewAnswer(const Asked& asked) const {
+  const bool ids = asked.request.return_token_ids || !text_->tokenizer.ok();
+  const bool reuse = SeesReuse(*tenants_, asked.caller);
+  return ApiAnswer(asked.request.kind, model_name_,
+                   ids ? ApiAnswer::TokenIds::kShow : ApiAnswer::TokenIds::kLeaveOut,
+                   reuse ? ReuseNumbers::kShow : ReuseNumbers::kLeaveOut, absl::Now());
+}
+
+absl::StatusOr<Generation::Round> OpenAiDoor::Next(const Asked& asked, Generation& generation,
                                                    HttpExchange& exchange) const {
   Generation::Round round = generation.Take(kLookInterval);
   absl::Status status = round.status;
   if (!round.ended && cut_.load(std::memory_order_relaxed)) {
     status.Update(MakeError(Reason::kDraining, "the daemon is shutting down"));
   }
+  if (!fence_->StillKnows(asked.caller)) status.Update(RevokedError());
   if (!exchange.ClientIsThere()) status.Update(absl::CancelledError("the client has gone"));
   if (status.ok()) return round;
   generation.Cancel();
@@ -304,7 +321,7 @@ void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
   std::vector<ChoicePiece> choices(ChoicesOf(asked.requests));
   for (uint32_t i = 0; i < choices.size(); ++i) choices[i].choice = i;
   while (true) {
-    const absl::StatusOr<Generation::Round> round = Next(generation, exchange);
+    const absl::StatusOr<Generation::Round> round = Next(asked, generation, exchange);
     if (!round.ok()) {
       Count(generation.has_begun() ? &Counts::failed : &Counts::refused);
       return exchange.Answer(ApiErrorResponse(round.status()));
@@ -312,7 +329,7 @@ void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
     for (const ChoicePiece& piece : round->pieces) Append(piece, choices[piece.choice]);
     if (round->ended) break;
   }
-  const ApiAnswer answer = NewAnswer(asked.request, model_name_, text_->tokenizer.ok());
+  const ApiAnswer answer = NewAnswer(asked);
   const HttpResponse response{.content_type = "application/json",
                               .body = TextOf(answer.Whole(choices, generation.Reports()))};
   place->MakeRoom();
@@ -322,13 +339,13 @@ void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
 
 void OpenAiDoor::AnswerInPieces(const Asked& asked, Generation& generation,
                                 std::unique_ptr<Place> place, HttpExchange& exchange) {
-  const ApiAnswer answer = NewAnswer(asked.request, model_name_, text_->tokenizer.ok());
+  const ApiAnswer answer = NewAnswer(asked);
   AnswerStream stream(&answer, &exchange,
                       {.choices = ChoicesOf(asked.requests),
                        .is_chat = asked.request.kind == Kind::kChat,
                        .include_usage = asked.request.include_usage});
   while (true) {
-    const absl::StatusOr<Generation::Round> round = Next(generation, exchange);
+    const absl::StatusOr<Generation::Round> round = Next(asked, generation, exchange);
     const bool taken = round.ok() && stream.Add(round->pieces);
     if (!taken) Count(generation.has_begun() ? &Counts::failed : &Counts::refused);
     if (!round.ok()) return stream.Fail(round.status());

@@ -15,12 +15,14 @@
 #include "engine/engine.h"
 #include "engine/text/model_text.h"
 #include "manager/tenants.h"
-#include "server/authenticator.h"
+#include "server/http_fence.h"
 #include "server/http_server.h"
+#include "server/openai/api_answer.h"
 #include "server/openai/api_request.h"
 #include "server/openai/generation.h"
 #include "server/serving_state.h"
 #include "server/stream_slots.h"
+#include "server/tenant_turns.h"
 
 namespace pagoda::server {
 
@@ -29,21 +31,24 @@ namespace pagoda::server {
 //
 // 1. A generation keeps a thread of HTTP for as long as it runs: at most max_generations at once,
 // of which each tenant has its part; one more is refused before its body is read.
-// 2. Who calls is asked as at the other doors: a tenant's prompts and answers are cached as its
-// own. A server on loopback answers only to its own names (StatusApi, rule 2).
-// 3. A client that goes away cancels its generation.
+// 2. An answer that is generated and still being read keeps a thread too: of these there are as
+// many again, shared out likewise. Where the tenant has no more of them, the answer keeps its place
+// among the generations, so slow readers never take the threads that answer everything else.
+// 3. Who calls is asked as at the other doors, and whether it may (HttpFence): a tenant's prompts
+// and answers are cached as its own. A token that is taken back ends its generations.
+// 4. A client that goes away cancels its generation.
+// 5. Texts are tokenised in their tenant's turn, on the few threads that do it for gRPC too.
 class OpenAiDoor {
  public:
   struct Options {
-    bool loopback = true;
     uint32_t max_generations = 16;
     size_t max_body_bytes = 0;
   };
   // `engine` is null, and `model_name` empty, in a daemon without a model. All outlive it, and
   // `text` the engine.
   OpenAiDoor(Options options, Engine* engine, std::string model_name, const ModelText* text,
-             const ServingState* state, const Authenticator* authenticator,
-             const TenantTable* tenants);
+             const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
+             TenantTurns* tokenizing);
 
   // The routes use this object.
   void AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts);
@@ -67,29 +72,38 @@ class OpenAiDoor {
   // waits.
   class Place {
    public:
-    Place(OpenAiDoor* door, StreamSlots::Slot slot);
+    Place(OpenAiDoor* door, TenantId tenant, StreamSlots::Slot slot);
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     ~Place();
-    // Makes room for another generation, before the client has all of the answer and asks again.
+    // The answer is generated. Makes room for another generation, before the client has all of the
+    // answer and asks again; not where the tenant has as many answers that are being read as may
+    // be.
     void MakeRoom();
 
    private:
     OpenAiDoor* const door_;
-    std::optional<StreamSlots::Slot> slot_;
+    const TenantId tenant_;
+    std::optional<StreamSlots::Slot> slot_;     // Of a generation.
+    std::optional<StreamSlots::Slot> writing_;  // Of an answer that is being read.
+
+    void EndRun();
   };
   struct Asked {
+    Identity caller;
     ApiRequest request;
     std::vector<GenerateRequest> requests;  // One a prompt.
   };
 
   HttpResponse Models(const HttpRequest& request) const;
   void Post(ApiRequest::Kind kind, const HttpRequest& request, HttpExchange& exchange);
-  // Errors: FAILED_PRECONDITION without a reason where the host is another's, UNAUTHENTICATED.
-  absl::StatusOr<Identity> Identify(const HttpRequest& request) const;
   absl::StatusOr<std::unique_ptr<Place>> TakePlace(const Identity& caller)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, HttpExchange& exchange);
+  // In the tenant's turn. Errors: TOO_MANY_CALLS where too much of the tenant's waits for it.
+  absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsInTurn(const ApiRequest& request,
+                                                                  const Identity& caller,
+                                                                  size_t bytes) const;
   absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsOf(const ApiRequest& request) const;
   absl::StatusOr<GenerateRequest> ToEngine(const ApiRequest& request, const Identity& caller) const;
 
@@ -100,19 +114,23 @@ class OpenAiDoor {
                    HttpExchange& exchange);
   void AnswerInPieces(const Asked& asked, Generation& generation, std::unique_ptr<Place> place,
                       HttpExchange& exchange);
-  // The next round; an error of the generation's, or CANCELLED where the client has gone, or
-  // DRAINING where it is cut.
-  absl::StatusOr<Generation::Round> Next(Generation& generation, HttpExchange& exchange) const;
+  // The next round; an error of the generation's, or CANCELLED where the client has gone, DRAINING
+  // where it is cut, UNAUTHENTICATED where the caller's token has been taken back.
+  absl::StatusOr<Generation::Round> Next(const Asked& asked, Generation& generation,
+                                         HttpExchange& exchange) const;
+  ApiAnswer NewAnswer(const Asked& asked) const;
 
   const Options options_;
   Engine* const engine_;
   const std::string model_name_;
   const ModelText* const text_;
   const ServingState* const state_;
-  const Authenticator* const authenticator_;
+  const HttpFence* const fence_;
   const TenantTable* const tenants_;
+  TenantTurns* const tokenizing_;
   const absl::Time start_time_;
   StreamSlots slots_;
+  StreamSlots writing_slots_;
   std::atomic<bool> cut_ = false;
   mutable absl::Mutex mutex_;
   uint32_t places_ ABSL_GUARDED_BY(mutex_) = 0;

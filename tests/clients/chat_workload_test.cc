@@ -163,6 +163,84 @@ TEST(ChatWorkloadTest, TheCallbackStopsIt) {
   EXPECT_LT(report->turns_done, report->turns_total);
 }
 
+// Says after some batches that a sequence lost what was computed, as a daemon does whose copy
+// failed, and refuses the commits that do not know of it.
+class LossyClient final : public CacheClient {
+ public:
+  LossyClient(std::unique_ptr<CacheClient> client, bool must_be_freed)
+      : client_(std::move(client)), must_be_freed_(must_be_freed) {}
+
+  const CacheInfo& info() const override { return client_->info(); }
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    return client_->MapPools(access);
+  }
+  using CacheClient::Execute;
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
+                                      StepRange steps) override {
+    ++batches_;
+    std::vector<Operation> passed(operations.begin(), operations.end());
+    std::optional<SequenceId> lost;
+    size_t refused = passed.size();
+    for (size_t i = 0; i < passed.size(); ++i) {
+      auto* append = std::get_if<AppendTokens>(&passed[i]);
+      if (append == nullptr) continue;
+      told_ += append->known_losses;
+      if (batches_ % 7 == 0 && !lost.has_value() && append->known_losses == 0) {
+        lost = append->sequence;
+        refused = i;
+      }
+      append->known_losses = 0;  // The cache itself has lost nothing.
+    }
+    for (Operation& operation : passed) {
+      if (auto* commit = std::get_if<CommitTokens>(&operation)) commit->known_losses = 0;
+    }
+    // In the place of what is refused, something that changes nothing.
+    if (refused < passed.size()) passed[refused] = DescribePools{};
+    absl::StatusOr<BatchResult> result = client_->Execute(passed, steps);
+    if (result.ok() && lost.has_value()) {
+      ++losses_;
+      result->results[refused] = MakeError(Reason::kKvLost, "planted");
+      result->shortened.push_back(
+          {.sequence = *lost, .losses = 1, .must_be_freed = must_be_freed_});
+    }
+    return result;
+  }
+
+  uint64_t losses() const { return losses_; }
+  uint64_t told() const { return told_; }  // Losses that commits named.
+
+ private:
+  const std::unique_ptr<CacheClient> client_;
+  const bool must_be_freed_;
+  uint64_t batches_ = 0;
+  uint64_t losses_ = 0;
+  uint64_t told_ = 0;
+};
+
+TEST(ChatWorkloadTest, LossesAreCountedAndNamedInCommits) {
+  Cache cache(200);
+  LossyClient client(cache.Open(), /*must_be_freed=*/false);
+  const auto report = RunChatWorkload(client, SmallChat(), nullptr);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->turns_done, 30u);
+  ASSERT_GT(client.losses(), 0u);
+  EXPECT_EQ(report->shortened, client.losses());
+  EXPECT_EQ(report->refused, client.losses());
+  EXPECT_EQ(report->lost, 0u);
+  EXPECT_GT(client.told(), 0u);
+}
+
+TEST(ChatWorkloadTest, ASequenceThatCanOnlyBeFreedBeginsAnew) {
+  Cache cache(200);
+  LossyClient client(cache.Open(), /*must_be_freed=*/true);
+  const auto report = RunChatWorkload(client, SmallChat(), nullptr);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->turns_done, 30u);
+  ASSERT_GT(client.losses(), 0u);
+  EXPECT_EQ(report->lost, client.losses());
+  EXPECT_EQ(report->deferrals, client.losses());
+}
+
 TEST(ChatWorkloadTest, ZerosAreRefused) {
   Cache cache(200);
   ChatWorkloadOptions options = SmallChat();

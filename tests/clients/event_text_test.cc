@@ -43,6 +43,13 @@ TEST(EventTextTest, LinesTellWhatHappened) {
   EXPECT_THAT(
       Line("updated { block_id: 4 tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY } }"),
       HasSubstr("updated full 1 - block 4, tier primary -> secondary"));
+  EXPECT_THAT(Line("updated { block_id: 4 ended_pin { pin_id: 3 why: PIN_END_EXPIRED } }"),
+              HasSubstr("updated full 1 - block 4, pin 3 ended: expired"));
+  EXPECT_THAT(Line("updated { block_id: 4 ended_pin { pin_id: 3 why: PIN_END_PREFIX_LEFT "
+                   "removal: REMOVAL_REASON_CLEARED } }"),
+              HasSubstr("pin 3 ended: prefix left, cleared"));
+  EXPECT_THAT(Line("stored { content_hidden: true blocks { block_id: 1 token_count: 4 } }"),
+              HasSubstr("stored full 1 4 block 1 at the root, content hidden"));
   EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_TAKEN_OVER block_ids: 4 }"),
               HasSubstr("removed full 1 - taken over: block 4"));
   EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_CLEARED scope: REMOVAL_SCOPE_WINDOW }"),

@@ -95,6 +95,9 @@ class FakeAdmin final : public v1::AdminService::Service {
     tenant->set_shares(true);
     tenant->set_share(3);
     tenant->set_sessions(2);
+    tenant->set_max_sequences(40);
+    tenant->set_sequence_bytes(3 << 20);
+    tenant->set_max_sequence_bytes(4 << 20);
     for (const v1::Tier tier : {v1::TIER_PRIMARY, v1::TIER_SECONDARY}) {
       v1::TenantUse* use = tenant->add_use();
       use->set_tier(tier);
@@ -207,11 +210,14 @@ TEST_F(OperatorCommandsTest, TenantsShowUseAndQuotas) {
   ASSERT_THAT(tenants, SizeIs(2));
   EXPECT_EQ(tenants[1]["use"][0]["quota_blocks"], 2000);
   EXPECT_TRUE(tenants[1]["use"][1]["quota_blocks"].is_null());
+  EXPECT_EQ(tenants[1]["max_sequences"], 40);
+  EXPECT_EQ(tenants[1]["sequence_bytes"], 3 << 20);
+  EXPECT_EQ(tenants[1]["max_sequence_bytes"], 4 << 20);
   const std::vector<std::string> lines = Lines(Print("tenants"));
   ASSERT_THAT(lines, SizeIs(4));
   EXPECT_THAT(lines[1], HasSubstr("(the commons)"));
-  EXPECT_THAT(lines[2], AllOf(HasSubstr("team-a, shares"), HasSubstr("primary"), HasSubstr("1,500"),
-                              EndsWith("2,000")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("team-a, shares"), HasSubstr("3.0 MiB"),
+                              HasSubstr("primary"), HasSubstr("1,500"), EndsWith("2,000")));
   EXPECT_THAT(lines[3], AllOf(HasSubstr("secondary"), EndsWith("none")));
 }
 

@@ -196,6 +196,36 @@ TEST_F(PrefixCommandsTest, PinPrintsItsId) {
   EXPECT_EQ(json["blocks"], 1);
 }
 
+TEST_F(PrefixCommandsTest, EveryCommandNamesExtraIdsAndItems) {
+  const std::string digest(64, 'a');
+  const std::string options = absl::StrCat(" --tokens 1,2,3 --extra-ids 0,18446744073709551615,7 ",
+                                           "--item ", digest, ":0:2:5 --item ", digest, ":2:1");
+  std::string bytes;
+  for (int i = 0; i < 32; ++i) bytes += "\\xaa";
+  const std::string named = absl::StrCat(
+      "tokens: [1, 2, 3] namespace {} extra_token_ids: [0, 18446744073709551615, 7] "
+      "multimodal_items { digest: '",
+      bytes, "' token_count: 2 item_offset: 5 } multimodal_items { digest: '", bytes,
+      "' token_start: 2 token_count: 1 }");
+  const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
+  Print("pin" + options, {absl::StrCat("pin_prefix { ", named, " }")});
+  Print("offload" + options, {absl::StrCat("offload_prefix { ", named, " }"), wait, wait, wait});
+  Print("prefetch" + options, {absl::StrCat("prefetch_prefix { ", named, " }"), wait, wait, wait});
+  Print("invalidate" + options, {absl::StrCat("invalidate_prefix { ", named, " }")});
+  Print("retain --priority 90" + options,
+        {absl::StrCat("set_retention { ", named, " retention { priority: 90 } }")});
+}
+
+TEST_F(PrefixCommandsTest, ExtrasThatAreNoneAreRefused) {
+  for (const std::string options :
+       {"--extra-ids 1,x", "--item abc:0:1", "--item abc", "--extra-id-file /nonexistent"}) {
+    const Outcome outcome = Ctl("pin --tokens 1,2 " + options);
+    EXPECT_NE(outcome.exit_code, 0) << options;
+    EXPECT_THAT(cache_.TakeOperations(), testing::IsEmpty()) << options;
+  }
+  EXPECT_THAT(Ctl("invalidate --all --extra-ids 1").err, HasSubstr("whole namespace"));
+}
+
 TEST_F(PrefixCommandsTest, TokensMayComeFromAFile) {
   std::ofstream(directory_.File("tokens")) << "5 6\n7";
   Print("pin --token-file " + directory_.File("tokens"),

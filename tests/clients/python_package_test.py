@@ -15,7 +15,7 @@ import zipfile
 import grpc
 import pagoda
 import pytest
-from pagoda import _contract, _position, _xxh3, errors, hashes
+from pagoda import _contract, _position, _xxh3, errors, events, hashes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "clients" / "python"
@@ -126,6 +126,19 @@ def test_the_contract_clashes_with_no_other_of_the_process():
     raw = _contract.v1.Batch(step=7).SerializeToString()
     assert cache_pb2.Batch.FromString(raw).step == 7
     assert status_pb2.Status.DESCRIPTOR.full_name == _contract.rpc.Status.DESCRIPTOR.full_name
+
+
+def test_a_pins_end_and_hidden_content_are_values():
+    told = _contract.v1.WatchResponse(epoch=1, revision=2)
+    ended = told.events.add(revision=1).updated
+    ended.block_id, ended.ended_pin.pin_id, ended.ended_pin.why, ended.ended_pin.removal = 7, 3, 3, 6
+    stored = told.events.add(revision=2).stored
+    stored.content_hidden = True
+    stored.blocks.add(block_id=8, block_hash=5, token_count=4)
+    updated, hidden = events.take(told)
+    assert updated.ended_pin == pagoda.EndedPin(3, pagoda.PinEnd.PREFIX_LEFT, pagoda.RemovalReason.CLEARED)
+    assert updated.tier is None and updated.priority is None
+    assert hidden.content_hidden and hidden.blocks[0].tokens == () and hidden.blocks[0].token_count == 4
 
 
 def message(epoch, previous, *revisions):

@@ -178,18 +178,22 @@ TEST(TranslateTest, SequenceResultsKeepTables) {
   ResultOf<FreedSequence>("free_sequence {}");
 
   const auto described = ResultOf<DescribedSequence>(
-      "describe_sequence { token_count: 8 computed_tokens: 5 room_tokens: 32 losses: 1 tables " +
+      "describe_sequence { token_count: 8 computed_tokens: 5 room_tokens: 32 losses: 1 "
+      "ready_ticket: 6 tables " +
       table + "}");
   EXPECT_EQ(described.token_count, 8u);
   EXPECT_EQ(described.computed_tokens, 5u);
   EXPECT_EQ(described.room_tokens, 32u);
   EXPECT_EQ(described.losses, 1u);
+  EXPECT_EQ(described.ready, Ticket{6});
   check(described.tables);
   const auto forked = ResultOf<ForkedSequence>(
-      "fork_sequence { token_count: 8 computed_tokens: 5 losses: 2 tables " + table + "}");
+      "fork_sequence { token_count: 8 computed_tokens: 5 losses: 2 ready_ticket: 7 tables " +
+      table + "}");
   EXPECT_EQ(forked.token_count, 8u);
   EXPECT_EQ(forked.computed_tokens, 5u);
   EXPECT_EQ(forked.losses, 2u);
+  EXPECT_EQ(forked.ready, Ticket{7});
   check(forked.tables);
 }
 

@@ -99,8 +99,10 @@ TEST_F(ForkTest, AForkOutlivesItsSource) {
   Free(1);
   EXPECT_TRUE(Cached(Range(0, 9)).has_value()) << "its tail is everyone's now";
   EXPECT_EQ(Used(), 3u);
-  Append(2, {50, 51}, 12);
+  Append(2, {50, 51});
   EXPECT_TRUE(Cached(Range(0, 9)).has_value()) << "so the fork goes on in a copy";
+  Compute(2, 12);
+  EXPECT_FALSE(Cached(Range(0, 9)).has_value()) << "the fork's block begins with it";
   EXPECT_TRUE(Cached(Range(0, 9) + Tokens{50, 51}).has_value());
   Free(2);
   EXPECT_EQ(Used(), 0u);
@@ -165,7 +167,7 @@ TEST_F(ForkTest, AForkOfATailThatWasLostStartsItAnew) {
   Free(3);
   Free(2);
   EXPECT_TRUE(Cached(Range(0, 5) + Tokens{99, 50}).has_value());
-  EXPECT_TRUE(Cached(Range(0, 5) + Tokens{99}).has_value());
+  EXPECT_FALSE(Cached(Range(0, 5) + Tokens{99}).has_value()) << "the fork's block begins with it";
 }
 
 // What it computes again in the tail that it shares goes along when an append copies the tail.
@@ -379,6 +381,8 @@ TEST_F(TruncateTest, WhatAForkHasIsCopiedThoughItsKvWasLost) {
   Truncate(2, 5);
   Append(2, {77}, 6);
   Compute(3, 6);
+  // Or the tail would not be cached: the block that was copied begins with it.
+  ASSERT_TRUE(Run(InvalidatePrefix{.tokens = Range(0, 7)}).ok());
   Free(2);
   Free(3);
   EXPECT_TRUE(Cached(Range(0, 5)).has_value());

@@ -182,5 +182,102 @@ TEST_F(KeyIsolationTest, ItemsAndIdsThatDoNotFitTheTokensAreRefused) {
   EXPECT_THAT(core_->DumpTree(kFullAttention), IsEmpty());
 }
 
+// What AddSequence can name, the operations on prefixes can.
+class NamedPrefixTest : public ConformanceTest {
+ protected:
+  // Pins, offloads, prefetches, retains, inspects and invalidates the prompt, which is cached, and
+  // nothing else.
+  void ExpectNamed(const Tokens& tokens, const ExtraIds& ids,
+                   const std::vector<MultimodalItem>& items) {
+    Make(4, 8, 8);
+    Serve(1, tokens);  // The same tokens without anything else.
+    Add({.sequence = SequenceId{2},
+         .tokens = tokens,
+         .extra_token_ids = ids,
+         .multimodal_items = items});
+    Compute(2, 8);
+    Free(2);
+    ASSERT_EQ(CachedBlocks(), 4u);
+    const auto named = [&](auto operation) {
+      operation.tokens = tokens;
+      operation.extra_token_ids = ids;
+      operation.multimodal_items = items;
+      return operation;
+    };
+    const BlockManager::Prompt prompt{.name_space = kNowhere,
+                                      .tokens = tokens,
+                                      .extra_token_ids = ids,
+                                      .multimodal_items = items};
+    const auto inspect = [&] {
+      auto inspected = core_->InspectPrefix(prompt);
+      EXPECT_TRUE(inspected.ok()) << inspected.status();
+      return *std::move(inspected);
+    };
+    EXPECT_EQ(inspect().matched_tokens, 8u);
+    ASSERT_EQ(inspect().blocks.size(), 2u);
+
+    EXPECT_EQ(Run(named(QueryCapacity{}))->matched_tokens, 7u);
+    const auto pinned = Run(named(PinPrefix{}));
+    EXPECT_EQ(pinned->pinned_tokens, 8u);
+    for (const InspectedBlock& block : inspect().blocks) EXPECT_TRUE(block.pinned);
+    EXPECT_EQ(Primary().pinned, 2u);
+    EXPECT_TRUE(Run(UnpinPrefix{pinned->pin}).ok());
+
+    SetRetention keep = named(SetRetention{});
+    keep.retention.ranges = {{.token_start = 0, .retention = {.priority = Priority{90}}}};
+    EXPECT_EQ(Run(keep)->blocks, 2u);
+    EXPECT_EQ(Run(named(OffloadPrefix{}))->blocks, 2u);
+    for (const InspectedBlock& block : inspect().blocks) {
+      EXPECT_EQ(block.tier, Tier::kSecondary);
+      EXPECT_EQ(block.priority, Priority{90});
+    }
+    EXPECT_EQ(Run(named(PrefetchPrefix{}))->blocks, 2u);
+    EXPECT_EQ(inspect().blocks.front().tier, Tier::kPrimary);
+
+    EXPECT_EQ(Run(named(InvalidatePrefix{}))->removed_blocks, 1u) << "what begins with all of it";
+    EXPECT_EQ(inspect().matched_tokens, 4u);
+    EXPECT_EQ(CachedBlocks(), 3u) << "the plain tokens are another prefix";
+    EXPECT_EQ(RequireCached(tokens).priority, kDefaultPriority);
+  }
+
+  const NamespaceKey kNowhere;
+};
+
+TEST_F(NamedPrefixTest, APrefixWithExtraIds) {
+  ExpectNamed(Range(0, 7), {1, 1, 2, 2, 3, 3, 0, 0}, {});
+}
+
+TEST_F(NamedPrefixTest, APrefixWithAnImage) {
+  ExpectNamed(Range(0, 7), {},
+              {{.digest = {1, 2, 3, 4}, .token_start = 1, .token_count = 5, .item_offset = 2}});
+}
+
+TEST_F(NamedPrefixTest, WhatDoesNotFitTheTokensIsRefused) {
+  Make(4, 8, 8);
+  Serve(1, Range(0, 7));
+  const ExtraIds short_ids = {1, 2};
+  const std::vector<MultimodalItem> outside = {{.token_start = 6, .token_count = 3}};
+  const auto refuse = [&](auto operation) {
+    operation.tokens = Range(0, 7);
+    operation.extra_token_ids = short_ids;
+    ExpectRefused(Reason::kInvalidArgument, operation);
+    operation.extra_token_ids.clear();
+    operation.multimodal_items = outside;
+    ExpectRefused(Reason::kInvalidArgument, operation);
+  };
+  refuse(PinPrefix{});
+  refuse(OffloadPrefix{});
+  refuse(PrefetchPrefix{});
+  refuse(SetRetention{});
+  refuse(InvalidatePrefix{});
+  refuse(QueryCapacity{});
+  EXPECT_EQ(ReasonOf(core_
+                         ->InspectPrefix({.name_space = kNowhere,
+                                          .tokens = Range(0, 7),
+                                          .extra_token_ids = short_ids})
+                         .status()),
+            Reason::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace pagoda

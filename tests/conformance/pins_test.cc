@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
+#include <vector>
 
 #include "tests/conformance/conformance.h"
 
@@ -10,6 +12,7 @@ namespace pagoda {
 namespace {
 
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 class PinsTest : public ConformanceTest {
  protected:
@@ -19,6 +22,22 @@ class PinsTest : public ConformanceTest {
     return pinned.ok() ? *pinned : PinnedPrefix{};
   }
   void Unpin(PinId pin) { EXPECT_TRUE(Run(UnpinPrefix{.pin = pin}).ok()); }
+  // The pins whose ends were told since the events were taken last.
+  std::vector<EndedPin> TakeEnds() {
+    std::vector<EndedPin> ends;
+    for (const UpdatedEvent& updated : OfType<UpdatedEvent>(TakeEvents())) {
+      if (updated.ended_pin.has_value()) ends.push_back(*updated.ended_pin);
+    }
+    return ends;
+  }
+  // That pin 1 ended because of a removal, and holds nothing any more.
+  void ExpectCut(RemovalReason removal) {
+    EXPECT_THAT(TakeEnds(), testing::ElementsAre(
+                                EndedPin{PinId{1}, PinEnd::kPrefixLeft, std::optional(removal)}));
+    EXPECT_EQ(core_->Stats().pins, 0u);
+    for (const WindowStats& window : core_->Stats().windows) EXPECT_EQ(window.pinned_blocks, 0u);
+    ExpectRefused(Reason::kUnknownPin, UnpinPrefix{.pin = PinId{1}});
+  }
 };
 
 // Scenario 30. Peers pin a request's blocks; here a pin names a prefix that is cached.
@@ -83,12 +102,17 @@ TEST_F(PinsTest, AFullPoolOfPinsHasNoRoom) {
   EXPECT_EQ(Add(2, {9}), 0u);
 }
 
-TEST_F(PinsTest, APinIsNoEvent) {
+TEST_F(PinsTest, APinIsNoEventAndItsEndIsOne) {
   Make(4, 4);
   Serve(1, Range(0, 7));
   TakeEvents();
-  Unpin(Pin(Range(0, 7)).pin);
+  const PinId pin = Pin(Range(0, 7)).pin;
   EXPECT_THAT(TakeEvents(), IsEmpty());
+  Unpin(pin);
+  const auto ended = TakeOnly<UpdatedEvent>();
+  EXPECT_EQ(ended.id, RequireCached(Range(0, 7)).id) << "the last block of the prefix";
+  EXPECT_EQ(ended.hash, RequireCached(Range(0, 7)).hash);
+  EXPECT_EQ(ended.ended_pin, (EndedPin{.pin = pin, .why = PinEnd::kUnpinned, .removal = {}}));
 }
 
 TEST_F(PinsTest, PinsAreCounted) {
@@ -133,8 +157,11 @@ TEST_F(PinsTest, ALeaseEndsAPin) {
   Maintain();
   EXPECT_EQ(Primary().pinned, 2u);
   Advance(absl::Milliseconds(1));
+  TakeEvents();
   Maintain();
   EXPECT_EQ(Primary().pinned, 0u);
+  EXPECT_EQ(TakeOnly<UpdatedEvent>().ended_pin,
+            (EndedPin{.pin = pinned.pin, .why = PinEnd::kExpired, .removal = {}}));
   ExpectRefused(Reason::kUnknownPin, UnpinPrefix{.pin = pinned.pin});
 }
 
@@ -204,17 +231,114 @@ TEST_F(PinsTest, AMatchBringsUpWhatIsPinnedBelow) {
   EXPECT_EQ(Available(), 3u);
 }
 
-// An operator's word is stronger than a pin: the prefix is forgotten, the memory stays whoever's it
-// was until the pin ends.
-TEST_F(PinsTest, APinnedPrefixCanBeInvalidated) {
-  Make(4, 4);
+// An operator's word is stronger than a pin: the prefix is forgotten, and the pin ends with it.
+TEST_F(PinsTest, AnInvalidationEndsThePin) {
+  Make(4, 8);
   Serve(1, Range(0, 7));
-  const PinnedPrefix pinned = Pin(Range(0, 7));
+  Pin(Range(0, 7));
+  TakeEvents();
   EXPECT_EQ(Run(InvalidatePrefix{.tokens = Range(0, 3)})->removed_blocks, 2u);
   EXPECT_EQ(CachedBlocks(), 0u);
-  EXPECT_EQ(Primary().pinned, 2u);
-  Unpin(pinned.pin);
-  EXPECT_EQ(Primary().free, 4u);
+  EXPECT_EQ(Primary().free, 8u);
+  ExpectCut(RemovalReason::kInvalidated);
+  EXPECT_EQ(Add(2, Range(100, 131)), 0u) << "all blocks are there for a prompt of 32 tokens";
+}
+
+TEST_F(PinsTest, AResetEndsThePin) {
+  Make(4, 8);
+  Serve(1, Range(0, 7));
+  Pin(Range(0, 7));
+  TakeEvents();
+  EXPECT_EQ(core_->ResetPrefixCache(now_), 2u);
+  Maintain();
+  EXPECT_EQ(Primary().free, 8u);
+  ExpectCut(RemovalReason::kCleared);
+  EXPECT_EQ(Add(2, Range(100, 131)), 0u) << "all blocks are there for a prompt of 32 tokens";
+}
+
+TEST_F(PinsTest, APinEndsBeforeItsBlocksLeave) {
+  Make(4, 8);
+  Serve(1, Range(0, 7));
+  Pin(Range(0, 7));
+  TakeEvents();
+  ASSERT_TRUE(Run(InvalidatePrefix{.tokens = Range(0, 3)}).ok());
+  const std::vector<Event> events = TakeEvents();
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_TRUE(std::get<UpdatedEvent>(events[0].what).ended_pin.has_value());
+  EXPECT_THAT(std::get<RemovedEvent>(events[1].what).blocks, SizeIs(2));
+}
+
+// It would promise less than what was pinned.
+TEST_F(PinsTest, APinEndsAsAWholeWherePartOfItsPrefixLeaves) {
+  Make(4, 8);
+  Serve(1, Range(0, 7));
+  Pin(Range(0, 7));
+  const PinId shorter = Pin(Range(0, 3)).pin;
+  TakeEvents();
+  EXPECT_EQ(Run(InvalidatePrefix{.tokens = Range(0, 7)})->removed_blocks, 1u);
+  EXPECT_THAT(TakeEnds(), SizeIs(1)) << "the pin of what stays goes on";
+  EXPECT_EQ(core_->Stats().pins, 1u);
+  EXPECT_EQ(Primary().pinned, 1u);
+  Unpin(shorter);
+  EXPECT_EQ(Primary().cached, 1u);
+  EXPECT_EQ(Primary().free, 7u);
+}
+
+TEST_F(PinsTest, ASequenceKeepsTheBlocksThatAPinLoses) {
+  Make(4, 8);
+  Add(1, Range(0, 7));
+  Compute(1, 8);
+  Pin(Range(0, 7));
+  TakeEvents();
+  ASSERT_TRUE(Run(InvalidatePrefix{}).ok());
+  ExpectCut(RemovalReason::kInvalidated);
+  EXPECT_EQ(Primary().active, 2u);
+  Free(1);
+  EXPECT_EQ(Primary().free, 8u);
+}
+
+TEST_F(PinsTest, ALostCopyEndsThePin) {
+  copies_ = Copies::kByHand;
+  Make(4, 4, 4);
+  Serve(1, Range(0, 7));
+  ASSERT_EQ(Run(OffloadPrefix{.tokens = Range(0, 7)})->blocks, 2u);
+  ASSERT_EQ(Pin(Range(0, 7)).blocks, 2u);
+  TakeEvents();
+  Complete(pending().begin()->first, absl::DataLossError("planted"));  // The leaf's.
+  ExpectCut(RemovalReason::kLost);
+  CompleteAll();
+  EXPECT_EQ(CachedBlocks(), 1u);
+  EXPECT_EQ(Secondary().cached, 1u) << "what is left of the prefix is evictable";
+}
+
+// As WithoutPlaceForAHoleTheSubtreeGoes, with a pin below what goes.
+TEST_F(PinsTest, AHoleThatCannotBeEndsThePinsBelowIt) {
+  const WindowSize window{8};
+  Make({.windows = {{window, 8}}, .max_holes = 1});
+  for (const uint64_t id : {1, 2}) {
+    const TokenId first = static_cast<TokenId>(100 * id);
+    Add(id, Range(first, first + 11));
+    Compute(id, 12);  // Lets go of the first of three blocks.
+  }
+  ASSERT_EQ(Pin(Range(200, 211)).blocks, 2u) << "those that its end needs";
+  Free(2);
+  Add(3, Range(0, 11));
+  TakeEvents();
+  Add(4, {7});
+  ExpectCut(RemovalReason::kEvicted);
+  EXPECT_EQ(CachedBlocks(window), 2u);
+}
+
+TEST_F(PinsTest, ManyPinsOfABlockEndWithIt) {
+  Make(4, 8);
+  Serve(1, Range(0, 7));
+  for (int i = 0; i < 100; ++i) Pin(Range(0, i % 2 == 0 ? 3 : 7));
+  TakeEvents();
+  core_->ResetPrefixCache(now_);
+  Maintain();
+  EXPECT_THAT(TakeEnds(), SizeIs(100));
+  EXPECT_EQ(core_->Stats().pins, 0u);
+  EXPECT_EQ(Primary().free, 8u);
 }
 
 TEST_F(PinsTest, PinsOfNothingAreRefused) {

@@ -19,7 +19,7 @@ CALL_SECONDS = 20
 # A daemon that waits for nothing ends within this; below drain_timeout, so that a drain that waits in vain shows.
 QUIET_STOP_SECONDS = 5
 DRAIN_TIMEOUT = "20s"
-READY = re.compile(r"pagodad is ready: gRPC on \S+(?: and ([^\s,]+))?(?:, HTTP on (\S+))?\n")
+READY = re.compile(r"pagodad is ready: gRPC on \S+(?: and ([^\s,]+))?(?:, HTTP on ([^\s,]+))?(?:, probes on (\S+))?\n")
 # This machine's daemon is not behind a proxy.
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -44,6 +44,7 @@ class Daemon:
         self.operator_token = operator_token
         self.grpc_address = None
         self.http_address = None
+        self.probe_address = None
         self.unix_socket = folder / "pagodad.sock"
         self.log = folder / "pagodad.log"
         self.process = None
@@ -88,7 +89,7 @@ class Daemon:
         """Starts the process and waits until it says that it is ready."""
         self.spawn()
         try:
-            self.grpc_address, self.http_address = self.wait_until_ready().groups()
+            self.grpc_address, self.http_address, self.probe_address = self.wait_until_ready().groups()
         except BaseException:
             self.kill()
             raise

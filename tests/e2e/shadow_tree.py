@@ -117,7 +117,7 @@ class ShadowTree:
     def _apply_updated(self, updated):
         node = self.nodes[updated.block_id]
         assert node.hash == updated.block_hash
-        assert updated.HasField("tier") or updated.HasField("priority")
+        assert (updated.HasField("tier") or updated.HasField("priority")) != updated.HasField("ended_pin")
         if updated.HasField("tier"):
             assert node.tier == updated.tier.old_value
             node.tier = updated.tier.new_value

@@ -39,10 +39,10 @@ def write_everywhere(client):
 @pytest.mark.parametrize("cache, what", [
     ({"primary": 4096}, "the primary tier"),
     ({"primary": 256, "secondary": 4096}, "the secondary tier"),
-    ({"primary": 900, "warm_restart": True}, "the stamps"),
+    ({"primary": 2000, "warm_restart": True}, "the stamps"),
 ], ids=["primary", "secondary", "stamps"])
 def test_memory_that_is_too_small_is_named_and_nothing_is_left(tmp_path, cache, what):
-    with SmallDisks({SHM: "size=1m"}) as disks:
+    with SmallDisks({SHM: "size=2200k"}) as disks:
         for _ in range(ROUNDS):
             daemon = boxed(tmp_path, disks, **cache)
             assert daemon.run_to_its_end() == 1, what
@@ -57,7 +57,7 @@ def test_memory_that_is_too_small_is_named_and_nothing_is_left(tmp_path, cache, 
 
 def test_memory_that_is_full_while_a_daemon_runs_does_not_stop_it(tmp_path):
     """Its own it took at the start."""
-    with SmallDisks({SHM: "size=1m"}) as disks, boxed(tmp_path, disks, primary=256, secondary=256) as daemon:
+    with SmallDisks({SHM: "size=2200k"}) as disks, boxed(tmp_path, disks, primary=256, secondary=256) as daemon:
         disks.fill(SHM)
         with Client(daemon.channel) as client:
             write_everywhere(client)
@@ -68,7 +68,7 @@ def test_memory_that_is_full_while_a_daemon_runs_does_not_stop_it(tmp_path):
 
 
 def test_a_cache_is_found_again_though_the_memory_is_full(tmp_path):
-    with SmallDisks({SHM: "size=2m"}) as disks, boxed(tmp_path, disks, primary=256, warm_restart=True) as daemon:
+    with SmallDisks({SHM: "size=3200k"}) as disks, boxed(tmp_path, disks, primary=256, warm_restart=True) as daemon:
         ballast = disks.fill(SHM)
         for number in range(ROUNDS):
             with Client(daemon.channel) as client:
@@ -174,7 +174,8 @@ def test_a_kept_cache_that_was_harmed_is_not_served(tmp_path, kind, harm):
         cached = daemon.cached()
         assert daemon.again(lambda daemon: daemon.terminate())[0] == cached > 0, "the check below needs a cache that is found"
         daemon.terminate()
-        (harmed,) = [path for path in daemon.files() if ("-stamps" in path.name) == (kind == "stamps") and "-writers" not in path.name]
+        (harmed,) = [path for path in daemon.files() if ("-stamps" in path.name) == (kind == "stamps") and "-writers" not in path.name
+                     and not path.name.endswith(".lock")]
         harm(harmed)
         daemon.channels.clear()
         daemon.start()

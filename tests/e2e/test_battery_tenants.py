@@ -19,10 +19,11 @@ SESSIONS = pick(short=50, full=500)
 BATCHES = [1, 255, *([3000] if LONG else [])]
 ROUNDS = pick(short=15, full=25)
 CALLS = pick(short=200, full=1000)
-# Of the p99 of all calls. The goal is 2.0, which on two cores single operations meet, or miss by little (1.4 to 2.4), and batches of 255 (2.6 to 5.0)
-# and of 3,000 (4.4) do not. This bound is for busy machines; with one queue for all tenants batches of 255 give 8 to 11, and 7 to 9 where the
-# daemon's thread for those who wait keeps its processor for whole time slices.
-MOST_SLOWDOWN = 6.0
+# Of the p99 of all calls, by the abuser's operations in a batch. The goal is 2.0, which on two cores single operations meet (1.1 to 2.1 in ten
+# runs, median 1.5); batches of 255 (2.0 to 3.6, median 3.0) and of 3,000 do not. The tenant's own thread is not what is left: where it runs only
+# while no other wants a processor (SCHED_IDLE), batches of 255 give 1.9 to 2.1 still. The rest are gRPC's threads, which carry the abuser's
+# messages and are the quiet tenant's too. With one queue for all tenants batches of 255 give 8 to 11.
+MOST_SLOWDOWN = {1: 2.5, 255: 4.0, 3000: 6.0}
 # The capacity, the abuser's quota, and the quiet tenant's cached prompt: 50 blocks, less than half of the blocks, which is its share.
 CAPACITY, QUOTA = 256, 160
 PROMPT = list(range(70_000, 70_200))
@@ -31,7 +32,7 @@ PROMPT = list(range(70_000, 70_200))
 @pytest.fixture
 def daemon(start_daemon):
     daemon = start_daemon(
-        cache={"primary": CAPACITY}, operator_token=OPERATOR, secrets={"quiet.tokens": QUIET, "abuser.tokens": ABUSER},
+        cache={"primary": CAPACITY}, sessions={"max_lease": "10m"}, operator_token=OPERATOR, secrets={"quiet.tokens": QUIET, "abuser.tokens": ABUSER},
         tenants=[{"name": "quiet", "tokens_file": "quiet.tokens"},
                  {"name": "abuser", "tokens_file": "abuser.tokens", "primary_blocks": QUOTA}])
     yield daemon
@@ -100,13 +101,13 @@ def p99_alone_and_beside(daemon, quiet, abusers):
 @pytest.mark.parametrize("operations", BATCHES)
 def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemon, operations):
     figures = Figures(f"tenants, batches of {operations}")
-    quiet = Client(authorized(daemon.connect(), QUIET), "quiet", lease_ms=60_000)
+    quiet = Client(authorized(daemon.connect(), QUIET), "quiet", lease_ms=abusive_client.LEASE_MS)
     quiet.cache(1, PROMPT)
     with forked_clients(abusive_client.__file__, ABUSERS, 0, f"unix:{daemon.unix_socket}", ABUSER, SESSIONS, operations, "quiet",
                         *PROMPT) as abusers:
         sessions = tenants(daemon)["abuser"].sessions
         one, other = p99_alone_and_beside(daemon, quiet, abusers)
-        if other > MOST_SLOWDOWN * one:  # Something else on this machine, perhaps.
+        if other > MOST_SLOWDOWN[operations] * one:  # Something else on this machine, perhaps.
             one, other = p99_alone_and_beside(daemon, quiet, abusers)
         (use,) = tenants(daemon)["abuser"].use
         check_adds_up(daemon)
@@ -120,7 +121,7 @@ def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemon, operations):
     assert sessions == ABUSERS * SESSIONS
     assert counts["calls"] > 10 * ROUNDS and counts["pryings"] > 0, "that was no abuse"
     assert operations == 1 or counts["events"] > 0, "the abuser did not look at events"
-    assert other <= MOST_SLOWDOWN * one, "the quiet tenant waits for the other"
+    assert other <= MOST_SLOWDOWN[operations] * one, "the quiet tenant waits for the other"
     quiet.close()
     end_sessions(daemon)
     check_afterwards(daemon)

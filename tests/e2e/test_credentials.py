@@ -260,6 +260,47 @@ def test_what_a_tenant_may_not_see_leaves_no_gap_in_its_stream(guarded):
     assert sorted(seen["alice"] + seen["carol"]) == seen["operator"] and len(seen["alice"]) >= 5 and len(seen["carol"]) >= 20
 
 
+def test_who_shares_reads_no_salts_and_ends_nothing_of_others(guarded):
+    daemon = guarded()
+    stream = events_pb2_grpc.EventServiceStub(channel_of(daemon, CAROL)).Watch(events_pb2.WatchRequest())
+    late = events_pb2.WatchRequest(snapshot=True)
+    salted = {"namespace": types_pb2.Namespace(cache_salt="a secret of the operator's")}
+    next(stream)
+    with Client(daemon.channel) as operator, Client(channel_of(daemon, CAROL)) as carol:
+        operator.cache(1, range(100, 132), **salted)
+        operator.cache(2, range(200, 232))
+        pin = operator.pin(range(100, 132), **salted).pin_id
+        assert pin and [listed.pin_id for listed in operator.pins().pins] == [pin]
+
+        assert not carol.pins().pins
+        ended = carol.execute(cache_pb2.Operation(unpin_prefix=cache_pb2.UnpinPrefixRequest(pin_id=pin)))[0]
+        assert reason_of(ended.error) == "UNKNOWN_PIN"
+        for tokens, fields in ((range(200, 232), {}), ((), {}), (range(100, 132), salted)):
+            forgotten = carol.execute(cache_pb2.Operation(invalidate_prefix=cache_pb2.InvalidatePrefixRequest(tokens=tokens, **fields)))[0]
+            assert reason_of(forgotten.error) == "PERMISSION_DENIED"
+        assert operator.match(range(200, 232)).matched_tokens == 31
+        operator.unpin(pin)
+        last = daemon.status().revision
+        told, hidden = [], []
+        late_stream = events_pb2_grpc.EventServiceStub(channel_of(daemon, CAROL)).Watch(late)
+        for messages, is_over in ((stream, lambda message: message.revision >= last), (late_stream, lambda message: message.snapshot_end)):
+            for message in messages:
+                assert b"a secret" not in message.SerializeToString()
+                for event in message.events:
+                    assert not event.updated.HasField("ended_pin"), "the pin was the operator's"
+                    if event.HasField("stored"):
+                        (hidden if event.stored.content_hidden else told).append(event.stored)
+                if is_over(message):
+                    break
+            messages.cancel()
+        assert all(block.tokens[0] >= 200 for stored in told for block in stored.blocks) and told
+        assert len(hidden) >= 2 and not any(block.tokens or not block.token_count for stored in hidden for block in stored.blocks)
+        # Whoever knows the salt tells by the hashes what it is.
+        known = pagoda.block_hashes(list(range(100, 132)), daemon.config["cache"]["tokens_per_block"],
+                                    namespace=pagoda.Namespace(cache_salt="a secret of the operator's"))
+        assert {block.block_hash for stored in hidden for block in stored.blocks} == set(known)
+
+
 def test_what_a_tenant_generates_is_its_own(guarded):
     daemon = guarded(engine={"model_dir": str(GOLDEN.resolve())}, cache={"layers": None, "primary": 1024})
 

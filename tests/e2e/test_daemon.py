@@ -1,7 +1,9 @@
 """The daemon as an operator meets it: configuration, ports, health, metrics, signals."""
 
+import ctypes
 import os
 import re
+import struct
 import subprocess
 import threading
 
@@ -91,6 +93,22 @@ def test_both_addresses_serve_the_same_cache(daemon):
 def health(channel, service):
     check = channel.unary_unary("/grpc.health.v1.Health/Check")
     return check(b"\x0a" + bytes([len(service)]) + service.encode(), timeout=5)
+
+
+def time_slice(thread):
+    """Nanoseconds, by sched_getattr(2) of Linux 6.12 and later; 0 before."""
+    attributes = ctypes.create_string_buffer(48)
+    assert ctypes.CDLL(None).syscall(315, thread, attributes, 48, 0) == 0
+    return struct.unpack_from("Q", attributes, 24)[0]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of the system call is that of x86-64")
+def test_its_threads_have_short_time_slices(daemon):
+    if time_slice(os.getpid()) == 0:
+        pytest.skip("this kernel does not tell time slices")
+    threads = list(map(int, os.listdir(f"/proc/{daemon.process.pid}/task")))
+    assert len(threads) > 5
+    assert {time_slice(thread) for thread in threads} == {100_000}
 
 
 def test_health_is_serving_for_the_daemon_and_each_service(daemon):

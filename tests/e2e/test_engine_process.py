@@ -2,11 +2,13 @@
 
 import json
 import random
+import signal
 
 import pool_view
 import pytest
 from engine_process import MODEL, EngineProcess, run
 from pagoda_client import Client
+from pagoda_daemon import QUIET_STOP_SECONDS
 from tcp_proxy import TcpProxy
 
 EXPECTED = json.loads((MODEL / "expected.json").read_text())
@@ -175,6 +177,25 @@ def test_an_engine_gives_up_when_no_daemon_comes(cache):
         answer = engine.answer()
         assert answer["id"] == 1 and answer["error"]["reason"] == "UNAVAILABLE", answer
         assert engine.wait(60) == 3, engine.said
+
+
+@pytest.mark.parametrize("over", ["unix", "tcp"])
+@pytest.mark.parametrize("killed", ["before the drain", "in the drain"])
+def test_a_daemon_whose_engine_was_killed_ends_at_once(start_cache, over, killed):
+    """Well below its drain_timeout: the dead one's calls are over, and its session's lease, which still runs, is nothing to wait for."""
+    cache = start_cache(secondary=512)
+    with EngineProcess(cache, endpoint=cache.grpc_address if over == "tcp" else None) as engine:
+        for _ in range(8):
+            engine.send(PROMPT, LONG_TOKENS)
+        wait_until_generating(cache, 20)
+        if killed == "before the drain":
+            engine.kill()
+            assert cache.status().sessions == 1
+            assert cache.terminate(QUIET_STOP_SECONDS) == 0, cache.log.read_text()
+        else:
+            cache.process.send_signal(signal.SIGTERM)
+            engine.kill()
+            assert cache.wait(QUIET_STOP_SECONDS) == 0, cache.log.read_text()
 
 
 def test_broken_connections_do_not_disturb_a_generation(cache):

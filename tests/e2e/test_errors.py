@@ -172,12 +172,16 @@ def test_a_batch_has_a_limit_and_its_operations_a_kind(daemon, client):
 
 def test_sessions_are_proved_by_their_token(daemon, client):
     right = client.session
-    client.session = types_pb2.SessionRef(session_id=right.session_id + 1000, token=right.token)
+    client.session = types_pb2.SessionRef(session_id=right.session_id + 1000, token=right.token, token_high=right.token_high)
     with refused(daemon, grpc.StatusCode.NOT_FOUND, "UNKNOWN_SESSION"):
         client.allocate(1)
     client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token ^ 1)
     with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"):
         client.allocate(1)
+    client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token)  # As a client that knows half of it.
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"):
+        client.allocate(1)
+    client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token, token_high=right.token_high ^ 1)
     with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"), calls():
         list(client.stub.Session(iter([cache_pb2.SessionRequest(session=client.session)]), timeout=5))
     with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"), calls():

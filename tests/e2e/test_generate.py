@@ -129,6 +129,18 @@ def test_prompts_that_cannot_be_are_refused(engine):
     assert daemon.primary().free_blocks == CAPACITY
 
 
+def test_an_adapter_is_refused_by_name(engine):
+    """The base model's tokens would pass for the adapter's."""
+    daemon, stub = engine
+    for lora_id in (0, 7):
+        with pytest.raises(grpc.RpcError) as failure:
+            generate(stub, EXPECTED["prompt"], 4, namespace={"lora_id": lora_id})
+        assert failure.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        assert reason_of(call_status(failure.value)) == "FIELD_NOT_SERVED"
+        assert f"namespace.lora_id is {lora_id}" in failure.value.details()
+    assert daemon.primary().free_blocks == CAPACITY
+
+
 def test_cancelled_generations_end_and_give_their_blocks_back(engine):
     """The one that runs and those that wait: without the cancels the engine would be busy for minutes, or generate all tokens."""
     daemon, stub = engine

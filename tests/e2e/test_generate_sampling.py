@@ -93,9 +93,9 @@ def test_a_higher_priority_takes_the_only_slot(start_daemon):
 # --- Tenants ---
 
 
-def start_tenants(start_daemon, red, blue, **cache):
+def start_tenants(start_daemon, red, blue, engine={}, **cache):
     return start_daemon(
-        engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary": 3200} | cache, operator_token=OPERATOR,
+        engine={"model_dir": str(GOLDEN)} | engine, cache={"layers": None, "primary": 3200} | cache, operator_token=OPERATOR,
         secrets={"red.tokens": RED, "blue.tokens": BLUE}, server={"http_address": "127.0.0.1:0"},
         tenants=[{"name": "red", "tokens_file": "red.tokens"} | red, {"name": "blue", "tokens_file": "blue.tokens"} | blue])
 
@@ -129,6 +129,46 @@ def test_a_quota_binds_its_own_tenant_alone(start_daemon):
     assert ended[2].preemptions == 0 and ended[2].reused_tokens == len(PROMPT) - 1
     use = {tenant.name: tenant.use[0] for tenant in daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=20).tenants}
     assert 0 < use["red"].used_blocks <= 1000
+
+
+def test_a_tenant_that_fills_the_queue_leaves_another_its_part(start_daemon):
+    # Of 12 places half are the commons', red's and blue's, 2 each; the other half is for whichever comes first.
+    daemon = start_tenants(start_daemon, {}, {}, engine={"max_running_sequences": 1, "max_waiting_requests": 12})
+    red, blue = stub_of(daemon, RED), stub_of(daemon, BLUE)
+    long_call, _ = start_long_generation(red)
+    request = engine_pb2.GenerateRequest(prompt_tokens=PROMPT, max_new_tokens=4)
+    waiting = []
+    for count in range(1, 9):
+        waiting.append(red.Generate(request, timeout=120))
+        daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == count)
+    reason, message = refusal(red, PROMPT, 4)
+    assert reason == "QUEUE_FULL" and "8 requests of the tenant 'red' wait already" in message and "engine.max_waiting_requests" in message
+    status, answer = complete(daemon, RED)
+    assert status == 429 and "the tenant 'red'" in answer["error"]["message"]
+    waiting += [blue.Generate(request, timeout=120) for _ in range(2)]
+    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == 10)
+    assert refusal(blue, PROMPT, 4)[0] == "QUEUE_FULL"
+    long_call.cancel()
+    for call in waiting:
+        assert [token for response in call for token in response.tokens] == EXPECTED["ids"][:4]
+
+
+def test_what_waits_is_bounded_in_bytes(start_daemon):
+    daemon = start_tenants(start_daemon, {}, {}, engine={"max_running_sequences": 1, "max_waiting_bytes": 1 << 20})
+    red, blue = stub_of(daemon, RED), stub_of(daemon, BLUE)
+    # 400 KB each: red may have a sixth of the bytes and half of them besides.
+    stop_tokens = [511 - number % 256 for number in range(100_000)]
+    reason, message = refusal(red, PROMPT, 4, stop_tokens=2 * stop_tokens)
+    assert reason == "INVALID_COUNT" and "engine.max_waiting_bytes" in message
+    long_call, _ = start_long_generation(red)
+    waits = red.Generate(engine_pb2.GenerateRequest(prompt_tokens=PROMPT, max_new_tokens=4, stop_tokens=stop_tokens), timeout=120)
+    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == 1)
+    reason, message = refusal(red, PROMPT, 4, stop_tokens=stop_tokens)
+    assert reason == "QUEUE_FULL" and "1 requests of the tenant 'red' with" in message and "engine.max_waiting_bytes" in message
+    others = blue.Generate(engine_pb2.GenerateRequest(prompt_tokens=PROMPT, max_new_tokens=4, stop_tokens=stop_tokens[:40_000]), timeout=120)
+    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == 2)
+    long_call.cancel()
+    assert list(waits) and list(others)
 
 
 def complete(daemon, token, **fields):

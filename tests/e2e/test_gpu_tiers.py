@@ -11,7 +11,7 @@ import pagoda
 import pytest
 from pagoda_client import Client
 from pagoda_daemon import Daemon
-from pagoda.v1 import cache_pb2, types_pb2
+from pagoda.v1 import types_pb2
 
 CLIENT = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "gpu_pool_client"
 ENGINE = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagoda-engine"
@@ -83,14 +83,14 @@ def test_everybody_says_where_the_tiers_lie(driver, start_daemon):
     driver()
     daemon = start_daemon(cache=CUDA, server={"http_address": "127.0.0.1:0"})
     tiers = {tier.tier: tier for tier in window(daemon).tiers}
-    assert tiers[types_pb2.TIER_PRIMARY].memory_kind == cache_pb2.MEMORY_KIND_CUDA
-    assert tiers[types_pb2.TIER_SECONDARY].memory_kind == cache_pb2.MEMORY_KIND_HOST
+    assert tiers[types_pb2.TIER_PRIMARY].memory_kind == types_pb2.MEMORY_KIND_CUDA
+    assert tiers[types_pb2.TIER_SECONDARY].memory_kind == types_pb2.MEMORY_KIND_HOST
     shown = subprocess.run([PAGODACTL, "--endpoint", f"unix:{daemon.unix_socket}", "status"], check=True, capture_output=True, text=True).stdout
     assert re.search(r"primary .* on cuda:0\n", shown) and re.search(r"secondary .* on host\n", shown), shown
     assert '"memory":"cuda:0"' in daemon.http("/api/v1/status")[1]
     with Client(daemon.channel) as client:
         kinds = {(pool.tier, segment.memory_kind, len(segment.device_uuid)) for pool in client.pools() for segment in pool.segments}
-        assert kinds == {(types_pb2.TIER_PRIMARY, cache_pb2.MEMORY_KIND_CUDA, 16), (types_pb2.TIER_SECONDARY, cache_pb2.MEMORY_KIND_HOST, 0)}
+        assert kinds == {(types_pb2.TIER_PRIMARY, types_pb2.MEMORY_KIND_CUDA, 16), (types_pb2.TIER_SECONDARY, types_pb2.MEMORY_KIND_HOST, 0)}
 
 
 def test_a_client_that_cannot_use_the_device_is_told_why(driver, start_daemon):
@@ -114,7 +114,7 @@ def test_without_a_device_the_host_does(start_daemon):
     daemon = start_daemon(cache=CUDA | {"primary_memory": "auto"})
     log = daemon.log.read_text()
     assert "the primary tier lies in host memory: no CUDA driver: libcuda.so.1" in log
-    assert window(daemon).tiers[0].memory_kind == cache_pb2.MEMORY_KIND_HOST
+    assert window(daemon).tiers[0].memory_kind == types_pb2.MEMORY_KIND_HOST
     assert run_client(daemon, "write", 1, PROMPTS)[0] == 0
     assert run_client(daemon, "check", 1, PROMPTS) == (0, f"host: {3 * PROMPTS} blocks, 0 wrong\n")
 

@@ -229,7 +229,7 @@ def test_another_user_outside_the_sockets_group_is_told_so(shared_daemon):
         except pagoda.CannotMap as error:
             return str(error)
 
-    session = pagoda._contract.v1.SessionRef(session_id=client.session.session_id, token=client.session.token)
+    session = pagoda._contract.v1.SessionRef.FromString(client.session.SerializeToString())
     assert "group" in as_another_user(NOBODY, refused, client.opened.map_socket, session)
 
 

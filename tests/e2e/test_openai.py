@@ -243,6 +243,57 @@ def test_another_hosts_name_is_refused(daemon):
     assert connection.getresponse().status == 421
 
 
+def post_as(daemon, path="/v1/completions", **headers):
+    connection = connect(daemon)
+    connection.request("POST", path, json.dumps({"model": "tiny", "prompt": "a", "max_tokens": 1}), headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_a_page_of_another_site_generates_nothing(daemon):
+    for origin in ("http://evil.example", "null", "https://localhost"):
+        for path in ("/v1/completions", "/v1/chat/completions"):
+            status, text = post_as(daemon, path, Origin=origin)
+            assert status == 403 and json.loads(text)["error"]["code"] == "permission_denied", text
+        assert daemon.http_as("/v1/models", None, Origin=origin)[0] == 403
+    assert post_as(daemon, Origin=f"http://{daemon.http_address}")[0] == 200
+    assert json.loads(daemon.http("/api/v1/status")[1])["engine"]["generated_tokens"] == 1
+
+
+def test_without_callers_other_machines_generate_nothing(start):
+    daemon = start(server={"http_address": "0.0.0.0:0", "http_insecure": True})
+    daemon.http_address = f"127.0.0.1:{daemon.http_address.rpartition(':')[2]}"
+    for host in ("pagoda.example:7071", "localhost", daemon.http_address):
+        assert post_as(daemon, Host=host)[0] == 403, host
+    assert daemon.http("/v1/models")[0] == 403
+    assert json.loads(daemon.http("/api/v1/status")[1])["engine"]["prompt_tokens"] == 0
+
+
+def test_with_callers_other_machines_generate_by_their_tokens(start):
+    daemon = start(server={"http_address": "0.0.0.0:0", "http_insecure": True}, operator_token="operator-secret-token")
+    daemon.http_address = f"127.0.0.1:{daemon.http_address.rpartition(':')[2]}"
+    assert post_as(daemon)[0] == 401
+    assert post_as(daemon, Authorization="Bearer operator-secret-token", Host="pagoda.example")[0] == 200
+
+
+def test_a_tenant_that_shares_is_not_told_what_others_have_asked(start):
+    tokens = {"mine": "token-of-the-one-that-does-not", "ours": "token-of-the-one-that-shares", "theirs": "token-of-another-that-shares"}
+    daemon = start(operator_token="operator-secret-token", secrets={f"{name}.tokens": token for name, token in tokens.items()},
+                   tenants=[{"name": name, "tokens_file": f"{name}.tokens", "shares": name != "mine"} for name in tokens])
+    for name in ("ours", "theirs"):
+        answer = complete(daemon, token=tokens[name], prompt=EXPECTED["prompt"], max_tokens=2)
+        assert "prompt_tokens_details" not in answer["usage"] and answer["usage"]["prompt_tokens"] == 64
+        assert not [key for key in answer["pagoda"] if key.startswith("reused")] and "preemptions" in answer["pagoda"]
+        _, _, text = post(daemon, "/v1/completions", {"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": 2, "stream": True,
+                                                      "stream_options": {"include_usage": True}}, tokens[name])
+        assert "cached_tokens" not in text and "reused" not in text and "preemptions" in text
+    for token, cached in ((tokens["mine"], 0), (tokens["mine"], 63), ("operator-secret-token", 63)):
+        answer = complete(daemon, token=token, prompt=EXPECTED["prompt"], max_tokens=2)
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == answer["pagoda"]["reused_tokens"] == cached
+
+
 def test_callers_show_their_tokens(start):
     daemon = start(operator_token="operator-secret-token", secrets={"one.tokens": "tenant-secret-token"},
                    tenants=[{"name": "one", "tokens_file": "one.tokens"}])

@@ -117,6 +117,22 @@ def test_closing_frees_everything_and_does_so_once(daemon):
     client.close()
 
 
+def test_a_session_for_another_model_is_refused_by_name(start_daemon):
+    daemon = start_daemon(cache={"model": {"name": "org/tiny", "revision": "r1"}})
+    address = f"unix:{daemon.unix_socket}"
+    for said in ("org/tiny@r1", None):
+        with pagoda.connect(address, model=said) as client:
+            assert client.cache.model_fingerprint == "org/tiny@r1"
+    for said in ("org/tiny@r2", "org/tiny", "org/other@r1"):
+        with pytest.raises(pagoda.BadRequest, match=f'is for the model "org/tiny@r1", the session for "{said}"'):
+            pagoda.connect(address, model=said)
+
+
+def test_a_session_for_a_model_is_refused_where_the_cache_knows_none(daemon):
+    with pytest.raises(pagoda.BadRequest, match="org/tiny.*cache.model"):
+        pagoda.connect(f"unix:{daemon.unix_socket}", model="org/tiny")
+
+
 def test_a_lease_that_the_daemon_does_not_give_is_a_bad_request(daemon):
     with pytest.raises(pagoda.BadRequest) as failure:
         pagoda.connect(f"unix:{daemon.unix_socket}", lease=61)

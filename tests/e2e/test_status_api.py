@@ -217,6 +217,13 @@ def test_on_loopback_another_name_reads_nothing(daemon):
     assert daemon.http_as("/metrics", None, Host=f"localhost:{port}")[0] == 200
 
 
+def test_a_page_of_another_site_reads_nothing(daemon):
+    for path in ("/metrics", *(f"/api/v1/{name}" for name in FOR_ALL + FOR_OPERATORS)):
+        for origin in ("http://evil.example", "null", "http://localhost:1"):
+            assert daemon.http_as(path, None, Origin=origin)[0] == 403, (path, origin)
+        assert daemon.http_as(path, None, Origin=f"http://{daemon.http_address}")[0] == 200, path
+
+
 def test_with_operators_tenants_are_theirs_to_see(start_daemon):
     daemon = start_daemon(operator_token=OPERATOR, secrets={"alice.tokens": ALICE}, server=ON_LOOPBACK,
                           tenants=[{"name": "alice", "tokens_file": "alice.tokens", "primary_blocks": 10}])
@@ -240,7 +247,7 @@ def test_with_operators_tenants_are_theirs_to_see(start_daemon):
 
 
 def test_without_operators_other_machines_are_told_nothing_of_tenants(start_daemon):
-    daemon = start_daemon(server={"http_address": "0.0.0.0:0", "insecure": True})
+    daemon = start_daemon(server={"http_address": "0.0.0.0:0", "http_insecure": True})
     daemon.http_address = f"127.0.0.1:{daemon.http_address.rpartition(':')[2]}"
     for name in FOR_OPERATORS:
         assert refusal(daemon, f"/api/v1/{name}") == (403, "PERMISSION_DENIED")

@@ -135,7 +135,8 @@ def probe_paths():
 
 def test_the_probes_of_kubernetes_tell_a_drain_from_death(tmp_path):
     startup, readiness, liveness = probe_paths()
-    with make_daemon(tmp_path, http_address="127.0.0.1:0") as daemon:
+    with make_daemon(tmp_path, probe_address="127.0.0.1:0") as daemon:
+        daemon.http_address = daemon.probe_address
         assert [daemon.http(path)[0] for path in (startup, readiness, liveness)] == [200, 200, 200]
         watch = stall_a_subscriber(daemon)
         daemon.process.send_signal(signal.SIGTERM)
@@ -147,7 +148,7 @@ def test_the_probes_of_kubernetes_tell_a_drain_from_death(tmp_path):
 
 
 def test_metrics_are_scraped_at_the_address_of_the_container(tmp_path):
-    with make_daemon(tmp_path, http_address="0.0.0.0:0", insecure=True) as daemon:
+    with make_daemon(tmp_path, http_address="0.0.0.0:0", http_insecure=True) as daemon:
         daemon.http_address = daemon.http_address.replace("0.0.0.0", "127.0.0.1")
         assert daemon.http("/metrics")[0] == 200
         assert "open to other machines" in daemon.log.read_text()

@@ -204,8 +204,9 @@ def test_files_that_are_no_good_keep_the_daemon_from_starting(authority, tmp_pat
 @pytest.mark.parametrize("key", ["grpc_address", "http_address"])
 def test_plaintext_for_other_machines_is_refused_unless_the_operator_wants_it(start_daemon, tmp_path, key):
     said = start_that_fails(tmp_path / "refused", **{key: "0.0.0.0:0"})
-    assert f"server.{key} 0.0.0.0:0 would serve other machines without TLS" in said and "server.insecure: true" in said
-    daemon = start_daemon(server={key: "0.0.0.0:0", "insecure": True})
+    permission = "http_insecure" if key == "http_address" else "insecure"
+    assert f"server.{key} 0.0.0.0:0 would serve other machines without TLS" in said and f"server.{permission}: true" in said
+    daemon = start_daemon(server={key: "0.0.0.0:0", permission: True})
     assert "warning insecure: " in daemon.log.read_text()
     if key == "http_address":
         daemon.http_address = daemon.http_address.replace("0.0.0.0", "127.0.0.1")

@@ -1,6 +1,8 @@
 """The cache outlives its daemon: drained or killed, the next one finds the prefixes whose bytes are still theirs."""
 
 import contextlib
+import fcntl
+import os
 import pathlib
 import random
 import subprocess
@@ -11,9 +13,10 @@ import numpy as np
 import pool_view
 import pytest
 from pagoda_client import Client, OperationError
-from pagoda.v1 import cache_pb2, types_pb2
+from pagoda.v1 import cache_pb2, mapping_pb2, types_pb2
 from warm_daemon import SHM, WarmDaemon
 
+NOBODY = 65534
 TOKENS_PER_BLOCK = 4
 PRIMARY, SECONDARY = 24, 16
 
@@ -117,6 +120,52 @@ def test_another_layout_begins_anew(start_warm):
     assert daemon.again(drain) == (0, 0)
     assert "another cache, model or layout" in daemon.log.read_text()
     assert daemon.cached() == 0
+
+
+def test_another_revision_of_the_model_begins_anew(start_warm):
+    daemon = start_warm(model={"name": "org/tiny", "revision": "1"})
+    Engine(daemon).run(list(range(12)))
+    assert daemon.again(drain) == (3, 3), "the same one is found again"
+    daemon.config["cache"]["model"]["revision"] = "2"
+    assert daemon.again(drain) == (0, 0)
+    assert daemon.cached() == 0
+
+
+def test_memory_that_another_user_made_is_not_adopted(start_warm):
+    if os.geteuid() != 0:
+        pytest.skip("only root gives a file to another user")
+    daemon = start_warm()
+    Engine(daemon).run(list(range(12)))
+    Client.opened_here.clear()
+    drain(daemon)
+    for path in daemon.files():
+        os.chown(path, NOBODY, NOBODY)
+        assert daemon.run_to_its_end() != 0
+        assert f"user {NOBODY} made it and this process is user 0's" in daemon.log.read_text()
+        assert f"/{path.name}" in daemon.log.read_text()
+        os.chown(path, 0, 0)
+    daemon.start()
+    assert daemon.cached() == 3
+
+
+def test_a_reader_that_locks_the_pools_does_not_keep_the_next_daemon_out(start_warm):
+    daemon = start_warm()
+    engine = Engine(daemon)
+    engine.run(list(range(12)))
+    daemon.wait_until_stamped()
+    readers = [pool.open(mapping_pb2.MAP_ACCESS_READ) for pool in engine.client.pools()]
+    old_session = engine.client.session
+    del engine
+    try:
+        for reader in readers:
+            fcntl.flock(reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert daemon.again(kill) == (3, 3)
+    finally:
+        for reader in readers:
+            os.close(reader)
+    # This process was a writer of the last run.
+    Client(daemon.connect()).stub.CloseSession(cache_pb2.CloseSessionRequest(session=old_session), timeout=20)
+    daemon.wait_until(lambda d: d.primary().in_flight_blocks == 0)
 
 
 def test_a_share_of_the_free_memory_keeps_its_size(start_warm):

@@ -6,10 +6,12 @@ import os
 import pathlib
 import random
 import re
+import socket
 import sys
 import types
 
 import pytest
+import zmq
 from pagoda_client import Client
 from pagoda.v1 import admin_pb2, events_pb2, types_pb2
 from shadow_tree import ShadowTree
@@ -277,6 +279,46 @@ def test_with_callers_the_socket_is_a_file_and_the_log_warns(bridged, tmp_path):
     assert "reads the tokens of every tenant" in daemon.log.read_text()
     without, _ = bridged()
     assert "reads the tokens of every tenant" not in without.log.read_text()
+
+
+def free_endpoints():
+    """Two TCP endpoints on loopback that were free a moment ago."""
+    with socket.socket() as first, socket.socket() as second:
+        for one in (first, second):
+            one.bind(("127.0.0.1", 0))
+        return [f"tcp://127.0.0.1:{one.getsockname()[1]}" for one in (first, second)]
+
+
+def test_with_mode_listen_a_subscriber_connects_on_loopback(start_daemon):
+    endpoint, replay = free_endpoints()
+    daemon = start_daemon(server={"http_address": "127.0.0.1:0"},
+                          events={"zmq": {"endpoint": endpoint, "replay_endpoint": replay, "mode": "listen"}})
+    said = daemon.log.read_text()
+    assert f"listens on {endpoint}" in said and f"listens on {replay}" in said and "connects to" not in said
+    subscriber = Subscriber(endpoint, replay)
+    with Client(daemon.channel) as client:
+        client.cache(1, range(9))
+    assert subscriber.batches_to(published(daemon))
+    subscriber.close()
+
+
+def test_by_vllms_rule_the_daemon_connects_and_says_so(start_daemon):
+    endpoint, replay = free_endpoints()
+    context = zmq.Context()
+    router = context.socket(zmq.SUB)
+    router.subscribe("kv@")
+    router.bind(endpoint)
+    daemon = start_daemon(server={"http_address": "127.0.0.1:0"}, events={"zmq": {"endpoint": endpoint}})
+    said = daemon.log.read_text()
+    assert f"connects to {endpoint}" in said and "events.zmq.mode: listen" in said and "listens on" not in said
+    number = 0
+    while not router.poll(100):  # Until the two have met, what is published is for nobody.
+        assert number < 600, "the daemon has connected to nobody"
+        number += 1
+        with Client(daemon.channel) as client:
+            client.cache(number, range(10 * number, 10 * number + 9))
+    router.close(linger=0)
+    context.term()
 
 
 def test_the_classes_of_vllm_itself_decode_it(bridged):

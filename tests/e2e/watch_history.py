@@ -163,9 +163,10 @@ def bounds(event):
 
 
 class Owners:
-    """Who took which raw block: by (window, id) the ends of the batches that took it, in revisions, and for whom."""
+    """Who took which raw block: by (window, id) the ends of the batches that took it, in revisions, and for whom. And whose each pin is."""
 
     def __init__(self):
+        self.pins = {}
         self._claims = collections.defaultdict(list)
 
     def claim(self, window, block_id, revision, tenant):
@@ -200,6 +201,8 @@ class Truth:
     def _owner(self, event, raw_owners):
         if event.HasField("stored"):
             return event.stored.namespace.tenant
+        if event.updated.HasField("ended_pin"):
+            return raw_owners.pins[event.updated.ended_pin.pin_id]
         blocks = bounds(event)
         if not blocks:
             return EVERYBODY

@@ -211,6 +211,7 @@ class Ground:
         for client in told:
             for window, block_id, revision in client["taken"]:
                 owners.claim(window, block_id, revision, client["tenant"])
+            owners.pins.update(dict.fromkeys(client["pinned"], client["tenant"]))
         known, acknowledged = 0, []
         for moment, revision in sorted(tuple(answer) for client in told for answer in client["answers"]):
             known = max(known, revision)

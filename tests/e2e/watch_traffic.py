@@ -71,6 +71,7 @@ class Traffic:
         self.by_kind = collections.Counter()
         self.answers = []  # (time, revision).
         self.taken = []  # (window, block id, revision of the answer).
+        self.pinned = []  # Ids of pins.
 
     def round(self, seed, rate, control):
         """Until the control says that it is over."""
@@ -91,7 +92,8 @@ class Traffic:
         seconds = time.monotonic() - began
         told = {"ran": self.ran, "refused": self.refused, "seconds": seconds, "kinds": dict(self.by_kind)}
         self._give_all_back()
-        return told | {"answers": self.answers, "taken": self.taken, "tenant": self._client.opened.tenant}
+        return told | {"answers": self.answers, "taken": self.taken, "pinned": self.pinned,
+                       "tenant": self._client.opened.tenant}
 
     def _prompt(self):
         """Prompts of a family share their first tokens. Where it has extra ids, only an opened sequence says so."""
@@ -217,6 +219,7 @@ class Traffic:
                     self.taken.append((asked.window_size, block.block_id, result.revision))
             elif kind == "pin_prefix" and outcome.pin_prefix.pin_id:
                 self._pins.append(outcome.pin_prefix.pin_id)
+                self.pinned.append(outcome.pin_prefix.pin_id)
         for sequence in self._in_batch:
             del self._sequences[sequence]
         for sequence in broken & self._sequences.keys():

@@ -448,13 +448,6 @@ TEST(EngineTest, WhatTheCacheCanNeverHoldIsRefusedAtOnce) {
   on.ExpectNothingHeld();
 }
 
-TEST(EngineTest, AFullQueueIsRefused) {
-  EngineOn on(kTinyModel);
-  auto engine = *Engine::Create({.model_dir = on.golden().model_dir, .max_waiting_requests = 0},
-                                on.cache().OpenClient());
-  EXPECT_EQ(ReasonOf(engine->Submit(on.Request(), nullptr, nullptr)), Reason::kQueueFull);
-}
-
 TEST(EngineTest, TheEndOfAnEngineIsTheEndOfItsRequests) {
   EngineOn on(kTinyModel, {.num_blocks = 512});
   auto engine = *Engine::Create({.model_dir = on.golden().model_dir}, on.cache().OpenClient());
@@ -511,6 +504,11 @@ TEST(EngineTest, AutoComputesWhereThePoolsLie) {
   const auto on_host = MakeBackend(EngineBackend::kAuto, MemoryPlace(), {.num_threads = 1});
   ASSERT_TRUE(on_host.ok()) << on_host.status();
   EXPECT_THAT((*on_host)->description(), HasSubstr("cpu, 1 threads"));
+  const absl::Status no_gpu =
+      MakeBackend(EngineBackend::kAuto, MemoryPlace(), {.num_threads = 1}, GpuAttention::kHopper)
+          .status();
+  EXPECT_EQ(ReasonOf(no_gpu), Reason::kInvalidArgument) << no_gpu;
+  EXPECT_THAT(std::string(no_gpu.message()), HasSubstr("gpu_attention is hopper"));
   // Of a device that no machine has: whatever is missing first, it is told with the place.
   const MemoryPlace nowhere = {.kind = MemoryKind::kCuda, .device = 1000};
   const absl::Status status = MakeBackend(EngineBackend::kAuto, nowhere, {}).status();

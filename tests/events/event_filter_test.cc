@@ -94,5 +94,58 @@ TEST(EventFilterTest, WhatEmptiesAWindowConcernsEveryTenant) {
   EXPECT_THAT(Shown({.tiers = kPrimaryOnly, .tenant = kAlice}, cleared), SizeIs(1));
 }
 
+// Chain() under a salt of the namespace that tenants share.
+Event SaltedChain(TenantId tenant = kCommons) {
+  Event event = Chain();
+  event.tenant = tenant;
+  auto& stored = std::get<StoredEvent>(event.what);
+  stored.name_space = SharedNamespace({.lora_id = 7, .cache_salt = "secret"});
+  stored.extras.resize(stored.tokens.size());
+  stored.extras[1].extra_id = 9;
+  return event;
+}
+
+TEST(EventFilterTest, ATenantSeesNeitherTheSaltsOfTheCommonsNorWhatIsStoredUnderThem) {
+  const EventFilter alice{.tenant = kAlice, .commons = true};
+  const std::vector<Event> shown = Shown(alice, SaltedChain());
+  ASSERT_THAT(shown, SizeIs(1));
+  const auto& stored = std::get<StoredEvent>(shown[0].what);
+  EXPECT_TRUE(stored.content_hidden);
+  EXPECT_EQ(*stored.name_space, (NamespaceKey{.lora_id = 7}));
+  EXPECT_THAT(stored.tokens, IsEmpty());
+  EXPECT_THAT(stored.extras, IsEmpty());
+  EXPECT_EQ(stored.blocks, std::get<StoredEvent>(Chain().what).blocks) << "the hashes tell";
+  EXPECT_EQ(shown[0].revision, Revision{9});
+}
+
+TEST(EventFilterTest, WhatIsHiddenFallsIntoPartsToo) {
+  const EventFilter alice{.tiers = kPrimaryOnly, .tenant = kAlice, .commons = true};
+  const std::vector<Event> shown = Shown(alice, SaltedChain());
+  ASSERT_THAT(shown, SizeIs(2));
+  for (const Event& part : shown) {
+    EXPECT_TRUE(std::get<StoredEvent>(part.what).content_hidden);
+    EXPECT_THAT(std::get<StoredEvent>(part.what).tokens, IsEmpty());
+  }
+  EXPECT_THAT(std::get<StoredEvent>(shown[1].what).blocks, ElementsAre(Block(3), Block(4)));
+}
+
+TEST(EventFilterTest, NothingElseIsHidden) {
+  const EventFilter alice{.tenant = kAlice, .commons = true};
+  Event shared = Chain();
+  EXPECT_THAT(Shown(alice, shared), ElementsAre(shared)) << "without a salt it is shared";
+  EXPECT_THAT(Shown(alice, SaltedChain(kAlice)), ElementsAre(SaltedChain(kAlice))) << "its own";
+  EXPECT_THAT(Shown({}, SaltedChain()), ElementsAre(SaltedChain())) << "an operator's";
+}
+
+TEST(EventFilterTest, APinsEndIsToldToOperatorsAndToItsTenant) {
+  Event ended{.what = UpdatedEvent{.id = BlockId{1}, .ended_pin = EndedPin{.pin = PinId{3}}}};
+  const EventFilter alice{.tenant = kAlice, .commons = true};
+  EXPECT_THAT(Shown(alice, ended), IsEmpty());
+  EXPECT_THAT(Shown({}, ended), SizeIs(1));
+  EXPECT_THAT(Shown({.tiers = kPrimaryOnly}, ended), SizeIs(1));
+  ended.tenant = kAlice;
+  EXPECT_THAT(Shown(alice, ended), SizeIs(1));
+}
+
 }  // namespace
 }  // namespace pagoda

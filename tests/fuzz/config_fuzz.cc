@@ -36,6 +36,7 @@ bool SameValues(const Config& a, const Config& b) {
          a.server.drain_timeout == b.server.drain_timeout &&
          a.sessions.default_lease == b.sessions.default_lease &&
          a.sessions.max_lease == b.sessions.max_lease &&
+         a.sessions.max_pin_lease == b.sessions.max_pin_lease &&
          a.events.progress_interval == b.events.progress_interval &&
          a.events.flush_interval == b.events.flush_interval &&
          a.engine.model_dir == b.engine.model_dir && a.cache.layers.size() == b.cache.layers.size();

@@ -99,7 +99,8 @@ void CoreWorld::OpenSession(Client& client) {
   // The first client is the commons', the others are tenants', where there are any.
   const auto index = static_cast<uint16_t>(&client - clients_.data());
   const auto tenant = TenantId(static_cast<uint16_t>(index % core_->tenants().size()));
-  const auto session = core_->OpenSession("fuzz", kLease, now_, tenant);
+  const auto session =
+      core_->OpenSession("fuzz", kLease, now_, tenant, SessionToken{++opened_, ~opened_});
   PAGODA_CHECK(session.ok() || ReasonOf(session.status()) == Reason::kTooManySessions,
                "a session opens while there is room for it");
   if (session.ok()) client = {.session = session->ref};
@@ -159,7 +160,8 @@ void CoreWorld::ChangeSession(Client& client) {
       }
       break;
     case 3:
-      client.session.token = SessionToken{client.session.token.value() ^ in_.Byte()};
+      client.session.token =
+          SessionToken{client.session.token.low() ^ in_.Byte(), client.session.token.high()};
       break;
     case 4:
       core_->ResetPrefixCache(now_);

@@ -57,6 +57,7 @@ class CoreWorld {
   std::unique_ptr<BlockManager> core_;
   absl::Time now_ = absl::UnixEpoch();
   std::vector<Client> clients_;
+  uint64_t opened_ = 0;            // Sessions.
   std::vector<CopyOrder> copies_;  // Ordered and not ended, by ticket.
   ShadowTree shadow_;
   // By the window's index, the tier and the slot.

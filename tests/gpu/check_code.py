@@ -5,7 +5,9 @@
 In every kernel of LIBRARY, for each architecture: no spilled registers and no local memory. In those on tensor cores besides: products of
 matrices (HMMA), loads of matrices (LDSM), and K, V and nothing narrower by asynchronous copies of 16 bytes (LDGSTS...128). In those for
 Hopper: boxes by TMA (UTMALDG) instead, in prefill products of warpgroups (HGMMA) that the compiler has not put one behind the other, and
-registers that change hands (USETMAXREG); and they are there for sm_90a alone. In the kernels of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
+registers that change hands (USETMAXREG); and they are there for sm_90a alone. Their softmax runs beside the products of the tile before: in
+the loop no exponential is behind the wait for these products, and few instructions are. Everywhere an exponential is one instruction, and the
+larger of two numbers, too. The merge loads at least four vectors of 16 bytes before it uses one. In the kernels of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
 kernels/README.md. Exit status 1 where a kernel breaks this, 77 without cuobjdump and nvdisasm: those that --cuobjdump names, of CUDA's
 toolkit, or of PyPI's packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, which deploy/setup.sh installs into build/cuda-tools.
 """
@@ -21,17 +23,53 @@ import sys
 
 ENTRY = re.compile(r"^\s*Function : (\S+)$")
 ARCHITECTURE = re.compile(r"^arch = (sm_\w+)$")
-INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*)")
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
+PRODUCTS = ("HGMMA", "WARPGROUP")
+# Instructions behind the wait for O in the loop of HopperPrefillKernel: O is rescaled, and weights are packed. By the sums that a lane has.
+MOST_BEHIND_WAIT = {64: 90, 128: 120, 256: 185}
 
 
 class Kernel:
     def __init__(self):
         self.registers = self.stack = self.local = None
         self.instructions = collections.Counter()
+        self.program = []  # (name, operands), in order.
 
     def count(self, *beginnings):
         return sum(n for name, n in self.instructions.items() if name.startswith(beginnings))
+
+    def behind_waits(self):
+        """(exponentials since the products before, exponentials behind, instructions behind) of each wait for all products: behind it up to the
+        next products, wait or jump back."""
+        names = [name for name, _ in self.program]
+        waits = []
+        for at, (name, operands) in enumerate(self.program):
+            if not name.startswith("WARPGROUP.DEPBAR") or not operands.rstrip().endswith("0x0"):
+                continue
+            before = 0
+            for other in reversed(names[:at]):
+                if other.startswith(PRODUCTS):
+                    break
+                before += other == "MUFU.EX2"
+            behind = []
+            for other in names[at + 1 :]:
+                if other.startswith(PRODUCTS) or other == "BRA":
+                    break
+                behind.append(other)
+            waits.append((before, behind.count("MUFU.EX2"), len(behind)))
+        return waits
+
+    def loads_before_use(self):
+        """The most loads of 128 bits without a multiplication between them."""
+        most = run = 0
+        for name, _ in self.program:
+            if name.startswith("LDG.E.128"):
+                run += 1
+                most = max(most, run)
+            elif name.startswith(("FFMA", "FMUL")):
+                run = 0
+        return most
 
     def wide(self, beginning):
         """Of 128 bits, and of fewer."""
@@ -79,6 +117,7 @@ def kernels_of(cuobjdump, library):
             name = match[1]
         elif match := INSTRUCTION.match(line):
             found[name, architecture].instructions[match[1]] += 1
+            found[name, architecture].program.append((match[1], match[2]))
     return found
 
 
@@ -104,6 +143,14 @@ def problems_of(title, kernel):
         yield f"has {kernel.stack} bytes of stack and {kernel.local} of local memory"
     if kernel.count("LDL", "STL"):
         yield f"has {kernel.count('LDL', 'STL')} accesses to local memory"
+    # ex2.approx without .ftz compares its argument with -126 and scales it, before and behind.
+    scaled = sum(name.startswith("FSETP") and "-126" in operands for name, operands in kernel.program)
+    if scaled:
+        yield f"has {scaled} exponentials of four instructions"
+    if title.startswith(("DecodeKernel", "PrefillKernel", "LatentKernel", "Hopper")) and not kernel.count("FMNMX"):
+        yield "has no FMNMX: the larger of two numbers takes a comparison and a choice"
+    if title == "PartialMergeKernel" and kernel.loads_before_use() < 4:
+        yield f"loads {kernel.loads_before_use()} vectors before it uses one"
     if title.startswith(("DecodeKernel", "PrefillKernel", "LatentKernel")):
         wide, narrow = kernel.wide("LDGSTS")
         if not wide or narrow:
@@ -130,6 +177,17 @@ def problems_for_hopper(title, kernel):
     # Each group of products is waited for once: S and O, of the first tile, the loop and the last.
     if kernel.count("WARPGROUP.DEPBAR") > 4:
         yield f"waits {kernel.count('WARPGROUP.DEPBAR')} times for its products"
+    if prefill:
+        # The loop's wait is the one with exponentials before it: those of S, which run beside O's products.
+        dim = int(re.search(r"(\d+)>", title)[1])
+        loops = [wait for wait in kernel.behind_waits() if wait[0] > 0]
+        if len(loops) != 1:
+            yield f"has {len(loops)} waits for products with a softmax before them"
+        for _, exponentials, instructions in loops:
+            if exponentials:
+                yield f"has {exponentials} exponentials behind the wait for its products"
+            if instructions > MOST_BEHIND_WAIT[dim]:
+                yield f"has {instructions} instructions behind the wait for its products, more than {MOST_BEHIND_WAIT[dim]}"
 
 
 def main():

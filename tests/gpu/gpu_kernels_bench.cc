@@ -147,7 +147,7 @@ struct Family {
 };
 
 std::vector<Family> Families(const Machine& machine) {
-  std::vector<Family> families = {{AttentionKernels::kAuto, "gpu_"}};
+  std::vector<Family> families = {{AttentionKernels::kSm80, "gpu_"}};
   if (machine.hopper) families.push_back({AttentionKernels::kHopper, "gpu_hopper_"});
   return families;
 }
@@ -249,7 +249,7 @@ void DecodeLatents(const Machine& machine) {
           absl::StrCat("gpu_decode_mla_h", num_heads, "_kv", context, "_b", sequences);
       if (!Wanted(id)) continue;
       const Batch batch = {sequences, 1, context, num_heads, 1, 64, 576, 512};
-      const double seconds = AttentionSeconds(batch, machine, AttentionKernels::kAuto);
+      const double seconds = AttentionSeconds(batch, machine, AttentionKernels::kSm80);
       bench::Print({id, 1e-9 * batch.kv_bytes() / seconds, "GB/s", "copy", machine.copy_gbs});
     }
   }

@@ -24,7 +24,7 @@ AttentionResult Result(AttentionData& data) {
 
 TEST(GpuKernelsTest, LongContexts) {
   for (const AttentionKernels kernels :
-       {AttentionKernels::kAuto, AttentionKernels::kHopper, AttentionKernels::kGeneric}) {
+       {AttentionKernels::kSm80, AttentionKernels::kHopper, AttentionKernels::kGeneric}) {
     if (kernels == AttentionKernels::kHopper && !HasHopper()) continue;
     const AttentionCase attention_case = {.num_kv_heads = 1,
                                           .group = 8,
@@ -47,8 +47,8 @@ TEST(GpuKernelsTest, SeventyThousandSequences) {
 // addresses.
 TEST(GpuKernelsTest, AGraphRunsAgainWithOtherLengths) {
   for (const auto& [kernels, decode] :
-       std::vector<std::pair<AttentionKernels, bool>>{{AttentionKernels::kAuto, true},
-                                                      {AttentionKernels::kAuto, false},
+       std::vector<std::pair<AttentionKernels, bool>>{{AttentionKernels::kSm80, true},
+                                                      {AttentionKernels::kSm80, false},
                                                       {AttentionKernels::kHopper, true},
                                                       {AttentionKernels::kHopper, false}}) {
     if (kernels == AttentionKernels::kHopper && !HasHopper()) continue;

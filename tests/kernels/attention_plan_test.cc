@@ -172,16 +172,5 @@ TEST(AttentionPlanTest, WorkersGetLikeShares) {
   }
 }
 
-TEST(BalancedSplitTest, FillsTheWorkersAndKeepsToGranules) {
-  Lengths one;
-  one.Add(1, 16384);
-  EXPECT_EQ(BalancedSplitTokens(one.Shape({}, 8), {.num_workers = 132}, 64, 1), 1024u);
-  EXPECT_EQ(BalancedSplitTokens(one.Shape({}, 8), {.num_workers = 132}, 64, 2), 512u);
-  Lengths many;
-  for (int s = 0; s < 256; ++s) many.Add(1, 4096);
-  EXPECT_EQ(BalancedSplitTokens(many.Shape({}, 8), {.num_workers = 132}, 64, 4), 4096u);
-  EXPECT_EQ(BalancedSplitTokens(Lengths().Shape(), {.num_workers = 132}, 64, 4), 64u);
-}
-
 }  // namespace
 }  // namespace pagoda::kernels

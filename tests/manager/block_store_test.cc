@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -47,6 +48,17 @@ TEST(BlockStoreTest, FreshStoreHandsOutIdsAndSlotsInAscendingOrder) {
   EXPECT_EQ(store.free_ids(), 0);
   EXPECT_EQ(store.free_slots(Tier::kPrimary), 0);
   EXPECT_EQ(store.free_slots(Tier::kSecondary), 0);
+}
+
+TEST(BlockStoreTest, BehindTheLastGenerationComesTheFirst) {
+  BlockStore store = SmallStore();
+  const BlockId id = store.TakeId(BlockState::kPrivate);
+  EXPECT_EQ(store[id].generation, Generation{1});
+  store[id].generation = Generation{std::numeric_limits<uint32_t>::max()};
+  store[id].refs = 0;
+  store.ReleaseId(id);
+  ASSERT_EQ(store.TakeId(BlockState::kPrivate), id);
+  EXPECT_EQ(store[id].generation, Generation{1}) << "0 names no life";
 }
 
 TEST(BlockStoreTest, LastFreedGoesFirst) {

@@ -197,6 +197,65 @@ TEST_F(EventRecorderTest, AChainHasExtrasForEveryTokenOrForNone) {
   EXPECT_THAT(AsStored(events[1]).extras, IsEmpty());
 }
 
+TEST_F(EventRecorderTest, AnEventIsBoundedAndTheNextGoesOn) {
+  constexpr uint32_t kChain = 3 * kMaxStoredBlocks / 2;
+  recorder_.ExpectStored(kChain, kChain);
+  for (uint32_t id = 1; id <= kChain; ++id) Stored(id, id == 1 ? kNoBlock : BlockId{id - 1});
+  constexpr uint32_t kGone = 2 * kMaxListedBlocks + 1;
+  recorder_.ExpectRemoved(kGone);
+  for (uint32_t id = 0; id < kGone; ++id) Evicted(id);
+  const EventBatch events = recorder_.Take();
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(AsStored(events[0]).blocks.size(), kMaxStoredBlocks);
+  EXPECT_EQ(AsStored(events[1]).blocks.size(), kMaxStoredBlocks / 2);
+  EXPECT_EQ(AsStored(events[1]).parent, BlockId{kMaxStoredBlocks});
+  EXPECT_EQ(AsStored(events[1]).parent_hash, BlockHash{kMaxStoredBlocks});
+  EXPECT_EQ(AsRemoved(events[2]).blocks.size(), kMaxListedBlocks);
+  EXPECT_EQ(AsRemoved(events[3]).blocks.size(), kMaxListedBlocks);
+  EXPECT_EQ(AsRemoved(events[4]).blocks.size(), 1u);
+  EXPECT_EQ(AsRemoved(events[4]).hashes.size(), 1u);
+  for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i].revision, Revision{i + 1});
+}
+
+TEST_F(EventRecorderTest, AStoredEventIsBoundedByTokensToo) {
+  const std::vector<TokenId> tokens(512);
+  constexpr uint32_t kBlocks = 3 * kMaxStoredTokens / 512;
+  for (uint32_t id = 1; id <= kBlocks; ++id) {
+    recorder_.Stored(kFullAttention, {}, id == 1 ? kNoBlock : BlockId{id - 1}, BlockHash{id - 1},
+                     {.id = BlockId{id}, .token_count = 512}, {tokens, {}});
+  }
+  const EventBatch events = recorder_.Take();
+  ASSERT_EQ(events.size(), 3u);
+  for (const Event& event : events) EXPECT_EQ(AsStored(event).tokens.size(), kMaxStoredTokens);
+}
+
+TEST_F(EventRecorderTest, RawBlocksAreBoundedToo) {
+  const std::vector<BlockId> blocks(kMaxListedBlocks + 3);
+  recorder_.BlocksCreated(kFullAttention, blocks);
+  recorder_.BlocksReleased(kFullAttention, blocks);
+  const EventBatch events = recorder_.Take();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(std::get<CreatedEvent>(events[0].what).blocks.size(), kMaxListedBlocks);
+  EXPECT_EQ(std::get<CreatedEvent>(events[1].what).blocks.size(), 3u);
+  EXPECT_EQ(AsRemoved(events[2]).blocks.size(), kMaxListedBlocks);
+  EXPECT_EQ(AsRemoved(events[3]).blocks.size(), 3u);
+  EXPECT_EQ(AsRemoved(events[3]).reason, RemovalReason::kReleased);
+}
+
+TEST_F(EventRecorderTest, APinsEndIsAnEventOfItsOwn) {
+  recorder_.PinEnded(kFullAttention, BlockId{1}, BlockHash{1}, {.pin = PinId{5}});
+  Reprioritized(1, 35, 60);
+  recorder_.PinEnded(kFullAttention, BlockId{1}, BlockHash{1}, {.pin = PinId{6}});
+  Evicted(1);
+  const EventBatch events = recorder_.Take();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(AsUpdated(events[0]).ended_pin->pin, PinId{5});
+  EXPECT_FALSE(AsUpdated(events[0]).priority.has_value());
+  EXPECT_FALSE(AsUpdated(events[1]).ended_pin.has_value());
+  EXPECT_EQ(AsUpdated(events[2]).ended_pin->pin, PinId{6});
+  EXPECT_THAT(AsRemoved(events[3]).blocks, ElementsAre(BlockId{1}));
+}
+
 TEST_F(EventRecorderTest, RevisionsHaveNoHolesAcrossTakes) {
   Evicted(1);
   EXPECT_EQ(recorder_.Take().at(0).revision, Revision{1});

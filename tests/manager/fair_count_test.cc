@@ -33,6 +33,24 @@ TEST(FairCountTest, OnePartyAloneInTheWorldGetsAll) {
   EXPECT_FALSE(count.Add(0));
 }
 
+TEST(FairCountTest, ManyAreTakenAllOrNothing) {
+  FairCount count(100, 5);
+  EXPECT_EQ(count.most_of_one(), 60u);
+  EXPECT_EQ(count.left(0), 60u);
+  EXPECT_FALSE(count.Add(0, 61));
+  EXPECT_EQ(count.total(), 0u);
+  EXPECT_TRUE(count.Add(0, 45));
+  EXPECT_EQ(count.left(0), 15u);
+  EXPECT_EQ(count.left(1), 25u) << "its part, and what is left of the common half";
+  EXPECT_FALSE(count.Add(1, 26));
+  EXPECT_TRUE(count.Add(1, 25));
+  EXPECT_EQ(count.left(0), 0u);
+  EXPECT_EQ(count.left(2), 10u);
+  count.Remove(0, 40);
+  EXPECT_EQ(count.of(0), 5u);
+  EXPECT_EQ(count.left(2), 45u);
+}
+
 TEST(FairCountTest, RandomTakingAndGivingKeepsTheBoundsAndTheParts) {
   constexpr size_t kMost = 40, kParties = 3, kPart = kMost / 2 / kParties;
   std::mt19937 random(1);

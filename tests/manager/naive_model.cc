@@ -196,6 +196,7 @@ Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens&
     content->priority = wish.prompt.value_or(content->priority);
   }
   if (takes_over) {
+    if (part->priority != 35) sequence.taken_over = {whole, part->priority};
     Remove(part);
     sequence.room = *matched;
     ++taken_over_;
@@ -252,19 +253,57 @@ Reason NaiveModel::Append(SequenceName name, const Tokens& tokens, uint32_t comp
   return Commit(name, tokens, computed);
 }
 
+std::optional<uint8_t> NaiveModel::TakenOver(const Sequence& sequence, size_t index) const {
+  if (!sequence.taken_over.has_value() || sequence.taken_over->first != index) return std::nullopt;
+  return sequence.taken_over->second;
+}
+
+// Whether the last block of `longer` begins with that of `shorter`, below the same parent, and goes
+// on.
+bool NaiveModel::BeginsWith(const Path& longer, const Path& shorter) const {
+  const Tokens& tokens = shorter.second;
+  return longer.first == shorter.first && longer.second.size() > tokens.size() &&
+         (longer.second.size() - 1) / tokens_per_block_ ==
+             (tokens.size() - 1) / tokens_per_block_ &&
+         std::equal(tokens.begin(), tokens.end(), longer.second.begin());
+}
+
+// Caches the sequence's block `index`; tails that it begins with go where nobody holds them.
+NaiveModel::ContentPtr NaiveModel::Store(const Sequence& sequence, const Path& path, size_t index,
+                                         bool* is_new) {
+  const auto found = cached_.find(path);
+  const auto first_token = static_cast<uint32_t>(index * tokens_per_block_);
+  const std::optional<uint8_t> wish = WishFor(sequence, first_token);
+  const std::optional<uint8_t> had = TakenOver(sequence, index);
+  *is_new = found == cached_.end();
+  if (!*is_new) {
+    const ContentPtr content = found->second;
+    content->priority = wish.value_or(std::max(content->priority, had.value_or(0)));
+    return content;
+  }
+  const auto content = std::make_shared<Content>(Content{.path = path});
+  content->priority = wish.value_or(had.value_or(content->priority));
+  for (auto it = cached_.begin(); it != cached_.end();) {
+    const auto shorter = it++;
+    if (shorter->second->holders > 0 || !BeginsWith(path, shorter->first)) continue;
+    if (!wish.has_value()) {
+      content->priority = std::max(content->priority, shorter->second->priority);
+    }
+    cached_.erase(shorter);
+  }
+  cached_.emplace(path, content);
+  return content;
+}
+
 void NaiveModel::Publish(Sequence& sequence) {
   if (sequence.after_reset) return;
   while ((sequence.published.size() + 1) * tokens_per_block_ <= sequence.computed) {
-    const auto end = static_cast<uint32_t>((sequence.published.size() + 1) * tokens_per_block_);
-    const Path path = PathOf(sequence, end);
-    ContentPtr& content = cached_[path];
-    if (content == nullptr) {
-      content = std::make_shared<Content>(Content{.path = path});
-    } else {
-      ++sequence.duplicates;
-    }
+    const size_t index = sequence.published.size();
+    const auto end = static_cast<uint32_t>((index + 1) * tokens_per_block_);
+    bool is_new = false;
+    const ContentPtr content = Store(sequence, PathOf(sequence, end), index, &is_new);
+    if (!is_new) ++sequence.duplicates;
     ++content->holders;
-    content->priority = WishFor(sequence, end - tokens_per_block_).value_or(content->priority);
     sequence.published.push_back(content);
   }
 }
@@ -277,10 +316,23 @@ Reason NaiveModel::Free(SequenceName name) {
   const Path tail_path = PathOf(sequence, tail == 0 ? 0 : sequence.computed);
   sequences_.erase(it);
   if (!sequence.after_reset && tail != 0) {
-    ContentPtr& content = cached_[tail_path];
-    if (content == nullptr) content = std::make_shared<Content>(Content{.path = tail_path});
-    content->priority = WishFor(sequence, sequence.computed - tail).value_or(content->priority);
-    content->age = ++newest_;  // What was there before was computed again: it is as recent.
+    const size_t index = sequence.computed / tokens_per_block_;
+    // Of several the first in the order of their tokens.
+    const auto longer = std::find_if(cached_.begin(), cached_.end(), [&](const auto& entry) {
+      return BeginsWith(entry.first, tail_path);
+    });
+    if (!cached_.contains(tail_path) && longer != cached_.end()) {
+      const ContentPtr& content = longer->second;
+      const std::optional<uint8_t> wish = WishFor(sequence, sequence.computed - tail);
+      const uint8_t had = wish.value_or(TakenOver(sequence, index).value_or(0));
+      content->priority = std::max(content->priority, had);
+      if (content->holders == 0 && !HasChildren(*content)) content->age = ++newest_;
+      ++tails_in_longer_;
+    } else {
+      bool is_new = false;
+      // What was there before was computed again: it is as recent.
+      Store(sequence, tail_path, index, &is_new)->age = ++newest_;
+    }
   }
   for (size_t i = sequence.published.size(); i-- > 0;) LetGo(sequence.published[i]);
   return Reason::kNone;

@@ -59,6 +59,8 @@ class NaiveModel {
   uint64_t evictions() const { return evictions_; }
   uint64_t copies() const { return copies_; }
   uint64_t taken_over() const { return taken_over_; }
+  // Tails that were not cached, because a longer block begins with them.
+  uint64_t tails_in_longer() const { return tails_in_longer_; }
   std::vector<SequenceName> Running() const;
   // Tokens of a running sequence; nullptr where there is none.
   const Tokens* TokensOf(SequenceName name) const;
@@ -85,6 +87,8 @@ class NaiveModel {
     uint32_t duplicates =
         0;  // Published blocks whose content was there before: it keeps its own, too.
     bool after_reset = false;  // Publishes nothing any more.
+    // The block with this index was taken over, and had this priority.
+    std::optional<std::pair<size_t, uint8_t>> taken_over;
   };
 
   uint32_t Blocks(uint64_t tokens) const {
@@ -98,6 +102,9 @@ class NaiveModel {
   uint32_t PrivateBlocks() const;
   void MakeRoom(uint32_t blocks);
   void Remove(const ContentPtr& content);
+  std::optional<uint8_t> TakenOver(const Sequence& sequence, size_t index) const;
+  bool BeginsWith(const Path& longer, const Path& shorter) const;
+  ContentPtr Store(const Sequence& sequence, const Path& path, size_t index, bool* is_new);
   void LetGo(const ContentPtr& content);
   void Publish(Sequence& sequence);
 
@@ -106,7 +113,7 @@ class NaiveModel {
   std::map<Path, ContentPtr> cached_;
   std::map<SequenceName, Sequence> sequences_;
   uint32_t raw_ = 0;
-  uint64_t evictions_ = 0, copies_ = 0, taken_over_ = 0;
+  uint64_t evictions_ = 0, copies_ = 0, taken_over_ = 0, tails_in_longer_ = 0;
   int64_t newest_ = 0, oldest_ = 0;
 };
 

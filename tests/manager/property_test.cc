@@ -36,7 +36,7 @@ class Scenario {
       : random_(seed),
         tokens_per_block_(1u << Pick(4)),
         capacity_(2 + Pick(38)),
-        core_(MakeCore(capacity_, tokens_per_block_, seed)),
+        core_(MakeCore(capacity_, tokens_per_block_)),
         model_(capacity_, tokens_per_block_) {
     for (int i = 0; i < kSessions; ++i) {
       sessions_.push_back(core_->OpenSession("random", absl::InfiniteDuration(), now_)->ref);
@@ -392,6 +392,7 @@ class Scenario {
 
 TEST(PropertyTest, EqualsTheNaiveModelAfterEveryOperation) {
   uint64_t refusals = 0, matched_tokens = 0, evictions = 0, copies = 0, taken_over = 0;
+  uint64_t tails_in_longer = 0;
   for (int seed = 0; seed < Seeds(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Scenario run(static_cast<uint64_t>(seed));
@@ -407,6 +408,7 @@ TEST(PropertyTest, EqualsTheNaiveModelAfterEveryOperation) {
     evictions += run.model().evictions();
     copies += run.model().copies();
     taken_over += run.model().taken_over();
+    tails_in_longer += run.model().tails_in_longer();
   }
   // The operations must have met what they are there to meet.
   const auto seeds = static_cast<uint64_t>(Seeds());
@@ -415,6 +417,7 @@ TEST(PropertyTest, EqualsTheNaiveModelAfterEveryOperation) {
   EXPECT_GT(evictions, 50 * seeds);
   EXPECT_GT(copies, 10 * seeds);
   EXPECT_GT(taken_over, 5 * seeds);
+  EXPECT_GT(tails_in_longer, 5 * seeds);
 }
 
 TEST(PropertyTest, TheSameSeedGivesTheSameEvents) {

@@ -2,8 +2,11 @@
 // write no more.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "manager/block_manager.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
@@ -82,12 +85,76 @@ TEST_F(QuarantineTest, TheClientsOwnCloseIsTheAcknowledgement) {
   TakeSome(ref.id);
   Expire();
   SessionRef forged = ref;
-  forged.token = SessionToken{ref.token.value() + 1};
+  forged.token = SessionToken{ref.token.low() + 1};
   EXPECT_EQ(ReasonOf(core_->CloseSession(forged, now_)), Reason::kStaleSession);
   EXPECT_EQ(Primary().in_flight, 3u);
   EXPECT_EQ(ReasonOf(core_->KeepAlive(ref, now_).status()), Reason::kStaleSession);
   EXPECT_TRUE(core_->CloseSession(ref, now_).ok());
   EXPECT_EQ(Primary().in_flight, 0u);
+}
+
+// Its token would be that of a message without one.
+TEST_F(QuarantineTest, NobodyAcknowledgesTheQuarantineOfAnEarlierRun) {
+  core_->QuarantineFree(now_);
+  ASSERT_EQ(Primary().in_flight, kBlocks);
+  EXPECT_EQ(ReasonOf(core_->CloseSession({SessionId{}, SessionToken{}}, now_)),
+            Reason::kUnknownSession);
+  EXPECT_EQ(Primary().in_flight, kBlocks);
+  EXPECT_EQ(*core_->ReleaseQuarantine(SessionId{}, now_), kBlocks) << "who knows better does";
+}
+
+TEST_F(QuarantineTest, SessionsInQuarantineAreListedInPieces) {
+  std::vector<SessionId> sessions;
+  for (int i = 0; i < 3; ++i) {
+    const SessionRef ref = OpenWriter();
+    BlockHandle block;
+    ASSERT_TRUE(core_->AllocateBlocks(ref.id, kFullAttention, {&block, 1}, now_).ok());
+    sessions.push_back(ref.id);
+  }
+  now_ += kLease;
+  ASSERT_EQ(core_->ExpireSessions(now_), 3u);
+  EXPECT_EQ(core_->QuarantinedSessions(SessionId{}, 2),
+            std::vector(sessions.begin(), sessions.begin() + 2));
+  EXPECT_EQ(core_->QuarantinedSessions(sessions[1], 2),
+            std::vector(sessions.begin() + 1, sessions.end()));
+  EXPECT_TRUE(core_->IsQuarantined(sessions[2]));
+  EXPECT_TRUE(core_->ReleaseQuarantine(sessions[2], now_).ok());
+  EXPECT_FALSE(core_->IsQuarantined(sessions[2]));
+  EXPECT_TRUE(core_->QuarantinedSessions(sessions[2], 2).empty());
+  EXPECT_EQ(core_->Stats().quarantined_blocks, 2u);
+}
+
+// What the daemon asks ten times a second, and a scrape, under the core's lock.
+TEST(LargeQuarantineTest, CostsNoMoreToLookAtThanASmallOne) {
+  const auto quarantined = [](uint32_t blocks) {
+    std::unique_ptr<BlockManager> core = MakeCore(blocks + 1, 1);
+    absl::Time now = absl::UnixEpoch();
+    const SessionRef ref = core->OpenSession("engine", kLease, now)->ref;
+    EXPECT_TRUE(core->NoteWriter(ref).ok());
+    std::vector<BlockHandle> handles(blocks);
+    EXPECT_TRUE(core->AllocateBlocks(ref.id, kFullAttention, absl::MakeSpan(handles), now).ok());
+    EXPECT_EQ(core->ExpireSessions(now + kLease), 1u);
+    EXPECT_EQ(core->Stats().quarantined_blocks, blocks);
+    EXPECT_EQ(core->Stats().windows[0].tiers[0].in_flight, blocks);
+    return core;
+  };
+  const auto cost = [](const BlockManager& core) {
+    std::vector<absl::Duration> times;
+    for (int i = 0; i < 21; ++i) {
+      const absl::Time start = absl::Now();
+      EXPECT_EQ(core.QuarantinedSessions(SessionId{}, 1024).size(), 1u);
+      EXPECT_EQ(core.Quarantines().size(), 1u);
+      EXPECT_EQ(core.Stats().quarantines, 1u);
+      times.push_back(absl::Now() - start);
+    }
+    std::nth_element(times.begin(), times.begin() + 10, times.end());
+    return times[10];
+  };
+  constexpr uint32_t kSmall = 10, kLarge = 300'000;
+  const absl::Duration small = cost(*quarantined(kSmall)), large = cost(*quarantined(kLarge));
+  std::printf("a quarantine of %u blocks: %s; of %u: %s\n", kSmall,
+              absl::FormatDuration(small).c_str(), kLarge, absl::FormatDuration(large).c_str());
+  EXPECT_LT(large, 100 * small) << "it was 1,000 times and more";
 }
 
 TEST_F(QuarantineTest, WhoCannotWriteLeavesNothingBehind) {
@@ -163,6 +230,15 @@ TEST_F(QuarantineTest, BlocksThatForksShareAreCountedOnce) {
   EXPECT_EQ(core_->Quarantines().front().blocks, 1u);
   EXPECT_EQ(*core_->ReleaseQuarantine(ref.id, now_), 1u);
   core_->CheckInvariants();
+}
+
+// An earlier run's quarantine has no token, so a caller without one must not be taken for its
+// owner.
+TEST_F(QuarantineTest, NoSessionEndsTheQuarantineOfAnEarlierRun) {
+  core_->QuarantineFree(now_);
+  EXPECT_EQ(ReasonOf(core_->CloseSession(SessionRef{}, now_)), Reason::kUnknownSession);
+  EXPECT_EQ(Primary().in_flight, kBlocks);
+  EXPECT_EQ(*core_->ReleaseQuarantine(SessionId{}, now_), kBlocks) << "operators end it";
 }
 
 }  // namespace

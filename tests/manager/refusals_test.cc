@@ -199,6 +199,12 @@ TEST_F(RefusalTest, AddSequenceNamesItsReasons) {
          AddSequence{.sequence = id,
                      .tokens = prompt,
                      .retention = {.ranges = {{0, 8, {.priority = Priority{101}}}}}});
+  SequenceRetention long_list;
+  for (uint32_t i = 0; i < 65'536; ++i) long_list.ranges.push_back({i, i + 1, {}});
+  Run(SetRetention{.tokens = prompt, .retention = long_list});
+  long_list.ranges.push_back({65'536, 65'537, {}});
+  Expect(Reason::kInvalidArgument,
+         AddSequence{.sequence = id, .tokens = prompt, .retention = long_list});
 }
 
 TEST_F(RefusalTest, ReserveTokensNamesItsReasons) {
@@ -324,6 +330,7 @@ TEST_F(RefusalTest, PinAndUnpinPrefixNamesItsReasons) {
   const auto pin = std::get<PinnedPrefix>(Run(PinPrefix{.tokens = Range(200, 203)})).pin;
   Expect(Reason::kUnknownPin, UnpinPrefix{.pin = PinId{pin.value() + 1}});
   Run(UnpinPrefix{.pin = pin});
+  core_->TakeEvents();  // Of the pin's end.
   Expect(Reason::kUnknownPin, UnpinPrefix{.pin = pin});
 }
 

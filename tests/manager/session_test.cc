@@ -69,10 +69,20 @@ TEST_F(SessionTest, TheLeaseDoesNotRunWhileAStreamIsAttached) {
 
 TEST_F(SessionTest, AWrongTokenIsRefused) {
   SessionRef ref = Open();
-  ref.token = SessionToken{ref.token.value() + 1};
+  ref.token = SessionToken{ref.token.low() + 1};
   EXPECT_EQ(ReasonOf(core_->CheckSession(ref)), Reason::kStaleSession);
   EXPECT_EQ(ReasonOf(core_->KeepAlive(ref, now_).status()), Reason::kStaleSession);
   EXPECT_EQ(ReasonOf(core_->CloseSession(ref, now_)), Reason::kStaleSession);
+}
+
+TEST_F(SessionTest, BothHalvesOfATokenHaveToBeRight) {
+  const SessionToken token(11, 22);
+  const SessionRef ref = core_->OpenSession("test", kLease, now_, kCommons, token)->ref;
+  EXPECT_TRUE(ref.token == token) << "the core makes up none of its own";
+  EXPECT_TRUE(core_->CheckSession({ref.id, token}).ok());
+  for (const SessionToken forged : {SessionToken(11), SessionToken(11, 23), SessionToken(12, 22)}) {
+    EXPECT_EQ(ReasonOf(core_->CheckSession({ref.id, forged})), Reason::kStaleSession);
+  }
 }
 
 TEST_F(SessionTest, SessionsDoNotSeeEachOthersSequences) {

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -25,6 +27,63 @@ TEST(SharedManagerTest, LeasesRunOnAClockThatOnlyGoesForward) {
   const absl::Time first = SharedManager::Now();
   EXPECT_LT(absl::AbsDuration(first - absl::Now()), absl::Seconds(5));
   EXPECT_GE(SharedManager::Now(), first);
+}
+
+TEST(SharedManagerTest, ASessionsTokenComesFromTheSource) {
+  EventLog log({});
+  uint64_t drawn = 0;
+  SharedManager manager(MakeCore(4, 4), &log, SharedManager::Now, [&] {
+    ++drawn;
+    return SessionToken(drawn, 100 + drawn);
+  });
+  EXPECT_TRUE(manager.OpenSession("one", absl::InfiniteDuration())->ref.token ==
+              SessionToken(1, 101));
+  EXPECT_TRUE(manager.OpenSession("two", absl::InfiniteDuration())->ref.token ==
+              SessionToken(2, 102));
+}
+
+// Of a generator with a seed, managers of one seed would draw the same.
+TEST(SharedManagerTest, TokensAreTheSystemsAndOfAllTheirBits) {
+  EventLog log({}), other_log({});
+  SharedManager one(MakeCore(4, 4), &log), two(MakeCore(4, 4), &other_log);
+  EXPECT_FALSE(one.OpenSession("one", absl::InfiniteDuration())->ref.token ==
+               two.OpenSession("two", absl::InfiniteDuration())->ref.token);
+  uint64_t low = 0, high = 0;
+  std::set<std::pair<uint64_t, uint64_t>> tokens;
+  for (int i = 0; i < 1000; ++i) {
+    const SessionToken token = SharedManager::DrawToken();
+    low |= token.low();
+    high |= token.high();
+    tokens.emplace(token.low(), token.high());
+  }
+  EXPECT_EQ(low, ~uint64_t{0});
+  EXPECT_EQ(high, ~uint64_t{0});
+  EXPECT_EQ(tokens.size(), 1000u);
+}
+
+TEST(SharedManagerTest, WhatIsQuarantinedIsListedAndRemembered) {
+  EventLog log({});
+  absl::Time now = absl::UnixEpoch();
+  constexpr uint32_t kSessions = 2 * SharedManager::kQuarantinePiece + 1;
+  SharedManager manager(MakeCore(kSessions, 4), &log, [&] { return now; });
+  std::vector<SessionRef> refs;
+  std::vector<SessionId> ids;
+  for (uint32_t i = 0; i < kSessions; ++i) {
+    const SessionRef ref = manager.OpenSession("engine", absl::Seconds(1))->ref;
+    ASSERT_TRUE(manager.NoteWriter(ref).ok());
+    const std::vector<Operation> batch = {AllocateBlocks{.count = 1}};
+    ASSERT_TRUE(manager.Execute(ref, batch)->results[0].ok());
+    EXPECT_TRUE(manager.Remembers(ref));
+    refs.push_back(ref);
+    ids.push_back(ref.id);
+  }
+  now += absl::Seconds(1);
+  ASSERT_EQ(manager.ExpireSessions(), kSessions);
+  EXPECT_EQ(manager.QuarantinedSessions(), ids);
+  EXPECT_TRUE(manager.Remembers(refs[7]));
+  ASSERT_TRUE(manager.ReleaseQuarantine(ids[7]).ok());
+  EXPECT_FALSE(manager.Remembers(refs[7]));
+  EXPECT_TRUE(manager.Remembers(refs[8]));
 }
 
 TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {

@@ -15,12 +15,9 @@ inline CacheLayout TinyLayout(uint32_t tokens_per_block) {
                                .layers = {{.num_kv_heads = 1, .head_dim = 1}}});
 }
 
-inline std::unique_ptr<BlockManager> MakeCore(uint32_t blocks, uint32_t tokens_per_block,
-                                              uint64_t seed = 0) {
-  return *BlockManager::Create({.layout = TinyLayout(tokens_per_block),
-                                .primary_blocks = {blocks},
-                                .epoch = Epoch{1},
-                                .seed = seed});
+inline std::unique_ptr<BlockManager> MakeCore(uint32_t blocks, uint32_t tokens_per_block) {
+  return *BlockManager::Create(
+      {.layout = TinyLayout(tokens_per_block), .primary_blocks = {blocks}, .epoch = Epoch{1}});
 }
 
 }  // namespace pagoda

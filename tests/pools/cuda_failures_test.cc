@@ -10,8 +10,10 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/time/clock.h"
+#include "pools/cuda/memory.h"
 #include "pools/cuda/transfers.h"
 #include "pools/error.h"
 #include "tests/pools/copy_model.h"
@@ -370,9 +372,9 @@ TEST_F(CudaFailuresTest, MemoryThatIsNotThereIsNamedInBytes) {
 }
 
 TEST_F(CudaFailuresTest, WhateverStepFailsNothingIsLeft) {
-  for (const char* call :
-       {"cuDevicePrimaryCtxRetain", "cuMemCreate", "cuMemAddressReserve", "cuMemMap",
-        "cuMemSetAccess", "cuMemsetD8", "cuMemHostRegister", "cuMemGetAllocationGranularity"}) {
+  for (const char* call : {"cuDevicePrimaryCtxRetain", "cuMemCreate", "cuMemAddressReserve",
+                           "cuMemMap", "cuMemSetAccess", "cuMemsetD8", "cuStreamSynchronize",
+                           "cuMemHostRegister", "cuMemGetAllocationGranularity"}) {
     for (int nth = 1; nth <= 3; ++nth) {
       const PoolPlacement placement = DevicePools::Placement();
       FAKE(fakeCudaFail)(call, nth, CUDA_ERROR_LAUNCH_FAILED);
@@ -391,6 +393,17 @@ TEST_F(CudaFailuresTest, WhateverStepFailsNothingIsLeft) {
     FAKE(fakeCudaFail)("cuStreamCreate", nth, CUDA_ERROR_LAUNCH_FAILED);
     EXPECT_FALSE(cuda::MakeTransfers(&device_->pools(), {}, recorder_.completion()).ok());
     EXPECT_EQ(FAKE(fakeCudaUse)().streams, 0u);
+  }
+}
+
+TEST_F(CudaFailuresTest, MemoryIsZeroedAndWrittenWhenTheCallReturns) {
+  FAKE(fakeCudaDelay)(20'000, /*seed=*/1);
+  for (int round = 0; round < 5; ++round) {
+    auto memory = cuda::Memory::Create(0, 3 << 20);
+    EXPECT_EQ(FAKE(fakeCudaUse)().null_stream_work, 0u) << "behind the zeroing";
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    ASSERT_TRUE(memory->Write(0, std::vector<std::byte>(1 << 20, std::byte{7})).ok());
+    EXPECT_EQ(FAKE(fakeCudaUse)().null_stream_work, 0u) << "behind the write";
   }
 }
 

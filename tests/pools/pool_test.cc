@@ -322,15 +322,128 @@ TEST(PoolTest, ADescriptorForReadingIsNoneForWriting) {
   EXPECT_DEATH(reader->bytes()[7] = std::byte{4}, "");
 }
 
-TEST(PoolTest, ADescriptorThatIsHandedOutDoesNotHoldTheOwnersLock) {
+TEST(SharedMemoryTest, AReaderThatLocksItDoesNotKeepTheNextOwnerOut) {
+  const std::string name = Name("lock");
   FileDescriptor handed_out;
   {
-    const auto memory = SharedMemory::Create(Name("lock"), 4096);
+    auto memory = SharedMemory::Create(name, 4096);
     ASSERT_TRUE(memory.ok()) << memory.status();
-    handed_out = memory->OpenDescriptor(MemoryAccess::kReadWrite).value();
-    EXPECT_NE(flock(handed_out.get(), LOCK_EX | LOCK_NB), 0) << "the owner lives";
+    handed_out = memory->OpenDescriptor(MemoryAccess::kRead).value();
+    ASSERT_EQ(flock(handed_out.get(), LOCK_EX | LOCK_NB), 0);
+    EXPECT_EQ(ReasonOf(SharedMemory::CreateOrAdopt(name, 4096).status()), Reason::kInvalidArgument)
+        << "the owner lives, whoever has locked its memory";
+    memory->KeepName();
   }
-  EXPECT_EQ(flock(handed_out.get(), LOCK_EX | LOCK_NB), 0);
+  const auto next = SharedMemory::CreateOrAdopt(name, 4096);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->adopted());
+}
+
+TEST(SharedMemoryTest, NothingIsLeftOfItsLock) {
+  const std::string name = Name("lock-file");
+  const std::string lock = name + ".lock";
+  const auto exists = [&] { return FileDescriptor(shm_open(lock.c_str(), O_RDONLY, 0)).valid(); };
+  {
+    const auto memory = SharedMemory::Create(name, 4096);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    EXPECT_TRUE(exists());
+    EXPECT_FALSE(SharedMemory::Create(name, 4096).ok());
+    EXPECT_TRUE(exists()) << "a refusal leaves the owner's lock alone";
+  }
+  EXPECT_FALSE(exists());
+  InAProcessThatDies([&] {
+    const auto memory = SharedMemory::Create(name, 4096);
+    if (memory.ok()) Die();
+  });
+  EXPECT_TRUE(exists()) << "the dead cannot take it away";
+  EXPECT_TRUE(SharedMemory::RemoveLeftover(name).ok());
+  EXPECT_FALSE(exists());
+}
+
+// What another user, or whoever may write it, has put where the memory of a dead owner would lie.
+class ForeignMemoryTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  ForeignMemoryTest() {
+    fd_ = FileDescriptor(shm_open(planted_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+    EXPECT_EQ(ftruncate(fd_.get(), 4096), 0);
+  }
+  ~ForeignMemoryTest() override {
+    shm_unlink(planted_.c_str());
+    shm_unlink(name_.c_str());
+  }
+
+  void ExpectRefused(const std::string& why) {
+    for (const auto& make : {&SharedMemory::CreateOrAdopt, &SharedMemory::Create}) {
+      const absl::Status refused = make(name_, 4096).status();
+      EXPECT_EQ(ReasonOf(refused), Reason::kPermissionDenied) << refused;
+      EXPECT_NE(refused.message().find(why), std::string::npos) << refused;
+      EXPECT_NE(refused.message().find(planted_), std::string::npos) << refused;
+    }
+    EXPECT_TRUE(FileDescriptor(shm_open(planted_.c_str(), O_RDONLY, 0)).valid()) << "it is there";
+  }
+
+  const std::string name_ = Name("planted");
+  const std::string planted_ = name_ + GetParam();
+  FileDescriptor fd_;
+};
+
+TEST_P(ForeignMemoryTest, WhatAnotherUserMadeIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives a file to another user";
+  ASSERT_EQ(fchown(fd_.get(), 65534, 65534), 0);
+  ExpectRefused("user 65534 made it");
+  if (GetParam().empty()) {
+    EXPECT_EQ(ReasonOf(SharedMemory::RemoveLeftover(name_)), Reason::kPermissionDenied);
+  }
+}
+
+TEST_P(ForeignMemoryTest, WhatOtherUsersMayWriteIsRefused) {
+  ASSERT_EQ(fchmod(fd_.get(), 0620), 0);
+  ExpectRefused("its mode (0620) lets other users write it");
+  ASSERT_EQ(fchmod(fd_.get(), 0602), 0);
+  ExpectRefused("its mode (0602) lets other users write it");
+}
+
+TEST_P(ForeignMemoryTest, WhatHasASecondNameIsRefused) {
+  const std::string second = absl::StrCat("/dev/shm", Name("second"));
+  ASSERT_EQ(link(absl::StrCat("/dev/shm", planted_).c_str(), second.c_str()), 0);
+  ExpectRefused("it has 2 names");
+  unlink(second.c_str());
+}
+
+TEST_P(ForeignMemoryTest, ASymbolicLinkIsNotFollowed) {
+  const std::string target = absl::StrCat("/dev/shm", Name("target"));
+  ASSERT_EQ(rename(absl::StrCat("/dev/shm", planted_).c_str(), target.c_str()), 0);
+  ASSERT_EQ(symlink(target.c_str(), absl::StrCat("/dev/shm", planted_).c_str()), 0);
+  EXPECT_FALSE(SharedMemory::CreateOrAdopt(name_, 4096).ok());
+  unlink(target.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(MemoryAndItsLock, ForeignMemoryTest, ::testing::Values("", ".lock"));
+
+TEST(SharedMemoryTest, AChildDoesNotInheritAMappingForWriting) {
+  auto owner = SharedMemory::Create(Name("fork"), 4096);
+  ASSERT_TRUE(owner.ok()) << owner.status();
+  auto writer = SharedMemory::Open(owner->name());
+  auto reader = SharedMemory::Open(owner->name(), MemoryAccess::kRead);
+  ASSERT_TRUE(writer.ok() && reader.ok());
+  const auto dies_of = [](const std::function<void()>& touch) {
+    const pid_t child = fork();
+    if (child == 0) {
+      touch();
+      _exit(0);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  };
+  EXPECT_EQ(dies_of([&] { owner->bytes()[0] = std::byte{1}; }), SIGSEGV);
+  EXPECT_EQ(dies_of([&] { writer->bytes()[0] = std::byte{1}; }), SIGSEGV);
+  EXPECT_EQ(dies_of([&] {
+              volatile const std::byte byte = reader->bytes()[0];
+              (void)byte;
+            }),
+            0)
+      << "looking does no harm";
 }
 
 TEST(PoolTest, WhatIsNoMemoryIsNotMapped) {

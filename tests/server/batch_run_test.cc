@@ -140,7 +140,7 @@ TEST_F(BatchRunTest, ABatchSentAgainWhileItWaitsGetsTheSameAnswer) {
 
 TEST_F(BatchRunTest, AnAnswerIsForWhoHasTheSessionsToken) {
   StartFor(session_, {AllocateOp(1)}, {}, 77);
-  const SessionRef fenced{session_.id, SessionToken{session_.token.value() + 1}};
+  const SessionRef fenced{session_.id, SessionToken{session_.token.low() + 1}};
   EXPECT_EQ(ReasonOf(StartFor(fenced, {AllocateOp(1)}, {}, 77)->status), Reason::kStaleSession);
 }
 

@@ -70,6 +70,8 @@ TEST_F(CacheMetricsTest, WhatATenantHasIsUnderItsName) {
         "tenant=\"say \\\"blue\\\"\"} 3",
         "pagoda_tenant_quota_blocks{window=\"full\",tier=\"primary\",tenant=\"red\"} 9",
         "pagoda_tenant_sessions{tenant=\"red\"} 1", "pagoda_tenant_sequences{tenant=\"red\"} 0",
+        "pagoda_tenant_sequence_bytes{tenant=\"red\"} 0",
+        "pagoda_failed_operations_total{reason=\"TOO_MANY_SEQUENCES\",tenant=\"red\"} 0",
         "pagoda_failed_operations_total{reason=\"TENANT_QUOTA_EXCEEDED\",tenant=\"red\"} 0"}) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }

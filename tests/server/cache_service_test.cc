@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "server/config.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {
@@ -21,6 +22,45 @@ TEST_F(CacheServiceTest, OpeningASessionTellsWhatIsCached) {
   ASSERT_EQ(opened.cache().windows_size(), 1);
   EXPECT_EQ(opened.cache().windows(0).window_size(), 0u);
   EXPECT_EQ(opened.cache().windows(0).primary_blocks(), kTestBlocks);
+}
+
+// What OpenSession says to a client of this model; "" where it opens one.
+std::string RefusalOf(v1::CacheService::Stub& cache, const std::string& model) {
+  v1::OpenSessionRequest request;
+  request.set_model_fingerprint(model);
+  v1::OpenSessionResponse response;
+  const grpc::Status status = cache.OpenSession(NewContext().get(), request, &response);
+  if (status.ok()) return "";
+  EXPECT_EQ(InfoOf(status).reason(), "INVALID_ARGUMENT");
+  return status.error_message();
+}
+
+Config WithModel() {
+  Config config = TestConfig();
+  config.cache.model = {.name = "org/tiny", .revision = "r1"};
+  return config;
+}
+
+class ModelCacheTest : public DaemonTest {
+ protected:
+  ModelCacheTest() : DaemonTest(WithModel()) {}
+};
+
+TEST_F(ModelCacheTest, ASessionForAnotherModelIsRefusedByName) {
+  EXPECT_EQ(Open().cache().model_fingerprint(), "org/tiny@r1");
+  EXPECT_EQ(RefusalOf(cache(), ""), "") << "who does not say is not asked";
+  EXPECT_EQ(RefusalOf(cache(), "org/tiny@r1"), "");
+  for (const std::string other : {"org/tiny", "org/tiny@r2", "org/tuned@r1"}) {
+    const std::string refusal = RefusalOf(cache(), other);
+    EXPECT_THAT(refusal, ::testing::HasSubstr("is for the model \"org/tiny@r1\""));
+    EXPECT_THAT(refusal, ::testing::HasSubstr("the session for \"" + other + "\""));
+  }
+  EXPECT_EQ(Status().sessions(), 3u) << "those that were refused are none";
+}
+
+TEST_F(CacheServiceTest, ASessionForAModelIsRefusedWhereTheCacheKnowsNone) {
+  EXPECT_EQ(Open().cache().model_fingerprint(), "");
+  EXPECT_THAT(RefusalOf(cache(), "org/tiny"), ::testing::HasSubstr("cache.model"));
 }
 
 TEST_F(CacheServiceTest, ALeaseIsAsAskedForUpToTheMaximum) {
@@ -130,7 +170,9 @@ TEST_F(CacheServiceTest, ASessionIsProvedByItsTokenAndEndsWithClose) {
   v1::SessionRef session = OpenRef();
   Allocate(session, 3);
   v1::BatchResult result;
-  v1::SessionRef forged = session;
+  v1::SessionRef half = session, forged = session;
+  half.clear_token_high();
+  EXPECT_EQ(InfoOf(Execute(half, {}, &result)).reason(), "STALE_SESSION");
   forged.set_token(session.token() ^ 1);
   EXPECT_EQ(InfoOf(Execute(forged, {}, &result)).reason(), "STALE_SESSION");
   EXPECT_EQ(InfoOf(Close(forged)).reason(), "STALE_SESSION");

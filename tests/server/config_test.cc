@@ -217,6 +217,13 @@ TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
   EXPECT_EQ(verdict("primary_memory: cuda", "kv: basic"), "accepted");
   EXPECT_THAT(verdict("primary_memory: cuda", "backend: cpu"),
               AllOf(HasSubstr("engine.backend is cpu"), HasSubstr("primary_memory: host")));
+  EXPECT_EQ(verdict("primary_memory: cuda", "gpu_attention: hopper"), "accepted");
+  EXPECT_EQ(verdict("primary_memory: auto", "gpu_attention: sm80"), "accepted");
+  EXPECT_EQ(verdict("primary_memory: host", "gpu_attention: auto"), "accepted");
+  EXPECT_THAT(verdict("primary_memory: host", "gpu_attention: hopper"),
+              HasSubstr("engine.gpu_attention is hopper"));
+  EXPECT_THAT(verdict("primary_memory: auto", "backend: cpu, gpu_attention: sm80"),
+              HasSubstr("computes on the CPU"));
   if (!HasCudaBackend()) {
     EXPECT_THAT(verdict("primary_memory: auto", "backend: cuda"), HasSubstr("supported: cpu"));
     return;
@@ -236,10 +243,15 @@ TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
   for (const char* address : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "128.0.0.1:1"}) {
     for (const char* key : {"grpc_address", "http_address"}) {
       const std::string server = std::string("{") + key + ": \"" + address + "\"";
+      const bool http = std::string(key) == "http_address";
+      const std::string permission = http ? "http_insecure: true" : "insecure: true";
       EXPECT_THAT(Refusal("server: " + server + "}"),
                   AllOf(HasSubstr(address), HasSubstr(key), HasSubstr("without TLS"),
-                        HasSubstr("server.insecure: true")));
-      EXPECT_EQ(Refusal("server: " + server + ", insecure: true}"), "accepted");
+                        HasSubstr("server." + permission)));
+      EXPECT_EQ(Refusal("server: " + server + ", " + permission + "}"), "accepted");
+      // Each allows its own door alone.
+      const std::string other = http ? "insecure: true" : "http_insecure: true";
+      EXPECT_THAT(Refusal("server: " + server + ", " + other + "}"), HasSubstr(key));
     }
   }
   for (const char* address : {"127.0.0.1:1", "[::1]:1", "localhost:1", ""}) {
@@ -261,6 +273,10 @@ TEST(ConfigTest, AZmqEndpointStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
                 HasSubstr("events.zmq.replay_endpoint"));
   }
   EXPECT_TRUE(ParseConfig(zmq("endpoint: 'tcp://[::1]:5557'"), "x").ok());
+  // The way to listen on loopback's IPv4 address; every interface stays refused.
+  EXPECT_EQ(Refusal(zmq("endpoint: 'tcp://127.0.0.1:5557', mode: listen")), "accepted");
+  EXPECT_THAT(Refusal(zmq("endpoint: 'tcp://*:5557', mode: listen")),
+              HasSubstr("tcp://127.0.0.1:PORT with events.zmq.mode: listen"));
   EXPECT_THAT(Refusal(zmq("replay_endpoint: 'ipc:///tmp/x'")), HasSubstr("events.zmq.endpoint"));
   EXPECT_THAT(Refusal(zmq("endpoint: 'udp://x'")), HasSubstr("pagodad.yaml:1: "));
 }
@@ -310,10 +326,11 @@ TEST(ConfigTest, WhatTlsAndCallersNeedOfEachOtherIsRefusedWhereItIsMissing) {
 
 TEST(ConfigTest, TenantsAndOperatorsAreRead) {
   const auto config = ParseConfig(
-      "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: required}}\n"
+      "server: {tls: {certificate: c, key: k, client_ca: ca, client_certificates: required}, "
+      "max_sequences: 900, max_sequence_bytes: 8000000}\n"
       "tenants:\n"
       "- {name: a, tokens_file: a.tokens, subjects: [x, y], share: 3, primary_blocks: 7, "
-      "max_priority: 4}\n"
+      "max_priority: 4, max_sequences: 100, max_sequence_bytes: 5000}\n"
       "- {name: b, shares: true, secondary_blocks: 9}\n"
       "operators: {tokens_file: ops, subjects: root}\n"
       "commons: {share: 5}\n",
@@ -326,6 +343,11 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
   EXPECT_EQ(config->tenants[0].quota.share, 3u);
   EXPECT_EQ(config->tenants[0].quota.primary_blocks, 7u);
   EXPECT_EQ(config->tenants[0].max_priority, 4u);
+  EXPECT_EQ(config->server.max_sequences, 900u);
+  EXPECT_EQ(config->server.max_sequence_bytes, 8'000'000u);
+  EXPECT_EQ(config->tenants[0].quota.max_sequences, 100u);
+  EXPECT_EQ(config->tenants[0].quota.max_sequence_bytes, 5000u);
+  EXPECT_EQ(config->tenants[1].quota.max_sequences, 0u);
   EXPECT_EQ(config->tenants[1].max_priority, 0u);
   EXPECT_TRUE(config->tenants[1].shares);
   EXPECT_EQ(config->tenants[1].quota.secondary_blocks, 9u);
@@ -367,7 +389,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   config.server.reflection = false;
   config.events.max_events = 123;
   config.events.lifecycle = LifecycleEvents::kOff;
-  config.cache.model_dir = "models/x";
+  config.cache.model = {.name = "org/tiny", .revision = "v1"};
   config.log.level = LogLevel::kWarning;
   const std::string printed = PrintConfig(config);
   const absl::StatusOr<Config> read = ParseConfig(printed, "printed");
@@ -378,6 +400,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   EXPECT_EQ(read->events.lifecycle, LifecycleEvents::kOff);
   EXPECT_EQ(read->cache.primary_memory, PrimaryMemory::kCuda);
   EXPECT_EQ(read->cache.device, 3u);
+  EXPECT_EQ(read->cache.model.Identity(), "org/tiny@v1");
   EXPECT_EQ(read->cache.pin_secondary, Pinning::kPreferred);
   EXPECT_EQ(std::get<FractionBudget>(read->cache.secondary).fraction, 0.125);
   EXPECT_EQ(read->cache.layers.at(1).kind, KvKind::kKeyOnly);
@@ -408,6 +431,21 @@ TEST(ConfigTest, ACacheHasOneModelAtMost) {
   EXPECT_EQ(ReasonOf(config.status()), Reason::kInvalidArgument);
   EXPECT_THAT(std::string(config.status().message()),
               HasSubstr("cache.model_dir and engine.model_dir are both set"));
+}
+
+TEST(ConfigTest, TheModelOfLayersHasANameAndPerhapsARevision) {
+  const auto identity = [](const std::string& keys) {
+    const absl::StatusOr<Config> config = ParseConfig("cache: {" + keys + "}\n", "model.yaml");
+    return config.ok() ? config->cache.model.Identity() : std::string(config.status().message());
+  };
+  EXPECT_EQ(identity("name: x"), "");
+  EXPECT_EQ(identity("model: {name: org/tiny}"), "org/tiny");
+  EXPECT_EQ(identity("model: {name: org/tiny, revision: v1.0}"), "org/tiny@v1.0");
+  EXPECT_THAT(identity("model: {revision: v1}"), HasSubstr("cache.model.name is empty"));
+  EXPECT_THAT(identity("model: {name: org/tiny@v1}"), HasSubstr("'org/tiny@v1'"));
+  EXPECT_THAT(identity("model: {name: tiny, revision: \"a b\"}"), HasSubstr("'a b'"));
+  EXPECT_THAT(identity("model: {name: " + std::string(257, 'x') + "}"), HasSubstr("at most 256"));
+  EXPECT_THAT(identity("model: {name: tiny}, model_dir: x"), HasSubstr("model_dir"));
 }
 
 TEST(ConfigTest, AMissingFileIsNamed) {

@@ -3,13 +3,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/daemon.h"
+#include "tests/server/notify_socket.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {
@@ -189,9 +195,38 @@ TEST_F(DrainTest, ASecondDaemonAtTheSamePlaceIsRefused) {
       HasSubstr(std::filesystem::path(first_config.server.unix_socket).filename().string()));
 }
 
-TEST_F(DrainTest, DrainingTwiceIsDrainingOnce) {
+// What a service manager hears of a daemon. The socket is there before the daemon's threads, which
+// look for it in the environment.
+struct ServiceManager {
+  NotifySocket socket{absl::StrCat(::testing::TempDir(), "/drain-", getpid(), ".sock")};
+};
+
+class HeardDrainTest : protected ServiceManager, public DaemonTest {
+ protected:
+  // The messages so far that begin with `text`.
+  int Heard(const std::string& text) {
+    while (true) {
+      const std::string message = socket.TryReceive();
+      if (message.empty()) break;
+      messages_.push_back(message);
+    }
+    return static_cast<int>(
+        std::count_if(messages_.begin(), messages_.end(),
+                      [&](const std::string& message) { return absl::StartsWith(message, text); }));
+  }
+
+ private:
+  std::vector<std::string> messages_;
+};
+
+TEST_F(HeardDrainTest, DrainingTwiceIsDrainingOnce) {
+  EXPECT_EQ(Heard("READY=1"), 1);
   daemon().Drain();
+  EXPECT_EQ(Heard("STOPPING=1"), 1);
+  EXPECT_EQ(Heard("STATUS=drained"), 1);
   daemon().Drain();
+  EXPECT_EQ(Heard("STOPPING=1"), 1);
+  EXPECT_EQ(Heard("STATUS=drained"), 1);
 }
 
 }  // namespace

@@ -94,12 +94,21 @@ class RandomEvents {
       event.extras.resize(event.tokens.size());
       for (TokenExtra& extra : event.extras) extra.extra_id = Number();
     }
+    if (random_() % 8 == 0) {
+      event.content_hidden = true;
+      event.tokens.clear();
+      event.extras.clear();
+    }
     return event;
   }
   UpdatedEvent Updated() {
     UpdatedEvent event{.id = BlockId{Small()}, .hash = Hash()};
     if (random_() % 2 == 0) event.tier = {AnyTier(), AnyTier()};
     if (random_() % 2 == 0) event.priority = {AnyPriority(), AnyPriority()};
+    if (random_() % 4 == 0) {
+      event.ended_pin = EndedPin{.pin = PinId{Number()}, .why = static_cast<PinEnd>(random_() % 3)};
+      if (random_() % 2 == 0) event.ended_pin->removal = static_cast<RemovalReason>(random_() % 9);
+    }
     return event;
   }
   RemovedEvent Removed() {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -129,6 +130,59 @@ TEST_F(EventServiceTest, AMessageHoldsAtMostSoManyEventsAndMissesNone) {
   ASSERT_GT(last, 512u);
   Watcher watcher(events(), From(2));
   EXPECT_EQ(watcher.ReadTo(last).size(), last - 1);
+  watcher.Cancel();
+}
+
+// A prompt that fills a request's 16 MiB, of tokens and extra ids that take most bytes.
+class LargestCommitTest : public DaemonTest {
+ protected:
+  static constexpr uint32_t kTokens = 1'000'000;
+  static constexpr uint32_t kPerBlock = 32;
+
+  LargestCommitTest() : DaemonTest(LargeConfig()) {}
+
+  static Config LargeConfig() {
+    Config config = TestConfig();
+    config.cache.tokens_per_block = kPerBlock;
+    config.cache.primary = BlockBudget{{kTokens / kPerBlock + 1}};
+    config.cache.layers = {{.count = 1, .num_kv_heads = 1, .head_dim = 1}};
+    return config;
+  }
+};
+
+TEST_F(LargestCommitTest, ItsEventsFitAClientWithDefaultLimits) {
+  const v1::SessionRef session = OpenRef();
+  v1::Operation add = AddOp(1, {});
+  auto* request = add.mutable_add_sequence();
+  for (uint32_t i = 0; i < kTokens; ++i) {
+    request->add_tokens(0xF000'0000 + i);
+    request->add_extra_token_ids(~uint64_t{i});
+  }
+  ASSERT_GT(add.ByteSizeLong(), 14u << 20);
+  const uint64_t before = Status().revision();
+  ASSERT_FALSE(Run(session, add).has_error());
+  ASSERT_FALSE(Run(session, CommitOp(1, kTokens)).has_error());
+  ASSERT_FALSE(Run(session, FreeSequenceOp(1)).has_error());
+  v1::Operation forget;
+  forget.mutable_invalidate_prefix();
+  ASSERT_FALSE(Run(session, forget).has_error());
+  const uint64_t last = Status().revision();
+
+  Watcher watcher(events(), From(before + 1));
+  ASSERT_TRUE(watcher.started());
+  uint64_t tokens = 0, removed = 0, largest = 0;
+  v1::WatchResponse message;
+  while (watcher.revision() < last && watcher.Next(&message)) {
+    largest = std::max<uint64_t>(largest, message.ByteSizeLong());
+    for (const v1::Event& event : message.events()) {
+      for (const v1::StoredBlock& block : event.stored().blocks()) tokens += block.tokens_size();
+      removed += event.removed().block_ids_size();
+    }
+  }
+  EXPECT_EQ(watcher.revision(), last) << "the stream ended before";
+  EXPECT_EQ(tokens, kTokens);
+  EXPECT_EQ(removed, kTokens / kPerBlock);
+  EXPECT_LT(largest, 4u << 20);
   watcher.Cancel();
 }
 

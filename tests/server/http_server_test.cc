@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/civetweb_exchange.h"
 
 namespace pagoda::server {
 namespace {
@@ -196,6 +197,29 @@ TEST_F(UnfinishedRequestsTest, DoNotKeepOthersFromTheirAnswer) {
   // On a busy machine the server's limit may pass while this test does not run.
   for (int attempt = 0; attempt < 10 && !answered; ++attempt) answered = IsAnsweredMeanwhile();
   EXPECT_TRUE(answered);
+}
+
+TEST(ReadingPaceTest, AReaderHasPatienceAndTimeForWhatItHasTaken) {
+  ReadingPace pace;
+  pace.Add(0, ReadingPace::kPatience);
+  EXPECT_FALSE(pace.too_slow());
+  pace.Add(0, absl::Milliseconds(1));
+  EXPECT_TRUE(pace.too_slow());
+  pace.Add(ReadingPace::kBytesPerSecond, absl::Milliseconds(998));
+  EXPECT_FALSE(pace.too_slow()) << "a second for each kBytesPerSecond";
+}
+
+// Half of what is asked of it, piece by piece: given up after twenty seconds of waiting.
+TEST(ReadingPaceTest, AByteNowAndThenIsNotEnough) {
+  ReadingPace pace;
+  absl::Duration waited;
+  while (!pace.too_slow()) {
+    pace.Add(16 << 10, absl::Milliseconds(250));
+    waited += absl::Milliseconds(250);
+    ASSERT_LT(waited, absl::Minutes(1));
+  }
+  EXPECT_GT(waited, ReadingPace::kPatience);
+  EXPECT_LE(waited, absl::Seconds(21));
 }
 
 }  // namespace

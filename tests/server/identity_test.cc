@@ -306,23 +306,24 @@ TEST_F(TenantsTest, AnEventIsVisibleToItsTenantToWhoSharesAndToOperators) {
   EXPECT_TRUE(shows(kAlice, reset)) << "its blocks are among them";
 }
 
-bool Lives(SessionRef) { return true; }
+bool Kept(SessionRef) { return true; }
 SessionRef Session(uint64_t id) { return {SessionId(id), SessionToken(id + 100)}; }
 
 TEST(SessionOwnersTest, ATenantReachesItsOwnSessionsAlone) {
   SessionOwners owners(8);
-  owners.Add(Session(1), kAlice.tenant, Lives);
-  owners.Add(Session(2), kCommons, Lives);
+  owners.Add(Session(1), kAlice.tenant, Kept);
+  owners.Add(Session(2), kCommons, Kept);
   EXPECT_TRUE(owners.Check(Session(1), kAlice).ok());
   EXPECT_EQ(ReasonOf(owners.Check(Session(1), kBob)), Reason::kUnknownSession);
   EXPECT_EQ(ReasonOf(owners.Check(Session(2), kBob)), Reason::kUnknownSession);
   for (const uint64_t id : {1, 2, 3}) EXPECT_TRUE(owners.Check(Session(id), kOperator).ok());
-  EXPECT_TRUE(owners.Check(Session(3), kBob).ok()) << "the core says that there is none";
+  EXPECT_EQ(ReasonOf(owners.Check(Session(3), kBob)), Reason::kUnknownSession)
+      << "a session that nobody is known to own is nobody's";
 }
 
-TEST(SessionOwnersTest, OnlySessionsThatAreOverAreForgotten) {
+TEST(SessionOwnersTest, OnlySessionsOfWhichNothingIsKeptAreForgotten) {
   SessionOwners owners(8);
-  const auto is_odd = [](SessionRef session) { return session.token.value() % 2 == 1; };
+  const auto is_odd = [](SessionRef session) { return session.token.low() % 2 == 1; };
   for (uint64_t id = 1; id <= 100; ++id) {
     owners.Add(Session(id), kAlice.tenant,
                [&](SessionRef other) { return is_odd(other) && other.id.value() + 8 > id; });
@@ -330,7 +331,28 @@ TEST(SessionOwnersTest, OnlySessionsThatAreOverAreForgotten) {
   }
   EXPECT_EQ(ReasonOf(owners.Check(Session(99), kBob)), Reason::kUnknownSession);
   EXPECT_EQ(ReasonOf(owners.Check(Session(100), kBob)), Reason::kUnknownSession);
-  EXPECT_TRUE(owners.Check(Session(1), kBob).ok()) << "forgotten";
+  EXPECT_TRUE(owners.Check(Session(99), kAlice).ok());
+  EXPECT_EQ(ReasonOf(owners.Check(Session(1), kAlice)), Reason::kUnknownSession) << "forgotten";
+}
+
+// Whose a quarantined session was is known however many sessions come after it.
+TEST(SessionOwnersTest, TheOwnersOfAllThatIsKeptAreKnown) {
+  SessionOwners owners(8);
+  uint64_t questions = 0;
+  const auto kept = [&](SessionRef session) {
+    ++questions;
+    return session.id.value() <= 100;
+  };
+  constexpr uint64_t kSessions = 10'000;
+  for (uint64_t id = 1; id <= kSessions; ++id) {
+    owners.Add(Session(id), kAlice.tenant, kept);
+    ASSERT_LE(owners.size(), 202u);
+  }
+  for (uint64_t id = 1; id <= 100; ++id) {
+    ASSERT_EQ(ReasonOf(owners.Check(Session(id), kBob)), Reason::kUnknownSession);
+    ASSERT_TRUE(owners.Check(Session(id), kAlice).ok());
+  }
+  EXPECT_LT(questions, 3 * kSessions) << "nobody is asked of all of them each time";
 }
 
 }  // namespace

@@ -44,10 +44,11 @@ std::unique_ptr<PoolSet> MakePools() {
 }
 
 // The one session that there is.
-v1::SessionRef Session(uint64_t token = 9) {
+v1::SessionRef Session(uint64_t token = 9, uint64_t token_high = 10) {
   v1::SessionRef session;
   session.set_session_id(1);
   session.set_token(token);
+  session.set_token_high(token_high);
   return session;
 }
 
@@ -55,7 +56,7 @@ class MapSocketTest : public ::testing::Test {
  protected:
   MapSocketTest() {
     const auto admit = [](SessionRef session) {
-      const bool known = session.id == SessionId(1) && session.token == SessionToken(9);
+      const bool known = session.id == SessionId(1) && session.token == SessionToken(9, 10);
       return known ? absl::OkStatus() : MakeError(Reason::kStaleSession, "no such session");
     };
     auto socket =
@@ -69,8 +70,8 @@ class MapSocketTest : public ::testing::Test {
     socket_ = *std::move(socket);
   }
 
-  auto Map(MemoryAccess access, uint64_t token = 9) {
-    return MapPools(path_, Session(token), access, kPatience);
+  auto Map(MemoryAccess access, uint64_t token = 9, uint64_t token_high = 10) {
+    return MapPools(path_, Session(token, token_high), access, kPatience);
   }
   // A connection as a client without manners has it.
   FileDescriptor Connect() const {
@@ -141,6 +142,8 @@ TEST_F(MapSocketTest, AReaderSeesTheBytesAndCannotMapThemForWriting) {
 TEST_F(MapSocketTest, RefusalsSayWhy) {
   EXPECT_EQ(ReasonOf(Map(MemoryAccess::kRead, 8).status()), Reason::kStaleSession);
   EXPECT_EQ(ReasonOf(Map(MemoryAccess::kReadWrite, 8).status()), Reason::kStaleSession);
+  EXPECT_EQ(ReasonOf(Map(MemoryAccess::kReadWrite, 9, 0).status()), Reason::kStaleSession)
+      << "half of the token is none";
   const FileDescriptor connection = Connect();
   EXPECT_EQ(Ask(connection.get(), Request(v1::MAP_ACCESS_UNSPECIFIED)), "INVALID_ARGUMENT");
   EXPECT_EQ(Ask(connection.get(), "\xff garbage"), "INVALID_ARGUMENT");

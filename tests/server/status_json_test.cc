@@ -75,6 +75,13 @@ TEST_F(EventJsonTest, SaysFromWhatToWhat) {
   EXPECT_EQ(json["priority"].dump(), R"({"from":35,"to":80})");
 }
 
+TEST_F(EventJsonTest, SaysWhichPinEnded) {
+  const Json json = Of(
+      UpdatedEvent{.id = BlockId{5},
+                   .ended_pin = EndedPin{PinId{3}, PinEnd::kPrefixLeft, RemovalReason::kCleared}});
+  EXPECT_EQ(json["ended_pin"].dump(), R"({"pin":3,"why":"prefix left","removal":"cleared"})");
+}
+
 TEST_F(EventJsonTest, SaysWhyBlocksLeft) {
   const Json one = Of(RemovedEvent{.reason = RemovalReason::kTakenOver, .blocks = {BlockId{4}}});
   EXPECT_EQ(one["type"], "removed");

@@ -9,6 +9,7 @@
 
 #include "pools/error.h"
 #include "server/translate_events.h"
+#include "server/translate_lists.h"
 #include "server/translate_operations.h"
 #include "server/translate_results.h"
 
@@ -64,14 +65,29 @@ TEST(TranslateTest, OperationsKeepEveryField) {
   EXPECT_EQ(commit.known_losses, 1u);
 }
 
-TEST(TranslateTest, ForksAndDescriptionsTellTheLosses) {
+TEST(TranslateTest, ForksAndDescriptionsTellTheLossesAndTheTicket) {
   v1::OperationResult result;
-  OperationResultToProto(OperationResult(ForkedSequence{.computed_tokens = 4, .losses = 2}),
-                         &result);
+  OperationResultToProto(
+      OperationResult(ForkedSequence{.computed_tokens = 4, .losses = 2, .ready = Ticket{9}}),
+      &result);
   EXPECT_EQ(result.fork_sequence().losses(), 2u);
-  OperationResultToProto(OperationResult(DescribedSequence{.room_tokens = 8, .losses = 3}),
-                         &result);
+  EXPECT_EQ(result.fork_sequence().ready_ticket(), 9u);
+  OperationResultToProto(
+      OperationResult(DescribedSequence{.room_tokens = 8, .losses = 3, .ready = Ticket{11}}),
+      &result);
   EXPECT_EQ(result.describe_sequence().losses(), 3u);
+  EXPECT_EQ(result.describe_sequence().ready_ticket(), 11u);
+}
+
+TEST(TranslateTest, ATenantsSequencesAndTheirLimitsAreTold) {
+  const TenantUsage usage{
+      .sequences = 3, .max_sequences = 40, .sequence_bytes = 5000, .max_sequence_bytes = 6000};
+  v1::TenantInfo told;
+  TenantUsageToProto(usage, {.name = "red"}, &told);
+  EXPECT_EQ(told.sequences(), 3u);
+  EXPECT_EQ(told.max_sequences(), 40u);
+  EXPECT_EQ(told.sequence_bytes(), 5000u);
+  EXPECT_EQ(told.max_sequence_bytes(), 6000u);
 }
 
 // The wire's oneof and the core's variant: kind by kind, the operation and then its result.

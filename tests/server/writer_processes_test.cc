@@ -11,11 +11,13 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "events/block_hash.h"
 #include "pools/error.h"
 #include "tests/server/child_process.h"
 
@@ -30,7 +32,7 @@ std::string TableName() {
   return absl::StrCat("/pagoda-test-", getpid(), "-", ++count, "-writers");
 }
 
-SessionRef Ref(uint64_t id) { return {SessionId(id), SessionToken(1000 + id)}; }
+SessionRef Ref(uint64_t id) { return {SessionId(id), SessionToken(1000 + id, 2000 + id)}; }
 
 // Sessions with one slot each, as the core keeps them.
 class FakeCore {
@@ -53,7 +55,12 @@ class FakeCore {
       const bool own = ref.token == Ref(ref.id.value()).token;
       return own ? absl::OkStatus() : MakeError(Reason::kStaleSession, "another token");
     };
+    const auto tenant = [check](SessionRef ref) -> absl::StatusOr<std::string> {
+      if (absl::Status status = check(ref); !status.ok()) return status;
+      return ref.id.value() % 2 == 1 ? "blue" : "red";
+    };
     return {.check = check,
+            .tenant = tenant,
             .note_writer =
                 [this, check](SessionRef ref) {
                   noted_.insert(ref.id.value());
@@ -126,7 +133,7 @@ TEST(PeerProcessTest, TellsALivingPeerFromADeadOneInBothWays) {
     const auto process = of(peer.connection.get());
     ASSERT_TRUE(process.ok()) << process.status();
     EXPECT_EQ(process->pid(), peer.child.pid());
-    EXPECT_GT(process->start_time(), 0u);
+    EXPECT_GT(process->identity().start_time, 0u);
     EXPECT_FALSE(process->ended());
     peer.child.Kill();
     EXPECT_TRUE(process->ended());
@@ -158,18 +165,42 @@ TEST(PeerProcessTest, AnEndOfTheConnectionThatAnotherProcessHoldsDoesNotBringThe
   }
 }
 
-TEST(PeerProcessTest, FindsAProcessByItsIdAndStartTimeAlone) {
+// A process may hide when it began, and an old kernel knows no inodes of pidfds.
+TEST(PeerProcessTest, FindsAProcessByWhatIsKnownOfIt) {
   const Listener listener;
   Peer peer(listener);
-  const pid_t pid = peer.child.pid();
-  const uint64_t start = peer.process().start_time();
-  const auto found = PeerProcess::Find(pid, start);
-  ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_FALSE(found->ended());
-  EXPECT_TRUE(absl::IsNotFound(PeerProcess::Find(pid, start + 1).status()));
+  const ProcessIdentity all = peer.process().identity();
+  ProcessIdentity by_start = all, by_inode = all;
+  by_start.pidfd_inode = 0;
+  by_inode.start_time = 0;
+  std::vector<PeerProcess> found;
+  for (const ProcessIdentity& identity : {all, by_start, by_inode}) {
+    auto process = PeerProcess::Find(identity);
+    ASSERT_TRUE(process.ok()) << process.status();
+    EXPECT_FALSE(process->ended());
+    found.push_back(*std::move(process));
+  }
+  ++by_start.start_time;
+  EXPECT_TRUE(absl::IsNotFound(PeerProcess::Find(by_start).status())) << "the id passed on";
+  if (all.pidfd_inode != 0) {
+    ++by_inode.pidfd_inode;
+    EXPECT_TRUE(absl::IsNotFound(PeerProcess::Find(by_inode).status())) << "the id passed on";
+  }
   peer.child.Kill();
-  EXPECT_TRUE(found->ended());
-  EXPECT_TRUE(absl::IsNotFound(PeerProcess::Find(pid, start).status()));
+  for (const PeerProcess& process : found) EXPECT_TRUE(process.ended());
+  EXPECT_TRUE(absl::IsNotFound(PeerProcess::Find(all).status()));
+}
+
+TEST(PeerProcessTest, AWriterWhoseBeginningIsHiddenIsNotTakenForDead) {
+  const Listener listener;
+  Peer peer(listener);
+  const ProcessIdentity identity = {.pid = peer.child.pid()};
+  const auto process = PeerProcess::Find(identity);
+  ASSERT_TRUE(process.ok()) << process.status();
+  EXPECT_FALSE(process->ended());
+  peer.child.Kill();
+  EXPECT_TRUE(process->ended());
+  EXPECT_TRUE(absl::IsNotFound(PeerProcess::Find(identity).status()));
 }
 
 class WriterProcessesTest : public ::testing::Test {
@@ -263,7 +294,7 @@ TEST_F(WriterProcessesTest, AStrangerCannotBecomeTheWriterOfASession) {
 
 TEST_F(WriterProcessesTest, AProcessThatCannotBeWatchedCountsAsAlive) {
   core_.Open(1);
-  ASSERT_TRUE(writers_->Note(Ref(1), PeerProcess::Find(0, 0).value()).ok());
+  ASSERT_TRUE(writers_->Note(Ref(1), PeerProcess::Find({}).value()).ok());
   core_.Expire(1);
   EXPECT_FALSE(writers_->Dead(SessionId(1)));
   EXPECT_EQ(writers_->Sweep(), 0u);
@@ -276,11 +307,11 @@ TEST_F(WriterProcessesTest, ASessionHasABoundedNumberOfWriters) {
   core_.Open(1);
   core_.Open(2);
   for (size_t i = 0; i < WriterProcesses::kMaxWritersOfSession; ++i) {
-    ASSERT_TRUE(writers_->Note(Ref(1), PeerProcess::Find(0, 0).value()).ok());
+    ASSERT_TRUE(writers_->Note(Ref(1), PeerProcess::Find({}).value()).ok());
   }
-  const absl::Status refused = writers_->Note(Ref(1), PeerProcess::Find(0, 0).value());
+  const absl::Status refused = writers_->Note(Ref(1), PeerProcess::Find({}).value());
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_TRUE(writers_->Note(Ref(2), PeerProcess::Find(0, 0).value()).ok());
+  EXPECT_TRUE(writers_->Note(Ref(2), PeerProcess::Find({}).value()).ok());
 }
 
 TEST_F(WriterProcessesTest, TheNextDaemonFindsWhoLivesAndWhoWasDead) {
@@ -297,9 +328,10 @@ TEST_F(WriterProcessesTest, TheNextDaemonFindsWhoLivesAndWhoWasDead) {
   EXPECT_TRUE(writers_->found_table());
   const std::vector<WriterRow> old = writers_->AdoptOld();
   ASSERT_EQ(old.size(), 1u);
-  EXPECT_EQ(old[0].pid, lives.child.pid());
+  EXPECT_EQ(old[0].process.pid, lives.child.pid());
   EXPECT_EQ(old[0].session.id, SessionId(1));
-  EXPECT_EQ(old[0].session.token, Ref(1).token);
+  EXPECT_TRUE(old[0].session.token == Ref(1).token);
+  EXPECT_EQ(old[0].tenant, "blue");
   core_.QuarantineEarlierRuns();
   EXPECT_TRUE(writers_->OldWritersAlive());
   EXPECT_EQ(writers_->Sweep(), 0u);
@@ -313,17 +345,35 @@ TEST_F(WriterProcessesTest, TheNextDaemonFindsWhoLivesAndWhoWasDead) {
   EXPECT_THAT(core_.released(), ElementsAre(0));
 }
 
-TEST_F(WriterProcessesTest, AnOldSessionIsAcknowledgedByItsTokenAlone) {
+TEST_F(WriterProcessesTest, AnOldSessionIsAcknowledgedByItsTenantWithItsToken) {
   Peer peer(listener_);
   core_.Open(1);
   ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
   Restart();
   core_.QuarantineEarlierRuns();
-  EXPECT_FALSE(writers_->AcknowledgeOld({SessionId(1), SessionToken(7)}));
+  const SessionToken token = Ref(1).token;
+  for (const SessionToken forged :
+       {SessionToken(token.low() + 1, token.high()), SessionToken(token.low(), token.high() + 1)}) {
+    EXPECT_FALSE(writers_->AcknowledgeOld({SessionId(1), forged}, "blue"));
+  }
+  EXPECT_FALSE(writers_->AcknowledgeOld(Ref(1), "red")) << "another tenant's";
+  EXPECT_FALSE(writers_->AcknowledgeOld(Ref(1), "")) << "nobody's";
   EXPECT_TRUE(writers_->OldWritersAlive());
-  EXPECT_TRUE(writers_->AcknowledgeOld(Ref(1)));
-  EXPECT_FALSE(writers_->AcknowledgeOld(Ref(1)));
+  EXPECT_EQ(writers_->Sweep(), 0u);
+  EXPECT_TRUE(writers_->AcknowledgeOld(Ref(1), "blue"));
+  EXPECT_FALSE(writers_->AcknowledgeOld(Ref(1), "blue"));
   EXPECT_FALSE(writers_->OldWritersAlive());
+  EXPECT_EQ(writers_->Sweep(), 1u);
+}
+
+TEST_F(WriterProcessesTest, AnOperatorAcknowledgesAnyOldSessionWithItsToken) {
+  Peer peer(listener_);
+  core_.Open(1);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  Restart();
+  core_.QuarantineEarlierRuns();
+  EXPECT_FALSE(writers_->AcknowledgeOld({SessionId(1), SessionToken()}, std::nullopt));
+  EXPECT_TRUE(writers_->AcknowledgeOld(Ref(1), std::nullopt));
   EXPECT_EQ(writers_->Sweep(), 1u);
 }
 
@@ -348,10 +398,13 @@ TEST_F(WriterProcessesTest, TheTableIsHeldByOneDaemonAndGoesWithItUnlessItIsLeft
 
 TEST(WriterTableTest, WhatIsNoTableOfItsKindIsMadeAnew) {
   const std::string name = TableName();
+  const WriterRow row = {.process = {.pid = 1, .start_time = 2, .pidfd_inode = 3},
+                         .session = {SessionId(4), SessionToken(5, 6)},
+                         .tenant = std::string(kMaxTenantBytes, 't')};
   {
     auto table = WriterTable::Open(name, 4);
     ASSERT_TRUE(table.ok()) << table.status();
-    ASSERT_TRUE((*table)->Add({.pid = 1, .start_time = 2, .session = Ref(3)}).ok());
+    ASSERT_TRUE((*table)->Add(row).ok());
     (*table)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
   }
   {
@@ -359,9 +412,9 @@ TEST(WriterTableTest, WhatIsNoTableOfItsKindIsMadeAnew) {
     ASSERT_TRUE(same.ok()) << same.status();
     EXPECT_TRUE((*same)->found());
     ASSERT_THAT((*same)->Rows(), ElementsAre(0));
-    EXPECT_EQ((*same)->Get(0).pid, 1);
-    EXPECT_EQ((*same)->Get(0).start_time, 2u);
-    EXPECT_EQ((*same)->Get(0).session.token, Ref(3).token);
+    EXPECT_EQ((*same)->Get(0).process, row.process);
+    EXPECT_TRUE((*same)->Get(0).session.token == row.session.token);
+    EXPECT_EQ((*same)->Get(0).tenant, row.tenant);
     (*same)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
   }
   auto other = WriterTable::Open(name, 5);
@@ -370,10 +423,21 @@ TEST(WriterTableTest, WhatIsNoTableOfItsKindIsMadeAnew) {
   EXPECT_THAT((*other)->Rows(), IsEmpty());
 }
 
+TEST(WriterTableTest, ATableOfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives a file to another user";
+  const std::string name = TableName();
+  const FileDescriptor foreign(shm_open(name.c_str(), O_RDWR | O_CREAT, 0666));
+  ASSERT_EQ(fchown(foreign.get(), 65534, 65534), 0);
+  const absl::Status refused = WriterTable::Open(name, 4).status();
+  EXPECT_EQ(ReasonOf(refused), Reason::kPermissionDenied) << refused;
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("user 65534 made it"));
+  shm_unlink(name.c_str());
+}
+
 TEST(WriterTableTest, AFullTableSaysSoUntilARowIsRemoved) {
   auto table = WriterTable::Open(TableName(), 2);
   ASSERT_TRUE(table.ok()) << table.status();
-  const WriterRow row = {.pid = 1, .start_time = 2, .session = Ref(3)};
+  const WriterRow row = {.process = {.pid = 1, .start_time = 2}, .session = Ref(3)};
   const size_t first = (*table)->Add(row).value();
   ASSERT_TRUE((*table)->Add(row).ok());
   EXPECT_TRUE(absl::IsResourceExhausted((*table)->Add(row).status()));

@@ -8,6 +8,11 @@ namespace pagoda::sim {
 
 void World::CountHolders() {
   for (Ledger& ledger : ledgers) ledger.BeginCount();
+  for (Accountant& accountant : accountants) accountant.BeginCount();
+  const auto hold = [this](uint32_t w, BlockId id, TenantId tenant, Ledger::Holder holder) {
+    ledgers[w].Hold(id, holder);
+    accountants[w].Hold(id, tenant);
+  };
   for (const SimSession& session : sessions) {
     if (!session.open) continue;
     for (const SimSequence& sequence : session.sequences) {
@@ -15,26 +20,42 @@ void World::CountHolders() {
       for (uint32_t w = 0; w < num_windows(); ++w) {
         const SimTable& table = sequence.tables[w];
         for (const BlockHandle& handle : table.blocks) {
-          if (handle.id != kNoBlock) ledgers[w].Hold(handle.id, Ledger::Holder::kUser);
+          if (handle.id == kNoBlock) continue;
+          hold(w, handle.id, sequence.tenant, Ledger::Holder::kUser);
         }
         for (const BlockId id : table.canonical) {
-          if (id != kNoBlock) ledgers[w].Hold(id, Ledger::Holder::kUser);
+          if (id != kNoBlock) hold(w, id, sequence.tenant, Ledger::Holder::kUser);
         }
       }
     }
     for (const SimRaw& raw : session.raw) {
-      ledgers[raw.window].Hold(raw.handle.id, Ledger::Holder::kUser);
+      hold(raw.window, raw.handle.id, session.tenant, Ledger::Holder::kUser);
     }
   }
   for (const SimPin& pin : pins) {
     for (const HeldBlock& block : pin.blocks) {
-      ledgers[block.window].Hold(block.id, Ledger::Holder::kPin);
+      SIM_CHECK(shadows[block.window].node(block.id.value()).cached(), "pin ", pin.id.value(),
+                " holds block ", block.id.value(), ", which has left the tree");
+      hold(block.window, block.id, pin.tenant, Ledger::Holder::kPin);
     }
   }
   for (const SimDrain& drain : drains) {
-    ledgers[drain.block.window].Hold(drain.block.id, Ledger::Holder::kDrain);
+    hold(drain.block.window, drain.block.id, drain.tenant, Ledger::Holder::kDrain);
   }
-  for (uint32_t w = 0; w < num_windows(); ++w) ledgers[w].EndCount(shadows[w]);
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    ledgers[w].EndCount(shadows[w]);
+    accountants[w].EndCount(ledgers[w], shadows[w], coverage);
+  }
+}
+
+bool World::MayHold(uint32_t window, uint32_t id, TenantId tenant) {
+  if (tenant == kCommons || !config.shares(tenant) ||
+      config.quota(tenant, Tier::kPrimary) == kNoQuota) {
+    return true;
+  }
+  CountHolders();
+  const Accountant& accountant = accountants[window];
+  return accountant.Holds(id, tenant) || accountant.Left(tenant) > 0;
 }
 
 void World::Check() {
@@ -69,6 +90,11 @@ void World::Check() {
               stats.windows[w].holes, " holes instead of ", shadows[w].holes());
     CheckRetention(w);
     CheckNodes(w);
+    journal.Check(w, shadows[w], ledgers[w]);
+  }
+  if (!config.tenants.empty()) {
+    const std::vector<TenantUsage> uses = core->TenantUses();
+    for (const Accountant& accountant : accountants) accountant.Check(uses);
   }
   CheckCapacity();
   CheckSequences();
@@ -142,6 +168,11 @@ void World::CheckRetention(uint32_t window) {
                facts.deadline == absl::InfiniteFuture()) {
       facts.deadline = now + facts.duration;
     }
+    if (facts.unsure) {
+      facts.priority = node.priority;
+      facts.deadline = absl::InfiniteFuture();
+      continue;
+    }
     SIM_CHECK(node.priority == facts.priority, "block ", id, " of window ",
               WindowName(config.windows[window].size), " has priority ",
               static_cast<int>(node.priority.value()), " instead of ",
@@ -152,12 +183,19 @@ void World::CheckRetention(uint32_t window) {
 }
 
 void World::CheckCapacity() {
-  const absl::StatusOr<CapacityAnswer> answer = core->QueryCapacity(SessionId{}, {.tokens = {0}});
-  SIM_CHECK(answer.ok() && answer->windows.size() == num_windows(), "QueryCapacity fails");
-  for (uint32_t w = 0; w < num_windows(); ++w) {
-    SIM_CHECK(answer->windows[w].available_blocks == ledgers[w].available(), "window ",
-              WindowName(config.windows[w].size), " has ", answer->windows[w].available_blocks,
-              " available blocks by the core, ", ledgers[w].available(), " by its holders");
+  for (const SimSession& session : sessions) {
+    if (!session.open) continue;
+    const absl::StatusOr<CapacityAnswer> answer =
+        core->QueryCapacity(session.ref.id, {.tokens = {0}});
+    SIM_CHECK(answer.ok() && answer->windows.size() == num_windows(), "QueryCapacity fails");
+    for (uint32_t w = 0; w < num_windows(); ++w) {
+      const uint32_t counted = available(w, session.tenant);
+      SIM_CHECK(answer->windows[w].available_blocks == counted, "window ",
+                WindowName(config.windows[w].size), " has ", answer->windows[w].available_blocks,
+                " available blocks for tenant ", session.tenant.value(), " by the core, ", counted,
+                " by its holders");
+    }
+    if (config.tenants.empty()) return;  // The same for all.
   }
 }
 

@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "events/tenant_id.h"
 #include "manager/operation.h"
 #include "tests/sim/config.h"
 #include "tests/sim/content.h"
@@ -26,11 +28,14 @@ struct SimTable {
   bool detached = false;
   // The last entry is another sequence's tail, which a fork shares until it grows.
   bool borrowed_tail = false;
+  // The block at this index was taken over, and was kept like this.
+  std::optional<std::pair<uint32_t, BlockRetention>> taken_over;
 };
 
 struct SimSequence {
   bool running = false;
   SequenceId id;
+  TenantId tenant;            // Whom its blocks are charged to.
   Content content;            // All tokens named.
   std::vector<Value> values;  // What an engine writes for each of them.
   uint32_t prompt_tokens = 0;
@@ -61,6 +66,7 @@ struct SimRaw {
 struct SimSession {
   bool open = false;
   SessionRef ref;
+  TenantId tenant;
   absl::Duration lease;
   absl::Time deadline;
   uint32_t streams = 0;
@@ -81,6 +87,7 @@ struct HeldBlock {
 
 struct SimPin {
   PinId id;
+  TenantId tenant;
   uint32_t tokens = 0;
   absl::Time expires;
   std::vector<HeldBlock> blocks;
@@ -90,6 +97,7 @@ struct SimPin {
 // write what it had not computed.
 struct SimDrain {
   SessionId session;
+  TenantId tenant;
   uint64_t step = 0;
   HeldBlock block;
   SlotRef slot;
@@ -99,7 +107,8 @@ struct SimDrain {
   std::array<Value, kMaxTokensPerBlock> values;
 };
 
-// A session whose lease ran out and that could still write: its drains go on.
+// A session whose lease ran out and that could still write: its drains go on. Session 0 is all of
+// an earlier run of the daemon.
 struct SimQuarantine {
   SessionRef ref;
   uint32_t blocks = 0;

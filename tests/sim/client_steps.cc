@@ -144,10 +144,16 @@ SequenceRetention DrawRetention(World& world, uint32_t tokens) {
   return retention;
 }
 
+bool SetsPriorities(const SimSequence& sequence) {
+  return !sequence.retention.empty() ||
+         std::any_of(sequence.tables.begin(), sequence.tables.end(),
+                     [](const SimTable& table) { return table.taken_over.has_value(); });
+}
+
 Scope PublishScope(SimSequence& sequence, Reasons reasons) {
-  return {.reasons = reasons,
+  return {.reasons = reasons | Bit(RemovalReason::kTakenOver),
           .publishers = {&sequence},
-          .sets_priorities = !sequence.retention.empty()};
+          .sets_priorities = SetsPriorities(sequence)};
 }
 
 void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle) {
@@ -219,6 +225,30 @@ void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {
 
 namespace {
 
+// Cached tails with which the new block begins have gone where nobody held them, and it is kept as
+// the highest of them was, unless its sequence wished otherwise.
+void FollowTakenOver(World& world, uint32_t window, uint32_t parent, uint32_t id, bool has_wish) {
+  const Shadow& shadow = world.shadows[window];
+  const Node& node = shadow.node(id);
+  const auto begins_with = [&](const Node& shorter) {
+    return shorter.name_space == node.name_space && shorter.parent == parent &&
+           shorter.count < node.count &&
+           std::equal(shorter.keys.begin(), shorter.keys.begin() + shorter.count,
+                      node.keys.begin());
+  };
+  for (const World::TakenOver& taken : world.taken_over) {
+    if (taken.block.window != window || !begins_with(taken.node)) continue;
+    world.coverage.Add(Met::kTailTakenOver);
+    if (!has_wish) world.Raise(window, id, taken.retention);
+  }
+  for (uint32_t child = shadow.first_child(parent, node.name_space); child != kNone;
+       child = shadow.node(child).next_sibling) {
+    SIM_CHECK(!shadow.node(child).cached() || !begins_with(shadow.node(child)) ||
+                  world.ledgers[window][child].refs > 0 || world.several_publish,
+              "block ", child, " stays cached beside block ", id, ", which begins with it");
+  }
+}
+
 // One more block of the sequence must be in the tree now, by itself or by what was there before.
 // False where the sequence cannot publish it and stops publishing.
 bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint32_t index,
@@ -229,18 +259,52 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   const uint32_t own = table.blocks[index].id.value();
   const std::optional<BlockRetention> wish =
       RetentionOf(sequence.retention, sequence.prompt_tokens, begin);
+  const bool takes_over = table.taken_over.has_value() && table.taken_over->first == index;
+  std::array<TokenKey, kMaxTokensPerBlock> keys;
+  for (uint32_t i = 0; i < count; ++i) keys[i] = sequence.content.key(begin + i);
+  // A computed tail is not cached where a block of the primary tier begins with it.
+  const uint32_t longer = count == world.tokens_per_block()
+                              ? kNone
+                              : shadow.FirstLonger(table.tip.value(), sequence.content.name_space,
+                                                   {keys.data(), count});
+  const bool in_longer = longer != kNone && shadow.node(longer).tier == Tier::kPrimary;
   const Node& node = shadow.node(own);
   const bool same = node.cached() && node.count == count &&
                     node.values[count - 1] == sequence.values[begin + count - 1];
   if (same && std::erase(world.stored, HeldBlock{window, BlockId{own}}) != 0) {
+    SIM_CHECK(!in_longer || world.several_publish, "block ", own, " of ", count,
+              " tokens is cached beside a block that begins with them");
+    const uint32_t parent = table.tip.value();
     table.tip = BlockId{own};
-    if (wish.has_value()) world.Wish(window, own, *wish);
+    if (wish.has_value()) {
+      world.Wish(window, own, *wish);
+    } else if (takes_over) {
+      world.Wish(window, own, table.taken_over->second);
+    }
+    FollowTakenOver(world, window, parent, own, wish.has_value());
     return true;
   }
-  std::array<TokenKey, kMaxTokensPerBlock> keys;
-  for (uint32_t i = 0; i < count; ++i) keys[i] = sequence.content.key(begin + i);
-  const uint32_t id =
+  uint32_t id =
       shadow.FindChild(table.tip.value(), sequence.content.name_space, {keys.data(), count});
+  if (id == kNone && in_longer) {
+    // The longer block is as recent as if it had been published again, unless the tenant's quota
+    // does not let it hold that block.
+    world.coverage.Add(Met::kTailInLonger);
+    if (!world.MayHold(window, longer, sequence.tenant)) return true;
+    BlockFacts& facts = world.ledgers[window][longer];
+    facts.deadline = absl::InfiniteFuture();
+    table.canonical[index] = BlockId{longer};
+    world.ledgers[window].Hold(BlockId{longer}, Ledger::Holder::kUser);
+    facts.unsure = facts.unsure || world.several_publish;
+    if (wish.has_value()) {
+      world.Raise(window, longer, *wish);
+    } else if (takes_over) {
+      world.Raise(window, longer, table.taken_over->second);
+    }
+    return true;
+  }
+  // Where several sequences end in one call, a tail may have come and gone within it.
+  if (id == kNone && world.several_publish && count < world.tokens_per_block()) return true;
   SIM_CHECK(id != kNone, "rule 7: block ", index, " of sequence ", sequence.id.value(),
             " is computed, and not in the tree of window ",
             WindowName(world.config.windows[window].size), ": ", count, " tokens in block ", own);
@@ -259,13 +323,25 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
     ledger.Place(id, slot);
     std::erase(world.stored, HeldBlock{window, BlockId{id}});
     world.coverage.Add(Met::kCanonicalMoved);
+  } else if (!world.MayHold(window, id, sequence.tenant)) {
+    // Its own copy and the cached one would be more than its quota.
+    table.detached = true;
+    world.coverage.Add(Met::kDetached);
+    return false;
   }
   world.coverage.Add(Met::kCanonical);
   table.canonical[index] = BlockId{id};
   table.tip = BlockId{id};
   ledger.Hold(BlockId{id}, Ledger::Holder::kUser);
   ledger[id].deadline = absl::InfiniteFuture();
-  if (wish.has_value()) world.Wish(window, id, *wish);
+  if (wish.has_value()) {
+    world.Wish(window, id, *wish);
+  } else if (takes_over) {
+    world.Raise(window, id, table.taken_over->second);
+  }
+  if (!has_bytes) {
+    FollowTakenOver(world, window, shadow.node(id).parent, id, wish.has_value());
+  }
   return true;
 }
 

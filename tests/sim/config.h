@@ -8,7 +8,9 @@
 
 #include "absl/time/time.h"
 #include "events/block_hash.h"
+#include "events/tenant_id.h"
 #include "manager/block_manager.h"
+#include "manager/tenants.h"
 
 namespace pagoda::sim {
 
@@ -16,6 +18,7 @@ inline constexpr uint32_t kMaxTokensPerBlock = 8;
 inline constexpr uint32_t kMaxWindows = 3;
 inline constexpr uint32_t kMaxSessions = 4;
 inline constexpr uint32_t kSequencesPerSession = 4;
+inline constexpr uint16_t kMaxTenantsInSim = 4;  // With the default tenant.
 
 struct SimConfig {
   struct Window {
@@ -39,8 +42,9 @@ struct SimConfig {
   bool extra_ids = false;
   bool items = false;
   std::vector<NamespaceKey> name_spaces;
-  bool steps = false;              // Some sessions count steps.
-  uint32_t retention_percent = 0;  // Sequences that wish something.
+  std::vector<TenantOptions> tenants;  // Beside the default tenant; may be empty.
+  bool steps = false;                  // Some sessions count steps.
+  uint32_t retention_percent = 0;      // Sequences that wish something.
   uint32_t copy_failure_permille = 0;
   uint32_t copy_haste_percent = 0;  // How soon copies are carried out.
   uint32_t wrong_percent = 0;       // Calls with a wrong argument.
@@ -48,6 +52,20 @@ struct SimConfig {
   std::vector<uint32_t> weights;  // Of the kinds of operations, index for index operations.h.
 
   bool has_secondary() const;
+  // The tenants' ids are below this; 0 is the default tenant.
+  uint16_t num_tenants() const { return static_cast<uint16_t>(tenants.size() + 1); }
+  bool shares(TenantId tenant) const {
+    return tenant == kCommons || tenants[tenant.value() - 1u].shares;
+  }
+  uint32_t quota(TenantId tenant, Tier tier) const {
+    return tenant == kCommons
+               ? kNoQuota
+               : tenants[tenant.value() - 1u].quota_blocks[static_cast<size_t>(tier)];
+  }
+  // The tenant of a name space, by index.
+  TenantId OwnerOf(uint32_t name_space) const;
+  // A name space that a session of the tenant may use, for the one that was drawn.
+  uint32_t Confined(TenantId tenant, uint32_t name_space) const;
   std::string ToString() const;
 };
 
@@ -56,7 +74,8 @@ struct SimConfig {
 // testing", 2012).
 SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights);
 
-BlockManager::Options CoreOptions(const SimConfig& config, absl::Time start);
+// `incarnation` counts the restarts before.
+BlockManager::Options CoreOptions(const SimConfig& config, absl::Time start, uint64_t incarnation);
 
 }  // namespace pagoda::sim
 

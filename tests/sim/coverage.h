@@ -39,26 +39,71 @@ enum class Met : uint8_t {
   kDrained,
   kPinned,
   kPinExpired,
+  kPinCut,  // Pins that ended because their prefix left the tree.
   kPinBudget,
   kPriorityExpired,
   kSessionExpired,
   kQuarantined,  // Sessions that ended with something that they could still write.
   kInvalidated,
   kCleared,
-  kSnapshot,  // Read to its end by somebody who came late.
+  kTailInLonger,      // Tails that were not cached, because a longer block begins with them.
+  kTailTakenOver,     // Tails that left because a longer block begins with them.
+  kBesideHole,        // Matches that end in the place of a hole.
+  kSnapshot,          // Read to its end by somebody who came late.
+  kQuotaExceeded,     // Refusals for want of quota.
+  kHeldByTwoTenants,  // Blocks, counted after each operation.
+  kForeignCloseRefused,
+  kRestarted,
+  kRecovered,
   kCount,
 };
 
 inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> kMetNames = {
-    "match",       "partial_match", "cut_match",        "taken_over",
-    "exhausted",   "other_refusal", "evicted",          "displaced",
-    "offloaded",   "onboarded",     "secondary_match",  "hole",
-    "hole_filled", "canonical",     "canonical_moved",  "detached",
-    "tail_copied", "cut_copied",    "cut_in_place",     "window_passed",
-    "slid",        "copy",          "copy_failed",      "lost",
-    "shortened",   "kv_lost",       "drained",          "pinned",
-    "pin_expired", "pin_budget",    "priority_expired", "session_expired",
-    "quarantined", "invalidated",   "cleared",          "snapshot",
+    "match",
+    "partial_match",
+    "cut_match",
+    "taken_over",
+    "exhausted",
+    "other_refusal",
+    "evicted",
+    "displaced",
+    "offloaded",
+    "onboarded",
+    "secondary_match",
+    "hole",
+    "hole_filled",
+    "canonical",
+    "canonical_moved",
+    "detached",
+    "tail_copied",
+    "cut_copied",
+    "cut_in_place",
+    "window_passed",
+    "slid",
+    "copy",
+    "copy_failed",
+    "lost",
+    "shortened",
+    "kv_lost",
+    "drained",
+    "pinned",
+    "pin_expired",
+    "pin_cut",
+    "pin_budget",
+    "priority_expired",
+    "session_expired",
+    "quarantined",
+    "invalidated",
+    "cleared",
+    "tail_in_longer",
+    "tail_taken_over",
+    "beside_hole",
+    "snapshot",
+    "quota",
+    "two_tenants",
+    "foreign_close",
+    "restarted",
+    "recovered",
 };
 
 struct Coverage {

@@ -48,6 +48,10 @@ void Digest::Add(const Event& event) {
       Add(uint64_t{updated->priority->old_value.value()} << 8 |
           updated->priority->new_value.value());
     }
+    if (updated->ended_pin.has_value()) {
+      Add(updated->ended_pin->pin.value());
+      Add(static_cast<uint64_t>(updated->ended_pin->why));
+    }
   } else if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
     Add(static_cast<uint64_t>(removed->reason) << 8 | static_cast<uint64_t>(removed->scope));
     for (const BlockId id : removed->blocks) Add(id.value());

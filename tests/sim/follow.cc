@@ -25,6 +25,10 @@ std::string Describe(const Event& event) {
     if (updated->priority.has_value()) {
       text += Text(" to priority ", updated->priority->new_value);
     }
+    if (updated->ended_pin.has_value()) {
+      text +=
+          Text(" ends pin ", updated->ended_pin->pin, ": ", PinEndName(updated->ended_pin->why));
+    }
   } else if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
     text += Text(RemovalReasonName(removed->reason), ":");
     for (const BlockId id : removed->blocks) text += Text(" ", id);
@@ -44,6 +48,8 @@ std::string Describe(const CopyOrder& order) {
 }  // namespace
 
 void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders) {
+  world_.taken_over.clear();
+  world_.several_publish = scope_.publishers.size() > 1;
   NoteMoves(events);
   if (!for_room_.empty() || !moves_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
@@ -77,9 +83,12 @@ uint32_t Follow::WindowIndex(WindowSize size) const {
 // Rule 13: who may go, by tier.
 void Follow::NoteCandidates(uint32_t window) {
   const Shadow& shadow = world_.shadows[window];
-  Victims victims[kNumTiers];
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    victims[t] = {.window = window, .tier = static_cast<Tier>(t)};
+  const uint16_t tenants = world_.config.num_tenants();
+  std::vector<Victims> victims(kNumTiers * tenants);
+  for (size_t i = 0; i < victims.size(); ++i) {
+    victims[i].window = window;
+    victims[i].tier = static_cast<Tier>(i / tenants);
+    victims[i].tenant = TenantId{static_cast<uint16_t>(i % tenants)};
   }
   for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
     const Node& node = shadow.node(id);
@@ -90,7 +99,9 @@ void Follow::NoteCandidates(uint32_t window) {
         continue;
       }
     }
-    victims[static_cast<size_t>(node.tier)].candidates.push_back({id, node.priority});
+    const TenantId tenant = world_.config.OwnerOf(node.name_space);
+    victims[static_cast<size_t>(node.tier) * tenants + tenant.value()].candidates.push_back(
+        {id, node.priority});
   }
   for (Victims& tier : victims) victims_.push_back(std::move(tier));
 }
@@ -106,7 +117,10 @@ void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, Priority priori
   SIM_CHECK(world_.ledgers[window][id].refs <= (LetGo(window, id) ? 1 : 0), "block ", id,
             " of window ", WindowName(world_.config.windows[window].size),
             " goes for room while it is held");
-  Victims& victims = victims_[window * kNumTiers + static_cast<size_t>(tier)];
+  const TenantId tenant = world_.config.OwnerOf(world_.shadows[window].node(id).name_space);
+  Victims& victims =
+      victims_[(window * kNumTiers + static_cast<size_t>(tier)) * world_.config.num_tenants() +
+               tenant.value()];
   victims.highest = victims.count == 0 ? priority : std::max(victims.highest, priority);
   ++victims.count;
   // Where its id comes back in the same call, that is another block.
@@ -120,10 +134,12 @@ void Follow::Apply(uint32_t, const CreatedEvent& created) {
 }
 
 void Follow::Apply(uint32_t window, const StoredEvent& stored) {
-  SIM_CHECK(!scope_.publishers.empty(), "law: blocks stored where nobody publishes");
+  SIM_CHECK(!scope_.publishers.empty() || scope_.restores,
+            "law: blocks stored where nobody publishes");
   Shadow& shadow = world_.shadows[window];
   for (const StoredBlock& block : stored.blocks) {
-    SIM_CHECK(block.tier == Tier::kPrimary, "block ", block.id.value(), " is stored below");
+    SIM_CHECK(block.tier == Tier::kPrimary || scope_.restores, "block ", block.id.value(),
+              " is stored below");
     const bool hole = shadow.node(block.id.value()).state == Node::State::kHole;
     if (hole) world_.coverage.Add(Met::kHoleFilled);
     stored_.push_back({window, block.id});
@@ -135,15 +151,22 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
   Shadow& shadow = world_.shadows[window];
   const uint32_t id = updated.id.value();
   BlockFacts& facts = world_.ledgers[window][id];
+  if (updated.ended_pin.has_value()) EndPin(*updated.ended_pin);
   if (updated.priority.has_value()) {
-    if (facts.deadline <= world_.now && updated.priority->new_value == kDefaultPriority) {
+    const bool is_over =
+        facts.deadline <= world_.now || (facts.unsure && scope_.publishers.empty());
+    if (is_over && updated.priority->new_value == kDefaultPriority) {
       ++expiries_;
       world_.coverage.Add(Met::kPriorityExpired);
       facts.priority = kDefaultPriority;
       facts.duration = absl::InfiniteDuration();
       facts.deadline = absl::InfiniteFuture();
     } else {
-      SIM_CHECK(scope_.sets_priorities, "the priority of block ", id, " changed for no reason");
+      // Of a block whose clock is not sure, this is an expiry where the call is refused.
+      if (facts.unsure && updated.priority->new_value == kDefaultPriority) ++unsure_expiries_;
+      // What is published may be kept as the tails were with which it begins.
+      SIM_CHECK(scope_.sets_priorities || facts.unsure || !scope_.publishers.empty(),
+                "the priority of block ", id, " changed for no reason");
     }
   }
   if (updated.tier.has_value()) {
@@ -155,6 +178,22 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
     world_.coverage.Add(to == Tier::kSecondary ? Met::kOffloaded : Met::kOnboarded);
   }
   shadow.ApplyUpdated(updated);
+}
+
+// Pins that expire were taken away before the call, and one that is unpinned goes behind it.
+void Follow::EndPin(const EndedPin& ended) {
+  const auto pin = std::find_if(world_.pins.begin(), world_.pins.end(),
+                                [&](const SimPin& one) { return one.id == ended.pin; });
+  SIM_CHECK((pin == world_.pins.end()) == (ended.why == PinEnd::kExpired), "pin ",
+            ended.pin.value(), " ended: ", std::string(PinEndName(ended.why)));
+  SIM_CHECK(ended.removal.has_value() == (ended.why == PinEnd::kPrefixLeft),
+            "a removal ends a pin where its prefix leaves");
+  if (ended.why == PinEnd::kExpired) ++expiries_;
+  if (ended.why != PinEnd::kPrefixLeft) return;
+  SIM_CHECK((scope_.reasons & Bit(*ended.removal)) != 0, "a pin ends for a removal that cannot be");
+  for (const HeldBlock& block : pin->blocks) world_.ledgers[block.window].LetGo(block.id);
+  world_.pins.erase(pin);
+  world_.coverage.Add(Met::kPinCut);
 }
 
 void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
@@ -183,7 +222,12 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
       if (!with_parent) NoteVictim(window, node.tier, id, node.priority);
     }
     if (reason == RemovalReason::kTakenOver) {
-      SIM_CHECK(world_.ledgers[window][id].refs == 0, "block ", id, " is taken over while held");
+      // Where several sequences end, one may take over what another has just let go.
+      SIM_CHECK(world_.ledgers[window][id].refs == 0 || world_.several_publish, "block ", id,
+                " is taken over while held");
+      world_.taken_over.push_back(
+          {{window, BlockId{id}}, node, world_.ledgers[window][id].retention()});
+      std::erase(stored_, HeldBlock{window, BlockId{id}});
     }
     if (reason == RemovalReason::kTruncated) world_.coverage.Add(Met::kCutInPlace);
     if (reason == RemovalReason::kLost) world_.coverage.Add(Met::kLost);
@@ -245,6 +289,7 @@ void Follow::NoteStored() {
     facts.priority = kDefaultPriority;
     facts.duration = absl::InfiniteDuration();
     facts.deadline = absl::InfiniteFuture();
+    facts.unsure = scope_.publishers.size() > 1;
   }
 }
 

@@ -20,6 +20,8 @@ class Follow {
   void Run(const EventBatch& events, const std::vector<CopyOrder>& orders);
 
   size_t expiries() const { return expiries_; }
+  // Changes to the default priority that are expiries unless something was published.
+  size_t unsure_expiries() const { return unsure_expiries_; }
   // Blocks that went for room, and those that could have gone instead all the while.
   const std::vector<Victims>& victims() const { return victims_; }
 
@@ -38,6 +40,7 @@ class Follow {
   void Apply(uint32_t window, const StoredEvent& stored);
   void Apply(uint32_t window, const UpdatedEvent& updated);
   void Apply(uint32_t window, const RemovedEvent& removed);
+  void EndPin(const EndedPin& ended);
   void ApplyOrder(const CopyOrder& order);
   void NoteMoves(const EventBatch& events);
   void NoteStored();
@@ -51,6 +54,7 @@ class Follow {
   std::vector<HeldBlock> copied_;  // In part.
   std::vector<Victims> victims_;
   size_t expiries_ = 0;
+  size_t unsure_expiries_ = 0;
 };
 
 }  // namespace pagoda::sim

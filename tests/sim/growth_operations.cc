@@ -33,10 +33,11 @@ Growth Expect(World& world, const SimSequence& sequence, uint64_t room) {
     const bool copies = growth.copies[w] = MustCopyTail(world, sequence, w);
     growth.copies_tail = growth.copies_tail || copies;
     const uint64_t needed = world.BlocksFor(room) - blocks.size() + (copies ? 1 : 0);
-    growth.fits = growth.fits && needed <= world.ledgers[w].available();
+    growth.fits = growth.fits && needed <= world.available(w, sequence.tenant);
     uint64_t first = 0;
     while (!world.full(w) && first < blocks.size() && blocks[first].id == kNoBlock) ++first;
-    growth.never = growth.never || world.BlocksFor(room) > first + world.config.windows[w].primary;
+    growth.never =
+        growth.never || world.BlocksFor(room) > first + world.most_blocks(w, sequence.tenant);
   }
   return growth;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "manager/retention.h"
 #include "manager/stats.h"
 #include "tests/sim/fail.h"
 #include "tests/sim/memory.h"
@@ -26,6 +27,10 @@ struct BlockFacts {
   Priority priority = kDefaultPriority;
   absl::Duration duration = absl::InfiniteDuration();
   absl::Time deadline = absl::InfiniteFuture();  // Infinite: the clock stands.
+  // Several sequences ended in one call and merged their tails: the core says what came of it.
+  bool unsure = false;
+
+  BlockRetention retention() const { return {.priority = priority, .duration = duration}; }
 };
 
 // More ids than any of these cores has.
@@ -49,6 +54,7 @@ class Ledger {
   void Place(uint32_t id, SlotRef slot);
   // The block that owns the slot; kNone where nobody does.
   uint32_t owner(SlotRef slot) const { return owners_[Index(slot.tier)][slot.slot.value()]; }
+  uint32_t num_slots(Tier tier) const { return static_cast<uint32_t>(owners_[Index(tier)].size()); }
   // The block left the cache, and nobody holds it.
   void Unplace(uint32_t id);
 

@@ -47,11 +47,37 @@ uint32_t MatchOracle::first(uint32_t window, uint32_t length) const {
   return first;
 }
 
+bool MatchOracle::EndsInHole(uint32_t window, uint32_t length) const {
+  const uint32_t index = length / tokens_per_block_;
+  return length % tokens_per_block_ != 0 && index < paths_[window].size() &&
+         !world_.shadows[window].node(paths_[window][index]).cached();
+}
+
+std::vector<uint32_t> MatchOracle::BesideHole(uint32_t window, uint32_t length) const {
+  const Shadow& shadow = world_.shadows[window];
+  const uint32_t begin = length / tokens_per_block_ * tokens_per_block_;
+  const uint32_t part = length - begin;
+  const uint32_t parent = begin == 0 ? kNone : paths_[window][begin / tokens_per_block_ - 1];
+  std::vector<uint32_t> beside;
+  for (uint32_t child = shadow.first_child(parent, name_space_); child != kNone;
+       child = shadow.node(child).next_sibling) {
+    const Node& node = shadow.node(child);
+    if (node.cached() && node.count >= part &&
+        std::equal(node.keys.begin(), node.keys.begin() + part, keys_.begin() + begin)) {
+      beside.push_back(child);
+    }
+  }
+  return beside;
+}
+
 bool MatchOracle::Valid(uint32_t window, uint32_t length, uint32_t end) const {
   const std::vector<uint32_t>& path = paths_[window];
   if (length > path.size() * tokens_per_block_ + partial_tokens_[window]) return false;
   for (uint32_t i = first(window, length); i * tokens_per_block_ < end; ++i) {
-    if (i < path.size() && !world_.shadows[window].node(path[i]).cached()) return false;
+    if (i >= path.size() || world_.shadows[window].node(path[i]).cached()) continue;
+    // What ends in the place of a hole may come from a block beside it.
+    const bool ends_here = i == length / tokens_per_block_;
+    if (!ends_here || BesideHole(window, length).empty()) return false;
   }
   return true;
 }
@@ -75,21 +101,28 @@ uint32_t MatchOracle::Tail(uint32_t window, uint32_t length) const {
 }
 
 uint32_t MatchOracle::LongestWhole() const {
-  const uint32_t longest = Longest(limit_);
-  const uint32_t end = longest / tokens_per_block_ * tokens_per_block_;
-  for (uint32_t length = longest; length > end; --length) {
-    bool whole = true;
-    for (uint32_t w = 0; w < world_.num_windows() && whole; ++w) {
-      whole = Valid(w, length, end) && Tail(w, length) != kNone;
+  for (uint32_t limit = limit_;;) {
+    const uint32_t longest = Longest(limit);
+    const uint32_t end = longest / tokens_per_block_ * tokens_per_block_;
+    for (uint32_t length = longest; length > end; --length) {
+      bool whole = true;
+      for (uint32_t w = 0; w < world_.num_windows() && whole; ++w) {
+        whole = Valid(w, length, end) && Tail(w, length) != kNone;
+      }
+      if (whole) return length;
     }
-    if (whole) return length;
+    if (longest == end) return longest;
+    limit = end;
   }
-  return Longest(end);
 }
 
 std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) const {
   if (length % tokens_per_block_ == 0) return {};
   const uint32_t index = length / tokens_per_block_;
+  if (EndsInHole(window, length)) {
+    const uint32_t tail = Tail(window, length);
+    return tail != kNone ? std::vector<uint32_t>{tail} : BesideHole(window, length);
+  }
   if (index < paths_[window].size()) return {paths_[window][index]};
   // Of those that share most a tail that has no more is preferred.
   const uint32_t tail = Tail(window, index * tokens_per_block_ + partial_tokens_[window]);
@@ -97,23 +130,34 @@ std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) con
   return partials_[window];
 }
 
-MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_t room) const {
+MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_t room,
+                                       TenantId tenant) const {
   const Shadow& shadow = world_.shadows[window];
   Ledger& ledger = world_.ledgers[window];
   const uint32_t whole = length / tokens_per_block_;
   uint64_t needed = world_.BlocksFor(room) - whole;
   uint64_t available = ledger.available();
+  // What the tenant matches and does not hold yet counts against its quota, whoever caches it.
+  const Accountant& accountant = world_.accountants[window];
+  uint64_t charged = needed;
   for (uint32_t i = first(window, length); i < whole; ++i) {
     const uint32_t id = paths_[window][i];
+    if (shadow.node(id).tier == Tier::kSecondary || !accountant.Holds(id, tenant)) ++charged;
     if (shadow.node(id).tier == Tier::kSecondary) {
       ++needed;
     } else if (ledger[id].refs == 0) {
       --available;
     }
   }
-  const bool enough = needed <= available;
-  Room result{.fits = enough, .sure = true};
   const std::vector<uint32_t> sources = Sources(window, length);
+  const uint64_t quota = world_.config.quota(tenant, Tier::kPrimary);
+  const uint64_t left = accountant.Left(tenant);
+  const bool enough = needed <= available && charged <= left;
+  Room result{.fits = enough, .sure = true};
+  // A source may be the tenant's own, and must stay while it is copied.
+  if (!sources.empty() && quota != kNoQuota && charged + 1 >= left && charged <= left) {
+    return {.fits = enough, .sure = false};
+  }
   size_t fitting = 0;
   for (const uint32_t id : sources) {
     const Node& node = shadow.node(id);
@@ -121,7 +165,8 @@ MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_
     const bool can_take =
         evictable && !shadow.HasChildren(id) && !world_.memory.Touched(window, ledger[id].place);
     // Taken over, it is no fresh block and is not available; copied, it must stay.
-    const bool fits = (can_take && enough) || needed + (evictable ? 1 : 0) <= available;
+    const bool fits =
+        charged <= left && ((can_take && enough) || needed + (evictable ? 1 : 0) <= available);
     fitting += fits ? 1 : 0;
   }
   if (sources.empty()) return result;

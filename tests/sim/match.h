@@ -35,10 +35,15 @@ class MatchOracle {
     // Whether that is sure: where several blocks may be the source, they may differ.
     bool sure = true;
   };
-  // Whether room for `room` tokens can be had in `window` with a match of `length` tokens.
-  Room RoomFor(uint32_t window, uint32_t length, uint64_t room) const;
+  // Whether `tenant` can have room for `room` tokens in `window` with a match of `length` tokens.
+  Room RoomFor(uint32_t window, uint32_t length, uint64_t room, TenantId tenant) const;
+  // Whether the length ends in the place of a hole.
+  bool EndsInHole(uint32_t window, uint32_t length) const;
 
  private:
+  // The cached blocks that share the tokens of `length` behind its whole blocks, where the path has
+  // a hole there.
+  std::vector<uint32_t> BesideHole(uint32_t window, uint32_t length) const;
   // Whether the blocks of the first `end` tokens are there that a sequence of `length` needs.
   bool Valid(uint32_t window, uint32_t length, uint32_t end) const;
 

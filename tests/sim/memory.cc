@@ -119,4 +119,17 @@ Memory::Ended Memory::End(Ticket ticket, Outcome outcome, Random& random) {
   return ended;
 }
 
+void Memory::Crash(Random& random) {
+  for (Copy& copy : copies_) {
+    if (!copy.started || random.OneIn(2)) continue;
+    for (Value& value : copy.buffer) value = random.Next();
+    Write(copy);
+  }
+  copies_.clear();
+  for (auto& window : touches_) {
+    for (std::vector<Touches>& tier : window) std::fill(tier.begin(), tier.end(), Touches{});
+  }
+  last_ = {};
+}
+
 }  // namespace pagoda::sim

@@ -46,6 +46,9 @@ class Memory {
   };
   Ended End(Ticket ticket, Outcome outcome, Random& random);
 
+  // All copies stop where they are, and tickets begin anew: what was to be written may be garbage.
+  void Crash(Random& random);
+
   size_t pending() const { return copies_.size(); }
   Ticket first_pending() const { return copies_.front().order.ticket; }
   Ticket last() const { return last_; }

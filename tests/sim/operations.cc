@@ -40,6 +40,7 @@ constexpr std::array kKinds = {
     Kind{"ClockJump", 10, ClockJumpOp},
     Kind{"Maintain", 20, MaintainOp},
     Kind{"ResetPrefixCache", 1, ResetOp},
+    Kind{"Restart", 1, RestartOp},
 };
 
 }  // namespace

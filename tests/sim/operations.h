@@ -54,6 +54,7 @@ void WaitOp(World& world);
 void ClockJumpOp(World& world);
 void MaintainOp(World& world);
 void ResetOp(World& world);
+void RestartOp(World& world);
 void EndSession(World& world, SimSession& session);
 void EndQuarantine(World& world, size_t index);
 
@@ -104,6 +105,8 @@ void FollowEnd(World& world, SimSession& session, SimSequence& sequence,
                ComputedTail tail = ComputedTail::kPublished);
 // What the sequences' wishes allow.
 Scope PublishScope(SimSequence& sequence, Reasons reasons);
+// Whether what it publishes may change priorities.
+bool SetsPriorities(const SimSequence& sequence);
 
 }  // namespace pagoda::sim
 

@@ -9,9 +9,12 @@
 namespace pagoda::sim {
 namespace {
 
-// A prefix without extras, which operations on prefixes cannot name.
-Content DrawPrefix(World& world) {
-  return world.prompts.Draw(world.random, world.config.max_prompt_tokens, Prompts::Extras::kNo);
+// A prefix without extras, which operations on prefixes cannot name, that the session may name.
+Content DrawPrefix(World& world, const SimSession& session) {
+  Content content =
+      world.prompts.Draw(world.random, world.config.max_prompt_tokens, Prompts::Extras::kNo);
+  content.name_space = world.config.Confined(session.tenant, content.name_space);
+  return content;
 }
 
 void NoteCall(World& world, std::string_view name, const Content& content) {
@@ -111,7 +114,7 @@ void CapacityOp(World& world) {
     }
     return world.Check();
   }
-  const Content content = DrawPrefix(world);
+  const Content content = DrawPrefix(world, *session);
   const auto tokens = static_cast<uint32_t>(content.tokens.size());
   const auto answer = world.core->QueryCapacity(
       session->ref.id, {.name_space = world.config.name_spaces[content.name_space],
@@ -125,15 +128,21 @@ void CapacityOp(World& world) {
   SIM_CHECK(answer.ok(), answer.status().ToString());
   const MatchOracle match(world, content.name_space, KeysOf(content), tokens - 1);
   const uint32_t matched = match.Longest(tokens - 1);
+  const TenantId tenant = world.TenantFor(*session, content.name_space);
   SIM_CHECK(answer->matched_tokens == matched, "QueryCapacity matches ", answer->matched_tokens,
             " tokens instead of ", matched);
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
-    uint32_t given = match.first(w, matched);
-    for (uint32_t i = given; i < matched / world.tokens_per_block(); ++i) {
+    uint32_t held = 0, held_by_tenant = 0;
+    for (uint32_t i = match.first(w, matched); i < matched / world.tokens_per_block(); ++i) {
       const uint32_t id = match.block(w, i);
       const bool here = world.shadows[w].node(id).tier == Tier::kPrimary;
-      if (here && world.ledgers[w][id].refs > 0) ++given;
+      if (here && world.ledgers[w][id].refs > 0) ++held;
+      if (here && world.accountants[w].Holds(id, tenant)) ++held_by_tenant;
     }
+    // What counts is what the tighter limit gives.
+    const bool pool_is_tighter = uint64_t{world.ledgers[w].available()} + held <=
+                                 uint64_t{world.accountants[w].Left(tenant)} + held_by_tenant;
+    const uint32_t given = match.first(w, matched) + (pool_is_tighter ? held : held_by_tenant);
     const WindowCapacity& told = answer->windows[w];
     SIM_CHECK(told.blocks_now == world.BlocksFor(tokens) - given &&
                   told.blocks_to_completion == world.BlocksFor(tokens + more) - given,
@@ -146,7 +155,7 @@ void CapacityOp(World& world) {
 void OffloadOp(World& world) {
   SimSession* session = EnterSession(world);
   if (session == nullptr) return;
-  const Content content = DrawPrefix(world);
+  const Content content = DrawPrefix(world, *session);
   NoteCall(world, "OffloadPrefix", content);
   world.ApplyTime();
   const MatchOracle match = MatchAll(world, content);
@@ -158,11 +167,11 @@ void OffloadOp(World& world) {
     below[w] = CountTier(world, w, paths[w], Tier::kSecondary);
   }
   const uint64_t moved_before = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)];
-  const auto offloaded = Call<OffloadedPrefix>(
-      world, *session,
-      OffloadPrefix{.name_space = world.config.name_spaces[content.name_space],
-                    .tokens = content.tokens},
-      {.reasons = kForRoom, .moves_named = true});
+  const auto offloaded =
+      Call<OffloadedPrefix>(world, *session,
+                            OffloadPrefix{.name_space = world.Ask(*session, content.name_space),
+                                          .tokens = content.tokens},
+                            {.reasons = kForRoom, .moves_named = true});
   if (content.tokens.empty()) {
     world.Refused(offloaded.status(), {Reason::kInvalidCount});
     return world.Check();
@@ -179,6 +188,8 @@ void OffloadOp(World& world) {
     if (unheld == paths[w].rend() || world.config.windows[w].secondary == 0) continue;
     const bool may_move =
         world.ledgers[w][*unheld].refs == 0 && !world.shadows[w].HasChildren(*unheld);
+    const TenantId owner = world.config.OwnerOf(content.name_space);
+    if (world.config.quota(owner, Tier::kSecondary) != kNoQuota) continue;
     const bool full_below = CountTier(world, w, paths[w], Tier::kSecondary) > below[w] ||
                             world.core->Stats().windows[w].tiers[1].free == 0;
     SIM_CHECK(!may_move || full_below, "OffloadPrefix leaves block ", *unheld,
@@ -190,7 +201,7 @@ void OffloadOp(World& world) {
 void PrefetchOp(World& world) {
   SimSession* session = EnterSession(world);
   if (session == nullptr) return;
-  const Content content = DrawPrefix(world);
+  const Content content = DrawPrefix(world, *session);
   NoteCall(world, "PrefetchPrefix", content);
   world.ApplyTime();
   const MatchOracle match = MatchAll(world, content);
@@ -203,19 +214,19 @@ void PrefetchOp(World& world) {
     paths[w] = Path(match, w, length, match.first(w, length), world.tokens_per_block());
     scope.kept[w].assign(paths[w].begin(), paths[w].end());
     if (world.config.windows[w].secondary == 0) continue;
-    uint32_t available = world.ledgers[w].available();
+    uint32_t available = world.available(w, world.config.OwnerOf(content.name_space));
     for (const uint32_t id : paths[w]) {
       const bool here = world.shadows[w].node(id).tier == Tier::kPrimary;
       if (here && world.ledgers[w][id].refs == 0) --available;
     }
     expected += std::min(available, CountTier(world, w, paths[w], Tier::kSecondary));
-    sure = sure && world.full(w);
+    sure = sure && world.full(w) && world.config.tenants.empty();
   }
-  const auto prefetched = Call<PrefetchedPrefix>(
-      world, *session,
-      PrefetchPrefix{.name_space = world.config.name_spaces[content.name_space],
-                     .tokens = content.tokens},
-      scope);
+  const auto prefetched =
+      Call<PrefetchedPrefix>(world, *session,
+                             PrefetchPrefix{.name_space = world.Ask(*session, content.name_space),
+                                            .tokens = content.tokens},
+                             scope);
   if (content.tokens.empty()) {
     world.Refused(prefetched.status(), {Reason::kInvalidCount});
     return world.Check();
@@ -237,7 +248,7 @@ void PinOp(World& world) {
   SimSession* session = EnterSession(world);
   if (session == nullptr) return;
   Random& random = world.random;
-  const Content content = DrawPrefix(world);
+  const Content content = DrawPrefix(world, *session);
   NoteCall(world, "PinPrefix", content);
   const bool wrong = Wrong(world);
   const absl::Duration lease = wrong             ? absl::ZeroDuration()
@@ -246,35 +257,54 @@ void PinOp(World& world) {
   world.ApplyTime();
   const MatchOracle match = MatchAll(world, content);
   const uint32_t length = match.LongestWhole();
-  SimPin pin{.tokens = length, .expires = world.now + lease};
-  bool too_many = false;
+  SimPin pin{.tenant = world.TenantFor(*session, content.name_space),
+             .tokens = length,
+             .expires = world.now + lease};
+  // Its own cached blocks count already.
+  const TenantId owner = world.config.OwnerOf(content.name_space);
+  bool too_many = false, no_quota = false;
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const SimConfig::Window& window = world.config.windows[w];
     uint32_t pinned = world.ledgers[w].pinned_blocks();
+    uint32_t charged = 0;  // To the pin's tenant, which may not hold them yet.
     for (const uint32_t id :
          Path(match, w, length, match.first(w, length), world.tokens_per_block())) {
       pin.blocks.push_back({w, BlockId{id}});
       pinned += world.ledgers[w][id].pins == 0 ? 1 : 0;
+      const bool has = owner == pin.tenant || world.accountants[w].Holds(id, pin.tenant);
+      charged += has ? 0 : 1;
     }
+    no_quota = no_quota || charged > world.accountants[w].Left(pin.tenant);
     const uint32_t budget =
         (window.primary + window.secondary) * world.config.pin_budget_permille / 1000;
     too_many = too_many || pinned > budget;
   }
   const auto pinned =
       Call<PinnedPrefix>(world, *session,
-                         PinPrefix{.name_space = world.config.name_spaces[content.name_space],
+                         PinPrefix{.name_space = world.Ask(*session, content.name_space),
                                    .tokens = content.tokens,
                                    .lease = lease},
                          {});
   if (!pinned.ok()) {
-    SIM_CHECK(content.tokens.empty() || wrong || too_many,
+    const Reason reason = ReasonOf(pinned.status());
+    // A tenant may have a part of the budget alone.
+    too_many = too_many || (reason == Reason::kPinBudgetExceeded && !world.config.tenants.empty());
+    SIM_CHECK(content.tokens.empty() || wrong || too_many || no_quota,
               "a pin is refused for no reason: ", pinned.status().ToString());
-    world.Refused(pinned.status(), {content.tokens.empty() ? Reason::kInvalidCount
-                                    : wrong                ? Reason::kInvalidArgument
-                                                           : Reason::kPinBudgetExceeded});
+    if (content.tokens.empty()) {
+      world.Refused(pinned.status(), {Reason::kInvalidCount});
+    } else if (wrong) {
+      world.Refused(pinned.status(), {Reason::kInvalidArgument});
+    } else if (!no_quota || (too_many && reason == Reason::kPinBudgetExceeded)) {
+      world.Refused(pinned.status(), {Reason::kPinBudgetExceeded});
+    } else {
+      // Kept for want of quota; or it is more than the whole quota.
+      world.Refused(pinned.status(), {Reason::kBlocksExhausted, Reason::kInvalidCount});
+    }
     return world.Check();
   }
-  SIM_CHECK(!content.tokens.empty() && !wrong && !too_many, "a pin that must be refused");
+  SIM_CHECK(!content.tokens.empty() && !wrong && !too_many && !no_quota,
+            "a pin that must be refused");
   SIM_CHECK(pinned->pinned_tokens == length && pinned->blocks == pin.blocks.size(), "pinned ",
             pinned->pinned_tokens, " tokens in ", pinned->blocks, " blocks instead of ", length,
             " in ", pin.blocks.size());
@@ -362,7 +392,7 @@ uint32_t CountBelow(World& world, uint32_t window, const Content& content) {
 void InvalidateOp(World& world) {
   SimSession* session = EnterSession(world);
   if (session == nullptr) return;
-  Content content = DrawPrefix(world);
+  Content content = DrawPrefix(world, *session);
   if (!content.tokens.empty() && !world.random.OneIn(6)) {
     // Long enough to leave something.
     const auto most = static_cast<uint32_t>(content.tokens.size());
@@ -377,9 +407,14 @@ void InvalidateOp(World& world) {
   }
   const auto invalidated = Call<InvalidatedPrefix>(
       world, *session,
-      InvalidatePrefix{.name_space = world.config.name_spaces[content.name_space],
+      InvalidatePrefix{.name_space = world.Ask(*session, content.name_space),
                        .tokens = content.tokens},
       {.reasons = Bit(RemovalReason::kInvalidated)});
+  if (session->tenant != kCommons && world.config.shares(session->tenant)) {
+    // What tenants share is forgotten by operators alone.
+    world.Refused(invalidated.status(), {Reason::kPermissionDenied});
+    return world.Check();
+  }
   SIM_CHECK(invalidated.ok(), invalidated.status().ToString());
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     left += world.shadows[w].cached_count();
@@ -394,7 +429,7 @@ void InvalidateOp(World& world) {
 void RetentionOp(World& world) {
   SimSession* session = EnterSession(world);
   if (session == nullptr) return;
-  const Content content = DrawPrefix(world);
+  const Content content = DrawPrefix(world, *session);
   NoteCall(world, "SetRetention", content);
   SequenceRetention retention = DrawRetention(world, static_cast<uint32_t>(content.tokens.size()));
   const bool wrong = Wrong(world);
@@ -404,7 +439,7 @@ void RetentionOp(World& world) {
   const uint32_t length = match.LongestWhole();
   const auto set =
       Call<RetentionSet>(world, *session,
-                         SetRetention{.name_space = world.config.name_spaces[content.name_space],
+                         SetRetention{.name_space = world.Ask(*session, content.name_space),
                                       .tokens = content.tokens,
                                       .retention = retention},
                          {.sets_priorities = true});

@@ -23,7 +23,8 @@ void AllocateOp(World& world) {
         Text("  AllocateBlocks(", session->ref.id.value(), ", window ", w, ", ", count, ")"));
   }
   world.ApplyTime();
-  const bool fits = count <= world.ledgers[w].available();
+  const bool fits = count <= world.available(w, session->tenant);
+  const bool never = count > world.most_blocks(w, session->tenant);
   const auto allocated = Call<AllocatedBlocks>(
       world, *session,
       AllocateBlocks{.window = unknown ? WindowSize{123456} : world.config.windows[w].size,
@@ -32,9 +33,9 @@ void AllocateOp(World& world) {
   if (!allocated.ok()) {
     SIM_CHECK(unknown || wrong || !fits,
               "refused, though there is room: ", allocated.status().ToString());
-    world.Refused(allocated.status(), {unknown ? Reason::kUnknownWindow
-                                       : wrong ? Reason::kInvalidCount
-                                               : Reason::kBlocksExhausted});
+    world.Refused(allocated.status(), {unknown          ? Reason::kUnknownWindow
+                                       : wrong || never ? Reason::kInvalidCount
+                                                        : Reason::kBlocksExhausted});
     return world.Check();
   }
   SIM_CHECK(!unknown && !wrong && fits, "an allocation that must be refused");
@@ -79,7 +80,9 @@ std::vector<Reason> AddWrong(World& world, SimSession& session, uint32_t window,
         for (const SimRaw& raw : other.raw) {
           if (raw.window != window) continue;
           refs.push_back(raw.handle.ref());
-          return {Reason::kForeignBlock};
+          // What another tenant does with a block is not told.
+          const bool hidden = session.tenant != kCommons && session.tenant != other.tenant;
+          return {hidden ? Reason::kStaleHandle : Reason::kForeignBlock};
         }
       }
       return {};
@@ -126,7 +129,7 @@ void FreeBlocksOp(World& world) {
       return false;
     }
     const size_t drains = world.drains.size();
-    world.Release(*session, w, raw.handle.id);
+    world.Release(*session, session->tenant, w, raw.handle.id);
     if (world.drains.size() > drains) {
       SimDrain& drain = world.drains.back();
       drain.slot = {Tier::kPrimary, raw.handle.slot};

@@ -11,7 +11,7 @@ namespace pagoda::sim {
 namespace {
 
 // Makes one argument of a valid AddSequence wrong. The reason with which it must be refused.
-Reason MakeWrong(World& world, AddSequence& op) {
+Reason MakeWrong(World& world, const SimSession& session, AddSequence& op) {
   switch (world.random.Below(6)) {
     case 0:
       op.tokens.clear();
@@ -33,7 +33,8 @@ Reason MakeWrong(World& world, AddSequence& op) {
       return Reason::kInvalidArgument;
     default:
       op.name_space.tenant.assign(kMaxTenantBytes + 1, 'x');
-      return Reason::kInvalidArgument;
+      // It is another tenant's, before it is too long.
+      return session.tenant == kCommons ? Reason::kInvalidArgument : Reason::kPermissionDenied;
   }
 }
 
@@ -45,16 +46,17 @@ struct Expected {
   bool never = false;  // The capacity can never hold it.
 };
 
-Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_t wanted) {
+Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_t wanted,
+                TenantId tenant) {
   Expected expected{.matched = match.Longest(tokens - 1)};
   for (;;) {
     const uint64_t room = std::max(wanted, expected.matched);
     bool fits = true;
     for (uint32_t w = 0; w < world.num_windows(); ++w) {
-      const MatchOracle::Room needs = match.RoomFor(w, expected.matched, room);
+      const MatchOracle::Room needs = match.RoomFor(w, expected.matched, room, tenant);
       fits = fits && needs.fits;
       expected.sure = expected.sure && needs.sure;
-      const uint64_t capacity = uint64_t{world.config.windows[w].primary};
+      const uint64_t capacity = world.most_blocks(w, tenant);
       const uint64_t blocks = world.full(w)
                                   ? world.BlocksFor(std::max<uint64_t>(room, tokens))
                                   : world.BlocksFor(room) - match.first(w, expected.matched);
@@ -129,18 +131,20 @@ void AddSequenceOp(World& world) {
       random.OneIn(8) ? 40 * world.tokens_per_block() : world.config.max_prompt_tokens;
   Content content = world.prompts.Draw(random, most, Prompts::Extras::kPerhaps);
   if (content.tokens.empty()) world.prompts.AppendTokens(content, random, 1);
+  content.name_space = world.config.Confined(session->tenant, content.name_space);
+  const TenantId tenant = world.TenantFor(*session, content.name_space);
   const auto tokens = static_cast<uint32_t>(content.tokens.size());
   const uint32_t room = random.OneIn(3) ? random.Below(tokens + 2 * world.tokens_per_block()) : 0;
   SentExtras sent = Send(content, random);
   AddSequence op{.sequence = sequence.id,
-                 .name_space = world.config.name_spaces[content.name_space],
+                 .name_space = world.Ask(*session, content.name_space),
                  .tokens = content.tokens,
                  .room_tokens = room,
                  .extra_token_ids = std::move(sent.extra_token_ids),
                  .multimodal_items = std::move(sent.items)};
   if (random.Percent(world.config.retention_percent)) op.retention = DrawRetention(world, tokens);
   if (!sequence.running && Wrong(world)) {
-    const Reason reason = MakeWrong(world, op);
+    const Reason reason = MakeWrong(world, *session, op);
     const auto refused = Call<AddedSequence>(world, *session, op, {});
     world.Refused(refused.status(), {reason});
     return world.Check();
@@ -152,7 +156,7 @@ void AddSequenceOp(World& world) {
   }
   world.ApplyTime();
   const MatchOracle match(world, content.name_space, KeysOf(content), tokens - 1);
-  const Expected expected = Expect(world, match, tokens, room == 0 ? tokens : room);
+  const Expected expected = Expect(world, match, tokens, room == 0 ? tokens : room, tenant);
   Scope scope{.reasons = kForRoom | Bit(RemovalReason::kTakenOver),
               .sets_priorities = !op.retention.empty()};
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
@@ -178,7 +182,7 @@ void AddSequenceOp(World& world) {
   const uint32_t matched = added->matched_tokens;
   SIM_CHECK(matched == expected.matched || (!expected.sure && matched < expected.matched),
             "matched ", matched, " tokens instead of ", expected.matched);
-  sequence = {.running = true, .id = sequence.id};
+  sequence = {.running = true, .id = sequence.id, .tenant = tenant};
   sequence.content = std::move(content);
   sequence.Name(0);
   sequence.prompt_tokens = tokens;
@@ -188,6 +192,13 @@ void AddSequenceOp(World& world) {
   sequence.retention = op.retention;
   world.prompts.Remember(sequence.content, random);
   AdoptMatch(world, sequence, match, matched, added->tables);
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    if (match.EndsInHole(w, matched)) world.coverage.Add(Met::kBesideHole);
+    for (const World::TakenOver& taken : world.taken_over) {
+      if (taken.block.window != w || taken.retention.priority == kDefaultPriority) continue;
+      sequence.tables[w].taken_over = {matched / world.tokens_per_block(), taken.retention};
+    }
+  }
   if (matched > 0) world.coverage.Add(Met::kMatch);
   if (matched % world.tokens_per_block() != 0) world.coverage.Add(Met::kPartialMatch);
   if (world.Note()) world.Note(Text("    matched ", matched));
@@ -234,6 +245,7 @@ void ForkOp(World& world) {
     table.blocks.resize(shared);
     table.canonical.resize(shared);
     table.borrowed_tail = parent.computed % world.tokens_per_block() != 0;
+    if (table.taken_over.has_value() && table.taken_over->first >= shared) table.taken_over.reset();
     // A failed copy took the end of what its parent had published.
     if (table.published > parent.computed / world.tokens_per_block()) {
       table.published = parent.computed / world.tokens_per_block();
@@ -283,7 +295,7 @@ void FollowTruncate(World& world, SimSession& session, SimSequence& sequence, ui
       world.ReleaseEntry(session, sequence, window, index);
       table.borrowed_tail = false;
     } else if (table.canonical[index] != kNoBlock) {
-      world.Release(session, window, table.canonical[index]);
+      world.Release(session, sequence.tenant, window, table.canonical[index]);
       table.canonical[index] = kNoBlock;
     }
   }
@@ -291,6 +303,7 @@ void FollowTruncate(World& world, SimSession& session, SimSequence& sequence, ui
   for (uint32_t i = size; i-- > keep;) world.ReleaseEntry(session, sequence, window, i);
   table.blocks.resize(keep);
   table.canonical.resize(keep);
+  if (table.taken_over.has_value() && table.taken_over->first >= keep) table.taken_over.reset();
   AdoptTable(world, table, window, told.first_block, told.blocks);
   if (table.published <= index) return;
   table.published = index;
@@ -333,7 +346,7 @@ void TruncateOp(World& world) {
     if (whole > 0) needed = std::min(needed, whole - 1);
     passed = passed || (first > 0 && needed < first);
     copies[w] = MustCopyCut(world, sequence, w, std::min(tokens, sequence.tokens()));
-    exhausted = exhausted || (copies[w] && world.ledgers[w].available() == 0);
+    exhausted = exhausted || (copies[w] && world.available(w, sequence.tenant) == 0);
   }
   const auto cut = Call<TruncatedSequence>(
       world, *session, TruncateSequence{.sequence = sequence.id, .token_count = tokens},

@@ -1,5 +1,6 @@
 // Sessions come and go, copies end, time passes, operators act.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
 #include <utility>
@@ -38,7 +39,10 @@ void HoldWritable(World& world, SimSession& session) {
         const BlockHandle& own = table.blocks[i];
         if (own.id == kNoBlock || !is_private(own)) continue;
         SimDrain& drain = world.drains.emplace_back();
-        drain = {.session = session.ref.id, .step = kNever, .block = {w, own.id}};
+        drain = {.session = session.ref.id,
+                 .tenant = sequence.tenant,
+                 .step = kNever,
+                 .block = {w, own.id}};
         drain.slot = {Tier::kPrimary, own.slot};
         ledger.Hold(own.id, Ledger::Holder::kDrain);
         const uint32_t begin = i * size;
@@ -50,7 +54,10 @@ void HoldWritable(World& world, SimSession& session) {
   }
   for (const SimRaw& raw : session.raw) {
     SimDrain& drain = world.drains.emplace_back();
-    drain = {.session = session.ref.id, .step = kNever, .block = {raw.window, raw.handle.id}};
+    drain = {.session = session.ref.id,
+             .tenant = session.tenant,
+             .step = kNever,
+             .block = {raw.window, raw.handle.id}};
     drain.slot = {Tier::kPrimary, raw.handle.slot};
     drain.writable_end = world.Ready(raw.ready) ? size : 0;
   }
@@ -88,7 +95,7 @@ void FollowEndOfSessions(World& world, absl::Span<SimSession* const> ended, Endi
 }
 
 Scope EndScope(World& world, absl::Span<SimSession* const> ended, Ending ending) {
-  Scope scope{.reasons = Bit(RemovalReason::kReleased)};
+  Scope scope{.reasons = Bit(RemovalReason::kReleased) | Bit(RemovalReason::kTakenOver)};
   for (SimSession* session : ended) {
     if (world.batch_session == session) world.batch_session = nullptr;
     if (ending == Ending::kByLease && session->writes) {
@@ -99,10 +106,27 @@ Scope EndScope(World& world, absl::Span<SimSession* const> ended, Ending ending)
     for (SimSequence& sequence : session->sequences) {
       if (!sequence.running) continue;
       scope.publishers.push_back(&sequence);
-      scope.sets_priorities = scope.sets_priorities || !sequence.retention.empty();
+      scope.sets_priorities = scope.sets_priorities || SetsPriorities(sequence);
     }
   }
   return scope;
+}
+
+}  // namespace
+
+namespace {
+
+// Half of the sessions are set aside for the tenants in equal parts; anybody may have the rest.
+bool MayOpen(const World& world, TenantId tenant) {
+  const uint32_t parties = world.config.num_tenants();
+  const uint32_t part = kMaxSessions / 2 / parties;
+  std::array<uint32_t, kMaxTenantsInSim> counts = {};
+  for (const SimSession& session : world.sessions) {
+    if (session.open) ++counts[session.tenant.value()];
+  }
+  uint32_t beyond = 0;
+  for (const uint32_t count : counts) beyond += count - std::min(count, part);
+  return counts[tenant.value()] < part || beyond < kMaxSessions - part * parties;
 }
 
 }  // namespace
@@ -111,23 +135,26 @@ void OpenSessionOp(World& world) {
   Random& random = world.random;
   const absl::Duration lease = DrawLease(random);
   const bool wrong = Wrong(world);
+  const TenantId tenant{static_cast<uint16_t>(random.Below(world.config.num_tenants()))};
   SimSession* closed = nullptr;
   for (SimSession& session : world.sessions) {
     if (!session.open) closed = &session;
   }
   world.ApplyTime();
   const absl::StatusOr<BlockManager::OpenedSession> opened = world.core->OpenSession(
-      wrong ? std::string(kMaxClientNameBytes + 1, 'x') : "sim", lease, world.now);
+      wrong ? std::string(kMaxClientNameBytes + 1, 'x') : "sim", lease, world.now, tenant,
+      SessionToken{++world.drawn_tokens, world.config.seed});
   world.Absorb({});
-  if (closed == nullptr || wrong) {
-    world.Refused(opened.status(),
-                  {wrong ? Reason::kInvalidArgument : Reason::kTooManySessions,
-                   closed == nullptr ? Reason::kTooManySessions : Reason::kInvalidArgument});
+  const bool full = !MayOpen(world, tenant);
+  if (full || wrong) {
+    world.Refused(opened.status(), {wrong ? Reason::kInvalidArgument : Reason::kTooManySessions,
+                                    full ? Reason::kTooManySessions : Reason::kInvalidArgument});
     return world.Check();
   }
   SIM_CHECK(opened.ok() && opened->lease == lease, opened.status().ToString());
   closed->open = true;
   closed->ref = opened->ref;
+  closed->tenant = tenant;
   closed->lease = lease;
   closed->deadline = world.now + lease;
   closed->streams = 0;
@@ -137,7 +164,7 @@ void OpenSessionOp(World& world) {
     const absl::Status status = world.core->NoteWriter(closed->ref);
     SIM_CHECK(status.ok(), status.ToString());
   }
-  world.digest.Add(opened->ref.token.value());
+  world.digest.Add(opened->ref.token.low());
   world.Check();
 }
 
@@ -157,7 +184,7 @@ void EndQuarantine(World& world, size_t index) {
   const SimQuarantine quarantine = world.quarantines[index];
   world.quarantines.erase(world.quarantines.begin() + static_cast<ptrdiff_t>(index));
   world.ApplyTime();
-  if (world.random.OneIn(2)) {
+  if (quarantine.ref.id != SessionId{} && world.random.OneIn(2)) {
     const absl::Status status = world.core->CloseSession(quarantine.ref, world.now);
     SIM_CHECK(status.ok(), "an acknowledgement is refused: ", status.ToString());
   } else {
@@ -171,6 +198,21 @@ void EndQuarantine(World& world, size_t index) {
   world.Check();
 }
 
+// Whoever tries to acknowledge a quarantine that is not its own: with the token of a session that
+// it has, with one that it has seen, with none.
+void CloseForeign(World& world, const SimQuarantine& quarantine) {
+  SessionRef guess = quarantine.ref;
+  const SimSession& other = world.sessions[world.random.Below(kMaxSessions)];
+  guess.token = world.random.OneIn(2) ? other.ref.token : SessionToken{};
+  if (guess.id != SessionId{} && guess.token == quarantine.ref.token) return;
+  const absl::Status status = world.core->CloseSession(guess, world.now);
+  world.Absorb({});
+  world.Refused(status,
+                {guess.id == SessionId{} ? Reason::kUnknownSession : Reason::kStaleSession});
+  world.coverage.Add(Met::kForeignCloseRefused);
+  world.Check();
+}
+
 void QuarantineOp(World& world) {
   if (world.quarantines.empty()) {
     world.ApplyTime();
@@ -180,7 +222,9 @@ void QuarantineOp(World& world) {
     world.Refused(released.status(), {Reason::kUnknownQuarantine});
     return world.Check();
   }
-  EndQuarantine(world, world.random.Below(static_cast<uint32_t>(world.quarantines.size())));
+  const uint32_t index = world.random.Below(static_cast<uint32_t>(world.quarantines.size()));
+  CloseForeign(world, world.quarantines[index]);
+  EndQuarantine(world, index);
 }
 
 void CloseSessionOp(World& world) {
@@ -192,7 +236,7 @@ void CloseSessionOp(World& world) {
   if (quarantined) return QuarantineOp(world);
   // Sessions that are not there, or are another's.
   SessionRef wrong = session.ref;
-  if (session.open) wrong.token = SessionToken{wrong.token.value() + 1};
+  if (session.open) wrong.token = SessionToken{wrong.token.low() + 1, wrong.token.high()};
   const Reason reason =
       session.ref.id == SessionId{} ? Reason::kUnknownSession : Reason::kStaleSession;
   const absl::Status status = world.random.OneIn(2)
@@ -306,6 +350,8 @@ void MaintainOp(World& world) {
             moved, " of at most ", most);
   world.Check();
 }
+
+void RestartOp(World& world) { world.Restart(); }
 
 void ResetOp(World& world) {
   world.ApplyTime();

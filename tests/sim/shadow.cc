@@ -1,6 +1,7 @@
 #include "tests/sim/shadow.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "events/block_hash.h"
 #include "tests/sim/fail.h"
@@ -91,6 +92,9 @@ void Shadow::StoreOne(const StoredEvent& stored, const StoredBlock& block, uint3
     node.hash = block.hash;
     node.keys = keys;
     node.values = values;
+    contents_.resize(nodes_.size());
+    contents_[id] = {{key.tokens.begin(), key.tokens.end()},
+                     {key.extras.begin(), key.extras.end()}};
     uint32_t& first = parent == kNone ? roots_[name_space] : nodes_[parent].first_child;
     node.next_sibling = first;
     first = id;
@@ -105,8 +109,9 @@ void Shadow::ApplyUpdated(const UpdatedEvent& updated) {
   SIM_CHECK(node(id).cached(), "law: block ", id, " updated but not cached");
   Node& node = nodes_[id];
   SIM_CHECK(node.hash == updated.hash, "law: block ", id, " updated with a wrong hash");
-  SIM_CHECK(updated.tier.has_value() || updated.priority.has_value(),
-            "law: an Updated event that says nothing");
+  SIM_CHECK(
+      (updated.tier.has_value() || updated.priority.has_value()) != updated.ended_pin.has_value(),
+      "law: an Updated event that says nothing, or a pin's end beside a change");
   if (updated.tier.has_value()) {
     SIM_CHECK(node.tier == updated.tier->old_value && node.tier != updated.tier->new_value,
               "law: block ", id, " updated from a wrong tier");
@@ -169,6 +174,36 @@ uint32_t Shadow::FindChild(uint32_t parent, uint32_t name_space,
     }
   }
   return kNone;
+}
+
+uint32_t Shadow::FirstLonger(uint32_t parent, uint32_t name_space,
+                             absl::Span<const TokenKey> keys) const {
+  const auto before = [&](uint32_t a, uint32_t b) {
+    const auto& [tokens_a, extras_a] = contents_[a];
+    const auto& [tokens_b, extras_b] = contents_[b];
+    for (size_t i = 0; i < std::min(tokens_a.size(), tokens_b.size()); ++i) {
+      const auto rank = [i](const std::vector<TokenId>& tokens,
+                            const std::vector<TokenExtra>& extras) {
+        const TokenExtra extra = extras.empty() ? TokenExtra{} : extras[i];
+        return std::tuple(tokens[i], extra.extra_id, extra.in_item, extra.digest,
+                          extra.item_offset);
+      };
+      const auto rank_a = rank(tokens_a, extras_a), rank_b = rank(tokens_b, extras_b);
+      if (rank_a != rank_b) return rank_a < rank_b;
+    }
+    return tokens_a.size() < tokens_b.size();
+  };
+  uint32_t first = kNone;
+  for (uint32_t child = first_child(parent, name_space); child != kNone;
+       child = nodes_[child].next_sibling) {
+    const Node& node = nodes_[child];
+    if (!node.cached() || node.count <= keys.size() ||
+        !std::equal(keys.begin(), keys.end(), node.keys.begin())) {
+      continue;
+    }
+    if (first == kNone || before(child, first)) first = child;
+  }
+  return first;
 }
 
 uint32_t Shadow::FindValue(Value value) const {

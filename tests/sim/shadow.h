@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -60,6 +61,9 @@ class Shadow {
   }
   // The child with exactly these keys, cached or a hole; kNone where there is none.
   uint32_t FindChild(uint32_t parent, uint32_t name_space, absl::Span<const TokenKey> keys) const;
+  // Of the cached children of `parent` that begin with these keys and go on, the first in the order
+  // of their tokens; kNone where there is none.
+  uint32_t FirstLonger(uint32_t parent, uint32_t name_space, absl::Span<const TokenKey> keys) const;
   // The block whose last token stands for `value`, and how many tokens it holds; kNone where none
   // does. Cost: O(ids).
   uint32_t FindValue(Value value) const;
@@ -81,6 +85,8 @@ class Shadow {
   const bool sliding_;
   const Node absent_;
   std::vector<Node> nodes_;
+  // By id: the tokens of a block in the tree, and what they have beside their ids.
+  std::vector<std::pair<std::vector<TokenId>, std::vector<TokenExtra>>> contents_;
   std::vector<uint32_t> roots_;  // First child by name space.
   std::vector<BlockHash> root_hashes_;
   uint32_t cached_count_ = 0;

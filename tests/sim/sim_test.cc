@@ -59,7 +59,11 @@ TEST(SimTest, EveryRunHolds) {
   PrintCoverage(outcome);
   if (outcome.operations < 1'000'000) return;
   // What the runs are there to meet they must have met, and often.
+  const bool draws_tenants = std::getenv("PAGODA_SIM_TENANTS") != nullptr;
   for (size_t i = 0; i < kMetNames.size(); ++i) {
+    const auto met = static_cast<Met>(i);
+    const bool takes_tenants = met == Met::kQuotaExceeded || met == Met::kHeldByTwoTenants;
+    if (takes_tenants && !draws_tenants) continue;
     EXPECT_GT(outcome.coverage.counts[i], outcome.operations / 100'000) << kMetNames[i];
   }
 }

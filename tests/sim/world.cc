@@ -15,9 +15,9 @@ constexpr size_t kMostCopies = 64;
 
 absl::Time StartTime() { return absl::FromUnixSeconds(1'000'000'000); }
 
-std::unique_ptr<BlockManager> MakeCore(const SimConfig& config) {
+std::unique_ptr<BlockManager> MakeCore(const SimConfig& config, absl::Time now, uint64_t restarts) {
   absl::StatusOr<std::unique_ptr<BlockManager>> core =
-      BlockManager::Create(CoreOptions(config, StartTime()));
+      BlockManager::Create(CoreOptions(config, now, restarts));
   SIM_CHECK(core.ok(), core.status().ToString());
   return *std::move(core);
 }
@@ -26,23 +26,125 @@ std::unique_ptr<BlockManager> MakeCore(const SimConfig& config) {
 
 World::World(uint64_t seed, Trace* trace)
     : config(DrawConfig(seed, OperationWeights())),
-      core(MakeCore(config)),
+      core(MakeCore(config, StartTime(), 0)),
       now(StartTime()),
+      journal(&config),
       memory(&config),
       prompts(&config),
       trace_(trace) {
+  BeginRun();
+  if (Note()) Note(config.ToString());
+  Absorb({});
+  Check();
+}
+
+// What is known of a core from which nothing was heard yet.
+void World::BeginRun() {
+  shadows.clear();
+  ledgers.clear();
+  accountants.clear();
   for (uint32_t w = 0; w < num_windows(); ++w) {
     shadows.emplace_back(&config, w);
     ledgers.emplace_back(&config, w);
+    accountants.emplace_back(&config, w);
   }
+  journal = Journal(&config);
+  sessions = {};
   for (SimSession& session : sessions) {
     for (uint32_t i = 0; i < kSequencesPerSession; ++i) {
       session.sequences[i].id = SequenceId{i + 1};
     }
   }
-  if (Note()) Note(config.ToString());
-  Absorb({});
+  pins.clear();
+  drains.clear();
+  quarantines.clear();
+  batch_session = nullptr;
+  batch_drains = exhausted = false;
+  shadow_tree_ = {};
+  late_joiner_ = {};
+  revision_ = {};
+  victims_.clear();
+  stats_ = {};
+}
+
+void World::Restart() {
+  std::vector<RecoveredWindow> windows;
+  size_t recovered = 0;
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    windows.push_back(journal.Recover(w, memory));
+    recovered += windows.back().blocks.size();
+  }
+  if (Note()) Note(Text("  Restart, with ", recovered, " blocks"));
+  memory.Crash(random);
+  core = MakeCore(config, now, ++restarts_);
+  BeginRun();
+  const absl::StatusOr<uint64_t> restored = core->Restore(windows, now);
+  SIM_CHECK(restored.ok() && *restored == recovered, "Restore: ", restored.status().ToString());
+  coverage.Add(Met::kRestarted);
+  coverage.Add(Met::kRecovered, recovered);
+  Adopt(windows, core->TakeSlotChanges());
+  // A writer of the earlier run may live: its free slots are not handed out.
+  if (random.OneIn(2)) QuarantineFree();
   Check();
+}
+
+// The events say what is cached again; the journal says in which slots, which must be those that
+// were found. Check() then looks whether these hold the content's bytes.
+void World::Adopt(const std::vector<RecoveredWindow>& windows,
+                  const std::vector<SlotChange>& changes) {
+  journal.Apply(changes);
+  size_t next = 0;
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    for (const RecoveredBlock& block : windows[w].blocks) {
+      SIM_CHECK(next < changes.size() && changes[next].window_index == w &&
+                    changes[next].slot == block.slot && changes[next].content.has_value() &&
+                    changes[next].found,
+                "the journal does not say that a block was found again");
+      const BlockRef& name = changes[next++].content->block;
+      ledgers[w][name.id].generation = name.generation;
+      ledgers[w].Place(name.id.value(), block.slot);
+    }
+  }
+  SIM_CHECK(next == changes.size(), "the journal tells of more blocks than were found");
+  Absorb({.restores = true});
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const SlotChange& change = changes[i];
+    const uint32_t id = change.content->block.id.value();
+    SIM_CHECK(std::erase(stored, HeldBlock{change.window_index, BlockId{id}}) == 1, "block ", id,
+              " is found again without its Stored event");
+    Wish(change.window_index, id, {.priority = change.content->priority});
+  }
+}
+
+// As the core does. The client learns no ids: those of the ledger lie above all others.
+void World::QuarantineFree() {
+  constexpr uint32_t kAboveAllIds = 1'024;
+  core->QuarantineFree(now);
+  Absorb({});
+  SimQuarantine quarantine;
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    for (uint32_t s = 0; s < config.windows[w].primary; ++s) {
+      const SlotRef slot{Tier::kPrimary, SlotIndex{s}};
+      if (ledgers[w].owner(slot) != kNone) continue;
+      const BlockId id{kAboveAllIds + s};
+      ledgers[w].Place(id.value(), slot);
+      SimDrain& drain = drains.emplace_back();
+      drain.step = ~uint64_t{0};
+      drain.block = {w, id};
+      drain.slot = slot;
+      drain.writable_end = tokens_per_block();
+      ++quarantine.blocks;
+    }
+  }
+  if (quarantine.blocks > 0) quarantines.push_back(quarantine);
+}
+
+NamespaceKey World::Ask(const SimSession& session, uint32_t name_space) {
+  NamespaceKey asked = config.name_spaces[name_space];
+  if (session.tenant == kCommons) return asked;
+  // A tenant may name itself, or leave that out.
+  asked.tenant = random.OneIn(2) ? "" : config.tenants[session.tenant.value() - 1u].name;
+  return asked;
 }
 
 void World::Step(uint32_t index) {
@@ -95,6 +197,7 @@ void World::ApplyTime() {
 
 void World::Absorb(const Scope& scope) {
   const EventBatch events = core->TakeEvents();
+  journal.Apply(core->TakeSlotChanges());
   const std::vector<CopyOrder> orders = core->TakeCopies();
   for (const Event& event : events) {
     SIM_CHECK(event.revision.value() == revision_.value() + 1, "law: revision ",
@@ -112,6 +215,7 @@ void World::Absorb(const Scope& scope) {
   follow.Run(events, orders);
   last_events_ = events.size();
   last_expiries_ = follow.expiries();
+  last_unsure_expiries_ = follow.unsure_expiries();
   last_orders_ = orders.size();
   victims_ = follow.victims();
   for (Victims& victims : victims_) {
@@ -133,11 +237,16 @@ void World::Absorb(const Scope& scope) {
 
 void World::Refused(const absl::Status& status, std::initializer_list<Reason> reasons) {
   const Reason reason = ReasonOf(status);
-  SIM_CHECK(!status.ok() && std::find(reasons.begin(), reasons.end(), reason) != reasons.end(),
+  // Want of room is want of quota for a tenant that has one.
+  const Reason room = reason == Reason::kTenantQuotaExceeded && !config.tenants.empty()
+                          ? Reason::kBlocksExhausted
+                          : reason;
+  SIM_CHECK(!status.ok() && std::find(reasons.begin(), reasons.end(), room) != reasons.end(),
             "refused with the wrong reason: ", status.ToString());
   SIM_CHECK(status.code() == ReasonCode(reason), "refused with the wrong code");
-  SIM_CHECK(last_events_ == last_expiries_ && last_orders_ == 0,
-            "a refusal leaves a trace: ", last_events_ - last_expiries_, " events, ", last_orders_,
+  const size_t expiries = last_expiries_ + last_unsure_expiries_;
+  SIM_CHECK(last_events_ == expiries && last_orders_ == 0,
+            "a refusal leaves a trace: ", last_events_ - expiries, " events, ", last_orders_,
             " copies: ", status.ToString());
   const ManagerStats stats = core->Stats();
   for (size_t w = 0; w < stats.windows.size(); ++w) {
@@ -148,12 +257,13 @@ void World::Refused(const absl::Status& status, std::initializer_list<Reason> re
     SIM_CHECK(std::memcmp(&after, &stats_.windows[w].counters, sizeof(after)) == 0,
               "a refusal was counted as something: ", status.ToString());
   }
-  exhausted = exhausted || reason == Reason::kBlocksExhausted;
-  coverage.Add(reason == Reason::kBlocksExhausted     ? Met::kExhausted
-               : reason == Reason::kKvLost            ? Met::kKvLost
-               : reason == Reason::kWindowPassed      ? Met::kWindowPassed
-               : reason == Reason::kPinBudgetExceeded ? Met::kPinBudget
-                                                      : Met::kOtherRefusal);
+  exhausted = exhausted || room == Reason::kBlocksExhausted;
+  coverage.Add(reason == Reason::kBlocksExhausted       ? Met::kExhausted
+               : reason == Reason::kTenantQuotaExceeded ? Met::kQuotaExceeded
+               : reason == Reason::kKvLost              ? Met::kKvLost
+               : reason == Reason::kWindowPassed        ? Met::kWindowPassed
+               : reason == Reason::kPinBudgetExceeded   ? Met::kPinBudget
+                                                        : Met::kOtherRefusal);
   if (Note()) Note(Text("    refused: ", status.ToString()));
 }
 
@@ -163,13 +273,24 @@ void World::Wish(uint32_t window, uint32_t id, const BlockRetention& retention) 
   facts.duration =
       retention.priority == kDefaultPriority ? absl::InfiniteDuration() : retention.duration;
   facts.deadline = absl::InfiniteFuture();
+  facts.unsure = false;
 }
 
-void World::Release(SimSession& session, uint32_t window, BlockId block) {
+void World::Raise(uint32_t window, uint32_t id, const BlockRetention& retention) {
+  BlockFacts& facts = ledgers[window][id];
+  if (retention.priority <= facts.priority) return;
+  const bool unsure = facts.unsure;  // Another sequence of the same call may have raised it.
+  Wish(window, id, retention);
+  facts.unsure = unsure;
+}
+
+void World::Release(SimSession& session, TenantId tenant, uint32_t window, BlockId block) {
   if (!Draining(session)) return ledgers[window].LetGo(block);
   coverage.Add(Met::kDrained);
-  drains.push_back(
-      {.session = session.ref.id, .step = session.steps.step, .block = {window, block}});
+  drains.push_back({.session = session.ref.id,
+                    .tenant = tenant,
+                    .step = session.steps.step,
+                    .block = {window, block}});
 }
 
 void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t window,
@@ -178,7 +299,7 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
   const BlockHandle own = table.blocks[index];
   if (own.id == kNoBlock) return;
   const size_t drains_before = drains.size();
-  Release(session, window, own.id);
+  Release(session, sequence.tenant, window, own.id);
   if (drains.size() > drains_before) {
     SimDrain& drain = drains.back();
     const uint32_t begin = index * tokens_per_block();
@@ -198,7 +319,8 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
       drain.writable_end = alone ? end : 0;
     }
   }
-  if (table.canonical[index] != kNoBlock) Release(session, window, table.canonical[index]);
+  if (table.canonical[index] != kNoBlock)
+    Release(session, sequence.tenant, window, table.canonical[index]);
   table.blocks[index] = {};
   table.canonical[index] = kNoBlock;
 }

@@ -3,6 +3,7 @@
 #ifndef PAGODA_TESTS_SIM_WORLD_H_
 #define PAGODA_TESTS_SIM_WORLD_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -15,12 +16,14 @@
 #include "events/shadow_tree.h"
 #include "manager/block_manager.h"
 #include "pools/error.h"
+#include "tests/sim/accountant.h"
 #include "tests/sim/client.h"
 #include "tests/sim/config.h"
 #include "tests/sim/content.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/digest.h"
 #include "tests/sim/fail.h"
+#include "tests/sim/journal.h"
 #include "tests/sim/late_joiner.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/memory.h"
@@ -52,12 +55,16 @@ struct Scope {
   std::vector<HeldBlock> let_go;
   // The operation moves blocks that it was told to move: whatever their priority.
   bool moves_named = false;
+  // Blocks of an earlier run become cached again, in whichever tier they lie.
+  bool restores = false;
 };
 
-// Blocks of one tier that went for room in one call, and those that could have gone instead.
+// Blocks of one tier and tenant that went for room in one call, and those of the tenant's that
+// could have gone instead.
 struct Victims {
   uint32_t window = 0;
   Tier tier = Tier::kPrimary;
+  TenantId tenant;
   Priority highest;  // Of those that went.
   uint32_t count = 0;
   struct Candidate {
@@ -75,6 +82,9 @@ class World {
   void Step(uint32_t index);
   // Ends all sessions, pins and copies: nobody holds anything then.
   void Finish();
+  // The daemon dies, with all copies that are under way, and starts again with what the journal and
+  // the memory have.
+  void Restart();
   // What only some runs do, because it takes more time: the events also go through a ShadowTree,
   // and are kept.
   void KeepEvents() { keep_events_ = true; }
@@ -92,14 +102,35 @@ class World {
   // A call that was refused: with one of these reasons, and without a trace.
   void Refused(const absl::Status& status, std::initializer_list<Reason> reasons);
 
+  // The prefix's name space as the session may call it.
+  NamespaceKey Ask(const SimSession& session, uint32_t name_space);
+  // Whom a sequence of the session in this name space is charged to.
+  TenantId TenantFor(const SimSession& session, uint32_t name_space) const {
+    const TenantId owner = config.OwnerOf(name_space);
+    return owner == kCommons ? session.tenant : owner;
+  }
+  // The most primary slots that the tenant can ever have.
+  uint32_t most_blocks(uint32_t window, TenantId tenant) const {
+    return std::min(config.windows[window].primary, config.quota(tenant, Tier::kPrimary));
+  }
+  // Whether the tenant may hold a block that is cached in the primary tier, while an operation
+  // runs. What it holds of the default tenant's counts against its quota.
+  bool MayHold(uint32_t window, uint32_t id, TenantId tenant);
+  // Primary slots that the tenant can get.
+  uint32_t available(uint32_t window, TenantId tenant) const {
+    return std::min(ledgers[window].available(), accountants[window].Left(tenant));
+  }
+
   // A cached block is to be kept like this from now on.
   void Wish(uint32_t window, uint32_t id, const BlockRetention& retention);
+  // As Wish, where that is a higher priority.
+  void Raise(uint32_t window, uint32_t id, const BlockRetention& retention);
   // Whether what the session lets go drains first.
   bool Draining(const SimSession& session) const {
     return batch_session == &session && batch_drains;
   }
-  // The session lets a block go, at once or when it has drained.
-  void Release(SimSession& session, uint32_t window, BlockId block);
+  // The session lets a block go that is charged to `tenant`, at once or when it has drained.
+  void Release(SimSession& session, TenantId tenant, uint32_t window, BlockId block);
   void ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t window, uint32_t index);
 
   bool Note() const { return trace_->on(); }
@@ -123,11 +154,13 @@ class World {
   bool full(uint32_t window) const { return config.windows[window].full(); }
 
   const SimConfig config;
-  const std::unique_ptr<BlockManager> core;
+  std::unique_ptr<BlockManager> core;
   Random random;  // Of this operation.
   absl::Time now;
   std::vector<Shadow> shadows;
   std::vector<Ledger> ledgers;
+  std::vector<Accountant> accountants;
+  Journal journal;
   Memory memory;
   std::array<SimSession, kMaxSessions> sessions;
   std::vector<SimPin> pins;
@@ -135,15 +168,27 @@ class World {
   std::vector<SimQuarantine> quarantines;
   // Stored in the call that runs, until it is known by which sequence.
   std::vector<HeldBlock> stored;
+  // Cached blocks that a sequence took over in the call that runs, and how they were kept.
+  struct TakenOver {
+    HeldBlock block;
+    Node node;
+    BlockRetention retention;
+  };
+  std::vector<TakenOver> taken_over;
+  bool several_publish = false;  // Several sequences may publish in the call that runs.
   Prompts prompts;
   SimSession* batch_session = nullptr;  // Whose batch it is.
   bool batch_drains = false;
   bool exhausted = false;  // A call was refused for want of room, and nobody has ended since.
   Coverage coverage;
   Digest digest;
+  uint64_t drawn_tokens = 0;  // Of sessions.
 
  private:
   uint32_t ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const;
+  void BeginRun();
+  void Adopt(const std::vector<RecoveredWindow>& windows, const std::vector<SlotChange>& changes);
+  void QuarantineFree();
   void CountHolders();
   void CheckVictims();
   void CheckSequences();
@@ -156,6 +201,7 @@ class World {
 
   Trace* const trace_;
   bool keep_events_ = false;
+  uint64_t restarts_ = 0;
   bool time_applied_ = false;
   bool pins_expired_ = false;
   std::vector<Event> events_;
@@ -167,6 +213,7 @@ class World {
   // Of the last call, for Refused.
   size_t last_events_ = 0;
   size_t last_expiries_ = 0;
+  size_t last_unsure_expiries_ = 0;
   size_t last_orders_ = 0;
   ManagerStats stats_;
 };

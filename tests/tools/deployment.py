@@ -55,8 +55,8 @@ def instructions(dockerfile):
 
 
 def image(dockerfile):
-    """What others rely on of the image: user, group, port, and the image's name with the project's version."""
+    """What others rely on of the image: user, group, ports, and the image's name with the project's version."""
     last_stage = dict(instructions(dockerfile))
     user, _, group = last_stage["USER"].partition(":")
     version = re.search(r"project\(pagoda VERSION (\S+)", (tree.ROOT / "CMakeLists.txt").read_text())[1]
-    return {"user": int(user), "group": int(group), "port": int(last_stage["EXPOSE"]), "name": f"pagoda:{version}"}
+    return {"user": int(user), "group": int(group), "ports": {int(one) for one in last_stage["EXPOSE"].split()}, "name": f"pagoda:{version}"}

@@ -23,6 +23,7 @@ KINDS = {
     ("policy/v1", "PodDisruptionBudget"): "V1PodDisruptionBudget",
     ("v1", "ConfigMap"): "V1ConfigMap",
     ("v1", "Service"): "V1Service",
+    ("networking.k8s.io/v1", "NetworkPolicy"): "V1NetworkPolicy",
 }
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # What the daemon takes beside the pools and the event log: index, connections, the program.
@@ -68,6 +69,7 @@ class Manifests:
         self.deployment = by_kind["Deployment"]
         self.service = by_kind["Service"]
         self.budget = by_kind["PodDisruptionBudget"]
+        self.policy = by_kind["NetworkPolicy"]
         self.template = self.deployment["spec"]["template"]
         self.pod = self.template["spec"]
         (self.container,) = (one for one in self.pod["containers"] if one["name"] == CONTAINER)
@@ -86,6 +88,7 @@ def selector_violations(manifests):
         "the Service's selector": manifests.service["spec"]["selector"],
         "the PodDisruptionBudget's selector": manifests.budget["spec"]["selector"]["matchLabels"],
     }
+    selectors["the NetworkPolicy's selector"] = manifests.policy["spec"]["podSelector"].get("matchLabels", {})
     for rule in manifests.pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]:
         selectors["the anti-affinity's selector"] = rule["labelSelector"]["matchLabels"]
     for name, selector in selectors.items():
@@ -107,22 +110,37 @@ def config_violations(manifests, config):
 
 
 def port_violations(manifests, config, the_image):
-    address = config["server"]["http_address"]
-    if is_loopback(address):
-        yield f"http_address {address} cannot be reached from outside the pod"
+    address, probe_address = (config["server"][key] for key in ("http_address", "probe_address"))
+    for one in (address, probe_address):
+        if is_loopback(one):
+            yield f"{one} cannot be reached from outside the pod"
     ports = {one["name"]: one["containerPort"] for one in manifests.container["ports"]}
-    if set(ports.values()) != {port(address)}:
-        yield f"the container's ports {ports} are not http_address {address}"
-    if the_image["port"] != port(address):
-        yield f"the image exposes {the_image['port']}, and http_address is {address}"
+    if set(ports.values()) != {port(address), port(probe_address)}:
+        yield f"the container's ports {ports} are not http_address {address} and probe_address {probe_address}"
+    if the_image["ports"] != {port(address), port(probe_address)}:
+        yield f"the image exposes {the_image['ports']}, and the configuration has {address} and {probe_address}"
     for probe in PROBES:
-        if manifests.container[probe]["httpGet"]["port"] not in ports:
-            yield f"the {probe} asks at a port without a name here"
+        if ports.get(manifests.container[probe]["httpGet"]["port"]) != port(probe_address):
+            yield f"the {probe} does not ask at probe_address"
     (service_port,) = manifests.service["spec"]["ports"]
-    if service_port["targetPort"] not in ports or service_port["port"] != port(address):
+    if ports.get(service_port["targetPort"]) != port(address) or service_port["port"] != port(address):
         yield f"the Service's port {service_port} is not http_address {address}"
     if manifests.service["metadata"]["annotations"]["prometheus.io/port"] != str(port(address)):
         yield "Prometheus is sent to another port"
+
+
+def policy_violations(manifests, config):
+    """Whoever the policy lets in reaches HTTP alone, and is named."""
+    spec = manifests.policy["spec"]
+    if "Ingress" not in spec.get("policyTypes", []):
+        yield "the NetworkPolicy does not say who may come in"
+    for rule in spec.get("ingress", []):
+        allowed = [one.get("port") for one in rule.get("ports", [])]
+        if allowed != [port(config["server"]["http_address"])]:
+            yield f"the NetworkPolicy opens the ports {allowed or 'all'}, not http_address alone"
+        peers = rule.get("from", [])
+        if not peers or not all(peer.get("podSelector", {}).get("matchLabels") for peer in peers):
+            yield "the NetworkPolicy lets pods in that it does not name"
 
 
 def life_violations(manifests, config):
@@ -172,7 +190,8 @@ def violations(documents, config, the_image):
     try:
         manifests = Manifests(documents)
         for check in (selector_violations(manifests), config_violations(manifests, config),
-                      port_violations(manifests, config, the_image), life_violations(manifests, config),
+                      port_violations(manifests, config, the_image), policy_violations(manifests, config),
+                      life_violations(manifests, config),
                       memory_violations(manifests, config), security_violations(manifests, the_image)):
             found.extend(check)
     except (KeyError, TypeError, ValueError) as error:

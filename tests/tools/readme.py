@@ -3,8 +3,10 @@
     /usr/bin/python3 tests/tools/readme.py BUILD_DIR [README]
 
 The tour is the section TOUR_HEADING. Its ```sh blocks run in order in one shell, at the repository's root, with `build/release` read
-as BUILD_DIR; a command that fails ends it. A ```text block after one shows what comes: each of its lines must come, in that order.
-Numbers, units of time and the width of gaps may differ, "..." stands for anything, and other lines may come between.
+as BUILD_DIR; a command that fails ends it. A ```text block after one shows what comes: each of its lines must come, in that order, with
+the same numbers. Only the width of gaps may differ, times of day, and what depends on the machine: a duration may be 100 times shorter, or
+1,000 times longer, a rate ("tokens/s", "... per second", the last column of a table under "OPERATIONS/S") as much lower or higher.
+"..." stands for anything, and other lines may come between.
 
 The tour starts a daemon at the ports that it names. Where somebody listens there already, it does not begin: it would drive the
 reader's daemon.
@@ -24,8 +26,14 @@ import tree
 TOUR_HEADING = "five-minute tour"
 TIMEOUT_SECONDS = 150
 MARK = "@@ step"
-NUMBER = r"\d[\d.,]*"
-DURATION = NUMBER + r" (?:us|ms|s)\b"
+NUMBER = r"\d+(?:[.,]\d+)*"
+CLOCK = r"\d\d:\d\d:\d\d\.\d{3}"
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+DURATION = rf"{NUMBER} (?:{'|'.join(SECONDS)})\b(?: {NUMBER} (?:{'|'.join(SECONDS)})\b)*"
+# How much faster than the README's machine another one may be, and how much slower. A duration may always be ALWAYS_SECONDS: a machine that
+# does other things, too, interrupts whatever is short.
+MOST_FASTER, MOST_SLOWER = 100, 1000
+ALWAYS_SECONDS = 10.0
 
 
 def tour_steps(page):
@@ -42,29 +50,75 @@ def tour_steps(page):
     return steps
 
 
-def pattern_of(line):
-    """A printed line as a pattern: a number stands for any number, "..." for anything, a gap for any gap."""
-    parts = []
-    for piece in re.split(rf"(\.\.\.|{DURATION}|{NUMBER}|\s+)", line.strip()):
-        if piece == "...":
-            parts.append(r".*")
-        elif re.fullmatch(DURATION, piece):
-            parts.append(DURATION)
-        elif re.fullmatch(NUMBER, piece):
-            parts.append(NUMBER)
-        elif piece.isspace():
-            parts.append(r"\s+")
-        else:
-            parts.append(re.escape(piece))
-    return re.compile("".join(parts))
+def number_of(text):
+    return float(text.replace(",", ""))
+
+
+def seconds_of(duration):
+    """Of "59 min 59 s" and the like."""
+    return sum(number_of(number) * SECONDS[unit] for number, unit in re.findall(rf"({NUMBER}) (\w+)", duration))
+
+
+def duration_may_be(shown, came):
+    shown, came = seconds_of(shown), seconds_of(came)
+    return shown / MOST_FASTER <= came <= max(shown * MOST_SLOWER, ALWAYS_SECONDS)
+
+
+def rate_may_be(shown, came):
+    shown, came = number_of(shown), number_of(came)
+    return shown / MOST_SLOWER <= came <= shown * MOST_FASTER
+
+
+class Line:
+    """A printed line, which another one may match. `ends_in_rate`: it is of a table whose last column has rates."""
+
+    def __init__(self, line, ends_in_rate=False):
+        self._checks = []  # Of the groups of the pattern: (what is shown, whether something else may come).
+        pieces = re.split(rf"(\.\.\.|{CLOCK}|{DURATION}|{NUMBER}|\s+)", line.strip())
+        last = max((i for i, piece in enumerate(pieces) if re.fullmatch(NUMBER, piece)), default=None)
+        pattern = []
+        for i, piece in enumerate(pieces):
+            is_rate = "".join(pieces[i + 1:]).startswith(" tokens/s") or " per second" in line or (ends_in_rate and i == last)
+            if piece == "...":
+                pattern.append(r".*")
+            elif re.fullmatch(CLOCK, piece):
+                pattern.append(CLOCK)
+            elif re.fullmatch(DURATION, piece):
+                pattern.append(f"({DURATION})")
+                self._checks.append((piece, duration_may_be))
+            elif re.fullmatch(NUMBER, piece) and is_rate:
+                pattern.append(f"({NUMBER})")
+                self._checks.append((piece, rate_may_be))
+            elif re.fullmatch(NUMBER, piece):
+                pattern.append(rf"(?<![\d.,]){re.escape(piece)}(?![.,]?\d)")
+            elif piece.isspace():
+                pattern.append(r"\s+")
+            else:
+                pattern.append(re.escape(piece))
+        self._pattern = re.compile("".join(pattern))
+
+    def comes_in(self, line):
+        found = self._pattern.search(line)
+        return found is not None and all(may_be(shown, came) for (shown, may_be), came in zip(self._checks, found.groups()))
+
+
+def lines_of(text):
+    """The lines of a shown text that are not empty, as [(line, Line)]."""
+    lines = []
+    in_rates = False
+    for line in text.splitlines():
+        in_rates = bool(line.strip()) and (in_rates or line.rstrip().endswith("/S"))
+        if line.strip():
+            lines.append((line, Line(line, ends_in_rate=in_rates)))
+    return lines
 
 
 def missing_line(expected, actual):
     """The first line of `expected` that does not come in `actual` after the ones before it; None where all come."""
     lines = iter(actual.splitlines())
-    for wanted in expected.splitlines():
-        if wanted.strip() and not any(pattern_of(wanted).search(line) for line in lines):
-            return wanted
+    for shown, wanted in lines_of(expected):
+        if not any(wanted.comes_in(line) for line in lines):
+            return shown
     return None
 
 

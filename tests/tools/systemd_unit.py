@@ -17,7 +17,7 @@ from deployment import DRAIN_MARGIN_SECONDS, duration, effective_config
 
 UNIT = tree.ROOT / "deploy" / "pagodad.service"
 USERS = tree.ROOT / "deploy" / "pagoda.sysusers"
-CONFIG = tree.ROOT / "deploy" / "pagodad.yaml"
+CONFIG = tree.ROOT / "deploy" / "pagodad.systemd.yaml"
 PROGRAM = "/usr/local/bin/pagodad"
 # Tenths of what `systemd-analyze security` calls exposure, 0 to 10: "OK" begins below 5.
 MAX_EXPOSURE_TENTHS = 20
@@ -62,6 +62,10 @@ def violations(text, users, config):
     needed = duration(config["server"]["drain_timeout"]) + DRAIN_MARGIN_SECONDS
     if seconds(one("TimeoutStopSec") or "0") < needed:
         found.append(f"TimeoutStopSec is below what a drain may take, {needed:.0f} s")
+    operators = config.get("operators") or {}
+    if not any((operators.get("tokens_file"), operators.get("subjects"), config.get("tenants"))):
+        found += [f"server.{key} is {config['server'][key]}, and nobody is configured: every user of the machine is an operator"
+                  for key in ("grpc_address", "http_address") if config["server"][key]]
     if seconds(one("WatchdogSec") or "0") < MIN_WATCHDOG_SECONDS:
         found.append(f"there is no watchdog, or it does not wait {MIN_WATCHDOG_SECONDS} s")
     if not -1000 < int(one("OOMScoreAdjust") or "0") < 0:

@@ -17,12 +17,12 @@ IMAGE = deployment.image(deployment.DOCKERFILE.read_text())
 # What pagodad prints of the ConfigMap's configuration, as far as it is looked at.
 CONFIG = {
     "cache": {"primary": "16GiB", "secondary": "8GiB"},
-    "server": {"unix_socket": "/run/pagoda/pagoda.sock", "http_address": "0.0.0.0:7071", "drain_timeout": "20s"},
+    "server": {"unix_socket": "/run/pagoda/pagoda.sock", "http_address": "0.0.0.0:7071", "probe_address": "0.0.0.0:7072", "drain_timeout": "20s"},
     "events": {"max_bytes": 268435456},
 }
 UNIT = systemd_unit.UNIT.read_text()
 USERS = systemd_unit.USERS.read_text()
-UNIT_CONFIG = {"server": {"drain_timeout": "10s"}}
+UNIT_CONFIG = {"server": {"drain_timeout": "10s", "unix_socket": "/run/pagoda/pagoda.sock", "grpc_address": "", "http_address": ""}}
 
 
 def changed(documents, kind, place, value):
@@ -67,8 +67,16 @@ def test_the_files_as_they_are_have_no_violations():
     # Ports.
     ("Deployment", (*CONTAINER, "ports", 0, "containerPort"), 7070, "the container's ports"),
     ("Deployment", (*CONTAINER, "livenessProbe", "httpGet", "port"), "grpc", "livenessProbe"),
+    ("Deployment", (*CONTAINER, "livenessProbe", "httpGet", "port"), "http", "livenessProbe"),
     ("Service", ("spec", "ports", 0, "port"), 7070, "the Service's port"),
     ("Service", ("metadata", "annotations", "prometheus.io/port"), "7070", "Prometheus"),
+    # Who may come in.
+    ("NetworkPolicy", ("spec", "podSelector"), {}, "NetworkPolicy's selector"),
+    ("NetworkPolicy", ("spec", "policyTypes"), ["Egress"], "who may come in"),
+    ("NetworkPolicy", ("spec", "ingress", 0, "ports"), None, "opens the ports all"),
+    ("NetworkPolicy", ("spec", "ingress", 0, "ports", 0, "port"), 7070, "opens the ports"),
+    ("NetworkPolicy", ("spec", "ingress", 0, "from"), None, "does not name"),
+    ("NetworkPolicy", ("spec", "ingress", 0, "from", 0, "podSelector"), {}, "does not name"),
     # Drain and death.
     ("Deployment", (*CONTAINER, "livenessProbe", "httpGet", "path"), "/readyz", "a drain would be killed"),
     ("Deployment", (*CONTAINER, "startupProbe"), None, "startupProbe"),
@@ -94,6 +102,8 @@ def test_a_fault_of_a_manifest_is_found(kind, place, value, word):
 @pytest.mark.parametrize("section, key, value, word", [
     ("server", "http_address", "127.0.0.1:7071", "cannot be reached"),
     ("server", "http_address", "0.0.0.0:8080", "the container's ports"),
+    ("server", "probe_address", "127.0.0.1:7072", "cannot be reached"),
+    ("server", "probe_address", "0.0.0.0:8080", "does not ask at probe_address"),
     ("server", "drain_timeout", "1m", "terminationGracePeriodSeconds"),
     ("server", "unix_socket", "/tmp/pagoda.sock", "the socket's folder /tmp"),
     ("cache", "primary", "17GiB", "the tiers take"),
@@ -126,8 +136,16 @@ def test_a_fault_of_the_unit_is_found(line, other, word):
 
 
 def test_a_drain_that_the_unit_does_not_wait_for_is_found():
-    found = systemd_unit.violations(UNIT, USERS, {"server": {"drain_timeout": "1m"}})
+    found = systemd_unit.violations(UNIT, USERS, {"server": UNIT_CONFIG["server"] | {"drain_timeout": "1m"}})
     assert len(found) == 1 and "TimeoutStopSec" in found[0]
+
+
+@pytest.mark.parametrize("key", ["grpc_address", "http_address"])
+def test_a_port_on_which_every_local_user_is_an_operator_is_found(key):
+    opened = {"server": UNIT_CONFIG["server"] | {key: "127.0.0.1:7070"}}
+    found = systemd_unit.violations(UNIT, USERS, opened)
+    assert len(found) == 1 and f"server.{key}" in found[0]
+    assert systemd_unit.violations(UNIT, USERS, opened | {"operators": {"tokens_file": "operators.tokens"}}) == []
 
 
 def test_sizes_and_durations_are_those_of_their_writers():

@@ -2,10 +2,12 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/cuda/cublaslt_library.h"
 #include "engine/model/cuda/cublaslt_products.h"
 #include "engine/model/cuda/device_backend.h"
 #include "engine/model/cuda/runtime_device.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace pagoda {
 
@@ -20,10 +22,20 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOption
   absl::StatusOr<std::unique_ptr<cuda::ComputeDevice>> device =
       cuda::OpenRuntimeDevice(options.device);
   if (!device.ok()) return device.status();
+  if (options.attention == GpuAttention::kHopper) {
+    kernels::cuda::HopperDevice hopper;
+    if (absl::Status found = kernels::cuda::FindHopper(&hopper); !found.ok()) return found;
+    if (!hopper.present) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("gpu_attention is hopper, and ", (*device)->description(),
+                       ", is not of compute capability 9.0; say auto or sm80"));
+    }
+  }
   absl::StatusOr<std::unique_ptr<cuda::DeviceProducts>> products =
       cuda::MakeCublasLtProducts(device->get());
   if (!products.ok()) return products.status();
-  return cuda::MakeDeviceBackend(*std::move(device), *std::move(products), options.compute);
+  return cuda::MakeDeviceBackend(*std::move(device), *std::move(products), options.compute,
+                                 options.attention);
 }
 
 }  // namespace pagoda

@@ -15,6 +15,7 @@ namespace pagoda {
 struct CudaBackendOptions {
   int device = 0;  // As this process counts.
   ComputeType compute = ComputeType::kAuto;
+  GpuAttention attention = GpuAttention::kAuto;
 };
 
 // Whether this build has the backend, on whatever machine it runs.
@@ -29,7 +30,8 @@ absl::Status CheckCudaBackend(int device);
 // sums are fp32, and products of fp32 are exact ones, without TF32.
 // Errors: INVALID_ARGUMENT (this build has no such backend, or there is no device of that index),
 // UNAVAILABLE (no driver or no device), FAILED_PRECONDITION (no cuBLASLt, a device older than
-// sm_80), INTERNAL (another failure of CUDA's).
+// sm_80, attention kHopper on another device than of compute capability 9.0), INTERNAL (another
+// failure of CUDA's).
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options);
 
 }  // namespace pagoda

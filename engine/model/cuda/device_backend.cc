@@ -53,11 +53,25 @@ bool IsOf16Bits(ElementType type) {
   return type == ElementType::kFloat16 || type == ElementType::kBFloat16;
 }
 
+kernels::cuda::AttentionKernels KernelsOf(GpuAttention attention) {
+  using kernels::cuda::AttentionKernels;
+  switch (attention) {
+    case GpuAttention::kAuto:
+      break;
+    case GpuAttention::kSm80:
+      return AttentionKernels::kSm80;
+    case GpuAttention::kHopper:
+      return AttentionKernels::kHopper;
+  }
+  return AttentionKernels::kAuto;
+}
+
 class DeviceBackend : public Backend {
  public:
   DeviceBackend(std::unique_ptr<ComputeDevice> device, std::unique_ptr<DeviceProducts> products,
-                ComputeType compute)
+                ComputeType compute, GpuAttention attention)
       : compute_(compute),
+        attention_(KernelsOf(attention)),
         device_(std::move(device)),
         products_(std::move(products)),
         weights_(device_.get()),
@@ -228,7 +242,8 @@ class DeviceBackend : public Backend {
                                                     .plan = step_.Encoded(plan),
                                                     .capacity = plan.capacity,
                                                     .workspace = workspace_.data(),
-                                                    .workspace_bytes = workspace_.bytes()});
+                                                    .workspace_bytes = workspace_.bytes(),
+                                                    .kernels = attention_});
     });
     if (!rounds) return;
     Run("attention's output",
@@ -343,6 +358,7 @@ class DeviceBackend : public Backend {
   }
 
   const ComputeType compute_;
+  const kernels::cuda::AttentionKernels attention_;
   const std::unique_ptr<ComputeDevice> device_;  // Before everything that lies on it.
   const std::unique_ptr<DeviceProducts> products_;
   WeightUpload weights_;
@@ -367,8 +383,9 @@ class DeviceBackend : public Backend {
 
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
-                                           ComputeType compute) {
-  return std::make_unique<DeviceBackend>(std::move(device), std::move(products), compute);
+                                           ComputeType compute, GpuAttention attention) {
+  return std::make_unique<DeviceBackend>(std::move(device), std::move(products), compute,
+                                         attention);
 }
 
 }  // namespace pagoda::cuda

@@ -14,10 +14,12 @@ namespace pagoda::cuda {
 
 // KV pools, weights and activations are in the device's memory, and everything is in the order of
 // its one stream; the logits come to pinned memory. Over pools of 16 bits queries are rounded to
-// the pool's type, so that attention runs on tensor cores. `compute`: CudaBackendOptions.
+// the pool's type, so that attention runs on tensor cores. `compute` and `attention`:
+// CudaBackendOptions. The device runs the kernels of `attention`.
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
-                                           ComputeType compute);
+                                           ComputeType compute,
+                                           GpuAttention attention = GpuAttention::kAuto);
 
 }  // namespace pagoda::cuda
 

@@ -14,6 +14,7 @@
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"
+#include "tests/kernels/cuda_emulation/emulator.h"
 
 namespace pagoda::cuda {
 namespace {
@@ -21,34 +22,39 @@ namespace {
 using ::testing::HasSubstr;
 
 absl::StatusOr<std::unique_ptr<Transformer>> Load(EmulatedDevice::State* state, const char* name,
-                                                  ComputeType compute = ComputeType::kFloat32) {
+                                                  ComputeType compute = ComputeType::kFloat32,
+                                                  GpuAttention attention = GpuAttention::kAuto) {
   const std::string dir = GoldenDir(name);
-  return Transformer::Create(*LoadModelConfig(dir), *Checkpoint::Open(dir),
-                             MakeDeviceBackend(std::make_unique<EmulatedDevice>(state),
-                                               std::make_unique<HostProducts>(), compute));
+  return Transformer::Create(
+      *LoadModelConfig(dir), *Checkpoint::Open(dir),
+      MakeDeviceBackend(std::make_unique<EmulatedDevice>(state), std::make_unique<HostProducts>(),
+                        compute, attention));
 }
 
 // The logits of the last of some tokens, with KV that is nothing to anybody
 // afterwards.
-absl::StatusOr<std::vector<float>> Step(Transformer& model) {
+absl::StatusOr<std::vector<float>> Step(
+    Transformer& model, const std::vector<TokenId>& tokens = {3, 141, 59},
+    kernels::ElementType type = kernels::ElementType::kFloat32) {
   const ModelConfig& config = model.config();
-  constexpr uint32_t kBlock = 16;
-  const uint64_t head = uint64_t{kBlock} * config.head_dim * sizeof(float);
+  constexpr uint32_t kBlock = 32;
+  const uint64_t row = config.head_dim * kernels::ElementBytes(type);
+  const uint64_t head = kBlock * row;
   std::vector<std::vector<std::byte>> memory;
   std::vector<kernels::KvLayer> layers;
   for (const LayerConfig& layer : config.layers) {
     memory.emplace_back(2 * head * layer.num_kv_heads);
     layers.push_back({.keys = memory.back().data(),
                       .values = memory.back().data() + head * layer.num_kv_heads,
+                      .type = type,
                       .num_slots = 1,
                       .num_kv_heads = layer.num_kv_heads,
                       .tokens_per_block = kBlock,
                       .head_dim = config.head_dim,
                       .slot_stride_bytes = 2 * head * layer.num_kv_heads,
                       .head_stride_bytes = head,
-                      .token_stride_bytes = config.head_dim * sizeof(float)});
+                      .token_stride_bytes = row});
   }
-  const std::vector<TokenId> tokens = {3, 141, 59};
   const std::vector<SlotIndex> table = {SlotIndex(0)};
   const std::vector<absl::Span<const SlotIndex>> tables(model.windows().size(), table);
   ModelInput input;
@@ -72,6 +78,21 @@ TEST(DeviceBackendTest, SaysWhereAndInWhatItComputes) {
   EXPECT_EQ((*Load(&state, kTinyModel, ComputeType::kBFloat16))->backend().description(),
             "cuda:0, emulated, products of bf16 by plain loops");
   EXPECT_EQ(state.used_bytes, 0u);
+}
+
+// The kernels for Hopper alone multiply by warpgroups.
+TEST(DeviceBackendTest, RunsTheKernelsOfAttentionThatAreAskedFor) {
+  const auto products = [](GpuAttention attention) {
+    EmulatedDevice::State state;
+    const auto model = *Load(&state, kTinyModel, ComputeType::kFloat32, attention);
+    const uint64_t before = kernels::cuda::emulation::CountProducts();
+    const auto logits = Step(*model, std::vector<TokenId>(24, 7), kernels::ElementType::kBFloat16);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    return kernels::cuda::emulation::CountProducts() - before;
+  };
+  EXPECT_GT(products(GpuAttention::kHopper), 0u);
+  EXPECT_EQ(products(GpuAttention::kSm80), 0u);
+  EXPECT_EQ(products(GpuAttention::kAuto), 0u) << "nothing is proved";
 }
 
 // Weights are there once, a head that is tied to the embedding not a second time.

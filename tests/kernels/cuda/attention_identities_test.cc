@@ -25,9 +25,9 @@ class CudaAttentionIdentitiesTest : public testing::TestWithParam<AttentionKerne
 };
 
 INSTANTIATE_TEST_SUITE_P(TensorCores, CudaAttentionIdentitiesTest,
-                         testing::Values(AttentionKernels::kAuto, AttentionKernels::kHopper),
+                         testing::Values(AttentionKernels::kSm80, AttentionKernels::kHopper),
                          [](const auto& test) {
-                           return test.param == AttentionKernels::kAuto ? "Auto" : "Hopper";
+                           return test.param == AttentionKernels::kSm80 ? "Sm80" : "Hopper";
                          });
 
 AttentionResult Result(AttentionData& data) {
@@ -88,6 +88,32 @@ TEST_P(CudaAttentionIdentitiesTest, SplitsAgreeWithOnePiece) {
     attention_case.split_tokens = split;
     AttentionData cut(attention_case);
     EXPECT_EQ(Compare(attention_case, Result(cut), whole), "");
+  }
+}
+
+// More parts than a warp has lanes, and rows that are no whole vectors.
+TEST_P(CudaAttentionIdentitiesTest, ManyPartsAreMerged) {
+  for (const uint32_t head_dim : {64u, 200u}) {
+    AttentionCase attention_case = {
+        .head_dim = head_dim, .lengths = {{1, 1100}, {1, 530}, {1, 33}}, .kernels = GetParam()};
+    attention_case.split_tokens = 16;
+    for (const bool sinks : {false, true}) {
+      attention_case.sinks = sinks;
+      AttentionData data(attention_case);
+      EXPECT_EQ(Compare(attention_case, Result(data), data.Reference()), "")
+          << attention_case.Describe();
+    }
+  }
+  for (const uint32_t head_dim : {3u, 33u, 130u}) {
+    AttentionCase attention_case = {.query_type = ElementType::kFloat32,
+                                    .pool_type = ElementType::kFloat32,
+                                    .head_dim = head_dim,
+                                    .lengths = {{1, 600}, {3, 100}},
+                                    .split_tokens = 16,
+                                    .kernels = AttentionKernels::kGeneric};
+    AttentionData data(attention_case);
+    EXPECT_EQ(Compare(attention_case, Result(data), data.Reference()), "")
+        << attention_case.Describe();
   }
 }
 

@@ -36,7 +36,7 @@ std::string Check(const AttentionCase& attention_case) {
 
 // By those for any GPU, and by those for Hopper where there is one.
 std::string CheckTensor(AttentionCase attention_case) {
-  attention_case.kernels = AttentionKernels::kAuto;
+  attention_case.kernels = AttentionKernels::kSm80;
   const std::string wrong = Check(attention_case);
   if (!wrong.empty() || !HasHopper()) return wrong;
   attention_case.kernels = AttentionKernels::kHopper;

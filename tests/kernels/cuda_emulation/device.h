@@ -193,7 +193,13 @@ PAGODA_DEVICE uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
                      emulation::HighOf<T>(a) * emulation::HighOf<T>(b));
 }
 
-PAGODA_DEVICE float Exp2(float x) { return std::exp2(x); }
+PAGODA_DEVICE float LargerOf(float a, float b) { return std::fmax(a, b); }
+// Subnormal arguments and results become zeros.
+PAGODA_DEVICE float Exp2(float x) {
+  constexpr float kSmallest = 0x1p-126f;
+  const float y = std::exp2(std::abs(x) < kSmallest ? 0.0f : x);
+  return y < kSmallest ? 0.0f : y;
+}
 PAGODA_DEVICE float Log2(float x) { return std::log2(x); }
 PAGODA_DEVICE float Tanh(float x) { return std::tanh(x); }
 PAGODA_DEVICE float Cosine(float x) { return std::cos(x); }

@@ -77,6 +77,9 @@ template <uint32_t kTiles>
 PAGODA_DEVICE void PinRegisters(float (&)[kTiles][4]) {}
 template <uint32_t kSteps>
 PAGODA_DEVICE void PinRegisters(uint32_t (&)[kSteps][4]) {}
+PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
+  if (weights[0] < 0 || weights[1] < 0) emulation::ReportProblem("a sum of weights is negative");
+}
 
 namespace emulation {
 

@@ -31,7 +31,7 @@ absl::Status EncodeTensorMap(const TensorShape& shape, TensorMap* map) {
 }
 
 absl::Status FindHopper(HopperDevice* device) {
-  *device = {.present = true, .num_multiprocessors = 132};
+  *device = {.present = true, .num_multiprocessors = 132, .name = "emulated"};
   return absl::OkStatus();
 }
 

@@ -4,7 +4,7 @@
 //   FAKE_CUDA_FIRST_DEVICE  the identity of the first, 0 without it: other processes' index
 //   FAKE_CUDA_MEMORY_MIB    memory of a device, 256 without it
 //   FAKE_CUDA_PINNED_MIB    host memory that can be registered, 1024 without it
-//   FAKE_CUDA_DELAY_US      the most that a copy on a stream is late
+//   FAKE_CUDA_DELAY_US      the most that a copy on a stream, or work of the null stream, is late
 //   FAKE_CUDA_FAIL          "CALL:NTH:CODE": fakeCudaFail
 #ifndef PAGODA_TESTS_POOLS_FAKE_CUDA_FAKE_CUDA_H_
 #define PAGODA_TESTS_POOLS_FAKE_CUDA_FAKE_CUDA_H_
@@ -22,6 +22,7 @@ struct FakeCudaUse {
   uint64_t contexts;
   uint64_t streams;
   uint64_t events;
+  uint64_t null_stream_work;  // What it was given and has not ended.
 };
 FakeCudaUse fakeCudaUse();
 
@@ -34,9 +35,9 @@ void fakeCudaReset();
 void fakeCudaFail(const char* call, int nth, int code);
 // The nth copy from now on that runs on a stream fails with the code, and the device is lost.
 void fakeCudaLoseDevice(int nth, int code);
-// Each copy on a stream begins up to so much late, at random.
+// Each copy on a stream, and all work of the null stream, begins up to so much late, at random.
 void fakeCudaDelay(unsigned max_microseconds, unsigned seed);
-// Streams begin nothing more; or go on.
+// Streams but the null stream begin nothing more; or go on.
 void fakeCudaHold(int held);
 void fakeCudaLimits(uint64_t memory_bytes, uint64_t pinned_bytes);
 // Whether the device takes registered host memory by the host's addresses.

@@ -6,9 +6,11 @@
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <vector>
 
 #include "tests/pools/fake_cuda/state.h"
 
@@ -264,6 +266,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   FAKE_CUDA_ENTER("cuMemUnmap");
+  fake_cuda::FinishNullStream();  // The driver waits, too: what it has begun is at these bytes.
   const std::unique_lock lock(TheMemory().mutex);
   const auto it = TheMemory().mappings.find(address);
   if (it == TheMemory().mappings.end() || it->second.bytes != bytes)
@@ -316,8 +319,14 @@ CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes) {
   if (fake_cuda::PlaceOf(address, bytes, true) != fake_cuda::Place::kDevice) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const std::shared_lock lock(TheMemory().mutex);
-  std::memset(fake_cuda::DeviceBytes(TheMemory(), address, bytes), value, bytes);
+  // Returns before the device has begun.
+  fake_cuda::PushToNullStream([=] {
+    const std::shared_lock lock(TheMemory().mutex);
+    std::byte* const data = fake_cuda::DeviceBytes(TheMemory(), address, bytes);
+    if (data == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::memset(data, value, bytes);
+    return CUDA_SUCCESS;
+  });
   return CUDA_SUCCESS;
 }
 
@@ -329,8 +338,18 @@ CUresult cuMemcpyHtoD(CUdeviceptr target, const void* source, size_t bytes) {
       place == fake_cuda::Place::kDevice || place == fake_cuda::Place::kBad) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  fake_cuda::CopyBytes(target, from, bytes);
-  return CUDA_SUCCESS;
+  // From pageable memory the bytes are taken at once, and reach the device after the return.
+  auto staged = std::make_shared<std::vector<std::byte>>();
+  if (place == fake_cuda::Place::kPageable) {
+    const auto* const bytes_from = static_cast<const std::byte*>(source);
+    staged->assign(bytes_from, bytes_from + bytes);
+  }
+  fake_cuda::PushToNullStream([=] {
+    const uint64_t begin = staged->empty() ? from : reinterpret_cast<uint64_t>(staged->data());
+    return fake_cuda::CopyBytes(target, begin, bytes) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+  });
+  if (place == fake_cuda::Place::kPinned) fake_cuda::FinishNullStream();
+  return fake_cuda::Lost();
 }
 
 CUresult cuMemcpyDtoH(void* target, CUdeviceptr source, size_t bytes) {
@@ -341,8 +360,11 @@ CUresult cuMemcpyDtoH(void* target, CUdeviceptr source, size_t bytes) {
       place == fake_cuda::Place::kDevice || place == fake_cuda::Place::kBad) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  fake_cuda::CopyBytes(to, source, bytes);
-  return CUDA_SUCCESS;
+  fake_cuda::PushToNullStream([=] {
+    return fake_cuda::CopyBytes(to, source, bytes) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+  });
+  fake_cuda::FinishNullStream();
+  return fake_cuda::Lost();
 }
 
 }  // extern "C"

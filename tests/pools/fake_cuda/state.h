@@ -46,6 +46,9 @@ void FillUse(FakeCudaUse& use);
 // --- Streams ---
 
 void FillStreamUse(FakeCudaUse& use);
+// Work of the null stream, which no other stream waits for.
+void PushToNullStream(std::function<CUresult()> work);
+void FinishNullStream();
 // How late the next copy begins, and whether it is the one that fails (0: it does not).
 unsigned NextDelay();
 CUresult NextCopyFails();

@@ -39,7 +39,8 @@ using Work = std::function<CUresult()>;
 
 // A thread that does one thing after another.
 struct CUstream_st {
-  CUstream_st() : thread([this] { Run(); }) {}
+  // What is held by fakeCudaHold: every stream but the null stream.
+  explicit CUstream_st(bool may_be_held = true) : held(may_be_held), thread([this] { Run(); }) {}
   ~CUstream_st() {
     {
       const std::lock_guard lock(mutex);
@@ -58,6 +59,10 @@ struct CUstream_st {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return queue.empty(); });
   }
+  uint64_t unfinished() {
+    const std::lock_guard lock(mutex);
+    return queue.size();
+  }
   void Run() {
     std::unique_lock lock(mutex);
     while (true) {
@@ -65,7 +70,7 @@ struct CUstream_st {
       if (queue.empty()) return;
       const fake_cuda::Work& work = queue.front();  // Stays in its place until it is done.
       lock.unlock();
-      fake_cuda::WaitWhileHeld();
+      if (held) fake_cuda::WaitWhileHeld();
       // A device that is lost does nothing more, and nobody waits for it for ever.
       if (const CUresult result = work(); result != CUDA_SUCCESS) fake_cuda::Lose(result);
       lock.lock();
@@ -74,6 +79,7 @@ struct CUstream_st {
     }
   }
 
+  const bool held;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<fake_cuda::Work> queue;
@@ -149,7 +155,27 @@ CUresult Start(CUstream stream, std::vector<Copy> copies, bool from_device, bool
 
 }  // namespace
 
+namespace {
+
+// Not destroyed: at the end of the process its thread ends with it.
+CUstream_st& NullStream() {
+  static auto* const stream = new CUstream_st(/*may_be_held=*/false);
+  return *stream;
+}
+
+}  // namespace
+
+void PushToNullStream(std::function<CUresult()> work) {
+  NullStream().Push([work = std::move(work)] {
+    std::this_thread::sleep_for(std::chrono::microseconds(NextDelay()));
+    return work();
+  });
+}
+
+void FinishNullStream() { NullStream().Finish(); }
+
 void FillStreamUse(FakeCudaUse& use) {
+  use.null_stream_work = NullStream().unfinished();
   const std::lock_guard lock(TheShared().mutex);
   use.streams = TheShared().streams;
   use.events = TheShared().events;
@@ -180,7 +206,11 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   FAKE_CUDA_ENTER_CONTEXT("cuStreamSynchronize");
-  stream->Finish();
+  if (stream == nullptr) {
+    fake_cuda::FinishNullStream();
+  } else {
+    stream->Finish();
+  }
   return fake_cuda::Lost();
 }
 

@@ -43,6 +43,26 @@ TEST(SmgWireTest, AStoreCarriesEachBlocksTokens) {
   EXPECT_EQ(out.events(2).event_id(), 44u);
 }
 
+TEST(SmgWireTest, WhoSharesIsNotToldOfBlocksUnderASalt) {
+  const auto tenants = TenantTable::Create({{.name = "alice", .shares = true}}, 1);
+  ASSERT_TRUE(tenants.ok());
+  const Viewer alice{.caller = {Role::kTenant, TenantId(1)}, .tenants = &*tenants};
+  const auto stored = [](std::string salt) {
+    return BlocksStored{
+        .name_space = std::make_shared<NamespaceKey>(NamespaceKey{.cache_salt = std::move(salt)}),
+        .hashes = {BlockHash(1)},
+        .tokens = {9}};
+  };
+  RouterBatch batch{.number = 1};
+  batch.events = {{kCommons, stored("secret")}, {kCommons, stored("")}};
+  smg::grpc::common::KvEventBatch out, all;
+  RouterBatchToSmg(batch, {.tokens_per_block = 1}, alice, &out);
+  ASSERT_EQ(out.events_size(), 1);
+  EXPECT_EQ(out.events(0).event_id(), 1u) << "the one without a salt";
+  RouterBatchToSmg(batch, {.tokens_per_block = 1}, kOperator, &all);
+  EXPECT_EQ(all.events_size(), 2);
+}
+
 TEST(SmgWireTest, ATenantSeesItsOwnAndTheNumbersOfTheRest) {
   const auto tenants = TenantTable::Create({{.name = "alice"}, {.name = "bob"}}, 1);
   ASSERT_TRUE(tenants.ok());

@@ -124,17 +124,23 @@ TEST(SequenceFrameTest, IsBigEndian) {
 TEST(EndpointTest, BindsWhereVllmDoes) {
   for (const char* bound : {"tcp://*:5557", "tcp://[::1]:5557", "tcp://127.0.0.1:*", "ipc:///tmp/s",
                             "inproc://events"}) {
-    EXPECT_TRUE(IsBound(bound)) << bound;
+    EXPECT_TRUE(Listens(bound, ZmqMode::kAuto)) << bound;
     EXPECT_TRUE(CheckEndpoint(bound).ok()) << bound;
   }
   for (const char* connected : {"tcp://127.0.0.1:5557", "tcp://router.example:5557"}) {
-    EXPECT_FALSE(IsBound(connected)) << connected;
+    EXPECT_FALSE(Listens(connected, ZmqMode::kAuto)) << connected;
+    EXPECT_TRUE(Listens(connected, ZmqMode::kListen)) << connected;
     EXPECT_TRUE(CheckEndpoint(connected).ok()) << connected;
   }
   for (const char* bad : {"", "tcp://", "tcp://host", "tcp://host:", "tcp://:1", "tcp://host:port",
                           "ipc://", "inproc://", "udp://host:1", "127.0.0.1:5557"}) {
     EXPECT_FALSE(CheckEndpoint(bad).ok()) << bad;
   }
+}
+
+TEST(EndpointTest, AModeGoesBeforeTheEndpoint) {
+  EXPECT_FALSE(Listens("ipc:///tmp/s", ZmqMode::kConnect));
+  EXPECT_FALSE(Listens("tcp://[::1]:5557", ZmqMode::kConnect));
 }
 
 TEST(EndpointTest, KnowsWhatStaysOnThisMachine) {

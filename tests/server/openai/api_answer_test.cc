@@ -37,7 +37,8 @@ class RecordedExchange final : public HttpExchange {
 };
 
 ApiAnswer NewAnswer(Kind kind) {
-  return ApiAnswer(kind, "m", ApiAnswer::TokenIds::kLeaveOut, absl::FromUnixSeconds(9));
+  return ApiAnswer(kind, "m", ApiAnswer::TokenIds::kLeaveOut, ReuseNumbers::kShow,
+                   absl::FromUnixSeconds(9));
 }
 
 std::vector<GenerateReport> Reports() {
@@ -59,13 +60,13 @@ TEST(ApiAnswerTest, TokensPerSecondAreThoseOfTheTimeBehindTheQueue) {
                                           .queue_time = absl::Seconds(2),
                                           .time_to_first_token = absl::Seconds(3),
                                           .total_time = absl::Seconds(6)}};
-  EXPECT_EQ(PagodaJson(reports)["tokens_per_second"], 2.5);
+  EXPECT_EQ(PagodaJson(reports, ReuseNumbers::kShow)["tokens_per_second"], 2.5);
   EXPECT_EQ(reports[0].tokens_per_second(), 2.5);
   reports.push_back({.generated_tokens = 20,
                      .queue_time = absl::Seconds(5),
                      .time_to_first_token = absl::Seconds(6),
                      .total_time = absl::Seconds(8)});
-  EXPECT_EQ(PagodaJson(reports)["tokens_per_second"], 5.0);
+  EXPECT_EQ(PagodaJson(reports, ReuseNumbers::kShow)["tokens_per_second"], 5.0);
 }
 
 // The data of each event.
@@ -81,14 +82,14 @@ std::vector<std::string> Events(const std::string& text) {
 }
 
 TEST(ApiAnswerTest, SumsTheReports) {
-  EXPECT_EQ(UsageJson(Reports()).dump(),
+  EXPECT_EQ(UsageJson(Reports(), ReuseNumbers::kShow).dump(),
             R"({"prompt_tokens":11,"completion_tokens":21,"total_tokens":32,)"
             R"("prompt_tokens_details":{"cached_tokens":4}})");
-  const Json pagoda = PagodaJson(Reports());
+  const Json pagoda = PagodaJson(Reports(), ReuseNumbers::kShow);
   EXPECT_EQ(pagoda["time_to_first_token_seconds"], 1.0);
   EXPECT_EQ(pagoda["total_seconds"], 3.0);
   EXPECT_EQ(pagoda["tokens_per_second"], TokensPerSecond(Reports()));
-  EXPECT_EQ(PagodaJson({})["tokens_per_second"], 0.0);
+  EXPECT_EQ(PagodaJson({}, ReuseNumbers::kShow)["tokens_per_second"], 0.0);
   EXPECT_EQ(pagoda["reused_secondary_tokens"], 2);
 }
 

@@ -11,8 +11,8 @@ from pagoda._watch import Watch, watch
 from pagoda.client import Batch, Client, Pin, Sequence, connect
 from pagoda.errors import (BadRequest, BatchFailed, CannotMap, Conflict, Exhausted, KvLost, NotFound, NotServed, PagodaError,
                            PermissionDenied, SessionGone, TimedOut, Unauthenticated, Unavailable, WatchRefused)
-from pagoda.events import (Created, Event, Gap, Item, Progress, RemovalReason, Removed, SnapshotBegin, SnapshotEnd, Stored, StoredBlock,
-                           Updated)
+from pagoda.events import (Created, EndedPin, Event, Gap, Item, PinEnd, Progress, RemovalReason, Removed, SnapshotBegin, SnapshotEnd, Stored,
+                           StoredBlock, Updated)
 from pagoda.hashes import block_hashes, namespace_hash
 from pagoda.mirror import CachedPrefix, Mirror
 from pagoda.pools import Pool, Segment
@@ -24,8 +24,8 @@ from pagoda.version import VERSION as __version__
 
 __all__ = [
     "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "CachedPrefix", "CannotMap", "Capacity", "Client",
-    "Conflict", "Created", "Event", "Exhausted", "Gap", "Item", "KvLost", "Match", "MemoryKind", "Mirror", "Moved", "MultimodalItem", "Namespace",
-    "NotFound", "NotServed", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinInfo", "Pinned", "Pins", "Pool", "Prefetched",
+    "Conflict", "Created", "EndedPin", "Event", "Exhausted", "Gap", "Item", "KvLost", "Match", "MemoryKind", "Mirror", "Moved", "MultimodalItem", "Namespace",
+    "NotFound", "NotServed", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinEnd", "PinInfo", "Pinned", "Pins", "Pool", "Prefetched",
     "Progress", "RemovalReason", "Removed", "Retention", "Segment", "Sequence", "SequenceInfo", "SessionGone", "SnapshotBegin",
     "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierStatus", "TimedOut", "Tokens", "TransferDirection",
     "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity", "WindowStatus",

@@ -17,6 +17,11 @@ def _wire(namespace: Namespace | None) -> Any:
     return None if namespace is None else namespace.message()
 
 
+def _extras(extra_token_ids: Tokens, multimodal_items: Sequence[values.MultimodalItem]) -> dict[str, Any]:
+    """What names a prefix besides its tokens, as fields of a request."""
+    return {"extra_token_ids": token_list(extra_token_ids), "multimodal_items": [item.message() for item in multimodal_items]}
+
+
 def _description(tokens_per_block: int) -> int:
     """Pins and pools, in the room of block handles: a guess that is large."""
     return 1000
@@ -49,21 +54,22 @@ def match(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids
     Errors: INVALID_ARGUMENT.
     """
     ids = token_list(tokens)
-    request = v1.MatchPrefixRequest(tokens=ids, namespace=_wire(namespace), extra_token_ids=token_list(extra_token_ids),
-                                    multimodal_items=[item.message() for item in multimodal_items])
+    request = v1.MatchPrefixRequest(tokens=ids, namespace=_wire(namespace), **_extras(extra_token_ids, multimodal_items))
     return Call("match_prefix", request,
                 lambda done: values.Match(done.matched_tokens, tuple(Block(block.block_id, block.generation, block.slot_index)
                                                                      for block in done.blocks)),
                 handles=lambda tokens_per_block: len(ids) // tokens_per_block + 1)
 
 
-def query_capacity(tokens: Tokens, *, max_new_tokens: int = 0, namespace: Namespace | None = None) -> Call[values.Capacity]:
+def query_capacity(tokens: Tokens, *, max_new_tokens: int = 0, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+                   multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Capacity]:
     """How many blocks a prompt and `max_new_tokens` behind it would take. Takes nothing, promises nothing.
 
     Errors: INVALID_COUNT (no tokens).
     """
     return Call("query_capacity", v1.QueryCapacityRequest(tokens=token_list(tokens), max_new_tokens=max_new_tokens,
-                                                          namespace=_wire(namespace)), take_capacity)
+                                                          namespace=_wire(namespace), **_extras(extra_token_ids, multimodal_items)),
+                take_capacity)
 
 
 def take_capacity(done: Any) -> values.Capacity:
@@ -74,58 +80,66 @@ def take_capacity(done: Any) -> values.Capacity:
         for window in done.windows))
 
 
-def offload(tokens: Tokens, *, namespace: Namespace | None = None) -> Call[values.Moved]:
+def offload(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+            multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Moved]:
     """Moves the prefix's cached blocks that nobody holds down to the secondary tier, from the end up to the first that is held.
 
     Errors: INVALID_COUNT (no tokens), INVALID_ARGUMENT.
     """
-    return Call("offload_prefix", v1.OffloadPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace)),
+    return Call("offload_prefix", v1.OffloadPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
+                                                          **_extras(extra_token_ids, multimodal_items)),
                 lambda done: values.Moved(done.blocks, done.ready_ticket))
 
 
-def prefetch(tokens: Tokens, *, namespace: Namespace | None = None) -> Call[values.Prefetched]:
+def prefetch(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+             multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Prefetched]:
     """Moves the prefix's cached blocks up to the primary tier, from the beginning, as far as room can be made.
 
     Errors: INVALID_COUNT (no tokens), INVALID_ARGUMENT.
     """
-    return Call("prefetch_prefix", v1.PrefetchPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace)),
+    return Call("prefetch_prefix", v1.PrefetchPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
+                                                            **_extras(extra_token_ids, multimodal_items)),
                 lambda done: values.Prefetched(done.blocks, done.ready_ticket, done.matched_tokens))
 
 
 def unpin(pin_id: int) -> Call[None]:
-    """Ends a pin, whoever made it.
+    """Ends a pin of any session; a tenant's client ends those of that tenant's sessions alone.
 
-    Errors: UNKNOWN_PIN (never made, ended, or its lease is over).
+    Errors: UNKNOWN_PIN (never made, ended, its lease is over, its prefix has left the cache, or it is not the tenant's).
     """
     return Call("unpin_prefix", v1.UnpinPrefixRequest(pin_id=pin_id), lambda done: None)
 
 
 def list_pins() -> Call[values.Pins]:
-    """The pins of all sessions."""
+    """The pins of all sessions; for a tenant's client those of that tenant's sessions."""
     return Call("list_pins", v1.ListPinsRequest(), lambda done: values.Pins(
         tuple(values.PinInfo(pin.pin_id, pin.client_name, Namespace.take(pin.namespace), pin.pinned_tokens, pin.blocks,
-                             values.utc(pin.expire_time) if pin.HasField("expire_time") else None) for pin in done.pins),
+                             values.utc(pin.expire_time) if pin.HasField("expire_time") else None, pin.tenant) for pin in done.pins),
         done.pinned_blocks, done.budget_blocks), handles=_description)
 
 
-def invalidate(tokens: Tokens, *, namespace: Namespace | None = None) -> Call[int]:
-    """Forgets every cached block whose tokens, from the namespace's root on, begin with `tokens`; without tokens the whole namespace. Sequences
-    keep the blocks that they hold, which are not shared any more. Returns how many blocks left the cache.
+def invalidate(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+               multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[int]:
+    """Forgets every cached block whose content, from the namespace's root on, begins with the prefix; without tokens the whole namespace.
+    Sequences keep the blocks that they hold, which are not shared any more; pins of them end. Returns how many blocks left the cache.
 
-    Errors: INVALID_ARGUMENT.
+    Errors: INVALID_ARGUMENT, PERMISSION_DENIED (a tenant that shares: what it publishes belongs to all that share).
     """
-    return Call("invalidate_prefix", v1.InvalidatePrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace)),
+    return Call("invalidate_prefix", v1.InvalidatePrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
+                                                                **_extras(extra_token_ids, multimodal_items)),
                 lambda done: int(done.removed_blocks))
 
 
-def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: Namespace | None = None) -> Call[int]:
+def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+                  multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[int]:
     """Gives the prefix's cached blocks the priority and the duration of the range that holds their first token. Returns how many blocks,
     over all windows.
 
     Errors: INVALID_COUNT (no tokens), INVALID_ARGUMENT (ranges that are not ascending, or a priority above 100).
     """
     return Call("set_retention", v1.SetRetentionRequest(tokens=token_list(tokens), namespace=_wire(namespace),
-                                                        retention=[part.message() for part in retention]),
+                                                        retention=[part.message() for part in retention],
+                                                        **_extras(extra_token_ids, multimodal_items)),
                 lambda done: int(done.blocks))
 
 
@@ -149,12 +163,15 @@ def wait_for_ticket(ticket: int) -> Call[int]:
     return Call("wait_for_ticket", v1.WaitForTicketRequest(ticket=ticket), lambda done: int(done.completed_ticket))
 
 
-def pin(tokens: Tokens, *, lease: float | None = None, namespace: Namespace | None = None) -> Call[values.Pinned]:
+def pin(tokens: Tokens, *, lease: float | None = None, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+        multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Pinned]:
     """Keeps the prefix's cached blocks from being evicted, in whichever tier, until it is unpinned or until `lease` seconds are over; in a
-    sliding window only those that its end needs. It is unpinned at the end of a `with` block; without one it outlives its session.
+    sliding window only those that its end needs. It is unpinned at the end of a `with` block; without one it outlives its session. It ends
+    as a whole, with an Updated event, when one of its blocks leaves the cache. A tenant's client has no pins without end: the daemon's
+    sessions.max_pin_lease is the longest lease, and the one of a pin without.
 
     Errors: PIN_BUDGET_EXCEEDED (nothing is pinned), INVALID_COUNT (no tokens), INVALID_ARGUMENT.
     """
     request = v1.PinPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
-                                  lease_ms=values.optional_milliseconds(lease))
+                                  lease_ms=values.optional_milliseconds(lease), **_extras(extra_token_ids, multimodal_items))
     return Call("pin_prefix", request, lambda done: values.Pinned(done.pin_id, done.pinned_tokens, done.blocks))

@@ -223,7 +223,7 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
     """Opens another sequence with the same tokens, which shares all blocks that hold computed ones (beams, parallel samples). A shared tail
     is copied when one of the two grows.
 
-    Errors: UNKNOWN_SEQUENCE, KV_LOST (the sequence can only be freed).
+    Errors: UNKNOWN_SEQUENCE, KV_LOST (the sequence can only be freed), TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
     """
     # What the parent's caller does not know of, the child's does not know of either.
     child._known_losses = sequence.known_losses
@@ -231,7 +231,7 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
 
     def take(done: Any) -> None:
         child._open = _Open(sequence.matched_tokens, done.token_count, done.computed_tokens, sequence.ready_ticket, {})
-        child._take_tables(done.tables, 0)
+        child._take_tables(done.tables, done.ready_ticket)
 
     request = v1.ForkSequenceRequest(sequence_id=sequence.id, new_sequence_id=child.id)
     return Call("fork_sequence", request, take, child._never_opened, sequence._error_of,
@@ -240,8 +240,7 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
 
 def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
     """The sequence as the daemon has it, in tokens. Brings tables and counts up to date: after an answer that was lost, and for the entries
-    that a sliding window has passed. It does not tell which copies the slots of a lost answer wait for: a sequence whose opening, fork or
-    cut got no answer is better freed and opened anew.
+    that a sliding window has passed. Afterwards wait_ready waits for the copies that the slots of a lost answer wait for, too.
 
     Errors: UNKNOWN_SEQUENCE.
     """
@@ -250,7 +249,7 @@ def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
             sequence._open = _Open(0, 0, 0, 0, {})
         sequence._open.token_count, sequence._open.computed_tokens = done.token_count, done.computed_tokens
         sequence._room_tokens = done.room_tokens
-        sequence._take_tables(done.tables, 0)
+        sequence._take_tables(done.tables, done.ready_ticket)
         return values.SequenceInfo(done.token_count, done.computed_tokens, done.room_tokens, done.losses)
 
     return _call(sequence, "describe_sequence", v1.DescribeSequenceRequest(sequence_id=sequence.id), take, sequence._room_tokens)

@@ -326,7 +326,7 @@ class Client(SessionView):
 
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None, timeout: float = 10.0,
             token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
-            key_file: str | None = None) -> Client:
+            key_file: str | None = None, model: str | None = None) -> Client:
     """Opens a session.
 
     `endpoint`: "host:port" or "unix:/path"; else the environment's PAGODA_ENDPOINT; else 127.0.0.1:7070. `name`: shown to operators; else the
@@ -337,10 +337,15 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
     where the daemon asks for them. PEM files, read now. What is left out comes from the environment: PAGODA_TOKEN_FILE (the token is its first line),
     PAGODA_CA, PAGODA_CERTIFICATE, PAGODA_KEY. ValueError: they do not go together, or the token would go to another machine in plaintext.
 
-    Errors: Unavailable (nobody answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED, INVALID_ARGUMENT (a lease above the daemon's maximum).
+    `model`: whose KV the caller reads and writes, as CacheInfo.model_fingerprint has it: "NAME@REVISION" of the daemon's cache.model. The
+    daemon refuses the session where its cache is for another model, or where it does not know for which. None: not said, and not checked.
+
+    Errors: Unavailable (nobody answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED, INVALID_ARGUMENT (a lease above the daemon's maximum,
+    another model).
     """
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
-    request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease))
+    request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),
+                                    model_fingerprint=model or "")
     channel = credentials.channel(resolve(endpoint), grpc)
     try:
         calls = Calls(channel, credentials.metadata)

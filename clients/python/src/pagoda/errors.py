@@ -148,6 +148,8 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "BLOCKS_EXHAUSTED": Exhausted,
     "PIN_BUDGET_EXCEEDED": Exhausted,
     "TOO_MANY_SESSIONS": Exhausted,
+    "TOO_MANY_SEQUENCES": Exhausted,
+    "SEQUENCE_BYTES_EXHAUSTED": Exhausted,
     "QUEUE_FULL": Exhausted,
     "OUT_OF_MEMORY": Exhausted,
     "TENANT_QUOTA_EXCEEDED": Exhausted,

@@ -23,6 +23,23 @@ class RemovalReason(values._OpenEnum):
     LOST = 9
 
 
+class PinEnd(values._OpenEnum):
+    """Why a pin ended. PREFIX_LEFT: a block of its prefix leaves the cache."""
+
+    UNPINNED = 1
+    EXPIRED = 2
+    PREFIX_LEFT = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class EndedPin:
+    """A pin ended, as a whole. `removal` says why its prefix leaves, with PinEnd.PREFIX_LEFT."""
+
+    pin_id: int
+    why: PinEnd
+    removal: RemovalReason | None
+
+
 @dataclasses.dataclass(frozen=True)
 class _Event:
     epoch: int
@@ -45,7 +62,7 @@ class Created(_Event):
 
 @dataclasses.dataclass(frozen=True)
 class StoredBlock:
-    """A block that became reusable, and the tokens that it holds."""
+    """A block that became reusable, and the tokens that it holds. `token_count` counts them also where they are hidden."""
 
     block_id: int
     block_hash: int
@@ -54,26 +71,31 @@ class StoredBlock:
     priority: int
     extra_token_ids: tuple[int, ...]
     multimodal_items: tuple[MultimodalItem, ...]
+    token_count: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored(_Event):
-    """Blocks became reusable, each the child of the one before it. The first one's parent is None where it begins its namespace."""
+    """Blocks became reusable, each the child of the one before it. The first one's parent is None where it begins its namespace. With
+    `content_hidden` the salt and what the blocks hold are left out: another tenant that shares keeps them under a salt."""
 
     parent_hash: int | None
     parent_block_id: int | None
     namespace: Namespace
     blocks: tuple[StoredBlock, ...]
+    content_hidden: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Updated(_Event):
-    """A cached block moved to another tier, or its priority changed: (old, new) of each, None where it stayed."""
+    """A cached block moved to another tier, or its priority changed: (old, new) of each, None where it stayed. Or a pin ended, of which
+    this is the last block in the cache's largest window."""
 
     block_id: int
     block_hash: int
     tier: tuple[Tier, Tier] | None
     priority: tuple[int, int] | None
+    ended_pin: EndedPin | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,16 +172,23 @@ def _created(common: _Common, event: Any) -> Created:
 def _stored(common: _Common, event: Any) -> Stored:
     blocks = tuple(
         StoredBlock(block.block_id, block.block_hash, tuple(block.tokens), Tier(block.tier), block.priority,
-                    tuple(block.extra_token_ids), tuple(MultimodalItem.take(item) for item in block.multimodal_items))
+                    tuple(block.extra_token_ids), tuple(MultimodalItem.take(item) for item in block.multimodal_items),
+                    block.token_count or len(block.tokens))
         for block in event.blocks)
     return Stored(*common, event.parent_hash if event.HasField("parent_hash") else None,
-                  event.parent_block_id if event.HasField("parent_block_id") else None, Namespace.take(event.namespace), blocks)
+                  event.parent_block_id if event.HasField("parent_block_id") else None, Namespace.take(event.namespace), blocks,
+                  event.content_hidden)
 
 
 def _updated(common: _Common, event: Any) -> Updated:
     tier = (Tier(event.tier.old_value), Tier(event.tier.new_value)) if event.HasField("tier") else None
     priority = (event.priority.old_value, event.priority.new_value) if event.HasField("priority") else None
-    return Updated(*common, event.block_id, event.block_hash, tier, priority)
+    return Updated(*common, event.block_id, event.block_hash, tier, priority,
+                   _ended_pin(event.ended_pin) if event.HasField("ended_pin") else None)
+
+
+def _ended_pin(pin: Any) -> EndedPin:
+    return EndedPin(pin.pin_id, PinEnd(pin.why), RemovalReason(pin.removal) if pin.removal else None)
 
 
 def _removed(common: _Common, event: Any) -> Removed:

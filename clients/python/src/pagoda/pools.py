@@ -90,7 +90,8 @@ class Pool:
         ticket, once that is done: nothing stops other writes, and they change KV that others read.
 
         Before the first time the daemon notes this process: what the session has when it ends without close() stays out of use until this
-        process has ended. So each session maps for itself, and a child process does, too.
+        process has ended. So each session maps for itself, and a child process does, too: one that os.fork or multiprocessing made inherits this
+        array, must not write into it, and must not outlive its parent.
         """
         return self._map(READ_WRITE)
 

@@ -214,7 +214,7 @@ class Pinned:
 
 @dataclasses.dataclass(frozen=True)
 class PinInfo:
-    """A pin of any session. `expire_time` is None where it has no lease."""
+    """A pin of any session. `expire_time` is None where it has no lease, `tenant` empty where its session belongs to none."""
 
     pin_id: int
     client_name: str
@@ -222,6 +222,7 @@ class PinInfo:
     pinned_tokens: int
     blocks: int
     expire_time: datetime.datetime | None
+    tenant: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -378,10 +378,11 @@ class _Beats:
 
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None,
             timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
-            key_file: str | None = None) -> Opening[Client]:
+            key_file: str | None = None, model: str | None = None) -> Opening[Client]:
     """As pagoda.connect, with `await` or `async with`."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
-    request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease))
+    request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),
+                                    model_fingerprint=model or "")
 
     async def opened() -> Client:
         channel = credentials.channel(resolve(endpoint), grpc.aio)

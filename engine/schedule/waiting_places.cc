@@ -1,0 +1,70 @@
+#include "engine/schedule/waiting_places.h"
+
+#include "absl/strings/str_cat.h"
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+// "3 requests of the tenant 'red'", "3 requests".
+std::string Whose(const std::string& what, const std::string& tenant) {
+  return tenant.empty() ? what : absl::StrCat(what, " of the tenant '", tenant, "'");
+}
+
+}  // namespace
+
+WaitingPlaces::WaitingPlaces(Limits limits, std::vector<std::string> tenants)
+    : limits_(limits),
+      requests_(limits.requests, tenants.size()),
+      bytes_(limits.bytes, tenants.size()) {
+  PAGODA_CHECK(!tenants.empty(), "at least one tenant waits");
+  for (std::string& tenant : tenants) tenants_.emplace(std::move(tenant), tenants_.size());
+}
+
+uint64_t WaitingPlaces::BytesOf(const GenerateRequest& request) {
+  // The request keeps its prompt, and its sample copies it.
+  return sizeof(GenerateRequest) + 2 * sizeof(TokenId) * request.prompt.size() +
+         sizeof(TokenId) * request.stop_tokens.size() + request.name_space.cache_salt.size() +
+         request.name_space.tenant.size() + request.tenant.size();
+}
+
+absl::StatusOr<WaitingPlaces::Place> WaitingPlaces::Take(const GenerateRequest& request) {
+  const auto found = tenants_.find(request.tenant);
+  const size_t tenant = found == tenants_.end() ? 0 : found->second;
+  const uint64_t bytes = BytesOf(request);
+  absl::MutexLock lock(&mutex_);
+  if (bytes > bytes_.most_of_one()) {
+    return MakeError(
+        Reason::kInvalidCount,
+        absl::StrCat("the request takes ", bytes, " bytes of memory while it waits; at most ",
+                     bytes_.most_of_one(), " may wait (engine.max_waiting_bytes)"));
+  }
+  if (requests_.left(tenant) == 0) {
+    return MakeError(
+        Reason::kQueueFull,
+        absl::StrCat(Whose(absl::StrCat(requests_.of(tenant), " requests"), request.tenant),
+                     " wait already, as many as may now: its share of ", limits_.requests,
+                     " (engine.max_waiting_requests) is full, and what all tenants have in "
+                     "common is taken"));
+  }
+  if (bytes > bytes_.left(tenant)) {
+    return MakeError(
+        Reason::kQueueFull,
+        absl::StrCat(Whose(absl::StrCat(requests_.of(tenant), " requests"), request.tenant),
+                     " with ", bytes_.of(tenant), " bytes wait already; ", bytes,
+                     " more do not fit: its share of ", limits_.bytes,
+                     " (engine.max_waiting_bytes) is full, and what all tenants have in common "
+                     "is taken"));
+  }
+  PAGODA_CHECK(requests_.Add(tenant) && bytes_.Add(tenant, bytes), "both have room");
+  return Place(this, tenant, bytes);
+}
+
+void WaitingPlaces::GiveBack(size_t tenant, uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  requests_.Remove(tenant);
+  bytes_.Remove(tenant, bytes);
+}
+
+}  // namespace pagoda

@@ -1,0 +1,15 @@
+#ifndef PAGODA_EVENTS_PIN_ID_H_
+#define PAGODA_EVENTS_PIN_ID_H_
+
+#include <cstdint>
+
+#include "pools/strong_id.h"
+
+namespace pagoda {
+
+// Counted up by the manager; never reused in an epoch.
+using PinId = StrongId<struct PinIdTag, uint64_t>;
+
+}  // namespace pagoda
+
+#endif  // PAGODA_EVENTS_PIN_ID_H_

@@ -1,0 +1,28 @@
+#include "kernels/cuda/attention_choice.h"
+
+namespace pagoda::kernels::cuda {
+
+absl::Span<const ProvedKernels> AllProved() {
+  // No kernel has run on a GPU yet. A row looks like this:
+  //   static constexpr ProvedKernels kProved[] = {{.device = "NVIDIA H200",
+  //                                                .hopper_decode = true,
+  //                                                .hopper_prefill = true,
+  //                                                .results = "2027-01-31-h200-0123abc.json"}};
+  //   return kProved;
+  return {};
+}
+
+HopperChoice ChooseHopper(AttentionKernels asked, const HopperDevice& device,
+                          absl::Span<const ProvedKernels> proved) {
+  if (!device.present) return {};
+  if (asked == AttentionKernels::kHopper) return {.decode = true, .prefill = true};
+  if (asked != AttentionKernels::kAuto) return {};
+  for (const ProvedKernels& kernels : proved) {
+    if (kernels.device == device.name) {
+      return {.decode = kernels.hopper_decode, .prefill = kernels.hopper_prefill};
+    }
+  }
+  return {};
+}
+
+}  // namespace pagoda::kernels::cuda

@@ -1,0 +1,142 @@
+// The part of BlockManager that makes two sequences of one, and shortens one.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "manager/block_manager.h"
+#include "pools/check.h"
+#include "pools/error.h"
+
+namespace pagoda {
+
+absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
+                                        SequenceId new_sequence, absl::Time now) {
+  BeginOperation(session, now);
+  absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
+  if (!found.ok()) return found.status();
+  Sequence& parent = **found;
+  if (parent.must_be_freed) return SequenceCannotGoOn();
+  if (sequences_.contains({session, new_sequence})) {
+    return MakeError(Reason::kSequenceExists,
+                     absl::StrCat("sequence ", new_sequence.value(), " exists already"));
+  }
+  const bool shares_names = NamesFrom(parent, parent.computed_tokens);
+  const uint64_t own_bytes = SequenceBytes() + TableBytes(TableSize(parent.computed_tokens));
+  const uint64_t named_bytes =
+      uint64_t{parent.token_count - parent.computed_tokens} * sizeof(TokenId);
+  const uint64_t bytes = own_bytes + (shares_names ? 0 : named_bytes);
+  if (absl::Status status = sequence_accounts_.Check(
+          parent.tenant, {.sequences = 1, .bytes = bytes, .all_bytes = bytes});
+      !status.ok()) {
+    return status;
+  }
+  parent.forked_tokens = std::max(parent.forked_tokens, parent.computed_tokens);
+  auto child = std::make_unique<Sequence>();
+  child->key = {session, new_sequence};
+  child->forked_tokens = parent.computed_tokens;
+  child->token_count = parent.token_count;
+  child->computed_tokens = child->room_tokens = parent.computed_tokens;
+  child->tenant = parent.tenant;
+  child->charge = SequenceAccounts::Charge(&sequence_accounts_, parent.tenant, 1, own_bytes);
+  child->prompt_tokens = parent.prompt_tokens;
+  child->matched_tokens = parent.matched_tokens;
+  // Who forks it may not know yet of what it lost.
+  child->losses = parent.losses;
+  child->known_losses = parent.known_losses;
+  child->extras = parent.extras;
+  child->wishes = parent.wishes;
+  child->borrows_tail = tokens_per_block_.OffsetInBlock(parent.computed_tokens) != 0;
+  ShareNamedTokens(parent, *child);
+  child->windows.resize(windows_.size());
+  for (const auto& window : windows_) window->Fork(parent, *child);
+  sequences_.emplace(SequenceKey{session, new_sequence}, std::move(child));
+  Session& owner = RequireSession(session);
+  owner.sequences.insert(new_sequence);
+  if (parent.losses != parent.known_losses) owner.shortened.insert(new_sequence);
+  context_.WaitFor(ReadyOf(*sequences_.at({session, new_sequence})));
+  EndOperation();
+  return absl::OkStatus();
+}
+
+bool BlockManager::NamesFrom(const Sequence& sequence, uint32_t begin) {
+  if (begin == sequence.token_count) return true;
+  return sequence.named != nullptr && sequence.named_begin <= begin &&
+         sequence.named_begin + sequence.named->value.size() >= sequence.token_count;
+}
+
+// Tokens that are named and not computed have no place in the child. The first fork writes them
+// down, and the parent keeps that for the next ones.
+void BlockManager::ShareNamedTokens(Sequence& parent, Sequence& child) {
+  const uint32_t begin = parent.computed_tokens;
+  if (begin == parent.token_count) return;
+  if (!NamesFrom(parent, begin)) {
+    auto named = std::make_shared<Charged<std::vector<TokenId>>>();
+    const uint32_t placed = std::min(parent.token_count, parent.room_tokens);
+    named->value.reserve(parent.token_count - begin);
+    windows_.front()->ReadTokens(parent, begin, placed, &named->value);
+    if (placed < parent.token_count) {
+      const auto waiting = parent.named->value.begin() + (placed - parent.named_begin);
+      named->value.insert(named->value.end(), waiting, waiting + (parent.token_count - placed));
+    }
+    named->charge = SequenceAccounts::Charge(&sequence_accounts_, parent.tenant, 0,
+                                             named->value.size() * sizeof(TokenId));
+    parent.named = std::move(named);
+    parent.named_begin = begin;
+  }
+  child.named = parent.named;
+  child.named_begin = parent.named_begin;
+}
+
+absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId session,
+                                                                    SequenceId sequence,
+                                                                    uint32_t token_count,
+                                                                    absl::Time now) {
+  BeginOperation(session, now);
+  absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
+  if (!found.ok()) return found.status();
+  Sequence& cut = **found;
+  context_.tenant = cut.tenant;
+  if (token_count == 0 || token_count > cut.token_count) {
+    return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", cut.token_count,
+                                                         " tokens cut to ", token_count));
+  }
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    if (!windows_[w]->CanTruncate(cut, token_count)) {
+      return MakeError(Reason::kWindowPassed,
+                       absl::StrCat("window ", WindowName(windows_[w]->window()),
+                                    " has let go of what token ", token_count, " needs"));
+    }
+    const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
+    if (absl::Status status = CheckNeeds(w, windows_[w]->NeedsOf(copies, cut.tenant));
+        !status.ok()) {
+      return status;
+    }
+  }
+  SequenceAccounts::Charge extras_charge;
+  if (cut.extras.CutCopies(token_count, tokens_per_block_.value())) {
+    const uint64_t bytes = tokens_per_block_.value() * sizeof(TokenExtra);
+    if (absl::Status status =
+            sequence_accounts_.Check(cut.tenant, {.bytes = bytes, .all_bytes = bytes});
+        !status.ok()) {
+      return status;
+    }
+    extras_charge = SequenceAccounts::Charge(&sequence_accounts_, cut.tenant, 0, bytes);
+  }
+  const uint32_t old_entries = TableSize(cut.room_tokens);
+  uint32_t first_changed = old_entries;
+  for (const auto& window : windows_) {
+    first_changed = std::min(first_changed, window->Truncate(cut, token_count));
+  }
+  cut.extras.Cut(token_count, tokens_per_block_.value(), std::move(extras_charge));
+  cut.token_count = token_count;
+  cut.room_tokens = std::min(cut.room_tokens, token_count);
+  if (!cut.has_waiting_tokens()) cut.named = nullptr;
+  cut.charge.Resize(cut.charge.bytes() - TableBytes(old_entries - TableSize(cut.room_tokens)));
+  cut.computed_tokens = std::min(cut.computed_tokens, token_count);
+  cut.prompt_tokens = std::min(cut.prompt_tokens, token_count);
+  cut.forked_tokens = std::min(cut.forked_tokens, token_count);
+  EndOperation();
+  return Growth{.first_block = first_changed, .blocks = TableSize(cut.room_tokens) - first_changed};
+}
+
+}  // namespace pagoda

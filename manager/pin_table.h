@@ -1,0 +1,85 @@
+// The pins of a cache: which there are, when each one ends, and how many each tenant has.
+#ifndef PAGODA_MANAGER_PIN_TABLE_H_
+#define PAGODA_MANAGER_PIN_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "events/event.h"
+#include "events/tenant_id.h"
+#include "manager/ids.h"
+#include "manager/operation.h"
+#include "manager/tenants.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+struct PinEntry {
+  PinInfo info;
+  TenantId tenant;                           // Of the session that made it.
+  TenantId holder;                           // The one that is charged for the blocks.
+  std::vector<std::vector<BlockId>> blocks;  // By window.
+
+  uint64_t references() const { return info.blocks; }
+};
+
+// Thread-compatible.
+//
+// Invariants
+// 1. At most kMaxPins pins, which name at most max_references() blocks together, a block as often
+//    as pins name it. A tenant has at most its share of both, by its weight among all; the commons,
+//    whose sessions are trusted, may have all.
+// 2. What has ended by time is found without looking at any other pin.
+class PinTable {
+ public:
+  static constexpr size_t kMaxPins = 65'536;
+  static constexpr uint64_t kMaxReferences = uint64_t{4} << 20;
+
+  // `tenants` outlives the table. `budget_blocks`: the blocks that may be pinned at once.
+  PinTable(const TenantTable* tenants, uint64_t budget_blocks);
+
+  bool empty() const { return pins_.empty(); }
+  size_t size() const { return pins_.size(); }
+  uint64_t max_references() const { return max_references_; }
+  // Ascending by id.
+  auto begin() const { return pins_.begin(); }
+  auto end() const { return pins_.end(); }
+  const PinEntry* Find(PinId pin) const;
+
+  // Whether the tenant may have one more pin, of as many blocks. Errors: PIN_BUDGET_EXCEEDED.
+  absl::Status CheckRoom(TenantId tenant, uint64_t blocks) const;
+  // Names the pin and keeps it. Cost: O(log pins).
+  PinId Add(PinEntry entry);
+  // Forgets the pin. REQUIRES: it is there. Cost: O(log pins).
+  PinEntry Take(PinId pin);
+
+  // The pin whose lease was over first, if it is over at `now`. Cost: O(1).
+  std::optional<PinId> FirstExpired(absl::Time now) const;
+  // When the next lease is over; InfiniteFuture where no pin has one.
+  absl::Time next_deadline() const;
+
+ private:
+  struct Account {
+    uint64_t pins = 0;
+    uint64_t references = 0;
+  };
+
+  const TenantTable* const tenants_;
+  const uint64_t max_references_;
+  std::map<PinId, PinEntry> pins_;
+  absl::btree_set<std::pair<absl::Time, PinId>> deadlines_;  // Of the pins that have one.
+  std::vector<Account> accounts_;                            // By TenantId.
+  uint64_t references_ = 0;
+  PinId last_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_PIN_TABLE_H_

@@ -1,0 +1,58 @@
+// What a prompt is looked for by: its tokens and, beside them, extra ids and multimodal items as
+// its client sent them.
+#ifndef PAGODA_MANAGER_PROMPT_KEY_H_
+#define PAGODA_MANAGER_PROMPT_KEY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "events/block_key.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Makes the keys of a prompt's blocks one at a time. So a search costs what it finds and not what
+// it was asked: a TokenExtra takes 56 bytes, and a request of 14 MiB has room for millions of
+// tokens. Does not own what it points to.
+class PromptKey {
+ public:
+  PromptKey() = default;
+  // `extra_ids`: one a token, or none. `items`: ascending, not overlapping, within the tokens.
+  PromptKey(absl::Span<const TokenId> tokens, absl::Span<const uint64_t> extra_ids,
+            absl::Span<const MultimodalItem> items)
+      : tokens_(tokens), extra_ids_(extra_ids), items_(items) {}
+  // Of tokens whose extras are there already.
+  PromptKey(const BlockKey& key)  // NOLINT(google-explicit-constructor): it says the same.
+      : tokens_(key.tokens), extras_(key.extras) {}
+
+  absl::Span<const TokenId> tokens() const { return tokens_; }
+  size_t size() const { return tokens_.size(); }
+  // The first `count` tokens of it.
+  PromptKey First(size_t count) const {
+    PromptKey first = *this;
+    first.tokens_ = tokens_.first(count);
+    return first;
+  }
+
+  // Tokens [begin, begin + count) of it; count is cut to what there is. The key may refer to
+  // `scratch`, whose former content goes. Cost: O(count + log items).
+  BlockKey Block(size_t begin, size_t count, std::vector<TokenExtra>* scratch) const {
+    const BlockKey bare{tokens_.subspan(begin, count), {}};
+    if (extra_ids_.empty() && items_.empty() && extras_.empty()) return bare;
+    return WithExtras(begin, bare, scratch);
+  }
+
+ private:
+  BlockKey WithExtras(size_t begin, BlockKey key, std::vector<TokenExtra>* scratch) const;
+
+  absl::Span<const TokenId> tokens_;
+  absl::Span<const uint64_t> extra_ids_;
+  absl::Span<const MultimodalItem> items_;
+  absl::Span<const TokenExtra> extras_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_PROMPT_KEY_H_

@@ -1,0 +1,130 @@
+// The part of WindowBlockManager that makes two sequences of one, and shortens one.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "manager/fault.h"
+#include "manager/window_block_manager.h"
+#include "pools/check.h"
+
+namespace pagoda {
+namespace {
+
+// A table that shrank keeps memory for so many entries beside those that it has twice.
+constexpr size_t kSpareEntries = 64;
+
+}  // namespace
+
+void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
+  const SequenceBlocks& from = BlocksOf(parent);
+  SequenceBlocks& to = BlocksOf(child);
+  const uint32_t shared = tokens_per_block().BlocksFor(parent.computed_tokens);
+  to = {.first = from.first,
+        .published = from.published,
+        .root = from.root,
+        .tip = from.tip,
+        .tree_epoch = from.tree_epoch};
+  to.taken_over = from.taken_over;
+  // Of a table with room for more, no more than what is shared.
+  to.table.assign(from.table.begin(), from.table.begin() + shared);
+  to.canonical.assign(from.canonical.begin(), from.canonical.begin() + shared);
+  to.borrows_tail = tokens_per_block().OffsetInBlock(parent.computed_tokens) != 0;
+  if (to.taken_over.has_value() && to.taken_over->index >= shared) to.taken_over.reset();
+  if (to.published > tokens_per_block().BlockForToken(parent.computed_tokens)) {
+    to.published = tokens_per_block().BlockForToken(parent.computed_tokens);
+    to.tree_epoch = SequenceBlocks::kNoTree;  // A failed copy took the end of the parent's path.
+  }
+  tree_.AcquireRoot(tree_.key(from.root));
+  for (uint32_t i = to.first; i < shared; ++i) {
+    PAGODA_CHECK(store_[to.table[i].id].refs > 0, "a running sequence holds its blocks");
+    AddReader(child, to.table[i].id);
+    if (PAGODA_FAULT(ForkWithoutHolding)) continue;
+    HoldAgain(to.table[i].id, child.tenant);
+    if (to.canonical[i] != kNoBlock) HoldAgain(to.canonical[i], child.tenant);
+  }
+}
+
+bool WindowBlockManager::CanTruncate(const Sequence& sequence, uint32_t tokens) const {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  if (blocks.first == 0) return true;
+  const uint32_t whole = tokens_per_block().BlockForToken(tokens);
+  const uint64_t reach = uint64_t{window().value()} - 1;
+  uint32_t needed = tokens_per_block().BlockForToken(tokens > reach ? tokens - reach : 0);
+  if (whole > 0) needed = std::min(needed, whole - 1);
+  return needed >= blocks.first;
+}
+
+bool WindowBlockManager::MustCopyCut(const Sequence& sequence, uint32_t tokens) const {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  const uint32_t index = tokens_per_block().BlockForToken(tokens);
+  if (tokens_per_block().OffsetInBlock(tokens) == 0 || index >= blocks.table.size()) return false;
+  // What others read of the block lies before their own computed tokens.
+  if (tokens >= std::max(sequence.computed_tokens, sequence.forked_tokens) &&
+      index >= blocks.published) {
+    return false;
+  }
+  if (blocks.borrows_tail && index + 1 == blocks.table.size()) return false;  // Copied by Grow.
+  if (PAGODA_FAULT(SharedCutWritten)) return false;
+  const BlockId id = blocks.table[index].id;
+  const Block& block = store_[id];
+  if (block.state() == BlockState::kCached) return block.refs > 1 || tree_.has_children(id);
+  return !IsPrivateTo(id);
+}
+
+uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
+  SequenceBlocks& blocks = BlocksOf(sequence);
+  const uint32_t index = tokens_per_block().BlockForToken(tokens);
+  const uint32_t offset = tokens_per_block().OffsetInBlock(tokens);
+  const auto size = static_cast<uint32_t>(blocks.table.size());
+  const uint32_t keep = std::min(size, tokens_per_block().BlocksFor(tokens));
+  const bool cuts = offset != 0 && index < size;
+  const bool copies = MustCopyCut(sequence, tokens);
+  const bool detached = Detached(blocks);
+  if (detached) blocks.tree_epoch = SequenceBlocks::kNoTree;
+  // The tip moves up while the path is still held.
+  for (; blocks.published > index; --blocks.published) {
+    if (!detached) blocks.tip = tree_.parent(blocks.tip.block());
+  }
+  if (size > keep) blocks.borrows_tail = false;
+  if (copies) {
+    const BlockId copy = CopyTail(blocks.table[index].id, offset);
+    ReleaseEntry(sequence, index);
+    blocks.table[index] = store_.handle(copy);
+    blocks.canonical[index] = kNoBlock;
+    blocks.borrows_tail = false;
+    AddReader(sequence, copy);
+  } else if (cuts) {
+    const BlockId own = blocks.table[index].id;
+    if (blocks.canonical[index] != kNoBlock) {
+      Release(blocks.canonical[index], sequence.tenant);
+      blocks.canonical[index] = kNoBlock;
+    }
+    if (tokens < sequence.computed_tokens) WaitToWrite(own);
+    Block& block = store_[own];
+    if (block.state() == BlockState::kCached && !blocks.borrows_tail) {
+      // Only this sequence has it, and it goes on in it.
+      recorder().Removed(window(), RemovalReason::kTruncated, own, tree_.hash(own),
+                         accounts_.owner(own));
+      CountRemoval(own, RemovalReason::kTruncated);
+      policy(Tier::kPrimary, own).Removed(own, tree_.hash(own));
+      NoteNothing(store_.slot(own));
+      if (block.timed) expiries_.Forget(own);
+      block.timed = 0;
+      tree_.Erase(own);
+      block.set_state(BlockState::kPrivate);
+      store_.SetExtras(own, {});
+    }
+  }
+  for (uint32_t i = size; i-- > keep;) ReleaseEntry(sequence, i);
+  if (blocks.taken_over.has_value() && blocks.taken_over->index >= keep) blocks.taken_over.reset();
+  blocks.table.resize(keep);
+  blocks.canonical.resize(keep);
+  // A sequence is charged for its entries, not for what it had once.
+  if (blocks.table.capacity() > 2 * size_t{keep} + kSpareEntries) {
+    blocks.table.shrink_to_fit();
+    blocks.canonical.shrink_to_fit();
+  }
+  return copies ? index : keep;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,486 @@
+"""A tenant that attacks the daemon and the other tenants, in test_battery_hostile.py; forked_clients.py starts it.
+
+    hostile_tenant.py ... ADDRESS TOKEN ATTACK FACTS
+
+ATTACK names a function of ATTACKS; it runs again and again until SIGUSR1. FACTS, in JSON, are what an attacker may come to know: ids,
+prompts, addresses, even another session's token. An attack appends to `me.managed` what it must not manage to do.
+"""
+
+import collections
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import grpc
+from forked_clients import run_clients
+from pagoda_client import Client, OperationError, ask_to_map, authorized, connect
+from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2, types_pb2
+
+LEASE_MS = 60_000
+# Tokens of one byte each on the wire: a message of nearly 16 MiB, the most that the daemon takes.
+MESSAGE_TOKENS = 14 << 20
+HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+ATTACKS = {}
+
+
+def attack(function):
+    ATTACKS[function.__name__] = function
+    return function
+
+
+def operation(**what):
+    return cache_pb2.Operation(**what)
+
+
+def session_ref(session_id, token=None, high=None):
+    """A SessionRef; `token` is another's, whose fields it takes."""
+    ref = types_pb2.SessionRef()
+    if token is not None:
+        ref.CopyFrom(token)
+    ref.session_id = session_id
+    return ref
+
+
+class Hostile:
+    def __init__(self, number, address, token, name, facts):
+        # What the attack costs its own process is not to take the cores from the daemon and the others.
+        os.nice(10)
+        signal.signal(signal.SIGUSR1, self._stop)
+        self.over = False
+        self.facts = json.loads(facts)
+        self.counts = collections.Counter()
+        self.managed = []
+        self.state = {}
+        unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+        self.channel = authorized(connect(address, unlimited), token)
+        self.client = Client(self.channel, "hostile", LEASE_MS)
+        self.sequences = iter(range(1, 1 << 62))
+        self._attack = ATTACKS[name]
+
+    def work(self):
+        """The first round comes before anybody measures: in it most attacks make what they send."""
+        self._attack(self)
+        self.counts["rounds"] += 1
+        return {} if self.counts["rounds"] == 1 else None
+
+    def obey(self, order):
+        return {"counts": self.counts, "managed": self.managed[:20]}
+
+    def _stop(self, *signal_and_frame):
+        self.over = True
+
+    # --- For attacks ---
+
+    def tries(self, call):
+        """The call's answer; None where the daemon refuses it."""
+        self.counts["tries"] += 1
+        try:
+            return call()
+        except (OperationError, grpc.RpcError) as error:
+            self.counts["refused"] += 1
+            self.state["refusal"] = str(error)
+            return None
+
+    def must_fail(self, what, call):
+        if self.tries(call) is not None:
+            self.managed.append(what)
+
+    def batch(self, operations):
+        """Sends them without a look at the answers' parts. Returns how many succeeded."""
+        answer = self.tries(lambda: self.client.batch(*operations))
+        return 0 if answer is None else sum(not result.HasField("error") for result in answer.results)
+
+    def add(self, tokens, **fields):
+        """A new sequence of this client: its id, or None where the daemon refuses it."""
+        sequence = next(self.sequences)
+        return None if self.tries(lambda: self.client.add(sequence, tokens, **fields)) is None else sequence
+
+
+def field(number, payload):
+    """A field of a message, on the wire."""
+    encoded, rest = bytearray([number << 3 | 2] if number < 16 else [(number << 3 | 2) & 127 | 128, number >> 4]), len(payload)
+    while rest >= 128:
+        encoded.append(rest % 128 + 128)
+        rest //= 128
+    encoded.append(rest)
+    return bytes(encoded) + payload
+
+
+def send_again_and_again(me, make):
+    """One Execute for the operation that `make` gives, on the wire; a few at a time, again and again."""
+    if "execute" not in me.state:
+        me.state["request"] = field(1, me.client.session.SerializeToString()) + field(2, field(1, make()))
+        me.state["execute"] = me.channel.unary_unary("/pagoda.v1.CacheService/Execute")
+        me.state["calls"] = []
+    calls = me.state["calls"]
+    while len(calls) < 3:
+        calls.append(me.state["execute"].future(me.state["request"], timeout=60))
+    me.tries(calls.pop(0).result)
+
+
+# --- Memory ---
+
+@attack
+def forks_of_a_huge_prompt(me):
+    """One prompt of which nothing has a place, forked by the thousand."""
+    if me.state.get("sequence") is None:
+        me.state["sequence"] = me.add(range(100_000, 160_000), room_tokens=1)
+    parent = me.state["sequence"] or 1
+    me.batch([operation(fork_sequence=cache_pb2.ForkSequenceRequest(sequence_id=parent, new_sequence_id=next(me.sequences)))
+              for _ in range(500)])
+
+
+@attack
+def prompts_without_room(me):
+    """Prompts that need no room, each with an image: tokens and what belongs to them take memory and no block."""
+    if "operation" not in me.state:
+        image = types_pb2.MultimodalItem(digest=b"i" * 32, token_start=0, token_count=60_000)
+        me.state["operation"] = operation(add_sequence=cache_pb2.AddSequenceRequest(
+            tokens=range(60_000), room_tokens=1, multimodal_items=[image]))
+    for _ in range(4):
+        me.state["operation"].add_sequence.sequence_id = next(me.sequences)
+        me.batch([me.state["operation"]])
+
+
+@attack
+def wishes_by_the_thousand(me):
+    """Retention, in as many ranges as one request may have."""
+    if "operation" not in me.state:
+        ranges = [types_pb2.RetentionRange(token_start=i, token_end=i + 1, priority=50) for i in range(60_000)]
+        me.state["operation"] = operation(add_sequence=cache_pb2.AddSequenceRequest(tokens=range(60_000), room_tokens=1, retention=ranges))
+    me.state["operation"].add_sequence.sequence_id = next(me.sequences)
+    me.batch([me.state["operation"]])
+
+
+# --- Others' sessions ---
+
+def predict(outputs, count):
+    """What std::mt19937_64 gives after 312 outputs in a row."""
+    mask = (1 << 64) - 1
+
+    def untemper(x):
+        x ^= x >> 43
+        x ^= (x << 37) & 0xFFF7EEE000000000
+        y = x
+        for _ in range(4):
+            y = x ^ ((y << 17) & 0x71D67FFFEDA60000)
+        x = y & mask
+        for _ in range(3):
+            y = x ^ ((y >> 29) & 0x5555555555555555)
+        return y & mask
+
+    def temper(x):
+        x ^= (x >> 29) & 0x5555555555555555
+        x ^= (x << 17) & 0x71D67FFFEDA60000
+        x ^= (x << 37) & 0xFFF7EEE000000000
+        return (x & mask) ^ ((x & mask) >> 43)
+
+    state = [untemper(output) for output in outputs]
+    for i in range(count):
+        x = (state[i] & 0xFFFFFFFF80000000) | (state[i + 1] & 0x7FFFFFFF)
+        state.append(state[i + 156] ^ (x >> 1) ^ (0xB5026F5AA96619E9 if x & 1 else 0))
+    return [temper(word) for word in state[312:]]
+
+
+@attack
+def predicted_tokens(me):
+    """312 sessions of its own tell the tokens of the next ones, where these are a generator's; the map socket asks for nothing else."""
+    if time.monotonic() > me.state.get("until", 0):
+        me.state["until"] = 0
+    own = me.state.get("own", []) if me.state.get("until") else []
+    while len(own) < 312:
+        opened = me.client.stub.OpenSession(cache_pb2.OpenSessionRequest(client_name="h", lease_ms=LEASE_MS), timeout=20)
+        me.client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=opened.session), timeout=20)
+        if own and opened.session.session_id != own[-1].session_id + 1:
+            own = []
+        own.append(opened.session)
+    if not me.state["until"]:  # Others open sessions meanwhile.
+        me.state |= {"own": own, "guesses": predict([session.token for session in own], 24), "until": time.monotonic() + 1.5}
+    begin = own[-1].session_id + 1
+    for _ in range(2):
+        for i, guess in enumerate(me.state["guesses"]):
+            ref = types_pb2.SessionRef(session_id=begin + i, token=guess)
+            for name in ref.DESCRIPTOR.fields_by_name:
+                if name not in ("session_id", "token"):
+                    setattr(ref, name, getattr(own[-1], name))
+            me.counts["tries"] += 1
+            try:
+                response, descriptors = ask_to_map(me.client.opened.map_socket, mapping_pb2.MapPoolsRequest(
+                    session=ref, access=mapping_pb2.MAP_ACCESS_READ_WRITE))
+            except (OSError, AssertionError):
+                continue
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if not response.HasField("error"):
+                me.managed.append(f"the pools, for writing, with the predicted token of session {ref.session_id}")
+        time.sleep(0.05)
+
+
+@attack
+def closes_others_sessions(me):
+    """Every id, with its own token, with none, with one that it has heard of."""
+    known = types_pb2.SessionRef()
+    known.ParseFromString(bytes.fromhex(me.facts["quiet_session"]))
+    for session_id in range(0, known.session_id + 3):
+        if session_id == me.client.session.session_id:
+            continue
+        for token in (me.client.session, None, known):
+            ref = session_ref(session_id, token)
+            me.must_fail(f"closed session {session_id}",
+                         lambda ref=ref: me.client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=ref), timeout=20))
+            me.must_fail(f"kept session {session_id} alive",
+                         lambda ref=ref: me.client.stub.KeepAlive(cache_pb2.KeepAliveRequest(session=ref), timeout=20))
+            me.must_fail(f"ran a batch as session {session_id}",
+                         lambda ref=ref: me.client.stub.Execute(cache_pb2.ExecuteRequest(session=ref, batch=cache_pb2.Batch()), timeout=20))
+
+
+@attack
+def acknowledges_others_quarantines(me):
+    """The quarantined session's own token is known: still it is another tenant's. Many sessions come and go before."""
+    for _ in range(0 if me.counts["rounds"] else me.facts["sessions_before"] // 16):
+        opening = [me.client.stub.OpenSession.future(cache_pb2.OpenSessionRequest(client_name="h", lease_ms=LEASE_MS), timeout=20)
+                   for _ in range(16)]
+        closing = [me.client.stub.CloseSession.future(cache_pb2.CloseSessionRequest(session=call.result().session), timeout=20)
+                   for call in opening]
+        for call in closing:
+            call.result()
+    ref = types_pb2.SessionRef()
+    ref.ParseFromString(bytes.fromhex(me.facts["quarantined_session"]))
+    for token in (ref, me.client.session, None):
+        guess = session_ref(ref.session_id, token)
+        me.must_fail("acknowledged another tenant's quarantine",
+                     lambda guess=guess: me.client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=guess), timeout=20))
+    me.must_fail("acknowledged the quarantine of an earlier run", lambda: me.client.stub.CloseSession(
+        cache_pb2.CloseSessionRequest(session=types_pb2.SessionRef()), timeout=20))
+
+
+@attack
+def does_what_operators_do(me):
+    admin = admin_pb2_grpc.AdminServiceStub(me.channel)
+    for name, request in (("ResetPrefixCache", admin_pb2.ResetPrefixCacheRequest()),
+                          ("EndSession", admin_pb2.EndSessionRequest(session_id=1)),
+                          ("ReleaseQuarantine", admin_pb2.ReleaseQuarantineRequest(session_id=me.facts.get("quarantined_id", 1))),
+                          ("ListSessions", admin_pb2.ListSessionsRequest()),
+                          ("ListSequences", admin_pb2.ListSequencesRequest()), ("InspectPrefix", admin_pb2.InspectPrefixRequest(tokens=[1])),
+                          ("Drain", admin_pb2.DrainRequest())):
+        me.must_fail(f"called {name}", lambda name=name, request=request: getattr(admin, name)(request, timeout=20))
+
+
+# --- Others' prefixes and pins ---
+
+@attack
+def pins_by_the_thousand(me):
+    """As many pins as the daemon gives, on two blocks."""
+    prompt = list(range(32))
+    if "cached" not in me.state:
+        me.client.cache(next(me.sequences), prompt)
+        me.state["cached"] = True
+    pins = [operation(pin_prefix=cache_pb2.PinPrefixRequest(tokens=prompt, lease_ms=60_000))] * 4096
+    for _ in range(1 if me.counts["rounds"] else 20):
+        if me.batch(pins) < len(pins):
+            break
+
+
+@attack
+def removes_others_pins(me):
+    for pin in range(1, max(me.facts["pins"]) + 3):
+        me.must_fail(f"unpinned {pin}", lambda pin=pin: me.client.unpin(pin))
+
+
+@attack
+def invalidates_others_prefixes(me):
+    """The default tenant's, whose cache it shares, by name; and all of a name space."""
+    for prompt, namespace in ((me.facts["salted_prompt"], {"cache_salt": me.facts["salt"]}), (me.facts["common_prompt"], {}), ([], {})):
+        me.tries(lambda prompt=prompt, namespace=namespace: me.client.invalidate(prompt, namespace=namespace))
+    me.must_fail("invalidated another tenant's prefixes",
+                 lambda: me.client.invalidate(me.facts["quiet_prompt"], namespace={"tenant": "quiet"}))
+
+
+@attack
+def reads_others_salts(me):
+    """In pins, in events, and in the snapshot of what is cached."""
+    def look(what, text):
+        me.counts["looks"] += 1
+        if me.facts["salt"] in text:
+            me.managed.append(f"another's salt, in {what}")
+
+    pins = me.tries(me.client.pins)
+    look("the pins", str(pins))
+    watch = me.state.setdefault("watch", events_pb2_grpc.EventServiceStub(me.channel).Watch(events_pb2.WatchRequest(snapshot=True)))
+    try:
+        for message in watch:
+            look("the events", str(message.events))
+            if message.snapshot_end:
+                break
+    except grpc.RpcError:
+        pass
+    watch.cancel()
+    del me.state["watch"]
+
+
+# --- The quota ---
+
+def distinct(tables):
+    return {block.block_id for table in tables for block in table.blocks if block.block_id != 0xFFFFFFFF}
+
+
+@attack
+def cuts_to_escape_the_quota(me):
+    """Sequences whose blocks the cache holds, each cut below its last token: what it goes on in is its own."""
+    per_block = me.facts["tokens_per_block"]
+    held, token = set(), 1_000_000 + 100_000 * me.counts["rounds"]
+    for _ in range(60):
+        sequence = me.add(range(token, token + 2 * per_block))
+        token += 2 * per_block
+        if sequence is None:
+            break
+        me.tries(lambda: me.client.commit(sequence, 2 * per_block))
+        me.tries(lambda: me.client.truncate(sequence, 2 * per_block - 1))
+        held |= distinct(me.client.describe(sequence).tables)
+        me.state.setdefault("sequences", []).append(sequence)
+    if len(held) > me.facts["quota"]:
+        me.managed.append(f"{len(held)} blocks with a quota of {me.facts['quota']}")
+    for sequence in me.state.pop("sequences", []):
+        me.client.free_sequence(sequence)
+
+
+@attack
+def shares_to_escape_the_quota(me):
+    """What it publishes is the default tenant's; it goes on holding that."""
+    per_block = me.facts["tokens_per_block"]
+    held, token = set(), 5_000_000 + 100_000 * me.counts["rounds"]
+    sequences = []
+    for _ in range(60):
+        sequence = me.add(range(token, token + 2 * per_block))
+        token += 2 * per_block
+        if sequence is None:
+            break
+        sequences.append(sequence)
+        me.tries(lambda: me.client.commit(sequence, 2 * per_block))
+        held |= distinct(me.client.describe(sequence).tables)
+    if len(held) > me.facts["quota"]:
+        me.managed.append(f"{len(held)} blocks with a quota of {me.facts['quota']}")
+    for sequence in sequences:
+        me.client.free_sequence(sequence)
+
+
+# --- The lock ---
+
+@attack
+def matches_a_message_of_tokens(me):
+    """One operation of 14 MiB, with an image: what it makes of that it must not make under the lock."""
+    item = types_pb2.MultimodalItem(digest=b"i" * 32, token_start=0, token_count=1)
+    send_again_and_again(me, lambda: field(8, field(1, bytes(range(1, 101)) * (MESSAGE_TOKENS // 100)) + field(4, item.SerializeToString())))
+
+
+@attack
+def wishes_in_one_message(me):
+    """One operation with as many retention ranges as a message holds."""
+    send_again_and_again(me, lambda: field(20, cache_pb2.SetRetentionRequest(tokens=[1], retention=[
+        types_pb2.RetentionRange(token_start=i, token_end=i + 1) for i in range(1_200_000)]).SerializeToString()))
+
+
+# --- Connections ---
+
+def _send_some(connection, data, seconds):
+    connection.settimeout(seconds)
+    try:
+        connection.sendall(data)
+        return True
+    except OSError:
+        return False
+
+
+@attack
+def a_header_without_end(me):
+    """gRPC, without credentials: one header whose value of 32 MiB never ends (CVE-2023-33953)."""
+    def frame(kind, flags, payload):
+        return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", 1 if kind in (1, 9) else 0) + payload
+
+    host, port = me.facts["grpc_address"].rsplit(":", 1)
+    length = (32 << 20) - 127
+    encoded = bytearray([0x7F])  # A string without Huffman's code, of 127 bytes and the rest in pieces of 7 bits.
+    while length >= 128:
+        encoded.append(length % 128 + 128)
+        length //= 128
+    encoded.append(length)
+    begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, b"") + frame(1, 0, b"\x00\x01x" + bytes(encoded))
+    me.counts["tries"] += 1
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        going = _send_some(connection, begin, 5)
+        for _ in range(2048):
+            if not going or me.over:
+                break
+            going = _send_some(connection, frame(9, 0, b"a" * (16 << 10)), 5)
+            me.counts["sent_kib"] += 16
+
+
+@attack
+def silent_http_connections(me):
+    """Connections to the HTTP port that say nothing, by the hundred a second."""
+    host, port = me.facts["http_address"].rsplit(":", 1)
+    held = me.state.setdefault("held", collections.deque())
+    for _ in range(40):
+        connection = socket.socket()
+        connection.setblocking(False)
+        connection.connect_ex((host, int(port)))
+        me.counts["tries"] += 1
+        held.append(connection)
+        if len(held) > 800:
+            held.popleft().close()
+    time.sleep(0.1)
+
+
+@attack
+def posts_from_a_foreign_page(me):
+    """What a browser would send for a page of somebody else, and what somebody without a token would."""
+    for headers in ({"Origin": "https://evil.example"}, {}):
+        request = urllib.request.Request(f"http://{me.facts['http_address']}/v1/completions", method="POST",
+                                         data=json.dumps({"prompt": [1, 2, 3], "max_tokens": 1}).encode(),
+                                         headers={"Content-Type": "application/json", "Host": "evil.example"} | headers)
+        me.counts["tries"] += 1
+        try:
+            with HTTP.open(request, timeout=20) as reply:
+                me.managed.append(f"a generation with {headers or 'no token'}: {reply.status}")
+        except urllib.error.HTTPError as error:
+            me.counts["refused"] += 1
+            assert error.code in (401, 403, 421), error
+
+
+@attack
+def fills_the_engines_queue(me):
+    """Generations as long as the cache takes, as many as the daemon lets wait."""
+    calls = me.state.setdefault("calls", [])
+    stub = engine_pb2_grpc.EngineServiceStub(me.channel)
+    calls[:] = [call for call in calls if call.is_active()]
+    while len(calls) < 400:
+        me.counts["tries"] += 1
+        calls.append(stub.Generate(engine_pb2.GenerateRequest(prompt_tokens=[5, 6, 7], max_new_tokens=400)))
+    time.sleep(0.05)
+
+
+@attack
+def locks_the_pools(me):
+    """A reader's descriptor is enough for flock(): the next start must not wait for it."""
+    if "descriptors" in me.state:
+        return time.sleep(0.05)
+    _, me.state["descriptors"] = me.client.map_pools(mapping_pb2.MAP_ACCESS_READ)
+
+    def lock(descriptor):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # As soon as the daemon's own lock goes with its process.
+        me.counts["locked"] += 1
+
+    for descriptor in me.state["descriptors"]:
+        me.counts["tries"] += 1
+        threading.Thread(target=lock, args=[descriptor], daemon=True).start()
+
+
+if __name__ == "__main__":
+    run_clients(Hostile)

@@ -1,0 +1,159 @@
+"""Header blocks that do not end (CVE-2023-33953): gRPC 1.51 parses what it has again with each frame, so the work grows with the square of
+what is sent. The daemon ends such a connection before gRPC has much of it, and other calls do not wait. Without the guard a case takes one to
+several seconds of processor time, and another call up to ten seconds."""
+
+import os
+import socket
+import ssl
+import threading
+import time
+
+import grpc
+import pytest
+from certificates import Authority
+from hostile_wire import CONTINUATION, HEADERS, PREFACE, SETTINGS, call_headers, frame
+from pagoda_client import Client
+from pagoda.v1 import admin_pb2, admin_pb2_grpc
+
+CONNECTIONS = 4
+FLOOD_BYTES = 4 << 20  # On each.
+SEND_SECONDS = 60
+MAX_CPU_SECONDS = 1.0
+# As long as a call may wait on a machine that is busy with other tests; without the guard it was 9.6 s.
+MAX_WAIT_SECONDS = 3.0
+PATH = "/pagoda.v1.AdminService/GetStatus"
+
+
+def integer(value, prefix_bits=7):
+    """An integer of HPACK that does not fit into its prefix."""
+    most = (1 << prefix_bits) - 1
+    value -= most
+    encoded = bytes([most])
+    while value >= 128:
+        encoded += bytes([value % 128 + 128])
+        value //= 128
+    return encoded + bytes([value])
+
+
+def flood(frame_bytes):
+    """A call whose last header has a value of 256 MiB, and as much of it as is sent, in frames of one size."""
+    begin = call_headers(PATH) + b"\0\1x" + integer(256 << 20)
+    rest = frame(CONTINUATION, 0, 1, b"y" * frame_bytes)
+    return PREFACE + frame(SETTINGS) + frame(HEADERS, 0, 1, begin) + rest * (FLOOD_BYTES // frame_bytes)
+
+
+def cpu_seconds(process):
+    fields = open(f"/proc/{process.pid}/stat", encoding="ascii").read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Door:
+    """One of the daemon's addresses: raw connections, and a good client's channel."""
+
+    def __init__(self, kind, start_daemon, folder):
+        self.kind = kind
+        server = {"http_address": "127.0.0.1:0"}
+        if kind == "tls":
+            self.authority = Authority(folder / "certificates")
+            certificate, key = self.authority.sign("daemon", "IP:127.0.0.1", "DNS:localhost")
+            server["tls"] = {"certificate": str(certificate), "key": str(key)}
+        self.daemon = start_daemon(server=server)
+
+    def connect(self):
+        if self.kind == "unix":
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(SEND_SECONDS)
+            connection.connect(str(self.daemon.unix_socket))
+            return connection
+        host, port = self.daemon.grpc_address.rsplit(":", 1)
+        connection = socket.create_connection((host, int(port)), SEND_SECONDS)
+        if self.kind == "tcp":
+            return connection
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        return context.wrap_socket(connection)
+
+    def channel(self):
+        if self.kind != "tls":
+            return self.daemon.connect(None if self.kind == "unix" else self.daemon.grpc_address)
+        credentials = grpc.ssl_channel_credentials(self.authority.certificate.read_bytes())
+        self.daemon.channels.append(grpc.secure_channel(self.daemon.grpc_address, credentials,
+                                                        options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]))
+        return self.daemon.channels[-1]
+
+    def refused(self):
+        for line in self.daemon.http("/metrics")[1].splitlines():
+            if line.startswith("pagoda_grpc_refused_headers_total "):
+                return int(float(line.split()[1]))
+        raise AssertionError("there is no such metric")
+
+
+def send_until_cut(connection, data):
+    """Sends all there is, or as much as the daemon takes; then waits for the end of the connection."""
+    with connection:
+        try:
+            connection.sendall(data)
+            while connection.recv(65536):
+                pass
+        except (OSError, ssl.SSLError) as error:
+            assert not isinstance(error, TimeoutError), "the connection stays open"
+
+
+@pytest.fixture(params=["unix", "tcp", "tls"])
+def door(request, start_daemon, tmp_path_factory):
+    return Door(request.param, start_daemon, tmp_path_factory.mktemp("door"))
+
+
+@pytest.mark.parametrize("frame_bytes", [16384, 256, 1])
+def test_a_header_that_does_not_end_costs_next_to_nothing(door, frame_bytes):
+    status = admin_pb2_grpc.AdminServiceStub(door.channel())
+    status.GetStatus(admin_pb2.GetStatusRequest(), timeout=SEND_SECONDS)
+    data = flood(max(frame_bytes, 1))[:FLOOD_BYTES]
+    waits, done = [], threading.Event()
+
+    def call_on():
+        while not done.is_set():
+            start = time.monotonic()
+            status.GetStatus(admin_pb2.GetStatusRequest(), timeout=SEND_SECONDS)
+            waits.append(time.monotonic() - start)
+            time.sleep(0.02)
+
+    other = threading.Thread(target=call_on)
+    other.start()
+    before = cpu_seconds(door.daemon.process)
+    attackers = [threading.Thread(target=send_until_cut, args=(door.connect(), data)) for _ in range(CONNECTIONS)]
+    for attacker in attackers:
+        attacker.start()
+    for attacker in attackers:
+        attacker.join()
+    spent = cpu_seconds(door.daemon.process) - before
+    done.set()
+    other.join()
+    print(f"{door.kind}, frames of {frame_bytes}: {spent:.2f} s of processor time, longest wait {max(waits):.3f} s")
+    assert spent < MAX_CPU_SECONDS
+    assert max(waits) < MAX_WAIT_SECONDS
+    assert door.refused() == CONNECTIONS
+
+
+def test_headers_that_grpc_refuses_by_itself_are_left_to_it(door):
+    channel = door.channel()
+    status = admin_pb2_grpc.AdminServiceStub(channel)
+    with pytest.raises(grpc.RpcError) as refusal:
+        status.GetStatus(admin_pb2.GetStatusRequest(), timeout=SEND_SECONDS, metadata=[("x", "y" * 12000)])
+    assert refusal.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert door.refused() == 0  # gRPC may end the connection itself.
+    with Client(door.channel()) as client:
+        assert client.allocate(1)
+    assert door.refused() == 0
+
+
+def test_metadata_and_messages_of_every_size_pass(door):
+    channel = door.channel()
+    status = admin_pb2_grpc.AdminServiceStub(channel)
+    for size in (10, 1000, 4000):
+        status.GetStatus(admin_pb2.GetStatusRequest(), timeout=SEND_SECONDS, metadata=[("x", "y" * size)])
+    with Client(channel) as client:
+        for tokens in (10, 10_000, 1_000_000):
+            assert client.match(range(tokens)) is not None
+    assert door.refused() == 0

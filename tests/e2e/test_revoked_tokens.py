@@ -1,0 +1,150 @@
+"""A token that is taken out of its file ends what was opened with it, promptly; what others opened goes on."""
+
+import contextlib
+import json
+import queue
+import socket
+import threading
+import time
+
+import grpc
+import pytest
+from pagoda_client import Client, authorized, call_status, reason_of
+from pagoda_daemon import CALL_SECONDS
+from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
+from smg.grpc import kv_events_pb2
+from test_generate import GOLDEN
+
+OLD, NEW, OPERATOR = "old-token-of-alice-0123456789", "new-token-of-alice-0123456789", "token-of-the-operator-0123456789"
+# The files are looked at every second, and the machine may be busy with other tests.
+MAX_SECONDS = 10
+LONG_TOKENS = 3500
+SUBSCRIBE = "/vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    """A daemon whose tenant alice has two tokens, with a model."""
+    daemon = start_daemon(operator_token=OPERATOR, secrets={"alice.tokens": f"{OLD}\n{NEW}"},
+                          tenants=[{"name": "alice", "tokens_file": "alice.tokens"}],
+                          events={"smg": {"enabled": True}}, server={"http_address": "127.0.0.1:0"},
+                          cache={"layers": None, "primary": 2048}, engine={"model_dir": str(GOLDEN)})
+    yield daemon
+
+
+class Stream:
+    """A stream that has begun, read by a thread of its own until it ends: `reason` is why."""
+
+    def __init__(self, call, first=next):
+        self.call = call
+        first(call)
+        self.ended = threading.Event()
+        self.reason = None
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        try:
+            for _ in self.call:
+                pass
+            self.reason = "OK"
+        except grpc.RpcError as error:
+            self.reason = reason_of(call_status(error)) if error.code() != grpc.StatusCode.CANCELLED else "CANCELLED"
+        self.ended.set()
+
+
+def open_session(channel):
+    """A Session stream that has answered a batch and is idle; its queue takes further requests."""
+    session = cache_pb2_grpc.CacheServiceStub(channel).OpenSession(cache_pb2.OpenSessionRequest(lease_ms=2000), timeout=CALL_SECONDS).session
+    requests = queue.Queue()
+    requests.put(cache_pb2.SessionRequest(session=session, batch_id=1))
+    return Stream(cache_pb2_grpc.CacheServiceStub(channel).Session(iter(requests.get, None)))
+
+
+def open_watch(channel):
+    return Stream(events_pb2_grpc.EventServiceStub(channel).Watch(events_pb2.WatchRequest()))
+
+
+def open_smg(channel):
+    call = channel.unary_stream(SUBSCRIBE, request_serializer=kv_events_pb2.SubscribeKvEventsRequest.SerializeToString,
+                                response_deserializer=kv_events_pb2.KvEventBatch.FromString)
+    return Stream(call(kv_events_pb2.SubscribeKvEventsRequest()), first=lambda stream: stream.initial_metadata())
+
+
+def open_generation(channel):
+    request = engine_pb2.GenerateRequest(prompt_tokens=range(1, 9), max_new_tokens=LONG_TOKENS)
+    return Stream(engine_pb2_grpc.EngineServiceStub(channel).Generate(request))
+
+
+class HttpStream(Stream):
+    """A generation over HTTP; the reason is that of its last event."""
+
+    def __init__(self, daemon, token):
+        body = json.dumps({"model": "qwen3_tiny", "prompt": [1, 2, 3], "max_tokens": LONG_TOKENS, "stream": True, "ignore_eos": True})
+        host, port = daemon.http_address.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.socket.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        super().__init__(self.socket, first=lambda one: one.recv(1))
+
+    def read(self):
+        text = b""
+        with contextlib.suppress(OSError):
+            while piece := self.socket.recv(65536):
+                text += piece
+        self.reason = "UNAUTHENTICATED" if b"invalid_api_key" in text else "OK"
+        self.ended.set()
+
+
+def open_all(daemon, token):
+    channel = authorized(daemon.connect(), token)
+    return {"Session": open_session(channel), "Watch": open_watch(channel), "SubscribeKvEvents": open_smg(channel)}
+
+
+def revoke(daemon):
+    daemon.write_secret("alice.tokens", NEW)
+    return time.monotonic()
+
+
+def wait_for_the_end_of(streams, start):
+    took = {}
+    for name, stream in streams.items():
+        assert stream.ended.wait(max(0, start + MAX_SECONDS - time.monotonic())), f"{name} goes on"
+        took[name] = time.monotonic() - start
+    print("ended after", {name: f"{seconds:.2f} s" for name, seconds in took.items()})
+    assert {name: stream.reason for name, stream in streams.items()} == {name: "UNAUTHENTICATED" for name in streams}
+
+
+def test_open_streams_end_with_their_token_and_others_go_on(daemon):
+    revoked, kept, operators = (open_all(daemon, token) for token in (OLD, NEW, OPERATOR))
+    wait_for_the_end_of(revoked, revoke(daemon))
+    assert not any(stream.ended.is_set() for stream in (*kept.values(), *operators.values()))
+    # They still say what happens.
+    with Client(authorized(daemon.connect(), NEW)) as client:
+        client.cache(1, range(9))
+    with pytest.raises(grpc.RpcError) as refusal:
+        Client(authorized(daemon.connect(), OLD))
+    assert reason_of(call_status(refusal.value)) == "UNAUTHENTICATED"
+    for stream in (*kept.values(), *operators.values()):
+        stream.call.cancel()
+        assert stream.ended.wait(CALL_SECONDS) and stream.reason == "CANCELLED"
+
+
+def test_generations_end_with_their_token(daemon):
+    streams = {"Generate": open_generation(authorized(daemon.connect(), OLD)), "HTTP": HttpStream(daemon, OLD)}
+    wait_for_the_end_of(streams, revoke(daemon))
+    daemon.wait_until(lambda daemon: json.loads(daemon.http("/api/v1/status")[1])["engine"]["running_requests"] == 0)
+
+
+def test_a_subscriber_that_reads_nothing_gets_nothing_more(daemon):
+    watch = events_pb2_grpc.EventServiceStub(authorized(daemon.connect(), OLD)).Watch(events_pb2.WatchRequest())
+    next(watch)
+    revoke(daemon)
+    daemon.wait_until(lambda daemon: daemon.log.read_text().count("tokens: ") >= 1)
+    time.sleep(2)
+    with Client(authorized(daemon.connect(), NEW)) as client:
+        client.cache(1, range(9))
+    with pytest.raises(grpc.RpcError) as end:
+        for response in watch:
+            assert not response.events, "what came behind the end of its token"
+    assert reason_of(call_status(end.value)) == "UNAUTHENTICATED"

@@ -1,0 +1,84 @@
+// What an engine takes in, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "engine/engine.h"
+#include "pools/error.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/test_cache.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EngineDoorsTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Engine> Create(Engine::Options options) {
+    options.model_dir = golden_.model_dir;
+    return *Engine::Create(std::move(options), cache_.OpenClient());
+  }
+  GenerateRequest Request(const std::string& tenant, uint32_t max_new_tokens) const {
+    GenerateRequest request = {.prompt = golden_.prompt, .max_new_tokens = max_new_tokens};
+    request.tenant = tenant;
+    return request;
+  }
+
+ private:
+  const Golden golden_ = ReadGolden(kTinyModel);
+  TestCache cache_{*Engine::CacheSpecForModel(golden_.model_dir, 16, DType::kFloat32),
+                   {.primary_blocks = 512}};
+};
+
+TEST_F(EngineDoorsTest, AFullQueueIsRefused) {
+  const auto engine = Create({.waiting = {.requests = 0}});
+  EXPECT_EQ(ReasonOf(engine->Submit(Request("", 1), nullptr, nullptr)), Reason::kQueueFull);
+}
+
+// One runs, and does not end before it is told to; the others wait.
+TEST_F(EngineDoorsTest, ATenantThatFillsTheQueueLeavesAnotherItsPart) {
+  std::atomic<int> ended = 0;
+  std::atomic<bool> stop = false;
+  const auto engine = Create({.scheduler = {.max_running_sequences = 1},
+                              .waiting = {.requests = 8},
+                              .tenants = {"red", "blue"}});
+  const auto submit = [&](const std::string& tenant, uint32_t max_new_tokens) {
+    return engine->Submit(
+        Request(tenant, max_new_tokens),
+        [&, max_new_tokens](const GeneratedToken&) { return !stop || max_new_tokens == 1; },
+        [&](const absl::StatusOr<GenerateReport>&) { ++ended; });
+  };
+  ASSERT_TRUE(submit("red", 4000).ok());
+  while (engine->Stats().running_requests == 0) absl::SleepFor(absl::Milliseconds(1));
+  int red = 0, blue = 0;
+  while (submit("red", 1).ok()) ++red;
+  EXPECT_EQ(red, 6) << "the place that the first one had while it waited is free again";
+  while (submit("blue", 1).ok()) ++blue;
+  EXPECT_EQ(blue, 2);
+  EXPECT_EQ(ReasonOf(submit("red", 1)), Reason::kQueueFull);
+  stop = true;
+  while (ended < 1 + red + blue) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(engine->Stats().waiting_requests, 0u);
+  EXPECT_TRUE(submit("red", 1).ok()) << "a request that has ended does not wait";
+}
+
+TEST_F(EngineDoorsTest, AnAdapterIsRefusedByName) {
+  const auto engine = Create({});
+  GenerateRequest request = Request("", 1);
+  request.name_space.lora_id = 0;
+  bool generated = false;
+  const auto report =
+      engine->Generate(request, [&](const GeneratedToken&) { return generated = true; });
+  EXPECT_EQ(ReasonOf(report.status()), Reason::kFieldNotServed) << report.status();
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("namespace.lora_id is 0"));
+  EXPECT_FALSE(generated) << "the base model's tokens";
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,66 @@
+// Which family of kernels a call takes, and what that depends on.
+#include "kernels/cuda/attention_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+namespace pagoda::kernels::cuda {
+namespace {
+
+constexpr HopperChoice kNone = {};
+constexpr HopperChoice kBoth = {.decode = true, .prefill = true};
+const HopperDevice kH200 = {.present = true, .num_multiprocessors = 132, .name = "NVIDIA H200"};
+const HopperDevice kA100 = {.present = false, .num_multiprocessors = 108, .name = "NVIDIA A100"};
+
+TEST(AttentionChoiceTest, AutoTakesWhatIsProvedOnThisDeviceAndNothingElse) {
+  const ProvedKernels other[] = {{.device = "NVIDIA H100 80GB HBM3",
+                                  .hopper_decode = true,
+                                  .hopper_prefill = true,
+                                  .results = "h100.json"}};
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, {}), kNone);
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, other), kNone);
+}
+
+TEST(AttentionChoiceTest, DecodeAndPrefillAreDecidedApart) {
+  const ProvedKernels decode[] = {{.device = "NVIDIA H200", .hopper_decode = true}};
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, decode),
+            (HopperChoice{.decode = true, .prefill = false}));
+  const ProvedKernels prefill[] = {{.device = "NVIDIA A100", .hopper_decode = true},
+                                   {.device = "NVIDIA H200", .hopper_prefill = true}};
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, prefill),
+            (HopperChoice{.decode = false, .prefill = true}));
+}
+
+TEST(AttentionChoiceTest, WhatIsAskedByNameIsTaken) {
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kHopper, kH200, {}), kBoth);
+  const ProvedKernels all[] = {
+      {.device = "NVIDIA H200", .hopper_decode = true, .hopper_prefill = true}};
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, all), kBoth);
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kSm80, kH200, all), kNone);
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kGeneric, kH200, all), kNone);
+}
+
+TEST(AttentionChoiceTest, ADeviceThatIsNoHopperHasNone) {
+  const ProvedKernels wrong[] = {
+      {.device = "NVIDIA A100", .hopper_decode = true, .hopper_prefill = true}};
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kA100, wrong), kNone);
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kHopper, kA100, wrong), kNone);
+}
+
+// Fails for a row that is added without its results.
+TEST(AttentionChoiceTest, WhatCountsAsProvedHasItsResults) {
+  const std::filesystem::path folder =
+      std::filesystem::path(PAGODA_SOURCE_DIR) / "tests/gpu/results";
+  if (!std::filesystem::exists(folder)) {
+    EXPECT_TRUE(AllProved().empty()) << "there are no results";
+  }
+  for (const ProvedKernels& kernels : AllProved()) {
+    EXPECT_FALSE(kernels.results.empty());
+    EXPECT_TRUE(std::filesystem::is_regular_file(folder / kernels.results)) << kernels.results;
+  }
+}
+
+}  // namespace
+}  // namespace pagoda::kernels::cuda

@@ -1,0 +1,63 @@
+// A failed copy costs what it touches, however many sequences run.
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "manager/block_manager.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+// The processor time of a failed copy that two sequences read, beside `others` that do not: the
+// shortest of a few.
+double FailureSeconds(uint64_t others) {
+  const absl::Time now = absl::UnixEpoch();
+  const auto core = MakeCore(static_cast<uint32_t>(others) + 64, 4);
+  const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
+  for (uint64_t i = 0; i < others; ++i) {
+    const std::vector<TokenId> tokens = {TokenId{1000} + static_cast<TokenId>(i)};
+    EXPECT_TRUE(core->AddSequence(session, SequenceId{100 + i}, {}, tokens, 0, now).ok());
+  }
+  double shortest = 1e9;
+  for (uint64_t round = 0; round < 9; ++round) {
+    const auto first = static_cast<TokenId>(10 * round);
+    const std::vector<TokenId> tokens = {first, first + 1, first + 2, first + 3, 1, 2};
+    EXPECT_TRUE(core->AddSequence(session, SequenceId{1}, {}, tokens, 0, now).ok());
+    EXPECT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 4, now).ok());
+    EXPECT_TRUE(core->FreeSequence(session, SequenceId{1}, now).ok());
+    // It shares three tokens of the cached block, which are copied; a fork shares the copy.
+    const std::vector<TokenId> other = {first, first + 1, first + 2, 7, 7};
+    EXPECT_EQ(*core->AddSequence(session, SequenceId{2}, {}, other, 0, now), 3u);
+    EXPECT_TRUE(core->ForkSequence(session, SequenceId{2}, SequenceId{3}, now).ok());
+    core->CheckInvariants();
+    const std::vector<CopyOrder> copies = core->TakeCopies();
+    EXPECT_EQ(copies.size(), 1u);
+    const auto clock = [] {
+      timespec time;
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    };
+    const double begin = clock();
+    core->CompleteCopy(copies.front().ticket, absl::DataLossError("test"), now);
+    shortest = std::min(shortest, clock() - begin);
+    for (const uint64_t id : {2, 3}) {
+      EXPECT_EQ((*core->FindSequence(session, SequenceId{id}))->computed_tokens, 0u);
+      EXPECT_EQ((*core->FindSequence(session, SequenceId{id}))->losses, 1u);
+      EXPECT_TRUE(core->FreeSequence(session, SequenceId{id}, now).ok());
+    }
+    EXPECT_EQ(core->Shortened(session).size(), 0u);
+  }
+  return shortest;
+}
+
+TEST(FailedCopyTest, CostsWhatItTouches) {
+  const double alone = FailureSeconds(1), beside_many = FailureSeconds(30'000);
+  EXPECT_LT(beside_many, 20 * alone)
+      << "alone " << alone * 1e6 << " us, beside 30,000 sequences " << beside_many * 1e6 << " us";
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,112 @@
+#include "manager/pin_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "manager/block_manager.h"
+#include "pools/error.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+constexpr TenantId kRed{1}, kBlue{2};
+
+PinEntry Entry(TenantId tenant, uint32_t blocks, absl::Time expires = absl::InfiniteFuture()) {
+  return {.info = {.blocks = blocks, .expires = expires}, .tenant = tenant, .blocks = {}};
+}
+
+TEST(PinTableTest, ATenantHasItsShareOfAllThatPinsName) {
+  // The commons have 1 of 4 shares.
+  const TenantTable tenants = *TenantTable::Create({{.name = "red", .share = 2}, {.name = "b"}}, 1);
+  PinTable pins(&tenants, 100);
+  const uint64_t most = pins.max_references();
+  EXPECT_TRUE(pins.CheckRoom(kRed, most / 2).ok());
+  EXPECT_EQ(ReasonOf(pins.CheckRoom(kRed, most / 2 + 1)), Reason::kPinBudgetExceeded);
+  pins.Add(Entry(kRed, static_cast<uint32_t>(most / 2)));
+  EXPECT_FALSE(pins.CheckRoom(kRed, 1).ok());
+  EXPECT_TRUE(pins.CheckRoom(kBlue, most / 4).ok());
+  EXPECT_FALSE(pins.CheckRoom(kBlue, most / 4 + 1).ok());
+  EXPECT_TRUE(pins.CheckRoom(kCommons, most / 2).ok()) << "whatever is left";
+  EXPECT_FALSE(pins.CheckRoom(kCommons, most / 2 + 1).ok());
+  pins.Take(PinId{1});
+  EXPECT_TRUE(pins.CheckRoom(kRed, most / 2).ok());
+}
+
+TEST(PinTableTest, ExpiresWhatANaiveTableExpires) {
+  const TenantTable tenants = *TenantTable::Create({}, 1);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    PinTable pins(&tenants, 100);
+    std::map<PinId, absl::Time> naive;
+    absl::Time now = absl::UnixEpoch();
+    for (int step = 0; step < 500; ++step) {
+      if (random() % 3 != 0) {
+        const absl::Time expires =
+            random() % 4 == 0 ? absl::InfiniteFuture() : now + absl::Seconds(1 + random() % 50);
+        naive[pins.Add(Entry(kCommons, 1, expires))] = expires;
+      } else if (!naive.empty() && random() % 2 == 0) {
+        const auto one = std::next(naive.begin(), static_cast<long>(random() % naive.size()));
+        pins.Take(one->first);
+        naive.erase(one);
+      }
+      now += absl::Seconds(random() % 5);
+      while (const std::optional<PinId> expired = pins.FirstExpired(now)) {
+        ASSERT_LE(naive.at(*expired), now) << "seed " << seed;
+        pins.Take(*expired);
+        naive.erase(*expired);
+      }
+      absl::Time next = absl::InfiniteFuture();
+      for (const auto& [pin, expires] : naive) next = std::min(next, expires);
+      ASSERT_EQ(pins.next_deadline(), next) << "seed " << seed;
+      ASSERT_GT(next, now) << "seed " << seed;
+      ASSERT_EQ(pins.size(), naive.size()) << "seed " << seed;
+    }
+  }
+}
+
+// Of `pins` pins one expires a second, as many seconds as kExpiries. What an expiry takes.
+constexpr int kExpiries = 500;
+
+absl::Duration TimeExpiries(size_t pins) {
+  const auto core = MakeCore(16, 4);
+  absl::Time now = absl::UnixEpoch();
+  const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
+  const std::vector<TokenId> prompt(8, 7);
+  EXPECT_TRUE(core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now).ok());
+  EXPECT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
+  EXPECT_TRUE(core->FreeSequence(session, SequenceId{1}, now).ok());
+  for (size_t i = 0; i < pins; ++i) {
+    const absl::Duration lease = i < kExpiries ? absl::Seconds(i + 1) : absl::Hours(100);
+    EXPECT_TRUE(core->PinPrefix(session, {}, prompt, lease, now).ok());
+  }
+  core->TakeEvents();
+  const absl::Time begin = absl::Now();
+  for (int i = 0; i < kExpiries; ++i) {
+    now += absl::Seconds(1);
+    core->Maintain(now, 0);
+  }
+  const absl::Duration elapsed = absl::Now() - begin;
+  EXPECT_EQ(core->TakeEvents().size(), static_cast<size_t>(kExpiries)) << "one a call";
+  EXPECT_EQ(core->Stats().pins, pins - kExpiries);
+  return elapsed / kExpiries;
+}
+
+// With a look at all pins it takes a hundred times as long beside the most pins that there may be.
+TEST(PinExpiryTest, CostsWhatExpiresAndNotWhatThereIs) {
+  absl::Duration few = absl::InfiniteDuration(), most = absl::InfiniteDuration();
+  for (int i = 0; i < 5; ++i) {
+    few = std::min(few, TimeExpiries(kExpiries));
+    most = std::min(most, TimeExpiries(BlockManager::kMaxPins));
+  }
+  EXPECT_LT(most, 10 * few) << absl::FormatDuration(few) << " beside " << kExpiries << " pins, "
+                            << absl::FormatDuration(most) << " beside " << BlockManager::kMaxPins;
+}
+
+}  // namespace
+}  // namespace pagoda
