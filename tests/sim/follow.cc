@@ -164,6 +164,8 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
     } else {
       // Of a block whose clock is not sure, this is an expiry where the call is refused.
       if (facts.unsure && updated.priority->new_value == kDefaultPriority) ++unsure_expiries_;
+      // Of several sequences that end in one call the model does not know which came first.
+      if (scope_.publishers.size() > 1) facts.unsure = true;
       // What is published may be kept as the tails were with which it begins.
       SIM_CHECK(scope_.sets_priorities || facts.unsure || !scope_.publishers.empty(),
                 "the priority of block ", id, " changed for no reason");

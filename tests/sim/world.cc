@@ -273,7 +273,8 @@ void World::Wish(uint32_t window, uint32_t id, const BlockRetention& retention) 
   facts.duration =
       retention.priority == kDefaultPriority ? absl::InfiniteDuration() : retention.duration;
   facts.deadline = absl::InfiniteFuture();
-  facts.unsure = false;
+  // Where several sequences end in one call, another one may have said more.
+  facts.unsure = facts.unsure && several_publish;
 }
 
 void World::Raise(uint32_t window, uint32_t id, const BlockRetention& retention) {
