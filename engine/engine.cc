@@ -34,7 +34,7 @@ constexpr uint64_t kScratchSequence = uint64_t{1} << 63;
 absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) {
   if (cache.model_fingerprint == fingerprint) return absl::OkStatus();
   return MakeError(
-      Reason::kInvalidArgument,
+      Reason::kModelMismatch,
       absl::StrCat("cache ", cache.name, " is for the model \"", cache.model_fingerprint,
                    "\", the engine's model is \"", fingerprint, "\""));
 }

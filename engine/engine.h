@@ -47,7 +47,7 @@ class Engine {
   // Loads the checkpoint and maps the client's pools. `client` is the engine's own session; its
   // cache must have the layout and the fingerprint that CacheSpecForModel gives, and primary pools
   // that the backend reaches. Errors: INVALID_CHECKPOINT (names the file, tensor or field),
-  // INVALID_ARGUMENT; those of the client and of the backend.
+  // MODEL_MISMATCH, INVALID_ARGUMENT; those of the client and of the backend.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options,
                                                         std::unique_ptr<CacheClient> client);
   ~Engine();
@@ -55,10 +55,12 @@ class Engine {
   // Takes a request in and returns. `on_token` and then, once, `on_end` are called on the engine's
   // thread; they may submit, and must not wait for the engine. Whatever the outcome, the sequences'
   // blocks are given back before `on_end`; what was computed stays cached. Errors: those of Check,
-  // and QUEUE_FULL (of the tenant as much waits as
-  // may), INVALID_COUNT (so many bytes may never wait); then neither is called. The report's,
-  // through `on_end`: BLOCKS_EXHAUSTED (others hold the cache), CANCELLED (`on_token` or
-  // `request.cancelled` said so, or the engine ended); the client's own.
+  // QUEUE_FULL (as much of the tenant waits as may) and INVALID_COUNT (so many bytes may never
+  // wait); then neither is called. The report's,
+  // through `on_end`: BLOCKS_EXHAUSTED (others hold the cache), TENANT_QUOTA_EXCEEDED,
+  // TOO_MANY_SEQUENCES and SEQUENCE_BYTES_EXHAUSTED (the tenant's other clients hold what it may
+  // have), CANCELLED (`on_token` or `request.cancelled` said so, or the engine ended); the client's
+  // own.
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end);
 
   // Submits and waits for the end. REQUIRES: not on the engine's thread.
@@ -67,8 +69,9 @@ class Engine {
   // Goes on in another session, where the one before is over: with its daemon, or with its lease.
   // Maps the pools of `client` in the place of the old ones, between two steps, and then destroys
   // the old client; the weights stay, and requests under way go on from the tokens that they have.
-  // On an error nothing has changed, and `client` is destroyed. Errors: INVALID_ARGUMENT (a cache
-  // of another model or layout, or elsewhere than the weights); those of the client.
+  // On an error nothing has changed, and `client` is destroyed. Errors: MODEL_MISMATCH,
+  // INVALID_ARGUMENT (a cache of another layout, or elsewhere than the weights); those of the
+  // client.
   absl::Status Attach(std::unique_ptr<CacheClient> client);
 
   // The KV of a prefix to a file and back, between two steps (kv_file.h). They wait. REQUIRES: not

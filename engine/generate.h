@@ -40,7 +40,9 @@ struct GenerateRequest {
   // at once; the answer is the same, and often sooner there. 0: none.
   uint32_t max_draft_tokens = 0;
   int32_t priority = 0;  // Higher ones go first, and take the room of lower ones.
-  std::string tenant;    // Those of one priority get like shares of the engine.
+  // Whose it is: those of one priority get like shares of the engine, and what it holds of the
+  // cache is charged to it. Empty: nobody's.
+  std::string tenant;
   // When the caller was asked: times in the report are from then on. Unset: when it is submitted.
   std::optional<SteadyTime> arrival;
   // Asked on the engine's thread about each token, behind the TokenCallback: true makes it its
@@ -49,6 +51,12 @@ struct GenerateRequest {
   // Asked on the engine's thread, once a step. True ends the generation with CANCELLED. Empty:
   // nobody cancels. Must not block.
   std::function<bool()> cancelled;
+
+  // Whose quota its blocks are in: an operator may work in a tenant's namespace, and a tenant in
+  // one that it shares.
+  const std::string& charged() const {
+    return name_space.tenant.empty() ? tenant : name_space.tenant;
+  }
 };
 
 // Called with each generated token, on the engine's thread; the spans are valid during the call.

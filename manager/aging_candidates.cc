@@ -9,6 +9,10 @@ namespace pagoda {
 
 uint32_t AgingCandidates::ListFor(Priority priority, uint64_t key, uint64_t floor) {
   PAGODA_CHECK(priority.value() <= kMaxPriority, "a priority is at most 100");
+  if (!made_[priority.value()]) {
+    lists_.Make(ListOf(priority, 0), kKeys);
+    made_.set(priority.value());
+  }
   if (floor > floors_[priority.value()]) RaiseFloor(priority, floor);
   const uint64_t lowest = floors_[priority.value()];
   return ListOf(priority, std::clamp(key, lowest, lowest + kKeys - 1));
@@ -31,7 +35,7 @@ void AgingCandidates::RaiseFloor(Priority priority, uint64_t floor) {
 
 BlockId AgingCandidates::First() const {
   const uint32_t list = lists_.FirstNotEmpty();
-  if (list == CandidateLists::kNoList) return kNoBlock;
+  if (list == CandidateLists<kNumLists>::kNoList) return kNoBlock;
   const uint32_t priority = list / kKeys;
   const auto start = static_cast<uint32_t>(floors_[priority] % kKeys);
   const auto keys = static_cast<uint32_t>(lists_.NotEmpty(priority * kKeys, kKeys));

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "manager/eviction_policy.h"
-#include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
 #include "pools/sizing.h"
@@ -89,7 +89,8 @@ uint64_t PinBudget(const BlockManager::Options& options) {
 
 absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  if (absl::Status status = MakeEvictionPolicy(PolicyName(options), 1).status(); !status.ok()) {
+  if (absl::Status status = MakeEvictionPolicies(PolicyName(options), 1, 1).status();
+      !status.ok()) {
     return status;
   }
   absl::StatusOr<TenantTable> tenants = TenantTable::Create(options.tenants, options.commons_share);
@@ -104,18 +105,19 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
       tokens_per_block_(info_.tokens_per_block),
       recorder_(options_.record_events),
       copies_(WindowSizes(info_)),
-      context_{.recorder = &recorder_,
-               .copies = &copies_,
-               .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr,
-               .pins = this},
-      sessions_(options_.max_sessions, tenants_.size()),
       sequence_accounts_(&tenants_, options_.sequence_limits),
+      sessions_(options_.max_sessions, tenants_.size()),
       pins_(&tenants_, PinBudget(options_)) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info_.windows) {
     most_blocks = std::max(most_blocks, window.primary_blocks + window.secondary_blocks);
   }
   BeginOperation(options_.start_time);
+  const CoreServices services{.recorder = &recorder_,
+                              .copies = &copies_,
+                              .slot_changes = options_.journal_slots ? &slot_changes_ : nullptr,
+                              .pins = this,
+                              .deadlines = &deadlines_};
   for (const CacheInfo::Window& window : info_.windows) {
     const WindowBlockManager::Options window_options{
         .window = window.window,
@@ -131,90 +133,100 @@ BlockManager::BlockManager(Options options, TenantTable tenants)
     WindowBlockManager::Policies policies;
     for (size_t t = 0; t < kNumTiers; ++t) {
       if (window_options.blocks[t] == 0) continue;
-      for (uint16_t i = 0; i < tenants_.size(); ++i) {
-        policies[t].push_back(*MakeEvictionPolicy(PolicyName(options_), num_ids));
-      }
+      policies[t] = *MakeEvictionPolicies(PolicyName(options_), num_ids, tenants_.size());
     }
     windows_.push_back(
-        std::make_unique<WindowBlockManager>(window_options, std::move(policies), &context_));
+        std::make_unique<WindowBlockManager>(window_options, std::move(policies), services));
     any_slides_ = any_slides_ || windows_.back()->sliding();
     recorder_.PoolsCreated(window.window, {window.primary_blocks, window.secondary_blocks});
   }
 }
 
-void BlockManager::BeginOperation(SessionId session, absl::Time now) {
+OperationScope BlockManager::BeginOperation(absl::Time now, Session* draining) {
   recorder_.BeginOperation(now);
-  context_.now = now;
-  context_.ready = {};
-  context_.tenant = kCommons;
-  context_.draining = session == draining_session_ ? sessions_.Find(session) : nullptr;
-  if (context_.next_deadline <= now) ApplyDeadlines();
+  OperationScope op{.now = now, .draining = draining};
+  if (deadlines_.next <= now) ApplyDeadlines(op);
+  return op;
 }
 
-void BlockManager::ApplyDeadlines() {
-  context_.next_deadline = absl::InfiniteFuture();
-  for (const auto& window : windows_) window->Expire();
-  ExpirePins();
+void BlockManager::ApplyDeadlines(OperationScope& op) {
+  deadlines_.next = absl::InfiniteFuture();
+  for (const auto& window : windows_) window->Expire(op);
+  ExpirePins(op);
 }
 
-void BlockManager::EndOperation() {
-  ready_ = PAGODA_FAULT(ReadyForgotten) ? Ticket{} : context_.ready;
-  if (context_.draining != nullptr) CompactDrains(*context_.draining);
+// Without a step, what still drains may lie below what the batch lets go: it must not outlive that.
+Session* BlockManager::DrainingOf(SessionId id) {
+  Session* const session = sessions_.Find(id);
+  const bool drains = session != nullptr && (session->batch_step != 0 || !session->drains.empty());
+  return drains ? session : nullptr;
+}
+
+Ticket BlockManager::EndOperation(OperationScope& op) {
+  if (Session* session = op.draining; session != nullptr) {
+    if (!session->ending) CompactDrains(op, *session);
+    session->drains_charge.ResizeAnyway(session->drains.size() * sizeof(Drain));
+  }
   CheckAccounting();
+  return op.ready;
 }
 
 // --- Raw blocks ---
 
-absl::Status BlockManager::AllocateBlocks(SessionId session, WindowSize window,
-                                          absl::Span<BlockHandle> out, absl::Time now) {
-  BeginOperation(session, now);
+absl::StatusOr<Ticket> BlockManager::AllocateBlocks(SessionId session, WindowSize window,
+                                                    absl::Span<BlockHandle> out, absl::Time now) {
+  OperationScope op = BeginOperation(session, now);
   absl::StatusOr<WindowBlockManager*> manager = RequireWindow(window);
   if (!manager.ok()) return manager.status();
   if (out.empty() || out.size() > (*manager)->capacity()) {
     return MakeError(Reason::kInvalidCount, absl::StrCat(out.size(), " blocks asked for; 1 to ",
                                                          (*manager)->capacity(), " can be had"));
   }
-  context_.tenant = TenantOf(session);
-  if (const uint32_t quota = (*manager)->Quota(context_.tenant); out.size() > quota) {
+  op.tenant = TenantOf(session);
+  if (const uint32_t quota = (*manager)->Quota(op.tenant); out.size() > quota) {
     return MakeError(Reason::kInvalidCount,
                      absl::StrCat(out.size(), " blocks asked for; the tenant's quota is ", quota));
   }
   if (absl::Status status =
-          CheckNeeds((*manager)->index(), (*manager)->NeedsOf(out.size(), context_.tenant));
+          CheckNeeds(op.tenant, (*manager)->index(), (*manager)->NeedsOf(out.size(), op.tenant));
       !status.ok()) {
     return status;
   }
-  (*manager)->TakeRaw(session, out);
+  (*manager)->TakeRaw(op, session, out);
   RequireSession(session).raw_blocks += out.size();
   if (options_.lifecycle_events == LifecycleEvents::kRaw) {
     std::vector<BlockId> ids;
     ids.reserve(out.size());
     for (const BlockHandle& handle : out) ids.push_back(handle.id);
-    recorder_.BlocksCreated(window, ids, context_.tenant);
+    recorder_.BlocksCreated(window, ids, op.tenant);
   }
-  EndOperation();
-  return absl::OkStatus();
+  return EndOperation(op);
 }
 
 absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
                                       absl::Span<const BlockRef> blocks, absl::Time now) {
-  BeginOperation(session, now);
+  OperationScope op = BeginOperation(session, now);
   absl::StatusOr<WindowBlockManager*> manager = RequireWindow(window);
   if (!manager.ok()) return manager.status();
   if (blocks.empty()) return MakeError(Reason::kInvalidCount, "no blocks to free");
-  context_.tenant = TenantOf(session);
-  if (absl::Status status = (*manager)->CheckRaw(session, blocks); !status.ok()) return status;
+  op.tenant = TenantOf(session);
+  if (absl::Status status = (*manager)->CheckRaw(op.tenant, session, blocks); !status.ok())
+    return status;
 
-  (*manager)->FreeRaw(blocks);
-  RequireSession(session).raw_blocks -= blocks.size();
-  if (options_.lifecycle_events == LifecycleEvents::kRaw) {
-    std::vector<BlockId> ids;
-    ids.reserve(blocks.size());
-    for (const BlockRef& ref : blocks) ids.push_back(ref.id);
-    recorder_.BlocksReleased(window, ids, context_.tenant);
-  }
-  EndOperation();
+  FreeRaw(op, RequireSession(session), **manager, blocks);
+  EndOperation(op);
   return absl::OkStatus();
+}
+
+void BlockManager::FreeRaw(OperationScope& op, Session& session, WindowBlockManager& window,
+                           absl::Span<const BlockRef> blocks) {
+  window.FreeRaw(op, blocks);
+  session.raw_blocks -= blocks.size();
+  if (options_.lifecycle_events != LifecycleEvents::kRaw) return;
+  std::vector<BlockId> ids;
+  ids.reserve(blocks.size());
+  for (const BlockRef& ref : blocks) ids.push_back(ref.id);
+  recorder_.BlocksReleased(window.window(), ids, op.tenant);
 }
 
 absl::Status BlockManager::CheckWritable(SessionId session, WindowSize window,
@@ -231,41 +243,34 @@ absl::Status BlockManager::CheckWritable(SessionId session, WindowSize window,
 // --- Copies and time ---
 
 void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now) {
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   const CopyTracker::Completion completion = copies_.Complete(ticket, status);
   if (completion.lost.has_value()) {
     const CopyTracker::Lost& lost = *completion.lost;
     WindowBlockManager& window = *windows_[lost.window];
     if (window.Owns(lost.block, lost.target)) {
       Shorten(lost);
-      if (window.in_tree(lost.block.id)) window.Lose(lost.block.id);
+      if (window.in_tree(lost.block.id)) window.Lose(op, lost.block.id);
     }
   }
-  EndOperation();
+  EndOperation(op);
 }
 
 uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   uint32_t moved = 0;
   if (options_.offload_watermark_permille != 0) {
     for (const auto& window : windows_) {
       moved += window->OffloadAhead(
-          Permille(window->capacity(), options_.offload_watermark_permille), max_blocks - moved);
+          op, Permille(window->capacity(), options_.offload_watermark_permille),
+          max_blocks - moved);
     }
   }
-  EndOperation();
+  EndOperation(op);
   return moved;
 }
 
 // --- Operators ---
-
-uint64_t BlockManager::ResetPrefixCache(absl::Time now) {
-  BeginOperation(now);
-  uint64_t removed = 0;
-  for (const auto& window : windows_) removed += window->Reset();
-  EndOperation();
-  return removed;
-}
 
 ManagerStats BlockManager::Stats() const {
   ManagerStats stats;
@@ -292,11 +297,6 @@ uint64_t BlockManager::HeldBlocks() const {
 
 TenantId BlockManager::TenantOf(SessionId session) const {
   return tenants_.any() ? sessions_.Get(session).tenant : kCommons;
-}
-
-TenantId BlockManager::TenantFor(SessionId session, const NamespaceKey& name_space) const {
-  const TenantId owner = tenants_.OwnerOf(name_space);
-  return owner == kCommons ? TenantOf(session) : owner;
 }
 
 std::vector<TenantUsage> BlockManager::TenantUses() const {
@@ -331,14 +331,14 @@ absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow>
     }
     targets.push_back(*target);
   }
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   for (size_t i = 0; i < targets.size(); ++i) {
-    targets[i]->Restore(recovered[i].blocks);
+    targets[i]->Restore(op, recovered[i].blocks);
     for (const RecoveredBlock& block : recovered[i].blocks) {
       recovered_blocks_ += block.slot.slot == kNoSlot ? 0 : 1;
     }
   }
-  EndOperation();
+  EndOperation(op);
   return recovered_blocks_;
 }
 
@@ -362,7 +362,52 @@ void BlockManager::CheckAccounting() const {
   for (const auto& window : windows_) window->CheckAccounting();
 }
 
+// What tenants are charged for sequences and drains is what these cost.
+void BlockManager::CheckSequenceAccounts() const {
+  std::vector<uint64_t> sequences(tenants_.size()), bytes(tenants_.size());
+  std::set<const void*> shared;
+  for (const auto& [key, sequence] : sequences_) {
+    const size_t tenant = sequence->tenant.value();
+    ++sequences[tenant];
+    bytes[tenant] += sequence->charge.bytes();
+    const uint64_t least = SequenceBytes() + TableBytes(TableSize(sequence->room_tokens));
+    PAGODA_CHECK(
+        sequence->charge.bytes() >= least && sequence->charge.bytes() <= least + kMaxCacheSaltBytes,
+        "a sequence is charged for itself and its tables");
+    const auto add = [&](const auto& part) {
+      PAGODA_CHECK(part->charge.bytes() > 0, "what forks share is charged once");
+      if (shared.insert(part.get()).second) bytes[tenant] += part->charge.bytes();
+    };
+    if (sequence->named != nullptr) add(sequence->named);
+    if (sequence->wishes != nullptr) add(sequence->wishes);
+    sequence->extras.VisitShared(add);
+  }
+  std::map<SessionId, size_t> drains;
+  for (const Ending& ending : endings_) {
+    if (ending.session.has_value()) drains[*ending.session] += ending.drains.size();
+  }
+  for (const SessionId id : sessions_.Ids()) {
+    const Session& session = sessions_.Get(id);
+    bytes[session.tenant.value()] += session.drains_charge.bytes();
+    PAGODA_CHECK(
+        session.drains_charge.bytes() == (session.drains.size() + drains[id]) * sizeof(Drain),
+        "a session is charged for what drains");
+  }
+  for (const auto& [id, quarantine] : quarantines_) {
+    bytes[quarantine.tenant.value()] += quarantine.drains_charge.bytes();
+  }
+  for (const Ending& ending : endings_) {
+    bytes[ending.drains_charge.tenant().value()] += ending.drains_charge.bytes();
+  }
+  for (uint16_t i = 0; i < tenants_.size(); ++i) {
+    PAGODA_CHECK(sequence_accounts_.sequences(TenantId{i}) == sequences[i] &&
+                     sequence_accounts_.bytes(TenantId{i}) == bytes[i],
+                 "tenants are charged for what their sequences and drains cost");
+  }
+}
+
 void BlockManager::CheckInvariants() const {
+  CheckSequenceAccounts();
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
     WindowBlockManager::Holders holders(window.num_ids());
@@ -388,8 +433,15 @@ void BlockManager::CheckInvariants() const {
         if (drain.window == w) holders[drain.block.value()].push_back(drain.tenant);
       }
       if (session.raw_blocks == 0) continue;
-      for (const BlockRef& raw : window.RawBlocksOf(id)) {
+      BlockId first{0};
+      for (const BlockRef& raw :
+           window.NextRawBlocks(id, &first, window.num_ids(), window.num_ids())) {
         holders[raw.id.value()].push_back(session.tenant);
+      }
+    }
+    for (const Ending& ending : endings_) {
+      for (const Drain& drain : ending.drains) {
+        if (drain.window == w) holders[drain.block.value()].push_back(drain.tenant);
       }
     }
     for (const auto& [id, quarantine] : quarantines_) {

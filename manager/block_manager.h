@@ -26,9 +26,10 @@
 #include "manager/event_recorder.h"
 #include "manager/ids.h"
 #include "manager/lists.h"
+#include "manager/manager_options.h"
 #include "manager/operation.h"
 #include "manager/operation_checks.h"
-#include "manager/operation_context.h"
+#include "manager/operation_scope.h"
 #include "manager/pin_table.h"
 #include "manager/prefix_uses.h"
 #include "manager/prompt_key.h"
@@ -36,6 +37,8 @@
 #include "manager/retention.h"
 #include "manager/sequence.h"
 #include "manager/sequence_accounts.h"
+#include "manager/sequence_calls.h"
+#include "manager/session_ending.h"
 #include "manager/session_table.h"
 #include "manager/slot_journal.h"
 #include "manager/stats.h"
@@ -49,9 +52,6 @@
 
 namespace pagoda {
 
-// Which raw block calls are events too.
-enum class LifecycleEvents : uint8_t { kOff, kRaw };
-
 // Thread-compatible: the owner holds one lock around it (SharedManager does). Time comes in with
 // every call and never goes back. The same calls with the same arguments give the same results, the
 // same events and the same copies.
@@ -63,43 +63,7 @@ enum class LifecycleEvents : uint8_t { kOff, kRaw };
 // path to the root is held, and no block lies in a nearer tier than the block above it (rule 13).
 class BlockManager final : private PinEnder {
  public:
-  struct Options {
-    CacheLayout layout;
-    // Slots of the primary tier, one entry for each of layout.windows().
-    std::vector<uint32_t> primary_blocks;
-    // Slots of the secondary tier, likewise; empty: there is none. A window with secondary blocks
-    // has one slot more in that tier, the spare of a swap: see secondary_slots().
-    std::vector<uint32_t> secondary_blocks;
-    // Blocks without bytes that a sliding window may remember (holes); 0: as many as the largest
-    // window has blocks.
-    uint32_t max_holes = 0;
-    std::string eviction_policy;  // One of EvictionPolicyNames(); empty: the first.
-    // A victim of at least this priority moves to the secondary tier instead of being dropped.
-    Priority offload_min_priority = kDefaultPriority;
-    // Maintain() keeps as many primary blocks free, in thousandths of the capacity, by moving
-    // victims down ahead of need. 0: never.
-    uint32_t offload_watermark_permille = 0;
-    // Blocks that may be pinned, in thousandths of each window's capacity over both tiers.
-    uint32_t pin_budget_permille = 250;
-    // The longest lease of a pin that a tenant's session makes, and the lease of one that it makes
-    // without. The commons' sessions are trusted to pin without end.
-    absl::Duration max_pin_lease = absl::InfiniteDuration();
-    // Handed to clients as they are; the core never touches memory.
-    std::vector<PoolMapping> pool_mappings;
-    LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
-    RecordEvents record_events = RecordEvents::kYes;
-    Epoch epoch;
-    // Who shares the cache, and the weight of what is nobody's: see TenantOptions.
-    std::vector<TenantOptions> tenants;
-    uint32_t commons_share = 1;
-    // Whether TakeSlotChanges() has anything to say.
-    bool journal_slots = false;
-    // Of so many blocks one is followed for WindowStats::lives; 0: none.
-    uint32_t lives_sample = 64;
-    uint32_t max_sessions = 4096;
-    SequenceAccounts::Limits sequence_limits;
-    absl::Time start_time = absl::UnixEpoch();
-  };
+  using Options = ManagerOptions;
 
   // Errors: INVALID_ARGUMENT for a window without blocks or with too many, and for a policy that
   // does not exist.
@@ -135,10 +99,18 @@ class BlockManager final : private PinEnder {
   void DetachStream(SessionId session, absl::Time now);
   // Frees the session's sequences and raw blocks; committed blocks stay cached. The client says
   // that nothing of it touches them any more: of a session that is over and quarantined this is the
-  // acknowledgement, and ends the quarantine. Errors: those of CheckSession.
-  absl::Status CloseSession(SessionRef ref, absl::Time now);
+  // acknowledgement, and ends the quarantine. The session is over at once: no call of it is taken
+  // any more. Errors: those of CheckSession.
+  absl::Status CloseSession(SessionRef ref, absl::Time now, EndIn how = EndIn::kOneCall);
   // Closes the sessions whose lease has run out. Returns how many. O(sessions).
-  size_t ExpireSessions(absl::Time now);
+  size_t ExpireSessions(absl::Time now, EndIn how = EndIn::kOneCall);
+  // Frees what the oldest session that is over still has, or what the oldest released quarantine
+  // still holds: about `max_blocks` blocks, but at least one whole sequence. One call does one kind
+  // of work: drains, then sequences, then raw blocks. Returns whether anything is left to free.
+  bool ContinueEndings(absl::Time now, uint32_t max_blocks);
+  // How many sessions and quarantines have begun to end, and have ended. The oldest ends first.
+  uint64_t endings_begun() const { return endings_begun_; }
+  uint64_t endings_ended() const { return endings_begun_ - endings_.size(); }
   // A process of the session can write the pools from now on. Where the session ends without its
   // client, what it could write (its raw blocks, what its sequences had not published, what was
   // draining) is quarantined: in flight, until somebody knows that nothing writes it any more.
@@ -147,16 +119,19 @@ class BlockManager final : private PinEnder {
   // Whoever could write for the session is known to do so no more.
   void NoteWriterGone(SessionId session);
   // Ends a session as if its lease had run out, for an operator. Errors: UNKNOWN_SESSION.
-  absl::Status EndSession(SessionId session, absl::Time now);
+  absl::Status EndSession(SessionId session, absl::Time now, EndIn how = EndIn::kOneCall);
   // Whether something of the session is quarantined. Cost: O(log quarantines), as the next one and
   // the number of those that it returns.
   bool IsQuarantined(SessionId session) const { return quarantines_.contains(session); }
+  // Whether the session is over and still has blocks.
+  bool IsEnding(SessionId session) const;
   // At most `limit` sessions that have something in quarantine, ascending, from the id `from` on.
   std::vector<SessionId> QuarantinedSessions(SessionId from, size_t limit) const;
   // What is quarantined, ascending by session. Cost: O(quarantines).
   std::vector<QuarantineInfo> Quarantines() const;
   // Ends a quarantine. Returns its blocks. Errors: UNKNOWN_QUARANTINE.
-  absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now);
+  absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now,
+                                             EndIn how = EndIn::kOneCall);
 
   // --- A warm restart: before anything else happens ---
 
@@ -169,12 +144,12 @@ class BlockManager final : private PinEnder {
 
   // --- Operations ---
 
-  // What follows, up to the next call, is a batch of `session` (the caller has checked it): its
+  // What the session (the caller has checked it) asks for from now on is of this batch: its
   // releases drain until `steps.completed_step` reaches this batch's step, and what was released up
   // to completed_step is let go now. Errors: STEP_BACKWARDS.
   absl::Status BeginBatch(SessionId session, StepRange steps, absl::Time now);
-  // As BeginBatch, to go on with a batch that was begun with these steps, after calls of others or
-  // later batches of the session: what it still releases drains with the session's latest step.
+  // As BeginBatch, to go on with a batch that was begun with these steps, after later batches of
+  // the session: what it still releases drains with the session's latest step.
   void ResumeBatch(SessionId session, StepRange steps);
   // The session's sequences whose losses no commit has named yet.
   std::vector<ShortenedSequence> Shortened(SessionId session);
@@ -193,14 +168,13 @@ class BlockManager final : private PinEnder {
                                           const absl::Status* content_check = nullptr);
 
   // The operations by name, without the cost of a variant. Spans and tables are valid until the
-  // next call. ready() is the ticket that the slots handed out by the last call wait for.
-  Ticket ready() const { return ready_; }
+  // next call. `ready` in a result is the ticket that the slots it hands out wait for.
 
   // Takes out.size() blocks that belong to no sequence. Fresh pools hand out slots in ascending
-  // order. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or more than the capacity or the tenant's
-  // quota), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED.
-  absl::Status AllocateBlocks(SessionId session, WindowSize window, absl::Span<BlockHandle> out,
-                              absl::Time now);
+  // order. Returns the ticket that they wait for. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or
+  // more than the capacity or the tenant's quota), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED.
+  absl::StatusOr<Ticket> AllocateBlocks(SessionId session, WindowSize window,
+                                        absl::Span<BlockHandle> out, absl::Time now);
 
   // Gives raw blocks back.
   // Errors: UNKNOWN_WINDOW, INVALID_COUNT (none), UNKNOWN_BLOCK (no such id), DOUBLE_FREE (free
@@ -214,43 +188,29 @@ class BlockManager final : private PinEnder {
   // UNKNOWN_WINDOW, UNKNOWN_BLOCK, STALE_HANDLE, BLOCK_FINALIZED, FOREIGN_BLOCK.
   absl::Status CheckWritable(SessionId session, WindowSize window, const BlockRef& block) const;
 
-  // What a sequence begins with. Refers to its parts.
-  struct Prompt {
-    const NamespaceKey& name_space;
-    absl::Span<const TokenId> tokens;
-    uint32_t room_tokens = 0;  // 0: all of them; less than the match: as many as matched.
-    absl::Span<const uint64_t> extra_token_ids = {};
-    absl::Span<const MultimodalItem> multimodal_items = {};
-    const SequenceRetention* retention = nullptr;
-    // What CheckContent says of it, where the caller has asked already; else it is asked.
-    const absl::Status* content_check = nullptr;
-  };
+  using Prompt = SequencePrompt;
 
   // Opens a sequence: matches the longest cached prefix that is valid in every window, at most all
   // but the last token, and takes room. What matched in the secondary tier moves up; of a block
   // that matches in part the first tokens are copied into a fresh one, or, where it is a tail that
   // matches whole or there is no room for a copy, it is taken over in place (rule 8), and keeps its
-  // retention unless the prompt's names it. Cost: O(tokens). Returns the matched tokens. Errors:
+  // retention unless the prompt's names it. Cost: O(tokens). Errors:
   // SEQUENCE_EXISTS, INVALID_ARGUMENT (a salt or tenant that is too long; extra ids or items that
   // do not fit the tokens; a retention that CheckRetention refuses), INVALID_COUNT (no tokens, or
-  // room that the capacity, the tenant's quota or SequenceAccounts can never give),
-  // BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
-  absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence, const Prompt& prompt,
-                                       absl::Time now);
-  absl::StatusOr<uint32_t> AddSequence(SessionId session, SequenceId sequence,
-                                       const NamespaceKey& name_space,
-                                       absl::Span<const TokenId> tokens, uint32_t room_tokens,
-                                       absl::Time now) {
+  // room that the capacity, the quota or SequenceAccounts can never give), BLOCKS_EXHAUSTED,
+  // TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED; TenantTable::Charged's.
+  absl::StatusOr<SequenceAdded> AddSequence(SessionId session, SequenceId sequence,
+                                            const Prompt& prompt, absl::Time now);
+  absl::StatusOr<SequenceAdded> AddSequence(SessionId session, SequenceId sequence,
+                                            const NamespaceKey& name_space,
+                                            absl::Span<const TokenId> tokens, uint32_t room_tokens,
+                                            absl::Time now) {
     return AddSequence(
         session, sequence,
         Prompt{.name_space = name_space, .tokens = tokens, .room_tokens = room_tokens}, now);
   }
 
-  // How a sequence's tables changed: entries from `first_block` on are new or other ones.
-  struct Growth {
-    uint32_t first_block = 0;
-    uint32_t blocks = 0;  // The entries from there to the end.
-  };
+  using Growth = SequenceGrowth;
 
   // Takes room for `count` more tokens. A tail that a fork shares is copied first. Cost: O(1), and
   // O(new blocks). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or room that the capacity or the
@@ -278,18 +238,18 @@ class BlockManager final : private PinEnder {
   // Opens `new_sequence` with the tokens and computed tokens of `sequence` and all its blocks with
   // computed tokens, which the two share; room for more is taken by ReserveTokens, which copies a
   // shared tail (beams, parallel samples). What the two have beside their tables is shared and does
-  // not change, so only the first fork costs anything for each token that is not computed. ready()
-  // is the ticket that the shared slots wait for. Cost: O(blocks). Errors: UNKNOWN_SEQUENCE,
-  // SEQUENCE_EXISTS, KV_LOST (it can only be freed), TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
-  absl::Status ForkSequence(SessionId session, SequenceId sequence, SequenceId new_sequence,
-                            absl::Time now);
+  // not change, so only the first fork costs anything for each token that is not computed. Cost:
+  // O(blocks). Errors: UNKNOWN_SEQUENCE, SEQUENCE_EXISTS, KV_LOST (it can only be freed),
+  // INVALID_COUNT (more than SequenceAccounts can ever give), TOO_MANY_SEQUENCES,
+  // SEQUENCE_BYTES_EXHAUSTED.
+  absl::StatusOr<SequenceForked> ForkSequence(SessionId session, SequenceId sequence,
+                                              SequenceId new_sequence, absl::Time now);
 
   // Drops all tokens but the first `token_count`, and the room behind them. What was published
   // stays cached; a block that is cut and in use elsewhere is copied first. One that only this
   // sequence uses goes on in place, and leaves the cache (Removed, truncated). Errors:
   // UNKNOWN_SEQUENCE, INVALID_COUNT (0, or above the sequence's tokens), WINDOW_PASSED,
-  // BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED, SEQUENCE_BYTES_EXHAUSTED (extras of a block are cut,
-  // and no more may be kept).
+  // BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED.
   absl::StatusOr<Growth> TruncateSequence(SessionId session, SequenceId sequence,
                                           uint32_t token_count, absl::Time now);
 
@@ -316,7 +276,7 @@ class BlockManager final : private PinEnder {
     return MatchPrefix(Prompt{.name_space = name_space, .tokens = tokens}, blocks);
   }
 
-  // Errors: INVALID_COUNT (no tokens), UNKNOWN_SEQUENCE.
+  // Errors: INVALID_COUNT (no tokens), UNKNOWN_SEQUENCE; those of TenantTable::Charged.
   absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session,
                                                const struct QueryCapacity& query) const {
     return QueryCapacity(session, query, query.name_space);
@@ -379,9 +339,10 @@ class BlockManager final : private PinEnder {
     return InvalidatePrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
   }
   // Gives the prefix's blocks the priority and duration of the range that holds their first token;
-  // a running clock starts again. Errors also: INVALID_ARGUMENT (CheckRetention).
+  // a running clock starts again. For a block of another tenant than `tenant` a wish counts only
+  // where KeepsAtLeast() holds. Errors also: INVALID_ARGUMENT (CheckRetention).
   absl::StatusOr<uint32_t> SetRetention(const Prompt& prefix, const SequenceRetention& retention,
-                                        absl::Time now);
+                                        absl::Time now, TenantId tenant = kCommons);
   absl::StatusOr<uint32_t> SetRetention(const NamespaceKey& name_space,
                                         absl::Span<const TokenId> tokens,
                                         const SequenceRetention& retention, absl::Time now) {
@@ -398,10 +359,8 @@ class BlockManager final : private PinEnder {
   // it, and sequences that hold it have fewer computed tokens. Copies end in any order that
   // CopyOrder::after allows; an unknown ticket is ignored.
   void CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now);
-  // Every copy up to this one has ended.
-  Ticket completed_ticket() const { return copies_.completed(); }
-  // No copy has a ticket above this one.
-  Ticket last_ticket() const { return copies_.last(); }
+  Ticket completed_ticket() const { return copies_.completed(); }  // Up to it all have ended.
+  Ticket last_ticket() const { return copies_.last(); }            // No copy has a higher one.
 
   // The slots that got or lost content since the last call, in order: to be written down before the
   // copies begin and before anybody is answered.
@@ -409,20 +368,35 @@ class BlockManager final : private PinEnder {
 
   // --- Time ---
 
-  // Does what time brings: expired priorities and pins, and at most `max_blocks` moves down for the
-  // watermark. Every other call applies expiries first, too. Returns the blocks moved.
+  // Does what time brings: expired priorities and pins, at most kMaxEndsByTime blocks of each (and
+  // one pin at least), and at most `max_blocks` moves down for the watermark. Every other call
+  // applies as many expiries first, too, the earliest ones. Returns the blocks moved.
   uint32_t Maintain(absl::Time now, uint32_t max_blocks);
+  // Whether something has expired and not ended yet, because that was more than one call ends.
+  bool HasExpired(absl::Time now) const { return deadlines_.next <= now; }
 
   // --- Operators ---
 
   // Forgets every cached prefix. Blocks that sequences hold become theirs alone. Returns the blocks
   // that left the tree. Cost: O(capacity).
   uint64_t ResetPrefixCache(absl::Time now);
+  // The same in steps of at most about `max_blocks` blocks, between which other calls may come: the
+  // first ones end the pins that there were when it began, the next one takes all that is cached
+  // out of the tree, and the rest let go of it, block by block. Until its turn comes a block that
+  // nobody holds is evictable, and no prefix is found there. A step begins a reset where none is
+  // under way.
+  struct ResetStep {
+    uint64_t removed_blocks = 0;  // That left the tree in this step.
+    bool done = false;
+  };
+  ResetStep StepReset(uint32_t max_blocks, absl::Time now);
+  // Whether there are blocks that a reset is still to let go; whether this is one of them.
+  bool resetting() const { return reset_.has_value(); }
+  bool IsCutOff(WindowSize window, BlockId id) const;
 
   ManagerStats Stats() const;
   const TenantTable& tenants() const { return tenants_; }
-  // What each tenant has, by id.
-  std::vector<TenantUsage> TenantUses() const;
+  std::vector<TenantUsage> TenantUses() const;  // By tenant.
   const CacheInfo& info() const { return info_; }
   Epoch epoch() const { return options_.epoch; }
 
@@ -463,8 +437,7 @@ class BlockManager final : private PinEnder {
 
   // The events since the last call, in order. The first call gives one Created event a window.
   EventBatch TakeEvents() { return recorder_.Take(); }
-  // The revision of the last event.
-  Revision revision() const { return recorder_.last(); }
+  Revision revision() const { return recorder_.last(); }  // Of the last event.
 
   // The next piece of a snapshot (events/snapshot.h): at most `max_blocks` ids, and about
   // `max_tokens` tokens. REQUIRES: the events so far were taken, and the position is of this
@@ -490,25 +463,29 @@ class BlockManager final : private PinEnder {
   absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
   Session& RequireSession(SessionId session);
   // What every call begins with: its time, and what time brings.
-  void BeginOperation(SessionId session, absl::Time now);
-  void BeginOperation(absl::Time now) { BeginOperation(SessionId{}, now); }
-  // Whose blocks are what the session takes for the namespace: its tenant's, or the session's where
-  // it is shared.
-  TenantId TenantFor(SessionId session, const NamespaceKey& name_space) const;
-  void ApplyDeadlines();
-  void EndOperation();
+  OperationScope BeginOperation(absl::Time now, Session* draining = nullptr);
+  OperationScope BeginOperation(SessionId session, absl::Time now) {
+    return BeginOperation(now, DrainingOf(session));
+  }
+  // Ends priorities and pins whose time is over.
+  void ApplyDeadlines(OperationScope& op);
+  // Returns the ticket that the slots wait for.
+  Ticket EndOperation(OperationScope& op);
+  // The session where its releases drain; nullptr where they do not.
+  Session* DrainingOf(SessionId session);
+  // REQUIRES: the session may free the blocks.
+  void FreeRaw(OperationScope& op, Session& session, WindowBlockManager& window,
+               absl::Span<const BlockRef> blocks);
 
   // --- Matches (block_manager_prefixes.cc) ---
-  std::vector<TokenExtra> MakeExtras(const Prompt& prompt) const;
   static PromptKey KeyOf(const Prompt& prompt) {
     return {prompt.tokens, prompt.extra_token_ids, prompt.multimodal_items};
   }
   // The cached prefixes, as found in each window.
   std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key) const;
-  // Finds, at the end of the matches' whole blocks, the longest tail of at most `limit` tokens that
-  // is cached as it is in every window.
-  bool FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,
-                     const BlockKey& rest, uint32_t limit) const;
+  // Lets the matches, which have as many whole blocks, end in the longest beginning of `rest` that
+  // is cached as it is in every window. False where there is none. Cost: O(tails there).
+  bool FindWholeTail(std::vector<Match>& matches, const BlockKey& rest) const;
   // The largest length up to `limit` that is valid in every window.
   uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
   void CutMatches(std::vector<Match>& matches, uint32_t tokens) const;
@@ -521,21 +498,23 @@ class BlockManager final : private PinEnder {
   absl::StatusOr<absl::Duration> PinLease(TenantId tenant, absl::Duration asked) const;
   // Whether the quota of the pin's holder takes its blocks of this window.
   absl::Status CheckPinQuota(uint32_t window_index, const PinEntry& entry,
-                             const NamespaceKey& name_space);
+                             const NamespaceKey& name_space) const;
   // The event, then the end. REQUIRES: there is such a pin, and its blocks are in the tree.
-  void EndPin(PinId pin, PinEnd why, std::optional<RemovalReason> removal = std::nullopt);
-  void EndPinOfLeaving(PinId pin, RemovalReason removal) override;
-  void ExpirePins();
+  void EndPin(OperationScope& op, PinId pin, PinEnd why,
+              std::optional<RemovalReason> removal = std::nullopt);
+  void EndPinOfLeaving(OperationScope& op, PinId pin, RemovalReason removal) override;
+  void ExpirePins(OperationScope& op);
 
   // --- Sequences (block_manager_sequences.cc) ---
   // Whether every window can ever, and now, give `sequence` room up to `room_tokens`.
-  absl::Status CheckRoom(uint64_t named_tokens, uint64_t room_tokens,
+  absl::Status CheckRoom(TenantId tenant, uint64_t named_tokens, uint64_t room_tokens,
                          absl::Span<const Match> matches) const;
-  absl::Status CheckRoom(uint32_t window_index, uint64_t named_tokens, uint64_t room_tokens,
-                         uint32_t first_block) const;
-  // For the tenant that the operation works for. TENANT_QUOTA_EXCEEDED where its quota refuses,
-  // BLOCKS_EXHAUSTED where the pool alone does.
-  absl::Status CheckNeeds(uint32_t window_index, const WindowBlockManager::Needs& needs) const;
+  absl::Status CheckRoom(TenantId tenant, uint32_t window_index, uint64_t named_tokens,
+                         uint64_t room_tokens, uint32_t first_block) const;
+  // TENANT_QUOTA_EXCEEDED where the tenant's quota refuses, BLOCKS_EXHAUSTED where the pool alone
+  // does.
+  absl::Status CheckNeeds(TenantId tenant, uint32_t window_index,
+                          const WindowBlockManager::Needs& needs) const;
   absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
                            uint32_t computed_tokens, uint32_t known_losses) const;
@@ -544,7 +523,8 @@ class BlockManager final : private PinEnder {
   uint32_t TableSize(uint64_t room_tokens) const {
     return tokens_per_block_.BlocksFor(room_tokens);
   }
-  Growth Grow(Sequence& sequence, uint32_t room_tokens, uint32_t computed_tokens);
+  Growth Grow(OperationScope& op, Sequence& sequence, uint32_t room_tokens,
+              uint32_t computed_tokens);
   static absl::Status SequenceCannotGoOn();
   // What a sequence costs beside what grows: itself, its entries in the lists of its session and of
   // all sequences, its root in each tree.
@@ -558,18 +538,28 @@ class BlockManager final : private PinEnder {
   static bool NamesFrom(const Sequence& sequence, uint32_t begin);
   void ShareNamedTokens(Sequence& parent, Sequence& child);
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
-  void Commit(Sequence& sequence, absl::Span<const TokenId> tokens, uint32_t computed_tokens);
-  void EndSequence(SequenceKey key, WindowBlockManager::ComputedTail tail);
-  void FinishSession(SessionId id, SessionEnd end, absl::Time now);
+  void Commit(OperationScope& op, Sequence& sequence, absl::Span<const TokenId> tokens,
+              uint32_t computed_tokens);
+  void EndSequence(OperationScope& op, SequenceKey key, WindowBlockManager::ComputedTail tail);
+  // Returns how many blocks the ended pins had: fewer than `max_blocks` if no such pin is left.
+  uint64_t EndPinsUpTo(OperationScope& op, PinId last, uint64_t max_blocks);
   // Blocks that somebody holds, over all windows and tiers.
   uint64_t HeldBlocks() const;
-  void EndDrains(const std::deque<Drain>& drains);
   // Of the drains of a block by a session the last one is enough.
-  void CompactDrains(Session& session);
-  // Counts the blocks of the quarantine's drains, and keeps it. Cost: O(drains + ids / 64).
-  void AddQuarantine(SessionId id, Quarantine quarantine);
+  void CompactDrains(OperationScope& op, Session& session);
+
+  // --- Endings (block_manager_endings.cc) ---
+  void BeginEnding(SessionId id, SessionEnd how);
+  void FinishEndings(absl::Time now, EndIn how);
+  void EndDrains(OperationScope& op, std::deque<Drain>& drains, uint32_t max_blocks);
+  void EndSequences(OperationScope& op, const Ending& ending, uint32_t max_blocks);
+  void FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t max_blocks);
+  void CountQuarantined(Ending& ending, uint32_t max_blocks);
+  // The session has no blocks any more but those to be quarantined.
+  void CloseEnded(Ending& ending, absl::Time now);
   void Shorten(const CopyTracker::Lost& lost);
   void CheckAccounting() const;
+  void CheckSequenceAccounts() const;
 
   const Options options_;
   CacheInfo info_;
@@ -578,21 +568,25 @@ class BlockManager final : private PinEnder {
   EventRecorder recorder_;
   CopyTracker copies_;
   std::vector<SlotChange> slot_changes_;
-  OperationContext context_;
+  Deadlines deadlines_;
   std::vector<std::unique_ptr<WindowBlockManager>> windows_;  // Ascending by window.
   bool any_slides_ = false;                                   // Some window does.
+  SequenceAccounts sequence_accounts_;  // Outlives the sequences and the drains.
   SessionTable sessions_;
-  SequenceAccounts sequence_accounts_;  // Outlives the sequences.
   std::map<SessionId, Quarantine> quarantines_;
+  std::deque<Ending> endings_;  // The oldest first.
+  uint64_t endings_begun_ = 0;
   uint64_t quarantined_blocks_ = 0;  // Of all of them.
   uint64_t recovered_blocks_ = 0;
   SessionCounters session_counters_;
   OperationCounters operations_{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
   PinTable pins_;
-  // The session whose batch names a step; 0: none does.
-  SessionId draining_session_;
-  Ticket ready_;
+  // A reset that is under way, and the last pin that it ends before it takes effect; then nothing.
+  struct Reset {
+    std::optional<PinId> pins_up_to;
+  };
+  std::optional<Reset> reset_;
 };
 
 }  // namespace pagoda

@@ -48,10 +48,11 @@ class Executor {
     }
     AllocatedBlocks result;
     result.blocks.resize(most == 0 ? 0 : op.count);
-    absl::Status status =
+    const absl::StatusOr<Ticket> ready =
         manager_.AllocateBlocks(session_, op.window, absl::MakeSpan(result.blocks), now_);
-    result.ready = manager_.ready();
-    return Answer(std::move(status), std::move(result));
+    if (!ready.ok()) return ready.status();
+    result.ready = *ready;
+    return result;
   }
 
   Result operator()(const FreeBlocks& op) {
@@ -61,7 +62,7 @@ class Executor {
   Result operator()(const AddSequence& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    const absl::StatusOr<uint32_t> matched =
+    const absl::StatusOr<SequenceAdded> added =
         manager_.AddSequence(session_, op.sequence,
                              {.name_space = **name_space,
                               .tokens = op.tokens,
@@ -69,13 +70,14 @@ class Executor {
                               .extra_token_ids = op.extra_token_ids,
                               .multimodal_items = op.multimodal_items,
                               .retention = op.retention.empty() ? nullptr : &op.retention,
+                              .tenant = op.tenant,
                               .content_check = content_check_},
                              now_);
-    if (!matched.ok()) return matched.status();
-    return AddedSequence{.matched_tokens = *matched,
-                         .matched_secondary_tokens = Find(op.sequence).matched_secondary_tokens,
-                         .tables = TablesFrom(manager_.info(), Find(op.sequence), 0),
-                         .ready = manager_.ready()};
+    if (!added.ok()) return added.status();
+    return AddedSequence{.matched_tokens = added->matched_tokens,
+                         .matched_secondary_tokens = added->matched_secondary_tokens,
+                         .tables = TablesFrom(manager_.info(), *added->sequence, 0),
+                         .ready = added->ready};
   }
 
   Result operator()(const ReserveTokens& op) {
@@ -83,8 +85,8 @@ class Executor {
         manager_.ReserveTokens(session_, op.sequence, op.count, now_);
     if (!growth.ok()) return growth.status();
     return ReservedTokens{
-        .added = TablesFrom(manager_.info(), Find(op.sequence), growth->first_block),
-        .ready = manager_.ready()};
+        .added = TablesFrom(manager_.info(), *growth->sequence, growth->first_block),
+        .ready = growth->ready};
   }
 
   Result operator()(const CommitTokens& op) {
@@ -98,32 +100,33 @@ class Executor {
     const absl::StatusOr<BlockManager::Growth> growth = manager_.AppendTokens(
         session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses);
     if (!growth.ok()) return growth.status();
-    const Sequence& sequence = Find(op.sequence);
+    const Sequence& sequence = *growth->sequence;
     return AppendedTokens{.added = TablesFrom(manager_.info(), sequence, growth->first_block),
                           .token_count = sequence.token_count,
-                          .ready = manager_.ready()};
+                          .ready = growth->ready};
   }
 
   Result operator()(const ForkSequence& op) {
-    absl::Status status = manager_.ForkSequence(session_, op.sequence, op.new_sequence, now_);
-    if (!status.ok()) return status;
-    const Sequence& sequence = Find(op.new_sequence);
+    const absl::StatusOr<SequenceForked> forked =
+        manager_.ForkSequence(session_, op.sequence, op.new_sequence, now_);
+    if (!forked.ok()) return forked.status();
+    const Sequence& sequence = *forked->sequence;
     return ForkedSequence{.token_count = sequence.token_count,
                           .computed_tokens = sequence.computed_tokens,
                           .losses = sequence.losses,
                           .tables = TablesFrom(manager_.info(), sequence, 0),
-                          .ready = manager_.ready()};
+                          .ready = forked->ready};
   }
 
   Result operator()(const TruncateSequence& op) {
     const absl::StatusOr<BlockManager::Growth> growth =
         manager_.TruncateSequence(session_, op.sequence, op.token_count, now_);
     if (!growth.ok()) return growth.status();
-    const Sequence& sequence = Find(op.sequence);
+    const Sequence& sequence = *growth->sequence;
     return TruncatedSequence{.token_count = sequence.token_count,
                              .computed_tokens = sequence.computed_tokens,
                              .tables = TablesFrom(manager_.info(), sequence, growth->first_block),
-                             .ready = manager_.ready()};
+                             .ready = growth->ready};
   }
 
   Result operator()(const FreeSequence& op) {
@@ -149,6 +152,8 @@ class Executor {
   Result operator()(const OffloadPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
+    absl::Status own = manager_.tenants().CheckOwn(manager_.TenantOf(session_), **name_space);
+    if (!own.ok()) return own;
     return Typed(manager_.OffloadPrefix(PrefixOf(**name_space, op), now_));
   }
 
@@ -185,8 +190,8 @@ class Executor {
   Result operator()(const SetRetention& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    const absl::StatusOr<uint32_t> blocks =
-        manager_.SetRetention(PrefixOf(**name_space, op), op.retention, now_);
+    const absl::StatusOr<uint32_t> blocks = manager_.SetRetention(
+        PrefixOf(**name_space, op), op.retention, now_, manager_.TenantOf(session_));
     if (!blocks.ok()) return blocks.status();
     return RetentionSet{.blocks = *blocks};
   }
@@ -246,10 +251,6 @@ class Executor {
   static Result Typed(absl::StatusOr<T> result) {
     if (!result.ok()) return result.status();
     return *std::move(result);
-  }
-
-  const Sequence& Find(SequenceId sequence) const {
-    return **manager_.FindSequence(session_, sequence);
   }
 
   BlockManager& manager_;

@@ -9,9 +9,9 @@
 
 namespace pagoda {
 
-absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
-                                        SequenceId new_sequence, absl::Time now) {
-  BeginOperation(session, now);
+absl::StatusOr<SequenceForked> BlockManager::ForkSequence(SessionId session, SequenceId sequence,
+                                                          SequenceId new_sequence, absl::Time now) {
+  OperationScope op = BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   Sequence& parent = **found;
@@ -26,7 +26,8 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
       uint64_t{parent.token_count - parent.computed_tokens} * sizeof(TokenId);
   const uint64_t bytes = own_bytes + (shares_names ? 0 : named_bytes);
   if (absl::Status status = sequence_accounts_.Check(
-          parent.tenant, {.sequences = 1, .bytes = bytes, .all_bytes = bytes});
+          parent.tenant,
+          {.sequences = 1, .bytes = bytes, .all_bytes = parent.kept_bytes() + bytes});
       !status.ok()) {
     return status;
   }
@@ -49,13 +50,13 @@ absl::Status BlockManager::ForkSequence(SessionId session, SequenceId sequence,
   ShareNamedTokens(parent, *child);
   child->windows.resize(windows_.size());
   for (const auto& window : windows_) window->Fork(parent, *child);
-  sequences_.emplace(SequenceKey{session, new_sequence}, std::move(child));
+  const Sequence& added = *child;
+  sequences_.emplace(added.key, std::move(child));
   Session& owner = RequireSession(session);
   owner.sequences.insert(new_sequence);
   if (parent.losses != parent.known_losses) owner.shortened.insert(new_sequence);
-  context_.WaitFor(ReadyOf(*sequences_.at({session, new_sequence})));
-  EndOperation();
-  return absl::OkStatus();
+  op.WaitFor(ReadyOf(added));
+  return SequenceForked{.sequence = &added, .ready = EndOperation(op)};
 }
 
 bool BlockManager::NamesFrom(const Sequence& sequence, uint32_t begin) {
@@ -91,11 +92,11 @@ absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId se
                                                                     SequenceId sequence,
                                                                     uint32_t token_count,
                                                                     absl::Time now) {
-  BeginOperation(session, now);
+  OperationScope op = BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   Sequence& cut = **found;
-  context_.tenant = cut.tenant;
+  op.tenant = cut.tenant;
   if (token_count == 0 || token_count > cut.token_count) {
     return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", cut.token_count,
                                                          " tokens cut to ", token_count));
@@ -107,27 +108,17 @@ absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId se
                                     " has let go of what token ", token_count, " needs"));
     }
     const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
-    if (absl::Status status = CheckNeeds(w, windows_[w]->NeedsOf(copies, cut.tenant));
+    if (absl::Status status = CheckNeeds(cut.tenant, w, windows_[w]->NeedsOf(copies, cut.tenant));
         !status.ok()) {
       return status;
     }
-  }
-  SequenceAccounts::Charge extras_charge;
-  if (cut.extras.CutCopies(token_count, tokens_per_block_.value())) {
-    const uint64_t bytes = tokens_per_block_.value() * sizeof(TokenExtra);
-    if (absl::Status status =
-            sequence_accounts_.Check(cut.tenant, {.bytes = bytes, .all_bytes = bytes});
-        !status.ok()) {
-      return status;
-    }
-    extras_charge = SequenceAccounts::Charge(&sequence_accounts_, cut.tenant, 0, bytes);
   }
   const uint32_t old_entries = TableSize(cut.room_tokens);
   uint32_t first_changed = old_entries;
   for (const auto& window : windows_) {
-    first_changed = std::min(first_changed, window->Truncate(cut, token_count));
+    first_changed = std::min(first_changed, window->Truncate(op, cut, token_count));
   }
-  cut.extras.Cut(token_count, tokens_per_block_.value(), std::move(extras_charge));
+  cut.extras.Cut(token_count);
   cut.token_count = token_count;
   cut.room_tokens = std::min(cut.room_tokens, token_count);
   if (!cut.has_waiting_tokens()) cut.named = nullptr;
@@ -135,8 +126,10 @@ absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId se
   cut.computed_tokens = std::min(cut.computed_tokens, token_count);
   cut.prompt_tokens = std::min(cut.prompt_tokens, token_count);
   cut.forked_tokens = std::min(cut.forked_tokens, token_count);
-  EndOperation();
-  return Growth{.first_block = first_changed, .blocks = TableSize(cut.room_tokens) - first_changed};
+  return Growth{.first_block = first_changed,
+                .blocks = TableSize(cut.room_tokens) - first_changed,
+                .sequence = &cut,
+                .ready = EndOperation(op)};
 }
 
 }  // namespace pagoda

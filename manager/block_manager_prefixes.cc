@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
 #include "pools/check.h"
@@ -33,25 +34,6 @@ absl::Status BlockManager::CheckPrompt(const Prompt& prompt) const {
 absl::Status BlockManager::CheckPrefix(const Prompt& prefix) const {
   if (prefix.tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
   return CheckPrompt(prefix);
-}
-
-// By token, padded to whole blocks; empty where no token has any.
-std::vector<TokenExtra> BlockManager::MakeExtras(const Prompt& prompt) const {
-  if (prompt.extra_token_ids.empty() && prompt.multimodal_items.empty()) return {};
-  std::vector<TokenExtra> extras(size_t{TableSize(prompt.tokens.size())} *
-                                 tokens_per_block_.value());
-  for (size_t i = 0; i < prompt.extra_token_ids.size(); ++i) {
-    extras[i].extra_id = prompt.extra_token_ids[i];
-  }
-  for (const MultimodalItem& item : prompt.multimodal_items) {
-    for (uint32_t i = 0; i < item.token_count; ++i) {
-      TokenExtra& extra = extras[item.token_start + i];
-      extra.digest = item.digest;
-      extra.item_offset = item.item_offset + i;
-      extra.in_item = true;
-    }
-  }
-  return extras;
 }
 
 std::vector<BlockManager::Match> BlockManager::FindPrefixes(const NamespaceKey& name_space,
@@ -93,29 +75,23 @@ std::vector<BlockManager::Match> BlockManager::FindWholePrefixes(const Prompt& p
         [](const auto& window, const Match& match) { return window->SourceIsWhole(match); });
     if (whole) return matches;
     limit = tokens_per_block_.BlockForToken(length) * tokens_per_block_.value();
-    const BlockKey rest = key.Block(limit, tokens_per_block_.value(), &scratch);
-    if (FindWholeTail(matches, prefix.name_space, rest, length - limit)) return matches;
+    if (FindWholeTail(matches, key.Block(limit, length - limit, &scratch))) return matches;
   }
 }
 
-bool BlockManager::FindWholeTail(std::vector<Match>& matches, const NamespaceKey& name_space,
-                                 const BlockKey& rest, uint32_t limit) const {
-  for (uint32_t n = limit; n > 0; --n) {
-    std::vector<Match> shorter = matches;
-    size_t found = 0;
-    for (; found < windows_.size(); ++found) {
-      Match& match = shorter[found];
-      match.source = windows_[found]->FindTail(match, name_space, rest.First(n));
-      match.source_tokens = n;
-      match.tokens = static_cast<uint32_t>(match.blocks.size()) * tokens_per_block_.value() + n;
-      if (match.source == kNoBlock) break;
+bool BlockManager::FindWholeTail(std::vector<Match>& matches, const BlockKey& rest) const {
+  const auto begin =
+      static_cast<uint32_t>(matches.front().blocks.size()) * tokens_per_block_.value();
+  for (const uint32_t count : windows_.front()->TailLengths(matches.front(), rest)) {
+    if (ValidLength(matches, begin + count) != begin + count) continue;
+    absl::InlinedVector<BlockId, 4> tails;
+    for (size_t w = 0; w < windows_.size(); ++w) {
+      tails.push_back(windows_[w]->FindTail(matches[w], rest.First(count)));
     }
-    if (found == windows_.size() &&
-        ValidLength(shorter, shorter.front().tokens) == shorter.front().tokens) {
-      matches = std::move(shorter);
-      CutMatches(matches, matches.front().tokens);
-      return true;
-    }
+    if (std::find(tails.begin(), tails.end(), kNoBlock) != tails.end()) continue;
+    for (size_t w = 0; w < windows_.size(); ++w) matches[w].source = tails[w];
+    CutMatches(matches, begin + count);
+    return true;
   }
   return false;
 }
@@ -169,11 +145,14 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
                       .multimodal_items = query.multimodal_items,
                       .content_check = content_check};
   if (absl::Status status = CheckPrefix(prompt); !status.ok()) return status;
+  const absl::StatusOr<TenantId> charged =
+      tenants_.Charged(TenantOf(session), name_space, query.tenant);
+  if (!charged.ok()) return charged.status();
+  const TenantId tenant = *charged;
   std::vector<Match> matches =
       FindPrefixes(name_space, KeyOf(prompt).First(query.tokens.size() - 1));
   answer.matched_tokens = ValidLength(matches, static_cast<uint32_t>(query.tokens.size() - 1));
   CutMatches(matches, answer.matched_tokens);
-  const TenantId tenant = TenantFor(session, name_space);
   for (size_t w = 0; w < windows_.size(); ++w) {
     const WindowBlockManager& window = *windows_[w];
     const WindowBlockManager::Held held = window.HeldIn(matches[w], tenant);
@@ -193,27 +172,27 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
 }
 
 absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const Prompt& prefix, absl::Time now) {
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
-  context_.tenant = tenants_.OwnerOf(prefix.name_space);
+  op.tenant = tenants_.OwnerOf(prefix.name_space);
   const std::vector<Match> matches = FindWholePrefixes(prefix);
   OffloadedPrefix result;
-  for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Offload(matches[w]);
-  EndOperation();
-  result.ready = ready_;
+  for (size_t w = 0; w < windows_.size(); ++w)
+    result.blocks += windows_[w]->Offload(op, matches[w]);
+  result.ready = EndOperation(op);
   return result;
 }
 
 absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const Prompt& prefix,
                                                               absl::Time now) {
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
-  context_.tenant = tenants_.OwnerOf(prefix.name_space);
+  op.tenant = tenants_.OwnerOf(prefix.name_space);
   const std::vector<Match> matches = FindWholePrefixes(prefix);
   PrefetchedPrefix result{.matched_tokens = matches.front().tokens};
-  for (size_t w = 0; w < windows_.size(); ++w) result.blocks += windows_[w]->Prefetch(matches[w]);
-  EndOperation();
-  result.ready = ready_;
+  for (size_t w = 0; w < windows_.size(); ++w)
+    result.blocks += windows_[w]->Prefetch(op, matches[w]);
+  result.ready = EndOperation(op);
   return result;
 }
 
@@ -231,7 +210,7 @@ absl::StatusOr<absl::Duration> BlockManager::PinLease(TenantId tenant, absl::Dur
 }
 
 absl::Status BlockManager::CheckPinQuota(uint32_t window_index, const PinEntry& entry,
-                                         const NamespaceKey& name_space) {
+                                         const NamespaceKey& name_space) const {
   if (!tenants_.any()) return absl::OkStatus();
   const WindowBlockManager& window = *windows_[window_index];
   const std::vector<BlockId>& blocks = entry.blocks[window_index];
@@ -240,23 +219,23 @@ absl::Status BlockManager::CheckPinQuota(uint32_t window_index, const PinEntry& 
                      absl::StrCat(blocks.size(), " blocks to pin; the tenant's quota in window ",
                                   WindowName(window.window()), " is ", window.Quota(entry.holder)));
   }
-  context_.tenant = entry.holder;
-  return CheckNeeds(window_index, {.pool = {}, .quota = window.PinNeed(blocks, entry.holder)});
+  return CheckNeeds(entry.holder, window_index,
+                    {.pool = {}, .quota = window.PinNeed(blocks, entry.holder)});
 }
 
 absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session, const Prompt& prefix,
                                                      absl::Duration lease, absl::Time now) {
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
   PinEntry entry{.info = {},
                  .tenant = TenantOf(session),
-                 .holder = TenantFor(session, prefix.name_space),
+                 .holder = *tenants_.Charged(TenantOf(session), prefix.name_space, {}),
                  .blocks = {}};
   const absl::StatusOr<absl::Duration> given = PinLease(entry.tenant, lease);
   if (!given.ok()) return given.status();
   const std::vector<Match> matches = FindWholePrefixes(prefix);
   if (matches.front().tokens == 0) {
-    EndOperation();
+    EndOperation(op);
     return PinnedPrefix{};
   }
   uint32_t blocks = 0;
@@ -280,19 +259,20 @@ absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session, const Pr
                 .blocks = blocks,
                 .expires = now + *given,
                 .tenant = tenants_[entry.tenant].name};
-  context_.EndsAt(entry.info.expires);
+  deadlines_.EndsAt(entry.info.expires);
   const PinId pin = pins_.Add(std::move(entry));
   const PinEntry& added = *pins_.Find(pin);
   for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Pin({.pin = pin, .tenant = added.tenant, .holder = added.holder}, added.blocks[w]);
+    windows_[w]->Pin(op, {.pin = pin, .tenant = added.tenant, .holder = added.holder},
+                     added.blocks[w]);
   }
-  EndOperation();
+  EndOperation(op);
   return PinnedPrefix{
       .pin = pin, .pinned_tokens = added.info.pinned_tokens, .blocks = added.info.blocks};
 }
 
 absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now, TenantId tenant) {
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   const PinEntry* entry = pins_.Find(pin);
   if (entry == nullptr || (tenant != kCommons && entry->tenant != tenant)) {
     return MakeError(Reason::kUnknownPin, absl::StrCat("pin ", pin.value(),
@@ -300,32 +280,37 @@ absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now, TenantId tenan
                                                        "unpinned, its lease ran out, or its prefix "
                                                        "left the cache"));
   }
-  EndPin(pin, PinEnd::kUnpinned);
-  EndOperation();
+  EndPin(op, pin, PinEnd::kUnpinned);
+  EndOperation(op);
   return absl::OkStatus();
 }
 
-void BlockManager::EndPin(PinId pin, PinEnd why, std::optional<RemovalReason> removal) {
+void BlockManager::EndPin(OperationScope& op, PinId pin, PinEnd why,
+                          std::optional<RemovalReason> removal) {
   const PinEntry entry = pins_.Take(pin);
   const WindowBlockManager& largest = *windows_.back();
   const BlockId last = entry.blocks.back().back();
   recorder_.PinEnded(largest.window(), last, largest.hash(last),
                      {.pin = pin, .why = why, .removal = removal}, entry.tenant);
   for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Unpin({.pin = pin, .tenant = entry.tenant, .holder = entry.holder},
+    windows_[w]->Unpin(op, {.pin = pin, .tenant = entry.tenant, .holder = entry.holder},
                        entry.blocks[w]);
   }
 }
 
-void BlockManager::EndPinOfLeaving(PinId pin, RemovalReason removal) {
-  EndPin(pin, PinEnd::kPrefixLeft, removal);
+void BlockManager::EndPinOfLeaving(OperationScope& op, PinId pin, RemovalReason removal) {
+  EndPin(op, pin, PinEnd::kPrefixLeft, removal);
 }
 
-void BlockManager::ExpirePins() {
-  while (const std::optional<PinId> pin = pins_.FirstExpired(context_.now)) {
-    EndPin(*pin, PinEnd::kExpired);
+void BlockManager::ExpirePins(OperationScope& op) {
+  uint64_t blocks = 0;
+  while (blocks < kMaxEndsByTime) {
+    const std::optional<PinId> pin = pins_.FirstExpired(op.now);
+    if (!pin.has_value()) break;
+    blocks += pins_.Find(*pin)->references();
+    EndPin(op, *pin, PinEnd::kExpired);
   }
-  context_.EndsAt(pins_.next_deadline());
+  deadlines_.EndsAt(pins_.next_deadline());
 }
 
 ListedPins BlockManager::ListPins(TenantId tenant) const {
@@ -344,20 +329,20 @@ ListedPins BlockManager::ListPins(TenantId tenant) const {
 // --- Forgetting and keeping ---
 
 absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, absl::Time now) {
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   if (absl::Status status = CheckPrompt(prefix); !status.ok()) return status;
   uint64_t removed = 0;
   for (const auto& window : windows_) {
-    removed += window->Invalidate(prefix.name_space, KeyOf(prefix));
+    removed += window->Invalidate(op, prefix.name_space, KeyOf(prefix));
   }
-  EndOperation();
+  EndOperation(op);
   return removed;
 }
 
 absl::StatusOr<uint32_t> BlockManager::SetRetention(const Prompt& prefix,
                                                     const SequenceRetention& retention,
-                                                    absl::Time now) {
-  BeginOperation(now);
+                                                    absl::Time now, TenantId tenant) {
+  OperationScope op = BeginOperation(now);
   if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
   if (prefix.content_check == nullptr) {
     if (absl::Status status = CheckRetention(retention); !status.ok()) return status;
@@ -365,9 +350,9 @@ absl::StatusOr<uint32_t> BlockManager::SetRetention(const Prompt& prefix,
   const std::vector<Match> matches = FindWholePrefixes(prefix);
   uint32_t named = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
-    named += windows_[w]->SetRetention(matches[w], retention);
+    named += windows_[w]->SetRetention(op, matches[w], retention, tenant);
   }
-  EndOperation();
+  EndOperation(op);
   return named;
 }
 

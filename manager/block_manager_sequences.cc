@@ -7,7 +7,6 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
-#include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
@@ -36,9 +35,9 @@ uint64_t BytesOf(const SequenceRetention* retention) {
 
 }  // namespace
 
-absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId sequence,
-                                                   const Prompt& prompt, absl::Time now) {
-  BeginOperation(session, now);
+absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, SequenceId sequence,
+                                                        const Prompt& prompt, absl::Time now) {
+  OperationScope op = BeginOperation(session, now);
   const SequenceKey key{session, sequence};
   const absl::Span<const TokenId> tokens = prompt.tokens;
   if (sequences_.contains(key)) {
@@ -48,34 +47,40 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a sequence needs a token");
   if (absl::Status status = CheckPrompt(prompt); !status.ok()) return status;
   if (tokens.size() > std::numeric_limits<uint32_t>::max()) {
-    return CheckRoom(tokens.size(), tokens.size(), {});
+    return CheckRoom(op.tenant, tokens.size(), tokens.size(), {});
   }
 
-  context_.tenant = TenantFor(session, prompt.name_space);
-  const size_t one = PAGODA_FAULT(MatchLastToken) ? 0 : 1;
+  const absl::StatusOr<TenantId> charged =
+      tenants_.Charged(TenantOf(session), prompt.name_space, prompt.tenant);
+  if (!charged.ok()) return charged.status();
+  op.tenant = *charged;
   // One token must be computed to get logits, so the last one is not looked for.
   std::vector<Match> matches =
-      FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - one));
+      FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - 1));
   const uint64_t wanted = prompt.room_tokens == 0 ? tokens.size() : prompt.room_tokens;
-  uint32_t matched = ValidLength(matches, static_cast<uint32_t>(tokens.size() - one));
+  uint32_t matched = ValidLength(matches, static_cast<uint32_t>(tokens.size() - 1));
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
   uint64_t room = 0;
+  absl::Status given_up;  // Why there is no room for a longer match.
   for (bool settled = false; !settled;) {
     CutMatches(matches, matched);
     room = std::max<uint64_t>(wanted, matched);
-    if (absl::Status status = CheckRoom(std::max<uint64_t>(room, tokens.size()), room, matches);
+    if (absl::Status status =
+            CheckRoom(op.tenant, std::max<uint64_t>(room, tokens.size()), room, matches);
         !status.ok()) {
-      return status;
+      // With the longer match there will be room when others have gone.
+      return given_up.ok() ? status : given_up;
     }
     settled = true;
     for (uint32_t w = 0; w < windows_.size(); ++w) {
-      const Room needs = windows_[w]->RoomFor(matches[w], room);
+      const Room needs = windows_[w]->RoomFor(op.tenant, matches[w], room);
       tails[w] = needs.tail;
       if (needs.fits) continue;
       if (tokens_per_block_.OffsetInBlock(matched) == 0) {
-        return CheckNeeds(w, needs.needs);
+        return CheckNeeds(op.tenant, w, needs.needs);
       }
       // The last block in part is not worth a refusal.
+      given_up = CheckNeeds(op.tenant, w, needs.needs);
       matched = ValidLength(matches,
                             tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
       settled = false;
@@ -86,42 +91,45 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   const uint64_t waiting = tokens.size() - std::min<uint64_t>(tokens.size(), room);
   const uint64_t own_bytes =
       SequenceBytes() + prompt.name_space.cache_salt.size() + TableBytes(TableSize(room));
-  const bool has_extras = !prompt.extra_token_ids.empty() || !prompt.multimodal_items.empty();
-  const uint64_t extras_bytes = has_extras ? uint64_t{TableSize(tokens.size())} *
-                                                 tokens_per_block_.value() * sizeof(TokenExtra)
-                                           : 0;
+  const uint64_t extras_bytes = prompt.extra_token_ids.size() * sizeof(uint64_t) +
+                                prompt.multimodal_items.size() * sizeof(MultimodalItem);
   const uint64_t shared_bytes =
       waiting * sizeof(TokenId) + extras_bytes + BytesOf(prompt.retention);
   if (absl::Status status =
-          sequence_accounts_.Check(context_.tenant, {.sequences = 1,
-                                                     .bytes = own_bytes + shared_bytes,
-                                                     .all_bytes = own_bytes + shared_bytes});
+          sequence_accounts_.Check(op.tenant, {.sequences = 1,
+                                               .bytes = own_bytes + shared_bytes,
+                                               .all_bytes = own_bytes + shared_bytes});
       !status.ok()) {
     return status;
   }
   const auto charge = [&](uint32_t sequences, uint64_t bytes) {
-    return SequenceAccounts::Charge(&sequence_accounts_, context_.tenant, sequences, bytes);
+    return SequenceAccounts::Charge(&sequence_accounts_, op.tenant, sequences, bytes);
   };
 
   auto added = std::make_unique<Sequence>();
   added->key = key;
   added->charge = charge(1, own_bytes);
   added->windows.resize(windows_.size());
-  added->tenant = context_.tenant;
+  added->tenant = op.tenant;
   added->prompt_tokens = static_cast<uint32_t>(tokens.size());
   added->matched_tokens = matched;
   if (extras_bytes != 0) {
-    added->extras =
-        SequenceExtras({.value = MakeExtras(prompt), .charge = charge(0, extras_bytes)});
+    const auto& ids = prompt.extra_token_ids;
+    const auto& items = prompt.multimodal_items;
+    added->extras = SequenceExtras(tokens.size(), {.value = {.extra_ids = {ids.begin(), ids.end()},
+                                                             .items = {items.begin(), items.end()}},
+                                                   .charge = charge(0, extras_bytes)});
   }
-  added->matched_secondary_tokens = windows_.back()->SecondaryTokens(matches.back());
+  SequenceAdded result{.matched_tokens = matched,
+                       .matched_secondary_tokens = windows_.back()->SecondaryTokens(matches.back()),
+                       .sequence = added.get()};
   if (prompt.retention != nullptr) {
     added->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
         .value = *prompt.retention, .charge = charge(0, BytesOf(prompt.retention))});
   }
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->CountLookup(added->prompt_tokens, matches[w]);
-    windows_[w]->Begin(*added, prompt.name_space, matches[w], tails[w], TableSize(room));
+    windows_[w]->CountLookup(op, added->prompt_tokens, matches[w]);
+    windows_[w]->Begin(op, *added, prompt.name_space, matches[w], tails[w], TableSize(room));
   }
   added->token_count = added->computed_tokens = added->matched_tokens = matched;
   added->room_tokens = static_cast<uint32_t>(room);
@@ -134,23 +142,23 @@ absl::StatusOr<uint32_t> BlockManager::AddSequence(SessionId session, SequenceId
   Place(*added, tokens.subspan(matched));
   sequences_.emplace(key, std::move(added));
   RequireSession(session).sequences.insert(sequence);
-  EndOperation();
-  return matched;
+  result.ready = EndOperation(op);
+  return result;
 }
 
 absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId session,
                                                                  SequenceId sequence,
                                                                  uint32_t count, absl::Time now) {
-  BeginOperation(session, now);
+  OperationScope op = BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
   if ((*found)->must_be_freed) return SequenceCannotGoOn();
-  context_.tenant = (*found)->tenant;
+  op.tenant = (*found)->tenant;
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
   if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
-  const Growth growth = Grow(**found, static_cast<uint32_t>(room), (*found)->computed_tokens);
-  EndOperation();
+  Growth growth = Grow(op, **found, static_cast<uint32_t>(room), (*found)->computed_tokens);
+  growth.ready = EndOperation(op);
   return growth;
 }
 
@@ -158,7 +166,7 @@ absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceI
                                                     absl::Span<const TokenId> tokens,
                                                     uint32_t computed_tokens, absl::Time now,
                                                     uint32_t known_losses) {
-  BeginOperation(session, now);
+  OperationScope op = BeginOperation(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   const uint64_t token_count = uint64_t{(*found)->token_count} + tokens.size();
@@ -173,15 +181,15 @@ absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceI
     return status;
   }
   (*found)->known_losses = std::max((*found)->known_losses, known_losses);
-  Commit(**found, tokens, computed_tokens);
-  EndOperation();
+  Commit(op, **found, tokens, computed_tokens);
+  EndOperation(op);
   return (*found)->token_count;
 }
 
 absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
     SessionId session, SequenceId sequence, absl::Span<const TokenId> tokens,
     uint32_t computed_tokens, absl::Time now, uint32_t known_losses) {
-  BeginOperation(session, now);
+  OperationScope op = BeginOperation(now);
   const auto found = sequences_.find({session, sequence});
   if (found == sequences_.end()) return FindSequence(session, sequence).status();
   Sequence& growing = *found->second;
@@ -191,27 +199,27 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
     growing.token_count += static_cast<uint32_t>(tokens.size());
     growing.room_tokens = std::max(growing.room_tokens, growing.token_count);
     growing.computed_tokens = std::max(growing.computed_tokens, computed_tokens);
-    ready_ = {};
-    return Growth{.first_block = TableSize(growing.room_tokens)};
+    return Growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
   }
-  context_.tenant = growing.tenant;
+  op.draining = DrainingOf(session);
+  op.tenant = growing.tenant;
   const uint64_t token_count = uint64_t{growing.token_count} + tokens.size();
   const uint64_t room = std::max<uint64_t>(growing.room_tokens, token_count);
   if (absl::Status status = CheckCommit(growing, token_count, room, computed_tokens, known_losses);
       !status.ok()) {
     return status;
   }
-  Growth growth{.first_block = TableSize(growing.room_tokens)};
+  Growth growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
   if (room > growing.room_tokens) {
     if (absl::Status status = CheckGrowth(growing, room); !status.ok()) return status;
     // What is declared computed and had a place already was computed there: a copy takes it along.
     growth =
-        Grow(growing, static_cast<uint32_t>(room),
+        Grow(op, growing, static_cast<uint32_t>(room),
              std::max(growing.computed_tokens, std::min(computed_tokens, growing.room_tokens)));
   }
   growing.known_losses = std::max(growing.known_losses, known_losses);
-  Commit(growing, tokens, computed_tokens);
-  EndOperation();
+  Commit(op, growing, tokens, computed_tokens);
+  growth.ready = EndOperation(op);
   return growth;
 }
 
@@ -232,13 +240,13 @@ bool BlockManager::StaysInBlock(const Sequence& sequence, size_t new_tokens,
 // --- The end, and look-ups ---
 
 absl::Status BlockManager::FreeSequence(SessionId session, SequenceId sequence, absl::Time now) {
-  BeginOperation(session, now);
+  OperationScope op = BeginOperation(session, now);
   if (absl::Status status = RequireSequence(session, sequence).status(); !status.ok()) {
     return status;
   }
-  EndSequence({session, sequence}, WindowBlockManager::ComputedTail::kPublish);
+  EndSequence(op, {session, sequence}, WindowBlockManager::ComputedTail::kPublish);
   RequireSession(session).sequences.erase(sequence);
-  EndOperation();
+  EndOperation(op);
   return absl::OkStatus();
 }
 
@@ -267,21 +275,22 @@ absl::Status BlockManager::SequenceCannotGoOn() {
 }
 
 // `named_tokens` need a place one day, `room_tokens` now.
-absl::Status BlockManager::CheckRoom(uint64_t named_tokens, uint64_t room_tokens,
+absl::Status BlockManager::CheckRoom(TenantId tenant, uint64_t named_tokens, uint64_t room_tokens,
                                      absl::Span<const Match> matches) const {
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     const uint32_t first = matches.empty() ? 0 : matches[w].first;
-    if (absl::Status status = CheckRoom(w, named_tokens, room_tokens, first); !status.ok()) {
+    if (absl::Status status = CheckRoom(tenant, w, named_tokens, room_tokens, first);
+        !status.ok()) {
       return status;
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status BlockManager::CheckRoom(uint32_t window_index, uint64_t named_tokens,
+absl::Status BlockManager::CheckRoom(TenantId tenant, uint32_t window_index, uint64_t named_tokens,
                                      uint64_t room_tokens, uint32_t first_block) const {
   const WindowBlockManager& window = *windows_[window_index];
-  const uint32_t quota = window.Quota(context_.tenant);
+  const uint32_t quota = window.Quota(tenant);
   const uint32_t most_blocks = std::min(window.capacity(), quota);
   // A sliding window holds a long sequence piece by piece.
   const uint64_t tokens = window.sliding() ? room_tokens : named_tokens;
@@ -302,17 +311,17 @@ absl::Status BlockManager::CheckRoom(uint32_t window_index, uint64_t named_token
                    absl::StrCat(asked, "window ", WindowName(window.window()), " holds ", most));
 }
 
-absl::Status BlockManager::CheckNeeds(uint32_t window_index,
+absl::Status BlockManager::CheckNeeds(TenantId tenant, uint32_t window_index,
                                       const WindowBlockManager::Needs& needs) const {
   if (needs.met()) return absl::OkStatus();
   const WindowBlockManager& window = *windows_[window_index];
   const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
   // Where both refuse, only the tenant can give back what its quota lacks.
   if (!needs.quota.met()) {
-    return MakeError(Reason::kTenantQuotaExceeded,
-                     absl::StrCat(needs.quota.blocks, " blocks needed, ", needs.quota.available,
-                                  " are left of the tenant's quota of ",
-                                  window.Quota(context_.tenant), in_window));
+    return MakeError(
+        Reason::kTenantQuotaExceeded,
+        absl::StrCat(needs.quota.blocks, " blocks needed, ", needs.quota.available,
+                     " are left of the tenant's quota of ", window.Quota(tenant), in_window));
   }
   return MakeError(Reason::kBlocksExhausted,
                    absl::StrCat(needs.pool.blocks, " blocks needed, ", needs.pool.available,
@@ -321,12 +330,14 @@ absl::Status BlockManager::CheckNeeds(uint32_t window_index,
 
 absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const {
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    if (absl::Status status = CheckRoom(w, room_tokens, room_tokens, sequence.windows[w].first);
+    if (absl::Status status =
+            CheckRoom(sequence.tenant, w, room_tokens, room_tokens, sequence.windows[w].first);
         !status.ok()) {
       return status;
     }
     const uint32_t blocks = windows_[w]->BlocksToGrow(sequence, TableSize(room_tokens));
-    if (absl::Status status = CheckNeeds(w, windows_[w]->NeedsOf(blocks, sequence.tenant));
+    if (absl::Status status =
+            CheckNeeds(sequence.tenant, w, windows_[w]->NeedsOf(blocks, sequence.tenant));
         !status.ok()) {
       return status;
     }
@@ -334,7 +345,7 @@ absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_t
   const uint64_t more = TableBytes(TableSize(room_tokens) - TableSize(sequence.room_tokens));
   if (more == 0) return absl::OkStatus();
   return sequence_accounts_.Check(sequence.tenant,
-                                  {.bytes = more, .all_bytes = sequence.charge.bytes() + more});
+                                  {.bytes = more, .all_bytes = sequence.kept_bytes() + more});
 }
 
 uint64_t BlockManager::SequenceBytes() const {
@@ -394,16 +405,17 @@ absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_
 
 // --- Changes: everything was checked ---
 
-BlockManager::Growth BlockManager::Grow(Sequence& sequence, uint32_t room_tokens,
-                                        uint32_t computed_tokens) {
+BlockManager::Growth BlockManager::Grow(OperationScope& op, Sequence& sequence,
+                                        uint32_t room_tokens, uint32_t computed_tokens) {
   const uint32_t old_size = TableSize(sequence.room_tokens);
   const uint32_t size = TableSize(room_tokens);
-  Growth growth{.first_block = old_size, .blocks = size - old_size};
+  Growth growth{.first_block = old_size, .blocks = size - old_size, .sequence = &sequence};
   for (const auto& window : windows_) {
     if (sequence.borrows_tail && window->MustCopyTail(sequence)) {
-      growth = {.first_block = old_size - 1, .blocks = size - old_size + 1};
+      growth.first_block = old_size - 1;
+      growth.blocks = size - old_size + 1;
     }
-    window->Grow(sequence, size, computed_tokens);
+    window->Grow(op, sequence, size, computed_tokens);
   }
   sequence.borrows_tail = false;
   sequence.charge.Resize(sequence.charge.bytes() + TableBytes(size - old_size));
@@ -435,7 +447,7 @@ void BlockManager::WriteTokens(Sequence& sequence, uint32_t position,
   }
 }
 
-void BlockManager::Commit(Sequence& sequence, absl::Span<const TokenId> tokens,
+void BlockManager::Commit(OperationScope& op, Sequence& sequence, absl::Span<const TokenId> tokens,
                           uint32_t computed_tokens) {
   Place(sequence, tokens);
   const uint32_t before = sequence.computed_tokens;
@@ -444,7 +456,7 @@ void BlockManager::Commit(Sequence& sequence, absl::Span<const TokenId> tokens,
   const bool fills_block =
       tokens_per_block_.BlockForToken(computed_tokens) != tokens_per_block_.BlockForToken(before);
   for (const auto& window : windows_) {
-    if (fills_block || window->sliding()) window->Publish(sequence);
+    if (fills_block || window->sliding()) window->Publish(op, sequence);
   }
 }
 
@@ -456,7 +468,6 @@ void BlockManager::Shorten(const CopyTracker::Lost& lost) {
     PAGODA_CHECK(entry.has_value(), "a copy's readers have its target in their tables");
     const uint32_t left = *entry * tokens_per_block_.value();
     if (left >= sequence.computed_tokens) continue;
-    if (PAGODA_FAULT(ComputedNotCut)) continue;
     sequence.computed_tokens = left;
     sequence.must_be_freed = !CanGoOn(info_, sequence);
     if (sequence.must_be_freed) sequence.computed_tokens = 0;
@@ -466,10 +477,11 @@ void BlockManager::Shorten(const CopyTracker::Lost& lost) {
   }
 }
 
-void BlockManager::EndSequence(SequenceKey key, WindowBlockManager::ComputedTail tail) {
+void BlockManager::EndSequence(OperationScope& op, SequenceKey key,
+                               WindowBlockManager::ComputedTail tail) {
   const auto it = sequences_.find(key);
   PAGODA_CHECK(it != sequences_.end(), "a session's sequences exist");
-  for (const auto& window : windows_) window->End(*it->second, tail);
+  for (const auto& window : windows_) window->End(op, *it->second, tail);
   sequences_.erase(it);
 }
 

@@ -1,13 +1,11 @@
-// The part of BlockManager that knows sessions: how they live, and what becomes of what they had.
+// The part of BlockManager that knows living sessions, and lists what is quarantined.
 #include <algorithm>
-#include <tuple>
+#include <map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
-#include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
@@ -25,6 +23,7 @@ absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::strin
   absl::StatusOr<SessionRef> ref =
       sessions_.Open(std::move(client_name), lease, now, tenant, token);
   if (!ref.ok()) return ref.status();
+  RequireSession(ref->id).drains_charge = {&sequence_accounts_, tenant, 0, 0};
   return OpenedSession{.ref = *ref, .lease = lease};
 }
 
@@ -54,26 +53,6 @@ void BlockManager::DetachStream(SessionId id, absl::Time now) {
   session->deadline = now + session->lease;
 }
 
-absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now) {
-  const auto quarantine = quarantines_.find(ref.id);
-  // An earlier run's quarantine is session 0's, which has no token: operators alone end it.
-  const bool is_own =
-      quarantine != quarantines_.end() && ref.id != SessionId{} &&
-      (quarantine->second.token == ref.token || PAGODA_FAULT(QuarantineEndedByOthers));
-  if (is_own) {
-    return ReleaseQuarantine(ref.id, now).status();
-  }
-  if (absl::Status status = CheckSession(ref); !status.ok()) return status;
-  FinishSession(ref.id, SessionEnd::kClosed, now);
-  return absl::OkStatus();
-}
-
-size_t BlockManager::ExpireSessions(absl::Time now) {
-  const std::vector<SessionId> expired = sessions_.Expired(now);
-  for (const SessionId id : expired) FinishSession(id, SessionEnd::kLeaseExpired, now);
-  return expired.size();
-}
-
 absl::Status BlockManager::NoteWriter(SessionRef ref) {
   absl::StatusOr<Session*> session = sessions_.Find(ref);
   if (!session.ok()) return session.status();
@@ -85,86 +64,23 @@ void BlockManager::NoteWriterGone(SessionId id) {
   if (Session* session = sessions_.Find(id); session != nullptr) session->may_write = false;
 }
 
-absl::Status BlockManager::EndSession(SessionId id, absl::Time now) {
-  if (sessions_.Find(id) == nullptr) {
-    return MakeError(Reason::kUnknownSession, absl::StrCat("there is no session ", id.value()));
-  }
-  if (sessions_.Get(id).lease == absl::InfiniteDuration()) {
-    return MakeError(Reason::kPermissionDenied,
-                     absl::StrCat("session ", id.value(), " is the daemon's own"));
-  }
-  FinishSession(id, SessionEnd::kEndedByOperator, now);
-  return absl::OkStatus();
-}
-
-// A client that closes its session says that it is done with what it released in its last steps,
-// too. Who ends without having said so may go on writing, if it can write at all.
-void BlockManager::FinishSession(SessionId id, SessionEnd end, absl::Time now) {
-  BeginOperation(now);
-  Session& session = RequireSession(id);
-  const bool may_write = end != SessionEnd::kClosed && session.may_write;
-  const uint64_t held_before = HeldBlocks();
-  // What drains already may lie below what the sequences hold: it must not outlive that.
-  const bool drains_below = may_write && !session.drains.empty();
-  const absl::btree_set<SequenceId> sequences = std::exchange(session.sequences, {});
-  if (may_write && !PAGODA_FAULT(QuarantineForgotten)) {
-    for (const SequenceId name : sequences) {
-      const Sequence& sequence = *sequences_.at({id, name});
-      for (const auto& window : windows_) window->HoldWritable(sequence, session);
-    }
-  }
-  const SessionId batch = std::exchange(draining_session_, drains_below ? id : SessionId{});
-  for (const SequenceId sequence : sequences) {
-    BeginOperation(drains_below ? id : SessionId{}, now);
-    // Behind a tail's tokens the client may still write, so nobody may go on there.
-    EndSequence({id, sequence}, may_write ? WindowBlockManager::ComputedTail::kDrop
-                                          : WindowBlockManager::ComputedTail::kPublish);
-  }
-  if (may_write) draining_session_ = id;  // Its raw blocks drain.
-  for (const auto& window : windows_) {
-    if (session.raw_blocks == 0) break;
-    const std::vector<BlockRef> blocks = window->RawBlocksOf(id);
-    if (blocks.empty()) continue;
-    const absl::Status status = FreeBlocks(id, window->window(), blocks, now);
-    PAGODA_CHECK(status.ok(), "a session may free its own raw blocks");
-  }
-  PAGODA_CHECK(session.raw_blocks == 0, "a session's raw blocks are counted");
-  draining_session_ = batch == id ? SessionId{} : batch;
-  BeginOperation(now);
-  std::deque<Drain> drains = std::exchange(session.drains, {});
-  if (may_write && !drains.empty()) {
-    AddQuarantine(id, {.token = session.token,
-                       .client_name = session.client_name,
-                       .tenant = session.tenant,
-                       .since = now,
-                       .drains = std::move(drains)});
-  } else {
-    EndDrains(drains);
-  }
-  sessions_.Close(id);
-  ++session_counters_.ended[static_cast<size_t>(end)];
-  session_counters_.reclaimed_blocks[static_cast<size_t>(end)] += held_before - HeldBlocks();
-  EndOperation();
-}
-
-void BlockManager::EndDrains(const std::deque<Drain>& drains) {
-  for (const Drain& drain : drains) windows_[drain.window]->EndDrain(drain.block, drain.tenant);
-}
-
 // Forks that share blocks and are freed leave a drain each for every one of them: without this a
 // client that names steps and completes none makes the list as long as it likes. Amortised O(1) a
 // drain.
-void BlockManager::CompactDrains(Session& session) {
+void BlockManager::CompactDrains(OperationScope& op, Session& session) {
   std::deque<Drain>& drains = session.drains;
   if (drains.size() < session.compact_drains_at) return;
-  absl::flat_hash_set<std::tuple<uint16_t, TenantId, BlockId>> later;
+  std::map<std::pair<uint16_t, TenantId>, std::vector<bool>> later;  // A bit for each id.
   std::deque<Drain> kept;
   for (size_t i = drains.size(); i-- > 0;) {
     const Drain& drain = drains[i];
-    if (later.emplace(drain.window, drain.tenant, drain.block).second) {
-      kept.push_front(drain);
+    std::vector<bool>& seen = later[{drain.window, drain.tenant}];
+    if (seen.empty()) seen.resize(windows_[drain.window]->num_ids());
+    if (seen[drain.block.value()]) {
+      windows_[drain.window]->EndDrain(op, drain.block, drain.tenant);  // The later one holds on.
     } else {
-      windows_[drain.window]->EndDrain(drain.block, drain.tenant);  // The later one holds on.
+      seen[drain.block.value()] = true;
+      kept.push_front(drain);
     }
   }
   drains = std::move(kept);
@@ -173,20 +89,6 @@ void BlockManager::CompactDrains(Session& session) {
 
 // --- Quarantine ---
 
-void BlockManager::AddQuarantine(SessionId id, Quarantine quarantine) {
-  // A set of a million ids takes half a second; a bit for each takes milliseconds.
-  std::vector<std::vector<bool>> counted(windows_.size());
-  for (const Drain& drain : quarantine.drains) {
-    std::vector<bool>& window = counted[drain.window];
-    if (window.empty()) window.resize(windows_[drain.window]->num_ids());
-    if (window[drain.block.value()]) continue;
-    window[drain.block.value()] = true;
-    ++quarantine.blocks;
-  }
-  quarantined_blocks_ += quarantine.blocks;
-  quarantines_.emplace(id, std::move(quarantine));
-}
-
 std::vector<SessionId> BlockManager::QuarantinedSessions(SessionId from, size_t limit) const {
   std::vector<SessionId> sessions;
   for (auto it = quarantines_.lower_bound(from); it != quarantines_.end(); ++it) {
@@ -194,23 +96,6 @@ std::vector<SessionId> BlockManager::QuarantinedSessions(SessionId from, size_t 
     sessions.push_back(it->first);
   }
   return sessions;
-}
-
-absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Time now) {
-  BeginOperation(now);
-  const auto it = quarantines_.find(id);
-  if (it == quarantines_.end()) {
-    return MakeError(Reason::kUnknownQuarantine,
-                     absl::StrCat("nothing of session ", id.value(), " is quarantined"));
-  }
-  const uint32_t blocks = it->second.blocks;
-  const uint64_t held_before = HeldBlocks();
-  EndDrains(it->second.drains);
-  session_counters_.reclaimed_from_quarantine += held_before - HeldBlocks();
-  quarantined_blocks_ -= blocks;
-  quarantines_.erase(it);
-  EndOperation();
-  return blocks;
 }
 
 std::vector<QuarantineInfo> BlockManager::Quarantines() const {
@@ -225,14 +110,6 @@ std::vector<QuarantineInfo> BlockManager::Quarantines() const {
   return list;
 }
 
-void BlockManager::QuarantineFree(absl::Time now) {
-  BeginOperation(now);
-  Quarantine quarantine{.client_name = "earlier run", .since = now};
-  for (const auto& window : windows_) window->HoldFree(quarantine.drains);
-  if (!quarantine.drains.empty()) AddQuarantine(SessionId{}, std::move(quarantine));
-  EndOperation();
-}
-
 // --- Batches ---
 
 absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time now) {
@@ -244,26 +121,23 @@ absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time 
                                   steps.completed_step, " after step ", session.step,
                                   " with completed_step ", session.completed_step));
   }
-  BeginOperation(now);
+  OperationScope op = BeginOperation(now);
   ResumeBatch(id, steps);
   if (steps.step == 0) return absl::OkStatus();
   session.step = steps.step;
   session.completed_step = steps.completed_step;
-  const uint64_t completed = steps.completed_step + (PAGODA_FAULT(DrainTooEarly) ? 1 : 0);
-  while (!session.drains.empty() && session.drains.front().step <= completed) {
+  while (!session.drains.empty() && session.drains.front().step <= steps.completed_step) {
     const Drain drain = session.drains.front();
     session.drains.pop_front();
-    windows_[drain.window]->EndDrain(drain.block, drain.tenant);
+    windows_[drain.window]->EndDrain(op, drain.block, drain.tenant);
   }
-  EndOperation();
+  session.drains_charge.ResizeAnyway(session.drains.size() * sizeof(Drain));
+  EndOperation(op);
   return absl::OkStatus();
 }
 
 void BlockManager::ResumeBatch(SessionId id, StepRange steps) {
-  // Without a step, what still drains may lie below what the batch lets go: it must not outlive
-  // that.
-  const bool drains = steps.step != 0 || !RequireSession(id).drains.empty();
-  draining_session_ = drains ? id : SessionId{};
+  RequireSession(id).batch_step = steps.step;
 }
 
 std::vector<ShortenedSequence> BlockManager::Shortened(SessionId id) {

@@ -48,7 +48,8 @@ struct Block {
   uint32_t drains : 1 = 0;    // Some of its holders are drains.
   uint32_t pinned : 1 = 0;    // Some of its holders are pins.
   uint32_t followed : 1 = 0;  // By BlockLives; only while in the tree.
-  uint32_t marked : 1 = 0;    // Scratch of whoever walks over blocks; 0 between calls.
+  uint32_t tree : 1 = 0;    // Of a block in the tree: which, of one that was cut off and the next.
+  uint32_t marked : 1 = 0;  // Scratch of whoever walks over blocks; 0 between calls.
 
   BlockState state() const { return static_cast<BlockState>(state_value); }
   void set_state(BlockState state) { state_value = static_cast<uint32_t>(state); }

@@ -6,28 +6,38 @@
 #include <bit>
 #include <cstdint>
 
-#include "manager/big_array.h"
+#include "manager/candidate_arena.h"
 #include "pools/check.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
-// A fixed number of doubly linked lists over block ids, an id in at most one of them. Every call is
-// O(1). Takes its memory at once: 8 bytes an id and 8 a list. Thread-compatible.
+// kNumLists doubly linked lists over block ids, in an arena that others have lists in too. An id is
+// in at most one list of the arena. Every call is O(1). A bit a list, besides what the arena has.
+// Thread-compatible, as all that share the arena are together.
 //
 // Invariants
-// 1. Each list is a ring through a sentinel; an id in no list links to itself.
+// 1. Each list is a ring through its sentinel; an id in no list links to itself.
 // 2. A bit of bits_ is set while its list has an id, and a bit of words_ while its word of bits_ is
 // not 0.
+template <uint32_t kNumLists>
 class CandidateLists {
- public:
-  static constexpr uint32_t kMaxLists = 64 * 64;
-  static constexpr uint32_t kNoList = kMaxLists;
+  static_assert(kNumLists <= 64 * 64, "the words have a bit each in words_");
 
-  CandidateLists(uint32_t num_ids, uint32_t num_lists)
-      : num_ids_(num_ids), num_lists_(num_lists), links_(size_t{num_ids} + num_lists) {
-    PAGODA_CHECK(num_lists <= kMaxLists, "the lists' bits fit");
-    for (uint32_t i = 0; i < links_.size(); ++i) links_[i] = {i, i};
+ public:
+  static constexpr uint32_t kNoList = kNumLists;
+
+  // The arena has room for kNumLists more, and outlives them.
+  explicit CandidateLists(CandidateArena* arena)
+      : arena_(arena),
+        links_(arena->links()),
+        num_ids_(arena->num_ids()),
+        first_(arena->AddLists(kNumLists)) {}
+
+  // Makes the lists [list, list + count), empty. All other calls are about lists that were made.
+  void Make(uint32_t list, uint32_t count) {
+    PAGODA_CHECK(count <= kNumLists && list <= kNumLists - count, "there are such lists");
+    arena_->MakeLists(first_ + list, count);
   }
 
   void PushBack(uint32_t list, BlockId id) {
@@ -40,6 +50,7 @@ class CandidateLists {
     Link(id.value(), sentinel, links_[sentinel].next);
     MarkNotEmpty(list);
   }
+  // REQUIRES: the id is in one of these lists, not in another one of the arena.
   void Remove(BlockId id) {
     const uint32_t index = id.value();
     const Links links = links_[index];
@@ -48,7 +59,7 @@ class CandidateLists {
     links_[links.next].previous = links.previous;
     links_[index] = {index, index};
     // Both neighbours are one only where that is the sentinel: the list is empty now.
-    if (links.previous == links.next) MarkEmpty(links.next - num_ids_);
+    if (links.previous == links.next) MarkEmpty(links.next - first_);
   }
   // Moves all ids of `from` to the front of `to`, in their order. REQUIRES: they are two lists.
   void Prepend(uint32_t from, uint32_t to) {
@@ -68,7 +79,7 @@ class CandidateLists {
 
   // kNoBlock where the list is empty.
   BlockId front(uint32_t list) const {
-    const uint32_t first = links_[num_ids_ + list].next;
+    const uint32_t first = links_[first_ + list].next;
     return first < num_ids_ ? BlockId{first} : kNoBlock;
   }
   // The lowest list with an id; kNoList where there is none.
@@ -84,14 +95,11 @@ class CandidateLists {
   }
 
  private:
-  struct Links {
-    uint32_t previous;
-    uint32_t next;
-  };
+  using Links = CandidateArena::Links;
 
   uint32_t SentinelOf(uint32_t list) const {
-    PAGODA_CHECK(list < num_lists_, "there is such a list");
-    return num_ids_ + list;
+    PAGODA_CHECK(list < kNumLists, "there is such a list");
+    return first_ + list;
   }
   void Link(uint32_t index, uint32_t previous, uint32_t next) {
     PAGODA_CHECK(links_[index].next == index, "a block becomes a candidate once");
@@ -104,16 +112,18 @@ class CandidateLists {
     words_ |= uint64_t{1} << (list / 64);
   }
   void MarkEmpty(uint32_t list) {
+    PAGODA_CHECK(list < kNumLists, "an id is taken out of the lists that it is in");
     uint64_t& word = bits_[list / 64];
     word &= ~(uint64_t{1} << (list % 64));
     if (word == 0) words_ &= ~(uint64_t{1} << (list / 64));
   }
 
+  CandidateArena* const arena_;
+  Links* const links_;  // By id; then the sentinels of all lists of the arena.
   const uint32_t num_ids_;
-  const uint32_t num_lists_;
-  BigArray<Links> links_;  // By id; then the sentinels, by list.
-  std::array<uint64_t, kMaxLists / 64> bits_ = {};
+  const uint32_t first_;  // The first of these lists' sentinels.
   uint64_t words_ = 0;
+  std::array<uint64_t, (kNumLists + 63) / 64> bits_ = {};
 };
 
 }  // namespace pagoda

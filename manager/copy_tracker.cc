@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "manager/fault.h"
 #include "pools/check.h"
 
 namespace pagoda {
@@ -18,18 +17,16 @@ Ticket CopyTracker::Order(uint32_t window, SlotRef source, SlotRef target, Block
   Touches& to = slots_[{window, target}];
   const Ticket after_target = to.last;
   to = {.last = last_, .arrival = last_};
-  copies_.emplace(last_, Copy{.window = window,
-                              .source = source,
-                              .target = target,
-                              .target_block = target_block,
-                              .source_arrival = source_arrival});
-  orders_.push_back(
-      {.ticket = last_,
-       .window = windows_[window],
-       .source = source,
-       .target = target,
-       .num_tokens = num_tokens,
-       .after = {PAGODA_FAULT(CopyOrderForgotten) ? Ticket{} : after_source, after_target}});
+  copies_.emplace(
+      last_,
+      Copy{.window = window, .source = source, .target = target, .target_block = target_block});
+  if (source_arrival != Ticket{}) copies_.at(source_arrival).followers.push_back(last_);
+  orders_.push_back({.ticket = last_,
+                     .window = windows_[window],
+                     .source = source,
+                     .target = target,
+                     .num_tokens = num_tokens,
+                     .after = {after_source, after_target}});
   return last_;
 }
 
@@ -71,12 +68,11 @@ CopyTracker::Completion CopyTracker::Complete(Ticket ticket, const absl::Status&
   Copy copy = std::move(it->second);
   copies_.erase(it);
   Completion completion{.known = true, .lost = std::nullopt};
-  if ((!status.ok() && !PAGODA_FAULT(FailedCopyKept)) || copy.poisoned) {
+  if (!status.ok() || copy.poisoned) {
     // Whoever copies on what did not arrive here copies nothing worth having.
-    for (auto& [later, other] : copies_) {
-      if (other.window == copy.window && other.source_arrival == ticket) {
-        other.poisoned = !PAGODA_FAULT(PoisonForgotten);
-      }
+    for (const Ticket follower : copy.followers) {
+      const auto other = copies_.find(follower);
+      if (other != copies_.end()) other->second.poisoned = true;
     }
     if (Arrival(copy.window, copy.target) == ticket) {
       completion.lost = {.window = copy.window,

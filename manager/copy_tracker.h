@@ -26,8 +26,8 @@ namespace pagoda {
 // 2. A slot is in flight while a copy that touches it is not done.
 // 3. A copy whose source's bytes came by a copy that failed has failed too, whatever its own
 // status.
-// 4. A copy names the running sequences that have its target in their tables, so a failure costs
-// what it touches.
+// 4. A copy names the running sequences that have its target in their tables, and the copies that
+// read its target before its bytes are there; so a failure costs what it touches.
 class CopyTracker {
  public:
   explicit CopyTracker(std::vector<WindowSize> windows) : windows_(std::move(windows)) {}
@@ -94,8 +94,8 @@ class CopyTracker {
     uint32_t window;
     SlotRef source, target;
     BlockRef target_block;
-    Ticket source_arrival;  // 0: the source's bytes were there.
     bool poisoned = false;
+    std::vector<Ticket> followers;  // Whose source's bytes this copy is to bring.
     absl::btree_set<SequenceKey> readers;
   };
 

@@ -15,14 +15,19 @@
 namespace pagoda {
 namespace {
 
+using Policies = std::vector<std::unique_ptr<EvictionPolicy>>;
+
 template <class Policy>
-std::unique_ptr<EvictionPolicy> Make(uint32_t num_ids) {
-  return std::make_unique<Policy>(num_ids);
+Policies Make(uint32_t num_ids, uint16_t num_tenants) {
+  const auto shared = std::make_shared<typename Policy::Shared>(num_ids, num_tenants);
+  Policies policies;
+  for (uint16_t i = 0; i < num_tenants; ++i) policies.push_back(std::make_unique<Policy>(shared));
+  return policies;
 }
 
 struct Entry {
   std::string_view name;
-  std::unique_ptr<EvictionPolicy> (*make)(uint32_t num_ids);
+  Policies (*make)(uint32_t num_ids, uint16_t num_tenants);
 };
 
 constexpr std::array kPolicies = {
@@ -33,8 +38,8 @@ constexpr std::array kPolicies = {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
-                                                                   uint32_t num_ids) {
+absl::StatusOr<Policies> MakeEvictionPolicies(std::string_view name, uint32_t num_ids,
+                                              uint16_t num_tenants) {
   const auto entry = std::find_if(kPolicies.begin(), kPolicies.end(),
                                   [name](const Entry& policy) { return policy.name == name; });
   if (entry == kPolicies.end()) {
@@ -42,7 +47,7 @@ absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_v
     for (const Entry& policy : kPolicies) (message += ' ').append(policy.name);
     return MakeError(Reason::kInvalidArgument, message);
   }
-  return entry->make(num_ids);
+  return entry->make(num_ids, num_tenants);
 }
 
 const std::vector<std::string_view>& EvictionPolicyNames() {

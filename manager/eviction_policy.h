@@ -14,10 +14,13 @@
 
 namespace pagoda {
 
-// The candidates of one window and tier: cached blocks that nobody holds and that may go now (under
-// full attention: that have no cached children in their tier). A better policy is a new class, not
+// The candidates of one window, tier and tenant: cached blocks that nobody holds and that may go
+// now (under full attention: that have no cached children in their tier). The policies of a tier's
+// tenants share what they keep by block id, so a block is in one of them at a time: between
+// Inserted and Removed all calls about it go to the same one. A better policy is a new class, not
 // a change of the manager. Whatever it prefers, a candidate of lower priority goes before one of
-// higher priority. Thread-compatible; every call is O(1) amortised.
+// higher priority. Thread-compatible, together with the policies that it shares with; every call is
+// O(1) amortised.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
@@ -41,10 +44,11 @@ class EvictionPolicy {
   virtual BlockId Victim() const = 0;
 };
 
-// Makes the policy of that name for block ids below `num_ids`. Names: EvictionPolicyNames().
-// Errors: INVALID_ARGUMENT, naming the policies there are.
-absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
-                                                                   uint32_t num_ids);
+// Makes the policies of that name for one window and tier, one a tenant, over block ids below
+// `num_ids`. What they share lives as long as any of them. Names: EvictionPolicyNames(). Errors:
+// INVALID_ARGUMENT, naming the policies there are.
+absl::StatusOr<std::vector<std::unique_ptr<EvictionPolicy>>> MakeEvictionPolicies(
+    std::string_view name, uint32_t num_ids, uint16_t num_tenants);
 const std::vector<std::string_view>& EvictionPolicyNames();  // The first one is the default.
 
 }  // namespace pagoda

@@ -13,7 +13,7 @@ namespace pagoda {
 // Half of `most` is set aside in equal parts, one for each party; the other half is for whoever
 // comes first. So a party always gets its part, whatever the others have. Thread-compatible.
 //
-// Invariant: total() <= most.
+// Invariant: total() <= most, but for what was taken by Overdraw.
 class FairCount {
  public:
   // REQUIRES: parties > 0.
@@ -29,6 +29,14 @@ class FairCount {
     total_ += n;
     return true;
   }
+  // Takes `n` for the party, whether it may have them or not. Until that much is given back nobody
+  // can take from the common half, but the other parties keep their parts.
+  void Overdraw(size_t party, size_t n) {
+    size_t& count = counts_[party];
+    taken_of_common_ += BeyondPart(count + n) - BeyondPart(count);
+    count += n;
+    total_ += n;
+  }
   // REQUIRES: the party has `n`.
   void Remove(size_t party, size_t n = 1) {
     size_t& count = counts_[party];
@@ -42,7 +50,7 @@ class FairCount {
   size_t total() const { return total_; }
   // How many the party may have more.
   size_t left(size_t party) const {
-    return part_ - std::min(part_, counts_[party]) + common_ - taken_of_common_;
+    return part_ - std::min(part_, counts_[party]) + common_ - std::min(common_, taken_of_common_);
   }
   // The most that a party can have.
   size_t most_of_one() const { return part_ + common_; }

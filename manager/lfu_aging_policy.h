@@ -2,8 +2,11 @@
 #define PAGODA_MANAGER_LFU_AGING_POLICY_H_
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "manager/aging_candidates.h"
+#include "manager/candidate_arena.h"
 #include "manager/eviction_policy.h"
 #include "manager/use_history.h"
 
@@ -16,10 +19,21 @@ namespace pagoda {
 // cache is then as old as that key. So what was matched often stays longer, but not for ever.
 // Matches are remembered for a while after content left.
 //
-// 16 bytes an id and 27 KiB.
+// All tenants of a tier share 16 bytes an id. Each takes 2 KiB, and 256 bytes for each priority
+// that its blocks have.
 class LfuAgingPolicy final : public EvictionPolicy {
  public:
-  explicit LfuAgingPolicy(uint32_t num_ids) : candidates_(num_ids), history_(num_ids) {}
+  // What the policies of a tier's tenants share.
+  struct Shared {
+    Shared(uint32_t num_ids, uint16_t num_tenants)
+        : candidates(num_ids, num_tenants * AgingCandidates::kNumLists), uses(num_ids) {}
+
+    CandidateArena candidates;
+    UseTable uses;
+  };
+
+  explicit LfuAgingPolicy(std::shared_ptr<Shared> shared)
+      : shared_(std::move(shared)), candidates_(&shared_->candidates), history_(&shared_->uses) {}
 
   void Inserted(BlockId id, BlockHash content) override;
   void Touched(BlockId id) override;
@@ -32,6 +46,7 @@ class LfuAgingPolicy final : public EvictionPolicy {
  private:
   uint64_t KeyOf(BlockId id) const;
 
+  const std::shared_ptr<Shared> shared_;  // Its owners are these policies.
   AgingCandidates candidates_;
   UseHistory history_;
   uint64_t age_ = 0;

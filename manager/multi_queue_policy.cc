@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <optional>
+#include <utility>
 
 namespace pagoda {
 
-MultiQueuePolicy::MultiQueuePolicy(uint32_t num_ids)
-    : candidates_(num_ids),
-      history_(num_ids),
-      age_at_second_use_(std::max(1u, num_ids)),
-      age_at_eviction_(std::max(1u, num_ids / 16)) {}
+MultiQueuePolicy::MultiQueuePolicy(std::shared_ptr<Shared> shared)
+    : shared_(std::move(shared)),
+      candidates_(&shared_->candidates),
+      history_(&shared_->uses),
+      age_at_second_use_(std::max(1u, shared_->candidates.num_ids())),
+      age_at_eviction_(std::max(1u, shared_->candidates.num_ids() / 16)) {}
 
 uint32_t MultiQueuePolicy::tick_insertions() const {
   return std::max(1u, cached_ / kTicksPerTurnover);

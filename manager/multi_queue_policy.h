@@ -2,8 +2,10 @@
 #define PAGODA_MANAGER_MULTI_QUEUE_POLICY_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "manager/aging_candidates.h"
+#include "manager/candidate_arena.h"
 #include "manager/eviction_policy.h"
 #include "manager/use_history.h"
 
@@ -21,10 +23,20 @@ namespace pagoda {
 // learned: the mean time until content is used for the second time, while it is cached or
 // remembered.
 //
-// 16 bytes an id and 27 KiB.
+// All tenants of a tier share 16 bytes an id. Each takes 2 KiB, and 256 bytes for each priority
+// that its blocks have.
 class MultiQueuePolicy final : public EvictionPolicy {
  public:
-  explicit MultiQueuePolicy(uint32_t num_ids);
+  // What the policies of a tier's tenants share.
+  struct Shared {
+    Shared(uint32_t num_ids, uint16_t num_tenants)
+        : candidates(num_ids, num_tenants * AgingCandidates::kNumLists), uses(num_ids) {}
+
+    CandidateArena candidates;
+    UseTable uses;
+  };
+
+  explicit MultiQueuePolicy(std::shared_ptr<Shared> shared);
 
   void Inserted(BlockId id, BlockHash content) override;
   void Touched(BlockId id) override;
@@ -62,6 +74,7 @@ class MultiQueuePolicy final : public EvictionPolicy {
   uint64_t KeyOf(BlockId id) const;
   uint64_t floor() const { return now_ < kReach ? 0 : now_ - kReach; }
 
+  const std::shared_ptr<Shared> shared_;  // Its owners are these policies.
   AgingCandidates candidates_;
   UseHistory history_;
   uint64_t now_ = 0;         // Ticks.

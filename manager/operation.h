@@ -69,6 +69,7 @@ struct AddSequence {
   std::vector<uint64_t> extra_token_ids;         // One a token, or none at all.
   std::vector<MultimodalItem> multimodal_items;  // Ascending, not overlapping.
   SequenceRetention retention;
+  std::string tenant = {};  // Whom it is charged to: see TenantTable::Charged.
 };
 struct AddedSequence {
   uint32_t matched_tokens = 0;
@@ -158,6 +159,7 @@ struct QueryCapacity {
   uint32_t max_new_tokens = 0;
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
+  std::string tenant = {};  // As in AddSequence; of a new one.
 };
 struct WindowCapacity {
   WindowSize window = kFullAttention;

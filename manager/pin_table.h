@@ -51,6 +51,8 @@ class PinTable {
   // Ascending by id.
   auto begin() const { return pins_.begin(); }
   auto end() const { return pins_.end(); }
+  // The last pin that was made; 0: none was.
+  PinId last() const { return last_; }
   const PinEntry* Find(PinId pin) const;
 
   // Whether the tenant may have one more pin, of as many blocks. Errors: PIN_BUDGET_EXCEEDED.

@@ -96,14 +96,14 @@ PrefixTree::PrefixTree(const BlockStore* store)
 
 NodeRef PrefixTree::AcquireRoot(const NamespaceKey& key) {
   const auto [it, is_new] = root_index_.try_emplace(key, 0);
-  if (is_new) {
+  if (is_new || roots_[it->second].epoch != epoch_) {
     if (free_roots_.empty()) {
       free_roots_.push_back(static_cast<uint32_t>(roots_.size()));
       roots_.emplace_back();
     }
     it->second = free_roots_.back();
     free_roots_.pop_back();
-    roots_[it->second] = {.key = key, .hash = HashNamespace(key)};
+    roots_[it->second] = {.key = key, .hash = HashNamespace(key), .children = {}, .epoch = epoch_};
   }
   ++roots_[it->second].users;
   return NodeRef::Root(it->second);
@@ -118,14 +118,16 @@ void PrefixTree::ReleaseRoot(NodeRef root) {
 void PrefixTree::DropRootIfUnused(uint32_t index) {
   Root& root = roots_[index];
   if (root.users != 0 || root.children.top != kNoLink) return;
-  root_index_.erase(root.key);
+  // The namespace may have another root since.
+  const auto it = root_index_.find(root.key);
+  if (it != root_index_.end() && it->second == index) root_index_.erase(it);
   root = {};
   free_roots_.push_back(index);
 }
 
 std::optional<NodeRef> PrefixTree::FindRoot(const NamespaceKey& key) const {
   const auto it = root_index_.find(key);
-  if (it == root_index_.end()) return std::nullopt;
+  if (it == root_index_.end() || roots_[it->second].epoch != epoch_) return std::nullopt;
   return NodeRef::Root(it->second);
 }
 
@@ -254,10 +256,24 @@ absl::InlinedVector<BlockId, 4> PrefixTree::Prefixes(NodeRef parent, const Block
   for (Link link = children(parent).top; IsInner(link);) {
     const Node& inner = InnerAt(link);
     const uint32_t side = BitAt(key, inner.bit);
-    if (side == 1 && (inner.bit & kSymbolMask) == 0) prefixes.push_back(BlockId{inner.below[0]});
+    // The side comes last: it is as good as random, and the other hardly ever true.
+    if ((inner.bit & kSymbolMask) == 0 && side == 1) prefixes.push_back(BlockId{inner.below[0]});
     link = inner.below[side];
   }
   return prefixes;
+}
+
+// All on the key's way agree with the child at its end, up to where they branch off.
+absl::InlinedVector<BlockId, 4> PrefixTree::Beginnings(NodeRef parent, const BlockKey& key) const {
+  const BlockId last = Descend(children(parent).top, key);
+  if (last == kNoBlock) return {};
+  absl::InlinedVector<BlockId, 4> found = Prefixes(parent, key);
+  found.push_back(last);
+  const uint32_t common = CommonTokens(store_->key(last), key);
+  const auto goes_on = [&](BlockId id) { return (*store_)[id].token_count > common; };
+  found.erase(std::remove_if(found.begin(), found.end(), goes_on), found.end());
+  std::reverse(found.begin(), found.end());
+  return found;
 }
 
 // --- Changing ---
@@ -373,17 +389,6 @@ void PrefixTree::RemoveChild(ChildSet& siblings, BlockId id) {
   inner.below[0] = own.below[0];
   inner.below[1] = own.below[1];
   *to_own = last;
-}
-
-void PrefixTree::Clear() {
-  std::fill(nodes_.begin(), nodes_.end(), Node{});
-  match_counts_.clear();
-  first_free_count_ = kNoCount;
-  for (uint32_t i = 0; i < roots_.size(); ++i) {
-    const bool had_children = roots_[i].children.top != kNoLink;
-    roots_[i].children = {};
-    if (had_children) DropRootIfUnused(i);
-  }
 }
 
 }  // namespace pagoda

@@ -50,7 +50,8 @@ class NodeRef {
 // 2. No two children of one parent have the same content.
 // 3. A node's hash is HashBlock(its parent's hash, its content).
 // 4. primary_children(node) is the number of its children that are cached in the primary tier.
-// 5. A root lives as long as it has children or users.
+// 5. A root lives as long as it has children or users. Of a namespace's roots the one that CutOff()
+// has not passed is found.
 // 6. match_ends(node) is the number of CountMatchEnd calls for it, and for those nodes below it
 // that were erased after they were counted; but at most max_match_ends() nodes are counted, and
 // what ends at a further one counts for one above it, or not at all.
@@ -64,6 +65,8 @@ class PrefixTree {
 
   // The root of a namespace, made if need be, with one user more.
   NodeRef AcquireRoot(const NamespaceKey& key);
+  // One user more of a root that has users.
+  void ShareRoot(NodeRef root) { ++roots_[root.root()].users; }
   void ReleaseRoot(NodeRef root);
   // The root, if the namespace has one.
   std::optional<NodeRef> FindRoot(const NamespaceKey& key) const;
@@ -97,6 +100,10 @@ class PrefixTree {
   // is the content of a child. Cost: O(log children).
   absl::InlinedVector<BlockId, 4> Prefixes(NodeRef parent, const BlockKey& key) const;
 
+  // As Prefixes, for any key, the longest first, and with the child whose content is `key`, if
+  // there is one. Cost: O(log children + what is returned).
+  absl::InlinedVector<BlockId, 4> Beginnings(NodeRef parent, const BlockKey& key) const;
+
   // --- Changing ---
 
   // REQUIRES: `parent` is in the tree and no tail; no child of it has the content of `id`, which is
@@ -110,9 +117,10 @@ class PrefixTree {
   // while the node is in the tree says so here.
   void CountPrimaryChild(BlockId id) { AddPrimary(children(parent(id)), +1); }
   void UncountPrimaryChild(BlockId id) { AddPrimary(children(parent(id)), -1); }
-  // Forgets every node and every root without users. The users' roots stay, without children. Cost:
-  // O(ids).
-  void Clear();
+  // From now on every namespace has a new root, without children. What hangs under the earlier
+  // roots is found from a namespace no more, and stays a tree as it is until its nodes are erased.
+  // Cost: O(1).
+  void CutOff() { ++epoch_; }
 
   // --- How often prefixes were of use ---
 
@@ -128,6 +136,10 @@ class PrefixTree {
   }
   uint32_t max_match_ends() const { return max_match_ends_; }
 
+  // A child, always the same one while the children do not change. REQUIRES: has_children(id).
+  BlockId AnyChild(BlockId id) const {
+    return BlockId{nodes_[id.value()].children.top & ~kInnerBit};
+  }
   bool has_children(BlockId id) const { return nodes_[id.value()].children.top != kNoLink; }
   bool has_children(NodeRef node) const { return children(node).top != kNoLink; }
   uint32_t primary_children(BlockId id) const {
@@ -178,6 +190,7 @@ class PrefixTree {
     BlockHash hash;
     ChildSet children;
     uint32_t users = 0;
+    uint32_t epoch = 0;
   };
   static_assert(sizeof(Node) == 32);
 
@@ -219,7 +232,8 @@ class PrefixTree {
   uint32_t first_free_count_ = kNoCount;
   std::vector<Root> roots_;
   std::vector<uint32_t> free_roots_;
-  absl::flat_hash_map<NamespaceKey, uint32_t> root_index_;
+  uint32_t epoch_ = 0;                                      // Grows with each CutOff().
+  absl::flat_hash_map<NamespaceKey, uint32_t> root_index_;  // The last root of each.
 };
 
 }  // namespace pagoda

@@ -1,15 +1,16 @@
 #include "manager/priority_lru_policy.h"
 
-#include "manager/fault.h"
-#include "manager/retention.h"
+#include <memory>
+#include <utility>
 
 namespace pagoda {
 
-PriorityLruPolicy::PriorityLruPolicy(uint32_t num_ids) : lists_(num_ids, kMaxPriority + 1) {}
+PriorityLruPolicy::PriorityLruPolicy(std::shared_ptr<Shared> shared)
+    : shared_(std::move(shared)), lists_(&shared_->candidates) {
+  lists_.Make(0, kNumLists);
+}
 
 void PriorityLruPolicy::Released(BlockId id, Priority priority) {
-  if (PAGODA_FAULT(PriorityIgnored)) priority = kDefaultPriority;
-  if (PAGODA_FAULT(NewestVictim)) return lists_.PushFront(priority.value(), id);
   lists_.PushBack(priority.value(), id);
 }
 
@@ -21,7 +22,7 @@ void PriorityLruPolicy::Withdrawn(BlockId id) { lists_.Remove(id); }
 
 BlockId PriorityLruPolicy::Victim() const {
   const uint32_t list = lists_.FirstNotEmpty();
-  return list == CandidateLists::kNoList ? kNoBlock : lists_.front(list);
+  return list == CandidateLists<kNumLists>::kNoList ? kNoBlock : lists_.front(list);
 }
 
 }  // namespace pagoda

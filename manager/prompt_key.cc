@@ -4,36 +4,40 @@
 
 namespace pagoda {
 
-BlockKey PromptKey::WithExtras(size_t begin, BlockKey key, std::vector<TokenExtra>* scratch) const {
-  const size_t count = key.tokens.size();
-  if (!extras_.empty()) {
-    key.extras = extras_.subspan(begin, count);
-    return key;
-  }
+bool ExtrasOf(absl::Span<const uint64_t> extra_ids, absl::Span<const MultimodalItem> items,
+              size_t begin, size_t count, std::vector<TokenExtra>* out) {
   const auto item_end = [](const MultimodalItem& item) {
     return size_t{item.token_start} + item.token_count;
   };
-  auto item = std::partition_point(items_.begin(), items_.end(), [&](const MultimodalItem& before) {
+  auto item = std::partition_point(items.begin(), items.end(), [&](const MultimodalItem& before) {
     return item_end(before) <= begin;
   });
-  const bool has_item = item != items_.end() && item->token_start < begin + count;
-  if (extra_ids_.empty() && !has_item) return key;
-  scratch->assign(count, TokenExtra{});
-  if (!extra_ids_.empty()) {
-    for (size_t i = 0; i < count; ++i) (*scratch)[i].extra_id = extra_ids_[begin + i];
+  const bool has_item = item != items.end() && item->token_start < begin + count;
+  if (extra_ids.empty() && !has_item) return false;
+  out->assign(count, TokenExtra{});
+  if (!extra_ids.empty()) {
+    for (size_t i = 0; i < count; ++i) (*out)[i].extra_id = extra_ids[begin + i];
   }
-  for (; item != items_.end() && item->token_start < begin + count; ++item) {
+  for (; item != items.end() && item->token_start < begin + count; ++item) {
     const size_t first = std::max<size_t>(item->token_start, begin);
     const size_t end = std::min(item_end(*item), begin + count);
     for (size_t token = first; token < end; ++token) {
-      TokenExtra& extra = (*scratch)[token - begin];
+      TokenExtra& extra = (*out)[token - begin];
       extra.digest = item->digest;
       extra.item_offset = item->item_offset + static_cast<uint32_t>(token - item->token_start);
       extra.in_item = true;
     }
   }
-  key.extras = *scratch;
-  return key;
+  return true;
+}
+
+void PromptKey::AddExtras(size_t begin, BlockKey* key, std::vector<TokenExtra>* scratch) const {
+  const size_t count = key->tokens.size();
+  if (!extras_.empty()) {
+    key->extras = extras_.subspan(begin, count);
+  } else if (ExtrasOf(extra_ids_, items_, begin, count, scratch)) {
+    key->extras = *scratch;
+  }
 }
 
 }  // namespace pagoda

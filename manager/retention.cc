@@ -33,6 +33,12 @@ std::string RangeName(size_t index, const RetentionRange& range) {
 
 }  // namespace
 
+bool KeepsAtLeast(const BlockRetention& wish, const BlockRetention& had) {
+  // A wish starts the clock again: one below the default could be made to last for ever.
+  if (wish.priority < std::max(had.priority, kDefaultPriority)) return false;
+  return had.priority <= kDefaultPriority || wish.duration >= had.duration;
+}
+
 absl::Status CheckRetention(const SequenceRetention& retention) {
   for (size_t i = 0; i < retention.ranges.size(); ++i) {
     const RetentionRange& range = retention.ranges[i];
@@ -103,10 +109,10 @@ void ExpiryQueue::Forget(BlockId id) {
   durations_.erase(id);
 }
 
-std::vector<BlockId> ExpiryQueue::TakeExpired(absl::Time now) {
+std::vector<BlockId> ExpiryQueue::TakeExpired(absl::Time now, size_t limit) {
   std::vector<BlockId> expired;
   auto end = running_.begin();
-  for (; end != running_.end() && end->first <= now; ++end) {
+  for (; end != running_.end() && end->first <= now && expired.size() < limit; ++end) {
     expired.push_back(end->second);
     durations_.erase(end->second);
   }

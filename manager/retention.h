@@ -2,7 +2,9 @@
 #ifndef PAGODA_MANAGER_RETENTION_H_
 #define PAGODA_MANAGER_RETENTION_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -24,6 +26,11 @@ struct BlockRetention {
   absl::Duration duration = absl::InfiniteDuration();
   friend bool operator==(const BlockRetention&, const BlockRetention&) = default;
 };
+
+// Whether a block that is kept as `had` is at no time kept lower as `wish`: the wish is no lower
+// than the default, which both fall to, nor than `had`, and it lasts as long where `had` is above
+// the default.
+bool KeepsAtLeast(const BlockRetention& wish, const BlockRetention& had);
 
 // The blocks whose first token is in [token_start, token_end).
 struct RetentionRange {
@@ -65,9 +72,10 @@ class ExpiryQueue {
   // The block has no duration any more.
   void Forget(BlockId id);
 
-  // Takes the blocks whose time is over by `now`, the earliest first (by id where equal). They have
-  // no duration afterwards.
-  std::vector<BlockId> TakeExpired(absl::Time now);
+  // Takes the blocks whose time is over by `now`, the earliest first (by id where equal), at most
+  // `limit`. They have no duration afterwards.
+  std::vector<BlockId> TakeExpired(absl::Time now,
+                                   size_t limit = std::numeric_limits<size_t>::max());
   bool empty() const { return durations_.empty(); }
   // When the next one is over; InfiniteFuture where no clock runs.
   absl::Time next() const;

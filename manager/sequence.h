@@ -78,8 +78,7 @@ struct Sequence {
 
   TenantId tenant = kCommons;  // Whose its blocks are, until they are published.
   uint32_t prompt_tokens = 0;
-  uint32_t matched_tokens = 0;            // Cached when it was added.
-  uint32_t matched_secondary_tokens = 0;  // Of these, those that came up for it.
+  uint32_t matched_tokens = 0;  // Cached when it was added.
   // The most that were computed when it was forked: what forks may have in its blocks, though a
   // failed copy took the KV.
   uint32_t forked_tokens = 0;
@@ -92,6 +91,11 @@ struct Sequence {
   std::shared_ptr<const Charged<SequenceRetention>> wishes;
   SequenceAccounts::Charge charge;
 
+  // What there is while this sequence runs, whatever else ends: its own and what it shares.
+  uint64_t kept_bytes() const {
+    return charge.bytes() + extras.bytes() + (named == nullptr ? 0 : named->charge.bytes()) +
+           (wishes == nullptr ? 0 : wishes->charge.bytes());
+  }
   bool has_waiting_tokens() const { return token_count > room_tokens; }
   const SequenceRetention& retention() const {
     static const SequenceRetention kNone;

@@ -42,7 +42,8 @@ absl::Status SequenceAccounts::Check(TenantId tenant, const Need& need) const {
         absl::StrCat(
             need.bytes, " bytes beside blocks needed; the sequences",
             tenants_->any() ? " of this tenant" : "", " keep ", bytes(tenant), ", and may keep ",
-            std::min<uint64_t>(bytes_.left(tenant.value()), most_bytes(tenant) - bytes(tenant)),
+            std::min<uint64_t>(bytes_.left(tenant.value()),
+                               most_bytes(tenant) - std::min(most_bytes(tenant), bytes(tenant))),
             " more now"));
   }
   return absl::OkStatus();
@@ -69,6 +70,12 @@ void SequenceAccounts::Charge::Resize(uint64_t bytes) {
     const bool fits = accounts_->bytes_.Add(tenant_.value(), bytes - bytes_);
     PAGODA_CHECK(fits, "what a sequence costs is checked before it is charged");
   }
+  bytes_ = bytes;
+}
+
+void SequenceAccounts::Charge::ResizeAnyway(uint64_t bytes) {
+  if (bytes < bytes_) return Resize(bytes);
+  accounts_->bytes_.Overdraw(tenant_.value(), bytes - bytes_);
   bytes_ = bytes;
 }
 

@@ -14,7 +14,8 @@ namespace pagoda {
 
 // Counts the sequences and their bytes, by tenant and in total, and refuses what would be too many.
 // Bytes are those that grow with what a client sends or asks for: block tables, tokens without a
-// place, extra ids, retention ranges, the salt. What forks share is counted once. Of each limit
+// place, extra ids, retention ranges, the salt, and the list of the blocks that were released and
+// still drain. What forks share is counted once. Of each limit
 // half is set aside for all tenants in equal parts (FairCount), so no tenant can take it all; a
 // tenant may have a lower limit of its own (TenantOptions). Thread-compatible.
 class SequenceAccounts {
@@ -32,7 +33,7 @@ class SequenceAccounts {
   struct Need {
     uint32_t sequences = 0;  // 1: it is new.
     uint64_t bytes = 0;      // More than it has.
-    uint64_t all_bytes = 0;  // All that it would have.
+    uint64_t all_bytes = 0;  // All that there would be of it, if every other sequence had ended.
   };
   // Errors: INVALID_COUNT (more bytes than the tenant can ever have), TOO_MANY_SEQUENCES,
   // SEQUENCE_BYTES_EXHAUSTED (others must be freed first).
@@ -61,9 +62,13 @@ class SequenceAccounts {
     }
     ~Charge();
 
+    TenantId tenant() const { return tenant_; }
     uint64_t bytes() const { return bytes_; }
     // From now on it costs so many bytes. REQUIRES: Check() allows what is more.
     void Resize(uint64_t bytes);
+    // As Resize, also above the limit: what releases blocks is never refused. While the tenant is
+    // above its limit it gets no new sequences.
+    void ResizeAnyway(uint64_t bytes);
 
    private:
     SequenceAccounts* accounts_ = nullptr;

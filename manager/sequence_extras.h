@@ -2,6 +2,7 @@
 #ifndef PAGODA_MANAGER_SEQUENCE_EXTRAS_H_
 #define PAGODA_MANAGER_SEQUENCE_EXTRAS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,61 +11,54 @@
 
 #include "absl/types/span.h"
 #include "events/block_key.h"
+#include "manager/prompt_key.h"
 #include "manager/sequence_accounts.h"
 
 namespace pagoda {
 
-// Immutable parts, so that a fork costs two pointers and a cut one block. Thread-compatible.
+// As the client sent it: a TokenExtra takes 56 bytes, and a prompt of a million tokens may have one
+// image. Immutable and shared, so that a fork costs a pointer and a cut nothing. Thread-compatible.
 //
-// Invariant: the first whole_tokens_ tokens, whole blocks of them, have what prompt_ says; those of
-// the next block have what cut_ says, or nothing where there is none; later tokens have nothing.
+// Invariant: the first tokens_ tokens have what prompt_ says; later tokens have nothing.
 class SequenceExtras {
  public:
-  using Part = Charged<std::vector<TokenExtra>>;
+  struct Prompt {
+    std::vector<uint64_t> extra_ids;    // One a token, or none.
+    std::vector<MultimodalItem> items;  // Ascending, not overlapping.
+  };
 
   SequenceExtras() = default;  // No token has any.
-  // By token, padded to whole blocks.
-  explicit SequenceExtras(Part prompt)
-      : whole_tokens_(prompt.value.size()), prompt_(std::make_shared<Part>(std::move(prompt))) {}
+  // Of a prompt of `tokens` tokens.
+  SequenceExtras(size_t tokens, Charged<Prompt> prompt)
+      : tokens_(tokens), prompt_(std::make_shared<Charged<Prompt>>(std::move(prompt))) {}
 
-  // Of tokens [begin, begin + count) of one block; `begin` is its first token. Empty where none
-  // has any.
-  absl::Span<const TokenExtra> OfBlock(size_t begin, size_t count) const {
-    if (begin < whole_tokens_) return absl::MakeConstSpan(prompt_->value).subspan(begin, count);
-    if (begin == whole_tokens_ && cut_ != nullptr) {
-      return absl::MakeConstSpan(cut_->value).first(count);
-    }
-    return {};
+  // Of tokens [begin, begin + count). Empty where none has any; else it refers to `scratch`, whose
+  // former content goes. Cost: O(count + log items).
+  absl::Span<const TokenExtra> OfBlock(size_t begin, size_t count,
+                                       std::vector<TokenExtra>* scratch) const {
+    if (prompt_ == nullptr || begin >= tokens_) return {};
+    const Prompt& prompt = prompt_->value;
+    const size_t known = std::min(count, tokens_ - begin);
+    if (!ExtrasOf(prompt.extra_ids, prompt.items, begin, known, scratch)) return {};
+    scratch->resize(count);
+    return *scratch;
   }
 
-  // Whether a cut behind the first `tokens` tokens keeps a part of a block, which costs a copy of
-  // it.
-  bool CutCopies(size_t tokens, uint32_t tokens_per_block) const {
-    return tokens % tokens_per_block != 0 &&
-           !OfBlock(tokens - tokens % tokens_per_block, 1).empty();
-  }
-  // Tokens behind the first `tokens` have nothing any more. `charge`: for a block, where
-  // CutCopies().
-  void Cut(size_t tokens, uint32_t tokens_per_block, SequenceAccounts::Charge charge) {
-    const size_t begin = tokens - tokens % tokens_per_block;
-    if (CutCopies(tokens, tokens_per_block)) {
-      const absl::Span<const TokenExtra> kept = OfBlock(begin, tokens - begin);
-      Part part{.value = {kept.begin(), kept.end()}, .charge = std::move(charge)};
-      part.value.resize(tokens_per_block);
-      cut_ = std::make_shared<Part>(std::move(part));
-    } else if (begin <= whole_tokens_) {
-      cut_ = nullptr;
-    }
-    if (begin >= whole_tokens_) return;
-    whole_tokens_ = begin;
-    if (begin == 0) prompt_ = nullptr;
+  // Of what forks share, too.
+  uint64_t bytes() const { return prompt_ == nullptr ? 0 : prompt_->charge.bytes(); }
+
+  // Tokens behind the first `tokens` have nothing any more.
+  void Cut(size_t tokens) { tokens_ = std::min(tokens_, tokens); }
+  // Calls `visit` with what forks share, if there is any.
+  template <class Visitor>
+  void VisitShared(Visitor&& visit) const {
+    if (prompt_ != nullptr) visit(prompt_);
   }
 
  private:
-  size_t whole_tokens_ = 0;
-  // Owned by the sequence and its forks, likewise.
-  std::shared_ptr<const Part> prompt_;
-  std::shared_ptr<const Part> cut_;
+  size_t tokens_ = 0;
+  // Owned by the sequence and its forks.
+  std::shared_ptr<const Charged<Prompt>> prompt_;
 };
 
 }  // namespace pagoda

@@ -47,7 +47,7 @@ absl::StatusOr<const Session*> SessionTable::Find(SessionRef ref) const {
     return MakeError(Reason::kUnknownSession,
                      absl::StrCat("session ", ref.id.value(), " was never opened"));
   }
-  if (it == sessions_.end()) {
+  if (it == sessions_.end() || it->second.ending) {
     return MakeError(Reason::kStaleSession,
                      absl::StrCat("session ", ref.id.value(),
                                   " is over: it was closed or ended, or its lease ran out"));
@@ -73,7 +73,8 @@ Session* SessionTable::Find(SessionId id) {
 std::vector<SessionId> SessionTable::Expired(absl::Time now) const {
   std::vector<SessionId> expired;
   for (const auto& [id, session] : sessions_) {
-    if (session.streams == 0 && session.deadline <= now) expired.push_back(id);
+    const bool is_over = session.streams == 0 && session.deadline <= now;
+    if (is_over && !session.ending) expired.push_back(id);
   }
   return expired;
 }

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "manager/fair_count.h"
 #include "manager/ids.h"
+#include "manager/sequence_accounts.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -40,11 +41,14 @@ struct Session {
   uint32_t streams = 0;  // Attached.
   // A process of it has mapped the pools for writing.
   bool may_write = false;
+  bool ending = false;  // It is over, and its blocks are being freed: see Ending.
   uint64_t raw_blocks = 0;
   absl::btree_set<SequenceId> sequences;
-  uint64_t step = 0;  // The last one named; completed_step likewise.
+  uint64_t step = 0;        // The last one named; completed_step likewise.
+  uint64_t batch_step = 0;  // Of the batch that runs; 0: it names none.
   uint64_t completed_step = 0;
-  std::deque<Drain> drains;  // In the order of their release: steps do not fall.
+  std::deque<Drain> drains;                // In the order of their release: steps do not fall.
+  SequenceAccounts::Charge drains_charge;  // Their bytes.
   // As many drains, and those of a block that has a later one end.
   static constexpr size_t kFewDrains = 256;
   size_t compact_drains_at = kFewDrains;
@@ -60,7 +64,8 @@ struct Quarantine {
   TenantId tenant = kCommons;
   absl::Time since;
   std::deque<Drain> drains;  // A block may be here more than once.
-  uint32_t blocks = 0;       // Those of the drains, each once.
+  SequenceAccounts::Charge drains_charge;
+  uint32_t blocks = 0;  // Those of the drains, each once.
 };
 
 // Thread-compatible. Ids count up and are not reused.
@@ -72,17 +77,20 @@ class SessionTable {
   // Errors: TOO_MANY_SESSIONS, INVALID_ARGUMENT (a name that is too long).
   absl::StatusOr<SessionRef> Open(std::string client_name, absl::Duration lease, absl::Time now,
                                   TenantId tenant, SessionToken token);
-  // Errors: UNKNOWN_SESSION (never opened), STALE_SESSION (over, or another token).
+  // Errors: UNKNOWN_SESSION (never opened), STALE_SESSION (over or ending, or another token).
   absl::StatusOr<const Session*> Find(SessionRef ref) const;
   absl::StatusOr<Session*> Find(SessionRef ref);
-  // nullptr where there is none. The pointer is valid until a session is opened or closed.
+  // Also one that is ending. nullptr where there is none. The pointer is valid until a session is
+  // opened or closed.
   Session* Find(SessionId id);
-  // REQUIRES: the session lives.
+  const Session* Find(SessionId id) const { return const_cast<SessionTable*>(this)->Find(id); }
+  // REQUIRES: the session is in the table.
   const Session& Get(SessionId id) const { return sessions_.at(id); }
-  // REQUIRES: the session lives.
+  // REQUIRES: the session is in the table.
   void Close(SessionId id);
 
-  // The sessions without a stream whose deadline has passed, ascending. Cost: O(sessions).
+  // The sessions without a stream whose deadline has passed and that are not ending, ascending.
+  // Cost: O(sessions).
   std::vector<SessionId> Expired(absl::Time now) const;
   // All sessions, ascending.
   std::vector<SessionId> Ids() const;

@@ -127,15 +127,21 @@ uint32_t SharedManager::Maintain(uint32_t max_blocks) {
   FairMutexLock lock(&mutex_);
   const uint32_t moved = core_->Maintain(clock_(), max_blocks);
   Publish();
+  while (core_->HasExpired(clock_())) {
+    if (mutex_.wanted()) mutex_.LetOthersIn();
+    core_->Maintain(clock_(), 0);
+    Publish();
+  }
   return moved;
 }
 
 absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::string client_name,
                                                                        absl::Duration lease,
                                                                        TenantId tenant) {
+  const SessionToken token = tokens_();
   FairMutexLock lock(&mutex_);
   absl::StatusOr<BlockManager::OpenedSession> session =
-      core_->OpenSession(std::move(client_name), lease, clock_(), tenant, tokens_());
+      core_->OpenSession(std::move(client_name), lease, clock_(), tenant, token);
   Publish();
   return session;
 }
@@ -162,8 +168,8 @@ void SharedManager::DetachStream(SessionId session) {
 
 absl::Status SharedManager::CloseSession(SessionRef session) {
   FairMutexLock lock(&mutex_);
-  absl::Status status = core_->CloseSession(session, clock_());
-  Publish();
+  absl::Status status = core_->CloseSession(session, clock_(), EndIn::kChunks);
+  FinishEndings();
   return status;
 }
 
@@ -185,14 +191,20 @@ void SharedManager::NoteWriterGone(SessionId session) {
 
 absl::Status SharedManager::EndSession(SessionId session) {
   FairMutexLock lock(&mutex_);
-  absl::Status status = core_->EndSession(session, clock_());
-  Publish();
+  absl::Status status = core_->EndSession(session, clock_(), EndIn::kChunks);
+  FinishEndings();
   return status;
 }
 
-bool SharedManager::Remembers(SessionRef session) const {
+std::vector<bool> SharedManager::Remembers(absl::Span<const SessionRef> sessions) const {
+  std::vector<bool> remembered;
+  remembered.reserve(sessions.size());
   FairMutexLock lock(&mutex_);
-  return core_->CheckSession(session).ok() || core_->IsQuarantined(session.id);
+  for (const SessionRef session : sessions) {
+    remembered.push_back(core_->CheckSession(session).ok() || core_->IsEnding(session.id) ||
+                         core_->IsQuarantined(session.id));
+  }
+  return remembered;
 }
 
 bool SharedManager::IsQuarantined(SessionId session) const {
@@ -219,8 +231,8 @@ std::vector<QuarantineInfo> SharedManager::Quarantines() const {
 
 absl::StatusOr<uint32_t> SharedManager::ReleaseQuarantine(SessionId session) {
   FairMutexLock lock(&mutex_);
-  absl::StatusOr<uint32_t> released = core_->ReleaseQuarantine(session, clock_());
-  Publish();
+  absl::StatusOr<uint32_t> released = core_->ReleaseQuarantine(session, clock_(), EndIn::kChunks);
+  FinishEndings();
   return released;
 }
 
@@ -231,16 +243,32 @@ std::vector<TenantUsage> SharedManager::TenantUses() const {
 
 size_t SharedManager::ExpireSessions() {
   FairMutexLock lock(&mutex_);
-  const size_t expired = core_->ExpireSessions(clock_());
-  Publish();
+  const size_t expired = core_->ExpireSessions(clock_(), EndIn::kChunks);
+  FinishEndings();
   return expired;
 }
 
-uint64_t SharedManager::ResetPrefixCache() {
-  FairMutexLock lock(&mutex_);
-  const uint64_t removed = core_->ResetPrefixCache(clock_());
+void SharedManager::FinishEndings() {
+  // Those that begin meanwhile are for the calls that begin them.
+  const uint64_t last = core_->endings_begun();
+  while (core_->endings_ended() < last) {
+    core_->ContinueEndings(clock_(), kEndPiece);
+    Publish();
+    if (mutex_.wanted()) mutex_.LetOthersIn();
+  }
   Publish();
-  return removed;
+}
+
+uint64_t SharedManager::ResetPrefixCache() {
+  absl::MutexLock one_at_a_time(&reset_mutex_);
+  FairMutexLock lock(&mutex_);
+  for (uint64_t removed = 0;;) {
+    const BlockManager::ResetStep step = core_->StepReset(kResetPiece, clock_());
+    Publish();
+    removed += step.removed_blocks;
+    if (step.done) return removed;
+    if (mutex_.wanted()) mutex_.LetOthersIn();
+  }
 }
 
 ManagerStats SharedManager::Stats() const {

@@ -38,7 +38,8 @@ class SharedManager {
   static SessionToken DrawToken();
 
   // `log` outlives the manager. Until SetTransfers, copies count as done when they are ordered: for
-  // a cache without memory. `tokens` is called under the lock, once for each session.
+  // a cache without memory. `tokens` is called once for each session to be opened, without the
+  // lock and on several threads at once.
   SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = Now,
                 TokenSource tokens = DrawToken);
 
@@ -66,8 +67,10 @@ class SharedManager {
   absl::Status NoteWriter(SessionRef session);
   void NoteWriterGone(SessionId session);
   absl::Status EndSession(SessionId session);
-  // Whether the session is open, or something of it is quarantined.
-  bool Remembers(SessionRef session) const;
+  // Whether the session is open or still has blocks, quarantined ones too.
+  bool Remembers(SessionRef session) const { return Remembers({&session, 1}).front(); }
+  // Likewise of each, under one hold of the lock.
+  std::vector<bool> Remembers(absl::Span<const SessionRef> sessions) const;
   bool IsQuarantined(SessionId session) const;
   // All of them, ascending. Lets others in between kQuarantinePiece and the next ones; what changes
   // meanwhile is as it was or as it is.
@@ -81,7 +84,10 @@ class SharedManager {
   void DetachStream(SessionId session);
   absl::Status CloseSession(SessionRef session);
   size_t ExpireSessions();
+  // Lets others in between steps of kResetPiece blocks: see BlockManager::StepReset. A second reset
+  // waits for the first one to be done.
   uint64_t ResetPrefixCache();
+  static constexpr uint32_t kResetPiece = 1024;
   ManagerStats Stats() const;
   Revision revision() const;
 
@@ -102,6 +108,8 @@ class SharedManager {
   // Blocks that are looked at before others are let in: some 50 us, and a few times that where
   // nothing of them is in the processor's caches.
   static constexpr uint32_t kScanPiece = 4096;
+  // Blocks of an ended session that are freed before others are let in.
+  static constexpr uint32_t kEndPiece = 512;
 
   // The state of each slot of a tier, the spare's too. `window_index`: of info().windows. Cost:
   // O(slots); a byte a slot.
@@ -110,7 +118,8 @@ class SharedManager {
   // prefix_uses.h. Cost: O(blocks), most of it without the lock; for as long some 50 bytes a block.
   std::vector<PrefixUse> TopPrefixes(size_t limit) const;
 
-  // BlockManager::Maintain. Returns the blocks moved.
+  // BlockManager::Maintain, until nothing is left that has expired; lets others in between its
+  // calls. Returns the blocks moved.
   uint32_t Maintain(uint32_t max_blocks);
 
   // Runs a batch and renews the session's lease. An operation after kMaxBatchHandles handles of
@@ -147,6 +156,9 @@ class SharedManager {
   // Hands the log what the core recorded, and Transfers what it ordered, in order: still under the
   // lock.
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Frees what the sessions and quarantines have that have begun to end. Gives up the lock between
+  // chunks of kEndPiece blocks if others wait for it.
+  void FinishEndings() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // In a batch of the session: lets in those that wait, and goes on. Errors: STALE_SESSION.
   absl::Status LetOthersIn(SessionRef session, StepRange steps)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -154,6 +166,7 @@ class SharedManager {
   const Clock clock_;
   const TokenSource tokens_;
   EventLog* const log_;
+  absl::Mutex reset_mutex_;  // Held by a reset, and taken before the core's lock.
   // The core's lock. The log's and the transfers' own locks are taken under it; nothing else is.
   mutable FairMutex mutex_;
   std::unique_ptr<BlockManager> core_ ABSL_GUARDED_BY(mutex_);

@@ -175,7 +175,6 @@ absl::StatusOr<std::unique_ptr<SlotStamps>> SlotStamps::Create(Options options) 
   const uint64_t size_bytes = SizeBytes(options.num_slots, options.tokens_per_block);
   absl::StatusOr<SharedMemory> memory = SharedMemory::CreateOrAdopt(options.shm_name, size_bytes);
   if (!memory.ok()) return memory.status();
-  memory->KeepName();
   return absl::WrapUnique(new SlotStamps(std::move(options), *std::move(memory)));
 }
 

@@ -73,7 +73,8 @@ class SlotStamps {
   };
 
   // Takes over a dead owner's stamps if they are of the same fingerprint and shape; else no slot
-  // has one. The memory stays when this ends, and has its name until RemoveLeftover.
+  // has one. What was there stays when this ends, until RemoveLeftover; what was made goes, unless
+  // KeepName says otherwise.
   // Errors: those of SharedMemory::CreateOrAdopt.
   static absl::StatusOr<std::unique_ptr<SlotStamps>> Create(Options options);
 
@@ -85,6 +86,8 @@ class SlotStamps {
   };
   static std::optional<Peeked> Peek(const std::string& shm_name);
 
+  // The memory stays when this ends.
+  void KeepName() { memory_.KeepName(); }
   // Whether the stamps are those of an earlier owner, and if not, why.
   bool adopted() const { return fresh_because_.empty(); }
   const std::string& fresh_because() const { return fresh_because_; }

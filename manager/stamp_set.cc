@@ -38,6 +38,14 @@ absl::Status StampSet::RemoveLeftovers(const CacheLayout& layout, const std::str
   return absl::OkStatus();
 }
 
+void StampSet::KeepNames() {
+  for (const auto& window : stamps_) {
+    for (const std::unique_ptr<SlotStamps>& stamps : window) {
+      if (stamps != nullptr) stamps->KeepName();
+    }
+  }
+}
+
 void StampSet::InvalidateAll() {
   for (const auto& window : stamps_) {
     for (const std::unique_ptr<SlotStamps>& stamps : window) {

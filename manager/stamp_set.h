@@ -27,6 +27,8 @@ class StampSet {
   // none, and whose slots they would not describe. Errors: INVALID_ARGUMENT (a living one's).
   static absl::Status RemoveLeftovers(const CacheLayout& layout, const std::string& instance);
 
+  // This object's end leaves the stamps behind, also those that it made. See SlotStamps::Create.
+  void KeepNames();
   // No slot has a stamp any more.
   void InvalidateAll();
 

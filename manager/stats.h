@@ -14,6 +14,7 @@
 #include "events/event.h"
 #include "manager/block_lives.h"
 #include "manager/ids.h"
+#include "manager/retention.h"
 #include "pools/error.h"
 #include "pools/types.h"
 
@@ -75,9 +76,14 @@ struct TenantCounters {
   RemovalCounts removed_blocks = {};
 };
 
+// Blocks by their priority.
+using PriorityCounts = std::array<uint32_t, kMaxPriority + 1>;
+
 struct WindowStats {
   WindowSize window;
   std::array<TierOccupancy, kNumTiers> tiers;
+  // What is TierOccupancy::cached, by priority: eviction begins with the lowest.
+  std::array<PriorityCounts, kNumTiers> cached_by_priority = {};
   uint32_t holes = 0;
   uint32_t pinned_blocks = 0;  // Over both tiers, in flight or not.
   uint32_t pin_budget_blocks = 0;

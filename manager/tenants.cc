@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "manager/fault.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -62,6 +61,21 @@ absl::StatusOr<NamespaceKey> TenantTable::Confine(TenantId tenant,
   }
   meant.tenant = options.shares ? "" : options.name;
   return meant;
+}
+
+absl::StatusOr<TenantId> TenantTable::Charged(TenantId tenant, const NamespaceKey& name_space,
+                                              std::string_view named) const {
+  const TenantId owner = OwnerOf(name_space);
+  if (named.empty()) return owner == kCommons ? tenant : owner;
+  if (tenant != kCommons && named != (*this)[tenant].name) {
+    return MakeError(Reason::kPermissionDenied,
+                     "only an operator may have a sequence charged to another tenant");
+  }
+  const absl::StatusOr<TenantId> charged = Find(named);
+  if (!charged.ok() || owner == kCommons || owner == *charged) return charged;
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("a sequence in the namespace of the tenant '", (*this)[owner].name,
+                                "' cannot be charged to '", (*this)[*charged].name, "'"));
 }
 
 absl::Status TenantTable::CheckOwn(TenantId tenant, const NamespaceKey& name_space) const {
@@ -127,7 +141,7 @@ bool TenantAccounts::Holds(BlockId id, TenantId tenant, uint32_t holds) const {
 
 uint32_t TenantAccounts::Left(Tier tier, TenantId tenant) const {
   if (!any()) return kNoQuota;
-  const uint32_t quota = PAGODA_FAULT(QuotaIgnored) ? kNoQuota : QuotaOf(tier, tenant);
+  const uint32_t quota = QuotaOf(tier, tenant);
   return quota - std::min(quota, held(tier, tenant));
 }
 

@@ -68,6 +68,13 @@ class TenantTable {
   // The namespace that a tenant means: its own, or the commons' where it shares. The commons' own
   // sessions, which are trusted, mean what they say. Errors: PERMISSION_DENIED (another tenant's).
   absl::StatusOr<NamespaceKey> Confine(TenantId tenant, const NamespaceKey& asked) const;
+  // Whom a sequence in the namespace is charged to, for a session of `tenant`: the namespace's
+  // owner, and where that is the commons, the tenant; or whom `named` names. A session of the
+  // commons may name any tenant, because it works for others, as the bundled engine does; any other
+  // only its own. Errors: PERMISSION_DENIED (another tenant), UNKNOWN_TENANT, INVALID_ARGUMENT (the
+  // namespace has another owner, and nobody else holds its blocks).
+  absl::StatusOr<TenantId> Charged(TenantId tenant, const NamespaceKey& name_space,
+                                   std::string_view named) const;
   // What the tenant's weight among all gives it of `whole`; all of it where there are no tenants.
   uint64_t ShareOf(TenantId tenant, uint64_t whole) const {
     return any() ? whole * (*this)[tenant].share / total_share_ : whole;

@@ -2,6 +2,9 @@
 #ifndef PAGODA_MANAGER_USE_HISTORY_H_
 #define PAGODA_MANAGER_USE_HISTORY_H_
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -13,19 +16,50 @@
 
 namespace pagoda {
 
-// By block id while the content is cached, and for a while after it left: content that comes back
-// in that time was matched once more. `now` is the policy's own clock; a block that was not used
-// for 2^28 of its steps looks younger than it is. 8 bytes an id. Thread-compatible.
+// The uses of all tenants' blocks of a tier: a block is one tenant's while it is cached, and a
+// content has its tenant's namespace in its hash. 8 bytes an id. Thread-compatible, together with
+// all histories that are kept in it.
+class UseTable {
+ public:
+  explicit UseTable(uint32_t num_ids)
+      : uses_(num_ids), evicted_(num_ids), mark_step_(std::max(1u, num_ids / 4)) {}
+
+ private:
+  friend class UseHistory;
+
+  // 4 bytes.
+  struct Use {
+    uint32_t last_used : 28 = 0;
+    uint32_t matches : 4 = 0;
+  };
+  static_assert(sizeof(Use) == 4);
+
+  BigArray<Use> uses_;
+  EvictedContent evicted_;
+  const uint32_t mark_step_;  // Contents that leave from one mark of a history to the next.
+  uint64_t removed_ = 0;      // Contents that left, of all tenants.
+};
+
+// One tenant's: by block id while the content is cached, and for a while after it left. Content
+// that comes back in that time was matched once more. `now` is the policy's own clock; a block that
+// was not used for 2^28 of its steps looks younger than it is. Thread-compatible.
 class UseHistory {
  public:
   static constexpr uint32_t kMaxMatches = EvictedContent::kMaxNote;
 
-  explicit UseHistory(uint32_t num_ids) : uses_(num_ids), evicted_(num_ids) {}
+  // The table outlives the history.
+  explicit UseHistory(UseTable* table) : table_(table), uses_(table->uses_.data()) {}
 
-  // Returns what is remembered of the content; its note is its matches when it left.
+  // Returns what is remembered of the content: its note is its matches when it left, and its age
+  // about how many others of this tenant left since.
   std::optional<EvictedContent::Memory> Inserted(BlockId id, BlockHash content, uint64_t now);
   void Touched(BlockId id, uint64_t now);
-  void Removed(BlockId id, BlockHash content) { evicted_.Remember(content, matches(id)); }
+  void Removed(BlockId id, BlockHash content) {
+    if (table_->removed_ - marks_.back().all >= table_->mark_step_) AddMark();
+    ++removed_;
+    ++table_->removed_;
+    table_->evicted_.Remember(content, matches(id));
+  }
   // A holder let go: what came in last is not being matched.
   void Released() { arrived_ = kNoBlock; }
 
@@ -41,16 +75,23 @@ class UseHistory {
  private:
   static constexpr uint64_t kClockMask = (uint64_t{1} << 28) - 1;
 
-  // 4 bytes.
-  struct Use {
-    uint32_t last_used : 28 = 0;
-    uint32_t matches : 4 = 0;
+  // How many contents had left at one moment: of all tenants, and of this one.
+  struct Mark {
+    uint64_t all = 0;
+    uint64_t own = 0;
   };
-  static_assert(sizeof(Use) == 4);
+  // They reach back as far as EvictedContent remembers, and as far again.
+  static constexpr size_t kMarks = 16;
 
-  BigArray<Use> uses_;
-  EvictedContent evicted_;
-  BlockId arrived_ = kNoBlock;  // Inserted last, with no other call since but Removed.
+  void AddMark();
+  // Of the last `left` contents of all tenants, how many were this one's.
+  uint64_t OwnOf(uint64_t left) const;
+
+  UseTable* const table_;
+  UseTable::Use* const uses_;       // The table's.
+  uint64_t removed_ = 0;            // Contents of this tenant that left.
+  std::array<Mark, kMarks> marks_;  // The newest last.
+  BlockId arrived_ = kNoBlock;      // Inserted last, with no other call since but Removed.
 };
 
 }  // namespace pagoda

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "manager/fault.h"
 #include "pools/check.h"
 #include "pools/error.h"
 #include "pools/sizing.h"
@@ -52,14 +51,16 @@ uint32_t WindowBlockManager::NumIds(const Options& options) {
 }
 
 WindowBlockManager::WindowBlockManager(const Options& options, Policies policies,
-                                       OperationContext* context)
+                                       const CoreServices& services)
     : options_(options),
-      context_(context),
+      services_(services),
       store_(StoreOptions(options)),
       tree_(&store_),
       policies_(std::move(policies)),
       accounts_(options.tenants, store_.num_ids()),
+      next_cut_off_(store_.num_ids()),
       tenant_pinned_(options.tenants->size()),
+      drains_(store_.num_ids()),
       tenant_counters_(options.tenants->size()),
       lives_(options.lives_sample) {
   for (size_t t = 0; t < kNumTiers; ++t) {
@@ -70,27 +71,26 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
 
 // --- Holding and letting go ---
 
-BlockId WindowBlockManager::TakeBlock(BlockState state) {
-  if (store_.free_slots(Tier::kPrimary) == 0 ||
-      accounts_.AtQuota(Tier::kPrimary, context_->tenant)) {
-    MakeRoom(context_->tenant);
+BlockId WindowBlockManager::TakeBlock(OperationScope& op, BlockState state) {
+  if (store_.free_slots(Tier::kPrimary) == 0 || accounts_.AtQuota(Tier::kPrimary, op.tenant)) {
+    MakeRoom(op, op.tenant);
   }
   const SlotRef slot{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
-  if (!context_->copies->idle()) {
-    context_->WaitFor(context_->copies->LastTouch(options_.index, slot));
-    context_->copies->Overwrite(options_.index, slot);
+  if (!services_.copies->idle()) {
+    op.WaitFor(services_.copies->LastTouch(options_.index, slot));
+    services_.copies->Overwrite(options_.index, slot);
   }
   const BlockId id = store_.TakeId(state);
   store_.GiveSlot(id, slot);
-  accounts_.SetOwner(id, context_->tenant);
-  accounts_.Hold(id, Tier::kPrimary, context_->tenant, 0);
+  accounts_.SetOwner(id, op.tenant);
+  accounts_.Hold(id, Tier::kPrimary, op.tenant, 0);
   ++held_[kPrimary];
   return id;
 }
 
 // Rule 13, and what a sliding window may do instead.
 bool WindowBlockManager::IsCandidate(BlockId id) const {
-  if (sliding() || PAGODA_FAULT(ParentBeforeChild)) return true;
+  if (sliding()) return true;
   return store_[id].tier() == Tier::kPrimary ? tree_.primary_children(id) == 0
                                              : !tree_.has_children(id);
 }
@@ -104,13 +104,12 @@ void WindowBlockManager::Hold(BlockId id, TenantId tenant) {
   ++held_[tier];
   CountUnheld(id, block.tier(), -1);
   if (IsCandidate(id)) policy(block.tier(), id).Withdrawn(id);
-  if (block.timed && !PAGODA_FAULT(ClockKeepsRunning)) expiries_.Stop(id);
+  if (block.timed) expiries_.Stop(id);
 }
 
-void WindowBlockManager::LetGo(BlockId id, TenantId tenant) {
+void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) {
   Block& block = store_[id];
   PAGODA_CHECK(block.refs > 0, "a block is let go by its holders");
-  if (PAGODA_FAULT(LostDecrement) && block.refs > 1) return;
   --block.refs;
   if (accounts_.any() && block.state() != BlockState::kAlias) {
     accounts_.LetGo(id, block.tier(), tenant, block.refs);
@@ -122,8 +121,8 @@ void WindowBlockManager::LetGo(BlockId id, TenantId tenant) {
       --held_[tier];
       CountUnheld(id, block.tier(), +1);
       if (IsCandidate(id)) policy(block.tier(), id).Released(id, block.priority());
-      if (block.timed) StartClock(id);
-      if (block.followed) lives_.Released(id, context_->now);
+      if (block.timed) StartClock(op, id);
+      if (block.followed) lives_.Released(id, op.now);
       return;
     case BlockState::kAlias:
       store_.ReleaseId(id);
@@ -142,9 +141,9 @@ void WindowBlockManager::LetGo(BlockId id, TenantId tenant) {
   PAGODA_CHECK(false, "what is held is raw, private, cached or an alias");
 }
 
-void WindowBlockManager::Release(BlockId id, TenantId tenant) {
-  Session* session = context_->draining;
-  if (session == nullptr || PAGODA_FAULT(DrainSkipped)) return LetGo(id, tenant);
+void WindowBlockManager::Release(OperationScope& op, BlockId id, TenantId tenant) {
+  Session* session = op.draining;
+  if (session == nullptr) return LetGo(op, id, tenant);
   StartDrain(id, tenant, *session);
 }
 
@@ -166,7 +165,7 @@ void WindowBlockManager::AddDrain(BlockId id) {
   Block& block = store_[id];
   if (!block.drains) CountDrained(id, +1);
   block.drains = 1;
-  ++drains_[id];
+  drains_.Add(id);
 }
 
 void WindowBlockManager::CountDrained(BlockId id, int32_t sign) {
@@ -178,15 +177,12 @@ void WindowBlockManager::CountDrained(BlockId id, int32_t sign) {
   if (block.pinned) drained_and_pinned_[tier] += change;
 }
 
-void WindowBlockManager::EndDrain(BlockId id, TenantId tenant) {
-  const auto it = drains_.find(id);
-  PAGODA_CHECK(it != drains_.end(), "a drain ends once");
-  if (--it->second == 0) {
-    drains_.erase(it);
+void WindowBlockManager::EndDrain(OperationScope& op, BlockId id, TenantId tenant) {
+  if (drains_.Remove(id) == 0) {
     CountDrained(id, -1);
     store_[id].drains = 0;
   }
-  LetGo(id, tenant);
+  LetGo(op, id, tenant);
 }
 
 // --- Pins ---
@@ -229,9 +225,10 @@ WindowBlockManager::Need WindowBlockManager::PinNeed(absl::Span<const BlockId> b
   return need;
 }
 
-void WindowBlockManager::Pin(const PinHold& pin, absl::Span<const BlockId> blocks) {
+void WindowBlockManager::Pin(OperationScope& op, const PinHold& pin,
+                             absl::Span<const BlockId> blocks) {
   for (const BlockId id : blocks) {
-    if (!PAGODA_FAULT(PinWithoutHolding)) Hold(id, pin.holder);
+    Hold(id, pin.holder);
     Block& block = store_[id];
     if (!block.pinned) {
       const auto tier = static_cast<size_t>(block.tier());
@@ -242,11 +239,12 @@ void WindowBlockManager::Pin(const PinHold& pin, absl::Span<const BlockId> block
     if (!IsPinnedBy(id, pin.tenant)) ++tenant_pinned_[pin.tenant.value()];
     pins_.insert({id, pin.tenant, pin.pin});
   }
-  while (accounts_.AboveQuota(Tier::kPrimary, pin.holder)) MakeRoom(pin.holder);
+  while (accounts_.AboveQuota(Tier::kPrimary, pin.holder)) MakeRoom(op, pin.holder);
 }
 
 // Last block first, as a sequence lets go.
-void WindowBlockManager::Unpin(const PinHold& pin, absl::Span<const BlockId> blocks) {
+void WindowBlockManager::Unpin(OperationScope& op, const PinHold& pin,
+                               absl::Span<const BlockId> blocks) {
   for (size_t i = blocks.size(); i-- > 0;) {
     const BlockId id = blocks[i];
     const auto own = pins_.find({id, pin.tenant, pin.pin});
@@ -269,31 +267,33 @@ void WindowBlockManager::Unpin(const PinHold& pin, absl::Span<const BlockId> blo
       --pinned_[tier];
       if (block.drains) --drained_and_pinned_[tier];
     }
-    LetGo(id, pin.holder);
+    LetGo(op, id, pin.holder);
   }
 }
 
 // The block is about to leave the tree, and a pin ends as a whole.
-void WindowBlockManager::EndPinsOf(BlockId id, RemovalReason removal) {
-  while (store_[id].pinned) context_->pins->EndPinOfLeaving(FirstPin(id, kCommons)->pin, removal);
+void WindowBlockManager::EndPinsOf(OperationScope& op, BlockId id, RemovalReason removal) {
+  while (store_[id].pinned)
+    services_.pins->EndPinOfLeaving(op, FirstPin(id, kCommons)->pin, removal);
 }
 
 // --- Raw blocks ---
 
-void WindowBlockManager::TakeRaw(SessionId owner, absl::Span<BlockHandle> out) {
-  CountAllocated(out.size());
+void WindowBlockManager::TakeRaw(OperationScope& op, SessionId owner, absl::Span<BlockHandle> out) {
+  CountAllocated(op, out.size());
   for (BlockHandle& handle : out) {
-    const BlockId id = TakeBlock(BlockState::kRaw);
+    const BlockId id = TakeBlock(op, BlockState::kRaw);
     store_[id].refs = static_cast<uint32_t>(owner.value());
     handle = store_.handle(id);
   }
 }
 
-absl::Status WindowBlockManager::CheckRaw(SessionId owner, absl::Span<const BlockRef> blocks) {
+absl::Status WindowBlockManager::CheckRaw(TenantId tenant, SessionId owner,
+                                          absl::Span<const BlockRef> blocks) {
   absl::Status status;
   size_t seen = 0;
   for (; seen < blocks.size(); ++seen) {
-    status = CheckOneRaw(owner, blocks[seen]);
+    status = CheckOneRaw(tenant, owner, blocks[seen]);
     if (!status.ok()) break;
     store_[blocks[seen].id].marked = 1;
   }
@@ -301,7 +301,8 @@ absl::Status WindowBlockManager::CheckRaw(SessionId owner, absl::Span<const Bloc
   return status;
 }
 
-absl::Status WindowBlockManager::CheckOneRaw(SessionId owner, const BlockRef& ref) const {
+absl::Status WindowBlockManager::CheckOneRaw(TenantId tenant, SessionId owner,
+                                             const BlockRef& ref) const {
   const auto error = [&](Reason reason, std::string_view what) {
     return MakeError(reason,
                      absl::StrCat("block ", ref.id.value(), " (generation ", ref.generation.value(),
@@ -318,11 +319,11 @@ absl::Status WindowBlockManager::CheckOneRaw(SessionId owner, const BlockRef& re
   }
   if (block.state() == BlockState::kRaw && block.refs == owner.value()) return absl::OkStatus();
   // What another tenant does with the block is not for this one to know.
-  if (context_->tenant != kCommons && accounts_.owner(ref.id) != context_->tenant) {
+  if (tenant != kCommons && accounts_.owner(ref.id) != tenant) {
     return error(Reason::kStaleHandle, "is not the block's current life");
   }
   const bool only_drains =
-      block.state() == BlockState::kPrivate && block.drains && drains_.at(ref.id) == block.refs;
+      block.state() == BlockState::kPrivate && block.drains && drains_.of(ref.id) == block.refs;
   if (block.state() == BlockState::kFree || only_drains) {
     return error(Reason::kDoubleFree, "is free already");
   }
@@ -375,29 +376,35 @@ void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session
   }
 }
 
-void WindowBlockManager::FreeRaw(absl::Span<const BlockRef> blocks) {
+void WindowBlockManager::FreeRaw(OperationScope& op, absl::Span<const BlockRef> blocks) {
   for (const BlockRef& ref : blocks) {
     Block& block = store_[ref.id];
     block.set_state(BlockState::kPrivate);  // While it drains it is nobody's to free.
     block.refs = 1;
-    Release(ref.id, context_->tenant);
+    Release(op, ref.id, op.tenant);
   }
 }
 
-std::vector<BlockRef> WindowBlockManager::RawBlocksOf(SessionId owner) const {
+std::vector<BlockRef> WindowBlockManager::NextRawBlocks(SessionId owner, BlockId* next,
+                                                        size_t max_blocks, uint32_t max_ids) const {
   std::vector<BlockRef> blocks;
-  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
-    const Block& block = store_[BlockId{i}];
+  const uint32_t begin = next->value();
+  const uint32_t end = begin + std::min(max_ids, store_.num_ids() - begin);
+  uint32_t id = begin;
+  for (; id < end && blocks.size() < max_blocks; ++id) {
+    const Block& block = store_[BlockId{id}];
     if (block.state() == BlockState::kRaw && block.refs == owner.value()) {
-      blocks.push_back({BlockId{i}, block.generation});
+      blocks.push_back({BlockId{id}, block.generation});
     }
   }
+  *next = BlockId{id};
   return blocks;
 }
 
 // --- Numbers ---
 
-void WindowBlockManager::CountLookup(uint32_t lookup_tokens, const Match& match) {
+void WindowBlockManager::CountLookup(OperationScope& op, uint32_t lookup_tokens,
+                                     const Match& match) {
   if (!match.blocks.empty()) tree_.CountMatchEnd(match.blocks.back());
   uint64_t below = 0;
   for (size_t i = match.first; has_secondary() && i < match.blocks.size(); ++i) {
@@ -406,22 +413,22 @@ void WindowBlockManager::CountLookup(uint32_t lookup_tokens, const Match& match)
   if (match.source != kNoBlock && store_[match.source].tier() == Tier::kSecondary) {
     below += match.source_tokens;
   }
-  TenantCounters& counters = tenant_counters_[context_->tenant.value()];
+  TenantCounters& counters = tenant_counters_[op.tenant.value()];
   counters.prefix_lookup_tokens += lookup_tokens;
   counters.prefix_hit_tokens[kPrimary] += match.tokens - below;
   counters.prefix_hit_tokens[kSecondary] += below;
 }
 
-void WindowBlockManager::UnfollowRemoved(BlockId id, RemovalReason reason) {
+void WindowBlockManager::UnfollowRemoved(OperationScope& op, BlockId id, RemovalReason reason) {
   Block& block = store_[id];
   block.followed = 0;
   // In a sliding window what is held may go, too, because something above it does.
   const bool makes_room =
       (reason == RemovalReason::kEvicted || reason == RemovalReason::kDisplaced) && block.refs == 0;
   if (makes_room) {
-    lives_.MadeRoom(id, block.tier(), context_->now);
+    lives_.MadeRoom(id, block.tier(), op.now);
   } else {
-    lives_.Left(id, block.tier(), context_->now);
+    lives_.Left(id, block.tier(), op.now);
   }
 }
 
@@ -436,6 +443,7 @@ WindowStats WindowBlockManager::Stats() const {
   stats.holes = holes_;
   stats.pinned_blocks = pinned_blocks();
   stats.pin_budget_blocks = options_.pin_budget_blocks;
+  stats.cached_by_priority = unheld_by_priority_;
   for (size_t t = 0; t < kNumTiers; ++t) {
     const uint32_t drained = drained_[t], pinned_too = drained_and_pinned_[t];
     stats.tiers[t] = {.capacity = options_.blocks[t],
@@ -458,10 +466,12 @@ WindowStats WindowBlockManager::Stats() const {
       --tier.active;
     } else {
       --tier.cached;
+      const Block& block = store_[owner];
+      --stats.cached_by_priority[block.tier_value][block.priority_value];
     }
     ++tier.in_flight;
   };
-  const std::vector<SlotRef> copying = context_->copies->SlotsInFlight(options_.index);
+  const std::vector<SlotRef> copying = services_.copies->SlotsInFlight(options_.index);
   for (const SlotRef slot : copying) {
     if (slot != SlotRef{Tier::kSecondary, spare_}) move(slot);
   }

@@ -19,10 +19,11 @@
 #include "events/shadow_tree.h"
 #include "manager/block_lives.h"
 #include "manager/block_store.h"
+#include "manager/drain_counts.h"
 #include "manager/eviction_policy.h"
 #include "manager/ids.h"
 #include "manager/lists.h"
-#include "manager/operation_context.h"
+#include "manager/operation_scope.h"
 #include "manager/prefix_tree.h"
 #include "manager/prefix_uses.h"
 #include "manager/prompt_key.h"
@@ -48,6 +49,8 @@ namespace pagoda {
 // no candidate: parked.
 // 5. Holes are only in sliding windows, have children, and are at most max_holes.
 // 6. Where there is a secondary tier, one slot of it is the spare, which belongs to no block.
+// 7. What a reset has cut off keeps all of the above until FreeCutOff() comes to it. It is under
+// roots of its own, so no prefix is found there, and no event tells of it any more.
 class WindowBlockManager {
  public:
   struct Options {
@@ -73,6 +76,9 @@ class WindowBlockManager {
     BlockId source = kNoBlock;
     uint32_t source_tokens = 0;
     uint32_t tokens = 0;  // All of it.
+    // In a sliding window, of each place up to the one behind the blocks that were found: the first
+    // of the blocks before it that are there without a gap.
+    std::vector<uint32_t> runs;
     // Where it was looked for, for what lies beside a hole. The key's tokens outlive the match.
     NodeRef root;
     PromptKey key;
@@ -103,8 +109,8 @@ class WindowBlockManager {
   // Block ids are below this.
   static uint32_t NumIds(const Options& options);
 
-  // `context` outlives the manager.
-  WindowBlockManager(const Options& options, Policies policies, OperationContext* context);
+  // What `services` names outlives the manager.
+  WindowBlockManager(const Options& options, Policies policies, const CoreServices& services);
 
   WindowSize window() const { return options_.window; }
   uint32_t index() const { return options_.index; }
@@ -142,18 +148,21 @@ class WindowBlockManager {
   // Tokens of a match that are in the secondary tier. Cost: O(its blocks).
   uint32_t SecondaryTokens(const Match& match) const;
   // The cached block after the match's whole blocks whose content is `key`; kNoBlock where there is
-  // none.
-  BlockId FindTail(const Match& match, const NamespaceKey& name_space, const BlockKey& key) const;
+  // none. REQUIRES: the match is not empty.
+  BlockId FindTail(const Match& match, const BlockKey& key) const;
+  // The lengths of the cached blocks there whose content is a beginning of `key`, longest first.
+  // REQUIRES: likewise. Cost: O(log siblings + what is returned).
+  absl::InlinedVector<uint32_t, 4> TailLengths(const Match& match, const BlockKey& key) const;
   // The largest length up to `limit` at which a sequence could go on from the match (rule 7). In
   // the place of a hole stands the cached block beside it that shares most with the key, as far as
-  // that goes (and as PrefixTree::FindClosest finds it).
+  // that goes (and as PrefixTree::FindClosest finds it). Cost: O(holes between the two).
   uint32_t ValidLength(const Match& match, uint32_t limit) const;
   // Cuts a match to a valid length.
   void CutMatch(Match& match, uint32_t tokens) const;
   // Whether the match's source belongs to it whole: it is no longer than what matched of it.
   bool SourceIsWhole(const Match& match) const;
-  // What AddSequence would take for room up to `room_tokens`, for the operation's tenant.
-  Room RoomFor(const Match& match, uint64_t room_tokens) const;
+  // What AddSequence would take for room up to `room_tokens`, for the tenant.
+  Room RoomFor(TenantId tenant, const Match& match, uint64_t room_tokens) const;
   // The match's primary blocks that are held: by anybody, which the pool does not give again, and
   // by the tenant, which its quota does not.
   struct Held {
@@ -164,8 +173,8 @@ class WindowBlockManager {
 
   // Move the blocks of a match down, last first, or up, first first, as far as that is possible.
   // Return how many moved.
-  uint32_t Offload(const Match& match);
-  uint32_t Prefetch(const Match& match);
+  uint32_t Offload(OperationScope& op, const Match& match);
+  uint32_t Prefetch(OperationScope& op, const Match& match);
   // A pin's blocks: of the needed part of the match, with its source.
   std::vector<BlockId> PinnableBlocks(const Match& match) const;
   // Whether the tenant may pin them too. Errors: PIN_BUDGET_EXCEEDED.
@@ -184,11 +193,14 @@ class WindowBlockManager {
     TenantId holder;  // The one that is charged for the blocks.
   };
   // The blocks are cached as long as the pin holds them: before one leaves the tree,
-  // OperationContext::pins ends the pin. REQUIRES: PinNeed() is met.
-  void Pin(const PinHold& pin, absl::Span<const BlockId> blocks);
-  void Unpin(const PinHold& pin, absl::Span<const BlockId> blocks);
-  uint64_t Invalidate(const NamespaceKey& name_space, const PromptKey& prefix);
-  uint32_t SetRetention(const Match& match, const SequenceRetention& retention);
+  // CoreServices::pins ends the pin. REQUIRES: PinNeed() is met.
+  void Pin(OperationScope& op, const PinHold& pin, absl::Span<const BlockId> blocks);
+  void Unpin(OperationScope& op, const PinHold& pin, absl::Span<const BlockId> blocks);
+  uint64_t Invalidate(OperationScope& op, const NamespaceKey& name_space, const PromptKey& prefix);
+  // What is not the tenant's is only raised. Returns the blocks that a range names and that it
+  // applied to.
+  uint32_t SetRetention(OperationScope& op, const Match& match, const SequenceRetention& retention,
+                        TenantId tenant);
   // Appends the match's blocks that have bytes, with its source.
   void Inspect(const Match& match, std::vector<InspectedBlock>* out) const;
 
@@ -196,15 +208,15 @@ class WindowBlockManager {
 
   // Makes the match the beginning of the sequence's blocks, and takes blocks up to `table_size`
   // entries. REQUIRES: RoomFor(match, ...) fits, with this tail.
-  void Begin(Sequence& sequence, const NamespaceKey& name_space, const Match& match, Tail tail,
-             uint32_t table_size);
+  void Begin(OperationScope& op, Sequence& sequence, const NamespaceKey& name_space,
+             const Match& match, Tail tail, uint32_t table_size);
   // Fresh blocks that growing to `table_size` entries takes: one more where a borrowed tail must be
   // copied first.
   uint32_t BlocksToGrow(const Sequence& sequence, uint32_t table_size) const;
   bool MustCopyTail(const Sequence& sequence) const;
   // Of a borrowed tail what lies in the first `computed_tokens` tokens is copied. REQUIRES:
   // BlocksToGrow() <= available().
-  void Grow(Sequence& sequence, uint32_t table_size, uint32_t computed_tokens);
+  void Grow(OperationScope& op, Sequence& sequence, uint32_t table_size, uint32_t computed_tokens);
   // Writes the ids of the tokens from `position` on. REQUIRES: the table has place, the blocks are
   // not published.
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
@@ -213,11 +225,11 @@ class WindowBlockManager {
                   std::vector<TokenId>* out) const;
   // Puts the blocks that are full and computed into the tree, then lets go of those that a sliding
   // window has passed.
-  void Publish(Sequence& sequence);
+  void Publish(OperationScope& op, Sequence& sequence);
   // Publishes the rest, a computed tail too where somebody is not still to write behind it, then
   // lets go of every block, tail first.
   enum class ComputedTail : uint8_t { kPublish, kDrop };
-  void End(Sequence& sequence, ComputedTail tail);
+  void End(OperationScope& op, Sequence& sequence, ComputedTail tail);
   // Shares the blocks of `parent` with computed tokens.
   void Fork(const Sequence& parent, Sequence& child);
   // Whether the window still has what a sequence of `tokens` tokens needs.
@@ -226,43 +238,54 @@ class WindowBlockManager {
   bool MustCopyCut(const Sequence& sequence, uint32_t tokens) const;
   // Drops the blocks behind the first `tokens` tokens. Returns the first entry that changed.
   // REQUIRES: CanTruncate(); if MustCopyCut(), available() > 0.
-  uint32_t Truncate(Sequence& sequence, uint32_t tokens);
+  uint32_t Truncate(OperationScope& op, Sequence& sequence, uint32_t tokens);
   // The table entry whose own bytes lie in `block`, if the sequence has one.
   std::optional<uint32_t> FindEntry(const Sequence& sequence, BlockId block) const;
 
   // --- Raw blocks ---
 
   // REQUIRES: out.size() <= available().
-  void TakeRaw(SessionId owner, absl::Span<BlockHandle> out);
+  void TakeRaw(OperationScope& op, SessionId owner, absl::Span<BlockHandle> out);
   // OK if `owner` may free all of `blocks`, each once; else the error that BlockManager::FreeBlocks
   // documents.
-  absl::Status CheckRaw(SessionId owner, absl::Span<const BlockRef> blocks);
-  // REQUIRES: CheckRaw(owner, blocks) is OK.
-  void FreeRaw(absl::Span<const BlockRef> blocks);
+  absl::Status CheckRaw(TenantId tenant, SessionId owner, absl::Span<const BlockRef> blocks);
+  // REQUIRES: CheckRaw(op.tenant, owner, blocks) is OK.
+  void FreeRaw(OperationScope& op, absl::Span<const BlockRef> blocks);
   // BlockManager::CheckWritable for a session with these sequences.
   absl::Status CheckWritable(SessionId session, absl::Span<const Sequence* const> sequences,
                              const BlockRef& ref) const;
   // Holds, by drains of `session`, the blocks of its sequence that it may write.
   void HoldWritable(const Sequence& sequence, Session& session);
-  // All raw blocks of `owner`, ascending. Cost: O(ids).
-  std::vector<BlockRef> RawBlocksOf(SessionId owner) const;
+  // The raw blocks of `owner` from id `*next` on, ascending: at most `max_blocks`, among at most
+  // `max_ids` ids. Moves `*next` behind what was looked at. Cost: O(ids looked at).
+  std::vector<BlockRef> NextRawBlocks(SessionId owner, BlockId* next, size_t max_blocks,
+                                      uint32_t max_ids) const;
 
   // --- Time, copies, operators ---
 
   // A drain of the block for `tenant` is over.
-  void EndDrain(BlockId id, TenantId tenant);
-  // Ends the priorities whose duration is over.
-  void Expire();
+  void EndDrain(OperationScope& op, BlockId id, TenantId tenant);
+  // Ends priorities whose duration is over, at most kMaxEndsByTime.
+  void Expire(OperationScope& op);
   // Moves victims down until `free_target` primary blocks are free, at most `max_blocks`.
-  uint32_t OffloadAhead(uint32_t free_target, uint32_t max_blocks);
+  uint32_t OffloadAhead(OperationScope& op, uint32_t free_target, uint32_t max_blocks);
   // Whether `block` still lives and has its bytes in `slot`.
   bool Owns(BlockRef block, SlotRef slot) const;
   // The bytes of a block of the tree are lost: it leaves, with all below it.
-  void Lose(BlockId id);
+  void Lose(OperationScope& op, BlockId id);
   bool in_tree(BlockId id) const { return store_[id].in_tree(); }
-  // Empties the tree: what nobody holds is free, what sequences hold becomes private. Returns the
-  // blocks that left. Cost: O(ids).
-  uint64_t Reset();
+
+  // --- A reset (window_reset.cc) ---
+
+  // Empties the tree: all that is cached is cut off, and leaves it in this moment. Returns how many
+  // blocks. REQUIRES: no block is pinned, and there is nothing cut off. Cost: O(1).
+  uint64_t CutOffTree();
+  // Lets go of what was cut off: what nobody holds is free, what sequences hold becomes private.
+  // Looks at `max_blocks` ids. Returns at how many; fewer: nothing is left.
+  uint32_t FreeCutOff(OperationScope& op, uint32_t max_blocks);
+  // Whether a block that was cut off is there still: evictable, unless it is held, and in no event.
+  bool has_cut_off() const { return next_cut_off_ < num_ids(); }
+  bool IsCutOff(BlockId id) const { return store_[id].in_tree() && store_[id].tree != tree_bit(); }
 
   // --- A warm restart (window_restore.cc) ---
 
@@ -271,12 +294,12 @@ class WindowBlockManager {
   absl::Status CheckRecovered(absl::Span<const RecoveredBlock> blocks) const;
   // Caches the blocks, whose bytes are in their slots. REQUIRES: CheckRecovered() is OK, and
   // nothing has happened yet.
-  void Restore(absl::Span<const RecoveredBlock> blocks);
+  void Restore(OperationScope& op, absl::Span<const RecoveredBlock> blocks);
   // Holds every free primary slot by a drain.
-  void HoldFree(std::deque<Drain>& drains);
+  void HoldFree(OperationScope& op, std::deque<Drain>& drains);
 
   // A sequence was added, and its prompt begins with the match.
-  void CountLookup(uint32_t lookup_tokens, const Match& match);
+  void CountLookup(OperationScope& op, uint32_t lookup_tokens, const Match& match);
   WindowStats Stats() const;
   void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const;
   // Stops the process unless rule 5 holds by the counters. Cost: O(1).
@@ -335,26 +358,31 @@ class WindowBlockManager {
   // most for its share. kNoBlock where nobody can.
   BlockId Victim(Tier tier, TenantId tenant) const;
   void CountUnheld(BlockId id, Tier tier, int change) {
-    unheld_[static_cast<size_t>(tier)] += static_cast<uint32_t>(change);
+    const auto t = static_cast<size_t>(tier);
+    unheld_[t] += static_cast<uint32_t>(change);
+    unheld_by_priority_[t][store_[id].priority_value] += static_cast<uint32_t>(change);
     accounts_.CountCached(id, tier, change);
   }
-  EventRecorder& recorder() { return *context_->recorder; }
+  EventRecorder& recorder() { return *services_.recorder; }
 
   SlotState StateOf(SlotRef slot) const;
 
   // --- Prefixes (window_prefixes.cc) ---
   bool IsThere(const Match& match, uint32_t index) const;
+  static NodeRef EndOf(const Match& match) {
+    return match.blocks.empty() ? match.root : NodeRef::Block(match.blocks.back());
+  }
   PrefixTree::Closest FindBeside(const Match& match, uint32_t index, uint32_t token_count) const;
 
   // --- Holding (window_block_manager.cc) ---
   // CountAllocated is the caller's: once for all that it takes.
-  BlockId TakeBlock(BlockState state);
-  void CountAllocated(size_t blocks) {
-    tenant_counters_[context_->tenant.value()].allocated_blocks += blocks;
+  BlockId TakeBlock(OperationScope& op, BlockState state);
+  void CountAllocated(OperationScope& op, size_t blocks) {
+    tenant_counters_[op.tenant.value()].allocated_blocks += blocks;
   }
   // For the tenant that the holder works for.
   void Hold(BlockId id, TenantId tenant);
-  void LetGo(BlockId id, TenantId tenant);
+  void LetGo(OperationScope& op, BlockId id, TenantId tenant);
   // A block that is held is held once more.
   void HoldAgain(BlockId id, TenantId tenant) {
     Block& block = store_[id];
@@ -364,16 +392,16 @@ class WindowBlockManager {
     ++block.refs;
   }
   // LetGo, after the step's kernels have finished where the operation drains.
-  void Release(BlockId id, TenantId tenant);
+  void Release(OperationScope& op, BlockId id, TenantId tenant);
   bool IsCandidate(BlockId id) const;
-  absl::Status CheckOneRaw(SessionId owner, const BlockRef& ref) const;
+  absl::Status CheckOneRaw(TenantId tenant, SessionId owner, const BlockRef& ref) const;
   void HoldByDrain(BlockId id, TenantId tenant, Session& session);
   void StartDrain(BlockId id, TenantId tenant, Session& session);
   // One more drain holds the block.
   void AddDrain(BlockId id);
   // Counts a block that drains hold, with +1 or -1, where it is now.
   void CountDrained(BlockId id, int32_t sign);
-  void EndPinsOf(BlockId id, RemovalReason removal);
+  void EndPinsOf(OperationScope& op, BlockId id, RemovalReason removal);
   // The first pin of the block, of the tenant's; where there is none, what follows.
   auto FirstPin(BlockId id, TenantId tenant) const {
     return pins_.lower_bound({id, tenant, PinId{0}});
@@ -384,75 +412,101 @@ class WindowBlockManager {
   }
 
   // --- Leaving and moving (window_tiers.cc) ---
-  void MakeRoom(TenantId tenant);
+  void MakeRoom(OperationScope& op, TenantId tenant);
   bool WantsDown(BlockId victim) const;
   bool MustGoDown(BlockId victim) const;
-  bool MakeRoomBelow(BlockId comes);
+  bool MakeRoomBelow(OperationScope& op, BlockId comes);
   void MoveDown(BlockId victim, SlotIndex target);
-  void Onboard(BlockId id);
-  void Drop(BlockId victim, RemovalReason reason);
+  void Onboard(OperationScope& op, BlockId id);
+  void Drop(OperationScope& op, BlockId victim, RemovalReason reason);
   void EraseNode(BlockId id);
   void ChildLeft(NodeRef parent, Tier tier);
-  uint64_t CutSubtree(BlockId top, RemovalReason reason);
-  void LeaveTree(BlockId id, RemovalReason reason);
-  // Of a block that leaves the tree: before its tier or its owner is another.
-  void CountRemoval(BlockId id, RemovalReason reason) {
+  uint64_t CutSubtree(OperationScope& op, BlockId top, RemovalReason reason);
+  bool CutLeaf(OperationScope& op, BlockId id, RemovalReason reason);
+  // Where a reset is at that block, it goes on above it.
+  void EraseFromTree(BlockId id) {
+    if (id == cut_off_) [[unlikely]] {
+      const NodeRef parent = tree_.parent(id);
+      cut_off_ = parent.is_root() ? kNoBlock : parent.block();
+    }
+    tree_.Erase(id);
+  }
+  void OrderMoveDown(BlockId victim, SlotRef from, SlotRef to);
+  uint32_t tree_bit() const { return tree_epoch_ & 1; }
+  void LeaveTree(OperationScope& op, BlockId id, RemovalReason reason);
+  // Of a block that leaves the tree: before its tier or its owner is another. A reset has removed
+  // what it cut off, whatever takes it out of the way then.
+  void RecordRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
+    const bool cut_off = IsCutOff(id);
+    CountRemoval(op, id, reason);
+    if (!cut_off) recorder().Removed(window(), reason, id, tree_.hash(id), accounts_.owner(id));
+  }
+  void CountRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
     const Block& block = store_[id];
+    if (IsCutOff(id)) {
+      reason = RemovalReason::kCleared;
+    } else {
+      --cached_blocks_;
+    }
     RemovalCounts& counts = accounts_.any()
                                 ? tenant_counters_[accounts_.owner(id).value()].removed_blocks
                                 : commons_removed_;
     ++counts[block.tier_value][static_cast<size_t>(reason)];
-    if (block.followed) UnfollowRemoved(id, reason);
+    if (block.followed) UnfollowRemoved(op, id, reason);
   }
-  void UnfollowRemoved(BlockId id, RemovalReason reason);
+  void UnfollowRemoved(OperationScope& op, BlockId id, RemovalReason reason);
   // Before it is held.
-  void NoteMatched(BlockId id) {
+  void NoteMatched(OperationScope& op, BlockId id) {
     const Block& block = store_[id];
-    if (block.followed && block.refs == 0) lives_.Matched(id, block.tier(), context_->now);
+    if (block.followed && block.refs == 0) lives_.Matched(id, block.tier(), op.now);
   }
   void ChangeTier(BlockId id, SlotRef slot);
-  void StartClock(BlockId id);
+  void StartClock(OperationScope& op, BlockId id);
   void SetPriority(BlockId id, Priority priority);
-  void SetBlockRetention(BlockId id, const BlockRetention& retention);
+  void SetBlockRetention(OperationScope& op, BlockId id, const BlockRetention& retention);
 
   // --- Sequences (window_sequences.cc) ---
   bool Detached(const SequenceBlocks& blocks) const;
   bool IsPrivateTo(BlockId id) const;
-  BlockKey KeyOf(const Sequence& sequence, BlockId id, uint32_t index, uint32_t token_count) const;
+  BlockKey KeyOf(const Sequence& sequence, BlockId id, uint32_t index, uint32_t token_count);
   void AddReader(const Sequence& sequence, BlockId id);
-  void ReleaseEntry(const Sequence& sequence, uint32_t index);
+  void ReleaseEntry(OperationScope& op, const Sequence& sequence, uint32_t index);
   std::optional<BlockRetention> WishFor(const Sequence& sequence, uint32_t index) const;
   BlockRetention RetentionAt(BlockId id) const;
-  void MergeRetention(BlockId id, const std::optional<BlockRetention>& wish,
-                      const std::optional<BlockRetention>& had);
-  void TakeOver(BlockId id);
-  BlockId CopyTail(BlockId source, uint32_t num_tokens);
-  void WaitToWrite(BlockId id);
-  bool PublishBlock(const Sequence& sequence, SequenceBlocks& blocks, uint32_t index,
-                    uint32_t token_count);
-  void InsertIntoTree(BlockId id, const Sequence& sequence, const SequenceBlocks& blocks,
-                      uint32_t index, const BlockKey& key);
+  // Whether a wish of the tenant's may lower what the block is kept at. Of what tenants share it
+  // may not: that is somebody else's too.
+  bool MayLower(BlockId id, TenantId tenant) const {
+    return tenant == kCommons || accounts_.owner(id) == tenant;
+  }
+  bool Wish(OperationScope& op, BlockId id, const BlockRetention& wish, TenantId tenant);
+  void RaiseRetention(OperationScope& op, BlockId id, const std::optional<BlockRetention>& had);
+  void TakeOver(OperationScope& op, BlockId id);
+  BlockId CopyTail(OperationScope& op, BlockId source, uint32_t num_tokens);
+  void WaitToWrite(OperationScope& op, BlockId id);
+  bool PublishBlock(OperationScope& op, const Sequence& sequence, SequenceBlocks& blocks,
+                    uint32_t index, uint32_t token_count);
+  void InsertIntoTree(OperationScope& op, BlockId id, const Sequence& sequence,
+                      const SequenceBlocks& blocks, uint32_t index, const BlockKey& key);
   using Prefixes = absl::InlinedVector<BlockId, 4>;
   Prefixes UnheldPrefixes(NodeRef parent, const BlockKey& key) const;
-  void RemovePrefixes(const Prefixes& prefixes);
+  void RemovePrefixes(OperationScope& op, const Prefixes& prefixes);
   BlockId FindLonger(NodeRef parent, const BlockKey& key) const;
-  void FillFrom(BlockId canonical, BlockId own, TenantId tenant, NodeRef root);
-  void RecordStored(BlockId id, NodeRef root, const BlockKey& key);
+  void FillFrom(OperationScope& op, BlockId canonical, BlockId own, TenantId tenant, NodeRef root);
+  void RecordStored(OperationScope& op, BlockId id, NodeRef root, const BlockKey& key);
   // The slot has the block's content, or none any more.
   void NoteContent(BlockId id) {
-    if (context_->slot_changes != nullptr) WriteContent(id);
+    if (services_.slot_changes != nullptr) WriteContent(id);
   }
   void NoteNothing(SlotRef slot) {
-    if (context_->slot_changes == nullptr) return;
-    context_->slot_changes->push_back(
-        {.window_index = options_.index, .slot = slot, .ready = {}, .content = std::nullopt});
+    if (services_.slot_changes != nullptr) WriteNothing(slot);
   }
   void WriteContent(BlockId id);
-  void PublishTail(Sequence& sequence);
-  void Slide(Sequence& sequence);
+  void WriteNothing(SlotRef slot);
+  void PublishTail(OperationScope& op, Sequence& sequence);
+  void Slide(OperationScope& op, Sequence& sequence);
 
   const Options options_;
-  OperationContext* const context_;
+  const CoreServices services_;
   BlockStore store_;
   PrefixTree tree_;
   Policies policies_;
@@ -460,21 +514,26 @@ class WindowBlockManager {
   TenantAccounts accounts_;
   ExpiryQueue expiries_;
   std::array<uint32_t, kNumTiers> unheld_ = {};
+  std::array<PriorityCounts, kNumTiers> unheld_by_priority_ = {};
   std::array<uint32_t, kNumTiers> held_ = {};
   std::array<uint32_t, kNumTiers> pinned_ = {};  // Of the held ones.
   // Slots whose block is held by a drain, and those of them whose block is pinned, too.
   std::array<uint32_t, kNumTiers> drained_ = {};
   std::array<uint32_t, kNumTiers> drained_and_pinned_ = {};
   uint32_t holes_ = 0;
-  SlotIndex spare_ = kNoSlot;                      // Of the secondary tier.
-  uint64_t tree_epoch_ = 0;                        // Grows with each Reset.
-  absl::btree_set<BlockPin> pins_;                 // Ascending by block.
-  std::vector<uint32_t> tenant_pinned_;            // Pinned blocks by TenantId.
-  absl::flat_hash_map<BlockId, uint32_t> drains_;  // Drains by block.
-  WindowCounters counters_;                        // Without what Stats() takes from the tenants'.
-  std::vector<TenantCounters> tenant_counters_;    // By TenantId.
-  RemovalCounts commons_removed_ = {};  // Without tenants: instead of tenant_counters_'s.
+  SlotIndex spare_ = kNoSlot;            // Of the secondary tier.
+  uint64_t tree_epoch_ = 0;              // Grows with each reset.
+  uint32_t cached_blocks_ = 0;           // In the tree, and not cut off.
+  uint32_t next_cut_off_;                // No block with a lower id is cut off.
+  BlockId cut_off_ = kNoBlock;           // Cut off, and leaves before next_cut_off_.
+  absl::btree_set<BlockPin> pins_;       // Ascending by block.
+  std::vector<uint32_t> tenant_pinned_;  // Pinned blocks by TenantId.
+  DrainCounts drains_;
+  WindowCounters counters_;                      // Without what Stats() takes from the tenants'.
+  std::vector<TenantCounters> tenant_counters_;  // By TenantId.
+  RemovalCounts commons_removed_ = {};           // Without tenants: instead of tenant_counters_'s.
   BlockLives lives_;
+  std::vector<TokenExtra> key_extras_;  // Of the key that KeyOf() made last.
 };
 
 }  // namespace pagoda

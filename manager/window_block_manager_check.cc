@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -29,7 +30,7 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
     const Block& block = store_[handle.id];
     PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: what a sequence holds does not move");
     PAGODA_CHECK(
-        context_->copies->KnowsReader(options_.index, store_.slot(handle.id), sequence.key),
+        services_.copies->KnowsReader(options_.index, store_.slot(handle.id), sequence.key),
         "a copy knows the tables that have its target");
     const BlockId canonical = blocks.canonical[i];
     PAGODA_CHECK(block.state() != BlockState::kAlias ||
@@ -48,6 +49,7 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
 void WindowBlockManager::CheckInvariants(const Holders& holders) const {
   CheckAccounting();
   std::array<uint32_t, kNumTiers> unheld = {}, held = {}, pinned = {}, candidates = {};
+  std::array<PriorityCounts, kNumTiers> by_priority = {};
   std::vector<uint32_t> tenant_pinned(tenant_pinned_.size());
   for (auto it = pins_.begin(); it != pins_.end(); ++it) {
     const bool first = it == pins_.begin() || std::prev(it)->block != it->block ||
@@ -56,7 +58,7 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
   }
   PAGODA_CHECK(tenant_pinned == tenant_pinned_, "rule 15: a tenant's pinned blocks are counted");
   std::array<uint32_t, kNumTiers> drained = {}, drained_and_pinned = {};
-  uint32_t free_ids = 0, holes = 0;
+  uint32_t free_ids = 0, holes = 0, cached = 0;
   std::vector<uint32_t> children(store_.num_ids()), primary_children(store_.num_ids());
   const auto is_pinned = [this](BlockId id) {
     const auto it = FirstPin(id, kCommons);
@@ -70,7 +72,7 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
                  "rule 15: a pin ends before its prefix leaves the tree");
     PAGODA_CHECK((block.state() == BlockState::kRaw ? 1 : block.refs) == holders[i].size(),
                  "a block's references are its holders");
-    PAGODA_CHECK(static_cast<bool>(block.drains) == drains_.contains(id) &&
+    PAGODA_CHECK(static_cast<bool>(block.drains) == (drains_.of(id) > 0) &&
                      static_cast<bool>(block.pinned) == is_pinned(id) &&
                      static_cast<bool>(block.timed) == expiries_.has_duration(id),
                  "what is kept beside a block is marked on it");
@@ -79,6 +81,7 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
       PAGODA_CHECK(block.refs > 0 || block.state() == BlockState::kCached,
                    "what nobody holds is free, cached or a hole");
       ++(block.refs > 0 ? held : unheld)[tier];
+      if (block.refs == 0) ++by_priority[tier][block.priority_value];
       if (block.pinned) ++pinned[tier];
       if (block.drains) ++drained[tier];
       if (block.drains && block.pinned) ++drained_and_pinned[tier];
@@ -103,6 +106,7 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
         break;
       case BlockState::kCached:
         if (block.refs == 0 && IsCandidate(id)) ++candidates[tier];
+        if (!IsCutOff(id)) ++cached;
         break;
     }
     const NodeRef parent = tree_.parent(id);
@@ -110,8 +114,11 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
                  "rule 12: a cached block is found by its content");
     PAGODA_CHECK(tree_.hash(id) == HashBlock(tree_.hash(parent), store_.key(id)),
                  "rule 12: a block's hash is its content's");
+    PAGODA_CHECK(!IsCutOff(id) || (i >= next_cut_off_ && !block.pinned),
+                 "what is cut off is not pinned, and leaves in its turn");
     if (parent.is_root()) continue;
     const Block& above = store_[parent.block()];
+    PAGODA_CHECK(above.tree == block.tree, "a tree is cut off as a whole");
     ++children[parent.block().value()];
     if (block.state() == BlockState::kCached && block.tier() == Tier::kPrimary) {
       ++primary_children[parent.block().value()];
@@ -127,6 +134,9 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
   PAGODA_CHECK(unheld == unheld_ && held == held_ && pinned == pinned_ && holes == holes_ &&
                    drained == drained_ && drained_and_pinned == drained_and_pinned_,
                "rule 5: the counters are the blocks");
+  PAGODA_CHECK(cached == cached_blocks_, "the cached blocks are counted");
+  PAGODA_CHECK(by_priority == unheld_by_priority_,
+               "the evictable blocks are counted by their priority");
   PAGODA_CHECK(free_ids == store_.free_ids() && holes <= options_.max_holes,
                "rule 4: an id is free or in use");
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
@@ -164,6 +174,9 @@ void WindowBlockManager::CheckSlotStates() const {
       return static_cast<uint32_t>(std::count(states.begin(), states.end(), state));
     };
     const TierOccupancy& tier = stats.tiers[t];
+    const PriorityCounts& priorities = stats.cached_by_priority[t];
+    PAGODA_CHECK(std::accumulate(priorities.begin(), priorities.end(), 0u) == tier.cached,
+                 "the cached blocks are those of all priorities");
     PAGODA_CHECK(count(SlotState::kFree) == tier.free && count(SlotState::kCached) == tier.cached &&
                      count(SlotState::kActive) == tier.active &&
                      count(SlotState::kPinned) == tier.pinned &&
@@ -216,6 +229,8 @@ void WindowBlockManager::CheckAccounts(const Holders& holders) const {
       const BlockId victim = policies_[t].empty() ? kNoBlock : policies_[t][i]->Victim();
       PAGODA_CHECK((victim == kNoBlock) == (cached[t][i] == 0),
                    "what nobody holds of a tenant's can be evicted");
+      PAGODA_CHECK(victim == kNoBlock || accounts_.owner(victim) == tenant,
+                   "a tenant's victim is its own");
     }
   }
 }
@@ -225,7 +240,7 @@ std::vector<TreeEntry> WindowBlockManager::DumpTree() const {
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
-    if (block.state() != BlockState::kCached) continue;
+    if (block.state() != BlockState::kCached || IsCutOff(id)) continue;
     const NodeRef parent = tree_.parent(id);
     const BlockKey key = store_.key(id);
     entries.push_back({.id = id,

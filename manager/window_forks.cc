@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "manager/fault.h"
 #include "manager/window_block_manager.h"
 #include "pools/check.h"
 
@@ -34,11 +33,10 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
     to.published = tokens_per_block().BlockForToken(parent.computed_tokens);
     to.tree_epoch = SequenceBlocks::kNoTree;  // A failed copy took the end of the parent's path.
   }
-  tree_.AcquireRoot(tree_.key(from.root));
+  tree_.ShareRoot(from.root);
   for (uint32_t i = to.first; i < shared; ++i) {
     PAGODA_CHECK(store_[to.table[i].id].refs > 0, "a running sequence holds its blocks");
     AddReader(child, to.table[i].id);
-    if (PAGODA_FAULT(ForkWithoutHolding)) continue;
     HoldAgain(to.table[i].id, child.tenant);
     if (to.canonical[i] != kNoBlock) HoldAgain(to.canonical[i], child.tenant);
   }
@@ -64,14 +62,15 @@ bool WindowBlockManager::MustCopyCut(const Sequence& sequence, uint32_t tokens) 
     return false;
   }
   if (blocks.borrows_tail && index + 1 == blocks.table.size()) return false;  // Copied by Grow.
-  if (PAGODA_FAULT(SharedCutWritten)) return false;
   const BlockId id = blocks.table[index].id;
   const Block& block = store_[id];
+  // What a reset has cut off may have any number of blocks below it.
+  if (IsCutOff(id)) return true;
   if (block.state() == BlockState::kCached) return block.refs > 1 || tree_.has_children(id);
   return !IsPrivateTo(id);
 }
 
-uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
+uint32_t WindowBlockManager::Truncate(OperationScope& op, Sequence& sequence, uint32_t tokens) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t index = tokens_per_block().BlockForToken(tokens);
   const uint32_t offset = tokens_per_block().OffsetInBlock(tokens);
@@ -87,8 +86,8 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
   }
   if (size > keep) blocks.borrows_tail = false;
   if (copies) {
-    const BlockId copy = CopyTail(blocks.table[index].id, offset);
-    ReleaseEntry(sequence, index);
+    const BlockId copy = CopyTail(op, blocks.table[index].id, offset);
+    ReleaseEntry(op, sequence, index);
     blocks.table[index] = store_.handle(copy);
     blocks.canonical[index] = kNoBlock;
     blocks.borrows_tail = false;
@@ -96,26 +95,24 @@ uint32_t WindowBlockManager::Truncate(Sequence& sequence, uint32_t tokens) {
   } else if (cuts) {
     const BlockId own = blocks.table[index].id;
     if (blocks.canonical[index] != kNoBlock) {
-      Release(blocks.canonical[index], sequence.tenant);
+      Release(op, blocks.canonical[index], sequence.tenant);
       blocks.canonical[index] = kNoBlock;
     }
-    if (tokens < sequence.computed_tokens) WaitToWrite(own);
+    if (tokens < sequence.computed_tokens) WaitToWrite(op, own);
     Block& block = store_[own];
     if (block.state() == BlockState::kCached && !blocks.borrows_tail) {
       // Only this sequence has it, and it goes on in it.
-      recorder().Removed(window(), RemovalReason::kTruncated, own, tree_.hash(own),
-                         accounts_.owner(own));
-      CountRemoval(own, RemovalReason::kTruncated);
+      RecordRemoval(op, own, RemovalReason::kTruncated);
       policy(Tier::kPrimary, own).Removed(own, tree_.hash(own));
       NoteNothing(store_.slot(own));
       if (block.timed) expiries_.Forget(own);
       block.timed = 0;
-      tree_.Erase(own);
+      EraseFromTree(own);
       block.set_state(BlockState::kPrivate);
       store_.SetExtras(own, {});
     }
   }
-  for (uint32_t i = size; i-- > keep;) ReleaseEntry(sequence, i);
+  for (uint32_t i = size; i-- > keep;) ReleaseEntry(op, sequence, i);
   if (blocks.taken_over.has_value() && blocks.taken_over->index >= keep) blocks.taken_over.reset();
   blocks.table.resize(keep);
   blocks.canonical.resize(keep);

@@ -1,7 +1,6 @@
 // Finding cached prefixes, and what is done to them by name.
 #include <algorithm>
 
-#include "manager/fault.h"
 #include "manager/window_block_manager.h"
 #include "pools/check.h"
 
@@ -34,6 +33,13 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
     node = NodeRef::Block(child);
   }
   match.tokens = static_cast<uint32_t>(match.blocks.size()) * block_tokens;
+  if (sliding()) {
+    match.runs.reserve(match.blocks.size() + 1);
+    match.runs.push_back(0);
+    for (uint32_t i = 0; i < match.blocks.size(); ++i) {
+      match.runs.push_back(IsThere(match, i) ? match.runs.back() : i + 1);
+    }
+  }
   if (begin == key.size() || !tree_.has_children(node)) return match;
   const PrefixTree::Closest closest =
       tree_.FindClosest(node, key.Block(begin, block_tokens, &scratch));
@@ -56,13 +62,18 @@ uint32_t WindowBlockManager::SecondaryTokens(const Match& match) const {
   return tokens;
 }
 
-BlockId WindowBlockManager::FindTail(const Match& match, const NamespaceKey& name_space,
-                                     const BlockKey& key) const {
-  const std::optional<NodeRef> root = tree_.FindRoot(name_space);
-  if (!root.has_value()) return kNoBlock;
-  const BlockId tail =
-      tree_.FindChild(match.blocks.empty() ? *root : NodeRef::Block(match.blocks.back()), key);
+BlockId WindowBlockManager::FindTail(const Match& match, const BlockKey& key) const {
+  const BlockId tail = tree_.FindChild(EndOf(match), key);
   return tail != kNoBlock && store_[tail].state() == BlockState::kCached ? tail : kNoBlock;
+}
+
+absl::InlinedVector<uint32_t, 4> WindowBlockManager::TailLengths(const Match& match,
+                                                                 const BlockKey& key) const {
+  absl::InlinedVector<uint32_t, 4> lengths;
+  for (const BlockId tail : tree_.Beginnings(EndOf(match), key)) {
+    if (store_[tail].state() == BlockState::kCached) lengths.push_back(store_[tail].token_count);
+  }
+  return lengths;
 }
 
 // Whether the match has bytes at this index: a hole has none.
@@ -87,8 +98,7 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
   if (!sliding()) return length;
   const TokensPerBlock per_block = tokens_per_block();
   const uint32_t block_tokens = per_block.value();
-  const uint64_t reach =
-      uint64_t{options_.window.value()} - (PAGODA_FAULT(WindowMatchTooShort) ? 2 : 1);
+  const uint64_t reach = uint64_t{options_.window.value()} - 1;
   // `begin`: the first of the blocks that are there without a gap up to the length's last token.
   const auto is_valid = [&](uint32_t tokens, uint32_t begin) {
     const uint32_t whole = per_block.BlockForToken(tokens);
@@ -100,8 +110,7 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
     const bool is_hole = !IsThere(match, last);
     // The siblings of a hole differ from it.
     if (is_hole) length = std::min(length, last * block_tokens + block_tokens - 1);
-    uint32_t begin = last;
-    while (begin > 0 && IsThere(match, begin - 1)) --begin;
+    const uint32_t begin = match.runs[last];
     if (!is_valid(length, begin)) {
       // The run is too short for its own length, hence for all that end in it. Before it is a hole.
       length = begin == 0 ? 0 : begin * block_tokens - 1;
@@ -109,8 +118,7 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
     }
     if (!is_hole) return length;
     const uint32_t part = length - last * block_tokens;
-    const bool looks = part != 0 && !PAGODA_FAULT(HoleHidesSibling);
-    const uint32_t shared = looks ? FindBeside(match, last, part).tokens : 0;
+    const uint32_t shared = part == 0 ? 0 : FindBeside(match, last, part).tokens;
     if (shared > 0 && is_valid(last * block_tokens + shared, begin)) {
       return last * block_tokens + shared;
     }
@@ -146,9 +154,8 @@ bool WindowBlockManager::SourceIsWhole(const Match& match) const {
   return match.source == kNoBlock || store_[match.source].token_count == match.source_tokens;
 }
 
-WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
+WindowBlockManager::Room WindowBlockManager::RoomFor(TenantId tenant, const Match& match,
                                                      uint64_t room_tokens) const {
-  const TenantId tenant = context_->tenant;
   const uint64_t fresh =
       (room_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
       match.blocks.size();
@@ -167,7 +174,7 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
         ++charged;
         continue;
       }
-    } else if (block.refs == 0 && !PAGODA_FAULT(RoomOvercounted)) {
+    } else if (block.refs == 0) {
       ++unheld;
     }
     count_charge(id, block);
@@ -180,11 +187,10 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(const Match& match,
   room.fits = room.needs.met();
   if (match.source == kNoBlock) return room;
   const Block& source = store_[match.source];
-  const bool evictable =
-      source.tier() == Tier::kPrimary && (source.refs == 0 || PAGODA_FAULT(TakeOverHeld));
+  const bool evictable = source.tier() == Tier::kPrimary && source.refs == 0;
   const bool can_take =
       evictable && !tree_.has_children(match.source) &&
-      context_->copies->LastTouch(options_.index, store_.slot(match.source)) == Ticket{};
+      services_.copies->LastTouch(options_.index, store_.slot(match.source)) == Ticket{};
   const bool is_tail = source.token_count < tokens_per_block().value();
   if (evictable) ++unheld;
   // While it is copied, the tenant holds it; its own that lies below is charged there.
@@ -213,7 +219,7 @@ WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId
 
 // --- By name ---
 
-uint32_t WindowBlockManager::Offload(const Match& match) {
+uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
   if (!has_secondary()) return 0;
   uint32_t moved = 0;
   std::vector<BlockId> path = match.blocks;
@@ -227,28 +233,28 @@ uint32_t WindowBlockManager::Offload(const Match& match) {
       break;  // What is above is held, or has children here, too.
     }
     const Generation life = block.generation;
-    if (!MakeRoomBelow(id)) break;
+    if (!MakeRoomBelow(op, id)) break;
     if (block.generation != life || block.state() != BlockState::kCached) continue;
     MoveDown(id, store_.TakeSlot(Tier::kSecondary));
-    context_->WaitFor(context_->copies->last());
+    op.WaitFor(services_.copies->last());
     ++moved;
   }
   return moved;
 }
 
-uint32_t WindowBlockManager::Prefetch(const Match& match) {
+uint32_t WindowBlockManager::Prefetch(OperationScope& op, const Match& match) {
   if (!has_secondary()) return 0;
   std::vector<BlockId> path(match.blocks.begin() + match.first, match.blocks.end());
   if (match.source != kNoBlock) path.push_back(match.source);
-  for (const BlockId id : path) Hold(id, context_->tenant);
+  for (const BlockId id : path) Hold(id, op.tenant);
   uint32_t moved = 0;
   for (const BlockId id : path) {
     if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
-    if (available(context_->tenant) == 0) break;
-    Onboard(id);
+    if (available(op.tenant) == 0) break;
+    Onboard(op, id);
     ++moved;
   }
-  for (size_t i = path.size(); i-- > 0;) LetGo(path[i], context_->tenant);
+  for (size_t i = path.size(); i-- > 0;) LetGo(op, path[i], op.tenant);
   return moved;
 }
 
@@ -258,7 +264,8 @@ std::vector<BlockId> WindowBlockManager::PinnableBlocks(const Match& match) cons
   return blocks;
 }
 
-uint64_t WindowBlockManager::Invalidate(const NamespaceKey& name_space, const PromptKey& prefix) {
+uint64_t WindowBlockManager::Invalidate(OperationScope& op, const NamespaceKey& name_space,
+                                        const PromptKey& prefix) {
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return 0;
   const uint32_t block_tokens = tokens_per_block().value();
@@ -274,12 +281,13 @@ uint64_t WindowBlockManager::Invalidate(const NamespaceKey& name_space, const Pr
   uint64_t removed = 0;
   for (const BlockId child : tree_.Children(node, rest)) {
     // A hole may have gone with what was cut before it.
-    if (store_[child].in_tree()) removed += CutSubtree(child, RemovalReason::kInvalidated);
+    if (store_[child].in_tree()) removed += CutSubtree(op, child, RemovalReason::kInvalidated);
   }
   return removed;
 }
 
-uint32_t WindowBlockManager::SetRetention(const Match& match, const SequenceRetention& retention) {
+uint32_t WindowBlockManager::SetRetention(OperationScope& op, const Match& match,
+                                          const SequenceRetention& retention, TenantId tenant) {
   uint32_t named = 0;
   std::vector<BlockId> path = match.blocks;
   if (match.source != kNoBlock) path.push_back(match.source);
@@ -287,9 +295,7 @@ uint32_t WindowBlockManager::SetRetention(const Match& match, const SequenceRete
     if (store_[path[i]].state() != BlockState::kCached) continue;
     const auto first_token = static_cast<uint32_t>(i) * tokens_per_block().value();
     const std::optional<BlockRetention> wish = RetentionOf(retention, match.tokens, first_token);
-    if (!wish.has_value()) continue;
-    SetBlockRetention(path[i], *wish);
-    ++named;
+    if (wish.has_value() && Wish(op, path[i], *wish, tenant)) ++named;
   }
   return named;
 }

@@ -53,7 +53,7 @@ absl::Status WindowBlockManager::CheckRecovered(absl::Span<const RecoveredBlock>
   return absl::OkStatus();
 }
 
-void WindowBlockManager::Restore(absl::Span<const RecoveredBlock> blocks) {
+void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredBlock> blocks) {
   std::array<std::vector<SlotIndex>, kNumTiers> claimed;
   for (const RecoveredBlock& block : blocks) {
     if (block.slot.slot != kNoSlot) {
@@ -78,6 +78,7 @@ void WindowBlockManager::Restore(absl::Span<const RecoveredBlock> blocks) {
     std::copy(block.tokens.begin(), block.tokens.end(), store_.tokens(id).begin());
     store_[id].token_count = static_cast<uint32_t>(block.tokens.size());
     store_[id].refs = 0;
+    store_[id].tree = tree_bit();
     store_[id].set_priority(block.priority);
     store_.SetExtras(id, block.extras);
     const TenantId owner = options_.tenants->OwnerOf(tree_.key(root));
@@ -94,9 +95,9 @@ void WindowBlockManager::Restore(absl::Span<const RecoveredBlock> blocks) {
     if (is_root) tree_.ReleaseRoot(root);  // Its first child keeps it.
     if (hole) continue;
     policy(block.slot.tier, id).Inserted(id, tree_.hash(id));
-    RecordStored(id, root, store_.key(id));
-    if (store_[id].followed) lives_.Released(id, context_->now);
-    if (context_->slot_changes != nullptr) context_->slot_changes->back().found = true;
+    RecordStored(op, id, root, store_.key(id));
+    if (store_[id].followed) lives_.Released(id, op.now);
+    if (services_.slot_changes != nullptr) services_.slot_changes->back().found = true;
   }
   for (size_t i = blocks.size(); i-- > 0;) {
     if (store_[ids[i]].state() != BlockState::kCached || !IsCandidate(ids[i])) continue;
@@ -104,14 +105,14 @@ void WindowBlockManager::Restore(absl::Span<const RecoveredBlock> blocks) {
   }
 }
 
-void WindowBlockManager::HoldFree(std::deque<Drain>& drains) {
+void WindowBlockManager::HoldFree(OperationScope& op, std::deque<Drain>& drains) {
   const uint32_t free = store_.free_slots(Tier::kPrimary);
-  CountAllocated(free);
+  CountAllocated(op, free);
   for (uint32_t i = 0; i < free; ++i) {
-    const BlockId id = TakeBlock(BlockState::kPrivate);
+    const BlockId id = TakeBlock(op, BlockState::kPrivate);
     drains.push_back({.step = 0,
                       .window = static_cast<uint16_t>(options_.index),
-                      .tenant = context_->tenant,
+                      .tenant = op.tenant,
                       .block = id});
     AddDrain(id);
   }
@@ -132,10 +133,15 @@ void WindowBlockManager::WriteContent(BlockId id) {
   } else {
     content.parent = store_.handle(parent.block()).ref();
   }
-  context_->slot_changes->push_back({.window_index = options_.index,
+  services_.slot_changes->push_back({.window_index = options_.index,
                                      .slot = slot,
-                                     .ready = context_->copies->Arrival(options_.index, slot),
+                                     .ready = services_.copies->Arrival(options_.index, slot),
                                      .content = std::move(content)});
+}
+
+void WindowBlockManager::WriteNothing(SlotRef slot) {
+  services_.slot_changes->push_back(
+      {.window_index = options_.index, .slot = slot, .ready = {}, .content = std::nullopt});
 }
 
 }  // namespace pagoda

@@ -6,7 +6,7 @@ namespace pagoda {
 
 SlotState WindowBlockManager::StateOf(SlotRef slot) const {
   if (slot == SlotRef{Tier::kSecondary, spare_}) return SlotState::kSpare;
-  if (context_->copies->LastTouch(options_.index, slot) != Ticket{}) return SlotState::kInFlight;
+  if (services_.copies->LastTouch(options_.index, slot) != Ticket{}) return SlotState::kInFlight;
   const BlockId owner = store_.owner(slot);
   if (owner == kNoBlock) return SlotState::kFree;
   const Block& block = store_[owner];
@@ -20,10 +20,15 @@ void WindowBlockManager::SlotStates(Tier tier, uint32_t from, absl::Span<SlotSta
 }
 
 void WindowBlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const {
+  const uint32_t tree = tree_bit();
   for (PrefixNode& node : nodes) {
     const BlockId id{from++};
-    node = {.generation = store_[id].generation};
-    if (!store_[id].in_tree()) continue;
+    const Block& block = store_[id];
+    node = {.generation = block.generation};
+    // As IsCutOff, without what stays the same.
+    if (!block.in_tree() || block.tree != tree) [[unlikely]] {
+      continue;
+    }
     const NodeRef parent = tree_.parent(id);
     node.parent = parent.is_root() ? PrefixNode::kAtRoot : parent.block().value();
     node.match_ends = tree_.match_ends(id);
@@ -32,7 +37,8 @@ void WindowBlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes
 
 std::optional<PrefixUse> WindowBlockManager::Describe(const UsedPrefix& prefix) const {
   const auto lives = [&](const BlockRef& ref) {
-    return store_[ref.id].generation == ref.generation && store_[ref.id].in_tree();
+    return store_[ref.id].generation == ref.generation && store_[ref.id].in_tree() &&
+           !IsCutOff(ref.id);
   };
   if (!lives(prefix.first) || !lives(prefix.last)) return std::nullopt;
   const NodeRef root = tree_.parent(prefix.first.id);

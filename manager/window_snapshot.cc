@@ -33,7 +33,7 @@ BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t m
         last->blocks.push_back(id);
       }
     }
-    if (block.state() != BlockState::kCached) continue;
+    if (block.state() != BlockState::kCached || IsCutOff(id)) continue;
     const NodeRef parent = tree_.parent(id);
     const BlockId parent_id = parent.is_root() ? kNoBlock : parent.block();
     auto* run = out->empty() ? nullptr : std::get_if<StoredEvent>(&out->back().what);

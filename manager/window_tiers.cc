@@ -2,7 +2,6 @@
 #include <utility>
 #include <vector>
 
-#include "manager/fault.h"
 #include "manager/window_block_manager.h"
 #include "pools/check.h"
 
@@ -17,9 +16,10 @@ BlockId WindowBlockManager::Victim(Tier tier, TenantId tenant) const {
   BlockId victim = kNoBlock;
   TenantId gives;
   for (uint16_t i = 0; i < policies.size(); ++i) {
+    // The accounts first: they lie side by side, and few tenants get past them.
+    if (victim != kNoBlock && !accounts_.GivesBefore(tier, TenantId{i}, gives)) continue;
     const BlockId own = policies[i]->Victim();
     if (own == kNoBlock) continue;
-    if (victim != kNoBlock && !accounts_.GivesBefore(tier, TenantId{i}, gives)) continue;
     victim = own;
     gives = TenantId{i};
   }
@@ -27,11 +27,11 @@ BlockId WindowBlockManager::Victim(Tier tier, TenantId tenant) const {
 }
 
 // Frees at least one primary slot that `tenant` may have. REQUIRES: there is a candidate.
-void WindowBlockManager::MakeRoom(TenantId tenant) {
+void WindowBlockManager::MakeRoom(OperationScope& op, TenantId tenant) {
   const BlockId victim = Victim(Tier::kPrimary, tenant);
   PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
   if (WantsDown(victim)) {
-    const bool room_below = MakeRoomBelow(victim);
+    const bool room_below = MakeRoomBelow(op, victim);
     // In a sliding window that may have taken the victim, too: it was below what left.
     if (store_[victim].state() != BlockState::kCached) return;
     // What was displaced may have been all that the victim had below it.
@@ -39,17 +39,14 @@ void WindowBlockManager::MakeRoom(TenantId tenant) {
       return MoveDown(victim, store_.TakeSlot(Tier::kSecondary));
     }
   }
-  Drop(victim, RemovalReason::kEvicted);
+  Drop(op, victim, RemovalReason::kEvicted);
 }
 
 // Rule 14. Under full attention a candidate's children are all below.
 bool WindowBlockManager::WantsDown(BlockId victim) const {
   if (!has_secondary()) return false;
+  if (IsCutOff(victim)) return MustGoDown(victim);
   if (accounts_.any() && accounts_.QuotaOf(Tier::kSecondary, accounts_.owner(victim)) == 0) {
-    return MustGoDown(victim);
-  }
-  if (PAGODA_FAULT(ThresholdOffByOne) &&
-      store_[victim].priority() == options_.offload_min_priority) {
     return MustGoDown(victim);
   }
   return store_[victim].priority() >= options_.offload_min_priority || MustGoDown(victim);
@@ -62,15 +59,18 @@ bool WindowBlockManager::MustGoDown(BlockId victim) const {
 
 // Whether there is a free secondary slot afterwards. A block of higher priority goes only for one
 // that must come down.
-bool WindowBlockManager::MakeRoomBelow(BlockId comes) {
+bool WindowBlockManager::MakeRoomBelow(OperationScope& op, BlockId comes) {
   const TenantId owner = accounts_.owner(comes);
   if (store_.free_slots(Tier::kSecondary) > 0 && !accounts_.AtQuota(Tier::kSecondary, owner)) {
     return true;
   }
   const BlockId displaced = Victim(Tier::kSecondary, owner);
   if (displaced == kNoBlock) return false;
-  if (store_[displaced].priority() > store_[comes].priority() && !MustGoDown(comes)) return false;
-  Drop(displaced, RemovalReason::kDisplaced);
+  if (store_[displaced].priority() > store_[comes].priority() && !MustGoDown(comes) &&
+      !IsCutOff(displaced)) {
+    return false;
+  }
+  Drop(op, displaced, RemovalReason::kDisplaced);
   return true;
 }
 
@@ -80,34 +80,36 @@ bool WindowBlockManager::MakeRoomBelow(BlockId comes) {
 void WindowBlockManager::ChangeTier(BlockId id, SlotRef slot) {
   Block& block = store_[id];
   const SlotRef old = store_.slot(id);
-  const bool fills = slot.tier == Tier::kPrimary && block.refs == 0;
-  if (!(fills && PAGODA_FAULT(AliasKeepsSlot))) store_.ReleaseSlot(old);
+  store_.ReleaseSlot(old);
   store_.GiveSlot(id, slot);
   if (block.refs != 0) accounts_.Move(id, old.tier, slot.tier);
   if (block.state() != BlockState::kCached) return;
   NoteNothing(old);
-  if (!PAGODA_FAULT(JournalLacksMove)) NoteContent(id);
+  if (!IsCutOff(id)) NoteContent(id);
   slot.tier == Tier::kPrimary ? tree_.CountPrimaryChild(id) : tree_.UncountPrimaryChild(id);
   policy(old.tier, id).Removed(id, tree_.hash(id));
   policy(slot.tier, id).Inserted(id, tree_.hash(id));
-  if (PAGODA_FAULT(SkipTierEvent)) return;
+  if (IsCutOff(id)) return;
   recorder().TierChanged(window(), id, tree_.hash(id), {old.tier, slot.tier}, accounts_.owner(id));
+}
+
+void WindowBlockManager::OrderMoveDown(BlockId victim, SlotRef from, SlotRef to) {
+  services_.copies->Order(options_.index, from, to, store_.handle(victim).ref(),
+                          store_[victim].token_count);
 }
 
 void WindowBlockManager::MoveDown(BlockId victim, SlotIndex target) {
   const SlotRef from = store_.slot(victim);
   const SlotRef to{Tier::kSecondary, target};
   policy(Tier::kPrimary, victim).Withdrawn(victim);
-  context_->copies->Order(options_.index, from, to, store_.handle(victim).ref(),
-                          store_[victim].token_count);
-  if (PAGODA_FAULT(OffloadTwice)) {
-    context_->copies->Order(options_.index, from, to, store_.handle(victim).ref(),
-                            store_[victim].token_count);
+  // What a reset has cut off nobody reads again: it changes its slot and nothing else.
+  if (!IsCutOff(victim)) {
+    OrderMoveDown(victim, from, to);
+    ++counters_.offloaded_blocks;
   }
   ChangeTier(victim, to);
   CountUnheld(victim, Tier::kPrimary, -1);
   CountUnheld(victim, Tier::kSecondary, +1);
-  ++counters_.offloaded_blocks;
   if (IsCandidate(victim)) {
     policy(Tier::kSecondary, victim).Released(victim, store_[victim].priority());
   }
@@ -116,7 +118,7 @@ void WindowBlockManager::MoveDown(BlockId victim, SlotIndex target) {
 
 // Brings a held block up. Where its place below is the only one for the primary tier's victim, the
 // two swap through the spare slot.
-void WindowBlockManager::Onboard(BlockId id) {
+void WindowBlockManager::Onboard(OperationScope& op, BlockId id) {
   const SlotRef from = store_.slot(id);
   bool swaps = false;
   const TenantId owner = accounts_.owner(id);
@@ -126,19 +128,19 @@ void WindowBlockManager::Onboard(BlockId id) {
     swaps = WantsDown(victim) && store_.free_slots(Tier::kSecondary) == 0 &&
             (accounts_.owner(victim) == owner ||
              !accounts_.AtQuota(Tier::kSecondary, accounts_.owner(victim)));
-    swaps ? MoveDown(victim, spare_) : MakeRoom(owner);
+    swaps ? MoveDown(victim, spare_) : MakeRoom(op, owner);
   }
   const SlotRef to{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
   Block& block = store_[id];
-  context_->WaitFor(context_->copies->Order(options_.index, from, to, store_.handle(id).ref(),
-                                            block.token_count));
+  op.WaitFor(services_.copies->Order(options_.index, from, to, store_.handle(id).ref(),
+                                     block.token_count));
   const bool cached = block.state() == BlockState::kCached;
   const uint32_t pinned = block.pinned;
   if (block.drains) CountDrained(id, -1);
   ChangeTier(id, to);
   if (block.drains) CountDrained(id, +1);
   // The slot that was released last is the next one taken.
-  if (swaps && !PAGODA_FAULT(SwapKeepsSpare)) spare_ = store_.TakeSlot(Tier::kSecondary);
+  if (swaps) spare_ = store_.TakeSlot(Tier::kSecondary);
   PAGODA_CHECK(block.refs > 0 && cached == (block.state() == BlockState::kCached),
                "a block that comes up is held");
   --held_[kSecondary];
@@ -148,12 +150,14 @@ void WindowBlockManager::Onboard(BlockId id) {
   ++counters_.onboarded_blocks;
 }
 
-uint32_t WindowBlockManager::OffloadAhead(uint32_t free_target, uint32_t max_blocks) {
+uint32_t WindowBlockManager::OffloadAhead(OperationScope& op, uint32_t free_target,
+                                          uint32_t max_blocks) {
   uint32_t moved = 0;
   while (has_secondary() && moved < max_blocks && store_.free_slots(Tier::kPrimary) < free_target) {
     const BlockId victim = Victim(Tier::kPrimary, kCommons);
-    // To drop a block ahead of need gains nothing.
-    if (victim == kNoBlock || !WantsDown(victim) || !MakeRoomBelow(victim)) break;
+    // To drop a block ahead of need gains nothing; nor does it to move what a reset will free.
+    if (victim == kNoBlock || IsCutOff(victim)) break;
+    if (!WantsDown(victim) || !MakeRoomBelow(op, victim)) break;
     if (store_[victim].state() != BlockState::kCached || !WantsDown(victim)) continue;
     MoveDown(victim, store_.TakeSlot(Tier::kSecondary));
     ++moved;
@@ -165,34 +169,35 @@ uint32_t WindowBlockManager::OffloadAhead(uint32_t free_target, uint32_t max_blo
 
 // Takes a candidate out of the cache, or makes it a hole where it has children. Where no more holes
 // may be, what is below it goes with it.
-void WindowBlockManager::Drop(BlockId victim, RemovalReason reason) {
+void WindowBlockManager::Drop(OperationScope& op, BlockId victim, RemovalReason reason) {
   if (tree_.has_children(victim)) {
     PAGODA_CHECK(sliding(), "rule 13: nothing cached becomes unreachable");
     if (holes_ == options_.max_holes) {
-      CutSubtree(victim, reason);
+      CutSubtree(op, victim, reason);
       return;
     }
     if (store_[victim].tier() == Tier::kPrimary) tree_.UncountPrimaryChild(victim);
-    LeaveTree(victim, reason);
+    LeaveTree(op, victim, reason);
     store_[victim].set_state(BlockState::kHole);
     ++holes_;
     return;
   }
-  LeaveTree(victim, reason);
+  LeaveTree(op, victim, reason);
   EraseNode(victim);
 }
 
 // What is common to all that leave while nobody holds them: no event, list, clock or slot is left.
-void WindowBlockManager::LeaveTree(BlockId id, RemovalReason reason) {
-  const Tier tier = store_[id].tier();
-  CountRemoval(id, reason);
-  if (!PAGODA_FAULT(SkipRemovedEvent)) {
-    recorder().Removed(window(), reason, id, tree_.hash(id), accounts_.owner(id));
-  }
+void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason reason) {
+  Block& block = store_[id];
+  const Tier tier = block.tier();
+  RecordRemoval(op, id, reason);
   policy(tier, id).Withdrawn(id);
   policy(tier, id).Removed(id, tree_.hash(id));
-  if (store_[id].timed) expiries_.Forget(id);
-  store_[id].timed = 0;
+  // Few are, and the count's read of the priority would wait for a narrower write beside it.
+  if (block.timed) {
+    expiries_.Forget(id);
+    block.timed = 0;
+  }
   CountUnheld(id, tier, -1);
   NoteNothing(store_.slot(id));
   store_.ReleaseSlot(store_.slot(id));
@@ -205,19 +210,19 @@ void WindowBlockManager::EraseNode(BlockId id) {
     const NodeRef parent = tree_.parent(id);
     const Tier tier = store_[id].tier();
     const bool was_hole = store_[id].state() == BlockState::kHole;
-    tree_.Erase(id);
+    EraseFromTree(id);
     store_.ReleaseId(id);
     if (was_hole) --holes_;
     if (parent.is_root()) return;
     if (store_[parent.block()].state() != BlockState::kHole) return ChildLeft(parent, tier);
-    if (tree_.has_children(parent) || PAGODA_FAULT(HoleKept)) return;
+    if (tree_.has_children(parent)) return;
     id = parent.block();
   }
 }
 
 // A child that was cached in `tier` is gone or was moved: the parent may be a candidate now.
 void WindowBlockManager::ChildLeft(NodeRef parent, Tier tier) {
-  if (sliding() || parent.is_root() || PAGODA_FAULT(UnparkForgotten)) return;
+  if (sliding() || parent.is_root()) return;
   const BlockId above = parent.block();
   const Block& block = store_[above];
   if (block.refs == 0 && block.tier() == tier && IsCandidate(above)) {
@@ -227,44 +232,47 @@ void WindowBlockManager::ChildLeft(NodeRef parent, Tier tier) {
 
 // Takes a block and all below it out of the tree: what is held becomes private, the rest is free.
 // Returns how many cached blocks left.
-uint64_t WindowBlockManager::CutSubtree(BlockId top, RemovalReason reason) {
+uint64_t WindowBlockManager::CutSubtree(OperationScope& op, BlockId top, RemovalReason reason) {
   std::vector<BlockId> nodes = {top};  // Parents before children.
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (const BlockId child : tree_.Children(NodeRef::Block(nodes[i]))) nodes.push_back(child);
   }
   if (pinned_blocks() != 0) {
-    for (const BlockId id : nodes) EndPinsOf(id, reason);
+    for (const BlockId id : nodes) EndPinsOf(op, id, reason);
   }
   uint64_t left = 0;
   for (size_t i = nodes.size(); i-- > 0;) {
-    const BlockId id = nodes[i];
-    Block& block = store_[id];
-    if (!block.in_tree()) continue;  // A hole that went with its last child.
-    if (block.state() == BlockState::kHole) {
-      EraseNode(id);
-      continue;
-    }
-    ++left;
-    if (block.refs == 0) {
-      LeaveTree(id, reason);
-      EraseNode(id);
-      continue;
-    }
-    recorder().Removed(window(), reason, id, tree_.hash(id), accounts_.owner(id));
-    CountRemoval(id, reason);
-    policy(block.tier(), id).Removed(id, tree_.hash(id));
-    NoteNothing(store_.slot(id));
-    if (block.timed) expiries_.Forget(id);
-    block.timed = 0;
-    const NodeRef parent = tree_.parent(id);
-    tree_.Erase(id);
-    block.set_state(BlockState::kPrivate);
-    if (parent.is_root()) continue;
-    if (store_[parent.block()].state() == BlockState::kHole && !tree_.has_children(parent)) {
-      EraseNode(parent.block());
-    }
+    if (!store_[nodes[i]].in_tree()) continue;  // A hole that went with its last child.
+    if (CutLeaf(op, nodes[i], reason)) ++left;
   }
   return left;
+}
+
+// One node without children. Returns whether a cached block left.
+bool WindowBlockManager::CutLeaf(OperationScope& op, BlockId id, RemovalReason reason) {
+  Block& block = store_[id];
+  if (block.state() == BlockState::kHole) {
+    EraseNode(id);
+    return false;
+  }
+  if (block.refs == 0) {
+    LeaveTree(op, id, reason);
+    EraseNode(id);
+    return true;
+  }
+  RecordRemoval(op, id, reason);
+  policy(block.tier(), id).Removed(id, tree_.hash(id));
+  NoteNothing(store_.slot(id));
+  if (block.timed) expiries_.Forget(id);
+  block.timed = 0;
+  const NodeRef parent = tree_.parent(id);
+  EraseFromTree(id);
+  block.set_state(BlockState::kPrivate);
+  if (parent.is_root()) return true;
+  if (store_[parent.block()].state() == BlockState::kHole && !tree_.has_children(parent)) {
+    EraseNode(parent.block());
+  }
+  return true;
 }
 
 bool WindowBlockManager::Owns(BlockRef block, SlotRef slot) const {
@@ -272,35 +280,8 @@ bool WindowBlockManager::Owns(BlockRef block, SlotRef slot) const {
          store_.slot(block.id) == slot;
 }
 
-void WindowBlockManager::Lose(BlockId id) { CutSubtree(id, RemovalReason::kLost); }
-
-uint64_t WindowBlockManager::Reset() {
-  uint64_t removed = 0;
-  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
-    const BlockId id{i};
-    Block& block = store_[id];
-    if (block.state() == BlockState::kHole) store_.ReleaseId(id);
-    if (block.state() != BlockState::kCached) continue;
-    EndPinsOf(id, RemovalReason::kCleared);
-    ++removed;
-    const Tier tier = block.tier();
-    CountRemoval(id, RemovalReason::kCleared);
-    if (block.refs == 0 && IsCandidate(id)) policy(tier, id).Withdrawn(id);
-    policy(tier, id).Removed(id, tree_.hash(id));
-    NoteNothing(store_.slot(id));
-    if (block.timed) expiries_.Forget(id);
-    block.timed = 0;
-    block.set_state(BlockState::kPrivate);
-    if (block.refs != 0) continue;
-    CountUnheld(id, tier, -1);
-    store_.ReleaseSlot(store_.slot(id));
-    store_.ReleaseId(id);
-  }
-  holes_ = 0;
-  tree_.Clear();
-  ++tree_epoch_;
-  if (removed != 0) recorder().WindowCleared(window());
-  return removed;
+void WindowBlockManager::Lose(OperationScope& op, BlockId id) {
+  CutSubtree(op, id, RemovalReason::kLost);
 }
 
 // --- Priorities ---
@@ -309,16 +290,23 @@ void WindowBlockManager::SetPriority(BlockId id, Priority priority) {
   Block& block = store_[id];
   const Priority old = block.priority();
   if (old == priority) return;
-  if (!PAGODA_FAULT(SkipExpiryEvent)) {
+  if (!IsCutOff(id)) {
     recorder().PriorityChanged(window(), id, tree_.hash(id), {old, priority}, accounts_.owner(id));
   }
-  const bool listed = block.refs == 0 && IsCandidate(id);
+  const bool unheld = block.refs == 0;
+  const bool listed = unheld && IsCandidate(id);
   if (listed) policy(block.tier(), id).Withdrawn(id);
+  if (unheld) {
+    PriorityCounts& counts = unheld_by_priority_[block.tier_value];
+    --counts[old.value()];
+    ++counts[priority.value()];
+  }
   block.set_priority(priority);
   if (listed) policy(block.tier(), id).Released(id, priority);
 }
 
-void WindowBlockManager::SetBlockRetention(BlockId id, const BlockRetention& retention) {
+void WindowBlockManager::SetBlockRetention(OperationScope& op, BlockId id,
+                                           const BlockRetention& retention) {
   SetPriority(id, retention.priority);
   Block& block = store_[id];
   // What is at the default already has nothing to fall to.
@@ -328,21 +316,21 @@ void WindowBlockManager::SetBlockRetention(BlockId id, const BlockRetention& ret
     expiries_.SetDuration(id, timed ? retention.duration : absl::InfiniteDuration());
   }
   block.timed = timed;
-  if (timed && block.refs == 0) StartClock(id);
+  if (timed && block.refs == 0) StartClock(op, id);
 }
 
-void WindowBlockManager::StartClock(BlockId id) {
-  expiries_.Start(id, context_->now);
-  context_->EndsAt(expiries_.next());
+void WindowBlockManager::StartClock(OperationScope& op, BlockId id) {
+  expiries_.Start(id, op.now);
+  services_.deadlines->EndsAt(expiries_.next());
 }
 
-void WindowBlockManager::Expire() {
-  for (const BlockId id : expiries_.TakeExpired(context_->now)) {
+void WindowBlockManager::Expire(OperationScope& op) {
+  for (const BlockId id : expiries_.TakeExpired(op.now, kMaxEndsByTime)) {
     store_[id].timed = 0;
     ++counters_.expired_priorities;
     SetPriority(id, kDefaultPriority);
   }
-  context_->EndsAt(expiries_.next());
+  services_.deadlines->EndsAt(expiries_.next());
 }
 
 }  // namespace pagoda

@@ -67,13 +67,14 @@ constexpr std::array kRows = {
     Row{Reason::kWriterAlive, "WRITER_ALIVE", kFailedPrecondition},
     Row{Reason::kTooManySequences, "TOO_MANY_SEQUENCES", kResourceExhausted},
     Row{Reason::kSequenceBytesExhausted, "SEQUENCE_BYTES_EXHAUSTED", kResourceExhausted},
+    Row{Reason::kModelMismatch, "MODEL_MISMATCH", kFailedPrecondition},
 };
 
 constexpr bool InOrder() {
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (static_cast<size_t>(kRows[i].reason) != i) return false;
   }
-  return kRows.size() == static_cast<size_t>(Reason::kSequenceBytesExhausted) + 1;
+  return kRows.size() == static_cast<size_t>(Reason::kModelMismatch) + 1;
 }
 static_assert(InOrder(), "one row for each reason, in the enum's order");
 

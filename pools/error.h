@@ -66,6 +66,8 @@ enum class Reason : uint8_t {
   // The sequences keep as many bytes beside their blocks as they may; nothing changed.
   // RESOURCE_EXHAUSTED
   kSequenceBytesExhausted,
+  // The cache holds the KV of another model, or does not say of which. FAILED_PRECONDITION
+  kModelMismatch,
 };
 
 // The reason's stable name: "BLOCKS_EXHAUSTED".

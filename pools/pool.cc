@@ -163,7 +163,6 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
     }
   }
   if (absl::Status status = set->Pin(placement); !status.ok()) return status;
-  if (lifetime == MemoryLifetime::kKept) set->KeepNames();
   return set;
 }
 

@@ -199,9 +199,8 @@ struct PoolPlacement {
 class PoolSet {
  public:
   // `instance` is part of the shared memory names: "/pagoda-<instance>-w<window>-p<pool>", with
-  // "-secondary" after it for that tier. Memory that is kept is so from here on, whatever becomes
-  // of the process. REQUIRES: primary slots for every window. Errors: those of
-  // SharedMemoryPool::Create; nothing is left behind then.
+  // "-secondary" after it for that tier. REQUIRES: primary slots for every window. Errors: those of
+  // SharedMemoryPool::Create; then what was made here is gone, and what was adopted is still there.
   static absl::StatusOr<std::unique_ptr<PoolSet>> Create(
       const CacheLayout& layout, const SlotCounts& slots, const std::string& instance,
       MemoryLifetime lifetime = MemoryLifetime::kProcess) {
@@ -217,6 +216,10 @@ class PoolSet {
   // Removes what dead owners left under the names of pools of that layout. Errors: INVALID_ARGUMENT
   // (a living process has one).
   static absl::Status RemoveLeftovers(const CacheLayout& layout, const std::string& instance);
+
+  // This object's end leaves the memory behind, for the next Create with kKept. Without it only the
+  // pools that were adopted stay. A process that is killed leaves all of them, whatever it said.
+  void KeepNames();
 
   const CacheLayout& layout() const { return layout_; }
   // 0 where the window has no pools in that tier.
@@ -251,7 +254,6 @@ class PoolSet {
   absl::Status Add(Tier tier, SharedMemoryPool::Options options, WindowPools& pools);
   absl::Status Pin(const PoolPlacement& placement);
   absl::Status PinPool(SharedMemoryPool& pool, const PoolPlacement& placement);
-  void KeepNames();
 
   CacheLayout layout_;
   std::array<std::vector<WindowPools>, kNumTiers> pools_;  // By tier and window.

@@ -113,6 +113,7 @@ absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint6
   }
   SharedMemory memory(std::move(name), fd->Release(), *std::move(lock));
   memory.adopted_ = true;
+  memory.KeepName();
   // Another program may have made the object, with holes in it.
   if (absl::Status status = memory.ReserveAndMap(size_bytes); !status.ok()) return status;
   return memory;

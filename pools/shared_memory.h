@@ -18,7 +18,7 @@ namespace pagoda {
 // How long shared memory lives.
 enum class MemoryLifetime : uint8_t {
   kProcess,  // As long as its owner: it starts as zeros, and the owner's end takes it away.
-  kKept,     // Beyond it: what a dead owner left is adopted, and the owner's end leaves it behind.
+  kKept,     // Beyond it, from KeepName on: what a dead owner left is adopted, and is left again.
 };
 
 enum class MemoryAccess : uint8_t { kRead, kReadWrite };
@@ -36,7 +36,9 @@ class SharedMemory {
   // or may write it).
   static absl::StatusOr<SharedMemory> Create(std::string name, uint64_t size_bytes);
   // As Create, but a dead owner's object of that name and size is taken over in place: its bytes
-  // stay, and whoever maps it maps the same object. adopted() says which of the two happened.
+  // stay, and whoever maps it maps the same object. adopted() says which of the two happened. What
+  // is adopted stays when its new owner ends; what is made goes, unless KeepName says otherwise. So
+  // a start that fails leaves nothing of its own, and everything that it found.
   static absl::StatusOr<SharedMemory> CreateOrAdopt(std::string name, uint64_t size_bytes);
   // Removes a dead owner's object of that name, unless it has `unless_bytes` bytes. None of that
   // name is no error. Errors: INVALID_ARGUMENT (a living process owns the name), PERMISSION_DENIED

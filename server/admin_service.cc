@@ -14,8 +14,10 @@ constexpr Method kGetStatus = MethodNamed("/pagoda.v1.AdminService/GetStatus");
 constexpr Method kResetPrefixCache = MethodNamed("/pagoda.v1.AdminService/ResetPrefixCache");
 constexpr Method kDrain = MethodNamed("/pagoda.v1.AdminService/Drain");
 
-void TierToStatus(Tier tier, const TierOccupancy& occupancy, uint64_t block_bytes,
+void TierToStatus(Tier tier, const WindowStats& stats, uint64_t block_bytes,
                   const MemoryPlace& place, v1::TierStatus* out) {
+  const TierOccupancy& occupancy = stats.tiers[static_cast<size_t>(tier)];
+  const PriorityCounts& priorities = stats.cached_by_priority[static_cast<size_t>(tier)];
   out->set_memory_kind(MemoryKindToProto(place.kind));
   out->set_device(static_cast<uint32_t>(place.device));
   out->set_tier(TierToProto(tier));
@@ -26,6 +28,12 @@ void TierToStatus(Tier tier, const TierOccupancy& occupancy, uint64_t block_byte
   out->set_pinned_blocks(occupancy.pinned);
   out->set_in_flight_blocks(occupancy.in_flight);
   out->set_block_bytes(block_bytes);
+  for (uint32_t priority = 0; priority < priorities.size(); ++priority) {
+    if (priorities[priority] == 0) continue;
+    v1::PriorityBlocks* const blocks = out->add_cached_by_priority();
+    blocks->set_priority(priority);
+    blocks->set_blocks(priorities[priority]);
+  }
 }
 
 void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSet& pools,
@@ -33,8 +41,8 @@ void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSe
   out->set_window_size(WindowToProto(stats.window));
   for (size_t tier = 0; tier < stats.tiers.size(); ++tier) {
     if (stats.tiers[tier].capacity == 0) continue;
-    TierToStatus(static_cast<Tier>(tier), stats.tiers[tier], block_bytes,
-                 pools.place(static_cast<Tier>(tier)), out->add_tiers());
+    TierToStatus(static_cast<Tier>(tier), stats, block_bytes, pools.place(static_cast<Tier>(tier)),
+                 out->add_tiers());
   }
   out->set_allocated_blocks_total(stats.counters.allocated_blocks);
   out->set_freed_blocks_total(stats.counters.freed_blocks);

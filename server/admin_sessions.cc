@@ -55,11 +55,10 @@ grpc::ServerUnaryReactor* AdminService::ReleaseQuarantine(
     return Answer(context, status);
   }
   const SessionId session(request->session_id());
-  if (parts_.manager->IsQuarantined(session) && !request->force() &&
-      !parts_.writers->Dead(session)) {
-    return Answer(context, MakeError(Reason::kWriterAlive,
-                                     absl::StrCat("a process of session ", session.value(),
-                                                  " lives and may still write")));
+  if (!request->force()) {
+    if (absl::Status status = parts_.writers->CheckReleasable(session); !status.ok()) {
+      return Answer(context, status);
+    }
   }
   const absl::StatusOr<uint32_t> blocks = parts_.manager->ReleaseQuarantine(session);
   if (blocks.ok()) {

@@ -58,8 +58,9 @@ absl::Status CheckRole(const Identity& caller, const Method& method) {
                                 " is for operators; these credentials are a tenant's"));
 }
 
-bool SeesReuse(const TenantTable& tenants, const Identity& caller) {
-  return caller.is_operator() || !tenants[caller.tenant].shares;
+ReuseNumbers ReuseNumbersFor(const TenantTable& tenants, const Identity& caller) {
+  const bool alone = caller.is_operator() || !tenants[caller.tenant].shares;
+  return alone ? ReuseNumbers::kShow : ReuseNumbers::kLeaveOut;
 }
 
 absl::Status CheckPriority(const TenantTable& tenants, const Identity& caller, int64_t priority) {

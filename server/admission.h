@@ -64,9 +64,9 @@ absl::Status CheckInTime(absl::Time deadline, absl::Time now);
 // Errors: PERMISSION_DENIED.
 absl::Status CheckRole(const Identity& caller, const Method& method);
 
-// Whether the caller may know how much of a prompt was in the cache: an operator, and a tenant with
-// a namespace of its own. To a tenant that shares it would tell what others have asked.
-bool SeesReuse(const TenantTable& tenants, const Identity& caller);
+// Whether the caller is told how much of a prompt was in the cache: an operator and a tenant with a
+// namespace of its own are, a tenant that shares is not.
+ReuseNumbers ReuseNumbersFor(const TenantTable& tenants, const Identity& caller);
 
 // Whether the caller's requests to the engine may have this priority: a tenant's up to its
 // max_priority, an operator's any. Errors: PERMISSION_DENIED.

@@ -1,7 +1,9 @@
 #include "server/cache_metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
@@ -77,6 +79,32 @@ void CollectBlocks(const CacheNumbers& numbers, Families& out) {
     }
   }
   for (auto* family : {&capacity, &blocks, &bytes}) out.push_back(std::move(*family));
+}
+
+// A priority is what a client says, and no label's values come from clients: so tens of priorities,
+// which are all there from the start.
+void CollectPriorities(const ManagerStats& stats, Families& out) {
+  constexpr size_t kTen = 10;
+  auto family = GaugeFamily("pagoda_cached_blocks",
+                            "Cached blocks that nobody holds, by their priority: they are evicted "
+                            "from the lowest priority on.");
+  for (const WindowStats& window : stats.windows) {
+    for (size_t t = 0; t < kNumTiers; ++t) {
+      if (window.tiers[t].capacity == 0) continue;
+      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(t));
+      const PriorityCounts& counts = window.cached_by_priority[t];
+      for (size_t low = 0; low < counts.size(); low += kTen) {
+        const size_t end = std::min(low + kTen, counts.size());
+        const std::string name =
+            end == low + 1 ? absl::StrCat(low) : absl::StrCat(low, "-", end - 1);
+        AddSample(
+            family, With(labels, "priority", name),
+            AsDouble(std::accumulate(counts.begin() + static_cast<ptrdiff_t>(low),
+                                     counts.begin() + static_cast<ptrdiff_t>(end), uint64_t{0})));
+      }
+    }
+  }
+  out.push_back(std::move(family));
 }
 
 void CollectCounters(const ManagerStats& stats, Families& out) {
@@ -349,6 +377,7 @@ Families CollectCacheMetrics(const CacheNumbers& numbers, TenantLabels labels) {
             1);
   families.push_back(std::move(info));
   CollectBlocks(numbers, families);
+  CollectPriorities(numbers.stats, families);
   CollectCounters(numbers.stats, families);
   CollectTenantCounters(numbers, by_tenant, families);
   CollectTenantUses(numbers, by_tenant, families);

@@ -21,16 +21,17 @@ constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
 constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
 constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
 
-// Whether the cache holds the KV of the model that a client names. Errors: INVALID_ARGUMENT.
+// Whether the cache holds the KV of the model that a client names. Errors: MODEL_MISMATCH.
 absl::Status CheckModel(const CacheInfo& cache, const std::string& named) {
   if (named.empty() || named == cache.model_fingerprint) return absl::OkStatus();
   if (cache.model_fingerprint.empty()) {
-    return MakeError(
-        Reason::kInvalidArgument,
-        absl::StrCat("the session is for the model \"", named, "\", and for which the ", "cache ",
-                     cache.name, " is has not been said: see cache.model"));
+    return MakeError(Reason::kModelMismatch,
+                     absl::StrCat("cache ", cache.name,
+                                  " does not say which model it holds (cache.model); the session "
+                                  "is for \"",
+                                  named, "\""));
   }
-  return MakeError(Reason::kInvalidArgument,
+  return MakeError(Reason::kModelMismatch,
                    absl::StrCat("cache ", cache.name, " is for the model \"",
                                 cache.model_fingerprint, "\", the session for \"", named, "\""));
 }
@@ -65,8 +66,8 @@ absl::Status CacheService::DoOpenSession(const Identity& caller,
   }
   const auto session = manager_->OpenSession(request.client_name(), *lease, *tenant);
   if (!session.ok()) return session.status();
-  owners_.Add(session->ref, *tenant,
-              [this](SessionRef other) { return manager_->Remembers(other); });
+  owners_.Add(session->ref, *tenant, caller,
+              [this](absl::Span<const SessionRef> others) { return manager_->Remembers(others); });
   SessionToProto(session->ref, response->mutable_session());
   response->set_lease_ms(absl::ToInt64Milliseconds(session->lease));
   CacheInfoToProto(manager_->info(), response->mutable_cache());
@@ -88,7 +89,7 @@ absl::StatusOr<absl::Duration> CacheService::LeaseFromProto(uint64_t lease_ms) c
 
 template <class Request>
 absl::Status CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
-                                        const Request& request) const {
+                                        const Request& request) {
   if (!caller.ok()) return caller.status();
   if (absl::Status status = CheckServed(request); !status.ok()) return status;
   return owners_.Check(SessionFromProto(request.session()), *caller);
@@ -162,6 +163,16 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Sessi
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndSoon(SessionDraining());
   return stream;
+}
+
+absl::Status CacheService::CheckMayMap(SessionRef session) const {
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+  if (absl::Status status = manager_->CheckSession(session); !status.ok()) return status;
+  const std::optional<Identity> opener = owners_.OpenerOf(session.id);
+  if (!opener.has_value() || admission_->CheckStillKnown(*opener).ok()) return absl::OkStatus();
+  return MakeError(Reason::kUnauthenticated,
+                   absl::StrCat("the token with which session ", session.id.value(),
+                                " was used last is not valid any more"));
 }
 
 void CacheService::EndRevokedStreams() {

@@ -67,6 +67,11 @@ class CacheService final : public RawBatches {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
       grpc::CallbackServerContext* context) override;
 
+  // Whether whoever shows the session's token may map the pools for it. Errors: UNKNOWN_SESSION,
+  // STALE_SESSION, DRAINING; UNAUTHENTICATED where the token that the session's client showed last
+  // has been taken back: a call of that client with another one makes the session good again.
+  absl::Status CheckMayMap(SessionRef session) const;
+
   // Forgets what sessions were answered that are no more.
   void SweepAnswers();
   // Ends every open Session stream, and every batch's wait. Call it when the state is draining.
@@ -84,7 +89,7 @@ class CacheService final : public RawBatches {
   bool AcknowledgeOld(const Identity& caller, SessionRef session);
   // Whether `caller` may speak for the session, in a call that is served.
   template <class Request>
-  absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request) const;
+  absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request);
   BatchRun::Context batch_context(const Identity& caller) {
     return {.manager = manager_,
             .state = state_,

@@ -32,6 +32,16 @@ std::optional<std::string> OptionalHeader(const mg_connection* connection, const
   return value == nullptr ? std::nullopt : std::make_optional<std::string>(value);
 }
 
+// The first header of a request that a proxy adds and no client; "" where there is none. Not every
+// proxy adds one.
+std::string ProxyHeaderOf(const mg_connection* connection) {
+  for (const char* name : {"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host",
+                           "X-Forwarded-Proto", "X-Real-IP"}) {
+    if (mg_get_header(connection, name) != nullptr) return name;
+  }
+  return "";
+}
+
 // Where one end of a socket is, by a call of the system's; an empty address where it is none of
 // TCP's.
 struct Endpoint {
@@ -81,7 +91,8 @@ HttpRequest RequestOf(const mg_connection* connection) {
   return {.query = info->query_string == nullptr ? "" : info->query_string,
           .host = HeaderOf(connection, "Host"),
           .origin = OptionalHeader(connection, "Origin"),
-          .authorization = OptionalHeader(connection, "Authorization")};
+          .authorization = OptionalHeader(connection, "Authorization"),
+          .proxy_header = ProxyHeaderOf(connection)};
 }
 
 bool PacedWriter::Write(absl::string_view bytes) {

@@ -36,8 +36,11 @@ absl::Status CheckPlaintext(const Config::Server& server) {
     if (!status.ok()) return status;
   }
   if (server.http_insecure) return absl::OkStatus();
-  return CheckStaysHere("server.http_address", server.http_address,
-                        "HTTP has none, so put a proxy before it", "server.http_insecure");
+  return CheckStaysHere(
+      "server.http_address", server.http_address,
+      "HTTP has none, so put a proxy with TLS before it and name tenants or operators "
+      "(without them every client of the proxy is an operator)",
+      "server.http_insecure");
 }
 
 // Whoever reads the stream reads the tokens of every tenant, and nothing asks who he is.
@@ -126,6 +129,11 @@ absl::Status CheckModel(const Config& config) {
     return Refuse(
         "cache.model names the model of cache.layers; with cache.model_dir or engine.model_dir the "
         "folder says which model it is, by its weights");
+  }
+  if (config.cache.warm_restart && model.name.empty() && !has_folder) {
+    return Refuse(
+        "cache.warm_restart keeps KV for later daemons, and nothing says of which model it is: set "
+        "cache.model.name, or cache.model_dir or engine.model_dir");
   }
   return absl::OkStatus();
 }

@@ -63,6 +63,11 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
     if (spec.ok()) spec->name = cache.name;
     return spec;
   }
+  if (cache.model.name.empty()) {
+    Log(LogLevel::kWarning,
+        "cache.model has no name: the daemon cannot tell the engines of two models with the same "
+        "layers apart, and serves each the other's KV");
+  }
   CacheSpec spec{.name = cache.name,
                  .model_fingerprint = cache.model.Identity(),
                  .tokens_per_block = cache.tokens_per_block};
@@ -106,6 +111,7 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
             if (!tenant.ok()) return tenant.status();
             return manager->tenants()[*tenant].name;
           },
+          .remembers = [=](SessionRef session) { return manager->Remembers(session); },
           .note_writer = [=](SessionRef session) { return manager->NoteWriter(session); },
           .writers_gone = [=](SessionId session) { manager->NoteWriterGone(session); },
           .quarantined = [=] { return manager->QuarantinedSessions(); },
@@ -152,6 +158,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeServices(); !status.ok()) return status;
   if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
+  daemon->KeepMemory();
   return daemon;
 }
 
@@ -261,13 +268,13 @@ absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
     // What a daemon kept goes where it is not wanted, and where nobody knows who can write to it.
     if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
   }
-  absl::StatusOr<SizingPlan> sizes = MakePools(instance);
-  if (!sizes.ok() && begins_anew) {
-    // Memory that is kept would stay taken, though there is nothing in it.
-    pools_ = nullptr;
-    RemoveLeftMemory(*layout_, instance).IgnoreError();
-  }
-  return sizes;
+  return MakePools(instance);
+}
+
+void Daemon::KeepMemory() {
+  if (kept_ == nullptr) return;
+  kept_->Keep();
+  writers_->LeaveTable();
 }
 
 absl::StatusOr<SizingPlan> Daemon::MakePools(const std::string& instance) {
@@ -338,7 +345,8 @@ absl::Status Daemon::RememberWriters() {
       WriterProcesses::Create(name, CoreOf(manager_.get()));
   if (!writers.ok()) return writers.status();
   writers_ = *std::move(writers);
-  if (kept_ != nullptr) writers_->LeaveTable();
+  // The table of an earlier run stays also where this start fails: its writers still live.
+  if (kept_ != nullptr && writers_->table_was_there()) writers_->LeaveTable();
   if (kept_ == nullptr || !kept_->may_have_old_writers()) {
     // The pools are new, or nobody else has them open.
     writers_->ForgetOld();
@@ -488,7 +496,8 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
           config_.server.reflection ? GrpcServer::Reflection::kOn : GrpcServer::Reflection::kOff,
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
                    admin_service_.get()},
-      .interceptors = rpc_metrics_.MakeInterceptorFactory()};
+      .interceptors = rpc_metrics_.MakeInterceptorFactory(),
+      .allow_unguarded = config_.server.insecure};
   if (bridges_->service() != nullptr) options.services.push_back(bridges_->service());
   options.services.insert(options.services.end(), extra_services.begin(), extra_services.end());
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(options));
@@ -528,17 +537,13 @@ absl::Status Daemon::ListenHttp() {
 absl::Status Daemon::ListenForMapping() {
   std::string path = config_.server.MapSocketPath();
   if (path.empty()) return absl::OkStatus();
-  MapSocket::Gate gate = {.admit_reader =
-                              [this](SessionRef session) {
-                                const absl::Status status = state_.CheckAcceptsWork();
-                                return status.ok() ? manager_->CheckSession(session) : status;
-                              },
-                          .admit_writer =
-                              [this](SessionRef session, PeerProcess process) {
-                                const absl::Status status = state_.CheckAcceptsWork();
-                                return status.ok() ? writers_->Note(session, std::move(process))
-                                                   : status;
-                              }};
+  MapSocket::Gate gate = {
+      .admit_reader = [this](SessionRef session) { return cache_service_->CheckMayMap(session); },
+      .admit_writer =
+          [this](SessionRef session, PeerProcess process) {
+            const absl::Status status = cache_service_->CheckMayMap(session);
+            return status.ok() ? writers_->Note(session, std::move(process)) : status;
+          }};
   absl::StatusOr<std::unique_ptr<MapSocket>> socket =
       MapSocket::Listen(std::move(path), *pools_, std::move(gate));
   if (!socket.ok()) return socket.status();

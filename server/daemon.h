@@ -102,6 +102,9 @@ class Daemon {
   // On a thread of the transfers.
   void OnCopyDone(Ticket ticket, const absl::Status& status);
   absl::Status RememberWriters();
+  // The last step: with cache.warm_restart what the earlier ones made stays from here on. A start
+  // that fails before takes it away, and leaves what an earlier run had left.
+  void KeepMemory();
   absl::Status LoadEngine();
   absl::Status MakeServices();
   void Maintain();

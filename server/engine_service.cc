@@ -38,9 +38,10 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
         ToGrpcStatus(caller.status()));
   }
   GenerateStream* const stream =
-      GenerateStream::Open(*request, [admission = admission_, identity = caller->identity] {
-        return admission->CheckStillKnown(identity);
-      });
+      GenerateStream::Open(*request, ReuseNumbersFor(admission_->tenants(), caller->identity),
+                           [admission = admission_, identity = caller->identity] {
+                             return admission->CheckStillKnown(identity);
+                           });
   if (request->prompt_text().empty() && request->messages().empty()) {
     Submit(*request, *std::move(caller), stream);
     return stream;

@@ -34,7 +34,7 @@ class ExecuteCall::Reactor final : public grpc::ServerUnaryReactor {
 };
 
 grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
-                                             const SessionOwners* owners, const Identity& caller,
+                                             SessionOwners* owners, const Identity& caller,
                                              grpc::CallbackServerContext* rpc,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* answer, RpcMetrics::Call counted) {

@@ -27,16 +27,15 @@ namespace pagoda::server {
 class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
  public:
   // Begins; what gRPC shall end the call by. `owners` and what `context` names outlive the call.
-  static grpc::ServerUnaryReactor* Start(const BatchRun::Context& context,
-                                         const SessionOwners* owners, const Identity& caller,
-                                         grpc::CallbackServerContext* rpc,
+  static grpc::ServerUnaryReactor* Start(const BatchRun::Context& context, SessionOwners* owners,
+                                         const Identity& caller, grpc::CallbackServerContext* rpc,
                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
                                          RpcMetrics::Call counted);
 
  private:
   class Reactor;
 
-  ExecuteCall(const BatchRun::Context& context, const SessionOwners* owners, const Identity& caller,
+  ExecuteCall(const BatchRun::Context& context, SessionOwners* owners, const Identity& caller,
               const grpc::ByteBuffer* request, grpc::ByteBuffer* answer)
       : context_(context),
         owners_(owners),
@@ -56,7 +55,7 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
   void OnCancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
-  const SessionOwners* const owners_;
+  SessionOwners* const owners_;
   const Identity caller_;
   // gRPC's, until the call is answered.
   const grpc::ByteBuffer* const request_bytes_;

@@ -46,14 +46,16 @@ v1::FinishReason FinishReasonToProto(FinishReason reason) {
   return reason == FinishReason::kLength ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_STOP_TOKEN;
 }
 
-void ReportToProto(const GenerateReport& report, v1::GenerateReport* out) {
+void ReportToProto(const GenerateReport& report, ReuseNumbers reuse, v1::GenerateReport* out) {
   out->set_finish_reason(FinishReasonToProto(report.finish_reasons.front()));
   for (const FinishReason reason : report.finish_reasons) {
     out->add_finish_reasons(FinishReasonToProto(reason));
   }
   out->set_prompt_tokens(report.prompt_tokens);
-  out->set_reused_tokens(report.reused_tokens);
-  out->set_reused_secondary_tokens(report.reused_secondary_tokens);
+  if (reuse == ReuseNumbers::kShow) {
+    out->set_reused_tokens(report.reused_tokens);
+    out->set_reused_secondary_tokens(report.reused_secondary_tokens);
+  }
   out->set_generated_tokens(report.generated_tokens);
   out->set_preemptions(report.preemptions);
   out->set_drafted_tokens(report.drafted_tokens);
@@ -66,9 +68,9 @@ void ReportToProto(const GenerateReport& report, v1::GenerateReport* out) {
 
 }  // namespace
 
-GenerateStream* GenerateStream::Open(const v1::GenerateRequest& request,
+GenerateStream* GenerateStream::Open(const v1::GenerateRequest& request, ReuseNumbers reuse,
                                      std::function<absl::Status()> check_caller) {
-  const std::shared_ptr<GenerateStream> stream(new GenerateStream(std::move(check_caller)));
+  const std::shared_ptr<GenerateStream> stream(new GenerateStream(reuse, std::move(check_caller)));
   stream->self_ = stream;
   stream->detailed_ = request.num_samples() > 1 || request.has_top_logprobs();
   return stream.get();
@@ -121,7 +123,7 @@ void GenerateStream::End(const absl::StatusOr<GenerateReport>& report) {
     ended_ = true;
     status_ = report.status();
     pending_.mutable_text()->append(text);
-    if (report.ok()) ReportToProto(*report, pending_.mutable_report());
+    if (report.ok()) ReportToProto(*report, reuse_, pending_.mutable_report());
   }
   Advance();
 }

@@ -15,6 +15,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/engine.pb.h"
 #include "server/generate_prompt.h"
+#include "server/identity.h"
 
 namespace pagoda::server {
 
@@ -24,9 +25,10 @@ namespace pagoda::server {
 class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
   // One of Submit and Refuse has to follow, on any thread; before that the call does not end.
+  // `reuse`: whether the report has the numbers of reused tokens.
   // `check_caller` fails once the caller's token has been taken back, which ends the call with that
   // error. It is asked with Cancelled, and what it refers to outlives the call.
-  static GenerateStream* Open(const v1::GenerateRequest& request,
+  static GenerateStream* Open(const v1::GenerateRequest& request, ReuseNumbers reuse,
                               std::function<absl::Status()> check_caller);
   // Submits the request of the tenant, with its prompt, which is in `name_space`; the engine and
   // the prompt's tokenizer outlive the call. A request that the engine refuses ends the call.
@@ -43,8 +45,8 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
   void OnDone() override;
 
  private:
-  explicit GenerateStream(std::function<absl::Status()> check_caller)
-      : check_caller_(std::move(check_caller)) {}
+  GenerateStream(ReuseNumbers reuse, std::function<absl::Status()> check_caller)
+      : reuse_(reuse), check_caller_(std::move(check_caller)) {}
 
   // Returns whether anybody still wants tokens.
   bool Add(const GeneratedToken& token) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -55,6 +57,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
 
   std::shared_ptr<GenerateStream> self_;  // The call's share; given up in OnDone.
 
+  const ReuseNumbers reuse_;
   const std::function<absl::Status()> check_caller_;
   const SteadyTime arrival_ = SteadyNow();  // Of the call.
   bool detailed_ = false;                   // Whether GenerateResponse::generated is wanted.

@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/server.h"
 #include "grpcpp/support/server_interceptor.h"
+#include "server/header_guard.h"
 #include "server/listen_address.h"
 #include "server/tls_credentials.h"
 
@@ -35,10 +37,15 @@ class GrpcServer {
     Reflection reflection = Reflection::kOn;
     std::vector<grpc::Service*> services;  // Outlive the server.
     std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> interceptors;
+    // Whether the header guard is in place. Where it is not, TCP beyond loopback takes
+    // `allow_unguarded`: anybody who reaches it could keep a processor busy.
+    absl::Status header_guard = CheckHeaderGuard();
+    bool allow_unguarded = false;
   };
 
   // Listens, and is NOT_SERVING. A socket file that nobody listens on is replaced; the socket's
-  // mode is 0660. Errors: INVALID_ARGUMENT where an address is taken or cannot be listened on.
+  // mode is 0660. Errors: INVALID_ARGUMENT where an address is taken or cannot be listened on, or
+  // would be served without the header guard.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options);
   // Shuts down at once if nobody has.
   ~GrpcServer();

@@ -20,7 +20,8 @@ namespace pagoda::server {
 class HeaderLimit {
  public:
   // What one frame may hold by HTTP/2's default. gRPC refuses more than 8 KiB of metadata by
-  // itself, with a status of the call; this bound ends the connection.
+  // itself, with a status of the call, and ends the connection; but only where the client has
+  // acknowledged its SETTINGS. This bound holds for everybody, and answers nothing.
   static constexpr size_t kMaxBlockBytes = 16 << 10;
   // Clients cut a block only where it is larger than a frame.
   static constexpr int kMaxBlockFrames = 8;

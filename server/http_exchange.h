@@ -19,6 +19,7 @@ struct HttpRequest {
   std::string host;                          // The header Host, with its port.
   std::optional<std::string> origin;         // The header, where there is one: a browser's page.
   std::optional<std::string> authorization;  // The header, where there is one.
+  std::string proxy_header;  // "Via": a header there that only proxies add; "" where there is none.
 };
 
 struct HttpResponse {

@@ -40,6 +40,12 @@ absl::StatusOr<Identity> HttpFence::Identify(const HttpRequest& request) const {
                      "machines reach nobody generates, and nobody is told of tenants, sessions or "
                      "tokens");
   }
+  if (!knows_callers_ && !request.proxy_header.empty()) {
+    return MakeError(Reason::kPermissionDenied,
+                     absl::StrCat("a proxy passed this request on (", request.proxy_header,
+                                  "), and no tenants and no operators are configured: the daemon "
+                                  "cannot tell who asks"));
+  }
   ShownCredentials shown;
   if (request.authorization.has_value()) shown.authorization = *request.authorization;
   return authenticator_->Identify(shown);

@@ -18,7 +18,9 @@ namespace pagoda::server {
 // answers only to its own names (a page's name may be made to point to this machine: DNS
 // rebinding), and a request with an Origin has to come from the host that it asks.
 // 2. Where no callers are configured, everybody on loopback is an operator. Over an address that
-// other machines reach, nobody is.
+// other machines reach, nobody is, and neither is the sender of a request that a proxy passed on
+// and says so (HttpRequest::proxy_header). A proxy that adds no header cannot be told from a client
+// on this machine.
 class HttpFence {
  public:
   struct Options {
@@ -41,7 +43,7 @@ class HttpFence {
   Route Fenced(Route route) const;
 
   // Who asks. Errors: those of CheckSite, PERMISSION_DENIED (nobody is configured, and the address
-  // is open to other machines), UNAUTHENTICATED.
+  // is open to other machines or a proxy passed the request on), UNAUTHENTICATED.
   absl::StatusOr<Identity> Identify(const HttpRequest& request) const;
 
   // Whether the credential of a caller that was identified still stands for it.

@@ -25,7 +25,7 @@ absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::stri
 
 // Answers GET and HEAD, or POST, of exact paths on threads of its own; any other path is 404, any
 // other method 405. A connection has one request. A client keeps its thread while it reads; one
-// that reads nothing is given up after two seconds, one that reads slowly as PacedWriter says.
+// that reads nothing is given up after a second, one that reads slowly as PacedWriter says.
 class HttpServer {
  public:
   // By path, "/metrics". Called on the server's threads, several at a time.

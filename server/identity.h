@@ -35,6 +35,11 @@ struct Identity {
 // Who may call a method: anybody with credentials, or operators alone.
 enum class Access : uint8_t { kTenants, kOperators };
 
+// Whether a generation's answer says how much of the prompt was in the cache: not to a tenant that
+// shares, whom it would tell whether others have used the same prompt (ReuseNumbersFor in
+// admission.h).
+enum class ReuseNumbers : uint8_t { kLeaveOut, kShow };
+
 struct Method {
   std::string_view name;  // As it stands in a request's path.
   Access access;

@@ -47,7 +47,8 @@ class KeptMemory {
     std::function<bool(const NamespaceKey&)> accepts;
   };
 
-  // Takes over the stamps beside the pools, which are kept too, and looks for blocks in them. Tells
+  // Takes over the stamps beside the pools and looks for blocks in them. What was made and not
+  // found, here and of the pools, goes with its owner until Keep is called. Tells
   // the log what was found and what not, and the supervisor how far it is. Errors: those of
   // StampSet::Create.
   static absl::StatusOr<std::unique_ptr<KeptMemory>> Open(PoolSet* pools, const Options& options,
@@ -58,6 +59,11 @@ class KeptMemory {
   const RecoveryReport& report() const { return recovery_.report; }
   // Whether a client of an earlier daemon may still map the pools, as it was at the start.
   bool may_have_old_writers() const { return may_have_old_writers_; }
+  // The daemon serves: its end leaves the pools and the stamps behind, also those that it made.
+  void Keep() {
+    pools_->KeepNames();
+    stamps_->KeepNames();
+  }
   // The core did not take what was found: no slot has a stamp any more.
   void Forget() { stamps_->InvalidateAll(); }
   // For SharedManager::SetSlotSink.
@@ -66,11 +72,13 @@ class KeptMemory {
  private:
   KeptMemory(PoolSet* pools, std::unique_ptr<StampSet> stamps, Recovery recovery,
              bool may_have_old_writers)
-      : stamps_(std::move(stamps)),
+      : pools_(pools),
+        stamps_(std::move(stamps)),
         recovery_(std::move(recovery)),
         may_have_old_writers_(may_have_old_writers),
         stamper_(pools, stamps_.get()) {}
 
+  PoolSet* const pools_;
   const std::unique_ptr<StampSet> stamps_;
   Recovery recovery_;
   const bool may_have_old_writers_;

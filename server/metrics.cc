@@ -124,7 +124,13 @@ Families CollectHttpGenerations(const OpenAiDoor::Counts& counts) {
 }
 
 Families CollectHeaderGuard() {
+  // Does not change: the dynamic linker has bound the functions.
+  static const bool guarded = CheckHeaderGuard().ok();
   return {
+      Gauge("pagoda_grpc_headers_guarded",
+            "1 where gRPC's headers are bounded before it parses them; 0 where another library's "
+            "functions took the place of the daemon's.",
+            guarded ? 1 : 0),
       Counter("pagoda_grpc_refused_headers_total",
               "Connections that were closed because their headers were too large or did not end.",
               AsDouble(HeaderGuardRefusals()))};

@@ -23,6 +23,8 @@ namespace pagoda::server {
 namespace {
 
 constexpr int kBacklog = 1024;
+// Between two looks at those that are open: a fraction of kMaxConnections.
+constexpr int kAcceptsPerRound = 64;
 // How long nobody is let in where this process may not open another file and no connection is open
 // here that could make way.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
@@ -86,7 +88,7 @@ void ProbeServer::Run() {
 }
 
 void ProbeServer::Accept() {
-  while (true) {
+  for (int accepted = 0; accepted < kAcceptsPerRound; ++accepted) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
       if (connections_.empty()) absl::SleepFor(kPause);
@@ -103,6 +105,8 @@ void ProbeServer::Accept() {
       if (connections_.size() <= kMaxConnections) continue;
     }
     if (connections_.empty()) return;
+    // Its request may have come since it was looked at.
+    (void)Serve(connections_.front());
     close(connections_.front().fd);
     connections_.pop_front();
   }

@@ -19,7 +19,8 @@ namespace pagoda::server {
 // connection a thread for as long as its request takes to come, so connections that say nothing
 // hold up a probe there; here they cost a descriptor. Thread-safe.
 //
-// 1. At most kMaxConnections are open. One more takes the place of the oldest.
+// 1. At most kMaxConnections are open. One more takes the place of the oldest, unless that one's
+// request has come: then it is answered first.
 // 2. A connection has kRequestTime to bring its request, of at most kMaxRequestBytes, and gets one
 // answer.
 // 3. A route returns at once: all probes wait for it.
@@ -51,7 +52,7 @@ class ProbeServer {
         stop_fd_(stop_fd) {}
 
   void Run();
-  // Takes what waits to be accepted.
+  // Takes of those that wait to be accepted as many as one round may.
   void Accept();
   // Reads, and answers where the request is whole. False: the connection is over.
   bool Serve(Connection& connection) const;

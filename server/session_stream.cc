@@ -15,7 +15,7 @@ absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
 
 }  // namespace
 
-SessionStream* SessionStream::Start(const BatchRun::Context& context, const SessionOwners* owners,
+SessionStream* SessionStream::Start(const BatchRun::Context& context, SessionOwners* owners,
                                     const Identity& caller, RpcMetrics::Call counted,
                                     StreamSlots::Slot slot, Set* streams) {
   const std::shared_ptr<SessionStream> stream(

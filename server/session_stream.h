@@ -32,7 +32,7 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
   // Begins to read what `caller` sends. The stream is in `streams` until its call is over; that,
   // `owners` and what `context` names outlive it.
-  static SessionStream* Start(const BatchRun::Context& context, const SessionOwners* owners,
+  static SessionStream* Start(const BatchRun::Context& context, SessionOwners* owners,
                               const Identity& caller, RpcMetrics::Call counted,
                               StreamSlots::Slot slot, Set* streams);
 
@@ -49,9 +49,8 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
  private:
   enum class Step { kReading, kRunning, kWriting, kFinished };
 
-  SessionStream(const BatchRun::Context& context, const SessionOwners* owners,
-                const Identity& caller, RpcMetrics::Call counted, StreamSlots::Slot slot,
-                Set* streams)
+  SessionStream(const BatchRun::Context& context, SessionOwners* owners, const Identity& caller,
+                RpcMetrics::Call counted, StreamSlots::Slot slot, Set* streams)
       : context_(context),
         owners_(owners),
         caller_(caller),
@@ -74,7 +73,7 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void FinishCall(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
-  const SessionOwners* const owners_;
+  SessionOwners* const owners_;
   const Identity caller_;
   std::optional<RpcMetrics::Call> counted_;  // Until the call is over.
   std::optional<StreamSlots::Slot> slot_;    // Likewise.

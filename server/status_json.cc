@@ -27,15 +27,28 @@ constexpr CounterField kCounters[] = {
     {"secondary_hit_tokens", &WindowCounters::secondary_hit_tokens},
 };
 
-Json TierJson(Tier tier, const TierOccupancy& blocks, const MemoryPlace& place) {
-  return {{"tier", TierName(tier)},
-          {"memory", PlaceName(place)},
-          {"capacity_blocks", blocks.capacity},
-          {"free_blocks", blocks.free},
-          {"cached_blocks", blocks.cached},
-          {"active_blocks", blocks.active},
-          {"pinned_blocks", blocks.pinned},
-          {"in_flight_blocks", blocks.in_flight}};
+// The priorities that occur, ascending.
+Json PrioritiesJson(const PriorityCounts& counts) {
+  Json priorities = Json::array();
+  for (size_t priority = 0; priority < counts.size(); ++priority) {
+    if (counts[priority] == 0) continue;
+    priorities.push_back({{"priority", priority}, {"blocks", counts[priority]}});
+  }
+  return priorities;
+}
+
+Json TierJson(Tier tier, const WindowStats& window, const MemoryPlace& place) {
+  const TierOccupancy& blocks = window.tiers[static_cast<size_t>(tier)];
+  return {
+      {"tier", TierName(tier)},
+      {"memory", PlaceName(place)},
+      {"capacity_blocks", blocks.capacity},
+      {"free_blocks", blocks.free},
+      {"cached_blocks", blocks.cached},
+      {"active_blocks", blocks.active},
+      {"pinned_blocks", blocks.pinned},
+      {"in_flight_blocks", blocks.in_flight},
+      {"cached_by_priority", PrioritiesJson(window.cached_by_priority[static_cast<size_t>(tier)])}};
 }
 
 Json NamespaceJson(const NamespaceKey& key) {
@@ -140,8 +153,7 @@ Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout, const Poo
     Json tiers = Json::array();
     for (size_t t = 0; t < kNumTiers; ++t) {
       if (window.tiers[t].capacity == 0) continue;
-      tiers.push_back(
-          TierJson(static_cast<Tier>(t), window.tiers[t], pools.place(static_cast<Tier>(t))));
+      tiers.push_back(TierJson(static_cast<Tier>(t), window, pools.place(static_cast<Tier>(t))));
     }
     Json counters = Json::object();
     for (const CounterField& field : kCounters) {

@@ -144,7 +144,8 @@ absl::StatusOr<Operation> AddSequenceFrom(const v1::AddSequenceRequest& proto) {
                      .room_tokens = proto.room_tokens(),
                      .extra_token_ids = ExtraIdsFrom(proto),
                      .multimodal_items = *std::move(items),
-                     .retention = *std::move(retention)};
+                     .retention = *std::move(retention),
+                     .tenant = proto.tenant()};
 }
 
 // An operation of type T with all that names its prefix.
@@ -172,6 +173,7 @@ absl::StatusOr<Operation> QueryCapacityFrom(const v1::QueryCapacityRequest& prot
   if (!query.ok()) return query.status();
   query->sequence = SequenceId(proto.sequence_id());
   query->max_new_tokens = proto.max_new_tokens();
+  query->tenant = proto.tenant();
   return *std::move(query);
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "pools/error.h"
 
 namespace pagoda::server {
 namespace {
@@ -26,7 +27,10 @@ absl::StatusOr<std::unique_ptr<WriterProcesses>> WriterProcesses::Create(
 }
 
 WriterProcesses::WriterProcesses(std::unique_ptr<WriterTable> table, Core core)
-    : core_(std::move(core)), found_table_(table->found()), table_(std::move(table)) {
+    : core_(std::move(core)),
+      found_table_(table->found()),
+      table_was_there_(table->was_there()),
+      table_(std::move(table)) {
   absl::MutexLock lock(&mutex_);
   for (const size_t row : table_->Rows()) {
     const WriterRow writer = table_->Get(row);
@@ -49,6 +53,7 @@ std::vector<WriterRow> WriterProcesses::AdoptOld() {
 void WriterProcesses::ForgetOld() {
   absl::MutexLock lock(&mutex_);
   Forget(kEarlierRuns, [](const Writer&) { return true; });
+  table_->Begin();
 }
 
 void WriterProcesses::LeaveTable() {
@@ -93,6 +98,19 @@ bool WriterProcesses::Dead(SessionId session) const {
                      [](const Writer& writer) { return writer.process.ended(); });
 }
 
+// The quarantine first: a session that is over gets no new writer, so it stays true that it has
+// none. A session that lives could get one, and end, behind the look at its writers.
+absl::Status WriterProcesses::CheckReleasable(SessionId session) const {
+  const std::vector<SessionId> quarantined = core_.quarantined();
+  if (!std::binary_search(quarantined.begin(), quarantined.end(), session)) {
+    return MakeError(Reason::kUnknownQuarantine,
+                     absl::StrCat("nothing of session ", session.value(), " is quarantined"));
+  }
+  if (Dead(session)) return absl::OkStatus();
+  return MakeError(Reason::kWriterAlive, absl::StrCat("a process of session ", session.value(),
+                                                      " lives and may still write"));
+}
+
 std::vector<pid_t> WriterProcesses::Pids(SessionId session) const {
   absl::MutexLock lock(&mutex_);
   std::vector<pid_t> pids;
@@ -113,25 +131,22 @@ bool WriterProcesses::AcknowledgeOld(SessionRef session, const std::optional<std
 }
 
 size_t WriterProcesses::Sweep() {
-  absl::MutexLock lock(&mutex_);
-  ForgetTheDead();
-  std::vector<SessionId> over;
-  for (const auto& [id, writers] : writers_) {
-    if (id != kEarlierRuns && !core_.check(writers.front().session).ok()) over.push_back(id);
+  std::vector<SessionId> dead;
+  {
+    absl::MutexLock lock(&mutex_);
+    ForgetTheDead();
+    std::vector<SessionId> over;
+    for (const auto& [id, writers] : writers_) {
+      if (id != kEarlierRuns && !core_.remembers(writers.front().session)) over.push_back(id);
+    }
+    for (const SessionId id : over) Forget(id, [](const Writer&) { return true; });
+    for (const SessionId id : core_.quarantined()) {
+      if (!writers_.contains(id)) dead.push_back(id);
+    }
   }
-  // After the sessions were found to be over: what they left behind is quarantined by now.
-  const std::vector<SessionId> quarantined = core_.quarantined();
-  for (const SessionId id : over) {
-    const bool held = std::binary_search(quarantined.begin(), quarantined.end(), id);
-    if (!held) Forget(id, [](const Writer&) { return true; });
-  }
-  size_t released = 0;
-  for (const SessionId id : quarantined) {
-    if (writers_.contains(id)) continue;
-    core_.release(id);
-    ++released;
-  }
-  return released;
+  // A release may take long. A session that is over gets no writer meanwhile.
+  for (const SessionId id : dead) core_.release(id);
+  return dead.size();
 }
 
 void WriterProcesses::ForgetTheDead() {

@@ -40,6 +40,9 @@ class WriterProcesses {
     std::function<absl::Status(SessionRef)> check;
     // The name of the session's tenant; empty where it has none. Errors: those of check.
     std::function<absl::StatusOr<std::string>(SessionRef)> tenant;
+    // Whether the session is open, or still has blocks: while they are being freed, and quarantined
+    // ones too.
+    std::function<bool(SessionRef)> remembers;
     // From now on what the session leaves behind is quarantined. Errors: those of check.
     std::function<absl::Status(SessionRef)> note_writer;
     // Nobody writes for it any more, so it leaves nothing behind. None where there is no session.
@@ -63,20 +66,27 @@ class WriterProcesses {
 
   // The pools are those of earlier daemons. Returns the writers that lived when this was created.
   std::vector<WriterRow> AdoptOld() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The pools are new, and nobody has them.
+  // The pools are new, and nobody has them. Where no table was found one begins here.
   void ForgetOld() ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether the table was there: false beside pools that were says that anybody may write to them.
   bool found_table() const { return found_table_; }
+  // Whether anything was there under the table's name, a table or not.
+  bool table_was_there() const { return table_was_there_; }
   // The table stays when this object ends, because the pools' memory does.
   void LeaveTable() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The process may write for the session from now on.
+  // The process may write for the session from now on. REQUIRES: a table was found, or ForgetOld
+  // was called.
   // Errors: UNKNOWN_SESSION, STALE_SESSION; RESOURCE_EXHAUSTED without a reason where there are as
   // many writers as may be.
   absl::Status Note(SessionRef session, PeerProcess process) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether no process lives that could write for the session.
   bool Dead(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // OK where what the session left in quarantine may be released: nobody writes there any more.
+  // Errors: UNKNOWN_QUARANTINE (nothing of it is quarantined, perhaps not yet), WRITER_ALIVE.
+  // Cost: O(quarantines).
+  absl::Status CheckReleasable(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
   // The processes that could, as far as they live and have an id here; ascending. Of kEarlierRuns,
   // those of AdoptOld.
   std::vector<pid_t> Pids(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -113,6 +123,7 @@ class WriterProcesses {
 
   const Core core_;
   const bool found_table_;
+  const bool table_was_there_;
   // Taken before the core's lock.
   mutable absl::Mutex mutex_;
   std::unique_ptr<WriterTable> table_ ABSL_GUARDED_BY(mutex_);

@@ -49,8 +49,8 @@ absl::Status SystemError(const char* call, const std::string& name) {
   return absl::ErrnoToStatus(errno, absl::StrCat(call, "(", name, ")"));
 }
 
-absl::StatusOr<FileDescriptor> OpenLocked(const std::string& name) {
-  absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR | O_CREAT);
+absl::StatusOr<FileDescriptor> OpenLocked(const std::string& name, int flags) {
+  absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR | flags);
   if (!fd.ok()) return fd.status();
   if (flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
     return MakeError(Reason::kInvalidArgument,
@@ -59,42 +59,58 @@ absl::StatusOr<FileDescriptor> OpenLocked(const std::string& name) {
   return fd;
 }
 
+// Makes the memory as large as that, maps it, and says whether it had that size.
+absl::StatusOr<void*> ReserveAndMap(int fd, const std::string& name, size_t bytes, bool* fitted) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return SystemError("fstat", name);
+  *fitted = static_cast<size_t>(info.st_size) == bytes;
+  // Reserved before it is cut: where there is no room, what is there stays whole.
+  absl::Status reserved = ReserveMemory(fd, name, bytes);
+  if (!reserved.ok()) return reserved;
+  if (!*fitted && ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    return SystemError("ftruncate", name);
+  }
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return SystemError("mmap", name);
+  // A mapping holds the lock like a descriptor, and a child's outlives this process.
+  madvise(memory, bytes, MADV_DONTFORK);
+  return memory;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WriterTable>> WriterTable::Open(const std::string& name,
                                                                size_t capacity) {
-  absl::StatusOr<FileDescriptor> fd = OpenLocked(name);
+  absl::StatusOr<FileDescriptor> fd = OpenLocked(name, 0);
+  const bool was_there = !absl::IsNotFound(fd.status());
+  if (!was_there) fd = OpenLocked(name, O_CREAT | O_EXCL);
   if (!fd.ok()) return fd.status();
   const size_t bytes = sizeof(Header) + capacity * sizeof(Slot);
-  struct stat info;
-  if (fstat(fd->get(), &info) != 0) return SystemError("fstat", name);
-  if (static_cast<size_t>(info.st_size) != bytes) {
-    if (ftruncate(fd->get(), 0) != 0) return SystemError("ftruncate", name);
-    absl::Status reserved = ReserveMemory(fd->get(), name, bytes);
-    if (!reserved.ok()) return reserved;
+  bool fitted = false;
+  const absl::StatusOr<void*> memory = ReserveAndMap(fd->get(), name, bytes, &fitted);
+  if (!memory.ok()) {
+    if (!was_there) shm_unlink(name.c_str());
+    return memory.status();
   }
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
-  if (memory == MAP_FAILED) return SystemError("mmap", name);
-  // A mapping holds the lock like a descriptor, and a child's outlives this process.
-  madvise(memory, bytes, MADV_DONTFORK);
-  auto* header = static_cast<Header*>(memory);
-  const bool found = header->magic == kMagic && header->capacity == capacity;
+  auto* header = static_cast<Header*>(*memory);
+  const bool found = fitted && header->magic == kMagic && header->capacity == capacity;
   if (!found) {
-    std::memset(memory, 0, bytes);
+    std::memset(*memory, 0, bytes);
     header->capacity = capacity;
-    header->magic = kMagic;
   }
-  return absl::WrapUnique(new WriterTable(name, *std::move(fd), memory, capacity, found));
+  return absl::WrapUnique(
+      new WriterTable(name, *std::move(fd), *memory, capacity, found, was_there));
 }
 
 WriterTable::WriterTable(std::string name, FileDescriptor fd, void* memory, size_t capacity,
-                         bool found)
+                         bool found, bool was_there)
     : name_(std::move(name)),
       fd_(std::move(fd)),
       header_(static_cast<Header*>(memory)),
       slots_(reinterpret_cast<Slot*>(header_ + 1)),
       capacity_(capacity),
-      found_(found) {
+      found_(found),
+      was_there_(was_there) {
   for (size_t row = capacity_; row-- > 0;) {
     if (slots_[row].session_id.load(std::memory_order_acquire) == 0) free_.push_back(row);
   }
@@ -104,6 +120,8 @@ WriterTable::~WriterTable() {
   munmap(header_, sizeof(Header) + capacity_ * sizeof(Slot));
   if (leave_ == Leave::kRemoved) shm_unlink(name_.c_str());
 }
+
+void WriterTable::Begin() { header_->magic = kMagic; }
 
 std::vector<size_t> WriterTable::Rows() const {
   std::vector<size_t> rows;
@@ -126,6 +144,7 @@ WriterRow WriterTable::Get(size_t row) const {
 }
 
 absl::StatusOr<size_t> WriterTable::Add(const WriterRow& row) {
+  PAGODA_CHECK(header_->magic == kMagic, "the table was found, or begun");
   PAGODA_CHECK(row.session.id.value() != 0, "sessions count from 1");
   PAGODA_CHECK(row.tenant.size() <= kMaxTenantBytes, "a tenant's name is bounded");
   if (free_.empty()) {

@@ -31,10 +31,11 @@ class WriterTable {
   enum class Leave { kRemoved, kForTheNextDaemon };
 
   // Takes what is there under `name` ("/x"), with its rows, or makes it. What is there but is no
-  // such table of `capacity` rows is made anew. REQUIRES: the caller holds the pools of the same
-  // instance, so that no two daemons do this at once.
+  // such table of `capacity` rows loses its contents, and is no table before Begin: a daemon that
+  // ends in between leaves one that is still not believed. REQUIRES: the caller holds the pools of
+  // the same instance, so that no two daemons do this at once.
   // Errors: INVALID_ARGUMENT where a living process has it, or another user made it; those of
-  // shared memory.
+  // shared memory. What this made is gone then, and what was there is as it was.
   static absl::StatusOr<std::unique_ptr<WriterTable>> Open(const std::string& name,
                                                            size_t capacity);
   ~WriterTable();
@@ -43,11 +44,15 @@ class WriterTable {
 
   // Whether the table was there.
   bool found() const { return found_; }
+  // Whether anything was there under the name, a table or not.
+  bool was_there() const { return was_there_; }
+  // From here on this is a table. Nothing to do where it was found.
+  void Begin();
   // The rows' indices that count, ascending.
   std::vector<size_t> Rows() const;
   // REQUIRES: the row counts.
   WriterRow Get(size_t row) const;
-  // Error: RESOURCE_EXHAUSTED where the table is full.
+  // REQUIRES: found, or Begin was called. Error: RESOURCE_EXHAUSTED where the table is full.
   absl::StatusOr<size_t> Add(const WriterRow& row);
   void Remove(size_t row);
   size_t size() const { return capacity_ - free_.size(); }
@@ -59,7 +64,8 @@ class WriterTable {
   struct Header;
   struct Slot;
 
-  WriterTable(std::string name, FileDescriptor fd, void* memory, size_t capacity, bool found);
+  WriterTable(std::string name, FileDescriptor fd, void* memory, size_t capacity, bool found,
+              bool was_there);
 
   const std::string name_;
   const FileDescriptor fd_;  // Holds the lock.
@@ -67,6 +73,7 @@ class WriterTable {
   Slot* const slots_;        // In it.
   const size_t capacity_;
   const bool found_;
+  const bool was_there_;
   std::vector<size_t> free_;
   Leave leave_ = Leave::kRemoved;
 };

@@ -53,8 +53,8 @@ struct GrpcCacheClientOptions {
 // and the way on is another client.
 //
 // Errors: UNAVAILABLE (no daemon there), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
-// INVALID_ARGUMENT (a lease above the daemon's maximum; a cache that is not known to be for
-// model_fingerprint; credentials as MakeChannel says).
+// INVALID_ARGUMENT (a lease above the daemon's maximum; credentials as MakeChannel says),
+// MODEL_MISMATCH (a cache that is not known to be for model_fingerprint).
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options);
 
 }  // namespace pagoda

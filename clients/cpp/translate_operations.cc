@@ -110,6 +110,7 @@ struct OperationWriter {
     request->set_room_tokens(op.room_tokens);
     SetRanges(op.retention.ranges, request);
     if (op.retention.generated.has_value()) SetGenerated(*op.retention.generated, request);
+    request->set_tenant(op.tenant);
   }
   void operator()(const ReserveTokens& op) const {
     v1::ReserveTokensRequest* request = out->mutable_reserve_tokens();
@@ -153,6 +154,7 @@ struct OperationWriter {
     request->set_sequence_id(op.sequence.value());
     SetPrefix(op, request);
     request->set_max_new_tokens(op.max_new_tokens);
+    request->set_tenant(op.tenant);
   }
   void operator()(const OffloadPrefix& op) const { SetPrefix(op, out->mutable_offload_prefix()); }
   void operator()(const PrefetchPrefix& op) const { SetPrefix(op, out->mutable_prefetch_prefix()); }

@@ -119,15 +119,19 @@ class Chat {
       std::cout << Paint(terminal_, Style::kDim, "stopped") << std::endl;
       return;
     }
-    std::string secondary;
+    std::string reused;  // A tenant that shares is not told.
+    if (report->has_reused_tokens()) {
+      reused =
+          absl::StrFormat(", %s reused (%s)", FormatCount(report->reused_tokens()),
+                          FormatShare(Share(report->reused_tokens(), report->prompt_tokens())));
+    }
     if (report->reused_secondary_tokens() > 0) {
-      secondary = absl::StrCat(", ", FormatCount(report->reused_secondary_tokens()),
-                               " from the secondary tier");
+      absl::StrAppend(&reused, ", ", FormatCount(report->reused_secondary_tokens()),
+                      " from the secondary tier");
     }
     const std::string line = absl::StrFormat(
-        "%s prompt tokens, %s reused (%s)%s; first token after %s, %.1f tokens/s",
-        FormatCount(report->prompt_tokens()), FormatCount(report->reused_tokens()),
-        FormatShare(Share(report->reused_tokens(), report->prompt_tokens())), secondary,
+        "%s prompt tokens%s; first token after %s, %.1f tokens/s",
+        FormatCount(report->prompt_tokens()), reused,
         FormatElapsed(DurationOf(report->time_to_first_token())), TokensPerSecond(*report));
     std::cout << Paint(terminal_, Style::kDim, line) << std::endl;
   }
@@ -136,8 +140,10 @@ class Chat {
     nlohmann::ordered_json json = {{"content", answer}, {"stopped", !report.has_value()}};
     if (report.has_value()) {
       json["prompt_tokens"] = report->prompt_tokens();
-      json["reused_tokens"] = report->reused_tokens();
-      json["reused_secondary_tokens"] = report->reused_secondary_tokens();
+      if (report->has_reused_tokens()) {
+        json["reused_tokens"] = report->reused_tokens();
+        json["reused_secondary_tokens"] = report->reused_secondary_tokens();
+      }
       json["generated_tokens"] = report->generated_tokens();
       json["finish_reason"] = FinishText(report->finish_reason());
       json["time_to_first_token_seconds"] =

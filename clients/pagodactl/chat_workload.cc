@@ -201,6 +201,15 @@ class Workload {
     return true;
   }
 
+  // Whether the operation failed for want of what others' sequences give back when they end.
+  bool WantsRoom(const absl::Status& status) {
+    const Reason reason = ReasonOf(status);
+    const bool wants = reason == Reason::kBlocksExhausted || reason == Reason::kTooManySequences ||
+                       reason == Reason::kSequenceBytesExhausted;
+    if (wants) refusal_ = status;
+    return wants;
+  }
+
   using Results = std::vector<absl::StatusOr<OperationResult>>::const_iterator;
 
   // Takes the conversation's results off `result` and moves it to its next phase and place.
@@ -210,23 +219,21 @@ class Workload {
     conversation.newly_shortened = false;
     switch (conversation.phase) {
       case Phase::kAdding:
-        if (ReasonOf(first.status()) == Reason::kBlocksExhausted) return Defer(conversation);
+        if (WantsRoom(first.status())) return Defer(conversation);
         if (!first.ok()) return first.status();
         report_.prompt_tokens += conversation.history.size();
         report_.matched_tokens += std::get<AddedSequence>(*first).matched_tokens;
         conversation.phase = Phase::kReplying;
+        YieldIfLost(conversation);
         break;
       case Phase::kReplying:
-        if (ReasonOf(first.status()) == Reason::kBlocksExhausted) {
+        if (WantsRoom(first.status())) {
           conversation.phase = Phase::kYielding;
           break;
         }
         if (!first.ok() && !refused_for_loss) return first.status();
         if (first.ok()) AppendReplyToken(conversation);
-        if (conversation.must_be_freed) {
-          ++report_.lost;
-          conversation.phase = Phase::kYielding;
-        }
+        YieldIfLost(conversation);
         break;
       case Phase::kFinishing: {
         const absl::StatusOr<OperationResult>& freed = *result++;
@@ -241,6 +248,12 @@ class Workload {
     }
     active_.push_back(&conversation);
     return absl::OkStatus();
+  }
+
+  void YieldIfLost(Conversation& conversation) {
+    if (!conversation.must_be_freed) return;
+    ++report_.lost;
+    conversation.phase = Phase::kYielding;
   }
 
   // Its next sequence has had none.
@@ -284,10 +297,14 @@ class Workload {
   absl::Status WaitIfStuck(absl::Time step_start) const {
     if (!active_.empty() || last_move_ >= step_start) return absl::OkStatus();
     const absl::Duration stuck = absl::Now() - last_move_;
+    if (stuck > options_.patience && refusal_.ok()) {
+      return MakeError(Reason::kKvLost, absl::StrCat("no conversation has kept its sequence for ",
+                                                     FormatElapsed(stuck)));
+    }
     if (stuck > options_.patience) {
-      return MakeError(Reason::kBlocksExhausted,
+      return MakeError(ReasonOf(refusal_),
                        absl::StrCat("no conversation found room for ", FormatElapsed(stuck),
-                                    ": other sessions hold the blocks"));
+                                    ", which other sessions hold: ", refusal_.message()));
     }
     absl::SleepFor(kRetryInterval);
     return absl::OkStatus();
@@ -302,6 +319,7 @@ class Workload {
   std::vector<absl::Duration> latencies_;
   absl::Time start_;
   absl::Time last_move_;
+  absl::Status refusal_;  // The last one for want of room.
   ChatWorkloadReport report_;
 };
 

@@ -66,7 +66,8 @@ using BatchCallback = std::function<Next(const ChatWorkloadReport&)>;
 // What the conversations say depends on the options alone, not on the order in which they run.
 //
 // Errors: INVALID_ARGUMENT for options that are zero or beyond their limit; INVALID_COUNT where one
-// conversation does not fit the cache; BLOCKS_EXHAUSTED when nothing has moved for `patience`;
+// conversation does not fit the cache; BLOCKS_EXHAUSTED, TOO_MANY_SEQUENCES or
+// SEQUENCE_BYTES_EXHAUSTED when nothing has moved for `patience`, by what was wanting last;
 // those of Execute, and of any operation that fails for another reason than room or a loss that the
 // answer names. The client's
 // session may hold sequences then; closing it frees them.

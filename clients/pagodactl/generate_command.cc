@@ -91,11 +91,13 @@ void PrintSamples(const std::vector<std::vector<TokenId>>& samples,
 }
 
 void PrintReport(const v1::GenerateReport& report) {
-  const double reused = Share(report.reused_tokens(), report.prompt_tokens());
   absl::PrintF("\n");
-  absl::PrintF("prompt               %s tokens, %s reused from the cache (%s)\n",
-               FormatCount(report.prompt_tokens()), FormatCount(report.reused_tokens()),
-               FormatShare(reused));
+  absl::PrintF("prompt               %s tokens", FormatCount(report.prompt_tokens()));
+  if (report.has_reused_tokens()) {
+    absl::PrintF(", %s reused from the cache (%s)", FormatCount(report.reused_tokens()),
+                 FormatShare(Share(report.reused_tokens(), report.prompt_tokens())));
+  }
+  absl::PrintF("\n");
   if (report.reused_secondary_tokens() > 0) {
     absl::PrintF("                     %s of these came up from the secondary tier\n",
                  FormatCount(report.reused_secondary_tokens()));
@@ -146,8 +148,6 @@ void PrintJson(const GenerateOptions& options, const Said& said, const v1::Gener
       {"tokens", said.samples.front()},
       {"finish_reason", FinishText(report.finish_reason())},
       {"prompt_tokens", report.prompt_tokens()},
-      {"reused_tokens", report.reused_tokens()},
-      {"reused_secondary_tokens", report.reused_secondary_tokens()},
       {"generated_tokens", report.generated_tokens()},
       {"time_to_first_token_seconds",
        absl::ToDoubleSeconds(DurationOf(report.time_to_first_token()))},
@@ -157,6 +157,11 @@ void PrintJson(const GenerateOptions& options, const Said& said, const v1::Gener
       {"preemptions", report.preemptions()},
       {"drafted_tokens", report.drafted_tokens()},
       {"accepted_draft_tokens", report.accepted_draft_tokens()}};
+  // A tenant that shares is not told.
+  if (report.has_reused_tokens()) {
+    json["reused_tokens"] = report.reused_tokens();
+    json["reused_secondary_tokens"] = report.reused_secondary_tokens();
+  }
   if (!options.text.empty()) json["text"] = said.text;
   if (options.num_samples > 1) json["samples"] = said.samples;
   if (options.top_logprobs.has_value()) json["logprobs"] = said.details;

@@ -103,16 +103,17 @@ class Replay {
     // never cached.
     tokens_.push_back(0);
 
-    const absl::StatusOr<uint32_t> matched =
+    const absl::StatusOr<SequenceAdded> added =
         manager_->AddSequence(session_, kSequence, {}, tokens_, block_tokens, now_);
-    PAGODA_CHECK(matched.ok(), "a request that fits an idle cache was refused");
+    const uint32_t matched = added.ok() ? added->matched_tokens : 0;
+    PAGODA_CHECK(added.ok(), "a request that fits an idle cache was refused");
     FinishCopies();
     PAGODA_CHECK(manager_->CommitTokens(session_, kSequence, {}, block_tokens, now_).ok(),
                  "a request's own blocks could not be committed");
     PAGODA_CHECK(manager_->FreeSequence(session_, kSequence, now_).ok(),
                  "a request's sequence could not be freed");
     FinishCopies();
-    return *matched;
+    return matched;
   }
 
   void FinishCopies() {

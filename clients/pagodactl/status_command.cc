@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "clients/cpp/translate.h"
 #include "clients/pagodactl/admin_client.h"
@@ -12,6 +13,7 @@
 #include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.pb.h"
+#include "pools/types.h"
 
 namespace pagoda {
 namespace {
@@ -51,6 +53,21 @@ std::string MemoryText(const v1::TierStatus& tier) {
   return absl::StrFormat("cuda:%d", tier.device());
 }
 
+// "cached at priority 10: 1,024, 35: 7". Where all are at the default there is nothing to tell.
+void PrintPriorities(const v1::TierStatus& tier) {
+  const auto& priorities = tier.cached_by_priority();
+  if (priorities.empty() ||
+      (priorities.size() == 1 && priorities[0].priority() == kDefaultPriority.value())) {
+    return;
+  }
+  std::string text;
+  for (const v1::PriorityBlocks& one : priorities) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", one.priority(), ": ",
+                    FormatCount(one.blocks()));
+  }
+  absl::PrintF("    cached at priority %s\n", text);
+}
+
 void PrintTier(const v1::TierStatus& tier, const Terminal& terminal) {
   absl::PrintF("  %-10s %s blocks of %s, %s on %s\n", TierText(tier.tier()),
                FormatCount(tier.capacity_blocks()), FormatBytes(tier.block_bytes()),
@@ -61,6 +78,7 @@ void PrintTier(const v1::TierStatus& tier, const Terminal& terminal) {
                  Paint(terminal, state.style, Bar(terminal, share, kBarWidth)),
                  FormatCount(state.blocks), FormatShare(share));
   }
+  PrintPriorities(tier);
 }
 
 void PrintWindow(const v1::WindowStatus& window, const Terminal& terminal) {
@@ -141,6 +159,10 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
 // --- For programs ---
 
 Json TierJson(const v1::TierStatus& tier) {
+  Json priorities = Json::array();
+  for (const v1::PriorityBlocks& one : tier.cached_by_priority()) {
+    priorities.push_back({{"priority", one.priority()}, {"blocks", one.blocks()}});
+  }
   return {{"tier", TierText(tier.tier())},
           {"memory", MemoryText(tier)},
           {"capacity_blocks", tier.capacity_blocks()},
@@ -149,7 +171,8 @@ Json TierJson(const v1::TierStatus& tier) {
           {"active_blocks", tier.active_blocks()},
           {"pinned_blocks", tier.pinned_blocks()},
           {"in_flight_blocks", tier.in_flight_blocks()},
-          {"block_bytes", tier.block_bytes()}};
+          {"block_bytes", tier.block_bytes()},
+          {"cached_by_priority", priorities}};
 }
 
 Json WindowJson(const v1::WindowStatus& window) {

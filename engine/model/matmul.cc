@@ -26,11 +26,12 @@ using kernels::ElementBytes;
 using kernels::ElementType;
 using kernels::cpu::Execution;
 
-// Outputs of a slice: whole registers, so that no sum is done in another order where a slice ends;
-// few enough that a slice and its results stay in the second cache, and that each thread has some.
+// Outputs of a slice: whole registers; few enough that a slice and its results stay in the second
+// cache, and that each of many threads has some. The number of threads does not matter: with AMX or
+// AVX2, oneDNN adds up in another order in a slice of another width.
 constexpr uint64_t kSliceGranule = 64;
 constexpr uint64_t kMostSliceOutputs = 512;
-constexpr uint64_t kSlicesPerThread = 4;
+constexpr uint64_t kFewestSlices = 16;
 
 // Below this many multiplications, waking threads takes longer than they save.
 constexpr uint64_t kSmallestParallelProduct = uint64_t{1} << 18;
@@ -39,9 +40,8 @@ uint64_t RoundUp(uint64_t number, uint64_t granule) {
   return (number + granule - 1) / granule * granule;
 }
 
-uint64_t SliceOutputs(uint64_t outputs, uint32_t num_threads) {
-  const uint64_t pieces = num_threads * kSlicesPerThread;
-  const uint64_t even = RoundUp((outputs + pieces - 1) / pieces, kSliceGranule);
+uint64_t SliceOutputs(uint64_t outputs) {
+  const uint64_t even = RoundUp((outputs + kFewestSlices - 1) / kFewestSlices, kSliceGranule);
   return std::min({even, kMostSliceOutputs, outputs});
 }
 
@@ -99,7 +99,7 @@ class MatMul::State {
     for (const TensorInfo& part : matrices) matrix->num_outputs += part.shape[0];
     const uint64_t inputs = matrices[0].shape[1];
     const uint64_t outputs = matrix->num_outputs;
-    const uint64_t slice = SliceOutputs(outputs, num_threads());
+    const uint64_t slice = SliceOutputs(outputs);
     const uint64_t num_slices = (outputs + slice - 1) / slice;
     matrix->full = &Kind(type, inputs, slice);
     matrix->last = &Kind(type, inputs, outputs - (num_slices - 1) * slice);

@@ -36,6 +36,9 @@ struct ActiveRequest {
   uint64_t asked_in_step = 0;  // Whether it is cancelled.
   // Since when others alone, not the engine, keep its tenant at its quota.
   std::optional<SteadyTime> at_quota_since;
+  // Since when its sequences are refused because others than the engine have as many, or as many
+  // bytes of them, as its tenant may have.
+  std::optional<SteadyTime> refused_since;
   uint32_t open_samples = 0;  // Samples that are not done with.
   absl::Status status;        // How it ends.
 };
@@ -47,7 +50,7 @@ struct Sample {
       : request(std::move(of)),
         index(number),
         sampling(request->request.sampling),
-        run(request->request.name_space, windows, std::move(known)) {
+        run(request->request, windows, std::move(known)) {
     sampling.seed += number;
   }
 
@@ -60,6 +63,7 @@ struct Sample {
   // Not in the cache yet: to be forked from this sample's sequence, which then is still open.
   Sample* fork_of = nullptr;
   bool opening = false;  // Its sequence was opened with the batch at hand.
+  bool refused = false;  // The cache refused its sequence, so its leaving gives nothing back.
 
   // What it does in the step at hand.
   uint32_t num_tokens = 0;
@@ -74,7 +78,7 @@ struct Sample {
     return generated == 0 && asked.num_samples > 1 ? 0 : asked.max_draft_tokens;
   }
   // Whose quota its blocks are in.
-  const std::string& owner() const { return request->request.name_space.tenant; }
+  const std::string& owner() const { return request->request.charged(); }
   uint32_t tokens_left() const { return request->request.max_new_tokens - generated; }
   // Whether `a` goes before `b`, and takes its room where there is not enough.
   friend bool Outranks(const Sample& a, const Sample& b) {

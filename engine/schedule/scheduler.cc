@@ -9,6 +9,15 @@
 #include "pools/error.h"
 
 namespace pagoda {
+namespace {
+
+// What frees itself where the tenant's sequences end: their number, and their bytes.
+bool IsOfSequences(Reason reason) {
+  return reason == Reason::kTooManySequences || reason == Reason::kSequenceBytesExhausted;
+}
+
+}  // namespace
+
 Scheduler::Scheduler(const Options& options, CacheClient* client, std::vector<WindowSize> windows,
                      Forward forward, kernels::cpu::ThreadPool* sampling_threads)
     : options_(options),
@@ -39,8 +48,8 @@ void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback
   shares_.Enter(asked.tenant);
   ++stats_.waiting_requests;
   waiting_.Add(std::make_unique<Sample>(active, 0, windows_, asked.prompt));
-  if (!quotas_.Knows(asked.name_space.tenant)) {
-    unknown_owners_.insert(asked.name_space.tenant);
+  if (!quotas_.Knows(asked.charged())) {
+    unknown_owners_.insert(asked.charged());
   } else if (absl::Status status = quotas_.Check(asked, windows_.tokens_per_block); !status.ok()) {
     EndRequest(active, status);
   }
@@ -218,9 +227,12 @@ void Scheduler::HeedRefusals() {
     const absl::Status status = sample->run.status();
     sample->num_tokens = 0;
     const Reason reason = ReasonOf(status);
-    const bool quota = reason == Reason::kTenantQuotaExceeded;
+    const bool of_sequences = IsOfSequences(reason);
+    const bool quota = reason == Reason::kTenantQuotaExceeded || of_sequences;
     const bool no_room = quota || reason == Reason::kBlocksExhausted;
-    if (!sample->run.is_open() && (no_room || reason == Reason::kKvLost)) {
+    if (!sample->run.is_open() && of_sequences) {
+      AwaitSequences(sample, status);
+    } else if (!sample->run.is_open() && (no_room || reason == Reason::kKvLost)) {
       if (quota) quotas_.NoteFull(sample->owner());
       Retire(sample, Then::kReturn);
     } else if (reason == Reason::kKvLost) {
@@ -233,7 +245,7 @@ void Scheduler::HeedRefusals() {
       EndRequest(sample->request, status);
     }
   }
-  // Of a quota only what its tenant gives back helps.
+  // Of a quota, and of the bytes of sequences, only what their tenant gives back helps.
   for (const std::string& owner : at_quota) {
     const auto is_its = [&](const Sample& sample) { return sample.owner() == owner; };
     const bool gives_back =

@@ -157,6 +157,9 @@ class Scheduler {
   bool MayTakeSlot(const Sample& sample) const;
   Fit RoomFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
   void HeedShortage(const Probe& probe, Shortage shortage);
+  // The cache refused the sample's sequence with `status`, because its tenant has as many as it may
+  // have: it goes on when some have ended.
+  void AwaitSequences(Sample* sample, const absl::Status& status);
   void Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tokens, StepBatch& batch);
   bool MustProbe(const Sample& head) const;
   void AskForQuotas(StepBatch& batch);

@@ -127,6 +127,7 @@ void Scheduler::Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tok
   sample->num_tokens = tokens;
   if (!sample->request->admitted) shares_.Charge(sample->request->request.tenant, rest);
   sample->opening = true;
+  sample->refused = false;
   sample->run.Open(SequenceId(++sequences_), total - rest + tokens, batch);
   blocked_since_.reset();
   sample->request->at_quota_since.reset();
@@ -167,6 +168,36 @@ void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
                                     absl::FormatDuration(options_.room_timeout))));
 }
 
+// No answer of the cache tells of sequences and their bytes before it refuses them. As with a quota
+// of blocks the tenant's own sequences in the engine are waited for, or give way to a higher
+// priority; what the tenant's other clients have is waited for as long as room.
+void Scheduler::AwaitSequences(Sample* sample, const absl::Status& status) {
+  const std::string& owner = sample->owner();
+  const auto is_its = [&](const Sample& other) {
+    return other.owner() == owner && other.run.is_open();
+  };
+  Sample* const lowest = LowestRunningOf(is_its);
+  const bool gives_back =
+      std::any_of(closing_.begin(), closing_.end(),
+                  [&](const Closing& closing) { return is_its(*closing.sample); });
+  std::optional<SteadyTime>& since = sample->request->refused_since;
+  if (lowest != nullptr || gives_back) {
+    since.reset();
+  } else if (!since.has_value()) {
+    since = SteadyNow();
+  }
+  if (since.has_value() && Since(*since) >= options_.room_timeout) {
+    return EndRequest(sample->request, status);
+  }
+  quotas_.NoteFull(owner);
+  sample->refused = true;
+  Retire(sample, Then::kReturn);
+  if (!gives_back && lowest != nullptr &&
+      lowest->request->request.priority < sample->request->request.priority) {
+    Preempt(lowest);
+  }
+}
+
 // What the prompts that run leave to others in the next step.
 uint32_t Scheduler::BudgetOfNextStep() const {
   uint64_t wanted = 0;
@@ -203,7 +234,8 @@ void Scheduler::AddProbes(StepBatch& batch) {
   for (const Sample* sample : head) {
     QueryCapacity query{.name_space = sample->request->request.name_space,
                         .tokens = sample->run.tokens(),
-                        .max_new_tokens = sample->tokens_left()};
+                        .max_new_tokens = sample->tokens_left(),
+                        .tenant = sample->request->request.tenant};
     batch.Add(std::move(query), [this, sample](absl::StatusOr<OperationResult> result) {
       if (sample->request->ending) return;
       if (result.ok()) {

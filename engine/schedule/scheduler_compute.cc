@@ -31,7 +31,10 @@ Scheduler::Progress Scheduler::Compute() {
   for (const std::unique_ptr<Sample>& sample : running_) {
     SequenceRun& run = sample->run;
     if (!run.is_open()) continue;
-    if (std::exchange(sample->opening, false)) NoteAdmission(*sample);
+    if (std::exchange(sample->opening, false)) {
+      sample->request->refused_since.reset();
+      NoteAdmission(*sample);
+    }
     // A match may be longer or shorter than was foreseen, and a loss makes more to compute.
     sample->num_tokens = std::min({sample->num_tokens, run.uncomputed(), run.room_left()});
     if (sample->num_tokens == 0 || run.ready() > completed_) continue;

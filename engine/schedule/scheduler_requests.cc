@@ -112,8 +112,10 @@ void Scheduler::FinishClosing() {
       closing_.push_back(std::move(closed));
       continue;
     }
-    room_changed_ = true;
-    quotas_.NoteChange(closed.sample->owner());
+    if (!closed.sample->refused) {
+      room_changed_ = true;
+      quotas_.NoteChange(closed.sample->owner());
+    }
     if (closed.then == Then::kReturn) {
       waiting_.Add(std::move(closed.sample));
     } else {

@@ -15,8 +15,11 @@ void SequenceRun::Open(SequenceId id, uint32_t room_tokens, StepBatch& batch) {
   status_ = absl::OkStatus();
   named_ = static_cast<uint32_t>(tokens_.size());
   room_tokens = std::min(room_tokens, named_);
-  AddSequence add{
-      .sequence = id_, .name_space = name_space_, .tokens = tokens_, .room_tokens = room_tokens};
+  AddSequence add{.sequence = id_,
+                  .name_space = request_.name_space,
+                  .tokens = tokens_,
+                  .room_tokens = room_tokens,
+                  .tenant = request_.tenant};
   batch.Add(std::move(add), [this, room_tokens](absl::StatusOr<OperationResult> result) {
     if (!result.ok()) {
       open_ = false;

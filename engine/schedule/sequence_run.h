@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "engine/generate.h"
 #include "engine/schedule/step_batch.h"
 #include "manager/operation.h"
 
@@ -31,9 +32,9 @@ class SequenceRun {
     uint32_t tokens_per_block = 0;
   };
 
-  // `name_space` and `windows` outlive it.
-  SequenceRun(const NamespaceKey& name_space, const Windows& windows, std::vector<TokenId> tokens)
-      : name_space_(name_space), windows_(windows), tokens_(std::move(tokens)) {}
+  // Of `request`, which says whose it is; that and `windows` outlive it.
+  SequenceRun(const GenerateRequest& request, const Windows& windows, std::vector<TokenId> tokens)
+      : request_(request), windows_(windows), tokens_(std::move(tokens)) {}
   SequenceRun(const SequenceRun&) = delete;
   SequenceRun& operator=(const SequenceRun&) = delete;
 
@@ -96,7 +97,7 @@ class SequenceRun {
   void Take(absl::Span<const BlockTable> tables, Ticket ready);
   void Note(const absl::Status& status) { status_.Update(status); }
 
-  const NamespaceKey& name_space_;
+  const GenerateRequest& request_;
   const Windows& windows_;
   SequenceId id_;
   std::vector<TokenId> tokens_;

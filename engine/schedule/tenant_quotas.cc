@@ -27,7 +27,7 @@ void TenantQuotas::Learn(const std::string& tenant, absl::Span<const WindowCapac
 }
 
 absl::Status TenantQuotas::Check(const GenerateRequest& request, uint32_t tokens_per_block) const {
-  const auto it = tenants_.find(request.name_space.tenant);
+  const auto it = tenants_.find(request.charged());
   if (it == tenants_.end()) return absl::OkStatus();
   for (const Tenant::Quota& quota : it->second.quotas) {
     const uint64_t blocks = MostBlocks(request, quota.window, TokensPerBlock(tokens_per_block));

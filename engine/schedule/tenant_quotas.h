@@ -17,8 +17,8 @@
 
 namespace pagoda {
 
-// By the tenants of namespaces, whose blocks are counted: not by GenerateRequest::tenant, which is
-// who asks. Quotas stay as they are as long as a cache does. Thread-compatible.
+// By the tenants whose blocks are counted, GenerateRequest::charged(): not by its `tenant`, which
+// is who asks. Quotas stay as they are as long as a cache does. Thread-compatible.
 class TenantQuotas {
  public:
   // Whether it has been learnt, and not forgotten since.

@@ -9,15 +9,12 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/generate.h"
+#include "server/identity.h"
 #include "server/openai/api_request.h"
 #include "server/openai/choice_text.h"
 #include "server/status_json.h"
 
 namespace pagoda::server {
-
-// Whether an answer says how much of the prompt was in the cache. To a tenant that shares its cache
-// that would tell whether others have used the same prompt (SeesReuse in admission.h).
-enum class ReuseNumbers : uint8_t { kLeaveOut, kShow };
 
 // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}.
 Json UsageJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse);

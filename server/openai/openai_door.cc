@@ -296,10 +296,9 @@ void OpenAiDoor::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpEx
 
 ApiAnswer OpenAiDoor::NewAnswer(const Asked& asked) const {
   const bool ids = asked.request.return_token_ids || !text_->tokenizer.ok();
-  const bool reuse = SeesReuse(*tenants_, asked.caller);
   return ApiAnswer(asked.request.kind, model_name_,
                    ids ? ApiAnswer::TokenIds::kShow : ApiAnswer::TokenIds::kLeaveOut,
-                   reuse ? ReuseNumbers::kShow : ReuseNumbers::kLeaveOut, absl::Now());
+                   ReuseNumbersFor(*tenants_, asked.caller), absl::Now());
 }
 
 absl::StatusOr<Generation::Round> OpenAiDoor::Next(const Asked& asked, Generation& generation,

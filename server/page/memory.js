@@ -7,6 +7,10 @@ const tierName = tier => ({ primary: "Primary tier", secondary: "Secondary tier"
 const tierText = { primary: "where engines compute", secondary: "what the primary tier has no room for" };
 const windowText = name => name === "full" ? "full attention" : `sliding window of ${count(Number(name))} tokens`;
 
+// Where all that is cached is at the default priority there is nothing to tell.
+const prioritiesText = all => all.every(one => one.priority === 35) ? "" :
+  "Cached by priority, the lowest goes first: " + all.map(one => `${one.priority}: ${count(one.blocks)}`).join(", ") + ".";
+
 function makePool(window, tier) {
   const box = make("div", "pool");
   const head = make("div", "head");
@@ -29,8 +33,9 @@ function makePool(window, tier) {
   canvas.setAttribute("role", "img");
   const note = make("p", "cell");
   note.setAttribute("aria-live", "polite");
-  box.append(head, bar, counts, canvas, note);
-  const pool = { box, numbers, parts, canvas, note, cells: [], perCell: 1, cursor: null, tier: tier.tier, name: `${tierName(tier.tier)}, ${windowText(window.window)}` };
+  const priorities = make("p", "help num");
+  box.append(head, bar, counts, priorities, canvas, note);
+  const pool = { box, numbers, parts, priorities, canvas, note, cells: [], perCell: 1, cursor: null, tier: tier.tier, name: `${tierName(tier.tier)}, ${windowText(window.window)}` };
   canvas.addEventListener("pointermove", event => point(pool, cellAt(pool, event)));
   canvas.addEventListener("pointerleave", () => point(pool, null));
   canvas.addEventListener("blur", () => point(pool, null));
@@ -59,6 +64,7 @@ function showPools(status, blocks) {
       pool.numbers[state].textContent = count(n);
       if (pool.parts[state]) pool.parts[state].style.width = `${100 * n / tier.capacity_blocks}%`;
     }
+    pool.priorities.textContent = prioritiesText(tier.cached_by_priority);
     const map = blocks.windows[w].tiers[t];
     pool.cells = map.cells;
     pool.perCell = map.blocks_per_cell;

@@ -114,8 +114,10 @@ double AllocateAndFree(uint32_t blocks) {
   const double seconds = MedianSeconds([&] {
     return Seconds([&] {
       for (int i = 0; i < kCalls; ++i) {
-        Bed::Require(bed.core().AllocateBlocks(bed.session(), kFullAttention,
-                                               absl::MakeSpan(handles), kNow));
+        Bed::Require(
+            bed.core()
+                .AllocateBlocks(bed.session(), kFullAttention, absl::MakeSpan(handles), kNow)
+                .status());
         std::transform(handles.begin(), handles.end(), refs.begin(),
                        [](const BlockHandle& handle) { return handle.ref(); });
         Bed::Require(bed.core().FreeBlocks(bed.session(), kFullAttention, refs, kNow));
@@ -265,8 +267,10 @@ double EvictRequest(uint32_t blocks) {
     taken.clear();
     return Seconds([&] {
       for (int i = 0; i < kCalls; ++i) {
-        Bed::Require(bed.core().AllocateBlocks(bed.session(), kFullAttention,
-                                               absl::MakeSpan(handles), kNow));
+        Bed::Require(
+            bed.core()
+                .AllocateBlocks(bed.session(), kFullAttention, absl::MakeSpan(handles), kNow)
+                .status());
         bed.core().TakeEvents();
         for (const BlockHandle& handle : handles) taken.push_back(handle.ref());
       }

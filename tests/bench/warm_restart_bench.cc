@@ -55,7 +55,10 @@ struct Life {
   explicit Life(const std::string& instance)
       : pools(Must(
             PoolSet::Create(Layout(), {.primary = {kSlots}}, instance, MemoryLifetime::kKept))),
-        stamps(Must(StampSet::Create(*pools, instance))) {}
+        stamps(Must(StampSet::Create(*pools, instance))) {
+    pools->KeepNames();
+    stamps->KeepNames();
+  }
 
   std::unique_ptr<PoolSet> pools;
   std::unique_ptr<StampSet> stamps;

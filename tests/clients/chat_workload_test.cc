@@ -1,5 +1,6 @@
 #include "clients/pagodactl/chat_workload.h"
 
+#include <algorithm>
 #include <set>
 
 #include "events/event_log.h"
@@ -19,15 +20,17 @@ constexpr uint32_t kTokensPerBlock = 4;
 // A manager in this process, and a session for the workload.
 class Cache {
  public:
-  explicit Cache(uint32_t blocks) : manager_(MakeCore(blocks), &log_) {}
+  explicit Cache(uint32_t blocks, SequenceAccounts::Limits limits = {})
+      : manager_(MakeCore(blocks, limits), &log_) {}
 
   std::unique_ptr<CacheClient> Open() { return *OpenLocalCacheClient(&manager_, "test"); }
   TierOccupancy occupancy() const { return manager_.Stats().windows[0].tiers[0]; }
   const SharedManager& manager() const { return manager_; }
+  uint64_t sequence_bytes() const { return manager_.TenantUses().front().sequence_bytes; }
   const EventLog& log() const { return log_; }
 
  private:
-  static std::unique_ptr<BlockManager> MakeCore(uint32_t blocks) {
+  static std::unique_ptr<BlockManager> MakeCore(uint32_t blocks, SequenceAccounts::Limits limits) {
     CacheSpec spec;
     spec.tokens_per_block = kTokensPerBlock;
     spec.layers.resize(1);
@@ -36,7 +39,8 @@ class Cache {
     return *BlockManager::Create({.layout = *CacheLayout::Create(spec),
                                   .primary_blocks = {blocks},
                                   .pool_mappings = {},
-                                  .epoch = {}});
+                                  .epoch = {},
+                                  .sequence_limits = limits});
   }
 
   EventLog log_{{}};
@@ -152,6 +156,43 @@ TEST(ChatWorkloadTest, BlocksThatOthersHoldEndItAfterItsPatience) {
   cache.manager().CheckInvariants();
 }
 
+TEST(ChatWorkloadTest, FewSequencesDeferAndItStillFinishes) {
+  Cache cache(200, {.max_sequences = 2});
+  const auto report = RunOn(cache, SmallChat());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->turns_done, 30u);
+  EXPECT_GT(report->deferrals, 0u);
+}
+
+// Four conversations begin, and their tables may not all grow.
+TEST(ChatWorkloadTest, FewBytesOfSequencesDeferAndItStillFinishes) {
+  uint64_t most = 0;
+  Cache ample(200);
+  const auto client = ample.Open();
+  ASSERT_TRUE(RunChatWorkload(*client, SmallChat(), [&](const ChatWorkloadReport&) {
+                most = std::max(most, ample.sequence_bytes());
+                return Next::kContinue;
+              }).ok());
+  ASSERT_GT(most, 0u);
+  Cache cache(200, {.max_bytes = most - 1});
+  const auto report = RunOn(cache, SmallChat());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->turns_done, 30u);
+  EXPECT_GT(report->deferrals, 0u);
+}
+
+TEST(ChatWorkloadTest, SequencesThatOthersHaveEndItAfterItsPatience) {
+  Cache cache(200, {.max_sequences = 1});
+  const auto hog = cache.Open();
+  ASSERT_TRUE(
+      RunOne<AddedSequence>(*hog, AddSequence{.sequence = SequenceId(1), .tokens = {1, 2}}).ok());
+  ChatWorkloadOptions options = SmallChat();
+  options.patience = absl::Milliseconds(50);
+  const auto report = RunOn(cache, options);
+  EXPECT_EQ(ReasonOf(report.status()), Reason::kTooManySequences) << report.status();
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("no conversation found room"));
+}
+
 TEST(ChatWorkloadTest, TheCallbackStopsIt) {
   Cache cache(200);
   const auto client = cache.Open();
@@ -163,17 +204,30 @@ TEST(ChatWorkloadTest, TheCallbackStopsIt) {
   EXPECT_LT(report->turns_done, report->turns_total);
 }
 
+// A client that another one stands behind.
+class ClientInFront : public CacheClient {
+ public:
+  explicit ClientInFront(std::unique_ptr<CacheClient> behind) : behind_(std::move(behind)) {}
+
+  const CacheInfo& info() const override { return behind_->info(); }
+  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    return behind_->MapPools(access);
+  }
+
+ protected:
+  CacheClient& behind() { return *behind_; }
+
+ private:
+  const std::unique_ptr<CacheClient> behind_;
+};
+
 // Says after some batches that a sequence lost what was computed, as a daemon does whose copy
 // failed, and refuses the commits that do not know of it.
-class LossyClient final : public CacheClient {
+class LossyClient final : public ClientInFront {
  public:
   LossyClient(std::unique_ptr<CacheClient> client, bool must_be_freed)
-      : client_(std::move(client)), must_be_freed_(must_be_freed) {}
+      : ClientInFront(std::move(client)), must_be_freed_(must_be_freed) {}
 
-  const CacheInfo& info() const override { return client_->info(); }
-  absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
-    return client_->MapPools(access);
-  }
   using CacheClient::Execute;
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
                                       StepRange steps) override {
@@ -196,7 +250,7 @@ class LossyClient final : public CacheClient {
     }
     // In the place of what is refused, something that changes nothing.
     if (refused < passed.size()) passed[refused] = DescribePools{};
-    absl::StatusOr<BatchResult> result = client_->Execute(passed, steps);
+    absl::StatusOr<BatchResult> result = behind().Execute(passed, steps);
     if (result.ok() && lost.has_value()) {
       ++losses_;
       result->results[refused] = MakeError(Reason::kKvLost, "planted");
@@ -210,12 +264,22 @@ class LossyClient final : public CacheClient {
   uint64_t told() const { return told_; }  // Losses that commits named.
 
  private:
-  const std::unique_ptr<CacheClient> client_;
   const bool must_be_freed_;
   uint64_t batches_ = 0;
   uint64_t losses_ = 0;
   uint64_t told_ = 0;
 };
+
+// Every lost sequence began anew, and all turns were done.
+template <typename Client>
+void ExpectLostOnesBeginAnew(Client& client) {
+  const auto report = RunChatWorkload(client, SmallChat(), nullptr);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->turns_done, 30u);
+  ASSERT_GT(client.losses(), 0u);
+  EXPECT_EQ(report->lost, client.losses());
+  EXPECT_EQ(report->deferrals, client.losses());
+}
 
 TEST(ChatWorkloadTest, LossesAreCountedAndNamedInCommits) {
   Cache cache(200);
@@ -233,12 +297,53 @@ TEST(ChatWorkloadTest, LossesAreCountedAndNamedInCommits) {
 TEST(ChatWorkloadTest, ASequenceThatCanOnlyBeFreedBeginsAnew) {
   Cache cache(200);
   LossyClient client(cache.Open(), /*must_be_freed=*/true);
-  const auto report = RunChatWorkload(client, SmallChat(), nullptr);
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->turns_done, 30u);
-  ASSERT_GT(client.losses(), 0u);
-  EXPECT_EQ(report->lost, client.losses());
-  EXPECT_EQ(report->deferrals, client.losses());
+  ExpectLostOnesBeginAnew(client);
+}
+
+// Says with the answer to some AddSequences that the new sequence can only be freed, and refuses
+// from then on whatever else is asked of it, as a daemon does.
+class LostAtOnceClient final : public ClientInFront {
+ public:
+  using ClientInFront::ClientInFront;
+
+  using CacheClient::Execute;
+  absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
+                                      StepRange steps) override {
+    std::vector<Operation> passed(operations.begin(), operations.end());
+    std::set<size_t> refused;
+    std::vector<SequenceId> newly_lost;
+    for (size_t i = 0; i < passed.size(); ++i) {
+      if (const auto* add = std::get_if<AddSequence>(&passed[i])) {
+        if (++adds_ % 4 == 0) newly_lost.push_back(add->sequence);
+      } else if (const auto* append = std::get_if<AppendTokens>(&passed[i])) {
+        if (lost_.contains(append->sequence)) refused.insert(i);
+      } else if (const auto* free = std::get_if<FreeSequence>(&passed[i])) {
+        lost_.erase(free->sequence);
+      }
+    }
+    for (const size_t i : refused) passed[i] = DescribePools{};  // Changes nothing.
+    absl::StatusOr<BatchResult> result = behind().Execute(passed, steps);
+    for (const size_t i : refused) result->results[i] = MakeError(Reason::kKvLost, "planted");
+    for (const SequenceId sequence : newly_lost) {
+      result->shortened.push_back({.sequence = sequence, .losses = 1, .must_be_freed = true});
+      lost_.insert(sequence);
+      ++losses_;
+    }
+    return result;
+  }
+
+  uint64_t losses() const { return losses_; }
+
+ private:
+  std::set<SequenceId> lost_;
+  uint64_t adds_ = 0;
+  uint64_t losses_ = 0;
+};
+
+TEST(ChatWorkloadTest, ASequenceThatIsLostWhenItIsAddedBeginsAnew) {
+  Cache cache(200);
+  LostAtOnceClient client(cache.Open());
+  ExpectLostOnesBeginAnew(client);
 }
 
 TEST(ChatWorkloadTest, ZerosAreRefused) {

@@ -21,6 +21,7 @@
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
+#include "tests/clients/fake_engine.h"
 #include "tests/clients/program.h"
 #include "tests/clients/temp_directory.h"
 
@@ -396,29 +397,6 @@ class FakeEvents final : public v1::EventService::Service {
   }
 };
 
-// Echoes the prompt's tokens plus one.
-class FakeEngine final : public v1::EngineService::Service {
- public:
-  grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
-                        grpc::ServerWriter<v1::GenerateResponse>* writer) override {
-    for (uint32_t token : request->prompt_tokens()) {
-      v1::GenerateResponse message;
-      message.add_tokens(token + 1);
-      writer->Write(message);
-    }
-    v1::GenerateResponse last;
-    v1::GenerateReport* report = last.mutable_report();
-    report->set_finish_reason(v1::FINISH_REASON_LENGTH);
-    report->set_prompt_tokens(request->prompt_tokens_size());
-    report->set_reused_tokens(1);
-    report->set_generated_tokens(request->prompt_tokens_size());
-    report->mutable_time_to_first_token()->set_nanos(2'000'000);
-    report->mutable_total_time()->set_nanos(500'000'000);
-    writer->Write(last);
-    return grpc::Status::OK;
-  }
-};
-
 class PagodactlDaemonTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -570,6 +548,11 @@ TEST_F(PagodactlDaemonTest, GenerateStreamsTokensAndReports) {
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, AllOf(StartsWith("2 3 4 \n"), HasSubstr("time to first token  2.00 ms"),
                                HasSubstr("tokens per second    6.0"), HasSubstr("1 reused")));
+  const Outcome untold = Ctl("generate --prompt-tokens 1,2,3,4,5");
+  EXPECT_THAT(untold.out, AllOf(HasSubstr("prompt               5 tokens\n"),
+                                testing::Not(HasSubstr("reused"))));
+  EXPECT_FALSE(
+      Json::parse(Ctl("generate --prompt-tokens 1,2,3,4,5 -o json").out).contains("reused_tokens"));
 
   const Outcome json = Ctl("generate --prompt-file - -o json </dev/null");
   ASSERT_EQ(json.exit_code, 0) << json.err;

@@ -54,6 +54,7 @@ AddSequence MakeAdd() {
       {.token_start = 2, .token_end = std::nullopt, .retention = {.priority = Priority(90)}}};
   add.retention.generated =
       BlockRetention{.priority = Priority(10), .duration = absl::Milliseconds(5)};
+  add.tenant = "u";
   return add;
 }
 
@@ -64,7 +65,7 @@ constexpr char kAddText[] =
     "\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000"
     "\\002\\000\\000\\000\\000\\000\\000\\000' token_start: 1 token_count: 2 item_offset: 4 }"
     " retention { token_end: 2 duration_ms: 30000 } retention { token_start: 2 priority: 90 }"
-    " generated_priority: 10 generated_duration_ms: 5 }";
+    " generated_priority: 10 generated_duration_ms: 5 tenant: 'u' }";
 
 const NamespaceKey kSalted{.lora_id = std::nullopt, .cache_salt = "s"};
 
@@ -87,9 +88,9 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
       {ForkSequence{SequenceId(7), SequenceId(8)},
        "fork_sequence { sequence_id: 7 new_sequence_id: 8 }"},
       {TruncateSequence{SequenceId(7), 3}, "truncate_sequence { sequence_id: 7 token_count: 3 }"},
-      {QueryCapacity{SequenceId(7), kSalted, {5}, 4},
+      {QueryCapacity{SequenceId(7), kSalted, {5}, 4, {}, {}, "u"},
        "query_capacity { sequence_id: 7 namespace { cache_salt: 's' } tokens: 5"
-       " max_new_tokens: 4 }"},
+       " max_new_tokens: 4 tenant: 'u' }"},
       {OffloadPrefix{kSalted, {5}}, "offload_prefix { namespace { cache_salt: 's' } tokens: 5 }"},
       {PrefetchPrefix{kSalted, {5}}, "prefetch_prefix { namespace { cache_salt: 's' } tokens: 5 }"},
       {PinPrefix{kSalted, {5}, absl::Seconds(2)},

@@ -138,10 +138,13 @@ TEST_F(DrainingTest, StepsOfSessionsAreTheirOwn) {
   Make(4, 4);
   Step(10, 9);
   Add(1, Range(0, 3));
+  Add(2, Range(10, 13));
   Free(1);
   const auto other = core_->OpenSession("other", absl::InfiniteDuration(), now_);
   ASSERT_TRUE(core_->BeginBatch(other->ref.id, {.step = 20, .completed_step = 20}, now_).ok());
   EXPECT_EQ(Primary().in_flight, 1u);
+  Free(2);
+  EXPECT_EQ(Primary().in_flight, 2u) << "the other session's batch does not end this one's";
   Step(10, 10);
   EXPECT_EQ(Primary().in_flight, 0u);
 }

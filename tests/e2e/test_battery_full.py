@@ -37,17 +37,23 @@ def write_everywhere(client):
 
 
 @pytest.mark.parametrize("cache, what", [
-    ({"primary": 4096}, "the primary tier"),
-    ({"primary": 256, "secondary": 4096}, "the secondary tier"),
-    ({"primary": 2000, "warm_restart": True}, "the stamps"),
-], ids=["primary", "secondary", "stamps"])
+    ({"primary": 4096}, "-p0"),
+    ({"primary": 4096, "warm_restart": True}, "-p0"),
+    ({"primary": 256, "secondary": 4096}, "-p0-secondary"),
+    ({"primary": 256, "secondary": 4096, "warm_restart": True}, "-p0-secondary"),
+    ({"primary": 2000, "warm_restart": True}, "-stamps"),
+    ({"primary": 800, "secondary": 500, "warm_restart": True}, "-stamps-secondary"),
+    ({"primary": 512, "warm_restart": True}, "-writers"),
+], ids=["primary", "primary-kept", "secondary", "secondary-kept", "stamps", "stamps-secondary", "writers"])
 def test_memory_that_is_too_small_is_named_and_nothing_is_left(tmp_path, cache, what):
+    """The memory is taken in this order: pools, stamps, the writers' table."""
     with SmallDisks({SHM: "size=2200k"}) as disks:
         for _ in range(ROUNDS):
             daemon = boxed(tmp_path, disks, **cache)
             assert daemon.run_to_its_end() == 1, what
             log = daemon.log.read_text()
-            assert re.search(r"shared memory /pagoda-\S+ needs \d+ bytes and \d+ are free: No space left on device", log), log
+            refused = re.search(r"shared memory /pagoda-(\S+) needs \d+ bytes and \d+ are free: No space left on device", log)
+            assert refused and refused[1].endswith(what), log
             check_log(daemon)
             assert disks.names(SHM) == [], what
             assert not daemon.unix_socket.exists()
@@ -78,6 +84,25 @@ def test_a_cache_is_found_again_though_the_memory_is_full(tmp_path):
             assert found == cached >= 10
         assert "ballast" in ballast.name and ballast.name in disks.names(SHM)
         check_afterwards(daemon)
+
+
+def test_a_start_without_room_leaves_what_the_last_run_kept(tmp_path):
+    """The primary pool is adopted before the secondary one has no room; with room for that, its stamps have none."""
+    with SmallDisks({SHM: "size=3200k"}) as disks, boxed(tmp_path, disks, primary=256, warm_restart=True) as daemon:
+        with Client(daemon.channel) as client:
+            client.cache(1, list(range(40)))
+        cached = daemon.cached()
+        assert daemon.terminate() == 0
+        kept = disks.names(SHM)
+        for secondary, what in ((2000, "-p0-secondary"), (1200, "-stamps-secondary")):
+            daemon.config["cache"]["secondary"] = secondary
+            assert daemon.run_to_its_end() == 1
+            assert f"{what} needs" in daemon.log.read_text(), daemon.log.read_text()
+            assert disks.names(SHM) == kept
+        daemon.config["cache"]["secondary"] = 0
+        daemon.channels.clear()
+        daemon.start()
+        assert daemon.cached() == cached >= 10
 
 
 class LoggingDaemon(BoxedDaemon):
@@ -130,11 +155,12 @@ def test_a_log_that_nobody_reads_does_not_stop_a_daemon(tmp_path):
         check_afterwards(daemon)
 
 
-def test_a_folder_that_takes_no_socket_is_named(tmp_path):
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_folder_that_takes_no_socket_is_named(tmp_path, warm):
     folder = tmp_path / "run"
     folder.mkdir()
     with SmallDisks({folder: "size=1m,nr_inodes=1"}) as disks:
-        daemon = boxed(tmp_path, disks)
+        daemon = boxed(tmp_path, disks, warm_restart=warm)
         daemon.config["server"]["unix_socket"] = str(folder / "pagodad.sock")
         assert daemon.run_to_its_end() == 1
         log = daemon.log.read_text()

@@ -4,6 +4,7 @@ stays bounded. Each attack is a test of its own."""
 import contextlib
 import json
 import os
+import pathlib
 import resource
 import signal
 import statistics
@@ -20,14 +21,21 @@ from pagoda_daemon import Daemon
 from test_generate import EXPECTED, GOLDEN
 from test_hostile_wire import resident_bytes
 from warm_daemon import SHM
-from pagoda.v1 import admin_pb2, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2
+from pagoda.v1 import admin_pb2, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2, types_pb2
 
 QUIET, HOSTILE, OPERATOR = (f"token-of-{name}-0123456789" for name in ("quiet", "hostile", "the-operator"))
 ROUNDS = pick(short=3, full=30)
 ROUND_SECONDS = 0.2
-# Of the p99 of the quiet tenant's calls, the median of the rounds: beside the attack and alone. What an honest tenant with large messages does to
-# the processors is in it, so it is above what test_battery_tenants.py asks for; a lock that is held for 65 ms is not within it.
-MOST_SLOWDOWN, GRACE_SECONDS = 6.0, 0.025
+# Of the p99 of the quiet tenant's calls, the medians of the rounds: beside an attack and alone. Each bound is above what was reached on two
+# processors: 1.0 to 2.3 beside an attack, and 4.0 to 7.6 beside messages of 16 MiB, whose parsing keeps a processor for milliseconds (alone it
+# was 0.4 to 0.6 ms).
+LITTLE_SLOWDOWN, MOST_SLOWDOWN = 3.0, {"matches_a_message_of_tokens": 10.0, "wishes_in_one_message": 10.0}
+# A call that finds all processors taken waits for a slice of the kernel's, about as long. Whether that meets one call of a hundred is chance.
+SLICE_SECONDS = 0.003
+# Whose work the daemon goes on with when the attacker is stopped, for longer than a round.
+OUTLASTING = {"fills_the_engines_queue"}
+# An attacker that is stopped has at most a few messages of 16 MiB in the daemon. Idle, it uses less than a twentieth of a processor.
+IDLE_SECONDS, IDLE_NAP_SECONDS, IDLE_NANOSECONDS = 20, 0.02, 1_000_000
 # Above what the daemon took before; a few messages of 16 MiB that wait and run are within it, what the attacks on memory take is not.
 MAX_GROWTH_BYTES = 320 << 20
 PROBE_SECONDS = 1.0
@@ -45,15 +53,15 @@ class Quiet:
     def __init__(self, daemon):
         self.daemon = daemon
         self.channel = authorized(daemon.connect(), QUIET)
-        self.client = Client(self.channel, "quiet", lease_ms=60_000)
+        self.client = Client(self.channel, "quiet", lease_ms=hostile_tenant.LEASE_MS)
         self.client.cache(1, QUIET_PROMPT)
         self.pin = self.client.pin(QUIET_PROMPT[:64]).pin_id
-        self.common = Client(daemon.channel, "common", lease_ms=60_000)
+        self.common = Client(daemon.channel, "common", lease_ms=hostile_tenant.LEASE_MS)
         self.common.cache(1, COMMON_PROMPT)
         self.common.cache(1, SALTED_PROMPT, namespace={"cache_salt": SALT})
         self.common_pin = self.common.pin(SALTED_PROMPT[:64], namespace={"cache_salt": SALT}).pin_id
         self.quarantined = None
-        self.fresh = Client(self.channel, "fresh", lease_ms=60_000)
+        self.fresh = Client(self.channel, "fresh", lease_ms=hostile_tenant.LEASE_MS)
         self.engine = engine_pb2_grpc.EngineServiceStub(self.channel) if "engine" in daemon.config else None
         self.probe = bool(daemon.http_address)
 
@@ -71,7 +79,7 @@ class Quiet:
         return self.daemon.admin.ListQuarantines(admin_pb2.ListQuarantinesRequest(), timeout=20).quarantines
 
     def facts(self):
-        return {"quiet_session": self.client.session.SerializeToString().hex(), "pins": [self.pin, self.common_pin], "salt": SALT,
+        return {"quiet_session": self.client.session.SerializeToString().hex(), "quiet_id": self.client.session.session_id, "pins": [self.pin, self.common_pin], "salt": SALT,
                 "quarantined_session": self.quarantined.SerializeToString().hex(), "quarantined_id": self.quarantined.session_id,
                 "quiet_prompt": QUIET_PROMPT, "common_prompt": COMMON_PROMPT, "salted_prompt": SALTED_PROMPT, "quota": QUOTA, "sessions_before": SESSIONS_BEFORE,
                 "tokens_per_block": TOKENS_PER_BLOCK, "grpc_address": self.daemon.grpc_address, "http_address": self.daemon.http_address}
@@ -82,7 +90,7 @@ class Quiet:
         end = time.monotonic() + ROUND_SECONDS
         for _ in range(2):
             self.fresh.close()
-            self.fresh = Client(self.channel, "fresh", lease_ms=60_000)
+            self.fresh = Client(self.channel, "fresh", lease_ms=hostile_tenant.LEASE_MS)
         self.client.add(1, [7, 8, 9])
         while time.monotonic() < end or len(seconds) < 50:
             before = time.perf_counter()
@@ -100,6 +108,10 @@ class Quiet:
         assert self.common.match(COMMON_PROMPT).matched_tokens == len(COMMON_PROMPT) - 1, "the default tenant's cache has changed"
         assert self.common.match(SALTED_PROMPT, namespace={"cache_salt": SALT}).matched_tokens == len(SALTED_PROMPT) - 1, \
             "what the default tenant cached under a salt has changed"
+        for prompt, namespace in ((COMMON_PROMPT, {}), (SALTED_PROMPT, {"cache_salt": SALT})):
+            found = self.daemon.admin.InspectPrefix(admin_pb2.InspectPrefixRequest(tokens=prompt, namespace=namespace), timeout=20).blocks
+            assert all(block.priority >= 35 and block.tier == types_pb2.TIER_PRIMARY for block in found), \
+                "what the default tenant cached goes first"
         assert [pin.pin_id for pin in self.client.pins().pins] == [self.pin], "the quiet tenant's pins have changed"
         assert self.common_pin in [pin.pin_id for pin in self.common.pins().pins], "the default tenant's pin is gone"
         self.client.unpin(self.client.pin(QUIET_PROMPT[:32]).pin_id)
@@ -167,18 +179,61 @@ def p99(seconds):
     return statistics.quantiles(seconds, n=100)[98]
 
 
-def rounds(quiet, hostile):
-    """(medians of the p99 alone and beside the attack, the slowest probes' median)."""
-    alone, beside, probes = [], [], []
-    for _ in range(ROUNDS):  # By turns, so that what else this machine does is in both.
-        hostile.send(signal.SIGSTOP)
-        time.sleep(0.05)
-        alone.append(p99(quiet.work()))
-        hostile.send(signal.SIGCONT)
-        beside.append(p99(quiet.work()))
-        if quiet.probe:
-            probes.append(probe(quiet.daemon))
-    return statistics.median(alone), statistics.median(beside), statistics.median(probes or [0])
+def busy_nanoseconds(process):
+    """How long the daemon's threads have run."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # The thread has ended meanwhile.
+            total += int((task / "schedstat").read_text().split()[0])
+    return total
+
+
+def wait_until_idle(daemon):
+    """Until the daemon has nothing to do: what an attacker that is stopped has sent is done."""
+    deadline, quiet_naps = time.monotonic() + IDLE_SECONDS, 0
+    while quiet_naps < 3:
+        assert time.monotonic() < deadline, "the daemon still works for an attacker that is stopped"
+        before = busy_nanoseconds(daemon.process)
+        time.sleep(IDLE_NAP_SECONDS)
+        quiet_naps = quiet_naps + 1 if busy_nanoseconds(daemon.process) - before < IDLE_NANOSECONDS else 0
+
+
+class Latency:
+    """The p99 of the quiet tenant's calls, alone and beside the attack, and what a probe takes beside it; a median of all rounds each."""
+
+    def __init__(self, quiet):
+        self._quiet = quiet
+        self._alone, self._beside, self._probes = [], [], []
+
+    def measure(self, hostile, by_turns):
+        """ROUNDS more rounds; by turns what else this machine does is in both."""
+        for _ in range(ROUNDS):
+            if by_turns:
+                hostile.send(signal.SIGSTOP)
+                wait_until_idle(self._quiet.daemon)
+                self.measure_alone()
+                hostile.send(signal.SIGCONT)
+            self._beside.append(p99(self._quiet.work()))
+            if self._quiet.probe:
+                self._probes.append(probe(self._quiet.daemon))
+
+    def measure_alone(self):
+        self._alone.append(p99(self._quiet.work()))
+
+    def holds(self, name):
+        return self.beside <= MOST_SLOWDOWN.get(name, LITTLE_SLOWDOWN) * self.alone + SLICE_SECONDS and self.probe <= PROBE_SECONDS
+
+    @property
+    def alone(self):
+        return statistics.median(self._alone)
+
+    @property
+    def beside(self):
+        return statistics.median(self._beside)
+
+    @property
+    def probe(self):
+        return statistics.median(self._probes or [0])
 
 
 @contextlib.contextmanager
@@ -193,9 +248,8 @@ def config(name):
         "cache": {"primary": CAPACITY, "tokens_per_block": TOKENS_PER_BLOCK}, "operator_token": OPERATOR,
         "secrets": {"quiet.tokens": QUIET, "hostile.tokens": HOSTILE},
         "tenants": [{"name": "quiet", "tokens_file": "quiet.tokens"},
-                    # What the engine does for a tenant that shares counts as the default tenant's: see SECURITY.md.
-                    {"name": "hostile", "tokens_file": "hostile.tokens", "shares": name not in WITH_ENGINE, "primary_blocks": QUOTA}],
-        "sessions": {"default_lease": "60s", "max_lease": "60s"},
+                    {"name": "hostile", "tokens_file": "hostile.tokens", "shares": True, "primary_blocks": QUOTA}],
+        "sessions": {"default_lease": "60s", "max_lease": "10m"},
         "server": {"http_address": "127.0.0.1:0", "probe_address": "127.0.0.1:0", "max_sessions": 64}}
     if name in WITH_ENGINE:
         sections["engine"] = {"model_dir": str(GOLDEN)}
@@ -222,21 +276,27 @@ def test_an_attack_changes_nothing_for_others(tmp_path, name):
         quiet.work()
         watcher, peak = Watcher(quiet.channel), Peak(daemon.process)
         before = resident_bytes(daemon.process)
+        latency = Latency(quiet)
+        if name in OUTLASTING:
+            for _ in range(ROUNDS):
+                latency.measure_alone()
         with Stalls() as stalls, hostile_client(quiet, name) as hostile:
-            alone, beside, slowest_probe = rounds(quiet, hostile)
-            if beside > MOST_SLOWDOWN * alone + GRACE_SECONDS or slowest_probe > PROBE_SECONDS:  # Something else on this machine, perhaps.
-                alone, beside, slowest_probe = rounds(quiet, hostile)
+            for _ in range(3):  # Few rounds may meet something else on this machine: all count, and a median of more is nearer the truth.
+                latency.measure(hostile, by_turns=name not in OUTLASTING)
+                if latency.holds(name):
+                    break
             quiet.check_view()
             hostile.send(signal.SIGUSR1)
             told = hostile.ask("tell")
         watcher.stop()
         growth = peak.stop() - before
+        alone, beside = latency.alone, latency.beside
         figures.tell(**told["counts"], p99_alone=f"{alone * 1e3:.2f} ms", p99_beside=f"{beside * 1e3:.2f} ms",
-                     ratio=f"{beside / alone:.1f}", growth=f"{growth >> 20} MiB", probe=f"{slowest_probe * 1e3:.0f} ms")
+                     ratio=f"{beside / alone:.1f}", growth=f"{growth >> 20} MiB", probe=f"{latency.probe * 1e3:.0f} ms")
         assert told["counts"].get("tries", 0) > 0 and told["counts"].get("rounds", 0) > 0, "that was no attack"
         assert told["managed"] == [], "the attack succeeded"
-        assert beside <= MOST_SLOWDOWN * alone + GRACE_SECONDS + stalls.longest(), "the quiet tenant waits for the attacker"
-        assert slowest_probe <= PROBE_SECONDS + stalls.longest(), "a probe waits for the attacker"
+        assert beside <= MOST_SLOWDOWN.get(name, LITTLE_SLOWDOWN) * alone + SLICE_SECONDS, "the quiet tenant waits for the attacker"
+        assert latency.probe <= PROBE_SECONDS + stalls.longest(), "a probe waits for the attacker"
         assert growth <= MAX_GROWTH_BYTES, f"the daemon grew by {growth >> 20} MiB"
         finish(daemon, quiet)
 
@@ -250,6 +310,10 @@ def finish(daemon, quiet):
     for session in daemon.admin.ListSessions(admin_pb2.ListSessionsRequest(page_size=1000), timeout=20).sessions:
         if session.tenant:
             daemon.admin.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=20)
+    # The engine hears in its next step that those who asked are gone. What it had for them was charged to them.
+    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == daemon.status().engine.running_requests == 0)
+    daemon.wait_until(lambda daemon: not any(
+        tenant.sequences for tenant in daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=20).tenants if tenant.name == "hostile"))
     check_adds_up(daemon)
     check_log(daemon)
 
@@ -258,7 +322,7 @@ def finish(daemon, quiet):
 def test_locked_pools_do_not_hold_up_the_next_start(tmp_path, warm):
     """The hostile tenant still holds its lock when the daemon is killed and started again."""
     sections = config("locks_the_pools")
-    sections["cache"] |= {"warm_restart": warm}
+    sections["cache"] |= {"warm_restart": warm, "model": {"name": "org/tiny"}}
     daemon = Daemon(tmp_path, **sections).start()
     try:
         quiet = Quiet(daemon)

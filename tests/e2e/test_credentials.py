@@ -16,10 +16,10 @@ import pytest
 import pagoda.v1
 from google.protobuf import descriptor_pb2, message_factory
 from google.rpc import error_details_pb2
-from pagoda_client import Client, authorized, call_status, reason_of
+from pagoda_client import Client, OperationError, authorized, call_status, reason_of
 from pagoda_daemon import CALL_SECONDS, PAGODAD
 from vllm.grpc import engine_pb2 as engine_pb2_of_vllm
-from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, types_pb2
+from pagoda.v1 import admin_pb2, cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, types_pb2
 from test_generate import EXPECTED, GOLDEN
 
 ALICE, BOB, CAROL, OPERATOR = (f"token-of-{name}-0123456789" for name in ("alice", "bob", "carol", "the-operator"))
@@ -189,6 +189,26 @@ def test_a_session_is_its_callers_and_an_operator_may_name_another(guarded):
         operator.CloseSession(cache_pb2.CloseSessionRequest(session=one.session), timeout=CALL_SECONDS)
 
 
+def test_only_an_operator_has_a_sequence_charged_to_another(guarded):
+    daemon = guarded()
+    with Client(channel_of(daemon, ALICE)) as alice, Client(channel_of(daemon, CAROL)) as carol, Client(channel_of(daemon, OPERATOR)) as operator:
+        def refused(client, tenant):
+            reasons = set()
+            for request in (dict(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=9, tokens=[1, 2, 3], tenant=tenant)),
+                            dict(query_capacity=cache_pb2.QueryCapacityRequest(tokens=[1, 2, 3], tenant=tenant))):
+                with pytest.raises(OperationError) as failure:
+                    client.run(**request)
+                reasons.add(failure.value.reason)
+            return reasons
+
+        assert refused(alice, "bob") == refused(carol, "alice") == refused(carol, "mallory") == {"PERMISSION_DENIED"}
+        assert refused(operator, "mallory") == {"UNKNOWN_TENANT"}
+        alice.run(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=9, tokens=[1, 2, 3], tenant="alice"))
+        operator.run(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=9, tokens=range(10), tenant="carol"))
+        listed = daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=CALL_SECONDS).tenants
+        assert {tenant.name: tenant.use[0].used_blocks for tenant in listed} == {"": 0, "alice": 1, "bob": 0, "carol": 3}
+
+
 def test_anothers_session_looks_as_if_it_had_never_been_opened(guarded):
     daemon = guarded()
     bob = cache_pb2_grpc.CacheServiceStub(channel_of(daemon, BOB))
@@ -308,16 +328,51 @@ def test_what_a_tenant_generates_is_its_own(guarded):
         stub = engine_pb2_grpc.EngineServiceStub(channel_of(daemon, token))
         request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=2, **fields)
         *_, last = stub.Generate(request, timeout=120)
-        return last.report.reused_tokens
+        assert last.report.HasField("reused_tokens") == last.report.HasField("reused_secondary_tokens")
+        return last.report.reused_tokens if last.report.HasField("reused_tokens") else None
 
     assert reused(ALICE) == 0
     assert reused(ALICE) > 0
     assert reused(BOB) == 0, "bob does not see what is alice's"
     assert reused(OPERATOR) == 0
-    assert reused(CAROL) > 0, "carol shares, and so the operator's is hers"
+    assert reused(CAROL) is None, "carol shares, so it would tell what the operator has asked"
+    with Client(channel_of(daemon, CAROL)) as carol:
+        assert carol.match(EXPECTED["prompt"]).matched_tokens > 0, "and the operator's is carol's to use"
     with pytest.raises(grpc.RpcError) as failure:
         reused(BOB, namespace={"tenant": "alice"})
     assert reason_of(call_status(failure.value)) == "PERMISSION_DENIED"
+
+
+def test_what_a_tenant_that_shares_generates_is_within_its_quota(start_daemon):
+    tokens = {"carol": CAROL, "dave": BOB}
+    daemon = start_daemon(operator_token=OPERATOR, secrets={f"{name}.tokens": token for name, token in tokens.items()},
+                          tenants=[{"name": "carol", "tokens_file": "carol.tokens", "shares": True, "primary_blocks": 8},
+                                   {"name": "dave", "tokens_file": "dave.tokens", "shares": True}],
+                          engine={"model_dir": str(GOLDEN.resolve())}, cache={"layers": None, "primary": 1024, "tokens_per_block": 16})
+
+    def generate(token, new_tokens, first=5):
+        stub = engine_pb2_grpc.EngineServiceStub(channel_of(daemon, token))
+        return stub.Generate(engine_pb2.GenerateRequest(prompt_tokens=[first, 6, 7], max_new_tokens=new_tokens), timeout=120)
+
+    def held(name):
+        (tenant,) = [tenant for tenant in daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=CALL_SECONDS).tenants
+                     if tenant.name == name]
+        return tenant.use[0].used_blocks
+
+    with pytest.raises(grpc.RpcError) as failure:
+        list(generate(CAROL, 200))
+    assert reason_of(call_status(failure.value)) == "INVALID_COUNT" and "the quota of the tenant 'carol' is 8" in failure.value.details()
+    running = [generate(CAROL, 110, first) for first in range(10, 16)]  # Each takes 8 blocks in the end.
+    most, generated = 0, 0
+    for call in running:
+        for response in call:
+            generated += len(response.tokens)
+            most = max(most, held("carol"))
+    assert generated == 6 * 110
+    assert 1 <= most <= 8
+    *_, last = generate(BOB, 200)
+    assert last.report.generated_tokens == 200, "dave's quota is another"
+    assert held("carol") == held("dave") == 0, "what is cached is nobody's"
 
 
 def test_calls_above_the_limit_are_refused_at_once(start_daemon):

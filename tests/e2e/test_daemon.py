@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import pathlib
 import re
 import struct
 import subprocess
@@ -9,10 +10,12 @@ import threading
 
 import grpc
 import pytest
+import yaml
 from pagoda_client import Client
 from pagoda_daemon import PAGODAD, Daemon
 from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 
+README = pathlib.Path(__file__).parents[2] / "server" / "README.md"
 SERVICES = ["pagoda.v1.CacheService", "pagoda.v1.EventService", "pagoda.v1.AdminService", "pagoda.v1.EngineService"]
 
 GOOD_CONFIG = """\
@@ -34,6 +37,45 @@ def daemon_with_http(start_daemon):
 
 def run_pagodad(config):
     return subprocess.run([PAGODAD, "--config", config], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_cache_of_a_model_without_a_name_is_a_warning(start_daemon):
+    said = "warning cache.model has no name"
+    assert said in start_daemon().log.read_text()
+    assert said not in start_daemon(cache={"model": {"name": "org/tiny"}}).log.read_text()
+
+
+def test_a_cache_of_a_model_without_a_name_is_not_kept(tmp_path):
+    daemon = Daemon(tmp_path, cache={"warm_restart": True})
+    assert daemon.run_to_its_end() == 1
+    assert "cache.model.name" in daemon.log.read_text()
+
+
+def key_names(section):
+    """The keys of a section as pagodad prints it, and of the sections in it; not those of the elements of lists that are empty."""
+    for key, value in section.items():
+        yield key
+        yield from key_names(value) if isinstance(value, dict) else ()
+
+
+def test_the_readme_names_every_key(tmp_path):
+    """In its table of sections; `tenants` is a list whose elements are not printed where there is none."""
+    config = tmp_path / "config.yaml"
+    config.write_text("{}")
+    printed = yaml.safe_load(subprocess.run([PAGODAD, "--config", config, "--print-config"], capture_output=True, text=True, check=True).stdout)
+    rows = re.findall(r"^\| `(\w+)`(?: \(a list\))? \| (`.*) \|$", README.read_text().partition("| section | keys |")[2].partition("\n\n")[0], re.MULTILINE)
+    told = {section: set(re.findall(r"`(\w+)`", keys)) for section, keys in rows}
+    assert told.keys() == printed.keys()
+    for section in printed.keys() - {"tenants"}:
+        assert told[section] == set(key_names(printed[section])), section
+
+
+def test_the_readme_names_files_that_are_there():
+    """In its table of files: each name is a header, a source or a folder of server/."""
+    table = README.read_text().partition("| files | what |")[2].partition("\n\n")[0]
+    names = [name for row in table.splitlines() if "|" in row for name in re.findall(r"`([\w/]+)`", row.split("|")[1])]
+    assert len(names) > 50
+    assert [name for name in names if not any((README.parent / f"{name}{end}").exists() for end in ("", ".h", ".cc"))] == []
 
 
 @pytest.mark.parametrize("line, wrong, named", [

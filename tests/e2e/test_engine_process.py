@@ -255,7 +255,7 @@ def test_a_bad_request_is_answered_and_the_others_run(cache):
 def test_a_cache_of_another_model_is_refused_by_both_names(cache):
     other = MODEL.parent / "qwen3_tiny_untied_bf16"
     status, _, err = run("--connect", f"unix:{cache.unix_socket}", "--model", other, "--token", "1")
-    assert status == 1 and "INVALID_ARGUMENT" in err
+    assert status == 1 and "MODEL_MISMATCH" in err
     assert err.count("Qwen3ForCausalLM-") == 2, err
 
 

@@ -141,7 +141,7 @@ def test_a_device_that_cannot_be_had_is_an_error_that_says_why(driver, fail_to_s
     model = {"model_dir": str(GOLDEN)}
     assert "the primary pools lie in the memory of cuda:0, and the engine cannot compute there" in fail_to_start(engine=model, layers=None)
     assert "engine.backend is cpu and cache.primary_memory is cuda" in fail_to_start(engine=model | {"backend": "cpu"}, layers=None)
-    assert "GPU memory ends with the daemon" in fail_to_start(warm_restart=True)
+    assert "GPU memory ends with the daemon" in fail_to_start(warm_restart=True, model={"name": "org/tiny"})
     driver(PINNED_MIB=0)
     log = fail_to_start()
     assert re.search("the secondary pool /pagoda-.* cannot be pinned for cuda:0: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY", log), log

@@ -262,6 +262,13 @@ def test_a_page_of_another_site_generates_nothing(daemon):
     assert json.loads(daemon.http("/api/v1/status")[1])["engine"]["generated_tokens"] == 1
 
 
+def test_without_callers_clients_of_a_proxy_generate_nothing(start):
+    daemon = start()
+    assert post_as(daemon, **{"Host": "localhost", "X-Forwarded-For": "192.0.2.7"})[0] == 403
+    assert daemon.http_as("/v1/models", Via="1.1 proxy")[0] == 403
+    assert json.loads(daemon.http("/api/v1/status")[1])["engine"]["prompt_tokens"] == 0
+
+
 def test_without_callers_other_machines_generate_nothing(start):
     daemon = start(server={"http_address": "0.0.0.0:0", "http_insecure": True})
     daemon.http_address = f"127.0.0.1:{daemon.http_address.rpartition(':')[2]}"

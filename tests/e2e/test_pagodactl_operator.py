@@ -82,6 +82,9 @@ def test_inspect_shows_what_is_cached_where(start_daemon):
         picture = run_ok(daemon, "inspect", "--tokens", tokens)
         assert "0  !#==.\n" in picture and "14 of 20 tokens match" in picture
         client.unpin(pin.pin_id)
+    secondary = run_json(daemon, "status")["windows"][0]["tiers"][1]
+    assert secondary["cached_by_priority"] == [{"priority": 80, "blocks": 2}]
+    assert "cached at priority 80: 2\n" in run_ok(daemon, "status")
     # A prefix of another namespace is another prefix.
     assert run_json(daemon, "inspect", "--tokens", tokens, "--salt", "other")["blocks"] == []
     empty = daemon.folder / "empty.txt"

@@ -1,11 +1,17 @@
 """deploy/proxy/haproxy.cfg before a daemon that has its Unix socket alone: calls and streams pass with their tokens, and what bounds it holds."""
 
+import contextlib
+import grp
 import os
 import pathlib
+import pwd
+import re
 import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
+import threading
 import time
 
 import grpc
@@ -13,15 +19,18 @@ import pytest
 from certificates import Authority
 from hostile_wire import CONTINUATION, HEADERS, PREFACE, SETTINGS, call_headers, frame
 from pagoda_client import Client, authorized, call_status, reason_of
-from pagoda_daemon import CALL_SECONDS
+from pagoda_daemon import CALL_SECONDS, Daemon
 from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, cache_pb2_grpc, events_pb2, events_pb2_grpc
 from test_header_flood import cpu_seconds, flood, integer
 
-CONFIG = pathlib.Path(__file__).parents[2] / "deploy" / "proxy" / "haproxy.cfg"
+DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
+CONFIG = DEPLOY / "proxy" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 OPERATOR, ALICE = "token-of-the-operator-0123456789", "token-of-alice-0123456789"
 FLOODS = 4
 MAX_CPU_SECONDS = 0.5
+# The edge's `timeout client`, `client-fin` behind it, and time for a busy machine.
+HANDSHAKE_SECONDS, GIVEN_UP_SECONDS = 10, 40
 
 pytestmark = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed (deploy/setup.sh installs it)")
 
@@ -33,7 +42,9 @@ def free_port():
 
 
 class Proxy:
-    def __init__(self, daemon, folder):
+    """HAProxy before the daemon, as this process's user and group unless others are named."""
+
+    def __init__(self, daemon, folder, user=pwd.getpwuid(os.getuid()).pw_name, group=grp.getgrgid(os.getgid()).gr_name):
         self.authority = Authority(folder)
         certificate, key = self.authority.sign("proxy", "IP:127.0.0.1", "DNS:localhost")
         both = folder / "proxy.pem"
@@ -43,7 +54,8 @@ class Proxy:
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", HAPROXY, "-db", "-f", CONFIG],
             env=os.environ | {"PAGODA_PROXY_BIND": f"127.0.0.1:{self.port}", "PAGODA_PROXY_CERT": str(both),
-                              "PAGODA_SOCKET": str(daemon.unix_socket)})
+                              "PAGODA_SOCKET": str(daemon.unix_socket), "PAGODA_PROXY_INNER": str(folder / "inner.sock"),
+                              "PAGODA_PROXY_USER": user, "PAGODA_PROXY_GROUP": group})
         deadline = time.monotonic() + CALL_SECONDS
         while socket.socket().connect_ex(("127.0.0.1", self.port)) != 0:
             assert self.process.poll() is None and time.monotonic() < deadline, "the proxy does not listen"
@@ -55,6 +67,13 @@ class Proxy:
                                                         options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]))
         return self.daemon.channels[-1] if token is None else authorized(self.daemon.channels[-1], token)
 
+    def files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(CALL_SECONDS)
+
     def connect(self):
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -62,14 +81,15 @@ class Proxy:
         return context.wrap_socket(socket.create_connection(("127.0.0.1", self.port), CALL_SECONDS))
 
 
+SECTIONS = {"operator_token": OPERATOR, "secrets": {"alice.tokens": ALICE}, "server": {"grpc_address": "", "http_address": "127.0.0.1:0"},
+            "tenants": [{"name": "alice", "tokens_file": "alice.tokens"}]}
+
+
 @pytest.fixture
 def proxy(start_daemon, tmp_path_factory):
-    daemon = start_daemon(operator_token=OPERATOR, secrets={"alice.tokens": ALICE}, server={"grpc_address": "", "http_address": "127.0.0.1:0"},
-                          tenants=[{"name": "alice", "tokens_file": "alice.tokens"}])
-    running = Proxy(daemon, tmp_path_factory.mktemp("proxy"))
+    running = Proxy(start_daemon(**SECTIONS), tmp_path_factory.mktemp("proxy"))
     yield running
-    running.process.terminate()
-    running.process.wait(CALL_SECONDS)
+    running.stop()
 
 
 def test_calls_and_streams_pass_with_their_tokens(proxy):
@@ -146,3 +166,93 @@ def test_headers_that_stand_still_are_given_up(proxy):
         while connection.recv(65536):
             pass
     assert time.monotonic() - start < 45
+
+
+def client_hello():
+    """The first bytes of a handshake."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def test_handshakes_that_do_not_end_are_given_up(proxy):
+    """Whoever says nothing, stops in its ClientHello, behind it, behind the handshake or in HTTP/2's preface, keeps no connection of the proxy's."""
+    hello = client_hello()
+    with Client(proxy.channel(ALICE)):
+        before = proxy.files()
+        with contextlib.ExitStack() as held:
+            connections = []
+            for said in (b"", hello[:len(hello) // 2], hello):
+                connections.append(held.enter_context(socket.create_connection(("127.0.0.1", proxy.port), CALL_SECONDS)))
+                connections[-1].sendall(said)
+            for said in (b"", PREFACE[:12], PREFACE + frame(SETTINGS)):
+                connections.append(held.enter_context(proxy.connect()))
+                connections[-1].sendall(said)
+            deadline = time.monotonic() + GIVEN_UP_SECONDS
+            while proxy.files() < before + len(connections):
+                assert time.monotonic() < deadline, "the connections were not accepted"
+                time.sleep(0.01)
+            for number, connection in enumerate(connections):
+                connection.settimeout(max(1, deadline - time.monotonic()))
+                try:
+                    while connection.recv(65536):
+                        pass
+                except TimeoutError:
+                    pytest.fail(f"connection {number} stays open")
+                except OSError:
+                    pass  # It is closed, in one way or another.
+            # Also while the other side keeps its end open.
+            while proxy.files() > before:
+                assert time.monotonic() < deadline, f"{proxy.files() - before} files are held"
+                time.sleep(0.1)
+
+
+def test_a_silent_session_is_not_given_up(proxy):
+    """A session stream may say nothing for longer than a handshake may take."""
+    with Client(proxy.channel(ALICE)) as client:
+        silence = threading.Event()
+
+        def requests():
+            yield cache_pb2.SessionRequest(session=client.session, batch_id=1)
+            silence.wait()
+            yield cache_pb2.SessionRequest(session=client.session, batch_id=2)
+
+        answers = cache_pb2_grpc.CacheServiceStub(proxy.channel(ALICE)).Session(requests(), timeout=CALL_SECONDS + 2 * HANDSHAKE_SECONDS)
+        assert next(answers).batch_id == 1
+        threading.Timer(1.5 * HANDSHAKE_SECONDS, silence.set).start()
+        assert [answer.batch_id for answer in answers] == [2]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give its rights up")
+def test_the_proxy_serves_as_its_own_user(tmp_path_factory):
+    """Root starts it; the daemon's group alone lets it reach the socket."""
+    user, group = pwd.getpwnam("haproxy"), grp.getgrnam("daemon")
+    assert group.gr_gid != user.pw_gid
+    # pytest's folders are root's alone.
+    with tempfile.TemporaryDirectory() as text, Daemon(pathlib.Path(text), **SECTIONS) as daemon:
+        for path in (daemon.folder, daemon.unix_socket):
+            shutil.chown(path, group=group.gr_gid)
+        daemon.folder.chmod(0o750)
+        folder = pathlib.Path(tempfile.mkdtemp(dir=daemon.folder))
+        shutil.chown(folder, user=user.pw_uid)
+        proxy = Proxy(daemon, folder, user.pw_name, group.gr_name)
+        try:
+            with Client(proxy.channel(ALICE)) as client:
+                assert client.opened.tenant == "alice"
+            status = pathlib.Path(f"/proc/{proxy.process.pid}/status").read_text()
+            ids = {name: set(map(int, re.search(rf"^{name}:(.*)$", status, re.MULTILINE)[1].split())) for name in ("Uid", "Gid", "Groups")}
+            assert ids["Uid"] == {user.pw_uid} and ids["Gid"] == {group.gr_gid} and ids["Groups"] <= {group.gr_gid}, ids
+            assert (folder / "inner.sock").stat().st_mode & 0o777 == 0o600
+        finally:
+            proxy.stop()
+
+
+def test_the_recipe_never_shows_the_key(tmp_path):
+    """The README's commands write it into a file that nobody else may read, from its first byte on."""
+    (command,) = (line for line in (DEPLOY / "README.md").read_text().splitlines() if "cache-7.key" in line)
+    (tmp_path / "cat").write_text("#!/bin/sh\nstat -L -c %a /proc/$$/fd/1\n")
+    (tmp_path / "cat").chmod(0o755)
+    subprocess.run(["sh", "-c", "umask 022; " + command.replace("/etc/haproxy/", f"{tmp_path}/")], check=True,
+                   env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert (tmp_path / "pagoda.pem").read_text() == "600\n"

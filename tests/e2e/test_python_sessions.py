@@ -124,12 +124,13 @@ def test_a_session_for_another_model_is_refused_by_name(start_daemon):
         with pagoda.connect(address, model=said) as client:
             assert client.cache.model_fingerprint == "org/tiny@r1"
     for said in ("org/tiny@r2", "org/tiny", "org/other@r1"):
-        with pytest.raises(pagoda.BadRequest, match=f'is for the model "org/tiny@r1", the session for "{said}"'):
+        with pytest.raises(pagoda.Conflict, match=f'is for the model "org/tiny@r1", the session for "{said}"') as refusal:
             pagoda.connect(address, model=said)
+        assert refusal.value.reason == "MODEL_MISMATCH"
 
 
 def test_a_session_for_a_model_is_refused_where_the_cache_knows_none(daemon):
-    with pytest.raises(pagoda.BadRequest, match="org/tiny.*cache.model"):
+    with pytest.raises(pagoda.Conflict, match='does not say which model it holds .cache.model.; the session is for "org/tiny"'):
         pagoda.connect(f"unix:{daemon.unix_socket}", model="org/tiny")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import queue
 import socket
 import threading
@@ -9,9 +10,9 @@ import time
 
 import grpc
 import pytest
-from pagoda_client import Client, authorized, call_status, reason_of
+from pagoda_client import Client, OperationError, authorized, call_status, reason_of
 from pagoda_daemon import CALL_SECONDS
-from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
+from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2
 from smg.grpc import kv_events_pb2
 from test_generate import GOLDEN
 
@@ -148,3 +149,35 @@ def test_a_subscriber_that_reads_nothing_gets_nothing_more(daemon):
         for response in watch:
             assert not response.events, "what came behind the end of its token"
     assert reason_of(call_status(end.value)) == "UNAUTHENTICATED"
+
+
+def maps(client):
+    """What each access comes to: "OK", or the reason of the refusal."""
+    answers = []
+    for access in (mapping_pb2.MAP_ACCESS_READ, mapping_pb2.MAP_ACCESS_READ_WRITE):
+        try:
+            _, descriptors = client.map_pools(access)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            answers.append("OK")
+        except OperationError as refusal:
+            answers.append(refusal.reason)
+    return answers
+
+
+def test_nobody_maps_for_a_session_whose_token_is_gone(daemon):
+    """The map socket asks for the session's token alone, and the session lives on its lease."""
+    clients = {token: Client(authorized(daemon.connect(), token), lease_ms=60_000) for token in (OLD, NEW, OPERATOR)}
+    assert [maps(client) for client in clients.values()] == 3 * [["OK", "OK"]]
+    revoke(daemon)
+    daemon.wait_until(lambda daemon: maps(clients[OLD]) == ["UNAUTHENTICATED", "UNAUTHENTICATED"])
+    assert daemon.status().sessions == 4, "theirs, and the engine's"
+    assert maps(clients[NEW]) == maps(clients[OPERATOR]) == ["OK", "OK"]
+
+    # The tenant's client goes on with its new token: by the session's token, as after any change of tokens.
+    stub = cache_pb2_grpc.CacheServiceStub(authorized(daemon.connect(), NEW))
+    stub.KeepAlive(cache_pb2.KeepAliveRequest(session=clients[OLD].session), timeout=CALL_SECONDS)
+    assert maps(clients[OLD]) == ["OK", "OK"]
+    clients[OLD].stub = stub
+    for client in clients.values():
+        client.close()

@@ -66,6 +66,9 @@ def test_status_is_what_grpc_says(daemon):
         for state in ("capacity", "free", "cached", "active", "pinned", "in_flight"):
             assert tier[f"{state}_blocks"] == getattr(true_tier, f"{state}_blocks"), state
         assert tier["active_blocks"] == 3
+        by_priority = [(one.priority, one.blocks) for one in true_tier.cached_by_priority]
+        assert by_priority == [(35, tier["cached_blocks"])]
+        assert [(one["priority"], one["blocks"]) for one in tier["cached_by_priority"]] == by_priority
         totals = window["totals"]
         assert totals["lookup_tokens"] == true_window.prefix_lookup_tokens_total == 34
         assert totals["hit_tokens"] == true_window.prefix_hit_tokens_total == 16
@@ -222,6 +225,23 @@ def test_a_page_of_another_site_reads_nothing(daemon):
         for origin in ("http://evil.example", "null", "http://localhost:1"):
             assert daemon.http_as(path, None, Origin=origin)[0] == 403, (path, origin)
         assert daemon.http_as(path, None, Origin=f"http://{daemon.http_address}")[0] == 200, path
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP"])
+def test_without_operators_clients_of_a_proxy_are_told_nothing_of_tenants(daemon, header):
+    for name in FOR_OPERATORS:
+        assert refusal(daemon, f"/api/v1/{name}", **{header: "192.0.2.7"}) == (403, "PERMISSION_DENIED")
+    for name in FOR_ALL:
+        get(daemon, name, **{header: "192.0.2.7"})
+    assert get(daemon, "status", **{header: "192.0.2.7"})["access"] == "refused"
+    assert get(daemon, "status")["access"] == "operator"
+
+
+def test_behind_a_proxy_tokens_count(start_daemon):
+    daemon = start_daemon(operator_token=OPERATOR, server=ON_LOOPBACK)
+    passed_on = {"X-Forwarded-For": "192.0.2.7", "Via": "1.1 proxy"}
+    assert refusal(daemon, "/api/v1/sessions", **passed_on) == (401, "UNAUTHENTICATED")
+    assert get(daemon, "sessions", OPERATOR, **passed_on)["sessions"] == []
 
 
 def test_with_operators_tenants_are_theirs_to_see(start_daemon):

@@ -129,8 +129,11 @@ def check_it_agrees(browser, daemon):
     browser.wait(lambda: browser.run(DRAWN, 10, PRIMARY) == [STATES[cell.index(1)] for cell in cells], "the map", seconds=20)
     assert all(sum(cell[state] for cell in cells) > 10 for state in (1, 2, 3)), "cached, active and pinned blocks are on the map"
 
-    used = sum(sum(blocks.values()) - blocks["free"] for blocks in pool_truth(daemon).values())
-    assert sum(map(number, browser.texts("#tenants tbody td:nth-child(3)"))) == used
+    def used():
+        return sum(sum(blocks.values()) - blocks["free"] for blocks in pool_truth(daemon).values())
+
+    # The table of tenants is asked for less often than the pools.
+    browser.wait(lambda: sum(map(number, browser.texts("#tenants tbody td:nth-child(3)"))) == used(), "the tenants' blocks", seconds=20)
     prefixes = api(daemon, "/api/v1/prefixes")["prefixes"]
     browser.wait(lambda: list(map(number, browser.texts("#prefixes td.saved"))) == [row["saved_tokens"] for row in prefixes[:10]], "the prefixes")
     copies = {f"{way['from']}-{way['to']}": way["copies"] for way in api(daemon, "/api/v1/transfers")["directions"] if way["copies"]}

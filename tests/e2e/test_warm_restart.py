@@ -148,6 +148,52 @@ def test_memory_that_another_user_made_is_not_adopted(start_warm):
     assert daemon.cached() == 3
 
 
+def run_to_its_end_and_leave_all(daemon):
+    """A start that fails, of which each file is left that was there before, and no other one. Returns the log."""
+    before = {path.name: path.stat().st_ino for path in daemon.files() if not path.name.endswith(".lock")}
+    assert daemon.run_to_its_end() == 1
+    assert {path.name: path.stat().st_ino for path in daemon.files()} == before
+    return daemon.log.read_text()
+
+
+def test_a_start_that_fails_leaves_what_the_last_run_kept(start_warm):
+    daemon = start_warm(secondary=0)
+    engine = Engine(daemon)
+    engine.run(list(range(12)))
+    daemon.wait_until_stamped()
+    del engine
+    Client.opened_here.clear()
+    drain(daemon)
+    # The last step but one: the map socket's place is taken. What is there is no socket of a dead daemon.
+    in_the_way = daemon.unix_socket.with_name(daemon.unix_socket.name + ".map")
+    in_the_way.mkdir()
+    assert str(in_the_way) in run_to_its_end_and_leave_all(daemon)
+    # A new secondary tier had its memory, and is not left; nor are its stamps.
+    daemon.config["cache"]["secondary"] = SECONDARY
+    assert str(in_the_way) in run_to_its_end_and_leave_all(daemon)
+    in_the_way.rmdir()
+    daemon.start()
+    assert daemon.cached() == 3
+
+
+def test_a_start_that_does_not_know_its_writers_fails_until_somebody_decides(start_warm):
+    daemon = start_warm()
+    engine = Engine(daemon)  # Its mapping for writing stays in this process.
+    engine.run(list(range(12)))
+    daemon.wait_until_stamped()
+    Client.opened_here.clear()
+    kill(daemon)
+    (table,) = [path for path in daemon.files() if path.name.endswith("-writers")]
+    for harm in (lambda: os.truncate(table, table.stat().st_size // 2), lambda: table.write_bytes(bytes(table.stat().st_size)), lambda: None):
+        harm()
+        assert f"{table.name} is damaged; end them, or remove it" in run_to_its_end_and_leave_all(daemon)
+    table.unlink()
+    daemon.channels.clear()
+    daemon.start()
+    assert daemon.cached() == 0
+    assert daemon.primary().in_flight_blocks == 0, "the pools are new, and the old writer has the old ones"
+
+
 def test_a_reader_that_locks_the_pools_does_not_keep_the_next_daemon_out(start_warm):
     daemon = start_warm()
     engine = Engine(daemon)

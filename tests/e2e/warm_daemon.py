@@ -14,7 +14,7 @@ class WarmDaemon(Daemon):
     """Several daemons of one configuration, one after another. What they leave in /dev/shm is the test's to remove: files()."""
 
     def __init__(self, folder, **cache):
-        super().__init__(folder, cache={"warm_restart": True} | cache)
+        super().__init__(folder, cache={"warm_restart": True, "model": {"name": "org/kept"}} | cache)
 
     def files(self):
         return sorted(SHM.glob(f"pagoda-{self.config['cache']['name']}-*"))

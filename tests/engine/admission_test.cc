@@ -82,6 +82,40 @@ TEST(QuotaTest, WhoWaitsForItsQuotaHoldsNobodyBack) {
   EXPECT_TRUE(world.cache().NothingHeld());
 }
 
+// The namespace that it shares is nobody's, and what it holds there is charged to it.
+TEST(QuotaTest, AQuotaBoundsATenantThatShares) {
+  World world({.tenants = {{.name = "open", .shares = true, .quota_blocks = {8, kNoQuota}},
+                           {.name = "also open", .shares = true}}});
+  const auto of = [](const std::string& tenant, GenerateRequest request) {
+    request.tenant = tenant;
+    return request;
+  };
+  const auto uses = [&](uint16_t tenant) {
+    return world.cache().manager().TenantUses().at(tenant).uses.front().used_blocks;
+  };
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 8; ++i) requests.push_back(of("open", RandomRequest(i, 40, 24)));
+  std::vector<Outcome*> outcomes;
+  for (const GenerateRequest& request : requests) outcomes.push_back(&world.Add(request));
+  Outcome& never = world.Add(of("open", RandomRequest(20, 60, 10)));
+  world.RunSteps(2);
+  const GenerateRequest other = of("also open", RandomRequest(50, 100, 20));
+  Outcome& beside = world.Add(other);
+  uint32_t most = 0;
+  for (; !world.scheduler().idle(); world.RunSteps(1)) {
+    most = std::max(most, uses(1));
+    ASSERT_LE(most, 8u);
+  }
+  EXPECT_GT(most, 4u);
+  EXPECT_LT(beside.ended_in_step, outcomes[0]->ended_in_step) << "its room is not the other's";
+  EXPECT_EQ(ReasonOf(never.report.status()), Reason::kInvalidCount);
+  EXPECT_THAT(std::string(never.report.status().message()),
+              HasSubstr("the quota of the tenant 'open' is 8"));
+  world.ExpectSoloAnswer(other, beside);
+  for (size_t i = 0; i < requests.size(); ++i) world.ExpectSoloAnswer(requests[i], *outcomes[i]);
+  EXPECT_TRUE(world.cache().NothingHeld());
+}
+
 // That a tenant is full says nothing of its quota.
 TEST(TenantQuotasTest, KnowsWhatItHasLearntAlone) {
   TenantQuotas quotas;
@@ -178,6 +212,93 @@ TEST(QuotaTest, AHigherPriorityTakesTheRoomOfItsOwnTenant) {
   EXPECT_LT(second.ended_in_step, first.ended_in_step);
   EXPECT_GT(first.report->preemptions, 0u);
   EXPECT_EQ(other.report->preemptions, 0u);
+}
+
+// --- Sequences and their bytes ---
+
+World::Setting RedMayHave(TenantOptions limits) {
+  limits.name = "red";
+  return {.blocks = {.primary_blocks = 256}, .tenants = {std::move(limits), {.name = "blue"}}};
+}
+
+// The samples that the tenant may not have yet are refused behind the prefill.
+TEST(SequencesTest, MoreSamplesThanTheTenantsSequencesRunInTurns) {
+  World world(RedMayHave({.max_sequences = 3}));
+  GenerateRequest request = Of("red", RandomRequest(1, 43, 12));
+  request.num_samples = 8;
+  request.sampling = {.temperature = 1.0f, .seed = 3};
+  const GenerateRequest beside = Of("blue", RandomRequest(2, 20, 30));
+  world.ExpectSoloAnswers({request, beside, Of("red", RandomRequest(3, 12, 9))});
+  EXPECT_TRUE(world.cache().NothingHeld());
+}
+
+// What the red tenant's sequences keep at most while the request runs alone.
+uint64_t MostBytes(const GenerateRequest& request) {
+  World world(RedMayHave({}));
+  world.Add(request);
+  uint64_t most = 0;
+  for (; !world.scheduler().idle(); world.RunSteps(1)) {
+    most = std::max(most, world.cache().manager().TenantUses().at(1).sequence_bytes);
+  }
+  return most;
+}
+
+// Two of them begin, and the tenant's bytes are not enough for both to end.
+TEST(SequencesTest, WhoFindsNoBytesToGrowGivesWayAndGoesOn) {
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) requests.push_back(Of("red", RandomRequest(i, 20, 80)));
+  requests.push_back(Of("blue", RandomRequest(9, 20, 80)));
+  World world(RedMayHave({.max_sequence_bytes = 2 * MostBytes(requests[0]) - 1}));
+  std::vector<Outcome*> outcomes;
+  for (const GenerateRequest& request : requests) outcomes.push_back(&world.Add(request));
+  world.RunUntilIdle();
+  for (size_t i = 0; i < requests.size(); ++i) world.ExpectSoloAnswer(requests[i], *outcomes[i]);
+  EXPECT_GT(world.stats().preemptions, 0u);
+  EXPECT_EQ(outcomes[0]->report->preemptions, 0u) << "the earliest stays";
+  EXPECT_EQ(outcomes[4]->report->preemptions, 0u) << "it is not its tenant's";
+}
+
+TEST(SequencesTest, AHigherPriorityTakesASequenceOfItsOwnTenant) {
+  World world(RedMayHave({.max_sequences = 1}));
+  const GenerateRequest low = Of("red", RandomRequest(1, 20, 60));
+  GenerateRequest high = Of("red", RandomRequest(2, 20, 5));
+  high.priority = 1;
+  Outcome& first = world.Add(low);
+  world.RunSteps(4);
+  Outcome& second = world.Add(high);
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(low, first);
+  world.ExpectSoloAnswer(high, second);
+  EXPECT_LT(second.ended_in_step, first.ended_in_step);
+  EXPECT_EQ(first.report->preemptions, 1u);
+}
+
+TEST(SequencesTest, WhereOthersOfTheTenantHaveTheSequencesARequestEndsAfterAWhile) {
+  World::Setting setting = RedMayHave({.max_sequences = 1});
+  setting.options.room_timeout = absl::Milliseconds(30);
+  World world(setting);
+  const std::unique_ptr<CacheClient> other = world.cache().OpenClient();
+  const std::vector<TokenId> held(9, 3);
+  ASSERT_TRUE(RunOne<AddedSequence>(*other, AddSequence{.sequence = SequenceId(1),
+                                                        .name_space = {.tenant = "red"},
+                                                        .tokens = held})
+                  .ok());
+  Outcome& red = world.Add(Of("red", RandomRequest(1, 30, 10)));
+  uint64_t steps = 0;
+  for (; !red.ended; world.RunSteps(1)) {
+    absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_LT(++steps, 10'000u);
+  }
+  EXPECT_EQ(ReasonOf(red.report.status()), Reason::kTooManySequences) << red.report.status();
+  EXPECT_GE(steps, 10u) << "it waited";
+  // And one that comes when there is one again runs.
+  const GenerateRequest request = Of("red", RandomRequest(2, 30, 10));
+  Outcome& late = world.Add(request);
+  world.RunSteps(5);
+  EXPECT_FALSE(late.ended);
+  ASSERT_TRUE(RunOne<FreedSequence>(*other, FreeSequence{SequenceId(1)}).ok());
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(request, late);
 }
 
 // --- Slots ---

@@ -33,7 +33,9 @@ class EngineDoorsTest : public ::testing::Test {
  private:
   const Golden golden_ = ReadGolden(kTinyModel);
   TestCache cache_{*Engine::CacheSpecForModel(golden_.model_dir, 16, DType::kFloat32),
-                   {.primary_blocks = 512}};
+                   {.primary_blocks = 512},
+                   nullptr,
+                   {{.name = "red", .shares = true}, {.name = "blue", .shares = true}}};
 };
 
 TEST_F(EngineDoorsTest, AFullQueueIsRefused) {

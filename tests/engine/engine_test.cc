@@ -371,7 +371,7 @@ TEST(EngineTest, AnEngineDoesNotGoOnWithACacheOfAnotherModel) {
       *Engine::CacheSpecForModel(GoldenDir(kUntiedModel), kTokensPerBlock, DType::kFloat32),
       {.primary_blocks = 4});
   const absl::Status refused = on.engine().Attach(other.OpenClient());
-  EXPECT_EQ(ReasonOf(refused), Reason::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(refused), Reason::kModelMismatch);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("the engine's model is"));
   EXPECT_EQ(other.manager().Stats().sessions, 0u);
   ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
@@ -567,7 +567,7 @@ TEST(EngineTest, RefusesACacheOfAnotherModel) {
     TestCache cache(spec, {.primary_blocks = 4});
     return Engine::Create({.model_dir = tiny}, cache.OpenClient()).status();
   };
-  EXPECT_EQ(ReasonOf(create()), Reason::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(create()), Reason::kModelMismatch);
   EXPECT_THAT(std::string(create().message()), HasSubstr("is for the model"));
   // The right name does not help where the shape is another.
   spec.model_fingerprint =

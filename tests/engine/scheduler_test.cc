@@ -295,7 +295,8 @@ TEST(SchedulerTest, TheHigherPriorityTakesTheRoom) {
 }
 
 TEST(SchedulerTest, ATenantWithManyRequestsDoesNotKeepOthersWaiting) {
-  World world({.options = {.max_running_sequences = 1}});
+  World world({.options = {.max_running_sequences = 1},
+               .tenants = {{.name = "many", .shares = true}, {.name = "one", .shares = true}}});
   std::vector<Outcome*> many;
   for (uint64_t i = 0; i < 10; ++i) {
     GenerateRequest request = Request(i, 10, 10);
@@ -459,7 +460,7 @@ Crowd MakeCrowd(uint64_t seed, size_t count) {
                           .seed = random()};
     }
     request.priority = static_cast<int32_t>(random() % 2);
-    // Two of them have quotas.
+    // Three of them have quotas, and two share.
     const uint64_t tenant = random() % 4;
     request.tenant = "tenant " + std::to_string(tenant);
     if (tenant < 2) request.name_space.tenant = request.tenant;
@@ -485,7 +486,9 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
                      },
                  .period = seed == 2 ? 7u : 0u,
                  .tenants = {{.name = "tenant 0", .quota_blocks = {20, kNoQuota}},
-                             {.name = "tenant 1", .quota_blocks = {24, kNoQuota}}}});
+                             {.name = "tenant 1", .quota_blocks = {24, kNoQuota}},
+                             {.name = "tenant 2", .shares = true, .quota_blocks = {22, kNoQuota}},
+                             {.name = "tenant 3", .shares = true}}});
     int64_t step = 0;
     std::vector<const Outcome*> outcomes;
     std::vector<int64_t> arrivals;

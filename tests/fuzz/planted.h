@@ -1,5 +1,5 @@
 // Faults that a target plants in its own check, to see that its inputs reach it: those of the core
-// are in manager/faults.def.
+// are in tests/mutation/faults.
 #ifndef PAGODA_TESTS_FUZZ_PLANTED_H_
 #define PAGODA_TESTS_FUZZ_PLANTED_H_
 

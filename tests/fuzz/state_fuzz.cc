@@ -123,6 +123,8 @@ class State {
     auto stamps = StampSet::Create(*pools_, Instance());
     PAGODA_CHECK(stamps.ok(), "there is memory for their stamps");
     stamps_ = *std::move(stamps);
+    pools_->KeepNames();
+    stamps_->KeepNames();
   }
 
   Place Draw() {

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
+
+#include "manager/candidate_arena.h"
 
 namespace pagoda {
 namespace {
@@ -26,7 +30,8 @@ std::vector<uint32_t> TakeAll(AgingCandidates& candidates) {
 }
 
 TEST(AgingCandidatesTest, PriorityComesBeforeKeyAndKeyBeforePlace) {
-  AgingCandidates candidates(10);
+  CandidateArena arena(10, AgingCandidates::kNumLists);
+  AgingCandidates candidates(&arena);
   candidates.PushBack(BlockId{1}, kHigh, 0, 0);
   candidates.PushBack(BlockId{2}, kLow, 5, 0);
   candidates.PushBack(BlockId{3}, kLow, 4, 0);
@@ -38,7 +43,8 @@ TEST(AgingCandidatesTest, PriorityComesBeforeKeyAndKeyBeforePlace) {
 }
 
 TEST(AgingCandidatesTest, KeysBelowTheFloorKeepTheirOrderAndShareIt) {
-  AgingCandidates candidates(10);
+  CandidateArena arena(10, AgingCandidates::kNumLists);
+  AgingCandidates candidates(&arena);
   candidates.PushBack(BlockId{1}, kLow, 3, 0);
   candidates.PushBack(BlockId{2}, kLow, 1, 0);
   candidates.PushBack(BlockId{3}, kLow, 10, 0);
@@ -48,7 +54,8 @@ TEST(AgingCandidatesTest, KeysBelowTheFloorKeepTheirOrderAndShareIt) {
 }
 
 TEST(AgingCandidatesTest, AKeyOutOfReachIsTheHighest) {
-  AgingCandidates candidates(10);
+  CandidateArena arena(10, AgingCandidates::kNumLists);
+  AgingCandidates candidates(&arena);
   candidates.PushBack(BlockId{1}, kLow, 1'000'000, 0);
   candidates.PushBack(BlockId{2}, kLow, AgingCandidates::kKeys - 1, 0);
   candidates.PushBack(BlockId{3}, kLow, AgingCandidates::kKeys - 2, 0);
@@ -59,7 +66,8 @@ TEST(AgingCandidatesTest, AFloorThatJumpsOverTheRingKeepsTheOrder) {
   // From one key further than the ring to several rings, so that the old keys meet the new floor's
   // list in every way.
   for (uint64_t floor = 1; floor < 4 * AgingCandidates::kKeys; ++floor) {
-    AgingCandidates candidates(AgingCandidates::kKeys + 1);
+    CandidateArena arena(AgingCandidates::kKeys + 1, AgingCandidates::kNumLists);
+    AgingCandidates candidates(&arena);
     std::vector<uint32_t> expected;
     for (uint32_t key = 0; key < AgingCandidates::kKeys; ++key) {
       candidates.PushBack(BlockId{key}, kLow, key, 0);
@@ -106,35 +114,59 @@ class NaiveCandidates {
   std::map<Priority, uint64_t> floors_;
 };
 
+// One or several in an arena, each with a floor of its own.
 TEST(AgingCandidatesTest, EqualsASortedListOnRandomOperations) {
   constexpr uint32_t kIds = 60;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
-    AgingCandidates candidates(kIds);
-    NaiveCandidates naive;
-    std::vector<bool> listed(kIds, false);
-    uint64_t floor = 0;
+    const auto num_tenants = static_cast<uint32_t>(seed % 4 + 1);
+    CandidateArena arena(kIds, num_tenants * AgingCandidates::kNumLists);
+    std::deque<AgingCandidates> candidates;
+    for (uint32_t i = 0; i < num_tenants; ++i) candidates.emplace_back(&arena);
+    std::vector<NaiveCandidates> naive(num_tenants);
+    std::vector<uint64_t> floors(num_tenants, 0);
+    std::vector<std::optional<size_t>> listed(kIds);  // Whose it is.
     for (int step = 0; step < 3'000; ++step) {
+      size_t tenant = random() % num_tenants;
+      uint64_t& floor = floors[tenant];
       if (random() % 20 == 0) floor += random() % (random() % 8 == 0 ? 100 : 5);
       const BlockId id{static_cast<uint32_t>(random() % kIds)};
-      if (listed[id.value()]) {
-        candidates.Remove(id);
-        naive.Remove(id);
+      std::optional<size_t>& owner = listed[id.value()];
+      if (owner.has_value()) {
+        tenant = *owner;
+        candidates[tenant].Remove(id);
+        naive[tenant].Remove(id);
+        owner.reset();
       } else {
         const Priority priority{static_cast<uint8_t>(random() % 3 * 50)};
         const uint64_t key = floor + random() % 50 - std::min<uint64_t>(floor, 8);
         const bool front = random() % 2 == 0;
         if (front) {
-          candidates.PushFront(id, priority, key, floor);
+          candidates[tenant].PushFront(id, priority, key, floor);
         } else {
-          candidates.PushBack(id, priority, key, floor);
+          candidates[tenant].PushBack(id, priority, key, floor);
         }
-        naive.Push(id, priority, key, floor, front);
+        naive[tenant].Push(id, priority, key, floor, front);
+        owner = tenant;
       }
-      listed[id.value()] = !listed[id.value()];
-      ASSERT_EQ(candidates.First(), naive.First()) << "seed " << seed << " step " << step;
+      for (uint32_t i = 0; i < num_tenants; ++i) {
+        ASSERT_EQ(candidates[i].First(), naive[i].First()) << "seed " << seed << " step " << step;
+      }
     }
   }
+}
+
+TEST(AgingCandidatesTest, WhoeverTakesTheLastIdOutOfAnothersListIsStopped) {
+  CandidateArena arena(10, 2 * AgingCandidates::kNumLists);
+  AgingCandidates one(&arena), other(&arena);
+  one.PushBack(BlockId{1}, kLow, 0, 0);
+  EXPECT_DEATH(other.Remove(BlockId{1}), "taken out of the lists that it is in");
+}
+
+TEST(CandidateArenaTest, ItHasRoomForAsManyListsAsItWasMadeFor) {
+  CandidateArena arena(10, AgingCandidates::kNumLists);
+  const AgingCandidates candidates(&arena);
+  EXPECT_DEATH(AgingCandidates{&arena}, "room for all its lists");
 }
 
 }  // namespace

@@ -32,7 +32,9 @@ class BlockManagerTest : public ::testing::Test {
 
   absl::StatusOr<uint32_t> Add(uint64_t id, const std::vector<TokenId>& prompt, uint32_t room = 0,
                                const NamespaceKey& name_space = {}) {
-    return core_->AddSequence(session_, SequenceId{id}, name_space, prompt, room, now_);
+    const auto added = core_->AddSequence(session_, SequenceId{id}, name_space, prompt, room, now_);
+    if (!added.ok()) return added.status();
+    return added->matched_tokens;
   }
   // Adds, computes and frees: the whole life of a request that generates nothing.
   void AddAndFree(uint64_t id, const std::vector<TokenId>& prompt) {

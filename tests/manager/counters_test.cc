@@ -2,6 +2,7 @@
 // operation.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -85,6 +86,61 @@ TEST_F(CountersTest, ARemovalCountsByTierAndReason) {
   EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kCleared), 2u);
   EXPECT_EQ(Removed(kCommons, kSecondary, RemovalReason::kCleared), 2u);
   EXPECT_EQ(AllRemoved(), 8u);
+}
+
+TEST_F(CountersTest, CachedBlocksAreCountedByPriority) {
+  Make(8, 4);
+  const SessionRef session = Open();
+  const auto counts = [this](size_t tier) {
+    std::map<size_t, uint32_t> by_priority;
+    const PriorityCounts all = core_->Stats().windows[0].cached_by_priority[tier];
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i] != 0) by_priority[i] = all[i];
+    }
+    core_->CheckInvariants();
+    return by_priority;
+  };
+  using Counts = std::map<size_t, uint32_t>;
+  Cache(session, 1);
+  Cache(session, 2);
+  EXPECT_EQ(counts(kPrimary), (Counts{{35, 4}}));
+  const auto retain = [&](TokenId token, uint8_t priority, absl::Duration duration) {
+    const SetRetention set{.tokens = Prompt(token),
+                           .retention = {.ranges = {{.token_start = 0,
+                                                     .token_end = 4,
+                                                     .retention = {.priority = Priority{priority},
+                                                                   .duration = duration}}}}};
+    ASSERT_TRUE(Run(session, set).ok());
+  };
+  retain(1, 80, absl::InfiniteDuration());
+  retain(2, 90, absl::Seconds(1));
+  EXPECT_EQ(counts(kPrimary), (Counts{{35, 2}, {80, 1}, {90, 1}}));
+  Begin(session, 50, 1);  // Holds the first block; its last token is computed again.
+  EXPECT_EQ(counts(kPrimary).count(80), 0u) << "what is held is not counted";
+  ASSERT_TRUE(Run(session, FreeSequence{SequenceId{50}}).ok());
+  EXPECT_EQ(counts(kPrimary), (Counts{{35, 2}, {80, 1}, {90, 1}}));
+  ASSERT_TRUE(Run(session, OffloadPrefix{.tokens = Prompt(1)}).ok());
+  EXPECT_EQ(counts(kPrimary), (Counts{{35, 1}, {90, 1}}));
+  EXPECT_EQ(counts(kSecondary), (Counts{{35, 1}, {80, 1}}));
+  now_ += absl::Seconds(2);
+  core_->Maintain(now_, 0);
+  EXPECT_EQ(counts(kPrimary), (Counts{{35, 2}})) << "a priority that expires";
+  core_->ResetPrefixCache(now_);
+  EXPECT_EQ(counts(kPrimary), Counts());
+  EXPECT_EQ(counts(kSecondary), Counts());
+}
+
+TEST_F(CountersTest, WhatIsBeingCopiedIsInFlightAndNotAmongTheCached) {
+  Make(8, 4);
+  const SessionRef session = Open();
+  Cache(session, 1);
+  ASSERT_TRUE(core_->Execute(session.id, OffloadPrefix{.tokens = Prompt(1)}, now_).ok());
+  core_->CheckInvariants();
+  EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kSecondary][35], 0u);
+  for (const CopyOrder& copy : core_->TakeCopies()) {
+    core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+  }
+  EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kSecondary][35], 2u);
 }
 
 TEST_F(CountersTest, AnEvictionAndATakeOverCountOnce) {

@@ -10,6 +10,8 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pools/error.h"
@@ -22,16 +24,18 @@ using ::testing::HasSubstr;
 
 constexpr Priority kPriorities[] = {Priority{0}, Priority{34}, kDefaultPriority, Priority{100}};
 
-std::unique_ptr<EvictionPolicy> Make(std::string_view name, uint32_t num_ids) {
-  absl::StatusOr<std::unique_ptr<EvictionPolicy>> policy = MakeEvictionPolicy(name, num_ids);
-  return policy.ok() ? *std::move(policy) : nullptr;
+using Policies = std::vector<std::unique_ptr<EvictionPolicy>>;
+
+Policies Make(std::string_view name, uint32_t num_ids, uint16_t num_tenants) {
+  absl::StatusOr<Policies> policies = MakeEvictionPolicies(name, num_ids, num_tenants);
+  return policies.ok() ? *std::move(policies) : Policies(num_tenants);
 }
 
 // What a manager does with one block, as calls of a policy.
 class Cache {
  public:
   explicit Cache(std::unique_ptr<EvictionPolicy> policy) : policy_(std::move(policy)) {}
-  Cache(std::string_view name, uint32_t num_ids) : Cache(Make(name, num_ids)) {}
+  Cache(std::string_view name, uint32_t num_ids) : Cache(std::move(Make(name, num_ids, 1)[0])) {}
 
   EvictionPolicy& policy() { return *policy_; }
   uint32_t Victim() const { return policy_->Victim().value(); }
@@ -69,11 +73,11 @@ TEST(EvictionPolicyTest, LruIsTheDefault) {
 }
 
 TEST(EvictionPolicyTest, AnUnknownPolicyIsRefusedWithTheNamesThereAre) {
-  const auto policy = MakeEvictionPolicy("belady", 10);
-  EXPECT_EQ(ReasonOf(policy.status()), Reason::kInvalidArgument);
-  EXPECT_THAT(std::string(policy.status().message()), HasSubstr("\"belady\""));
-  EXPECT_THAT(std::string(policy.status().message()), HasSubstr("lru mq lfuda"));
-  EXPECT_FALSE(MakeEvictionPolicy("", 10).ok());
+  const auto policies = MakeEvictionPolicies("belady", 10, 1);
+  EXPECT_EQ(ReasonOf(policies.status()), Reason::kInvalidArgument);
+  EXPECT_THAT(std::string(policies.status().message()), HasSubstr("\"belady\""));
+  EXPECT_THAT(std::string(policies.status().message()), HasSubstr("lru mq lfuda"));
+  EXPECT_FALSE(MakeEvictionPolicies("", 10, 1).ok());
 }
 
 // --- What holds for every policy ---
@@ -295,18 +299,26 @@ std::unique_ptr<NaivePolicy> MakeNaive(std::string_view name) {
 
 enum class Where { kNowhere, kHeld, kParked, kCandidate };
 
-// A manager's calls at random: blocks come, are held, parked, let go, matched and leave.
+// A manager's calls at random: blocks come, are held, parked, let go, matched and leave. Each is a
+// tenant's while it is cached, and another's afterwards.
 class RandomCalls {
  public:
-  RandomCalls(std::string_view name, uint64_t seed)
-      : random_(seed), policy_(Make(name, kNumIds)), naive_(MakeNaive(name)) {}
+  RandomCalls(std::string_view name, uint64_t seed, uint16_t num_tenants)
+      : random_(seed), policies_(Make(name, kNumIds, num_tenants)) {
+    for (uint16_t i = 0; i < num_tenants; ++i) naive_.push_back(MakeNaive(name));
+  }
 
   void Step() {
     const auto id = static_cast<uint32_t>(random_() % kUsedIds);
+    if (where_[id] == Where::kNowhere && policies_.size() > 1) {
+      tenant_[id] = random_() % policies_.size();
+    }
+    EvictionPolicy& policy = *policies_[tenant_[id]];
+    NaivePolicy& naive = *naive_[tenant_[id]];
     switch (where_[id]) {
       case Where::kNowhere:
-        policy_->Inserted(BlockId{id}, BlockHash{});
-        naive_->Inserted(id);
+        policy.Inserted(BlockId{id}, BlockHash{});
+        naive.Inserted(id);
         where_[id] = Where::kHeld;
         break;
       case Where::kHeld:
@@ -316,8 +328,8 @@ class RandomCalls {
           Remove(id);
         } else {
           priority_[id] = kPriorities[random_() % 4];
-          policy_->Released(BlockId{id}, priority_[id]);
-          naive_->Released(id, priority_[id]);
+          policy.Released(BlockId{id}, priority_[id]);
+          naive.Released(id, priority_[id]);
           where_[id] = Where::kCandidate;
         }
         break;
@@ -326,14 +338,14 @@ class RandomCalls {
           Touch(id);
         } else {
           priority_[id] = kPriorities[random_() % 4];
-          policy_->Unparked(BlockId{id}, priority_[id]);
-          naive_->Unparked(id, priority_[id]);
+          policy.Unparked(BlockId{id}, priority_[id]);
+          naive.Unparked(id, priority_[id]);
           where_[id] = Where::kCandidate;
         }
         break;
       case Where::kCandidate:
         if (random_() % 3 == 0) {
-          Evict();
+          Evict(tenant_[id]);
         } else {
           Touch(id);
           if (random_() % 4 == 0) return;  // Matched, and not held.
@@ -344,18 +356,10 @@ class RandomCalls {
     }
   }
 
-  // The victim is the model's, a candidate, stable, and no candidate has a lower priority.
-  void CheckVictim() const {
-    const BlockId victim = policy_->Victim();
-    ASSERT_EQ(policy_->Victim(), victim);
-    const std::optional<uint32_t> expected = naive_->Victim();
-    ASSERT_EQ(victim, expected.has_value() ? BlockId{*expected} : kNoBlock);
-    if (victim == kNoBlock) return;
-    ASSERT_EQ(where_[victim.value()], Where::kCandidate);
-    for (uint32_t id = 0; id < kUsedIds; ++id) {
-      if (where_[id] == Where::kCandidate) {
-        ASSERT_LE(priority_[victim.value()], priority_[id]);
-      }
+  void CheckVictims() const {
+    for (size_t tenant = 0; tenant < policies_.size(); ++tenant) {
+      CheckVictim(tenant);
+      if (::testing::Test::HasFatalFailure()) return;
     }
   }
 
@@ -364,38 +368,66 @@ class RandomCalls {
   static constexpr uint32_t kNumIds = 10'000;
   static constexpr uint32_t kUsedIds = 80;
 
+  // The tenant's victim is the model's, a candidate of the tenant, stable, and no candidate of the
+  // tenant has a lower priority.
+  void CheckVictim(size_t tenant) const {
+    const BlockId victim = policies_[tenant]->Victim();
+    ASSERT_EQ(policies_[tenant]->Victim(), victim);
+    const std::optional<uint32_t> expected = naive_[tenant]->Victim();
+    ASSERT_EQ(victim, expected.has_value() ? BlockId{*expected} : kNoBlock);
+    if (victim == kNoBlock) return;
+    ASSERT_EQ(where_[victim.value()], Where::kCandidate);
+    ASSERT_EQ(tenant_[victim.value()], tenant);
+    for (uint32_t id = 0; id < kUsedIds; ++id) {
+      if (where_[id] == Where::kCandidate && tenant_[id] == tenant) {
+        ASSERT_LE(priority_[victim.value()], priority_[id]);
+      }
+    }
+  }
   void Touch(uint32_t id) {
-    policy_->Touched(BlockId{id});
-    naive_->Touched(id);
+    policies_[tenant_[id]]->Touched(BlockId{id});
+    naive_[tenant_[id]]->Touched(id);
   }
   void Withdraw(uint32_t id) {
-    policy_->Withdrawn(BlockId{id});
-    naive_->Withdrawn(id);
+    policies_[tenant_[id]]->Withdrawn(BlockId{id});
+    naive_[tenant_[id]]->Withdrawn(id);
   }
   void Remove(uint32_t id) {
-    policy_->Removed(BlockId{id}, BlockHash{});
-    naive_->Removed(id);
+    policies_[tenant_[id]]->Removed(BlockId{id}, BlockHash{});
+    naive_[tenant_[id]]->Removed(id);
     where_[id] = Where::kNowhere;
   }
-  void Evict() {
-    const uint32_t victim = policy_->Victim().value();
+  void Evict(size_t tenant) {
+    const uint32_t victim = policies_[tenant]->Victim().value();
     Withdraw(victim);
     Remove(victim);
   }
 
   std::mt19937_64 random_;
-  std::unique_ptr<EvictionPolicy> policy_;
-  std::unique_ptr<NaivePolicy> naive_;
+  Policies policies_;                                // By tenant.
+  std::vector<std::unique_ptr<NaivePolicy>> naive_;  // By tenant.
+  std::vector<size_t> tenant_ = std::vector<size_t>(kUsedIds, 0);
   std::vector<Where> where_ = std::vector<Where>(kUsedIds, Where::kNowhere);
   std::vector<Priority> priority_ = std::vector<Priority>(kUsedIds);
 };
 
 TEST_P(EveryPolicyTest, EqualsItsNaiveModelOnRandomCalls) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    RandomCalls calls(GetParam(), seed);
+    RandomCalls calls(GetParam(), seed, 1);
     for (int step = 0; step < 5'000; ++step) {
       calls.Step();
-      calls.CheckVictim();
+      calls.CheckVictims();
+      ASSERT_FALSE(HasFatalFailure()) << "seed " << seed << " step " << step;
+    }
+  }
+}
+
+TEST_P(EveryPolicyTest, EachTenantsEqualsANaiveModelOfItsOwn) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    RandomCalls calls(GetParam(), seed, static_cast<uint16_t>(seed % 5 + 2));
+    for (int step = 0; step < 3'000; ++step) {
+      calls.Step();
+      calls.CheckVictims();
       ASSERT_FALSE(HasFatalFailure()) << "seed " << seed << " step " << step;
     }
   }

@@ -74,5 +74,17 @@ TEST(FairCountTest, RandomTakingAndGivingKeepsTheBoundsAndTheParts) {
   }
 }
 
+TEST(FairCountTest, AnOverdraftTakesNothingOfTheOthersParts) {
+  FairCount count(100, 5);
+  count.Overdraw(0, 150);
+  EXPECT_EQ(count.left(0), 0u);
+  EXPECT_EQ(count.total(), 150u);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(count.Add(1));
+  EXPECT_FALSE(count.Add(1)) << "the common half is overdrawn";
+  count.Remove(0, 100);
+  EXPECT_EQ(count.left(0), 10u);
+  EXPECT_TRUE(count.Add(1));
+}
+
 }  // namespace
 }  // namespace pagoda

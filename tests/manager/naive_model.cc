@@ -347,6 +347,7 @@ Reason NaiveModel::TakeRaw(uint32_t count) {
 }
 
 void NaiveModel::Reset() {
+  if (cached_.empty()) return;
   cached_.clear();
   for (auto& [name, sequence] : sequences_) sequence.after_reset = true;
 }

@@ -108,5 +108,86 @@ TEST(PinExpiryTest, CostsWhatExpiresAndNotWhatThereIs) {
                             << absl::FormatDuration(most) << " beside " << BlockManager::kMaxPins;
 }
 
+void CachePrompt(BlockManager& core, SessionId session, const std::vector<TokenId>& prompt) {
+  const absl::Time now = absl::UnixEpoch();
+  const auto computed = static_cast<uint32_t>(prompt.size());
+  EXPECT_TRUE(core.AddSequence(session, SequenceId{1}, {}, prompt, 0, now).ok());
+  EXPECT_TRUE(core.CommitTokens(session, SequenceId{1}, {}, computed, now).ok());
+  EXPECT_TRUE(core.FreeSequence(session, SequenceId{1}, now).ok());
+  core.TakeEvents();
+}
+
+// All leases are over at once: no call of anybody ends all of the pins.
+TEST(PinExpiryTest, OneCallEndsNoMoreThanABound) {
+  const auto core = MakeCore(16, 4);
+  const SessionId session =
+      core->OpenSession("test", absl::InfiniteDuration(), absl::UnixEpoch())->ref.id;
+  const std::vector<TokenId> prompt(16, 7);  // 4 blocks.
+  CachePrompt(*core, session, prompt);
+  constexpr uint32_t kPins = 1000, kPinsEnded = kMaxEndsByTime / 4;
+  for (uint32_t i = 0; i < kPins; ++i) {
+    ASSERT_TRUE(core->PinPrefix(session, {}, prompt, absl::Seconds(1), absl::UnixEpoch()).ok());
+  }
+  const absl::Time now = absl::UnixEpoch() + absl::Seconds(1);
+  EXPECT_TRUE(core->HasExpired(now));
+  uint64_t next = 1;
+  for (uint32_t left = kPins; left > 0;) {
+    EXPECT_TRUE(core->HasExpired(now));
+    // Whatever the call is, and also where it is refused.
+    EXPECT_FALSE(core->UnpinPrefix(PinId{1'000'000}, now).ok());
+    const EventBatch events = core->TakeEvents();
+    ASSERT_EQ(events.size(), std::min(left, kPinsEnded));
+    for (const Event& event : events) {
+      EXPECT_EQ(std::get<UpdatedEvent>(event.what).ended_pin->pin, PinId{next++});
+    }
+    left -= static_cast<uint32_t>(events.size());
+    EXPECT_EQ(core->Stats().pins, left);
+    core->CheckInvariants();
+  }
+  EXPECT_FALSE(core->HasExpired(now));
+}
+
+TEST(PinExpiryTest, OneCallEndsAPinThatIsLargerThanTheBound) {
+  constexpr uint32_t kBlocks = 4 * kMaxEndsByTime;
+  const auto core = *BlockManager::Create({.layout = TinyLayout(4),
+                                           .primary_blocks = {kBlocks},
+                                           .pin_budget_permille = 1000,
+                                           .epoch = Epoch{1}});
+  const SessionId session =
+      core->OpenSession("test", absl::InfiniteDuration(), absl::UnixEpoch())->ref.id;
+  const std::vector<TokenId> prompt(kBlocks * 4, 7);
+  CachePrompt(*core, session, prompt);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(core->PinPrefix(session, {}, prompt, absl::Seconds(1), absl::UnixEpoch()).ok());
+  }
+  const absl::Time now = absl::UnixEpoch() + absl::Seconds(1);
+  core->Maintain(now, 0);
+  EXPECT_EQ(core->Stats().pins, 1u);
+  core->Maintain(now, 0);
+  EXPECT_EQ(core->Stats().pins, 0u);
+}
+
+TEST(PriorityExpiryTest, OneCallEndsNoMoreThanABound) {
+  constexpr uint32_t kBlocks = 2 * kMaxEndsByTime + 100;
+  const auto core = MakeCore(kBlocks, 4);
+  const SessionId session =
+      core->OpenSession("test", absl::InfiniteDuration(), absl::UnixEpoch())->ref.id;
+  const std::vector<TokenId> prompt(kBlocks * 4, 7);
+  CachePrompt(*core, session, prompt);
+  const SequenceRetention wish{
+      .ranges = {{.retention = {.priority = Priority{80}, .duration = absl::Seconds(1)}}},
+      .generated = std::nullopt};
+  ASSERT_EQ(*core->SetRetention({}, prompt, wish, absl::UnixEpoch()), kBlocks);
+  core->TakeEvents();
+  const absl::Time now = absl::UnixEpoch() + absl::Seconds(1);
+  for (const uint32_t ended : {kMaxEndsByTime, kMaxEndsByTime, 100u, 0u}) {
+    EXPECT_EQ(core->HasExpired(now), ended != 0);
+    core->Maintain(now, 0);
+    EXPECT_EQ(core->TakeEvents().size(), ended);
+    core->CheckInvariants();
+  }
+  EXPECT_EQ(core->Stats().windows[0].counters.expired_priorities, kBlocks);
+}
+
 }  // namespace
 }  // namespace pagoda

@@ -8,6 +8,7 @@
 #include <optional>
 #include <ostream>
 #include <random>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -120,15 +121,17 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     return NodeRef::Block(full_[Pick(full_.size())]);
   }
   void ReleaseSomeRoots(uint32_t percent) {
-    std::vector<NodeRef> kept;
-    for (const NodeRef root : acquired_) {
-      if (Chance(percent)) {
-        tree_.ReleaseRoot(root);
-      } else {
-        kept.push_back(root);
+    for (std::vector<NodeRef>* roots : {&acquired_, &cut_off_roots_}) {
+      std::vector<NodeRef> kept;
+      for (const NodeRef root : *roots) {
+        if (Chance(percent)) {
+          tree_.ReleaseRoot(root);
+        } else {
+          kept.push_back(root);
+        }
       }
+      *roots = kept;
     }
-    acquired_ = kept;
   }
 
   void Insert() {
@@ -148,6 +151,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     siblings[key] = id;
     parents_[id] = parent;
     all_.push_back(id);
+    if (!parent.is_root() && cut_off_.contains(parent.block())) cut_off_.insert(id);
     if (content.tokens.size() == tokens_per_block_) full_.push_back(id);
   }
   void Erase() {
@@ -166,15 +170,16 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
   void Forget(BlockId id) {
     parents_.erase(id);
     match_ends_.erase(id);
+    cut_off_.erase(id);
     store_[id].refs = 0;
     store_.ReleaseId(id);
   }
-  void Clear() {
-    tree_.Clear();
-    for (const BlockId id : all_) Forget(id);
-    all_.clear();
-    full_.clear();
-    naive_ = NaiveTree();
+  void CutOff() {
+    tree_.CutOff();
+    cut_off_ = {all_.begin(), all_.end()};
+    cut_off_roots_.insert(cut_off_roots_.end(), acquired_.begin(), acquired_.end());
+    acquired_.clear();
+    for (uint32_t i = 0; i < kNamespaces; ++i) ASSERT_EQ(tree_.FindRoot(Space(i)), std::nullopt);
   }
   void CountMatchEnd() {
     if (full_.empty()) return;
@@ -235,6 +240,13 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
                   closest.id == exact->second);
     }
 
+    std::vector<BlockId> beginnings;
+    for (size_t size = key.size(); size > 0; --size) {
+      const auto found = siblings.find({key.begin(), key.begin() + size});
+      if (found != siblings.end()) beginnings.push_back(found->second);
+    }
+    ASSERT_THAT(tree_.Beginnings(parent, content.key()), ElementsAreArray(beginnings));
+
     const size_t prefix = Pick(key.size() + 1);
     std::vector<BlockId> expected;
     for (const auto& [sibling, id] : siblings) {
@@ -280,7 +292,10 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     for (const BlockId id : all_) {
       CheckChildren(NodeRef::Block(id));
       ASSERT_EQ(tree_.match_ends(id), match_ends_.contains(id) ? match_ends_.at(id) : 0);
-      ASSERT_TRUE(tree_.FindRoot(tree_.key(tree_.RootOf(id))) == tree_.RootOf(id));
+      ASSERT_EQ(tree_.FindRoot(tree_.key(tree_.RootOf(id))) == tree_.RootOf(id),
+                !cut_off_.contains(id));
+      if (!tree_.has_children(id)) continue;
+      ASSERT_EQ(tree_.parent(tree_.AnyChild(id)), NodeRef::Block(id));
     }
   }
 
@@ -290,7 +305,8 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
   BlockStore store_{{.tokens_per_block = TokensPerBlock(tokens_per_block_), .spare_ids = kIds}};
   PrefixTree tree_{&store_};
   NaiveTree naive_;
-  std::vector<NodeRef> acquired_;
+  std::vector<NodeRef> acquired_, cut_off_roots_;
+  std::set<BlockId> cut_off_;
   std::vector<BlockId> all_, full_;
   std::map<BlockId, NodeRef> parents_;
   std::map<BlockId, uint32_t> match_ends_;
@@ -308,7 +324,7 @@ TEST_P(RandomPrefixTreeTest, AgreesWithANaiveModel) {
     if (Chance(20)) Move();
     if (Chance(30)) CountMatchEnd();
     if (Chance(10)) ReleaseSomeRoots(50);
-    if (Pick(2000) == 0) Clear();
+    if (Pick(2000) == 0) CutOff();
     CheckFinding();
     if (step % case_.check_every == 0) CheckAll();
     if (HasFatalFailure()) {

@@ -182,26 +182,33 @@ TEST(PrefixTreeTest, ChildrenComeInTheOrderOfTheirKeys) {
   EXPECT_THAT(bed.tree.Children(NodeRef::Block(b)), IsEmpty());
 }
 
-TEST(PrefixTreeTest, ClearForgetsAllButTheRootsInUse) {
+TEST(PrefixTreeTest, WhatIsCutOffIsNotFoundAndKeepsItsRootUntilItHasGone) {
   Bed bed(8, 1);
   const NodeRef used = bed.tree.AcquireRoot(kBase);
   const NodeRef unused = bed.tree.AcquireRoot(kSalted);
   const BlockId a = bed.Insert({{1}}, used);
-  bed.Insert({{2}}, used);
-  bed.Insert({{1}}, NodeRef::Block(a));
-  bed.Insert({{1}}, unused);
+  const BlockId below = bed.Insert({{1}}, NodeRef::Block(a));
+  const BlockId salted = bed.Insert({{1}}, unused);
   bed.tree.ReleaseRoot(unused);
-  bed.tree.Clear();
-  EXPECT_EQ(bed.tree.FindRoot(kBase), used);
-  EXPECT_EQ(bed.tree.hash(used), HashNamespace(kBase));
+  bed.tree.CutOff();
+  EXPECT_EQ(bed.tree.FindRoot(kBase), std::nullopt);
   EXPECT_EQ(bed.tree.FindRoot(kSalted), std::nullopt);
-  EXPECT_FALSE(bed.tree.has_children(used));
-  EXPECT_FALSE(bed.tree.has_children(a));
-  EXPECT_EQ(bed.tree.FindChild(used, Content{{1}}.key()), kNoBlock);
-  const BlockId again = bed.Insert({{1}}, used);
-  EXPECT_THAT(bed.tree.Children(used), ElementsAre(again));
-  bed.Erase(again);
+  EXPECT_EQ(bed.tree.key(bed.tree.RootOf(salted)), kSalted);
+  EXPECT_EQ(bed.tree.FindChild(used, Content{{1}}.key()), a) << "it is a tree still";
+
+  const NodeRef next = bed.tree.AcquireRoot(kBase);
+  EXPECT_NE(next, used);
+  EXPECT_EQ(bed.tree.FindRoot(kBase), next);
+  const BlockId again = bed.Insert({{1}}, next);
+  for (const BlockId id : {below, a, salted}) bed.Erase(id);
+  bed.tree.ShareRoot(used);
   bed.tree.ReleaseRoot(used);
+  bed.tree.ReleaseRoot(used);
+  EXPECT_EQ(bed.tree.FindRoot(kBase), next) << "the earlier root goes alone";
+  EXPECT_EQ(bed.tree.FindRoot(kSalted), std::nullopt);
+  EXPECT_THAT(bed.tree.Children(next), ElementsAre(again));
+  bed.Erase(again);
+  bed.tree.ReleaseRoot(next);
   EXPECT_EQ(bed.tree.FindRoot(kBase), std::nullopt);
 }
 

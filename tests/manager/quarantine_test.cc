@@ -63,9 +63,11 @@ TEST_F(QuarantineTest, WhatAnExpiredWriterHadNotPublishedIsKept) {
   std::vector<BlockHandle> blocks(kBlocks - 3);
   EXPECT_TRUE(core_->AllocateBlocks(other.id, kFullAttention, absl::MakeSpan(blocks), now_).ok())
       << "the rest can be had";
-  EXPECT_EQ(ReasonOf(core_->AllocateBlocks(other.id, kFullAttention,
-                                           absl::MakeSpan(blocks).first(1), now_)),
-            Reason::kBlocksExhausted);
+  EXPECT_EQ(
+      ReasonOf(
+          core_->AllocateBlocks(other.id, kFullAttention, absl::MakeSpan(blocks).first(1), now_)
+              .status()),
+      Reason::kBlocksExhausted);
 }
 
 TEST_F(QuarantineTest, ReleasingItGivesTheBlocksBack) {

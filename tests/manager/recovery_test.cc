@@ -155,6 +155,8 @@ class DamageTest : public RecoveryTest {
     if (!pools.ok()) return std::string(pools.status().message());
     auto stamps = StampSet::Create(**pools, instance_);
     if (!stamps.ok()) return std::string(stamps.status().message());
+    (*pools)->KeepNames();
+    (*stamps)->KeepNames();
     const Recovery recovery = Recover(**pools, **stamps, {.num_threads = 1});
     *report = recovery.report;
     const CacheContent content = WarmCache::ContentOf(recovery.windows);

@@ -163,7 +163,7 @@ TEST(RestoreTest, AHoleOfASlidingWindowLetsAMatchReachOverIt) {
   ASSERT_EQ(*core->Restore(windows, now), 5u);
   core->CheckInvariants();
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
-  EXPECT_EQ(*core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now), 12u);
+  EXPECT_EQ(core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now)->matched_tokens, 12u);
   core->CheckInvariants();
 }
 

@@ -238,12 +238,14 @@ TEST_F(ExpiryQueueTest, EqualsAListOfDeadlinesOnRandomOperations) {
             }
           }
           std::sort(over.begin(), over.end());
+          const size_t limit = random() % 3 == 0 ? random() % 4 : naive.size();
+          over.resize(std::min(over.size(), limit));
           std::vector<BlockId> expected;
           for (const auto& [deadline, block] : over) {
             expected.push_back(block);
             naive.erase(block);
           }
-          ASSERT_EQ(queue.TakeExpired(now), expected) << "seed " << seed << " step " << step;
+          ASSERT_EQ(queue.TakeExpired(now, limit), expected) << "seed " << seed << " step " << step;
         }
       }
       absl::Time next = absl::InfiniteFuture();

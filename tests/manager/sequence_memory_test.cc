@@ -107,18 +107,46 @@ TEST_F(SequenceMemoryTest, WhatIsChargedIsAboutWhatTheHeapHolds) {
   EXPECT_LT(charged, 1.3 * held);
 }
 
+// A TokenExtra takes 56 bytes: for an image of one token it would be 5.6 MB.
+TEST_F(SequenceMemoryTest, AnImageCostsNothingForTheTokensBesideIt) {
+  constexpr uint32_t kTokens = 100'000;
+  Make({}, {}, 0, kTokens / kTokensPerBlock);
+  const SessionId session = Open();
+  AddSequence add{.sequence = SequenceId{1}, .tokens = Range(kTokens)};
+  ASSERT_TRUE(Run(session, add).ok());
+  const uint64_t bare_bytes = Usage(kCommons).sequence_bytes;
+  const size_t heap = HeapBytes();
+  ASSERT_TRUE(Run(session, FreeSequence{SequenceId{1}}).ok());
+  add.multimodal_items = {
+      {.digest = {1, 2, 3, 4}, .token_start = 50'001, .token_count = 2, .item_offset = 0}};
+  ASSERT_TRUE(Run(session, add).ok());
+  EXPECT_LT(Usage(kCommons).sequence_bytes, bare_bytes + 100);
+  if (kHeapTells) {
+    EXPECT_LT(HeapBytes(), heap + 10'000);
+  }
+  // Its blocks are published with it, and those beside it without.
+  ASSERT_TRUE(
+      Run(session, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = kTokens}).ok());
+  EXPECT_EQ(core_->MatchPrefix({}, add.tokens), 50'001u);
+  EXPECT_EQ(core_->MatchPrefix(
+                {.name_space = {}, .tokens = add.tokens, .multimodal_items = add.multimodal_items},
+                nullptr),
+            kTokens - 1);
+  core_->CheckInvariants();
+}
+
 TEST_F(SequenceMemoryTest, WhatForksShareIsChargedOnceAndGivenBackByTheLast) {
   Make({}, {});
   const SessionId session = Open();
   ASSERT_TRUE(Run(session, LongPrompt(SequenceId{1}, 1000)).ok());
   const uint64_t one = Usage(kCommons).sequence_bytes;
-  EXPECT_GT(one, 1000 * (sizeof(TokenId) + sizeof(TokenExtra)));
+  EXPECT_GT(one, 1000 * (sizeof(TokenId) + sizeof(uint64_t)));
   for (uint64_t i = 2; i <= 10; ++i) {
     ASSERT_TRUE(Run(session, ForkSequence{SequenceId{1}, SequenceId{i}}).ok());
   }
   EXPECT_EQ(Usage(kCommons).sequences, 10u);
   for (uint64_t i = 1; i <= 9; ++i) ASSERT_TRUE(Run(session, FreeSequence{SequenceId{i}}).ok());
-  EXPECT_GT(Usage(kCommons).sequence_bytes, 1000 * (sizeof(TokenId) + sizeof(TokenExtra)))
+  EXPECT_GT(Usage(kCommons).sequence_bytes, 1000 * (sizeof(TokenId) + sizeof(uint64_t)))
       << "the last fork still has it";
   ASSERT_TRUE(Run(session, FreeSequence{SequenceId{10}}).ok());
   EXPECT_EQ(Usage(kCommons).sequence_bytes, 0u);
@@ -192,12 +220,44 @@ TEST_F(SequenceMemoryTest, WhatATenantsSequencesKeepIsBoundedAndAnotherGetsItsPa
   EXPECT_LE(Usage(kRed).sequence_bytes, kBytes / 2 + kBytes / 6);
   const auto growing = Run(red, AppendTokens{.sequence = SequenceId{1}, .tokens = Range(20'000)});
   EXPECT_EQ(ReasonOf(growing.status()), Reason::kSequenceBytesExhausted) << growing.status();
-  EXPECT_EQ(ReasonOf(Run(red, LongPrompt(SequenceId{200}, 8000)).status()), Reason::kInvalidCount)
+  EXPECT_EQ(ReasonOf(Run(red, LongPrompt(SequenceId{200}, 20'000)).status()), Reason::kInvalidCount)
       << "more than may ever be";
   EXPECT_TRUE(Run(blue, LongPrompt(SequenceId{1}, 500)).ok());
   ASSERT_TRUE(Run(red, FreeSequence{SequenceId{1}}).ok());
   EXPECT_TRUE(Run(red, LongPrompt(SequenceId{1}, 500)).ok());
   core_->CheckInvariants();
+}
+
+// To wait for others helps only where others keep something.
+TEST_F(SequenceMemoryTest, WhatASequenceAloneCannotHaveIsNotToBeTriedAgain) {
+  constexpr uint64_t kSpare = 1000;
+  const auto grow = ReserveTokens{.sequence = SequenceId{1}, .count = 4 * kSpare};
+  const auto fork = ForkSequence{SequenceId{1}, SequenceId{9}};
+  // Extra ids; tokens without a place; retention ranges.
+  AddSequence ids = LongPrompt(SequenceId{1}, 5000), waiting = ids, wishes = ids;
+  ids.retention = waiting.retention = {};
+  waiting.extra_token_ids = wishes.extra_token_ids = {};
+  for (const AddSequence& add : {ids, waiting, wishes}) {
+    Make({{.name = "red"}}, {});
+    ASSERT_TRUE(Run(Open(kRed), add).ok());
+    const uint64_t kept = Usage(kRed).sequence_bytes;
+    Make({{.name = "red", .max_sequence_bytes = kept + kSpare}}, {});
+    SessionId red = Open(kRed);
+    ASSERT_TRUE(Run(red, add).ok());
+    EXPECT_EQ(ReasonOf(Run(red, grow).status()), Reason::kInvalidCount);
+    EXPECT_EQ(ReasonOf(Run(red, fork).status()), Reason::kInvalidCount);
+    // Beside another one it may be that it fits later.
+    Make({{.name = "red", .max_sequence_bytes = 2 * kept + kSpare}}, {});
+    red = Open(kRed);
+    AddSequence other = add;
+    other.sequence = SequenceId{2};
+    ASSERT_TRUE(Run(red, add).ok());
+    ASSERT_TRUE(Run(red, other).ok());
+    EXPECT_EQ(ReasonOf(Run(red, grow).status()), Reason::kSequenceBytesExhausted);
+    EXPECT_EQ(ReasonOf(Run(red, fork).status()), Reason::kSequenceBytesExhausted);
+    ASSERT_TRUE(Run(red, FreeSequence{SequenceId{2}}).ok());
+    EXPECT_TRUE(Run(red, grow).ok());
+  }
 }
 
 // Every fork that is freed in a step leaves a drain for each block that it shared.

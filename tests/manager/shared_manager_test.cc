@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <set>
 #include <thread>
 #include <utility>
@@ -42,6 +44,21 @@ TEST(SharedManagerTest, ASessionsTokenComesFromTheSource) {
               SessionToken(2, 102));
 }
 
+// It may ask the system, which may take its time.
+TEST(SharedManagerTest, ATokenIsDrawnWithoutTheLock) {
+  EventLog log({});
+  SharedManager* asked = nullptr;
+  std::future<Revision> other;
+  SharedManager manager(MakeCore(4, 4), &log, SharedManager::Now, [&] {
+    other = std::async(std::launch::async, [&] { return asked->revision(); });
+    EXPECT_EQ(other.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    return SessionToken(1, 2);
+  });
+  asked = &manager;
+  EXPECT_TRUE(manager.OpenSession("one", absl::InfiniteDuration()).ok());
+  other.wait();
+}
+
 // Of a generator with a seed, managers of one seed would draw the same.
 TEST(SharedManagerTest, TokensAreTheSystemsAndOfAllTheirBits) {
   EventLog log({}), other_log({});
@@ -59,6 +76,22 @@ TEST(SharedManagerTest, TokensAreTheSystemsAndOfAllTheirBits) {
   EXPECT_EQ(low, ~uint64_t{0});
   EXPECT_EQ(high, ~uint64_t{0});
   EXPECT_EQ(tokens.size(), 1000u);
+}
+
+TEST(SharedManagerTest, MaintenanceEndsAllThatHasExpired) {
+  EventLog log({});
+  absl::Time now = absl::UnixEpoch();
+  SharedManager manager(MakeCore(16, 4), &log, [&] { return now; });
+  const SessionRef ref = manager.OpenSession("engine", absl::InfiniteDuration())->ref;
+  std::vector<Operation> batch = {AddSequence{.sequence = SequenceId{1}, .tokens = {1, 2, 3, 4}},
+                                  CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 4},
+                                  FreeSequence{.sequence = SequenceId{1}}};
+  batch.resize(kMaxBatchOperations, PinPrefix{.tokens = {1, 2, 3, 4}, .lease = absl::Seconds(1)});
+  ASSERT_TRUE(manager.Execute(ref, batch)->results.back().ok());
+  EXPECT_EQ(manager.Stats().pins, kMaxBatchOperations - 3);
+  now += absl::Seconds(1);
+  manager.Maintain(0);
+  EXPECT_EQ(manager.Stats().pins, 0u);
 }
 
 TEST(SharedManagerTest, WhatIsQuarantinedIsListedAndRemembered) {
@@ -84,6 +117,9 @@ TEST(SharedManagerTest, WhatIsQuarantinedIsListedAndRemembered) {
   ASSERT_TRUE(manager.ReleaseQuarantine(ids[7]).ok());
   EXPECT_FALSE(manager.Remembers(refs[7]));
   EXPECT_TRUE(manager.Remembers(refs[8]));
+  const SessionRef open = manager.OpenSession("engine", absl::Seconds(1))->ref;
+  EXPECT_EQ(manager.Remembers(std::vector<SessionRef>{refs[7], refs[8], open}),
+            (std::vector<bool>{false, true, true}));
 }
 
 TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {
@@ -200,6 +236,40 @@ TEST_F(LongBatchTest, OneThatEndsItsSessionLeavesWhatRan) {
     session_ = *manager_.OpenSession("test", absl::InfiniteDuration());
   }
   FAIL() << "nobody came between";
+}
+
+TEST(SharedManagerTest, OthersComeBetweenTwoStepsOfAReset) {
+  constexpr uint32_t kBlocks = 16 * SharedManager::kResetPiece;
+  EventLog log({});
+  std::atomic<int> looks = 0;
+  // Each step asks for the time when it has the lock: so many looks had others had by then.
+  std::vector<int> at_steps;
+  SharedManager manager(MakeCore(kBlocks, 1), &log, [&] {
+    at_steps.push_back(looks);
+    return absl::UnixEpoch();
+  });
+  const SessionRef session = manager.OpenSession("test", absl::InfiniteDuration())->ref;
+  const std::vector<Operation> cache = {
+      AddSequence{.sequence = SequenceId{1}, .tokens = std::vector<TokenId>(kBlocks, 7)},
+      CommitTokens{.sequence = SequenceId{1}, .computed_tokens = kBlocks},
+      FreeSequence{.sequence = SequenceId{1}}};
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    for (; !stop; ++looks) (void)manager.Stats();
+  });
+  // In one go there would be one, which had its answer before.
+  int most = 0;
+  for (int attempt = 0; most < 10 && attempt < 1000; ++attempt) {
+    ASSERT_TRUE(manager.Execute(session, cache).ok());
+    at_steps.clear();
+    ASSERT_EQ(manager.ResetPrefixCache(), kBlocks);
+    ASSERT_GE(at_steps.size(), 16u);
+    most = std::max(most, at_steps.back() - at_steps.front());
+  }
+  stop = true;
+  other.join();
+  EXPECT_GE(most, 10);
+  EXPECT_EQ(manager.Stats().windows[0].tiers[0].free, kBlocks);
 }
 
 TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {

@@ -30,6 +30,7 @@ class SlotStampsTest : public testing::Test {
   static std::unique_ptr<SlotStamps> Open(const SlotStamps::Options& options) {
     auto stamps = SlotStamps::Create(options);
     EXPECT_TRUE(stamps.ok()) << stamps.status();
+    (*stamps)->KeepName();
     return *std::move(stamps);
   }
   std::unique_ptr<SlotStamps> Open() const { return Open(Options()); }

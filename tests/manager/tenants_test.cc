@@ -59,6 +59,74 @@ TEST_F(TenantsTest, ANamespaceOfAnotherTenantIsRefused) {
       << "sessions of the commons are trusted";
 }
 
+// --- Whom a sequence is charged to ---
+
+TEST_F(TenantsTest, ATrustedSessionNamesWhomASequenceIsChargedTo) {
+  Make({{.name = "red"},
+        {.name = "blue"},
+        {.name = "open", .shares = true, .quota_blocks = {4, 4}}});
+  const SessionId engine = Open(kCommons), red = Open(kRed);
+  const auto add = [](uint64_t id, TokenId first, uint32_t blocks, const std::string& tenant) {
+    return AddSequence{
+        .sequence = SequenceId{id}, .tokens = Prompt(first, blocks), .tenant = tenant};
+  };
+  ASSERT_TRUE(Run(engine, add(1, 1, 3, "open")).ok());
+  EXPECT_EQ(Used(kOpen), 3u);
+  EXPECT_EQ(Used(kCommons), 0u);
+  EXPECT_EQ(core_->TenantUses()[kOpen.value()].sequences, 1u);
+  const auto left = Run(engine, QueryCapacity{.tokens = Prompt(2, 1), .tenant = "open"});
+  EXPECT_EQ(std::get<CapacityAnswer>(*left).windows.at(0).quota_left_blocks, 1u);
+  // Its quota bounds it, in whatever way it grows, and nobody else.
+  EXPECT_EQ(ReasonOf(Run(engine, add(2, 2, 2, "open")).status()), Reason::kTenantQuotaExceeded);
+  EXPECT_EQ(ReasonOf(Run(engine, ReserveTokens{SequenceId{1}, 2 * kTokensPerBlock}).status()),
+            Reason::kInvalidCount);
+  ASSERT_TRUE(Run(engine, add(3, 2, 1, "open")).ok());
+  EXPECT_EQ(ReasonOf(Run(engine, ReserveTokens{SequenceId{1}, 1}).status()),
+            Reason::kTenantQuotaExceeded);
+  ASSERT_TRUE(Run(engine, FreeSequence{SequenceId{3}}).ok());
+  ASSERT_TRUE(Run(engine, ForkSequence{SequenceId{1}, SequenceId{3}}).ok());
+  EXPECT_EQ(core_->TenantUses()[kOpen.value()].sequences, 2u) << "a fork is charged likewise";
+  ASSERT_TRUE(Run(engine, FreeSequence{SequenceId{3}}).ok());
+  ASSERT_TRUE(Run(engine, add(4, 3, 6, "")).ok());
+  ASSERT_TRUE(Run(red, add(4, 3, 6, "red")).ok()) << "it may name itself";
+  // What it publishes is the namespace's, and charged to that when nobody holds it.
+  ASSERT_TRUE(
+      Run(engine, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 3 * kTokensPerBlock})
+          .ok());
+  ASSERT_TRUE(Run(engine, FreeSequence{SequenceId{1}}).ok());
+  EXPECT_EQ(Used(kOpen), 0u);
+  EXPECT_EQ(Used(kCommons), 9u);
+  EXPECT_GT(Match(engine, Prompt(1, 3)), 0u);
+}
+
+TEST_F(TenantsTest, WhoIsNotTrustedHasNothingChargedToOthers) {
+  MakeThree();
+  const auto refusals = [&](SessionId session, const NamespaceKey& name_space,
+                            const std::string& tenant) {
+    const AddSequence add{.sequence = SequenceId{1},
+                          .name_space = name_space,
+                          .tokens = Prompt(1, 1),
+                          .tenant = tenant};
+    const QueryCapacity query{.name_space = name_space, .tokens = Prompt(1, 1), .tenant = tenant};
+    return std::vector{ReasonOf(Run(session, add).status()),
+                       ReasonOf(Run(session, query).status())};
+  };
+  const auto both = [](Reason reason) { return std::vector{reason, reason}; };
+  for (const TenantId tenant : {kRed, kOpen}) {
+    const SessionId session = Open(tenant);
+    EXPECT_EQ(refusals(session, {}, "blue"), both(Reason::kPermissionDenied));
+    EXPECT_EQ(refusals(session, {}, "nobody"), both(Reason::kPermissionDenied))
+        << "it does not learn who there is";
+  }
+  const SessionId trusted = Open(kCommons);
+  EXPECT_EQ(refusals(trusted, {}, "nobody"), both(Reason::kUnknownTenant));
+  EXPECT_EQ(refusals(trusted, {.tenant = "red"}, "blue"), both(Reason::kInvalidArgument))
+      << "nobody else holds a tenant's own blocks";
+  EXPECT_EQ(refusals(trusted, {.tenant = "red"}, "red"), both(Reason::kNone));
+  Make({});
+  EXPECT_EQ(refusals(Open(kCommons), {}, "red"), both(Reason::kUnknownTenant));
+}
+
 TEST_F(TenantsTest, PinsOfOthersAreNotSeenAndNotEnded) {
   MakeThree();
   const SessionId red = Open(kRed), blue = Open(kBlue);
@@ -134,6 +202,136 @@ TEST_F(TenantsTest, WhatIsSharedIsForgottenByTheCommonsAlone) {
   EXPECT_EQ(std::get<InvalidatedPrefix>(*forget(red)).removed_blocks, 3u) << "its own";
   EXPECT_EQ(Used(kCommons), 2u);
   EXPECT_EQ(std::get<InvalidatedPrefix>(*forget(trusted)).removed_blocks, 2u);
+}
+
+TEST_F(TenantsTest, WhatIsSharedIsMovedDownByTheCommonsAlone) {
+  Make({{.name = "red"}, {.name = "blue"}, {.name = "open", .shares = true}}, 4);
+  const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kCommons);
+  Cache(trusted, Prompt(1, 2));
+  Cache(red, Prompt(1, 2));
+  const auto offload = [&](SessionId session) {
+    return Run(session, OffloadPrefix{.tokens = Prompt(1, 2)});
+  };
+  EXPECT_EQ(ReasonOf(offload(open).status()), Reason::kPermissionDenied);
+  EXPECT_EQ(core_->Stats().windows[0].counters.offloaded_blocks, 0u);
+  EXPECT_EQ(std::get<OffloadedPrefix>(*offload(red)).blocks, 2u) << "its own";
+  EXPECT_EQ(std::get<OffloadedPrefix>(*offload(trusted)).blocks, 2u);
+}
+
+// The system prompt of all is to be kept; a tenant that shares wants it to go first.
+class SharedRetentionTest : public TenantsTest {
+ protected:
+  static SequenceRetention At(uint8_t priority,
+                              absl::Duration duration = absl::InfiniteDuration()) {
+    return {.ranges = {{.token_start = 0,
+                        .retention = {.priority = Priority{priority}, .duration = duration}}},
+            .generated = std::nullopt};
+  }
+  uint32_t Set(SessionId session, const std::vector<TokenId>& prompt,
+               const SequenceRetention& retention) {
+    const auto set = Run(session, SetRetention{.tokens = prompt, .retention = retention});
+    EXPECT_TRUE(set.ok()) << set.status();
+    return set.ok() ? std::get<RetentionSet>(*set).blocks : 0;
+  }
+  // Adds, computes and frees a prompt with a wish of its own.
+  void CacheAt(SessionId session, const std::vector<TokenId>& prompt,
+               const SequenceRetention& retention) {
+    const SequenceId name{++last_sequence_};
+    const auto computed = static_cast<uint32_t>(prompt.size());
+    EXPECT_TRUE(
+        Run(session, AddSequence{.sequence = name, .tokens = prompt, .retention = retention}).ok());
+    EXPECT_TRUE(Run(session, CommitTokens{.sequence = name, .computed_tokens = computed}).ok());
+    EXPECT_TRUE(Run(session, FreeSequence{name}).ok());
+  }
+  // Of the blocks that are cached of the prompt.
+  std::vector<int> Priorities(const std::vector<TokenId>& prompt, const NamespaceKey& key = {}) {
+    std::vector<int> priorities;
+    const absl::StatusOr<InspectedPrefix> found = core_->InspectPrefix(key, prompt);
+    for (const InspectedBlock& block : found->blocks) {
+      priorities.push_back(block.priority.value());
+    }
+    return priorities;
+  }
+};
+
+TEST_F(SharedRetentionTest, ATenantOnlyRaisesWhatIsShared) {
+  MakeThree();
+  const SessionId open = Open(kOpen), trusted = Open(kCommons);
+  const std::vector<TokenId> prompt = Prompt(1, 2);
+  Cache(trusted, prompt);
+  EXPECT_EQ(Set(open, prompt, At(0)), 0u);
+  EXPECT_EQ(Priorities(prompt), std::vector<int>({35, 35}));
+  EXPECT_EQ(Set(open, prompt, At(60)), 2u);
+  EXPECT_EQ(Priorities(prompt), std::vector<int>({60, 60}));
+  EXPECT_EQ(Set(open, prompt, At(59)), 0u);
+  EXPECT_EQ(Set(open, prompt, At(100, absl::Seconds(1))), 0u) << "then it would be at 35";
+  EXPECT_EQ(Priorities(prompt), std::vector<int>({60, 60}));
+  EXPECT_EQ(Set(trusted, prompt, At(20)), 2u);
+  EXPECT_EQ(Set(open, prompt, At(30)), 0u) << "a wish below the default is none";
+  EXPECT_EQ(Set(open, prompt, At(50, absl::Seconds(1))), 2u) << "and then at 35";
+  now_ += absl::Seconds(2);
+  core_->Maintain(now_, 0);
+  EXPECT_EQ(Priorities(prompt), std::vector<int>({35, 35}));
+}
+
+TEST_F(SharedRetentionTest, ATenantMayDoAsItLikesWithItsOwn) {
+  MakeThree();
+  const SessionId red = Open(kRed), trusted = Open(kCommons);
+  const std::vector<TokenId> prompt = Prompt(1, 2);
+  CacheAt(red, prompt, At(80));
+  EXPECT_EQ(Set(red, prompt, At(0)), 2u);
+  EXPECT_EQ(Priorities(prompt, {.tenant = "red"}), std::vector<int>({0, 0}));
+  CacheAt(red, prompt, At(10));
+  EXPECT_EQ(Priorities(prompt, {.tenant = "red"}), std::vector<int>({10, 10}));
+  const auto set = Run(
+      trusted, SetRetention{.name_space = {.tenant = "red"}, .tokens = prompt, .retention = At(5)});
+  EXPECT_EQ(std::get<RetentionSet>(*set).blocks, 2u) << "the commons' sessions are trusted";
+}
+
+// The first block is matched; the second one is computed again, and the cached one stands for it.
+TEST_F(SharedRetentionTest, ASequencesWishOnlyRaisesWhatIsShared) {
+  MakeThree();
+  const SessionId open = Open(kOpen), trusted = Open(kCommons);
+  const std::vector<TokenId> prompt = Prompt(1, 2);
+  Cache(trusted, prompt);
+  CacheAt(open, prompt, At(0));
+  EXPECT_EQ(Priorities(prompt), std::vector<int>({35, 35}));
+  CacheAt(open, prompt, At(90));
+  EXPECT_EQ(Priorities(prompt), std::vector<int>({90, 90}));
+  CacheAt(open, prompt, At(100, absl::Seconds(1)));
+  EXPECT_EQ(Priorities(prompt), std::vector<int>({90, 90}));
+  CacheAt(open, Prompt(2, 1), At(0));
+  EXPECT_EQ(Priorities(Prompt(2, 1)), std::vector<int>({0})) << "nobody had it before";
+}
+
+// A tail goes when a longer block comes that begins with it, which is kept at least as it was:
+// where the tail was copied, where it was taken over, and where the longer block was there.
+TEST_F(SharedRetentionTest, ATailThatIsSharedIsNotLoweredByWhatFollows) {
+  const std::vector<TokenId> tail = {1, 2, 3}, longer = {1, 2, 3, 4}, other = {1, 2, 3, 5};
+  for (const uint8_t kept : {35, 80}) {
+    for (const bool matches : {true, false}) {
+      MakeThree();
+      const SessionId open = Open(kOpen), trusted = Open(kCommons);
+      CacheAt(trusted, tail, At(kept));
+      const SequenceId holder{1000};
+      if (!matches) {  // It begins before the tail is cached.
+        ASSERT_TRUE(Run(trusted, InvalidatePrefix{}).ok());
+        ASSERT_TRUE(
+            Run(open, AddSequence{.sequence = holder, .tokens = longer, .retention = At(0)}).ok());
+        CacheAt(trusted, tail, At(kept));
+      } else {
+        const auto added =
+            Run(open, AddSequence{.sequence = holder, .tokens = longer, .retention = At(0)});
+        ASSERT_EQ(std::get<AddedSequence>(*added).matched_tokens, 3u);
+      }
+      ASSERT_TRUE(Run(open, CommitTokens{.sequence = holder, .computed_tokens = 4}).ok());
+      ASSERT_TRUE(Run(open, FreeSequence{holder}).ok());
+      EXPECT_EQ(Priorities(longer), std::vector<int>({kept})) << "matches: " << matches;
+      // A tail that a cached block begins with is merged with that block.
+      CacheAt(open, tail, At(100, absl::Seconds(1)));
+      EXPECT_EQ(Priorities(longer), std::vector<int>({kept == 35 ? 100 : kept}));
+    }
+  }
 }
 
 TEST_F(TenantsTest, APinsEndIsToldOfTheTenantThatMadeIt) {

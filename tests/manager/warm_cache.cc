@@ -112,6 +112,8 @@ WarmCache::WarmCache(const std::string& instance, uint64_t seed, SlotStamper::Op
       stamper_(std::make_unique<SlotStamper>(pools_.get(), stamps_.get(), std::move(options))),
       paths_(AllPaths()),
       windows_(2) {
+  pools_->KeepNames();
+  stamps_->KeepNames();
   Restore();
 }
 

@@ -1,10 +1,10 @@
-"""Plants the faults of manager/faults.def in the core, one at a time, and demands that a test catches each.
+"""Demands that a test catches each of the faults that plant.py plants in the core.
 
     /usr/bin/python3 tests/mutation/mutation_test.py [--bin FOLDER] [--fault NAME] [--all] [--suites SUITE ...] [--jobs N]
 
 First every suite has to pass without a fault. Then, with each fault, the test that tests/README.md names has to fail; where
 it does not, the suites run until one of them fails, to say which test could be named. Exit status 0 where all faults are
-caught, every one is planted once, and the list in tests/README.md is that of manager/faults.def.
+caught, and plant.py --check has nothing to say against the patches and the list.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import signal
 import subprocess
 import sys
 import time
+
+import plant
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FEWEST_FAULTS = 20
@@ -34,15 +36,10 @@ SETTINGS = {
                  "PAGODA_SIM_SHRINK_SECONDS": "0"},
 }
 
-FAULT = re.compile(r'^X\((\w+), "(.+)"\)$', re.MULTILINE)
-PLANTED = re.compile(r"\bPAGODA_FAULT\((\w+)\)")
-NOT_IN_HEADERS = re.compile(r"PAGODA_FAULT|PAGODA_PLANTED_FAULTS|manager/fault\.h")
-LISTED = re.compile(r"^\| `(\w+)` \| (.+) \| `([\w./]+)` \|$", re.MULTILINE)
-
 STARTED = re.compile(r"^\[ RUN      \] ([\w./]+)", re.MULTILINE)
 FAILED = re.compile(r"^\[  FAILED  \] ([\w./]+\.[\w./]+)", re.MULTILINE)
 BROKEN = re.compile(r"broken invariant: (.*?)(?: \[.*)?$", re.MULTILINE)
-UNKNOWN_FAULT = "PAGODA_FAULT names a fault"  # What manager/fault.cc says.
+UNKNOWN_FAULT = "PAGODA_FAULT names a fault"  # What fault.cc says.
 
 
 @dataclasses.dataclass
@@ -122,35 +119,6 @@ def suite_by_suite(folder, suites, fault):
     return lines
 
 
-def check_sources(folder, faults):
-    """Every fault is planted once in a .cc of the core, and nothing else is. A header with a fault in it would mean one thing
-    to the core and another to the tests, which are compiled without faults."""
-    planted = []
-    for path in sorted(folder.glob("*.cc")):
-        planted += PLANTED.findall(path.read_text())
-    for fault in faults:
-        if planted.count(fault) != 1:
-            yield f"{fault}: planted {planted.count(fault)} times in {folder.name}/, not once"
-    for fault in sorted(set(planted) - faults.keys()):
-        yield f"{fault}: planted in {folder.name}/, and not in faults.def"
-    for path in sorted(folder.glob("*.h")):
-        if path.name != "fault.h" and NOT_IN_HEADERS.search(path.read_text()):
-            yield f"{folder.name}/{path.name}: a header depends on planted faults"
-
-
-def check_list(faults, listed):
-    """The list in tests/README.md is that of faults.def, in its order and its words."""
-    for fault, what in faults.items():
-        if fault not in listed:
-            yield f"{fault}: not in the list of tests/README.md"
-        elif listed[fault][0] != what:
-            yield f"{fault}: tests/README.md says that {listed[fault][0]}, faults.def that {what}"
-    for fault in listed.keys() - faults.keys():
-        yield f"{fault}: in the list of tests/README.md, and not in faults.def"
-    if listed.keys() == faults.keys() and list(listed) != list(faults):
-        yield "tests/README.md lists the faults in another order than faults.def"
-
-
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", metavar="FOLDER", type=pathlib.Path, help="where the planted_* programs are (build/release/bin)")
@@ -197,16 +165,16 @@ def run_faults(pool, options, faults, listed):
 def main(argv=None):
     options = parse(argv)
     begin = time.monotonic()
-    faults = dict(FAULT.findall((options.root / "manager" / "faults.def").read_text()))
-    listed = {name: (what, test) for name, what, test in LISTED.findall((options.root / "tests" / "README.md").read_text())}
-    problems = [*check_sources(options.root / "manager", faults), *check_list(faults, listed)]
+    faults = plant.read_faults(options.root)
+    listed = plant.read_list(options.root)
+    problems = plant.check(options.root)
     if len(faults) < FEWEST_FAULTS:
         problems.append(f"{len(faults)} faults; {FEWEST_FAULTS} are the fewest")
     if options.fault:
         if options.fault not in faults:
-            print(f"{options.fault}: not in faults.def")
+            print(f"{options.fault}: no patch has this name")
             return 2
-        faults = {options.fault: faults[options.fault]}
+        faults = [options.fault]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         broken = check_suites(pool, options)
         problems += broken or run_faults(pool, options, faults, listed)

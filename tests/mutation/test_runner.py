@@ -15,7 +15,7 @@ FAILS = f'{RUNS}; echo "[  FAILED  ] ATest.Holds (0 ms)"; echo "[  FAILED  ] 1 t
 STOPS = f'{RUNS}; echo "a.cc:1: broken invariant: rule 5 [x == y]" >&2; kill -ABRT $$'
 DIES = f"{RUNS}; kill -SEGV $$"
 NO_TEST = "exit 127"
-OLD = f'{RUNS}; echo "broken invariant: PAGODA_FAULT names a fault of manager/faults.def"; kill -ABRT $$'
+OLD = f'{RUNS}; echo "broken invariant: PAGODA_FAULT names a fault of tests/mutation/faults"; kill -ABRT $$'
 HANGS = f"{RUNS}; sleep 60"
 
 NAMES = [f"Fault{letter}" for letter in "ABCDEFGHIJKLMNOPQRST"]
@@ -26,9 +26,10 @@ class Tree:
 
     def __init__(self, root):
         self.root = root
-        self.write("manager/faults.def", "".join(f'X({name}, "{name} is wrong")\n' for name in NAMES))
-        self.write("manager/core.cc", "".join(f"if (PAGODA_FAULT({name})) return;\n" for name in NAMES))
-        self.write("manager/core.h", "int x;\n")
+        self.write("manager/core.cc", "".join(f"{name}();\n" for name in NAMES))
+        for name in NAMES:
+            self.write(f"tests/mutation/faults/{name}.patch", f"{name} is wrong\n\n--- a/manager/core.cc\n+++ b/manager/core.cc\n"
+                       f"@@ -1 +1,2 @@\n+if (PAGODA_FAULT({name})) return;\n {name}();\n")
         self.write("tests/README.md", "".join(f"| `{name}` | {name} is wrong | `ATest.Holds` |\n" for name in NAMES))
         for suite in mutation_test.SUITES:
             self.suite(suite, PASSES)
@@ -129,22 +130,20 @@ def test_a_suite_that_is_not_built_is_named(planted, capsys):
 
 
 @pytest.mark.parametrize("name, old, new, problem", [
-    ("manager/core.cc", "if (PAGODA_FAULT(FaultB)) return;\n", "", "FaultB: planted 0 times"),
-    ("manager/core.cc", "FaultB", "FaultC", "FaultC: planted 2 times"),
-    ("manager/core.cc", "FaultB", "FaultZ", "FaultZ: planted in manager/, and not in faults.def"),
-    ("manager/core.h", "int x;", '#include "manager/fault.h"', "core.h: a header depends on planted faults"),
-    ("manager/core.h", "int x;", "#ifdef PAGODA_PLANTED_FAULTS", "core.h: a header depends on planted faults"),
-    ("manager/faults.def", 'X(FaultT, "FaultT is wrong")\n', "", "19 faults; 20 are the fewest"),
-    ("tests/README.md", "| `FaultB` | FaultB is wrong | `ATest.Holds` |\n", "", "FaultB: not in the list"),
-    ("tests/README.md", "FaultB is wrong", "FaultB is right", "says that FaultB is right, faults.def that FaultB is wrong"),
-    ("tests/README.md", "`FaultB`", "`FaultZ`", "FaultZ: in the list of tests/README.md, and not in faults.def"),
-    ("tests/README.md", "| `FaultA` | FaultA is wrong | `ATest.Holds` |\n| `FaultB` | FaultB is wrong | `ATest.Holds` |\n",
-     "| `FaultB` | FaultB is wrong | `ATest.Holds` |\n| `FaultA` | FaultA is wrong | `ATest.Holds` |\n", "in another order"),
+    ("manager/core.cc", "FaultB();\n", "", "FaultB.patch: its lines are not in manager/core.cc any more"),
+    ("tests/README.md", "FaultB is wrong", "FaultB is right", "says that FaultB is right, FaultB.patch that FaultB is wrong"),
+    ("tests/README.md", "`FaultB`", "`FaultZ`", "FaultZ: in the list of tests/README.md, and"),
 ])
-def test_lists_that_do_not_agree_are_found(planted, capsys, name, old, new, problem):
+def test_what_plant_finds_wrong_is_a_problem(planted, capsys, name, old, new, problem):
     planted.replace(name, old, new)
     assert planted.run() == 1
     assert problem in capsys.readouterr().out
+
+
+def test_few_faults_are_a_problem(planted, capsys):
+    (planted.root / "tests/mutation/faults/FaultT.patch").unlink()
+    assert planted.run() == 1
+    assert "19 faults; 20 are the fewest" in capsys.readouterr().out
 
 
 def test_every_suite_is_asked_where_all_are_wanted(planted, capsys):

@@ -159,6 +159,7 @@ TEST(SharedMemoryTest, ADeadOwnersBytesAreAdoptedInPlace) {
   EXPECT_EQ(memory->bytes()[5000], std::byte{7});
   old_client->bytes()[1] = std::byte{9};
   EXPECT_EQ(memory->bytes()[1], std::byte{9}) << "they map the same object";
+  shm_unlink(name.c_str());
 }
 
 TEST(SharedMemoryTest, AnotherSizeIsNotAdopted) {
@@ -199,7 +200,11 @@ TEST(SharedMemoryTest, AKeptNameOutlivesItsOwner) {
     EXPECT_TRUE(memory->adopted());
     EXPECT_EQ(memory->bytes()[0], std::byte{7});
   }
-  EXPECT_EQ(SharedMemory::Open(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(SharedMemory::Open(name).ok()) << "what was found stays";
+  EXPECT_TRUE(SharedMemory::RemoveLeftover(name).ok());
+  { EXPECT_FALSE(SharedMemory::CreateOrAdopt(name, 4096)->adopted()); }
+  EXPECT_EQ(SharedMemory::Open(name).status().code(), absl::StatusCode::kNotFound)
+      << "what was made goes";
 }
 
 TEST(SharedMemoryTest, ALeftoverIsRemovedUnlessItFits) {
@@ -271,6 +276,30 @@ TEST(PoolTest, KeptPoolsFindTheirBytesAgainAfterAnEndAndAKill) {
   EXPECT_EQ((*pools)->pool(0, 1).bytes()[3], std::byte{0});
 }
 
+TEST(PoolTest, PoolsThatCannotAllBeMadeLeaveWhatWasFoundAndNothingElse) {
+  const std::string instance = absl::StrCat("test-", getpid(), "-some");
+  const std::string found = absl::StrCat("/pagoda-", instance, "-wfull-p0");
+  constexpr uint32_t kTooMany = 1u << 31;
+  {
+    auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, instance, MemoryLifetime::kKept);
+    ASSERT_TRUE(pools.ok()) << pools.status();
+    (*pools)->KeepNames();
+  }
+  ASSERT_TRUE(SharedMemory::RemoveLeftover(absl::StrCat("/pagoda-", instance, "-wfull-p1")).ok());
+  const SlotCounts slots = {.primary = {3}, .secondary = {kTooMany}};
+  const auto failed = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
+  EXPECT_EQ(ReasonOf(failed.status()), Reason::kOutOfMemory) << failed.status();
+  EXPECT_TRUE(SharedMemory::Open(found).ok());
+  EXPECT_FALSE(SharedMemory::Open(absl::StrCat("/pagoda-", instance, "-wfull-p1")).ok());
+  {
+    auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, instance, MemoryLifetime::kKept);
+    ASSERT_TRUE(pools.ok()) << pools.status();
+  }
+  EXPECT_TRUE(SharedMemory::Open(found).ok()) << "it was found, and stays without KeepNames";
+  EXPECT_FALSE(SharedMemory::Open(absl::StrCat("/pagoda-", instance, "-wfull-p1")).ok());
+  EXPECT_TRUE(PoolSet::RemoveLeftovers(TwoPools(), instance).ok());
+}
+
 TEST(PoolTest, MoreThanThereIsIsAnErrorThatSaysHowMuch) {
   const auto memory = SharedMemory::Create(Name("huge"), uint64_t{1} << 50);
   EXPECT_EQ(ReasonOf(memory.status()), Reason::kOutOfMemory);
@@ -337,6 +366,7 @@ TEST(SharedMemoryTest, AReaderThatLocksItDoesNotKeepTheNextOwnerOut) {
   const auto next = SharedMemory::CreateOrAdopt(name, 4096);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_TRUE(next->adopted());
+  shm_unlink(name.c_str());
 }
 
 TEST(SharedMemoryTest, NothingIsLeftOfItsLock) {

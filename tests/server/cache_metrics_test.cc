@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
 #include "prometheus/text_serializer.h"
 #include "tests/manager/testing.h"
@@ -89,6 +90,23 @@ TEST_F(CacheMetricsTest, WithoutNamesTheyAreSums) {
         "pagoda_failed_operations_total{reason=\"BLOCKS_EXHAUSTED\"} 0"}) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }
+}
+
+TEST_F(CacheMetricsTest, CachedBlocksAreCountedByTensOfPriorities) {
+  for (const CopyOrder& copy : core_->TakeCopies()) {
+    core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+  }
+  const SessionId red = core_->Sessions(SessionId{}, 1, now_).front().session;
+  Run(red, SetRetention{.tokens = std::vector<TokenId>(4, 1),
+                        .retention = {.ranges = {{.token_start = 0,
+                                                  .token_end = 4,
+                                                  .retention = {.priority = Priority{100}}}}}});
+  const std::string text = Text(TenantLabels::kSummed);
+  const std::string name = "pagoda_cached_blocks{window=\"full\",tier=\"primary\",priority=";
+  for (const char* line : {"\"0-9\"} 0", "\"30-39\"} 1", "\"90-99\"} 0", "\"100\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", name, line, "\n")));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("pagoda_cached_blocks{window=\"full\",tier=\"secondary\"")));
 }
 
 TEST_F(CacheMetricsTest, AHistogramCountsUpToEachBound) {

@@ -31,7 +31,8 @@ std::string RefusalOf(v1::CacheService::Stub& cache, const std::string& model) {
   v1::OpenSessionResponse response;
   const grpc::Status status = cache.OpenSession(NewContext().get(), request, &response);
   if (status.ok()) return "";
-  EXPECT_EQ(InfoOf(status).reason(), "INVALID_ARGUMENT");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(InfoOf(status).reason(), "MODEL_MISMATCH");
   return status.error_message();
 }
 
@@ -60,7 +61,10 @@ TEST_F(ModelCacheTest, ASessionForAnotherModelIsRefusedByName) {
 
 TEST_F(CacheServiceTest, ASessionForAModelIsRefusedWhereTheCacheKnowsNone) {
   EXPECT_EQ(Open().cache().model_fingerprint(), "");
-  EXPECT_THAT(RefusalOf(cache(), "org/tiny"), ::testing::HasSubstr("cache.model"));
+  EXPECT_THAT(
+      RefusalOf(cache(), "org/tiny"),
+      ::testing::EndsWith(" does not say which model it holds (cache.model); the session is "
+                          "for \"org/tiny\""));
 }
 
 TEST_F(CacheServiceTest, ALeaseIsAsAskedForUpToTheMaximum) {
@@ -79,7 +83,7 @@ TEST_F(CacheServiceTest, ALeaseIsAsAskedForUpToTheMaximum) {
 TEST_F(CacheServiceTest, OperationsOfABatchSucceedOrFailOneByOneInOrder) {
   const v1::SessionRef session = OpenRef();
   v1::Operation reserved = AddOp(3, {1});
-  reserved.mutable_add_sequence()->set_tenant("later");
+  reserved.set_operation_id(7);
   v1::BatchResult batch;
   ASSERT_TRUE(Execute(session,
                       {AddOp(1, TokensTo(5)), reserved, v1::Operation(), CommitOp(2, 1),
@@ -89,7 +93,7 @@ TEST_F(CacheServiceTest, OperationsOfABatchSucceedOrFailOneByOneInOrder) {
   ASSERT_EQ(batch.results_size(), 7);
   EXPECT_EQ(batch.results(0).add_sequence().tables(0).blocks_size(), 2);
   EXPECT_EQ(InfoOf(batch.results(1).error()).reason(), "FIELD_NOT_SERVED");
-  EXPECT_THAT(batch.results(1).error().message(), ::testing::HasSubstr("add_sequence.tenant"));
+  EXPECT_THAT(batch.results(1).error().message(), ::testing::HasSubstr("operation_id"));
   EXPECT_EQ(InfoOf(batch.results(2).error()).reason(), "INVALID_ARGUMENT");
   EXPECT_EQ(InfoOf(batch.results(3).error()).reason(), "UNKNOWN_SEQUENCE");
   EXPECT_EQ(batch.results(4).commit_tokens().token_count(), 5u);

@@ -201,9 +201,20 @@ TEST(ConfigTest, TextIsUtf8) {
 TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("server: {grpc_address: \"\", unix_socket: \"\"}"), HasSubstr("needs one"));
   EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
-  EXPECT_THAT(Refusal("cache: {primary_memory: cuda, warm_restart: true}"),
+  EXPECT_THAT(Refusal("cache: {primary_memory: cuda, warm_restart: true, model: {name: x}}"),
               HasSubstr("GPU memory ends with the daemon"));
-  EXPECT_TRUE(ParseConfig("cache: {primary_memory: auto, warm_restart: true}", "a.yaml").ok());
+  EXPECT_EQ(Refusal("cache: {primary_memory: auto, warm_restart: true, model: {name: x}}"),
+            "accepted");
+}
+
+// A later daemon could serve what was kept to another model of the same layers.
+TEST(ConfigTest, OnlyTheKvOfAModelWithANameIsKept) {
+  EXPECT_THAT(Refusal("cache: {warm_restart: true}"), HasSubstr("cache.model.name"));
+  EXPECT_THAT(Refusal("cache: {warm_restart: true, layers: {count: 2}}"),
+              HasSubstr("cache.model.name"));
+  EXPECT_EQ(Refusal("cache: {warm_restart: true, model: {name: org/tiny}}"), "accepted");
+  EXPECT_EQ(Refusal("cache: {warm_restart: true, model_dir: x}"), "accepted");
+  EXPECT_EQ(Refusal("cache: {warm_restart: true}\nengine: {model_dir: x}"), "accepted");
 }
 
 // An engine computes where its KV lies.
@@ -248,6 +259,10 @@ TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
       EXPECT_THAT(Refusal("server: " + server + "}"),
                   AllOf(HasSubstr(address), HasSubstr(key), HasSubstr("without TLS"),
                         HasSubstr("server." + permission)));
+      // A proxy is an answer only with callers, whom the daemon can tell apart behind it.
+      EXPECT_EQ(
+          Refusal("server: " + server + "}").find("tenants or operators") != std::string::npos,
+          http);
       EXPECT_EQ(Refusal("server: " + server + ", " + permission + "}"), "accepted");
       // Each allows its own door alone.
       const std::string other = http ? "insecure: true" : "http_insecure: true";

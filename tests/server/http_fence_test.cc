@@ -70,6 +70,14 @@ TEST_F(HttpFenceTest, WhereNobodyIsConfiguredOnlyLoopbackHasOperators) {
       << "the authenticator asks for credentials then";
 }
 
+TEST_F(HttpFenceTest, WhereNobodyIsConfiguredAProxysClientsAreNoOperators) {
+  const HttpRequest passed_on{.host = "localhost", .proxy_header = "X-Forwarded-For"};
+  EXPECT_EQ(ReasonFor(Make(Loopback()).Identify(passed_on).status()), Reason::kPermissionDenied);
+  EXPECT_TRUE(Make(Loopback()).CheckSite(passed_on).ok()) << "what names nobody is for everybody";
+  EXPECT_TRUE(Make(Loopback(), /*knows_callers=*/true).Identify(passed_on).ok())
+      << "the authenticator asks for credentials then";
+}
+
 TEST_F(HttpFenceTest, WhoeverMayNotAskIsNotIdentified) {
   EXPECT_EQ(ReasonFor(Make(Loopback()).Identify(From("localhost", "http://evil.example")).status()),
             Reason::kPermissionDenied);

@@ -6,12 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "events/event.h"
 #include "google/protobuf/descriptor.h"
 #include "pagoda/v1/admin.pb.h"
@@ -306,13 +310,22 @@ TEST_F(TenantsTest, AnEventIsVisibleToItsTenantToWhoSharesAndToOperators) {
   EXPECT_TRUE(shows(kAlice, reset)) << "its blocks are among them";
 }
 
-bool Kept(SessionRef) { return true; }
+using Sessions = absl::Span<const SessionRef>;
+std::vector<bool> Kept(Sessions sessions) { return std::vector<bool>(sessions.size(), true); }
+// What SessionOwners asks, from what holds for one.
+SessionOwners::Kept EachBy(std::function<bool(SessionRef)> kept) {
+  return [kept = std::move(kept)](Sessions sessions) {
+    std::vector<bool> answers;
+    for (const SessionRef session : sessions) answers.push_back(kept(session));
+    return answers;
+  };
+}
 SessionRef Session(uint64_t id) { return {SessionId(id), SessionToken(id + 100)}; }
 
 TEST(SessionOwnersTest, ATenantReachesItsOwnSessionsAlone) {
   SessionOwners owners(8);
-  owners.Add(Session(1), kAlice.tenant, Kept);
-  owners.Add(Session(2), kCommons, Kept);
+  owners.Add(Session(1), kAlice.tenant, kAlice, Kept);
+  owners.Add(Session(2), kCommons, kOperator, Kept);
   EXPECT_TRUE(owners.Check(Session(1), kAlice).ok());
   EXPECT_EQ(ReasonOf(owners.Check(Session(1), kBob)), Reason::kUnknownSession);
   EXPECT_EQ(ReasonOf(owners.Check(Session(2), kBob)), Reason::kUnknownSession);
@@ -321,12 +334,44 @@ TEST(SessionOwnersTest, ATenantReachesItsOwnSessionsAlone) {
       << "a session that nobody is known to own is nobody's";
 }
 
+// A client of which a token is taken back goes on with another one.
+TEST(SessionOwnersTest, TheOpenersLastCredentialIsKnown) {
+  SessionOwners owners(8);
+  const auto with = [](Identity caller, uint8_t token) {
+    caller.token = TokenDigest{token};
+    return caller;
+  };
+  const auto token_of = [&](uint64_t id) { return owners.OpenerOf(SessionId(id))->token; };
+  owners.Add(Session(1), kAlice.tenant, with(kAlice, 1), Kept);
+  owners.Add(Session(2), kAlice.tenant, with(kOperator, 2), Kept);
+  EXPECT_EQ(token_of(1), TokenDigest{1});
+  EXPECT_EQ(*owners.OpenerOf(SessionId(2)), kOperator);
+  EXPECT_FALSE(owners.OpenerOf(SessionId(3)).has_value());
+
+  // Nobody else's credential stands for the opener, and neither does one that a call without the
+  // session's token showed.
+  EXPECT_FALSE(owners.Check(Session(1), with(kBob, 3)).ok());
+  EXPECT_TRUE(owners.Check(Session(1), with(kOperator, 4)).ok());
+  EXPECT_TRUE(owners.Check({SessionId(1), SessionToken(7)}, with(kAlice, 5)).ok());
+  EXPECT_TRUE(owners.Check(Session(2), with(kAlice, 6)).ok());
+  EXPECT_EQ(token_of(1), TokenDigest{1});
+  EXPECT_EQ(token_of(2), TokenDigest{2});
+
+  EXPECT_TRUE(owners.Check(Session(1), with(kAlice, 7)).ok());
+  EXPECT_TRUE(owners.Check(Session(2), with(kOperator, 8)).ok());
+  EXPECT_EQ(token_of(1), TokenDigest{7});
+  EXPECT_EQ(token_of(2), TokenDigest{8});
+  EXPECT_TRUE(owners.Check(Session(1), kAlice).ok()) << "by a certificate";
+  EXPECT_EQ(token_of(1), std::nullopt);
+}
+
 TEST(SessionOwnersTest, OnlySessionsOfWhichNothingIsKeptAreForgotten) {
   SessionOwners owners(8);
   const auto is_odd = [](SessionRef session) { return session.token.low() % 2 == 1; };
   for (uint64_t id = 1; id <= 100; ++id) {
-    owners.Add(Session(id), kAlice.tenant,
-               [&](SessionRef other) { return is_odd(other) && other.id.value() + 8 > id; });
+    owners.Add(Session(id), kAlice.tenant, kAlice, EachBy([&](SessionRef other) {
+                 return is_odd(other) && other.id.value() + 8 > id;
+               }));
     EXPECT_LE(owners.size(), 8u);
   }
   EXPECT_EQ(ReasonOf(owners.Check(Session(99), kBob)), Reason::kUnknownSession);
@@ -339,13 +384,13 @@ TEST(SessionOwnersTest, OnlySessionsOfWhichNothingIsKeptAreForgotten) {
 TEST(SessionOwnersTest, TheOwnersOfAllThatIsKeptAreKnown) {
   SessionOwners owners(8);
   uint64_t questions = 0;
-  const auto kept = [&](SessionRef session) {
+  const SessionOwners::Kept kept = EachBy([&](SessionRef session) {
     ++questions;
     return session.id.value() <= 100;
-  };
+  });
   constexpr uint64_t kSessions = 10'000;
   for (uint64_t id = 1; id <= kSessions; ++id) {
-    owners.Add(Session(id), kAlice.tenant, kept);
+    owners.Add(Session(id), kAlice.tenant, kAlice, kept);
     ASSERT_LE(owners.size(), 202u);
   }
   for (uint64_t id = 1; id <= 100; ++id) {
@@ -353,6 +398,29 @@ TEST(SessionOwnersTest, TheOwnersOfAllThatIsKeptAreKnown) {
     ASSERT_TRUE(owners.Check(Session(id), kAlice).ok());
   }
   EXPECT_LT(questions, 3 * kSessions) << "nobody is asked of all of them each time";
+}
+
+// Every call for a session asks for its owner: it does not wait for a scan of all of them.
+TEST(SessionOwnersTest, ForgettingManyHoldsUpNobody) {
+  constexpr size_t kMost = 5000;
+  SessionOwners owners(kMost);
+  size_t pieces = 0;
+  std::future<size_t> meanwhile;  // Its end waits for the call.
+  const auto none_is_kept = [&](Sessions sessions) {
+    EXPECT_LE(sessions.size(), SessionOwners::kPiece);
+    if (++pieces == 3) {
+      meanwhile = std::async(std::launch::async, [&owners] { return owners.size(); });
+      EXPECT_EQ(meanwhile.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    }
+    return std::vector<bool>(sessions.size(), false);
+  };
+  for (uint64_t id = 1; id <= 2 * kMost; ++id) {
+    owners.Add(Session(id), kAlice.tenant, kAlice, none_is_kept);
+    ASSERT_LE(owners.size(), kMost + 1);
+  }
+  EXPECT_GT(pieces, kMost / 2 / SessionOwners::kPiece);
+  EXPECT_FALSE(owners.OpenerOf(SessionId(1)).has_value()) << "the oldest are forgotten first";
+  EXPECT_TRUE(owners.OpenerOf(SessionId(2 * kMost)).has_value());
 }
 
 }  // namespace

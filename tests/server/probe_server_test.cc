@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,46 @@ TEST_F(ProbeServerTest, SilentConnectionsHoldUpNoProbe) {
   // The oldest made way at once: it has ended, though its time may not be over.
   EXPECT_EQ(ReadAll(silent.front()), "");
   for (size_t i = 1; i < silent.size(); ++i) close(silent[i]);
+}
+
+// A route that holds up the thread, so that what comes meanwhile is there all at once.
+class HeldProbeServerTest : public ProbeServerTest {
+ protected:
+  HeldProbeServerTest() {
+    const auto held = [this](const HttpRequest&) {
+      entered_.release();
+      leave_.acquire();
+      return HttpResponse{.body = "held\n"};
+    };
+    server_ = ProbeServer::Start(
+                  {"127.0.0.1", 0},
+                  {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
+                   {"/held", held}})
+                  .value();
+  }
+
+  std::counting_semaphore<> entered_{0};
+  std::counting_semaphore<> leave_{0};
+};
+
+TEST_F(HeldProbeServerTest, ABurstDropsNoProbeWhoseRequestHasCome) {
+  const std::string held = "GET /held HTTP/1.1\r\n\r\n";
+  const int probe = Connect();
+  const int first = Connect();
+  Send(first, held);
+  entered_.acquire();
+  // It waits with its request, so the server is in the middle of accepting when it answers.
+  const int second = Connect();
+  Send(second, held);
+  leave_.release();
+  entered_.acquire();
+  Send(probe, "GET /livez HTTP/1.1\r\n\r\n");
+  std::vector<int> burst;
+  for (size_t i = 0; i < 2 * ProbeServer::kMaxConnections; ++i) burst.push_back(Connect());
+  leave_.release();
+  EXPECT_THAT(ReadAll(probe), EndsWith("ok\n")) << "the oldest, and its request was there";
+  for (const int fd : {first, second}) EXPECT_THAT(ReadAll(fd), EndsWith("held\n"));
+  for (const int fd : burst) close(fd);
 }
 
 TEST_F(ProbeServerTest, EndsWithConnectionsOpen) {

@@ -44,6 +44,15 @@ class FakeCore {
     open_.erase(id);
     if (noted_.contains(id)) quarantined_.insert(SessionId(id));
   }
+  // The session is over, and its blocks are being freed: they are quarantined when that is done.
+  void BeginToEnd(uint64_t id) {
+    open_.erase(id);
+    ending_.insert(id);
+  }
+  void FinishEnding(uint64_t id) {
+    ending_.erase(id);
+    quarantined_.insert(SessionId(id));
+  }
   void QuarantineEarlierRuns() { quarantined_.insert(WriterProcesses::kEarlierRuns); }
   void Force(uint64_t id) { quarantined_.erase(SessionId(id)); }
   const std::set<SessionId>& quarantined() const { return quarantined_; }
@@ -61,6 +70,11 @@ class FakeCore {
     };
     return {.check = check,
             .tenant = tenant,
+            .remembers =
+                [this, check](SessionRef ref) {
+                  return check(ref).ok() || ending_.contains(ref.id.value()) ||
+                         quarantined_.contains(ref.id);
+                },
             .note_writer =
                 [this, check](SessionRef ref) {
                   noted_.insert(ref.id.value());
@@ -76,7 +90,7 @@ class FakeCore {
   }
 
  private:
-  std::set<uint64_t> open_;
+  std::set<uint64_t> open_, ending_;
   std::set<uint64_t> noted_;
   std::set<SessionId> quarantined_;
   std::vector<uint64_t> released_;
@@ -205,7 +219,10 @@ TEST(PeerProcessTest, AWriterWhoseBeginningIsHiddenIsNotTakenForDead) {
 
 class WriterProcessesTest : public ::testing::Test {
  protected:
-  WriterProcessesTest() { Start(); }
+  WriterProcessesTest() {
+    Start();
+    writers_->ForgetOld();
+  }
 
   void Start() { writers_ = WriterProcesses::Create(name_, core_.Api()).value(); }
   // As after a kill -9: the core knows nothing, the table is what it was.
@@ -238,6 +255,19 @@ TEST_F(WriterProcessesTest, AnExpiredSessionIsReleasedWhenItsProcessIsDeadAndNot
   EXPECT_EQ(writers_->Sweep(), 1u);
   EXPECT_THAT(core_.released(), ElementsAre(1));
   EXPECT_EQ(writers_->Sweep(), 0u);
+}
+
+TEST_F(WriterProcessesTest, ASessionThatIsBeingFreedKeepsItsWriter) {
+  Peer peer(listener_);
+  core_.Open(1);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  core_.BeginToEnd(1);
+  EXPECT_EQ(writers_->Sweep(), 0u);
+  core_.FinishEnding(1);
+  EXPECT_EQ(writers_->Sweep(), 0u) << "its writer lives";
+  EXPECT_THAT(core_.released(), IsEmpty());
+  peer.child.Kill();
+  EXPECT_EQ(writers_->Sweep(), 1u);
 }
 
 TEST_F(WriterProcessesTest, ASessionWhoseProcessIsDeadLeavesNothingBehind) {
@@ -301,6 +331,20 @@ TEST_F(WriterProcessesTest, AProcessThatCannotBeWatchedCountsAsAlive) {
   core_.Force(1);  // As the client's acknowledgement does.
   writers_->Sweep();
   EXPECT_TRUE(writers_->Dead(SessionId(1)));
+}
+
+// Of a session that lives nothing is known: it may end behind the look at its writers.
+TEST_F(WriterProcessesTest, OnlyAQuarantineWithoutAWriterIsReleasable) {
+  Peer peer(listener_);
+  core_.Open(1);
+  ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
+  EXPECT_EQ(ReasonOf(writers_->CheckReleasable(SessionId(1))), Reason::kUnknownQuarantine);
+  core_.Expire(1);
+  EXPECT_EQ(ReasonOf(writers_->CheckReleasable(SessionId(1))), Reason::kWriterAlive);
+  peer.child.Kill();
+  EXPECT_TRUE(writers_->CheckReleasable(SessionId(1)).ok());
+  core_.Force(1);
+  EXPECT_EQ(ReasonOf(writers_->CheckReleasable(SessionId(1))), Reason::kUnknownQuarantine);
 }
 
 TEST_F(WriterProcessesTest, ASessionHasABoundedNumberOfWriters) {
@@ -404,6 +448,8 @@ TEST(WriterTableTest, WhatIsNoTableOfItsKindIsMadeAnew) {
   {
     auto table = WriterTable::Open(name, 4);
     ASSERT_TRUE(table.ok()) << table.status();
+    EXPECT_FALSE((*table)->was_there());
+    (*table)->Begin();
     ASSERT_TRUE((*table)->Add(row).ok());
     (*table)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
   }
@@ -417,10 +463,49 @@ TEST(WriterTableTest, WhatIsNoTableOfItsKindIsMadeAnew) {
     EXPECT_EQ((*same)->Get(0).tenant, row.tenant);
     (*same)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
   }
-  auto other = WriterTable::Open(name, 5);
-  ASSERT_TRUE(other.ok()) << other.status();
-  EXPECT_FALSE((*other)->found());
-  EXPECT_THAT((*other)->Rows(), IsEmpty());
+  for (const bool again : {false, true}) {
+    SCOPED_TRACE(again ? "it was not begun, and is still no table" : "of another size");
+    auto other = WriterTable::Open(name, 5);
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_FALSE((*other)->found());
+    EXPECT_TRUE((*other)->was_there());
+    EXPECT_THAT((*other)->Rows(), IsEmpty());
+    (*other)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
+  }
+  auto begun = WriterTable::Open(name, 5);
+  (*begun)->Begin();
+  (*begun)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
+  begun->reset();
+  EXPECT_TRUE((*WriterTable::Open(name, 5))->found());
+}
+
+// A cut table is as damaged as one of another kind, also where it begins as a table does.
+TEST(WriterTableTest, ATableThatWasCutIsNotFound) {
+  const std::string name = TableName();
+  {
+    auto table = WriterTable::Open(name, 4);
+    ASSERT_TRUE(table.ok()) << table.status();
+    (*table)->Begin();
+    (*table)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
+  }
+  const FileDescriptor fd(shm_open(name.c_str(), O_RDWR, 0));
+  ASSERT_EQ(ftruncate(fd.get(), 100), 0);
+  EXPECT_FALSE((*WriterTable::Open(name, 4))->found());
+}
+
+TEST(WriterTableTest, WithoutRoomNothingIsMadeAndWhatWasThereStaysWhole) {
+  const std::string name = TableName();
+  constexpr size_t kTooMany = size_t{1} << 42;
+  EXPECT_EQ(ReasonOf(WriterTable::Open(name, kTooMany).status()), Reason::kOutOfMemory);
+  EXPECT_EQ(shm_open(name.c_str(), O_RDWR, 0), -1) << "left behind";
+  {
+    auto table = WriterTable::Open(name, 4);
+    ASSERT_TRUE(table.ok()) << table.status();
+    (*table)->Begin();
+    (*table)->SetLeave(WriterTable::Leave::kForTheNextDaemon);
+  }
+  EXPECT_EQ(ReasonOf(WriterTable::Open(name, kTooMany).status()), Reason::kOutOfMemory);
+  EXPECT_TRUE((*WriterTable::Open(name, 4))->found());
 }
 
 TEST(WriterTableTest, ATableOfAnotherUserIsRefused) {
@@ -437,6 +522,7 @@ TEST(WriterTableTest, ATableOfAnotherUserIsRefused) {
 TEST(WriterTableTest, AFullTableSaysSoUntilARowIsRemoved) {
   auto table = WriterTable::Open(TableName(), 2);
   ASSERT_TRUE(table.ok()) << table.status();
+  (*table)->Begin();
   const WriterRow row = {.process = {.pid = 1, .start_time = 2}, .session = Ref(3)};
   const size_t first = (*table)->Add(row).value();
   ASSERT_TRUE((*table)->Add(row).ok());

@@ -65,6 +65,12 @@ struct SimRaw {
 
 struct SimSession {
   bool open = false;
+  // It is over, and its blocks are being freed.
+  bool ending = false;
+  // Of one that is ending: its tails are not published; what it lets go drains.
+  bool drops_tails = false;
+  bool drains_below = false;
+  bool in_table() const { return open || ending; }
   SessionRef ref;
   TenantId tenant;
   absl::Duration lease;

@@ -152,7 +152,7 @@ bool SetsPriorities(const SimSequence& sequence) {
 
 Scope PublishScope(SimSequence& sequence, Reasons reasons) {
   return {.reasons = reasons | Bit(RemovalReason::kTakenOver),
-          .publishers = {&sequence},
+          .publisher = &sequence,
           .sets_priorities = SetsPriorities(sequence)};
 }
 
@@ -226,8 +226,8 @@ void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {
 namespace {
 
 // Cached tails with which the new block begins have gone where nobody held them, and it is kept as
-// the highest of them was, unless its sequence wished otherwise.
-void FollowTakenOver(World& world, uint32_t window, uint32_t parent, uint32_t id, bool has_wish) {
+// the highest of them was, unless its sequence wished otherwise. Whether there were any.
+bool FollowTakenOver(World& world, uint32_t window, uint32_t parent, uint32_t id, bool has_wish) {
   const Shadow& shadow = world.shadows[window];
   const Node& node = shadow.node(id);
   const auto begins_with = [&](const Node& shorter) {
@@ -236,17 +236,20 @@ void FollowTakenOver(World& world, uint32_t window, uint32_t parent, uint32_t id
            std::equal(shorter.keys.begin(), shorter.keys.begin() + shorter.count,
                       node.keys.begin());
   };
+  bool any = false;
   for (const World::TakenOver& taken : world.taken_over) {
     if (taken.block.window != window || !begins_with(taken.node)) continue;
+    any = true;
     world.coverage.Add(Met::kTailTakenOver);
     if (!has_wish) world.Raise(window, id, taken.retention);
   }
   for (uint32_t child = shadow.first_child(parent, node.name_space); child != kNone;
        child = shadow.node(child).next_sibling) {
     SIM_CHECK(!shadow.node(child).cached() || !begins_with(shadow.node(child)) ||
-                  world.ledgers[window][child].refs > 0 || world.several_publish,
+                  world.ledgers[window][child].refs > 0,
               "block ", child, " stays cached beside block ", id, ", which begins with it");
   }
+  return any;
 }
 
 // One more block of the sequence must be in the tree now, by itself or by what was there before.
@@ -259,6 +262,9 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   const uint32_t own = table.blocks[index].id.value();
   const std::optional<BlockRetention> wish =
       RetentionOf(sequence.retention, sequence.prompt_tokens, begin);
+  // Where it may not lower what is cached, the wish comes after what others had.
+  const bool wish_holds =
+      wish.has_value() && world.MayLower(sequence.tenant, sequence.content.name_space);
   const bool takes_over = table.taken_over.has_value() && table.taken_over->first == index;
   std::array<TokenKey, kMaxTokensPerBlock> keys;
   for (uint32_t i = 0; i < count; ++i) keys[i] = sequence.content.key(begin + i);
@@ -272,16 +278,20 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   const bool same = node.cached() && node.count == count &&
                     node.values[count - 1] == sequence.values[begin + count - 1];
   if (same && std::erase(world.stored, HeldBlock{window, BlockId{own}}) != 0) {
-    SIM_CHECK(!in_longer || world.several_publish, "block ", own, " of ", count,
+    SIM_CHECK(!in_longer, "block ", own, " of ", count,
               " tokens is cached beside a block that begins with them");
     const uint32_t parent = table.tip.value();
     table.tip = BlockId{own};
-    if (wish.has_value()) {
+    if (wish_holds) {
       world.Wish(window, own, *wish);
     } else if (takes_over) {
       world.Wish(window, own, table.taken_over->second);
     }
-    FollowTakenOver(world, window, parent, own, wish.has_value());
+    const bool takes_place = FollowTakenOver(world, window, parent, own, wish_holds) || takes_over;
+    if (wish.has_value() && !wish_holds) {
+      takes_place ? (void)world.WishOf(sequence.tenant, window, own, *wish)
+                  : world.Wish(window, own, *wish);
+    }
     return true;
   }
   uint32_t id =
@@ -295,16 +305,14 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
     facts.deadline = absl::InfiniteFuture();
     table.canonical[index] = BlockId{longer};
     world.ledgers[window].Hold(BlockId{longer}, Ledger::Holder::kUser);
-    facts.unsure = facts.unsure || world.several_publish;
-    if (wish.has_value()) {
+    if (wish_holds) {
       world.Raise(window, longer, *wish);
     } else if (takes_over) {
       world.Raise(window, longer, table.taken_over->second);
     }
+    if (wish.has_value() && !wish_holds) world.WishOf(sequence.tenant, window, longer, *wish);
     return true;
   }
-  // Where several sequences end in one call, a tail may have come and gone within it.
-  if (id == kNone && world.several_publish && count < world.tokens_per_block()) return true;
   SIM_CHECK(id != kNone, "rule 7: block ", index, " of sequence ", sequence.id.value(),
             " is computed, and not in the tree of window ",
             WindowName(world.config.windows[window].size), ": ", count, " tokens in block ", own);
@@ -334,14 +342,15 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   table.tip = BlockId{id};
   ledger.Hold(BlockId{id}, Ledger::Holder::kUser);
   ledger[id].deadline = absl::InfiniteFuture();
-  if (wish.has_value()) {
+  if (wish_holds) {
     world.Wish(window, id, *wish);
   } else if (takes_over) {
     world.Raise(window, id, table.taken_over->second);
   }
   if (!has_bytes) {
-    FollowTakenOver(world, window, shadow.node(id).parent, id, wish.has_value());
+    FollowTakenOver(world, window, shadow.node(id).parent, id, wish_holds);
   }
+  if (wish.has_value() && !wish_holds) world.WishOf(sequence.tenant, window, id, *wish);
   return true;
 }
 

@@ -1,7 +1,6 @@
 #include "tests/sim/config.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "manager/eviction_policy.h"
@@ -135,9 +134,7 @@ SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights) {
   config.name_spaces = {{}};
   if (random.OneIn(2)) config.name_spaces.push_back({.cache_salt = "salt"});
   if (random.OneIn(3)) config.name_spaces.push_back({.lora_id = 0});
-  // Not in every run yet: see README.md.
-  static const bool kDrawTenants = std::getenv("PAGODA_SIM_TENANTS") != nullptr;
-  if (kDrawTenants && random.OneIn(2)) {
+  if (random.OneIn(2)) {
     config.tenants = DrawTenants(random, config);
     for (const TenantOptions& tenant : config.tenants) {
       if (tenant.shares) continue;

@@ -47,7 +47,7 @@ SentExtras Send(const Content& content, Random& random) {
   return sent;
 }
 
-Content Prompts::Draw(Random& random, uint32_t most, Extras extras) const {
+Content Prompts::Draw(Random& random, uint32_t most) const {
   Content content;
   if (!remembered_.empty() && !random.OneIn(6)) {
     content = remembered_[random.Below(static_cast<uint32_t>(remembered_.size()))];
@@ -62,8 +62,7 @@ Content Prompts::Draw(Random& random, uint32_t most, Extras extras) const {
   if (!random.OneIn(4)) {
     AppendTokens(content, random, random.Below(2 * config_->tokens_per_block + 2));
   }
-  if (extras == Extras::kPerhaps) AddExtras(content, begin, random);
-  if (extras == Extras::kNo) content.extras.clear();
+  AddExtras(content, begin, random);
   if (content.tokens.size() > most) content.Resize(most);
   return content;
 }

@@ -57,9 +57,8 @@ class Prompts {
  public:
   explicit Prompts(const SimConfig* config) : config_(config) {}
 
-  // At most `most` tokens; may be empty. `extras`: whether tokens may have any.
-  enum class Extras { kNo, kPerhaps };
-  Content Draw(Random& random, uint32_t most, Extras extras) const;
+  // At most `most` tokens; may be empty.
+  Content Draw(Random& random, uint32_t most) const;
   void AppendTokens(Content& content, Random& random, uint32_t count) const;
   void Remember(const Content& content, Random& random);
 

@@ -53,8 +53,11 @@ enum class Met : uint8_t {
   kQuotaExceeded,     // Refusals for want of quota.
   kHeldByTwoTenants,  // Blocks, counted after each operation.
   kForeignCloseRefused,
+  kEndingContinued,     // Chunks in which ended sessions and quarantines were freed.
+  kEndingAcknowledged,  // Clients that said so while their sessions ended.
   kRestarted,
   kRecovered,
+  kDuringReset,  // Operations that ran while a reset was under way.
   kCount,
 };
 
@@ -102,8 +105,11 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "quota",
     "two_tenants",
     "foreign_close",
+    "ending_continued",
+    "ending_acked",
     "restarted",
     "recovered",
+    "during_reset",
 };
 
 struct Coverage {

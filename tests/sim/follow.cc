@@ -49,7 +49,6 @@ std::string Describe(const CopyOrder& order) {
 
 void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders) {
   world_.taken_over.clear();
-  world_.several_publish = scope_.publishers.size() > 1;
   NoteMoves(events);
   if (!for_room_.empty() || !moves_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
@@ -134,7 +133,7 @@ void Follow::Apply(uint32_t, const CreatedEvent& created) {
 }
 
 void Follow::Apply(uint32_t window, const StoredEvent& stored) {
-  SIM_CHECK(!scope_.publishers.empty() || scope_.restores,
+  SIM_CHECK(scope_.publisher != nullptr || scope_.restores,
             "law: blocks stored where nobody publishes");
   Shadow& shadow = world_.shadows[window];
   for (const StoredBlock& block : stored.blocks) {
@@ -153,22 +152,16 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
   BlockFacts& facts = world_.ledgers[window][id];
   if (updated.ended_pin.has_value()) EndPin(*updated.ended_pin);
   if (updated.priority.has_value()) {
-    const bool is_over =
-        facts.deadline <= world_.now || (facts.unsure && scope_.publishers.empty());
-    if (is_over && updated.priority->new_value == kDefaultPriority) {
+    if (facts.deadline <= world_.now && updated.priority->new_value == kDefaultPriority) {
       ++expiries_;
       world_.coverage.Add(Met::kPriorityExpired);
       facts.priority = kDefaultPriority;
       facts.duration = absl::InfiniteDuration();
       facts.deadline = absl::InfiniteFuture();
     } else {
-      // Of a block whose clock is not sure, this is an expiry where the call is refused.
-      if (facts.unsure && updated.priority->new_value == kDefaultPriority) ++unsure_expiries_;
-      // Of several sequences that end in one call the model does not know which came first.
-      if (scope_.publishers.size() > 1) facts.unsure = true;
       // What is published may be kept as the tails were with which it begins.
-      SIM_CHECK(scope_.sets_priorities || facts.unsure || !scope_.publishers.empty(),
-                "the priority of block ", id, " changed for no reason");
+      SIM_CHECK(scope_.sets_priorities || scope_.publisher != nullptr, "the priority of block ", id,
+                " changed for no reason");
     }
   }
   if (updated.tier.has_value()) {
@@ -208,6 +201,12 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     SIM_CHECK(reason == RemovalReason::kCleared, "only a reset removes everything");
     world_.coverage.Add(Met::kCleared);
     shadow.Clear();
+    for (SimSession& session : world_.sessions) {
+      for (SimSequence& sequence : session.sequences) {
+        SimTable& table = sequence.tables[window];
+        table.detached = table.detached || sequence.running;
+      }
+    }
     return;
   }
   SIM_CHECK(!removed.blocks.empty() && removed.blocks.size() == removed.hashes.size(),
@@ -224,9 +223,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
       if (!with_parent) NoteVictim(window, node.tier, id, node.priority);
     }
     if (reason == RemovalReason::kTakenOver) {
-      // Where several sequences end, one may take over what another has just let go.
-      SIM_CHECK(world_.ledgers[window][id].refs == 0 || world_.several_publish, "block ", id,
-                " is taken over while held");
+      SIM_CHECK(world_.ledgers[window][id].refs == 0, "block ", id, " is taken over while held");
       world_.taken_over.push_back(
           {{window, BlockId{id}}, node, world_.ledgers[window][id].retention()});
       std::erase(stored_, HeldBlock{window, BlockId{id}});
@@ -241,7 +238,8 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     shadow.Remove(removed.blocks[i], removed.hashes[i]);
     if (shadow.holes() > holes) world_.coverage.Add(Met::kHole);
     // A hole that the same call fills again gets other bytes.
-    if (!scope_.publishers.empty() && (world_.ledgers[window][id].refs == 0 || LetGo(window, id))) {
+    if (scope_.publisher != nullptr &&
+        (world_.ledgers[window][id].refs == 0 || LetGo(window, id))) {
       world_.ledgers[window].Unplace(id);
     }
   }
@@ -291,7 +289,6 @@ void Follow::NoteStored() {
     facts.priority = kDefaultPriority;
     facts.duration = absl::InfiniteDuration();
     facts.deadline = absl::InfiniteFuture();
-    facts.unsure = scope_.publishers.size() > 1;
   }
 }
 

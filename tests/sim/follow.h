@@ -21,7 +21,6 @@ class Follow {
 
   size_t expiries() const { return expiries_; }
   // Changes to the default priority that are expiries unless something was published.
-  size_t unsure_expiries() const { return unsure_expiries_; }
   // Blocks that went for room, and those that could have gone instead all the while.
   const std::vector<Victims>& victims() const { return victims_; }
 
@@ -54,7 +53,6 @@ class Follow {
   std::vector<HeldBlock> copied_;  // In part.
   std::vector<Victims> victims_;
   size_t expiries_ = 0;
-  size_t unsure_expiries_ = 0;
 };
 
 }  // namespace pagoda::sim

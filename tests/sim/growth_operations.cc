@@ -22,8 +22,8 @@ struct Growth {
 bool MustCopyTail(World& world, const SimSequence& sequence, uint32_t window) {
   const SimTable& table = sequence.tables[window];
   if (!table.borrowed_tail) return false;
-  const uint32_t own = table.blocks.back().id.value();
-  return world.ledgers[window][own].refs > 1 || world.shadows[window].node(own).cached();
+  const BlockId own = table.blocks.back().id;
+  return world.ledgers[window][own].refs > 1 || world.InTree(window, own);
 }
 
 Growth Expect(World& world, const SimSequence& sequence, uint64_t room) {
@@ -142,8 +142,8 @@ absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session, const A
       session.ref.id, op.sequence, op.tokens, op.computed_tokens, world.now, op.known_losses);
   world.Absorb(scope);
   if (!growth.ok()) return growth.status();
-  const Sequence& sequence = **world.core->FindSequence(session.ref.id, op.sequence);
-  AppendedTokens appended{.token_count = sequence.token_count, .ready = world.core->ready()};
+  const Sequence& sequence = *growth->sequence;
+  AppendedTokens appended{.token_count = sequence.token_count, .ready = growth->ready};
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const std::vector<BlockHandle>& table = sequence.windows[w].table;
     SIM_CHECK(growth->first_block + growth->blocks == table.size(), "Growth of ", growth->blocks,

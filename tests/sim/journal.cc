@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "manager/block_manager.h"
@@ -34,14 +35,15 @@ void Journal::Apply(const std::vector<SlotChange>& changes) {
   }
 }
 
-void Journal::Check(uint32_t window, const Shadow& shadow, const Ledger& ledger) const {
+void Journal::Check(uint32_t window, const Shadow& shadow, const Ledger& ledger,
+                    bool resetting) const {
   for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
     const Entries& entries = At(window, tier);
     for (uint32_t s = 0; s < entries.size(); ++s) {
       const uint32_t id = ledger.owner({tier, SlotIndex{s}});
       const bool cached = id != kNone && shadow.node(id).cached();
-      SIM_CHECK(entries[s].has_value() == cached, "the journal of window ",
-                WindowName(config_->windows[window].size),
+      SIM_CHECK(entries[s].has_value() == cached || (resetting && !cached),
+                "the journal of window ", WindowName(config_->windows[window].size),
                 cached ? " lacks the content of " : " still has content for ", TierName(tier),
                 " slot ", s);
       if (!cached) continue;
@@ -76,6 +78,8 @@ RecoveredWindow Journal::Recover(uint32_t window, const Memory& memory) const {
     }
   }
   std::map<std::pair<uint32_t, uint32_t>, size_t> places;  // In recovered.blocks.
+  // By parent, name space and keys.
+  std::map<std::tuple<size_t, uint64_t, std::vector<TokenKey>>, size_t> contents;
   const bool full = config_->windows[window].full();
   for (bool more = true; more;) {
     more = false;
@@ -88,6 +92,15 @@ RecoveredWindow Journal::Recover(uint32_t window, const Memory& memory) const {
         if (above == places.end()) continue;
         parent = above->second;
         if (full && recovered.blocks[parent].slot.tier > one.slot.tier) continue;
+      }
+      // A reset that did not come to its end has left content that was stored again since.
+      const auto [same, is_new] =
+          contents.try_emplace({parent, HashNamespace(content.name_space).value(), one.entry->keys},
+                               recovered.blocks.size());
+      if (!is_new) {
+        places.emplace(block, same->second);
+        more = true;
+        continue;
       }
       places.emplace(block, recovered.blocks.size());
       recovered.blocks.push_back({.slot = one.slot,

@@ -26,7 +26,8 @@ class Journal {
   void Apply(const std::vector<SlotChange>& changes);
 
   // Stops the run where a slot's entry is not what the tree says about its block.
-  void Check(uint32_t window, const Shadow& shadow, const Ledger& ledger) const;
+  // Of what a reset has cut off it still tells while `resetting`.
+  void Check(uint32_t window, const Shadow& shadow, const Ledger& ledger, bool resetting) const;
 
   // What another run of the daemon finds in a window: contents whose bytes are there, and whose
   // path to the root is there too, parents before children. Under full attention no block is nearer

@@ -51,7 +51,8 @@ void Ledger::EndCount(const Shadow& shadow) {
   }
 }
 
-void Ledger::CheckStats(const WindowStats& stats, const Memory& memory) const {
+void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Shadow& shadow,
+                        Reset reset) const {
   const SimConfig::Window& window = config_->windows[window_index_];
   SIM_CHECK(stats.window == window.size, "Stats() of another window");
   const uint32_t capacities[] = {window.primary, window.secondary};
@@ -61,6 +62,7 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory) const {
               "rule 5: the ", TierName(tier), " blocks of window ", WindowName(window.size),
               " add up to ", told.sum(), " of ", told.capacity);
     TierOccupancy counted;
+    PriorityCounts priorities = {};
     uint32_t free_in_flight = 0;
     const std::vector<uint32_t>& owners = owners_[Index(tier)];
     for (uint32_t s = 0; s < owners.size(); ++s) {
@@ -79,16 +81,23 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory) const {
         ++counted.active;
       } else {
         ++counted.cached;
+        ++priorities[shadow.node(id).priority.value()];
       }
     }
+    SIM_CHECK(reset == Reset::kGoesOn || priorities == stats.cached_by_priority[Index(tier)],
+              "the ", TierName(tier), " tier's cached blocks have other priorities than Stats()");
+    // What was cut off is free by the events, and cached by the core.
+    const uint32_t cut_off = reset == Reset::kGoesOn ? told.cached - counted.cached : 0;
+    const uint32_t told_free = told.free + cut_off;
     // One of the secondary slots that no block owns is the spare, which counts nowhere.
     const bool spare = tier == Tier::kSecondary && !owners.empty();
     const bool same_free =
         spare
-            ? told.free + told.in_flight + 1 == counted.free + free_in_flight + counted.in_flight &&
-                  told.free + 1 >= counted.free && told.free <= counted.free
-            : told.free == counted.free && told.in_flight == counted.in_flight + free_in_flight;
-    SIM_CHECK(same_free && told.cached == counted.cached && told.active == counted.active &&
+            ? told_free + told.in_flight + 1 == counted.free + free_in_flight + counted.in_flight &&
+                  told_free + 1 >= counted.free && told_free <= counted.free
+            : told_free == counted.free && told.in_flight == counted.in_flight + free_in_flight;
+    SIM_CHECK(same_free && told.cached == counted.cached + cut_off &&
+                  told.cached >= counted.cached && told.active == counted.active &&
                   told.pinned == counted.pinned,
               "the ", TierName(tier), " tier of window ", WindowName(window.size), ": free ",
               told.free, ", cached ", told.cached, ", active ", told.active, ", pinned ",

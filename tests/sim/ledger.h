@@ -27,8 +27,6 @@ struct BlockFacts {
   Priority priority = kDefaultPriority;
   absl::Duration duration = absl::InfiniteDuration();
   absl::Time deadline = absl::InfiniteFuture();  // Infinite: the clock stands.
-  // Several sequences ended in one call and merged their tails: the core says what came of it.
-  bool unsure = false;
 
   BlockRetention retention() const { return {.priority = priority, .duration = duration}; }
 };
@@ -73,7 +71,10 @@ class Ledger {
   uint32_t available() const { return available_; }
   uint32_t pinned_blocks() const { return pinned_blocks_; }
   // Stops the run where rule 5 does not hold, or the numbers are not those of the ledger.
-  void CheckStats(const WindowStats& stats, const Memory& memory) const;
+  // While a reset goes on, what it has cut off counts as cached until it is let go.
+  enum class Reset : uint8_t { kOver, kGoesOn };
+  void CheckStats(const WindowStats& stats, const Memory& memory, const Shadow& shadow,
+                  Reset reset) const;
 
  private:
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }

@@ -35,6 +35,7 @@ constexpr std::array kKinds = {
     Kind{"Lease", 10, LeaseOp},
     Kind{"ExpireSessions", 5, ExpireSessionsOp},
     Kind{"ReleaseQuarantine", 5, QuarantineOp},
+    Kind{"ContinueEndings", 60, ContinueEnding},
     Kind{"Copies", 120, CopiesOp},
     Kind{"WaitForTicket", 5, WaitOp},
     Kind{"ClockJump", 10, ClockJumpOp},

@@ -55,8 +55,12 @@ void ClockJumpOp(World& world);
 void MaintainOp(World& world);
 void ResetOp(World& world);
 void RestartOp(World& world);
+
+// --- Endings (ending_operations.cc) ---
 void EndSession(World& world, SimSession& session);
 void EndQuarantine(World& world, size_t index);
+// Frees the next thing that the oldest ending has.
+void ContinueEnding(World& world);
 
 // --- What they share (client_steps.cc) ---
 

@@ -9,12 +9,23 @@
 namespace pagoda::sim {
 namespace {
 
-// A prefix without extras, which operations on prefixes cannot name, that the session may name.
+// A prefix that the session may name.
 Content DrawPrefix(World& world, const SimSession& session) {
-  Content content =
-      world.prompts.Draw(world.random, world.config.max_prompt_tokens, Prompts::Extras::kNo);
+  Content content = world.prompts.Draw(world.random, world.config.max_prompt_tokens);
   content.name_space = world.config.Confined(session.tenant, content.name_space);
   return content;
+}
+
+// The operation, about this prefix.
+template <class Operation>
+Operation Naming(World& world, const SimSession& session, const Content& content,
+                 Operation operation = {}) {
+  SentExtras sent = Send(content, world.random);
+  operation.name_space = world.Ask(session, content.name_space);
+  operation.tokens = content.tokens;
+  operation.extra_token_ids = std::move(sent.extra_token_ids);
+  operation.multimodal_items = std::move(sent.items);
+  return operation;
 }
 
 void NoteCall(World& world, std::string_view name, const Content& content) {
@@ -50,8 +61,7 @@ uint32_t CountTier(World& world, uint32_t window, const std::vector<uint32_t>& p
 
 void MatchOp(World& world) {
   Random& random = world.random;
-  const Content content =
-      world.prompts.Draw(random, world.config.max_prompt_tokens, Prompts::Extras::kPerhaps);
+  const Content content = world.prompts.Draw(random, world.config.max_prompt_tokens);
   NoteCall(world, "MatchPrefix", content);
   const SentExtras sent = Send(content, random);
   const auto limit =
@@ -116,10 +126,9 @@ void CapacityOp(World& world) {
   }
   const Content content = DrawPrefix(world, *session);
   const auto tokens = static_cast<uint32_t>(content.tokens.size());
-  const auto answer = world.core->QueryCapacity(
-      session->ref.id, {.name_space = world.config.name_spaces[content.name_space],
-                        .tokens = content.tokens,
-                        .max_new_tokens = more});
+  QueryCapacity query = Naming<QueryCapacity>(world, *session, content, {.max_new_tokens = more});
+  query.name_space = world.config.name_spaces[content.name_space];
+  const auto answer = world.core->QueryCapacity(session->ref.id, query);
   world.Absorb({});
   if (tokens == 0) {
     world.Refused(answer.status(), {Reason::kInvalidCount});
@@ -157,6 +166,14 @@ void OffloadOp(World& world) {
   if (session == nullptr) return;
   const Content content = DrawPrefix(world, *session);
   NoteCall(world, "OffloadPrefix", content);
+  const auto call = Naming<OffloadPrefix>(world, *session, content);
+  if (session->tenant != kCommons && world.config.shares(session->tenant)) {
+    // What tenants share is moved down by operators alone. Nothing happens, not even by time.
+    const absl::Status refused = world.core->Execute(session->ref.id, call, world.now).status();
+    world.Absorb({});
+    world.Refused(refused, {Reason::kPermissionDenied});
+    return world.Check();
+  }
   world.ApplyTime();
   const MatchOracle match = MatchAll(world, content);
   const uint32_t length = match.LongestWhole();
@@ -168,10 +185,7 @@ void OffloadOp(World& world) {
   }
   const uint64_t moved_before = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)];
   const auto offloaded =
-      Call<OffloadedPrefix>(world, *session,
-                            OffloadPrefix{.name_space = world.Ask(*session, content.name_space),
-                                          .tokens = content.tokens},
-                            {.reasons = kForRoom, .moves_named = true});
+      Call<OffloadedPrefix>(world, *session, call, {.reasons = kForRoom, .moves_named = true});
   if (content.tokens.empty()) {
     world.Refused(offloaded.status(), {Reason::kInvalidCount});
     return world.Check();
@@ -222,11 +236,8 @@ void PrefetchOp(World& world) {
     expected += std::min(available, CountTier(world, w, paths[w], Tier::kSecondary));
     sure = sure && world.full(w) && world.config.tenants.empty();
   }
-  const auto prefetched =
-      Call<PrefetchedPrefix>(world, *session,
-                             PrefetchPrefix{.name_space = world.Ask(*session, content.name_space),
-                                            .tokens = content.tokens},
-                             scope);
+  const auto prefetched = Call<PrefetchedPrefix>(
+      world, *session, Naming<PrefetchPrefix>(world, *session, content), scope);
   if (content.tokens.empty()) {
     world.Refused(prefetched.status(), {Reason::kInvalidCount});
     return world.Check();
@@ -279,12 +290,8 @@ void PinOp(World& world) {
         (window.primary + window.secondary) * world.config.pin_budget_permille / 1000;
     too_many = too_many || pinned > budget;
   }
-  const auto pinned =
-      Call<PinnedPrefix>(world, *session,
-                         PinPrefix{.name_space = world.Ask(*session, content.name_space),
-                                   .tokens = content.tokens,
-                                   .lease = lease},
-                         {});
+  const auto pinned = Call<PinnedPrefix>(
+      world, *session, Naming<PinPrefix>(world, *session, content, {.lease = lease}), {});
   if (!pinned.ok()) {
     const Reason reason = ReasonOf(pinned.status());
     // A tenant may have a part of the budget alone.
@@ -399,22 +406,22 @@ void InvalidateOp(World& world) {
     content.Resize(world.random.Between((most + 1) / 2, most));
   }
   NoteCall(world, "InvalidatePrefix", content);
+  const auto call = Naming<InvalidatePrefix>(world, *session, content);
+  if (session->tenant != kCommons && world.config.shares(session->tenant)) {
+    // What tenants share is forgotten by operators alone. Nothing happens, not even by time.
+    const absl::Status refused = world.core->Execute(session->ref.id, call, world.now).status();
+    world.Absorb({});
+    world.Refused(refused, {Reason::kPermissionDenied});
+    return world.Check();
+  }
   world.ApplyTime();
   uint64_t expected = 0, cached = 0, left = 0;
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     expected += CountBelow(world, w, content);
     cached += world.shadows[w].cached_count();
   }
-  const auto invalidated = Call<InvalidatedPrefix>(
-      world, *session,
-      InvalidatePrefix{.name_space = world.Ask(*session, content.name_space),
-                       .tokens = content.tokens},
-      {.reasons = Bit(RemovalReason::kInvalidated)});
-  if (session->tenant != kCommons && world.config.shares(session->tenant)) {
-    // What tenants share is forgotten by operators alone.
-    world.Refused(invalidated.status(), {Reason::kPermissionDenied});
-    return world.Check();
-  }
+  const auto invalidated =
+      Call<InvalidatedPrefix>(world, *session, call, {.reasons = Bit(RemovalReason::kInvalidated)});
   SIM_CHECK(invalidated.ok(), invalidated.status().ToString());
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     left += world.shadows[w].cached_count();
@@ -437,12 +444,9 @@ void RetentionOp(World& world) {
   world.ApplyTime();
   const MatchOracle match = MatchAll(world, content);
   const uint32_t length = match.LongestWhole();
-  const auto set =
-      Call<RetentionSet>(world, *session,
-                         SetRetention{.name_space = world.Ask(*session, content.name_space),
-                                      .tokens = content.tokens,
-                                      .retention = retention},
-                         {.sets_priorities = true});
+  const auto set = Call<RetentionSet>(
+      world, *session, Naming<SetRetention>(world, *session, content, {.retention = retention}),
+      {.sets_priorities = true});
   if (content.tokens.empty() || wrong) {
     world.Refused(set.status(),
                   {content.tokens.empty() ? Reason::kInvalidCount : Reason::kInvalidArgument});
@@ -460,8 +464,7 @@ void RetentionOp(World& world) {
             (range.token_end.has_value() && begin >= *range.token_end)) {
           continue;
         }
-        ++named;
-        world.Wish(w, id, range.retention);
+        if (world.WishOf(session->tenant, w, id, range.retention)) ++named;
       }
     }
   }

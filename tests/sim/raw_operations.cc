@@ -61,6 +61,13 @@ void WriteRaw(World& world, SimSession& session) {
   }
 }
 
+// Whether the block is cached for another tenant than the session's, which is not told of it.
+bool IsAnothers(const World& world, const SimSession& session, uint32_t window, BlockId id) {
+  const Node& node = world.shadows[window].node(id.value());
+  return session.tenant != kCommons && node.cached() &&
+         world.config.OwnerOf(node.name_space) != session.tenant;
+}
+
 // Adds a block that the session may not free. The reasons with which that is refused.
 std::vector<Reason> AddWrong(World& world, SimSession& session, uint32_t window,
                              std::vector<BlockRef>& refs) {
@@ -91,7 +98,8 @@ std::vector<Reason> AddWrong(World& world, SimSession& session, uint32_t window,
         if (!sequence.running || sequence.tables[window].blocks.empty()) continue;
         refs.push_back(sequence.tables[window].blocks.back().ref());
         if (refs.back().id == kNoBlock) return {Reason::kUnknownBlock};
-        return {Reason::kForeignBlock};
+        return {IsAnothers(world, session, window, refs.back().id) ? Reason::kStaleHandle
+                                                                   : Reason::kForeignBlock};
       }
       return {};
   }

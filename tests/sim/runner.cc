@@ -217,6 +217,11 @@ void RunHere(const SimRun& run, size_t lines) {
   PrintTrace(0);
 }
 
+uint64_t DigestOf(const SimRun& run) {
+  Trace trace(0);
+  return RunWorld(run, &trace, false, nullptr);
+}
+
 std::string FailureOf(const SimRun& run) {
   int ends[2];
   SIM_CHECK(pipe(ends) == 0, "no pipe");

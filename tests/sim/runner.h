@@ -50,6 +50,8 @@ Outcome RunAll(const Plan& plan);
 // Does one run in this process, then prints its last `lines` lines of what it did; a failure does
 // so, too, and stops the process.
 void RunHere(const SimRun& run, size_t lines);
+// Does one run in this process. Returns the digest of its events and copies (digest.h).
+uint64_t DigestOf(const SimRun& run);
 // What is wrong with a run, without the numbers in it: does it in a process of its own that prints
 // nothing. Empty where nothing is wrong.
 std::string FailureOf(const SimRun& run);

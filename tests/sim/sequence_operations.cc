@@ -49,7 +49,7 @@ struct Expected {
 Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_t wanted,
                 TenantId tenant) {
   Expected expected{.matched = match.Longest(tokens - 1)};
-  for (;;) {
+  for (bool is_longest = true;; is_longest = false) {
     const uint64_t room = std::max(wanted, expected.matched);
     bool fits = true;
     for (uint32_t w = 0; w < world.num_windows(); ++w) {
@@ -60,10 +60,12 @@ Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_
       const uint64_t blocks = world.full(w)
                                   ? world.BlocksFor(std::max<uint64_t>(room, tokens))
                                   : world.BlocksFor(room) - match.first(w, expected.matched);
-      expected.never = expected.never || blocks > capacity;
+      // A shorter match may never fit where the longer one would.
+      fits = fits && blocks <= capacity;
+      expected.never = expected.never || (is_longest && blocks > capacity);
     }
-    expected.fits = fits && !expected.never;
-    if (fits || expected.matched % world.tokens_per_block() == 0) break;
+    expected.fits = fits;
+    if (fits || expected.never || expected.matched % world.tokens_per_block() == 0) break;
     // A part of a block is not worth a refusal.
     world.coverage.Add(Met::kCutMatch);
     expected.matched =
@@ -101,7 +103,9 @@ void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, u
               ? std::nullopt
               : RetentionOf(sequence.retention, sequence.prompt_tokens,
                             i * world.tokens_per_block());
-      if (wish.has_value() && world.shadows[w].node(id).cached()) world.Wish(w, id, *wish);
+      if (wish.has_value() && world.shadows[w].node(id).cached()) {
+        world.WishOf(sequence.tenant, w, id, *wish);
+      }
     }
     table.blocks.assign(blocks.begin(), blocks.begin() + whole);
     table.canonical.assign(whole, kNoBlock);
@@ -129,7 +133,7 @@ void AddSequenceOp(World& world) {
   SimSequence& sequence = *drawn;
   const uint32_t most =
       random.OneIn(8) ? 40 * world.tokens_per_block() : world.config.max_prompt_tokens;
-  Content content = world.prompts.Draw(random, most, Prompts::Extras::kPerhaps);
+  Content content = world.prompts.Draw(random, most);
   if (content.tokens.empty()) world.prompts.AppendTokens(content, random, 1);
   content.name_space = world.config.Confined(session->tenant, content.name_space);
   const TenantId tenant = world.TenantFor(*session, content.name_space);
@@ -145,8 +149,10 @@ void AddSequenceOp(World& world) {
   if (random.Percent(world.config.retention_percent)) op.retention = DrawRetention(world, tokens);
   if (!sequence.running && Wrong(world)) {
     const Reason reason = MakeWrong(world, *session, op);
-    const auto refused = Call<AddedSequence>(world, *session, op, {});
-    world.Refused(refused.status(), {reason});
+    if (reason != Reason::kPermissionDenied) world.ApplyTime();  // That comes before all else.
+    const absl::Status refused = world.core->Execute(session->ref.id, op, world.now).status();
+    world.Absorb({});
+    world.Refused(refused, {reason});
     return world.Check();
   }
   if (world.Note()) {
@@ -195,7 +201,9 @@ void AddSequenceOp(World& world) {
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     if (match.EndsInHole(w, matched)) world.coverage.Add(Met::kBesideHole);
     for (const World::TakenOver& taken : world.taken_over) {
-      if (taken.block.window != w || taken.retention.priority == kDefaultPriority) continue;
+      if (taken.block.window != w) continue;
+      const bool own = world.MayLower(tenant, sequence.content.name_space);
+      if (own && taken.retention.priority == kDefaultPriority) continue;
       sequence.tables[w].taken_over = {matched / world.tokens_per_block(), taken.retention};
     }
   }
@@ -235,6 +243,7 @@ void ForkOp(World& world) {
   child = parent;
   child.forked = parent.computed;
   child.id = id;
+  child.ready = forked->ready;
   SIM_CHECK(forked->losses == parent.losses, "a fork begins with ", forked->losses,
             " losses instead of ", parent.losses);
   if (world.random.OneIn(2)) child.known_losses = forked->losses;  // Else it has not read that.
@@ -272,6 +281,7 @@ bool MustCopyCut(World& world, const SimSequence& sequence, uint32_t window, uin
   if (own == kNone) return false;  // Refused: the window has passed it.
   Ledger& ledger = world.ledgers[window];
   if (ledger[own].refs > 1) return true;
+  if (world.core->IsCutOff(world.config.windows[window].size, BlockId{own})) return true;
   if (world.shadows[window].node(own).cached()) return world.shadows[window].HasChildren(own);
   return ledger.owner({Tier::kPrimary, table.blocks[index].slot}) != own;  // Its bytes are shared.
 }
@@ -407,7 +417,7 @@ void FreeSequenceOp(World& world) {
 void DescribeOp(World& world) {
   SimSession* session = EnterSession(world, About::kSequence);
   if (session == nullptr) return;
-  const SimSequence& sequence = session->sequences[world.random.Below(kSequencesPerSession)];
+  SimSequence& sequence = session->sequences[world.random.Below(kSequencesPerSession)];
   const absl::StatusOr<OperationResult> described =
       world.core->Execute(session->ref.id, DescribeSequence{.sequence = sequence.id}, world.now);
   world.Absorb({});
@@ -424,6 +434,8 @@ void DescribeOp(World& world) {
     SIM_CHECK(told.tables[w].blocks == sequence.tables[w].blocks,
               "DescribeSequence gives another table");
   }
+  // Check() looks whether everything is there when this ticket is done.
+  sequence.ready = told.ready;
   world.Check();
 }
 

@@ -1,9 +1,6 @@
 // Sessions come and go, copies end, time passes, operators act.
 #include <algorithm>
 #include <array>
-#include <limits>
-#include <set>
-#include <utility>
 
 #include "pools/error.h"
 #include "tests/sim/operations.h"
@@ -16,113 +13,13 @@ absl::Duration DrawLease(Random& random) {
                          : absl::Milliseconds(1 << random.Between(3, 14));
 }
 
-// Until its quarantine ends the session may write its raw blocks, and what its sequences have not
-// published.
-void HoldWritable(World& world, SimSession& session) {
-  constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-  const uint32_t size = world.tokens_per_block();
-  for (const SimSequence& sequence : session.sequences) {
-    if (!sequence.running) continue;
-    for (uint32_t w = 0; w < world.num_windows(); ++w) {
-      const SimTable& table = sequence.tables[w];
-      Ledger& ledger = world.ledgers[w];
-      const auto is_private = [&](const BlockHandle& handle) {
-        return !world.shadows[w].node(handle.id.value()).cached() &&
-               ledger.owner({Tier::kPrimary, handle.slot}) == handle.id.value();
-      };
-      auto end = static_cast<uint32_t>(table.blocks.size());
-      if (table.borrowed_tail &&
-          !(is_private(table.blocks.back()) && ledger[table.blocks.back().id].refs == 1)) {
-        --end;
-      }
-      for (uint32_t i = std::min(table.published, sequence.computed / size); i < end; ++i) {
-        const BlockHandle& own = table.blocks[i];
-        if (own.id == kNoBlock || !is_private(own)) continue;
-        SimDrain& drain = world.drains.emplace_back();
-        drain = {.session = session.ref.id,
-                 .tenant = sequence.tenant,
-                 .step = kNever,
-                 .block = {w, own.id}};
-        drain.slot = {Tier::kPrimary, own.slot};
-        ledger.Hold(own.id, Ledger::Holder::kDrain);
-        const uint32_t begin = i * size;
-        const uint32_t kept = std::max(sequence.computed, sequence.forked);
-        drain.writable_begin = std::min(kept - std::min(kept, begin), size);
-        drain.writable_end = world.Ready(sequence.ready) && !table.borrowed_tail ? size : 0;
-      }
-    }
-  }
-  for (const SimRaw& raw : session.raw) {
-    SimDrain& drain = world.drains.emplace_back();
-    drain = {.session = session.ref.id,
-             .tenant = session.tenant,
-             .step = kNever,
-             .block = {raw.window, raw.handle.id}};
-    drain.slot = {Tier::kPrimary, raw.handle.slot};
-    drain.writable_end = world.Ready(raw.ready) ? size : 0;
-  }
-}
-
-// What the lease's end leaves to be written by who is not there any more.
-void Quarantine(World& world, SimSession& session) {
-  HoldWritable(world, session);
-  std::set<std::pair<uint32_t, uint32_t>> blocks;
-  for (const SimDrain& drain : world.drains) {
-    if (drain.session == session.ref.id) blocks.emplace(drain.block.window, drain.block.id.value());
-  }
-  if (blocks.empty()) return;
-  world.coverage.Add(Met::kQuarantined);
-  world.quarantines.push_back({.ref = session.ref, .blocks = static_cast<uint32_t>(blocks.size())});
-}
-
-enum class Ending { kByClient, kByLease };
-
-// The call ended these sessions: what they had is free, or cached.
-void FollowEndOfSessions(World& world, absl::Span<SimSession* const> ended, Ending ending) {
-  for (SimSession* session : ended) {
-    for (SimSequence& sequence : session->sequences) {
-      if (!sequence.running) continue;
-      world.prompts.Remember(sequence.content, world.random);
-      FollowEnd(world, *session, sequence,
-                ending == Ending::kByLease && session->writes ? ComputedTail::kDropped
-                                                              : ComputedTail::kPublished);
-    }
-    session->raw.clear();
-    session->open = false;
-    session->steps = {};
-    session->batch_steps.reset();
-  }
-}
-
-Scope EndScope(World& world, absl::Span<SimSession* const> ended, Ending ending) {
-  Scope scope{.reasons = Bit(RemovalReason::kReleased) | Bit(RemovalReason::kTakenOver)};
-  for (SimSession* session : ended) {
-    if (world.batch_session == session) world.batch_session = nullptr;
-    if (ending == Ending::kByLease && session->writes) {
-      Quarantine(world, *session);
-    } else {
-      world.EndDrains(session->ref.id, std::numeric_limits<uint64_t>::max());
-    }
-    for (SimSequence& sequence : session->sequences) {
-      if (!sequence.running) continue;
-      scope.publishers.push_back(&sequence);
-      scope.sets_priorities = scope.sets_priorities || SetsPriorities(sequence);
-    }
-  }
-  return scope;
-}
-
-}  // namespace
-
-namespace {
-
 // Half of the sessions are set aside for the tenants in equal parts; anybody may have the rest.
 bool MayOpen(const World& world, TenantId tenant) {
   const uint32_t parties = world.config.num_tenants();
   const uint32_t part = kMaxSessions / 2 / parties;
   std::array<uint32_t, kMaxTenantsInSim> counts = {};
   for (const SimSession& session : world.sessions) {
-    if (session.open) ++counts[session.tenant.value()];
+    if (session.in_table()) ++counts[session.tenant.value()];
   }
   uint32_t beyond = 0;
   for (const uint32_t count : counts) beyond += count - std::min(count, part);
@@ -138,7 +35,7 @@ void OpenSessionOp(World& world) {
   const TenantId tenant{static_cast<uint16_t>(random.Below(world.config.num_tenants()))};
   SimSession* closed = nullptr;
   for (SimSession& session : world.sessions) {
-    if (!session.open) closed = &session;
+    if (!session.in_table()) closed = &session;
   }
   world.ApplyTime();
   const absl::StatusOr<BlockManager::OpenedSession> opened = world.core->OpenSession(
@@ -159,92 +56,12 @@ void OpenSessionOp(World& world) {
   closed->deadline = world.now + lease;
   closed->streams = 0;
   closed->counts_steps = world.config.steps && random.OneIn(2);
-  closed->writes = !closed->counts_steps && random.OneIn(2);
+  closed->writes = random.OneIn(2);
   if (closed->writes) {
     const absl::Status status = world.core->NoteWriter(closed->ref);
     SIM_CHECK(status.ok(), status.ToString());
   }
   world.digest.Add(opened->ref.token.low());
-  world.Check();
-}
-
-void EndSession(World& world, SimSession& session) {
-  SimSession* const ended[] = {&session};
-  if (world.Note()) world.Note(Text("  CloseSession(", session.ref.id.value(), ")"));
-  world.ApplyTime();
-  const Scope scope = EndScope(world, ended, Ending::kByClient);
-  const absl::Status status = world.core->CloseSession(session.ref, world.now);
-  SIM_CHECK(status.ok(), status.ToString());
-  world.Absorb(scope);
-  FollowEndOfSessions(world, ended, Ending::kByClient);
-  world.Check();
-}
-
-void EndQuarantine(World& world, size_t index) {
-  const SimQuarantine quarantine = world.quarantines[index];
-  world.quarantines.erase(world.quarantines.begin() + static_cast<ptrdiff_t>(index));
-  world.ApplyTime();
-  if (quarantine.ref.id != SessionId{} && world.random.OneIn(2)) {
-    const absl::Status status = world.core->CloseSession(quarantine.ref, world.now);
-    SIM_CHECK(status.ok(), "an acknowledgement is refused: ", status.ToString());
-  } else {
-    const absl::StatusOr<uint32_t> released =
-        world.core->ReleaseQuarantine(quarantine.ref.id, world.now);
-    SIM_CHECK(released.ok() && *released == quarantine.blocks, "a quarantine of ",
-              quarantine.blocks, " blocks ends otherwise");
-  }
-  world.EndDrains(quarantine.ref.id, std::numeric_limits<uint64_t>::max());
-  world.Absorb({});
-  world.Check();
-}
-
-// Whoever tries to acknowledge a quarantine that is not its own: with the token of a session that
-// it has, with one that it has seen, with none.
-void CloseForeign(World& world, const SimQuarantine& quarantine) {
-  SessionRef guess = quarantine.ref;
-  const SimSession& other = world.sessions[world.random.Below(kMaxSessions)];
-  guess.token = world.random.OneIn(2) ? other.ref.token : SessionToken{};
-  if (guess.id != SessionId{} && guess.token == quarantine.ref.token) return;
-  const absl::Status status = world.core->CloseSession(guess, world.now);
-  world.Absorb({});
-  world.Refused(status,
-                {guess.id == SessionId{} ? Reason::kUnknownSession : Reason::kStaleSession});
-  world.coverage.Add(Met::kForeignCloseRefused);
-  world.Check();
-}
-
-void QuarantineOp(World& world) {
-  if (world.quarantines.empty()) {
-    world.ApplyTime();
-    const absl::StatusOr<uint32_t> released =
-        world.core->ReleaseQuarantine(SessionId{1'000'000}, world.now);
-    world.Absorb({});
-    world.Refused(released.status(), {Reason::kUnknownQuarantine});
-    return world.Check();
-  }
-  const uint32_t index = world.random.Below(static_cast<uint32_t>(world.quarantines.size()));
-  CloseForeign(world, world.quarantines[index]);
-  EndQuarantine(world, index);
-}
-
-void CloseSessionOp(World& world) {
-  SimSession& session = world.sessions[world.random.Below(kMaxSessions)];
-  if (session.open && !Wrong(world)) return EndSession(world, session);
-  const bool quarantined = std::any_of(
-      world.quarantines.begin(), world.quarantines.end(),
-      [&](const SimQuarantine& quarantine) { return quarantine.ref.id == session.ref.id; });
-  if (quarantined) return QuarantineOp(world);
-  // Sessions that are not there, or are another's.
-  SessionRef wrong = session.ref;
-  if (session.open) wrong.token = SessionToken{wrong.token.low() + 1, wrong.token.high()};
-  const Reason reason =
-      session.ref.id == SessionId{} ? Reason::kUnknownSession : Reason::kStaleSession;
-  const absl::Status status = world.random.OneIn(2)
-                                  ? world.core->CloseSession(wrong, world.now)
-                                  : world.core->KeepAlive(wrong, world.now).status();
-  world.Absorb({});
-  world.Refused(status, {reason});
-  SIM_CHECK(ReasonOf(world.core->CheckSession(wrong)) == reason, "a session that is not there");
   world.Check();
 }
 
@@ -265,29 +82,6 @@ void LeaseOp(World& world) {
     session.deadline = world.now + session.lease;
   }
   world.Absorb({});
-  world.Check();
-}
-
-void ExpireSessionsOp(World& world) {
-  absl::InlinedVector<SimSession*, kMaxSessions> expired;
-  for (SimSession& session : world.sessions) {
-    if (session.open && session.streams == 0 && session.deadline <= world.now) {
-      expired.push_back(&session);
-    }
-  }
-  // The oldest session ends first.
-  std::sort(expired.begin(), expired.end(),
-            [](const SimSession* a, const SimSession* b) { return a->ref.id < b->ref.id; });
-  Scope scope;
-  if (!expired.empty()) {
-    world.ApplyTime();
-    scope = EndScope(world, expired, Ending::kByLease);
-  }
-  const size_t count = world.core->ExpireSessions(world.now);
-  SIM_CHECK(count == expired.size(), count, " sessions expire instead of ", expired.size());
-  world.coverage.Add(Met::kSessionExpired, count);
-  world.Absorb(scope);
-  FollowEndOfSessions(world, expired, Ending::kByLease);
   world.Check();
 }
 
@@ -353,21 +147,20 @@ void MaintainOp(World& world) {
 
 void RestartOp(World& world) { world.Restart(); }
 
+// One step of a reset. Others run before the next one.
 void ResetOp(World& world) {
+  const uint32_t most = world.random.OneIn(8) ? kMostIds : 1 + world.random.Below(6);
+  if (world.Note()) world.Note(Text("  StepReset(", most, ")"));
   world.ApplyTime();
-  uint64_t cached = 0;
+  uint64_t cached = 0, left = 0;
   for (const Shadow& shadow : world.shadows) cached += shadow.cached_count();
-  const uint64_t removed = world.core->ResetPrefixCache(world.now);
-  SIM_CHECK(removed == cached, "a reset removes ", removed, " blocks of ", cached);
+  const BlockManager::ResetStep step = world.core->StepReset(most, world.now);
   world.Absorb({.reasons = Bit(RemovalReason::kCleared)});
-  for (Shadow& shadow : world.shadows) {
-    SIM_CHECK(shadow.cached_count() == 0, "a reset leaves blocks");
-  }
-  for (SimSession& session : world.sessions) {
-    for (SimSequence& sequence : session.sequences) {
-      for (SimTable& table : sequence.tables) table.detached = sequence.running;
-    }
-  }
+  for (const Shadow& shadow : world.shadows) left += shadow.cached_count();
+  SIM_CHECK(left == 0 || left == cached, "a reset takes ", cached - left, " blocks of ", cached);
+  SIM_CHECK(step.removed_blocks == cached - left, "a reset removes ", step.removed_blocks,
+            " blocks instead of ", cached - left);
+  SIM_CHECK(step.done != world.core->resetting(), "a reset that is done goes on");
   world.Check();
 }
 

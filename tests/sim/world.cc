@@ -58,6 +58,7 @@ void World::BeginRun() {
   pins.clear();
   drains.clear();
   quarantines.clear();
+  endings.clear();
   batch_session = nullptr;
   batch_drains = exhausted = false;
   shadow_tree_ = {};
@@ -156,8 +157,10 @@ void World::Step(uint32_t index) {
     memory.PickStarted(random, &ticket);
     EndOneCopy(ticket);
   }
+  if (core->resetting()) coverage.Add(Met::kDuringReset);
   RunOperation(*this);
   Random own(config.seed, ~uint64_t{index});
+  if (core->resetting() && own.OneIn(6)) ResetOp(*this);
   const uint64_t before = late_joiner_.snapshots();
   late_joiner_.Act(*core, own, now);
   coverage.Add(Met::kSnapshot, late_joiner_.snapshots() - before);
@@ -169,10 +172,13 @@ void World::Finish() {
   for (SimSession& session : sessions) {
     if (session.open) EndSession(*this, session);
   }
+  while (!endings.empty()) ContinueEnding(*this);
   while (!quarantines.empty()) EndQuarantine(*this, 0);
+  while (!endings.empty()) ContinueEnding(*this);
   while (!pins.empty()) UnpinOne(*this, pins.front().id);
   Ticket ticket;
   while (memory.PickStarted(random, &ticket)) EndOneCopy(ticket);
+  while (core->resetting()) ResetOp(*this);
   const ManagerStats stats = core->Stats();
   for (uint32_t w = 0; w < num_windows(); ++w) {
     for (const TierOccupancy& tier : stats.windows[w].tiers) {
@@ -188,7 +194,13 @@ void World::Finish() {
 void World::ApplyTime() {
   time_applied_ = true;
   const size_t before = pins.size();
-  std::erase_if(pins, [this](const SimPin& pin) { return pin.expires <= now; });
+  size_t blocks = 0;
+  std::erase_if(pins, [&](const SimPin& pin) {
+    if (pin.expires > now) return false;
+    blocks += pin.blocks.size();
+    return true;
+  });
+  SIM_CHECK(blocks <= kMaxEndsByTime, "more pins expire at once than one call ends");
   if (pins.size() == before) return;
   pins_expired_ = true;
   coverage.Add(Met::kPinExpired, before - pins.size());
@@ -215,7 +227,6 @@ void World::Absorb(const Scope& scope) {
   follow.Run(events, orders);
   last_events_ = events.size();
   last_expiries_ = follow.expiries();
-  last_unsure_expiries_ = follow.unsure_expiries();
   last_orders_ = orders.size();
   victims_ = follow.victims();
   for (Victims& victims : victims_) {
@@ -244,9 +255,8 @@ void World::Refused(const absl::Status& status, std::initializer_list<Reason> re
   SIM_CHECK(!status.ok() && std::find(reasons.begin(), reasons.end(), room) != reasons.end(),
             "refused with the wrong reason: ", status.ToString());
   SIM_CHECK(status.code() == ReasonCode(reason), "refused with the wrong code");
-  const size_t expiries = last_expiries_ + last_unsure_expiries_;
-  SIM_CHECK(last_events_ == expiries && last_orders_ == 0,
-            "a refusal leaves a trace: ", last_events_ - expiries, " events, ", last_orders_,
+  SIM_CHECK(last_events_ == last_expiries_ && last_orders_ == 0,
+            "a refusal leaves a trace: ", last_events_ - last_expiries_, " events, ", last_orders_,
             " copies: ", status.ToString());
   const ManagerStats stats = core->Stats();
   for (size_t w = 0; w < stats.windows.size(); ++w) {
@@ -273,16 +283,21 @@ void World::Wish(uint32_t window, uint32_t id, const BlockRetention& retention) 
   facts.duration =
       retention.priority == kDefaultPriority ? absl::InfiniteDuration() : retention.duration;
   facts.deadline = absl::InfiniteFuture();
-  // Where several sequences end in one call, another one may have said more.
-  facts.unsure = facts.unsure && several_publish;
+}
+
+bool World::WishOf(TenantId tenant, uint32_t window, uint32_t id, const BlockRetention& retention) {
+  const BlockFacts& facts = ledgers[window][id];
+  if (!MayLower(tenant, shadows[window].node(id).name_space)) {
+    if (retention.priority < kDefaultPriority || retention.priority < facts.priority) return false;
+    if (facts.priority > kDefaultPriority && retention.duration < facts.duration) return false;
+  }
+  Wish(window, id, retention);
+  return true;
 }
 
 void World::Raise(uint32_t window, uint32_t id, const BlockRetention& retention) {
-  BlockFacts& facts = ledgers[window][id];
-  if (retention.priority <= facts.priority) return;
-  const bool unsure = facts.unsure;  // Another sequence of the same call may have raised it.
-  Wish(window, id, retention);
-  facts.unsure = unsure;
+  const BlockFacts& facts = ledgers[window][id];
+  if (retention.priority > facts.priority) Wish(window, id, retention);
 }
 
 void World::Release(SimSession& session, TenantId tenant, uint32_t window, BlockId block) {
@@ -362,7 +377,7 @@ void World::EndOneCopy(Ticket ticket) {
   Absorb({.reasons = Bit(RemovalReason::kLost)});
   // Who has lost something is told later.
   for (SimSession& session : sessions) {
-    if (!session.open) continue;
+    if (!session.in_table()) continue;
     for (SimSequence& sequence : session.sequences) {
       if (!sequence.running) continue;
       const uint32_t computed = (*core->FindSequence(session.ref.id, sequence.id))->computed_tokens;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,8 +45,8 @@ struct Scope {
   Reasons reasons = 0;
   // The sequence that the operation cuts: what leaves for that is not cut off from it.
   const SimSequence* cuts = nullptr;
-  // Sequences that may publish in it.
-  absl::InlinedVector<SimSequence*, 4> publishers;
+  // The sequence that may publish in it.
+  const SimSequence* publisher = nullptr;
   // Priorities may change by a wish, and of which blocks: those on the path of these values.
   bool sets_priorities = false;
   // Cached blocks that the operation keeps while it makes room, though nobody holds them before and
@@ -123,8 +124,21 @@ class World {
 
   // A cached block is to be kept like this from now on.
   void Wish(uint32_t window, uint32_t id, const BlockRetention& retention);
+  // Whether wishes of the tenant's may lower what blocks of the name space are kept at. What
+  // tenants share they only raise.
+  bool MayLower(TenantId tenant, uint32_t name_space) const {
+    return tenant == kCommons || config.OwnerOf(name_space) == tenant;
+  }
+  // As Wish, for the tenant. Whether its wish counts.
+  bool WishOf(TenantId tenant, uint32_t window, uint32_t id, const BlockRetention& retention);
   // As Wish, where that is a higher priority.
   void Raise(uint32_t window, uint32_t id, const BlockRetention& retention);
+  // Whether the block is in the tree, or a reset has cut it off and not come to it yet: of that no
+  // event tells, so it is the one thing that the core is asked.
+  bool InTree(uint32_t window, BlockId id) const {
+    return shadows[window].node(id.value()).cached() ||
+           core->IsCutOff(config.windows[window].size, id);
+  }
   // Whether what the session lets go drains first.
   bool Draining(const SimSession& session) const {
     return batch_session == &session && batch_drains;
@@ -166,6 +180,13 @@ class World {
   std::vector<SimPin> pins;
   std::vector<SimDrain> drains;
   std::vector<SimQuarantine> quarantines;
+  // Sessions that are over and quarantines that were released, and still have blocks; the oldest
+  // first.
+  struct Ending {
+    SessionId id;
+    SimSession* session = nullptr;  // nullptr: a quarantine.
+  };
+  std::deque<Ending> endings;
   // Stored in the call that runs, until it is known by which sequence.
   std::vector<HeldBlock> stored;
   // Cached blocks that a sequence took over in the call that runs, and how they were kept.
@@ -175,7 +196,6 @@ class World {
     BlockRetention retention;
   };
   std::vector<TakenOver> taken_over;
-  bool several_publish = false;  // Several sequences may publish in the call that runs.
   Prompts prompts;
   SimSession* batch_session = nullptr;  // Whose batch it is.
   bool batch_drains = false;
@@ -213,7 +233,6 @@ class World {
   // Of the last call, for Refused.
   size_t last_events_ = 0;
   size_t last_expiries_ = 0;
-  size_t last_unsure_expiries_ = 0;
   size_t last_orders_ = 0;
   ManagerStats stats_;
 };

@@ -109,6 +109,13 @@ def config_violations(manifests, config):
         yield f"the socket's folder {socket_folder} is not a volume, and the container's own files are read-only"
 
 
+def model_violations(config):
+    """Whoever takes these files runs several models sooner or later: each daemon knows which one is its own."""
+    cache = config["cache"]
+    if not (cache["model"]["name"] or cache["model_dir"] or config["engine"]["model_dir"]):
+        yield "the ConfigMap does not say of which model the KV is: cache.model.name"
+
+
 def port_violations(manifests, config, the_image):
     address, probe_address = (config["server"][key] for key in ("http_address", "probe_address"))
     for one in (address, probe_address):
@@ -190,7 +197,7 @@ def violations(documents, config, the_image):
     try:
         manifests = Manifests(documents)
         for check in (selector_violations(manifests), config_violations(manifests, config),
-                      port_violations(manifests, config, the_image), policy_violations(manifests, config),
+                      model_violations(config), port_violations(manifests, config, the_image), policy_violations(manifests, config),
                       life_violations(manifests, config),
                       memory_violations(manifests, config), security_violations(manifests, the_image)):
             found.extend(check)

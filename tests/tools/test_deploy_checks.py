@@ -16,7 +16,7 @@ DOCUMENTS = kubernetes_manifests.load(tree.ROOT / "deploy" / "kubernetes")
 IMAGE = deployment.image(deployment.DOCKERFILE.read_text())
 # What pagodad prints of the ConfigMap's configuration, as far as it is looked at.
 CONFIG = {
-    "cache": {"primary": "16GiB", "secondary": "8GiB"},
+    "cache": {"primary": "16GiB", "secondary": "8GiB", "model": {"name": "Qwen/Qwen3-8B"}, "model_dir": ""}, "engine": {"model_dir": ""},
     "server": {"unix_socket": "/run/pagoda/pagoda.sock", "http_address": "0.0.0.0:7071", "probe_address": "0.0.0.0:7072", "drain_timeout": "20s"},
     "events": {"max_bytes": 268435456},
 }
@@ -107,6 +107,7 @@ def test_a_fault_of_a_manifest_is_found(kind, place, value, word):
     ("server", "drain_timeout", "1m", "terminationGracePeriodSeconds"),
     ("server", "unix_socket", "/tmp/pagoda.sock", "the socket's folder /tmp"),
     ("cache", "primary", "17GiB", "the tiers take"),
+    ("cache", "model", {"name": ""}, "of which model"),
     ("events", "max_bytes", 2**31, "the event log"),
 ])
 def test_a_configuration_that_the_manifests_do_not_follow_is_found(section, key, value, word):

@@ -340,8 +340,8 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
     `model`: whose KV the caller reads and writes, as CacheInfo.model_fingerprint has it: "NAME@REVISION" of the daemon's cache.model. The
     daemon refuses the session where its cache is for another model, or where it does not know for which. None: not said, and not checked.
 
-    Errors: Unavailable (nobody answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED, INVALID_ARGUMENT (a lease above the daemon's maximum,
-    another model).
+    Errors: Unavailable (nobody answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED, INVALID_ARGUMENT (a lease above the daemon's maximum),
+    MODEL_MISMATCH.
     """
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),

@@ -180,6 +180,7 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "NO_ENGINE": Conflict,
     "MESSAGE_TOO_LARGE": BadRequest,
     "WRITER_ALIVE": Conflict,
+    "MODEL_MISMATCH": Conflict,
     "UNKNOWN_SESSION": SessionGone,
     "STALE_SESSION": SessionGone,
     "FIELD_NOT_SERVED": NotServed,

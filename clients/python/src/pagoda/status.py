@@ -25,6 +25,8 @@ class TierStatus:
     memory_kind: MemoryKind
     device: int
     """The device's index, where the memory is one's."""
+    cached_by_priority: Mapping[int, int]
+    """The cached blocks of each priority that occurs: the lowest is evicted first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +118,13 @@ def _seconds(duration: Any) -> float:
 
 
 def _window(message: Any) -> WindowStatus:
-    tiers = tuple(TierStatus(**_plain_fields(TierStatus, tier, tier=Tier(tier.tier), memory_kind=MemoryKind(tier.memory_kind))) for tier in message.tiers)
-    return WindowStatus(**_plain_fields(WindowStatus, message, tiers=tiers))
+    return WindowStatus(**_plain_fields(WindowStatus, message, tiers=tuple(_tier(tier) for tier in message.tiers)))
+
+
+def _tier(message: Any) -> TierStatus:
+    return TierStatus(**_plain_fields(
+        TierStatus, message, tier=Tier(message.tier), memory_kind=MemoryKind(message.memory_kind),
+        cached_by_priority={one.priority: one.blocks for one in message.cached_by_priority}))
 
 
 def _transfers(message: Any) -> Transfers:

@@ -1,6 +1,4 @@
-#include "manager/fault.h"
-
-#ifdef PAGODA_PLANTED_FAULTS
+#include "tests/mutation/fault.h"
 
 #include <cstdlib>
 #include <string_view>
@@ -12,11 +10,11 @@ namespace {
 
 Fault Find(const char* name) {
   if (name == nullptr || *name == '\0') return Fault::kNone;
-#define X(fault, what) \
+#define X(fault) \
   if (std::string_view(name) == #fault) return Fault::k##fault;
-#include "manager/faults.def"
+#include "tests/mutation/faults.def"
 #undef X
-  PAGODA_CHECK(false, "PAGODA_FAULT names a fault of manager/faults.def");
+  PAGODA_CHECK(false, "PAGODA_FAULT names a fault of tests/mutation/faults");
   return Fault::kNone;
 }
 
@@ -28,5 +26,3 @@ Fault PlantedFault() {
 }
 
 }  // namespace pagoda
-
-#endif

@@ -1,0 +1,64 @@
+// How a BlockManager is made.
+#ifndef PAGODA_MANAGER_MANAGER_OPTIONS_H_
+#define PAGODA_MANAGER_MANAGER_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "manager/event_recorder.h"
+#include "manager/ids.h"
+#include "manager/retention.h"
+#include "manager/sequence_accounts.h"
+#include "manager/tenants.h"
+#include "pools/layout.h"
+#include "pools/pool.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Which raw block calls are events too.
+enum class LifecycleEvents : uint8_t { kOff, kRaw };
+
+struct ManagerOptions {
+  CacheLayout layout;
+  // Slots of the primary tier, one entry for each of layout.windows().
+  std::vector<uint32_t> primary_blocks;
+  // Slots of the secondary tier, likewise; empty: there is none. A window with secondary blocks
+  // has one slot more in that tier, the spare of a swap: see secondary_slots().
+  std::vector<uint32_t> secondary_blocks;
+  // Blocks without bytes that a sliding window may remember (holes); 0: as many as the largest
+  // window has blocks.
+  uint32_t max_holes = 0;
+  std::string eviction_policy;  // One of EvictionPolicyNames(); empty: the first.
+  // A victim of at least this priority moves to the secondary tier instead of being dropped.
+  Priority offload_min_priority = kDefaultPriority;
+  // Maintain() keeps as many primary blocks free, in thousandths of the capacity, by moving
+  // victims down ahead of need. 0: never.
+  uint32_t offload_watermark_permille = 0;
+  // Blocks that may be pinned, in thousandths of each window's capacity over both tiers.
+  uint32_t pin_budget_permille = 250;
+  // The longest lease of a pin that a tenant's session makes, and the lease of one that it makes
+  // without. The commons' sessions are trusted to pin without end.
+  absl::Duration max_pin_lease = absl::InfiniteDuration();
+  // Handed to clients as they are; the core never touches memory.
+  std::vector<PoolMapping> pool_mappings;
+  LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
+  RecordEvents record_events = RecordEvents::kYes;
+  Epoch epoch;
+  // Who shares the cache, and the weight of what is nobody's: see TenantOptions.
+  std::vector<TenantOptions> tenants;
+  uint32_t commons_share = 1;
+  // Whether BlockManager::TakeSlotChanges() has anything to say.
+  bool journal_slots = false;
+  // Of so many blocks one is followed for WindowStats::lives; 0: none.
+  uint32_t lives_sample = 64;
+  uint32_t max_sessions = 4096;
+  SequenceAccounts::Limits sequence_limits;
+  absl::Time start_time = absl::UnixEpoch();
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_MANAGER_OPTIONS_H_

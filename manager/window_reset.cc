@@ -1,0 +1,42 @@
+// A reset: the tree is cut off in one moment, and what was in it is let go a few blocks at a time.
+#include "manager/window_block_manager.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+uint64_t WindowBlockManager::CutOffTree() {
+  PAGODA_CHECK(!has_cut_off() && pinned_blocks() == 0,
+               "a reset begins after the one before it, and after the pins");
+  const uint64_t left = cached_blocks_;
+  if (left == 0) return 0;
+  cached_blocks_ = 0;
+  ++tree_epoch_;
+  tree_.CutOff();
+  next_cut_off_ = 0;
+  recorder().WindowCleared(window());
+  return left;
+}
+
+// Leaves first, so that the tree holds after each of them: from an id down to a leaf below it, and
+// up again as the blocks go. Of a path of any length the place is kept.
+uint32_t WindowBlockManager::FreeCutOff(OperationScope& op, uint32_t max_blocks) {
+  uint32_t looked = 0;
+  for (; looked < max_blocks && has_cut_off(); ++looked) {
+    if (cut_off_ == kNoBlock) {
+      const BlockId id{next_cut_off_};
+      if (!IsCutOff(id)) {
+        ++next_cut_off_;
+        continue;
+      }
+      cut_off_ = id;
+    }
+    if (tree_.has_children(cut_off_)) {
+      cut_off_ = tree_.AnyChild(cut_off_);
+    } else {
+      CutLeaf(op, cut_off_, RemovalReason::kCleared);
+    }
+  }
+  return looked;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,86 @@
+// What eviction policies take, where many tenants share many blocks.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "manager/block_manager.h"
+#include "manager/eviction_policy.h"
+#include "tests/manager/testing.h"
+
+namespace pagoda {
+namespace {
+
+constexpr int64_t kKiB = 1 << 10;
+
+// Bytes that are allocated, in the heap and in mappings of their own. A sanitizer's heap tells
+// nothing.
+int64_t AllocatedBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kHeapTells = false;
+#else
+constexpr bool kHeapTells = true;
+#endif
+
+class PolicyMemoryTest : public ::testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    if (!kHeapTells) GTEST_SKIP() << "this heap does not tell what it holds";
+  }
+
+  // Bytes of a cache of about a million block ids over two tiers.
+  static int64_t BytesOfCache(int num_tenants) {
+    std::vector<TenantOptions> tenants;
+    for (int i = 0; i < num_tenants; ++i) {
+      tenants.push_back({.name = "tenant " + std::to_string(i)});
+    }
+    const int64_t before = AllocatedBytes();
+    const auto core = BlockManager::Create({.layout = TinyLayout(16),
+                                            .primary_blocks = {400'000},
+                                            .secondary_blocks = {200'000},
+                                            .eviction_policy = std::string(GetParam()),
+                                            .epoch = Epoch{1},
+                                            .tenants = std::move(tenants)});
+    EXPECT_TRUE(core.ok()) << core.status();
+    return AllocatedBytes() - before;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Policies, PolicyMemoryTest, ::testing::ValuesIn(EvictionPolicyNames()),
+                         [](const auto& param) { return std::string(param.param); });
+
+TEST_P(PolicyMemoryTest, AMillionIdsTakeTheirBytesOnceForAHundredTenants) {
+  constexpr uint32_t kIds = 1'000'000;
+  constexpr uint16_t kTenants = 100;
+  const int64_t before = AllocatedBytes();
+  const auto policies = MakeEvictionPolicies(GetParam(), kIds, kTenants);
+  const int64_t bytes = AllocatedBytes() - before;
+  ASSERT_TRUE(policies.ok());
+  ASSERT_EQ(policies->size(), kTenants);
+  const int64_t bytes_per_id = GetParam() == "lru" ? 8 : 16;
+  EXPECT_GE(bytes, bytes_per_id * kIds) << "the arrays are counted";
+  // Large arrays end at a huge page: up to three of them.
+  const int64_t kilobytes_a_tenant = GetParam() == "lru" ? 1 : 28;
+  EXPECT_LT(bytes, bytes_per_id * kIds + kilobytes_a_tenant * kKiB * kTenants + 6144 * kKiB);
+}
+
+TEST_P(PolicyMemoryTest, ATenantMoreTakesKilobytesNotBytesOfEachBlock) {
+  // Beside one tenant's, so that what every block takes where there are tenants is in both.
+  const int64_t one = BytesOfCache(1);
+  const int64_t hundred = BytesOfCache(100);
+  EXPECT_GT(one, 600'000 * 100);
+  // Twice 26 KiB that the lists may take, what they are listed in, and what large arrays waste at
+  // their ends. Arrays by block id would be 8 to 16 MiB for each tenant and tier.
+  EXPECT_LT(hundred - one, 99 * 256 * kKiB);
+}
+
+}  // namespace
+}  // namespace pagoda
