@@ -4,14 +4,15 @@
 #   --all   the long batteries too: the property tests run 10,000 seeds instead of 1,000, the
 #           simulation 20,000 instead of 2,000; each fuzz target runs 60 s instead of 5, and ten
 #           times as many hostile connections come; the batteries of tests/e2e do their full
-#           numbers; and the container image is built, and run by podman and by a systemd of its
-#           own, where that is allowed
+#           numbers; the CPU's kernels are built anew with sanitizers, and tested; and the
+#           container image is built, and run by podman and by a systemd of its own, where that
+#           is allowed
 #   --      what follows goes to ctest, for example: deploy/test.sh -- -R block_manager
 # Exit status 0: everything was built and every test passed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' deploy/test.sh; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' deploy/test.sh; }
 
 ctest_arguments=() image_packages=()
 while [ $# -gt 0 ]; do

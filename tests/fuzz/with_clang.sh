@@ -1,18 +1,18 @@
 #!/bin/sh
-# with_clang.sh CLANG [CCACHE] GXX ARGUMENT...
+# with_clang.sh CLANG [env SETTING... CCACHE] GXX ARGUMENT...
 # Runs CLANG, by way of ccache where there is one, with the arguments that CMake made for g++. Used by tests/fuzz/CMakeLists.txt.
 set -eu
 clang=$1
 shift
 launcher=
-case $1 in
-  */ccache)
-    # A precompiled header is content like any other: clang is told to store no time in it.
-    export CCACHE_SLOPPINESS=pch_defines,time_macros
-    launcher=$1
-    shift
-    ;;
-esac
+while :; do
+  case $1 in
+    env) shift ;;
+    CCACHE_*=*) export "$1"; shift ;;
+    */ccache) launcher=$1; shift ;;
+    *) break ;;
+  esac
+done
 shift
 case " $* " in
   *" c++-header "*)
