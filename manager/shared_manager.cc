@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "manager/operation_checks.h"
 #include "pools/check.h"
 #include "pools/error.h"
 

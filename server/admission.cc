@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "manager/tenants.h"
 #include "pools/error.h"
 
 namespace pagoda::server {

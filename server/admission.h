@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
+#include "manager/tenants.h"
 #include "server/authenticator.h"
 #include "server/identity.h"
 #include "server/rpc_metrics.h"

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "manager/tenants.h"
 #include "pools/cuda/transfers.h"
 #include "pools/error.h"
 #include "pools/shared_memory.h"

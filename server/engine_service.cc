@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "manager/tenants.h"
 #include "pools/error.h"
 #include "server/generate_prompt.h"
 #include "server/reactors.h"

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "manager/shared_manager.h"
+#include "manager/tenants.h"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "prometheus/metric_family.h"
 #include "server/admission.h"

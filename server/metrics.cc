@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "manager/tenants.h"
 #include "prometheus/text_serializer.h"
 #include "server/cache_metrics.h"
 #include "server/header_guard.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "manager/tenants.h"
 #include "pools/error.h"
 #include "server/status_json.h"
 

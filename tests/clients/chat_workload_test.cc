@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
+#include "manager/sequence_accounts.h"
 #include "manager/shared_manager.h"
 #include "pools/error.h"
 

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "google/rpc/error_details.pb.h"
 #include "manager/eviction_policy.h"
+#include "manager/tenants.h"
 #include "pools/check.h"
 #include "pools/error.h"
 #include "server/served_fields.h"

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "manager/eviction_policy.h"
+#include "manager/sequence.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequence.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

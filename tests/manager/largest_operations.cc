@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "manager/pin_table.h"
 #include "manager/shared_manager.h"
 
 namespace pagoda {

@@ -9,6 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "manager/block_manager.h"
+#include "manager/operation_scope.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
 

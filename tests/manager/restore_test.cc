@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequence.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequence.h"
+#include "manager/sequence_accounts.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
 

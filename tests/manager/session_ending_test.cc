@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequence_accounts.h"
+#include "manager/session_table.h"
 #include "pools/error.h"
 #include "tests/manager/testing.h"
 

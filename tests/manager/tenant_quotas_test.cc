@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequence.h"
 #include "pools/error.h"
 #include "tests/manager/tenants_fixture.h"
 #include "tests/manager/testing.h"

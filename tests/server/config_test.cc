@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/cuda/cuda_backend.h"
+#include "manager/eviction_policy.h"
 #include "pools/error.h"
 
 namespace pagoda::server {

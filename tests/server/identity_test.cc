@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "events/event.h"
 #include "google/protobuf/descriptor.h"
+#include "manager/tenants.h"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/engine.pb.h"

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "manager/sequence.h"
 #include "pools/error.h"
 #include "tests/sim/operations.h"
 

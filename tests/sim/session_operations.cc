@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "manager/session_table.h"
 #include "pools/error.h"
 #include "tests/sim/operations.h"
 

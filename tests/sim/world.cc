@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "manager/operation_scope.h"
+#include "manager/sequence.h"
 #include "pools/error.h"
 #include "tests/sim/follow.h"
 #include "tests/sim/operations.h"
