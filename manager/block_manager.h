@@ -3,54 +3,41 @@
 #ifndef PAGODA_MANAGER_BLOCK_MANAGER_H_
 #define PAGODA_MANAGER_BLOCK_MANAGER_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "events/block_key.h"
 #include "events/event.h"
+#include "events/event_batch.h"
+#include "events/shadow_tree.h"
 #include "events/snapshot.h"
 #include "manager/cache_client.h"
-#include "manager/copy_tracker.h"
-#include "manager/event_recorder.h"
 #include "manager/ids.h"
 #include "manager/lists.h"
 #include "manager/manager_options.h"
 #include "manager/operation.h"
-#include "manager/operation_checks.h"
-#include "manager/operation_scope.h"
-#include "manager/pin_table.h"
 #include "manager/prefix_uses.h"
-#include "manager/prompt_key.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
-#include "manager/sequence.h"
-#include "manager/sequence_accounts.h"
 #include "manager/sequence_calls.h"
-#include "manager/session_ending.h"
-#include "manager/session_table.h"
+#include "manager/session_calls.h"
 #include "manager/slot_journal.h"
 #include "manager/stats.h"
-#include "manager/tenants.h"
-#include "manager/window_block_manager.h"
 #include "pools/copy_order.h"
-#include "pools/layout.h"
-#include "pools/pool.h"
 #include "pools/sizing.h"
 #include "pools/types.h"
 
 namespace pagoda {
+
+class TenantTable;  // manager/tenants.h
 
 // Thread-compatible: the owner holds one lock around it (SharedManager does). Time comes in with
 // every call and never goes back. The same calls with the same arguments give the same results, the
@@ -61,13 +48,14 @@ namespace pagoda {
 // 2. A tree that applies the events in order equals the prefix tree (the events' law).
 // 3. A block's reference count is the number of its holders. Under full attention a held block's
 // path to the root is held, and no block lies in a nearer tier than the block above it (rule 13).
-class BlockManager final : private PinEnder {
+class BlockManager final {
  public:
   using Options = ManagerOptions;
 
   // Errors: INVALID_ARGUMENT for a window without blocks or with too many, and for a policy that
   // does not exist.
   static absl::StatusOr<std::unique_ptr<BlockManager>> Create(Options options);
+  ~BlockManager();
 
   // Slots that the secondary pools of a window need for `secondary_blocks` blocks.
   static uint32_t secondary_slots(uint32_t secondary_blocks) {
@@ -109,8 +97,8 @@ class BlockManager final : private PinEnder {
   // of work: drains, then sequences, then raw blocks. Returns whether anything is left to free.
   bool ContinueEndings(absl::Time now, uint32_t max_blocks);
   // How many sessions and quarantines have begun to end, and have ended. The oldest ends first.
-  uint64_t endings_begun() const { return endings_begun_; }
-  uint64_t endings_ended() const { return endings_begun_ - endings_.size(); }
+  uint64_t endings_begun() const;
+  uint64_t endings_ended() const;
   // A process of the session can write the pools from now on. Where the session ends without its
   // client, what it could write (its raw blocks, what its sequences had not published, what was
   // draining) is quarantined: in flight, until somebody knows that nothing writes it any more.
@@ -122,7 +110,7 @@ class BlockManager final : private PinEnder {
   absl::Status EndSession(SessionId session, absl::Time now, EndIn how = EndIn::kOneCall);
   // Whether something of the session is quarantined. Cost: O(log quarantines), as the next one and
   // the number of those that it returns.
-  bool IsQuarantined(SessionId session) const { return quarantines_.contains(session); }
+  bool IsQuarantined(SessionId session) const;
   // Whether the session is over and still has blocks.
   bool IsEnding(SessionId session) const;
   // At most `limit` sessions that have something in quarantine, ascending, from the id `from` on.
@@ -157,9 +145,7 @@ class BlockManager final : private PinEnder {
   // The tenant of a living session.
   TenantId TenantOf(SessionId session) const;
   // The namespace that the session means by `asked`. Errors: PERMISSION_DENIED (another tenant's).
-  absl::StatusOr<NamespaceKey> Confine(SessionId session, const NamespaceKey& asked) const {
-    return tenants_.Confine(TenantOf(session), asked);
-  }
+  absl::StatusOr<NamespaceKey> Confine(SessionId session, const NamespaceKey& asked) const;
   // Runs one operation for a living session (the caller has checked it). WaitForTicket does not
   // wait: it fails with WAIT_TIMEOUT while the copies run. `content_check`, where given, is
   // CheckContent(operation): a caller with a lock makes it before it takes the lock.
@@ -318,7 +304,7 @@ class BlockManager final : private PinEnder {
   // a tenant's above max_pin_lease), PIN_BUDGET_EXCEEDED (blocks, or PinTable's limits, of all or
   // of the session's tenant), TENANT_QUOTA_EXCEEDED, INVALID_COUNT (more of the commons than the
   // tenant's quota).
-  static constexpr size_t kMaxPins = PinTable::kMaxPins;
+  static constexpr size_t kMaxPins = 65'536;
   absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const Prompt& prefix,
                                          absl::Duration lease, absl::Time now);
   absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const NamespaceKey& name_space,
@@ -354,17 +340,17 @@ class BlockManager final : private PinEnder {
 
   // The copies ordered since the last call, by ticket. Whoever takes them carries them out and
   // reports each with CompleteCopy.
-  std::vector<CopyOrder> TakeCopies() { return copies_.Take(); }
+  std::vector<CopyOrder> TakeCopies();
   // A copy has ended. If it failed, the block it was for is lost (Removed, lost), with all below
   // it, and sequences that hold it have fewer computed tokens. Copies end in any order that
   // CopyOrder::after allows; an unknown ticket is ignored.
   void CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now);
-  Ticket completed_ticket() const { return copies_.completed(); }  // Up to it all have ended.
-  Ticket last_ticket() const { return copies_.last(); }            // No copy has a higher one.
+  Ticket completed_ticket() const;  // Up to it all have ended.
+  Ticket last_ticket() const;       // No copy has a higher one.
 
   // The slots that got or lost content since the last call, in order: to be written down before the
   // copies begin and before anybody is answered.
-  std::vector<SlotChange> TakeSlotChanges() { return std::exchange(slot_changes_, {}); }
+  std::vector<SlotChange> TakeSlotChanges();
 
   // --- Time ---
 
@@ -373,7 +359,7 @@ class BlockManager final : private PinEnder {
   // applies as many expiries first, too, the earliest ones. Returns the blocks moved.
   uint32_t Maintain(absl::Time now, uint32_t max_blocks);
   // Whether something has expired and not ended yet, because that was more than one call ends.
-  bool HasExpired(absl::Time now) const { return deadlines_.next <= now; }
+  bool HasExpired(absl::Time now) const;
 
   // --- Operators ---
 
@@ -391,14 +377,14 @@ class BlockManager final : private PinEnder {
   };
   ResetStep StepReset(uint32_t max_blocks, absl::Time now);
   // Whether there are blocks that a reset is still to let go; whether this is one of them.
-  bool resetting() const { return reset_.has_value(); }
+  bool resetting() const;
   bool IsCutOff(WindowSize window, BlockId id) const;
 
   ManagerStats Stats() const;
-  const TenantTable& tenants() const { return tenants_; }
+  const TenantTable& tenants() const;
   std::vector<TenantUsage> TenantUses() const;  // By tenant.
   const CacheInfo& info() const { return info_; }
-  Epoch epoch() const { return options_.epoch; }
+  Epoch epoch() const;
 
   // --- Lists (block_manager_lists.cc) ---
 
@@ -419,25 +405,19 @@ class BlockManager final : private PinEnder {
   // The states of the slots [from, from + states.size()) of a tier, of the window with this index.
   // Cost: O(states).
   void SlotStates(uint32_t window_index, Tier tier, uint32_t from,
-                  absl::Span<SlotState> states) const {
-    windows_[window_index]->SlotStates(tier, from, states);
-  }
+                  absl::Span<SlotState> states) const;
   // The prefix tree of the largest window, by block id from `from` on; ids are below
   // num_prefix_nodes(). Cost: O(nodes).
-  uint32_t num_prefix_nodes() const { return windows_.back()->num_ids(); }
-  void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const {
-    windows_.back()->PrefixNodes(from, nodes);
-  }
+  uint32_t num_prefix_nodes() const;
+  void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
   // Of the largest window; nothing where it is not cached any more. Cost: O(1).
-  std::optional<PrefixUse> DescribePrefix(const UsedPrefix& prefix) const {
-    return windows_.back()->Describe(prefix);
-  }
+  std::optional<PrefixUse> DescribePrefix(const UsedPrefix& prefix) const;
 
   // --- Events ---
 
   // The events since the last call, in order. The first call gives one Created event a window.
-  EventBatch TakeEvents() { return recorder_.Take(); }
-  Revision revision() const { return recorder_.last(); }  // Of the last event.
+  EventBatch TakeEvents();
+  Revision revision() const;  // Of the last event.
 
   // The next piece of a snapshot (events/snapshot.h): at most `max_blocks` ids, and about
   // `max_tokens` tokens. REQUIRES: the events so far were taken, and the position is of this
@@ -454,139 +434,13 @@ class BlockManager final : private PinEnder {
   std::vector<TreeEntry> DumpTree(WindowSize window) const;
 
  private:
-  using Match = WindowBlockManager::Match;
-  using Room = WindowBlockManager::Room;
+  // In block_manager_parts.h, so that a change of a part does not compile all callers again.
+  struct Parts;
 
-  BlockManager(Options options, TenantTable tenants);
+  BlockManager(CacheInfo info, std::unique_ptr<Parts> parts);
 
-  absl::StatusOr<WindowBlockManager*> RequireWindow(WindowSize window) const;
-  absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
-  Session& RequireSession(SessionId session);
-  // What every call begins with: its time, and what time brings.
-  OperationScope BeginOperation(absl::Time now, Session* draining = nullptr);
-  OperationScope BeginOperation(SessionId session, absl::Time now) {
-    return BeginOperation(now, DrainingOf(session));
-  }
-  // Ends priorities and pins whose time is over.
-  void ApplyDeadlines(OperationScope& op);
-  // Returns the ticket that the slots wait for.
-  Ticket EndOperation(OperationScope& op);
-  // The session where its releases drain; nullptr where they do not.
-  Session* DrainingOf(SessionId session);
-  // REQUIRES: the session may free the blocks.
-  void FreeRaw(OperationScope& op, Session& session, WindowBlockManager& window,
-               absl::Span<const BlockRef> blocks);
-
-  // --- Matches (block_manager_prefixes.cc) ---
-  static PromptKey KeyOf(const Prompt& prompt) {
-    return {prompt.tokens, prompt.extra_token_ids, prompt.multimodal_items};
-  }
-  // The cached prefixes, as found in each window.
-  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key) const;
-  // Lets the matches, which have as many whole blocks, end in the longest beginning of `rest` that
-  // is cached as it is in every window. False where there is none. Cost: O(tails there).
-  bool FindWholeTail(std::vector<Match>& matches, const BlockKey& rest) const;
-  // The largest length up to `limit` that is valid in every window.
-  uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
-  void CutMatches(std::vector<Match>& matches, uint32_t tokens) const;
-  // INVALID_COUNT without tokens; else CheckPrompt.
-  absl::Status CheckPrefix(const Prompt& prefix) const;
-  // What is cached of the prefix as it is: whole blocks and a whole tail.
-  std::vector<Match> FindWholePrefixes(const Prompt& prefix) const;
-
-  // --- Pins (block_manager_prefixes.cc) ---
-  absl::StatusOr<absl::Duration> PinLease(TenantId tenant, absl::Duration asked) const;
-  // Whether the quota of the pin's holder takes its blocks of this window.
-  absl::Status CheckPinQuota(uint32_t window_index, const PinEntry& entry,
-                             const NamespaceKey& name_space) const;
-  // The event, then the end. REQUIRES: there is such a pin, and its blocks are in the tree.
-  void EndPin(OperationScope& op, PinId pin, PinEnd why,
-              std::optional<RemovalReason> removal = std::nullopt);
-  void EndPinOfLeaving(OperationScope& op, PinId pin, RemovalReason removal) override;
-  void ExpirePins(OperationScope& op);
-
-  // --- Sequences (block_manager_sequences.cc) ---
-  // Whether every window can ever, and now, give `sequence` room up to `room_tokens`.
-  absl::Status CheckRoom(TenantId tenant, uint64_t named_tokens, uint64_t room_tokens,
-                         absl::Span<const Match> matches) const;
-  absl::Status CheckRoom(TenantId tenant, uint32_t window_index, uint64_t named_tokens,
-                         uint64_t room_tokens, uint32_t first_block) const;
-  // TENANT_QUOTA_EXCEEDED where the tenant's quota refuses, BLOCKS_EXHAUSTED where the pool alone
-  // does.
-  absl::Status CheckNeeds(TenantId tenant, uint32_t window_index,
-                          const WindowBlockManager::Needs& needs) const;
-  absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
-  absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
-                           uint32_t computed_tokens, uint32_t known_losses) const;
-  bool StaysInBlock(const Sequence& sequence, size_t new_tokens, uint32_t computed_tokens,
-                    uint32_t known_losses) const;
-  uint32_t TableSize(uint64_t room_tokens) const {
-    return tokens_per_block_.BlocksFor(room_tokens);
-  }
-  Growth Grow(OperationScope& op, Sequence& sequence, uint32_t room_tokens,
-              uint32_t computed_tokens);
-  static absl::Status SequenceCannotGoOn();
-  // What a sequence costs beside what grows: itself, its entries in the lists of its session and of
-  // all sequences, its root in each tree.
-  uint64_t SequenceBytes() const;
-  // Bytes of `entries` entries in a table of each window.
-  uint64_t TableBytes(uint64_t entries) const;
-  void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
-  // Tokens that were named before they had a place get it, as far as the room goes.
-  void PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens);
-  // (block_manager_forks.cc) Whether `named` has all tokens from `begin` on.
-  static bool NamesFrom(const Sequence& sequence, uint32_t begin);
-  void ShareNamedTokens(Sequence& parent, Sequence& child);
-  void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
-  void Commit(OperationScope& op, Sequence& sequence, absl::Span<const TokenId> tokens,
-              uint32_t computed_tokens);
-  void EndSequence(OperationScope& op, SequenceKey key, WindowBlockManager::ComputedTail tail);
-  // Returns how many blocks the ended pins had: fewer than `max_blocks` if no such pin is left.
-  uint64_t EndPinsUpTo(OperationScope& op, PinId last, uint64_t max_blocks);
-  // Blocks that somebody holds, over all windows and tiers.
-  uint64_t HeldBlocks() const;
-  // Of the drains of a block by a session the last one is enough.
-  void CompactDrains(OperationScope& op, Session& session);
-
-  // --- Endings (block_manager_endings.cc) ---
-  void BeginEnding(SessionId id, SessionEnd how);
-  void FinishEndings(absl::Time now, EndIn how);
-  void EndDrains(OperationScope& op, std::deque<Drain>& drains, uint32_t max_blocks);
-  void EndSequences(OperationScope& op, const Ending& ending, uint32_t max_blocks);
-  void FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t max_blocks);
-  void CountQuarantined(Ending& ending, uint32_t max_blocks);
-  // The session has no blocks any more but those to be quarantined.
-  void CloseEnded(Ending& ending, absl::Time now);
-  void Shorten(const CopyTracker::Lost& lost);
-  void CheckAccounting() const;
-  void CheckSequenceAccounts() const;
-
-  const Options options_;
-  CacheInfo info_;
-  const TenantTable tenants_;
-  const TokensPerBlock tokens_per_block_;
-  EventRecorder recorder_;
-  CopyTracker copies_;
-  std::vector<SlotChange> slot_changes_;
-  Deadlines deadlines_;
-  std::vector<std::unique_ptr<WindowBlockManager>> windows_;  // Ascending by window.
-  bool any_slides_ = false;                                   // Some window does.
-  SequenceAccounts sequence_accounts_;  // Outlives the sequences and the drains.
-  SessionTable sessions_;
-  std::map<SessionId, Quarantine> quarantines_;
-  std::deque<Ending> endings_;  // The oldest first.
-  uint64_t endings_begun_ = 0;
-  uint64_t quarantined_blocks_ = 0;  // Of all of them.
-  uint64_t recovered_blocks_ = 0;
-  SessionCounters session_counters_;
-  OperationCounters operations_{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};
-  absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
-  PinTable pins_;
-  // A reset that is under way, and the last pin that it ends before it takes effect; then nothing.
-  struct Reset {
-    std::optional<PinId> pins_up_to;
-  };
-  std::optional<Reset> reset_;
+  const CacheInfo info_;
+  const std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace pagoda

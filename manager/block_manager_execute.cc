@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "manager/block_manager.h"
+#include "manager/block_manager_parts.h"
 #include "pools/error.h"
 
 namespace pagoda {
@@ -266,10 +266,10 @@ class Executor {
 absl::StatusOr<OperationResult> BlockManager::Execute(SessionId session, const Operation& operation,
                                                       absl::Time now,
                                                       const absl::Status* content_check) {
-  ++operations_.run[operation.index()];
-  absl::StatusOr<OperationResult> result =
-      std::visit(Executor(*this, options_.pool_mappings, session, now, content_check), operation);
-  if (!result.ok()) ++operations_.failed[{TenantOf(session), ReasonOf(result.status())}];
+  ++parts_->operations.run[operation.index()];
+  absl::StatusOr<OperationResult> result = std::visit(
+      Executor(*this, parts_->options.pool_mappings, session, now, content_check), operation);
+  if (!result.ok()) ++parts_->operations.failed[{TenantOf(session), ReasonOf(result.status())}];
   return result;
 }
 

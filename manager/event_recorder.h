@@ -13,12 +13,10 @@
 #include "events/block_key.h"
 #include "events/event.h"
 #include "events/event_batch.h"
+#include "manager/record_events.h"
 #include "pools/types.h"
 
 namespace pagoda {
-
-// kNo: nothing happens, as far as anybody can see. For replays and for measuring what events cost.
-enum class RecordEvents : uint8_t { kNo, kYes };
 
 // Numbers the events and joins those of one operation:
 // * a run of stored blocks in which each is the child of the one before, nothing else between;

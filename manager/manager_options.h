@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "manager/event_recorder.h"
 #include "manager/ids.h"
+#include "manager/record_events.h"
 #include "manager/retention.h"
-#include "manager/sequence_accounts.h"
-#include "manager/tenants.h"
+#include "manager/sequence_limits.h"
+#include "manager/tenant_options.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/types.h"
@@ -55,7 +55,7 @@ struct ManagerOptions {
   // Of so many blocks one is followed for WindowStats::lives; 0: none.
   uint32_t lives_sample = 64;
   uint32_t max_sessions = 4096;
-  SequenceAccounts::Limits sequence_limits;
+  SequenceLimits sequence_limits;
   absl::Time start_time = absl::UnixEpoch();
 };
 

@@ -17,8 +17,8 @@
 
 namespace pagoda {
 
-// One operation while it runs. BlockManager makes it and passes it down; nothing of it outlives the
-// call.
+// One operation while it runs. OperationRunner makes it, and it is passed down; nothing of it
+// outlives the call.
 struct OperationScope {
   const absl::Time now;
   TenantId tenant = kCommons;   // Takes blocks and is charged. Operations that take none leave it.

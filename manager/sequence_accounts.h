@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "events/tenant_id.h"
 #include "manager/fair_count.h"
+#include "manager/sequence_limits.h"
 #include "manager/tenants.h"
 
 namespace pagoda {
@@ -20,10 +21,8 @@ namespace pagoda {
 // tenant may have a lower limit of its own (TenantOptions). Thread-compatible.
 class SequenceAccounts {
  public:
-  struct Limits {
-    uint32_t max_sequences = 65'536;
-    uint64_t max_bytes = uint64_t{256} << 20;
-  };
+  using Limits = SequenceLimits;
+
   // `tenants` outlives the accounts.
   SequenceAccounts(const TenantTable* tenants, const Limits& limits);
   SequenceAccounts(const SequenceAccounts&) = delete;

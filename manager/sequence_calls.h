@@ -9,11 +9,12 @@
 #include "absl/types/span.h"
 #include "events/block_key.h"
 #include "manager/retention.h"
-#include "manager/sequence.h"
 #include "pools/copy_order.h"
 #include "pools/types.h"
 
 namespace pagoda {
+
+struct Sequence;  // manager/sequence.h
 
 // What a sequence begins with. Refers to its parts.
 struct SequencePrompt {

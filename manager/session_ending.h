@@ -15,10 +15,6 @@
 
 namespace pagoda {
 
-// Whether the call that ends a session or a quarantine frees its blocks, or only begins to: then
-// BlockManager::ContinueEndings frees them.
-enum class EndIn : uint8_t { kOneCall, kChunks };
-
 // A session that is over, or a quarantine that was released. What it held is freed in this order:
 // 1. `drains`, the oldest first: each lies below or beside what was released after it.
 // 2. The session's sequences, ascending.

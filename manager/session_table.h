@@ -16,6 +16,7 @@
 #include "manager/fair_count.h"
 #include "manager/ids.h"
 #include "manager/sequence_accounts.h"
+#include "pools/check.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -72,7 +73,10 @@ struct Quarantine {
 class SessionTable {
  public:
   // No tenant of `num_tenants` can take all of `max_sessions`: see FairCount.
-  SessionTable(uint32_t max_sessions, size_t num_tenants) : by_tenant_(max_sessions, num_tenants) {}
+  SessionTable(uint32_t max_sessions, size_t num_tenants)
+      : has_tenants_(num_tenants > 1), by_tenant_(max_sessions, num_tenants) {}
+  SessionTable(const SessionTable&) = delete;
+  SessionTable& operator=(const SessionTable&) = delete;
 
   // Errors: TOO_MANY_SESSIONS, INVALID_ARGUMENT (a name that is too long).
   absl::StatusOr<SessionRef> Open(std::string client_name, absl::Duration lease, absl::Time now,
@@ -86,6 +90,17 @@ class SessionTable {
   const Session* Find(SessionId id) const { return const_cast<SessionTable*>(this)->Find(id); }
   // REQUIRES: the session is in the table.
   const Session& Get(SessionId id) const { return sessions_.at(id); }
+  // The session that an operation runs for; stops the process where there is none.
+  Session& Require(SessionId id) {
+    Session* found = Find(id);
+    PAGODA_CHECK(found != nullptr, "operations run for living sessions");
+    return *found;
+  }
+  const Session& Require(SessionId id) const {
+    return const_cast<SessionTable*>(this)->Require(id);
+  }
+  // REQUIRES: the session is in the table. Without tenants that costs no look.
+  TenantId TenantOf(SessionId id) const { return has_tenants_ ? Get(id).tenant : kCommons; }
   // REQUIRES: the session is in the table.
   void Close(SessionId id);
 
@@ -101,6 +116,7 @@ class SessionTable {
   size_t size() const { return sessions_.size(); }
 
  private:
+  const bool has_tenants_;  // Beside the commons.
   FairCount by_tenant_;
   uint64_t last_id_ = 0;
   absl::btree_map<SessionId, Session> sessions_;

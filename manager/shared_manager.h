@@ -23,6 +23,8 @@
 
 namespace pagoda {
 
+class TenantTable;  // manager/tenants.h
+
 // Thread-safe. Takes its lock once a batch, and lets others in between two operations of one that
 // is long; events reach the log before the batch's answer reaches the caller.
 class SharedManager {

@@ -1,5 +1,5 @@
 """A daemon some of whose copies fail, or whose answers are lost: pagodad itself copies in memory and never fails, so this one stands
-before it and says what pagodad would say of a loss (proto/pagoda/v1/cache.proto, ShortenedSequence; manager/block_manager_sequences.cc, CheckCommit and Shorten)."""
+before it and says what pagodad would say of a loss (proto/pagoda/v1/cache.proto, ShortenedSequence; manager/running_sequences.cc, CheckCommit and Shorten)."""
 
 import concurrent.futures
 

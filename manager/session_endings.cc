@@ -1,12 +1,12 @@
-// The part of BlockManager that ends sessions and quarantines: what they held is freed in chunks,
-// so that no call waits long for the lock behind a large one.
+#include "manager/session_endings.h"
+
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "manager/block_manager.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
@@ -23,7 +23,7 @@ constexpr uint64_t kFewest = 4096;
 
 // --- The beginning ---
 
-absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now, EndIn how) {
+absl::Status SessionEndings::CloseSession(SessionRef ref, absl::Time now, EndIn how) {
   const auto quarantine = quarantines_.find(ref.id);
   // An earlier run's quarantine is session 0's, which has no token: operators alone end it.
   const bool is_own = quarantine != quarantines_.end() && ref.id != SessionId{} &&
@@ -32,23 +32,23 @@ absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now, EndIn ho
   Session* session = sessions_.Find(ref.id);
   if (session != nullptr && session->ending && session->may_write && session->token == ref.token) {
     session->may_write = false;  // The acknowledgement comes before there is a quarantine.
-    FinishEndings(now, how);
+    Finish(now, how);
     return absl::OkStatus();
   }
-  if (absl::Status status = CheckSession(ref); !status.ok()) return status;
-  BeginEnding(ref.id, SessionEnd::kClosed);
-  FinishEndings(now, how);
+  if (absl::Status status = sessions_.Find(ref).status(); !status.ok()) return status;
+  Begin(ref.id, SessionEnd::kClosed);
+  Finish(now, how);
   return absl::OkStatus();
 }
 
-size_t BlockManager::ExpireSessions(absl::Time now, EndIn how) {
+size_t SessionEndings::ExpireSessions(absl::Time now, EndIn how) {
   const std::vector<SessionId> expired = sessions_.Expired(now);
-  for (const SessionId id : expired) BeginEnding(id, SessionEnd::kLeaseExpired);
-  if (!expired.empty()) FinishEndings(now, how);
+  for (const SessionId id : expired) Begin(id, SessionEnd::kLeaseExpired);
+  if (!expired.empty()) Finish(now, how);
   return expired.size();
 }
 
-absl::Status BlockManager::EndSession(SessionId id, absl::Time now, EndIn how) {
+absl::Status SessionEndings::EndSession(SessionId id, absl::Time now, EndIn how) {
   const Session* session = sessions_.Find(id);
   if (session == nullptr || session->ending) {
     return MakeError(Reason::kUnknownSession, absl::StrCat("there is no session ", id.value()));
@@ -57,26 +57,27 @@ absl::Status BlockManager::EndSession(SessionId id, absl::Time now, EndIn how) {
     return MakeError(Reason::kPermissionDenied,
                      absl::StrCat("session ", id.value(), " is the daemon's own"));
   }
-  BeginEnding(id, SessionEnd::kEndedByOperator);
-  FinishEndings(now, how);
+  Begin(id, SessionEnd::kEndedByOperator);
+  Finish(now, how);
   return absl::OkStatus();
 }
 
 // A client that closes its session says that its kernels touch nothing of it any more. A session
 // that ends otherwise may have a process that goes on writing.
-void BlockManager::BeginEnding(SessionId id, SessionEnd how) {
-  Session& session = RequireSession(id);
+void SessionEndings::Begin(SessionId id, SessionEnd how) {
+  Session& session = sessions_.Require(id);
   session.ending = true;
   if (how == SessionEnd::kClosed) session.may_write = false;
-  ++endings_begun_;
+  ++begun_;
   endings_.push_back({.session = id,
                       .how = how,
                       .drops_tails = session.may_write,
                       .drains_below = session.may_write && !session.drains.empty()});
-  ++session_counters_.ended[static_cast<size_t>(how)];
+  ++counters_.ended[static_cast<size_t>(how)];
 }
 
-absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Time now, EndIn how) {
+absl::StatusOr<uint32_t> SessionEndings::ReleaseQuarantine(SessionId id, absl::Time now,
+                                                           EndIn how) {
   const auto it = quarantines_.find(id);
   if (it == quarantines_.end()) {
     return MakeError(Reason::kUnknownQuarantine,
@@ -84,33 +85,34 @@ absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Tim
   }
   const uint32_t blocks = it->second.blocks;
   quarantined_blocks_ -= blocks;
-  ++endings_begun_;
+  ++begun_;
   endings_.push_back({.drains = std::move(it->second.drains),
                       .drains_charge = std::move(it->second.drains_charge)});
   quarantines_.erase(it);
-  FinishEndings(now, how);
+  Finish(now, how);
   return blocks;
 }
 
-bool BlockManager::IsEnding(SessionId id) const {
+bool SessionEndings::IsEnding(SessionId id) const {
   const Session* session = sessions_.Find(id);
   return session != nullptr && session->ending;
 }
 
 // --- The chunks ---
 
-void BlockManager::FinishEndings(absl::Time now, EndIn how) {
+void SessionEndings::Finish(absl::Time now, EndIn how) {
   if (how == EndIn::kChunks) return;
   while (ContinueEndings(now, kEverything)) {
   }
 }
 
-bool BlockManager::ContinueEndings(absl::Time now, uint32_t max_blocks) {
+bool SessionEndings::ContinueEndings(absl::Time now, uint32_t max_blocks) {
   if (endings_.empty()) return false;
-  OperationScope op = BeginOperation(now);
+  OperationScope op = runner_.Begin(now);
   Ending& ending = endings_.front();
-  Session* const session = ending.session.has_value() ? &RequireSession(*ending.session) : nullptr;
-  const uint64_t held_before = HeldBlocks();
+  Session* const session =
+      ending.session.has_value() ? &sessions_.Require(*ending.session) : nullptr;
+  const uint64_t held_before = windows_.HeldBlocks();
   const auto take_drains = [&] {
     // Its writer may have ended since.
     const bool ends_drains = session != nullptr && !session->may_write;
@@ -120,7 +122,7 @@ bool BlockManager::ContinueEndings(absl::Time now, uint32_t max_blocks) {
   };
   take_drains();
   if (!ending.drains.empty()) {
-    EndDrains(op, ending.drains, max_blocks);
+    drains_.EndFirst(op, ending.drains, max_blocks);
   } else if (session != nullptr && !session->sequences.empty()) {
     EndSequences(op, ending, max_blocks);
   } else if (session != nullptr && session->raw_blocks > 0) {
@@ -128,13 +130,13 @@ bool BlockManager::ContinueEndings(absl::Time now, uint32_t max_blocks) {
   } else if (session != nullptr) {
     CountQuarantined(ending, max_blocks);
   }
-  const uint64_t freed = held_before - HeldBlocks();
+  const uint64_t freed = held_before - windows_.HeldBlocks();
   if (session == nullptr) {
-    session_counters_.reclaimed_from_quarantine += freed;
+    counters_.reclaimed_from_quarantine += freed;
   } else {
-    session_counters_.reclaimed_blocks[static_cast<size_t>(ending.how)] += freed;
+    counters_.reclaimed_blocks[static_cast<size_t>(ending.how)] += freed;
   }
-  OperationScope last = BeginOperation(now);
+  OperationScope last = runner_.Begin(now);
   take_drains();
   const bool has_blocks =
       session != nullptr && (!session->sequences.empty() || session->raw_blocks > 0 ||
@@ -147,44 +149,36 @@ bool BlockManager::ContinueEndings(absl::Time now, uint32_t max_blocks) {
     if (session != nullptr) CloseEnded(ending, now);
     endings_.pop_front();
   }
-  EndOperation(last);
+  runner_.End(last);
   return !endings_.empty();
 }
 
-void BlockManager::EndDrains(OperationScope& op, std::deque<Drain>& drains, uint32_t max_blocks) {
-  for (uint32_t i = 0; i < max_blocks && !drains.empty(); ++i) {
-    const Drain drain = drains.front();
-    drains.pop_front();
-    windows_[drain.window]->EndDrain(op, drain.block, drain.tenant);
-  }
-}
-
 // Each sequence ends in an operation of its own.
-void BlockManager::EndSequences(OperationScope& op, const Ending& ending, uint32_t max_blocks) {
+void SessionEndings::EndSequences(OperationScope& op, const Ending& ending, uint32_t max_blocks) {
   const SessionId id = *ending.session;
-  Session& session = RequireSession(id);
+  Session& session = sessions_.Require(id);
   uint64_t ended = 0;
   while (ended < max_blocks && !session.sequences.empty()) {
     const SequenceKey key{id, *session.sequences.begin()};
     session.sequences.erase(session.sequences.begin());
-    OperationScope one = BeginOperation(op.now, ending.drains_below ? &session : nullptr);
-    const Sequence& sequence = *sequences_.at(key);
+    OperationScope one = runner_.Begin(op.now, ending.drains_below ? &session : nullptr);
+    const Sequence& sequence = sequences_.Get(key);
     for (const auto& window : windows_) {
       ended += sequence.windows[window->index()].table.size();
       if (session.may_write) window->HoldWritable(sequence, session);
     }
     ++ended;
-    EndSequence(one, key,
-                ending.drops_tails ? WindowBlockManager::ComputedTail::kDrop
-                                   : WindowBlockManager::ComputedTail::kPublish);
+    sequences_.End(one, key,
+                   ending.drops_tails ? WindowBlockManager::ComputedTail::kDrop
+                                      : WindowBlockManager::ComputedTail::kPublish);
   }
   // Forks that share a prefix drain it once for each of them.
-  CompactDrains(op, session);
+  drains_.Compact(op, session);
 }
 
-void BlockManager::FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t max_blocks) {
+void SessionEndings::FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t max_blocks) {
   const SessionId id = *ending.session;
-  Session& session = RequireSession(id);
+  Session& session = sessions_.Require(id);
   uint64_t looks = std::max(max_blocks * kIdsPerBlock, kFewest);
   uint64_t left = max_blocks;
   while (left > 0 && looks > 0 && session.raw_blocks > 0) {
@@ -201,18 +195,18 @@ void BlockManager::FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t ma
       ending.raw_next = BlockId{0};
     }
     if (blocks.empty()) continue;
-    OperationScope one = BeginOperation(op.now, session.may_write ? &session : nullptr);
-    one.tenant = TenantOf(id);
-    FreeRaw(one, session, window, blocks);
-    EndOperation(one);
+    OperationScope one = runner_.Begin(op.now, session.may_write ? &session : nullptr);
+    one.tenant = sessions_.TenantOf(id);
+    raw_blocks_.Free(one, session, window, blocks);
+    runner_.End(one);
   }
 }
 
 // --- Quarantine ---
 
 // A bit for each id, because a set of a million ids takes half a second.
-void BlockManager::CountQuarantined(Ending& ending, uint32_t max_blocks) {
-  const std::deque<Drain>& drains = RequireSession(*ending.session).drains;
+void SessionEndings::CountQuarantined(Ending& ending, uint32_t max_blocks) {
+  const std::deque<Drain>& drains = sessions_.Require(*ending.session).drains;
   const uint64_t end = ending.counted_drains + std::max(max_blocks * kDrainsPerBlock, kFewest);
   ending.counted.resize(windows_.size());
   for (; ending.counted_drains < std::min<uint64_t>(end, drains.size()); ++ending.counted_drains) {
@@ -225,8 +219,8 @@ void BlockManager::CountQuarantined(Ending& ending, uint32_t max_blocks) {
   }
 }
 
-void BlockManager::CloseEnded(Ending& ending, absl::Time now) {
-  Session& session = RequireSession(*ending.session);
+void SessionEndings::CloseEnded(Ending& ending, absl::Time now) {
+  Session& session = sessions_.Require(*ending.session);
   PAGODA_CHECK(session.raw_blocks == 0, "a session's raw blocks are counted");
   if (!session.drains.empty()) {
     quarantined_blocks_ += ending.quarantined_blocks;
@@ -242,16 +236,83 @@ void BlockManager::CloseEnded(Ending& ending, absl::Time now) {
   sessions_.Close(*ending.session);
 }
 
-void BlockManager::QuarantineFree(absl::Time now) {
-  OperationScope op = BeginOperation(now);
+void SessionEndings::QuarantineFree(absl::Time now) {
+  OperationScope op = runner_.Begin(now);
   Quarantine quarantine{.client_name = "earlier run", .since = now};
   for (const auto& window : windows_) window->HoldFree(op, quarantine.drains);
   quarantine.blocks = static_cast<uint32_t>(quarantine.drains.size());  // Each slot is held once.
-  quarantine.drains_charge = {&sequence_accounts_, kCommons, 0, 0};
+  quarantine.drains_charge = {&accounts_, kCommons, 0, 0};
   quarantine.drains_charge.ResizeAnyway(quarantine.drains.size() * sizeof(Drain));
   quarantined_blocks_ += quarantine.blocks;
   if (quarantine.blocks > 0) quarantines_.emplace(SessionId{}, std::move(quarantine));
-  EndOperation(op);
+  runner_.End(op);
+}
+
+std::vector<SessionId> SessionEndings::QuarantinedSessions(SessionId from, size_t limit) const {
+  std::vector<SessionId> sessions;
+  for (auto it = quarantines_.lower_bound(from); it != quarantines_.end(); ++it) {
+    if (sessions.size() == limit) break;
+    sessions.push_back(it->first);
+  }
+  return sessions;
+}
+
+std::vector<QuarantineInfo> SessionEndings::Quarantines() const {
+  std::vector<QuarantineInfo> list;
+  for (const auto& [id, quarantine] : quarantines_) {
+    list.push_back({.session = id,
+                    .client_name = quarantine.client_name,
+                    .tenant = quarantine.tenant,
+                    .since = quarantine.since,
+                    .blocks = quarantine.blocks});
+  }
+  return list;
+}
+
+void SessionEndings::AddStats(ManagerStats* stats) const {
+  stats->quarantines = quarantines_.size();
+  stats->quarantined_blocks = quarantined_blocks_;
+  stats->session_counters = counters_;
+}
+
+// --- For tests ---
+
+void SessionEndings::AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const {
+  const auto add = [&](const std::deque<Drain>& drains) {
+    for (const Drain& drain : drains) {
+      if (drain.window == window_index) (*holders)[drain.block.value()].push_back(drain.tenant);
+    }
+  };
+  for (const Ending& ending : endings_) add(ending.drains);
+  for (const auto& [id, quarantine] : quarantines_) add(quarantine.drains);
+}
+
+void SessionEndings::AddDrainBytes(std::vector<uint64_t>* bytes) const {
+  for (const auto& [id, quarantine] : quarantines_) {
+    (*bytes)[quarantine.tenant.value()] += quarantine.drains_charge.bytes();
+  }
+  for (const Ending& ending : endings_) {
+    (*bytes)[ending.drains_charge.tenant().value()] += ending.drains_charge.bytes();
+  }
+}
+
+std::map<SessionId, size_t> SessionEndings::DrainsOfSessions() const {
+  std::map<SessionId, size_t> drains;
+  for (const Ending& ending : endings_) {
+    if (ending.session.has_value()) drains[*ending.session] += ending.drains.size();
+  }
+  return drains;
+}
+
+void SessionEndings::CheckQuarantines() const {
+  uint64_t quarantined = 0;
+  for (const auto& [id, quarantine] : quarantines_) {
+    std::set<std::pair<uint32_t, BlockId>> blocks;
+    for (const Drain& drain : quarantine.drains) blocks.emplace(drain.window, drain.block);
+    PAGODA_CHECK(blocks.size() == quarantine.blocks, "a quarantine counts each block once");
+    quarantined += blocks.size();
+  }
+  PAGODA_CHECK(quarantined == quarantined_blocks_, "the quarantined blocks are counted");
 }
 
 }  // namespace pagoda

@@ -1,12 +1,13 @@
-// The half of BlockManager that runs sequences: each operation checks everything first, then
-// changes every window.
+#include "manager/running_sequences.h"
+
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "manager/block_manager.h"
 #include "pools/check.h"
 #include "pools/error.h"
 
@@ -16,13 +17,14 @@ namespace {
 // Whether the sequence has, in every window, what its first uncomputed token sees. Only a failed
 // copy can take it: then a sliding window has let go of blocks that would have to be computed
 // again.
-bool CanGoOn(const CacheInfo& info, const Sequence& sequence) {
+bool CanGoOn(const WindowSet& windows, const Sequence& sequence) {
   for (size_t w = 0; w < sequence.windows.size(); ++w) {
     const uint32_t first = sequence.windows[w].first;
     if (first == 0) continue;
-    const uint64_t reach = uint64_t{info.windows[w].window.value()} - 1;
+    const uint64_t reach = uint64_t{windows[w]->window().value()} - 1;
     const uint64_t computed = sequence.computed_tokens;
-    if ((computed > reach ? computed - reach : 0) / info.tokens_per_block < first) return false;
+    if ((computed > reach ? computed - reach : 0) / windows.tokens_per_block().value() < first)
+      return false;
   }
   return true;
 }
@@ -35,9 +37,10 @@ uint64_t BytesOf(const SequenceRetention* retention) {
 
 }  // namespace
 
-absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, SequenceId sequence,
-                                                        const Prompt& prompt, absl::Time now) {
-  OperationScope op = BeginOperation(session, now);
+absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, SequenceId sequence,
+                                                            const SequencePrompt& prompt,
+                                                            absl::Time now) {
+  OperationScope op = runner_.Begin(session, now);
   const SequenceKey key{session, sequence};
   const absl::Span<const TokenId> tokens = prompt.tokens;
   if (sequences_.contains(key)) {
@@ -47,26 +50,26 @@ absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, Seque
   if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a sequence needs a token");
   if (absl::Status status = CheckPrompt(prompt); !status.ok()) return status;
   if (tokens.size() > std::numeric_limits<uint32_t>::max()) {
-    return CheckRoom(op.tenant, tokens.size(), tokens.size(), {});
+    return room_.CheckRoom(op.tenant, tokens.size(), tokens.size(), {});
   }
 
   const absl::StatusOr<TenantId> charged =
-      tenants_.Charged(TenantOf(session), prompt.name_space, prompt.tenant);
+      tenants_.Charged(sessions_.TenantOf(session), prompt.name_space, prompt.tenant);
   if (!charged.ok()) return charged.status();
   op.tenant = *charged;
   // One token must be computed to get logits, so the last one is not looked for.
   std::vector<Match> matches =
-      FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - 1));
+      matcher_.FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - 1));
   const uint64_t wanted = prompt.room_tokens == 0 ? tokens.size() : prompt.room_tokens;
-  uint32_t matched = ValidLength(matches, static_cast<uint32_t>(tokens.size() - 1));
+  uint32_t matched = matcher_.ValidLength(matches, static_cast<uint32_t>(tokens.size() - 1));
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
   uint64_t room = 0;
   absl::Status given_up;  // Why there is no room for a longer match.
   for (bool settled = false; !settled;) {
-    CutMatches(matches, matched);
+    matcher_.CutMatches(matches, matched);
     room = std::max<uint64_t>(wanted, matched);
     if (absl::Status status =
-            CheckRoom(op.tenant, std::max<uint64_t>(room, tokens.size()), room, matches);
+            room_.CheckRoom(op.tenant, std::max<uint64_t>(room, tokens.size()), room, matches);
         !status.ok()) {
       // With the longer match there will be room when others have gone.
       return given_up.ok() ? status : given_up;
@@ -77,33 +80,32 @@ absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, Seque
       tails[w] = needs.tail;
       if (needs.fits) continue;
       if (tokens_per_block_.OffsetInBlock(matched) == 0) {
-        return CheckNeeds(op.tenant, w, needs.needs);
+        return room_.CheckNeeds(op.tenant, w, needs.needs);
       }
       // The last block in part is not worth a refusal.
-      given_up = CheckNeeds(op.tenant, w, needs.needs);
-      matched = ValidLength(matches,
-                            tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
+      given_up = room_.CheckNeeds(op.tenant, w, needs.needs);
+      matched = matcher_.ValidLength(
+          matches, tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
       settled = false;
       break;
     }
   }
 
   const uint64_t waiting = tokens.size() - std::min<uint64_t>(tokens.size(), room);
-  const uint64_t own_bytes =
-      SequenceBytes() + prompt.name_space.cache_salt.size() + TableBytes(TableSize(room));
+  const uint64_t own_bytes = room_.SequenceBytes() + prompt.name_space.cache_salt.size() +
+                             room_.TableBytes(TableSize(room));
   const uint64_t extras_bytes = prompt.extra_token_ids.size() * sizeof(uint64_t) +
                                 prompt.multimodal_items.size() * sizeof(MultimodalItem);
   const uint64_t shared_bytes =
       waiting * sizeof(TokenId) + extras_bytes + BytesOf(prompt.retention);
-  if (absl::Status status =
-          sequence_accounts_.Check(op.tenant, {.sequences = 1,
-                                               .bytes = own_bytes + shared_bytes,
-                                               .all_bytes = own_bytes + shared_bytes});
+  if (absl::Status status = accounts_.Check(op.tenant, {.sequences = 1,
+                                                        .bytes = own_bytes + shared_bytes,
+                                                        .all_bytes = own_bytes + shared_bytes});
       !status.ok()) {
     return status;
   }
   const auto charge = [&](uint32_t sequences, uint64_t bytes) {
-    return SequenceAccounts::Charge(&sequence_accounts_, op.tenant, sequences, bytes);
+    return SequenceAccounts::Charge(&accounts_, op.tenant, sequences, bytes);
   };
 
   auto added = std::make_unique<Sequence>();
@@ -141,32 +143,33 @@ absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, Seque
   }
   Place(*added, tokens.subspan(matched));
   sequences_.emplace(key, std::move(added));
-  RequireSession(session).sequences.insert(sequence);
-  result.ready = EndOperation(op);
+  sessions_.Require(session).sequences.insert(sequence);
+  result.ready = runner_.End(op);
   return result;
 }
 
-absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId session,
-                                                                 SequenceId sequence,
-                                                                 uint32_t count, absl::Time now) {
-  OperationScope op = BeginOperation(session, now);
+absl::StatusOr<RunningSequences::Growth> RunningSequences::ReserveTokens(SessionId session,
+                                                                         SequenceId sequence,
+                                                                         uint32_t count,
+                                                                         absl::Time now) {
+  OperationScope op = runner_.Begin(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
   if ((*found)->must_be_freed) return SequenceCannotGoOn();
   op.tenant = (*found)->tenant;
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
-  if (absl::Status status = CheckGrowth(**found, room); !status.ok()) return status;
+  if (absl::Status status = room_.CheckGrowth(**found, room); !status.ok()) return status;
   Growth growth = Grow(op, **found, static_cast<uint32_t>(room), (*found)->computed_tokens);
-  growth.ready = EndOperation(op);
+  growth.ready = runner_.End(op);
   return growth;
 }
 
-absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceId sequence,
-                                                    absl::Span<const TokenId> tokens,
-                                                    uint32_t computed_tokens, absl::Time now,
-                                                    uint32_t known_losses) {
-  OperationScope op = BeginOperation(session, now);
+absl::StatusOr<uint32_t> RunningSequences::CommitTokens(SessionId session, SequenceId sequence,
+                                                        absl::Span<const TokenId> tokens,
+                                                        uint32_t computed_tokens, absl::Time now,
+                                                        uint32_t known_losses) {
+  OperationScope op = runner_.Begin(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   const uint64_t token_count = uint64_t{(*found)->token_count} + tokens.size();
@@ -182,14 +185,14 @@ absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceI
   }
   (*found)->known_losses = std::max((*found)->known_losses, known_losses);
   Commit(op, **found, tokens, computed_tokens);
-  EndOperation(op);
+  runner_.End(op);
   return (*found)->token_count;
 }
 
-absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
+absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendTokens(
     SessionId session, SequenceId sequence, absl::Span<const TokenId> tokens,
     uint32_t computed_tokens, absl::Time now, uint32_t known_losses) {
-  OperationScope op = BeginOperation(now);
+  OperationScope op = runner_.Begin(now);
   const auto found = sequences_.find({session, sequence});
   if (found == sequences_.end()) return FindSequence(session, sequence).status();
   Sequence& growing = *found->second;
@@ -201,7 +204,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
     growing.computed_tokens = std::max(growing.computed_tokens, computed_tokens);
     return Growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
   }
-  op.draining = DrainingOf(session);
+  op.draining = runner_.DrainingOf(session);
   op.tenant = growing.tenant;
   const uint64_t token_count = uint64_t{growing.token_count} + tokens.size();
   const uint64_t room = std::max<uint64_t>(growing.room_tokens, token_count);
@@ -211,7 +214,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
   }
   Growth growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
   if (room > growing.room_tokens) {
-    if (absl::Status status = CheckGrowth(growing, room); !status.ok()) return status;
+    if (absl::Status status = room_.CheckGrowth(growing, room); !status.ok()) return status;
     // What is declared computed and had a place already was computed there: a copy takes it along.
     growth =
         Grow(op, growing, static_cast<uint32_t>(room),
@@ -219,17 +222,17 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
   }
   growing.known_losses = std::max(growing.known_losses, known_losses);
   Commit(op, growing, tokens, computed_tokens);
-  growth.ready = EndOperation(op);
+  growth.ready = runner_.End(op);
   return growth;
 }
 
 // Whether an append takes no block, publishes none and copies none, and cannot fail.
-bool BlockManager::StaysInBlock(const Sequence& sequence, size_t new_tokens,
-                                uint32_t computed_tokens, uint32_t known_losses) const {
+bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_tokens,
+                                    uint32_t computed_tokens, uint32_t known_losses) const {
   const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
   const uint64_t places = uint64_t{TableSize(sequence.room_tokens)} * tokens_per_block_.value();
   if (token_count > places || sequence.borrows_tail || sequence.has_waiting_tokens()) return false;
-  if (sequence.must_be_freed || any_slides_) return false;
+  if (sequence.must_be_freed || windows_.any_slides()) return false;
   if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
   return computed_tokens == 0 ||
          (computed_tokens >= sequence.computed_tokens && computed_tokens <= token_count &&
@@ -239,19 +242,20 @@ bool BlockManager::StaysInBlock(const Sequence& sequence, size_t new_tokens,
 
 // --- The end, and look-ups ---
 
-absl::Status BlockManager::FreeSequence(SessionId session, SequenceId sequence, absl::Time now) {
-  OperationScope op = BeginOperation(session, now);
+absl::Status RunningSequences::FreeSequence(SessionId session, SequenceId sequence,
+                                            absl::Time now) {
+  OperationScope op = runner_.Begin(session, now);
   if (absl::Status status = RequireSequence(session, sequence).status(); !status.ok()) {
     return status;
   }
-  EndSequence(op, {session, sequence}, WindowBlockManager::ComputedTail::kPublish);
-  RequireSession(session).sequences.erase(sequence);
-  EndOperation(op);
+  End(op, {session, sequence}, WindowBlockManager::ComputedTail::kPublish);
+  sessions_.Require(session).sequences.erase(sequence);
+  runner_.End(op);
   return absl::OkStatus();
 }
 
-absl::StatusOr<const Sequence*> BlockManager::FindSequence(SessionId session,
-                                                           SequenceId sequence) const {
+absl::StatusOr<const Sequence*> RunningSequences::FindSequence(SessionId session,
+                                                               SequenceId sequence) const {
   const auto it = sequences_.find({session, sequence});
   if (it == sequences_.end()) {
     return MakeError(Reason::kUnknownSequence,
@@ -260,103 +264,50 @@ absl::StatusOr<const Sequence*> BlockManager::FindSequence(SessionId session,
   return it->second.get();
 }
 
-absl::StatusOr<Sequence*> BlockManager::RequireSequence(SessionId session, SequenceId sequence) {
+absl::StatusOr<Sequence*> RunningSequences::RequireSequence(SessionId session,
+                                                            SequenceId sequence) {
   const auto it = sequences_.find({session, sequence});
   if (it == sequences_.end()) return FindSequence(session, sequence).status();
   return it->second.get();
 }
 
+absl::Status RunningSequences::CheckWritable(SessionId session, WindowSize window,
+                                             const BlockRef& block) const {
+  const absl::StatusOr<WindowBlockManager*> manager = windows_.Require(window);
+  if (!manager.ok()) return manager.status();
+  std::vector<const Sequence*> sequences;
+  for (const SequenceId sequence : sessions_.Get(session).sequences) {
+    sequences.push_back(sequences_.at({session, sequence}).get());
+  }
+  return (*manager)->CheckWritable(session, sequences, block);
+}
+
+std::vector<ShortenedSequence> RunningSequences::Shortened(SessionId id) {
+  absl::btree_set<SequenceId>& names = sessions_.Require(id).shortened;
+  std::vector<ShortenedSequence> shortened;
+  for (auto name = names.begin(); name != names.end();) {
+    const auto found = sequences_.find({id, *name});
+    if (found == sequences_.end() || found->second->losses == found->second->known_losses) {
+      name = names.erase(name);
+      continue;
+    }
+    shortened.push_back({.sequence = *name++,
+                         .computed_tokens = found->second->computed_tokens,
+                         .losses = found->second->losses,
+                         .must_be_freed = found->second->must_be_freed});
+  }
+  return shortened;
+}
+
 // --- Checks: nothing has changed when they fail ---
 
-absl::Status BlockManager::SequenceCannotGoOn() {
+absl::Status RunningSequences::SequenceCannotGoOn() {
   return MakeError(Reason::kKvLost,
                    "a copy failed, and the window has passed what must be computed again: the "
                    "sequence can only be freed");
 }
 
-// `named_tokens` need a place one day, `room_tokens` now.
-absl::Status BlockManager::CheckRoom(TenantId tenant, uint64_t named_tokens, uint64_t room_tokens,
-                                     absl::Span<const Match> matches) const {
-  for (uint32_t w = 0; w < windows_.size(); ++w) {
-    const uint32_t first = matches.empty() ? 0 : matches[w].first;
-    if (absl::Status status = CheckRoom(tenant, w, named_tokens, room_tokens, first);
-        !status.ok()) {
-      return status;
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status BlockManager::CheckRoom(TenantId tenant, uint32_t window_index, uint64_t named_tokens,
-                                     uint64_t room_tokens, uint32_t first_block) const {
-  const WindowBlockManager& window = *windows_[window_index];
-  const uint32_t quota = window.Quota(tenant);
-  const uint32_t most_blocks = std::min(window.capacity(), quota);
-  // A sliding window holds a long sequence piece by piece.
-  const uint64_t tokens = window.sliding() ? room_tokens : named_tokens;
-  const uint64_t blocks = window.sliding() ? uint64_t{first_block} + most_blocks : most_blocks;
-  const uint64_t most =
-      std::min<uint64_t>(blocks * tokens_per_block_.value(), std::numeric_limits<uint32_t>::max());
-  if (tokens <= most && named_tokens <= std::numeric_limits<uint32_t>::max()) {
-    return absl::OkStatus();
-  }
-  const std::string asked = absl::StrCat("room for ", tokens, " tokens asked for; ");
-  if (quota < window.capacity()) {
-    return MakeError(
-        Reason::kInvalidCount,
-        absl::StrCat(asked, "that is ", TableSize(tokens), " blocks of window ",
-                     WindowName(window.window()), ", and the tenant's quota is ", quota));
-  }
-  return MakeError(Reason::kInvalidCount,
-                   absl::StrCat(asked, "window ", WindowName(window.window()), " holds ", most));
-}
-
-absl::Status BlockManager::CheckNeeds(TenantId tenant, uint32_t window_index,
-                                      const WindowBlockManager::Needs& needs) const {
-  if (needs.met()) return absl::OkStatus();
-  const WindowBlockManager& window = *windows_[window_index];
-  const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
-  // Where both refuse, only the tenant can give back what its quota lacks.
-  if (!needs.quota.met()) {
-    return MakeError(
-        Reason::kTenantQuotaExceeded,
-        absl::StrCat(needs.quota.blocks, " blocks needed, ", needs.quota.available,
-                     " are left of the tenant's quota of ", window.Quota(tenant), in_window));
-  }
-  return MakeError(Reason::kBlocksExhausted,
-                   absl::StrCat(needs.pool.blocks, " blocks needed, ", needs.pool.available,
-                                " are free or evictable", in_window));
-}
-
-absl::Status BlockManager::CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const {
-  for (uint32_t w = 0; w < windows_.size(); ++w) {
-    if (absl::Status status =
-            CheckRoom(sequence.tenant, w, room_tokens, room_tokens, sequence.windows[w].first);
-        !status.ok()) {
-      return status;
-    }
-    const uint32_t blocks = windows_[w]->BlocksToGrow(sequence, TableSize(room_tokens));
-    if (absl::Status status =
-            CheckNeeds(sequence.tenant, w, windows_[w]->NeedsOf(blocks, sequence.tenant));
-        !status.ok()) {
-      return status;
-    }
-  }
-  const uint64_t more = TableBytes(TableSize(room_tokens) - TableSize(sequence.room_tokens));
-  if (more == 0) return absl::OkStatus();
-  return sequence_accounts_.Check(sequence.tenant,
-                                  {.bytes = more, .all_bytes = sequence.kept_bytes() + more});
-}
-
-uint64_t BlockManager::SequenceBytes() const {
-  return sizeof(Sequence) + 192 + windows_.size() * sizeof(SequenceBlocks);
-}
-
-uint64_t BlockManager::TableBytes(uint64_t entries) const {
-  return entries * (sizeof(BlockHandle) + sizeof(BlockId)) * windows_.size();
-}
-
-Ticket BlockManager::ReadyOf(const Sequence& sequence) const {
+Ticket RunningSequences::ReadyOf(const Sequence& sequence) const {
   Ticket ready;
   if (copies_.idle()) return ready;
   const uint32_t computed = tokens_per_block_.BlockForToken(sequence.computed_tokens);
@@ -371,9 +322,9 @@ Ticket BlockManager::ReadyOf(const Sequence& sequence) const {
   return ready;
 }
 
-absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_count,
-                                       uint64_t room_tokens, uint32_t computed_tokens,
-                                       uint32_t known_losses) const {
+absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t token_count,
+                                           uint64_t room_tokens, uint32_t computed_tokens,
+                                           uint32_t known_losses) const {
   if (sequence.must_be_freed) return SequenceCannotGoOn();
   if (known_losses > sequence.losses) {
     return MakeError(Reason::kInvalidArgument,
@@ -405,8 +356,8 @@ absl::Status BlockManager::CheckCommit(const Sequence& sequence, uint64_t token_
 
 // --- Changes: everything was checked ---
 
-BlockManager::Growth BlockManager::Grow(OperationScope& op, Sequence& sequence,
-                                        uint32_t room_tokens, uint32_t computed_tokens) {
+RunningSequences::Growth RunningSequences::Grow(OperationScope& op, Sequence& sequence,
+                                                uint32_t room_tokens, uint32_t computed_tokens) {
   const uint32_t old_size = TableSize(sequence.room_tokens);
   const uint32_t size = TableSize(room_tokens);
   Growth growth{.first_block = old_size, .blocks = size - old_size, .sequence = &sequence};
@@ -418,7 +369,7 @@ BlockManager::Growth BlockManager::Grow(OperationScope& op, Sequence& sequence,
     window->Grow(op, sequence, size, computed_tokens);
   }
   sequence.borrows_tail = false;
-  sequence.charge.Resize(sequence.charge.bytes() + TableBytes(size - old_size));
+  sequence.charge.Resize(sequence.charge.bytes() + room_.TableBytes(size - old_size));
   const uint32_t old_room_tokens = std::exchange(sequence.room_tokens, room_tokens);
   PlaceWaiting(sequence, old_room_tokens);
   if (!sequence.has_waiting_tokens()) sequence.named = nullptr;
@@ -426,13 +377,13 @@ BlockManager::Growth BlockManager::Grow(OperationScope& op, Sequence& sequence,
 }
 
 // Names the next tokens. Those with room go to their blocks; the rest is in `named` already.
-void BlockManager::Place(Sequence& sequence, absl::Span<const TokenId> tokens) {
+void RunningSequences::Place(Sequence& sequence, absl::Span<const TokenId> tokens) {
   const size_t room = sequence.room_tokens - std::min(sequence.room_tokens, sequence.token_count);
   WriteTokens(sequence, sequence.token_count, tokens.first(std::min(room, tokens.size())));
   sequence.token_count += static_cast<uint32_t>(tokens.size());
 }
 
-void BlockManager::PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens) {
+void RunningSequences::PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens) {
   if (sequence.token_count <= old_room_tokens) return;
   const uint32_t end = std::min(sequence.token_count, sequence.room_tokens);
   const absl::Span<const TokenId> named = sequence.named->value;
@@ -440,15 +391,15 @@ void BlockManager::PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens) {
               named.subspan(old_room_tokens - sequence.named_begin, end - old_room_tokens));
 }
 
-void BlockManager::WriteTokens(Sequence& sequence, uint32_t position,
-                               absl::Span<const TokenId> tokens) {
+void RunningSequences::WriteTokens(Sequence& sequence, uint32_t position,
+                                   absl::Span<const TokenId> tokens) {
   for (size_t w = 0; w < windows_.size(); ++w) {
     windows_[w]->WriteTokens(sequence, position, tokens);
   }
 }
 
-void BlockManager::Commit(OperationScope& op, Sequence& sequence, absl::Span<const TokenId> tokens,
-                          uint32_t computed_tokens) {
+void RunningSequences::Commit(OperationScope& op, Sequence& sequence,
+                              absl::Span<const TokenId> tokens, uint32_t computed_tokens) {
   Place(sequence, tokens);
   const uint32_t before = sequence.computed_tokens;
   if (computed_tokens <= before) return;
@@ -461,7 +412,7 @@ void BlockManager::Commit(OperationScope& op, Sequence& sequence, absl::Span<con
 }
 
 // Sequences that hold the lost bytes have to compute them again. Cost: O(their tables).
-void BlockManager::Shorten(const CopyTracker::Lost& lost) {
+void RunningSequences::Shorten(const CopyTracker::Lost& lost) {
   for (const SequenceKey& key : lost.readers) {
     Sequence& sequence = *sequences_.at(key);
     const std::optional<uint32_t> entry = windows_[lost.window]->FindEntry(sequence, lost.block.id);
@@ -469,20 +420,59 @@ void BlockManager::Shorten(const CopyTracker::Lost& lost) {
     const uint32_t left = *entry * tokens_per_block_.value();
     if (left >= sequence.computed_tokens) continue;
     sequence.computed_tokens = left;
-    sequence.must_be_freed = !CanGoOn(info_, sequence);
+    sequence.must_be_freed = !CanGoOn(windows_, sequence);
     if (sequence.must_be_freed) sequence.computed_tokens = 0;
     if (sequence.losses++ == sequence.known_losses) {
-      RequireSession(key.session).shortened.insert(key.sequence);
+      sessions_.Require(key.session).shortened.insert(key.sequence);
     }
   }
 }
 
-void BlockManager::EndSequence(OperationScope& op, SequenceKey key,
-                               WindowBlockManager::ComputedTail tail) {
+void RunningSequences::End(OperationScope& op, SequenceKey key,
+                           WindowBlockManager::ComputedTail tail) {
   const auto it = sequences_.find(key);
   PAGODA_CHECK(it != sequences_.end(), "a session's sequences exist");
   for (const auto& window : windows_) window->End(op, *it->second, tail);
   sequences_.erase(it);
+}
+
+// --- For tests ---
+
+void RunningSequences::AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const {
+  for (const auto& [key, sequence] : sequences_) {
+    PAGODA_CHECK(
+        sequence->computed_tokens <= std::min(sequence->token_count, sequence->room_tokens),
+        "rule 7: computed tokens were named and have a place");
+    windows_[window_index]->CheckSequence(*sequence);
+    const SequenceBlocks& blocks = sequence->windows[window_index];
+    for (const BlockHandle& handle : blocks.table) {
+      if (handle.id != kNoBlock) (*holders)[handle.id.value()].push_back(sequence->tenant);
+    }
+    for (const BlockId id : blocks.canonical) {
+      if (id != kNoBlock) (*holders)[id.value()].push_back(sequence->tenant);
+    }
+  }
+}
+
+void RunningSequences::AddCosts(Costs* costs) const {
+  std::set<const void*> shared;
+  for (const auto& [key, sequence] : sequences_) {
+    const size_t tenant = sequence->tenant.value();
+    ++costs->sequences[tenant];
+    costs->bytes[tenant] += sequence->charge.bytes();
+    const uint64_t least =
+        room_.SequenceBytes() + room_.TableBytes(TableSize(sequence->room_tokens));
+    PAGODA_CHECK(
+        sequence->charge.bytes() >= least && sequence->charge.bytes() <= least + kMaxCacheSaltBytes,
+        "a sequence is charged for itself and its tables");
+    const auto add = [&](const auto& part) {
+      PAGODA_CHECK(part->charge.bytes() > 0, "what forks share is charged once");
+      if (shared.insert(part.get()).second) costs->bytes[tenant] += part->charge.bytes();
+    };
+    if (sequence->named != nullptr) add(sequence->named);
+    if (sequence->wishes != nullptr) add(sequence->wishes);
+    sequence->extras.VisitShared(add);
+  }
 }
 
 }  // namespace pagoda

@@ -1,17 +1,18 @@
-// The part of BlockManager that makes two sequences of one, and shortens one.
+// The part of RunningSequences that makes two sequences of one, and shortens one.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "manager/block_manager.h"
-#include "pools/check.h"
+#include "manager/running_sequences.h"
 #include "pools/error.h"
 
 namespace pagoda {
 
-absl::StatusOr<SequenceForked> BlockManager::ForkSequence(SessionId session, SequenceId sequence,
-                                                          SequenceId new_sequence, absl::Time now) {
-  OperationScope op = BeginOperation(session, now);
+absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
+                                                              SequenceId sequence,
+                                                              SequenceId new_sequence,
+                                                              absl::Time now) {
+  OperationScope op = runner_.Begin(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   Sequence& parent = **found;
@@ -21,11 +22,12 @@ absl::StatusOr<SequenceForked> BlockManager::ForkSequence(SessionId session, Seq
                      absl::StrCat("sequence ", new_sequence.value(), " exists already"));
   }
   const bool shares_names = NamesFrom(parent, parent.computed_tokens);
-  const uint64_t own_bytes = SequenceBytes() + TableBytes(TableSize(parent.computed_tokens));
+  const uint64_t own_bytes =
+      room_.SequenceBytes() + room_.TableBytes(TableSize(parent.computed_tokens));
   const uint64_t named_bytes =
       uint64_t{parent.token_count - parent.computed_tokens} * sizeof(TokenId);
   const uint64_t bytes = own_bytes + (shares_names ? 0 : named_bytes);
-  if (absl::Status status = sequence_accounts_.Check(
+  if (absl::Status status = accounts_.Check(
           parent.tenant,
           {.sequences = 1, .bytes = bytes, .all_bytes = parent.kept_bytes() + bytes});
       !status.ok()) {
@@ -38,7 +40,7 @@ absl::StatusOr<SequenceForked> BlockManager::ForkSequence(SessionId session, Seq
   child->token_count = parent.token_count;
   child->computed_tokens = child->room_tokens = parent.computed_tokens;
   child->tenant = parent.tenant;
-  child->charge = SequenceAccounts::Charge(&sequence_accounts_, parent.tenant, 1, own_bytes);
+  child->charge = SequenceAccounts::Charge(&accounts_, parent.tenant, 1, own_bytes);
   child->prompt_tokens = parent.prompt_tokens;
   child->matched_tokens = parent.matched_tokens;
   // Who forks it may not know yet of what it lost.
@@ -52,14 +54,14 @@ absl::StatusOr<SequenceForked> BlockManager::ForkSequence(SessionId session, Seq
   for (const auto& window : windows_) window->Fork(parent, *child);
   const Sequence& added = *child;
   sequences_.emplace(added.key, std::move(child));
-  Session& owner = RequireSession(session);
+  Session& owner = sessions_.Require(session);
   owner.sequences.insert(new_sequence);
   if (parent.losses != parent.known_losses) owner.shortened.insert(new_sequence);
   op.WaitFor(ReadyOf(added));
-  return SequenceForked{.sequence = &added, .ready = EndOperation(op)};
+  return SequenceForked{.sequence = &added, .ready = runner_.End(op)};
 }
 
-bool BlockManager::NamesFrom(const Sequence& sequence, uint32_t begin) {
+bool RunningSequences::NamesFrom(const Sequence& sequence, uint32_t begin) {
   if (begin == sequence.token_count) return true;
   return sequence.named != nullptr && sequence.named_begin <= begin &&
          sequence.named_begin + sequence.named->value.size() >= sequence.token_count;
@@ -67,7 +69,7 @@ bool BlockManager::NamesFrom(const Sequence& sequence, uint32_t begin) {
 
 // Tokens that are named and not computed have no place in the child. The first fork writes them
 // down, and the parent keeps that for the next ones.
-void BlockManager::ShareNamedTokens(Sequence& parent, Sequence& child) {
+void RunningSequences::ShareNamedTokens(Sequence& parent, Sequence& child) {
   const uint32_t begin = parent.computed_tokens;
   if (begin == parent.token_count) return;
   if (!NamesFrom(parent, begin)) {
@@ -79,7 +81,7 @@ void BlockManager::ShareNamedTokens(Sequence& parent, Sequence& child) {
       const auto waiting = parent.named->value.begin() + (placed - parent.named_begin);
       named->value.insert(named->value.end(), waiting, waiting + (parent.token_count - placed));
     }
-    named->charge = SequenceAccounts::Charge(&sequence_accounts_, parent.tenant, 0,
+    named->charge = SequenceAccounts::Charge(&accounts_, parent.tenant, 0,
                                              named->value.size() * sizeof(TokenId));
     parent.named = std::move(named);
     parent.named_begin = begin;
@@ -88,11 +90,11 @@ void BlockManager::ShareNamedTokens(Sequence& parent, Sequence& child) {
   child.named_begin = parent.named_begin;
 }
 
-absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId session,
-                                                                    SequenceId sequence,
-                                                                    uint32_t token_count,
-                                                                    absl::Time now) {
-  OperationScope op = BeginOperation(session, now);
+absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(SessionId session,
+                                                                            SequenceId sequence,
+                                                                            uint32_t token_count,
+                                                                            absl::Time now) {
+  OperationScope op = runner_.Begin(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
   Sequence& cut = **found;
@@ -108,7 +110,8 @@ absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId se
                                     " has let go of what token ", token_count, " needs"));
     }
     const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
-    if (absl::Status status = CheckNeeds(cut.tenant, w, windows_[w]->NeedsOf(copies, cut.tenant));
+    if (absl::Status status =
+            room_.CheckNeeds(cut.tenant, w, windows_[w]->NeedsOf(copies, cut.tenant));
         !status.ok()) {
       return status;
     }
@@ -122,14 +125,15 @@ absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId se
   cut.token_count = token_count;
   cut.room_tokens = std::min(cut.room_tokens, token_count);
   if (!cut.has_waiting_tokens()) cut.named = nullptr;
-  cut.charge.Resize(cut.charge.bytes() - TableBytes(old_entries - TableSize(cut.room_tokens)));
+  cut.charge.Resize(cut.charge.bytes() -
+                    room_.TableBytes(old_entries - TableSize(cut.room_tokens)));
   cut.computed_tokens = std::min(cut.computed_tokens, token_count);
   cut.prompt_tokens = std::min(cut.prompt_tokens, token_count);
   cut.forked_tokens = std::min(cut.forked_tokens, token_count);
   return Growth{.first_block = first_changed,
                 .blocks = TableSize(cut.room_tokens) - first_changed,
                 .sequence = &cut,
-                .ready = EndOperation(op)};
+                .ready = runner_.End(op)};
 }
 
 }  // namespace pagoda

@@ -1,0 +1,55 @@
+// The part of BlockManager that checks every invariant from scratch, over all parts.
+#include <map>
+#include <vector>
+
+#include "manager/block_manager_parts.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+void BlockManager::Parts::CheckSequenceAccounts() const {
+  RunningSequences::Costs costs{.sequences = std::vector<uint64_t>(tenants.size()),
+                                .bytes = std::vector<uint64_t>(tenants.size())};
+  sequences.AddCosts(&costs);
+  std::map<SessionId, size_t> ending_drains = endings.DrainsOfSessions();
+  for (const SessionId id : sessions.Ids()) {
+    const Session& session = sessions.Get(id);
+    costs.bytes[session.tenant.value()] += session.drains_charge.bytes();
+    PAGODA_CHECK(session.drains_charge.bytes() ==
+                     (session.drains.size() + ending_drains[id]) * sizeof(Drain),
+                 "a session is charged for what drains");
+  }
+  endings.AddDrainBytes(&costs.bytes);
+  for (uint16_t i = 0; i < tenants.size(); ++i) {
+    PAGODA_CHECK(accounts.sequences(TenantId{i}) == costs.sequences[i] &&
+                     accounts.bytes(TenantId{i}) == costs.bytes[i],
+                 "tenants are charged for what their sequences and drains cost");
+  }
+}
+
+void BlockManager::Parts::CheckInvariants() const {
+  CheckSequenceAccounts();
+  for (size_t w = 0; w < windows.size(); ++w) {
+    const WindowBlockManager& window = *windows[w];
+    WindowBlockManager::Holders holders(window.num_ids());
+    pins.AddHolders(w, &holders);
+    sequences.AddHolders(w, &holders);
+    for (const SessionId id : sessions.Ids()) {
+      const Session& session = sessions.Get(id);
+      for (const Drain& drain : session.drains) {
+        if (drain.window == w) holders[drain.block.value()].push_back(drain.tenant);
+      }
+      if (session.raw_blocks == 0) continue;
+      BlockId first{0};
+      for (const BlockRef& raw :
+           window.NextRawBlocks(id, &first, window.num_ids(), window.num_ids())) {
+        holders[raw.id.value()].push_back(session.tenant);
+      }
+    }
+    endings.AddHolders(w, &holders);
+    window.CheckInvariants(holders);
+  }
+  endings.CheckQuarantines();
+}
+
+}  // namespace pagoda

@@ -1,0 +1,73 @@
+// The parts of BlockManager. Only block_manager*.cc include this.
+#ifndef PAGODA_MANAGER_BLOCK_MANAGER_PARTS_H_
+#define PAGODA_MANAGER_BLOCK_MANAGER_PARTS_H_
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "manager/block_manager.h"
+#include "manager/cache_reset.h"
+#include "manager/copy_tracker.h"
+#include "manager/event_recorder.h"
+#include "manager/operation_runner.h"
+#include "manager/operation_scope.h"
+#include "manager/prefix_matcher.h"
+#include "manager/prefix_pins.h"
+#include "manager/raw_blocks.h"
+#include "manager/room_checks.h"
+#include "manager/running_sequences.h"
+#include "manager/sequence_accounts.h"
+#include "manager/session_drains.h"
+#include "manager/session_endings.h"
+#include "manager/session_table.h"
+#include "manager/tenants.h"
+#include "manager/window_set.h"
+
+namespace pagoda {
+
+// A part refers only to parts above it. There is one call upwards, through PinEnder: a window tells
+// the pins before a pinned block leaves its tree. So the windows are added when all parts are
+// there.
+struct BlockManager::Parts {
+  Parts(Options from, TenantTable table, const CacheInfo& info);
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+
+  // --- For tests: each stops the process where the parts disagree ---
+  void CheckInvariants() const;
+  // What tenants are charged for sequences and drains is what these cost.
+  void CheckSequenceAccounts() const;
+
+  const Options options;
+  const TenantTable tenants;
+  // What operations leave behind for others to take, and what time will bring.
+  EventRecorder recorder;
+  CopyTracker copies;
+  std::vector<SlotChange> slot_changes;
+  Deadlines deadlines;
+
+  SequenceAccounts accounts;
+  SessionTable sessions;
+  WindowSet windows;
+  RoomChecks room;
+  PrefixMatcher matcher;
+  PrefixPins pins;
+  SessionDrains drains;
+  OperationRunner runner;
+  RawBlocks raw_blocks;
+  RunningSequences sequences;
+  SessionEndings endings;
+  CacheReset reset;
+
+  uint64_t recovered_blocks = 0;
+  OperationCounters operations{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};
+};
+
+inline uint32_t Permille(uint64_t blocks, uint32_t permille) {
+  return static_cast<uint32_t>(blocks * permille / 1000);
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_BLOCK_MANAGER_PARTS_H_

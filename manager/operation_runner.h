@@ -1,0 +1,64 @@
+// The beginning and the end of each operation.
+#ifndef PAGODA_MANAGER_OPERATION_RUNNER_H_
+#define PAGODA_MANAGER_OPERATION_RUNNER_H_
+
+#include "absl/time/time.h"
+#include "manager/event_recorder.h"
+#include "manager/ids.h"
+#include "manager/operation_scope.h"
+#include "manager/prefix_pins.h"
+#include "manager/session_drains.h"
+#include "manager/session_table.h"
+#include "manager/window_set.h"
+#include "pools/copy_order.h"
+
+namespace pagoda {
+
+// Thread-compatible.
+//
+// Invariant: each Begin() starts a new operation of the recorder, which joins events within one,
+// and then applies what has expired. After each End() the accounting holds. An operation that is
+// refused is not ended.
+class OperationRunner {
+ public:
+  // All of them outlive the runner.
+  OperationRunner(EventRecorder& recorder, Deadlines& deadlines, const WindowSet& windows,
+                  PrefixPins& pins, SessionDrains& drains)
+      : recorder_(recorder),
+        deadlines_(deadlines),
+        windows_(windows),
+        pins_(pins),
+        drains_(drains) {}
+  OperationRunner(const OperationRunner&) = delete;
+  OperationRunner& operator=(const OperationRunner&) = delete;
+
+  // What every call begins with: its time, and what time brings.
+  OperationScope Begin(absl::Time now, Session* draining = nullptr) {
+    recorder_.BeginOperation(now);
+    OperationScope op{.now = now, .draining = draining};
+    if (deadlines_.next <= now) ApplyDeadlines(op);
+    return op;
+  }
+  // One whose releases drain where the session's do.
+  OperationScope Begin(SessionId session, absl::Time now) {
+    return Begin(now, drains_.DrainingOf(session));
+  }
+  // Returns the ticket that the slots wait for.
+  Ticket End(OperationScope& op);
+  // For an operation that learns on its way that its releases drain.
+  Session* DrainingOf(SessionId session) { return drains_.DrainingOf(session); }
+
+ private:
+  // Ends priorities and pins whose time is over.
+  void ApplyDeadlines(OperationScope& op);
+
+  EventRecorder& recorder_;
+  Deadlines& deadlines_;
+  const WindowSet& windows_;
+  PrefixPins& pins_;
+  SessionDrains& drains_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_OPERATION_RUNNER_H_

@@ -1,0 +1,115 @@
+#include "manager/prefix_matcher.h"
+
+#include <algorithm>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "manager/operation_checks.h"
+#include "pools/error.h"
+
+namespace pagoda {
+namespace {
+
+absl::Status CheckNamespace(const NamespaceKey& name_space) {
+  if (name_space.cache_salt.size() <= kMaxCacheSaltBytes &&
+      name_space.tenant.size() <= kMaxTenantBytes) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("a salt of ", name_space.cache_salt.size(),
+                                " bytes and a tenant of ", name_space.tenant.size(), "; at most ",
+                                kMaxCacheSaltBytes, " and ", kMaxTenantBytes, " are allowed"));
+}
+
+}  // namespace
+
+absl::Status CheckPrompt(const SequencePrompt& prompt) {
+  if (absl::Status status = CheckNamespace(prompt.name_space); !status.ok()) return status;
+  if (prompt.content_check != nullptr) return *prompt.content_check;
+  return CheckContent(prompt.tokens.size(), prompt.extra_token_ids.size(), prompt.multimodal_items,
+                      prompt.retention);
+}
+
+absl::Status CheckPrefix(const SequencePrompt& prefix) {
+  if (prefix.tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
+  return CheckPrompt(prefix);
+}
+
+std::vector<PrefixMatcher::Match> PrefixMatcher::FindPrefixes(const NamespaceKey& name_space,
+                                                              const PromptKey& key) const {
+  std::vector<Match> matches;
+  matches.reserve(windows_.size());
+  for (const auto& window : windows_) matches.push_back(window->FindPrefix(name_space, key));
+  return matches;
+}
+
+// Lengths fall until all windows agree.
+uint32_t PrefixMatcher::ValidLength(const std::vector<Match>& matches, uint32_t limit) const {
+  uint32_t length = limit;
+  for (bool agreed = false; !agreed;) {
+    agreed = true;
+    for (size_t w = 0; w < windows_.size(); ++w) {
+      const uint32_t valid = windows_[w]->ValidLength(matches[w], length);
+      agreed = agreed && (valid == length || w == 0);
+      length = valid;
+    }
+  }
+  return length;
+}
+
+void PrefixMatcher::CutMatches(std::vector<Match>& matches, uint32_t tokens) const {
+  for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->CutMatch(matches[w], tokens);
+}
+
+std::vector<PrefixMatcher::Match> PrefixMatcher::FindWholePrefixes(
+    const SequencePrompt& prefix) const {
+  const PromptKey key = KeyOf(prefix);
+  std::vector<Match> matches = FindPrefixes(prefix.name_space, key);
+  std::vector<TokenExtra> scratch;
+  // A shorter length may end in a part of a block again: beside a hole of a sliding window.
+  for (auto limit = static_cast<uint32_t>(key.size());;) {
+    const uint32_t length = ValidLength(matches, limit);
+    CutMatches(matches, length);
+    const bool whole = std::equal(
+        windows_.begin(), windows_.end(), matches.begin(),
+        [](const auto& window, const Match& match) { return window->SourceIsWhole(match); });
+    if (whole) return matches;
+    limit = windows_.tokens_per_block().BlockForToken(length) * windows_.tokens_per_block().value();
+    if (FindWholeTail(matches, key.Block(limit, length - limit, &scratch))) return matches;
+  }
+}
+
+bool PrefixMatcher::FindWholeTail(std::vector<Match>& matches, const BlockKey& rest) const {
+  const auto begin =
+      static_cast<uint32_t>(matches.front().blocks.size()) * windows_.tokens_per_block().value();
+  for (const uint32_t count : windows_.front()->TailLengths(matches.front(), rest)) {
+    if (ValidLength(matches, begin + count) != begin + count) continue;
+    absl::InlinedVector<BlockId, 4> tails;
+    for (size_t w = 0; w < windows_.size(); ++w) {
+      tails.push_back(windows_[w]->FindTail(matches[w], rest.First(count)));
+    }
+    if (std::find(tails.begin(), tails.end(), kNoBlock) != tails.end()) continue;
+    for (size_t w = 0; w < windows_.size(); ++w) matches[w].source = tails[w];
+    CutMatches(matches, begin + count);
+    return true;
+  }
+  return false;
+}
+
+uint32_t PrefixMatcher::MatchPrefix(const SequencePrompt& prompt,
+                                    std::vector<BlockHandle>* blocks) const {
+  if (blocks != nullptr) blocks->clear();
+  if (prompt.tokens.empty() || !CheckPrompt(prompt).ok()) return 0;
+  const auto limit = static_cast<uint32_t>(prompt.tokens.size() - 1);
+  std::vector<Match> matches = FindPrefixes(prompt.name_space, KeyOf(prompt).First(limit));
+  const uint32_t matched = ValidLength(matches, limit);
+  if (blocks != nullptr) {
+    CutMatches(matches, matched);
+    for (const BlockId id : windows_.back()->PinnableBlocks(matches.back())) {
+      blocks->push_back(windows_.back()->handle(id));
+    }
+  }
+  return matched;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,61 @@
+// What is cached of a prompt, in all windows together.
+#ifndef PAGODA_MANAGER_PREFIX_MATCHER_H_
+#define PAGODA_MANAGER_PREFIX_MATCHER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "events/block_key.h"
+#include "manager/prompt_key.h"
+#include "manager/sequence_calls.h"
+#include "manager/window_block_manager.h"
+#include "manager/window_set.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// INVALID_ARGUMENT: `prompt` has a salt or tenant that is too long, or what CheckContent refuses.
+absl::Status CheckPrompt(const SequencePrompt& prompt);
+// INVALID_COUNT without tokens; else CheckPrompt.
+absl::Status CheckPrefix(const SequencePrompt& prefix);
+
+// What a prompt is found by. Refers to it.
+inline PromptKey KeyOf(const SequencePrompt& prompt) {
+  return {prompt.tokens, prompt.extra_token_ids, prompt.multimodal_items};
+}
+
+// Changes nothing and owns nothing. Matches hold nothing: they are valid until a window changes.
+//
+// Invariant: a length is valid only where every window has it (rule 7).
+class PrefixMatcher {
+ public:
+  using Match = WindowBlockManager::Match;
+
+  // `windows` outlives the matcher.
+  explicit PrefixMatcher(const WindowSet& windows) : windows_(windows) {}
+  PrefixMatcher(const PrefixMatcher&) = delete;
+  PrefixMatcher& operator=(const PrefixMatcher&) = delete;
+
+  // The cached prefixes, as found in each window.
+  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key) const;
+  // The largest length up to `limit` that is valid in every window.
+  uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
+  void CutMatches(std::vector<Match>& matches, uint32_t tokens) const;
+  // What is cached of the prefix as it is: whole blocks and a whole tail.
+  std::vector<Match> FindWholePrefixes(const SequencePrompt& prefix) const;
+
+  // As BlockManager's method of the same name.
+  uint32_t MatchPrefix(const SequencePrompt& prompt, std::vector<BlockHandle>* blocks) const;
+
+ private:
+  // Lets the matches, which have as many whole blocks, end in the longest beginning of `rest` that
+  // is cached as it is in every window. False where there is none. Cost: O(tails there).
+  bool FindWholeTail(std::vector<Match>& matches, const BlockKey& rest) const;
+
+  const WindowSet& windows_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_PREFIX_MATCHER_H_

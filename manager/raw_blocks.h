@@ -1,0 +1,64 @@
+// Blocks that sessions take by id, without a sequence.
+#ifndef PAGODA_MANAGER_RAW_BLOCKS_H_
+#define PAGODA_MANAGER_RAW_BLOCKS_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "manager/event_recorder.h"
+#include "manager/ids.h"
+#include "manager/manager_options.h"
+#include "manager/operation_runner.h"
+#include "manager/operation_scope.h"
+#include "manager/room_checks.h"
+#include "manager/session_table.h"
+#include "manager/window_block_manager.h"
+#include "manager/window_set.h"
+#include "pools/copy_order.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Thread-compatible.
+//
+// Invariant: Session::raw_blocks is the number of raw blocks that the session has, over all
+// windows. With LifecycleEvents::kRaw each raw block is in one Created and one Removed event.
+class RawBlocks {
+ public:
+  // What is passed by reference outlives it.
+  RawBlocks(LifecycleEvents events, const WindowSet& windows, const RoomChecks& room,
+            SessionTable& sessions, EventRecorder& recorder, OperationRunner& runner)
+      : records_(events == LifecycleEvents::kRaw),
+        windows_(windows),
+        room_(room),
+        sessions_(sessions),
+        recorder_(recorder),
+        runner_(runner) {}
+  RawBlocks(const RawBlocks&) = delete;
+  RawBlocks& operator=(const RawBlocks&) = delete;
+
+  // As BlockManager's methods of the same names.
+  absl::StatusOr<Ticket> AllocateBlocks(SessionId session, WindowSize window,
+                                        absl::Span<BlockHandle> out, absl::Time now);
+  absl::Status FreeBlocks(SessionId session, WindowSize window, absl::Span<const BlockRef> blocks,
+                          absl::Time now);
+
+  // Gives blocks back. REQUIRES: the session may free them.
+  void Free(OperationScope& op, Session& session, WindowBlockManager& window,
+            absl::Span<const BlockRef> blocks);
+
+  bool records() const { return records_; }
+
+ private:
+  const bool records_;  // Raw blocks are events.
+  const WindowSet& windows_;
+  const RoomChecks& room_;
+  SessionTable& sessions_;
+  EventRecorder& recorder_;
+  OperationRunner& runner_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_RAW_BLOCKS_H_

@@ -1,0 +1,93 @@
+#include "manager/room_checks.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "pools/error.h"
+
+namespace pagoda {
+
+absl::Status RoomChecks::CheckRoom(TenantId tenant, uint64_t named_tokens, uint64_t room_tokens,
+                                   absl::Span<const Match> matches) const {
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    const uint32_t first = matches.empty() ? 0 : matches[w].first;
+    if (absl::Status status = CheckRoom(tenant, w, named_tokens, room_tokens, first);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RoomChecks::CheckRoom(TenantId tenant, uint32_t window_index, uint64_t named_tokens,
+                                   uint64_t room_tokens, uint32_t first_block) const {
+  const WindowBlockManager& window = *windows_[window_index];
+  const uint32_t quota = window.Quota(tenant);
+  const uint32_t most_blocks = std::min(window.capacity(), quota);
+  // A sliding window holds a long sequence piece by piece.
+  const uint64_t tokens = window.sliding() ? room_tokens : named_tokens;
+  const uint64_t blocks = window.sliding() ? uint64_t{first_block} + most_blocks : most_blocks;
+  const uint64_t most = std::min<uint64_t>(blocks * windows_.tokens_per_block().value(),
+                                           std::numeric_limits<uint32_t>::max());
+  if (tokens <= most && named_tokens <= std::numeric_limits<uint32_t>::max()) {
+    return absl::OkStatus();
+  }
+  const std::string asked = absl::StrCat("room for ", tokens, " tokens asked for; ");
+  if (quota < window.capacity()) {
+    return MakeError(
+        Reason::kInvalidCount,
+        absl::StrCat(asked, "that is ", windows_.TableSize(tokens), " blocks of window ",
+                     WindowName(window.window()), ", and the tenant's quota is ", quota));
+  }
+  return MakeError(Reason::kInvalidCount,
+                   absl::StrCat(asked, "window ", WindowName(window.window()), " holds ", most));
+}
+
+absl::Status RoomChecks::Refusal(TenantId tenant, uint32_t window_index,
+                                 const WindowBlockManager::Needs& needs) const {
+  const WindowBlockManager& window = *windows_[window_index];
+  const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
+  // Where both refuse, only the tenant can give back what its quota lacks.
+  if (!needs.quota.met()) {
+    return MakeError(
+        Reason::kTenantQuotaExceeded,
+        absl::StrCat(needs.quota.blocks, " blocks needed, ", needs.quota.available,
+                     " are left of the tenant's quota of ", window.Quota(tenant), in_window));
+  }
+  return MakeError(Reason::kBlocksExhausted,
+                   absl::StrCat(needs.pool.blocks, " blocks needed, ", needs.pool.available,
+                                " are free or evictable", in_window));
+}
+
+absl::Status RoomChecks::CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const {
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    if (absl::Status status =
+            CheckRoom(sequence.tenant, w, room_tokens, room_tokens, sequence.windows[w].first);
+        !status.ok()) {
+      return status;
+    }
+    const uint32_t blocks = windows_[w]->BlocksToGrow(sequence, windows_.TableSize(room_tokens));
+    if (absl::Status status =
+            CheckNeeds(sequence.tenant, w, windows_[w]->NeedsOf(blocks, sequence.tenant));
+        !status.ok()) {
+      return status;
+    }
+  }
+  const uint64_t more =
+      TableBytes(windows_.TableSize(room_tokens) - windows_.TableSize(sequence.room_tokens));
+  if (more == 0) return absl::OkStatus();
+  return accounts_.Check(sequence.tenant,
+                         {.bytes = more, .all_bytes = sequence.kept_bytes() + more});
+}
+
+uint64_t RoomChecks::SequenceBytes() const {
+  return sizeof(Sequence) + 192 + windows_.size() * sizeof(SequenceBlocks);
+}
+
+uint64_t RoomChecks::TableBytes(uint64_t entries) const {
+  return entries * (sizeof(BlockHandle) + sizeof(BlockId)) * windows_.size();
+}
+
+}  // namespace pagoda

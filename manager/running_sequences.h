@@ -1,0 +1,139 @@
+// The sequences that run, and the operations that change them.
+#ifndef PAGODA_MANAGER_RUNNING_SEQUENCES_H_
+#define PAGODA_MANAGER_RUNNING_SEQUENCES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "manager/copy_tracker.h"
+#include "manager/ids.h"
+#include "manager/operation.h"
+#include "manager/operation_runner.h"
+#include "manager/operation_scope.h"
+#include "manager/prefix_matcher.h"
+#include "manager/room_checks.h"
+#include "manager/sequence.h"
+#include "manager/sequence_accounts.h"
+#include "manager/sequence_calls.h"
+#include "manager/session_table.h"
+#include "manager/tenants.h"
+#include "manager/window_block_manager.h"
+#include "manager/window_set.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Owns the sequences; their sessions list them by name. Thread-compatible.
+//
+// Invariant: an operation checks every window and the accounts before it changes anything, so it
+// succeeds in all windows or leaves no trace. A sequence has blocks in every window, and its tenant
+// is charged for what it keeps beside them.
+class RunningSequences {
+ public:
+  using Growth = SequenceGrowth;
+
+  // What is passed by reference outlives the sequences.
+  RunningSequences(const TenantTable& tenants, const CopyTracker& copies, const WindowSet& windows,
+                   const RoomChecks& room, const PrefixMatcher& matcher, SequenceAccounts& accounts,
+                   SessionTable& sessions, OperationRunner& runner)
+      : tokens_per_block_(windows.tokens_per_block()),
+        tenants_(tenants),
+        copies_(copies),
+        windows_(windows),
+        room_(room),
+        matcher_(matcher),
+        accounts_(accounts),
+        sessions_(sessions),
+        runner_(runner) {}
+  RunningSequences(const RunningSequences&) = delete;
+  RunningSequences& operator=(const RunningSequences&) = delete;
+
+  // --- As BlockManager's methods of the same names ---
+
+  absl::StatusOr<SequenceAdded> AddSequence(SessionId session, SequenceId sequence,
+                                            const SequencePrompt& prompt, absl::Time now);
+  absl::StatusOr<Growth> ReserveTokens(SessionId session, SequenceId sequence, uint32_t count,
+                                       absl::Time now);
+  absl::StatusOr<uint32_t> CommitTokens(SessionId session, SequenceId sequence,
+                                        absl::Span<const TokenId> tokens, uint32_t computed_tokens,
+                                        absl::Time now, uint32_t known_losses);
+  absl::StatusOr<Growth> AppendTokens(SessionId session, SequenceId sequence,
+                                      absl::Span<const TokenId> tokens, uint32_t computed_tokens,
+                                      absl::Time now, uint32_t known_losses);
+  absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
+  // (running_sequences_forks.cc)
+  absl::StatusOr<SequenceForked> ForkSequence(SessionId session, SequenceId sequence,
+                                              SequenceId new_sequence, absl::Time now);
+  absl::StatusOr<Growth> TruncateSequence(SessionId session, SequenceId sequence,
+                                          uint32_t token_count, absl::Time now);
+
+  absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
+  Ticket ReadyOf(const Sequence& sequence) const;
+  absl::Status CheckWritable(SessionId session, WindowSize window, const BlockRef& block) const;
+  std::vector<ShortenedSequence> Shortened(SessionId session);
+
+  // --- For other parts ---
+
+  // REQUIRES: there is such a sequence.
+  const Sequence& Get(const SequenceKey& key) const { return *sequences_.at(key); }
+  // Sequences that hold the lost bytes have to compute them again. Cost: O(their tables).
+  void Shorten(const CopyTracker::Lost& lost);
+  // Lets go of the sequence's blocks, and forgets it. The caller takes it off its session's list.
+  void End(OperationScope& op, SequenceKey key, WindowBlockManager::ComputedTail tail);
+
+  size_t size() const { return sequences_.size(); }
+  // For tests: add who holds the blocks of the window with this index, and what each tenant's
+  // sequences cost. Stop the process where a sequence is not whole.
+  void AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const;
+  struct Costs {
+    std::vector<uint64_t> sequences, bytes;  // By TenantId.
+  };
+  void AddCosts(Costs* costs) const;
+
+ private:
+  using Match = PrefixMatcher::Match;
+  using Room = WindowBlockManager::Room;
+
+  absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
+  static absl::Status SequenceCannotGoOn();
+  absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
+                           uint32_t computed_tokens, uint32_t known_losses) const;
+  bool StaysInBlock(const Sequence& sequence, size_t new_tokens, uint32_t computed_tokens,
+                    uint32_t known_losses) const;
+  uint32_t TableSize(uint64_t room_tokens) const {
+    return tokens_per_block_.BlocksFor(room_tokens);
+  }
+  Growth Grow(OperationScope& op, Sequence& sequence, uint32_t room_tokens,
+              uint32_t computed_tokens);
+  void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
+  // Tokens that were named before they had a place get it, as far as the room goes.
+  void PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens);
+  void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
+  void Commit(OperationScope& op, Sequence& sequence, absl::Span<const TokenId> tokens,
+              uint32_t computed_tokens);
+  // (running_sequences_forks.cc) Whether `named` has all tokens from `begin` on.
+  static bool NamesFrom(const Sequence& sequence, uint32_t begin);
+  void ShareNamedTokens(Sequence& parent, Sequence& child);
+
+  const TokensPerBlock tokens_per_block_;
+  const TenantTable& tenants_;
+  const CopyTracker& copies_;
+  const WindowSet& windows_;
+  const RoomChecks& room_;
+  const PrefixMatcher& matcher_;
+  SequenceAccounts& accounts_;
+  SessionTable& sessions_;
+  OperationRunner& runner_;
+  absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_RUNNING_SEQUENCES_H_

@@ -1,0 +1,107 @@
+// How sessions and quarantines end: what they held is freed in chunks, so that no call waits long
+// for the lock behind a large one.
+#ifndef PAGODA_MANAGER_SESSION_ENDINGS_H_
+#define PAGODA_MANAGER_SESSION_ENDINGS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "manager/ids.h"
+#include "manager/operation_runner.h"
+#include "manager/operation_scope.h"
+#include "manager/raw_blocks.h"
+#include "manager/running_sequences.h"
+#include "manager/sequence_accounts.h"
+#include "manager/session_calls.h"
+#include "manager/session_drains.h"
+#include "manager/session_ending.h"
+#include "manager/session_table.h"
+#include "manager/stats.h"
+#include "manager/window_block_manager.h"
+#include "manager/window_set.h"
+
+namespace pagoda {
+
+// Owns the endings and the quarantines. Thread-compatible.
+//
+// Invariants
+// 1. A session is over at once, its blocks go later. The oldest ending goes first.
+// 2. What a session that ends without its client could write is quarantined, and a quarantine
+// counts each block once.
+class SessionEndings {
+ public:
+  // All of them outlive the endings.
+  SessionEndings(const WindowSet& windows, SequenceAccounts& accounts, SessionTable& sessions,
+                 SessionDrains& drains, OperationRunner& runner, RawBlocks& raw_blocks,
+                 RunningSequences& sequences)
+      : windows_(windows),
+        accounts_(accounts),
+        sessions_(sessions),
+        drains_(drains),
+        runner_(runner),
+        raw_blocks_(raw_blocks),
+        sequences_(sequences) {}
+  SessionEndings(const SessionEndings&) = delete;
+  SessionEndings& operator=(const SessionEndings&) = delete;
+
+  // --- As BlockManager's methods of the same names ---
+
+  absl::Status CloseSession(SessionRef ref, absl::Time now, EndIn how);
+  size_t ExpireSessions(absl::Time now, EndIn how);
+  absl::Status EndSession(SessionId session, absl::Time now, EndIn how);
+  bool ContinueEndings(absl::Time now, uint32_t max_blocks);
+  bool IsEnding(SessionId session) const;
+  bool IsQuarantined(SessionId session) const { return quarantines_.contains(session); }
+  std::vector<SessionId> QuarantinedSessions(SessionId from, size_t limit) const;
+  std::vector<QuarantineInfo> Quarantines() const;
+  absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now, EndIn how);
+  void QuarantineFree(absl::Time now);
+
+  // How many sessions and quarantines have begun to end, and have ended.
+  uint64_t begun() const { return begun_; }
+  uint64_t ended() const { return begun_ - endings_.size(); }
+
+  void AddStats(ManagerStats* stats) const;
+
+  // --- For tests ---
+
+  // Adds who holds the blocks of the window with this index.
+  void AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const;
+  // Adds what the drains cost, by TenantId.
+  void AddDrainBytes(std::vector<uint64_t>* bytes) const;
+  // How many drains the endings have that their sessions are charged for.
+  std::map<SessionId, size_t> DrainsOfSessions() const;
+  void CheckQuarantines() const;
+
+ private:
+  void Begin(SessionId id, SessionEnd how);
+  void Finish(absl::Time now, EndIn how);
+  void EndSequences(OperationScope& op, const Ending& ending, uint32_t max_blocks);
+  void FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t max_blocks);
+  void CountQuarantined(Ending& ending, uint32_t max_blocks);
+  // The session has no blocks any more but those to be quarantined.
+  void CloseEnded(Ending& ending, absl::Time now);
+
+  const WindowSet& windows_;
+  SequenceAccounts& accounts_;
+  SessionTable& sessions_;
+  SessionDrains& drains_;
+  OperationRunner& runner_;
+  RawBlocks& raw_blocks_;
+  RunningSequences& sequences_;
+  std::map<SessionId, Quarantine> quarantines_;
+  std::deque<Ending> endings_;  // The oldest first.
+  uint64_t begun_ = 0;
+  uint64_t quarantined_blocks_ = 0;  // Of all of them.
+  SessionCounters counters_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_SESSION_ENDINGS_H_
