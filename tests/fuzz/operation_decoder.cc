@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "manager/sequence.h"
 
 namespace pagoda::fuzz {
 namespace {
