@@ -50,7 +50,8 @@ absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceI
 absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
     SessionId session, SequenceId sequence, absl::Span<const TokenId> tokens,
     uint32_t computed_tokens, absl::Time now, uint32_t known_losses) {
-  return parts_->sequences.AppendTokens(session, sequence, tokens, computed_tokens, now,
+  OperationScope op = parts_->runner.Begin(now);
+  return parts_->sequences.AppendTokens(op, session, sequence, tokens, computed_tokens,
                                         known_losses);
 }
 

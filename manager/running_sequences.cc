@@ -189,21 +189,9 @@ absl::StatusOr<uint32_t> RunningSequences::CommitTokens(SessionId session, Seque
   return (*found)->token_count;
 }
 
-absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendTokens(
-    SessionId session, SequenceId sequence, absl::Span<const TokenId> tokens,
-    uint32_t computed_tokens, absl::Time now, uint32_t known_losses) {
-  OperationScope op = runner_.Begin(now);
-  const auto found = sequences_.find({session, sequence});
-  if (found == sequences_.end()) return FindSequence(session, sequence).status();
-  Sequence& growing = *found->second;
-  // In most calls the token's place is in the last block, and nothing but that token is written.
-  if (StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
-    for (const auto& window : windows_) window->WriteTokens(growing, growing.token_count, tokens);
-    growing.token_count += static_cast<uint32_t>(tokens.size());
-    growing.room_tokens = std::max(growing.room_tokens, growing.token_count);
-    growing.computed_tokens = std::max(growing.computed_tokens, computed_tokens);
-    return Growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
-  }
+absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendBlocks(
+    OperationScope& op, SessionId session, Sequence& growing, absl::Span<const TokenId> tokens,
+    uint32_t computed_tokens, uint32_t known_losses) {
   op.draining = runner_.DrainingOf(session);
   op.tenant = growing.tenant;
   const uint64_t token_count = uint64_t{growing.token_count} + tokens.size();
@@ -224,20 +212,6 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendTokens(
   Commit(op, growing, tokens, computed_tokens);
   growth.ready = runner_.End(op);
   return growth;
-}
-
-// Whether an append takes no block, publishes none and copies none, and cannot fail.
-bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_tokens,
-                                    uint32_t computed_tokens, uint32_t known_losses) const {
-  const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
-  const uint64_t places = uint64_t{TableSize(sequence.room_tokens)} * tokens_per_block_.value();
-  if (token_count > places || sequence.borrows_tail || sequence.has_waiting_tokens()) return false;
-  if (sequence.must_be_freed || windows_.any_slides()) return false;
-  if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
-  return computed_tokens == 0 ||
-         (computed_tokens >= sequence.computed_tokens && computed_tokens <= token_count &&
-          tokens_per_block_.BlockForToken(computed_tokens) ==
-              tokens_per_block_.BlockForToken(sequence.computed_tokens));
 }
 
 // --- The end, and look-ups ---

@@ -2,6 +2,7 @@
 #ifndef PAGODA_MANAGER_RUNNING_SEQUENCES_H_
 #define PAGODA_MANAGER_RUNNING_SEQUENCES_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,9 +65,10 @@ class RunningSequences {
   absl::StatusOr<uint32_t> CommitTokens(SessionId session, SequenceId sequence,
                                         absl::Span<const TokenId> tokens, uint32_t computed_tokens,
                                         absl::Time now, uint32_t known_losses);
-  absl::StatusOr<Growth> AppendTokens(SessionId session, SequenceId sequence,
+  // `op` has just begun.
+  absl::StatusOr<Growth> AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
                                       absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                      absl::Time now, uint32_t known_losses);
+                                      uint32_t known_losses);
   absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
   // (running_sequences_forks.cc)
   absl::StatusOr<SequenceForked> ForkSequence(SessionId session, SequenceId sequence,
@@ -103,6 +105,10 @@ class RunningSequences {
 
   absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
   static absl::Status SequenceCannotGoOn();
+  // The append that takes blocks, publishes some, or is refused.
+  absl::StatusOr<Growth> AppendBlocks(OperationScope& op, SessionId session, Sequence& growing,
+                                      absl::Span<const TokenId> tokens, uint32_t computed_tokens,
+                                      uint32_t known_losses);
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
                            uint32_t computed_tokens, uint32_t known_losses) const;
   bool StaysInBlock(const Sequence& sequence, size_t new_tokens, uint32_t computed_tokens,
@@ -133,6 +139,40 @@ class RunningSequences {
   OperationRunner& runner_;
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
 };
+
+// --- An append, which is one for each sequence of a decode step: inline in the facade ---
+
+// Whether an append takes no block, publishes none and copies none, and cannot fail.
+inline bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_tokens,
+                                           uint32_t computed_tokens, uint32_t known_losses) const {
+  const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
+  const uint64_t places = uint64_t{TableSize(sequence.room_tokens)} * tokens_per_block_.value();
+  if (token_count > places || sequence.borrows_tail || sequence.has_waiting_tokens()) return false;
+  if (sequence.must_be_freed || windows_.any_slides()) return false;
+  if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
+  return computed_tokens == 0 ||
+         (computed_tokens >= sequence.computed_tokens && computed_tokens <= token_count &&
+          tokens_per_block_.BlockForToken(computed_tokens) ==
+              tokens_per_block_.BlockForToken(sequence.computed_tokens));
+}
+
+[[gnu::always_inline]] inline absl::StatusOr<RunningSequences::Growth>
+RunningSequences::AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
+                               absl::Span<const TokenId> tokens, uint32_t computed_tokens,
+                               uint32_t known_losses) {
+  const auto found = sequences_.find({session, sequence});
+  if (found == sequences_.end()) return FindSequence(session, sequence).status();
+  Sequence& growing = *found->second;
+  // In most calls the token's place is in the last block, and nothing but that token is written.
+  if (StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
+    for (const auto& window : windows_) window->WriteTokens(growing, growing.token_count, tokens);
+    growing.token_count += static_cast<uint32_t>(tokens.size());
+    growing.room_tokens = std::max(growing.room_tokens, growing.token_count);
+    growing.computed_tokens = std::max(growing.computed_tokens, computed_tokens);
+    return Growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
+  }
+  return AppendBlocks(op, session, growing, tokens, computed_tokens, known_losses);
+}
 
 }  // namespace pagoda
 
