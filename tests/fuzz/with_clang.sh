@@ -19,6 +19,8 @@ case " $* " in
     # To make a precompiled header, CMake includes what it is made of; clang would take the old one for that, and find it out of date.
     output=$(printf '%s\n' "$@" | sed -n '/^-o$/{n;p;}')
     rm -f "$output"
+    # The header names its folder, so another clone cannot use it: it is not cached.
+    launcher=
     ;;
 esac
 exec $launcher "$clang" "$@"
