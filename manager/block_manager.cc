@@ -15,112 +15,112 @@ namespace pagoda {
 
 absl::StatusOr<Ticket> BlockManager::AllocateBlocks(SessionId session, WindowSize window,
                                                     absl::Span<BlockHandle> out, absl::Time now) {
-  return parts_->raw_blocks.AllocateBlocks(session, window, out, now);
+  return parts().raw_blocks.AllocateBlocks(session, window, out, now);
 }
 
 absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
                                       absl::Span<const BlockRef> blocks, absl::Time now) {
-  return parts_->raw_blocks.FreeBlocks(session, window, blocks, now);
+  return parts().raw_blocks.FreeBlocks(session, window, blocks, now);
 }
 
 absl::Status BlockManager::CheckWritable(SessionId session, WindowSize window,
                                          const BlockRef& block) const {
-  return parts_->sequences.CheckWritable(session, window, block);
+  return parts().sequences.CheckWritable(session, window, block);
 }
 
 absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, SequenceId sequence,
                                                         const Prompt& prompt, absl::Time now) {
-  return parts_->sequences.AddSequence(session, sequence, prompt, now);
+  return parts().sequences.AddSequence(session, sequence, prompt, now);
 }
 
 absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId session,
                                                                  SequenceId sequence,
                                                                  uint32_t count, absl::Time now) {
-  return parts_->sequences.ReserveTokens(session, sequence, count, now);
+  return parts().sequences.ReserveTokens(session, sequence, count, now);
 }
 
 absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceId sequence,
                                                     absl::Span<const TokenId> tokens,
                                                     uint32_t computed_tokens, absl::Time now,
                                                     uint32_t known_losses) {
-  return parts_->sequences.CommitTokens(session, sequence, tokens, computed_tokens, now,
+  return parts().sequences.CommitTokens(session, sequence, tokens, computed_tokens, now,
                                         known_losses);
 }
 
 absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
     SessionId session, SequenceId sequence, absl::Span<const TokenId> tokens,
     uint32_t computed_tokens, absl::Time now, uint32_t known_losses) {
-  OperationScope op = parts_->runner.Begin(now);
-  return parts_->sequences.AppendTokens(op, session, sequence, tokens, computed_tokens,
+  OperationScope op = parts().runner.Begin(now);
+  return parts().sequences.AppendTokens(op, session, sequence, tokens, computed_tokens,
                                         known_losses);
 }
 
 absl::StatusOr<SequenceForked> BlockManager::ForkSequence(SessionId session, SequenceId sequence,
                                                           SequenceId new_sequence, absl::Time now) {
-  return parts_->sequences.ForkSequence(session, sequence, new_sequence, now);
+  return parts().sequences.ForkSequence(session, sequence, new_sequence, now);
 }
 
 absl::StatusOr<BlockManager::Growth> BlockManager::TruncateSequence(SessionId session,
                                                                     SequenceId sequence,
                                                                     uint32_t token_count,
                                                                     absl::Time now) {
-  return parts_->sequences.TruncateSequence(session, sequence, token_count, now);
+  return parts().sequences.TruncateSequence(session, sequence, token_count, now);
 }
 
 absl::Status BlockManager::FreeSequence(SessionId session, SequenceId sequence, absl::Time now) {
-  return parts_->sequences.FreeSequence(session, sequence, now);
+  return parts().sequences.FreeSequence(session, sequence, now);
 }
 
 absl::StatusOr<const Sequence*> BlockManager::FindSequence(SessionId session,
                                                            SequenceId sequence) const {
-  return parts_->sequences.FindSequence(session, sequence);
+  return parts().sequences.FindSequence(session, sequence);
 }
 
 Ticket BlockManager::ReadyOf(const Sequence& sequence) const {
-  return parts_->sequences.ReadyOf(sequence);
+  return parts().sequences.ReadyOf(sequence);
 }
 
 // --- Copies and time ---
 
 void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now) {
-  OperationScope op = parts_->runner.Begin(now);
-  const CopyTracker::Completion completion = parts_->copies.Complete(ticket, status);
+  OperationScope op = parts().runner.Begin(now);
+  const CopyTracker::Completion completion = parts().copies.Complete(ticket, status);
   if (completion.lost.has_value()) {
     const CopyTracker::Lost& lost = *completion.lost;
-    WindowBlockManager& window = *parts_->windows[lost.window];
+    WindowBlockManager& window = *parts().windows[lost.window];
     if (window.Owns(lost.block, lost.target)) {
-      parts_->sequences.Shorten(lost);
+      parts().sequences.Shorten(lost);
       if (window.in_tree(lost.block.id)) window.Lose(op, lost.block.id);
     }
   }
-  parts_->runner.End(op);
+  parts().runner.End(op);
 }
 
 uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
-  OperationScope op = parts_->runner.Begin(now);
+  OperationScope op = parts().runner.Begin(now);
   uint32_t moved = 0;
-  if (parts_->options.offload_watermark_permille != 0) {
-    for (const auto& window : parts_->windows) {
+  if (parts().options.offload_watermark_permille != 0) {
+    for (const auto& window : parts().windows) {
       moved += window->OffloadAhead(
-          op, Permille(window->capacity(), parts_->options.offload_watermark_permille),
+          op, Permille(window->capacity(), parts().options.offload_watermark_permille),
           max_blocks - moved);
     }
   }
-  parts_->runner.End(op);
+  parts().runner.End(op);
   return moved;
 }
 
-std::vector<CopyOrder> BlockManager::TakeCopies() { return parts_->copies.Take(); }
+std::vector<CopyOrder> BlockManager::TakeCopies() { return parts().copies.Take(); }
 
-Ticket BlockManager::completed_ticket() const { return parts_->copies.completed(); }
+Ticket BlockManager::completed_ticket() const { return parts().copies.completed(); }
 
-Ticket BlockManager::last_ticket() const { return parts_->copies.last(); }
+Ticket BlockManager::last_ticket() const { return parts().copies.last(); }
 
 std::vector<SlotChange> BlockManager::TakeSlotChanges() {
-  return std::exchange(parts_->slot_changes, {});
+  return std::exchange(parts().slot_changes, {});
 }
 
-bool BlockManager::HasExpired(absl::Time now) const { return parts_->deadlines.next <= now; }
+bool BlockManager::HasExpired(absl::Time now) const { return parts().deadlines.next <= now; }
 
 // --- A reset ---
 
@@ -133,62 +133,62 @@ uint64_t BlockManager::ResetPrefixCache(absl::Time now) {
 }
 
 BlockManager::ResetStep BlockManager::StepReset(uint32_t max_blocks, absl::Time now) {
-  OperationScope op = parts_->runner.Begin(now);
-  const uint64_t removed = parts_->reset.Step(op, max_blocks);
-  parts_->runner.End(op);
+  OperationScope op = parts().runner.Begin(now);
+  const uint64_t removed = parts().reset.Step(op, max_blocks);
+  parts().runner.End(op);
   return {.removed_blocks = removed, .done = !resetting()};
 }
 
-bool BlockManager::resetting() const { return parts_->reset.under_way(); }
+bool BlockManager::resetting() const { return parts().reset.under_way(); }
 
 bool BlockManager::IsCutOff(WindowSize window, BlockId id) const {
-  const WindowBlockManager* const found = parts_->windows.Find(window);
+  const WindowBlockManager* const found = parts().windows.Find(window);
   return found != nullptr && id.value() < found->num_ids() && found->IsCutOff(id);
 }
 
 // --- Operators ---
 
-Epoch BlockManager::epoch() const { return parts_->options.epoch; }
+Epoch BlockManager::epoch() const { return parts().options.epoch; }
 
 ManagerStats BlockManager::Stats() const {
   ManagerStats stats;
-  for (const auto& window : parts_->windows) stats.windows.push_back(window->Stats());
-  stats.sessions = parts_->sessions.size();
-  stats.sequences = parts_->sequences.size();
-  stats.pins = parts_->pins.size();
-  stats.copies_in_flight = parts_->copies.in_flight();
-  stats.recovered_blocks = parts_->recovered_blocks;
-  stats.operations = parts_->operations;
-  parts_->endings.AddStats(&stats);
+  for (const auto& window : parts().windows) stats.windows.push_back(window->Stats());
+  stats.sessions = parts().sessions.size();
+  stats.sequences = parts().sequences.size();
+  stats.pins = parts().pins.size();
+  stats.copies_in_flight = parts().copies.in_flight();
+  stats.recovered_blocks = parts().recovered_blocks;
+  stats.operations = parts().operations;
+  parts().endings.AddStats(&stats);
   return stats;
 }
 
 // --- Tenants ---
 
-const TenantTable& BlockManager::tenants() const { return parts_->tenants; }
+const TenantTable& BlockManager::tenants() const { return parts().tenants; }
 
 TenantId BlockManager::TenantOf(SessionId session) const {
-  return parts_->sessions.TenantOf(session);
+  return parts().sessions.TenantOf(session);
 }
 
 absl::StatusOr<NamespaceKey> BlockManager::Confine(SessionId session,
                                                    const NamespaceKey& asked) const {
-  return parts_->tenants.Confine(TenantOf(session), asked);
+  return parts().tenants.Confine(TenantOf(session), asked);
 }
 
 std::vector<TenantUsage> BlockManager::TenantUses() const {
-  std::vector<TenantUsage> list(parts_->tenants.size());
-  for (uint16_t i = 0; i < parts_->tenants.size(); ++i) {
+  std::vector<TenantUsage> list(parts().tenants.size());
+  for (uint16_t i = 0; i < parts().tenants.size(); ++i) {
     const TenantId tenant{i};
     list[i].tenant = tenant;
-    list[i].sequences = parts_->accounts.sequences(tenant);
-    list[i].max_sequences = parts_->accounts.most_sequences(tenant);
-    list[i].sequence_bytes = parts_->accounts.bytes(tenant);
-    list[i].max_sequence_bytes = parts_->accounts.most_bytes(tenant);
-    for (const auto& window : parts_->windows) window->AddUses(TenantId{i}, &list[i].uses);
+    list[i].sequences = parts().accounts.sequences(tenant);
+    list[i].max_sequences = parts().accounts.most_sequences(tenant);
+    list[i].sequence_bytes = parts().accounts.bytes(tenant);
+    list[i].max_sequence_bytes = parts().accounts.most_bytes(tenant);
+    for (const auto& window : parts().windows) window->AddUses(TenantId{i}, &list[i].uses);
   }
-  for (const SessionId id : parts_->sessions.Ids())
-    ++list[parts_->sessions.Get(id).tenant.value()].sessions;
+  for (const SessionId id : parts().sessions.Ids())
+    ++list[parts().sessions.Get(id).tenant.value()].sessions;
   return list;
 }
 
@@ -198,7 +198,7 @@ absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow>
                                                absl::Time now) {
   std::vector<WindowBlockManager*> targets;
   for (const RecoveredWindow& window : recovered) {
-    const absl::StatusOr<WindowBlockManager*> target = parts_->windows.Require(window.window);
+    const absl::StatusOr<WindowBlockManager*> target = parts().windows.Require(window.window);
     if (!target.ok()) return target.status();
     if (std::find(targets.begin(), targets.end(), *target) != targets.end()) {
       return MakeError(Reason::kInvalidArgument,
@@ -209,37 +209,37 @@ absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow>
     }
     targets.push_back(*target);
   }
-  OperationScope op = parts_->runner.Begin(now);
+  OperationScope op = parts().runner.Begin(now);
   for (size_t i = 0; i < targets.size(); ++i) {
     targets[i]->Restore(op, recovered[i].blocks);
     for (const RecoveredBlock& block : recovered[i].blocks) {
-      parts_->recovered_blocks += block.slot.slot == kNoSlot ? 0 : 1;
+      parts().recovered_blocks += block.slot.slot == kNoSlot ? 0 : 1;
     }
   }
-  parts_->runner.End(op);
-  return parts_->recovered_blocks;
+  parts().runner.End(op);
+  return parts().recovered_blocks;
 }
 
 // --- Events ---
 
-EventBatch BlockManager::TakeEvents() { return parts_->recorder.Take(); }
+EventBatch BlockManager::TakeEvents() { return parts().recorder.Take(); }
 
-Revision BlockManager::revision() const { return parts_->recorder.last(); }
+Revision BlockManager::revision() const { return parts().recorder.last(); }
 
 SnapshotPiece BlockManager::ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,
                                          size_t max_tokens, absl::Time now) const {
-  SnapshotPiece piece{.revision = parts_->recorder.last(), .end = from};
-  const bool with_raw = parts_->raw_blocks.records();
-  auto manager = std::find_if(parts_->windows.begin(), parts_->windows.end(),
+  SnapshotPiece piece{.revision = parts().recorder.last(), .end = from};
+  const bool with_raw = parts().raw_blocks.records();
+  auto manager = std::find_if(parts().windows.begin(), parts().windows.end(),
                               [&](const auto& window) { return window->window() >= from.window; });
-  PAGODA_CHECK(!from.done && manager != parts_->windows.end(),
+  PAGODA_CHECK(!from.done && manager != parts().windows.end(),
                "a snapshot that is not done goes on");
   const BlockId begin = (*manager)->window() == from.window ? from.next : BlockId{0};
   const BlockId end =
       (*manager)->ReadSnapshot(begin, max_blocks, max_tokens, with_raw, now, &piece.events);
   if (end.value() < (*manager)->num_ids()) {
     piece.end = {.window = (*manager)->window(), .next = end};
-  } else if (++manager != parts_->windows.end()) {
+  } else if (++manager != parts().windows.end()) {
     piece.end = {.window = (*manager)->window(), .next = BlockId{0}};
   } else {
     piece.end.done = true;
@@ -249,10 +249,10 @@ SnapshotPiece BlockManager::ReadSnapshot(const SnapshotPosition& from, size_t ma
 
 // --- For tests ---
 
-void BlockManager::CheckInvariants() const { parts_->CheckInvariants(); }
+void BlockManager::CheckInvariants() const { parts().CheckInvariants(); }
 
 std::vector<TreeEntry> BlockManager::DumpTree(WindowSize window) const {
-  const WindowBlockManager* const found = parts_->windows.Find(window);
+  const WindowBlockManager* const found = parts().windows.Find(window);
   return found == nullptr ? std::vector<TreeEntry>{} : found->DumpTree();
 }
 

@@ -439,6 +439,10 @@ class BlockManager final {
 
   BlockManager(CacheInfo info, std::unique_ptr<Parts> parts);
 
+  // A const method changes no part.
+  Parts& parts() { return *parts_; }
+  const Parts& parts() const { return *parts_; }
+
   const CacheInfo info_;
   const std::unique_ptr<Parts> parts_;
 };

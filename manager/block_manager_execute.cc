@@ -266,10 +266,10 @@ class Executor {
 absl::StatusOr<OperationResult> BlockManager::Execute(SessionId session, const Operation& operation,
                                                       absl::Time now,
                                                       const absl::Status* content_check) {
-  ++parts_->operations.run[operation.index()];
+  ++parts().operations.run[operation.index()];
   absl::StatusOr<OperationResult> result = std::visit(
-      Executor(*this, parts_->options.pool_mappings, session, now, content_check), operation);
-  if (!result.ok()) ++parts_->operations.failed[{TenantOf(session), ReasonOf(result.status())}];
+      Executor(*this, parts().options.pool_mappings, session, now, content_check), operation);
+  if (!result.ok()) ++parts().operations.failed[{TenantOf(session), ReasonOf(result.status())}];
   return result;
 }
 

@@ -46,7 +46,7 @@ SequenceRow RowOf(SequenceKey key, const Session& session, const Sequence& seque
 
 std::vector<SessionRow> BlockManager::Sessions(SessionId from, size_t limit, absl::Time now) const {
   std::vector<SessionRow> rows;
-  for (auto it = parts_->sessions.From(from); it != parts_->sessions.end() && rows.size() < limit;
+  for (auto it = parts().sessions.From(from); it != parts().sessions.end() && rows.size() < limit;
        ++it) {
     rows.push_back(RowOf(it->first, it->second, now));
   }
@@ -56,7 +56,7 @@ std::vector<SessionRow> BlockManager::Sessions(SessionId from, size_t limit, abs
 std::vector<SequenceRow> BlockManager::Sequences(std::optional<SessionId> only, SequenceKey from,
                                                  size_t limit) const {
   std::vector<SequenceRow> rows;
-  for (auto it = parts_->sessions.From(only.value_or(from.session)); it != parts_->sessions.end();
+  for (auto it = parts().sessions.From(only.value_or(from.session)); it != parts().sessions.end();
        ++it) {
     const auto& [id, session] = *it;
     if (rows.size() == limit || (only.has_value() && id != *only)) break;
@@ -64,7 +64,7 @@ std::vector<SequenceRow> BlockManager::Sequences(std::optional<SessionId> only, 
                                    : session.sequences.begin();
     for (; name != session.sequences.end() && rows.size() < limit; ++name) {
       const SequenceKey key{id, *name};
-      rows.push_back(RowOf(key, session, parts_->sequences.Get(key)));
+      rows.push_back(RowOf(key, session, parts().sequences.Get(key)));
     }
   }
   return rows;
@@ -73,28 +73,28 @@ std::vector<SequenceRow> BlockManager::Sequences(std::optional<SessionId> only, 
 absl::StatusOr<InspectedPrefix> BlockManager::InspectPrefix(const Prompt& prompt) const {
   if (absl::Status status = CheckPrefix(prompt); !status.ok()) return status;
   const std::vector<PrefixMatcher::Match> matches =
-      parts_->matcher.FindPrefixes(prompt.name_space, KeyOf(prompt));
-  InspectedPrefix prefix{.matched_tokens = parts_->matcher.ValidLength(
+      parts().matcher.FindPrefixes(prompt.name_space, KeyOf(prompt));
+  InspectedPrefix prefix{.matched_tokens = parts().matcher.ValidLength(
                              matches, static_cast<uint32_t>(prompt.tokens.size())),
                          .blocks = {}};
-  for (size_t w = 0; w < parts_->windows.size(); ++w)
-    parts_->windows[w]->Inspect(matches[w], &prefix.blocks);
+  for (size_t w = 0; w < parts().windows.size(); ++w)
+    parts().windows[w]->Inspect(matches[w], &prefix.blocks);
   return prefix;
 }
 
 void BlockManager::SlotStates(uint32_t window_index, Tier tier, uint32_t from,
                               absl::Span<SlotState> states) const {
-  parts_->windows[window_index]->SlotStates(tier, from, states);
+  parts().windows[window_index]->SlotStates(tier, from, states);
 }
 
-uint32_t BlockManager::num_prefix_nodes() const { return parts_->windows.back()->num_ids(); }
+uint32_t BlockManager::num_prefix_nodes() const { return parts().windows.back()->num_ids(); }
 
 void BlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const {
-  parts_->windows.back()->PrefixNodes(from, nodes);
+  parts().windows.back()->PrefixNodes(from, nodes);
 }
 
 std::optional<PrefixUse> BlockManager::DescribePrefix(const UsedPrefix& prefix) const {
-  return parts_->windows.back()->Describe(prefix);
+  return parts().windows.back()->Describe(prefix);
 }
 
 }  // namespace pagoda

@@ -26,9 +26,9 @@
 
 namespace pagoda {
 
-// A part refers only to parts above it. There is one call upwards, through PinEnder: a window tells
-// the pins before a pinned block leaves its tree. So the windows are added when all parts are
-// there.
+// A part refers only to parts above it. One call goes the other way, through PinEnder: a window
+// tells the pins, which are below it, before a pinned block leaves its tree. So the windows are
+// added when all parts are there.
 struct BlockManager::Parts {
   Parts(Options from, TenantTable table, const CacheInfo& info);
   Parts(const Parts&) = delete;

@@ -11,15 +11,15 @@ absl::Status BlockManager::CheckPrompt(const Prompt& prompt) const {
 }
 
 uint32_t BlockManager::MatchPrefix(const Prompt& prompt, std::vector<BlockHandle>* blocks) const {
-  return parts_->matcher.MatchPrefix(prompt, blocks);
+  return parts().matcher.MatchPrefix(prompt, blocks);
 }
 
 absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
     SessionId session, const struct QueryCapacity& query, const NamespaceKey& name_space,
     const absl::Status* content_check) const {
-  const TenantTable& tenants = parts_->tenants;
-  const WindowSet& windows = parts_->windows;
-  const PrefixMatcher& matcher = parts_->matcher;
+  const TenantTable& tenants = parts().tenants;
+  const WindowSet& windows = parts().windows;
+  const PrefixMatcher& matcher = parts().matcher;
   CapacityAnswer answer;
   const auto tell_quotas = [&](TenantId tenant) {
     if (!tenants.any() || tenants[tenant].quota_blocks[0] == kNoQuota) return;
@@ -79,27 +79,27 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
 }
 
 absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const Prompt& prefix, absl::Time now) {
-  OperationScope op = parts_->runner.Begin(now);
+  OperationScope op = parts().runner.Begin(now);
   if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
-  op.tenant = parts_->tenants.OwnerOf(prefix.name_space);
-  const std::vector<PrefixMatcher::Match> matches = parts_->matcher.FindWholePrefixes(prefix);
+  op.tenant = parts().tenants.OwnerOf(prefix.name_space);
+  const std::vector<PrefixMatcher::Match> matches = parts().matcher.FindWholePrefixes(prefix);
   OffloadedPrefix result;
-  for (size_t w = 0; w < parts_->windows.size(); ++w)
-    result.blocks += parts_->windows[w]->Offload(op, matches[w]);
-  result.ready = parts_->runner.End(op);
+  for (size_t w = 0; w < parts().windows.size(); ++w)
+    result.blocks += parts().windows[w]->Offload(op, matches[w]);
+  result.ready = parts().runner.End(op);
   return result;
 }
 
 absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const Prompt& prefix,
                                                               absl::Time now) {
-  OperationScope op = parts_->runner.Begin(now);
+  OperationScope op = parts().runner.Begin(now);
   if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
-  op.tenant = parts_->tenants.OwnerOf(prefix.name_space);
-  const std::vector<PrefixMatcher::Match> matches = parts_->matcher.FindWholePrefixes(prefix);
+  op.tenant = parts().tenants.OwnerOf(prefix.name_space);
+  const std::vector<PrefixMatcher::Match> matches = parts().matcher.FindWholePrefixes(prefix);
   PrefetchedPrefix result{.matched_tokens = matches.front().tokens};
-  for (size_t w = 0; w < parts_->windows.size(); ++w)
-    result.blocks += parts_->windows[w]->Prefetch(op, matches[w]);
-  result.ready = parts_->runner.End(op);
+  for (size_t w = 0; w < parts().windows.size(); ++w)
+    result.blocks += parts().windows[w]->Prefetch(op, matches[w]);
+  result.ready = parts().runner.End(op);
   return result;
 }
 
@@ -107,48 +107,48 @@ absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const Prompt& pref
 
 absl::StatusOr<PinnedPrefix> BlockManager::PinPrefix(SessionId session, const Prompt& prefix,
                                                      absl::Duration lease, absl::Time now) {
-  OperationScope op = parts_->runner.Begin(now);
-  absl::StatusOr<PinnedPrefix> pinned = parts_->pins.PinPrefix(op, session, prefix, lease);
-  if (pinned.ok()) parts_->runner.End(op);
+  OperationScope op = parts().runner.Begin(now);
+  absl::StatusOr<PinnedPrefix> pinned = parts().pins.PinPrefix(op, session, prefix, lease);
+  if (pinned.ok()) parts().runner.End(op);
   return pinned;
 }
 
 absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now, TenantId tenant) {
-  OperationScope op = parts_->runner.Begin(now);
-  absl::Status status = parts_->pins.UnpinPrefix(op, pin, tenant);
-  if (status.ok()) parts_->runner.End(op);
+  OperationScope op = parts().runner.Begin(now);
+  absl::Status status = parts().pins.UnpinPrefix(op, pin, tenant);
+  if (status.ok()) parts().runner.End(op);
   return status;
 }
 
-ListedPins BlockManager::ListPins(TenantId tenant) const { return parts_->pins.ListPins(tenant); }
+ListedPins BlockManager::ListPins(TenantId tenant) const { return parts().pins.ListPins(tenant); }
 
 // --- Forgetting and keeping ---
 
 absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, absl::Time now) {
-  OperationScope op = parts_->runner.Begin(now);
+  OperationScope op = parts().runner.Begin(now);
   if (absl::Status status = pagoda::CheckPrompt(prefix); !status.ok()) return status;
   uint64_t removed = 0;
-  for (const auto& window : parts_->windows) {
+  for (const auto& window : parts().windows) {
     removed += window->Invalidate(op, prefix.name_space, KeyOf(prefix));
   }
-  parts_->runner.End(op);
+  parts().runner.End(op);
   return removed;
 }
 
 absl::StatusOr<uint32_t> BlockManager::SetRetention(const Prompt& prefix,
                                                     const SequenceRetention& retention,
                                                     absl::Time now, TenantId tenant) {
-  OperationScope op = parts_->runner.Begin(now);
+  OperationScope op = parts().runner.Begin(now);
   if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
   if (prefix.content_check == nullptr) {
     if (absl::Status status = CheckRetention(retention); !status.ok()) return status;
   }
-  const std::vector<PrefixMatcher::Match> matches = parts_->matcher.FindWholePrefixes(prefix);
+  const std::vector<PrefixMatcher::Match> matches = parts().matcher.FindWholePrefixes(prefix);
   uint32_t named = 0;
-  for (size_t w = 0; w < parts_->windows.size(); ++w) {
-    named += parts_->windows[w]->SetRetention(op, matches[w], retention, tenant);
+  for (size_t w = 0; w < parts().windows.size(); ++w) {
+    named += parts().windows[w]->SetRetention(op, matches[w], retention, tenant);
   }
-  parts_->runner.End(op);
+  parts().runner.End(op);
   return named;
 }
 

@@ -14,35 +14,35 @@ absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::strin
                                                                       absl::Time now,
                                                                       TenantId tenant,
                                                                       SessionToken token) {
-  parts_->runner.Begin(now);
-  PAGODA_CHECK(tenant.value() < parts_->tenants.size(), "a session is of a tenant that there is");
+  parts().runner.Begin(now);
+  PAGODA_CHECK(tenant.value() < parts().tenants.size(), "a session is of a tenant that there is");
   absl::StatusOr<SessionRef> ref =
-      parts_->sessions.Open(std::move(client_name), lease, now, tenant, token);
+      parts().sessions.Open(std::move(client_name), lease, now, tenant, token);
   if (!ref.ok()) return ref.status();
-  parts_->sessions.Require(ref->id).drains_charge = {&parts_->accounts, tenant, 0, 0};
+  parts().sessions.Require(ref->id).drains_charge = {&parts().accounts, tenant, 0, 0};
   return OpenedSession{.ref = *ref, .lease = lease};
 }
 
 absl::Status BlockManager::CheckSession(SessionRef ref) const {
-  return parts_->sessions.Find(ref).status();
+  return parts().sessions.Find(ref).status();
 }
 
 absl::StatusOr<absl::Duration> BlockManager::KeepAlive(SessionRef ref, absl::Time now) {
-  absl::StatusOr<Session*> session = parts_->sessions.Find(ref);
+  absl::StatusOr<Session*> session = parts().sessions.Find(ref);
   if (!session.ok()) return session.status();
   (*session)->deadline = now + (*session)->lease;
   return (*session)->lease;
 }
 
 absl::Status BlockManager::AttachStream(SessionRef ref) {
-  absl::StatusOr<Session*> session = parts_->sessions.Find(ref);
+  absl::StatusOr<Session*> session = parts().sessions.Find(ref);
   if (!session.ok()) return session.status();
   ++(*session)->streams;
   return absl::OkStatus();
 }
 
 void BlockManager::DetachStream(SessionId id, absl::Time now) {
-  Session* session = parts_->sessions.Find(id);
+  Session* session = parts().sessions.Find(id);
   if (session == nullptr) return;  // Closed while the stream was open.
   PAGODA_CHECK(session->streams > 0, "a stream is detached once");
   --session->streams;
@@ -50,75 +50,75 @@ void BlockManager::DetachStream(SessionId id, absl::Time now) {
 }
 
 absl::Status BlockManager::NoteWriter(SessionRef ref) {
-  absl::StatusOr<Session*> session = parts_->sessions.Find(ref);
+  absl::StatusOr<Session*> session = parts().sessions.Find(ref);
   if (!session.ok()) return session.status();
   (*session)->may_write = true;
   return absl::OkStatus();
 }
 
 void BlockManager::NoteWriterGone(SessionId id) {
-  if (Session* session = parts_->sessions.Find(id); session != nullptr) session->may_write = false;
+  if (Session* session = parts().sessions.Find(id); session != nullptr) session->may_write = false;
 }
 
 // --- Batches ---
 
 absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time now) {
-  Session& session = parts_->sessions.Require(id);
+  Session& session = parts().sessions.Require(id);
   if (absl::Status status = SessionDrains::CheckSteps(session, steps); !status.ok()) return status;
-  OperationScope op = parts_->runner.Begin(now);
+  OperationScope op = parts().runner.Begin(now);
   ResumeBatch(id, steps);
   if (steps.step == 0) return absl::OkStatus();
-  parts_->drains.Complete(op, session, steps);
-  parts_->runner.End(op);
+  parts().drains.Complete(op, session, steps);
+  parts().runner.End(op);
   return absl::OkStatus();
 }
 
 void BlockManager::ResumeBatch(SessionId id, StepRange steps) {
-  parts_->sessions.Require(id).batch_step = steps.step;
+  parts().sessions.Require(id).batch_step = steps.step;
 }
 
 std::vector<ShortenedSequence> BlockManager::Shortened(SessionId id) {
-  return parts_->sequences.Shortened(id);
+  return parts().sequences.Shortened(id);
 }
 
 // --- The end ---
 
 absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now, EndIn how) {
-  return parts_->endings.CloseSession(ref, now, how);
+  return parts().endings.CloseSession(ref, now, how);
 }
 
 size_t BlockManager::ExpireSessions(absl::Time now, EndIn how) {
-  return parts_->endings.ExpireSessions(now, how);
+  return parts().endings.ExpireSessions(now, how);
 }
 
 absl::Status BlockManager::EndSession(SessionId id, absl::Time now, EndIn how) {
-  return parts_->endings.EndSession(id, now, how);
+  return parts().endings.EndSession(id, now, how);
 }
 
 bool BlockManager::ContinueEndings(absl::Time now, uint32_t max_blocks) {
-  return parts_->endings.ContinueEndings(now, max_blocks);
+  return parts().endings.ContinueEndings(now, max_blocks);
 }
 
-uint64_t BlockManager::endings_begun() const { return parts_->endings.begun(); }
+uint64_t BlockManager::endings_begun() const { return parts().endings.begun(); }
 
-uint64_t BlockManager::endings_ended() const { return parts_->endings.ended(); }
+uint64_t BlockManager::endings_ended() const { return parts().endings.ended(); }
 
-bool BlockManager::IsEnding(SessionId id) const { return parts_->endings.IsEnding(id); }
+bool BlockManager::IsEnding(SessionId id) const { return parts().endings.IsEnding(id); }
 
-bool BlockManager::IsQuarantined(SessionId id) const { return parts_->endings.IsQuarantined(id); }
+bool BlockManager::IsQuarantined(SessionId id) const { return parts().endings.IsQuarantined(id); }
 
 std::vector<SessionId> BlockManager::QuarantinedSessions(SessionId from, size_t limit) const {
-  return parts_->endings.QuarantinedSessions(from, limit);
+  return parts().endings.QuarantinedSessions(from, limit);
 }
 
 std::vector<QuarantineInfo> BlockManager::Quarantines() const {
-  return parts_->endings.Quarantines();
+  return parts().endings.Quarantines();
 }
 
 absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Time now, EndIn how) {
-  return parts_->endings.ReleaseQuarantine(id, now, how);
+  return parts().endings.ReleaseQuarantine(id, now, how);
 }
 
-void BlockManager::QuarantineFree(absl::Time now) { parts_->endings.QuarantineFree(now); }
+void BlockManager::QuarantineFree(absl::Time now) { parts().endings.QuarantineFree(now); }
 
 }  // namespace pagoda

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "manager/aging_arena.h"
 #include "manager/aging_candidates.h"
-#include "manager/candidate_arena.h"
 #include "manager/eviction_policy.h"
 #include "manager/use_history.h"
 
@@ -27,14 +27,7 @@ namespace pagoda {
 // that its blocks have.
 class MultiQueuePolicy final : public EvictionPolicy {
  public:
-  // What the policies of a tier's tenants share.
-  struct Shared {
-    Shared(uint32_t num_ids, uint16_t num_tenants)
-        : candidates(num_ids, num_tenants * AgingCandidates::kNumLists), uses(num_ids) {}
-
-    CandidateArena candidates;
-    UseTable uses;
-  };
+  using Shared = AgingArena;
 
   explicit MultiQueuePolicy(std::shared_ptr<Shared> shared);
 

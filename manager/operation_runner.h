@@ -17,8 +17,9 @@ namespace pagoda {
 // Thread-compatible.
 //
 // Invariant: each Begin() starts a new operation of the recorder, which joins events within one,
-// and then applies what has expired. After each End() the accounting holds. An operation that is
-// refused is not ended.
+// and then applies what has expired. After each End() the accounting holds. Not ended is what
+// changes no block (a refusal, an append that stays in its block), and what is one step of a
+// session's ending.
 class OperationRunner {
  public:
   // All of them outlive the runner.

@@ -82,12 +82,4 @@ absl::Status RoomChecks::CheckGrowth(const Sequence& sequence, uint64_t room_tok
                          {.bytes = more, .all_bytes = sequence.kept_bytes() + more});
 }
 
-uint64_t RoomChecks::SequenceBytes() const {
-  return sizeof(Sequence) + 192 + windows_.size() * sizeof(SequenceBlocks);
-}
-
-uint64_t RoomChecks::TableBytes(uint64_t entries) const {
-  return entries * (sizeof(BlockHandle) + sizeof(BlockId)) * windows_.size();
-}
-
 }  // namespace pagoda

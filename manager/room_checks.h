@@ -17,8 +17,8 @@ namespace pagoda {
 // Changes nothing and owns nothing.
 //
 // Invariant: a refusal names the limit that refuses. INVALID_COUNT: it can never be.
-// TENANT_QUOTA_EXCEEDED: only the tenant can give back what it lacks. BLOCKS_EXHAUSTED,
-// SEQUENCE_BYTES_EXHAUSTED: others can, too.
+// TENANT_QUOTA_EXCEEDED: only the tenant can give back what it lacks. BLOCKS_EXHAUSTED: others can,
+// too. SEQUENCE_BYTES_EXHAUSTED: see SequenceAccounts.
 class RoomChecks {
  public:
   using Match = WindowBlockManager::Match;
@@ -48,9 +48,13 @@ class RoomChecks {
 
   // What a sequence costs beside what grows: itself, its entries in the lists of its session and of
   // all sequences, its root in each tree.
-  uint64_t SequenceBytes() const;
+  uint64_t SequenceBytes() const {
+    return sizeof(Sequence) + 192 + windows_.size() * sizeof(SequenceBlocks);
+  }
   // Bytes of `entries` entries in a table of each window.
-  uint64_t TableBytes(uint64_t entries) const;
+  uint64_t TableBytes(uint64_t entries) const {
+    return entries * (sizeof(BlockHandle) + sizeof(BlockId)) * windows_.size();
+  }
 
  private:
   absl::Status Refusal(TenantId tenant, uint32_t window_index,

@@ -17,8 +17,9 @@ namespace pagoda {
 // Ends the drains of sessions. A window starts a drain, and the session's list keeps it.
 // Thread-compatible.
 //
-// Invariant: a session needs one drain for each block and tenant, the last one. The session's
-// tenant is charged for the list.
+// Invariant: a session needs one drain for each block and tenant, the last one. At the end of an
+// operation the session's tenant is charged for the list; while a session ends, SessionEndings
+// charges.
 class SessionDrains {
  public:
   // Both outlive it.

@@ -1,0 +1,25 @@
+// What the aging policies of a tier's tenants share.
+#ifndef PAGODA_MANAGER_AGING_ARENA_H_
+#define PAGODA_MANAGER_AGING_ARENA_H_
+
+#include <cstdint>
+
+#include "manager/aging_candidates.h"
+#include "manager/candidate_arena.h"
+#include "manager/use_history.h"
+
+namespace pagoda {
+
+// Room for the candidates of so many tenants, and the uses of all their blocks. Thread-compatible,
+// together with all policies that share it.
+struct AgingArena {
+  AgingArena(uint32_t num_ids, uint16_t num_tenants)
+      : candidates(num_ids, num_tenants * AgingCandidates::kNumLists), uses(num_ids) {}
+
+  CandidateArena candidates;
+  UseTable uses;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_AGING_ARENA_H_
