@@ -65,7 +65,7 @@ static_assert(sizeof(Block) == 16);
 // Invariants
 // 1. Ids and slots are apart: an id in use owns one slot (OwnsSlot) or none. No two blocks own the
 // same slot of a tier.
-// 2. The generation grows by one with each Take, and behind the largest comes 1 (0 names no life).
+// 2. The generation grows by one with each life, and behind the largest comes 1 (0 names no life).
 // So no two of an id's last 2^32 - 1 lives share a generation. A handle that is older may be read
 // as one of a later life, but only in its own session: a raw block has its session's id beside it.
 // 3. A fresh store hands out ids, and a tier's slots, in ascending order; later the last freed goes
@@ -110,6 +110,20 @@ class BlockStore {
     block = {.generation = block.generation, .slot = SlotIndex{first_free_id_}};
     first_free_id_ = id.value();
     ++free_ids_;
+  }
+  // Ends the life of a block that nobody holds, and starts its next one in the same slot, with the
+  // same tokens: the free lists stay as they are. REQUIRES: it owns its slot, and does in `state`.
+  void Renew(BlockId id, BlockState state) {
+    Block& block = (*this)[id];
+    PAGODA_CHECK(block.refs == 0 && OwnsSlot(block.state()) && OwnsSlot(state),
+                 "rule 4: a block's next life begins after its last holder");
+    if (block.extras) extras_.erase(id);
+    block = {.generation = Next(block.generation),
+             .slot = block.slot,
+             .refs = 1,
+             .priority_value = kDefaultPriority.value(),
+             .state_value = static_cast<uint32_t>(state),
+             .tier_value = block.tier_value};
   }
 
   // A slot that nobody owns. REQUIRES: free_slots(tier) > 0.

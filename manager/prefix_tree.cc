@@ -79,10 +79,6 @@ uint32_t FirstDifference(const BlockKey& a, const BlockKey& b) {
   return symbol + FirstDifference(ExtraAt(a, token), ExtraAt(b, token));
 }
 
-bool IsPrimary(const Block& block) {
-  return block.state() == BlockState::kCached && block.tier() == Tier::kPrimary;
-}
-
 }  // namespace
 
 PrefixTree::PrefixTree(const BlockStore* store)
@@ -292,9 +288,7 @@ void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key) {
                         .hash_high = static_cast<uint32_t>(hash.value() >> 32),
                         .token_count = block.token_count,
                         .extras = block.extras};
-  ChildSet& siblings = children(parent);
-  AddChild(siblings, id, key);
-  if (IsPrimary(block)) AddPrimary(siblings, +1);
+  AddChild(children(parent), id, key);
 }
 
 void PrefixTree::AddChild(ChildSet& siblings, BlockId id, const BlockKey& key) {
@@ -331,9 +325,7 @@ void PrefixTree::Erase(BlockId id) {
     first_free_count_ = index;
     if (!parent.is_root()) AddMatchEnds(parent.block(), ends);
   }
-  ChildSet& siblings = children(parent);
-  RemoveChild(siblings, id);
-  if (IsPrimary((*store_)[id])) AddPrimary(siblings, -1);
+  RemoveChild(children(parent), id);
   node = {};
   if (parent.is_root()) DropRootIfUnused(parent.root());
 }

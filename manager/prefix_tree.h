@@ -49,7 +49,8 @@ class NodeRef {
 // children.
 // 2. No two children of one parent have the same content.
 // 3. A node's hash is HashBlock(its parent's hash, its content).
-// 4. primary_children(node) is the number of its children that are cached in the primary tier.
+// 4. primary_children(node) is the number of its children that MoveChild() brought to the primary
+// tier, less those that it took away from there.
 // 5. A root lives as long as it has children or users. Of a namespace's roots the one that CutOff()
 // has not passed is found.
 // 6. match_ends(node) is the number of CountMatchEnd calls for it, and for those nodes below it
@@ -106,21 +107,30 @@ class PrefixTree {
 
   // --- Changing ---
 
-  // REQUIRES: `parent` is in the tree and no tail; no child of it has the content of `id`, which is
-  // `key`.
+  // Where a child's bytes lie: in a tier, or nowhere, as those of a hole and of what is outside the
+  // tree.
+  using Place = std::optional<Tier>;
+  static constexpr Place kNowhere = std::nullopt;
+
+  // The child's bytes are nowhere at first: see MoveChild(). REQUIRES: `parent` is in the tree and
+  // no tail; no child of it has the content of `id`, which is `key`.
   void Insert(BlockId id, NodeRef parent, const BlockKey& key);
   void Insert(BlockId id, NodeRef parent) { Insert(id, parent, store_->key(id)); }
-  // REQUIRES: `id` is in the tree and has no children.
+  // REQUIRES: `id` is in the tree and has no children, and its bytes are nowhere by MoveChild().
   void Erase(BlockId id);
-  // A node's block has become one that counts in its parent's primary_children(), or is none any
-  // more. Insert and Erase count by the block's state and tier at that time; whoever changes these
-  // while the node is in the tree says so here.
-  void CountPrimaryChild(BlockId id) { AddPrimary(children(parent(id)), +1); }
-  void UncountPrimaryChild(BlockId id) { AddPrimary(children(parent(id)), -1); }
+  // The child's bytes move: its parent counts it among its primary_children() while they are in the
+  // primary tier. The tree never looks at the block's own state for that. REQUIRES: `id` is in the
+  // tree, and its bytes are in `from`.
+  void MoveChild(BlockId id, Place from, Place to) {
+    const int change = (to == Tier::kPrimary ? 1 : 0) - (from == Tier::kPrimary ? 1 : 0);
+    if (change != 0) AddPrimary(children(parent(id)), change);
+  }
   // From now on every namespace has a new root, without children. What hangs under the earlier
   // roots is found from a namespace no more, and stays a tree as it is until its nodes are erased.
   // Cost: O(1).
   void CutOff() { ++epoch_; }
+  // Grows with each CutOff().
+  uint64_t epoch() const { return epoch_; }
 
   // --- How often prefixes were of use ---
 
@@ -190,7 +200,7 @@ class PrefixTree {
     BlockHash hash;
     ChildSet children;
     uint32_t users = 0;
-    uint32_t epoch = 0;
+    uint64_t epoch = 0;
   };
   static_assert(sizeof(Node) == 32);
 
@@ -232,7 +242,7 @@ class PrefixTree {
   uint32_t first_free_count_ = kNoCount;
   std::vector<Root> roots_;
   std::vector<uint32_t> free_roots_;
-  uint32_t epoch_ = 0;                                      // Grows with each CutOff().
+  uint64_t epoch_ = 0;
   absl::flat_hash_map<NamespaceKey, uint32_t> root_index_;  // The last root of each.
 };
 

@@ -28,7 +28,7 @@ namespace pagoda {
 // the sequence's alone, but for a borrowed tail.
 // 3. tip is the tree's node for block published - 1, which the sequence holds; the root, if there
 // is none. New blocks hang under it.
-// 4. After a reset of the tree (tree_epoch differs from the window's), or once the tip has left the
+// 4. After a reset of the tree (tree_epoch differs from the tree's), or once the tip has left the
 // tree, the sequence publishes nothing any more.
 struct SequenceBlocks {
   std::vector<BlockHandle> table;  // Token t lives in table[t / p].

@@ -419,10 +419,20 @@ class WindowBlockManager {
   void MoveDown(BlockId victim, SlotIndex target);
   void Onboard(OperationScope& op, BlockId id);
   void Drop(OperationScope& op, BlockId victim, RemovalReason reason);
-  void EraseNode(BlockId id);
-  void ChildLeft(NodeRef parent, Tier tier);
+  // What is left of a block that leaves the tree.
+  enum class Remains : uint8_t {
+    kNothing,  // Its slot and its id are free.
+    kHole,     // Its node stays for the children.
+    kSlot,     // It is a private block now, in its slot, for its holders or its next one.
+  };
+  void LeaveTree(OperationScope& op, BlockId id, RemovalReason reason, Remains remains);
+  // A block without children leaves; its holders keep it.
+  void CutLeaf(OperationScope& op, BlockId id, RemovalReason reason) {
+    LeaveTree(op, id, reason, store_[id].refs == 0 ? Remains::kNothing : Remains::kSlot);
+  }
   uint64_t CutSubtree(OperationScope& op, BlockId top, RemovalReason reason);
-  bool CutLeaf(OperationScope& op, BlockId id, RemovalReason reason);
+  void EraseHoles(NodeRef node);
+  void ChildLeft(NodeRef parent, Tier tier);
   // Where a reset is at that block, it goes on above it.
   void EraseFromTree(BlockId id) {
     if (id == cut_off_) [[unlikely]] {
@@ -432,8 +442,7 @@ class WindowBlockManager {
     tree_.Erase(id);
   }
   void OrderMoveDown(BlockId victim, SlotRef from, SlotRef to);
-  uint32_t tree_bit() const { return tree_epoch_ & 1; }
-  void LeaveTree(OperationScope& op, BlockId id, RemovalReason reason);
+  uint32_t tree_bit() const { return static_cast<uint32_t>(tree_.epoch() & 1); }
   // Of a block that leaves the tree: before its tier or its owner is another. A reset has removed
   // what it cut off, whatever takes it out of the way then.
   void RecordRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
@@ -522,7 +531,6 @@ class WindowBlockManager {
   std::array<uint32_t, kNumTiers> drained_and_pinned_ = {};
   uint32_t holes_ = 0;
   SlotIndex spare_ = kNoSlot;            // Of the secondary tier.
-  uint64_t tree_epoch_ = 0;              // Grows with each reset.
   uint32_t cached_blocks_ = 0;           // In the tree, and not cut off.
   uint32_t next_cut_off_;                // No block with a lower id is cut off.
   BlockId cut_off_ = kNoBlock;           // Cut off, and leaves before next_cut_off_.

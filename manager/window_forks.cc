@@ -99,16 +99,9 @@ uint32_t WindowBlockManager::Truncate(OperationScope& op, Sequence& sequence, ui
       blocks.canonical[index] = kNoBlock;
     }
     if (tokens < sequence.computed_tokens) WaitToWrite(op, own);
-    Block& block = store_[own];
-    if (block.state() == BlockState::kCached && !blocks.borrows_tail) {
+    if (store_[own].state() == BlockState::kCached && !blocks.borrows_tail) {
       // Only this sequence has it, and it goes on in it.
-      RecordRemoval(op, own, RemovalReason::kTruncated);
-      policy(Tier::kPrimary, own).Removed(own, tree_.hash(own));
-      NoteNothing(store_.slot(own));
-      if (block.timed) expiries_.Forget(own);
-      block.timed = 0;
-      EraseFromTree(own);
-      block.set_state(BlockState::kPrivate);
+      LeaveTree(op, own, RemovalReason::kTruncated, Remains::kSlot);
       store_.SetExtras(own, {});
     }
   }

@@ -10,7 +10,6 @@ uint64_t WindowBlockManager::CutOffTree() {
   const uint64_t left = cached_blocks_;
   if (left == 0) return 0;
   cached_blocks_ = 0;
-  ++tree_epoch_;
   tree_.CutOff();
   next_cut_off_ = 0;
   recorder().WindowCleared(window());

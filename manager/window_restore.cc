@@ -94,6 +94,7 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
     roots.push_back(root);
     if (is_root) tree_.ReleaseRoot(root);  // Its first child keeps it.
     if (hole) continue;
+    tree_.MoveChild(id, PrefixTree::kNowhere, block.slot.tier);
     policy(block.slot.tier, id).Inserted(id, tree_.hash(id));
     RecordStored(op, id, root, store_.key(id));
     if (store_[id].followed) lives_.Released(id, op.now);

@@ -18,7 +18,7 @@ ABSL_ATTRIBUTE_NOINLINE void AddExtras(const SequenceExtras& extras, size_t begi
 
 // After a reset, or when its tip was cut out of the tree, a sequence publishes nothing any more.
 bool WindowBlockManager::Detached(const SequenceBlocks& blocks) const {
-  return blocks.tree_epoch != tree_epoch_ ||
+  return blocks.tree_epoch != tree_.epoch() ||
          (!blocks.tip.is_root() && !store_[blocks.tip.block()].in_tree());
 }
 
@@ -63,7 +63,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
                                uint32_t table_size) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const auto whole = static_cast<uint32_t>(match.blocks.size());
-  blocks.tree_epoch = tree_epoch_;
+  blocks.tree_epoch = tree_.epoch();
   blocks.root = blocks.tip = tree_.AcquireRoot(name_space);
   blocks.first = match.first;
   blocks.published = whole;
@@ -119,20 +119,14 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
 
 // A cached leaf becomes its finder's private block; the sequence goes on where the match ends.
 void WindowBlockManager::TakeOver(OperationScope& op, BlockId id) {
-  Block& block = store_[id];
+  const Block& block = store_[id];
   PAGODA_CHECK(block.refs == 0 && block.tier() == Tier::kPrimary && !tree_.has_children(id),
                "rule 8: nobody holds a block that is taken over");
-  const SlotRef slot = store_.slot(id);
-  LeaveTree(op, id, RemovalReason::kTakenOver);
-  EraseNode(id);
+  LeaveTree(op, id, RemovalReason::kTakenOver, Remains::kSlot);
   ++counters_.taken_over_blocks;
-  // A new life in the same slot, with the same tokens: what was released last is taken first.
-  const SlotRef taken_slot{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
-  const BlockId taken = store_.TakeId(BlockState::kPrivate);
-  PAGODA_CHECK(taken == id && taken_slot == slot, "id and slot are taken back at once");
-  store_.GiveSlot(taken, slot);
-  accounts_.SetOwner(taken, op.tenant);
-  accounts_.Hold(taken, Tier::kPrimary, op.tenant, 0);
+  store_.Renew(id, BlockState::kPrivate);
+  accounts_.SetOwner(id, op.tenant);
+  accounts_.Hold(id, Tier::kPrimary, op.tenant, 0);
   ++held_[kPrimary];
 }
 
@@ -323,6 +317,7 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
   block.token_count = static_cast<uint32_t>(key.tokens.size());
   const bool has_siblings = tree_.has_children(blocks.tip);
   tree_.Insert(id, blocks.tip, key);
+  tree_.MoveChild(id, PrefixTree::kNowhere, Tier::kPrimary);
   if (accounts_.any()) {
     accounts_.SetOwner(id, options_.tenants->OwnerOf(tree_.key(blocks.root)));
   }
@@ -366,8 +361,7 @@ WindowBlockManager::Prefixes WindowBlockManager::UnheldPrefixes(NodeRef parent,
 
 void WindowBlockManager::RemovePrefixes(OperationScope& op, const Prefixes& prefixes) {
   for (const BlockId shorter : prefixes) {
-    LeaveTree(op, shorter, RemovalReason::kTakenOver);
-    EraseNode(shorter);
+    LeaveTree(op, shorter, RemovalReason::kTakenOver, Remains::kNothing);
   }
 }
 
@@ -406,7 +400,7 @@ void WindowBlockManager::FillFrom(OperationScope& op, BlockId canonical, BlockId
     --holes_;
     block.set_state(BlockState::kCached);
     store_.GiveSlot(canonical, slot);
-    tree_.CountPrimaryChild(canonical);
+    tree_.MoveChild(canonical, PrefixTree::kNowhere, Tier::kPrimary);
     policy(Tier::kPrimary, canonical).Inserted(canonical, tree_.hash(canonical));
     block.set_priority(kDefaultPriority);
     RecordStored(op, canonical, root, store_.key(canonical));

@@ -86,7 +86,7 @@ void WindowBlockManager::ChangeTier(BlockId id, SlotRef slot) {
   if (block.state() != BlockState::kCached) return;
   NoteNothing(old);
   if (!IsCutOff(id)) NoteContent(id);
-  slot.tier == Tier::kPrimary ? tree_.CountPrimaryChild(id) : tree_.UncountPrimaryChild(id);
+  tree_.MoveChild(id, old.tier, slot.tier);
   policy(old.tier, id).Removed(id, tree_.hash(id));
   policy(slot.tier, id).Inserted(id, tree_.hash(id));
   if (IsCutOff(id)) return;
@@ -170,53 +170,65 @@ uint32_t WindowBlockManager::OffloadAhead(OperationScope& op, uint32_t free_targ
 // Takes a candidate out of the cache, or makes it a hole where it has children. Where no more holes
 // may be, what is below it goes with it.
 void WindowBlockManager::Drop(OperationScope& op, BlockId victim, RemovalReason reason) {
-  if (tree_.has_children(victim)) {
-    PAGODA_CHECK(sliding(), "rule 13: nothing cached becomes unreachable");
-    if (holes_ == options_.max_holes) {
-      CutSubtree(op, victim, reason);
-      return;
-    }
-    if (store_[victim].tier() == Tier::kPrimary) tree_.UncountPrimaryChild(victim);
-    LeaveTree(op, victim, reason);
-    store_[victim].set_state(BlockState::kHole);
-    ++holes_;
+  if (!tree_.has_children(victim)) return LeaveTree(op, victim, reason, Remains::kNothing);
+  PAGODA_CHECK(sliding(), "rule 13: nothing cached becomes unreachable");
+  if (holes_ == options_.max_holes) {
+    CutSubtree(op, victim, reason);
     return;
   }
-  LeaveTree(op, victim, reason);
-  EraseNode(victim);
+  LeaveTree(op, victim, reason, Remains::kHole);
 }
 
-// What is common to all that leave while nobody holds them: no event, list, clock or slot is left.
-void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason reason) {
+// The one way out of the tree. The order of its effects is the same whatever remains: the event,
+// the clock, the tree's count of children, the policy, the journal, the accounts, the slot, the
+// node, the holes above. REQUIRES: the block is cached, and no pin holds it. With kNothing and
+// kHole nobody holds it; with kNothing and kSlot it has no children.
+void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason reason,
+                                   Remains remains) {
   Block& block = store_[id];
+  PAGODA_CHECK(block.state() == BlockState::kCached, "what leaves the tree was cached");
   const Tier tier = block.tier();
+  const SlotRef slot = store_.slot(id);
+  const bool is_held = block.refs != 0;
   RecordRemoval(op, id, reason);
-  policy(tier, id).Withdrawn(id);
-  policy(tier, id).Removed(id, tree_.hash(id));
-  // Few are, and the count's read of the priority would wait for a narrower write beside it.
+  // Few blocks are timed. Writing the bit always would delay the count's read of the priority,
+  // which lies in the same word.
   if (block.timed) {
     expiries_.Forget(id);
     block.timed = 0;
   }
-  CountUnheld(id, tier, -1);
-  NoteNothing(store_.slot(id));
-  store_.ReleaseSlot(store_.slot(id));
+  tree_.MoveChild(id, tier, PrefixTree::kNowhere);
+  if (!is_held) policy(tier, id).Withdrawn(id);
+  policy(tier, id).Removed(id, tree_.hash(id));
+  NoteNothing(slot);
+  if (!is_held) CountUnheld(id, tier, -1);
+  if (remains != Remains::kSlot) store_.ReleaseSlot(slot);
+  if (remains == Remains::kHole) {
+    block.set_state(BlockState::kHole);
+    ++holes_;
+    return;
+  }
+  const NodeRef parent = tree_.parent(id);
+  EraseFromTree(id);
+  if (remains == Remains::kSlot) {
+    block.set_state(BlockState::kPrivate);
+  } else {
+    store_.ReleaseId(id);
+  }
+  if (sliding()) return EraseHoles(parent);
+  ChildLeft(parent, tier);
 }
 
-// Erases a node that has neither holder nor slot nor children, and the holes that this leaves
-// without children.
-void WindowBlockManager::EraseNode(BlockId id) {
-  for (;;) {
-    const NodeRef parent = tree_.parent(id);
-    const Tier tier = store_[id].tier();
-    const bool was_hole = store_[id].state() == BlockState::kHole;
-    EraseFromTree(id);
-    store_.ReleaseId(id);
-    if (was_hole) --holes_;
-    if (parent.is_root()) return;
-    if (store_[parent.block()].state() != BlockState::kHole) return ChildLeft(parent, tier);
-    if (tree_.has_children(parent)) return;
-    id = parent.block();
+// A child of `node` left: erases the node if it is a hole without children now, and then likewise
+// the holes above it.
+void WindowBlockManager::EraseHoles(NodeRef node) {
+  while (!node.is_root() && store_[node.block()].state() == BlockState::kHole &&
+         !tree_.has_children(node)) {
+    const BlockId hole = node.block();
+    node = tree_.parent(hole);
+    EraseFromTree(hole);
+    store_.ReleaseId(hole);
+    --holes_;
   }
 }
 
@@ -243,36 +255,10 @@ uint64_t WindowBlockManager::CutSubtree(OperationScope& op, BlockId top, Removal
   uint64_t left = 0;
   for (size_t i = nodes.size(); i-- > 0;) {
     if (!store_[nodes[i]].in_tree()) continue;  // A hole that went with its last child.
-    if (CutLeaf(op, nodes[i], reason)) ++left;
+    CutLeaf(op, nodes[i], reason);
+    ++left;
   }
   return left;
-}
-
-// One node without children. Returns whether a cached block left.
-bool WindowBlockManager::CutLeaf(OperationScope& op, BlockId id, RemovalReason reason) {
-  Block& block = store_[id];
-  if (block.state() == BlockState::kHole) {
-    EraseNode(id);
-    return false;
-  }
-  if (block.refs == 0) {
-    LeaveTree(op, id, reason);
-    EraseNode(id);
-    return true;
-  }
-  RecordRemoval(op, id, reason);
-  policy(block.tier(), id).Removed(id, tree_.hash(id));
-  NoteNothing(store_.slot(id));
-  if (block.timed) expiries_.Forget(id);
-  block.timed = 0;
-  const NodeRef parent = tree_.parent(id);
-  EraseFromTree(id);
-  block.set_state(BlockState::kPrivate);
-  if (parent.is_root()) return true;
-  if (store_[parent.block()].state() == BlockState::kHole && !tree_.has_children(parent)) {
-    EraseNode(parent.block());
-  }
-  return true;
 }
 
 bool WindowBlockManager::Owns(BlockRef block, SlotRef slot) const {

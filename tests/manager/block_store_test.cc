@@ -115,6 +115,37 @@ TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
   EXPECT_THAT(store.extras(id), IsEmpty());
 }
 
+TEST(BlockStoreTest, ARenewedBlockKeepsItsSlotAndItsTokens) {
+  BlockStore store = SmallStore();
+  for (int i = 0; i < 2; ++i) {
+    const BlockId id = store.TakeId(BlockState::kCached);
+    store.GiveSlot(id, {Tier::kSecondary, store.TakeSlot(Tier::kSecondary)});
+  }
+  const BlockId id{1};
+  Block& block = store[id];
+  const std::vector<TokenExtra> extras(4, {.extra_id = 7});
+  store.tokens(id)[3] = 9;
+  store.SetExtras(id, extras);
+  block.token_count = 4;
+  block.set_priority(Priority{100});
+  block.timed = 1;
+  block.refs = 0;
+
+  store.Renew(id, BlockState::kPrivate);
+  EXPECT_EQ(store.handle(id), (BlockHandle{id, Generation{2}, SlotIndex{1}}));
+  EXPECT_EQ(block.state(), BlockState::kPrivate);
+  EXPECT_EQ(store.slot(id), Secondary(1));
+  EXPECT_EQ(store.owner(Secondary(1)), id);
+  EXPECT_EQ(store.tokens(id)[3], 9);
+  EXPECT_EQ(block.refs, 1);
+  EXPECT_EQ(block.token_count, 0);
+  EXPECT_EQ(block.priority(), kDefaultPriority);
+  EXPECT_FALSE(block.timed || block.extras);
+  EXPECT_THAT(store.extras(id), IsEmpty());
+  EXPECT_EQ(store.TakeId(BlockState::kPrivate), BlockId{2}) << "no id was free in between";
+  EXPECT_EQ(store.TakeSlot(Tier::kSecondary), SlotIndex{2});
+}
+
 TEST(BlockStoreTest, BlockOwnsTheSlotItWasGivenLast) {
   BlockStore store = SmallStore();
   const BlockId a = store.TakeId(BlockState::kCached);
@@ -199,6 +230,7 @@ TEST(BlockStoreDeathTest, RefusesWhatItsContractForbids) {
   EXPECT_DEATH(store.TakeId(BlockState::kFree), "a free block id");
   EXPECT_DEATH(store.GiveSlot(id, Primary(0)), "taken before it is given");
   EXPECT_DEATH(store.ReleaseSlot(Primary(0)), "released once");
+  EXPECT_DEATH(store.Renew(id, BlockState::kPrivate), "after its last holder");
   store.GiveSlot(id, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
   store[id].refs = 0;
   EXPECT_DEATH(store.ReleaseId(id), "gives its slot back");

@@ -148,6 +148,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     block.token_count = content.tokens.size();
     block.tier_value = Pick(2);
     tree_.Insert(id, parent);
+    tree_.MoveChild(id, PrefixTree::kNowhere, PlaceOf(block));
     siblings[key] = id;
     parents_[id] = parent;
     all_.push_back(id);
@@ -159,6 +160,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     const BlockId id = all_[Pick(all_.size())];
     if (!naive_.Children(NodeRef::Block(id)).empty()) return;
     naive_.Children(parents_[id]).erase(NaiveTree::KeyOf(store_.key(id)));
+    tree_.MoveChild(id, PlaceOf(store_[id]), PrefixTree::kNowhere);
     tree_.Erase(id);
     const uint32_t ends = match_ends_.contains(id) ? match_ends_.at(id) : 0;
     const NodeRef parent = parents_[id];
@@ -199,17 +201,20 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
       return;
     }
   }
-  static bool IsPrimary(const Block& block) {
-    return block.state() == BlockState::kCached && block.tier() == Tier::kPrimary;
+  static PrefixTree::Place PlaceOf(const Block& block) {
+    return block.state() == BlockState::kCached ? PrefixTree::Place(block.tier())
+                                                : PrefixTree::kNowhere;
   }
+  // To another tier, or a hole gets bytes, or a cached block loses them.
   void Move() {
     if (all_.empty()) return;
     const BlockId id = all_[Pick(all_.size())];
-    const bool was_primary = IsPrimary(store_[id]);
-    store_[id].tier_value = Pick(2);
-    const bool is_primary = IsPrimary(store_[id]);
-    if (was_primary && !is_primary) tree_.UncountPrimaryChild(id);
-    if (!was_primary && is_primary) tree_.CountPrimaryChild(id);
+    Block& block = store_[id];
+    const PrefixTree::Place from = PlaceOf(block);
+    block.tier_value = Pick(2);
+    if (Chance(5)) block.set_state(BlockState::kHole);
+    if (Chance(20)) block.set_state(BlockState::kCached);
+    tree_.MoveChild(id, from, PlaceOf(block));
   }
 
   void CheckFinding() {
@@ -265,7 +270,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     ASSERT_EQ(tree_.has_children(node), !expected.empty());
     uint32_t primary = 0;
     for (const BlockId id : in_order) {
-      if (IsPrimary(store_[id])) ++primary;
+      if (PlaceOf(store_[id]) == Tier::kPrimary) ++primary;
       ASSERT_EQ(tree_.parent(id), node);
       ASSERT_EQ(tree_.FindChild(node, store_.key(id)), id);
       ASSERT_EQ(tree_.hash(id), HashBlock(tree_.hash(node), store_.key(id)));
