@@ -78,11 +78,12 @@ class TenantTable {
 // A block that has a slot is charged to each tenant that holds it, once however often it holds it;
 // where nobody holds it, to its owner. So what a tenant holds counts, whoever may share it and
 // whether it is in the tree or left the tree meanwhile: only Hold, LetGo and CountCached change an
-// account, and a block that leaves the tree while it is held needs no call.
+// account.
 //
 // Invariants
-// 1. The owner of a block in the tree is its namespace's tenant; of any other, the tenant that took
-// it or, where it was in the tree before, the owner that it had there.
+// 1. The owner of a block in the tree is its namespace's tenant. The owner of any other block is
+// the tenant that took it. Where it left the tree while it was held, its owner is the tenant that
+// alone held it then, or the commons where several did.
 // 2. A tenant's own blocks are held by that tenant alone; the commons' by anybody.
 // 3. held = blocks that the tenant holds. Its own count in the tier where they are, those of the
 // commons in the primary tier: a match may bring them up at any time.
@@ -101,10 +102,16 @@ class TenantAccounts {
     return held(tier, tenant) + cached(tier, tenant);
   }
 
-  // REQUIRES: nobody holds the block, or its tenant holds it in the primary tier and the commons
-  // get it.
+  // REQUIRES: nobody holds the block, or it lies in the primary tier, where each holder is charged
+  // for it whoever owns it.
   void SetOwner(BlockId id, TenantId tenant) {
     if (any()) owners_[id.value()] = tenant.value();
+  }
+  // The block left the tree while it was held (invariant 1). REQUIRES: it lies in the primary tier.
+  void GiveToHolder(BlockId id) {
+    if (!any()) return;
+    const uint16_t holder = holders_[id.value()];
+    SetOwner(id, holder == kSeveral ? kCommons : TenantId{holder});
   }
   // `tenant` holds the block, which lies in `tier`, once more. `holds`: how often it was held.
   void Hold(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {

@@ -209,6 +209,9 @@ void WindowBlockManager::CheckAccounts(const Holders& holders) const {
     } else {
       // Below lies what a pin held when it left the tree; its namespace is not known any more.
       owner = block.tier() == Tier::kPrimary ? by.front() : accounts_.owner(id);
+      PAGODA_CHECK(block.tier() != Tier::kPrimary || accounts_.owner(id) == kCommons ||
+                       by == std::vector{accounts_.owner(id)},
+                   "a block outside the tree is its only holder's, or the commons'");
     }
     PAGODA_CHECK(owner == kCommons || by.empty() || by == std::vector{owner} ||
                      block.state() != BlockState::kCached,

@@ -139,6 +139,8 @@ void WindowBlockManager::Onboard(OperationScope& op, BlockId id) {
   if (block.drains) CountDrained(id, -1);
   ChangeTier(id, to);
   if (block.drains) CountDrained(id, +1);
+  // It left the tree while it lay below, and waited until all its holders are charged here.
+  if (!cached) accounts_.GiveToHolder(id);
   // The slot that was released last is the next one taken.
   if (swaps) spare_ = store_.TakeSlot(Tier::kSecondary);
   PAGODA_CHECK(block.refs > 0 && cached == (block.state() == BlockState::kCached),
@@ -201,7 +203,11 @@ void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason
   if (!is_held) policy(tier, id).Withdrawn(id);
   policy(tier, id).Removed(id, tree_.hash(id));
   NoteNothing(slot);
-  if (!is_held) CountUnheld(id, tier, -1);
+  if (!is_held) {
+    CountUnheld(id, tier, -1);
+  } else if (tier == Tier::kPrimary) {
+    accounts_.GiveToHolder(id);
+  }
   if (remains != Remains::kSlot) store_.ReleaseSlot(slot);
   if (remains == Remains::kHole) {
     block.set_state(BlockState::kHole);

@@ -414,6 +414,36 @@ TEST_F(TenantsTest, AnothersBlockIsRefusedWithoutSayingWhatItIs) {
   EXPECT_EQ(ReasonOf(unknown.status()), Reason::kStaleHandle) << "as for a life that never was";
 }
 
+TEST_F(TenantsTest, ABlockThatLeftTheTreeIsItsOnlyHolders) {
+  Make({{.name = "one", .shares = true}, {.name = "two", .shares = true}});
+  const SessionId trusted = Open(kCommons), one = Open(TenantId{1}), two = Open(TenantId{2});
+  // Adds and computes the prompt. Returns its first block, which the commons own in the tree.
+  const auto start = [&](SessionId session, uint64_t name, const std::vector<TokenId>& prompt) {
+    const auto added = Run(session, AddSequence{.sequence = SequenceId{name}, .tokens = prompt});
+    const auto computed = static_cast<uint32_t>(prompt.size());
+    EXPECT_TRUE(
+        Run(session, CommitTokens{.sequence = SequenceId{name}, .computed_tokens = computed}).ok());
+    return std::get<AddedSequence>(*added).tables.front().blocks.front().ref();
+  };
+  const auto refusal = [&](SessionId session, const BlockRef& ref) {
+    return ReasonOf(Run(session, FreeBlocks{kFullAttention, {ref}}).status());
+  };
+  const BlockRef alone = start(one, 1, Prompt(1, 2));
+  const BlockRef shared = start(one, 2, Prompt(2, 2));
+  ASSERT_EQ(start(two, 1, Prompt(2, 2)), shared);
+  EXPECT_EQ(refusal(one, alone), Reason::kStaleHandle) << "the commons'";
+
+  ASSERT_TRUE(Run(trusted, InvalidatePrefix{.tokens = Prompt(1, 1)}).ok());
+  ASSERT_TRUE(Run(trusted, InvalidatePrefix{.tokens = Prompt(2, 1)}).ok());
+  EXPECT_EQ(refusal(one, alone), Reason::kForeignBlock) << "a sequence's of its own";
+  EXPECT_EQ(refusal(two, alone), Reason::kStaleHandle) << "another tenant's";
+  for (const SessionId session : {one, two}) {
+    EXPECT_EQ(refusal(session, shared), Reason::kStaleHandle) << "the commons' still";
+  }
+  EXPECT_EQ(Used(TenantId{1}), 4u);
+  EXPECT_EQ(Used(TenantId{2}), 3u) << "two blocks that both hold, and its copy of the second";
+}
+
 TEST_F(TenantsTest, EventsSayWhoseBlocksTheyAreOf) {
   MakeThree();
   const SessionId red = Open(kRed), blue = Open(kBlue), open = Open(kOpen);
