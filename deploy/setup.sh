@@ -17,7 +17,7 @@ service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-
                   libsystemd-dev libzmq3-dev cppzmq-dev
                   libmsgpack-cxx-dev)                                       # gRPC, metrics over HTTP, configuration, sd_notify, vLLM's events
 core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
-               libcli11-dev)                                                # containers, block hash, SHA-256 and TLS, checkpoints, flags
+               libcli11-dev liburing-dev)                                   # containers, block hash, SHA-256 and TLS, checkpoints, flags, disk I/O
 engine_packages=(libdnnl-dev libicu-dev)                                    # matrix products on the CPU, text
 unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake asks for them, whatever is built
 test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy python3-pytest python3-yaml
@@ -26,6 +26,7 @@ test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-n
                clang-16 libclang-rt-16-dev                                  # fuzzing
                prometheus                                                   # promtool, and a Prometheus that scrapes a daemon in a test
                haproxy                                                      # the proxy of deploy/proxy before a daemon
+               fio                                                          # the yardstick of disk_bench
                chromium chromium-driver python3-selenium)                   # the status page in a browser
 build_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"
                 "${unit_test_packages[@]}")                                 # the container image is built with these alone

@@ -1,0 +1,237 @@
+// What concerns the whole slab file and runs alone: tombstones, reset, scan, sync.
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "pools/check.h"
+#include "pools/file/slab_descriptor.h"
+#include "pools/file/slab_file.h"
+#include "pools/file/slab_operation.h"
+
+namespace pagoda {
+
+// A request of RunInOrder. Guarded by the file's mutex_: a mutex of its own could be gone while the
+// last completion still unlocks it.
+struct SlabFile::Ended {
+  bool ended = false;
+  int error = 0;
+};
+
+// Waits for the operations that were submitted before, and holds those back that come.
+class SlabFile::Exclusive {
+ public:
+  explicit Exclusive(SlabFile& file) : file_(file) {
+    const absl::MutexLock lock(&file_.mutex_);
+    file_.mutex_.Await(absl::Condition(&file_, &SlabFile::MayEnter));
+    if (file_.stopped_) return;
+    file_.exclusive_ = true;
+    file_.mutex_.Await(absl::Condition(&file_, &SlabFile::IsIdle));
+    entered_ = true;
+  }
+  ~Exclusive() {
+    if (!entered_) return;
+    {
+      const absl::MutexLock lock(&file_.mutex_);
+      file_.queue_.swap(file_.held_);
+      file_.exclusive_ = false;
+    }
+    file_.StartWaiting();
+  }
+  Exclusive(const Exclusive&) = delete;
+  Exclusive& operator=(const Exclusive&) = delete;
+
+  // Not where the file has stopped.
+  bool entered() const { return entered_; }
+
+ private:
+  SlabFile& file_;
+  bool entered_ = false;
+};
+
+void SlabFile::RunInOrder(uint64_t count, absl::FunctionRef<FileRequest(uint64_t i)> make,
+                          absl::FunctionRef<void(uint64_t i, int error)> ended) {
+  const uint64_t depth = std::min<uint64_t>(count, options_.depth);
+  std::vector<Ended> window(depth);
+  for (uint64_t next = 0; next < count + depth; ++next) {
+    if (next >= depth) {
+      Ended& oldest = window[next % depth];
+      {
+        const absl::MutexLock lock(&mutex_);
+        mutex_.Await(absl::Condition(&oldest.ended));
+      }
+      ended(next - depth, oldest.error);
+    }
+    if (next >= count) continue;
+    Ended& newest = window[next % depth];
+    newest = {};
+    FileRequest request = make(next);
+    request.done = [this, &newest](int error) {
+      const absl::MutexLock lock(&mutex_);
+      newest = {.ended = true, .error = error};
+    };
+    engine_->Submit(std::move(request));
+  }
+}
+
+int SlabFile::RunOne(FileRequest::Kind kind, uint64_t offset_bytes, std::byte* page) {
+  int result = 0;
+  RunInOrder(
+      1,
+      [&](uint64_t) {
+        FileRequest request{.kind = kind, .offset_bytes = offset_bytes};
+        if (page != nullptr) request.pieces.push_back({page, slab::kPageBytes});
+        return request;
+      },
+      [&](uint64_t, int error) { result = error; });
+  return result;
+}
+
+int SlabFile::RunSync() {
+  const int error = RunOne(FileRequest::Kind::kSync, 0, nullptr);
+  if (error != 0) {
+    const absl::MutexLock lock(&mutex_);
+    ++stats_.write_errors;
+    sync_failed_ = true;
+    Degrade(SlabMode::kReadOnly, absl::StrCat("a sync ended with ", strerror(error)));
+  }
+  return error;
+}
+
+absl::Status SlabFile::SyncAndCheck() {
+  const absl::MutexLock sync_lock(&sync_mutex_);
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (stopped_ && !exclusive_) return absl::CancelledError("the slab file has stopped");
+    // The kernel reports a lost write once, and forgets it.
+    if (sync_failed_) {
+      return absl::DataLossError("an earlier sync failed, and what it lost is not known: Reset");
+    }
+  }
+  if (const int error = RunSync(); error != 0) return absl::ErrnoToStatus(error, "fdatasync");
+  absl::Status status = slab::CheckPresent(
+      fd_.get(), options_.path, slab::FileBytes(options_.num_slots, options_.payload_bytes));
+  if (!status.ok()) {
+    const absl::MutexLock lock(&mutex_);
+    Degrade(SlabMode::kOff, std::string(status.message()));
+  }
+  return status;
+}
+
+absl::Status SlabFile::Sync() { return SyncAndCheck(); }
+
+absl::Status SlabFile::Erase(absl::Span<const SlotIndex> slots) {
+  const Exclusive exclusive(*this);
+  if (!exclusive.entered()) return absl::CancelledError("the slab file has stopped");
+  std::vector<SlotIndex> erased(slots.begin(), slots.end());
+  {
+    const absl::MutexLock lock(&mutex_);
+    for (const SlotIndex slot : slots) {
+      PAGODA_CHECK(slot.value() < options_.num_slots, "the slot exists");
+    }
+    // A failed write may have left the block before it.
+    erased.insert(erased.end(), untold_.begin(), untold_.end());
+    untold_.clear();
+  }
+  std::byte* zeros = buffers_[0]->header();
+  std::memset(zeros, 0, slab::kPageBytes);
+  absl::Status status;
+  RunInOrder(
+      erased.size(),
+      [&](uint64_t i) {
+        FileRequest request{
+            .kind = FileRequest::Kind::kWrite,
+            .offset_bytes = slab::SlotOffset(erased[i].value(), options_.payload_bytes)};
+        request.pieces.push_back({zeros, slab::kPageBytes});
+        return request;
+      },
+      [&](uint64_t i, int error) {
+        if (error == 0) return;
+        status = absl::ErrnoToStatus(
+            error, absl::StrCat("tombstone of slot ", erased[i].value(), ": Reset removes it"));
+        const absl::MutexLock lock(&mutex_);
+        Quarantine(erased[i]);
+        untold_.push_back(erased[i]);
+        CountWriteError(error);
+      });
+  absl::Status synced = SyncAndCheck();
+  return status.ok() ? synced : status;
+}
+
+absl::Status SlabFile::Reset() {
+  const Exclusive exclusive(*this);
+  if (!exclusive.entered()) return absl::CancelledError("the slab file has stopped");
+  ++superblock_.generation;
+  absl::Status status = WriteSuperblocks();
+  const absl::MutexLock lock(&mutex_);
+  if (!status.ok()) {
+    // Either generation may be on the disk now. None serves, and none is written.
+    --superblock_.generation;
+    Degrade(SlabMode::kOff, absl::StrCat("a reset failed: ", status.message()));
+    return status;
+  }
+  stats_.generation = superblock_.generation;
+  untold_.clear();
+  sync_failed_ = false;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SlabFile::ScanResult> SlabFile::Scan(OnBlock on_block,
+                                                    const OnProgress& on_progress) {
+  constexpr uint64_t kProgressSlots = 4096;
+  const Exclusive exclusive(*this);
+  if (!exclusive.entered()) return absl::CancelledError("the slab file has stopped");
+  ScanResult result;
+  const auto page_of = [&](uint64_t i) { return buffers_[i % buffers_.size()]->header(); };
+  const auto make = [&](uint64_t i) {
+    FileRequest request{.kind = FileRequest::Kind::kRead,
+                        .offset_bytes = slab::SlotOffset(i, options_.payload_bytes)};
+    request.pieces.push_back({page_of(i), slab::kPageBytes});
+    return request;
+  };
+  const auto ended = [&](uint64_t i, int error) {
+    const SlotIndex slot(static_cast<uint32_t>(i));
+    if (on_progress && (i + 1) % kProgressSlots == 0) on_progress(i + 1, options_.num_slots);
+    if (error != 0) {
+      ++result.unreadable;
+      const absl::MutexLock lock(&mutex_);
+      Quarantine(slot);
+      untold_.push_back(slot);
+      CountReadError();
+      return;
+    }
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (quarantined_[i]) {
+        ++result.unreadable;
+        return;
+      }
+    }
+    slab::Page page;
+    std::memcpy(page.data(), page_of(i), page.size());
+    slab::SlotHeader header;
+    const slab::Parsed parsed = slab::Parse(page, header);
+    if (parsed == slab::Parsed::kEmpty) {
+      ++result.empty;
+    } else if (parsed != slab::Parsed::kOk) {
+      ++result.damaged;
+    } else if (header.file_id != superblock_.file_id ||
+               header.generation != superblock_.generation) {
+      ++result.outdated;
+    } else if (header.slot != i || header.payload_bytes > options_.payload_bytes) {
+      ++result.damaged;
+    } else {
+      ++result.blocks;
+      on_block(slot, header.record, header.payload_bytes);
+    }
+  };
+  RunInOrder(options_.num_slots, make, ended);
+  if (on_progress) on_progress(options_.num_slots, options_.num_slots);
+  const absl::MutexLock lock(&mutex_);
+  if (stats_.mode == SlabMode::kOff) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the slab file is off: ", stats_.mode_reason));
+  }
+  return result;
+}
+
+}  // namespace pagoda

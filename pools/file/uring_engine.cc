@@ -1,0 +1,166 @@
+// File I/O over io_uring: callers fill the submission queue under a lock, one thread reaps.
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "pools/file/file_engine.h"
+
+#ifdef PAGODA_HAS_LIBURING
+
+#include <liburing.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "pools/check.h"
+
+namespace pagoda {
+namespace {
+
+// The kernel is short of memory or of room for completions, which ends.
+bool IsTransient(int error) {
+  return error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM;
+}
+
+class UringEngine final : public FileEngine {
+ public:
+  // Takes over a ring of at least `depth` + 1 entries: the last is for Stop.
+  UringEngine(int fd, uint32_t depth, const io_uring& ring)
+      : fd_(fd), depth_(depth), ring_(ring), reaper_([this] { Reap(); }) {}
+  ~UringEngine() override {
+    Stop();
+    io_uring_queue_exit(&ring_);
+  }
+
+  void Submit(FileRequest request) override ABSL_LOCKS_EXCLUDED(mutex_) {
+    auto owned = std::make_unique<FileRequest>(std::move(request));
+    const absl::MutexLock lock(&mutex_);
+    PAGODA_CHECK(!stopping_ || running_ > 0, "a request after the engine's end");
+    PAGODA_CHECK(unreported_ < depth_, "more requests than the engine's depth");
+    ++unreported_;
+    ++running_;
+    Push(owned.release());
+  }
+
+  void Stop() override ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (stopping_) return;
+      stopping_ = true;
+      mutex_.Await(absl::Condition(this, &UringEngine::IsIdle));
+      Push(nullptr);
+    }
+    reaper_.join();
+  }
+
+  std::string_view name() const override { return "io_uring"; }
+
+ private:
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; }
+
+  // The request is the kernel's until its completion; null ends the reaper.
+  void Push(FileRequest* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+    PAGODA_CHECK(sqe != nullptr, "the submission queue has an entry for each request");
+    if (request == nullptr) {
+      io_uring_prep_nop(sqe);
+    } else if (request->kind == FileRequest::Kind::kSync) {
+      io_uring_prep_fsync(sqe, fd_, IORING_FSYNC_DATASYNC);
+    } else {
+      const auto count = static_cast<unsigned>(request->pieces.size());
+      if (request->kind == FileRequest::Kind::kRead) {
+        io_uring_prep_readv(sqe, fd_, request->pieces.data(), count, request->offset_bytes);
+      } else {
+        io_uring_prep_writev(sqe, fd_, request->pieces.data(), count, request->offset_bytes);
+      }
+    }
+    io_uring_sqe_set_data(sqe, request);
+    int submitted = io_uring_submit(&ring_);
+    while (submitted < 0 && IsTransient(-submitted)) {
+      absl::SleepFor(absl::Microseconds(100));
+      submitted = io_uring_submit(&ring_);
+    }
+    PAGODA_CHECK(submitted >= 0, "the kernel takes what is in the submission queue");
+  }
+
+  void Reap() ABSL_LOCKS_EXCLUDED(mutex_) {
+    while (true) {
+      io_uring_cqe* cqe = nullptr;
+      const int waited = io_uring_wait_cqe(&ring_, &cqe);
+      if (waited < 0) {
+        PAGODA_CHECK(IsTransient(-waited), "completions can be waited for");
+        continue;
+      }
+      std::unique_ptr<FileRequest> request(static_cast<FileRequest*>(io_uring_cqe_get_data(cqe)));
+      const int result = cqe->res;
+      io_uring_cqe_seen(&ring_, cqe);
+      if (request == nullptr) return;
+      Complete(std::move(request), result);
+    }
+  }
+
+  void Complete(std::unique_ptr<FileRequest> request, int result) ABSL_LOCKS_EXCLUDED(mutex_) {
+    int error = 0;
+    bool again = result == -EINTR || result == -EAGAIN;
+    if (!again && result < 0) {
+      error = -result;
+    } else if (!again && request->kind != FileRequest::Kind::kSync) {
+      if (result == 0) {
+        error = request->kind == FileRequest::Kind::kRead ? kEndOfFile : EIO;
+      } else {
+        again = !Advance(*request, static_cast<uint64_t>(result));
+      }
+    }
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (again) {
+        Push(request.release());
+        return;
+      }
+      --unreported_;  // `done` may submit the next one.
+    }
+    request->done(error);
+    const absl::MutexLock lock(&mutex_);
+    --running_;
+  }
+
+  const int fd_;
+  const uint32_t depth_;
+  absl::Mutex mutex_;  // Of the submission queue; the completion queue is the reaper's.
+  io_uring ring_;
+  uint32_t unreported_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // With their `done`.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread reaper_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileEngine>> MakeUringEngine(int fd, uint32_t depth) {
+  io_uring ring;
+  const int result = io_uring_queue_init(depth + 1, &ring, 0);
+  if (result < 0) return absl::ErrnoToStatus(-result, absl::StrCat("io_uring_queue_init"));
+  return std::make_unique<UringEngine>(fd, depth, ring);
+}
+
+}  // namespace pagoda
+
+#else
+
+namespace pagoda {
+
+absl::StatusOr<std::unique_ptr<FileEngine>> MakeUringEngine(int, uint32_t) {
+  return absl::UnimplementedError("this build has no liburing");
+}
+
+}  // namespace pagoda
+
+#endif
