@@ -14,12 +14,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace pagoda::slab {
 namespace {
 
 constexpr mode_t kOwnerOnly = 0600;
 constexpr uint32_t kSafeAlignment = 4096;
+constexpr absl::Duration kLockPoll = absl::Milliseconds(5);
 
 absl::Status Failed(const char* call, const std::string& path, int error) {
   return absl::ErrnoToStatus(error, absl::StrCat(call, "(", path, ")"));
@@ -50,12 +52,17 @@ absl::Status SyncFolder(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<OpenedFile> OpenLocked(const std::string& path) {
+absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
   OpenedFile file;
   file.fd = FileDescriptor(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kOwnerOnly));
   if (!file.fd.valid()) return Failed("open", path, errno);
-  if (flock(file.fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  while (flock(file.fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (absl::Now() < deadline) {
+      absl::SleepFor(kLockPoll);
+      continue;
+    }
     return absl::FailedPreconditionError(
         absl::StrCat("slab file ", path, " is in use; is another daemon up with this file? (",
                      strerror(errno), ")"));

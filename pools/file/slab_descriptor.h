@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "pools/file_descriptor.h"
 
 namespace pagoda::slab {
@@ -18,8 +19,8 @@ struct OpenedFile {
 
 // Opens the file, or makes it with mode 0600, and locks it. Errors: PermissionDenied (another
 // user's, no plain file, or other users may write it), FailedPrecondition (another owner has the
-// lock), those of open(2).
-absl::StatusOr<OpenedFile> OpenLocked(const std::string& path);
+// lock and keeps it for `patience`), those of open(2).
+absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration patience);
 
 // Drops all bytes of the file. Errors: those of ftruncate(2).
 absl::Status Empty(int fd, const std::string& path);

@@ -58,7 +58,7 @@ SlabFile::SlabFile(Options options, FileDescriptor fd, std::unique_ptr<FileEngin
 
 absl::StatusOr<std::unique_ptr<SlabFile>> SlabFile::Open(Options options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  absl::StatusOr<slab::OpenedFile> file = slab::OpenLocked(options.path);
+  absl::StatusOr<slab::OpenedFile> file = slab::OpenLocked(options.path, options.lock_patience);
   if (!file.ok()) return file.status();
   const int fd = file->fd.get();
   const uint32_t direct = options.caching == Caching::kDirect ? slab::EnableDirect(fd) : 0;

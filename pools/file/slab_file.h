@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "pools/file/file_engine.h"
 #include "pools/file/slab_format.h"
@@ -97,7 +98,10 @@ class SlabFile {
     uint32_t depth = 32;  // 1 to 1024. Each takes a page or two, and a payload if bounced.
     uint32_t max_write_errors = 8;  // So many make the file read-only.
     uint32_t max_read_errors = 8;   // So many turn it off.
-    EngineFactory make_engine;      // Empty: MakeFileEngine.
+    // How long to wait for another owner's lock. A killed process's ring keeps the lock until its
+    // last write has ended, some milliseconds later; so none of its writes lands in our time.
+    absl::Duration lock_patience = absl::Seconds(5);
+    EngineFactory make_engine;  // Empty: MakeFileEngine.
   };
 
   // Makes the file and reserves its space, or opens the one that is there, and locks it until this

@@ -109,7 +109,8 @@ class UringEngine final : public FileEngine {
 
   void Complete(std::unique_ptr<FileRequest> request, int result) ABSL_LOCKS_EXCLUDED(mutex_) {
     int error = 0;
-    bool again = result == -EINTR || result == -EAGAIN;
+    // The kernel cancels what it has queued for a thread that ends. Nobody else cancels.
+    bool again = result == -EINTR || result == -EAGAIN || result == -ECANCELED;
     if (!again && result < 0) {
       error = -result;
     } else if (!again && request->kind != FileRequest::Kind::kSync) {
