@@ -186,10 +186,10 @@ void RunSeeds(uint64_t first, uint64_t count, bool with_errors) {
 }
 
 TEST(SlabPowerTest, AfterPowerCutsOnlyWholeBlocksReturnAndTombstonesHold) {
-  RunSeeds(1, 4000, false);
+  RunSeeds(1, 2000, false);
 }
 
-TEST(SlabPowerTest, AlsoWhereWritesAndSyncsFail) { RunSeeds(100000, 4000, true); }
+TEST(SlabPowerTest, AlsoWhereWritesAndSyncsFail) { RunSeeds(100000, 2000, true); }
 
 // ---- A process that is killed ----
 
