@@ -80,7 +80,7 @@ void MeasureBlocks(const std::string& path, EngineKind engine, uint64_t block_by
   Fail(opened.status());
   SlabFile& file = **opened;
   // Fewer blocks of memory than of the file: many slots share one.
-  constexpr uint32_t kBlocks = 64;
+  constexpr uint32_t kBlocks = 512;
   const absl::Span<std::byte> memory = SharedPages(kBlocks * block_bytes);
   for (uint64_t i = 0; i < memory.size(); i += 8) {
     memory[i] = static_cast<std::byte>(i * 2654435761u >> 24);
