@@ -3,6 +3,7 @@
 #define PAGODA_POOLS_COPY_ORDER_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "pools/strong_id.h"
@@ -13,6 +14,15 @@ namespace pagoda {
 // Numbers the copies of a cache: the first is 1, each one more than the one before. 0: nothing to
 // wait for.
 using Ticket = StrongId<struct TicketTag, uint64_t>;
+
+// Where a copy waits its turn. A lane numbers its tickets by itself, so a slow disk holds up no
+// copy between memories.
+enum class Lane : uint8_t {
+  kMemory,  // Between tiers in memory: CopyOrder.
+  kFetch,   // From a disk into memory.
+  kBackup,  // From memory to a disk.
+};
+inline constexpr size_t kNumLanes = 3;
 
 // Copies the first `num_tokens` tokens of `source` to `target`, in every pool of the window.
 struct CopyOrder {

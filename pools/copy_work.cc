@@ -11,8 +11,7 @@ namespace pagoda {
 namespace {
 
 std::string SlotName(SlotRef ref) {
-  const std::string_view tier = TierName(ref.tier);
-  return absl::StrCat(absl::string_view(tier.data(), tier.size()), " slot ", ref.slot.value());
+  return absl::StrCat(DefaultTierName(ref.tier), " slot ", ref.slot.value());
 }
 
 absl::Status Refuse(const CopyOrder& order, const std::string& why) {

@@ -141,23 +141,29 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
   PAGODA_CHECK(lifetime == MemoryLifetime::kProcess || !placement.primary_device.has_value(),
                "a device's memory is not kept");
   const size_t num_windows = layout.windows().size();
-  PAGODA_CHECK(slots.primary.size() == num_windows, "primary slots for every window");
-  PAGODA_CHECK(slots.secondary.empty() || slots.secondary.size() == num_windows,
-               "secondary slots for every window or for none");
+  const size_t num_tiers = slots.tiers.size();
+  PAGODA_CHECK(num_tiers > 0 && num_tiers <= kMaxTiers, "1 to kMaxTiers tiers");
+  PAGODA_CHECK(slots.tiers.front().size() == num_windows, "slots of the first tier everywhere");
+  for (const std::vector<uint32_t>& tier : slots.tiers) {
+    PAGODA_CHECK(tier.empty() || tier.size() == num_windows,
+                 "a tier's slots for every window or for none");
+  }
   auto set = absl::WrapUnique(new PoolSet(layout));
   set->primary_device_ = placement.primary_device;
-  std::array<std::vector<std::vector<SharedMemoryPool::Options>>, kNumTiers> plans = {
-      set->Plan(Tier::kPrimary, slots.primary, instance, lifetime),
-      set->Plan(Tier::kSecondary, slots.secondary, instance, lifetime)};
+  std::vector<std::vector<std::vector<SharedMemoryPool::Options>>> plans;  // By tier and window.
+  for (size_t t = 0; t < num_tiers; ++t) {
+    plans.push_back(set->Plan(static_cast<Tier>(t), slots.tiers[t], instance, lifetime));
+  }
   // What cannot be adopted goes first: the memory that it takes may be needed.
   for (const auto& windows : plans) {
     if (absl::Status status = RemoveMisfits(windows); !status.ok()) return status;
   }
-  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
-    for (std::vector<SharedMemoryPool::Options>& window : plans[static_cast<size_t>(tier)]) {
-      WindowPools& pools = set->pools_[static_cast<size_t>(tier)].emplace_back();
+  set->pools_.resize(num_tiers);
+  for (size_t t = 0; t < num_tiers; ++t) {
+    for (std::vector<SharedMemoryPool::Options>& window : plans[t]) {
+      WindowPools& pools = set->pools_[t].emplace_back();
       for (SharedMemoryPool::Options& options : window) {
-        absl::Status status = set->Add(tier, std::move(options), pools);
+        absl::Status status = set->Add(static_cast<Tier>(t), std::move(options), pools);
         if (!status.ok()) return status;
       }
     }
@@ -186,20 +192,28 @@ absl::Status PoolSet::Pin(const PoolPlacement& placement) {
   if (!primary_device_.has_value() || placement.pin_secondary == Pinning::kOff) {
     return absl::OkStatus();
   }
-  const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(Tier::kSecondary)];
+  for (size_t t = 1; t < pools_.size(); ++t) {
+    absl::Status status = PinTier(static_cast<Tier>(t), placement);
+    if (status.ok()) continue;
+    if (placement.pin_secondary == Pinning::kRequired) return status;
+    pinned_ = std::move(status);
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PoolSet::PinTier(Tier tier, const PoolPlacement& placement) {
+  const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(tier)];
   for (uint32_t w = 0; w < windows.size(); ++w) {
     for (uint32_t p = 0; p < windows[w].size(); ++p) {
-      absl::Status status = PinPool(pool(w, p, Tier::kSecondary), placement);
-      if (status.ok()) continue;
-      if (placement.pin_secondary == Pinning::kRequired) return status;
-      pinned_ = std::move(status);
-      return absl::OkStatus();
+      absl::Status status = PinPool(tier, pool(w, p, tier), placement);
+      if (!status.ok()) return status;
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status PoolSet::PinPool(SharedMemoryPool& pool, const PoolPlacement& placement) {
+absl::Status PoolSet::PinPool(Tier tier, SharedMemoryPool& pool, const PoolPlacement& placement) {
   const std::string name = pool.segment().shm_name;
   cuda::PinnedMemory::Options options{.device = primary_device_->device};
   if (placement.progress != nullptr) {
@@ -211,7 +225,7 @@ absl::Status PoolSet::PinPool(SharedMemoryPool& pool, const PoolPlacement& place
   absl::Status status = pool.Pin(std::move(options));
   if (status.ok()) return status;
   const std::string what =
-      absl::StrCat("the secondary pool ", name, " cannot be pinned for ",
+      absl::StrCat("the ", DefaultTierName(tier), " pool ", name, " cannot be pinned for ",
                    PlaceName(*primary_device_), ": ", std::string(status.message()));
   return ReasonOf(status) == Reason::kNone ? absl::Status(status.code(), what)
                                            : MakeError(ReasonOf(status), what);
@@ -224,8 +238,8 @@ MemoryPlace PoolSet::place(Tier tier) const {
 absl::Status PoolSet::RemoveLeftovers(const CacheLayout& layout, const std::string& instance) {
   const PoolSet names(layout);
   const std::vector<uint32_t> slots(layout.windows().size(), 1);
-  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
-    const auto plan = names.Plan(tier, slots, instance, MemoryLifetime::kProcess);
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    const auto plan = names.Plan(static_cast<Tier>(t), slots, instance, MemoryLifetime::kProcess);
     if (absl::Status status = RemoveMisfits(plan); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -234,7 +248,7 @@ absl::Status PoolSet::RemoveLeftovers(const CacheLayout& layout, const std::stri
 std::vector<std::vector<SharedMemoryPool::Options>> PoolSet::Plan(
     Tier tier, const std::vector<uint32_t>& slots, const std::string& instance,
     MemoryLifetime lifetime) const {
-  const absl::string_view suffix = tier == Tier::kPrimary ? "" : "-secondary";
+  const std::string suffix = tier == Tier::kPrimary ? "" : absl::StrCat("-", DefaultTierName(tier));
   std::vector<std::vector<SharedMemoryPool::Options>> plan(slots.size());
   for (size_t w = 0; w < slots.size(); ++w) {
     const WindowLayout& window = layout_.windows()[w];
@@ -277,6 +291,7 @@ bool PoolSet::adopted(uint32_t window_index, Tier tier) const {
 
 uint32_t PoolSet::num_slots(uint32_t window_index, Tier tier) const {
   PAGODA_CHECK(window_index < layout_.windows().size(), "a window of the cache");
+  if (static_cast<size_t>(tier) >= pools_.size()) return 0;
   const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(tier)];
   if (windows.empty() || windows[window_index].empty()) return 0;
   return windows[window_index].front()->num_slots();
@@ -296,15 +311,15 @@ SharedMemoryPool& PoolSet::pool(uint32_t window_index, uint32_t pool_index, Tier
 
 std::vector<PoolMapping> PoolSet::Mappings() const {
   std::vector<PoolMapping> mappings;
-  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
-    const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(tier)];
+  for (size_t t = 0; t < pools_.size(); ++t) {
+    const std::vector<WindowPools>& windows = pools_[t];
     for (size_t w = 0; w < windows.size(); ++w) {
       for (size_t p = 0; p < windows[w].size(); ++p) {
         const Pool& pool = *windows[w][p];
         PoolMapping& mapping = mappings.emplace_back();
         mapping.window = layout_.windows()[w].window;
         mapping.pool_index = static_cast<uint32_t>(p);
-        mapping.tier = tier;
+        mapping.tier = static_cast<Tier>(t);
         mapping.layout = pool.layout();
         mapping.num_slots = pool.num_slots();
         mapping.segments = {pool.segment()};
@@ -316,8 +331,8 @@ std::vector<PoolMapping> PoolSet::Mappings() const {
 
 absl::StatusOr<std::vector<FileDescriptor>> PoolSet::OpenDescriptors(MemoryAccess access) const {
   std::vector<FileDescriptor> descriptors;
-  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
-    for (const WindowPools& window : pools_[static_cast<size_t>(tier)]) {
+  for (const std::vector<WindowPools>& windows : pools_) {
+    for (const WindowPools& window : windows) {
       for (const std::unique_ptr<Pool>& pool : window) {
         absl::StatusOr<FileDescriptor> descriptor = pool->OpenDescriptor(access);
         if (!descriptor.ok()) return descriptor.status();

@@ -2,7 +2,6 @@
 #ifndef PAGODA_POOLS_POOL_H_
 #define PAGODA_POOLS_POOL_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -168,11 +167,10 @@ class DevicePool final : public Pool {
   cuda::Memory memory_;
 };
 
-// Slots by tier and window: one entry for each of CacheLayout::windows(); an empty list, or an
-// entry of 0, for no pools there.
+// Slots by tier and window, nearest tier first: of each tier one entry for each of
+// CacheLayout::windows(); an empty list, or an entry of 0, for no pools there.
 struct SlotCounts {
-  std::vector<uint32_t> primary;
-  std::vector<uint32_t> secondary;
+  std::vector<std::vector<uint32_t>> tiers;
 };
 
 // Whether a device copies from and to host pools by itself.
@@ -185,21 +183,23 @@ enum class Pinning : uint8_t {
 // Where the pools of a cache are to lie.
 struct PoolPlacement {
   MemoryLifetime lifetime = MemoryLifetime::kProcess;
-  // The device that the primary pools lie on; none: they lie in shared memory, as the secondary
-  // ones always do.
+  // The device that the pools of the first tier lie on; none: they lie in shared memory, as those
+  // of the tiers below always do.
   std::optional<MemoryPlace> primary_device;
-  // Of the secondary pools, for that device; without one it means nothing.
+  // Of the pools below the first tier, for that device; without one it means nothing.
   Pinning pin_secondary = Pinning::kRequired;
   // Told what takes long while it is under way, for people. May be empty.
   std::function<void(const std::string&)> progress;
 };
 
 // The pools of a cache, by window, pool index and tier. All pools of a window have as many slots in
-// a tier, and the same layout in both tiers.
+// a tier, and the same layout in every tier.
 class PoolSet {
  public:
   // `instance` is part of the shared memory names: "/pagoda-<instance>-w<window>-p<pool>", with
-  // "-secondary" after it for that tier. REQUIRES: primary slots for every window. Errors: those of
+  // "-" and DefaultTierName() after it below the first tier, so that memory that was kept is found
+  // again whatever the tier is called. REQUIRES: 1 to kMaxTiers tiers; slots of the first in every
+  // window. Errors: those of
   // SharedMemoryPool::Create; then what was made here is gone, and what was adopted is still there.
   static absl::StatusOr<std::unique_ptr<PoolSet>> Create(
       const CacheLayout& layout, const SlotCounts& slots, const std::string& instance,
@@ -213,8 +213,8 @@ class PoolSet {
                                                          const std::string& instance,
                                                          const PoolPlacement& placement);
 
-  // Removes what dead owners left under the names of pools of that layout. Errors: INVALID_ARGUMENT
-  // (a living process has one).
+  // Removes what dead owners left under the names of pools of that layout, in any tier.
+  // Errors: INVALID_ARGUMENT (a living process has one).
   static absl::Status RemoveLeftovers(const CacheLayout& layout, const std::string& instance);
 
   // This object's end leaves the memory behind, for the next Create with kKept. Without it only the
@@ -222,6 +222,8 @@ class PoolSet {
   void KeepNames();
 
   const CacheLayout& layout() const { return layout_; }
+  // The tiers that pools were made of; those without any count.
+  size_t num_tiers() const { return pools_.size(); }
   // 0 where the window has no pools in that tier.
   uint32_t num_slots(uint32_t window_index, Tier tier) const;
   // Whether all pools of the window in that tier, at least one, have the bytes of an earlier owner.
@@ -230,13 +232,13 @@ class PoolSet {
   bool HasOtherUsers() const;
   // Where the pools of a tier lie: all of them in one place.
   MemoryPlace place(Tier tier) const;
-  // OK, or why the secondary pools are not pinned though that was preferred.
+  // OK, or why not all pools below the first tier are pinned though that was preferred.
   const absl::Status& pinned() const { return pinned_; }
   // REQUIRES: num_slots(window_index, tier) > 0.
   Pool& any_pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary) const;
   // Of a tier in host memory. REQUIRES: that, and num_slots(window_index, tier) > 0.
   SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary);
-  // The primary pools first, in the layout's order; then the secondary ones.
+  // By tier, nearest first; in a tier in the layout's order.
   std::vector<PoolMapping> Mappings() const;
   // New descriptors, one for each segment of Mappings(), in their order.
   // Errors: those of Pool::OpenDescriptor.
@@ -253,10 +255,11 @@ class PoolSet {
                                                            MemoryLifetime lifetime) const;
   absl::Status Add(Tier tier, SharedMemoryPool::Options options, WindowPools& pools);
   absl::Status Pin(const PoolPlacement& placement);
-  absl::Status PinPool(SharedMemoryPool& pool, const PoolPlacement& placement);
+  absl::Status PinTier(Tier tier, const PoolPlacement& placement);
+  absl::Status PinPool(Tier tier, SharedMemoryPool& pool, const PoolPlacement& placement);
 
   CacheLayout layout_;
-  std::array<std::vector<WindowPools>, kNumTiers> pools_;  // By tier and window.
+  std::vector<std::vector<WindowPools>> pools_;  // By tier and window.
   std::optional<MemoryPlace> primary_device_;
   absl::Status pinned_;
 };

@@ -17,10 +17,17 @@ namespace {
 
 constexpr uint64_t kBillion = 1'000'000'000;
 
-std::string Name(Tier tier) {
-  const std::string_view name = TierName(tier);
-  return absl::StrCat("the ", absl::string_view(name.data(), name.size()), " tier");
-}
+// A tier of the request, and its place among them.
+struct Wanted {
+  Tier tier;
+  const TierRequest& request;
+
+  bool is_first() const { return tier == Tier::kPrimary; }
+  std::string Name() const {
+    return absl::StrCat("the ", request.name.empty() ? DefaultTierName(tier) : request.name,
+                        " tier");
+  }
+};
 
 absl::Status Invalid(std::string_view message) {
   return MakeError(Reason::kInvalidArgument, message);
@@ -96,9 +103,9 @@ std::vector<uint64_t> Divide(uint64_t bytes, const std::vector<Need>& needs) {
 }
 
 // One block of every window and its spares.
-absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, Tier tier, uint64_t bytes,
+absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, const Wanted& tier, uint64_t bytes,
                                  const std::string& budget) {
-  const uint64_t slots = tier == Tier::kSecondary ? 1 + kSecondarySpareSlots : 1;
+  const uint64_t slots = SlotsFor(tier.tier, 1);
   absl::uint128 needed = 0;
   for (const WindowLayout& window : layout.windows()) {
     needed += absl::uint128(slots) * window.block_bytes();
@@ -108,32 +115,32 @@ absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, Tier tier, uint64_t 
       absl::StrJoin(layout.windows(), ", ", [](std::string* out, const WindowLayout& window) {
         absl::StrAppend(out, window.block_bytes(), " in window ", WindowName(window.window));
       });
-  return Invalid(absl::StrCat(Name(tier), " gets ", budget, ", which does not hold ",
+  return Invalid(absl::StrCat(tier.Name(), " gets ", budget, ", which does not hold ",
                               slots == 1 ? "one" : "two",
                               slots == 1 ? " block" : " blocks (one is the spare)",
                               " of every window; a block has bytes: ", sizes));
 }
 
 absl::StatusOr<std::vector<uint64_t>> FromBytes(const CacheLayout& layout, const Workload& workload,
-                                                Tier tier, uint64_t bytes,
+                                                const Wanted& tier, uint64_t bytes,
                                                 const std::string& budget) {
   if (absl::Status status = CheckHoldsOneOfEach(layout, tier, bytes, budget); !status.ok()) {
     return status;
   }
-  if (tier == Tier::kPrimary) {
+  if (tier.is_first()) {
     return Divide(bytes, NeedsOf(layout, workload, ShareBy::kBlocksPerSequence));
   }
   for (const WindowLayout& window : layout.windows()) {
-    bytes -= kSecondarySpareSlots * window.block_bytes();
+    bytes -= SpareSlots(tier.tier) * window.block_bytes();
   }
   return Divide(bytes, NeedsOf(layout, workload, ShareBy::kTokensInWindow));
 }
 
 absl::StatusOr<std::vector<uint64_t>> FromFraction(const CacheLayout& layout,
-                                                   const Workload& workload, Tier tier,
+                                                   const Workload& workload, const Wanted& tier,
                                                    const FractionBudget& budget) {
   if (!(budget.fraction > 0 && budget.fraction <= 1)) {  // NaN too.
-    return Invalid(absl::StrCat(Name(tier), " gets ", budget.fraction,
+    return Invalid(absl::StrCat(tier.Name(), " gets ", budget.fraction,
                                 " of the free memory; a fraction is above 0 and at most 1"));
   }
   const auto billionths = static_cast<uint64_t>(std::llround(budget.fraction * kBillion));
@@ -144,27 +151,27 @@ absl::StatusOr<std::vector<uint64_t>> FromFraction(const CacheLayout& layout,
       absl::StrCat(bytes, " bytes (", budget.fraction, " of ", budget.free_bytes, " free ones)"));
 }
 
-absl::StatusOr<std::vector<uint64_t>> FromBlocks(const CacheLayout& layout, Tier tier,
+absl::StatusOr<std::vector<uint64_t>> FromBlocks(const CacheLayout& layout, const Wanted& tier,
                                                  const BlockBudget& budget) {
   const size_t num_windows = layout.windows().size();
   if (budget.blocks.size() != 1 && budget.blocks.size() != num_windows) {
-    return Invalid(absl::StrCat(Name(tier), " has ", budget.blocks.size(),
+    return Invalid(absl::StrCat(tier.Name(), " has ", budget.blocks.size(),
                                 " block counts; 1 is needed, or one for each of ", num_windows,
                                 " windows"));
   }
   std::vector<uint64_t> blocks(num_windows);
   for (size_t w = 0; w < num_windows; ++w) {
     blocks[w] = budget.blocks[budget.blocks.size() == 1 ? 0 : w];
-    if (blocks[w] > 0 || tier == Tier::kSecondary) continue;
-    return Invalid(absl::StrCat(Name(tier), " has no block of window ",
+    if (blocks[w] > 0 || !tier.is_first()) continue;
+    return Invalid(absl::StrCat(tier.Name(), " has no block of window ",
                                 WindowName(layout.windows()[w].window)));
   }
   return blocks;
 }
 
 absl::StatusOr<std::vector<uint64_t>> TierBlocks(const CacheLayout& layout,
-                                                 const Workload& workload, Tier tier,
-                                                 const TierBudget& budget) {
+                                                 const Workload& workload, const Wanted& tier) {
+  const TierBudget& budget = tier.request.budget;
   if (const auto* blocks = std::get_if<BlockBudget>(&budget)) {
     return FromBlocks(layout, tier, *blocks);
   }
@@ -172,29 +179,30 @@ absl::StatusOr<std::vector<uint64_t>> TierBlocks(const CacheLayout& layout,
     return FromFraction(layout, workload, tier, *fraction);
   }
   const uint64_t bytes = std::get<ByteBudget>(budget).bytes;
-  if (bytes == 0 && tier == Tier::kSecondary) {
+  if (bytes == 0 && !tier.is_first()) {
     return std::vector<uint64_t>(layout.windows().size(), 0);
   }
   return FromBytes(layout, workload, tier, bytes, absl::StrCat(bytes, " bytes"));
 }
 
-absl::Status AddTier(Tier tier, const std::vector<uint64_t>& blocks, SizingPlan& plan) {
+absl::Status AddTier(const Wanted& tier, const std::vector<uint64_t>& blocks, SizingPlan& plan) {
   absl::uint128 bytes = 0;
   for (size_t w = 0; w < blocks.size(); ++w) {
     SizingPlan::WindowPlan& window = plan.windows[w];
     if (blocks[w] > kMaxBlocks) {
-      return Invalid(absl::StrCat(Name(tier), " has ", blocks[w], " blocks of window ",
+      return Invalid(absl::StrCat(tier.Name(), " has ", blocks[w], " blocks of window ",
                                   WindowName(window.window), "; at most ", kMaxBlocks,
                                   " are served"));
     }
-    const uint32_t spare = tier == Tier::kSecondary && blocks[w] > 0 ? kSecondarySpareSlots : 0;
-    const auto slots = static_cast<uint32_t>(blocks[w]) + spare;
+    const uint32_t slots = SlotsFor(tier.tier, static_cast<uint32_t>(blocks[w]));
     bytes += absl::uint128(slots) * window.bytes_per_block;
-    window.tiers[static_cast<size_t>(tier)] = {.blocks = static_cast<uint32_t>(blocks[w]),
-                                               .slots = slots,
-                                               .bytes = slots * window.bytes_per_block};
+    window.tiers.push_back({.blocks = static_cast<uint32_t>(blocks[w]),
+                            .slots = slots,
+                            .bytes = slots * window.bytes_per_block});
   }
-  return bytes > std::numeric_limits<uint64_t>::max() ? TooManyBytes(Name(tier)) : absl::OkStatus();
+  plan.media.push_back(tier.request.medium);
+  return bytes > std::numeric_limits<uint64_t>::max() ? TooManyBytes(tier.Name())
+                                                      : absl::OkStatus();
 }
 
 }  // namespace
@@ -254,9 +262,10 @@ std::vector<uint32_t> SizingPlan::blocks(Tier tier) const {
 
 SlotCounts SizingPlan::slots() const {
   SlotCounts counts;
-  for (const WindowPlan& window : windows) {
-    counts.primary.push_back(window.tier(Tier::kPrimary).slots);
-    counts.secondary.push_back(window.tier(Tier::kSecondary).slots);
+  for (size_t t = 0; t < num_tiers(); ++t) {
+    std::vector<uint32_t>& slots = counts.tiers.emplace_back();
+    if (media[t] == Medium::kDisk) continue;
+    for (const WindowPlan& window : windows) slots.push_back(window.tiers[t].slots);
   }
   return counts;
 }
@@ -277,6 +286,9 @@ uint64_t SizingPlan::max_concurrent_sequences() const {
 
 absl::StatusOr<SizingPlan> PlanSizes(const CacheLayout& layout, const SizingRequest& request) {
   if (absl::Status status = CheckWorkload(request.workload); !status.ok()) return status;
+  if (request.tiers.empty() || request.tiers.size() > kMaxTiers) {
+    return Invalid(absl::StrCat(request.tiers.size(), " tiers; a cache has 1 to ", kMaxTiers));
+  }
   SizingPlan plan;
   const TokensPerBlock tokens_per_block(layout.spec().tokens_per_block);
   for (const WindowLayout& window : layout.windows()) {
@@ -287,10 +299,9 @@ absl::StatusOr<SizingPlan> PlanSizes(const CacheLayout& layout, const SizingRequ
     planned.blocks_per_sequence =
         BlocksPerSequence(window.window, tokens_per_block, request.workload);
   }
-  for (const auto& [tier, budget] : {std::pair(Tier::kPrimary, &request.primary),
-                                     std::pair(Tier::kSecondary, &request.secondary)}) {
-    const absl::StatusOr<std::vector<uint64_t>> blocks =
-        TierBlocks(layout, request.workload, tier, *budget);
+  for (size_t t = 0; t < request.tiers.size(); ++t) {
+    const Wanted tier{.tier = static_cast<Tier>(t), .request = request.tiers[t]};
+    const absl::StatusOr<std::vector<uint64_t>> blocks = TierBlocks(layout, request.workload, tier);
     if (!blocks.ok()) return blocks.status();
     if (absl::Status status = AddTier(tier, *blocks, plan); !status.ok()) return status;
   }

@@ -3,8 +3,9 @@
 #ifndef PAGODA_POOLS_SIZING_H_
 #define PAGODA_POOLS_SIZING_H_
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -16,10 +17,18 @@
 
 namespace pagoda {
 
-// A window with secondary blocks has one secondary slot more than blocks: the spare of a swap
-// between two full tiers.
+// A window with blocks below the first tier has one slot more than blocks in that tier: the spare
+// of a swap between two full tiers.
 inline constexpr uint32_t kSecondarySpareSlots = 1;
-// Of one window in one tier. The ids of both tiers, and as many again without a slot, fit 32 bits.
+// The spare slots of a window with blocks in a tier.
+constexpr uint32_t SpareSlots(Tier tier) {
+  return tier == Tier::kPrimary ? 0 : kSecondarySpareSlots;
+}
+// The slots that `blocks` blocks of a window take in a tier.
+constexpr uint32_t SlotsFor(Tier tier, uint32_t blocks) {
+  return blocks == 0 ? 0 : blocks + SpareSlots(tier);
+}
+// Of one window in one tier. The ids of two tiers, and as many again without a slot, fit 32 bits.
 inline constexpr uint32_t kMaxBlocks = uint32_t{1} << 28;
 
 // Bytes of one token's KV in all layers of a window; of a cache. Qwen3-8B in bfloat16: 144 KiB.
@@ -71,11 +80,17 @@ struct BlockBudget {
 };
 using TierBudget = std::variant<ByteBudget, FractionBudget, BlockBudget>;
 
+struct TierRequest {
+  // Of the first tier divided by kBlocksPerSequence: running sequences are there. Of the others by
+  // kTokensInWindow; no bytes or no blocks: nothing is there.
+  TierBudget budget;
+  Medium medium = Medium::kHost;
+  std::string name;  // In errors; empty: DefaultTierName().
+};
+
 struct SizingRequest {
   Workload workload;
-  TierBudget primary;  // Divided by kBlocksPerSequence: running sequences are there.
-  TierBudget
-      secondary;  // Divided by kTokensInWindow. No bytes or no blocks: there is no such tier.
+  std::vector<TierRequest> tiers;  // Nearest first; 1 to kMaxTiers.
 };
 
 struct SizingPlan {
@@ -89,27 +104,34 @@ struct SizingPlan {
     uint64_t bytes_per_token = 0;
     uint64_t bytes_per_block = 0;
     uint64_t blocks_per_sequence = 0;  // Of the workload.
-    std::array<TierPlan, kNumTiers> tiers;
+    std::vector<TierPlan> tiers;       // As in SizingRequest::tiers.
 
-    const TierPlan& tier(Tier t) const { return tiers[static_cast<size_t>(t)]; }
+    // Nothing of a tier that was not asked for.
+    TierPlan tier(Tier t) const {
+      const auto index = static_cast<size_t>(t);
+      return index < tiers.size() ? tiers[index] : TierPlan{};
+    }
   };
   std::vector<WindowPlan> windows;  // As in CacheLayout::windows().
+  std::vector<Medium> media;        // Of the tiers.
 
-  // For BlockManager::Options and PoolSet::Create.
-  std::vector<uint32_t> blocks(Tier tier) const;  // Empty for a tier without blocks.
+  size_t num_tiers() const { return media.size(); }
+  // For TierSpec::blocks. Empty for a tier without blocks.
+  std::vector<uint32_t> blocks(Tier tier) const;
+  // For PoolSet::Create: without the tiers on disk, which have no pools.
   SlotCounts slots() const;
   // What the pools of a tier take; of all windows.
   uint64_t bytes(Tier tier) const;
-  // How many of the workload's longest sequences the primary tier holds at once. May be 0: shorter
+  // How many of the workload's longest sequences the first tier holds at once. May be 0: shorter
   // ones run.
   uint64_t max_concurrent_sequences() const;
 };
 
 // Divides each tier between the windows; each gets a block at least. What does not make a whole
 // block stays unused: fewer bytes than one block of every window takes. Errors: INVALID_ARGUMENT
-// for a workload of nothing, a budget that does not hold one block of every window (and the
-// spares), more than kMaxBlocks of a window, a fraction outside its range, a BlockBudget with a
-// wrong number of entries, and sizes that 64 bits do not count.
+// for a workload of nothing, a number of tiers outside 1 to kMaxTiers, a budget that does not hold
+// one block of every window (and the spares), more than kMaxBlocks of a window, a fraction outside
+// its range, a BlockBudget with a wrong number of entries, and sizes that 64 bits do not count.
 absl::StatusOr<SizingPlan> PlanSizes(const CacheLayout& layout, const SizingRequest& request);
 
 }  // namespace pagoda

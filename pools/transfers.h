@@ -44,7 +44,7 @@ struct TransferStats {
     DurationHistogram latency{kCopyLatencyBounds};
   };
   // By the tier of the source, then of the target.
-  std::array<std::array<Direction, kNumTiers>, kNumTiers> directions;
+  std::array<std::array<Direction, kMaxTiers>, kMaxTiers> directions;
   uint64_t failed = 0;     // Cancelled ones are not among them.
   uint64_t cancelled = 0;  // By Stop.
   size_t running = 0;      // Now.

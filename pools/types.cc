@@ -8,12 +8,24 @@ std::string WindowName(WindowSize window) {
   return window == kFullAttention ? "full" : absl::StrCat(window.value());
 }
 
-std::string_view TierName(Tier tier) {
+std::string DefaultTierName(Tier tier) {
   switch (tier) {
     case Tier::kPrimary:
       return "primary";
     case Tier::kSecondary:
       return "secondary";
+  }
+  return absl::StrCat("tier", static_cast<unsigned>(tier));
+}
+
+std::string_view MediumName(Medium medium) {
+  switch (medium) {
+    case Medium::kGpu:
+      return "gpu";
+    case Medium::kHost:
+      return "host";
+    case Medium::kDisk:
+      return "disk";
   }
   return "unknown";
 }

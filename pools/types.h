@@ -37,10 +37,18 @@ std::string WindowName(WindowSize window);
 // copied in runs.
 using TokenId = uint32_t;
 
-// Where a block's bytes lie: 0 is nearest to the compute.
+// Where a block's bytes lie: an index in the cache's list of tiers, where 0 is nearest to the
+// compute. Engines compute in the first tier. The first two indexes have names here, as code that
+// speaks of two neighbours reads better with them.
 enum class Tier : uint8_t { kPrimary = 0, kSecondary = 1 };
-inline constexpr size_t kNumTiers = 2;
-std::string_view TierName(Tier tier);
+inline constexpr size_t kMaxTiers = 4;  // Of any cache.
+// What a tier is called where the cache's list does not say: "primary", "secondary", then "tier2".
+std::string DefaultTierName(Tier tier);
+
+// What a tier's bytes lie in.
+enum class Medium : uint8_t { kGpu, kHost, kDisk };
+// "gpu", "host" or "disk".
+std::string_view MediumName(Medium medium);
 
 // A slot of a window, and which tier it is in.
 struct SlotRef {

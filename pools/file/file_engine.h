@@ -34,19 +34,20 @@ inline constexpr int kEndOfFile = 61;  // ENODATA, which no file system gives fo
 //    continues short reads and writes itself. A write that was reported is not durable; a sync
 //    makes the writes durable that were reported before its Submit.
 // 2. `done` runs without any lock of the engine, on a thread of the engine's or within Submit. It
-//    may call Submit, and not Stop. Completions are callbacks and not polled, because the caller is
-//    a lane of copy tickets: it reports a ticket when its bytes are there and has no thread of its
-//    own to poll with.
+//    may call Submit, also while Stop waits, and not Stop. Completions are callbacks and not
+//    polled, because the caller is a lane of copy tickets: it reports a ticket when its bytes are
+//    there and has no thread of its own to poll with.
 // 3. Requests end in any order. Two that overlap have no order among themselves.
 class FileEngine {
  public:
   virtual ~FileEngine() = default;
 
   // Does not wait for I/O. The pieces' memory stays until `done` has begun. REQUIRES: fewer
-  // requests than the engine's depth are unreported; Stop has not been called.
+  // requests than the engine's depth are unreported; Stop has not been called, or waits for the
+  // `done` that this is called from.
   virtual void Submit(FileRequest request) = 0;
   // Waits for what runs. When it has returned no `done` runs or will. A second call does nothing;
-  // the destructor calls it.
+  // the destructor calls it. REQUIRES: one call at a time.
   virtual void Stop() = 0;
   // "io_uring" or "threads".
   virtual std::string_view name() const = 0;

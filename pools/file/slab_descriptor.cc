@@ -50,25 +50,40 @@ absl::Status SyncFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
+// Whether the path names this open file.
+bool IsNamed(int fd, const std::string& path) {
+  struct stat opened, named;
+  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
 }  // namespace
 
 absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration patience) {
   const absl::Time deadline = absl::Now() + patience;
   OpenedFile file;
-  file.fd = FileDescriptor(
-      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kOwnerOnly));
-  if (!file.fd.valid()) return Failed("open", path, errno);
-  while (flock(file.fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (absl::Now() < deadline) {
-      absl::SleepFor(kLockPoll);
-      continue;
+  while (true) {
+    // Not blocking, because the path may name a pipe.
+    file.fd = FileDescriptor(
+        open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kOwnerOnly));
+    if (!file.fd.valid()) return Failed("open", path, errno);
+    const int error = flock(file.fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    // The file may be removed or replaced between the two calls.
+    if (error == 0 && IsNamed(file.fd.get(), path)) break;
+    if (absl::Now() >= deadline) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("slab file ", path, " is in use; is another daemon up with this file? (",
+                       error == 0 ? "it is being replaced" : strerror(error), ")"));
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat("slab file ", path, " is in use; is another daemon up with this file? (",
-                     strerror(errno), ")"));
+    absl::SleepFor(kLockPoll);
   }
   if (absl::Status status = CheckOwner(file.fd.get(), path, file.size_bytes); !status.ok()) {
     return status;
+  }
+  // io_uring ends each request of a non-blocking file with EAGAIN that cannot end at once.
+  const int flags = fcntl(file.fd.get(), F_GETFL);
+  if (flags < 0 || fcntl(file.fd.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
+    return Failed("fcntl", path, errno);
   }
   return file;
 }
@@ -78,7 +93,10 @@ absl::Status Empty(int fd, const std::string& path) {
 }
 
 absl::Status Reserve(int fd, const std::string& path, uint64_t size_bytes) {
-  const int error = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));
+  int error;
+  do {
+    error = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));
+  } while (error == EINTR);
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     struct statvfs fs;
     const uint64_t free_bytes = fstatvfs(fd, &fs) == 0 ? uint64_t{fs.f_bavail} * fs.f_frsize : 0;
@@ -97,11 +115,10 @@ uint32_t EnableDirect(int fd) {
   // By its number: Debian 12's C library has the call without these fields.
   struct statx info = {};
   if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
-      (info.stx_mask & STATX_DIOALIGN) != 0 && info.stx_dio_offset_align != 0) {
-    // An offset that must be a multiple of more than a page cannot be met.
-    if (info.stx_dio_offset_align <= kSafeAlignment) {
-      return std::max(info.stx_dio_mem_align, info.stx_dio_offset_align);
-    }
+      (info.stx_mask & STATX_DIOALIGN) != 0) {
+    // 0: this file has no direct I/O. Multiples of more than a page cannot be met.
+    const uint32_t alignment = std::max(info.stx_dio_mem_align, info.stx_dio_offset_align);
+    if (info.stx_dio_offset_align != 0 && alignment <= kSafeAlignment) return alignment;
     (void)fcntl(fd, F_SETFL, flags);
     return 0;
   }
@@ -110,10 +127,9 @@ uint32_t EnableDirect(int fd) {
 }
 
 absl::Status CheckPresent(int fd, const std::string& path, uint64_t size_bytes) {
-  struct stat opened, named;
+  struct stat opened;
   if (fstat(fd, &opened) != 0) return Failed("fstat", path, errno);
-  if (stat(path.c_str(), &named) != 0 || opened.st_ino != named.st_ino ||
-      opened.st_dev != named.st_dev) {
+  if (!IsNamed(fd, path)) {
     return absl::NotFoundError(absl::StrCat("slab file ", path, " was removed or replaced"));
   }
   if (static_cast<uint64_t>(opened.st_size) < size_bytes) {

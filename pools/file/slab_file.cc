@@ -45,8 +45,6 @@ SlabFile::SlabFile(Options options, FileDescriptor fd, std::unique_ptr<FileEngin
     : options_(std::move(options)),
       alignment_(alignment),
       fd_(std::move(fd)),
-      users_(options_.num_slots),
-      quarantined_(options_.num_slots),
       engine_(std::move(engine)) {
   for (uint32_t i = 0; i < options_.depth; ++i) {
     buffers_.push_back(std::make_unique<Buffer>());
@@ -77,28 +75,41 @@ SlabFile::~SlabFile() { Stop(); }
 
 // ---- Superblocks ----
 
-absl::Status SlabFile::ReadSuperblocks(slab::Page pages[slab::kNumSuperblocks]) {
+absl::Status SlabFile::ReadSuperblocks(uint64_t size_bytes,
+                                       slab::Page pages[slab::kNumSuperblocks]) {
+  constexpr std::byte kForeign{0xff};
+  absl::Status status;
+  bool has_superblock = false;
   for (uint32_t i = 0; i < slab::kNumSuperblocks; ++i) {
-    std::byte* page = buffers_[0]->header();
-    const int error = RunOne(FileRequest::Kind::kRead, i * slab::kPageBytes, page);
-    if (error == kEndOfFile) {
+    const uint64_t offset_bytes = i * slab::kPageBytes;
+    if (size_bytes <= offset_bytes) {
       pages[i].fill(std::byte{0});
-    } else if (error != 0) {
-      return absl::ErrnoToStatus(error, absl::StrCat("read of superblock ", i));
-    } else {
-      std::memcpy(pages[i].data(), page, slab::kPageBytes);
+      continue;
+    }
+    slab::Page& page = buffers_[0]->header();
+    const int error = RunOne(FileRequest::Kind::kRead, offset_bytes, page.data());
+    if (error == 0) {
+      pages[i] = page;
+      slab::Superblock superblock;
+      has_superblock |= slab::Parse(pages[i], superblock) == slab::Parsed::kOk;
+      continue;
+    }
+    pages[i].fill(kForeign);
+    // A file that ends within the page was never ours.
+    if (error != kEndOfFile) {
+      status = absl::ErrnoToStatus(error, absl::StrCat("read of superblock ", i));
     }
   }
-  return absl::OkStatus();
+  // The other superblock is enough, and repairs the one that cannot be read.
+  return has_superblock ? absl::OkStatus() : status;
 }
 
 // The second one follows when the first is durable, so one of them is always whole.
 absl::Status SlabFile::WriteSuperblocks() {
   for (uint32_t i = 0; i < slab::kNumSuperblocks; ++i) {
-    slab::Page page;
+    slab::Page& page = buffers_[0]->header();
     slab::Format(superblock_, page);
-    std::memcpy(buffers_[0]->header(), page.data(), page.size());
-    int error = RunOne(FileRequest::Kind::kWrite, i * slab::kPageBytes, buffers_[0]->header());
+    int error = RunOne(FileRequest::Kind::kWrite, i * slab::kPageBytes, page.data());
     if (error == 0) error = RunSync();
     if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat("write of superblock ", i));
   }
@@ -127,7 +138,7 @@ absl::Status SlabFile::Load(uint64_t size_bytes) {
     status = Make();
   } else {
     slab::Page pages[slab::kNumSuperblocks];
-    if (status = ReadSuperblocks(pages); !status.ok()) return status;
+    if (status = ReadSuperblocks(size_bytes, pages); !status.ok()) return status;
     const slab::Opened opened =
         slab::ChooseSuperblock(pages, {.identity = options_.identity,
                                        .num_slots = options_.num_slots,
@@ -148,9 +159,13 @@ absl::Status SlabFile::Load(uint64_t size_bytes) {
                                                         "; replace it, or name another file"));
     }
   }
+  if (!status.ok()) return status;
   const absl::MutexLock lock(&mutex_);
+  // Not before the space is there: the options may be nonsense.
+  users_.resize(options_.num_slots);
+  quarantined_.resize(options_.num_slots);
   stats_.generation = superblock_.generation;
-  return status;
+  return absl::OkStatus();
 }
 
 // ---- Blocks ----
@@ -168,11 +183,11 @@ void SlabFile::Write(SlotIndex slot, Record record,
   Enqueue(std::move(operation));
 }
 
-void SlabFile::Read(SlotIndex slot, Record record, absl::Span<const absl::Span<std::byte>> pieces,
-                    Done done) {
+void SlabFile::Read(SlotIndex slot, Record record_prefix,
+                    absl::Span<const absl::Span<std::byte>> pieces, Done done) {
   auto operation = std::make_unique<Operation>();
   operation->slot = slot;
-  operation->record.assign(record.begin(), record.end());
+  operation->record.assign(record_prefix.begin(), record_prefix.end());
   for (const absl::Span<std::byte> piece : pieces) operation->Add(piece);
   operation->done = std::move(done);
   Enqueue(std::move(operation));
@@ -252,17 +267,15 @@ void SlabFile::Start(std::unique_ptr<Operation> operation, Buffer* buffer) {
   FileRequest request;
   request.kind = operation->is_write ? FileRequest::Kind::kWrite : FileRequest::Kind::kRead;
   request.offset_bytes = slab::SlotOffset(operation->slot.value(), options_.payload_bytes);
-  request.pieces.push_back({buffer->header(), slab::kPageBytes});
+  request.pieces.push_back({buffer->header().data(), slab::kPageBytes});
   if (operation->is_write) {
-    slab::Page page;
     slab::Format({.file_id = superblock_.file_id,
                   .slot = operation->slot.value(),
                   .generation = superblock_.generation,
                   .payload_bytes = operation->bytes,
                   .payload_hash = operation->hash,
                   .record = operation->record},
-                 page);
-    std::memcpy(buffer->header(), page.data(), page.size());
+                 buffer->header());
   }
   const uint64_t disk_bytes = slab::RoundUpToPage(operation->bytes);
   operation->bounced = !IsAligned(*operation);
@@ -310,8 +323,7 @@ void SlabFile::Report(std::unique_ptr<Operation> operation, absl::Status status)
 absl::Status SlabFile::EndWrite(const Operation& operation, int error) {
   const absl::MutexLock lock(&mutex_);
   if (error != 0) {
-    Quarantine(operation.slot);
-    untold_.push_back(operation.slot);
+    if (Quarantine(operation.slot)) untold_.push_back(operation.slot);
     CountWriteError(error);
     return absl::ErrnoToStatus(error, absl::StrCat("write of slot ", operation.slot.value()));
   }
@@ -342,36 +354,35 @@ absl::Status SlabFile::EndRead(Operation& operation, Buffer& buffer, int error) 
 }
 
 absl::Status SlabFile::CheckBlock(const Operation& operation, const Buffer& buffer) const {
-  const std::string slot = absl::StrCat("slot ", operation.slot.value());
-  slab::Page page;
-  std::memcpy(page.data(), buffer.header(), page.size());
+  const auto slot = [&] { return absl::StrCat("slot ", operation.slot.value()); };
   slab::SlotHeader header;
-  const slab::Parsed parsed = slab::Parse(page, header);
-  if (parsed == slab::Parsed::kEmpty) return absl::NotFoundError(slot + " is empty");
-  if (parsed != slab::Parsed::kOk) return absl::DataLossError(slot + " has a damaged header");
+  const slab::Parsed parsed = slab::Parse(buffer.header(), header);
+  if (parsed == slab::Parsed::kEmpty) return absl::NotFoundError(slot() + " is empty");
+  if (parsed != slab::Parsed::kOk) return absl::DataLossError(slot() + " has a damaged header");
   if (header.file_id != superblock_.file_id || header.generation != superblock_.generation) {
-    return absl::NotFoundError(slot + " holds a block from before a reset");
+    return absl::NotFoundError(slot() + " holds a block from before a reset");
   }
   if (header.slot != operation.slot.value()) {
-    return absl::DataLossError(absl::StrCat(slot, " has the header of slot ", header.slot));
+    return absl::DataLossError(absl::StrCat(slot(), " has the header of slot ", header.slot));
   }
-  if (header.payload_bytes != operation.bytes ||
-      !std::equal(header.record.begin(), header.record.end(), operation.record.begin(),
-                  operation.record.end())) {
-    return absl::DataLossError(slot + " holds another block");
+  const size_t prefix_bytes = operation.record.size();
+  if (header.payload_bytes != operation.bytes || header.record.size() < prefix_bytes ||
+      !std::equal(operation.record.begin(), operation.record.end(), header.record.begin())) {
+    return absl::DataLossError(slot() + " holds another block");
   }
   if (operation.HashOfPieces() != header.payload_hash) {
-    return absl::DataLossError(slot + " has bytes that do not fit its checksum");
+    return absl::DataLossError(slot() + " has bytes that do not fit its checksum");
   }
   return absl::OkStatus();
 }
 
 // ---- Errors ----
 
-void SlabFile::Quarantine(SlotIndex slot) {
-  if (quarantined_[slot.value()]) return;
+bool SlabFile::Quarantine(SlotIndex slot) {
+  if (quarantined_[slot.value()]) return false;
   quarantined_[slot.value()] = true;
   ++stats_.quarantined_slots;
+  return true;
 }
 
 void SlabFile::CountWriteError(int error) {
@@ -406,7 +417,6 @@ void SlabFile::Stop() {
   std::deque<std::unique_ptr<Operation>> cancelled;
   {
     const absl::MutexLock lock(&mutex_);
-    if (stopped_) return;
     stopped_ = true;
     cancelled.swap(queue_);
     for (std::unique_ptr<Operation>& operation : held_) cancelled.push_back(std::move(operation));
@@ -414,6 +424,7 @@ void SlabFile::Stop() {
     unreported_ += cancelled.size();
   }
   for (std::unique_ptr<Operation>& operation : cancelled) Report(std::move(operation), Stopped());
+  // Also in a second call, which may run beside the first.
   Drain();
   const absl::MutexLock lock(&sync_mutex_);
   engine_->Stop();

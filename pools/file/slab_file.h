@@ -54,10 +54,10 @@ struct SlabStats {
 
 // Thread-safe.
 //
-// 1. A read succeeds only with the whole block that was written last into the slot under this
-//    record: slot, file, generation, record, length and checksums fit. Torn, flipped, swapped and
-//    older bytes are DataLoss, and a slot without a block is NotFound. A block that Erase or Reset
-//    has removed is never read again.
+// 1. A read succeeds only with a whole block that was written into the slot under a record with the
+//    reader's prefix: slot, file, generation, prefix, length and checksums fit. Torn, flipped and
+//    swapped bytes and blocks of another prefix are DataLoss, and a slot without a block is
+//    NotFound. A block that Erase or Reset has removed is never read again.
 // 2. After a crash of the process or the machine a slot holds a whole block or none. Without Sync
 //    that is the block of any write since the last Sync, or the block before them. With Sync it is
 //    the block that Sync found, if no later write touched the slot.
@@ -128,11 +128,12 @@ class SlabFile {
   // system, after which the slot is quarantined and holds nothing.
   void Write(SlotIndex slot, Record record, absl::Span<const absl::Span<const std::byte>> pieces,
              Done done);
-  // Reads the block of that record and length. After an error the pieces' bytes are anything.
-  // REQUIRES: as Write; but a slot may have several reads. Reports: NotFound (no block), DataLoss
-  // (not this block in whole), FailedPrecondition (off; quarantined), Cancelled, those of the
-  // system.
-  void Read(SlotIndex slot, Record record, absl::Span<const absl::Span<std::byte>> pieces,
+  // Reads the block of that length whose record begins with `record_prefix`. A record that is
+  // unique in its first bytes, by a number of the write for example, needs no more than those; an
+  // empty prefix fits every block. After an error the pieces' bytes are anything. REQUIRES: as
+  // Write; but a slot may have up to 65,534 reads. Reports: NotFound (no block), DataLoss (not this
+  // block in whole), FailedPrecondition (off; quarantined), Cancelled, those of the system.
+  void Read(SlotIndex slot, Record record_prefix, absl::Span<const absl::Span<std::byte>> pieces,
             Done done);
 
   // Removes the slots' blocks, durably (invariant 3); many slots share one sync. Waits for what was
@@ -161,13 +162,15 @@ class SlabFile {
 
   // Calls `on_block` for each slot whose header is right, in the order of slots, on this thread. A
   // payload may still be torn: Read tells. Reads a page a slot, `depth` at once. Waits as Erase
-  // does. Errors: FailedPrecondition (off).
+  // does. Ends early with its errors: FailedPrecondition (the file is off, or is turned off by
+  // reads that fail here), Cancelled (Stop).
   absl::StatusOr<ScanResult> Scan(OnBlock on_block, const OnProgress& on_progress);
 
   // Waits until everything that was submitted is reported.
   void Drain();
-  // Lets what runs end, and reports what waits as CANCELLED. Afterwards everything is refused as
-  // Cancelled. When it has returned no completion runs or will. A second call does nothing.
+  // Lets what runs end, but for a scan, and reports what waits as CANCELLED. Afterwards everything
+  // is refused as Cancelled. When it has returned no completion runs or will, also where another
+  // thread called it first.
   void Stop();
   SlabStats stats() const;
 
@@ -184,7 +187,7 @@ class SlabFile {
   absl::Status Load(uint64_t size_bytes);
   absl::Status Make();
   absl::Status WriteSuperblocks();
-  absl::Status ReadSuperblocks(slab::Page pages[slab::kNumSuperblocks]);
+  absl::Status ReadSuperblocks(uint64_t size_bytes, slab::Page pages[slab::kNumSuperblocks]);
 
   void Enqueue(std::unique_ptr<Operation> operation);
   absl::Status Admit(const Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -197,15 +200,18 @@ class SlabFile {
   absl::Status CheckBlock(const Operation& operation, const Buffer& buffer) const;
   bool IsAligned(const Operation& operation) const;
 
-  // Up to `depth` requests in flight; `ended` is called for each, in order, on this thread.
+  // Up to `depth` requests in flight; `ended` is called for each, in order, on this thread. When it
+  // returns false, no further request begins and it is called no more.
   void RunInOrder(uint64_t count, absl::FunctionRef<FileRequest(uint64_t i)> make,
-                  absl::FunctionRef<void(uint64_t i, int error)> ended);
+                  absl::FunctionRef<bool(uint64_t i, int error)> ended);
   int RunOne(FileRequest::Kind kind, uint64_t offset_bytes, std::byte* page);
   int RunSync();
   absl::Status SyncAndCheck();
+  absl::Status CheckScan() const;
   void CountWriteError(int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountReadError() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Quarantine(SlotIndex slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False where it was quarantined before.
+  bool Quarantine(SlotIndex slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Degrade(SlabMode mode, std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayEnter() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !exclusive_; }
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -49,9 +49,10 @@ class SlabFile::Exclusive {
 };
 
 void SlabFile::RunInOrder(uint64_t count, absl::FunctionRef<FileRequest(uint64_t i)> make,
-                          absl::FunctionRef<void(uint64_t i, int error)> ended) {
+                          absl::FunctionRef<bool(uint64_t i, int error)> ended) {
   const uint64_t depth = std::min<uint64_t>(count, options_.depth);
   std::vector<Ended> window(depth);
+  bool goes_on = true;
   for (uint64_t next = 0; next < count + depth; ++next) {
     if (next >= depth) {
       Ended& oldest = window[next % depth];
@@ -59,7 +60,10 @@ void SlabFile::RunInOrder(uint64_t count, absl::FunctionRef<FileRequest(uint64_t
         const absl::MutexLock lock(&mutex_);
         mutex_.Await(absl::Condition(&oldest.ended));
       }
-      ended(next - depth, oldest.error);
+      if (goes_on && !ended(next - depth, oldest.error)) {
+        goes_on = false;
+        count = std::min(count, next);  // Those that have begun are waited for.
+      }
     }
     if (next >= count) continue;
     Ended& newest = window[next % depth];
@@ -82,7 +86,10 @@ int SlabFile::RunOne(FileRequest::Kind kind, uint64_t offset_bytes, std::byte* p
         if (page != nullptr) request.pieces.push_back({page, slab::kPageBytes});
         return request;
       },
-      [&](uint64_t, int error) { result = error; });
+      [&](uint64_t, int error) {
+        result = error;
+        return true;
+      });
   return result;
 }
 
@@ -132,8 +139,8 @@ absl::Status SlabFile::Erase(absl::Span<const SlotIndex> slots) {
     erased.insert(erased.end(), untold_.begin(), untold_.end());
     untold_.clear();
   }
-  std::byte* zeros = buffers_[0]->header();
-  std::memset(zeros, 0, slab::kPageBytes);
+  slab::Page& zeros = buffers_[0]->header();
+  zeros.fill(std::byte{0});
   absl::Status status;
   RunInOrder(
       erased.size(),
@@ -141,17 +148,18 @@ absl::Status SlabFile::Erase(absl::Span<const SlotIndex> slots) {
         FileRequest request{
             .kind = FileRequest::Kind::kWrite,
             .offset_bytes = slab::SlotOffset(erased[i].value(), options_.payload_bytes)};
-        request.pieces.push_back({zeros, slab::kPageBytes});
+        request.pieces.push_back({zeros.data(), slab::kPageBytes});
         return request;
       },
       [&](uint64_t i, int error) {
-        if (error == 0) return;
+        if (error == 0) return true;
         status = absl::ErrnoToStatus(
             error, absl::StrCat("tombstone of slot ", erased[i].value(), ": Reset removes it"));
         const absl::MutexLock lock(&mutex_);
         Quarantine(erased[i]);
         untold_.push_back(erased[i]);
         CountWriteError(error);
+        return true;
       });
   absl::Status synced = SyncAndCheck();
   return status.ok() ? synced : status;
@@ -160,6 +168,8 @@ absl::Status SlabFile::Erase(absl::Span<const SlotIndex> slots) {
 absl::Status SlabFile::Reset() {
   const Exclusive exclusive(*this);
   if (!exclusive.entered()) return absl::CancelledError("the slab file has stopped");
+  // The kernel tells one sync of a lost write. It must not be a Sync that runs beside this.
+  const absl::MutexLock sync_lock(&sync_mutex_);
   ++superblock_.generation;
   absl::Status status = WriteSuperblocks();
   const absl::MutexLock lock(&mutex_);
@@ -175,41 +185,45 @@ absl::Status SlabFile::Reset() {
   return absl::OkStatus();
 }
 
+absl::Status SlabFile::CheckScan() const {
+  const absl::MutexLock lock(&mutex_);
+  if (stopped_) return absl::CancelledError("the slab file has stopped");
+  if (stats_.mode != SlabMode::kOff) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the slab file is off: ", stats_.mode_reason));
+}
+
 absl::StatusOr<SlabFile::ScanResult> SlabFile::Scan(OnBlock on_block,
                                                     const OnProgress& on_progress) {
   constexpr uint64_t kProgressSlots = 4096;
   const Exclusive exclusive(*this);
   if (!exclusive.entered()) return absl::CancelledError("the slab file has stopped");
+  absl::Status status = CheckScan();
+  if (!status.ok()) return status;
   ScanResult result;
-  const auto page_of = [&](uint64_t i) { return buffers_[i % buffers_.size()]->header(); };
+  const auto page_of = [&](uint64_t i) -> slab::Page& {
+    return buffers_[i % buffers_.size()]->header();
+  };
   const auto make = [&](uint64_t i) {
     FileRequest request{.kind = FileRequest::Kind::kRead,
                         .offset_bytes = slab::SlotOffset(i, options_.payload_bytes)};
-    request.pieces.push_back({page_of(i), slab::kPageBytes});
+    request.pieces.push_back({page_of(i).data(), slab::kPageBytes});
     return request;
   };
-  const auto ended = [&](uint64_t i, int error) {
+  const auto count = [&](uint64_t i, int error) {
     const SlotIndex slot(static_cast<uint32_t>(i));
-    if (on_progress && (i + 1) % kProgressSlots == 0) on_progress(i + 1, options_.num_slots);
-    if (error != 0) {
-      ++result.unreadable;
-      const absl::MutexLock lock(&mutex_);
-      Quarantine(slot);
-      untold_.push_back(slot);
-      CountReadError();
-      return;
-    }
     {
       const absl::MutexLock lock(&mutex_);
+      if (error != 0) {
+        if (Quarantine(slot)) untold_.push_back(slot);
+        CountReadError();
+      }
       if (quarantined_[i]) {
         ++result.unreadable;
         return;
       }
     }
-    slab::Page page;
-    std::memcpy(page.data(), page_of(i), page.size());
     slab::SlotHeader header;
-    const slab::Parsed parsed = slab::Parse(page, header);
+    const slab::Parsed parsed = slab::Parse(page_of(i), header);
     if (parsed == slab::Parsed::kEmpty) {
       ++result.empty;
     } else if (parsed != slab::Parsed::kOk) {
@@ -224,13 +238,14 @@ absl::StatusOr<SlabFile::ScanResult> SlabFile::Scan(OnBlock on_block,
       on_block(slot, header.record, header.payload_bytes);
     }
   };
-  RunInOrder(options_.num_slots, make, ended);
+  RunInOrder(options_.num_slots, make, [&](uint64_t i, int error) {
+    count(i, error);
+    if (on_progress && (i + 1) % kProgressSlots == 0) on_progress(i + 1, options_.num_slots);
+    status = CheckScan();
+    return status.ok();
+  });
+  if (!status.ok()) return status;
   if (on_progress) on_progress(options_.num_slots, options_.num_slots);
-  const absl::MutexLock lock(&mutex_);
-  if (stats_.mode == SlabMode::kOff) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the slab file is off: ", stats_.mode_reason));
-  }
   return result;
 }
 

@@ -22,7 +22,7 @@ struct SlabFile::Operation {
   bool is_write = false;
   bool bounced = false;
   SlotIndex slot;
-  std::vector<std::byte> record;
+  std::vector<std::byte> record;         // Of a read: its first bytes.
   absl::InlinedVector<iovec, 4> pieces;  // Of a write: read only.
   uint64_t bytes = 0;
   slab::Hash128 hash = {};  // Of a write.
@@ -61,8 +61,8 @@ struct SlabFile::Buffer {
  public:
   Buffer() : pages_(Allocate(2 * slab::kPageBytes)) {}
 
-  std::byte* header() { return pages_.get(); }
-  const std::byte* header() const { return pages_.get(); }
+  slab::Page& header() { return *reinterpret_cast<slab::Page*>(pages_.get()); }
+  const slab::Page& header() const { return *reinterpret_cast<const slab::Page*>(pages_.get()); }
   // Between the block's end and the page's.
   std::byte* padding() { return pages_.get() + slab::kPageBytes; }
   // Allocated at the first use, with that many bytes.

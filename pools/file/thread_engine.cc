@@ -37,6 +37,13 @@ int MoveAll(int fd, FileRequest& request) {
   }
 }
 
+int Sync(int fd) {
+  while (fdatasync(fd) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
 class ThreadEngine final : public FileEngine {
  public:
   ThreadEngine(int fd, uint32_t depth) : fd_(fd), depth_(depth) {
@@ -47,7 +54,7 @@ class ThreadEngine final : public FileEngine {
 
   void Submit(FileRequest request) override ABSL_LOCKS_EXCLUDED(mutex_) {
     const absl::MutexLock lock(&mutex_);
-    PAGODA_CHECK(!stopping_ || unreported_ > 0, "a request after the engine's end");
+    PAGODA_CHECK(!stopping_ || running_ > 0, "a request after the engine's end");
     PAGODA_CHECK(unreported_ < depth_, "more requests than the engine's depth");
     ++unreported_;
     queue_.push_back(std::move(request));
@@ -82,7 +89,7 @@ class ThreadEngine final : public FileEngine {
       }
       int error;
       if (request.kind == FileRequest::Kind::kSync) {
-        error = fdatasync(fd_) == 0 ? 0 : errno;
+        error = Sync(fd_);
       } else {
         error = MoveAll(fd_, request);
       }

@@ -30,6 +30,12 @@ bool IsTransient(int error) {
   return error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM;
 }
 
+// The kernel has not carried the request out, and may when it is asked from a thread that stays:
+// it cancels what it keeps for a thread that ends, or ends it with EFAULT.
+bool IsWorthRetrying(int error) {
+  return error == EINTR || error == EAGAIN || error == ECANCELED || error == EFAULT;
+}
+
 class UringEngine final : public FileEngine {
  public:
   // Takes over a ring of at least `depth` + 1 entries: the last is for Stop.
@@ -41,13 +47,13 @@ class UringEngine final : public FileEngine {
   }
 
   void Submit(FileRequest request) override ABSL_LOCKS_EXCLUDED(mutex_) {
-    auto owned = std::make_unique<FileRequest>(std::move(request));
+    auto running = std::make_unique<Running>(Running{.request = std::move(request)});
     const absl::MutexLock lock(&mutex_);
     PAGODA_CHECK(!stopping_ || running_ > 0, "a request after the engine's end");
     PAGODA_CHECK(unreported_ < depth_, "more requests than the engine's depth");
     ++unreported_;
     ++running_;
-    Push(owned.release());
+    Push(running.release());
   }
 
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -64,31 +70,43 @@ class UringEngine final : public FileEngine {
   std::string_view name() const override { return "io_uring"; }
 
  private:
+  static constexpr int kMaxRetries = 100;
+
+  struct Running {
+    FileRequest request;
+    int retries = 0;  // Since bytes were moved.
+  };
+
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; }
 
   // The request is the kernel's until its completion; null ends the reaper.
-  void Push(FileRequest* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Push(Running* running) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     PAGODA_CHECK(sqe != nullptr, "the submission queue has an entry for each request");
-    if (request == nullptr) {
+    if (running == nullptr) {
       io_uring_prep_nop(sqe);
-    } else if (request->kind == FileRequest::Kind::kSync) {
-      io_uring_prep_fsync(sqe, fd_, IORING_FSYNC_DATASYNC);
     } else {
-      const auto count = static_cast<unsigned>(request->pieces.size());
-      if (request->kind == FileRequest::Kind::kRead) {
-        io_uring_prep_readv(sqe, fd_, request->pieces.data(), count, request->offset_bytes);
-      } else {
-        io_uring_prep_writev(sqe, fd_, request->pieces.data(), count, request->offset_bytes);
-      }
+      Prepare(*sqe, running->request);
     }
-    io_uring_sqe_set_data(sqe, request);
+    io_uring_sqe_set_data(sqe, running);
     int submitted = io_uring_submit(&ring_);
     while (submitted < 0 && IsTransient(-submitted)) {
       absl::SleepFor(absl::Microseconds(100));
       submitted = io_uring_submit(&ring_);
     }
     PAGODA_CHECK(submitted >= 0, "the kernel takes what is in the submission queue");
+  }
+
+  void Prepare(io_uring_sqe& sqe, const FileRequest& request) const {
+    const auto count = static_cast<unsigned>(request.pieces.size());
+    switch (request.kind) {
+      case FileRequest::Kind::kRead:
+        return io_uring_prep_readv(&sqe, fd_, request.pieces.data(), count, request.offset_bytes);
+      case FileRequest::Kind::kWrite:
+        return io_uring_prep_writev(&sqe, fd_, request.pieces.data(), count, request.offset_bytes);
+      case FileRequest::Kind::kSync:
+        return io_uring_prep_fsync(&sqe, fd_, IORING_FSYNC_DATASYNC);
+    }
   }
 
   void Reap() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -99,36 +117,38 @@ class UringEngine final : public FileEngine {
         PAGODA_CHECK(IsTransient(-waited), "completions can be waited for");
         continue;
       }
-      std::unique_ptr<FileRequest> request(static_cast<FileRequest*>(io_uring_cqe_get_data(cqe)));
+      std::unique_ptr<Running> running(static_cast<Running*>(io_uring_cqe_get_data(cqe)));
       const int result = cqe->res;
       io_uring_cqe_seen(&ring_, cqe);
-      if (request == nullptr) return;
-      Complete(std::move(request), result);
+      if (running == nullptr) return;
+      Complete(std::move(running), result);
     }
   }
 
-  void Complete(std::unique_ptr<FileRequest> request, int result) ABSL_LOCKS_EXCLUDED(mutex_) {
+  void Complete(std::unique_ptr<Running> running, int result) ABSL_LOCKS_EXCLUDED(mutex_) {
+    FileRequest& request = running->request;
     int error = 0;
-    // The kernel cancels what it has queued for a thread that ends. Nobody else cancels.
-    bool again = result == -EINTR || result == -EAGAIN || result == -ECANCELED;
-    if (!again && result < 0) {
+    bool again = false;
+    if (result < 0) {
+      again = IsWorthRetrying(-result) && running->retries++ < kMaxRetries;
       error = -result;
-    } else if (!again && request->kind != FileRequest::Kind::kSync) {
+    } else if (request.kind != FileRequest::Kind::kSync) {
       if (result == 0) {
-        error = request->kind == FileRequest::Kind::kRead ? kEndOfFile : EIO;
+        error = request.kind == FileRequest::Kind::kRead ? kEndOfFile : EIO;
       } else {
-        again = !Advance(*request, static_cast<uint64_t>(result));
+        again = !Advance(request, static_cast<uint64_t>(result));
+        running->retries = 0;
       }
     }
     {
       const absl::MutexLock lock(&mutex_);
       if (again) {
-        Push(request.release());
+        Push(running.release());
         return;
       }
       --unreported_;  // `done` may submit the next one.
     }
-    request->done(error);
+    request.done(error);
     const absl::MutexLock lock(&mutex_);
     --running_;
   }

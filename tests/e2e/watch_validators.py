@@ -6,7 +6,7 @@ tiers. Of a snapshot what is there is told with revision 0, and what happens to 
 """
 
 from pagoda.v1 import events_pb2
-from watch_history import EVERYTHING, OWN_DOING, REMOVED, STORED, TYPES, UPDATED, bounds
+from watch_history import EVERYTHING, OWN_DOING, REMOVED, STORED, TYPES, UPDATED, bounds, tiers_of
 
 
 def ordered(recording):
@@ -95,6 +95,7 @@ def reliable(recording):
     have no holes), unless a snapshot stands for it. The daemon ends a stream only where the log has passed it, and says so. Who reads on is
     told of everything."""
     truth = recording.truth
+    yield from truth.mixed
     for history, stream in _streams(recording):
         place = f"{history.name}, asked for at {stream.time:.3f}"
         shown = truth.shown(history.view)
@@ -185,8 +186,9 @@ def bookmarkable(recording):
 
 
 def previous_value(recording):
-    """A change names what was there: the tier, the priority and the hash that the subscriber was told last, and a removal the hash. Who was
-    told everything is told of changes and removals of blocks that it has alone, and is not told that something came which it has."""
+    """A change names what was there: the tier, the copies, the priority and the hash that the subscriber was told last, and a removal the
+    hash. Who was told everything is told of changes and removals of blocks that it has alone, and is not told that something came which it
+    has."""
     for history, chain in _chains(recording):
         known = _Known(history.view)
         for stream in chain:
@@ -271,8 +273,10 @@ def _may_see(view, event):
         return False
     if view.tenants is not None and event.HasField("stored") and event.stored.namespace.tenant not in view.tenants:
         return False
-    tiers = [entry.tier for entry in (*event.stored.blocks, *event.created.capacity)]
-    return view.tiers is None or set(tiers) <= view.tiers
+    if view.tiers is None:
+        return True
+    return (all(tiers_of(block) & view.tiers for block in event.stored.blocks)
+            and all(capacity.tier in view.tiers for capacity in event.created.capacity))
 
 
 class _Known:
@@ -284,7 +288,8 @@ class _Known:
         self._lasting = REMOVED in types
         self._values = UPDATED in types
         self._whole = from_snapshot and self._lasting and self._values and STORED in types and view.tiers is None
-        self._blocks = {}  # By (window, id): [hash, tier, priority], None where that was not told.
+        self._tiers = view.tiers
+        self._blocks = {}  # By (window, id): [hash, tier, priority, lower tiers], None where that was not told.
 
     def take(self, event):
         """What is wrong with an event; then it is known."""
@@ -292,7 +297,7 @@ class _Known:
             for place, block in zip(bounds(event), event.stored.blocks):
                 if self._lasting and place in self._blocks and self._blocks[place] is not None:
                     yield f"block {place} is stored, and it was there"
-                self._blocks[place] = [block.block_hash, block.tier, block.priority]
+                self._blocks[place] = [block.block_hash, block.tier, block.priority, self._seen(block.lower_tiers)]
         elif event.HasField("updated"):
             yield from self._take_update(bounds(event)[0], event.updated)
         elif event.HasField("removed") and event.removed.reason != events_pb2.REMOVAL_REASON_RELEASED:
@@ -302,19 +307,26 @@ class _Known:
         if place not in self._blocks:
             if self._whole:
                 yield f"block {place} is changed, and it was not there"
-            self._blocks[place] = [updated.block_hash, None, None]
+            self._blocks[place] = [updated.block_hash, None, None, None]
         known = self._blocks[place]
         if self._lasting and known[0] != updated.block_hash:
             yield f"block {place} is changed under the hash {updated.block_hash:x}, and it was {known[0]:x}"
         known[0] = updated.block_hash
-        for number, field in ((1, "tier"), (2, "priority")):
+        for number, field in ((1, "tier"), (2, "priority"), (3, "lower_tiers")):
             if updated.HasField(field):
                 change = getattr(updated, field)
-                if self._lasting and known[number] is not None and known[number] != change.old_value:
-                    yield f"block {place} has its {field} changed from {change.old_value}, and it was {known[number]}"
+                old, new = change.old_value, change.new_value
+                if field == "lower_tiers":
+                    old, new = self._seen(old), self._seen(new)
+                if self._lasting and known[number] is not None and known[number] != old:
+                    yield f"block {place} has its {field} changed from {old}, and it was {known[number]}"
                 if change.old_value == change.new_value:
-                    yield f"block {place} has its {field} changed from {change.old_value} to the same"
-                known[number] = change.new_value
+                    yield f"block {place} has its {field} changed from {old} to the same"
+                known[number] = new
+
+    def _seen(self, lower_tiers):
+        """Of a block's farther copies those in the view's tiers: it is not told what happens to the others."""
+        return [tier for tier in lower_tiers if self._tiers is None or tier in self._tiers]
 
     def _take_removal(self, event):
         if event.removed.scope == events_pb2.REMOVAL_SCOPE_WINDOW:

@@ -35,7 +35,7 @@ std::unique_ptr<PoolSet> MakePools(DType dtype, KvKind kind = KvKind::kKeyAndVal
        .layers = std::vector(
            kLayers,
            LayerSpec{.num_kv_heads = kHeads, .head_dim = kHeadDim, .dtype = dtype, .kind = kind})});
-  auto pools = PoolSet::Create(*layout, {.primary = {4}, .secondary = {2}},
+  auto pools = PoolSet::Create(*layout, {.tiers = {{4}, {2}}},
                                absl::StrCat("view-test-", getpid(), "-", ++count));
   if (!pools.ok()) ADD_FAILURE() << pools.status();
   return *std::move(pools);

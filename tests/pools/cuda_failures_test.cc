@@ -29,7 +29,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const SlotCounts kSlots = {.primary = {8, 8}, .secondary = {8, 8}};
+const SlotCounts kSlots = {.tiers = {{8, 8}, {8, 8}}};
 
 // A control of the fake driver that pools/cuda has loaded.
 template <class Function>
@@ -139,8 +139,8 @@ TEST_F(CudaFailuresTest, LateCopiesKeepTheirOrder) {
   for (uint32_t seed = 0; seed < 5; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     FAKE(fakeCudaDelay)(200, seed);
-    DevicePools device(layout, {.primary = {kPrimarySlots, kPrimarySlots},
-                                .secondary = {kSecondarySlots, kSecondarySlots}});
+    DevicePools device(
+        layout, {.tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}});
     ASSERT_TRUE(device.ok());
     RandomOrders random(seed);
     device.Fill([&] { return random.Below(256); });

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const SlotCounts kSlots = {.primary = {3, 3}, .secondary = {2, 2}};
+const SlotCounts kSlots = {.tiers = {{3, 3}, {2, 2}}};
 
 TEST(CudaPoolTest, ThePrimaryTierLiesOnTheDeviceAndTheSecondaryIsPinned) {
   PAGODA_NEEDS_DEVICE();
@@ -79,7 +79,7 @@ TEST(CudaPoolTest, WhatDoesNotFitIsRefusedWithItsBytes) {
   const auto free_bytes = cuda::DescribeDevice(0)->free_bytes;
   const auto layout = copy_model::TwoWindows();
   const uint32_t slots = std::numeric_limits<uint32_t>::max();  // Of hundreds of bytes each.
-  const auto pools = PoolSet::Create(layout, {.primary = {slots, slots}}, DevicePools::Instance(),
+  const auto pools = PoolSet::Create(layout, {.tiers = {{slots, slots}}}, DevicePools::Instance(),
                                      DevicePools::Placement());
   EXPECT_EQ(ReasonOf(pools.status()), Reason::kOutOfMemory) << pools.status();
   EXPECT_THAT(pools.status().message(), HasSubstr("on CUDA device 0, where "));

@@ -18,8 +18,8 @@ using namespace copy_model;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kOrders = 300;
-const SlotCounts kSlots = {.primary = {kPrimarySlots, kPrimarySlots},
-                           .secondary = {kSecondarySlots, kSecondarySlots}};
+const SlotCounts kSlots = {
+    .tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}};
 
 // How the secondary pools are pinned: not at all, as a whole, or in pieces smaller than a slot.
 enum class Pins { kNone, kWhole, kPieces };
@@ -155,7 +155,7 @@ TEST(CudaTransfersOnDeviceTest, EveryDirectionIsCounted) {
 TEST(CudaTransfersOnDeviceTest, AnOrderThatCannotBeMadeFailsAlone) {
   PAGODA_NEEDS_DEVICE();
   const CacheLayout layout = TwoWindows();
-  DevicePools device(layout, {.primary = {kPrimarySlots, kPrimarySlots}, .secondary = {2, 0}});
+  DevicePools device(layout, {.tiers = {{kPrimarySlots, kPrimarySlots}, {2, 0}}});
   ASSERT_TRUE(device.ok());
   TransferRecorder recorder;
   auto transfers = cuda::MakeTransfers(&device.pools(), {}, recorder.completion());

@@ -31,7 +31,7 @@ CacheLayout TwoPools() {
 }
 
 TEST(PoolTest, AnotherMappingSeesTheBytesOfASlot) {
-  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, absl::StrCat("test-", getpid()));
+  auto pools = PoolSet::Create(TwoPools(), {.tiers = {{3}}}, absl::StrCat("test-", getpid()));
   ASSERT_TRUE(pools.ok()) << pools.status();
   const std::vector<PoolMapping> mappings = (*pools)->Mappings();
   ASSERT_EQ(mappings.size(), 2u);
@@ -57,7 +57,7 @@ TEST(PoolTest, BothTiersAreMappedUnderNamesOfTheirOwn) {
                   {.num_kv_heads = 1, .head_dim = 8},
                   {.window = WindowSize(16), .num_kv_heads = 1, .head_dim = 8}}});
   const std::string instance = absl::StrCat("test-", getpid(), "-tiers");
-  auto pools = PoolSet::Create(*layout, {.primary = {3, 5}, .secondary = {0, 2}}, instance);
+  auto pools = PoolSet::Create(*layout, {.tiers = {{3, 5}, {0, 2}}}, instance);
   ASSERT_TRUE(pools.ok()) << pools.status();
   EXPECT_EQ((*pools)->num_slots(0, Tier::kPrimary), 3u);
   EXPECT_EQ((*pools)->num_slots(1, Tier::kPrimary), 5u);
@@ -248,7 +248,7 @@ TEST(SharedMemoryTest, AnotherProcessThatMapsItIsSeenUntilItsEnd) {
 
 TEST(PoolTest, KeptPoolsFindTheirBytesAgainAfterAnEndAndAKill) {
   const std::string instance = absl::StrCat("test-", getpid(), "-kept");
-  const SlotCounts slots = {.primary = {3}, .secondary = {2}};
+  const SlotCounts slots = {.tiers = {{3}, {2}}};
   InAProcessThatDies([&] {
     auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
     if (!pools.ok() || (*pools)->adopted(0, Tier::kPrimary)) return;
@@ -281,18 +281,18 @@ TEST(PoolTest, PoolsThatCannotAllBeMadeLeaveWhatWasFoundAndNothingElse) {
   const std::string found = absl::StrCat("/pagoda-", instance, "-wfull-p0");
   constexpr uint32_t kTooMany = 1u << 31;
   {
-    auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, instance, MemoryLifetime::kKept);
+    auto pools = PoolSet::Create(TwoPools(), {.tiers = {{3}}}, instance, MemoryLifetime::kKept);
     ASSERT_TRUE(pools.ok()) << pools.status();
     (*pools)->KeepNames();
   }
   ASSERT_TRUE(SharedMemory::RemoveLeftover(absl::StrCat("/pagoda-", instance, "-wfull-p1")).ok());
-  const SlotCounts slots = {.primary = {3}, .secondary = {kTooMany}};
+  const SlotCounts slots = {.tiers = {{3}, {kTooMany}}};
   const auto failed = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
   EXPECT_EQ(ReasonOf(failed.status()), Reason::kOutOfMemory) << failed.status();
   EXPECT_TRUE(SharedMemory::Open(found).ok());
   EXPECT_FALSE(SharedMemory::Open(absl::StrCat("/pagoda-", instance, "-wfull-p1")).ok());
   {
-    auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, instance, MemoryLifetime::kKept);
+    auto pools = PoolSet::Create(TwoPools(), {.tiers = {{3}}}, instance, MemoryLifetime::kKept);
     ASSERT_TRUE(pools.ok()) << pools.status();
   }
   EXPECT_TRUE(SharedMemory::Open(found).ok()) << "it was found, and stays without KeepNames";
@@ -319,8 +319,7 @@ TEST(PoolTest, ASizeThatDoesNotFit64BitsIsRefused) {
 }
 
 TEST(PoolTest, ADescriptorMapsThePoolInAnotherPlace) {
-  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}, .secondary = {2}},
-                               absl::StrCat("test-", getpid()));
+  auto pools = PoolSet::Create(TwoPools(), {.tiers = {{3}, {2}}}, absl::StrCat("test-", getpid()));
   ASSERT_TRUE(pools.ok()) << pools.status();
   const std::vector<PoolMapping> mappings = (*pools)->Mappings();
   auto descriptors = (*pools)->OpenDescriptors(MemoryAccess::kReadWrite);
@@ -483,7 +482,7 @@ TEST(PoolTest, WhatIsNoMemoryIsNotMapped) {
   EXPECT_EQ(
       ReasonOf(SharedMemory::FromDescriptor(FileDescriptor(ends[0]), MemoryAccess::kRead).status()),
       Reason::kInvalidArgument);
-  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, absl::StrCat("test-", getpid()));
+  auto pools = PoolSet::Create(TwoPools(), {.tiers = {{3}}}, absl::StrCat("test-", getpid()));
   ASSERT_TRUE(pools.ok());
   EXPECT_EQ(
       ReasonOf(
@@ -492,7 +491,7 @@ TEST(PoolTest, WhatIsNoMemoryIsNotMapped) {
 }
 
 TEST(PoolTest, AMappingThatDoesNotFitItsMemoryIsRefused) {
-  auto pools = PoolSet::Create(TwoPools(), {.primary = {3}}, absl::StrCat("test-", getpid()));
+  auto pools = PoolSet::Create(TwoPools(), {.tiers = {{3}}}, absl::StrCat("test-", getpid()));
   ASSERT_TRUE(pools.ok());
   PoolMapping mapping = (*pools)->Mappings()[0];
   mapping.segments[0].offset_bytes = 64;

@@ -60,7 +60,7 @@ TEST(SizingTest, Qwen3_8BTakes144KiBAToken) {
   EXPECT_EQ(BytesPerToken(layout), 144 * kKiB);
   // 40 GiB hold 9,102 blocks of 32 tokens: 291,264 tokens, 7 sequences of 40,960.
   const auto plan = PlanSizes(
-      layout, {.workload = {.max_sequence_tokens = 40'960}, .primary = ByteBudget{40 * kGiB}});
+      layout, {.workload = {.max_sequence_tokens = 40'960}, .tiers = {{ByteBudget{40 * kGiB}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->windows[0].bytes_per_block, 32 * 144 * kKiB);
   EXPECT_EQ(plan->windows[0].blocks_per_sequence, 1280u);
@@ -146,12 +146,12 @@ TEST(SizingTest, SharesByBlocksHoldAsManySequencesInEveryWindow) {
   ASSERT_TRUE(needed.ok());
   EXPECT_EQ(*needed, 16 * (37 + 256) * 32 * 24 * kKiB);
 
-  const auto plan = PlanSizes(layout, {.workload = workload, .primary = ByteBudget{*needed}});
+  const auto plan = PlanSizes(layout, {.workload = workload, .tiers = {{ByteBudget{*needed}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->blocks(Tier::kPrimary), ElementsAre(16 * 37, 16 * 256));
   EXPECT_EQ(plan->bytes(Tier::kPrimary), *needed);
   EXPECT_EQ(plan->max_concurrent_sequences(), 16u);
-  const auto less = PlanSizes(layout, {.workload = workload, .primary = ByteBudget{*needed - 1}});
+  const auto less = PlanSizes(layout, {.workload = workload, .tiers = {{ByteBudget{*needed - 1}}}});
   ASSERT_TRUE(less.ok()) << less.status();
   EXPECT_EQ(less->max_concurrent_sequences(), 15u);
 }
@@ -159,15 +159,14 @@ TEST(SizingTest, SharesByBlocksHoldAsManySequencesInEveryWindow) {
 TEST(SizingTest, TheSecondaryTierHasItsSpareAndIsDividedByTokens) {
   const CacheLayout layout = GptOss20b();
   const uint64_t block = 32 * 24 * kKiB;  // Of either window.
-  const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192},
-                                       .primary = BlockBudget{{10}},
-                                       .secondary = ByteBudget{(65 + 2) * block}});
+  const auto plan =
+      PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192},
+                         .tiers = {{BlockBudget{{10}}}, {ByteBudget{(65 + 2) * block}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   // 128 of 128 + 8,192 tokens.
   EXPECT_THAT(plan->blocks(Tier::kSecondary), ElementsAre(1, 64));
   const SlotCounts slots = plan->slots();
-  EXPECT_THAT(slots.primary, ElementsAre(10, 10));
-  EXPECT_THAT(slots.secondary, ElementsAre(2, 65));
+  EXPECT_THAT(slots.tiers, ElementsAre(ElementsAre(10, 10), ElementsAre(2, 65)));
   EXPECT_EQ(plan->bytes(Tier::kSecondary), (65 + 2) * block);
 }
 
@@ -175,22 +174,50 @@ TEST(SizingTest, AFractionIsOfTheFreeMemory) {
   const CacheLayout layout = Qwen3_8B();
   const auto plan = PlanSizes(
       layout, {.workload = {.max_sequence_tokens = 4096},
-               .primary = FractionBudget{.fraction = 0.9, .free_bytes = 80 * kGiB},
-               .secondary = FractionBudget{.fraction = 1, .free_bytes = 100 * 32 * 144 * kKiB}});
+               .tiers = {{FractionBudget{.fraction = 0.9, .free_bytes = 80 * kGiB}},
+                         {FractionBudget{.fraction = 1, .free_bytes = 100 * 32 * 144 * kKiB}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->blocks(Tier::kPrimary), ElementsAre(72 * kGiB / (32 * 144 * kKiB)));
   EXPECT_THAT(plan->blocks(Tier::kSecondary), ElementsAre(99));
+}
+
+TEST(SizingTest, EveryTierBelowTheFirstIsSizedAlike) {
+  const CacheLayout layout = GptOss20b();
+  const uint64_t block = 32 * 24 * kKiB;  // Of either window.
+  const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192},
+                                       .tiers = {{BlockBudget{{10}}},
+                                                 {BlockBudget{{20}}},
+                                                 {ByteBudget{(65 + 2) * block}},
+                                                 {BlockBudget{{40}}, Medium::kDisk, "slow"}}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->num_tiers(), 4u);
+  EXPECT_THAT(plan->blocks(Tier{2}), ElementsAre(1, 64));
+  EXPECT_THAT(plan->blocks(Tier{3}), ElementsAre(40, 40));
+  EXPECT_EQ(plan->bytes(Tier{3}), 2 * 41 * block);
+  EXPECT_THAT(plan->slots().tiers,
+              ElementsAre(ElementsAre(10, 10), ElementsAre(21, 21), ElementsAre(2, 65), IsEmpty()))
+      << "what lies on disk has no pools";
+
+  const auto refusal = [&](std::vector<TierRequest> tiers) {
+    return std::string(
+        PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192}, .tiers = std::move(tiers)})
+            .status()
+            .message());
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("0 tiers"));
+  EXPECT_THAT(refusal(std::vector<TierRequest>(5, {BlockBudget{{1}}})), HasSubstr("5 tiers"));
+  EXPECT_THAT(refusal({{BlockBudget{{1}}}, {BlockBudget{{1, 2, 3}}, Medium::kHost, "warm"}}),
+              HasSubstr("the warm tier has 3 block counts"));
 }
 
 TEST(SizingTest, BlocksAreForEachWindowOrForAll) {
   const CacheLayout layout = GptOss20b();
   const Workload workload{.max_sequence_tokens = 8192};
   const auto each = PlanSizes(
-      layout,
-      {.workload = workload, .primary = BlockBudget{{5, 300}}, .secondary = BlockBudget{{0, 7}}});
+      layout, {.workload = workload, .tiers = {{BlockBudget{{5, 300}}}, {BlockBudget{{0, 7}}}}});
   ASSERT_TRUE(each.ok()) << each.status();
   EXPECT_THAT(each->blocks(Tier::kPrimary), ElementsAre(5, 300));
-  EXPECT_THAT(each->slots().secondary, ElementsAre(0, 8)) << "no blocks, no spare";
+  EXPECT_THAT(each->slots().tiers[1], ElementsAre(0, 8)) << "no blocks, no spare";
   EXPECT_EQ(each->max_concurrent_sequences(), 1u) << "a sequence has 5 and 256 blocks";
 }
 
@@ -199,8 +226,7 @@ TEST(SizingTest, SaysWhyABudgetDoesNotDo) {
   const uint64_t block = 32 * 24 * kKiB;
   const auto refusal = [&](TierBudget primary, TierBudget secondary = ByteBudget{},
                            Workload workload = {.max_sequence_tokens = 8192}) {
-    const auto plan =
-        PlanSizes(layout, {.workload = workload, .primary = primary, .secondary = secondary});
+    const auto plan = PlanSizes(layout, {.workload = workload, .tiers = {{primary}, {secondary}}});
     EXPECT_EQ(ReasonOf(plan.status()), Reason::kInvalidArgument) << plan.status();
     return std::string(plan.status().message());
   };
@@ -208,8 +234,7 @@ TEST(SizingTest, SaysWhyABudgetDoesNotDo) {
               AllOf(HasSubstr("the primary tier gets 1572863 bytes"), HasSubstr("one block of"),
                     HasSubstr("786432 in window 128, 786432 in window full")));
   EXPECT_TRUE(PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192},
-                                 .primary = ByteBudget{2 * block},
-                                 .secondary = ByteBudget{4 * block}})
+                                 .tiers = {{ByteBudget{2 * block}}, {ByteBudget{4 * block}}}})
                   .ok());
   EXPECT_THAT(refusal(ByteBudget{2 * block}, ByteBudget{4 * block - 1}),
               AllOf(HasSubstr("the secondary tier"), HasSubstr("two blocks (one is the spare)")));
@@ -233,14 +258,14 @@ TEST(SizingTest, SizesBeyond64BitsAreErrors) {
   const CacheLayout layout =
       Layout(std::vector(4096, LayerSpec{.num_kv_heads = 1024, .head_dim = 1024}), 1024);
   const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 4'000'000'000},
-                                       .primary = BlockBudget{{kMaxBlocks}}});
+                                       .tiers = {{BlockBudget{{kMaxBlocks}}}}});
   EXPECT_THAT(std::string(plan.status().message()), HasSubstr("64 bits"));
   const auto needed = BytesForWorkload(
       layout, {.max_sequence_tokens = 4'000'000'000, .concurrent_sequences = 4'000'000'000});
   EXPECT_THAT(std::string(needed.status().message()), HasSubstr("64 bits"));
   // The largest budget over the largest block: 2^64 / 2^45.
   const auto huge = PlanSizes(layout, {.workload = {.max_sequence_tokens = 4'000'000'000},
-                                       .primary = ByteBudget{~uint64_t{0}}});
+                                       .tiers = {{ByteBudget{~uint64_t{0}}}}});
   ASSERT_TRUE(huge.ok()) << huge.status();
   EXPECT_THAT(huge->blocks(Tier::kPrimary), ElementsAre((1u << 19) - 1));
 }
@@ -265,8 +290,8 @@ TEST(SizingTest, AnyBudgetIsUsedUpAndNeverExceeded) {
       const uint64_t least = primary ? one_of_each : 2 * one_of_each;
       const uint64_t budget = least + below(1 + below(5'000'000));
       SizingRequest with_budget = request;
-      with_budget.primary = ByteBudget{primary ? budget : one_of_each};
-      with_budget.secondary = ByteBudget{primary ? 0 : budget};
+      with_budget.tiers = {{ByteBudget{primary ? budget : one_of_each}},
+                           {ByteBudget{primary ? 0 : budget}}};
       const auto plan = PlanSizes(layout, with_budget);
       ASSERT_TRUE(plan.ok()) << plan.status();
       EXPECT_LE(plan->bytes(tier), budget);

@@ -33,10 +33,9 @@ TEST_P(TransfersStressTest, AnyOrderOfCopiesEndsAsOneAfterAnother) {
   const CacheLayout layout = TwoWindows();
   for (uint32_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    auto pools = PoolSet::Create(layout,
-                                 {.primary = {kPrimarySlots, kPrimarySlots},
-                                  .secondary = {kSecondarySlots, kSecondarySlots}},
-                                 absl::StrCat("stress-", getpid()));
+    auto pools = PoolSet::Create(
+        layout, {.tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}},
+        absl::StrCat("stress-", getpid()));
     ASSERT_TRUE(pools.ok()) << pools.status();
     RandomOrders random(seed);
     ForEachPool(layout, [&](uint32_t w, uint32_t p, Tier tier) {

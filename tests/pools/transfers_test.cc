@@ -49,7 +49,7 @@ class TransfersTest : public testing::Test {
                              .layers = {{.num_kv_heads = 2, .head_dim = 8},
                                         {.num_kv_heads = 1, .head_dim = 8},
                                         {.window = kSliding, .num_kv_heads = 1, .head_dim = 8}}});
-    auto pools = PoolSet::Create(*layout, {.primary = {kSlots, kSlots}, .secondary = {0, kSlots}},
+    auto pools = PoolSet::Create(*layout, {.tiers = {{kSlots, kSlots}, {0, kSlots}}},
                                  absl::StrCat("transfers-test-", getpid(), "-", ++count));
     if (!pools.ok()) ADD_FAILURE() << pools.status();
     pools_ = *std::move(pools);

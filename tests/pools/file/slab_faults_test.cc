@@ -35,6 +35,7 @@ class SlabFaults : public ::testing::Test {
           MakeFileEngine(EngineKind::kAuto, fd, depth);
       if (!engine.ok()) return engine.status();
       return std::make_unique<FaultyEngine>(*std::move(engine), [this](const FileRequest& request) {
+        if (on_request_) on_request_(request);
         return request.kind == failing_ ? error_.load() : 0;
       });
     };
@@ -60,6 +61,7 @@ class SlabFaults : public ::testing::Test {
   TestFolder folder_{"/dev/shm"};
   std::atomic<Kind> failing_ = Kind::kRead;
   std::atomic<int> error_ = 0;
+  std::function<void(const FileRequest&)> on_request_;  // Set while no request runs.
   SlabFile::Options options_;
   std::unique_ptr<SlabFile> file_;
 };
@@ -159,6 +161,62 @@ TEST_F(SlabFaults, AnUnreadableHeaderIsQuarantinedAndTombstoned) {
   EXPECT_TRUE(ScanAll(*file_).empty()) << "nobody knew of the block, so nobody could erase it";
 }
 
+TEST_F(SlabFaults, ASlotIsTombstonedOnceHoweverOftenItFailed) {
+  options_.max_read_errors = 100;
+  Open();
+  Fail(Kind::kRead, EIO);
+  ScanAll(*file_);
+  ScanAll(*file_);
+  Fail(Kind::kRead, 0);
+  std::atomic<uint32_t> writes = 0;
+  on_request_ = [&](const FileRequest& request) { writes += request.kind == Kind::kWrite; };
+  EXPECT_TRUE(file_->Erase({}).ok());
+  EXPECT_EQ(writes, kSlots);
+  EXPECT_EQ(file_->stats().quarantined_slots, kSlots);
+}
+
+TEST_F(SlabFaults, AScanEndsWhenItsReadsTurnTheFileOffAndServesNothingAfterwards) {
+  options_.depth = 2;
+  Open();
+  for (uint32_t slot = 0; slot < kSlots; ++slot) ASSERT_TRUE(Write(slot, slot).ok());
+  std::atomic<uint32_t> reads = 0;
+  on_request_ = [&](const FileRequest& request) { reads += request.kind == Kind::kRead; };
+  Fail(Kind::kRead, EIO);
+  const auto scan = [&] {
+    return file_->Scan([](SlotIndex, SlabFile::Record, uint64_t) { ADD_FAILURE(); }, nullptr)
+        .status()
+        .code();
+  };
+  EXPECT_EQ(scan(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(file_->stats().mode, SlabMode::kOff);
+  EXPECT_LE(reads, options_.max_read_errors + options_.depth);
+  Fail(Kind::kRead, 0);
+  EXPECT_EQ(scan(), absl::StatusCode::kFailedPrecondition) << "and no block is served";
+}
+
+TEST_F(SlabFaults, OneUnreadableSuperblockIsSurvivedAndRepaired) {
+  ASSERT_TRUE(Write(0, 1).ok());
+  file_.reset();
+  for (const uint64_t superblock : {0, 1}) {
+    const auto is_read = [&](const FileRequest& request) {
+      return request.kind == Kind::kRead && request.offset_bytes == superblock * slab::kPageBytes;
+    };
+    on_request_ = [&](const FileRequest& request) {
+      Fail(Kind::kRead, is_read(request) ? EIO : 0);
+    };
+    Open();
+    EXPECT_TRUE(Read(0, 1).ok()) << superblock;
+    file_.reset();
+  }
+  on_request_ = nullptr;
+  Fail(Kind::kRead, EIO);
+  options_.on_foreign = SlabFile::OnForeign::kReplace;
+  EXPECT_FALSE(SlabFile::Open(options_).ok()) << "none is readable, so nobody knows whose it is";
+  Fail(Kind::kRead, 0);
+  Open();
+  EXPECT_TRUE(Read(0, 1).ok());
+}
+
 TEST_F(SlabFaults, AVanishedFileAndACutOneTurnItOff) {
   ASSERT_TRUE(Write(0, 1).ok());
   ASSERT_EQ(truncate(folder_.file().c_str(), 8192), 0);
@@ -200,6 +258,72 @@ TEST_F(SlabFaults, StopReportsEverythingOnce) {
     EXPECT_TRUE(absl::IsCancelled(file_->Erase({})));
     file_->Stop();
   }
+}
+
+// ---- Calls side by side ----
+
+TEST_F(SlabFaults, EachCallOfStopWaitsForWhatRuns) {
+  absl::Notification began, may_end;
+  on_request_ = [&](const FileRequest&) {
+    began.Notify();
+    may_end.WaitForNotification();
+  };
+  std::thread writer([&] { EXPECT_TRUE(Write(0, 1).ok()); });
+  began.WaitForNotification();
+  std::atomic<int> stopped = 0;
+  std::vector<std::thread> stoppers;
+  for (int i = 0; i < 2; ++i) {
+    stoppers.emplace_back([&] {
+      file_->Stop();
+      ++stopped;
+    });
+  }
+  usleep(50000);
+  EXPECT_EQ(stopped, 0) << "a write runs still";
+  may_end.Notify();
+  for (std::thread& stopper : stoppers) stopper.join();
+  writer.join();
+}
+
+TEST_F(SlabFaults, StopEndsAScan) {
+  ASSERT_TRUE(Write(0, 1).ok());
+  ASSERT_TRUE(Write(1, 2).ok());
+  std::thread stopper;
+  uint32_t blocks = 0;
+  const Bytes payload = RandomBytes(3, kPayload);
+  const absl::StatusOr<SlabFile::ScanResult> result = file_->Scan(
+      [&](SlotIndex, SlabFile::Record, uint64_t) {
+        if (++blocks > 1) return;
+        // It waits for the scan's end, unless Stop cancels it.
+        absl::Notification cancelled;
+        file_->Write(SlotIndex(3), {}, {absl::MakeConstSpan(payload)}, [&](absl::Status status) {
+          EXPECT_TRUE(absl::IsCancelled(status));
+          cancelled.Notify();
+        });
+        stopper = std::thread([&] { file_->Stop(); });
+        cancelled.WaitForNotification();
+      },
+      nullptr);
+  stopper.join();
+  EXPECT_TRUE(absl::IsCancelled(result.status())) << result.status();
+  EXPECT_EQ(blocks, 1u);
+}
+
+// The kernel reports a lost write to one sync of those that run.
+TEST_F(SlabFaults, OneSyncRunsAtATimeAlsoBesideAReset) {
+  std::atomic<int> running = 0, most = 0;
+  on_request_ = [&](const FileRequest& request) {
+    if (request.kind != Kind::kSync) return;
+    most = std::max(most.load(), ++running);
+    usleep(2000);
+    --running;
+  };
+  std::thread syncs([&] {
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(file_->Sync().ok());
+  });
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(file_->Reset().ok());
+  syncs.join();
+  EXPECT_EQ(most, 1);
 }
 
 // Chains of operations from completions, while erases and syncs run between them.

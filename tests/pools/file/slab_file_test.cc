@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -280,6 +281,31 @@ TEST_F(SlabDamage, AnOldBlockIsNotServedAsTheNewOne) {
       << "from before the reset";
 }
 
+TEST_F(SlabDamage, ABlockIsNamedByTheFirstBytesOfItsRecord) {
+  const Bytes record = RandomBytes(9, slab::kMaxRecordBytes);
+  ASSERT_TRUE(WriteBlock(*file_, 2, record, new_).ok());
+  Bytes longer = record;
+  longer.push_back(std::byte{0});  // As the page goes on.
+  const auto read = [&](size_t first, size_t last) {
+    const Bytes prefix(longer.begin() + static_cast<ptrdiff_t>(first),
+                       longer.begin() + static_cast<ptrdiff_t>(last));
+    return ReadBlock(*file_, 2, prefix, kPayload).status().code();
+  };
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{16}, record.size() - 1, record.size()}) {
+    EXPECT_EQ(read(0, bytes), absl::StatusCode::kOk) << bytes;
+  }
+  EXPECT_EQ(read(1, 16), absl::StatusCode::kDataLoss) << "it is not the beginning";
+  EXPECT_EQ(read(0, longer.size()), absl::StatusCode::kDataLoss) << "longer than the record";
+  for (const size_t at : {size_t{0}, size_t{15}}) {
+    Bytes other(record.begin(), record.begin() + 16);
+    other[at] ^= std::byte{1};
+    EXPECT_EQ(ReadBlock(*file_, 2, other, kPayload).status().code(), absl::StatusCode::kDataLoss);
+  }
+  // The header's checksum covers the rest of the record too.
+  Hand(folder_.file()).Flip(slab::SlotOffset(2, kPayload) + 72 + 1000);
+  EXPECT_EQ(read(0, 16), absl::StatusCode::kDataLoss);
+}
+
 TEST_F(SlabDamage, ScanTellsWhatTheSlotsHold) {
   Bytes damaged = new_slot_;
   damaged[100] ^= std::byte{1};
@@ -370,6 +396,61 @@ TEST(SlabFileTest, AFullFileSystemRefusesTheStart) {
   SlabFile::Options options = OptionsOf(folder);
   options.payload_bytes = uint64_t{1} << 40;
   EXPECT_EQ(SlabFile::Open(options).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(SlabFileTest, NothingIsAllocatedForSlotsThatHaveNoSpace) {
+  const TestFolder folder("/dev/shm");
+  SlabFile::Options options = OptionsOf(folder);
+  options.num_slots = UINT32_MAX;
+  options.payload_bytes = 1;
+  rusage before, after;
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &before), 0);
+  EXPECT_EQ(SlabFile::Open(options).status().code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &after), 0);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 1 << 20) << "KiB";
+  options.payload_bytes = uint64_t{1} << 31;
+  EXPECT_EQ(SlabFile::Open(options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SlabFileTest, AFileThatIsRemovedWhileItsLockIsAwaitedIsNotUsed) {
+  const TestFolder folder("/dev/shm");
+  std::unique_ptr<SlabFile> first = MustOpen(OptionsOf(folder));
+  std::unique_ptr<SlabFile> second;
+  std::thread opener([&] { second = MustOpen(OptionsOf(folder)); });
+  usleep(50000);
+  ASSERT_EQ(unlink(folder.file().c_str()), 0);
+  first.reset();
+  opener.join();
+  EXPECT_TRUE(second->Sync().ok()) << "the path names the file that is used";
+}
+
+// io_uring ends what would block with EAGAIN where the file is not blocking.
+TEST(SlabFileTest, TheEngineGetsABlockingFile) {
+  const TestFolder folder("/var/tmp");
+  SlabFile::Options options = OptionsOf(folder);
+  int flags = -1;
+  options.make_engine = [&](int fd, uint32_t depth) {
+    flags = fcntl(fd, F_GETFL);
+    return MakeFileEngine(EngineKind::kAuto, fd, depth);
+  };
+  MustOpen(options);
+  ASSERT_GE(flags, 0);
+  EXPECT_EQ(flags & O_NONBLOCK, 0);
+}
+
+// Also where nothing but its size tells it from a file whose making ended early.
+TEST(SlabFileTest, ASmallForeignFileIsRefusedOrReplaced) {
+  for (const size_t size : {1, 100, 4095, 4096, 5000, 8191, 10000}) {
+    const TestFolder folder("/var/tmp");
+    std::ofstream(folder.file()) << std::string(size, 'x');
+    EXPECT_THAT(std::string(SlabFile::Open(OptionsOf(folder)).status().message()),
+                HasSubstr("no slab file"))
+        << size;
+    EXPECT_EQ(std::filesystem::file_size(folder.file()), size);
+    SlabFile::Options options = OptionsOf(folder);
+    options.on_foreign = SlabFile::OnForeign::kReplace;
+    EXPECT_TRUE(ScanAll(*MustOpen(options)).empty()) << size;
+  }
 }
 
 TEST(SlabFileTest, EraseAndResetHoldAfterReopening) {

@@ -45,8 +45,9 @@ inline Bytes RandomBytes(uint64_t seed, size_t size) {
   return bytes;
 }
 
+// No record is the prefix of another.
 inline Bytes RecordOf(uint64_t block) {
-  const std::string text = absl::StrCat("block ", block);
+  const std::string text = absl::StrCat("block ", block, ".");
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
   return Bytes(data, data + text.size());
 }
