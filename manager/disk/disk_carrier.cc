@@ -1,0 +1,86 @@
+#include "manager/disk/disk_carrier.h"
+
+#include <utility>
+#include <variant>
+
+#include "manager/disk/disk_window.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+DiskCarrier::DiskCarrier(PoolSet* pools, std::unique_ptr<DiskFiles> files,
+                         std::vector<WriteLedger> ledgers, Options options, Completion completion)
+    : options_(std::move(options)),
+      completion_(std::move(completion)),
+      files_(std::move(files)),
+      windows_(files_->num_windows()) {
+  PAGODA_CHECK(ledgers.size() == windows_.size(), "each window has a ledger");
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    SlabFile* const file = files_->Find(w);
+    if (file == nullptr) continue;
+    PAGODA_CHECK(ledgers[w].num_slots() == file->num_slots(), "a ledger is of its file");
+    windows_[w] = std::make_unique<DiskWindow>(pools, w, file, std::move(ledgers[w]), &options_,
+                                               &completion_);
+  }
+}
+
+DiskCarrier::~DiskCarrier() { Stop(); }
+
+DiskWindow& DiskCarrier::window(uint32_t window_index) const {
+  PAGODA_CHECK(window_index < windows_.size() && windows_[window_index] != nullptr,
+               "a window with file orders has a file");
+  return *windows_[window_index];
+}
+
+void DiskCarrier::Submit(FileCommands commands) {
+  PAGODA_CHECK(!stopped_.load(), "the carrier has not stopped");
+  for (FileCommand& command : commands) {
+    std::visit(
+        [this](auto& one) {
+          DiskWindow& to = window(one.window_index);
+          to.Submit(std::move(one));
+        },
+        command);
+  }
+}
+
+void DiskCarrier::MemoryCopiesDone(Ticket completed) {
+  for (const std::unique_ptr<DiskWindow>& one : windows_) {
+    if (one != nullptr) one->MemoryCopiesDone(completed);
+  }
+}
+
+absl::Status DiskCarrier::Drain() {
+  for (const std::unique_ptr<DiskWindow>& one : windows_) {
+    if (one != nullptr) one->Drain();
+  }
+  absl::Status first;
+  for (const std::unique_ptr<DiskWindow>& one : windows_) {
+    if (one != nullptr) first.Update(one->Sync());
+  }
+  return first;
+}
+
+// A completion of one window may submit to another.
+void DiskCarrier::Stop() {
+  for (const std::unique_ptr<DiskWindow>& one : windows_) {
+    if (one != nullptr) one->StopThreads();
+  }
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::unique_ptr<DiskWindow>& one : windows_) {
+      if (one != nullptr && one->CancelWaiting()) again = true;
+    }
+  }
+  stopped_ = true;
+}
+
+DiskStats DiskCarrier::stats() const {
+  DiskStats stats;
+  for (const std::unique_ptr<DiskWindow>& one : windows_) {
+    stats.windows.push_back(one == nullptr ? DiskStats::Window() : one->stats());
+  }
+  return stats;
+}
+
+}  // namespace pagoda
