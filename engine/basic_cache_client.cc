@@ -35,9 +35,10 @@ class BasicCache final : public CacheClient {
     info_.model_fingerprint = options.spec.model_fingerprint;
     info_.rank = options.spec.rank;
     info_.tokens_per_block = options.spec.tokens_per_block;
+    info_.tiers = {{.name = DefaultTierName(Tier::kPrimary)}};
     for (const WindowLayout& window : pools_->layout().windows()) {
       info_.windows.push_back(
-          {.window = window.window, .primary_blocks = blocks_per_place_ * options.max_sequences});
+          {.window = window.window, .blocks = {blocks_per_place_ * options.max_sequences}});
     }
     for (uint32_t place = options.max_sequences; place-- > 0;) free_places_.push_back(place);
   }
@@ -279,9 +280,8 @@ absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(
   // Names that no other cache uses.
   static std::atomic<uint32_t> count = 0;
   const std::vector<uint32_t> primary(layout->windows().size(), static_cast<uint32_t>(slots));
-  absl::StatusOr<std::unique_ptr<PoolSet>> pools =
-      PoolSet::Create(*layout, {.primary = primary, .secondary = {}},
-                      absl::StrCat("basic-", getpid(), "-", ++count));
+  absl::StatusOr<std::unique_ptr<PoolSet>> pools = PoolSet::Create(
+      *layout, {.tiers = {primary}}, absl::StrCat("basic-", getpid(), "-", ++count));
   if (!pools.ok()) return pools.status();
   return std::make_unique<BasicCache>(*std::move(pools), options);
 }

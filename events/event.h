@@ -33,6 +33,39 @@ using Epoch = StrongId<struct EpochTag, uint64_t>;
 using Priority = StrongId<struct PriorityTag, uint8_t>;
 inline constexpr Priority kDefaultPriority{35};
 
+// A set of tiers.
+class TierSet {
+ public:
+  constexpr TierSet() = default;
+  // One bit a tier, the first tier's the lowest.
+  static constexpr TierSet FromBits(uint8_t bits) {
+    TierSet set;
+    set.bits_ = bits;
+    return set;
+  }
+  constexpr uint8_t bits() const { return bits_; }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr bool contains(Tier tier) const { return (bits_ >> static_cast<int>(tier) & 1) != 0; }
+  constexpr void Add(Tier tier) {
+    bits_ = static_cast<uint8_t>(bits_ | 1 << static_cast<int>(tier));
+  }
+  constexpr void Remove(Tier tier) {
+    bits_ = static_cast<uint8_t>(bits_ & ~(1 << static_cast<int>(tier)));
+  }
+  // Calls `visit` with each tier, nearest first.
+  template <class Visit>
+  constexpr void ForEach(Visit visit) const {
+    for (uint8_t tier = 0; tier < kMaxTiers; ++tier) {
+      if (contains(Tier{tier})) visit(Tier{tier});
+    }
+  }
+  friend constexpr bool operator==(TierSet, TierSet) = default;
+
+ private:
+  static_assert(kMaxTiers <= 8);
+  uint8_t bits_ = 0;
+};
+
 // Why blocks left the cache.
 enum class RemovalReason : uint8_t {
   kEvicted,    // Room was needed.
@@ -44,7 +77,7 @@ enum class RemovalReason : uint8_t {
   kInvalidated,  // An operator or client named its prefix.
   kCleared,      // The prefix cache was reset.
   kExpired,      // Not recorded yet: a priority that expires is an UpdatedEvent; the block stays.
-  kReleased,     // Counterpart of CreatedEvent::blocks.
+  kReleased,     // Counterpart of CreatedEvent: of its blocks, or of the window's pools.
   kLost,         // A copy of its bytes, or of those of a block above it, failed.
 };
 std::string_view RemovalReasonName(RemovalReason reason);  // "evicted"
@@ -67,8 +100,8 @@ inline constexpr size_t kMaxListedBlocks = 65'536;  // Of a Created or a Removed
 // The vectors of the events of an EventBatch take their memory from it; those of every other event,
 // a copy of one of a batch too, from the heap.
 
-// Pools came into being (blocks_per_tier), or a client took raw blocks (blocks). One of the two is
-// empty.
+// Pools came into being (blocks_per_tier), or blocks were taken (blocks): raw ones, or with
+// LifecycleEvents::kAll any (events/README.md). One of the two is empty.
 struct CreatedEvent {
   std::pmr::vector<uint32_t> blocks_per_tier;  // Indexed by Tier.
   std::pmr::vector<BlockId> blocks;
@@ -78,9 +111,17 @@ struct CreatedEvent {
 struct StoredBlock {
   BlockId id;
   BlockHash hash;
-  uint32_t token_count = 0;  // Below tokens_per_block only for a sequence's tail.
-  Tier tier = Tier::kPrimary;
+  uint32_t token_count = 0;    // Below tokens_per_block only for a sequence's tail.
+  Tier tier = Tier::kPrimary;  // The nearest that has its bytes.
   Priority priority = kDefaultPriority;
+  TierSet lower;  // Farther tiers with a copy of them.
+
+  // All tiers that have its bytes.
+  TierSet tiers() const {
+    TierSet tiers = lower;
+    tiers.Add(tier);
+    return tiers;
+  }
   friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
 };
 
@@ -113,22 +154,27 @@ struct EndedPin {
   friend bool operator==(const EndedPin&, const EndedPin&) = default;
 };
 
-// Tier or priority of a cached block changed, or a pin ended whose prefix the block is the end of
-// in the cache's largest window. The tenant of such an event is the pin's. Where the pin ends
-// because a block leaves, this comes before the Removed event.
+// Tier, lower copies or priority of a cached block changed, or a pin ended whose prefix the block
+// is the end of in the cache's largest window. The tenant of such an event is the pin's. Where the
+// pin ends because a block leaves, this comes before the Removed event.
 struct UpdatedEvent {
   BlockId id;
   BlockHash hash;
-  std::optional<Change<Tier>> tier;
+  std::optional<Change<Tier>> tier;      // The nearest that has its bytes.
+  std::optional<Change<TierSet>> lower;  // Farther tiers with a copy of them.
   std::optional<Change<Priority>> priority;
-  std::optional<EndedPin> ended_pin;  // Alone: neither tier nor priority changes with it.
+  std::optional<EndedPin> ended_pin;  // Alone: nothing else changes with it.
   friend bool operator==(const UpdatedEvent&, const UpdatedEvent&) = default;
 };
 
-// Blocks left the tree (ids and hashes, index for index), or every block of the window did; or raw
-// blocks were freed (ids only).
+// Blocks left the tree (ids and hashes, index for index), or every block of the window did; or
+// blocks that were taken were freed (ids only); or the window's pools go, with all that is in them.
 struct RemovedEvent {
-  enum class Scope : uint8_t { kBlocks, kWindow };
+  enum class Scope : uint8_t {
+    kBlocks,
+    kWindow,  // What is cached; what is taken stays.
+    kPools,   // Both. The stream's last events, one a window.
+  };
 
   RemovalReason reason = RemovalReason::kEvicted;
   Scope scope = Scope::kBlocks;

@@ -7,7 +7,7 @@
 namespace pagoda {
 namespace {
 
-using Keep = absl::FunctionRef<bool(BlockId, std::optional<Tier>)>;
+using Keep = absl::FunctionRef<bool(BlockId, TierSet)>;
 using ShowEvent = absl::FunctionRef<void(const Event&)>;
 
 template <class T>
@@ -29,7 +29,7 @@ void ForEachStoredPart(const Event& event, const StoredEvent& stored, Keep keep,
   size_t token = 0;
   for (const StoredBlock& block : stored.blocks) {
     const size_t begin = std::exchange(token, token + block.token_count);
-    if (keep(block.id, block.tier)) {
+    if (keep(block.id, block.tiers())) {
       if (!part.has_value()) {
         part.emplace();
         part->parent = parent;
@@ -65,12 +65,13 @@ struct PartShower {
 
   void operator()(const CreatedEvent& created) const {
     CreatedEvent part = created;
-    std::erase_if(part.blocks, [this](BlockId id) { return !keep(id, std::nullopt); });
+    std::erase_if(part.blocks, [this](BlockId id) { return !keep(id, TierSet()); });
     if (!part.blocks.empty() || !part.blocks_per_tier.empty()) show(Like(event, std::move(part)));
   }
   void operator()(const StoredEvent& stored) const {
-    const bool all = std::all_of(stored.blocks.begin(), stored.blocks.end(),
-                                 [this](const auto& block) { return keep(block.id, block.tier); });
+    const bool all =
+        std::all_of(stored.blocks.begin(), stored.blocks.end(),
+                    [this](const auto& block) { return keep(block.id, block.tiers()); });
     if (all) {
       show(event);
     } else {
@@ -78,13 +79,13 @@ struct PartShower {
     }
   }
   void operator()(const UpdatedEvent& updated) const {
-    if (keep(updated.id, std::nullopt)) show(event);
+    if (keep(updated.id, TierSet())) show(event);
   }
   void operator()(const RemovedEvent& removed) const {
-    if (removed.scope == RemovedEvent::Scope::kWindow) return show(event);
+    if (removed.scope != RemovedEvent::Scope::kBlocks) return show(event);
     RemovedEvent part{.reason = removed.reason};
     for (size_t i = 0; i < removed.blocks.size(); ++i) {
-      if (!keep(removed.blocks[i], std::nullopt)) continue;
+      if (!keep(removed.blocks[i], TierSet())) continue;
       part.blocks.push_back(removed.blocks[i]);
       if (!removed.hashes.empty()) part.hashes.push_back(removed.hashes[i]);
     }
@@ -108,7 +109,19 @@ Event HideContent(const Event& event, const StoredEvent& stored) {
 }
 
 bool HasBit(uint8_t mask, size_t bit) { return (mask >> bit & 1) != 0; }
-bool HasTier(uint8_t mask, Tier tier) { return HasBit(mask, static_cast<size_t>(tier)); }
+
+// The tiers in which the block has a copy more or less than before.
+TierSet ChangedTiers(const UpdatedEvent& updated) {
+  TierSet changed;
+  if (updated.lower.has_value()) {
+    changed = TierSet::FromBits(updated.lower->old_value.bits() ^ updated.lower->new_value.bits());
+  }
+  if (updated.tier.has_value()) {
+    changed.Add(updated.tier->old_value);
+    changed.Add(updated.tier->new_value);
+  }
+  return changed;
+}
 
 }  // namespace
 
@@ -123,7 +136,7 @@ void EventFilter::Apply(const Event& event, ShowEvent show) const {
   }
   const auto* removed = std::get_if<RemovedEvent>(&event.what);
   const auto* created = std::get_if<CreatedEvent>(&event.what);
-  const bool everybodys = (removed != nullptr && removed->scope == RemovedEvent::Scope::kWindow) ||
+  const bool everybodys = (removed != nullptr && removed->scope != RemovedEvent::Scope::kBlocks) ||
                           (created != nullptr && !created->blocks_per_tier.empty());
   const auto* updated = std::get_if<UpdatedEvent>(&event.what);
   if (tenant.has_value() && !everybodys && event.tenant != *tenant) {
@@ -136,10 +149,10 @@ void EventFilter::Apply(const Event& event, ShowEvent show) const {
   }
   if (tiers == kAll) return show(event);
   if (updated != nullptr) {
-    if (!updated->tier.has_value() || HasTier(tiers, updated->tier->old_value) ||
-        HasTier(tiers, updated->tier->new_value)) {
-      show(event);
-    }
+    // A priority changes in every tier.
+    const bool of_any_tier = updated->priority.has_value() ||
+                             (!updated->tier.has_value() && !updated->lower.has_value());
+    if (of_any_tier || (ChangedTiers(*updated).bits() & tiers) != 0) show(event);
     return;
   }
   if (created != nullptr && !created->blocks_per_tier.empty()) {
@@ -151,9 +164,7 @@ void EventFilter::Apply(const Event& event, ShowEvent show) const {
   }
   ForEachPart(
       event,
-      [this](BlockId, std::optional<Tier> tier) {
-        return !tier.has_value() || HasTier(tiers, *tier);
-      },
+      [this](BlockId, TierSet block) { return block.empty() || (block.bits() & tiers) != 0; },
       show);
 }
 

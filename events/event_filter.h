@@ -14,9 +14,10 @@
 namespace pagoda {
 
 // Calls `show` for the events that are left of `event` when of a Stored, Created or Removed event
-// only the blocks stay that `keep` is true for. A Stored event may fall into several; the revision
-// of all of them is the event's. Nothing is copied where everything stays.
-void ForEachPart(const Event& event, absl::FunctionRef<bool(BlockId, std::optional<Tier>)> keep,
+// only the blocks stay that `keep` is true for: of a Stored block it gets all tiers that have its
+// bytes, else none. A Stored event may fall into several; the revision of all of them is the
+// event's. Nothing is copied where everything stays.
+void ForEachPart(const Event& event, absl::FunctionRef<bool(BlockId, TierSet)> keep,
                  absl::FunctionRef<void(const Event&)> show);
 
 // Everything that is said has to hold. Subscribers with equal filters see the same.
@@ -33,10 +34,11 @@ struct EventFilter {
   bool commons = false;
 
   // Calls `show` for what the filter lets through of the event: the event, parts of it (a Stored
-  // event's blocks in other tiers are left out, and so are other tiers' capacities), or nothing.
-  // What says nothing of a tier passes whatever `tiers` is: a removal, or a change of priority. A
-  // move passes where it begins or ends in one of the tiers. That everything of a window left
-  // concerns every tenant.
+  // event's blocks without a copy in the tiers are left out, and so are other tiers' capacities),
+  // or nothing. A removal and a change of priority pass whatever `tiers` is, with what else the
+  // event says. A move passes where it begins or ends in one of the tiers, a change of lower copies
+  // where one comes or goes there. That everything of a window left, or its pools, concerns every
+  // tenant.
   void Apply(const Event& event, absl::FunctionRef<void(const Event&)> show) const;
 
   friend bool operator==(const EventFilter&, const EventFilter&) = default;

@@ -25,9 +25,16 @@ const char* Difference(const TreeEntry& ours, const TreeEntryView& theirs) {
   if (ours.parent != theirs.parent) return "another parent";
   if (ours.tier != theirs.tier) return "another tier";
   if (ours.priority != theirs.priority) return "another priority";
+  if (ours.lower != theirs.lower) return "other lower copies";
   if (!SameKey(ours.key(), theirs.key)) return "other tokens";
   if (!(ours.name_space == theirs.name_space)) return "another namespace";
   return nullptr;
+}
+
+// Copies are in tiers that are farther than the nearest.
+bool IsBelow(TierSet lower, Tier tier) {
+  return (lower.bits() & ((2u << static_cast<int>(tier)) - 1)) == 0 &&
+         lower.bits() < 1u << kMaxTiers;
 }
 
 TreeEntryView ViewOf(const TreeEntry& entry) {
@@ -37,7 +44,8 @@ TreeEntryView ViewOf(const TreeEntry& entry) {
           .name_space = entry.name_space,
           .key = entry.key(),
           .tier = entry.tier,
-          .priority = entry.priority};
+          .priority = entry.priority,
+          .lower = entry.lower};
 }
 
 }  // namespace
@@ -104,7 +112,8 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
                     .name_space = *stored.name_space,
                     .tokens = {key.tokens.begin(), key.tokens.end()},
                     .tier = block.tier,
-                    .priority = block.priority};
+                    .priority = block.priority,
+                    .lower = block.lower};
     if (!SaysNothing(key.extras)) entry.extras.assign(key.extras.begin(), key.extras.end());
     absl::Status status = store(parent_hash, std::move(entry));
     if (!status.ok()) return status;
@@ -115,7 +124,8 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
 }
 
 absl::Status ShadowTree::StoreOne(Window& window, BlockHash parent_hash, TreeEntry entry) {
-  if (static_cast<size_t>(entry.tier) >= kNumTiers) return Misfit("no such tier", entry.id);
+  if (static_cast<size_t>(entry.tier) >= kMaxTiers) return Misfit("no such tier", entry.id);
+  if (!IsBelow(entry.lower, entry.tier)) return Misfit("a lower copy in no farther tier", entry.id);
   if (entry.parent != kNoBlock) {
     if (absl::Status status = HangBelow(window, parent_hash, entry); !status.ok()) return status;
   }
@@ -168,7 +178,8 @@ absl::Status ShadowTree::ApplyUpdated(Window& window, const UpdatedEvent& update
   }
   TreeEntry& entry = it->second.entry;
   if (entry.hash != updated.hash) return Misfit("updated with a wrong hash", updated.id);
-  const bool changes = updated.tier.has_value() || updated.priority.has_value();
+  const bool changes =
+      updated.tier.has_value() || updated.lower.has_value() || updated.priority.has_value();
   if (changes == updated.ended_pin.has_value()) {
     return Misfit("updated without a change, or with a pin's end beside one", updated.id);
   }
@@ -178,13 +189,27 @@ absl::Status ShadowTree::ApplyUpdated(Window& window, const UpdatedEvent& update
     }
     entry.priority = updated.priority->new_value;
   }
-  return updated.tier.has_value() ? MoveOne(window, it->second, *updated.tier) : absl::OkStatus();
+  if (updated.tier.has_value()) {
+    if (absl::Status status = MoveOne(window, it->second, *updated.tier); !status.ok()) {
+      return status;
+    }
+  }
+  return UpdateLower(entry, updated);
+}
+
+absl::Status ShadowTree::UpdateLower(TreeEntry& entry, const UpdatedEvent& updated) {
+  if (updated.lower.has_value()) {
+    if (entry.lower != updated.lower->old_value) return Misfit("other lower copies", entry.id);
+    entry.lower = updated.lower->new_value;
+  }
+  return IsBelow(entry.lower, entry.tier) ? absl::OkStatus()
+                                          : Misfit("a lower copy in no farther tier", entry.id);
 }
 
 absl::Status ShadowTree::MoveOne(Window& window, Node& node, const Change<Tier>& change) {
   TreeEntry& entry = node.entry;
   if (entry.tier != change.old_value) return Misfit("wrong old tier", entry.id);
-  if (static_cast<size_t>(change.new_value) >= kNumTiers) return Misfit("no such tier", entry.id);
+  if (static_cast<size_t>(change.new_value) >= kMaxTiers) return Misfit("no such tier", entry.id);
   if (window.full_attention) {
     for (size_t nearer = 0; nearer < static_cast<size_t>(change.new_value); ++nearer) {
       if (node.children[nearer] != 0) return Misfit("moved below its children", entry.id);
@@ -203,12 +228,12 @@ absl::Status ShadowTree::MoveOne(Window& window, Node& node, const Change<Tier>&
 }
 
 absl::Status ShadowTree::ApplyRemoved(Window& window, const RemovedEvent& removed) {
-  if (removed.reason == RemovalReason::kReleased) return absl::OkStatus();  // Raw blocks.
-  if (removed.scope == RemovedEvent::Scope::kWindow) {
+  if (removed.scope != RemovedEvent::Scope::kBlocks) {
     window.nodes.clear();
     window.num_cached = 0;
     return absl::OkStatus();
   }
+  if (removed.reason == RemovalReason::kReleased) return absl::OkStatus();  // Not of the tree.
   if (removed.blocks.size() != removed.hashes.size()) {
     return absl::FailedPreconditionError("ids and hashes of a removal differ in number");
   }
@@ -280,14 +305,15 @@ absl::Status ShadowTree::ApplyToSnapshot(const Event& event) {
       }
       entry.priority = updated->priority->new_value;
     }
-    return absl::OkStatus();
+    return UpdateLower(entry, *updated);
   }
   const auto* removed = std::get_if<RemovedEvent>(&event.what);
-  if (removed == nullptr || removed->reason == RemovalReason::kReleased) return absl::OkStatus();
-  if (removed->scope == RemovedEvent::Scope::kWindow) {
+  if (removed == nullptr) return absl::OkStatus();
+  if (removed->scope != RemovedEvent::Scope::kBlocks) {
     told.clear();
     return absl::OkStatus();
   }
+  if (removed->reason == RemovalReason::kReleased) return absl::OkStatus();
   for (size_t i = 0; i < removed->blocks.size(); ++i) {
     const auto it = told.find(removed->blocks[i]);
     if (it == told.end()) return Misfit("removed but not told", removed->blocks[i]);

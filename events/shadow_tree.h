@@ -28,6 +28,7 @@ struct TreeEntry {
   std::vector<TokenExtra> extras;  // As long as tokens, or empty.
   Tier tier = Tier::kPrimary;
   Priority priority = kDefaultPriority;
+  TierSet lower;
 
   BlockKey key() const { return {tokens, extras}; }
   friend bool operator==(const TreeEntry& a, const TreeEntry& b);
@@ -42,6 +43,7 @@ struct TreeEntryView {
   BlockKey key;
   Tier tier = Tier::kPrimary;
   Priority priority = kDefaultPriority;
+  TierSet lower;
 };
 
 // The trees of all windows. Thread-compatible.
@@ -49,9 +51,9 @@ class ShadowTree {
  public:
   // Errors: FailedPrecondition for an event that does not fit: a revision that leaves a hole, a
   // block stored twice, a hash that is not the block's, another namespace than the parent's, a
-  // change from a value that was not there, a removal of what is not there. In full attention also
-  // a parent that is not there, a removal before the children's, and a block in a nearer tier than
-  // its parent. After an error the tree means nothing.
+  // change from a value that was not there, a lower copy in no farther tier, a removal of what is
+  // not there. In full attention also a parent that is not there, a removal before the children's,
+  // and a block in a nearer tier than its parent. After an error the tree means nothing.
   absl::Status Apply(const Event& event);
 
   // The tree is forgotten, and a snapshot follows (events/snapshot.h): what Apply gets until
@@ -79,7 +81,7 @@ class ShadowTree {
   struct Node {
     TreeEntry entry;
     bool cached = false;
-    std::array<uint32_t, kNumTiers> children = {};  // Cached ones, by tier.
+    std::array<uint32_t, kMaxTiers> children = {};  // Cached ones, by tier.
     uint32_t hole_children = 0;
 
     uint32_t& cached_children(Tier tier) { return children[static_cast<size_t>(tier)]; }
@@ -110,6 +112,7 @@ class ShadowTree {
   static absl::Status ApplyRemoved(Window& window, const RemovedEvent& removed);
   static absl::Status StoreOne(Window& window, BlockHash parent_hash, TreeEntry entry);
   static absl::Status HangBelow(Window& window, BlockHash parent_hash, const TreeEntry& entry);
+  static absl::Status UpdateLower(TreeEntry& entry, const UpdatedEvent& updated);
   static absl::Status MoveOne(Window& window, Node& node, const Change<Tier>& change);
   static absl::Status RemoveOne(Window& window, BlockId id, BlockHash hash);
   static void EraseHoles(Window& window, BlockId id);

@@ -1,6 +1,5 @@
 #include "events/snapshot.h"
 
-#include <optional>
 #include <variant>
 
 #include "events/event_filter.h"
@@ -14,8 +13,7 @@ void ForEachPassed(const Event& event, const SnapshotPosition& position,
   const auto* created = std::get_if<CreatedEvent>(&event.what);
   if (created != nullptr && !created->blocks_per_tier.empty()) return;
   ForEachPart(
-      event, [&](BlockId id, std::optional<Tier>) { return position.Passed(event.window, id); },
-      show);
+      event, [&](BlockId id, TierSet) { return position.Passed(event.window, id); }, show);
 }
 
 }  // namespace pagoda

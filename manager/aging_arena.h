@@ -13,8 +13,8 @@ namespace pagoda {
 // Room for the candidates of so many tenants, and the uses of all their blocks. Thread-compatible,
 // together with all policies that share it.
 struct AgingArena {
-  AgingArena(uint32_t num_ids, uint16_t num_tenants)
-      : candidates(num_ids, num_tenants * AgingCandidates::kNumLists), uses(num_ids) {}
+  AgingArena(uint32_t num_slots, uint16_t num_tenants)
+      : candidates(num_slots, num_tenants * AgingCandidates::kNumLists), uses(num_slots) {}
 
   CandidateArena candidates;
   UseTable uses;

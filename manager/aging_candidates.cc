@@ -33,9 +33,9 @@ void AgingCandidates::RaiseFloor(Priority priority, uint64_t floor) {
   lowest = floor;
 }
 
-BlockId AgingCandidates::First() const {
+SlotIndex AgingCandidates::First() const {
   const uint32_t list = lists_.FirstNotEmpty();
-  if (list == CandidateLists<kNumLists>::kNoList) return kNoBlock;
+  if (list == CandidateLists<kNumLists>::kNoList) return kNoSlot;
   const uint32_t priority = list / kKeys;
   const auto start = static_cast<uint32_t>(floors_[priority] % kKeys);
   const auto keys = static_cast<uint32_t>(lists_.NotEmpty(priority * kKeys, kKeys));

@@ -31,15 +31,15 @@ class AgingCandidates {
   explicit AgingCandidates(CandidateArena* arena) : lists_(arena) {}
 
   // Behind, or before, all others of that priority and key. `floor` does not go back.
-  void PushBack(BlockId id, Priority priority, uint64_t key, uint64_t floor) {
-    lists_.PushBack(ListFor(priority, key, floor), id);
+  void PushBack(SlotIndex slot, Priority priority, uint64_t key, uint64_t floor) {
+    lists_.PushBack(ListFor(priority, key, floor), slot);
   }
-  void PushFront(BlockId id, Priority priority, uint64_t key, uint64_t floor) {
-    lists_.PushFront(ListFor(priority, key, floor), id);
+  void PushFront(SlotIndex slot, Priority priority, uint64_t key, uint64_t floor) {
+    lists_.PushFront(ListFor(priority, key, floor), slot);
   }
-  void Remove(BlockId id) { lists_.Remove(id); }
-  // kNoBlock where there is none.
-  BlockId First() const;
+  void Remove(SlotIndex slot) { lists_.Remove(slot); }
+  // kNoSlot where there is none.
+  SlotIndex First() const;
 
  private:
   static uint32_t ListOf(Priority priority, uint64_t key) {

@@ -1,4 +1,4 @@
-// The memory of tables that are indexed by block id.
+// The memory of tables that are indexed by block id or slot.
 #ifndef PAGODA_MANAGER_BIG_ARRAY_H_
 #define PAGODA_MANAGER_BIG_ARRAY_H_
 

@@ -28,9 +28,10 @@ class BlockLives {
  public:
   // By the tier where the block was at the end of the time that is measured.
   struct Histograms {
-    using ByTier = std::array<DurationHistogram, kNumTiers>;
+    using ByTier = std::array<DurationHistogram, kMaxTiers>;
     static ByTier Empty() {
-      return {DurationHistogram(kBlockLifeBounds), DurationHistogram(kBlockLifeBounds)};
+      const DurationHistogram empty(kBlockLifeBounds);
+      return {empty, empty, empty, empty};
     }
     // From the block's Stored event to the event that says that it left.
     ByTier lifetime = Empty();

@@ -91,6 +91,8 @@ void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl:
     if (window.Owns(lost.block, lost.target)) {
       parts().sequences.Shorten(lost);
       if (window.in_tree(lost.block.id)) window.Lose(op, lost.block.id);
+    } else {
+      window.LoseLowerCopy(lost.block, lost.target);
     }
   }
   parts().runner.End(op);
@@ -99,11 +101,15 @@ void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl:
 uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
   OperationScope op = parts().runner.Begin(now);
   uint32_t moved = 0;
-  if (parts().options.offload_watermark_permille != 0) {
+  // From the farthest on, so that what comes down finds room.
+  const std::vector<TierSpec>& tiers = parts().options.tiers;
+  for (size_t t = tiers.size(); t-- > 0;) {
+    const uint32_t permille = tiers[t].watermark_permille;
+    if (permille == 0) continue;
+    const auto tier = static_cast<Tier>(t);
     for (const auto& window : parts().windows) {
-      moved += window->OffloadAhead(
-          op, Permille(window->capacity(), parts().options.offload_watermark_permille),
-          max_blocks - moved);
+      moved += window->OffloadAhead(op, tier, Permille(window->capacity(tier), permille),
+                                    max_blocks - moved);
     }
   }
   parts().runner.End(op);
@@ -226,17 +232,23 @@ EventBatch BlockManager::TakeEvents() { return parts().recorder.Take(); }
 
 Revision BlockManager::revision() const { return parts().recorder.last(); }
 
+void BlockManager::RemovePools(absl::Time now) {
+  OperationScope op = parts().runner.Begin(now);
+  for (const auto& window : parts().windows) parts().recorder.PoolsRemoved(window->window());
+  parts().recorder.Stop();
+  parts().runner.End(op);
+}
+
 SnapshotPiece BlockManager::ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,
                                          size_t max_tokens, absl::Time now) const {
   SnapshotPiece piece{.revision = parts().recorder.last(), .end = from};
-  const bool with_raw = parts().raw_blocks.records();
   auto manager = std::find_if(parts().windows.begin(), parts().windows.end(),
                               [&](const auto& window) { return window->window() >= from.window; });
   PAGODA_CHECK(!from.done && manager != parts().windows.end(),
                "a snapshot that is not done goes on");
   const BlockId begin = (*manager)->window() == from.window ? from.next : BlockId{0};
-  const BlockId end =
-      (*manager)->ReadSnapshot(begin, max_blocks, max_tokens, with_raw, now, &piece.events);
+  const BlockId end = (*manager)->ReadSnapshot(
+      begin, max_blocks, max_tokens, parts().options.lifecycle_events, now, &piece.events);
   if (end.value() < (*manager)->num_ids()) {
     piece.end = {.window = (*manager)->window(), .next = end};
   } else if (++manager != parts().windows.end()) {
@@ -254,6 +266,11 @@ void BlockManager::CheckInvariants() const { parts().CheckInvariants(); }
 std::vector<TreeEntry> BlockManager::DumpTree(WindowSize window) const {
   const WindowBlockManager* const found = parts().windows.Find(window);
   return found == nullptr ? std::vector<TreeEntry>{} : found->DumpTree();
+}
+
+std::vector<BlockId> BlockManager::DumpAllocated(WindowSize window) const {
+  const WindowBlockManager* const found = parts().windows.Find(window);
+  return found == nullptr ? std::vector<BlockId>{} : found->DumpAllocated();
 }
 
 }  // namespace pagoda

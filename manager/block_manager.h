@@ -52,15 +52,10 @@ class BlockManager final {
  public:
   using Options = ManagerOptions;
 
-  // Errors: INVALID_ARGUMENT for a window without blocks or with too many, and for a policy that
-  // does not exist.
+  // Errors: INVALID_ARGUMENT for tiers that CheckTiers() refuses, for one on disk, which the core
+  // does not serve yet, and for a policy that does not exist.
   static absl::StatusOr<std::unique_ptr<BlockManager>> Create(Options options);
   ~BlockManager();
-
-  // Slots that the secondary pools of a window need for `secondary_blocks` blocks.
-  static uint32_t secondary_slots(uint32_t secondary_blocks) {
-    return secondary_blocks == 0 ? 0 : secondary_blocks + kSecondarySpareSlots;
-  }
 
   // --- Sessions ---
 
@@ -418,6 +413,9 @@ class BlockManager final {
   // The events since the last call, in order. The first call gives one Created event a window.
   EventBatch TakeEvents();
   Revision revision() const;  // Of the last event.
+  // The pools are about to go: one Removed event a window says so, and nothing is recorded after
+  // these. The cache goes on as before; a second call does nothing.
+  void RemovePools(absl::Time now);
 
   // The next piece of a snapshot (events/snapshot.h): at most `max_blocks` ids, and about
   // `max_tokens` tokens. REQUIRES: the events so far were taken, and the position is of this
@@ -432,6 +430,10 @@ class BlockManager final {
   void CheckInvariants() const;
   // The prefix tree of a window, ascending by block id, to compare with a shadow.
   std::vector<TreeEntry> DumpTree(WindowSize window) const;
+  // The blocks of a window that are taken and not in its tree, ascending: raw and private ones, and
+  // those whose bytes lie in a cached block's slot. With LifecycleEvents::kAll the events say which
+  // these are (events/shadow_allocations.h).
+  std::vector<BlockId> DumpAllocated(WindowSize window) const;
 
  private:
   // In block_manager_parts.h, so that a change of a part does not compile all callers again.

@@ -39,7 +39,7 @@ class Executor {
     // Refused here, before memory is taken for an absurd count.
     uint32_t most = 0;
     for (const CacheInfo::Window& window : manager_.info().windows) {
-      if (window.window == op.window) most = window.primary_blocks;
+      if (window.window == op.window) most = window.blocks_in(Tier::kPrimary);
     }
     if (most != 0 && op.count > most) {
       manager_.Maintain(now_, 0);  // What time brings comes before a refusal, too.

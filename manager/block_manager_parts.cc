@@ -13,32 +13,30 @@
 #include "manager/pin_table.h"
 #include "pools/check.h"
 #include "pools/error.h"
+#include "pools/sizing.h"
 
 namespace pagoda {
 namespace {
 
 static_assert(BlockManager::kMaxPins == PinTable::kMaxPins);
 
-absl::Status CheckOptions(const BlockManager::Options& options) {
-  const size_t windows = options.layout.windows().size();
-  PAGODA_CHECK(options.primary_blocks.size() == windows, "one block count a window");
-  PAGODA_CHECK(options.secondary_blocks.empty() || options.secondary_blocks.size() == windows,
-               "one block count a window, or none");
-  for (size_t i = 0; i < windows; ++i) {
-    const uint32_t primary = options.primary_blocks[i];
-    const uint32_t secondary = options.secondary_blocks.empty() ? 0 : options.secondary_blocks[i];
-    if (primary == 0 || primary > kMaxBlocks || secondary > kMaxBlocks) {
-      return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("a window of ", primary, " primary and ", secondary,
-                                    " secondary blocks; 1 to ", kMaxBlocks, " and up to ",
-                                    kMaxBlocks, " are served"));
-    }
-  }
-  if (options.max_holes > kMaxBlocks || options.offload_min_priority.value() > kMaxPriority ||
-      options.offload_watermark_permille > 1000 || options.pin_budget_permille > 1000) {
+// What the core does not do yet with the tiers that a list can name.
+absl::Status CheckServed(absl::Span<const TierSpec> tiers) {
+  for (const TierSpec& tier : tiers) {
+    if (tier.medium != Medium::kDisk) continue;
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("max_holes is at most ", kMaxBlocks, ", a priority at most ",
-                                  kMaxPriority, ", a share at most 1000 thousandths"));
+                     absl::StrCat("tier '", tier.name, "' is on disk, which is not served yet"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const BlockManager::Options& options) {
+  absl::Status tiers = CheckTiers(options.tiers, options.layout.windows().size());
+  if (!tiers.ok()) return tiers;
+  if (absl::Status status = CheckServed(options.tiers); !status.ok()) return status;
+  if (options.max_holes > kMaxBlocks || options.pin_budget_permille > 1000) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat("max_holes is at most ", kMaxBlocks,
+                                                            ", a share at most 1000 thousandths"));
   }
   return absl::OkStatus();
 }
@@ -49,12 +47,15 @@ CacheInfo MakeInfo(const BlockManager::Options& options) {
                  .model_fingerprint = spec.model_fingerprint,
                  .rank = spec.rank,
                  .tokens_per_block = spec.tokens_per_block,
+                 .tiers = {},
                  .windows = {}};
+  for (const TierSpec& tier : options.tiers) {
+    info.tiers.push_back({.name = tier.name, .medium = tier.medium});
+  }
   for (size_t i = 0; i < options.layout.windows().size(); ++i) {
-    info.windows.push_back(
-        {.window = options.layout.windows()[i].window,
-         .primary_blocks = options.primary_blocks[i],
-         .secondary_blocks = options.secondary_blocks.empty() ? 0 : options.secondary_blocks[i]});
+    CacheInfo::Window& window = info.windows.emplace_back();
+    window.window = options.layout.windows()[i].window;
+    for (const TierSpec& tier : options.tiers) window.blocks.push_back(tier.blocks_in(i));
   }
   return info;
 }
@@ -70,10 +71,21 @@ std::string_view PolicyName(const BlockManager::Options& options) {
                                          : std::string_view(options.eviction_policy);
 }
 
+// By tenant, of one window and tier. REQUIRES: there is a policy of that name.
+std::vector<std::unique_ptr<EvictionPolicy>> MakePolicies(const BlockManager::Options& options,
+                                                          uint32_t num_slots,
+                                                          uint16_t num_tenants) {
+  if (!options.make_policies) {
+    return *MakeEvictionPolicies(PolicyName(options), num_slots, num_tenants);
+  }
+  auto policies = options.make_policies(num_slots, num_tenants);
+  PAGODA_CHECK(policies.size() == num_tenants, "each tenant has a policy of its own");
+  return policies;
+}
+
 // Of one window.
 uint32_t PinBudget(const BlockManager::Options& options, const CacheInfo::Window& window) {
-  return Permille(uint64_t{window.primary_blocks} + window.secondary_blocks,
-                  options.pin_budget_permille);
+  return Permille(window.all_blocks(), options.pin_budget_permille);
 }
 
 uint64_t PinBudget(const BlockManager::Options& options, const CacheInfo& info) {
@@ -105,7 +117,7 @@ BlockManager::~BlockManager() = default;
 BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& info)
     : options(std::move(from)),
       tenants(std::move(table)),
-      recorder(options.record_events),
+      recorder(options.record_events, options.lifecycle_events),
       copies(WindowSizes(info)),
       accounts(&tenants, options.sequence_limits),
       sessions(options.max_sessions, tenants.size()),
@@ -122,7 +134,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
       reset(windows, pins) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info.windows) {
-    most_blocks = std::max(most_blocks, window.primary_blocks + window.secondary_blocks);
+    most_blocks = std::max(most_blocks, static_cast<uint32_t>(window.all_blocks()));
   }
   runner.Begin(options.start_time);
   const CoreServices services{.recorder = &recorder,
@@ -131,25 +143,28 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
                               .pins = &pins,
                               .deadlines = &deadlines};
   for (const CacheInfo::Window& window : info.windows) {
-    const WindowBlockManager::Options window_options{
+    WindowBlockManager::Options window_options{
         .window = window.window,
         .index = static_cast<uint32_t>(windows.size()),
         .tokens_per_block = windows.tokens_per_block(),
-        .blocks = {window.primary_blocks, window.secondary_blocks},
-        .max_holes = options.max_holes == 0 ? most_blocks : options.max_holes,
+        .num_tiers = options.tiers.size(),
+        .max_holes = options.max_holes == 0 ? std::min(most_blocks, kMaxBlocks) : options.max_holes,
         .pin_budget_blocks = PinBudget(options, window),
-        .offload_min_priority = options.offload_min_priority,
         .lives_sample = options.lives_sample,
         .tenants = &tenants};
-    const uint32_t num_ids = WindowBlockManager::NumIds(window_options);
+    for (size_t t = 0; t < options.tiers.size(); ++t) {
+      window_options.tiers[t] = {.blocks = window.blocks_in(static_cast<Tier>(t)),
+                                 .min_priority = options.tiers[t].min_priority};
+    }
     WindowBlockManager::Policies policies;
-    for (size_t t = 0; t < kNumTiers; ++t) {
-      if (window_options.blocks[t] == 0) continue;
-      policies[t] = *MakeEvictionPolicies(PolicyName(options), num_ids, tenants.size());
+    for (size_t t = 0; t < kMaxTiers; ++t) {
+      if (window_options.tiers[t].blocks == 0) continue;
+      const uint32_t num_slots = SlotsFor(static_cast<Tier>(t), window_options.tiers[t].blocks);
+      policies[t] = MakePolicies(options, num_slots, tenants.size());
     }
     windows.Add(
         std::make_unique<WindowBlockManager>(window_options, std::move(policies), services));
-    recorder.PoolsCreated(window.window, {window.primary_blocks, window.secondary_blocks});
+    recorder.PoolsCreated(window.window, WindowBlockManager::BlocksPerTier(window_options));
   }
 }
 

@@ -1,14 +1,13 @@
 #include "manager/block_store.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "pools/check.h"
 
 namespace pagoda {
 namespace {
 
-constexpr uint32_t kMostSlots = 0x7FFF'FFFE;
+constexpr uint32_t kMostIds = 0x7FFF'FFFE;
 constexpr uint32_t kMostTokensPerBlock = 1024;
 
 }  // namespace
@@ -16,36 +15,12 @@ constexpr uint32_t kMostTokensPerBlock = 1024;
 BlockStore::BlockStore(const Options& options)
     : tokens_per_block_(options.tokens_per_block.value()) {
   PAGODA_CHECK(tokens_per_block_ <= kMostTokensPerBlock, "a block has at most 1,024 tokens");
-  uint64_t ids = options.spare_ids;
-  for (size_t tier = 0; tier < kNumTiers; ++tier) {
-    const uint32_t slots = options.slots[tier];
-    ids += slots;
-    first_free_slot_[tier] = 0;
-    free_slots_[tier] = slots;
-    slots_[tier] = BigArray<uint32_t>(slots);
-    for (uint32_t i = 0; i < slots; ++i) slots_[tier][i] = kFreeBit | (i + 1);
-  }
-  PAGODA_CHECK(ids <= kMostSlots, "a window has fewer than 2^31 block ids");
-  free_ids_ = static_cast<uint32_t>(ids);
+  PAGODA_CHECK(options.num_ids <= kMostIds, "a window has fewer than 2^31 block ids");
+  free_ids_ = options.num_ids;
   first_free_id_ = 0;
-  blocks_ = BigArray<Block>(ids);
+  blocks_ = BigArray<Block>(free_ids_);
   for (uint32_t i = 0; i < free_ids_; ++i) blocks_[i].slot = SlotIndex{i + 1};
-  tokens_ = BigArray<TokenId>(ids * tokens_per_block_);
-}
-
-void BlockStore::ClaimSlots(Tier tier, absl::Span<const SlotIndex> claimed) {
-  BigArray<uint32_t>& slots = slots_[Index(tier)];
-  PAGODA_CHECK(free_slots(tier) == slots.size(), "slots are claimed before any is taken");
-  for (const SlotIndex slot : claimed) slots[slot.value()] = kTaken;
-  uint32_t next = static_cast<uint32_t>(slots.size());
-  free_slots_[Index(tier)] = 0;
-  for (uint32_t i = next; i-- > 0;) {
-    if (slots[i] == kTaken) continue;
-    slots[i] = kFreeBit | next;
-    next = i;
-    ++free_slots_[Index(tier)];
-  }
-  first_free_slot_[Index(tier)] = next;
+  tokens_ = BigArray<TokenId>(size_t{free_ids_} * tokens_per_block_);
 }
 
 void BlockStore::SetExtras(BlockId id, absl::Span<const TokenExtra> extras) {

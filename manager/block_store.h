@@ -3,9 +3,7 @@
 #ifndef PAGODA_MANAGER_BLOCK_STORE_H_
 #define PAGODA_MANAGER_BLOCK_STORE_H_
 
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -42,13 +40,14 @@ struct Block {
   uint32_t token_count : 11 = 0;  // Of a block in the tree: the tokens that are its content.
   uint32_t priority_value : 7 = 0;
   uint32_t state_value : 3 = 0;
-  uint32_t tier_value : 1 = 0;
+  uint32_t tier_value : 2 = 0;
   uint32_t timed : 1 = 0;     // Has a duration: see ExpiryQueue.
   uint32_t extras : 1 = 0;    // Some of its tokens have a TokenExtra.
   uint32_t drains : 1 = 0;    // Some of its holders are drains.
   uint32_t pinned : 1 = 0;    // Some of its holders are pins.
   uint32_t followed : 1 = 0;  // By BlockLives; only while in the tree.
   uint32_t tree : 1 = 0;    // Of a block in the tree: which, of one that was cut off and the next.
+  uint32_t uses : 2 = 0;    // Of a cached block: BlockFacts::uses.
   uint32_t marked : 1 = 0;  // Scratch of whoever walks over blocks; 0 between calls.
 
   BlockState state() const { return static_cast<BlockState>(state_value); }
@@ -57,32 +56,28 @@ struct Block {
   Priority priority() const { return Priority{static_cast<uint8_t>(priority_value)}; }
   void set_priority(Priority priority) { priority_value = priority.value(); }
   bool in_tree() const { return state() == BlockState::kCached || state() == BlockState::kHole; }
+  // Taken, and not in the tree. An alias has its id to itself, though not its slot.
+  bool lives_outside_tree() const { return !in_tree() && state() != BlockState::kFree; }
 };
-static_assert(sizeof(Block) == 16);
+static_assert(sizeof(Block) == 16 && kMaxTiers <= 4);
 
 // Thread-compatible. All memory is taken at the start, but for token extras.
 //
 // Invariants
-// 1. Ids and slots are apart: an id in use owns one slot (OwnsSlot) or none. No two blocks own the
-// same slot of a tier.
-// 2. The generation grows by one with each life, and behind the largest comes 1 (0 names no life).
+// 1. The generation grows by one with each life, and behind the largest comes 1 (0 names no life).
 // So no two of an id's last 2^32 - 1 lives share a generation. A handle that is older may be read
 // as one of a later life, but only in its own session: a raw block has its session's id beside it.
-// 3. A fresh store hands out ids, and a tier's slots, in ascending order; later the last freed goes
-// first.
+// 2. A fresh store hands out ids in ascending order; later the last freed goes first.
 class BlockStore {
  public:
   struct Options {
     TokensPerBlock tokens_per_block{1};
-    std::array<uint32_t, kNumTiers> slots = {};
-    uint32_t spare_ids = 0;  // Ids beyond one a slot, for holes and aliases.
+    uint32_t num_ids = 0;
   };
   explicit BlockStore(const Options& options);
 
   uint32_t num_ids() const { return static_cast<uint32_t>(blocks_.size()); }
   uint32_t free_ids() const { return free_ids_; }
-  uint32_t num_slots(Tier tier) const { return static_cast<uint32_t>(slots_[Index(tier)].size()); }
-  uint32_t free_slots(Tier tier) const { return free_slots_[Index(tier)]; }
   uint32_t tokens_per_block() const { return tokens_per_block_; }
 
   // Starts a new life: no slot, one holder, default priority. REQUIRES: free_ids() > 0; `state` is
@@ -99,20 +94,18 @@ class BlockStore {
              .state_value = static_cast<uint32_t>(state)};
     return id;
   }
-  // Ends a life. REQUIRES: `id` is not free, nobody holds it, and it owns no slot any more.
+  // Ends a life. REQUIRES: `id` is not free, and nobody holds it.
   void ReleaseId(BlockId id) {
     Block& block = (*this)[id];
     PAGODA_CHECK(block.state() != BlockState::kFree && block.refs == 0,
                  "rule 4: a block ends once, and after its last holder");
-    PAGODA_CHECK(block.slot == kNoSlot || owner(slot(id)) != id,
-                 "rule 5: a block gives its slot back before it ends");
     if (block.extras) extras_.erase(id);
     block = {.generation = block.generation, .slot = SlotIndex{first_free_id_}};
     first_free_id_ = id.value();
     ++free_ids_;
   }
   // Ends the life of a block that nobody holds, and starts its next one in the same slot, with the
-  // same tokens: the free lists stay as they are. REQUIRES: it owns its slot, and does in `state`.
+  // same tokens. REQUIRES: it owns its slot, and does in `state`.
   void Renew(BlockId id, BlockState state) {
     Block& block = (*this)[id];
     PAGODA_CHECK(block.refs == 0 && OwnsSlot(block.state()) && OwnsSlot(state),
@@ -126,42 +119,11 @@ class BlockStore {
              .tier_value = block.tier_value};
   }
 
-  // A slot that nobody owns. REQUIRES: free_slots(tier) > 0.
-  SlotIndex TakeSlot(Tier tier) {
-    PAGODA_CHECK(free_slots(tier) > 0, "a free slot can be taken");
-    const uint32_t index = first_free_slot_[Index(tier)];
-    uint32_t& entry = slots_[Index(tier)][index];
-    first_free_slot_[Index(tier)] = entry & ~kFreeBit;
-    --free_slots_[Index(tier)];
-    entry = kTaken;
-    return SlotIndex{index};
-  }
-  void ReleaseSlot(SlotRef slot) {
-    uint32_t& entry = slots_[Index(slot.tier)][slot.slot.value()];
-    PAGODA_CHECK(!IsFree(entry), "rule 5: a slot is released once");
-    entry = kFreeBit | first_free_slot_[Index(slot.tier)];
-    first_free_slot_[Index(slot.tier)] = slot.slot.value();
-    ++free_slots_[Index(slot.tier)];
-  }
-  // Takes these slots, each once. REQUIRES: all slots of the tier are free. Cost: O(slots).
-  void ClaimSlots(Tier tier, absl::Span<const SlotIndex> slots);
-  // `id` owns the slot from now on, which was taken.
-  void GiveSlot(BlockId id, SlotRef slot) {
+  // The block's bytes lie there from now on: it is the caller's to know that no other block's do.
+  void SetSlot(BlockId id, SlotRef slot) {
     Block& block = (*this)[id];
-    uint32_t& entry = slots_[Index(slot.tier)][slot.slot.value()];
-    PAGODA_CHECK(!IsFree(entry), "a slot is taken before it is given");
-    if (block.slot != kNoSlot) {
-      uint32_t& before = slots_[Index(block.tier())][block.slot.value()];
-      if (before == id.value()) before = kTaken;
-    }
-    entry = id.value();
     block.slot = slot.slot;
     block.tier_value = static_cast<uint32_t>(slot.tier);
-  }
-  // The block that owns the slot; kNoBlock where it is free, or taken and not given yet.
-  BlockId owner(SlotRef slot) const {
-    const uint32_t entry = slots_[Index(slot.tier)][slot.slot.value()];
-    return (entry & kFreeBit) != 0 ? kNoBlock : BlockId{entry};
   }
 
   Block& operator[](BlockId id) { return blocks_[id.value()]; }
@@ -190,26 +152,15 @@ class BlockStore {
   }
 
  private:
-  // An entry of slots_ without an owner: kFreeBit and the next free slot, or kTaken.
-  static constexpr uint32_t kFreeBit = 0x8000'0000;
-  static constexpr uint32_t kTaken = 0xFFFF'FFFF;  // Taken, not given yet.
-  static_assert(kNoBlock.value() == kTaken);
-  static bool IsFree(uint32_t entry) { return (entry & kFreeBit) != 0 && entry != kTaken; }
-
   static constexpr Generation Next(Generation generation) {
     const uint32_t next = generation.value() + 1;
     return Generation{next + (next == 0 ? 1 : 0)};
   }
-  static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
   absl::Span<const TokenExtra> ExtrasOf(BlockId id) const;
 
   const uint32_t tokens_per_block_;
   BigArray<Block> blocks_;  // A free one's `slot` is the next free id.
   BigArray<TokenId> tokens_;
-  // By slot: its owner's id; of a free slot the next free one, marked with kFreeBit.
-  std::array<BigArray<uint32_t>, kNumTiers> slots_;
-  std::array<uint32_t, kNumTiers> first_free_slot_;
-  std::array<uint32_t, kNumTiers> free_slots_;
   uint32_t first_free_id_;
   uint32_t free_ids_;
   absl::flat_hash_map<BlockId, std::vector<TokenExtra>> extras_;

@@ -4,8 +4,11 @@
 #ifndef PAGODA_MANAGER_CACHE_CLIENT_H_
 #define PAGODA_MANAGER_CACHE_CLIENT_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -22,12 +25,38 @@ struct CacheInfo {
   std::string model_fingerprint;
   uint32_t rank = 0;
   uint32_t tokens_per_block = 0;
+  struct TierInfo {
+    std::string name;
+    Medium medium = Medium::kHost;
+  };
+  std::vector<TierInfo> tiers;  // Nearest first: by Tier.
   struct Window {
     WindowSize window;
-    uint32_t primary_blocks = 0;
-    uint32_t secondary_blocks = 0;
+    std::vector<uint32_t> blocks;  // By Tier.
+
+    // 0 where the cache has no such tier.
+    uint32_t blocks_in(Tier tier) const {
+      const auto index = static_cast<size_t>(tier);
+      return index < blocks.size() ? blocks[index] : 0;
+    }
+    // Of all tiers.
+    uint64_t all_blocks() const {
+      return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0});
+    }
   };
   std::vector<Window> windows;  // Ascending.
+
+  // DefaultTierName() where the list does not say.
+  std::string TierName(Tier tier) const {
+    const auto index = static_cast<size_t>(tier);
+    return index < tiers.size() ? tiers[index].name : DefaultTierName(tier);
+  }
+  // Whether any window has blocks below the first tier.
+  bool has_lower_tiers() const {
+    return std::any_of(windows.begin(), windows.end(), [](const Window& window) {
+      return window.all_blocks() > window.blocks_in(Tier::kPrimary);
+    });
+  }
 };
 
 // One session. Thread-compatible: one caller at a time. Destroying it closes the session and frees

@@ -12,21 +12,21 @@
 
 namespace pagoda {
 
-// Links for block ids, and behind them the sentinels of lists, in one array: a neighbour is found
-// without asking what it is. An id is in at most one list, whosever list it is, so all lists of a
-// tier share the links. 8 bytes an id, written at once, and 8 a list, which the list writes
-// when it is made. Not movable: lists point into it. Thread-compatible.
+// Links for the slots of a tier, and behind them the sentinels of lists, in one array: a neighbour
+// is found without asking what it is. A slot is in at most one list, whosever list it is, so all
+// lists of a tier share the links. 8 bytes a slot, written at once, and 8 a list, which the list
+// writes when it is made. Not movable: lists point into it. Thread-compatible.
 class CandidateArena {
  public:
-  // A place of the array is a block id below num_ids, else a sentinel.
+  // A place of the array is a slot below num_slots, else a sentinel.
   struct Links {
     uint32_t previous;
     uint32_t next;
   };
 
-  CandidateArena(uint32_t num_ids, uint32_t max_lists)
-      : num_ids_(num_ids), max_lists_(max_lists), links_(Allocate(num_ids, max_lists)) {
-    for (uint32_t id = 0; id < num_ids; ++id) Unlink(id);
+  CandidateArena(uint32_t num_slots, uint32_t max_lists)
+      : num_slots_(num_slots), max_lists_(max_lists), links_(Allocate(num_slots, max_lists)) {
+    for (uint32_t slot = 0; slot < num_slots; ++slot) Unlink(slot);
   }
   CandidateArena(const CandidateArena&) = delete;
   CandidateArena& operator=(const CandidateArena&) = delete;
@@ -34,7 +34,7 @@ class CandidateArena {
   // Sets `count` sentinels aside and returns the place of the first. They are not made yet.
   uint32_t AddLists(uint32_t count) {
     PAGODA_CHECK(count <= max_lists_ - num_lists_, "the arena has room for all its lists");
-    const uint32_t first = num_ids_ + num_lists_;
+    const uint32_t first = num_slots_ + num_lists_;
     num_lists_ += count;
     return first;
   }
@@ -43,7 +43,7 @@ class CandidateArena {
     for (uint32_t i = 0; i < count; ++i) Unlink(first + i);
   }
 
-  uint32_t num_ids() const { return num_ids_; }
+  uint32_t num_slots() const { return num_slots_; }
   Links* links() { return links_.get(); }
 
  private:
@@ -52,15 +52,15 @@ class CandidateArena {
   };
   using Array = std::unique_ptr<Links[], Free>;
 
-  static Array Allocate(uint32_t num_ids, uint32_t max_lists) {
-    const uint64_t places = uint64_t{num_ids} + max_lists;
+  static Array Allocate(uint32_t num_slots, uint32_t max_lists) {
+    const uint64_t places = uint64_t{num_slots} + max_lists;
     PAGODA_CHECK(places <= std::numeric_limits<uint32_t>::max(), "a place has 32 bits");
     return Array(static_cast<Links*>(AllocateBigArray(places * sizeof(Links))));
   }
-  // A ring of its own: an id in no list, or an empty list.
+  // A ring of its own: a slot in no list, or an empty list.
   void Unlink(uint32_t place) { std::construct_at(&links_[place], Links{place, place}); }
 
-  const uint32_t num_ids_;
+  const uint32_t num_slots_;
   const uint32_t max_lists_;
   uint32_t num_lists_ = 0;
   const Array links_;

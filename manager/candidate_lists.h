@@ -1,4 +1,4 @@
-// Lists of block ids in flat arrays: what eviction policies keep their candidates in.
+// Lists of slots in flat arrays: what eviction policies keep their candidates in.
 #ifndef PAGODA_MANAGER_CANDIDATE_LISTS_H_
 #define PAGODA_MANAGER_CANDIDATE_LISTS_H_
 
@@ -12,14 +12,14 @@
 
 namespace pagoda {
 
-// kNumLists doubly linked lists over block ids, in an arena that others have lists in too. An id is
+// kNumLists doubly linked lists over slots, in an arena that others have lists in too. A slot is
 // in at most one list of the arena. Every call is O(1). A bit a list, besides what the arena has.
 // Thread-compatible, as all that share the arena are together.
 //
 // Invariants
-// 1. Each list is a ring through its sentinel; an id in no list links to itself.
-// 2. A bit of bits_ is set while its list has an id, and a bit of words_ while its word of bits_ is
-// not 0.
+// 1. Each list is a ring through its sentinel; a slot in no list links to itself.
+// 2. A bit of bits_ is set while its list has a slot, and a bit of words_ while its word of bits_
+// is not 0.
 template <uint32_t kNumLists>
 class CandidateLists {
   static_assert(kNumLists <= 64 * 64, "the words have a bit each in words_");
@@ -31,7 +31,7 @@ class CandidateLists {
   explicit CandidateLists(CandidateArena* arena)
       : arena_(arena),
         links_(arena->links()),
-        num_ids_(arena->num_ids()),
+        num_slots_(arena->num_slots()),
         first_(arena->AddLists(kNumLists)) {}
 
   // Makes the lists [list, list + count), empty. All other calls are about lists that were made.
@@ -40,19 +40,19 @@ class CandidateLists {
     arena_->MakeLists(first_ + list, count);
   }
 
-  void PushBack(uint32_t list, BlockId id) {
+  void PushBack(uint32_t list, SlotIndex slot) {
     const uint32_t sentinel = SentinelOf(list);
-    Link(id.value(), links_[sentinel].previous, sentinel);
+    Link(slot.value(), links_[sentinel].previous, sentinel);
     MarkNotEmpty(list);
   }
-  void PushFront(uint32_t list, BlockId id) {
+  void PushFront(uint32_t list, SlotIndex slot) {
     const uint32_t sentinel = SentinelOf(list);
-    Link(id.value(), sentinel, links_[sentinel].next);
+    Link(slot.value(), sentinel, links_[sentinel].next);
     MarkNotEmpty(list);
   }
-  // REQUIRES: the id is in one of these lists, not in another one of the arena.
-  void Remove(BlockId id) {
-    const uint32_t index = id.value();
+  // REQUIRES: the slot is in one of these lists, not in another one of the arena.
+  void Remove(SlotIndex slot) {
+    const uint32_t index = slot.value();
     const Links links = links_[index];
     PAGODA_CHECK(links.next != index, "only a candidate is withdrawn");
     links_[links.previous].next = links.next;
@@ -61,7 +61,7 @@ class CandidateLists {
     // Both neighbours are one only where that is the sentinel: the list is empty now.
     if (links.previous == links.next) MarkEmpty(links.next - first_);
   }
-  // Moves all ids of `from` to the front of `to`, in their order. REQUIRES: they are two lists.
+  // Moves all slots of `from` to the front of `to`, in their order. REQUIRES: they are two lists.
   void Prepend(uint32_t from, uint32_t to) {
     const uint32_t source = SentinelOf(from);
     const uint32_t target = SentinelOf(to);
@@ -77,18 +77,18 @@ class CandidateLists {
     MarkNotEmpty(to);
   }
 
-  // kNoBlock where the list is empty.
-  BlockId front(uint32_t list) const {
+  // kNoSlot where the list is empty.
+  SlotIndex front(uint32_t list) const {
     const uint32_t first = links_[first_ + list].next;
-    return first < num_ids_ ? BlockId{first} : kNoBlock;
+    return first < num_slots_ ? SlotIndex{first} : kNoSlot;
   }
-  // The lowest list with an id; kNoList where there is none.
+  // The lowest list with a slot; kNoList where there is none.
   uint32_t FirstNotEmpty() const {
     if (words_ == 0) return kNoList;
     const auto word = static_cast<uint32_t>(std::countr_zero(words_));
     return word * 64 + static_cast<uint32_t>(std::countr_zero(bits_[word]));
   }
-  // Which of the lists [first, first + count) have an id: bit i is for list first + i. REQUIRES:
+  // Which of the lists [first, first + count) have a slot: bit i is for list first + i. REQUIRES:
   // count is a power of two up to 64, and first a multiple of it.
   uint64_t NotEmpty(uint32_t first, uint32_t count) const {
     return bits_[first / 64] >> (first % 64) & (~uint64_t{0} >> (64 - count));
@@ -112,15 +112,15 @@ class CandidateLists {
     words_ |= uint64_t{1} << (list / 64);
   }
   void MarkEmpty(uint32_t list) {
-    PAGODA_CHECK(list < kNumLists, "an id is taken out of the lists that it is in");
+    PAGODA_CHECK(list < kNumLists, "a slot is taken out of the lists that it is in");
     uint64_t& word = bits_[list / 64];
     word &= ~(uint64_t{1} << (list % 64));
     if (word == 0) words_ &= ~(uint64_t{1} << (list / 64));
   }
 
   CandidateArena* const arena_;
-  Links* const links_;  // By id; then the sentinels of all lists of the arena.
-  const uint32_t num_ids_;
+  Links* const links_;  // By slot; then the sentinels of all lists of the arena.
+  const uint32_t num_slots_;
   const uint32_t first_;  // The first of these lists' sentinels.
   uint64_t words_ = 0;
   std::array<uint64_t, (kNumLists + 63) / 64> bits_ = {};

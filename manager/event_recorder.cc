@@ -76,6 +76,43 @@ void EventRecorder::BlocksReleased(WindowSize window, absl::Span<const BlockId> 
   }
 }
 
+void EventRecorder::PoolsRemoved(WindowSize window) {
+  if (record_ == RecordEvents::kNo) return;
+  auto& removed = Append<RemovedEvent>(window, kCommons);
+  removed.reason = RemovalReason::kReleased;
+  removed.scope = RemovedEvent::Scope::kPools;
+  OpenWindow& open = Open(window);
+  open.barrier = open.last_removal = last_;
+}
+
+// --- Lives outside the tree ---
+
+// A block that was removed in this operation and is taken again is told in that order: it joins no
+// event that came before a removal. A removal may still join an earlier event than this one: it is
+// of a block that was in the tree, which a block of this event was not.
+void EventRecorder::AppendTaken(WindowSize window, BlockId id, TenantId tenant) {
+  OpenWindow& open = Open(window);
+  if (MayJoin(open.last_taken, open.last_removal, tenant)) {
+    auto& blocks = std::get<CreatedEvent>(At(open.last_taken).what).blocks;
+    if (blocks.size() < kMaxListedBlocks) return blocks.push_back(id);
+  }
+  Append<CreatedEvent>(window, tenant).blocks.push_back(id);
+  open.last_taken = last_;
+}
+
+// Likewise: it joins no event that came before one in which a life began, perhaps its own.
+void EventRecorder::AppendFreed(WindowSize window, BlockId id, TenantId tenant) {
+  OpenWindow& open = Open(window);
+  if (MayJoin(open.last_freed, open.last_taken, tenant)) {
+    auto& blocks = std::get<RemovedEvent>(At(open.last_freed).what).blocks;
+    if (blocks.size() < kMaxListedBlocks) return blocks.push_back(id);
+  }
+  auto& removed = Append<RemovedEvent>(window, tenant);
+  removed.reason = RemovalReason::kReleased;
+  removed.blocks.push_back(id);
+  open.last_freed = open.last_removal = last_;
+}
+
 // --- The tree ---
 
 StoredEvent* EventRecorder::AppendStore(WindowSize window, const NamespaceKey& name_space,
@@ -102,13 +139,15 @@ void EventRecorder::AppendExtras(const BlockKey& key, StoredEvent& stored) {
   stored.extras.resize(stored.tokens.size() + key.tokens.size());
 }
 
-void EventRecorder::TierChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> change,
-                                TenantId tenant) {
+void EventRecorder::CopiesChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> tier,
+                                  Change<TierSet> lower, TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
   UpdatedEvent* updated = OpenUpdate(window, id);
-  if (updated == nullptr || updated->tier.has_value())
+  if (updated == nullptr || updated->tier.has_value() || updated->lower.has_value()) {
     updated = &AppendUpdate(window, id, hash, tenant);
-  updated->tier = change;
+  }
+  if (tier.old_value != tier.new_value) updated->tier = tier;
+  if (lower.old_value != lower.new_value) updated->lower = lower;
 }
 
 void EventRecorder::PriorityChanged(WindowSize window, BlockId id, BlockHash hash,
@@ -156,7 +195,7 @@ RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason
   const size_t expected = TakeExpected(expected_removed_blocks_, kMaxListedBlocks);
   last_removed_->blocks.reserve(expected);
   last_removed_->hashes.reserve(expected);
-  open.removals[static_cast<size_t>(reason)] = last_;
+  open.removals[static_cast<size_t>(reason)] = open.last_removal = last_;
   if (window == kFullAttention) open.barrier = last_;
   return last_removed_;
 }
@@ -179,7 +218,8 @@ void EventRecorder::WindowCleared(WindowSize window) {
   auto& removed = Append<RemovedEvent>(window, kCommons);
   removed.reason = RemovalReason::kCleared;
   removed.scope = RemovedEvent::Scope::kWindow;
-  Open(window).barrier = last_;
+  OpenWindow& open = Open(window);
+  open.barrier = open.last_removal = last_;
 }
 
 }  // namespace pagoda

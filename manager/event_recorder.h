@@ -13,6 +13,7 @@
 #include "events/block_key.h"
 #include "events/event.h"
 #include "events/event_batch.h"
+#include "manager/lifecycle_events.h"
 #include "manager/record_events.h"
 #include "pools/types.h"
 
@@ -24,14 +25,19 @@ namespace pagoda {
 // was
 //   recorded between that has to come first. That is a stored block, a change of the removed block
 //   itself, and under full attention a removal for another reason, which may be its child's;
-// * the tier and the priority of one block, nothing else between.
+// * the tier and the priority of one block, nothing else between;
+// * blocks of one window and tenant that begin a life outside the tree, as long as none was removed
+//   since the event; and those that end one, as long as none has begun one since.
 // None grows beyond the bounds in events/event.h: what is more goes on in a further event.
 // So a tree that applies them one by one sees no block before its parent under full attention, no
 // child in a nearer tier, and every block's own events in the order in which they happened.
 // Thread-compatible.
 class EventRecorder {
  public:
-  explicit EventRecorder(RecordEvents record = RecordEvents::kYes) : record_(record) {}
+  explicit EventRecorder(RecordEvents record = RecordEvents::kYes,
+                         LifecycleEvents lifecycle = LifecycleEvents::kRaw)
+      : record_(record),
+        records_lives_(record == RecordEvents::kYes && lifecycle == LifecycleEvents::kAll) {}
   EventRecorder(const EventRecorder&) = delete;
   EventRecorder& operator=(const EventRecorder&) = delete;
 
@@ -39,10 +45,25 @@ class EventRecorder {
   void BeginOperation(absl::Time now);
 
   void PoolsCreated(WindowSize window, absl::Span<const uint32_t> blocks_per_tier);
+  // With the pools go all blocks of the window.
+  void PoolsRemoved(WindowSize window);
   void BlocksCreated(WindowSize window, absl::Span<const BlockId> blocks,
                      TenantId tenant = kCommons);
   void BlocksReleased(WindowSize window, absl::Span<const BlockId> blocks,
                       TenantId tenant = kCommons);
+  // A block begins a life outside the tree: taken, or held while it left the tree. Recorded with
+  // LifecycleEvents::kAll alone.
+  void BlockTaken(WindowSize window, BlockId id, TenantId tenant) {
+    if (records_lives_) [[unlikely]] {
+      AppendTaken(window, id, tenant);
+    }
+  }
+  // Such a life ends without the tree: the id is free. Likewise.
+  void BlockFreed(WindowSize window, BlockId id, TenantId tenant) {
+    if (records_lives_) [[unlikely]] {
+      AppendFreed(window, id, tenant);
+    }
+  }
   // `parent` is kNoBlock below the namespace's root, and `parent_hash` means nothing then.
   void Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
               BlockHash parent_hash, const StoredBlock& block, const BlockKey& key,
@@ -54,10 +75,11 @@ class EventRecorder {
     if (key.has_extras() || !stored->extras.empty()) AppendExtras(key, *stored);
     stored->tokens.insert(stored->tokens.end(), key.tokens.begin(), key.tokens.end());
   }
-  // A cached block's tier or priority changed. A block that goes down does so after its children,
-  // and one that comes up before them, under full attention.
-  void TierChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> change,
-                   TenantId tenant = kCommons);
+  // A cached block's nearest tier or its copies in farther ones changed, or its priority. A block
+  // that goes down does so after its children, and one that comes up before them, under full
+  // attention.
+  void CopiesChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> tier,
+                     Change<TierSet> lower, TenantId tenant = kCommons);
   void PriorityChanged(WindowSize window, BlockId id, BlockHash hash, Change<Priority> change,
                        TenantId tenant = kCommons);
   // A pin of `tenant` ended; the block is the last of its prefix, and still cached.
@@ -72,6 +94,11 @@ class EventRecorder {
     removed->hashes.push_back(hash);
   }
   void WindowCleared(WindowSize window);
+  // Nothing is recorded any more. What is recorded can be taken still.
+  void Stop() {
+    record_ = RecordEvents::kNo;
+    records_lives_ = false;
+  }
 
   // How much the next Stored or Removed event will hold in the end, where the caller knows: it then
   // takes its memory at once.
@@ -93,6 +120,9 @@ class EventRecorder {
     std::array<Revision, kNumReasons> removals = {};  // The last event of each reason.
     absl::flat_hash_map<BlockId, Revision> updates;   // The last one of each block.
     Revision last_update;
+    Revision last_removal;  // The last event that began with a removal, for whatever reason.
+    Revision last_taken;    // Those of lives outside the tree.
+    Revision last_freed;
   };
 
   template <class T>
@@ -129,12 +159,19 @@ class EventRecorder {
                             TenantId tenant);
   UpdatedEvent* OpenUpdate(WindowSize window, BlockId id);
   UpdatedEvent& AppendUpdate(WindowSize window, BlockId id, BlockHash hash, TenantId tenant);
+  void AppendTaken(WindowSize window, BlockId id, TenantId tenant);
+  void AppendFreed(WindowSize window, BlockId id, TenantId tenant);
+  // Whether a life of the tenant's may join an event that came after `bound`.
+  bool MayJoin(Revision event, Revision bound, TenantId tenant) {
+    return IsOpen(event) && event > bound && At(event).tenant == tenant;
+  }
   void CloseLast() {
     last_stored_ = nullptr;
     last_removed_ = nullptr;
   }
 
-  const RecordEvents record_;
+  RecordEvents record_;
+  bool records_lives_;
   EventBatch batch_;
   // What the last two batches used: the next one may need as much as the smaller did.
   std::array<size_t, 2> used_bytes_ = {};

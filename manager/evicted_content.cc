@@ -16,7 +16,7 @@ uint16_t Fingerprint(BlockHash content) {
 
 }  // namespace
 
-EvictedContent::EvictedContent(uint32_t num_ids) : buckets_(std::max(1u, num_ids / 4)) {}
+EvictedContent::EvictedContent(uint32_t num_slots) : buckets_(std::max(1u, num_slots / 4)) {}
 
 EvictedContent::Bucket& EvictedContent::BucketOf(BlockHash content) {
   return buckets_[(content.value() >> 32) * buckets_.size() >> 32];

@@ -11,15 +11,15 @@
 
 namespace pagoda {
 
-// Remembers about as many contents as twice the ids, the last that left, with four bits each: a
-// history buffer, as 2Q's A1out, MQ's Qout and S3-FIFO's ghost queue. A set-associative table of
-// 12-bit fingerprints: one look-up in 500 finds what was never there. 4 bytes an id, taken at once;
-// every call touches one 16-byte bucket. Thread-compatible.
+// Remembers about as many contents as twice the slots of its tier, the last that left, with four
+// bits each: a history buffer, as 2Q's A1out, MQ's Qout and S3-FIFO's ghost queue. A
+// set-associative table of 12-bit fingerprints: one look-up in 500 finds what was never there. 4
+// bytes a slot, taken at once; every call touches one 16-byte bucket. Thread-compatible.
 class EvictedContent {
  public:
   static constexpr uint32_t kMaxNote = 15;
 
-  explicit EvictedContent(uint32_t num_ids);
+  explicit EvictedContent(uint32_t num_slots);
 
   // `content` left; `note` is at most kMaxNote. BlockHash{} is not remembered.
   void Remember(BlockHash content, uint32_t note);

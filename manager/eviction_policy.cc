@@ -18,8 +18,8 @@ namespace {
 using Policies = std::vector<std::unique_ptr<EvictionPolicy>>;
 
 template <class Policy>
-Policies Make(uint32_t num_ids, uint16_t num_tenants) {
-  const auto shared = std::make_shared<typename Policy::Shared>(num_ids, num_tenants);
+Policies Make(uint32_t num_slots, uint16_t num_tenants) {
+  const auto shared = std::make_shared<typename Policy::Shared>(num_slots, num_tenants);
   Policies policies;
   for (uint16_t i = 0; i < num_tenants; ++i) policies.push_back(std::make_unique<Policy>(shared));
   return policies;
@@ -27,7 +27,7 @@ Policies Make(uint32_t num_ids, uint16_t num_tenants) {
 
 struct Entry {
   std::string_view name;
-  Policies (*make)(uint32_t num_ids, uint16_t num_tenants);
+  Policies (*make)(uint32_t num_slots, uint16_t num_tenants);
 };
 
 constexpr std::array kPolicies = {
@@ -38,7 +38,7 @@ constexpr std::array kPolicies = {
 
 }  // namespace
 
-absl::StatusOr<Policies> MakeEvictionPolicies(std::string_view name, uint32_t num_ids,
+absl::StatusOr<Policies> MakeEvictionPolicies(std::string_view name, uint32_t num_slots,
                                               uint16_t num_tenants) {
   const auto entry = std::find_if(kPolicies.begin(), kPolicies.end(),
                                   [name](const Entry& policy) { return policy.name == name; });
@@ -47,7 +47,7 @@ absl::StatusOr<Policies> MakeEvictionPolicies(std::string_view name, uint32_t nu
     for (const Entry& policy : kPolicies) (message += ' ').append(policy.name);
     return MakeError(Reason::kInvalidArgument, message);
   }
-  return entry->make(num_ids, num_tenants);
+  return entry->make(num_slots, num_tenants);
 }
 
 const std::vector<std::string_view>& EvictionPolicyNames() {

@@ -4,35 +4,35 @@
 
 namespace pagoda {
 
-uint64_t LfuAgingPolicy::KeyOf(BlockId id) const {
-  return age_ - std::min(age_, history_.Age(id, age_)) + 1 + history_.matches(id);
+uint64_t LfuAgingPolicy::KeyOf(SlotIndex slot) const {
+  return age_ - std::min(age_, history_.Age(slot, age_)) + 1 + history_.matches(slot);
 }
 
-void LfuAgingPolicy::Inserted(BlockId id, BlockHash content) {
-  history_.Inserted(id, content, age_);
+void LfuAgingPolicy::Inserted(const BlockFacts& block) {
+  history_.Inserted(block.slot, block.hash, age_);
 }
 
-void LfuAgingPolicy::Touched(BlockId id) { history_.Touched(id, age_); }
+void LfuAgingPolicy::Touched(const BlockFacts& block) { history_.Touched(block.slot, age_); }
 
-void LfuAgingPolicy::Removed(BlockId id, BlockHash content) {
+void LfuAgingPolicy::Removed(const BlockFacts& block) {
   // Not everything leaves as a victim: the cache is no older than what would go next.
-  const BlockId next = candidates_.First();
-  if (next != kNoBlock) age_ = std::max(age_, std::min(KeyOf(id), KeyOf(next)));
-  history_.Removed(id, content);
+  const SlotIndex next = candidates_.First();
+  if (next != kNoSlot) age_ = std::max(age_, std::min(KeyOf(block.slot), KeyOf(next)));
+  history_.Removed(block.slot, block.hash);
 }
 
-void LfuAgingPolicy::Released(BlockId id, Priority priority) {
+void LfuAgingPolicy::Released(const BlockFacts& block) {
   history_.Released();
-  candidates_.PushBack(id, priority, KeyOf(id), age_);
+  candidates_.PushBack(block.slot, block.priority, KeyOf(block.slot), age_);
 }
 
-void LfuAgingPolicy::Unparked(BlockId id, Priority priority) {
+void LfuAgingPolicy::Unparked(const BlockFacts& block) {
   history_.Released();
-  candidates_.PushFront(id, priority, KeyOf(id), age_);
+  candidates_.PushFront(block.slot, block.priority, KeyOf(block.slot), age_);
 }
 
-void LfuAgingPolicy::Withdrawn(BlockId id) { candidates_.Remove(id); }
+void LfuAgingPolicy::Withdrawn(const BlockFacts& block) { candidates_.Remove(block.slot); }
 
-BlockId LfuAgingPolicy::Victim() const { return candidates_.First(); }
+SlotIndex LfuAgingPolicy::Victim() const { return candidates_.First(); }
 
 }  // namespace pagoda

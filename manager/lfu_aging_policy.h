@@ -19,7 +19,7 @@ namespace pagoda {
 // cache is then as old as that key. So what was matched often stays longer, but not for ever.
 // Matches are remembered for a while after content left.
 //
-// All tenants of a tier share 16 bytes an id. Each takes 2 KiB, and 256 bytes for each priority
+// All tenants of a tier share 16 bytes a slot. Each takes 2 KiB, and 256 bytes for each priority
 // that its blocks have.
 class LfuAgingPolicy final : public EvictionPolicy {
  public:
@@ -28,16 +28,16 @@ class LfuAgingPolicy final : public EvictionPolicy {
   explicit LfuAgingPolicy(std::shared_ptr<Shared> shared)
       : shared_(std::move(shared)), candidates_(&shared_->candidates), history_(&shared_->uses) {}
 
-  void Inserted(BlockId id, BlockHash content) override;
-  void Touched(BlockId id) override;
-  void Removed(BlockId id, BlockHash content) override;
-  void Released(BlockId id, Priority priority) override;
-  void Unparked(BlockId id, Priority priority) override;
-  void Withdrawn(BlockId id) override;
-  BlockId Victim() const override;
+  void Inserted(const BlockFacts& block) override;
+  void Touched(const BlockFacts& block) override;
+  void Removed(const BlockFacts& block) override;
+  void Released(const BlockFacts& block) override;
+  void Unparked(const BlockFacts& block) override;
+  void Withdrawn(const BlockFacts& block) override;
+  SlotIndex Victim() const override;
 
  private:
-  uint64_t KeyOf(BlockId id) const;
+  uint64_t KeyOf(SlotIndex slot) const;
 
   const std::shared_ptr<Shared> shared_;  // Its owners are these policies.
   AgingCandidates candidates_;

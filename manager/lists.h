@@ -50,7 +50,8 @@ struct InspectedBlock {
   uint32_t token_start = 0;  // Of the block, in the prompt.
   uint32_t token_count = 0;  // Its first tokens that are the prompt's.
   BlockHandle block;
-  Tier tier = Tier::kPrimary;
+  Tier tier = Tier::kPrimary;  // The nearest that has its bytes.
+  TierSet lower;               // Farther tiers with a copy of them.
   BlockHash hash;
   Priority priority;
   uint32_t holders = 0;  // Sequences, pins and drains.

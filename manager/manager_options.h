@@ -3,41 +3,39 @@
 #define PAGODA_MANAGER_MANAGER_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "manager/eviction_policy.h"
 #include "manager/ids.h"
+#include "manager/lifecycle_events.h"
 #include "manager/record_events.h"
 #include "manager/retention.h"
 #include "manager/sequence_limits.h"
 #include "manager/tenant_options.h"
+#include "manager/tier_spec.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
-// Which raw block calls are events too.
-enum class LifecycleEvents : uint8_t { kOff, kRaw };
-
 struct ManagerOptions {
   CacheLayout layout;
-  // Slots of the primary tier, one entry for each of layout.windows().
-  std::vector<uint32_t> primary_blocks;
-  // Slots of the secondary tier, likewise; empty: there is none. A window with secondary blocks
-  // has one slot more in that tier, the spare of a swap: see secondary_slots().
-  std::vector<uint32_t> secondary_blocks;
+  std::vector<TierSpec> tiers;  // Nearest first.
   // Blocks without bytes that a sliding window may remember (holes); 0: as many as the largest
   // window has blocks.
   uint32_t max_holes = 0;
   std::string eviction_policy;  // One of EvictionPolicyNames(); empty: the first.
-  // A victim of at least this priority moves to the secondary tier instead of being dropped.
-  Priority offload_min_priority = kDefaultPriority;
-  // Maintain() keeps as many primary blocks free, in thousandths of the capacity, by moving
-  // victims down ahead of need. 0: never.
-  uint32_t offload_watermark_permille = 0;
-  // Blocks that may be pinned, in thousandths of each window's capacity over both tiers.
+  // Makes policies in place of those, as MakeEvictionPolicies() does; called once for each window
+  // and tier that has blocks, nearest first. Empty: `eviction_policy` counts.
+  std::function<std::vector<std::unique_ptr<EvictionPolicy>>(uint32_t num_slots,
+                                                             uint16_t num_tenants)>
+      make_policies;
+  // Blocks that may be pinned, in thousandths of each window's capacity over all tiers.
   uint32_t pin_budget_permille = 250;
   // The longest lease of a pin that a tenant's session makes, and the lease of one that it makes
   // without. The commons' sessions are trusted to pin without end.

@@ -12,58 +12,59 @@ MultiQueuePolicy::MultiQueuePolicy(std::shared_ptr<Shared> shared)
     : shared_(std::move(shared)),
       candidates_(&shared_->candidates),
       history_(&shared_->uses),
-      age_at_second_use_(std::max(1u, shared_->candidates.num_ids())),
-      age_at_eviction_(std::max(1u, shared_->candidates.num_ids() / 16)) {}
+      age_at_second_use_(std::max(1u, shared_->candidates.num_slots())),
+      age_at_eviction_(std::max(1u, shared_->candidates.num_slots() / 16)) {}
 
 uint32_t MultiQueuePolicy::tick_insertions() const {
   return std::max(1u, cached_ / kTicksPerTurnover);
 }
 
-uint64_t MultiQueuePolicy::KeyOf(BlockId id) const {
-  const auto queue = static_cast<uint64_t>(std::bit_width(history_.matches(id) + 1)) - 1;
-  const uint64_t age = std::min(now_, history_.Age(id, now_));
+uint64_t MultiQueuePolicy::KeyOf(SlotIndex slot) const {
+  const auto queue = static_cast<uint64_t>(std::bit_width(history_.matches(slot) + 1)) - 1;
+  const uint64_t age = std::min(now_, history_.Age(slot, now_));
   return now_ - age + queue * age_at_second_use_.value() / kTick;
 }
 
-void MultiQueuePolicy::Inserted(BlockId id, BlockHash content) {
+void MultiQueuePolicy::Inserted(const BlockFacts& block) {
   ++cached_;
   if (++insertions_ >= tick_insertions()) {
     insertions_ = 0;
     ++now_;
   }
-  const std::optional<EvictedContent::Memory> memory = history_.Inserted(id, content, now_);
+  const std::optional<EvictedContent::Memory> memory =
+      history_.Inserted(block.slot, block.hash, now_);
   if (memory.has_value() && memory->note == 0) {
     // In a full cache as many blocks leave as come.
     age_at_second_use_.Add(age_at_eviction_.value() + memory->age * kTick / tick_insertions());
   }
 }
 
-void MultiQueuePolicy::Touched(BlockId id) {
+void MultiQueuePolicy::Touched(const BlockFacts& block) {
   // A match that brings content up inserts it first: how long it was away is not known then.
-  if (history_.matches(id) == 0 && !history_.arrives(id)) {
-    age_at_second_use_.Add(history_.Age(id, now_) * kTick);
+  if (history_.matches(block.slot) == 0 && !history_.arrives(block.slot)) {
+    age_at_second_use_.Add(history_.Age(block.slot, now_) * kTick);
   }
-  history_.Touched(id, now_);
+  history_.Touched(block.slot, now_);
 }
 
-void MultiQueuePolicy::Removed(BlockId id, BlockHash content) {
+void MultiQueuePolicy::Removed(const BlockFacts& block) {
   --cached_;
-  age_at_eviction_.Add(history_.Age(id, now_) * kTick);
-  history_.Removed(id, content);
+  age_at_eviction_.Add(history_.Age(block.slot, now_) * kTick);
+  history_.Removed(block.slot, block.hash);
 }
 
-void MultiQueuePolicy::Released(BlockId id, Priority priority) {
+void MultiQueuePolicy::Released(const BlockFacts& block) {
   history_.Released();
-  candidates_.PushBack(id, priority, KeyOf(id), floor());
+  candidates_.PushBack(block.slot, block.priority, KeyOf(block.slot), floor());
 }
 
-void MultiQueuePolicy::Unparked(BlockId id, Priority priority) {
+void MultiQueuePolicy::Unparked(const BlockFacts& block) {
   history_.Released();
-  candidates_.PushFront(id, priority, KeyOf(id), floor());
+  candidates_.PushFront(block.slot, block.priority, KeyOf(block.slot), floor());
 }
 
-void MultiQueuePolicy::Withdrawn(BlockId id) { candidates_.Remove(id); }
+void MultiQueuePolicy::Withdrawn(const BlockFacts& block) { candidates_.Remove(block.slot); }
 
-BlockId MultiQueuePolicy::Victim() const { return candidates_.First(); }
+SlotIndex MultiQueuePolicy::Victim() const { return candidates_.First(); }
 
 }  // namespace pagoda

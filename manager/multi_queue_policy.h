@@ -23,7 +23,7 @@ namespace pagoda {
 // learned: the mean time until content is used for the second time, while it is cached or
 // remembered.
 //
-// All tenants of a tier share 16 bytes an id. Each takes 2 KiB, and 256 bytes for each priority
+// All tenants of a tier share 16 bytes a slot. Each takes 2 KiB, and 256 bytes for each priority
 // that its blocks have.
 class MultiQueuePolicy final : public EvictionPolicy {
  public:
@@ -31,13 +31,13 @@ class MultiQueuePolicy final : public EvictionPolicy {
 
   explicit MultiQueuePolicy(std::shared_ptr<Shared> shared);
 
-  void Inserted(BlockId id, BlockHash content) override;
-  void Touched(BlockId id) override;
-  void Removed(BlockId id, BlockHash content) override;
-  void Released(BlockId id, Priority priority) override;
-  void Unparked(BlockId id, Priority priority) override;
-  void Withdrawn(BlockId id) override;
-  BlockId Victim() const override;
+  void Inserted(const BlockFacts& block) override;
+  void Touched(const BlockFacts& block) override;
+  void Removed(const BlockFacts& block) override;
+  void Released(const BlockFacts& block) override;
+  void Unparked(const BlockFacts& block) override;
+  void Withdrawn(const BlockFacts& block) override;
+  SlotIndex Victim() const override;
 
  private:
   // Time is counted in ticks: so many insertions are an eighth of what is cached.
@@ -64,7 +64,7 @@ class MultiQueuePolicy final : public EvictionPolicy {
   };
 
   uint32_t tick_insertions() const;
-  uint64_t KeyOf(BlockId id) const;
+  uint64_t KeyOf(SlotIndex slot) const;
   uint64_t floor() const { return now_ < kReach ? 0 : now_ - kReach; }
 
   const std::shared_ptr<Shared> shared_;  // Its owners are these policies.

@@ -81,11 +81,24 @@ uint32_t FirstDifference(const BlockKey& a, const BlockKey& b) {
 
 }  // namespace
 
-PrefixTree::PrefixTree(const BlockStore* store)
+PrefixTree::PrefixTree(const BlockStore* store, size_t num_tiers)
     : store_(store),
       nodes_(store->num_ids()),
       max_match_ends_(std::max(kLeastMatchCounts, store->num_ids() / kIdsPerMatchCount)) {
   match_counts_.reserve(max_match_ends_);
+  for (size_t tier = 1; tier + 1 < num_tiers; ++tier) between_.emplace_back(store->num_ids());
+}
+
+void PrefixTree::MoveBetween(NodeRef parent, Place from, Place to) {
+  if (parent.is_root()) return;
+  const auto is_near = [](Place place, size_t tier) {
+    return place.has_value() && static_cast<size_t>(*place) <= tier;
+  };
+  for (size_t i = 0; i < between_.size(); ++i) {
+    uint32_t& count = between_[i][parent.block().value()];
+    count += static_cast<uint32_t>(is_near(to, i + 1) ? 1 : 0);
+    count -= static_cast<uint32_t>(is_near(from, i + 1) ? 1 : 0);
+  }
 }
 
 // --- Roots ---
@@ -162,10 +175,11 @@ BlockId PrefixTree::FindBelow(Link top, const BlockKey& key) const {
   __builtin_prefetch(key.tokens.data() + kAhead * size);
   __builtin_prefetch(tokens + kAhead * size);
   __builtin_prefetch(&node + kAhead);
-  if (node.extras || key.has_extras()) [[unlikely]] {
+  if (!node.whole || node.extras || key.has_extras()) [[unlikely]] {
     return IfSame(BlockId{child}, key);
   }
-  const bool same = node.token_count == size && SameTokens(tokens, key.tokens.data(), size);
+  const bool same =
+      size == store_->tokens_per_block() && SameTokens(tokens, key.tokens.data(), size);
   return same ? BlockId{child} : kNoBlock;
 }
 
@@ -274,7 +288,7 @@ absl::InlinedVector<BlockId, 4> PrefixTree::Beginnings(NodeRef parent, const Blo
 
 // --- Changing ---
 
-void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key) {
+void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key, ContentFacts facts) {
   const Block& block = (*store_)[id];
   PAGODA_CHECK(block.token_count > 0 && !has_children(id), "a node has content, and is new");
   if (!parent.is_root()) {
@@ -286,8 +300,9 @@ void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key) {
   nodes_[id.value()] = {.parent = parent,
                         .hash_low = static_cast<uint32_t>(hash.value()),
                         .hash_high = static_cast<uint32_t>(hash.value() >> 32),
-                        .token_count = block.token_count,
-                        .extras = block.extras};
+                        .whole = block.token_count == store_->tokens_per_block(),
+                        .extras = block.extras,
+                        .facts = facts.bits()};
   AddChild(children(parent), id, key);
 }
 

@@ -12,6 +12,7 @@
 #include "events/block_hash.h"
 #include "events/block_key.h"
 #include "manager/big_array.h"
+#include "manager/block_facts.h"
 #include "manager/block_store.h"
 #include "pools/types.h"
 
@@ -49,8 +50,8 @@ class NodeRef {
 // children.
 // 2. No two children of one parent have the same content.
 // 3. A node's hash is HashBlock(its parent's hash, its content).
-// 4. primary_children(node) is the number of its children that MoveChild() brought to the primary
-// tier, less those that it took away from there.
+// 4. has_near_children(node, tier) counts its children that MoveChild() brought to that tier
+// or a nearer one, less those that it took away from there.
 // 5. A root lives as long as it has children or users. Of a namespace's roots the one that CutOff()
 // has not passed is found.
 // 6. match_ends(node) is the number of CountMatchEnd calls for it, and for those nodes below it
@@ -58,9 +59,10 @@ class NodeRef {
 // what ends at a further one counts for one above it, or not at all.
 class PrefixTree {
  public:
-  // `store` outlives the tree. Takes its memory at once: 32 bytes an id, and half
-  // a byte more where matches are counted.
-  explicit PrefixTree(const BlockStore* store);
+  // `store` outlives the tree. Takes its memory at once: 32 bytes an id, 4 more for each of
+  // `num_tiers` that is neither the first nor the last, and half a byte more where matches are
+  // counted.
+  explicit PrefixTree(const BlockStore* store, size_t num_tiers = 2);
 
   // --- Roots ---
 
@@ -114,16 +116,20 @@ class PrefixTree {
 
   // The child's bytes are nowhere at first: see MoveChild(). REQUIRES: `parent` is in the tree and
   // no tail; no child of it has the content of `id`, which is `key`.
-  void Insert(BlockId id, NodeRef parent, const BlockKey& key);
+  void Insert(BlockId id, NodeRef parent, const BlockKey& key, ContentFacts facts = {});
   void Insert(BlockId id, NodeRef parent) { Insert(id, parent, store_->key(id)); }
+  // Another request published the node's content. REQUIRES: `id` is in the tree.
+  void SetFacts(BlockId id, ContentFacts facts) { nodes_[id.value()].facts = facts.bits(); }
   // REQUIRES: `id` is in the tree and has no children, and its bytes are nowhere by MoveChild().
   void Erase(BlockId id);
-  // The child's bytes move: its parent counts it among its primary_children() while they are in the
-  // primary tier. The tree never looks at the block's own state for that. REQUIRES: `id` is in the
-  // tree, and its bytes are in `from`.
+  // The child's bytes move: its parent counts it among its near_children(). The tree never looks at
+  // the block's own state for that. REQUIRES: `id` is in the tree, and its bytes are in `from`.
   void MoveChild(BlockId id, Place from, Place to) {
     const int change = (to == Tier::kPrimary ? 1 : 0) - (from == Tier::kPrimary ? 1 : 0);
     if (change != 0) AddPrimary(children(parent(id)), change);
+    if (!between_.empty()) [[unlikely]] {
+      MoveBetween(parent(id), from, to);
+    }
   }
   // From now on every namespace has a new root, without children. What hangs under the earlier
   // roots is found from a namespace no more, and stays a tree as it is until its nodes are erased.
@@ -131,6 +137,13 @@ class PrefixTree {
   void CutOff() { ++epoch_; }
   // Grows with each CutOff().
   uint64_t epoch() const { return epoch_; }
+  // Block::tree of what comes into the tree now.
+  uint32_t tree_bit() const { return static_cast<uint32_t>(epoch_ & 1); }
+  // Whether CutOff() has passed the block, and nobody has erased it since.
+  bool IsCutOff(BlockId id) const {
+    const Block& block = (*store_)[id];
+    return block.in_tree() && block.tree != tree_bit();
+  }
 
   // --- How often prefixes were of use ---
 
@@ -156,11 +169,19 @@ class PrefixTree {
     const ChildSet& set = nodes_[id.value()].children;
     return set.counted ? match_counts_[set.primary_or_count].primary : set.primary_or_count;
   }
+  // Children whose bytes are in `tier` or nearer. Of the last tier: all that have bytes, and where
+  // there are holes, those, too.
+  bool has_near_children(BlockId id, Tier tier) const {
+    if (tier == Tier::kPrimary) return primary_children(id) != 0;
+    const size_t i = static_cast<size_t>(tier) - 1;
+    return i < between_.size() ? between_[i][id.value()] != 0 : has_children(id);
+  }
   NodeRef parent(BlockId id) const { return nodes_[id.value()].parent; }
   BlockHash hash(BlockId id) const {
     const Node& node = nodes_[id.value()];
     return BlockHash{uint64_t{node.hash_high} << 32 | node.hash_low};
   }
+  ContentFacts facts(BlockId id) const { return ContentFacts::FromBits(nodes_[id.value()].facts); }
   BlockHash hash(NodeRef node) const {
     return node.is_root() ? roots_[node.root()].hash : hash(node.block());
   }
@@ -192,8 +213,10 @@ class PrefixTree {
     ChildSet children;
     Link below[2] = {kNoLink, kNoLink};  // Of the inner node: keys whose bit is 0, and 1.
     uint32_t bit : 20 = 0;               // Where in the key the two differ.
-    uint32_t token_count : 11 = 0;  // As in the block, for walks to read no more than the entry.
+    // As in the block, for walks to read no more than the entry.
+    uint32_t whole : 1 = 0;  // It holds tokens_per_block tokens.
     uint32_t extras : 1 = 0;
+    uint32_t facts : ContentFacts::kBits = 0;
   };
   struct Root {
     NamespaceKey key;
@@ -216,6 +239,7 @@ class PrefixTree {
     }
   }
   void AddMatchEnds(BlockId id, uint32_t count);
+  void MoveBetween(NodeRef parent, Place from, Place to);
 
   ChildSet& children(NodeRef node) {
     return node.is_root() ? roots_[node.root()].children : nodes_[node.block().value()].children;
@@ -237,6 +261,8 @@ class PrefixTree {
 
   const BlockStore* const store_;
   BigArray<Node> nodes_;
+  // Of each tier but the first and the last, by id: the children there or nearer.
+  std::vector<BigArray<uint32_t>> between_;
   const uint32_t max_match_ends_;
   std::vector<MatchCount> match_counts_;  // Has room for all from the start.
   uint32_t first_free_count_ = kNoCount;

@@ -10,19 +10,19 @@ PriorityLruPolicy::PriorityLruPolicy(std::shared_ptr<Shared> shared)
   lists_.Make(0, kNumLists);
 }
 
-void PriorityLruPolicy::Released(BlockId id, Priority priority) {
-  lists_.PushBack(priority.value(), id);
+void PriorityLruPolicy::Released(const BlockFacts& block) {
+  lists_.PushBack(block.priority.value(), block.slot);
 }
 
-void PriorityLruPolicy::Unparked(BlockId id, Priority priority) {
-  lists_.PushFront(priority.value(), id);
+void PriorityLruPolicy::Unparked(const BlockFacts& block) {
+  lists_.PushFront(block.priority.value(), block.slot);
 }
 
-void PriorityLruPolicy::Withdrawn(BlockId id) { lists_.Remove(id); }
+void PriorityLruPolicy::Withdrawn(const BlockFacts& block) { lists_.Remove(block.slot); }
 
-BlockId PriorityLruPolicy::Victim() const {
+SlotIndex PriorityLruPolicy::Victim() const {
   const uint32_t list = lists_.FirstNotEmpty();
-  return list == CandidateLists<kNumLists>::kNoList ? kNoBlock : lists_.front(list);
+  return list == CandidateLists<kNumLists>::kNoList ? kNoSlot : lists_.front(list);
 }
 
 }  // namespace pagoda

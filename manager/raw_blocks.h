@@ -23,7 +23,8 @@ namespace pagoda {
 // Thread-compatible.
 //
 // Invariant: Session::raw_blocks is the number of raw blocks that the session has, over all
-// windows. With LifecycleEvents::kRaw each raw block is in one Created and one Removed event.
+// windows. With LifecycleEvents::kRaw each raw block is in one Created and one Removed event. With
+// kAll the windows record these, as those of every block.
 class RawBlocks {
  public:
   // What is passed by reference outlives it.
@@ -48,10 +49,8 @@ class RawBlocks {
   void Free(OperationScope& op, Session& session, WindowBlockManager& window,
             absl::Span<const BlockRef> blocks);
 
-  bool records() const { return records_; }
-
  private:
-  const bool records_;  // Raw blocks are events.
+  const bool records_;  // Raw blocks alone are events.
   const WindowSet& windows_;
   const RoomChecks& room_;
   SessionTable& sessions_;

@@ -18,8 +18,6 @@
 namespace pagoda {
 namespace {
 
-constexpr std::array kTiers = {Tier::kPrimary, Tier::kSecondary};
-
 // A valid stamp, and what came of it.
 struct Found {
   uint32_t window_index = 0;
@@ -173,6 +171,14 @@ class WindowLinks {
   RecoveredWindow Take() { return std::move(out_); }
 
  private:
+  using ByTier = std::array<Found*, kMaxTiers>;
+
+  static Found* FirstFrom(const ByTier& slots, size_t nearest) {
+    const auto found = std::find_if(slots.begin() + static_cast<ptrdiff_t>(nearest), slots.end(),
+                                    [](const Found* one) { return one != nullptr; });
+    return found == slots.end() ? nullptr : *found;
+  }
+
   const SlotStamp* ContentOf(const ContentDigest& digest) const {
     if (const auto own = own_.find(digest); own != own_.end()) {
       for (const Found* one : own->second) {
@@ -192,10 +198,10 @@ class WindowLinks {
                          .extras = stamp.extras,
                          .priority = stamp.priority};
     if (const auto own = own_.find(stamp.digest); own != own_.end()) {
-      const bool parent_below = !sliding_ && parent != RecoveredBlock::kRoot &&
-                                out_.blocks[parent].slot.tier == Tier::kSecondary;
-      Found* one = parent_below ? nullptr : own->second[0];
-      if (one == nullptr) one = own->second[1];
+      // The nearest that is no nearer than the parent's.
+      const bool bound = !sliding_ && parent != RecoveredBlock::kRoot;
+      const size_t nearest = bound ? static_cast<size_t>(out_.blocks[parent].slot.tier) : 0;
+      Found* const one = FirstFrom(own->second, nearest);
       if (one == nullptr) return false;
       one->recovered = true;
       block.slot = one->slot;
@@ -221,7 +227,7 @@ class WindowLinks {
   const size_t tokens_per_block_;
   const uint64_t max_holes_;
   const ByDigest& known_;
-  absl::flat_hash_map<ContentDigest, std::array<Found*, kNumTiers>> own_;
+  absl::flat_hash_map<ContentDigest, ByTier> own_;
   absl::flat_hash_map<ContentDigest, size_t> places_;  // In out_.blocks.
   absl::flat_hash_map<ContentDigest, RecoveryLoss> lost_;
   RecoveredWindow out_;
@@ -235,16 +241,15 @@ std::vector<Found> FindStamps(const PoolSet& pools, const StampSet& stamps,
                               RecoveryReport& report) {
   std::vector<Found> found;
   for (uint32_t w = 0; w < stamps.num_windows(); ++w) {
-    for (const Tier tier : kTiers) {
+    for (size_t t = 0; t < kMaxTiers; ++t) {
+      const auto tier = static_cast<Tier>(t);
       const SlotStamps* const slots = stamps.Find(w, tier);
       if (slots == nullptr) continue;
       const bool pools_adopted = pools.adopted(w, tier);
       if (!slots->adopted() || !pools_adopted) {
-        const std::string_view tier_name = TierName(tier);
         report.not_adopted.push_back(absl::StrCat(
-            "window ", WindowName(pools.layout().windows()[w].window), ", ",
-            absl::string_view(tier_name.data(), tier_name.size()), ": ",
-            pools_adopted ? slots->fresh_because() : "no pools of this size were left"));
+            "window ", WindowName(pools.layout().windows()[w].window), ", ", DefaultTierName(tier),
+            ": ", pools_adopted ? slots->fresh_because() : "no pools of this size were left"));
         continue;
       }
       for (uint32_t slot = 0; slot < slots->num_slots(); ++slot) {
@@ -280,16 +285,16 @@ std::vector<RecoveredWindow> Link(const CacheLayout& layout, std::vector<Found>&
 
 // Stamps that nothing stands for any more would count again at the next start.
 void InvalidateOthers(StampSet& stamps, const std::vector<Found>& found) {
-  std::vector<std::array<std::vector<bool>, kNumTiers>> keep(stamps.num_windows());
+  std::vector<std::array<std::vector<bool>, kMaxTiers>> keep(stamps.num_windows());
   for (const Found& one : found) {
     std::vector<bool>& slots = keep[one.window_index][static_cast<size_t>(one.slot.tier)];
     slots.resize(stamps.Find(one.window_index, one.slot.tier)->num_slots());
     slots[one.slot.slot.value()] = one.recovered;
   }
   for (uint32_t w = 0; w < stamps.num_windows(); ++w) {
-    for (const Tier tier : kTiers) {
-      SlotStamps* const slots = stamps.Find(w, tier);
-      const std::vector<bool>& kept = keep[w][static_cast<size_t>(tier)];
+    for (size_t t = 0; t < kMaxTiers; ++t) {
+      SlotStamps* const slots = stamps.Find(w, static_cast<Tier>(t));
+      const std::vector<bool>& kept = keep[w][t];
       for (uint32_t slot = 0; slots != nullptr && slot < slots->num_slots(); ++slot) {
         const bool stays = !kept.empty() && kept[slot];
         if (!stays && slots->IsValid(SlotIndex{slot})) slots->Invalidate(SlotIndex{slot});

@@ -123,7 +123,7 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
                                                    .charge = charge(0, extras_bytes)});
   }
   SequenceAdded result{.matched_tokens = matched,
-                       .matched_secondary_tokens = windows_.back()->SecondaryTokens(matches.back()),
+                       .matched_secondary_tokens = windows_.back()->LowerTokens(matches.back()),
                        .sequence = added.get()};
   if (prompt.retention != nullptr) {
     added->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{

@@ -102,6 +102,12 @@ void SharedManager::CompleteCopy(Ticket ticket, const absl::Status& status) {
   for (const std::function<void()>& waiter : done) waiter();
 }
 
+void SharedManager::RemovePools() {
+  FairMutexLock lock(&mutex_);
+  core_->RemovePools(clock_());
+  Publish();
+}
+
 Ticket SharedManager::completed_ticket() const {
   FairMutexLock lock(&mutex_);
   return core_->completed_ticket();

@@ -92,6 +92,7 @@ class SharedManager {
   static constexpr uint32_t kResetPiece = 1024;
   ManagerStats Stats() const;
   Revision revision() const;
+  void RemovePools();
 
   // --- Lists ---
 

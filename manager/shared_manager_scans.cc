@@ -10,9 +10,7 @@ namespace pagoda {
 
 std::vector<SlotState> SharedManager::SlotStates(uint32_t window_index, Tier tier) const {
   const CacheInfo::Window& window = info_.windows[window_index];
-  std::vector<SlotState> states(tier == Tier::kPrimary
-                                    ? window.primary_blocks
-                                    : BlockManager::secondary_slots(window.secondary_blocks));
+  std::vector<SlotState> states(SlotsFor(tier, window.blocks_in(tier)));
   const auto slots = static_cast<uint32_t>(states.size());
   FairMutexLock lock(&mutex_);
   for (uint32_t from = 0; from < slots; from += kScanPiece) {

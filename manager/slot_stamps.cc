@@ -7,7 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "manager/byte_codec.h"
-#include "manager/retention.h"
+#include "manager/content_codec.h"
 #include "manager/slot_checksum.h"
 #include "pools/check.h"
 
@@ -28,10 +28,6 @@ constexpr size_t kChecksumAt = 8;
 constexpr size_t kSizeAt = 16;
 constexpr size_t kBodyAt = 20;
 constexpr uint64_t kStampAlignment = 64;
-
-constexpr uint8_t kIsFirst = 1;
-constexpr uint8_t kHasLora = 2;
-constexpr uint8_t kHasTokenExtras = 4;
 
 constexpr uint64_t kValid = 1;
 
@@ -87,8 +83,6 @@ Header ReadHeader(absl::Span<const std::byte> bytes) {
 
 std::vector<std::byte> EncodeBody(SlotIndex slot, SlotStamps::Version version,
                                   const SlotStamp& stamp) {
-  const bool has_extras = HasExtras(stamp.extras);
-  const bool has_lora = stamp.name_space.has_value() && stamp.name_space->lora_id.has_value();
   std::vector<std::byte> body;
   body.reserve(128 + stamp.tokens.size() * sizeof(TokenId));
   ByteWriter out(&body);
@@ -97,19 +91,8 @@ std::vector<std::byte> EncodeBody(SlotIndex slot, SlotStamps::Version version,
   out.PutBytes(stamp.digest.bytes.data(), stamp.digest.bytes.size());
   out.PutBytes(stamp.parent.bytes.data(), stamp.parent.bytes.size());
   out.Put(stamp.bytes_checksum);
-  out.Put(static_cast<uint8_t>((stamp.name_space.has_value() ? kIsFirst : 0) |
-                               (has_lora ? kHasLora : 0) | (has_extras ? kHasTokenExtras : 0)));
-  out.Put(stamp.priority.value());
-  out.Put(static_cast<uint32_t>(stamp.tokens.size()));
-  if (stamp.name_space.has_value()) {
-    out.Put(stamp.name_space->lora_id.value_or(0));
-    out.PutText(stamp.name_space->cache_salt);
-    out.PutText(stamp.name_space->tenant);
-  }
-  out.PutBytes(stamp.tokens.data(), stamp.tokens.size() * sizeof(TokenId));
-  if (has_extras) {
-    for (const TokenExtra& extra : stamp.extras) PutExtra(extra, out);
-  }
+  PutContent(stamp.name_space.has_value() ? &*stamp.name_space : nullptr, stamp.priority,
+             {stamp.tokens, stamp.extras}, out);
   return body;
 }
 
@@ -121,32 +104,20 @@ bool DecodeBody(absl::Span<const std::byte> body, SlotIndex slot, SlotStamps::Ve
   in.GetBytes(stamp->digest.bytes.data(), stamp->digest.bytes.size());
   in.GetBytes(stamp->parent.bytes.data(), stamp->parent.bytes.size());
   stamp->bytes_checksum = in.Get<uint64_t>();
-  const auto flags = in.Get<uint8_t>();
-  stamp->priority = Priority{in.Get<uint8_t>()};
-  const auto count = in.Get<uint32_t>();
-  if (!in.ok() || count == 0 || count > tokens_per_block) return false;
-  if (stamp->priority.value() > kMaxPriority) return false;
-  if ((flags & kIsFirst) != 0) {
-    NamespaceKey& name = stamp->name_space.emplace();
-    const auto lora_id = in.Get<uint64_t>();
-    if ((flags & kHasLora) != 0) name.lora_id = lora_id;
-    name.cache_salt = in.GetText(kMaxCacheSaltBytes);
-    name.tenant = in.GetText(kMaxTenantBytes);
-  }
-  stamp->tokens.resize(count);
-  in.GetBytes(stamp->tokens.data(), count * sizeof(TokenId));
-  if ((flags & kHasTokenExtras) != 0) {
-    stamp->extras.reserve(count);
-    for (uint32_t i = 0; i < count; ++i) stamp->extras.push_back(GetExtra(in));
-  }
-  return in.ok() && in.at_end();
+  std::optional<CodedContent> content = GetContent(in, tokens_per_block);
+  if (!content.has_value()) return false;
+  stamp->name_space = std::move(content->name_space);
+  stamp->priority = content->priority;
+  stamp->tokens = std::move(content->tokens);
+  stamp->extras = std::move(content->extras);
+  return in.at_end();
 }
 
 }  // namespace
 
 std::string StampsName(const std::string& instance, WindowSize window, Tier tier) {
   return absl::StrCat("/pagoda-", instance, "-w", WindowName(window), "-stamps",
-                      tier == Tier::kPrimary ? "" : "-secondary");
+                      tier == Tier::kPrimary ? "" : absl::StrCat("-", DefaultTierName(tier)));
 }
 
 ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index, Tier tier) {

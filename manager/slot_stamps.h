@@ -9,10 +9,7 @@
 //   stamp   u64 control = version << 1 | valid, u64 checksum of the body with its size before it,
 //           u32 size of the body, the body
 //   body    u64 version, u32 slot, the digests of the content and of its parent, u64 checksum of
-//           the slot's bytes, u8 flags (1: first of its namespace, 2: LoRA, 4: extras),
-//           u8 priority, u32 token count; with flag 1 u64 lora_id, salt and tenant, each its length
-//           as u32 and its bytes; the tokens as u32; with flag 4 an extra for each
-//           (content_digest.h)
+//           the slot's bytes, the content (content_codec.h)
 //
 // Checksums are XXH3_64. A stamp counts where it is valid, its checksum is right, and its body
 // names the version and the slot that it lies at.

@@ -13,7 +13,8 @@ absl::StatusOr<std::unique_ptr<StampSet>> StampSet::Create(const PoolSet& pools,
   auto set = absl::WrapUnique(new StampSet);
   set->stamps_.resize(layout.windows().size());
   for (uint32_t w = 0; w < set->num_windows(); ++w) {
-    for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+    for (size_t t = 0; t < pools.num_tiers(); ++t) {
+      const auto tier = static_cast<Tier>(t);
       if (pools.num_slots(w, tier) == 0) continue;
       absl::StatusOr<std::unique_ptr<SlotStamps>> stamps =
           SlotStamps::Create({.shm_name = StampsName(instance, layout.windows()[w].window, tier),
@@ -22,7 +23,7 @@ absl::StatusOr<std::unique_ptr<StampSet>> StampSet::Create(const PoolSet& pools,
                               .tokens_per_block = layout.spec().tokens_per_block,
                               .note = note});
       if (!stamps.ok()) return stamps.status();
-      set->stamps_[w][static_cast<size_t>(tier)] = *std::move(stamps);
+      set->stamps_[w][t] = *std::move(stamps);
     }
   }
   return set;
@@ -30,8 +31,9 @@ absl::StatusOr<std::unique_ptr<StampSet>> StampSet::Create(const PoolSet& pools,
 
 absl::Status StampSet::RemoveLeftovers(const CacheLayout& layout, const std::string& instance) {
   for (const WindowLayout& window : layout.windows()) {
-    for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
-      absl::Status status = SharedMemory::RemoveLeftover(StampsName(instance, window.window, tier));
+    for (size_t t = 0; t < kMaxTiers; ++t) {
+      absl::Status status =
+          SharedMemory::RemoveLeftover(StampsName(instance, window.window, static_cast<Tier>(t)));
       if (!status.ok()) return status;
     }
   }

@@ -41,7 +41,7 @@ class StampSet {
  private:
   StampSet() = default;
 
-  std::vector<std::array<std::unique_ptr<SlotStamps>, kNumTiers>> stamps_;
+  std::vector<std::array<std::unique_ptr<SlotStamps>, kMaxTiers>> stamps_;
 };
 
 }  // namespace pagoda

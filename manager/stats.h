@@ -26,6 +26,8 @@ struct TierOccupancy {
   uint32_t capacity = 0;
   uint32_t free = 0;
   uint32_t cached = 0;  // In the tree, held by nobody: evictable.
+  // Of those: copies of blocks that lie in a nearer tier, too, where they may be held.
+  uint32_t duplicates = 0;
   uint32_t active = 0;  // Held by a sequence or a client.
   uint32_t pinned = 0;
   uint32_t in_flight = 0;  // Copying or draining.
@@ -50,7 +52,9 @@ struct WindowCounters {
   // Dropped from the cache for room in the primary tier, with what went with them.
   uint64_t evicted_blocks = 0;
   uint64_t displaced_blocks = 0;  // Dropped from the secondary tier for another block.
-  uint64_t offloaded_blocks = 0;  // Moved down.
+  uint64_t offloaded_blocks = 0;  // Moved down by a copy.
+  // Moved down without one, because a copy of theirs was there.
+  uint64_t freely_evicted_blocks = 0;
   uint64_t onboarded_blocks = 0;  // Moved up by a copy.
   uint64_t partial_copies = 0;    // Tails copied for a match, a fork or a truncation.
   // Cached blocks that a match continued in place.
@@ -64,14 +68,14 @@ struct WindowCounters {
 };
 
 inline constexpr size_t kNumRemovalReasons = static_cast<size_t>(RemovalReason::kLost) + 1;
-using RemovalCounts = std::array<std::array<uint64_t, kNumRemovalReasons>, kNumTiers>;
+using RemovalCounts = std::array<std::array<uint64_t, kNumRemovalReasons>, kMaxTiers>;
 
 // Of one window, by tenant. A counter never goes down.
 struct TenantCounters {
   uint64_t allocated_blocks = 0;      // Handed to it.
   uint64_t prefix_lookup_tokens = 0;  // Prompt tokens of its sequences.
   // Those that were matched, by the tier where they lay.
-  std::array<uint64_t, kNumTiers> prefix_hit_tokens = {};
+  std::array<uint64_t, kMaxTiers> prefix_hit_tokens = {};
   // Its blocks that left the cache, by the tier that they left and by the reason.
   RemovalCounts removed_blocks = {};
 };
@@ -81,13 +85,16 @@ using PriorityCounts = std::array<uint32_t, kMaxPriority + 1>;
 
 struct WindowStats {
   WindowSize window;
-  std::array<TierOccupancy, kNumTiers> tiers;
-  // What is TierOccupancy::cached, by priority: eviction begins with the lowest.
-  std::array<PriorityCounts, kNumTiers> cached_by_priority = {};
+  std::array<TierOccupancy, kMaxTiers> tiers;
+  // What is TierOccupancy::cached without the duplicates, by priority: eviction begins with the
+  // lowest.
+  std::array<PriorityCounts, kMaxTiers> cached_by_priority = {};
   uint32_t holes = 0;
   uint32_t pinned_blocks = 0;  // Over both tiers, in flight or not.
   uint32_t pin_budget_blocks = 0;
   WindowCounters counters;
+  // WindowCounters::freely_evicted_blocks by the tier that they left.
+  std::array<uint64_t, kMaxTiers> freely_evicted_blocks = {};
   std::vector<TenantCounters> tenants;  // By TenantId.
   BlockLives::Histograms lives;
 };

@@ -28,7 +28,7 @@ struct TenantOptions {
   uint32_t share = 1;
   // The most blocks it may have in each window, by tier: those that it holds, whose ever they are,
   // and those of its namespaces that are cached and held by nobody.
-  std::array<uint32_t, kNumTiers> quota_blocks = {kNoQuota, kNoQuota};
+  std::array<uint32_t, kMaxTiers> quota_blocks = {kNoQuota, kNoQuota, kNoQuota, kNoQuota};
   // The most sequences it may have, and the most bytes these may keep beside their blocks, where
   // that is less than SequenceAccounts allows.
   uint32_t max_sequences = std::numeric_limits<uint32_t>::max();

@@ -193,7 +193,7 @@ class TenantAccounts {
   // By id: the tenant that holds the block, or kSeveral; of a block that nobody holds, anything.
   BigArray<uint16_t> holders_;
   absl::flat_hash_map<BlockId, absl::InlinedVector<Part, 2>> parts_;
-  std::array<std::vector<Account>, kNumTiers> accounts_;
+  std::array<std::vector<Account>, kMaxTiers> accounts_;
 };
 
 }  // namespace pagoda

@@ -29,22 +29,22 @@ uint64_t UseHistory::OwnOf(uint64_t left) const {
   return removed_ - later.own;
 }
 
-std::optional<EvictedContent::Memory> UseHistory::Inserted(BlockId id, BlockHash content,
+std::optional<EvictedContent::Memory> UseHistory::Inserted(SlotIndex slot, BlockHash content,
                                                            uint64_t now) {
   std::optional<EvictedContent::Memory> memory = table_->evicted_.Take(content);
   if (memory.has_value()) memory->age = OwnOf(memory->age);
   const uint32_t matches = memory.has_value() ? std::min(memory->note + 1, kMaxMatches) : 0;
-  uses_[id.value()] = {.last_used = static_cast<uint32_t>(now & kClockMask), .matches = matches};
-  arrived_ = id;
+  uses_[slot.value()] = {.last_used = static_cast<uint32_t>(now & kClockMask), .matches = matches};
+  arrived_ = slot;
   return memory;
 }
 
-void UseHistory::Touched(BlockId id, uint64_t now) {
-  UseTable::Use& use = uses_[id.value()];
+void UseHistory::Touched(SlotIndex slot, uint64_t now) {
+  UseTable::Use& use = uses_[slot.value()];
   // A match that brings content up from a lower tier inserts it and then touches it: one use.
-  const bool counted = arrives(id) && use.matches > 0;
+  const bool counted = arrives(slot) && use.matches > 0;
   if (!counted && use.matches < kMaxMatches) ++use.matches;
-  arrived_ = kNoBlock;
+  arrived_ = kNoSlot;
   use.last_used = static_cast<uint32_t>(now & kClockMask);
 }
 

@@ -16,13 +16,13 @@
 
 namespace pagoda {
 
-// The uses of all tenants' blocks of a tier: a block is one tenant's while it is cached, and a
-// content has its tenant's namespace in its hash. 8 bytes an id. Thread-compatible, together with
-// all histories that are kept in it.
+// The uses of all tenants' blocks of a tier, by slot: a slot is one tenant's while its block is
+// cached, and a content has its tenant's namespace in its hash. 8 bytes a slot. Thread-compatible,
+// together with all histories that are kept in it.
 class UseTable {
  public:
-  explicit UseTable(uint32_t num_ids)
-      : uses_(num_ids), evicted_(num_ids), mark_step_(std::max(1u, num_ids / 4)) {}
+  explicit UseTable(uint32_t num_slots)
+      : uses_(num_slots), evicted_(num_slots), mark_step_(std::max(1u, num_slots / 4)) {}
 
  private:
   friend class UseHistory;
@@ -40,7 +40,7 @@ class UseTable {
   uint64_t removed_ = 0;      // Contents that left, of all tenants.
 };
 
-// One tenant's: by block id while the content is cached, and for a while after it left. Content
+// One tenant's: by slot while the content is cached, and for a while after it left. Content
 // that comes back in that time was matched once more. `now` is the policy's own clock; a block that
 // was not used for 2^28 of its steps looks younger than it is. Thread-compatible.
 class UseHistory {
@@ -52,24 +52,24 @@ class UseHistory {
 
   // Returns what is remembered of the content: its note is its matches when it left, and its age
   // about how many others of this tenant left since.
-  std::optional<EvictedContent::Memory> Inserted(BlockId id, BlockHash content, uint64_t now);
-  void Touched(BlockId id, uint64_t now);
-  void Removed(BlockId id, BlockHash content) {
+  std::optional<EvictedContent::Memory> Inserted(SlotIndex slot, BlockHash content, uint64_t now);
+  void Touched(SlotIndex slot, uint64_t now);
+  void Removed(SlotIndex slot, BlockHash content) {
     if (table_->removed_ - marks_.back().all >= table_->mark_step_) AddMark();
     ++removed_;
     ++table_->removed_;
-    table_->evicted_.Remember(content, matches(id));
+    table_->evicted_.Remember(content, matches(slot));
   }
   // A holder let go: what came in last is not being matched.
-  void Released() { arrived_ = kNoBlock; }
+  void Released() { arrived_ = kNoSlot; }
 
   // Whether it came in just now, so that a touch is of the match that brought it up.
-  bool arrives(BlockId id) const { return id == arrived_; }
+  bool arrives(SlotIndex slot) const { return slot == arrived_; }
   // At most kMaxMatches: more are not counted.
-  uint32_t matches(BlockId id) const { return uses_[id.value()].matches; }
+  uint32_t matches(SlotIndex slot) const { return uses_[slot.value()].matches; }
   // How long ago it was last used.
-  uint64_t Age(BlockId id, uint64_t now) const {
-    return (now - uses_[id.value()].last_used) & kClockMask;
+  uint64_t Age(SlotIndex slot, uint64_t now) const {
+    return (now - uses_[slot.value()].last_used) & kClockMask;
   }
 
  private:
@@ -91,7 +91,7 @@ class UseHistory {
   UseTable::Use* const uses_;       // The table's.
   uint64_t removed_ = 0;            // Contents of this tenant that left.
   std::array<Mark, kMarks> marks_;  // The newest last.
-  BlockId arrived_ = kNoBlock;      // Inserted last, with no other call since but Removed.
+  SlotIndex arrived_ = kNoSlot;     // Inserted last, with no other call since but Removed.
 };
 
 }  // namespace pagoda

@@ -13,19 +13,6 @@
 namespace pagoda {
 namespace {
 
-BlockStore::Options StoreOptions(const WindowBlockManager::Options& options) {
-  constexpr auto kPrimary = static_cast<size_t>(Tier::kPrimary);
-  constexpr auto kSecondary = static_cast<size_t>(Tier::kSecondary);
-  const bool has_secondary = options.blocks[kSecondary] != 0;
-  const bool sliding = options.window != kFullAttention;
-  return {.tokens_per_block = options.tokens_per_block,
-          .slots = {options.blocks[kPrimary],
-                    has_secondary ? options.blocks[kSecondary] + kSecondarySpareSlots : 0},
-          // An alias goes with a primary slot: there are never more of them.
-          .spare_ids = (sliding ? options.max_holes : 0) +
-                       (sliding || has_secondary ? options.blocks[kPrimary] : 0)};
-}
-
 void AddTo(WindowCounters& sum, const TenantCounters& tenant) {
   const auto removed = [&](RemovalReason reason) {
     uint64_t blocks = 0;
@@ -39,106 +26,68 @@ void AddTo(WindowCounters& sum, const TenantCounters& tenant) {
   sum.displaced_blocks += removed(RemovalReason::kDisplaced);
   sum.lost_blocks += removed(RemovalReason::kLost);
   sum.prefix_lookup_tokens += tenant.prefix_lookup_tokens;
-  for (size_t t = 0; t < kNumTiers; ++t) sum.prefix_hit_tokens += tenant.prefix_hit_tokens[t];
-  sum.secondary_hit_tokens += tenant.prefix_hit_tokens[static_cast<size_t>(Tier::kSecondary)];
+  for (size_t t = 0; t < kMaxTiers; ++t) sum.prefix_hit_tokens += tenant.prefix_hit_tokens[t];
+  for (size_t t = 1; t < kMaxTiers; ++t) sum.secondary_hit_tokens += tenant.prefix_hit_tokens[t];
 }
 
 }  // namespace
 
 uint32_t WindowBlockManager::NumIds(const Options& options) {
-  const BlockStore::Options store = StoreOptions(options);
-  return store.slots[kPrimary] + store.slots[kSecondary] + store.spare_ids;
+  const bool sliding = options.window != kFullAttention;
+  uint32_t ids = 0;
+  bool has_lower = false;
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    ids += SlotsFor(static_cast<Tier>(t), options.tiers[t].blocks);
+    has_lower = has_lower || (t > 0 && options.tiers[t].blocks != 0);
+  }
+  if (sliding) ids += options.max_holes;
+  // An alias goes with a primary slot: there are never more of them.
+  if (sliding || has_lower) ids += options.tiers.front().blocks;
+  return ids;
+}
+
+std::vector<uint32_t> WindowBlockManager::BlocksPerTier(const Options& options) {
+  std::vector<uint32_t> blocks;
+  for (size_t t = 0; t < options.num_tiers; ++t) blocks.push_back(options.tiers[t].blocks);
+  return blocks;
 }
 
 WindowBlockManager::WindowBlockManager(const Options& options, Policies policies,
                                        const CoreServices& services)
     : options_(options),
       services_(services),
-      store_(StoreOptions(options)),
-      tree_(&store_),
-      policies_(std::move(policies)),
-      accounts_(options.tenants, store_.num_ids()),
+      store_({.tokens_per_block = options.tokens_per_block, .num_ids = NumIds(options)}),
+      tree_(&store_, options.num_tiers),
+      residency_({.window = options.window,
+                  .index = options.index,
+                  .tiers = options.tiers,
+                  .tenants = options.tenants},
+                 std::move(policies), services, &store_, &tree_, this),
       next_cut_off_(store_.num_ids()),
       tenant_pinned_(options.tenants->size()),
-      drains_(store_.num_ids()),
       tenant_counters_(options.tenants->size()),
-      lives_(options.lives_sample) {
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    if (!policies_[t].empty()) commons_policies_[t] = policies_[t].front().get();
-  }
-  if (has_secondary()) spare_ = store_.TakeSlot(Tier::kSecondary);
-}
+      lives_(options.lives_sample) {}
 
 // --- Holding and letting go ---
 
-BlockId WindowBlockManager::TakeBlock(OperationScope& op, BlockState state) {
-  if (store_.free_slots(Tier::kPrimary) == 0 || accounts_.AtQuota(Tier::kPrimary, op.tenant)) {
-    MakeRoom(op, op.tenant);
-  }
-  const SlotRef slot{Tier::kPrimary, store_.TakeSlot(Tier::kPrimary)};
-  if (!services_.copies->idle()) {
-    op.WaitFor(services_.copies->LastTouch(options_.index, slot));
-    services_.copies->Overwrite(options_.index, slot);
-  }
-  const BlockId id = store_.TakeId(state);
-  store_.GiveSlot(id, slot);
-  accounts_.SetOwner(id, op.tenant);
-  accounts_.Hold(id, Tier::kPrimary, op.tenant, 0);
-  ++held_[kPrimary];
-  return id;
-}
-
-// Rule 13, and what a sliding window may do instead.
-bool WindowBlockManager::IsCandidate(BlockId id) const {
-  if (sliding()) return true;
-  return store_[id].tier() == Tier::kPrimary ? tree_.primary_children(id) == 0
-                                             : !tree_.has_children(id);
-}
-
-void WindowBlockManager::Hold(BlockId id, TenantId tenant) {
-  Block& block = store_[id];
-  accounts_.Hold(id, block.tier(), tenant, block.refs);
-  if (block.refs++ != 0) return;
-  PAGODA_CHECK(block.state() == BlockState::kCached, "what nobody holds is free, cached or a hole");
-  const auto tier = static_cast<size_t>(block.tier());
-  ++held_[tier];
-  CountUnheld(id, block.tier(), -1);
-  if (IsCandidate(id)) policy(block.tier(), id).Withdrawn(id);
-  if (block.timed) expiries_.Stop(id);
+void WindowBlockManager::Hold(OperationScope& op, BlockId id, TenantId tenant) {
+  const bool is_first = residency_.Hold(op, id, tenant);
+  if (is_first && store_[id].timed) expiries_.Stop(id);
 }
 
 void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) {
-  Block& block = store_[id];
-  PAGODA_CHECK(block.refs > 0, "a block is let go by its holders");
-  --block.refs;
-  if (accounts_.any() && block.state() != BlockState::kAlias) {
-    accounts_.LetGo(id, block.tier(), tenant, block.refs);
-  }
-  if (block.refs != 0) return;
-  const auto tier = static_cast<size_t>(block.tier());
-  switch (block.state()) {
-    case BlockState::kCached:
-      --held_[tier];
-      CountUnheld(id, block.tier(), +1);
-      if (IsCandidate(id)) policy(block.tier(), id).Released(id, block.priority());
-      if (block.timed) StartClock(op, id);
-      if (block.followed) lives_.Released(id, op.now);
+  switch (residency_.LetGo(op, id, tenant)) {
+    case TierResidency::Fate::kEvictable:
+      if (store_[id].timed) StartClock(op, id);
+      if (store_[id].followed) lives_.Released(id, op.now);
       return;
-    case BlockState::kAlias:
-      store_.ReleaseId(id);
-      return;
-    case BlockState::kPrivate:
-    case BlockState::kRaw:
-      --held_[tier];
-      store_.ReleaseSlot(store_.slot(id));
-      store_.ReleaseId(id);
+    case TierResidency::Fate::kFreed:
       ++counters_.freed_blocks;
       return;
-    case BlockState::kFree:
-    case BlockState::kHole:
-      break;
+    case TierResidency::Fate::kHeld:
+    case TierResidency::Fate::kForgotten:
+      return;
   }
-  PAGODA_CHECK(false, "what is held is raw, private, cached or an alias");
 }
 
 void WindowBlockManager::Release(OperationScope& op, BlockId id, TenantId tenant) {
@@ -148,7 +97,7 @@ void WindowBlockManager::Release(OperationScope& op, BlockId id, TenantId tenant
 }
 
 void WindowBlockManager::HoldByDrain(BlockId id, TenantId tenant, Session& session) {
-  HoldAgain(id, tenant);
+  residency_.HoldAgain(id, tenant);
   StartDrain(id, tenant, session);
 }
 
@@ -158,30 +107,11 @@ void WindowBlockManager::StartDrain(BlockId id, TenantId tenant, Session& sessio
                             .window = static_cast<uint16_t>(options_.index),
                             .tenant = tenant,
                             .block = id});
-  AddDrain(id);
-}
-
-void WindowBlockManager::AddDrain(BlockId id) {
-  Block& block = store_[id];
-  if (!block.drains) CountDrained(id, +1);
-  block.drains = 1;
-  drains_.Add(id);
-}
-
-void WindowBlockManager::CountDrained(BlockId id, int32_t sign) {
-  const Block& block = store_[id];
-  if (!OwnsSlot(block.state())) return;
-  const auto tier = static_cast<size_t>(block.tier());
-  const auto change = static_cast<uint32_t>(sign);
-  drained_[tier] += change;
-  if (block.pinned) drained_and_pinned_[tier] += change;
+  residency_.AddDrain(id);
 }
 
 void WindowBlockManager::EndDrain(OperationScope& op, BlockId id, TenantId tenant) {
-  if (drains_.Remove(id) == 0) {
-    CountDrained(id, -1);
-    store_[id].drains = 0;
-  }
+  residency_.RemoveDrain(id);
   LetGo(op, id, tenant);
 }
 
@@ -219,8 +149,8 @@ WindowBlockManager::Need WindowBlockManager::PinNeed(absl::Span<const BlockId> b
   Need need{.available = QuotaLeft(tenant)};
   for (const BlockId id : blocks) {
     // A pin of the tenant's own makes held of cached, within what it has.
-    if (accounts_.owner(id) == tenant) continue;
-    if (!accounts_.Holds(id, tenant, store_[id].refs)) ++need.blocks;
+    if (accounts().owner(id) == tenant) continue;
+    if (!accounts().Holds(id, tenant, store_[id].refs)) ++need.blocks;
   }
   return need;
 }
@@ -228,18 +158,12 @@ WindowBlockManager::Need WindowBlockManager::PinNeed(absl::Span<const BlockId> b
 void WindowBlockManager::Pin(OperationScope& op, const PinHold& pin,
                              absl::Span<const BlockId> blocks) {
   for (const BlockId id : blocks) {
-    Hold(id, pin.holder);
-    Block& block = store_[id];
-    if (!block.pinned) {
-      const auto tier = static_cast<size_t>(block.tier());
-      ++pinned_[tier];
-      if (block.drains) ++drained_and_pinned_[tier];
-    }
-    block.pinned = 1;
+    Hold(op, id, pin.holder);
+    residency_.MarkPinned(id);
     if (!IsPinnedBy(id, pin.tenant)) ++tenant_pinned_[pin.tenant.value()];
     pins_.insert({id, pin.tenant, pin.pin});
   }
-  while (accounts_.AboveQuota(Tier::kPrimary, pin.holder)) MakeRoom(op, pin.holder);
+  residency_.GiveUpAboveQuota(op, pin.holder);
 }
 
 // Last block first, as a sequence lets go.
@@ -260,13 +184,7 @@ void WindowBlockManager::Unpin(OperationScope& op, const PinHold& pin,
       return pins_it(other) && other->tenant == pin.tenant;
     };
     if (!is_own(before) && !is_own(after)) --tenant_pinned_[pin.tenant.value()];
-    if (!pins_it(before) && !pins_it(after)) {
-      Block& block = store_[id];
-      const auto tier = static_cast<size_t>(block.tier());
-      block.pinned = 0;
-      --pinned_[tier];
-      if (block.drains) --drained_and_pinned_[tier];
-    }
+    if (!pins_it(before) && !pins_it(after)) residency_.UnmarkPinned(id);
     LetGo(op, id, pin.holder);
   }
 }
@@ -282,7 +200,7 @@ void WindowBlockManager::EndPinsOf(OperationScope& op, BlockId id, RemovalReason
 void WindowBlockManager::TakeRaw(OperationScope& op, SessionId owner, absl::Span<BlockHandle> out) {
   CountAllocated(op, out.size());
   for (BlockHandle& handle : out) {
-    const BlockId id = TakeBlock(op, BlockState::kRaw);
+    const BlockId id = residency_.Take(op, BlockState::kRaw);
     store_[id].refs = static_cast<uint32_t>(owner.value());
     handle = store_.handle(id);
   }
@@ -319,11 +237,11 @@ absl::Status WindowBlockManager::CheckOneRaw(TenantId tenant, SessionId owner,
   }
   if (block.state() == BlockState::kRaw && block.refs == owner.value()) return absl::OkStatus();
   // What another tenant does with the block is not for this one to know.
-  if (tenant != kCommons && accounts_.owner(ref.id) != tenant) {
+  if (tenant != kCommons && accounts().owner(ref.id) != tenant) {
     return error(Reason::kStaleHandle, "is not the block's current life");
   }
-  const bool only_drains =
-      block.state() == BlockState::kPrivate && block.drains && drains_.of(ref.id) == block.refs;
+  const bool only_drains = block.state() == BlockState::kPrivate && block.drains &&
+                           residency_.drains(ref.id) == block.refs;
   if (block.state() == BlockState::kFree || only_drains) {
     return error(Reason::kDoubleFree, "is free already");
   }
@@ -406,17 +324,19 @@ std::vector<BlockRef> WindowBlockManager::NextRawBlocks(SessionId owner, BlockId
 void WindowBlockManager::CountLookup(OperationScope& op, uint32_t lookup_tokens,
                                      const Match& match) {
   if (!match.blocks.empty()) tree_.CountMatchEnd(match.blocks.back());
-  uint64_t below = 0;
-  for (size_t i = match.first; has_secondary() && i < match.blocks.size(); ++i) {
-    if (store_[match.blocks[i]].tier() == Tier::kSecondary) below += tokens_per_block().value();
-  }
-  if (match.source != kNoBlock && store_[match.source].tier() == Tier::kSecondary) {
-    below += match.source_tokens;
-  }
   TenantCounters& counters = tenant_counters_[op.tenant.value()];
   counters.prefix_lookup_tokens += lookup_tokens;
-  counters.prefix_hit_tokens[kPrimary] += match.tokens - below;
-  counters.prefix_hit_tokens[kSecondary] += below;
+  counters.prefix_hit_tokens.front() += match.tokens;
+  if (!residency_.has_lower()) return;
+  const auto count = [&](BlockId id, uint32_t tokens) {
+    if (store_[id].state() != BlockState::kCached) return;
+    counters.prefix_hit_tokens.front() -= tokens;
+    counters.prefix_hit_tokens[store_[id].tier_value] += tokens;
+  };
+  for (size_t i = match.first; i < match.blocks.size(); ++i) {
+    count(match.blocks[i], tokens_per_block().value());
+  }
+  if (match.source != kNoBlock) count(match.source, match.source_tokens);
 }
 
 void WindowBlockManager::UnfollowRemoved(OperationScope& op, BlockId id, RemovalReason reason) {
@@ -437,66 +357,13 @@ WindowStats WindowBlockManager::Stats() const {
   stats.window = window();
   stats.counters = counters_;
   stats.tenants = tenant_counters_;
-  if (!accounts_.any()) stats.tenants.front().removed_blocks = commons_removed_;
+  if (!accounts().any()) stats.tenants.front().removed_blocks = commons_removed_;
   stats.lives = lives_.histograms();
   for (const TenantCounters& tenant : stats.tenants) AddTo(stats.counters, tenant);
   stats.holes = holes_;
-  stats.pinned_blocks = pinned_blocks();
   stats.pin_budget_blocks = options_.pin_budget_blocks;
-  stats.cached_by_priority = unheld_by_priority_;
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    const uint32_t drained = drained_[t], pinned_too = drained_and_pinned_[t];
-    stats.tiers[t] = {.capacity = options_.blocks[t],
-                      .free = store_.free_slots(static_cast<Tier>(t)),
-                      .cached = unheld_[t],
-                      .active = held_[t] - pinned_[t] - (drained - pinned_too),
-                      .pinned = pinned_[t] - pinned_too,
-                      .in_flight = drained};
-  }
-  // A slot in flight counts as that and not as what it is besides. Those of drains are counted.
-  const auto move = [&](SlotRef slot) {
-    TierOccupancy& tier = stats.tiers[static_cast<size_t>(slot.tier)];
-    const BlockId owner = store_.owner(slot);
-    if (owner != kNoBlock && store_[owner].drains) return;
-    if (owner == kNoBlock) {
-      --tier.free;
-    } else if (store_[owner].pinned) {
-      --tier.pinned;
-    } else if (store_[owner].refs != 0) {
-      --tier.active;
-    } else {
-      --tier.cached;
-      const Block& block = store_[owner];
-      --stats.cached_by_priority[block.tier_value][block.priority_value];
-    }
-    ++tier.in_flight;
-  };
-  const std::vector<SlotRef> copying = services_.copies->SlotsInFlight(options_.index);
-  for (const SlotRef slot : copying) {
-    if (slot != SlotRef{Tier::kSecondary, spare_}) move(slot);
-  }
+  residency_.AddStats(&stats);
   return stats;
-}
-
-void WindowBlockManager::AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const {
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    if (options_.blocks[t] == 0) continue;
-    const auto tier = static_cast<Tier>(t);
-    TenantUsage::Use& use = uses->emplace_back();
-    use.window = window();
-    use.tier = tier;
-    use.used_blocks = accounts_.any() ? accounts_.used(tier, tenant) : unheld_[t] + held_[t];
-    use.cached_blocks = accounts_.any() ? accounts_.cached(tier, tenant) : unheld_[t];
-    use.quota_blocks = accounts_.QuotaOf(tier, tenant);
-  }
-}
-
-void WindowBlockManager::CheckAccounting() const {
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    PAGODA_CHECK(
-        store_.free_slots(static_cast<Tier>(t)) + unheld_[t] + held_[t] == options_.blocks[t],
-        "rule 5: free + cached + active + pinned + in flight = capacity");
-  }
 }
 
 }  // namespace pagoda

@@ -3,7 +3,6 @@
 #ifndef PAGODA_MANAGER_WINDOW_BLOCK_MANAGER_H_
 #define PAGODA_MANAGER_WINDOW_BLOCK_MANAGER_H_
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -17,11 +16,11 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "events/shadow_tree.h"
+#include "manager/block_facts.h"
 #include "manager/block_lives.h"
 #include "manager/block_store.h"
-#include "manager/drain_counts.h"
-#include "manager/eviction_policy.h"
 #include "manager/ids.h"
+#include "manager/lifecycle_events.h"
 #include "manager/lists.h"
 #include "manager/operation_scope.h"
 #include "manager/prefix_tree.h"
@@ -32,6 +31,7 @@
 #include "manager/sequence.h"
 #include "manager/stats.h"
 #include "manager/tenants.h"
+#include "manager/tier_residency.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -41,31 +41,26 @@ namespace pagoda {
 //
 // Invariants
 // 1. A block's state is one of BlockState's; what nobody holds is free, cached or a hole.
-// 2. By tier: free + unheld + held slots = capacity; unheld are cached blocks that nobody holds.
+// 2. Where its bytes lie and who holds them is TierResidency's, with what follows from it.
 // 3. Full attention: the parent of a held cached block is held; a block is in no nearer tier than
 // its parent. So what nobody holds can all be evicted, leaves first.
-// 4. Candidates of a tier's policy: cached there, not held, and (full attention) in the primary
-// tier without children in that tier, in the secondary one without children. Cached, not held and
-// no candidate: parked.
-// 5. Holes are only in sliding windows, have children, and are at most max_holes.
-// 6. Where there is a secondary tier, one slot of it is the spare, which belongs to no block.
-// 7. What a reset has cut off keeps all of the above until FreeCutOff() comes to it. It is under
+// 4. Holes are only in sliding windows, have children, and are at most max_holes.
+// 5. What a reset has cut off keeps all of the above until FreeCutOff() comes to it. It is under
 // roots of its own, so no prefix is found there, and no event tells of it any more.
-class WindowBlockManager {
+class WindowBlockManager final : private CacheExit {
  public:
   struct Options {
     WindowSize window = kFullAttention;
     uint32_t index = 0;  // Among the cache's windows.
     TokensPerBlock tokens_per_block{1};
-    std::array<uint32_t, kNumTiers> blocks = {};
+    size_t num_tiers = 1;  // Of the cache.
+    std::array<TierResidency::Options::TierOptions, kMaxTiers> tiers;
     uint32_t max_holes = 0;
     uint32_t pin_budget_blocks = 0;
-    Priority offload_min_priority = kDefaultPriority;
     uint32_t lives_sample = 0;  // Of so many blocks one is followed for Stats().lives; 0: none.
     const TenantTable* tenants = nullptr;  // Outlives the manager.
   };
-  // By tier, then by tenant; none where the tier has no blocks.
-  using Policies = std::array<std::vector<std::unique_ptr<EvictionPolicy>>, kNumTiers>;
+  using Policies = TierResidency::Policies;
 
   // A cached prefix, as far as one was found or, after CutMatch, wanted. Holds nothing.
   struct Match {
@@ -109,6 +104,9 @@ class WindowBlockManager {
   // Block ids are below this.
   static uint32_t NumIds(const Options& options);
 
+  // By tier of the cache.
+  static std::vector<uint32_t> BlocksPerTier(const Options& options);
+
   // What `services` names outlives the manager.
   WindowBlockManager(const Options& options, Policies policies, const CoreServices& services);
 
@@ -117,26 +115,21 @@ class WindowBlockManager {
   bool sliding() const { return options_.window != kFullAttention; }
   TokensPerBlock tokens_per_block() const { return options_.tokens_per_block; }
   uint32_t capacity(Tier tier = Tier::kPrimary) const {
-    return options_.blocks[static_cast<size_t>(tier)];
+    return options_.tiers[static_cast<size_t>(tier)].blocks;
   }
   // Primary blocks that can be had now: free ones, and cached ones that nobody holds; for a
   // tenant, as far as its quota goes.
-  uint32_t available() const {
-    return store_.free_slots(Tier::kPrimary) + unheld_[static_cast<size_t>(Tier::kPrimary)];
-  }
-  uint32_t available(TenantId tenant) const {
-    return accounts_.any() ? std::min(available(), accounts_.Left(Tier::kPrimary, tenant))
-                           : available();
-  }
+  uint32_t available() const { return residency_.available(); }
+  uint32_t available(TenantId tenant) const { return residency_.available(tenant); }
   // Primary blocks that the tenant may hold more, and in all; kNoQuota: any number.
-  uint32_t QuotaLeft(TenantId tenant) const { return accounts_.Left(Tier::kPrimary, tenant); }
-  uint32_t Quota(TenantId tenant) const { return accounts_.QuotaOf(Tier::kPrimary, tenant); }
+  uint32_t QuotaLeft(TenantId tenant) const { return accounts().Left(Tier::kPrimary, tenant); }
+  uint32_t Quota(TenantId tenant) const { return accounts().QuotaOf(Tier::kPrimary, tenant); }
   // What `blocks` fresh ones take.
   Needs NeedsOf(uint64_t blocks, TenantId tenant) const {
     return {.pool = {blocks, available()}, .quota = {blocks, QuotaLeft(tenant)}};
   }
-  // Blocks of both tiers that a sequence, a session, a pin or a drain holds.
-  uint32_t held_blocks() const { return held_[kPrimary] + held_[kSecondary]; }
+  // Blocks of all tiers that a sequence, a session, a pin or a drain holds.
+  uint32_t held_blocks() const { return residency_.held_blocks(); }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
   // Of a block in the tree.
   BlockHash hash(BlockId id) const { return tree_.hash(id); }
@@ -145,8 +138,8 @@ class WindowBlockManager {
 
   // The longest cached prefix of `key`.
   Match FindPrefix(const NamespaceKey& name_space, const PromptKey& key) const;
-  // Tokens of a match that are in the secondary tier. Cost: O(its blocks).
-  uint32_t SecondaryTokens(const Match& match) const;
+  // Tokens of a match that are below the first tier. Cost: O(its blocks).
+  uint32_t LowerTokens(const Match& match) const;
   // The cached block after the match's whole blocks whose content is `key`; kNoBlock where there is
   // none. REQUIRES: the match is not empty.
   BlockId FindTail(const Match& match, const BlockKey& key) const;
@@ -180,7 +173,7 @@ class WindowBlockManager {
   // Whether the tenant may pin them too. Errors: PIN_BUDGET_EXCEEDED.
   absl::Status CheckPinBudget(TenantId tenant, absl::Span<const BlockId> blocks) const;
   // Blocks that some pin holds; that some pin of the tenant's holds.
-  uint32_t pinned_blocks() const { return pinned_[kPrimary] + pinned_[kSecondary]; }
+  uint32_t pinned_blocks() const { return residency_.pinned_blocks(); }
   uint32_t pinned_blocks(TenantId tenant) const { return tenant_pinned_[tenant.value()]; }
   uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }
   // The part of it that a tenant's pins may take; the commons' may take all.
@@ -267,12 +260,18 @@ class WindowBlockManager {
   void EndDrain(OperationScope& op, BlockId id, TenantId tenant);
   // Ends priorities whose duration is over, at most kMaxEndsByTime.
   void Expire(OperationScope& op);
-  // Moves victims down until `free_target` primary blocks are free, at most `max_blocks`.
-  uint32_t OffloadAhead(OperationScope& op, uint32_t free_target, uint32_t max_blocks);
-  // Whether `block` still lives and has its bytes in `slot`.
+  // Moves victims down until `free_target` blocks of the tier are free, at most `max_blocks`.
+  uint32_t OffloadAhead(OperationScope& op, Tier tier, uint32_t free_target, uint32_t max_blocks) {
+    return residency_.OffloadAhead(op, tier, free_target, max_blocks);
+  }
+  // Whether `block` still lives and has its nearest copy in `slot`.
   bool Owns(BlockRef block, SlotRef slot) const;
-  // The bytes of a block of the tree are lost: it leaves, with all below it.
+  // The bytes of a block of the tree are lost. Where nobody holds it, it falls to the copy that it
+  // has below; else it leaves, with all below it.
   void Lose(OperationScope& op, BlockId id);
+  // A copy to `slot` failed. Where that was to be one of the block's farther copies, it has one
+  // less.
+  void LoseLowerCopy(BlockRef block, SlotRef slot);
   bool in_tree(BlockId id) const { return store_[id].in_tree(); }
 
   // --- A reset (window_reset.cc) ---
@@ -285,7 +284,7 @@ class WindowBlockManager {
   uint32_t FreeCutOff(OperationScope& op, uint32_t max_blocks);
   // Whether a block that was cut off is there still: evictable, unless it is held, and in no event.
   bool has_cut_off() const { return next_cut_off_ < num_ids(); }
-  bool IsCutOff(BlockId id) const { return store_[id].in_tree() && store_[id].tree != tree_bit(); }
+  bool IsCutOff(BlockId id) const { return tree_.IsCutOff(id); }
 
   // --- A warm restart (window_restore.cc) ---
 
@@ -301,41 +300,41 @@ class WindowBlockManager {
   // A sequence was added, and its prompt begins with the match.
   void CountLookup(OperationScope& op, uint32_t lookup_tokens, const Match& match);
   WindowStats Stats() const;
-  void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const;
+  void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const {
+    residency_.AddUses(tenant, uses);
+  }
   // Stops the process unless rule 5 holds by the counters. Cost: O(1).
-  void CheckAccounting() const;
+  void CheckAccounting() const { residency_.CheckAccounting(); }
 
   // --- What operators look at (window_scans.cc): as BlockManager's methods of the same names ---
 
   uint32_t num_ids() const { return store_.num_ids(); }
-  void SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const;
+  void SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const {
+    residency_.SlotStates(tier, from, states);
+  }
   void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
   std::optional<PrefixUse> Describe(const UsedPrefix& prefix) const;
 
   // --- For tests ---
 
   // By block, for which tenant each of its holds is; of a raw block the session's.
-  using Holders = std::vector<std::vector<TenantId>>;
+  using Holders = TierResidency::Holders;
   // Stops the process where the arrays disagree with `holders` or with each other.
   void CheckInvariants(const Holders& holders) const;
   void CheckSequence(const Sequence& sequence) const;
-  // Each tenant's account, from the holders alone.
-  void CheckAccounts(const Holders& holders) const;
-  void CheckSlotStates() const;
   std::vector<TreeEntry> DumpTree() const;
+  std::vector<BlockId> DumpAllocated() const;
 
   // --- Subscribers that come late ---
 
   // Adds to `out` what is at the ids from `begin` on: the window's pools where `begin` is 0, cached
-  // blocks, and raw ones where `with_raw`. Looks at `max_ids` ids at least one, and at no more once
-  // it has added `max_tokens` tokens. Returns the id behind the last one.
-  BlockId ReadSnapshot(BlockId begin, size_t max_ids, size_t max_tokens, bool with_raw,
+  // blocks, and those whose life outside the tree `lifecycle` tells of. Looks at `max_ids` ids at
+  // least one, and at no more once it has added `max_tokens` tokens. Returns the id behind the last
+  // one.
+  BlockId ReadSnapshot(BlockId begin, size_t max_ids, size_t max_tokens, LifecycleEvents lifecycle,
                        absl::Time now, std::vector<Event>* out) const;
 
  private:
-  static constexpr size_t kPrimary = static_cast<size_t>(Tier::kPrimary);
-  static constexpr size_t kSecondary = static_cast<size_t>(Tier::kSecondary);
-
   // A pin holds a block.
   struct BlockPin {
     BlockId block;
@@ -348,24 +347,8 @@ class WindowBlockManager {
   const SequenceBlocks& BlocksOf(const Sequence& sequence) const {
     return sequence.windows[options_.index];
   }
-  bool has_secondary() const { return options_.blocks[kSecondary] != 0; }
-  // The policy of the block's owner.
-  EvictionPolicy& policy(Tier tier, BlockId id) {
-    const auto t = static_cast<size_t>(tier);
-    return accounts_.any() ? *policies_[t][accounts_.owner(id).value()] : *commons_policies_[t];
-  }
-  // Who goes for a block of `tenant`: its own where it has what it may; else that of whoever has
-  // most for its share. kNoBlock where nobody can.
-  BlockId Victim(Tier tier, TenantId tenant) const;
-  void CountUnheld(BlockId id, Tier tier, int change) {
-    const auto t = static_cast<size_t>(tier);
-    unheld_[t] += static_cast<uint32_t>(change);
-    unheld_by_priority_[t][store_[id].priority_value] += static_cast<uint32_t>(change);
-    accounts_.CountCached(id, tier, change);
-  }
+  const TenantAccounts& accounts() const { return residency_.accounts(); }
   EventRecorder& recorder() { return *services_.recorder; }
-
-  SlotState StateOf(SlotRef slot) const;
 
   // --- Prefixes (window_prefixes.cc) ---
   bool IsThere(const Match& match, uint32_t index) const;
@@ -375,32 +358,17 @@ class WindowBlockManager {
   PrefixTree::Closest FindBeside(const Match& match, uint32_t index, uint32_t token_count) const;
 
   // --- Holding (window_block_manager.cc) ---
-  // CountAllocated is the caller's: once for all that it takes.
-  BlockId TakeBlock(OperationScope& op, BlockState state);
   void CountAllocated(OperationScope& op, size_t blocks) {
     tenant_counters_[op.tenant.value()].allocated_blocks += blocks;
   }
   // For the tenant that the holder works for.
-  void Hold(BlockId id, TenantId tenant);
+  void Hold(OperationScope& op, BlockId id, TenantId tenant);
   void LetGo(OperationScope& op, BlockId id, TenantId tenant);
-  // A block that is held is held once more.
-  void HoldAgain(BlockId id, TenantId tenant) {
-    Block& block = store_[id];
-    if (block.state() != BlockState::kAlias) {
-      accounts_.Hold(id, block.tier(), tenant, block.refs);
-    }
-    ++block.refs;
-  }
   // LetGo, after the step's kernels have finished where the operation drains.
   void Release(OperationScope& op, BlockId id, TenantId tenant);
-  bool IsCandidate(BlockId id) const;
   absl::Status CheckOneRaw(TenantId tenant, SessionId owner, const BlockRef& ref) const;
   void HoldByDrain(BlockId id, TenantId tenant, Session& session);
   void StartDrain(BlockId id, TenantId tenant, Session& session);
-  // One more drain holds the block.
-  void AddDrain(BlockId id);
-  // Counts a block that drains hold, with +1 or -1, where it is now.
-  void CountDrained(BlockId id, int32_t sign);
   void EndPinsOf(OperationScope& op, BlockId id, RemovalReason removal);
   // The first pin of the block, of the tenant's; where there is none, what follows.
   auto FirstPin(BlockId id, TenantId tenant) const {
@@ -411,14 +379,8 @@ class WindowBlockManager {
     return it != pins_.end() && it->block == id && it->tenant == tenant;
   }
 
-  // --- Leaving and moving (window_tiers.cc) ---
-  void MakeRoom(OperationScope& op, TenantId tenant);
-  bool WantsDown(BlockId victim) const;
-  bool MustGoDown(BlockId victim) const;
-  bool MakeRoomBelow(OperationScope& op, BlockId comes);
-  void MoveDown(BlockId victim, SlotIndex target);
-  void Onboard(OperationScope& op, BlockId id);
-  void Drop(OperationScope& op, BlockId victim, RemovalReason reason);
+  // --- Leaving (window_exits.cc) ---
+  void Evict(OperationScope& op, BlockId victim, RemovalReason reason) override;
   // What is left of a block that leaves the tree.
   enum class Remains : uint8_t {
     kNothing,  // Its slot and its id are free.
@@ -432,7 +394,6 @@ class WindowBlockManager {
   }
   uint64_t CutSubtree(OperationScope& op, BlockId top, RemovalReason reason);
   void EraseHoles(NodeRef node);
-  void ChildLeft(NodeRef parent, Tier tier);
   // Where a reset is at that block, it goes on above it.
   void EraseFromTree(BlockId id) {
     if (id == cut_off_) [[unlikely]] {
@@ -441,14 +402,12 @@ class WindowBlockManager {
     }
     tree_.Erase(id);
   }
-  void OrderMoveDown(BlockId victim, SlotRef from, SlotRef to);
-  uint32_t tree_bit() const { return static_cast<uint32_t>(tree_.epoch() & 1); }
   // Of a block that leaves the tree: before its tier or its owner is another. A reset has removed
   // what it cut off, whatever takes it out of the way then.
   void RecordRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
     const bool cut_off = IsCutOff(id);
     CountRemoval(op, id, reason);
-    if (!cut_off) recorder().Removed(window(), reason, id, tree_.hash(id), accounts_.owner(id));
+    if (!cut_off) recorder().Removed(window(), reason, id, tree_.hash(id), accounts().owner(id));
   }
   void CountRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
     const Block& block = store_[id];
@@ -457,8 +416,8 @@ class WindowBlockManager {
     } else {
       --cached_blocks_;
     }
-    RemovalCounts& counts = accounts_.any()
-                                ? tenant_counters_[accounts_.owner(id).value()].removed_blocks
+    RemovalCounts& counts = accounts().any()
+                                ? tenant_counters_[accounts().owner(id).value()].removed_blocks
                                 : commons_removed_;
     ++counts[block.tier_value][static_cast<size_t>(reason)];
     if (block.followed) UnfollowRemoved(op, id, reason);
@@ -469,48 +428,37 @@ class WindowBlockManager {
     const Block& block = store_[id];
     if (block.followed && block.refs == 0) lives_.Matched(id, block.tier(), op.now);
   }
-  void ChangeTier(BlockId id, SlotRef slot);
   void StartClock(OperationScope& op, BlockId id);
-  void SetPriority(BlockId id, Priority priority);
+  void SetPriority(OperationScope& op, BlockId id, Priority priority);
   void SetBlockRetention(OperationScope& op, BlockId id, const BlockRetention& retention);
 
   // --- Sequences (window_sequences.cc) ---
   bool Detached(const SequenceBlocks& blocks) const;
   bool IsPrivateTo(BlockId id) const;
   BlockKey KeyOf(const Sequence& sequence, BlockId id, uint32_t index, uint32_t token_count);
-  void AddReader(const Sequence& sequence, BlockId id);
   void ReleaseEntry(OperationScope& op, const Sequence& sequence, uint32_t index);
   std::optional<BlockRetention> WishFor(const Sequence& sequence, uint32_t index) const;
   BlockRetention RetentionAt(BlockId id) const;
   // Whether a wish of the tenant's may lower what the block is kept at. Of what tenants share it
   // may not: that is somebody else's too.
   bool MayLower(BlockId id, TenantId tenant) const {
-    return tenant == kCommons || accounts_.owner(id) == tenant;
+    return tenant == kCommons || accounts().owner(id) == tenant;
   }
   bool Wish(OperationScope& op, BlockId id, const BlockRetention& wish, TenantId tenant);
   void RaiseRetention(OperationScope& op, BlockId id, const std::optional<BlockRetention>& had);
   void TakeOver(OperationScope& op, BlockId id);
   BlockId CopyTail(OperationScope& op, BlockId source, uint32_t num_tokens);
-  void WaitToWrite(OperationScope& op, BlockId id);
   bool PublishBlock(OperationScope& op, const Sequence& sequence, SequenceBlocks& blocks,
                     uint32_t index, uint32_t token_count);
+  ContentFacts FactsOf(const Sequence& sequence, uint32_t index, uint32_t token_count) const;
   void InsertIntoTree(OperationScope& op, BlockId id, const Sequence& sequence,
                       const SequenceBlocks& blocks, uint32_t index, const BlockKey& key);
   using Prefixes = absl::InlinedVector<BlockId, 4>;
   Prefixes UnheldPrefixes(NodeRef parent, const BlockKey& key) const;
   void RemovePrefixes(OperationScope& op, const Prefixes& prefixes);
   BlockId FindLonger(NodeRef parent, const BlockKey& key) const;
-  void FillFrom(OperationScope& op, BlockId canonical, BlockId own, TenantId tenant, NodeRef root);
+  void FillFrom(OperationScope& op, BlockId canonical, const Sequence& sequence, uint32_t index);
   void RecordStored(OperationScope& op, BlockId id, NodeRef root, const BlockKey& key);
-  // The slot has the block's content, or none any more.
-  void NoteContent(BlockId id) {
-    if (services_.slot_changes != nullptr) WriteContent(id);
-  }
-  void NoteNothing(SlotRef slot) {
-    if (services_.slot_changes != nullptr) WriteNothing(slot);
-  }
-  void WriteContent(BlockId id);
-  void WriteNothing(SlotRef slot);
   void PublishTail(OperationScope& op, Sequence& sequence);
   void Slide(OperationScope& op, Sequence& sequence);
 
@@ -518,25 +466,14 @@ class WindowBlockManager {
   const CoreServices services_;
   BlockStore store_;
   PrefixTree tree_;
-  Policies policies_;
-  std::array<EvictionPolicy*, kNumTiers> commons_policies_ = {};
-  TenantAccounts accounts_;
+  TierResidency residency_;
   ExpiryQueue expiries_;
-  std::array<uint32_t, kNumTiers> unheld_ = {};
-  std::array<PriorityCounts, kNumTiers> unheld_by_priority_ = {};
-  std::array<uint32_t, kNumTiers> held_ = {};
-  std::array<uint32_t, kNumTiers> pinned_ = {};  // Of the held ones.
-  // Slots whose block is held by a drain, and those of them whose block is pinned, too.
-  std::array<uint32_t, kNumTiers> drained_ = {};
-  std::array<uint32_t, kNumTiers> drained_and_pinned_ = {};
   uint32_t holes_ = 0;
-  SlotIndex spare_ = kNoSlot;            // Of the secondary tier.
-  uint32_t cached_blocks_ = 0;           // In the tree, and not cut off.
-  uint32_t next_cut_off_;                // No block with a lower id is cut off.
-  BlockId cut_off_ = kNoBlock;           // Cut off, and leaves before next_cut_off_.
-  absl::btree_set<BlockPin> pins_;       // Ascending by block.
-  std::vector<uint32_t> tenant_pinned_;  // Pinned blocks by TenantId.
-  DrainCounts drains_;
+  uint32_t cached_blocks_ = 0;                   // In the tree, and not cut off.
+  uint32_t next_cut_off_;                        // No block with a lower id is cut off.
+  BlockId cut_off_ = kNoBlock;                   // Cut off, and leaves before next_cut_off_.
+  absl::btree_set<BlockPin> pins_;               // Ascending by block.
+  std::vector<uint32_t> tenant_pinned_;          // Pinned blocks by TenantId.
   WindowCounters counters_;                      // Without what Stats() takes from the tenants'.
   std::vector<TenantCounters> tenant_counters_;  // By TenantId.
   RemovalCounts commons_removed_ = {};           // Without tenants: instead of tenant_counters_'s.

@@ -1,9 +1,5 @@
 // The invariants of WindowBlockManager, checked from scratch.
-#include <algorithm>
-#include <array>
 #include <iterator>
-#include <numeric>
-#include <optional>
 #include <vector>
 
 #include "manager/window_block_manager.h"
@@ -29,9 +25,8 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
     PAGODA_CHECK(store_.handle(handle.id) == handle, "rule 10: a block table in use is stable");
     const Block& block = store_[handle.id];
     PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: what a sequence holds does not move");
-    PAGODA_CHECK(
-        services_.copies->KnowsReader(options_.index, store_.slot(handle.id), sequence.key),
-        "a copy knows the tables that have its target");
+    PAGODA_CHECK(residency_.KnowsReader(handle.id, sequence.key),
+                 "a copy knows the tables that have its target");
     const BlockId canonical = blocks.canonical[i];
     PAGODA_CHECK(block.state() != BlockState::kAlias ||
                      (canonical != kNoBlock && store_.slot(canonical).slot == block.slot),
@@ -47,9 +42,7 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
 }
 
 void WindowBlockManager::CheckInvariants(const Holders& holders) const {
-  CheckAccounting();
-  std::array<uint32_t, kNumTiers> unheld = {}, held = {}, pinned = {}, candidates = {};
-  std::array<PriorityCounts, kNumTiers> by_priority = {};
+  residency_.CheckInvariants(holders);
   std::vector<uint32_t> tenant_pinned(tenant_pinned_.size());
   for (auto it = pins_.begin(); it != pins_.end(); ++it) {
     const bool first = it == pins_.begin() || std::prev(it)->block != it->block ||
@@ -57,7 +50,6 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
     if (first) ++tenant_pinned[it->tenant.value()];
   }
   PAGODA_CHECK(tenant_pinned == tenant_pinned_, "rule 15: a tenant's pinned blocks are counted");
-  std::array<uint32_t, kNumTiers> drained = {}, drained_and_pinned = {};
   uint32_t free_ids = 0, holes = 0, cached = 0;
   std::vector<uint32_t> children(store_.num_ids()), primary_children(store_.num_ids());
   const auto is_pinned = [this](BlockId id) {
@@ -67,25 +59,15 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
-    const auto tier = static_cast<size_t>(block.tier());
     PAGODA_CHECK(!block.pinned || block.state() == BlockState::kCached,
                  "rule 15: a pin ends before its prefix leaves the tree");
     PAGODA_CHECK((block.state() == BlockState::kRaw ? 1 : block.refs) == holders[i].size(),
                  "a block's references are its holders");
-    PAGODA_CHECK(static_cast<bool>(block.drains) == (drains_.of(id) > 0) &&
-                     static_cast<bool>(block.pinned) == is_pinned(id) &&
+    PAGODA_CHECK(static_cast<bool>(block.pinned) == is_pinned(id) &&
                      static_cast<bool>(block.timed) == expiries_.has_duration(id),
                  "what is kept beside a block is marked on it");
-    if (OwnsSlot(block.state())) {
-      PAGODA_CHECK(store_.owner(store_.slot(id)) == id, "rule 2: no two blocks share a slot");
-      PAGODA_CHECK(block.refs > 0 || block.state() == BlockState::kCached,
-                   "what nobody holds is free, cached or a hole");
-      ++(block.refs > 0 ? held : unheld)[tier];
-      if (block.refs == 0) ++by_priority[tier][block.priority_value];
-      if (block.pinned) ++pinned[tier];
-      if (block.drains) ++drained[tier];
-      if (block.drains && block.pinned) ++drained_and_pinned[tier];
-    }
+    PAGODA_CHECK(!OwnsSlot(block.state()) || block.refs > 0 || block.state() == BlockState::kCached,
+                 "what nobody holds is free, cached or a hole");
     switch (block.state()) {
       case BlockState::kFree:
         PAGODA_CHECK(block.refs == 0, "rule 4: nobody holds a free block");
@@ -105,7 +87,6 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
         ++holes;
         break;
       case BlockState::kCached:
-        if (block.refs == 0 && IsCandidate(id)) ++candidates[tier];
         if (!IsCutOff(id)) ++cached;
         break;
     }
@@ -131,12 +112,8 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
     PAGODA_CHECK(block.refs == 0 || above.refs > 0, "rule 13: a held block's path is held");
     PAGODA_CHECK(above.tier() <= block.tier(), "rule 14: no block is nearer than its parent");
   }
-  PAGODA_CHECK(unheld == unheld_ && held == held_ && pinned == pinned_ && holes == holes_ &&
-                   drained == drained_ && drained_and_pinned == drained_and_pinned_,
-               "rule 5: the counters are the blocks");
+  PAGODA_CHECK(holes == holes_, "the holes are counted");
   PAGODA_CHECK(cached == cached_blocks_, "the cached blocks are counted");
-  PAGODA_CHECK(by_priority == unheld_by_priority_,
-               "the evictable blocks are counted by their priority");
   PAGODA_CHECK(free_ids == store_.free_ids() && holes <= options_.max_holes,
                "rule 4: an id is free or in use");
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
@@ -145,96 +122,6 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
     PAGODA_CHECK(tree_.has_children(id) == (children[i] != 0) &&
                      tree_.primary_children(id) == primary_children[i],
                  "a node counts its children");
-  }
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    if (policies_[t].empty()) continue;
-    const BlockId victim = Victim(static_cast<Tier>(t), kCommons);
-    PAGODA_CHECK((candidates[t] == 0) == (victim == kNoBlock),
-                 "rule 13: what nobody holds can be evicted");
-    PAGODA_CHECK((unheld[t] == 0) == (candidates[t] == 0), "rule 13: leaves first, but all");
-    if (victim == kNoBlock) continue;
-    const Block& block = store_[victim];
-    PAGODA_CHECK(block.state() == BlockState::kCached && block.refs == 0 &&
-                     static_cast<size_t>(block.tier()) == t && IsCandidate(victim),
-                 "rule 13: a victim is a candidate");
-  }
-  CheckAccounts(holders);
-  CheckSlotStates();
-  if (has_secondary()) {
-    PAGODA_CHECK(store_.owner({Tier::kSecondary, spare_}) == kNoBlock, "the spare is nobody's");
-  }
-}
-
-void WindowBlockManager::CheckSlotStates() const {
-  const WindowStats stats = Stats();
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    std::vector<SlotState> states(store_.num_slots(static_cast<Tier>(t)));
-    SlotStates(static_cast<Tier>(t), 0, absl::MakeSpan(states));
-    const auto count = [&](SlotState state) {
-      return static_cast<uint32_t>(std::count(states.begin(), states.end(), state));
-    };
-    const TierOccupancy& tier = stats.tiers[t];
-    const PriorityCounts& priorities = stats.cached_by_priority[t];
-    PAGODA_CHECK(std::accumulate(priorities.begin(), priorities.end(), 0u) == tier.cached,
-                 "the cached blocks are those of all priorities");
-    PAGODA_CHECK(count(SlotState::kFree) == tier.free && count(SlotState::kCached) == tier.cached &&
-                     count(SlotState::kActive) == tier.active &&
-                     count(SlotState::kPinned) == tier.pinned &&
-                     count(SlotState::kInFlight) == tier.in_flight,
-                 "rule 5: the slots one by one are what the counters say");
-  }
-}
-
-void WindowBlockManager::CheckAccounts(const Holders& holders) const {
-  if (!accounts_.any()) return;
-  const uint16_t tenants = options_.tenants->size();
-  std::array<std::vector<uint32_t>, kNumTiers> held, cached;
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    held[t].resize(tenants);
-    cached[t].resize(tenants);
-  }
-  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
-    const BlockId id{i};
-    const Block& block = store_[id];
-    if (!OwnsSlot(block.state())) continue;
-    const auto tier = static_cast<size_t>(block.tier());
-    std::vector<TenantId> by = holders[i];
-    std::sort(by.begin(), by.end());
-    by.erase(std::unique(by.begin(), by.end()), by.end());
-    TenantId owner = kCommons;
-    if (block.state() == BlockState::kCached) {
-      owner = options_.tenants->OwnerOf(tree_.key(tree_.RootOf(id)));
-      PAGODA_CHECK(owner == accounts_.owner(id), "a cached block is its namespace's tenant's");
-      if (by.empty()) ++cached[tier][owner.value()];
-    } else {
-      // Below lies what a pin held when it left the tree; its namespace is not known any more.
-      owner = block.tier() == Tier::kPrimary ? by.front() : accounts_.owner(id);
-      PAGODA_CHECK(block.tier() != Tier::kPrimary || accounts_.owner(id) == kCommons ||
-                       by == std::vector{accounts_.owner(id)},
-                   "a block outside the tree is its only holder's, or the commons'");
-    }
-    PAGODA_CHECK(owner == kCommons || by.empty() || by == std::vector{owner} ||
-                     block.state() != BlockState::kCached,
-                 "what is a tenant's own no other holds");
-    for (const TenantId tenant : by) {
-      ++held[tenant == owner ? tier : kPrimary][tenant.value()];
-    }
-  }
-  for (size_t t = 0; t < kNumTiers; ++t) {
-    const auto tier = static_cast<Tier>(t);
-    for (uint16_t i = 0; i < tenants; ++i) {
-      const TenantId tenant{i};
-      PAGODA_CHECK(accounts_.held(tier, tenant) == held[t][i] &&
-                       accounts_.cached(tier, tenant) == cached[t][i],
-                   "a tenant's account is what it holds and what is cached of its own");
-      PAGODA_CHECK(held[t][i] + cached[t][i] <= accounts_.QuotaOf(tier, tenant),
-                   "no tenant has more than its quota");
-      const BlockId victim = policies_[t].empty() ? kNoBlock : policies_[t][i]->Victim();
-      PAGODA_CHECK((victim == kNoBlock) == (cached[t][i] == 0),
-                   "what nobody holds of a tenant's can be evicted");
-      PAGODA_CHECK(victim == kNoBlock || accounts_.owner(victim) == tenant,
-                   "a tenant's victim is its own");
-    }
   }
 }
 
@@ -253,7 +140,8 @@ std::vector<TreeEntry> WindowBlockManager::DumpTree() const {
                        .tokens = {key.tokens.begin(), key.tokens.end()},
                        .extras = {key.extras.begin(), key.extras.end()},
                        .tier = block.tier(),
-                       .priority = block.priority()});
+                       .priority = block.priority(),
+                       .lower = residency_.LowerTiers(id)});
   }
   return entries;
 }

@@ -50,10 +50,10 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   return match;
 }
 
-uint32_t WindowBlockManager::SecondaryTokens(const Match& match) const {
+uint32_t WindowBlockManager::LowerTokens(const Match& match) const {
   const auto is_below = [&](BlockId id) {
     const Block& block = store_[id];
-    return block.state() == BlockState::kCached && block.tier() == Tier::kSecondary;
+    return block.state() == BlockState::kCached && block.tier() != Tier::kPrimary;
   };
   uint32_t tokens = match.source != kNoBlock && is_below(match.source) ? match.source_tokens : 0;
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
@@ -162,15 +162,15 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(TenantId tenant, const Matc
   uint32_t onboards = 0, unheld = 0, charged = 0;
   // The tenant is charged for what it does not hold yet: of its own blocks what nobody holds.
   const auto count_charge = [&](BlockId id, const Block& block) {
-    if (accounts_.any() && !accounts_.Holds(id, tenant, block.refs)) ++charged;
+    if (accounts().any() && !accounts().Holds(id, tenant, block.refs)) ++charged;
   };
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
     const BlockId id = match.blocks[i];
     const Block& block = store_[id];
-    if (block.tier() == Tier::kSecondary) {
+    if (block.tier() != Tier::kPrimary) {
       ++onboards;
       // Of its own, what a pin holds below is charged there.
-      if (accounts_.any() && accounts_.owner(id) == tenant) {
+      if (accounts().any() && accounts().owner(id) == tenant) {
         ++charged;
         continue;
       }
@@ -181,7 +181,7 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(TenantId tenant, const Matc
   }
   const auto needs = [&] {
     return Needs{.pool = {fresh + onboards, available() - unheld},
-                 .quota = {fresh + charged, accounts_.Left(Tier::kPrimary, tenant)}};
+                 .quota = {fresh + charged, accounts().Left(Tier::kPrimary, tenant)}};
   };
   Room room{.needs = needs()};
   room.fits = room.needs.met();
@@ -189,12 +189,11 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(TenantId tenant, const Matc
   const Block& source = store_[match.source];
   const bool evictable = source.tier() == Tier::kPrimary && source.refs == 0;
   const bool can_take =
-      evictable && !tree_.has_children(match.source) &&
-      services_.copies->LastTouch(options_.index, store_.slot(match.source)) == Ticket{};
+      evictable && !tree_.has_children(match.source) && !residency_.IsTouched(match.source);
   const bool is_tail = source.token_count < tokens_per_block().value();
   if (evictable) ++unheld;
   // While it is copied, the tenant holds it; its own that lies below is charged there.
-  if (source.tier() == Tier::kPrimary || accounts_.owner(match.source) != tenant) {
+  if (source.tier() == Tier::kPrimary || accounts().owner(match.source) != tenant) {
     count_charge(match.source, source);
   }
   const Needs to_copy = needs();
@@ -212,7 +211,8 @@ WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId
     const Block& block = store_[match.blocks[i]];
     if (block.tier() != Tier::kPrimary || block.refs == 0) continue;
     ++held.by_any;
-    if (!accounts_.any() || accounts_.Holds(match.blocks[i], tenant, block.refs)) ++held.by_tenant;
+    if (!accounts().any() || accounts().Holds(match.blocks[i], tenant, block.refs))
+      ++held.by_tenant;
   }
   return held;
 }
@@ -220,38 +220,35 @@ WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId
 // --- By name ---
 
 uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
-  if (!has_secondary()) return 0;
+  if (!residency_.has_lower()) return 0;
   uint32_t moved = 0;
   std::vector<BlockId> path = match.blocks;
   if (match.source != kNoBlock) path.push_back(match.source);
   for (size_t i = path.size(); i-- > 0;) {
     const BlockId id = path[i];
     const Block& block = store_[id];
-    if (block.state() != BlockState::kCached || block.tier() == Tier::kSecondary) continue;
-    if (block.refs != 0 || !IsCandidate(id)) {
+    if (block.state() != BlockState::kCached || block.tier() != Tier::kPrimary) continue;
+    if (block.refs != 0 || !residency_.IsCandidate(id)) {
       if (sliding()) continue;
       break;  // What is above is held, or has children here, too.
     }
-    const Generation life = block.generation;
-    if (!MakeRoomBelow(op, id)) break;
-    if (block.generation != life || block.state() != BlockState::kCached) continue;
-    MoveDown(id, store_.TakeSlot(Tier::kSecondary));
-    op.WaitFor(services_.copies->last());
-    ++moved;
+    const TierResidency::Offloaded offloaded = residency_.Offload(op, id);
+    if (offloaded == TierResidency::Offloaded::kNoRoom) break;
+    if (offloaded == TierResidency::Offloaded::kMoved) ++moved;
   }
   return moved;
 }
 
 uint32_t WindowBlockManager::Prefetch(OperationScope& op, const Match& match) {
-  if (!has_secondary()) return 0;
+  if (!residency_.has_lower()) return 0;
   std::vector<BlockId> path(match.blocks.begin() + match.first, match.blocks.end());
   if (match.source != kNoBlock) path.push_back(match.source);
-  for (const BlockId id : path) Hold(id, op.tenant);
+  for (const BlockId id : path) Hold(op, id, op.tenant);
   uint32_t moved = 0;
   for (const BlockId id : path) {
     if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
     if (available(op.tenant) == 0) break;
-    Onboard(op, id);
+    residency_.Onboard(op, id);
     ++moved;
   }
   for (size_t i = path.size(); i-- > 0;) LetGo(op, path[i], op.tenant);
@@ -310,6 +307,7 @@ void WindowBlockManager::Inspect(const Match& match, std::vector<InspectedBlock>
                     .token_count = token_count,
                     .block = store_.handle(id),
                     .tier = block.tier(),
+                    .lower = residency_.LowerTiers(id),
                     .hash = tree_.hash(id),
                     .priority = block.priority(),
                     .holders = block.refs,

@@ -1,26 +1,10 @@
-// What a window shows to operators, piece by piece: the state of its slots, and how often its
-// prefixes were of use.
+// What a window shows to operators, piece by piece: how often its prefixes were of use.
 #include "manager/window_block_manager.h"
 
 namespace pagoda {
 
-SlotState WindowBlockManager::StateOf(SlotRef slot) const {
-  if (slot == SlotRef{Tier::kSecondary, spare_}) return SlotState::kSpare;
-  if (services_.copies->LastTouch(options_.index, slot) != Ticket{}) return SlotState::kInFlight;
-  const BlockId owner = store_.owner(slot);
-  if (owner == kNoBlock) return SlotState::kFree;
-  const Block& block = store_[owner];
-  if (block.drains) return SlotState::kInFlight;
-  if (block.pinned) return SlotState::kPinned;
-  return block.refs != 0 ? SlotState::kActive : SlotState::kCached;
-}
-
-void WindowBlockManager::SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const {
-  for (SlotState& state : states) state = StateOf({tier, SlotIndex{from++}});
-}
-
 void WindowBlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const {
-  const uint32_t tree = tree_bit();
+  const uint32_t tree = tree_.tree_bit();
   for (PrefixNode& node : nodes) {
     const BlockId id{from++};
     const Block& block = store_[id];
@@ -46,7 +30,7 @@ std::optional<PrefixUse> WindowBlockManager::Describe(const UsedPrefix& prefix) 
   const Block& block = store_[last];
   if (!root.is_root() || block.state() != BlockState::kCached) return std::nullopt;
   PrefixUse use{.name_space = tree_.key(root),
-                .tenant = accounts_.owner(last),
+                .tenant = accounts().owner(last),
                 .hash = tree_.hash(last),
                 .tokens = prefix.blocks * tokens_per_block().value(),
                 .first_tokens = {},

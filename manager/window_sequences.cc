@@ -37,20 +37,12 @@ BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, BlockId id, uint32_
   return key;
 }
 
-// A sequence reads the block's bytes by its table from now on.
-void WindowBlockManager::AddReader(const Sequence& sequence, BlockId id) {
-  if (services_.copies->idle()) return;
-  services_.copies->AddReader(options_.index, store_.slot(id), sequence.key);
-}
-
 // An entry of the sequence's table goes.
 void WindowBlockManager::ReleaseEntry(OperationScope& op, const Sequence& sequence,
                                       uint32_t index) {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   const BlockId own = blocks.table[index].id;
-  if (!services_.copies->idle()) {
-    services_.copies->RemoveReader(options_.index, store_.slot(own), sequence.key);
-  }
+  residency_.RemoveReader(own, sequence.key);
   const BlockId canonical = blocks.canonical[index];
   Release(op, own, sequence.tenant);
   if (canonical != kNoBlock) Release(op, canonical, sequence.tenant);
@@ -72,8 +64,8 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   for (uint32_t i = match.first; i < whole; ++i) NoteMatched(op, match.blocks[i]);
   if (tail != Tail::kNone) NoteMatched(op, match.source);
   // All are held before the first block is taken: none of them is a victim.
-  for (uint32_t i = match.first; i < whole; ++i) Hold(match.blocks[i], sequence.tenant);
-  if (tail == Tail::kCopy) Hold(match.source, sequence.tenant);
+  for (uint32_t i = match.first; i < whole; ++i) Hold(op, match.blocks[i], sequence.tenant);
+  if (tail == Tail::kCopy) Hold(op, match.source, sequence.tenant);
   if (tail == Tail::kTakeOver) {
     const BlockRetention retention = RetentionAt(match.source);
     const bool is_kept = retention != BlockRetention{} || !MayLower(match.source, sequence.tenant);
@@ -81,35 +73,33 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
     TakeOver(op, match.source);
   }
   // What matched of the commons is more than the tenant had.
-  while (accounts_.AboveQuota(Tier::kPrimary, sequence.tenant)) MakeRoom(op, sequence.tenant);
+  residency_.GiveUpAboveQuota(op, sequence.tenant);
 
   const bool has_wishes = !sequence.retention().ranges.empty();
   for (uint32_t i = match.first; i < whole; ++i) {
     const BlockId id = match.blocks[i];
-    if (store_[id].tier() == Tier::kSecondary) {
-      Onboard(op, id);
-    } else if (!services_.copies->idle()) {
-      op.WaitFor(services_.copies->Arrival(options_.index, store_.slot(id)));
+    if (store_[id].tier() != Tier::kPrimary) {
+      residency_.Onboard(op, id);
+    } else {
+      residency_.WaitToRead(op, id);
     }
-    if (store_[id].in_tree()) policy(Tier::kPrimary, id).Touched(id);
+    if (store_[id].in_tree()) residency_.Touch(op, id);
     if (has_wishes) {
       const std::optional<BlockRetention> wish =
           RetentionOf(sequence.retention(), sequence.prompt_tokens, i * tokens_per_block().value());
       if (wish.has_value() && store_[id].in_tree()) Wish(op, id, *wish, sequence.tenant);
     }
     blocks.table.push_back(store_.handle(id));
-    if (!services_.copies->idle()) AddReader(sequence, id);
+    residency_.AddReader(id, sequence.key);
   }
   if (whole > 0) blocks.tip = NodeRef::Block(match.blocks[whole - 1]);
 
   if (tail == Tail::kTakeOver) {
     blocks.table.push_back(store_.handle(match.source));
   } else if (tail == Tail::kCopy) {
-    if (store_[match.source].in_tree()) {
-      policy(store_[match.source].tier(), match.source).Touched(match.source);
-    }
+    if (store_[match.source].in_tree()) residency_.Touch(op, match.source);
     blocks.table.push_back(store_.handle(CopyTail(op, match.source, match.source_tokens)));
-    AddReader(sequence, blocks.table.back().id);
+    residency_.AddReader(blocks.table.back().id, sequence.key);
   }
   blocks.canonical.reserve(table_size);
   blocks.canonical.resize(blocks.table.size(), kNoBlock);
@@ -124,30 +114,20 @@ void WindowBlockManager::TakeOver(OperationScope& op, BlockId id) {
                "rule 8: nobody holds a block that is taken over");
   LeaveTree(op, id, RemovalReason::kTakenOver, Remains::kSlot);
   ++counters_.taken_over_blocks;
-  store_.Renew(id, BlockState::kPrivate);
-  accounts_.SetOwner(id, op.tenant);
-  accounts_.Hold(id, Tier::kPrimary, op.tenant, 0);
-  ++held_[kPrimary];
+  residency_.Renew(op, id);
 }
 
 // A fresh block whose first tokens are those of `source`, which is held.
 BlockId WindowBlockManager::CopyTail(OperationScope& op, BlockId source, uint32_t num_tokens) {
-  const BlockId target = TakeBlock(op, BlockState::kPrivate);
+  const BlockId target = residency_.Take(op, BlockState::kPrivate);
   CountAllocated(op, 1);
   // The ids of tokens that are named and not computed go along.
   std::copy(store_.tokens(source).begin(), store_.tokens(source).end(),
             store_.tokens(target).begin());
   if (num_tokens == 0) return target;  // A failed copy took what there was to copy.
-  op.WaitFor(services_.copies->Order(options_.index, store_.slot(source), store_.slot(target),
-                                     store_.handle(target).ref(), num_tokens));
+  residency_.CopyTokens(op, source, target, num_tokens);
   ++counters_.partial_copies;
   return target;
-}
-
-// Copies may still read of the block what its sequence will overwrite.
-void WindowBlockManager::WaitToWrite(OperationScope& op, BlockId id) {
-  if (services_.copies->idle()) return;
-  op.WaitFor(services_.copies->LastTouch(options_.index, store_.slot(id)));
 }
 
 // --- Growing ---
@@ -173,19 +153,19 @@ void WindowBlockManager::Grow(OperationScope& op, Sequence& sequence, uint32_t t
       const BlockId copy = CopyTail(op, shared, static_cast<uint32_t>(computed));
       ReleaseEntry(op, sequence, static_cast<uint32_t>(blocks.table.size()) - 1);
       blocks.table.back() = store_.handle(copy);
-      AddReader(sequence, copy);
+      residency_.AddReader(copy, sequence.key);
     } else {
       // It had fewer tokens than those who copied it, perhaps, and will write behind its own.
-      WaitToWrite(op, blocks.table.back().id);
+      residency_.WaitToWrite(op, blocks.table.back().id);
     }
     blocks.borrows_tail = false;
   }
   const auto count = table_size - static_cast<uint32_t>(blocks.table.size());
-  const uint32_t free = store_.free_slots(Tier::kPrimary);
+  const uint32_t free = residency_.free_slots(Tier::kPrimary);
   if (count > free) recorder().ExpectRemoved(count - free);
   CountAllocated(op, count);
   for (uint32_t i = 0; i < count; ++i) {
-    blocks.table.push_back(store_.handle(TakeBlock(op, BlockState::kPrivate)));
+    blocks.table.push_back(store_.handle(residency_.Take(op, BlockState::kPrivate)));
     blocks.canonical.push_back(kNoBlock);
   }
 }
@@ -274,22 +254,20 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
     return true;
   }
   bool filled = false;
-  if (store_[existing].state() == BlockState::kHole ||
-      store_[existing].tier() == Tier::kSecondary) {
+  if (store_[existing].state() == BlockState::kHole || store_[existing].tier() != Tier::kPrimary) {
     // What a fork or a running copy has a part in cannot be given away.
-    if (!IsPrivateTo(own) ||
-        services_.copies->Arrival(options_.index, store_.slot(own)) != Ticket{}) {
+    if (!IsPrivateTo(own) || residency_.IsArriving(own)) {
       blocks.tree_epoch = SequenceBlocks::kNoTree;
       return false;
     }
-    FillFrom(op, existing, own, sequence.tenant, blocks.root);
+    FillFrom(op, existing, sequence, index);
     filled = true;
-  } else if (!accounts_.MayHold(existing, sequence.tenant, store_[existing].refs)) {
+  } else if (!accounts().MayHold(existing, sequence.tenant, store_[existing].refs)) {
     // Its own copy and the commons' would be more than its quota.
     blocks.tree_epoch = SequenceBlocks::kNoTree;
     return false;
   }
-  Hold(existing, sequence.tenant);
+  Hold(op, existing, sequence.tenant);
   blocks.canonical[index] = existing;
   ++counters_.merged_blocks;
   // The sequence's own wish holds; one that may not lower the block comes after what others had.
@@ -305,6 +283,14 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
   return true;
 }
 
+// Of entry `index` of the sequence's table, whose content is `token_count` tokens.
+ContentFacts WindowBlockManager::FactsOf(const Sequence& sequence, uint32_t index,
+                                         uint32_t token_count) const {
+  const uint64_t end = uint64_t{index} * tokens_per_block().value() + token_count;
+  return {index + 1, sequence.token_count,
+          end <= sequence.prompt_tokens ? ContentOrigin::kPrompt : ContentOrigin::kReply};
+}
+
 // Under the sequence's tip, which it holds.
 void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Sequence& sequence,
                                         const SequenceBlocks& blocks, uint32_t index,
@@ -312,15 +298,14 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
   Block& block = store_[id];
   if (key.has_extras()) store_.SetExtras(id, key.extras);
   block.set_state(BlockState::kCached);
-  block.tree = tree_bit();
+  block.tree = tree_.tree_bit();
   block.set_priority(kDefaultPriority);
+  block.uses = 0;
   block.token_count = static_cast<uint32_t>(key.tokens.size());
   const bool has_siblings = tree_.has_children(blocks.tip);
-  tree_.Insert(id, blocks.tip, key);
-  tree_.MoveChild(id, PrefixTree::kNowhere, Tier::kPrimary);
-  if (accounts_.any()) {
-    accounts_.SetOwner(id, options_.tenants->OwnerOf(tree_.key(blocks.root)));
-  }
+  tree_.Insert(id, blocks.tip, key, FactsOf(sequence, index, block.token_count));
+  residency_.Enter(op, id,
+                   accounts().any() ? options_.tenants->OwnerOf(tree_.key(blocks.root)) : kCommons);
   std::optional<BlockRetention> kept;
   Prefixes prefixes;
   // Few blocks have anything that they could be kept by.
@@ -341,7 +326,6 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
     }
     if (kept.has_value()) block.set_priority(kept->priority);
   }
-  policy(Tier::kPrimary, id).Inserted(id, tree_.hash(id));
   RecordStored(op, id, blocks.root, key);
   if (kept.has_value()) SetBlockRetention(op, id, *kept);
   if (!prefixes.empty()) RemovePrefixes(op, prefixes);
@@ -368,7 +352,7 @@ void WindowBlockManager::RemovePrefixes(OperationScope& op, const Prefixes& pref
 void WindowBlockManager::RecordStored(OperationScope& op, BlockId id, NodeRef root,
                                       const BlockKey& key) {
   ++cached_blocks_;
-  NoteContent(id);
+  residency_.NoteContent(id);
   if (lives_.Samples(id)) {
     store_[id].followed = 1;
     lives_.Stored(id, op.now);
@@ -382,52 +366,24 @@ void WindowBlockManager::RecordStored(OperationScope& op, BlockId id, NodeRef ro
                      .token_count = block.token_count,
                      .tier = block.tier(),
                      .priority = block.priority()},
-                    key, accounts_.owner(id));
+                    key, accounts().owner(id));
 }
 
-// The bytes of `own`, which is the tenant's, become those of `canonical`, which has none in the
-// primary tier.
-void WindowBlockManager::FillFrom(OperationScope& op, BlockId canonical, BlockId own,
-                                  TenantId tenant, NodeRef root) {
-  Block& block = store_[canonical];
-  Block& alias = store_[own];
-  const SlotRef slot = store_.slot(own);
+// The bytes of the sequence's entry `index`, its own block's, become those of `canonical`, which
+// has none in the primary tier. A hole comes back as what the sequence published.
+void WindowBlockManager::FillFrom(OperationScope& op, BlockId canonical, const Sequence& sequence,
+                                  uint32_t index) {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  const BlockId own = blocks.table[index].id;
   PAGODA_CHECK(IsPrivateTo(own), "rule 10: a sequence gives what it alone has");
-  alias.set_state(BlockState::kAlias);
-  --held_[kPrimary];
-  accounts_.LetGo(own, Tier::kPrimary, tenant, 0);
-  if (block.state() == BlockState::kHole) {
-    --holes_;
-    block.set_state(BlockState::kCached);
-    store_.GiveSlot(canonical, slot);
-    tree_.MoveChild(canonical, PrefixTree::kNowhere, Tier::kPrimary);
-    policy(Tier::kPrimary, canonical).Inserted(canonical, tree_.hash(canonical));
-    block.set_priority(kDefaultPriority);
-    RecordStored(op, canonical, root, store_.key(canonical));
-    // As if somebody had held it: Hold takes it out of the candidates again.
-    CountUnheld(canonical, Tier::kPrimary, +1);
-    policy(Tier::kPrimary, canonical).Released(canonical, block.priority());
-    return;
+  const bool was_hole = store_[canonical].state() == BlockState::kHole;
+  if (was_hole) {
+    tree_.SetFacts(canonical, FactsOf(sequence, index, store_[canonical].token_count));
   }
-  const bool unheld = block.refs == 0;
-  if (unheld && IsCandidate(canonical)) policy(Tier::kSecondary, canonical).Withdrawn(canonical);
-  if (block.drains) CountDrained(canonical, -1);
-  ChangeTier(canonical, slot);
-  if (block.drains) CountDrained(canonical, +1);
-  if (unheld) {
-    CountUnheld(canonical, Tier::kSecondary, -1);
-    CountUnheld(canonical, Tier::kPrimary, +1);
-    if (IsCandidate(canonical)) {
-      policy(Tier::kPrimary, canonical).Released(canonical, block.priority());
-    }
-  } else {
-    --held_[kSecondary];
-    ++held_[kPrimary];
-    if (block.pinned) {
-      --pinned_[kSecondary];
-      ++pinned_[kPrimary];
-    }
-  }
+  residency_.GiveSlotOf(op, own, sequence.tenant, canonical);
+  if (!was_hole) return;
+  --holes_;
+  RecordStored(op, canonical, blocks.root, store_.key(canonical));
 }
 
 // The last block in part computed: cached with what it has. Where a block of the primary tier
@@ -448,8 +404,8 @@ void WindowBlockManager::PublishTail(OperationScope& op, Sequence& sequence) {
     return;
   }
   // At its quota the tenant does not hold it, and it stays as it is.
-  if (!accounts_.MayHold(longer, sequence.tenant, store_[longer].refs)) return;
-  Hold(longer, sequence.tenant);
+  if (!accounts().MayHold(longer, sequence.tenant, store_[longer].refs)) return;
+  Hold(op, longer, sequence.tenant);
   blocks.canonical[blocks.published] = longer;
   ++counters_.merged_blocks;
   const std::optional<BlockRetention> wish = WishFor(sequence, blocks.published);
@@ -474,7 +430,7 @@ void WindowBlockManager::End(OperationScope& op, Sequence& sequence, ComputedTai
   Publish(op, sequence);
   if (tail == ComputedTail::kPublish && !Detached(blocks)) PublishTail(op, sequence);
   // Tail first: of one sequence's blocks the last ones are the oldest.
-  const bool reads_copies = !services_.copies->idle();
+  const bool reads_copies = !residency_.copies_idle();
   for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
     if (reads_copies) {
       ReleaseEntry(op, sequence, i);

@@ -4,16 +4,32 @@
 #include "manager/window_block_manager.h"
 
 namespace pagoda {
+namespace {
+
+// Whether the block has a life outside the tree that events tell of.
+bool IsTold(const Block& block, LifecycleEvents lifecycle) {
+  switch (lifecycle) {
+    case LifecycleEvents::kOff:
+      return false;
+    case LifecycleEvents::kRaw:
+      return block.state() == BlockState::kRaw;
+    case LifecycleEvents::kAll:
+      return block.lives_outside_tree();
+  }
+  return false;
+}
+
+}  // namespace
 
 BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t max_tokens,
-                                         bool with_raw, absl::Time now,
+                                         LifecycleEvents lifecycle, absl::Time now,
                                          std::vector<Event>* out) const {
   const auto add = [&](TenantId tenant, auto what) {
     out->push_back({.time = now, .window = window(), .tenant = tenant, .what = std::move(what)});
   };
   if (begin.value() == 0) {
-    add(kCommons,
-        CreatedEvent{.blocks_per_tier = {options_.blocks.begin(), options_.blocks.end()}});
+    const std::vector<uint32_t> blocks = BlocksPerTier(options_);
+    add(kCommons, CreatedEvent{.blocks_per_tier = {blocks.begin(), blocks.end()}});
   }
   const auto end = static_cast<uint32_t>(
       std::min<size_t>(store_.num_ids(), begin.value() + std::max<size_t>(max_ids, 1)));
@@ -22,8 +38,8 @@ BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t m
   for (; i < end && tokens < std::max<size_t>(max_tokens, 1); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
-    if (block.state() == BlockState::kRaw && with_raw) {
-      const TenantId owner = accounts_.owner(id);
+    if (IsTold(block, lifecycle)) {
+      const TenantId owner = accounts().owner(id);
       auto* last = out->empty() || out->back().tenant != owner
                        ? nullptr
                        : std::get_if<CreatedEvent>(&out->back().what);
@@ -44,14 +60,15 @@ BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t m
       StoredEvent stored{.parent = parent_id, .name_space = tree_.key(tree_.RootOf(id))};
       if (parent_id != kNoBlock) stored.parent_hash = tree_.hash(parent);
       stored.extras.assign(key.extras.begin(), key.extras.end());
-      add(accounts_.owner(id), std::move(stored));
+      add(accounts().owner(id), std::move(stored));
       run = &std::get<StoredEvent>(out->back().what);
     }
     run->blocks.push_back({.id = id,
                            .hash = tree_.hash(id),
                            .token_count = static_cast<uint32_t>(key.tokens.size()),
                            .tier = block.tier(),
-                           .priority = block.priority()});
+                           .priority = block.priority(),
+                           .lower = residency_.LowerTiers(id)});
     run->tokens.insert(run->tokens.end(), key.tokens.begin(), key.tokens.end());
     tokens += key.tokens.size();
   }

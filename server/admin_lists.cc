@@ -78,7 +78,8 @@ grpc::ServerUnaryReactor* AdminService::ListTenants(grpc::CallbackServerContext*
   if (!caller.ok()) return Answer(context, caller.status());
   for (const TenantUsage& usage : parts_.manager->TenantUses()) {
     if (!caller->is_operator() && usage.tenant != caller->tenant) continue;
-    TenantUsageToProto(usage, parts_.admission->tenants()[usage.tenant], response->add_tenants());
+    TenantUsageToProto(usage, parts_.admission->tenants()[usage.tenant], parts_.manager->info(),
+                       response->add_tenants());
   }
   return Answer(context, absl::OkStatus());
 }
@@ -97,7 +98,7 @@ grpc::ServerUnaryReactor* AdminService::InspectPrefix(grpc::CallbackServerContex
                                      .extra_token_ids = prompt->extra_token_ids,
                                      .multimodal_items = prompt->multimodal_items});
   if (!prefix.ok()) return Answer(context, prefix.status());
-  InspectedPrefixToProto(*prefix, response);
+  InspectedPrefixToProto(*prefix, parts_.manager->info(), response);
   return Answer(context, absl::OkStatus());
 }
 

@@ -24,6 +24,7 @@ void TierToStatus(Tier tier, const WindowStats& stats, uint64_t block_bytes,
   out->set_capacity_blocks(occupancy.capacity);
   out->set_free_blocks(occupancy.free);
   out->set_cached_blocks(occupancy.cached);
+  out->set_duplicate_blocks(occupancy.duplicates);
   out->set_active_blocks(occupancy.active);
   out->set_pinned_blocks(occupancy.pinned);
   out->set_in_flight_blocks(occupancy.in_flight);
@@ -37,12 +38,19 @@ void TierToStatus(Tier tier, const WindowStats& stats, uint64_t block_bytes,
 }
 
 void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSet& pools,
-                    v1::WindowStatus* out) {
+                    const CacheInfo& cache, v1::WindowStatus* out) {
   out->set_window_size(WindowToProto(stats.window));
   for (size_t tier = 0; tier < stats.tiers.size(); ++tier) {
     if (stats.tiers[tier].capacity == 0) continue;
     TierToStatus(static_cast<Tier>(tier), stats, block_bytes, pools.place(static_cast<Tier>(tier)),
                  out->add_tiers());
+    v1::TierStatus* const told = out->mutable_tiers(out->tiers_size() - 1);
+    told->set_name(cache.TierName(static_cast<Tier>(tier)));
+    uint64_t hit_tokens = 0;
+    for (const TenantCounters& tenant : stats.tenants) {
+      hit_tokens += tenant.prefix_hit_tokens[tier];
+    }
+    told->set_prefix_hit_tokens_total(hit_tokens);
   }
   out->set_allocated_blocks_total(stats.counters.allocated_blocks);
   out->set_freed_blocks_total(stats.counters.freed_blocks);
@@ -52,6 +60,7 @@ void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSe
   out->set_secondary_hit_tokens_total(stats.counters.secondary_hit_tokens);
   out->set_displaced_blocks_total(stats.counters.displaced_blocks);
   out->set_offloaded_blocks_total(stats.counters.offloaded_blocks);
+  out->set_freely_evicted_blocks_total(stats.counters.freely_evicted_blocks);
   out->set_onboarded_blocks_total(stats.counters.onboarded_blocks);
   out->set_partial_copies_total(stats.counters.partial_copies);
   out->set_taken_over_blocks_total(stats.counters.taken_over_blocks);
@@ -63,14 +72,19 @@ void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSe
   out->set_pin_budget_blocks(stats.pin_budget_blocks);
 }
 
-void TransfersToStatus(const TransferStats& stats, v1::TransferStatus* out) {
-  for (const Tier source : {Tier::kPrimary, Tier::kSecondary}) {
-    for (const Tier target : {Tier::kPrimary, Tier::kSecondary}) {
+void TransfersToStatus(const TransferStats& stats, const CacheInfo& cache,
+                       v1::TransferStatus* out) {
+  for (size_t from = 0; from < kMaxTiers; ++from) {
+    for (size_t to = 0; to < kMaxTiers; ++to) {
+      const auto source = static_cast<Tier>(from);
+      const auto target = static_cast<Tier>(to);
       const TransferStats::Direction& direction = stats.direction(source, target);
       if (direction.copies == 0) continue;
       v1::TransferDirection* proto = out->add_directions();
       proto->set_source(TierToProto(source));
       proto->set_target(TierToProto(target));
+      proto->set_source_name(cache.TierName(source));
+      proto->set_target_name(cache.TierName(target));
       proto->set_copies_total(direction.copies);
       proto->set_bytes_total(direction.bytes);
       *proto->mutable_busy_time() = DurationToProto(direction.busy);
@@ -118,7 +132,7 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
   for (size_t i = 0; i < stats.windows.size(); ++i) {
     // The statistics and the layout have the same windows in the same order.
     WindowToStatus(stats.windows[i], parts_.layout->windows()[i].block_bytes(), *parts_.pools,
-                   response->add_windows());
+                   manager.info(), response->add_windows());
   }
   response->set_sessions(stats.sessions);
   response->set_sequences(stats.sequences);
@@ -130,7 +144,7 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
   response->set_quarantines(stats.quarantines);
   response->set_quarantined_blocks(stats.quarantined_blocks);
   response->set_recovered_blocks(stats.recovered_blocks);
-  TransfersToStatus(parts_.transfers->stats(), response->mutable_transfers());
+  TransfersToStatus(parts_.transfers->stats(), manager.info(), response->mutable_transfers());
   if (parts_.engine->engine() != nullptr)
     EngineToStatus(*parts_.engine, response->mutable_engine());
   return Answer(context, absl::OkStatus());

@@ -54,19 +54,27 @@ class ByTenant {
   const bool summed_;
 };
 
+// A label's value: what the cache calls the tier.
+std::string TierLabel(const CacheNumbers& numbers, size_t tier) {
+  return numbers.info.TierName(static_cast<Tier>(tier));
+}
+
 // Capacity and states of the tiers that have blocks.
 void CollectBlocks(const CacheNumbers& numbers, Families& out) {
   auto capacity = GaugeFamily("pagoda_block_capacity_blocks", "Blocks that a tier holds.");
   auto blocks =
       GaugeFamily("pagoda_blocks", "Blocks by state; the states of a tier add up to its capacity.");
+  auto duplicates =
+      GaugeFamily("pagoda_duplicate_blocks",
+                  "Cached blocks that are copies of blocks that lie in a nearer tier, too.");
   auto bytes = GaugeFamily("pagoda_block_bytes", "Bytes of one block in all pools of its window.");
   for (size_t w = 0; w < numbers.stats.windows.size(); ++w) {
     const WindowStats& window = numbers.stats.windows[w];
     AddSample(bytes, WindowLabels(window), AsDouble(numbers.layout.windows()[w].block_bytes()));
-    for (size_t t = 0; t < kNumTiers; ++t) {
+    for (size_t t = 0; t < window.tiers.size(); ++t) {
       const TierOccupancy& tier = window.tiers[t];
       if (tier.capacity == 0) continue;
-      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(t));
+      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(numbers, t));
       AddSample(capacity, labels, tier.capacity);
       const std::pair<const char*, uint32_t> states[] = {{"free", tier.free},
                                                          {"cached", tier.cached},
@@ -76,22 +84,23 @@ void CollectBlocks(const CacheNumbers& numbers, Families& out) {
       for (const auto& [state, count] : states) {
         AddSample(blocks, With(labels, "state", state), count);
       }
+      AddSample(duplicates, labels, tier.duplicates);
     }
   }
-  for (auto* family : {&capacity, &blocks, &bytes}) out.push_back(std::move(*family));
+  for (auto* family : {&capacity, &blocks, &duplicates, &bytes}) out.push_back(std::move(*family));
 }
 
 // A priority is what a client says, and no label's values come from clients: so tens of priorities,
 // which are all there from the start.
-void CollectPriorities(const ManagerStats& stats, Families& out) {
+void CollectPriorities(const CacheNumbers& numbers, Families& out) {
   constexpr size_t kTen = 10;
   auto family = GaugeFamily("pagoda_cached_blocks",
-                            "Cached blocks that nobody holds, by their priority: they are evicted "
-                            "from the lowest priority on.");
-  for (const WindowStats& window : stats.windows) {
-    for (size_t t = 0; t < kNumTiers; ++t) {
+                            "Cached blocks that nobody holds, without the duplicates, by their "
+                            "priority: they are evicted from the lowest priority on.");
+  for (const WindowStats& window : numbers.stats.windows) {
+    for (size_t t = 0; t < window.tiers.size(); ++t) {
       if (window.tiers[t].capacity == 0) continue;
-      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(t));
+      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(numbers, t));
       const PriorityCounts& counts = window.cached_by_priority[t];
       for (size_t low = 0; low < counts.size(); low += kTen) {
         const size_t end = std::min(low + kTen, counts.size());
@@ -117,9 +126,12 @@ void CollectCounters(const ManagerStats& stats, Families& out) {
       {"pagoda_freed_blocks_total",
        "Blocks that their last holder let go and that were not cached.",
        &WindowCounters::freed_blocks},
-      {"pagoda_offloaded_blocks_total", "Blocks moved down to the secondary tier.",
+      {"pagoda_offloaded_blocks_total", "Blocks moved down a tier by a copy.",
        &WindowCounters::offloaded_blocks},
-      {"pagoda_onboarded_blocks_total", "Blocks moved up from the secondary tier.",
+      {"pagoda_freely_evicted_blocks_total",
+       "Blocks moved down a tier without being copied, because a copy of theirs was there.",
+       &WindowCounters::freely_evicted_blocks},
+      {"pagoda_onboarded_blocks_total", "Blocks moved up a tier by a copy.",
        &WindowCounters::onboarded_blocks},
       {"pagoda_partial_copies_total", "Tails copied for a match, a fork or a truncation.",
        &WindowCounters::partial_copies},
@@ -182,9 +194,9 @@ void CollectTenantCounters(const CacheNumbers& numbers, ByTenant by_tenant, Fami
       const TenantCounters& counters = window.tenants[i];
       by_tenant.Add(allocated, labels, TenantId{i}, counters.allocated_blocks);
       by_tenant.Add(lookups, labels, TenantId{i}, counters.prefix_lookup_tokens);
-      for (size_t t = 0; t < kNumTiers; ++t) {
+      for (size_t t = 0; t < window.tiers.size(); ++t) {
         if (window.tiers[t].capacity == 0) continue;
-        const MetricLabels in_tier = With(labels, "tier", TierLabel(t));
+        const MetricLabels in_tier = With(labels, "tier", TierLabel(numbers, t));
         by_tenant.Add(hits, in_tier, TenantId{i}, counters.prefix_hit_tokens[t]);
         for (const auto& [reason, name] : kReasons) {
           by_tenant.Add(removed, With(in_tier, "reason", name), TenantId{i},
@@ -211,7 +223,7 @@ void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families
     by_tenant.Add(sequence_bytes, {}, usage.tenant, usage.sequence_bytes);
     for (const TenantUsage::Use& use : usage.uses) {
       const MetricLabels labels = {{"window", WindowName(use.window)},
-                                   {"tier", TierLabel(static_cast<size_t>(use.tier))}};
+                                   {"tier", numbers.info.TierName(use.tier)}};
       by_tenant.Add(blocks, With(labels, "state", "held"), usage.tenant,
                     use.used_blocks - use.cached_blocks);
       by_tenant.Add(blocks, With(labels, "state", "cached"), usage.tenant, use.cached_blocks);
@@ -226,7 +238,7 @@ void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families
   if (!quota.metric.empty()) out.push_back(std::move(quota));
 }
 
-void CollectLives(const ManagerStats& stats, Families& out) {
+void CollectLives(const CacheNumbers& numbers, Families& out) {
   struct Row {
     const char* name;
     const char* help;
@@ -245,10 +257,10 @@ void CollectLives(const ManagerStats& stats, Families& out) {
   };
   for (const Row& row : rows) {
     prometheus::MetricFamily& family = out.emplace_back(HistogramFamily(row.name, row.help));
-    for (const WindowStats& window : stats.windows) {
-      for (size_t t = 0; t < kNumTiers; ++t) {
+    for (const WindowStats& window : numbers.stats.windows) {
+      for (size_t t = 0; t < window.tiers.size(); ++t) {
         if (window.tiers[t].capacity == 0) continue;
-        AddHistogram(family, With(WindowLabels(window), "tier", TierLabel(t)),
+        AddHistogram(family, With(WindowLabels(window), "tier", TierLabel(numbers, t)),
                      (window.lives.*row.field)[t]);
       }
     }
@@ -377,12 +389,12 @@ Families CollectCacheMetrics(const CacheNumbers& numbers, TenantLabels labels) {
             1);
   families.push_back(std::move(info));
   CollectBlocks(numbers, families);
-  CollectPriorities(numbers.stats, families);
+  CollectPriorities(numbers, families);
   CollectCounters(numbers.stats, families);
   CollectTenantCounters(numbers, by_tenant, families);
   CollectTenantUses(numbers, by_tenant, families);
   CollectWindows(numbers.stats, families);
-  CollectLives(numbers.stats, families);
+  CollectLives(numbers, families);
   CollectSessions(numbers.stats, families);
   CollectOperations(numbers, by_tenant, families);
   return families;

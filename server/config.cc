@@ -92,7 +92,26 @@ std::vector<ConfigKey> LayersKeys(Config::Cache::Layers* layers) {
   };
 }
 
+std::vector<ConfigKey> TierKeys(Config::Cache::TierConfig* tier) {
+  return {
+      TextKey("name", &tier->name,
+              [](const std::string& name) {
+                return name.empty() ? absl::OkStatus() : CheckTierName(name);
+              }),
+      ChoiceKey<TierMedium>("medium", &tier->medium,
+                            {{"auto", TierMedium::kAuto},
+                             {"gpu", TierMedium::kGpu},
+                             {"host", TierMedium::kHost},
+                             {"disk", TierMedium::kDisk}}),
+      TierSizeKey("size", &tier->size, 0),
+      NumberKey("min_priority", &tier->min_priority, 0, pagoda::kMaxPriority),
+      NumberKey("watermark_permille", &tier->watermark_permille, 0, 1000),
+  };
+}
+
 std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
+  const auto is_list = [cache] { return !cache->tiers.empty(); };
+  const auto is_short = [cache] { return cache->tiers.empty(); };
   Config::Cache::Workload& workload = cache->workload;
   Config::Cache::Offload& offload = cache->offload;
   return {
@@ -102,8 +121,9 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
                        {{"float32", DType::kFloat32},
                         {"float16", DType::kFloat16},
                         {"bfloat16", DType::kBFloat16}}),
-      TierSizeKey("primary", &cache->primary, 1),
-      TierSizeKey("secondary", &cache->secondary, 0),
+      ShownIf(ListKey("tiers", &cache->tiers, TierKeys), is_list),
+      ShownIf(TierSizeKey("primary", &cache->primary, 1), is_short),
+      ShownIf(TierSizeKey("secondary", &cache->secondary, 0), is_short),
       ChoiceKey<PrimaryMemory>("primary_memory", &cache->primary_memory,
                                {{"auto", PrimaryMemory::kAuto},
                                 {"host", PrimaryMemory::kHost},
@@ -124,9 +144,12 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
       NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
       NumberKey("pin_budget_permille", &cache->pin_budget_permille, 0, 1000),
       FlagKey("warm_restart", &cache->warm_restart),
-      SectionKey("offload", {NumberKey("min_priority", &offload.min_priority, 0, kMaxPriority),
-                             NumberKey("watermark_permille", &offload.watermark_permille, 0, 1000),
-                             NumberKey("copy_threads", &offload.copy_threads, 1, 64)}),
+      SectionKey(
+          "offload",
+          {ShownIf(NumberKey("min_priority", &offload.min_priority, 0, pagoda::kMaxPriority),
+                   is_short),
+           ShownIf(NumberKey("watermark_permille", &offload.watermark_permille, 0, 1000), is_short),
+           NumberKey("copy_threads", &offload.copy_threads, 1, 64)}),
   };
 }
 
@@ -147,8 +170,14 @@ std::vector<ConfigKey> CredentialsKeys(Config::Credentials* credentials) {
           TextListKey("subjects", &credentials->subjects)};
 }
 
+std::vector<ConfigKey> TierQuotaKeys(Config::Quota::OfTier* quota) {
+  return {TextKey("tier", &quota->tier, CheckTierName),
+          NumberKey("blocks", &quota->blocks, 0, kMaxBlocks)};
+}
+
 std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
   return {NumberKey("share", &quota->share, 1, 1'000'000),
+          ListKey("quotas", &quota->tiers, TierQuotaKeys, 0),
           NumberKey("primary_blocks", &quota->primary_blocks, 0, kMaxBlocks),
           NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks),
           NumberKey("max_sequences", &quota->max_sequences, 0, 1 << 24),
@@ -220,7 +249,9 @@ std::vector<ConfigKey> EventsKeys(Config::Events* events) {
       NumberKey("max_events", &events->max_events, 1, uint64_t{1} << 32),
       NumberKey("max_bytes", &events->max_bytes, 1 << 16, uint64_t{1} << 40),
       ChoiceKey<LifecycleEvents>("lifecycle", &events->lifecycle,
-                                 {{"off", LifecycleEvents::kOff}, {"raw", LifecycleEvents::kRaw}}),
+                                 {{"off", LifecycleEvents::kOff},
+                                  {"raw", LifecycleEvents::kRaw},
+                                  {"all", LifecycleEvents::kAll}}),
       DurationKey("progress_interval", &events->progress_interval, absl::Milliseconds(10),
                   absl::Hours(1)),
       DurationKey("flush_interval", &events->flush_interval, absl::ZeroDuration(),
@@ -306,6 +337,41 @@ absl::Status CheckOneDocument(const std::string& text) {
   return Refuse(absl::StrCat(document.line(), ": a second document; one is read"));
 }
 
+// Two forms of one thing would leave open which one holds.
+absl::Status CheckOneFormOfTiers(const YAML::Node& cache) {
+  if (!cache.IsMap() || !cache["tiers"] || cache["tiers"].IsNull()) return absl::OkStatus();
+  const auto refuse = [](const YAML::Node& node, const std::string& key) {
+    return ConfigError(node, absl::StrCat("cache.", key,
+                                          " is a short form for caches without "
+                                          "cache.tiers, and cache.tiers is set; say it there"));
+  };
+  for (const char* key : {"primary", "secondary"}) {
+    if (const YAML::Node node = cache[key]) return refuse(node, key);
+  }
+  const YAML::Node offload = cache["offload"];
+  if (!offload.IsDefined() || !offload.IsMap()) return absl::OkStatus();
+  for (const char* key : {"min_priority", "watermark_permille"}) {
+    if (const YAML::Node node = offload[key]) return refuse(node, absl::StrCat("offload.", key));
+  }
+  return absl::OkStatus();
+}
+
+// The first tier's medium says where the primary tier lies, too.
+absl::Status AdoptFirstMedium(Config::Cache* cache) {
+  if (cache->tiers.empty()) return absl::OkStatus();
+  const TierMedium medium = cache->tiers.front().medium;
+  if (medium != TierMedium::kGpu && medium != TierMedium::kHost) return absl::OkStatus();
+  const PrimaryMemory wanted =
+      medium == TierMedium::kGpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
+  if (cache->primary_memory != PrimaryMemory::kAuto && cache->primary_memory != wanted) {
+    return Refuse(
+        " the first tier's medium and cache.primary_memory say different things; leave one to "
+        "auto");
+  }
+  cache->primary_memory = wanted;
+  return absl::OkStatus();
+}
+
 // The files and folders that are named as seen from the configuration's own.
 std::vector<std::string*> Paths(Config& config) {
   Config::Server::Tls& tls = config.server.tls;
@@ -321,6 +387,23 @@ std::vector<std::string*> Paths(Config& config) {
 }  // namespace
 
 Config::Cache::Cache() : eviction_policy(EvictionPolicyNames().front()) {}
+
+std::vector<Config::Cache::TierConfig> Config::Cache::AllTiers() const {
+  std::vector<TierConfig> all = tiers;
+  if (all.empty()) {
+    all.push_back({.size = primary, .watermark_permille = offload.watermark_permille});
+    const auto* blocks = std::get_if<BlockBudget>(&secondary);
+    const auto* bytes = std::get_if<ByteBudget>(&secondary);
+    const bool none = blocks != nullptr ? std::all_of(blocks->blocks.begin(), blocks->blocks.end(),
+                                                      [](uint32_t count) { return count == 0; })
+                                        : bytes != nullptr && bytes->bytes == 0;
+    if (!none) all.push_back({.size = secondary, .min_priority = offload.min_priority});
+  }
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (all[t].name.empty()) all[t].name = DefaultTierName(static_cast<Tier>(t));
+  }
+  return all;
+}
 
 std::string Config::Server::MapSocketPath() const {
   const bool automatic = map_socket == kMapSocketAuto;
@@ -345,7 +428,9 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
       const YAML::Node root = YAML::Load(text);
       status = root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
                                              : ConfigError(root, "not a mapping of sections");
+      if (status.ok() && root.IsMap() && root["cache"]) status = CheckOneFormOfTiers(root["cache"]);
     }
+    if (status.ok()) status = AdoptFirstMedium(&config.cache);
   } catch (const YAML::Exception& error) {
     status = Refuse(absl::StrCat(error.mark.line + 1, ": ", error.msg));
   }

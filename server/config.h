@@ -34,6 +34,10 @@ enum class ClientCertificates : uint8_t { kNone, kOptional, kRequired };
 // device.
 enum class PrimaryMemory : uint8_t { kAuto, kHost, kCuda };
 
+// What a tier of a list lies in; kAuto: PrimaryMemory says it for the first tier, the others lie in
+// the host's memory.
+enum class TierMedium : uint8_t { kAuto, kGpu, kHost, kDisk };
+
 // The names, units and meanings are those of deploy/pagodad.yaml. The default needs no file, no
 // model and no GPU.
 struct Config {
@@ -41,6 +45,16 @@ struct Config {
     std::string name = "default";
     uint32_t tokens_per_block = 32;
     DType kv_dtype = DType::kFloat32;
+    // One tier of the list `tiers`.
+    struct TierConfig {
+      std::string name;  // Empty: DefaultTierName().
+      TierMedium medium = TierMedium::kAuto;
+      TierBudget size = BlockBudget{{0}};
+      uint32_t min_priority = kDefaultPriority.value();
+      uint32_t watermark_permille = 0;
+    };
+    std::vector<TierConfig> tiers;  // Nearest first. Empty: the short forms below hold.
+    // The short forms of two tiers: `primary`, `secondary`, and of `offload` what is of a tier.
     TierBudget primary = BlockBudget{{1024}};
     TierBudget secondary = BlockBudget{{0}};  // None.
     PrimaryMemory primary_memory = PrimaryMemory::kAuto;
@@ -77,12 +91,14 @@ struct Config {
     uint32_t pin_budget_permille = 250;
     bool warm_restart = false;
     struct Offload {
-      uint32_t min_priority = kDefaultPriority.value();
-      uint32_t watermark_permille = 0;
+      uint32_t min_priority = kDefaultPriority.value();  // Short form: of the second tier.
+      uint32_t watermark_permille = 0;                   // Short form: of the first tier.
       uint32_t copy_threads = 2;
     } offload;
 
     Cache();
+    // The tiers of either form, each with its name. A secondary tier of nothing is left out.
+    std::vector<TierConfig> AllTiers() const;
   } cache;
 
   struct Server {
@@ -127,7 +143,13 @@ struct Config {
   };
   struct Quota {
     uint32_t share = 1;
-    // The most blocks of each window; 0: no limit.
+    // The most blocks of each window in a tier; 0: no limit.
+    struct OfTier {
+      std::string tier;  // Its name.
+      uint32_t blocks = 0;
+    };
+    std::vector<OfTier> tiers;
+    // The short forms for the first and the second tier.
     uint32_t primary_blocks = 0;
     uint32_t secondary_blocks = 0;
     // Its sequences, and the bytes that these keep beside their blocks; 0: no limit of its own.
@@ -221,8 +243,8 @@ absl::StatusOr<Config> LoadConfig(const std::string& file);
 
 // What no single key shows: the daemon must be reachable, plaintext must stay on this machine, a
 // certificate needs its key, tenants need names of their own, the lease must be within its maximum,
-// one model at most; where the daemon's own engine computes goes with where the primary tier lies,
-// and a warm restart with host memory alone.
+// one model at most; tiers need names of their own, and quotas name them; where the daemon's own
+// engine computes goes with where the primary tier lies, and a warm restart with host memory alone.
 // Errors: INVALID_ARGUMENT.
 absl::Status ValidateConfig(const Config& config);
 

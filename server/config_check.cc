@@ -1,7 +1,9 @@
 // What is wrong with a configuration that no single key shows.
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -191,6 +193,54 @@ absl::Status CheckPrimaryMemory(const Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTierList(const Config::Cache& cache) {
+  const std::vector<Config::Cache::TierConfig> tiers = cache.AllTiers();
+  if (tiers.size() > kMaxTiers) {
+    return Refuse(absl::StrCat("cache.tiers has ", tiers.size(), " tiers; at most ", kMaxTiers));
+  }
+  std::set<std::string> names;
+  for (const Config::Cache::TierConfig& tier : tiers) {
+    if (!names.insert(tier.name).second) {
+      return Refuse(absl::StrCat("cache.tiers has two tiers '", tier.name, "'"));
+    }
+    const bool is_first = names.size() == 1;
+    if (is_first ? tier.medium == TierMedium::kDisk : tier.medium == TierMedium::kGpu) {
+      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name, "' is ",
+                                 is_first ? "the first, where engines compute, and lies on disk"
+                                          : "not the first, and lies in GPU memory"));
+    }
+    if (tier.medium == TierMedium::kDisk && std::holds_alternative<FractionBudget>(tier.size)) {
+      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
+                                 "' is a share of a disk; say bytes or blocks"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A quota is of a tier that there is, and said once. A tenant may have one for a short form's tier
+// that is not there: it means nothing.
+absl::Status CheckQuotas(const Config& config) {
+  const std::vector<Config::Cache::TierConfig> tiers = config.cache.AllTiers();
+  for (const Config::Tenant& tenant : config.tenants) {
+    std::set<std::string> seen;
+    if (tenant.quota.primary_blocks > 0) seen.insert(tiers[0].name);
+    if (tenant.quota.secondary_blocks > 0 && tiers.size() > 1) seen.insert(tiers[1].name);
+    for (const Config::Quota::OfTier& quota : tenant.quota.tiers) {
+      const bool known = std::any_of(tiers.begin(), tiers.end(),
+                                     [&](const auto& tier) { return tier.name == quota.tier; });
+      if (!known) {
+        return Refuse(absl::StrCat("tenant '", tenant.name, "' has a quota for the tier '",
+                                   quota.tier, "', which the cache has not"));
+      }
+      if (!seen.insert(quota.tier).second) {
+        return Refuse(absl::StrCat("tenant '", tenant.name, "' has two quotas for the tier '",
+                                   quota.tier, "'"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config) {
@@ -208,6 +258,8 @@ absl::Status ValidateConfig(const Config& config) {
         "cache's layers");
   }
   if (absl::Status status = CheckModel(config); !status.ok()) return status;
+  if (absl::Status status = CheckTierList(config.cache); !status.ok()) return status;
+  if (absl::Status status = CheckQuotas(config); !status.ok()) return status;
   if (absl::Status status = CheckEngineBackend(config); !status.ok()) return status;
   if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;

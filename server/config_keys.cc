@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -135,6 +136,11 @@ ConfigKey SectionKey(std::string name, std::vector<ConfigKey> keys) {
   return {name, read, [keys](YAML::Emitter& out) { PrintMapping(keys, out); }};
 }
 
+ConfigKey ShownIf(ConfigKey key, std::function<bool()> shown) {
+  key.shown = std::move(shown);
+  return key;
+}
+
 absl::Status ReadMapping(const YAML::Node& node, const std::vector<ConfigKey>& keys) {
   std::set<std::string> seen;
   for (const auto& entry : node) {
@@ -156,6 +162,7 @@ absl::Status ReadMapping(const YAML::Node& node, const std::vector<ConfigKey>& k
 void PrintMapping(const std::vector<ConfigKey>& keys, YAML::Emitter& out) {
   out << YAML::BeginMap;
   for (const ConfigKey& key : keys) {
+    if (key.shown != nullptr && !key.shown()) continue;
     out << YAML::Key << key.name << YAML::Value;
     key.print(out);
   }

@@ -23,6 +23,8 @@ struct ConfigKey {
   // An error's message is complete but for the file's name: "LINE: key: what is wrong".
   std::function<absl::Status(const YAML::Node&)> read;
   std::function<void(YAML::Emitter&)> print;
+  // Whether PrintMapping writes the key; null: always.
+  std::function<bool()> shown = nullptr;
 };
 
 // A value's own test: OK, or what is allowed.
@@ -52,6 +54,9 @@ ConfigKey SectionKey(std::string name, std::vector<ConfigKey> keys);
 template <class Element>
 ConfigKey ListKey(std::string name, std::vector<Element>* field,
                   std::vector<ConfigKey> (*keys)(Element*), size_t min_elements = 1);
+
+// The key, printed only where `shown` says so: for one of two forms of the same thing.
+ConfigKey ShownIf(ConfigKey key, std::function<bool()> shown);
 
 // Fills the fields from a mapping. Errors: INVALID_ARGUMENT as ConfigKey::read says, also for a key
 // that is not in `keys` or comes twice.

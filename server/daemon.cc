@@ -88,8 +88,8 @@ uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
   if (cache.max_holes > 0) return cache.max_holes;
   uint32_t most_blocks = 0;
   for (const SizingPlan::WindowPlan& window : sizes.windows) {
-    const uint32_t blocks =
-        window.tier(Tier::kPrimary).blocks + window.tier(Tier::kSecondary).blocks;
+    uint32_t blocks = 0;
+    for (const SizingPlan::TierPlan& tier : window.tiers) blocks += tier.blocks;
     most_blocks = std::max(most_blocks, blocks);
   }
   return most_blocks;
@@ -212,27 +212,24 @@ absl::Status Daemon::MakeCache() {
   if (!sizes.ok()) return sizes.status();
 
   const Config::Cache& cache = config_.cache;
-  absl::StatusOr<std::unique_ptr<BlockManager>> core = BlockManager::Create(
-      {.layout = *layout_,
-       .primary_blocks = sizes->blocks(Tier::kPrimary),
-       .secondary_blocks = sizes->blocks(Tier::kSecondary),
-       .max_holes = cache.max_holes,
-       .eviction_policy = cache.eviction_policy,
-       .offload_min_priority = Priority(static_cast<uint8_t>(cache.offload.min_priority)),
-       .offload_watermark_permille = cache.offload.watermark_permille,
-       .pin_budget_permille = cache.pin_budget_permille,
-       .max_pin_lease = config_.sessions.max_pin_lease,
-       .pool_mappings = pools_->Mappings(),
-       .lifecycle_events = config_.events.lifecycle,
-       .epoch = RandomEpoch(),
-       .tenants = TenantsOf(config_),
-       .commons_share = config_.commons_share,
-       .journal_slots = kept_ != nullptr,
-       .lives_sample = config_.metrics.block_sample,
-       .max_sessions = config_.server.max_sessions,
-       .sequence_limits = {.max_sequences = config_.server.max_sequences,
-                           .max_bytes = config_.server.max_sequence_bytes},
-       .start_time = start_time_});
+  absl::StatusOr<std::unique_ptr<BlockManager>> core =
+      BlockManager::Create({.layout = *layout_,
+                            .tiers = TiersOf(cache, *sizes),
+                            .max_holes = cache.max_holes,
+                            .eviction_policy = cache.eviction_policy,
+                            .pin_budget_permille = cache.pin_budget_permille,
+                            .max_pin_lease = config_.sessions.max_pin_lease,
+                            .pool_mappings = pools_->Mappings(),
+                            .lifecycle_events = config_.events.lifecycle,
+                            .epoch = RandomEpoch(),
+                            .tenants = TenantsOf(config_),
+                            .commons_share = config_.commons_share,
+                            .journal_slots = kept_ != nullptr,
+                            .lives_sample = config_.metrics.block_sample,
+                            .max_sessions = config_.server.max_sessions,
+                            .sequence_limits = {.max_sequences = config_.server.max_sequences,
+                                                .max_bytes = config_.server.max_sequence_bytes},
+                            .start_time = start_time_});
   if (!core.ok()) return core.status();
   if (kept_ != nullptr) Restore(**core);
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
@@ -577,6 +574,8 @@ void Daemon::Drain() {
   drained_ = true;
   const absl::Time end = absl::Now() + config_.server.drain_timeout;
   state_.Enter(ServingState::Phase::kDraining);
+  // Subscribers hear of it before their streams end. Calls that go on change the cache untold.
+  manager_->RemovePools();
   grpc_->SetNotServing();
   supervisor_.Stopping(absl::StrCat("draining: calls may go on for ",
                                     absl::FormatDuration(config_.server.drain_timeout)));

@@ -95,6 +95,16 @@ void Packed(BackwardWriter& out, int field, const Ids& ids) {
       /*keep_empty=*/false);
 }
 
+void PackedTiers(BackwardWriter& out, int field, TierSet tiers) {
+  if (tiers.empty()) return;
+  out.Message(field, [&] {
+    for (size_t tier = kMaxTiers; tier > 0; --tier) {
+      const auto one = static_cast<Tier>(tier - 1);
+      if (tiers.contains(one)) out.Varint(TierToProto(one));
+    }
+  });
+}
+
 // Writes the member of the wire's oneof that goes with each event.
 struct Writer {
   BackwardWriter& out;
@@ -121,6 +131,7 @@ struct Writer {
         const StoredBlock& block = event.blocks[i - 1];
         const size_t begin = token - (event.content_hidden ? 0 : block.token_count);
         out.Message(4, [&] {
+          PackedTiers(out, 9, block.lower);
           if (event.content_hidden) out.Number(8, block.token_count);
           out.Number(5, block.priority.value());
           out.Number(4, TierToProto(block.tier));
@@ -143,6 +154,12 @@ struct Writer {
 
   void operator()(const UpdatedEvent& event) const {
     out.Message(6, [&] {
+      if (event.lower.has_value()) {
+        out.Message(6, [&] {
+          PackedTiers(out, 2, event.lower->new_value);
+          PackedTiers(out, 1, event.lower->old_value);
+        });
+      }
       if (event.ended_pin.has_value()) {
         out.Message(5, [&] {
           if (event.ended_pin->removal.has_value()) {
@@ -171,7 +188,7 @@ struct Writer {
 
   void operator()(const RemovedEvent& event) const {
     out.Message(7, [&] {
-      if (event.scope == RemovedEvent::Scope::kWindow) out.Number(4, v1::REMOVAL_SCOPE_WINDOW);
+      out.Number(4, RemovalScopeToProto(event.scope));
       out.Message(
           3,
           [&] {

@@ -104,7 +104,7 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
   }
   if (!request.tiers().empty()) filter.tiers = 0;
   for (const int tier : request.tiers()) {
-    if (tier < v1::TIER_PRIMARY || tier > v1::TIER_SECONDARY) {
+    if (tier < v1::TIER_PRIMARY || tier > static_cast<int>(kMaxTiers)) {
       return MakeError(Reason::kInvalidArgument, absl::StrCat("there is no tier ", tier));
     }
     filter.tiers |= 1 << (tier - v1::TIER_PRIMARY);

@@ -24,9 +24,11 @@ uint64_t BudgetsNote(const Config::Cache& cache) {
     const auto* share = std::get_if<FractionBudget>(&budget);
     return share == nullptr ? std::string("fixed") : absl::StrCat(share->fraction);
   };
-  const std::string all =
-      absl::StrCat(text(cache.primary), " ", text(cache.secondary), " ",
-                   cache.workload.sequence_tokens, " ", cache.workload.chunk_tokens);
+  std::string all;
+  for (const Config::Cache::TierConfig& tier : cache.AllTiers()) {
+    absl::StrAppend(&all, text(tier.size), " ");
+  }
+  absl::StrAppend(&all, cache.workload.sequence_tokens, " ", cache.workload.chunk_tokens);
   return Checksum(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(all.data()), all.size()));
 }
 
@@ -39,7 +41,7 @@ std::optional<std::vector<uint32_t>> BlocksOfTheLastRun(const CacheLayout& layou
   for (uint32_t w = 0; w < layout.windows().size(); ++w) {
     const std::optional<SlotStamps::Peeked> last =
         SlotStamps::Peek(StampsName(instance, layout.windows()[w].window, tier));
-    const uint32_t spare = tier == Tier::kSecondary ? kSecondarySpareSlots : 0;
+    const uint32_t spare = SpareSlots(tier);
     if (!last.has_value() || last->note != note || last->num_slots <= spare ||
         last->fingerprint != StampsFingerprint(layout, w, tier)) {
       return std::nullopt;
@@ -59,17 +61,20 @@ absl::Status RemoveLeftMemory(const CacheLayout& layout, const std::string& inst
 absl::StatusOr<Config::Cache> WithSizesOfTheLastRun(Config::Cache cache, const CacheLayout& layout,
                                                     const std::string& instance) {
   const uint64_t note = BudgetsNote(cache);
-  for (const auto& [budget, tier] :
-       {std::pair(&cache.primary, Tier::kPrimary), std::pair(&cache.secondary, Tier::kSecondary)}) {
-    if (!std::holds_alternative<FractionBudget>(*budget)) continue;
-    std::optional<std::vector<uint32_t>> blocks = BlocksOfTheLastRun(layout, instance, tier, note);
+  Config::Cache sized = cache;
+  sized.tiers = cache.AllTiers();
+  for (size_t t = 0; t < sized.tiers.size(); ++t) {
+    TierBudget& budget = sized.tiers[t].size;
+    if (!std::holds_alternative<FractionBudget>(budget)) continue;
+    std::optional<std::vector<uint32_t>> blocks =
+        BlocksOfTheLastRun(layout, instance, static_cast<Tier>(t), note);
     if (!blocks.has_value()) {
       if (absl::Status status = RemoveLeftMemory(layout, instance); !status.ok()) return status;
       return cache;
     }
-    *budget = BlockBudget{*std::move(blocks)};
+    budget = BlockBudget{*std::move(blocks)};
   }
-  return cache;
+  return sized;
 }
 
 absl::StatusOr<std::unique_ptr<KeptMemory>> KeptMemory::Open(PoolSet* pools, const Options& options,

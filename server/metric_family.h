@@ -31,8 +31,6 @@ inline prometheus::MetricFamily HistogramFamily(std::string name, std::string he
 
 inline double AsDouble(uint64_t value) { return static_cast<double>(value); }
 
-inline std::string TierLabel(size_t tier) { return std::string(TierName(static_cast<Tier>(tier))); }
-
 // Adds one histogram to a histogram's family.
 inline void AddHistogram(prometheus::MetricFamily& family, MetricLabels labels,
                          const DurationHistogram& histogram) {

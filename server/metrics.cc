@@ -21,16 +21,17 @@ void Append(Families families, Families& out) {
              std::make_move_iterator(families.end()));
 }
 
-Families CollectTransfers(const TransferStats& stats) {
+Families CollectTransfers(const TransferStats& stats, const CacheInfo& cache) {
   auto copies = CounterFamily("pagoda_copies_total", "Copies of blocks that succeeded.");
   auto bytes = CounterFamily("pagoda_copied_bytes_total", "Bytes of those.");
   auto busy = CounterFamily("pagoda_copy_seconds_total", "Time of the threads that copied.");
   auto latency = HistogramFamily("pagoda_copy_latency_seconds",
                                  "From the order of a copy to its last byte, queued or not.");
-  for (size_t source = 0; source < kNumTiers; ++source) {
-    for (size_t target = 0; target < kNumTiers; ++target) {
+  for (size_t source = 0; source < cache.tiers.size(); ++source) {
+    for (size_t target = 0; target < cache.tiers.size(); ++target) {
       const TransferStats::Direction& direction = stats.directions[source][target];
-      const MetricLabels labels = {{"source", TierLabel(source)}, {"target", TierLabel(target)}};
+      const MetricLabels labels = {{"source", cache.tiers[source].name},
+                                   {"target", cache.tiers[target].name}};
       AddSample(copies, labels, AsDouble(direction.copies));
       AddSample(bytes, labels, AsDouble(direction.bytes));
       AddSample(busy, labels, absl::ToDoubleSeconds(direction.busy));
@@ -161,7 +162,7 @@ Families Metrics::Collect() const {
                               .tenants = parts_.manager->tenants()},
                              tenant_labels_),
          families);
-  Append(CollectTransfers(parts_.transfers->stats()), families);
+  Append(CollectTransfers(parts_.transfers->stats(), parts_.manager->info()), families);
   Append(CollectEvents(parts_.manager->log()), families);
   Append(parts_.events->CollectSubscribers(parts_.bridges->StreamLags()), families);
   Append(parts_.bridges->Collect(), families);

@@ -71,14 +71,33 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config) {
 
 absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cache& cache,
                                     const ChosenMemory& chosen) {
-  const absl::StatusOr<TierBudget> primary = BudgetNow(cache.primary, chosen.device);
-  if (!primary.ok()) return primary.status();
-  const absl::StatusOr<TierBudget> secondary = BudgetNow(cache.secondary, std::nullopt);
-  if (!secondary.ok()) return secondary.status();
-  return PlanSizes(layout, {.workload = {.max_sequence_tokens = cache.workload.sequence_tokens,
-                                         .chunk_tokens = cache.workload.chunk_tokens},
-                            .primary = *primary,
-                            .secondary = *secondary});
+  SizingRequest request{.workload = {.max_sequence_tokens = cache.workload.sequence_tokens,
+                                     .chunk_tokens = cache.workload.chunk_tokens}};
+  for (const Config::Cache::TierConfig& tier : cache.AllTiers()) {
+    const bool is_first = request.tiers.empty();
+    const absl::StatusOr<TierBudget> budget =
+        BudgetNow(tier.size, is_first ? chosen.device : std::nullopt);
+    if (!budget.ok()) return budget.status();
+    request.tiers.push_back({.budget = *budget,
+                             .medium = is_first && chosen.device.has_value() ? Medium::kGpu
+                                       : tier.medium == TierMedium::kDisk    ? Medium::kDisk
+                                                                             : Medium::kHost,
+                             .name = tier.name});
+  }
+  return PlanSizes(layout, request);
+}
+
+std::vector<TierSpec> TiersOf(const Config::Cache& cache, const SizingPlan& sizes) {
+  std::vector<TierSpec> tiers;
+  for (const Config::Cache::TierConfig& tier : cache.AllTiers()) {
+    const size_t t = tiers.size();
+    tiers.push_back({.name = tier.name,
+                     .medium = sizes.media[t],
+                     .blocks = sizes.blocks(static_cast<Tier>(t)),
+                     .min_priority = Priority(static_cast<uint8_t>(tier.min_priority)),
+                     .watermark_permille = tier.watermark_permille});
+  }
+  return tiers;
 }
 
 }  // namespace pagoda::server

@@ -4,8 +4,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "manager/tier_spec.h"
 #include "pools/cuda/device.h"
 #include "pools/layout.h"
 #include "pools/sizing.h"
@@ -27,6 +29,9 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config);
 // Errors: those of PlanSizes and of reading what is free.
 absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cache& cache,
                                     const ChosenMemory& chosen);
+
+// The tiers of the core, for ManagerOptions: the configuration's, of those sizes.
+std::vector<TierSpec> TiersOf(const Config::Cache& cache, const SizingPlan& sizes);
 
 }  // namespace pagoda::server
 

@@ -87,8 +87,9 @@ void StatusApi::AddRoutes(HttpServer::Routes* routes) {
         };
   };
   add("status", Audience::kEverybody, [this](const HttpRequest& r) { return Status(r); });
-  add("history", Audience::kEverybody,
-      [this](const HttpRequest&) { return TextOf(HistoryJson(history_->Samples())); });
+  add("history", Audience::kEverybody, [this](const HttpRequest&) {
+    return TextOf(HistoryJson(history_->Samples(), parts_.manager->info()));
+  });
   add("transfers", Audience::kEverybody, [this](const HttpRequest&) { return Transfers(); });
   add("blocks", Audience::kEverybody, [this](const HttpRequest&) { return blocks_.Get(); });
   add("sessions", Audience::kOperators, [this](const HttpRequest& r) { return Sessions(r); });
@@ -141,8 +142,9 @@ std::string StatusApi::Status(const HttpRequest& request) const {
                    {"model", manager.info().model_fingerprint},
                    {"rank", manager.info().rank},
                    {"tokens_per_block", manager.info().tokens_per_block},
+                   {"tiers", TiersJson(manager.info())},
                    {"layers", parts_.layout->spec().layers.size()}}},
-                 {"windows", WindowsJson(stats, *parts_.layout, *parts_.pools)},
+                 {"windows", WindowsJson(stats, manager.info(), *parts_.layout, *parts_.pools)},
                  {"sessions", stats.sessions},
                  {"sequences", stats.sequences},
                  {"pins", stats.pins},
@@ -159,19 +161,21 @@ std::string StatusApi::Status(const HttpRequest& request) const {
 }
 
 std::string StatusApi::Transfers() const {
-  return TextOf(TransfersJson(parts_.transfers->stats()));
+  return TextOf(TransfersJson(parts_.transfers->stats(), parts_.manager->info()));
 }
 
 std::string StatusApi::Blocks() const {
   Json windows = Json::array();
-  const std::vector<CacheInfo::Window>& infos = parts_.manager->info().windows;
+  const CacheInfo& cache = parts_.manager->info();
+  const std::vector<CacheInfo::Window>& infos = cache.windows;
   for (uint32_t w = 0; w < infos.size(); ++w) {
     Json tiers = Json::array();
-    for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+    for (size_t t = 0; t < cache.tiers.size(); ++t) {
+      const auto tier = static_cast<Tier>(t);
       const std::vector<SlotState> states = parts_.manager->SlotStates(w, tier);
       if (states.empty()) continue;
       Json map = CellsJson(states, kMapCells);
-      map["tier"] = TierName(tier);
+      map["tier"] = cache.TierName(tier);
       tiers.push_back(std::move(map));
     }
     windows.push_back({{"window", WindowName(infos[w].window)}, {"tiers", std::move(tiers)}});
@@ -205,7 +209,8 @@ absl::StatusOr<std::string> StatusApi::Sessions(const HttpRequest& request) cons
 std::string StatusApi::Tenants() const {
   Json tenants = Json::array();
   for (const TenantUsage& usage : parts_.manager->TenantUses()) {
-    tenants.push_back(TenantJson(usage, parts_.manager->tenants()[usage.tenant]));
+    tenants.push_back(
+        TenantJson(usage, parts_.manager->tenants()[usage.tenant], parts_.manager->info()));
   }
   return TextOf({{"tenants", std::move(tenants)}});
 }
@@ -213,7 +218,8 @@ std::string StatusApi::Tenants() const {
 std::string StatusApi::Prefixes() const {
   Json prefixes = Json::array();
   for (const PrefixUse& use : parts_.manager->TopPrefixes(kTopPrefixes)) {
-    prefixes.push_back(PrefixJson(use, parts_.manager->tenants()[use.tenant]));
+    prefixes.push_back(
+        PrefixJson(use, parts_.manager->tenants()[use.tenant], parts_.manager->info()));
   }
   return TextOf({{"window", WindowName(parts_.manager->info().windows.back().window)},
                  {"prefixes", std::move(prefixes)}});
@@ -239,7 +245,7 @@ absl::StatusOr<std::string> StatusApi::Events(const HttpRequest& request) const 
     for (const EventLog::BatchPtr& batch : *batches) {
       for (const Event& event : *batch) {
         if (event.revision.value() != next || next > last) continue;
-        events.push_back(EventJson(event, parts_.manager->tenants()));
+        events.push_back(EventJson(event, parts_.manager->tenants(), parts_.manager->info()));
         ++next;
       }
     }

@@ -10,14 +10,13 @@ StatusSample SampleOf(const ManagerStats& stats, const TransferStats& transfers,
   sample.hit_tokens = largest.prefix_hit_tokens;
   sample.secondary_hit_tokens = largest.secondary_hit_tokens;
   for (const WindowStats& window : stats.windows) {
-    const TierOccupancy& primary = window.tiers[static_cast<size_t>(Tier::kPrimary)];
-    const TierOccupancy& secondary = window.tiers[static_cast<size_t>(Tier::kSecondary)];
     sample.allocated_blocks += window.counters.allocated_blocks;
     sample.evicted_blocks += window.counters.evicted_blocks + window.counters.displaced_blocks;
     sample.offloaded_blocks += window.counters.offloaded_blocks;
     sample.onboarded_blocks += window.counters.onboarded_blocks;
-    sample.used_primary += primary.capacity - primary.free;
-    sample.used_secondary += secondary.capacity - secondary.free;
+    for (size_t t = 0; t < window.tiers.size(); ++t) {
+      sample.used[t] += window.tiers[t].capacity - window.tiers[t].free;
+    }
   }
   for (const auto& targets : transfers.directions) {
     for (const TransferStats::Direction& direction : targets) {

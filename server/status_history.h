@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_STATUS_HISTORY_H_
 #define PAGODA_SERVER_STATUS_HISTORY_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -26,9 +27,8 @@ struct StatusSample {
   uint64_t offloaded_blocks = 0;
   uint64_t onboarded_blocks = 0;
   uint64_t copied_bytes = 0;
-  uint64_t events = 0;        // The last revision.
-  uint64_t used_primary = 0;  // Blocks that are not free.
-  uint64_t used_secondary = 0;
+  uint64_t events = 0;                        // The last revision.
+  std::array<uint64_t, kMaxTiers> used = {};  // Blocks that are not free, by tier.
 };
 
 StatusSample SampleOf(const ManagerStats& stats, const TransferStats& transfers, Revision last,

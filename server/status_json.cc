@@ -20,6 +20,7 @@ constexpr CounterField kCounters[] = {
     {"evicted_blocks", &WindowCounters::evicted_blocks},
     {"displaced_blocks", &WindowCounters::displaced_blocks},
     {"offloaded_blocks", &WindowCounters::offloaded_blocks},
+    {"freely_evicted_blocks", &WindowCounters::freely_evicted_blocks},
     {"onboarded_blocks", &WindowCounters::onboarded_blocks},
     {"lost_blocks", &WindowCounters::lost_blocks},
     {"lookup_tokens", &WindowCounters::prefix_lookup_tokens},
@@ -37,14 +38,16 @@ Json PrioritiesJson(const PriorityCounts& counts) {
   return priorities;
 }
 
-Json TierJson(Tier tier, const WindowStats& window, const MemoryPlace& place) {
+Json TierJson(Tier tier, const WindowStats& window, const CacheInfo& cache,
+              const MemoryPlace& place) {
   const TierOccupancy& blocks = window.tiers[static_cast<size_t>(tier)];
   return {
-      {"tier", TierName(tier)},
+      {"tier", cache.TierName(tier)},
       {"memory", PlaceName(place)},
       {"capacity_blocks", blocks.capacity},
       {"free_blocks", blocks.free},
       {"cached_blocks", blocks.cached},
+      {"duplicate_blocks", blocks.duplicates},
       {"active_blocks", blocks.active},
       {"pinned_blocks", blocks.pinned},
       {"in_flight_blocks", blocks.in_flight},
@@ -75,6 +78,7 @@ Json ShownBlocks(absl::Span<const BlockId> blocks) {
 // What goes with each type of event.
 struct EventWriter {
   Json& out;
+  const CacheInfo& cache;
 
   void operator()(const CreatedEvent& event) const {
     out["type"] = "created";
@@ -82,7 +86,7 @@ struct EventWriter {
       Json capacity = Json::object();
       for (size_t tier = 0; tier < event.blocks_per_tier.size(); ++tier) {
         if (event.blocks_per_tier[tier] == 0) continue;
-        capacity[std::string(TierName(static_cast<Tier>(tier)))] = event.blocks_per_tier[tier];
+        capacity[cache.TierName(static_cast<Tier>(tier))] = event.blocks_per_tier[tier];
       }
       out["capacity_blocks"] = std::move(capacity);
     } else {
@@ -98,14 +102,21 @@ struct EventWriter {
     if (event.parent != kNoBlock) out["parent_block"] = event.parent.value();
     out["namespace"] = NamespaceJson(*event.name_space);
     if (event.blocks.empty()) return;
-    out["tier"] = TierName(event.blocks.front().tier);
+    out["tier"] = cache.TierName(event.blocks.front().tier);
+    const TierSet lower = event.blocks.front().lower;
+    if (!lower.empty()) out["lower_tiers"] = NamesOf(lower);
     out["priority"] = event.blocks.front().priority.value();
     out["last_hash"] = HexOf(event.blocks.back().hash.value());
   }
   void operator()(const UpdatedEvent& event) const {
     out["type"] = "updated";
     WriteBlocks({&event.id, 1});
-    if (event.tier.has_value()) out["tier"] = ChangeJson(*event.tier, TierName);
+    if (event.tier.has_value()) {
+      out["tier"] = ChangeJson(*event.tier, [this](Tier tier) { return cache.TierName(tier); });
+    }
+    if (event.lower.has_value()) {
+      out["lower_tiers"] = ChangeJson(*event.lower, [this](TierSet set) { return NamesOf(set); });
+    }
     if (event.priority.has_value()) {
       out["priority"] = ChangeJson(*event.priority, [](Priority p) { return p.value(); });
     }
@@ -120,14 +131,24 @@ struct EventWriter {
   void operator()(const RemovedEvent& event) const {
     out["type"] = "removed";
     out["reason"] = RemovalReasonName(event.reason);
-    if (event.scope == RemovedEvent::Scope::kWindow) {
-      out["scope"] = "window";
-    } else {
-      WriteBlocks(event.blocks);
+    switch (event.scope) {
+      case RemovedEvent::Scope::kBlocks:
+        return WriteBlocks(event.blocks);
+      case RemovedEvent::Scope::kWindow:
+        out["scope"] = "window";
+        return;
+      case RemovedEvent::Scope::kPools:
+        out["scope"] = "pools";
+        return;
     }
   }
 
  private:
+  Json NamesOf(TierSet tiers) const {
+    Json names = Json::array();
+    tiers.ForEach([&](Tier tier) { names.push_back(cache.TierName(tier)); });
+    return names;
+  }
   void WriteBlocks(absl::Span<const BlockId> blocks) const {
     out["blocks"] = blocks.size();
     out["block_ids"] = ShownBlocks(blocks);
@@ -144,16 +165,18 @@ double SecondsSince1970(absl::Time time) { return absl::ToDoubleSeconds(time - a
 
 std::string HexOf(uint64_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad16)); }
 
-Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout, const PoolSet& pools) {
+Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheLayout& layout,
+                 const PoolSet& pools) {
   Json windows = Json::array();
   for (size_t w = 0; w < stats.windows.size(); ++w) {
     const WindowStats& window = stats.windows[w];
     size_t layers = 0;
     for (const PoolLayout& pool : layout.windows()[w].pools) layers += pool.layers.size();
     Json tiers = Json::array();
-    for (size_t t = 0; t < kNumTiers; ++t) {
+    for (size_t t = 0; t < window.tiers.size(); ++t) {
       if (window.tiers[t].capacity == 0) continue;
-      tiers.push_back(TierJson(static_cast<Tier>(t), window, pools.place(static_cast<Tier>(t))));
+      tiers.push_back(
+          TierJson(static_cast<Tier>(t), window, cache, pools.place(static_cast<Tier>(t))));
     }
     Json counters = Json::object();
     for (const CounterField& field : kCounters) {
@@ -171,13 +194,21 @@ Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout, const Poo
   return windows;
 }
 
-Json TransfersJson(const TransferStats& stats) {
+Json TiersJson(const CacheInfo& cache) {
+  Json tiers = Json::array();
+  for (const CacheInfo::TierInfo& tier : cache.tiers) {
+    tiers.push_back({{"name", tier.name}, {"medium", MediumName(tier.medium)}});
+  }
+  return tiers;
+}
+
+Json TransfersJson(const TransferStats& stats, const CacheInfo& cache) {
   Json directions = Json::array();
-  for (size_t source = 0; source < kNumTiers; ++source) {
-    for (size_t target = 0; target < kNumTiers; ++target) {
+  for (size_t source = 0; source < cache.tiers.size(); ++source) {
+    for (size_t target = 0; target < cache.tiers.size(); ++target) {
       const TransferStats::Direction& direction = stats.directions[source][target];
-      directions.push_back({{"from", TierName(static_cast<Tier>(source))},
-                            {"to", TierName(static_cast<Tier>(target))},
+      directions.push_back({{"from", cache.tiers[source].name},
+                            {"to", cache.tiers[target].name},
                             {"copies", direction.copies},
                             {"bytes", direction.bytes},
                             {"busy_seconds", absl::ToDoubleSeconds(direction.busy)}});
@@ -189,7 +220,7 @@ Json TransfersJson(const TransferStats& stats) {
           {"queued", stats.queued}};
 }
 
-Json HistoryJson(absl::Span<const StatusSample> samples) {
+Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache) {
   Json history = Json::object();
   history["interval_seconds"] = absl::ToDoubleSeconds(StatusHistory::kInterval);
   Json& times = history["times"] = Json::array();
@@ -204,13 +235,20 @@ Json HistoryJson(absl::Span<const StatusSample> samples) {
       {"onboarded_blocks", &StatusSample::onboarded_blocks},
       {"copied_bytes", &StatusSample::copied_bytes},
       {"events", &StatusSample::events},
-      {"used_primary_blocks", &StatusSample::used_primary},
-      {"used_secondary_blocks", &StatusSample::used_secondary},
   };
   for (const auto& [name, field] : columns) {
     Json& column = history[name] = Json::array();
     for (const StatusSample& sample : samples) column.push_back(sample.*field);
   }
+  const auto used = [&](size_t tier) {
+    Json column = Json::array();
+    for (const StatusSample& sample : samples) column.push_back(sample.used[tier]);
+    return column;
+  };
+  history["used_primary_blocks"] = used(0);
+  history["used_secondary_blocks"] = used(1);
+  Json& by_tier = history["used_blocks"] = Json::object();
+  for (size_t t = 0; t < cache.tiers.size(); ++t) by_tier[cache.tiers[t].name] = used(t);
   return history;
 }
 
@@ -258,11 +296,11 @@ Json SessionJson(const SessionRow& row, const TenantOptions& tenant) {
   return json;
 }
 
-Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant) {
+Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant, const CacheInfo& cache) {
   Json uses = Json::array();
   for (const TenantUsage::Use& use : usage.uses) {
     uses.push_back({{"window", WindowName(use.window)},
-                    {"tier", TierName(use.tier)},
+                    {"tier", cache.TierName(use.tier)},
                     {"used_blocks", use.used_blocks},
                     {"cached_blocks", use.cached_blocks},
                     {"quota_blocks", nullptr}});
@@ -279,7 +317,7 @@ Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant) {
           {"use", std::move(uses)}};
 }
 
-Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant) {
+Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant, const CacheInfo& cache) {
   return {{"hash", HexOf(use.hash.value())},
           {"tokens", use.tokens},
           {"first_tokens", use.first_tokens},
@@ -287,7 +325,7 @@ Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant) {
           {"namespace", NamespaceJson(use.name_space)},
           {"hits", use.hits},
           {"saved_tokens", use.saved_tokens},
-          {"tier", TierName(use.tier)},
+          {"tier", cache.TierName(use.tier)},
           {"priority", use.priority.value()},
           {"holders", use.holders},
           {"pinned", use.pinned}};
@@ -319,13 +357,13 @@ Json SubscriberJson(const SubscriberRow& row, const TenantTable& tenants, Revisi
           {"writing", row.writing}};
 }
 
-Json EventJson(const Event& event, const TenantTable& tenants) {
+Json EventJson(const Event& event, const TenantTable& tenants, const CacheInfo& cache) {
   Json json = {{"revision", event.revision.value()},
                {"time", SecondsSince1970(event.time)},
                {"type", ""},
                {"window", WindowName(event.window)},
                {"tenant", tenants[event.tenant].name}};
-  std::visit(EventWriter{json}, event.what);
+  std::visit(EventWriter{json, cache}, event.what);
   return json;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "events/event.h"
+#include "manager/cache_client.h"
 #include "manager/lists.h"
 #include "manager/prefix_uses.h"
 #include "manager/stats.h"
@@ -30,24 +31,29 @@ std::string TextOf(const Json& json);
 double SecondsSince1970(absl::Time time);
 std::string HexOf(uint64_t value);
 
+// `cache` names the tiers, here and below.
+
 // The windows with their tiers and counters; `layout` has the same windows in the same order.
-Json WindowsJson(const ManagerStats& stats, const CacheLayout& layout, const PoolSet& pools);
-Json TransfersJson(const TransferStats& stats);
+Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheLayout& layout,
+                 const PoolSet& pools);
+// The tiers, nearest first: name and medium.
+Json TiersJson(const CacheInfo& cache);
+Json TransfersJson(const TransferStats& stats, const CacheInfo& cache);
 // One array a column, so that ten minutes are 20 kB.
-Json HistoryJson(absl::Span<const StatusSample> samples);
+Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache);
 
 // The slots of a tier in at most `max_cells` cells of as many slots each (the last one may have
 // fewer). A cell is the number of its slots that are free, cached, active, pinned, in flight.
 Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells);
 
 Json SessionJson(const SessionRow& row, const TenantOptions& tenant);
-Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant);
-Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant);
+Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant, const CacheInfo& cache);
+Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant, const CacheInfo& cache);
 Json SubscriberJson(const SubscriberRow& row, const TenantTable& tenants, Revision last,
                     absl::Time now);
 // Names at most kShownBlocks blocks, and no tokens.
 inline constexpr size_t kShownBlocks = 8;
-Json EventJson(const Event& event, const TenantTable& tenants);
+Json EventJson(const Event& event, const TenantTable& tenants, const CacheInfo& cache);
 
 }  // namespace pagoda::server
 

@@ -13,7 +13,23 @@ v1::MemoryKind MemoryKindToProto(MemoryKind kind) {
 }
 
 v1::Tier TierToProto(Tier tier) {
-  return tier == Tier::kPrimary ? v1::TIER_PRIMARY : v1::TIER_SECONDARY;
+  return static_cast<v1::Tier>(static_cast<int>(tier) + v1::TIER_PRIMARY);
+}
+
+void TiersToProto(TierSet tiers, google::protobuf::RepeatedField<int>* out) {
+  tiers.ForEach([out](Tier tier) { out->Add(TierToProto(tier)); });
+}
+
+v1::Medium MediumToProto(Medium medium) {
+  switch (medium) {
+    case Medium::kGpu:
+      return v1::MEDIUM_GPU;
+    case Medium::kHost:
+      return v1::MEDIUM_HOST;
+    case Medium::kDisk:
+      return v1::MEDIUM_DISK;
+  }
+  return v1::MEDIUM_UNSPECIFIED;
 }
 
 SessionRef SessionFromProto(const v1::SessionRef& proto) {
@@ -45,11 +61,18 @@ void CacheInfoToProto(const CacheInfo& info, v1::CacheInfo* out) {
   out->set_model_fingerprint(info.model_fingerprint);
   out->set_rank(info.rank);
   out->set_tokens_per_block(info.tokens_per_block);
+  for (size_t t = 0; t < info.tiers.size(); ++t) {
+    v1::TierInfo* proto = out->add_tiers();
+    proto->set_tier(TierToProto(static_cast<Tier>(t)));
+    proto->set_name(info.tiers[t].name);
+    proto->set_medium(MediumToProto(info.tiers[t].medium));
+  }
   for (const CacheInfo::Window& window : info.windows) {
     v1::WindowInfo* proto = out->add_windows();
     proto->set_window_size(WindowToProto(window.window));
-    proto->set_primary_blocks(window.primary_blocks);
-    proto->set_secondary_blocks(window.secondary_blocks);
+    proto->set_primary_blocks(window.blocks_in(Tier::kPrimary));
+    proto->set_secondary_blocks(window.blocks_in(Tier::kSecondary));
+    for (const uint32_t blocks : window.blocks) proto->add_blocks(blocks);
   }
 }
 

@@ -20,6 +20,9 @@ namespace pagoda::server {
 uint32_t WindowToProto(WindowSize window);
 WindowSize WindowFromProto(uint32_t window_size);
 v1::Tier TierToProto(Tier tier);
+// Of a repeated Tier: adds them, nearest first.
+void TiersToProto(TierSet tiers, google::protobuf::RepeatedField<int>* out);
+v1::Medium MediumToProto(Medium medium);
 v1::MemoryKind MemoryKindToProto(MemoryKind kind);
 
 SessionRef SessionFromProto(const v1::SessionRef& proto);

@@ -33,6 +33,18 @@ v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
   return v1::REMOVAL_REASON_UNSPECIFIED;
 }
 
+v1::RemovalScope RemovalScopeToProto(RemovedEvent::Scope scope) {
+  switch (scope) {
+    case RemovedEvent::Scope::kBlocks:
+      return v1::REMOVAL_SCOPE_UNSPECIFIED;
+    case RemovedEvent::Scope::kWindow:
+      return v1::REMOVAL_SCOPE_WINDOW;
+    case RemovedEvent::Scope::kPools:
+      return v1::REMOVAL_SCOPE_POOLS;
+  }
+  return v1::REMOVAL_SCOPE_UNSPECIFIED;
+}
+
 v1::PinEnd PinEndToProto(PinEnd end) {
   switch (end) {
     case PinEnd::kUnpinned:
@@ -91,6 +103,7 @@ struct EventWriter {
       stored->set_block_hash(block.hash.value());
       stored->set_tier(TierToProto(block.tier));
       stored->set_priority(block.priority.value());
+      TiersToProto(block.lower, stored->mutable_lower_tiers());
       if (event.content_hidden) {
         stored->set_token_count(block.token_count);
         continue;
@@ -113,6 +126,11 @@ struct EventWriter {
       proto->mutable_tier()->set_old_value(TierToProto(event.tier->old_value));
       proto->mutable_tier()->set_new_value(TierToProto(event.tier->new_value));
     }
+    if (event.lower.has_value()) {
+      v1::LowerTiersChange* lower = proto->mutable_lower_tiers();
+      TiersToProto(event.lower->old_value, lower->mutable_old_value());
+      TiersToProto(event.lower->new_value, lower->mutable_new_value());
+    }
     if (event.priority.has_value()) {
       proto->mutable_priority()->set_old_value(event.priority->old_value.value());
       proto->mutable_priority()->set_new_value(event.priority->new_value.value());
@@ -134,9 +152,7 @@ struct EventWriter {
     proto->mutable_block_hashes()->Reserve(static_cast<int>(event.hashes.size()));
     for (const BlockId block : event.blocks) proto->add_block_ids(block.value());
     for (const BlockHash hash : event.hashes) proto->add_block_hashes(hash.value());
-    if (event.scope == RemovedEvent::Scope::kWindow) {
-      proto->set_scope(v1::REMOVAL_SCOPE_WINDOW);
-    }
+    proto->set_scope(RemovalScopeToProto(event.scope));
   }
 };
 

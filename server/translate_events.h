@@ -8,6 +8,7 @@
 namespace pagoda::server {
 
 v1::RemovalReason RemovalReasonToProto(RemovalReason reason);
+v1::RemovalScope RemovalScopeToProto(RemovedEvent::Scope scope);
 v1::PinEnd PinEndToProto(PinEnd end);
 
 void EventToProto(const Event& event, v1::Event* out);

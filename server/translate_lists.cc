@@ -33,7 +33,7 @@ void SequenceRowToProto(const SequenceRow& row, v1::SequenceInfo* out) {
 }
 
 void TenantUsageToProto(const TenantUsage& usage, const TenantOptions& tenant,
-                        v1::TenantInfo* out) {
+                        const CacheInfo& cache, v1::TenantInfo* out) {
   out->set_name(tenant.name);
   out->set_shares(tenant.shares);
   out->set_share(tenant.share);
@@ -46,13 +46,15 @@ void TenantUsageToProto(const TenantUsage& usage, const TenantOptions& tenant,
     v1::TenantUse* proto = out->add_use();
     proto->set_window_size(WindowToProto(use.window));
     proto->set_tier(TierToProto(use.tier));
+    proto->set_tier_name(cache.TierName(use.tier));
     proto->set_used_blocks(use.used_blocks);
     proto->set_cached_blocks(use.cached_blocks);
     if (use.quota_blocks != kNoQuota) proto->set_quota_blocks(use.quota_blocks);
   }
 }
 
-void InspectedPrefixToProto(const InspectedPrefix& prefix, v1::InspectPrefixResponse* out) {
+void InspectedPrefixToProto(const InspectedPrefix& prefix, const CacheInfo& cache,
+                            v1::InspectPrefixResponse* out) {
   out->set_matched_tokens(prefix.matched_tokens);
   for (const InspectedBlock& block : prefix.blocks) {
     v1::InspectedBlock* proto = out->add_blocks();
@@ -63,6 +65,8 @@ void InspectedPrefixToProto(const InspectedPrefix& prefix, v1::InspectPrefixResp
     proto->mutable_block()->set_generation(block.block.generation.value());
     proto->mutable_block()->set_slot_index(block.block.slot.value());
     proto->set_tier(TierToProto(block.tier));
+    proto->set_tier_name(cache.TierName(block.tier));
+    TiersToProto(block.lower, proto->mutable_lower_tiers());
     proto->set_hash(block.hash.value());
     proto->set_priority(block.priority.value());
     proto->set_holders(block.holders);

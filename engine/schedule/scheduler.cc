@@ -136,7 +136,7 @@ void Scheduler::AddClosings(StepBatch& batch) {
     run.Close(batch);
     if (closing.then == Then::kEnd || options_.preemption != Preemption::kOffload || computed == 0)
       continue;
-    if (!HasSecondaryTier()) continue;
+    if (!client_->info().has_lower_tiers()) continue;
     OffloadPrefix offload{.name_space = closing.sample->request->request.name_space,
                           .tokens = {run.tokens().begin(), run.tokens().begin() + computed}};
     batch.Add(std::move(offload), [](absl::StatusOr<OperationResult>) {});
@@ -174,12 +174,6 @@ void Scheduler::AddAdvances(StepBatch& batch) {
     if (sample->num_tokens == 0) continue;
     sample->run.Advance(sample->num_tokens, static_cast<uint32_t>(sample->drafts.size()), batch);
   }
-}
-
-bool Scheduler::HasSecondaryTier() const {
-  const auto& windows = client_->info().windows;
-  return std::any_of(windows.begin(), windows.end(),
-                     [](const auto& window) { return window.secondary_blocks > 0; });
 }
 
 // --- The batch ---

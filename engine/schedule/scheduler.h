@@ -152,7 +152,6 @@ class Scheduler {
   Progress WaitForCopies();
   Progress WaitForRoom();
 
-  bool HasSecondaryTier() const;
   bool SlotsAreTaken() const;
   bool MayTakeSlot(const Sample& sample) const;
   Fit RoomFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;

@@ -24,12 +24,13 @@ absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest&
   for (const CacheInfo::Window& window : cache.windows) {
     const uint64_t blocks =
         MostBlocks(request, window.window, TokensPerBlock(cache.tokens_per_block));
-    if (blocks <= window.primary_blocks) continue;
+    const uint32_t most = window.blocks_in(Tier::kPrimary);
+    if (blocks <= most) continue;
     return MakeError(
         Reason::kInvalidCount,
         absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ", request.max_new_tokens,
                      " new ones take ", blocks, " blocks of window ", WindowName(window.window),
-                     "; the cache has ", window.primary_blocks));
+                     "; the cache has ", most));
   }
   return absl::OkStatus();
 }

@@ -23,6 +23,9 @@ namespace pagoda::server {
 struct BlocksStored {
   WindowSize window = kFullAttention;
   Tier tier = Tier::kPrimary;
+  // Another tier below the first has them, too: nothing changed for readers that know near and far
+  // alone. Likewise below.
+  bool also_below = false;
   std::optional<BlockHash> parent;
   std::shared_ptr<const NamespaceKey> name_space;  // Shared with the translator; never null.
   std::vector<BlockHash> hashes;
@@ -35,6 +38,7 @@ struct BlocksStored {
 struct BlocksRemoved {
   WindowSize window = kFullAttention;
   Tier tier = Tier::kPrimary;
+  bool also_below = false;
   std::vector<BlockHash> hashes;
   friend bool operator==(const BlocksRemoved&, const BlocksRemoved&) = default;
 };
@@ -63,9 +67,9 @@ struct RouterBatch {
 using RouterBatchPtr = std::shared_ptr<const RouterBatch>;
 
 inline bool operator==(const BlocksStored& a, const BlocksStored& b) {
-  return a.window == b.window && a.tier == b.tier && a.parent == b.parent &&
-         *a.name_space == *b.name_space && a.hashes == b.hashes && a.tokens == b.tokens &&
-         a.extras == b.extras;
+  return a.window == b.window && a.tier == b.tier && a.also_below == b.also_below &&
+         a.parent == b.parent && *a.name_space == *b.name_space && a.hashes == b.hashes &&
+         a.tokens == b.tokens && a.extras == b.extras;
 }
 
 }  // namespace pagoda::server

@@ -19,11 +19,19 @@ std::shared_ptr<const NamespaceKey> Share(const NamespaceKey& key) {
 
 // The last event, where it is a removal that a block of the same kind may be added to.
 BlocksRemoved* OpenRemoval(std::vector<RouterEvent>& out, TenantId tenant, WindowSize window,
-                           Tier tier) {
+                           Tier tier, bool also_below) {
   if (out.empty() || out.back().tenant != tenant) return nullptr;
   auto* removed = std::get_if<BlocksRemoved>(&out.back().what);
-  if (removed == nullptr || removed->window != window || removed->tier != tier) return nullptr;
+  if (removed == nullptr || removed->window != window || removed->tier != tier ||
+      removed->also_below != also_below) {
+    return nullptr;
+  }
   return removed->hashes.size() < RouterTranslator::kMaxRun ? removed : nullptr;
+}
+
+// Whether the tier is one of the set, and not its nearest.
+bool IsCopy(TierSet tiers, Tier tier) {
+  return tiers.contains(tier) && (tiers.bits() & ((1u << static_cast<int>(tier)) - 1)) != 0;
 }
 
 bool IsFull(const BlocksStored& run) {
@@ -49,6 +57,14 @@ RouterTranslator::RouterTranslator(Options options) : options_(std::move(options
   for (const WindowSize size : options_.windows) windows_.push_back({.size = size});
 }
 
+bool RouterTranslator::Window::AlsoBelow(Tier tier, BlockHash hash) const {
+  if (tier == Tier::kPrimary) return false;
+  for (size_t t = 1; t < kMaxTiers; ++t) {
+    if (t != static_cast<size_t>(tier) && blocks[t].contains(hash)) return true;
+  }
+  return false;
+}
+
 bool RouterTranslator::Window::empty() const {
   return absl::c_all_of(blocks, [](const auto& tier) { return tier.empty(); });
 }
@@ -65,7 +81,8 @@ RouterTranslator::Window& RouterTranslator::WindowOf(WindowSize size) {
   return *it;
 }
 
-absl::Span<const TokenId> RouterTranslator::TokensOf(const Window& window, size_t id) const {
+absl::Span<const TokenId> RouterTranslator::TokensOf(const Window& window, const Node& node) const {
+  const auto id = static_cast<size_t>(&node - window.nodes.data());
   return absl::MakeConstSpan(window.tokens)
       .subspan(id * options_.tokens_per_block, options_.tokens_per_block);
 }
@@ -77,9 +94,8 @@ bool RouterTranslator::AllEmpty() const {
 size_t RouterTranslator::cached_blocks() const {
   size_t blocks = 0;
   for (const Window& window : windows_) {
-    for (const auto& tier : window.blocks) {
-      for (const auto& [hash, count] : tier) blocks += count;
-    }
+    blocks += static_cast<size_t>(
+        absl::c_count_if(window.nodes, [](const Node& node) { return node.kind == Kind::kWhole; }));
   }
   return blocks;
 }
@@ -106,30 +122,32 @@ void RouterTranslator::TellAll(absl::FunctionRef<void(RouterEvent)> tell) const 
 void RouterTranslator::TellWindow(const Window& window,
                                   absl::FunctionRef<void(RouterEvent)> tell) const {
   // Of each hash and tier the first block, by hash.
-  absl::flat_hash_map<BlockHash, std::array<const Node*, kNumTiers>> blocks;
+  absl::flat_hash_map<BlockHash, std::array<const Node*, kMaxTiers>> blocks;
   for (const Node& node : window.nodes) {
     if (node.kind != Kind::kWhole) continue;
-    const Node*& block = blocks[node.hash][static_cast<size_t>(node.tier)];
-    if (block == nullptr) block = &node;
+    auto& by_tier = blocks[node.hash];
+    node.tiers.ForEach([&](Tier tier) {
+      const Node*& block = by_tier[static_cast<size_t>(tier)];
+      if (block == nullptr) block = &node;
+    });
   }
-  RouterEvent event;
-  BlocksStored* run = nullptr;  // In `event`, where it tells of anything.
-  const auto add = [&](const Node& node) {
-    const bool goes_on = run != nullptr && run->tier == node.tier && node.has_parent &&
-                         run->hashes.back() == node.parent && !IsFull(*run);
-    if (!goes_on) {
-      if (run != nullptr) tell(std::move(event));
-      event = {
-          node.tenant,
-          BlocksStored{.window = window.size, .tier = node.tier, .name_space = node.name_space}};
-      run = &std::get<BlocksStored>(event.what);
-      if (node.has_parent) run->parent = node.parent;
+  // A run of each tier, or none. The parent of its first block has been told of, or never will be.
+  std::array<std::vector<RouterEvent>, kMaxTiers> open;
+  const auto tell_oldest = [&](std::vector<RouterEvent>& events) {
+    tell(std::move(events.front()));
+    events.erase(events.begin());
+  };
+  const auto add = [&](const Node& node, Tier tier, bool also_below) {
+    std::vector<RouterEvent>& own = open[static_cast<size_t>(tier)];
+    BlocksStored* run = own.empty() ? nullptr : &std::get<BlocksStored>(own.back().what);
+    if (TellStored(window, node, tier, also_below, run, own) == run) return;
+    if (own.size() > 1) tell_oldest(own);
+    for (std::vector<RouterEvent>& other : open) {
+      if (&other == &own || other.empty() || !node.has_parent) continue;
+      if (absl::c_linear_search(std::get<BlocksStored>(other.back().what).hashes, node.parent)) {
+        tell_oldest(other);
+      }
     }
-    const absl::Span<const TokenId> tokens =
-        TokensOf(window, static_cast<size_t>(&node - window.nodes.data()));
-    AppendExtras(node.extras, tokens.size(), run->tokens.size(), run->extras);
-    run->hashes.push_back(node.hash);
-    run->tokens.insert(run->tokens.end(), tokens.begin(), tokens.end());
   };
   std::vector<BlockHash> path;
   for (const Node& node : window.nodes) {
@@ -139,31 +157,62 @@ void RouterTranslator::TellWindow(const Window& window,
     BlockHash hash = node.hash;
     for (auto it = blocks.find(hash); it != blocks.end(); it = blocks.find(hash)) {
       path.push_back(hash);
-      const auto& [primary, secondary] = it->second;
-      const Node& any = primary != nullptr ? *primary : *secondary;
-      if (!any.has_parent) break;
-      hash = any.parent;
+      // The same content has the same parent in every tier.
+      const Node* const any = *std::find_if(it->second.begin(), it->second.end(),
+                                            [](const Node* one) { return one != nullptr; });
+      if (!any->has_parent) break;
+      hash = any->parent;
     }
     for (; !path.empty(); path.pop_back()) {
-      for (const Node* block : blocks[path.back()]) {
-        if (block != nullptr) add(*block);
+      bool below = false;
+      const auto& by_tier = blocks[path.back()];
+      for (uint8_t tier = 0; tier < kMaxTiers; ++tier) {
+        if (by_tier[tier] == nullptr) continue;
+        add(*by_tier[tier], Tier{tier}, below);
+        below = below || tier > 0;
       }
       blocks.erase(path.back());
     }
   }
-  if (run != nullptr) tell(std::move(event));
+  for (std::vector<RouterEvent>& events : open) {
+    if (!events.empty()) tell_oldest(events);
+  }
 }
 
-bool RouterTranslator::Enter(Window& window, Tier tier, BlockHash hash) {
-  return ++window.count(tier, hash) == 1;
+BlocksStored* RouterTranslator::TellStored(const Window& window, const Node& node, Tier tier,
+                                           bool also_below, BlocksStored* run,
+                                           std::vector<RouterEvent>& out) const {
+  const bool goes_on = run != nullptr && run->tier == tier && run->also_below == also_below &&
+                       node.has_parent && run->hashes.back() == node.parent && !IsFull(*run);
+  if (!goes_on) {
+    out.push_back({node.tenant, BlocksStored{.window = window.size,
+                                             .tier = tier,
+                                             .also_below = also_below,
+                                             .name_space = node.name_space}});
+    run = &std::get<BlocksStored>(out.back().what);
+    if (node.has_parent) run->parent = node.parent;
+  }
+  const absl::Span<const TokenId> tokens = TokensOf(window, node);
+  AppendExtras(node.extras, tokens.size(), run->tokens.size(), run->extras);
+  run->hashes.push_back(node.hash);
+  run->tokens.insert(run->tokens.end(), tokens.begin(), tokens.end());
+  return run;
 }
 
-void RouterTranslator::Leave(Window& window, const Node& node, std::vector<RouterEvent>& out) {
-  if (--window.count(node.tier, node.hash) > 0) return;
-  window.blocks[static_cast<size_t>(node.tier)].erase(node.hash);
-  BlocksRemoved* removed = OpenRemoval(out, node.tenant, window.size, node.tier);
+bool RouterTranslator::Enter(Window& window, Node& node, Tier tier) {
+  node.tiers.Add(tier);
+  return ++window.count(tier, node.hash) == 1;
+}
+
+void RouterTranslator::Leave(Window& window, Node& node, Tier tier, std::vector<RouterEvent>& out) {
+  node.tiers.Remove(tier);
+  if (--window.count(tier, node.hash) > 0) return;
+  window.blocks[static_cast<size_t>(tier)].erase(node.hash);
+  const bool also_below = window.AlsoBelow(tier, node.hash);
+  BlocksRemoved* removed = OpenRemoval(out, node.tenant, window.size, tier, also_below);
   if (removed == nullptr) {
-    out.push_back({node.tenant, BlocksRemoved{.window = window.size, .tier = node.tier}});
+    out.push_back({node.tenant,
+                   BlocksRemoved{.window = window.size, .tier = tier, .also_below = also_below}});
     removed = &std::get<BlocksRemoved>(out.back().what);
   }
   removed->hashes.push_back(node.hash);
@@ -176,7 +225,12 @@ void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent&
   const absl::Span<const TokenExtra> extras = stored.extras;
   std::optional<BlockHash> parent = stored.parent_hash;
   BlocksStored* run = nullptr;  // The event that the next block goes on with.
+  const auto enter = [&](Node& node, Tier tier) {
+    if (!Enter(window, node, tier)) return;
+    run = TellStored(window, node, tier, window.AlsoBelow(tier, node.hash), run, out);
+  };
   size_t offset = 0;
+  TierSet lower;
   for (const StoredBlock& block : stored.blocks) {
     const size_t id = block.id.value();
     if (id >= window.nodes.size()) window.nodes.resize(std::max(id + 1, 2 * window.nodes.size()));
@@ -190,7 +244,7 @@ void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent&
     offset += block.token_count;
     Node& node = window.nodes[id];
     node = {.kind = block.token_count < options_.tokens_per_block ? Kind::kTail : Kind::kWhole,
-            .tier = block.tier,
+            .tiers = {},
             .has_parent = parent.has_value(),
             .tenant = tenant,
             .hash = block.hash,
@@ -201,52 +255,55 @@ void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent&
     node.extras.assign(own_extras.begin(), own_extras.end());
     window.tokens.resize(window.nodes.size() * options_.tokens_per_block);
     absl::c_copy(own_tokens, window.tokens.begin() + id * options_.tokens_per_block);
-    if (!Enter(window, block.tier, block.hash)) {
-      run = nullptr;
-      continue;
-    }
-    if (run == nullptr || run->tier != block.tier || IsFull(*run)) {
-      out.push_back(
-          {tenant,
-           BlocksStored{.window = window.size, .tier = block.tier, .name_space = name_space}});
-      run = &std::get<BlocksStored>(out.back().what);
-      if (node.has_parent) run->parent = node.parent;
-    }
-    AppendExtras(own_extras, own_tokens.size(), run->tokens.size(), run->extras);
-    run->hashes.push_back(block.hash);
-    run->tokens.insert(run->tokens.end(), own_tokens.begin(), own_tokens.end());
+    enter(node, block.tier);
+    lower = TierSet::FromBits(lower.bits() | block.lower.bits());
   }
+  lower.ForEach([&](Tier tier) {
+    for (const StoredBlock& block : stored.blocks) {
+      Node& node = window.nodes[block.id.value()];
+      if (node.kind == Kind::kWhole && block.lower.contains(tier)) enter(node, tier);
+    }
+  });
 }
 
 void RouterTranslator::Update(Window& window, const UpdatedEvent& updated,
                               std::vector<RouterEvent>& out) {
-  if (!updated.tier.has_value()) return;
+  if (!updated.tier.has_value() && !updated.lower.has_value()) return;
   Node* node = window.Find(updated.id);
   if (node == nullptr) {
     ++misfits_;
     return;
   }
-  if (node->kind == Kind::kTail) {
-    node->tier = updated.tier->new_value;
-    return;
+  if (node->kind == Kind::kTail) return;
+  TierSet before, after;
+  if (updated.lower.has_value()) {
+    before = updated.lower->old_value;
+    after = updated.lower->new_value;
   }
-  Leave(window, *node, out);
-  node->tier = updated.tier->new_value;
-  if (!Enter(window, node->tier, node->hash)) return;
-  const absl::Span<const TokenId> tokens = TokensOf(window, updated.id.value());
-  BlocksStored stored{.window = window.size,
-                      .tier = node->tier,
-                      .name_space = node->name_space,
-                      .hashes = {node->hash},
-                      .tokens = {tokens.begin(), tokens.end()},
-                      .extras = node->extras};
-  if (node->has_parent) stored.parent = node->parent;
-  out.push_back({node->tenant, std::move(stored)});
+  if (updated.tier.has_value()) {
+    before.Add(updated.tier->old_value);
+    after.Add(updated.tier->new_value);
+  }
+  before.ForEach([&](Tier tier) {
+    if (!after.contains(tier) && node->tiers.contains(tier)) Leave(window, *node, tier, out);
+  });
+  after.ForEach([&](Tier tier) {
+    if (node->tiers.contains(tier) || !Enter(window, *node, tier)) return;
+    TellStored(window, *node, tier, window.AlsoBelow(tier, node->hash), nullptr, out);
+  });
 }
 
 void RouterTranslator::Remove(Window& window, const RemovedEvent& removed,
                               std::vector<RouterEvent>& out) {
   if (removed.scope == RemovedEvent::Scope::kWindow) return RemoveAll(window, out);
+  // The farther copies of all of them first: an event for each tier.
+  for (uint8_t t = kMaxTiers - 1; t > 0; --t) {
+    const Tier tier{t};
+    for (const BlockId id : removed.blocks) {
+      Node* node = window.Find(id);
+      if (node != nullptr && IsCopy(node->tiers, tier)) Leave(window, *node, tier, out);
+    }
+  }
   for (const BlockId id : removed.blocks) RemoveOne(window, id, out);
 }
 
@@ -256,16 +313,19 @@ void RouterTranslator::RemoveOne(Window& window, BlockId id, std::vector<RouterE
     ++misfits_;
     return;
   }
-  if (node->kind == Kind::kWhole) Leave(window, *node, out);
+  const TierSet tiers = node->tiers;
+  tiers.ForEach([&](Tier tier) { Leave(window, *node, tier, out); });
   *node = Node{};
 }
 
 void RouterTranslator::RemoveAll(Window& window, std::vector<RouterEvent>& out) {
   std::vector<RouterEvent> removals;
-  for (Node& node : window.nodes) {
-    if (node.kind == Kind::kWhole) Leave(window, node, removals);
-    node = Node{};
+  for (uint8_t tier = 0; tier < kMaxTiers; ++tier) {
+    for (Node& node : window.nodes) {
+      if (node.tiers.contains(Tier{tier})) Leave(window, node, Tier{tier}, removals);
+    }
   }
+  absl::c_fill(window.nodes, Node{});
   if (AllEmpty()) {
     out.push_back({.what = AllCleared{}});
   } else {

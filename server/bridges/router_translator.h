@@ -20,8 +20,10 @@ namespace pagoda::server {
 // hashes for each window and tier. Thread-compatible.
 //
 //   Created                      nothing
-//   Stored                       BlocksStored, one for each run of blocks in one tier
-//   Updated, the tier            BlocksRemoved in the old tier, then BlocksStored in the new one
+//   Stored                       BlocksStored, one for each run of blocks in one tier; blocks with
+//                                copies in farther tiers are told there, too
+//   Updated, the tier or copies  BlocksRemoved in tiers that lost the bytes, then BlocksStored in
+//                                those that got them
 //   Updated, the priority        nothing
 //   Removed, blocks              BlocksRemoved
 //   Removed, a whole window      AllCleared where no other window has blocks, else BlocksRemoved
@@ -33,7 +35,8 @@ namespace pagoda::server {
 // Invariants
 // 1. A hash that has been announced in a window and tier is not announced there again before it has
 // been removed there; it is removed when the last block of this hash leaves.
-// 2. Memory: that of the cached blocks and their tokens, because a move tells them once more.
+// 2. Memory: that of the cached blocks and their tokens, because a move and a copy tell them once
+// more.
 class RouterTranslator {
  public:
   struct Options {
@@ -68,7 +71,7 @@ class RouterTranslator {
 
   struct Node {
     Kind kind = Kind::kNone;
-    Tier tier = Tier::kPrimary;
+    TierSet tiers;  // Those that have its bytes.
     bool has_parent = false;
     TenantId tenant;
     BlockHash hash;
@@ -81,15 +84,17 @@ class RouterTranslator {
     std::vector<Node> nodes;      // Indexed by BlockId.
     std::vector<TokenId> tokens;  // Of node i from i * tokens_per_block on.
     // Whole blocks of a hash, by tier.
-    std::array<absl::flat_hash_map<BlockHash, uint32_t>, kNumTiers> blocks;
+    std::array<absl::flat_hash_map<BlockHash, uint32_t>, kMaxTiers> blocks;
 
     uint32_t& count(Tier tier, BlockHash hash) { return blocks[static_cast<size_t>(tier)][hash]; }
+    // Whether another tier than `tier`, both below the first one, has the hash.
+    bool AlsoBelow(Tier tier, BlockHash hash) const;
     bool empty() const;
     Node* Find(BlockId id);
   };
 
   Window& WindowOf(WindowSize size);
-  absl::Span<const TokenId> TokensOf(const Window& window, size_t id) const;
+  absl::Span<const TokenId> TokensOf(const Window& window, const Node& node) const;
   void TellWindow(const Window& window, absl::FunctionRef<void(RouterEvent)> tell) const;
   void Store(Window& window, TenantId tenant, const StoredEvent& stored,
              std::vector<RouterEvent>& out);
@@ -97,10 +102,14 @@ class RouterTranslator {
   void Remove(Window& window, const RemovedEvent& removed, std::vector<RouterEvent>& out);
   void RemoveAll(Window& window, std::vector<RouterEvent>& out);
   void RemoveOne(Window& window, BlockId id, std::vector<RouterEvent>& out);
-  // Counts a block in its tier; whether it is the first of its hash.
-  static bool Enter(Window& window, Tier tier, BlockHash hash);
+  // Counts a block in one more tier; whether it is the first of its hash there.
+  static bool Enter(Window& window, Node& node, Tier tier);
   // The opposite; tells of it where it was the last one.
-  static void Leave(Window& window, const Node& node, std::vector<RouterEvent>& out);
+  static void Leave(Window& window, Node& node, Tier tier, std::vector<RouterEvent>& out);
+  // Tells of a block in a tier: with `run`, the last event, where that ends with the block's
+  // parent, else with an event of its own. Returns the last event.
+  BlocksStored* TellStored(const Window& window, const Node& node, Tier tier, bool also_below,
+                           BlocksStored* run, std::vector<RouterEvent>& out) const;
   bool AllEmpty() const;
 
   const Options options_;

@@ -171,13 +171,23 @@ class Encoder {
 
   std::vector<std::string> Encode(const std::vector<RouterEvent>& events) {
     for (const RouterEvent& event : events) {
-      std::visit([this](const auto& what) { Add(what, 0, BlocksOf(what)); }, event.what);
+      std::visit(
+          [this](const auto& what) {
+            if (ChangesAMedium(what)) Add(what, 0, BlocksOf(what));
+          },
+          event.what);
     }
-    Cut(bytes_.size());
+    if (events_ > 0) Cut(bytes_.size());
     return std::move(payloads_);
   }
 
  private:
+  // All tiers below the first are one medium.
+  static bool ChangesAMedium(const AllCleared&) { return true; }
+  template <class What>
+  static bool ChangesAMedium(const What& what) {
+    return !what.also_below;
+  }
   static size_t BlocksOf(const AllCleared&) { return 0; }
   template <class What>
   static size_t BlocksOf(const What& what) {

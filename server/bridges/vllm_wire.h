@@ -19,13 +19,13 @@ struct VllmShape {
   uint32_t data_parallel_rank = 0;
 };
 
-// "GPU" for the primary tier and "CPU" for the secondary one, whatever memory they are made of:
-// what routers weigh is near and far.
+// "GPU" for the primary tier and "CPU" for those below it, whatever memory they are made of: what
+// routers weigh is near and far.
 const char* MediumName(Tier tier);
 
-// The batch in payloads of at most `max_bytes` each, in order; one where it fits. An event that
-// does not fit is told as several. A block that does not fit is a payload by itself, of at most
-// LargestVllmPayload bytes.
+// The batch in payloads of at most `max_bytes` each, in order; one where it fits, none where
+// nothing in it changes what a medium has (also_below). An event that does not fit is told as
+// several. A block that does not fit is a payload by itself, of at most LargestVllmPayload bytes.
 //
 // A payload is a msgpack array [ts, events, data_parallel_rank], all three always. An event is a
 // map with its name under "type":

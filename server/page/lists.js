@@ -43,13 +43,14 @@ function showTransfers(transfers, time) {
     const earlier = lastTransfers && lastTransfers[name];
     const passed = earlier ? time - earlier.time : 0;
     const per = field => passed > 0 ? Math.max(0, (way[field] - earlier[field]) / passed) : null;
-    const label = way.from === way.to ? `inside the ${way.from} tier` : way.to === "secondary" ? "down, to secondary" : "up, to primary";
+    const label = way.from === way.to ? `inside the ${way.from} tier` :
+      tierNames.indexOf(way.to) > tierNames.indexOf(way.from) ? `down, to ${way.to}` : `up, to ${way.to}`;
     const moved = per("bytes");
     rows.push([[label, "left"], rate(per("copies")), moved === null ? "–" : `${bytes(moved)}/s`, [count(way.copies), "wide"], [bytes(way.bytes), "wide"]]);
   }
   lastTransfers = Object.fromEntries(transfers.directions.map(way => [`${way.from}-${way.to}`, { ...way, time }]));
-  fill("transfers", rows, pools.some(pool => pool.tier === "secondary") ? "Nothing was copied yet." :
-    "There is no secondary tier, and nothing was copied.");
+  fill("transfers", rows, tierNames.length > 1 ? "Nothing was copied yet." :
+    `There is no tier below ${tierNames[0]}, and nothing was copied.`);
   set("copies-running", count(transfers.running));
   set("copies-queued", count(transfers.queued));
   set("copies-failed", count(transfers.failed));
@@ -61,6 +62,7 @@ let paused = false;
 let restarted = "";  // When the daemon was, while somebody looked.
 
 const some = (ids, n) => `block${n === 1 ? "" : "s"} ${ids.join(", ")}${n > ids.length ? ", …" : ""}`;
+const tiersText = tiers => tiers.join(", ") || "none";
 function what(event) {
   switch (event.type) {
     case "created":
@@ -70,13 +72,14 @@ function what(event) {
       const space = event.namespace;
       return some(event.block_ids, event.blocks) + (event.parent_block === undefined ? " at the root" : ` after ${event.parent_block}`) +
         (space.lora_id === undefined ? "" : `, adapter ${space.lora_id}`) + (space.salt ? `, salt “${space.salt}”` : "") +
-        (space.tenant ? `, tenant ${space.tenant}` : "");
+        (space.tenant ? `, tenant ${space.tenant}` : "") + (event.lower_tiers ? `, copies below in ${event.lower_tiers.join(", ")}` : "");
     }
     case "updated":
       return some(event.block_ids, 1) + (event.tier ? `, tier ${event.tier.from} → ${event.tier.to}` : "") +
+        (event.lower_tiers ? `, copies below ${tiersText(event.lower_tiers.from)} → ${tiersText(event.lower_tiers.to)}` : "") +
         (event.priority ? `, priority ${event.priority.from} → ${event.priority.to}` : "");
     default:
-      return `${event.reason}: ${event.scope === "window" ? "everything" : some(event.block_ids, event.blocks)}`;
+      return `${event.reason}: ${event.scope === "window" ? "everything" : event.scope === "pools" ? "the pools" : some(event.block_ids, event.blocks)}`;
   }
 }
 

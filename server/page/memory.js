@@ -3,20 +3,26 @@
 
 let poolsShape = null;
 let pools = [];  // What is drawn: { canvas, cells, perCell, cursor, ... }.
-const tierName = tier => ({ primary: "Primary tier", secondary: "Secondary tier" })[tier] || tier;
-const tierText = { primary: "where engines compute", secondary: "what the primary tier has no room for" };
+let tierNames = []; // Nearest first.
+const tierName = tier => `${tier[0].toUpperCase()}${tier.slice(1)} tier`;
+const tierText = tier => {
+  const place = tierNames.indexOf(tier);
+  return place > 0 ? `what the ${tierNames[place - 1]} tier has no room for` : "where engines compute";
+};
 const windowText = name => name === "full" ? "full attention" : `sliding window of ${count(Number(name))} tokens`;
 
 // Where all that is cached is at the default priority there is nothing to tell.
 const prioritiesText = all => all.every(one => one.priority === 35) ? "" :
   "Cached by priority, the lowest goes first: " + all.map(one => `${one.priority}: ${count(one.blocks)}`).join(", ") + ".";
 
+const duplicatesText = n => n === 0 ? "" : `${count(n)} of the cached are copies of blocks in nearer tiers, and go first. `;
+
 function makePool(window, tier) {
   const box = make("div", "pool");
   const head = make("div", "head");
   head.append(make("h3", "", `${tierName(tier.tier)}, ${windowText(window.window)}`),
     make("span", "quiet num", `${plural(tier.capacity_blocks, "block")} of ${bytes(window.block_bytes)}, ` +
-      `${bytes(tier.capacity_blocks * window.block_bytes)} in all, on ${tier.memory}: ${tierText[tier.tier] || ""}`));
+      `${bytes(tier.capacity_blocks * window.block_bytes)} in all, on ${tier.memory}: ${tierText(tier.tier)}`));
   const counts = make("div", "counts num"), bar = make("div", "share");
   const numbers = {};
   for (const state of STATES) {
@@ -49,6 +55,7 @@ function makePool(window, tier) {
 }
 
 function showPools(status, blocks) {
+  tierNames = status.cache.tiers.map(tier => tier.name);
   const shape = JSON.stringify(status.windows.map(w => [w.window, w.tiers.map(t => [t.tier, t.capacity_blocks])]));
   if (shape !== poolsShape) {
     poolsShape = shape;
@@ -64,7 +71,7 @@ function showPools(status, blocks) {
       pool.numbers[state].textContent = count(n);
       if (pool.parts[state]) pool.parts[state].style.width = `${100 * n / tier.capacity_blocks}%`;
     }
-    pool.priorities.textContent = prioritiesText(tier.cached_by_priority);
+    pool.priorities.textContent = duplicatesText(tier.duplicate_blocks) + prioritiesText(tier.cached_by_priority);
     const map = blocks.windows[w].tiers[t];
     pool.cells = map.cells;
     pool.perCell = map.blocks_per_cell;

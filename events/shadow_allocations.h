@@ -1,0 +1,48 @@
+// A copy of the set of blocks that are taken and not in the prefix tree, made from events alone.
+#ifndef PAGODA_EVENTS_SHADOW_ALLOCATIONS_H_
+#define PAGODA_EVENTS_SHADOW_ALLOCATIONS_H_
+
+#include <map>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "events/event.h"
+
+namespace pagoda {
+
+// The sets of all windows. The stream tells of every allocation (LifecycleEvents::kAll), or of raw
+// blocks alone (kRaw); a set then has these. Thread-compatible.
+//
+// Invariant: no block of a set is cached.
+class ShadowAllocations {
+ public:
+  // In the order of the stream, a snapshot's events too. Errors: FailedPrecondition for an event
+  // that does not fit: a block taken twice, or taken or stored while it is cached; a release of a
+  // block that was not taken; a removal of one that is not cached. After an error the sets mean
+  // nothing.
+  absl::Status Apply(const Event& event);
+
+  // A snapshot follows: forgets everything.
+  void BeginSnapshot() { windows_.clear(); }
+
+  // Ascending.
+  std::vector<BlockId> Dump(WindowSize window) const;
+
+ private:
+  struct Window {
+    absl::btree_set<BlockId> taken;
+    absl::btree_set<BlockId> cached;
+  };
+
+  static absl::Status ApplyCreated(Window& window, const CreatedEvent& created);
+  static absl::Status ApplyStored(Window& window, const StoredEvent& stored);
+  static absl::Status ApplyRemoved(Window& window, const RemovedEvent& removed);
+
+  std::map<WindowSize, Window> windows_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_EVENTS_SHADOW_ALLOCATIONS_H_

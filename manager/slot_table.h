@@ -1,0 +1,96 @@
+// The slots of one tier of a window: which are free, and whose the others are.
+#ifndef PAGODA_MANAGER_SLOT_TABLE_H_
+#define PAGODA_MANAGER_SLOT_TABLE_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "manager/big_array.h"
+#include "pools/check.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// Thread-compatible. All memory is taken at the start: 4 bytes a slot, and 4 more where a block can
+// have another copy farther down.
+//
+// Invariants
+// 1. A slot is free, taken, or a block's.
+// 2. A fresh table hands out slots in ascending order; later the slot that was released last goes
+// first.
+class SlotTable {
+ public:
+  SlotTable() = default;
+  // REQUIRES: num_slots < 2^31 - 1; with lower copies < 2^30.
+  enum class LowerCopies : uint8_t { kNo, kYes };
+  SlotTable(uint32_t num_slots, LowerCopies lower_copies);
+
+  uint32_t size() const { return static_cast<uint32_t>(slots_.size()); }
+  uint32_t free() const { return free_; }
+
+  // A slot that is nobody's. REQUIRES: free() > 0.
+  SlotIndex Take() {
+    PAGODA_CHECK(free_ > 0, "a free slot can be taken");
+    const uint32_t index = first_free_;
+    first_free_ = slots_[index] & ~kFreeBit;
+    --free_;
+    slots_[index] = kTaken;
+    return SlotIndex{index};
+  }
+  void Release(SlotIndex slot) {
+    uint32_t& entry = slots_[slot.value()];
+    PAGODA_CHECK(!IsFree(entry), "rule 5: a slot is released once");
+    entry = kFreeBit | first_free_;
+    first_free_ = slot.value();
+    ++free_;
+  }
+  // The slot is the block's from now on. REQUIRES: it is not free.
+  void Give(SlotIndex slot, BlockId id) {
+    PAGODA_CHECK(!IsFree(slots_[slot.value()]), "a slot is taken before it is given");
+    slots_[slot.value()] = id.value();
+    SetLower(slot, kNowhere);
+  }
+  // The block whose it is; kNoBlock where it is free, or taken and not given yet.
+  BlockId owner(SlotIndex slot) const {
+    const uint32_t entry = slots_[slot.value()];
+    return (entry & kFreeBit) != 0 ? kNoBlock : BlockId{entry};
+  }
+  // Where the next copy of the slot's block lies, in a farther tier; kNoSlot: nowhere. A slot that
+  // is given has none.
+  SlotRef lower(SlotIndex slot) const {
+    if (lower_.size() == 0) return kNowhere;
+    const uint32_t packed = lower_[slot.value()];
+    return packed == kNoLower ? kNowhere
+                              : SlotRef{static_cast<Tier>(packed >> kTierShift),
+                                        SlotIndex{packed & ((1u << kTierShift) - 1)}};
+  }
+  void SetLower(SlotIndex slot, SlotRef lower) {
+    if (lower.slot == kNoSlot && lower_.size() == 0) return;
+    lower_[slot.value()] = lower.slot == kNoSlot ? kNoLower
+                                                 : static_cast<uint32_t>(lower.tier) << kTierShift |
+                                                       lower.slot.value();
+  }
+
+  // Takes these slots, each once. REQUIRES: all slots are free. Cost: O(slots).
+  void Claim(absl::Span<const SlotIndex> claimed);
+
+ private:
+  // An entry without an owner: kFreeBit and the next free slot, or kTaken.
+  static constexpr uint32_t kFreeBit = 0x8000'0000;
+  static constexpr uint32_t kTaken = 0xFFFF'FFFF;
+  static bool IsFree(uint32_t entry) { return (entry & kFreeBit) != 0 && entry != kTaken; }
+
+  static constexpr SlotRef kNowhere = {Tier::kPrimary, kNoSlot};
+  static constexpr uint32_t kNoLower = 0;  // The first tier is never a lower one.
+  static constexpr uint32_t kTierShift = 30;
+  static_assert(kMaxTiers <= 4);
+
+  BigArray<uint32_t> slots_;
+  BigArray<uint32_t> lower_;
+  uint32_t first_free_ = 0;
+  uint32_t free_ = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_SLOT_TABLE_H_

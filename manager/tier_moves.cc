@@ -1,0 +1,307 @@
+// The part of TierResidency that makes room, and moves blocks between the tiers.
+#include <utility>
+
+#include "manager/tier_residency.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+// --- Making room ---
+
+// Who goes for a block of `tenant`: its own where it has what it may; else that of whoever has most
+// for its share. kNoBlock where nobody can.
+BlockId TierResidency::Victim(Tier tier, TenantId tenant) const {
+  if (!accounts_.any()) return OwnerOfVictim(tier, *At(tier).commons_policy);
+  const auto& policies = At(tier).policies;
+  if (accounts_.AtQuota(tier, tenant)) return OwnerOfVictim(tier, *policies[tenant.value()]);
+  SlotIndex victim = kNoSlot;
+  TenantId gives;
+  for (uint16_t i = 0; i < policies.size(); ++i) {
+    // The accounts first: they lie side by side, and few tenants get past them.
+    if (victim != kNoSlot && !accounts_.GivesBefore(tier, TenantId{i}, gives)) continue;
+    const SlotIndex own = policies[i]->Victim();
+    if (own == kNoSlot) continue;
+    victim = own;
+    gives = TenantId{i};
+  }
+  return victim == kNoSlot ? kNoBlock : OwnerOf({tier, victim});
+}
+
+// Frees at least one primary slot that `tenant` may have. REQUIRES: there is a candidate.
+void TierResidency::MakeRoom(OperationScope& op, TenantId tenant) {
+  const BlockId victim = Victim(Tier::kPrimary, tenant);
+  PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
+  if (has_lower() && MoveDown(op, victim, false) != Offloaded::kNoRoom) return;
+  exit_.Evict(op, victim, RemovalReason::kEvicted);
+}
+
+// Lets a candidate go from its tier: to the copy that it has below, or by a copy to the nearest
+// lower tier that takes it.
+TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId victim,
+                                                 bool whatever_priority) {
+  // Of what a reset has cut off only what has something below it is worth a place.
+  if (tree_.IsCutOff(victim) && !MustGoDown(victim)) return Offloaded::kNoRoom;
+  const Generation life = store_[victim].generation;
+  const auto gone = [&] {
+    return store_[victim].generation != life || store_[victim].state() != BlockState::kCached;
+  };
+  const auto wants = [&](Tier tier) { return whatever_priority || Wants(tier, victim); };
+  for (size_t t = At(store_[victim].tier()).below; t != kNoTier; t = tiers_[t].below) {
+    const SlotRef lower = Lower(store_.slot(victim));
+    if (lower.slot != kNoSlot && CanFallTo(victim, lower)) {
+      // A duplicate has its slot, and is charged from now on.
+      const bool charged = MakeRoomFor(op, victim, lower.tier);
+      if (gone()) return Offloaded::kGone;
+      if (charged) {
+        ++At(store_[victim].tier()).freely_evicted_blocks;
+        FallTo(op, victim, lower);
+        return Offloaded::kMoved;
+      }
+      // One that cannot be charged is no place for the block.
+      DropDuplicate(victim, lower);
+    }
+    const auto tier = static_cast<Tier>(t);
+    if (!wants(tier)) continue;
+    const SlotRef left = Lower(store_.slot(victim));
+    PAGODA_CHECK(left.slot == kNoSlot || tier < left.tier, "children lie above the lower copy");
+    const bool room = MakeRoomFor(op, victim, tier);
+    if (gone()) return Offloaded::kGone;
+    // What was displaced may have been all that the victim had below it.
+    if (!room || !wants(tier)) continue;
+    MoveTo(op, victim, {tier, TakeSlot(tier)});
+    return Offloaded::kMoved;
+  }
+  return Offloaded::kNoRoom;
+}
+
+// Its children stay in no nearer tier than itself.
+bool TierResidency::CanFallTo(BlockId id, SlotRef lower) const {
+  if (sliding()) return true;
+  return !tree_.has_near_children(id, static_cast<Tier>(static_cast<size_t>(lower.tier) - 1));
+}
+
+// Rule 14. Under full attention a candidate's children are all below.
+bool TierResidency::Wants(Tier tier, BlockId victim) const {
+  if (tree_.IsCutOff(victim)) return MustGoDown(victim);
+  if (accounts_.any() && accounts_.QuotaOf(tier, accounts_.owner(victim)) == 0) {
+    return MustGoDown(victim);
+  }
+  return store_[victim].priority() >= At(tier).min_priority || MustGoDown(victim);
+}
+
+// What is below it would be unreachable without it.
+bool TierResidency::MustGoDown(BlockId victim) const {
+  return !sliding() && tree_.has_children(victim);
+}
+
+// Whether a block of that owner can be put into the tier without loss.
+bool TierResidency::HasRoom(Tier tier, TenantId owner) const {
+  if (free_slots(tier) + At(tier).duplicates.size() == 0) return false;
+  if (!accounts_.AtQuota(tier, owner)) return true;
+  return leaving_.has_value() && leaving_->tier == tier && leaving_->owner == owner &&
+         !accounts_.AboveQuota(tier, owner);
+}
+
+// Whether TakeSlot() has one for the block afterwards. What lies there goes down in its turn, or
+// leaves. A block of higher priority goes only for one that must come down.
+bool TierResidency::MakeRoomFor(OperationScope& op, BlockId comes, Tier tier) {
+  const TenantId owner = accounts_.owner(comes);
+  if (HasRoom(tier, owner)) return true;
+  const BlockId displaced = Victim(tier, owner);
+  if (displaced == kNoBlock) return false;
+  if (store_[displaced].priority() > store_[comes].priority() && !MustGoDown(comes) &&
+      !tree_.IsCutOff(displaced)) {
+    return false;
+  }
+  if (MoveDown(op, displaced, false) == Offloaded::kNoRoom) {
+    exit_.Evict(op, displaced, RemovalReason::kDisplaced);
+  }
+  return true;
+}
+
+// --- Moving ---
+
+// A slot of a tier that HasRoom().
+SlotIndex TierResidency::TakeSlot(Tier tier) {
+  TierState& at = At(tier);
+  if (at.slots.free() == 0) {
+    PAGODA_CHECK(at.duplicates.size() > 0, "rule 6: room was checked before it is taken");
+    const SlotIndex oldest = at.duplicates.front();
+    DropDuplicate(at.slots.owner(oldest), {tier, oldest});
+  }
+  return at.slots.Take();
+}
+
+TierSet TierResidency::LowerTiers(BlockId id) const {
+  TierSet tiers;
+  if (!OwnsSlot(store_[id].state())) return tiers;
+  for (SlotRef slot = Lower(store_.slot(id)); slot.slot != kNoSlot; slot = Lower(slot)) {
+    tiers.Add(slot.tier);
+  }
+  return tiers;
+}
+
+void TierResidency::DropDuplicate(BlockId id, SlotRef slot) {
+  const TierSet before = LowerTiers(id);
+  SlotRef above = store_.slot(id);
+  while (Lower(above) != slot) {
+    above = Lower(above);
+    PAGODA_CHECK(above.slot != kNoSlot, "a duplicate is one of its block's copies");
+  }
+  At(above.tier).slots.SetLower(above.slot, Lower(slot));
+  At(slot.tier).duplicates.Remove(slot.slot);
+  Release(slot);
+  if (tree_.IsCutOff(id)) return;
+  const Tier tier = store_[id].tier();
+  recorder().CopiesChanged(options_.window, id, tree_.hash(id), {tier, tier},
+                           {before, LowerTiers(id)}, accounts_.owner(id));
+}
+
+// Of a block that leaves the tree.
+void TierResidency::DropDuplicates(BlockId id) {
+  const SlotRef nearest = store_.slot(id);
+  for (SlotRef slot = Lower(nearest); slot.slot != kNoSlot;) {
+    const SlotRef next = Lower(slot);
+    At(slot.tier).duplicates.Remove(slot.slot);
+    Release(slot);
+    slot = next;
+  }
+  At(nearest.tier).slots.SetLower(nearest.slot, {Tier::kPrimary, kNoSlot});
+}
+
+// The block's nearest copy is in `slot` from now on: a slot that was taken for it, or that of its
+// duplicate. The old one is free or a duplicate afterwards.
+void TierResidency::ChangeTier(OperationScope& op, BlockId id, SlotRef slot, OldSlot old_slot) {
+  Block& block = store_[id];
+  const SlotRef old = store_.slot(id);
+  const bool cached = block.state() == BlockState::kCached;
+  const TierSet lower_before = cached ? LowerTiers(id) : TierSet();
+  const SlotRef lower = Lower(old);
+  const bool keeps_old = old_slot == OldSlot::kDuplicate && cached;
+  if (keeps_old) {
+    At(old.tier).duplicates.PushBack(old.slot);
+  } else {
+    Release(old);
+  }
+  if (lower == slot) {
+    At(slot.tier).duplicates.Remove(slot.slot);
+    store_.SetSlot(id, slot);
+  } else {
+    GiveSlot(id, slot);
+    At(slot.tier).slots.SetLower(slot.slot, keeps_old ? old : lower);
+  }
+  if (block.refs != 0) accounts_.Move(id, old.tier, slot.tier);
+  if (!cached) return;
+  const bool is_cut_off = tree_.IsCutOff(id);
+  NoteNothing(old);
+  if (!is_cut_off) NoteContent(id);
+  tree_.MoveChild(id, old.tier, slot.tier);
+  TellRemoved(op, id, old);
+  TellInserted(op, id);
+  if (is_cut_off) return;
+  recorder().CopiesChanged(options_.window, id, tree_.hash(id), {old.tier, slot.tier},
+                           {lower_before, LowerTiers(id)}, accounts_.owner(id));
+}
+
+void TierResidency::OrderMoveDown(BlockId victim, SlotRef from, SlotRef to) {
+  copies().Order(options_.index, from, to, store_.handle(victim).ref(), store_[victim].token_count);
+}
+
+// A candidate goes down, by a copy to a slot that was taken.
+void TierResidency::MoveTo(OperationScope& op, BlockId victim, SlotRef to) {
+  // What a reset has cut off nobody reads again: it changes its slot and nothing else.
+  if (!tree_.IsCutOff(victim)) {
+    OrderMoveDown(victim, store_.slot(victim), to);
+    ++offloaded_blocks_;
+  }
+  FallTo(op, victim, to);
+}
+
+// A candidate goes down to `to`, where its bytes are or will be.
+void TierResidency::FallTo(OperationScope& op, BlockId victim, SlotRef to) {
+  const SlotRef from = store_.slot(victim);
+  policy(from.tier, victim).Withdrawn(Facts(op, victim));
+  ChangeTier(op, victim, to, OldSlot::kFree);
+  CountUnheld(victim, from.tier, -1);
+  CountUnheld(victim, to.tier, +1);
+  if (IsCandidate(victim)) policy(to.tier, victim).Released(Facts(op, victim));
+  ChildLeft(op, tree_.parent(victim), from.tier);
+}
+
+bool TierResidency::LoseNearest(OperationScope& op, BlockId id) {
+  const SlotRef lower = Lower(store_.slot(id));
+  const bool falls = store_[id].refs == 0 && IsCandidate(id) && lower.slot != kNoSlot &&
+                     CanFallTo(id, lower) && !accounts_.AtQuota(lower.tier, accounts_.owner(id));
+  if (falls) FallTo(op, id, lower);
+  return falls;
+}
+
+// Where the block's place below is the only one for the primary tier's victim, the two swap: the
+// spare slot takes the victim in, and the block's own slot is the spare afterwards.
+void TierResidency::Onboard(OperationScope& op, BlockId id) {
+  const SlotRef from = store_.slot(id);
+  TierState& lower = At(from.tier);
+  const TenantId owner = accounts_.owner(id);
+  bool lent = false;
+  if (free_slots(Tier::kPrimary) == 0 || accounts_.AtQuota(Tier::kPrimary, owner)) {
+    lent = lower.slots.free() + lower.duplicates.size() == 0;
+    if (lent) lower.slots.Release(lower.spare);
+    leaving_ = {.tier = from.tier, .owner = owner};
+    MakeRoom(op, owner);
+    leaving_.reset();
+    if (lent && lower.slots.free() != 0) {
+      lower.spare = lower.slots.Take();
+      lent = false;
+    }
+  }
+  const SlotRef to{Tier::kPrimary, TakeSlot(Tier::kPrimary)};
+  const Block& block = store_[id];
+  op.WaitFor(copies().Order(options_.index, from, to, store_.handle(id).ref(), block.token_count));
+  const bool cached = block.state() == BlockState::kCached;
+  if (block.drains) CountDrained(id, -1);
+  ChangeTier(op, id, to, lent ? OldSlot::kFree : OldSlot::kDuplicate);
+  if (block.drains) CountDrained(id, +1);
+  // It left the tree while it lay below, and waited until all its holders are charged here.
+  if (!cached) GiveToHolder(id);
+  if (lent) lower.spare = lower.slots.Take();
+  PAGODA_CHECK(block.refs > 0 && cached == (block.state() == BlockState::kCached),
+               "a block that comes up is held");
+  MoveHeld(id, from.tier, to.tier);
+  ++onboarded_blocks_;
+}
+
+// Who follows one tenant alone sees a block come or go with its owner.
+void TierResidency::GiveToHolder(BlockId id) {
+  const TenantId before = accounts_.owner(id);
+  accounts_.GiveToHolder(id);
+  const TenantId after = accounts_.owner(id);
+  if (after == before) return;
+  recorder().BlockFreed(options_.window, id, before);
+  recorder().BlockTaken(options_.window, id, after);
+}
+
+TierResidency::Offloaded TierResidency::Offload(OperationScope& op, BlockId id) {
+  const uint64_t copied = offloaded_blocks_;
+  const Offloaded offloaded = MoveDown(op, id, true);
+  if (offloaded_blocks_ != copied) op.WaitFor(copies().last());
+  // The copy to which it fell may still be on its way.
+  if (offloaded == Offloaded::kMoved) WaitToRead(op, id);
+  return offloaded;
+}
+
+uint32_t TierResidency::OffloadAhead(OperationScope& op, Tier tier, uint32_t free_target,
+                                     uint32_t max_blocks) {
+  uint32_t moved = 0;
+  const auto free = [&] { return free_slots(tier) + At(tier).duplicates.size(); };
+  while (At(tier).below != kNoTier && moved < max_blocks && free() < free_target) {
+    const BlockId victim = Victim(tier, kCommons);
+    // To drop a block ahead of need gains nothing; nor does it to move what a reset will free.
+    if (victim == kNoBlock || tree_.IsCutOff(victim)) break;
+    const Offloaded offloaded = MoveDown(op, victim, false);
+    if (offloaded == Offloaded::kNoRoom) break;
+    if (offloaded == Offloaded::kMoved) ++moved;
+  }
+  return moved;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,398 @@
+// Holding slots and letting them go, what comes into the tree and leaves it, and numbers.
+#include "manager/tier_residency.h"
+
+#include <utility>
+
+#include "pools/check.h"
+#include "pools/sizing.h"
+
+namespace pagoda {
+
+TierResidency::TierResidency(const Options& options, Policies policies,
+                             const CoreServices& services, BlockStore* store, PrefixTree* tree,
+                             CacheExit* exit)
+    : options_(options),
+      services_(services),
+      store_(*store),
+      tree_(*tree),
+      exit_(*exit),
+      accounts_(options.tenants, store->num_ids()),
+      drains_(store->num_ids()) {
+  size_t below = kNoTier;
+  for (size_t t = kMaxTiers; t-- > 0;) {
+    TierState& tier = tiers_[t];
+    tier.capacity = options.tiers[t].blocks;
+    tier.min_priority = options.tiers[t].min_priority;
+    const uint32_t num_slots = SlotsFor(static_cast<Tier>(t), tier.capacity);
+    tier.slots = SlotTable(
+        num_slots, below == kNoTier ? SlotTable::LowerCopies::kNo : SlotTable::LowerCopies::kYes);
+    if (t != 0) tier.duplicates = SlotQueue(num_slots);
+    tier.policies = std::move(policies[t]);
+    if (!tier.policies.empty()) tier.commons_policy = tier.policies.front().get();
+    for (const auto& policy : tier.policies) {
+      tier.follows_contents = tier.follows_contents || policy->follows_contents();
+    }
+    if (tier.slots.size() != tier.capacity) tier.spare = tier.slots.Take();
+    tier.below = below;
+    if (tier.capacity != 0) below = t;
+  }
+}
+
+uint32_t TierResidency::held_blocks() const {
+  uint32_t held = 0;
+  for (const TierState& tier : tiers_) held += tier.held;
+  return held;
+}
+
+uint32_t TierResidency::pinned_blocks() const {
+  uint32_t pinned = 0;
+  for (const TierState& tier : tiers_) pinned += tier.pinned;
+  return pinned;
+}
+
+// --- Holding ---
+
+BlockId TierResidency::Take(OperationScope& op, BlockState state) {
+  TierState& primary = tiers_[kPrimary];
+  if (primary.slots.free() == 0 || accounts_.AtQuota(Tier::kPrimary, op.tenant)) {
+    MakeRoom(op, op.tenant);
+  }
+  const SlotRef slot{Tier::kPrimary, primary.slots.Take()};
+  if (!copies().idle()) {
+    op.WaitFor(copies().LastTouch(options_.index, slot));
+    copies().Overwrite(options_.index, slot);
+  }
+  const BlockId id = store_.TakeId(state);
+  GiveSlot(id, slot);
+  accounts_.SetOwner(id, op.tenant);
+  accounts_.Hold(id, Tier::kPrimary, op.tenant, 0);
+  ++primary.held;
+  recorder().BlockTaken(options_.window, id, op.tenant);
+  return id;
+}
+
+void TierResidency::Renew(OperationScope& op, BlockId id) {
+  store_.Renew(id, BlockState::kPrivate);
+  accounts_.SetOwner(id, op.tenant);
+  accounts_.Hold(id, Tier::kPrimary, op.tenant, 0);
+  ++tiers_[kPrimary].held;
+  recorder().BlockTaken(options_.window, id, op.tenant);
+}
+
+bool TierResidency::IsCandidate(BlockId id) const {
+  if (sliding()) return true;
+  return !tree_.has_near_children(id, store_[id].tier());
+}
+
+bool TierResidency::Hold(OperationScope& op, BlockId id, TenantId tenant) {
+  Block& block = store_[id];
+  const Tier tier = block.tier();
+  accounts_.Hold(id, tier, tenant, block.refs);
+  if (block.refs++ != 0) return false;
+  PAGODA_CHECK(block.state() == BlockState::kCached, "what nobody holds is free, cached or a hole");
+  ++At(tier).held;
+  CountUnheld(id, tier, -1);
+  if (IsCandidate(id)) policy(tier, id).Withdrawn(Facts(op, id));
+  return true;
+}
+
+TierResidency::Fate TierResidency::LetGo(OperationScope& op, BlockId id, TenantId tenant) {
+  Block& block = store_[id];
+  PAGODA_CHECK(block.refs > 0, "a block is let go by its holders");
+  --block.refs;
+  const Tier tier = block.tier();
+  if (accounts_.any() && block.state() != BlockState::kAlias) {
+    accounts_.LetGo(id, tier, tenant, block.refs);
+  }
+  if (block.refs != 0) return Fate::kHeld;
+  switch (block.state()) {
+    case BlockState::kCached:
+      --At(tier).held;
+      CountUnheld(id, tier, +1);
+      if (IsCandidate(id)) policy(tier, id).Released(Facts(op, id));
+      return Fate::kEvictable;
+    case BlockState::kAlias:
+      recorder().BlockFreed(options_.window, id, accounts_.owner(id));
+      Forget(id);
+      return Fate::kForgotten;
+    case BlockState::kPrivate:
+    case BlockState::kRaw:
+      --At(tier).held;
+      recorder().BlockFreed(options_.window, id, accounts_.owner(id));
+      Release(store_.slot(id));
+      store_.ReleaseId(id);
+      return Fate::kFreed;
+    case BlockState::kFree:
+    case BlockState::kHole:
+      break;
+  }
+  PAGODA_CHECK(false, "what is held is raw, private, cached or an alias");
+}
+
+void TierResidency::AddDrain(BlockId id) {
+  Block& block = store_[id];
+  if (!block.drains) CountDrained(id, +1);
+  block.drains = 1;
+  drains_.Add(id);
+}
+
+void TierResidency::RemoveDrain(BlockId id) {
+  if (drains_.Remove(id) != 0) return;
+  CountDrained(id, -1);
+  store_[id].drains = 0;
+}
+
+void TierResidency::CountDrained(BlockId id, int32_t sign) {
+  const Block& block = store_[id];
+  if (!OwnsSlot(block.state())) return;
+  const auto change = static_cast<uint32_t>(sign);
+  TierState& tier = At(block.tier());
+  tier.drained += change;
+  if (block.pinned) tier.drained_and_pinned += change;
+}
+
+void TierResidency::MarkPinned(BlockId id) {
+  Block& block = store_[id];
+  if (block.pinned) return;
+  block.pinned = 1;
+  ++At(block.tier()).pinned;
+  if (block.drains) ++At(block.tier()).drained_and_pinned;
+}
+
+void TierResidency::UnmarkPinned(BlockId id) {
+  Block& block = store_[id];
+  block.pinned = 0;
+  --At(block.tier()).pinned;
+  if (block.drains) --At(block.tier()).drained_and_pinned;
+}
+
+// --- Into the tree and out of it ---
+
+void TierResidency::Enter(OperationScope& op, BlockId id, TenantId owner) {
+  tree_.MoveChild(id, PrefixTree::kNowhere, Tier::kPrimary);
+  accounts_.SetOwner(id, owner);
+  TellInserted(op, id);
+}
+
+void TierResidency::EnterRecovered(OperationScope& op, BlockId id, SlotRef slot, TenantId owner) {
+  accounts_.SetOwner(id, owner);
+  if (slot.slot == kNoSlot) return;
+  GiveSlot(id, slot);
+  CountUnheld(id, slot.tier, +1);
+  tree_.MoveChild(id, PrefixTree::kNowhere, slot.tier);
+  TellInserted(op, id);
+}
+
+void TierResidency::OfferRecovered(OperationScope& op, BlockId id) {
+  const Block& block = store_[id];
+  if (block.state() != BlockState::kCached || !IsCandidate(id)) return;
+  policy(block.tier(), id).Released(Facts(op, id));
+}
+
+// The duplicates, the policy, the journal, the accounts, the slot: in this order.
+void TierResidency::Leave(OperationScope& op, BlockId id, SlotAfter after) {
+  const SlotRef slot = store_.slot(id);
+  if (has_lower()) DropDuplicates(id);
+  const bool is_held = store_[id].refs != 0;
+  tree_.MoveChild(id, slot.tier, PrefixTree::kNowhere);
+  if (!is_held) policy(slot.tier, id).Withdrawn(Facts(op, id));
+  TellRemoved(op, id, slot);
+  NoteNothing(slot);
+  if (!is_held) {
+    CountUnheld(id, slot.tier, -1);
+  } else if (slot.tier == Tier::kPrimary) {
+    accounts_.GiveToHolder(id);
+  }
+  if (after == SlotAfter::kFree) Release(slot);
+}
+
+void TierResidency::ChildLeft(OperationScope& op, NodeRef parent, Tier tier) {
+  if (sliding() || parent.is_root()) return;
+  const BlockId above = parent.block();
+  const Block& block = store_[above];
+  if (block.refs == 0 && block.tier() == tier && IsCandidate(above)) {
+    policy(tier, above).Unparked(Facts(op, above));
+  }
+}
+
+void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
+                               BlockId canonical) {
+  Block& block = store_[canonical];
+  const SlotRef slot = store_.slot(own);
+  store_[own].set_state(BlockState::kAlias);
+  --tiers_[kPrimary].held;
+  accounts_.LetGo(own, Tier::kPrimary, tenant, 0);
+  if (block.state() == BlockState::kHole) {
+    block.set_state(BlockState::kCached);
+    block.set_priority(kDefaultPriority);
+    block.uses = 0;
+    GiveSlot(canonical, slot);
+    tree_.MoveChild(canonical, PrefixTree::kNowhere, Tier::kPrimary);
+    TellInserted(op, canonical);
+    // As if somebody had held it.
+    CountUnheld(canonical, Tier::kPrimary, +1);
+    policy(Tier::kPrimary, canonical).Released(Facts(op, canonical));
+    return;
+  }
+  const Tier from = block.tier();
+  const bool unheld = block.refs == 0;
+  if (unheld && IsCandidate(canonical)) policy(from, canonical).Withdrawn(Facts(op, canonical));
+  if (block.drains) CountDrained(canonical, -1);
+  ChangeTier(op, canonical, slot, OldSlot::kDuplicate);
+  if (block.drains) CountDrained(canonical, +1);
+  if (!unheld) return MoveHeld(canonical, from, Tier::kPrimary);
+  CountUnheld(canonical, from, -1);
+  CountUnheld(canonical, Tier::kPrimary, +1);
+  if (IsCandidate(canonical)) {
+    policy(Tier::kPrimary, canonical).Released(Facts(op, canonical));
+  }
+}
+
+// A held block's slot counts in another tier.
+void TierResidency::MoveHeld(BlockId id, Tier from, Tier to) {
+  const uint32_t pinned = store_[id].pinned;
+  --At(from).held;
+  ++At(to).held;
+  At(from).pinned -= pinned;
+  At(to).pinned += pinned;
+}
+
+void TierResidency::SetPriority(OperationScope& op, BlockId id, Priority priority) {
+  Block& block = store_[id];
+  const bool unheld = block.refs == 0;
+  const bool listed = unheld && IsCandidate(id);
+  if (listed) policy(block.tier(), id).Withdrawn(Facts(op, id));
+  if (unheld) {
+    PriorityCounts& counts = At(block.tier()).unheld_by_priority;
+    --counts[block.priority_value];
+    ++counts[priority.value()];
+  }
+  block.set_priority(priority);
+  if (listed) policy(block.tier(), id).Released(Facts(op, id));
+}
+
+// --- Copies and the journal ---
+
+void TierResidency::CopyTokens(OperationScope& op, BlockId source, BlockId target,
+                               uint32_t num_tokens) {
+  op.WaitFor(copies().Order(options_.index, store_.slot(source), store_.slot(target),
+                            store_.handle(target).ref(), num_tokens));
+}
+
+void TierResidency::WriteContent(BlockId id) {
+  const NodeRef parent = tree_.parent(id);
+  const BlockKey key = store_.key(id);
+  const SlotRef slot = store_.slot(id);
+  SlotContent content{.block = store_.handle(id).ref(),
+                      .tokens = {key.tokens.begin(), key.tokens.end()},
+                      .extras = {key.extras.begin(), key.extras.end()},
+                      .priority = store_[id].priority()};
+  if (parent.is_root()) {
+    content.name_space = tree_.key(parent);
+  } else {
+    content.parent = store_.handle(parent.block()).ref();
+  }
+  services_.slot_changes->push_back({.window_index = options_.index,
+                                     .slot = slot,
+                                     .ready = copies().Arrival(options_.index, slot),
+                                     .content = std::move(content)});
+}
+
+void TierResidency::WriteNothing(SlotRef slot) {
+  services_.slot_changes->push_back(
+      {.window_index = options_.index, .slot = slot, .ready = {}, .content = std::nullopt});
+}
+
+void TierResidency::Claim(const std::array<std::vector<SlotIndex>, kMaxTiers>& slots) {
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    TierState& tier = tiers_[t];
+    if (tier.spare != kNoSlot) tier.slots.Release(tier.spare);
+    tier.slots.Claim(slots[t]);
+    if (tier.spare != kNoSlot) tier.spare = tier.slots.Take();
+  }
+}
+
+// --- Numbers ---
+
+void TierResidency::AddStats(WindowStats* stats) const {
+  stats->pinned_blocks = pinned_blocks();
+  stats->counters.offloaded_blocks = offloaded_blocks_;
+  stats->counters.onboarded_blocks = onboarded_blocks_;
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    const TierState& tier = tiers_[t];
+    stats->counters.freely_evicted_blocks += tier.freely_evicted_blocks;
+    stats->freely_evicted_blocks[t] = tier.freely_evicted_blocks;
+    stats->cached_by_priority[t] = tier.unheld_by_priority;
+    stats->tiers[t] = {.capacity = tier.capacity,
+                       .free = tier.slots.free(),
+                       .cached = tier.unheld + tier.duplicates.size(),
+                       .duplicates = tier.duplicates.size(),
+                       .active = tier.held - tier.pinned - (tier.drained - tier.drained_and_pinned),
+                       .pinned = tier.pinned - tier.drained_and_pinned,
+                       .in_flight = tier.drained};
+  }
+  // A slot in flight counts as that and not as what it is besides. Those of drains are counted.
+  for (const SlotRef slot : copies().SlotsInFlight(options_.index)) {
+    if (slot.slot == At(slot.tier).spare) continue;
+    TierOccupancy& tier = stats->tiers[static_cast<size_t>(slot.tier)];
+    const BlockId owner = OwnerOf(slot);
+    const bool is_duplicate = owner != kNoBlock && store_.slot(owner) != slot;
+    if (owner != kNoBlock && !is_duplicate && store_[owner].drains) continue;
+    if (owner == kNoBlock) {
+      --tier.free;
+    } else if (is_duplicate) {
+      --tier.cached;
+      --tier.duplicates;
+    } else if (store_[owner].pinned) {
+      --tier.pinned;
+    } else if (store_[owner].refs != 0) {
+      --tier.active;
+    } else {
+      --tier.cached;
+      const Block& block = store_[owner];
+      --stats->cached_by_priority[block.tier_value][block.priority_value];
+    }
+    ++tier.in_flight;
+  }
+}
+
+void TierResidency::AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const {
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    const auto tier = static_cast<Tier>(t);
+    const TierState& all = tiers_[t];
+    if (all.capacity == 0) continue;
+    TenantUsage::Use& use = uses->emplace_back();
+    use.window = options_.window;
+    use.tier = tier;
+    use.used_blocks = accounts_.any() ? accounts_.used(tier, tenant) : all.unheld + all.held;
+    use.cached_blocks = accounts_.any() ? accounts_.cached(tier, tenant) : all.unheld;
+    use.quota_blocks = accounts_.QuotaOf(tier, tenant);
+  }
+}
+
+SlotState TierResidency::StateOf(SlotRef slot) const {
+  if (slot.slot == At(slot.tier).spare) return SlotState::kSpare;
+  if (copies().LastTouch(options_.index, slot) != Ticket{}) return SlotState::kInFlight;
+  const BlockId owner = OwnerOf(slot);
+  if (owner == kNoBlock) return SlotState::kFree;
+  const Block& block = store_[owner];
+  if (store_.slot(owner) != slot) return SlotState::kCached;
+  if (block.drains) return SlotState::kInFlight;
+  if (block.pinned) return SlotState::kPinned;
+  return block.refs != 0 ? SlotState::kActive : SlotState::kCached;
+}
+
+void TierResidency::SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const {
+  for (SlotState& state : states) state = StateOf({tier, SlotIndex{from++}});
+}
+
+void TierResidency::CheckAccounting() const {
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    const TierState& tier = tiers_[t];
+    const uint32_t taken = tier.unheld + tier.held + tier.duplicates.size();
+    PAGODA_CHECK(tier.slots.free() + taken == tier.capacity,
+                 "rule 5: free + cached + active + pinned + in flight = capacity");
+  }
+}
+
+}  // namespace pagoda

@@ -1,0 +1,160 @@
+// The invariants of TierResidency, checked from scratch.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <vector>
+
+#include "manager/tier_residency.h"
+#include "pools/check.h"
+
+namespace pagoda {
+
+void TierResidency::CheckInvariants(const Holders& holders) const {
+  CheckAccounting();
+  std::array<uint32_t, kMaxTiers> unheld = {}, held = {}, pinned = {};
+  std::array<uint32_t, kMaxTiers> drained = {}, drained_and_pinned = {};
+  std::array<PriorityCounts, kMaxTiers> by_priority = {};
+  std::array<uint32_t, kMaxTiers> duplicates = {};
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
+    const BlockId id{i};
+    const Block& block = store_[id];
+    PAGODA_CHECK(static_cast<bool>(block.drains) == (drains_.of(id) > 0),
+                 "a block that drains hold is marked");
+    if (!OwnsSlot(block.state())) continue;
+    CheckCopies(id, &duplicates);
+    const auto tier = static_cast<size_t>(block.tier());
+    PAGODA_CHECK(OwnerOf(store_.slot(id)) == id, "rule 2: no two blocks share a slot");
+    ++(block.refs > 0 ? held : unheld)[tier];
+    if (block.refs == 0) ++by_priority[tier][block.priority_value];
+    if (block.pinned) ++pinned[tier];
+    if (block.drains) ++drained[tier];
+    if (block.drains && block.pinned) ++drained_and_pinned[tier];
+  }
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    const TierState& tier = tiers_[t];
+    PAGODA_CHECK(unheld[t] == tier.unheld && held[t] == tier.held && pinned[t] == tier.pinned &&
+                     drained[t] == tier.drained &&
+                     drained_and_pinned[t] == tier.drained_and_pinned &&
+                     duplicates[t] == tier.duplicates.size(),
+                 "rule 5: the counters are the blocks");
+    PAGODA_CHECK(by_priority[t] == tier.unheld_by_priority,
+                 "the evictable blocks are counted by their priority");
+  }
+  CheckCandidates();
+  CheckAccounts(holders);
+  CheckSlotStates();
+  for (const TierState& tier : tiers_) {
+    PAGODA_CHECK(tier.spare == kNoSlot || tier.slots.owner(tier.spare) == kNoBlock,
+                 "the spare is nobody's");
+  }
+}
+
+void TierResidency::CheckCopies(BlockId id, std::array<uint32_t, kMaxTiers>* duplicates) const {
+  SlotRef slot = store_.slot(id);
+  for (SlotRef lower = Lower(slot); lower.slot != kNoSlot; slot = lower, lower = Lower(slot)) {
+    PAGODA_CHECK(lower.tier > slot.tier && OwnerOf(lower) == id &&
+                     store_[id].state() == BlockState::kCached &&
+                     At(lower.tier).duplicates.contains(lower.slot),
+                 "a copy is in a farther tier, in a slot of the block's own");
+    ++(*duplicates)[static_cast<size_t>(lower.tier)];
+  }
+}
+
+void TierResidency::CheckCandidates() const {
+  std::array<uint32_t, kMaxTiers> candidates = {};
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
+    const Block& block = store_[BlockId{i}];
+    if (block.state() != BlockState::kCached || block.refs != 0) continue;
+    if (IsCandidate(BlockId{i})) ++candidates[static_cast<size_t>(block.tier())];
+  }
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    if (tiers_[t].policies.empty()) continue;
+    const BlockId victim = Victim(static_cast<Tier>(t), kCommons);
+    PAGODA_CHECK((candidates[t] == 0) == (victim == kNoBlock),
+                 "rule 13: what nobody holds can be evicted");
+    PAGODA_CHECK((tiers_[t].unheld == 0) == (candidates[t] == 0), "rule 13: leaves first, but all");
+    if (victim == kNoBlock) continue;
+    const Block& block = store_[victim];
+    PAGODA_CHECK(block.state() == BlockState::kCached && block.refs == 0 &&
+                     static_cast<size_t>(block.tier()) == t && IsCandidate(victim),
+                 "rule 13: a victim is a candidate");
+  }
+}
+
+void TierResidency::CheckSlotStates() const {
+  WindowStats stats;
+  AddStats(&stats);
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    std::vector<SlotState> states(tiers_[t].slots.size());
+    SlotStates(static_cast<Tier>(t), 0, absl::MakeSpan(states));
+    const auto count = [&](SlotState state) {
+      return static_cast<uint32_t>(std::count(states.begin(), states.end(), state));
+    };
+    const TierOccupancy& tier = stats.tiers[t];
+    const PriorityCounts& priorities = stats.cached_by_priority[t];
+    PAGODA_CHECK(
+        std::accumulate(priorities.begin(), priorities.end(), tier.duplicates) == tier.cached,
+        "the cached blocks are those of all priorities");
+    PAGODA_CHECK(count(SlotState::kFree) == tier.free && count(SlotState::kCached) == tier.cached &&
+                     count(SlotState::kActive) == tier.active &&
+                     count(SlotState::kPinned) == tier.pinned &&
+                     count(SlotState::kInFlight) == tier.in_flight,
+                 "rule 5: the slots one by one are what the counters say");
+  }
+}
+
+void TierResidency::CheckAccounts(const Holders& holders) const {
+  if (!accounts_.any()) return;
+  const uint16_t tenants = options_.tenants->size();
+  std::array<std::vector<uint32_t>, kMaxTiers> held, cached;
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    held[t].resize(tenants);
+    cached[t].resize(tenants);
+  }
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
+    const BlockId id{i};
+    const Block& block = store_[id];
+    if (!OwnsSlot(block.state())) continue;
+    const auto tier = static_cast<size_t>(block.tier());
+    std::vector<TenantId> by = holders[i];
+    std::sort(by.begin(), by.end());
+    by.erase(std::unique(by.begin(), by.end()), by.end());
+    TenantId owner = kCommons;
+    if (block.state() == BlockState::kCached) {
+      owner = options_.tenants->OwnerOf(tree_.key(tree_.RootOf(id)));
+      PAGODA_CHECK(owner == accounts_.owner(id), "a cached block is its namespace's tenant's");
+      if (by.empty()) ++cached[tier][owner.value()];
+    } else {
+      // Below lies what a pin held when it left the tree; its namespace is not known any more.
+      owner = block.tier() == Tier::kPrimary ? by.front() : accounts_.owner(id);
+      PAGODA_CHECK(block.tier() != Tier::kPrimary || accounts_.owner(id) == kCommons ||
+                       by == std::vector{accounts_.owner(id)},
+                   "a block outside the tree is its only holder's, or the commons'");
+    }
+    PAGODA_CHECK(owner == kCommons || by.empty() || by == std::vector{owner} ||
+                     block.state() != BlockState::kCached,
+                 "what is a tenant's own no other holds");
+    for (const TenantId tenant : by) {
+      ++held[tenant == owner ? tier : kPrimary][tenant.value()];
+    }
+  }
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    const auto tier = static_cast<Tier>(t);
+    for (uint16_t i = 0; i < tenants; ++i) {
+      const TenantId tenant{i};
+      PAGODA_CHECK(accounts_.held(tier, tenant) == held[t][i] &&
+                       accounts_.cached(tier, tenant) == cached[t][i],
+                   "a tenant's account is what it holds and what is cached of its own");
+      PAGODA_CHECK(held[t][i] + cached[t][i] <= accounts_.QuotaOf(tier, tenant),
+                   "no tenant has more than its quota");
+      const BlockId victim =
+          tiers_[t].policies.empty() ? kNoBlock : OwnerOfVictim(tier, *tiers_[t].policies[i]);
+      PAGODA_CHECK((victim == kNoBlock) == (cached[t][i] == 0),
+                   "what nobody holds of a tenant's can be evicted");
+      PAGODA_CHECK(victim == kNoBlock || accounts_.owner(victim) == tenant,
+                   "a tenant's victim is its own");
+    }
+  }
+}
+
+}  // namespace pagoda
