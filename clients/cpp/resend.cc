@@ -52,7 +52,8 @@ class HandleBound {
   }
   uint64_t Cache() const {
     uint64_t blocks = 0;
-    for (const CacheInfo::Window& window : cache_.windows) blocks += window.primary_blocks;
+    for (const CacheInfo::Window& window : cache_.windows)
+      blocks += window.blocks_in(Tier::kPrimary);
     return blocks;
   }
 

@@ -36,14 +36,10 @@ std::vector<BlockTable> TablesFrom(
 }
 
 absl::StatusOr<Tier> TierFrom(v1::Tier proto) {
-  switch (proto) {
-    case v1::TIER_PRIMARY:
-      return Tier::kPrimary;
-    case v1::TIER_SECONDARY:
-      return Tier::kSecondary;
-    default:
-      return absl::InternalError(absl::StrCat("the daemon named an unknown tier: ", proto));
+  if (proto < v1::TIER_PRIMARY || proto > static_cast<int>(kMaxTiers)) {
+    return absl::InternalError(absl::StrCat("the daemon named an unknown tier: ", proto));
   }
+  return static_cast<Tier>(proto - v1::TIER_PRIMARY);
 }
 
 absl::StatusOr<DType> DTypeFrom(v1::DType proto) {

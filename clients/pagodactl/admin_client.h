@@ -3,6 +3,7 @@
 #define PAGODA_CLIENTS_PAGODACTL_ADMIN_CLIENT_H_
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -15,7 +16,10 @@
 
 namespace pagoda {
 
-const char* TierText(v1::Tier tier);  // "primary"
+// What the daemon calls a tier. A daemon that does not name it: its default name, "primary".
+std::string TierText(v1::Tier tier, const std::string& name);
+std::string TierText(v1::Tier tier, const v1::CacheInfo& cache);
+std::string TierText(const v1::TierStatus& tier);
 absl::Duration DurationFromProto(const google::protobuf::Duration& proto);
 absl::Time TimeFromProto(const google::protobuf::Timestamp& proto);
 

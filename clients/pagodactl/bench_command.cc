@@ -91,8 +91,8 @@ void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
   command->footer(
       "Each operation takes a raw block or gives one back; the sessions are closed at the end. It "
       "refuses to\n"
-      "run where that would evict cached content. Where the daemon's events.lifecycle is raw its "
-      "stream has\n"
+      "run where that would evict cached content. Where the daemon's events.lifecycle is raw or "
+      "all its stream has\n"
       "an event for each operation. Sequences are in \"pagodactl workload\".\n"
       "Examples:\n"
       "  pagodactl bench\n"

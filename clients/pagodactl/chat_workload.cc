@@ -62,12 +62,13 @@ absl::Status CheckOptions(const ChatWorkloadOptions& options, const CacheInfo& c
   const uint64_t tokens = LongestSequence(options);
   for (const CacheInfo::Window& window : cache.windows) {
     const uint64_t blocks = (tokens + cache.tokens_per_block - 1) / cache.tokens_per_block;
-    if (blocks > window.primary_blocks || tokens > std::numeric_limits<uint32_t>::max()) {
+    if (blocks > window.blocks_in(Tier::kPrimary) ||
+        tokens > std::numeric_limits<uint32_t>::max()) {
       return MakeError(
           Reason::kInvalidCount,
           absl::StrCat(
               "a conversation grows to ", tokens, " tokens = ", blocks, " blocks of ",
-              cache.tokens_per_block, ", and the cache has ", window.primary_blocks,
+              cache.tokens_per_block, ", and the cache has ", window.blocks_in(Tier::kPrimary),
               " blocks: take fewer turns or shorter ones, or give the daemon more memory"));
     }
   }

@@ -24,6 +24,7 @@ constexpr char kFooter[] = R"(Examples:
   pagodactl workload --conversations 100 --concurrency 16
   pagodactl pin --tokens 1,2,3,4 --lease 3600
   pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 200 --host-blocks 400
+  pagodactl replay trace.jsonl --tiers hbm:gpu:1000,dram:host:9000,nvme:disk:40000
   pagodactl plan --preset qwen3-8b --primary 80GiB
 
 "pagodactl COMMAND --help" says more. Exit codes: 0 success, 1 the operation failed, 2 bad usage,

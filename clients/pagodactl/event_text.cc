@@ -30,6 +30,20 @@ std::string EnumText(const std::string& name, absl::string_view prefix) {
 
 std::string TierText(v1::Tier tier) { return EnumText(v1::Tier_Name(tier), "TIER_"); }
 
+// "secondary+third", "none".
+std::string TiersText(const google::protobuf::RepeatedField<int>& tiers) {
+  if (tiers.empty()) return "none";
+  return absl::StrJoin(tiers, "+", [](std::string* out, int tier) {
+    out->append(TierText(static_cast<v1::Tier>(tier)));
+  });
+}
+
+Json TiersJson(const google::protobuf::RepeatedField<int>& tiers) {
+  Json names = Json::array();
+  for (const int tier : tiers) names.push_back(TierText(static_cast<v1::Tier>(tier)));
+  return names;
+}
+
 absl::Time TimeOf(const v1::Event& event) {
   return absl::FromUnixSeconds(event.time().seconds()) + absl::Nanoseconds(event.time().nanos());
 }
@@ -94,6 +108,14 @@ std::string ExtrasText(const v1::StoredEvent& event) {
   return text;
 }
 
+// ", 3 copies below", likewise.
+std::string CopiesText(const v1::StoredEvent& event) {
+  int copies = 0;
+  for (const v1::StoredBlock& block : event.blocks()) copies += block.lower_tiers_size();
+  if (copies == 0) return "";
+  return absl::StrCat(", ", copies, copies == 1 ? " copy below" : " copies below");
+}
+
 Content ContentOf(const v1::StoredEvent& event) {
   size_t tokens = 0;
   std::vector<uint32_t> ids;
@@ -105,7 +127,7 @@ Content ContentOf(const v1::StoredEvent& event) {
       absl::StrCat(ListBlocks(ids),
                    event.has_parent_block_id() ? absl::StrCat(" after ", event.parent_block_id())
                                                : " at the root",
-                   NamespaceText(event.namespace_()), ExtrasText(event),
+                   NamespaceText(event.namespace_()), ExtrasText(event), CopiesText(event),
                    event.content_hidden() ? ", content hidden" : "");
   return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), absl::StrCat(tokens), detail};
 }
@@ -125,6 +147,10 @@ Content ContentOf(const v1::UpdatedEvent& event) {
     absl::StrAppend(&detail, ", tier ", TierText(event.tier().old_value()), " -> ",
                     TierText(event.tier().new_value()));
   }
+  if (event.has_lower_tiers()) {
+    absl::StrAppend(&detail, ", copies below ", TiersText(event.lower_tiers().old_value()), " -> ",
+                    TiersText(event.lower_tiers().new_value()));
+  }
   if (event.has_priority()) {
     absl::StrAppend(&detail, ", priority ", event.priority().old_value(), " -> ",
                     event.priority().new_value());
@@ -137,11 +163,12 @@ Content ContentOf(const v1::UpdatedEvent& event) {
 }
 
 Content ContentOf(const v1::RemovedEvent& event) {
-  const bool window = event.scope() == v1::REMOVAL_SCOPE_WINDOW;
-  const std::string blocks = window
-                                 ? "the whole window"
-                                 : ListBlocks({event.block_ids().begin(), event.block_ids().end()});
-  return {"removed", Style::kYellow, window ? "all" : absl::StrCat(event.block_ids_size()), "-",
+  const bool listed = event.scope() == v1::REMOVAL_SCOPE_UNSPECIFIED;
+  const std::string blocks = listed
+                                 ? ListBlocks({event.block_ids().begin(), event.block_ids().end()})
+                             : event.scope() == v1::REMOVAL_SCOPE_POOLS ? "the pools"
+                                                                        : "the whole window";
+  return {"removed", Style::kYellow, listed ? absl::StrCat(event.block_ids_size()) : "all", "-",
           absl::StrCat(RemovalReasonText(event.reason()), ": ", blocks)};
 }
 
@@ -177,13 +204,14 @@ Json ItemJson(const v1::MultimodalItem& item) {
           {"item_offset", item.item_offset()}};
 }
 
-// Extra ids and items only where there are any.
+// Copies, extra ids and items only where there are any.
 Json BlockJson(const v1::StoredBlock& block) {
   Json json = {{"block_id", block.block_id()},
                {"block_hash", Hex(block.block_hash())},
                {"tokens", std::vector<uint32_t>(block.tokens().begin(), block.tokens().end())},
                {"tier", TierText(block.tier())},
                {"priority", block.priority()}};
+  if (block.lower_tiers_size() != 0) json["lower_tiers"] = TiersJson(block.lower_tiers());
   if (block.extra_token_ids_size() != 0) {
     json["extra_token_ids"] =
         std::vector<uint64_t>(block.extra_token_ids().begin(), block.extra_token_ids().end());
@@ -217,6 +245,10 @@ Json UpdatedJson(const v1::UpdatedEvent& event) {
     json["tier"] = {{"old", TierText(event.tier().old_value())},
                     {"new", TierText(event.tier().new_value())}};
   }
+  if (event.has_lower_tiers()) {
+    json["lower_tiers"] = {{"old", TiersJson(event.lower_tiers().old_value())},
+                           {"new", TiersJson(event.lower_tiers().new_value())}};
+  }
   if (event.has_priority()) {
     json["priority"] = {{"old", event.priority().old_value()},
                         {"new", event.priority().new_value()}};
@@ -232,11 +264,18 @@ Json UpdatedJson(const v1::UpdatedEvent& event) {
   return json;
 }
 
+// REMOVAL_SCOPE_POOLS: "pools".
+std::string ScopeText(v1::RemovalScope scope) {
+  return scope == v1::REMOVAL_SCOPE_UNSPECIFIED
+             ? "blocks"
+             : EnumText(v1::RemovalScope_Name(scope), "REMOVAL_SCOPE_");
+}
+
 Json RemovedJson(const v1::RemovedEvent& event) {
   Json hashes = Json::array();
   for (uint64_t hash : event.block_hashes()) hashes.push_back(Hex(hash));
   return {{"reason", RemovalReasonText(event.reason())},
-          {"scope", event.scope() == v1::REMOVAL_SCOPE_WINDOW ? "window" : "blocks"},
+          {"scope", ScopeText(event.scope())},
           {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())},
           {"block_hashes", hashes}};
 }

@@ -1,8 +1,11 @@
 #include "clients/pagodactl/inspect_text.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "clients/cpp/translate.h"
@@ -23,8 +26,12 @@ struct Cell {
   const char* ascii;
   Style style;
 };
-constexpr Cell kPrimaryCell = {"█", "#", Style::kGreen};
-constexpr Cell kSecondaryCell = {"▓", "=", Style::kBlue};
+// By tier.
+constexpr Cell kTierCells[] = {{"█", "#", Style::kGreen},
+                               {"▓", "=", Style::kBlue},
+                               {"▒", "-", Style::kBlue},
+                               {"░", "~", Style::kBlue}};
+static_assert(std::size(kTierCells) == kMaxTiers);
 constexpr Cell kPinnedCell = {"◆", "!", Style::kYellow};
 constexpr Cell kMissingCell = {"·", ".", Style::kDim};
 
@@ -35,7 +42,9 @@ std::string Draw(const Cell& cell, const Terminal& terminal) {
 const Cell& CellOf(const v1::InspectedBlock* block) {
   if (block == nullptr) return kMissingCell;
   if (block->pinned()) return kPinnedCell;
-  return block->tier() == v1::TIER_PRIMARY ? kPrimaryCell : kSecondaryCell;
+  // A later daemon's tier is drawn as the last.
+  const auto place = static_cast<size_t>(std::max<int>(block->tier() - v1::TIER_PRIMARY, 0));
+  return kTierCells[std::min(place, kMaxTiers - 1)];
 }
 
 // By place in the prompt; nullptr where nothing is cached.
@@ -62,25 +71,39 @@ void AppendPicture(const Blocks& blocks, uint32_t tokens_per_block, const Termin
   }
 }
 
-bool Alike(const v1::InspectedBlock& a, const v1::InspectedBlock& b) {
-  return a.tier() == b.tier() && a.priority() == b.priority() && a.holders() == b.holders() &&
-         a.pinned() == b.pinned();
+// All that have its bytes, nearest first: "primary+nvme".
+std::string TiersText(const v1::InspectedBlock& block, const v1::CacheInfo& cache) {
+  std::string text = TierText(block.tier(), block.tier_name());
+  for (const int tier : block.lower_tiers()) {
+    absl::StrAppend(&text, "+", TierText(static_cast<v1::Tier>(tier), cache));
+  }
+  return text;
 }
 
-void AppendRuns(const Blocks& blocks, std::string* out) {
-  absl::StrAppendFormat(out, "  %-23s  %8s  %-10s  %8s  %8s  %s\n", "TOKENS", "BLOCKS", "TIER",
-                        "PRIORITY", "HOLDERS", "PINNED");
+bool Alike(const v1::InspectedBlock& a, const v1::InspectedBlock& b) {
+  return a.tier() == b.tier() && absl::c_equal(a.lower_tiers(), b.lower_tiers()) &&
+         a.priority() == b.priority() && a.holders() == b.holders() && a.pinned() == b.pinned();
+}
+
+void AppendRuns(const Blocks& blocks, const v1::CacheInfo& cache, std::string* out) {
+  size_t width = 10;  // Of the column of tiers.
+  for (const v1::InspectedBlock* block : blocks) {
+    if (block != nullptr) width = std::max(width, TiersText(*block, cache).size());
+  }
+  const auto tiers_width = static_cast<int>(width);
+  absl::StrAppendFormat(out, "  %-23s  %8s  %-*s  %8s  %8s  %s\n", "TOKENS", "BLOCKS", tiers_width,
+                        "TIER", "PRIORITY", "HOLDERS", "PINNED");
   for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
     end = begin + 1;
     if (blocks[begin] == nullptr) continue;
     const v1::InspectedBlock& first = *blocks[begin];
     while (end < blocks.size() && blocks[end] != nullptr && Alike(first, *blocks[end])) ++end;
     const v1::InspectedBlock& last = *blocks[end - 1];
-    absl::StrAppendFormat(out, "  %-23s  %8s  %-10s  %8d  %8d  %s\n",
+    absl::StrAppendFormat(out, "  %-23s  %8s  %-*s  %8d  %8d  %s\n",
                           absl::StrCat(FormatCount(first.token_start()), " to ",
                                        FormatCount(last.token_start() + last.token_count() - 1)),
-                          FormatCount(end - begin), TierText(first.tier()), first.priority(),
-                          first.holders(), first.pinned() ? "yes" : "no");
+                          FormatCount(end - begin), tiers_width, TiersText(first, cache),
+                          first.priority(), first.holders(), first.pinned() ? "yes" : "no");
   }
 }
 
@@ -100,11 +123,17 @@ std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::Cache
                     WindowName(WindowFromProto(window.window_size())), ": ", FormatCount(cached),
                     " of ", FormatCount(blocks.size()), " blocks are cached\n");
     AppendPicture(blocks, cache.tokens_per_block(), terminal, &text);
-    if (cached > 0) AppendRuns(blocks, &text);
+    if (cached > 0) AppendRuns(blocks, cache, &text);
   }
-  absl::StrAppend(&text, "\n", Draw(kPrimaryCell, terminal), " primary  ",
-                  Draw(kSecondaryCell, terminal), " secondary  ", Draw(kPinnedCell, terminal),
-                  " pinned  ", Draw(kMissingCell, terminal), " not cached\n");
+  absl::StrAppend(&text, "\n");
+  // A daemon that does not list its tiers has two.
+  const int tiers = cache.tiers().empty() ? 2 : cache.tiers_size();
+  for (int t = 0; t < std::min<int>(tiers, kMaxTiers); ++t) {
+    absl::StrAppend(&text, Draw(kTierCells[t], terminal), " ",
+                    TierText(static_cast<v1::Tier>(v1::TIER_PRIMARY + t), cache), "  ");
+  }
+  absl::StrAppend(&text, Draw(kPinnedCell, terminal), " pinned  ", Draw(kMissingCell, terminal),
+                  " not cached\n");
   return text;
 }
 
@@ -112,13 +141,18 @@ Json InspectJson(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& c
                  uint32_t token_count) {
   Json blocks = Json::array();
   for (const v1::InspectedBlock& block : prefix.blocks()) {
+    Json lower = Json::array();
+    for (const int tier : block.lower_tiers()) {
+      lower.push_back(TierText(static_cast<v1::Tier>(tier), cache));
+    }
     blocks.push_back({{"window", WindowName(WindowFromProto(block.window_size()))},
                       {"token_start", block.token_start()},
                       {"token_count", block.token_count()},
                       {"block_id", block.block().block_id()},
                       {"generation", block.block().generation()},
                       {"slot_index", block.block().slot_index()},
-                      {"tier", TierText(block.tier())},
+                      {"tier", TierText(block.tier(), block.tier_name())},
+                      {"lower_tiers", std::move(lower)},
                       {"hash", absl::StrFormat("%016x", block.hash())},
                       {"priority", block.priority()},
                       {"holders", block.holders()},

@@ -180,7 +180,7 @@ Json TenantJson(const v1::TenantInfo& tenant) {
   Json uses = Json::array();
   for (const v1::TenantUse& use : tenant.use()) {
     Json json = {{"window", WindowName(WindowFromProto(use.window_size()))},
-                 {"tier", TierText(use.tier())},
+                 {"tier", TierText(use.tier(), use.tier_name())},
                  {"used_blocks", use.used_blocks()},
                  {"cached_blocks", use.cached_blocks()},
                  {"quota_blocks", nullptr}};
@@ -212,8 +212,9 @@ void PrintTenants(const v1::ListTenantsResponse& list) {
         tenant.name().empty() ? "-" : absl::StrCat(tenant.share()));
     for (const v1::TenantUse& use : tenant.use()) {
       absl::PrintF("%s  %-10s  %-10s  %10s  %10s  %10s\n", left,
-                   WindowName(WindowFromProto(use.window_size())), TierText(use.tier()),
-                   FormatCount(use.used_blocks()), FormatCount(use.cached_blocks()),
+                   WindowName(WindowFromProto(use.window_size())),
+                   TierText(use.tier(), use.tier_name()), FormatCount(use.used_blocks()),
+                   FormatCount(use.cached_blocks()),
                    use.has_quota_blocks() ? FormatCount(use.quota_blocks()) : "none");
       left.assign(left.size(), ' ');
     }

@@ -1,17 +1,22 @@
 // pagodactl plan: what a model's KV cache takes, and what fits in a memory. No daemon, no GPU.
+#include <algorithm>
 #include <iostream>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "clients/pagodactl/command.h"
+#include "clients/pagodactl/drive_options.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/ladder.h"
 #include "clients/pagodactl/model_layers.h"
+#include "clients/pagodactl/model_options.h"
 #include "nlohmann/json.hpp"
 #include "pools/error.h"
 #include "pools/layout.h"
@@ -23,43 +28,64 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
-  std::string model_dir;
-  std::string preset;
-  std::string layers;
-  std::string dtype;  // Empty: the checkpoint's.
+  ModelOptions model;
   uint32_t tokens_per_block = 32;
+  std::string tiers;    // A ladder; empty: the short forms below hold.
   std::string primary;  // Sizes as they were given; empty: none.
   std::string secondary;
   uint32_t sequence_tokens = 8192;
   uint32_t chunk_tokens = 512;
   uint32_t sequences = 1;
+  DriveOptions drive;
 };
 
 struct Plan {
   ModelLayers model;
   CacheLayout layout;
   uint64_t workload_bytes = 0;
+  std::vector<LadderTier> ladder;  // One without a size was not named.
   SizingPlan sizes;
 };
 
-const std::map<std::string, DType>& DTypes() {
-  static const auto* const types = new std::map<std::string, DType>{
-      {"float32", DType::kFloat32}, {"float16", DType::kFloat16}, {"bfloat16", DType::kBFloat16}};
-  return *types;
+// Either form. Where no first tier is named it is one that the workload needs, without a size.
+std::vector<LadderTier> LadderOf(const PlanOptions& options, uint64_t workload_bytes) {
+  if (!options.tiers.empty()) return *ParseLadder(options.tiers);
+  const std::string primary = DefaultTierName(Tier::kPrimary);
+  std::vector<LadderTier> ladder;
+  if (options.primary.empty()) {
+    ladder.push_back({.name = primary, .size = "", .budget = ByteBudget{workload_bytes}});
+  } else {
+    ladder.push_back(TierOfSize(primary, Medium::kHost, options.primary));
+  }
+  if (!options.secondary.empty()) {
+    ladder.push_back(
+        TierOfSize(DefaultTierName(Tier::kSecondary), Medium::kHost, options.secondary));
+  }
+  return ladder;
 }
 
-absl::StatusOr<ModelLayers> ModelOf(const PlanOptions& options) {
-  if (!options.model_dir.empty()) return ReadModelLayers(options.model_dir);
-  if (!options.preset.empty()) return PresetModelLayers(options.preset);
-  return ParseModelLayers(options.layers);
+// The drive of a tier on disk.
+DrivePlan DriveOf(const Plan& plan, const PlanOptions& options, size_t tier) {
+  return PlanDrive(options.drive, static_cast<double>(plan.sizes.bytes(static_cast<Tier>(tier))));
+}
+
+absl::Status CheckDrives(const Plan& plan, const PlanOptions& options) {
+  for (size_t t = 0; t < plan.ladder.size(); ++t) {
+    if (plan.ladder[t].medium != Medium::kDisk) continue;
+    const Drive drive = DriveOf(plan, options, t).drive;
+    const auto bytes = static_cast<double>(plan.sizes.bytes(static_cast<Tier>(t)));
+    if (bytes <= drive.capacity_bytes) continue;
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat("the ", plan.ladder[t].name, " tier takes ", FormatDecimalBytes(bytes),
+                     " of a drive of ", FormatDecimalBytes(drive.capacity_bytes)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Plan> MakePlan(const PlanOptions& options) {
-  absl::StatusOr<ModelLayers> model = ModelOf(options);
+  absl::StatusOr<ModelLayers> model = LayersOf(options.model);
   if (!model.ok()) return model.status();
-  if (!options.dtype.empty()) {
-    for (LayerSpec& layer : model->layers) layer.dtype = DTypes().at(options.dtype);
-  }
   absl::StatusOr<CacheLayout> layout =
       CacheLayout::Create({.tokens_per_block = options.tokens_per_block, .layers = model->layers});
   if (!layout.ok()) return layout.status();
@@ -69,17 +95,17 @@ absl::StatusOr<Plan> MakePlan(const PlanOptions& options) {
                           .chunk_tokens = options.chunk_tokens};
   const absl::StatusOr<uint64_t> workload_bytes = BytesForWorkload(*layout, workload);
   if (!workload_bytes.ok()) return workload_bytes.status();
-  const uint64_t primary_bytes = ParseBytes(options.primary).value_or(0);
-  // Without a memory the plan is for the one that the workload needs.
-  absl::StatusOr<SizingPlan> sizes = PlanSizes(
-      *layout, {.workload = workload,
-                .primary = ByteBudget{primary_bytes > 0 ? primary_bytes : *workload_bytes},
-                .secondary = ByteBudget{ParseBytes(options.secondary).value_or(0)}});
+  std::vector<LadderTier> ladder = LadderOf(options, *workload_bytes);
+  absl::StatusOr<SizingPlan> sizes =
+      PlanSizes(*layout, {.workload = workload, .tiers = TierRequests(ladder)});
   if (!sizes.ok()) return sizes.status();
-  return Plan{.model = *std::move(model),
-              .layout = *std::move(layout),
-              .workload_bytes = *workload_bytes,
-              .sizes = *std::move(sizes)};
+  Plan plan{.model = *std::move(model),
+            .layout = *std::move(layout),
+            .workload_bytes = *workload_bytes,
+            .ladder = std::move(ladder),
+            .sizes = *std::move(sizes)};
+  if (absl::Status status = CheckDrives(plan, options); !status.ok()) return status;
+  return plan;
 }
 
 // "bfloat16", or several where layers differ.
@@ -92,18 +118,73 @@ std::string DTypesOf(const ModelLayers& model) {
   return absl::StrJoin(names, ", ");
 }
 
+// What a configuration of the daemon says to have these tiers. It has one dtype for all layers.
+std::string ConfigText(const Plan& plan, const PlanOptions& options) {
+  std::string text = absl::StrCat("cache:\n  tokens_per_block: ", options.tokens_per_block, "\n");
+  const std::vector<LayerSpec>& layers = plan.model.layers;
+  const bool same = std::all_of(layers.begin(), layers.end(), [&layers](const LayerSpec& layer) {
+    return layer.dtype == layers.front().dtype;
+  });
+  if (same) absl::StrAppend(&text, "  kv_dtype: ", DTypesOf(plan.model), "\n");
+  if (plan.sizes.windows.size() > 1) {
+    absl::StrAppend(&text, "  workload: {sequence_tokens: ", options.sequence_tokens,
+                    ", chunk_tokens: ", options.chunk_tokens, "}\n");
+  }
+  absl::StrAppend(&text, "  tiers:\n");
+  for (const LadderTier& tier : plan.ladder) {
+    absl::StrAppend(&text, "    - {name: ", tier.name,
+                    ", medium: ", std::string(MediumName(tier.medium)), ", size: ", tier.size,
+                    "}\n");
+  }
+  return text;
+}
+
 // --- For people ---
 
-void PrintTier(const Plan& plan, Tier tier, const std::string& given) {
+void PrintDrive(const DrivePlan& plan, const PlanOptions& options) {
+  const Drive& drive = plan.drive;
+  absl::PrintF("  one write of the drive a day (%s%s) is %s/s\n",
+               FormatDecimalBytes(drive.capacity_bytes),
+               options.drive.size.empty() ? ", as large as the tier" : "",
+               FormatDecimalBytes(OneWritePerDay(drive.capacity_bytes)));
+  if (plan.budget > 0) {
+    absl::PrintF("  a budget of %s/s is %s a day, %.2f writes of the drive\n",
+                 FormatDecimalBytes(plan.budget), FormatDecimalBytes(plan.budget * kSecondsPerDay),
+                 plan.writes_per_day());
+  }
+  if (drive.endurance_bytes > 0) {
+    absl::PrintF("  the drive takes %s in its life\n", FormatDecimalBytes(drive.endurance_bytes));
+  }
+  const std::optional<double> years = plan.life_years();
+  if (years.has_value()) {
+    absl::PrintF("  it lasts %s if the budget is used up all the time\n", FormatYears(*years));
+  }
+}
+
+void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
+  const auto tier = static_cast<Tier>(index);
+  const LadderTier& named = plan.ladder[index];
   const uint32_t tokens_per_block = plan.layout.spec().tokens_per_block;
-  absl::PrintF("\n%s tier in %s\n", std::string(TierName(tier)), given);
-  absl::PrintF("  %-7s  %11s  %14s  %10s  %8s\n", "WINDOW", "BLOCKS", "TOKENS", "MEMORY", "SHARE");
+  const bool is_disk = named.medium == Medium::kDisk;
+  const std::string medium = absl::StrCat(", ", std::string(MediumName(named.medium)), ",");
+  absl::PrintF("\n%s tier%s in %s\n", named.name, options.tiers.empty() ? "" : medium,
+               named.SizeText());
+  absl::PrintF("  %-7s  %11s  %14s  %10s  %8s\n", "WINDOW", "BLOCKS", "TOKENS",
+               is_disk ? "DISK" : "MEMORY", "SHARE");
   for (const SizingPlan::WindowPlan& window : plan.sizes.windows) {
     const SizingPlan::TierPlan& share = window.tier(tier);
     absl::PrintF("  %-7s  %11s  %14s  %10s  %8s\n", WindowName(window.window),
                  FormatCount(share.blocks), FormatCount(uint64_t{share.blocks} * tokens_per_block),
                  FormatBytes(share.bytes), FormatShare(Share(share.bytes, plan.sizes.bytes(tier))));
   }
+  if (tier == Tier::kPrimary) {
+    absl::PrintF("  room for %s sequences of %s tokens at once\n",
+                 FormatCount(plan.sizes.max_concurrent_sequences()),
+                 FormatCount(options.sequence_tokens));
+  } else {
+    absl::PrintF("  each window has one slot more than blocks: the spare of a swap\n");
+  }
+  if (is_disk) PrintDrive(DriveOf(plan, options, index), options);
 }
 
 void PrintTable(const Plan& plan, const PlanOptions& options) {
@@ -120,27 +201,53 @@ void PrintTable(const Plan& plan, const PlanOptions& options) {
                  FormatBytes(window.bytes_per_token), FormatBytes(window.bytes_per_block),
                  FormatCount(window.blocks_per_sequence));
   }
-  if (!options.primary.empty()) {
-    PrintTier(plan, Tier::kPrimary, options.primary);
-    absl::PrintF("  room for %s sequences of %s tokens at once\n",
-                 FormatCount(plan.sizes.max_concurrent_sequences()),
-                 FormatCount(options.sequence_tokens));
+  for (size_t t = 0; t < plan.ladder.size(); ++t) {
+    if (!plan.ladder[t].size.empty()) PrintTier(plan, options, t);
   }
-  if (!options.secondary.empty()) {
-    PrintTier(plan, Tier::kSecondary, options.secondary);
-    absl::PrintF("  the memory of each window has one slot more: the spare of a swap\n");
+  if (!options.tiers.empty()) {
+    absl::PrintF("\nfor the daemon's configuration\n%s", ConfigText(plan, options));
   }
   std::fflush(stdout);
 }
 
 // --- For programs ---
 
+Json DriveJson(const DrivePlan& plan) {
+  Json json = {{"capacity_bytes", plan.drive.capacity_bytes},
+               {"one_write_per_day_bytes_per_second", OneWritePerDay(plan.drive.capacity_bytes)}};
+  if (plan.drive.endurance_bytes > 0) json["endurance_bytes"] = plan.drive.endurance_bytes;
+  if (plan.budget > 0) {
+    json["write_budget_bytes_per_second"] = plan.budget;
+    json["writes_per_day"] = plan.writes_per_day();
+  }
+  const std::optional<double> years = plan.life_years();
+  if (years.has_value()) json["life_years"] = *years;
+  return json;
+}
+
 Json TierJson(const Plan& plan, Tier tier) {
   Json blocks = Json::object();
   for (const SizingPlan::WindowPlan& window : plan.sizes.windows) {
     blocks[WindowName(window.window)] = window.tier(tier).blocks;
   }
-  return {{"bytes", plan.sizes.bytes(tier)}, {"blocks", blocks}};
+  Json json = {{"bytes", plan.sizes.bytes(tier)}, {"blocks", blocks}};
+  if (tier == Tier::kPrimary) {
+    json["max_concurrent_sequences"] = plan.sizes.max_concurrent_sequences();
+  }
+  return json;
+}
+
+// As a list, with the names and media of --tiers.
+Json LadderJson(const Plan& plan, const PlanOptions& options) {
+  Json tiers = Json::array();
+  for (size_t t = 0; t < plan.ladder.size(); ++t) {
+    const LadderTier& named = plan.ladder[t];
+    Json tier = {{"name", named.name}, {"medium", std::string(MediumName(named.medium))}};
+    tier.update(TierJson(plan, static_cast<Tier>(t)));
+    if (named.medium == Medium::kDisk) tier["drive"] = DriveJson(DriveOf(plan, options, t));
+    tiers.push_back(tier);
+  }
+  return tiers;
 }
 
 void PrintJson(const Plan& plan, const PlanOptions& options) {
@@ -159,11 +266,12 @@ void PrintJson(const Plan& plan, const PlanOptions& options) {
                {"sequences", options.sequences},
                {"sequences_bytes", plan.workload_bytes},
                {"windows", windows}};
-  if (!options.primary.empty()) {
-    json["primary"] = TierJson(plan, Tier::kPrimary);
-    json["primary"]["max_concurrent_sequences"] = plan.sizes.max_concurrent_sequences();
-  }
+  if (!options.primary.empty()) json["primary"] = TierJson(plan, Tier::kPrimary);
   if (!options.secondary.empty()) json["secondary"] = TierJson(plan, Tier::kSecondary);
+  if (!options.tiers.empty()) {
+    json["tiers"] = LadderJson(plan, options);
+    json["config"] = ConfigText(plan, options);
+  }
   std::cout << json.dump() << std::endl;
 }
 
@@ -180,41 +288,31 @@ absl::Status RunPlan(const GlobalOptions& globals, const PlanOptions& options) {
 
 // --- Options ---
 
-std::string CheckLayers(const std::string& text) {
-  return std::string(ParseModelLayers(text).status().message());
-}
-
 std::string CheckBytes(const std::string& text) {
   const std::optional<uint64_t> bytes = ParseBytes(text);
   if (bytes.has_value() && *bytes > 0) return "";
   return absl::StrCat("\"", text, "\" is no size such as 80GiB, 512MiB, 64KiB or 100B");
 }
 
-void AddModelOptions(CLI::App& command, PlanOptions& options) {
-  CLI::Option_group* model = command.add_option_group("model", "Exactly one of");
-  model->add_option("--model", options.model_dir, "A Hugging Face folder; its config.json is read")
-      ->check(CLI::ExistingDirectory);
-  model->add_option("--preset", options.preset, "A well-known model")
-      ->check(CLI::IsMember(PresetNames()));
-  model
-      ->add_option("--layers", options.layers,
-                   "LAYERSxKV_HEADSxHEAD_DIM, with @WINDOW and k (K only) after it; several with "
-                   "commas")
-      ->check(CheckLayers);
-  model->require_option(1);
-}
-
 void AddSizeOptions(CLI::App& command, PlanOptions& options) {
   const CLI::Range tokens(1U, std::numeric_limits<uint32_t>::max());
-  command.add_option("--dtype", options.dtype, "Of the cache; else as the checkpoint says")
-      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
   command.add_option("--tokens-per-block", options.tokens_per_block, "A power of two")
       ->check(CLI::Range(1U, 1024U))
       ->capture_default_str();
-  command.add_option("--primary", options.primary, "Memory of the primary tier: 80GiB")
-      ->check(CheckBytes);
-  command.add_option("--secondary", options.secondary, "Memory of the secondary tier: 200GiB")
-      ->check(CheckBytes);
+  CLI::Option* const tiers =
+      command
+          .add_option("--tiers", options.tiers,
+                      "NAME:MEDIUM:SIZE of each tier with commas, nearest first: medium gpu, host "
+                      "or disk; size bytes (80GiB) or blocks of each window (1000)")
+          ->check(CheckLadder);
+  command.add_option("--primary", options.primary, "Short form: memory of the primary tier, 80GiB")
+      ->check(CheckBytes)
+      ->excludes(tiers);
+  command
+      .add_option("--secondary", options.secondary,
+                  "Short form: memory of the secondary tier, 200GiB")
+      ->check(CheckBytes)
+      ->excludes(tiers);
   command
       .add_option("--sequence-tokens", options.sequence_tokens,
                   "A sequence's tokens, prompt and output")
@@ -230,6 +328,21 @@ void AddSizeOptions(CLI::App& command, PlanOptions& options) {
       ->capture_default_str();
 }
 
+// A drive is that of one tier.
+void RefuseDriveWithoutDisk(const PlanOptions& options) {
+  if (!options.drive.given()) return;
+  size_t disks = 0;
+  if (!options.tiers.empty()) {
+    for (const LadderTier& tier : *ParseLadder(options.tiers)) {
+      if (tier.medium == Medium::kDisk) ++disks;
+    }
+  }
+  if (disks == 1) return;
+  throw CLI::ValidationError(
+      "--tiers",
+      absl::StrCat("--write-budget and --drive-... are of one tier on disk; there are ", disks));
+}
+
 }  // namespace
 
 void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
@@ -237,17 +350,25 @@ void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
       "plan", "Shows what a model's KV cache takes, and what fits in a memory; without a daemon");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<PlanOptions>();
-  AddModelOptions(*command, *options);
+  AddModelOptions(*command, options->model, ModelNeed::kOne);
   AddSizeOptions(*command, *options);
+  AddDriveOptions(*command, options->drive);
   command->footer(
       "A memory is divided between the model's attention windows as the daemon does it: the\n"
-      "primary tier so that each window holds as many running sequences as any other, the\n"
-      "secondary tier by the tokens that can still be attended to.\n"
+      "first tier so that each window holds as many running sequences as any other, the tiers\n"
+      "below by the tokens that can still be attended to. With --tiers the tiers are also printed\n"
+      "as the daemon's configuration has them. Of a tier on disk it says how long the drive lasts\n"
+      "under the budget of writes: its TBW, or DWPD x size x years, over the budget. A drive's TB\n"
+      "is 10^12 bytes.\n"
       "Examples:\n"
       "  pagodactl plan --preset qwen3-8b --primary 80GiB\n"
       "  pagodactl plan --model tests/golden/qwen3_tiny --sequences 64 -o json\n"
-      "  pagodactl plan --layers 52x16x128@1024,10x16x128 --primary 40GiB --secondary 200GiB");
+      "  pagodactl plan --layers 52x16x128@1024,10x16x128 --primary 40GiB --secondary 200GiB\n"
+      "  pagodactl plan --preset qwen3-8b --tiers hbm:gpu:80GiB,dram:host:400GiB,nvme:disk:3TiB "
+      "\\\n"
+      "      --write-budget 44MB/s --drive-size 3.84TB --drive-tbw 7PB");
   command->callback([&globals, &chosen, options] {
+    RefuseDriveWithoutDisk(*options);
     chosen = [&globals, options] { return RunPlan(globals, *options); };
   });
 }

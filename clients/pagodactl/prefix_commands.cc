@@ -164,25 +164,22 @@ absl::Status RunPins(const GlobalOptions& globals, const PrefixCommandOptions&) 
 
 // --- Tiers ---
 
-bool HasSecondaryTier(const CacheInfo& cache) {
-  return std::any_of(cache.windows.begin(), cache.windows.end(),
-                     [](const CacheInfo::Window& window) { return window.secondary_blocks > 0; });
-}
-
 absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions& options) {
   absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   const auto client = OpenClient(globals);
   if (!client.ok()) return client.status();
-  if (!HasSecondaryTier((*client)->info())) {
+  if (!(*client)->info().has_lower_tiers()) {
     return absl::FailedPreconditionError(
-        "the cache has no secondary tier to move blocks down to (cache.secondary in the daemon's "
+        "the cache has no tier below the first to move blocks down to (cache.tiers in the daemon's "
         "configuration)");
   }
   const auto offloaded =
       RunAndWait<OffloadedPrefix>(**client, globals, (*std::move(prefix)).Named<OffloadPrefix>());
   if (!offloaded.ok()) return offloaded.status();
-  Print(globals, absl::StrCat(Blocks(offloaded->blocks), " moved down to the secondary tier"),
+  Print(globals,
+        absl::StrCat(Blocks(offloaded->blocks), " moved down to the ",
+                     (*client)->info().TierName(Tier::kSecondary), " tier"),
         {{"blocks", offloaded->blocks}});
   return absl::OkStatus();
 }
@@ -197,9 +194,10 @@ absl::Status RunPrefetch(const GlobalOptions& globals, const PrefixCommandOption
   if (!prefetched.ok()) return prefetched.status();
   // What there is lies where it should: no failure.
   const std::string moved =
-      HasSecondaryTier((*client)->info())
-          ? absl::StrCat(Blocks(prefetched->blocks), " moved up to the primary tier, ")
-          : "nothing to move up, for the cache has no secondary tier; ";
+      (*client)->info().has_lower_tiers()
+          ? absl::StrCat(Blocks(prefetched->blocks), " moved up to the ",
+                         (*client)->info().TierName(Tier::kPrimary), " tier, ")
+          : "nothing to move up, for the cache has no tier below the first; ";
   Print(globals, absl::StrCat(moved, FormatCount(prefetched->matched_tokens), " tokens are cached"),
         {{"blocks", prefetched->blocks}, {"matched_tokens", prefetched->matched_tokens}});
   return absl::OkStatus();
@@ -288,17 +286,15 @@ void AddPinCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen)
 
 void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   const auto [offload, offload_options] =
-      AddCommand(app, "offload", "Moves a cached prefix down to the secondary tier", globals,
-                 chosen, RunOffload);
+      AddCommand(app, "offload", "Moves a cached prefix down a tier", globals, chosen, RunOffload);
   AddPrefixOptions(*offload, offload_options->prefix, Tokens::kNeeded);
   offload->footer(
       "Blocks that sequences hold stay. Returns when the copies are done.\n"
-      "Fails where the cache has no secondary tier.\n"
+      "Fails where the cache has no tier below the first.\n"
       "Examples:\n  pagodactl offload --token-file yesterday.txt");
 
-  const auto [prefetch, prefetch_options] =
-      AddCommand(app, "prefetch", "Moves a cached prefix up to the primary tier", globals, chosen,
-                 RunPrefetch);
+  const auto [prefetch, prefetch_options] = AddCommand(
+      app, "prefetch", "Moves a cached prefix up to the first tier", globals, chosen, RunPrefetch);
   AddPrefixOptions(*prefetch, prefetch_options->prefix, Tokens::kNeeded);
   prefetch->footer(
       "As far as room can be made. Returns when the copies are done.\n"

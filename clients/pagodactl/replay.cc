@@ -46,14 +46,17 @@ absl::StatusOr<uint32_t> UnlimitedCapacity(absl::Span<const TraceRequest> reques
   return static_cast<uint32_t>(blocks);
 }
 
-std::vector<uint32_t> SecondaryBlocks(const ReplayOptions& options) {
-  if (options.host_blocks == 0) return {};
-  return {options.host_blocks};
+std::vector<TierSpec> TierSpecs(const std::vector<uint32_t>& tier_blocks) {
+  std::vector<TierSpec> tiers;
+  for (const uint32_t blocks : tier_blocks) {
+    tiers.push_back({.name = DefaultTierName(static_cast<Tier>(tiers.size())), .blocks = {blocks}});
+  }
+  return tiers;
 }
 
 // One tiny layer: the core looks at tokens_per_block alone.
-absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(uint32_t capacity_blocks,
-                                                          const ReplayOptions& options) {
+absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(const std::vector<uint32_t>& tier_blocks,
+                                                          const std::string& policy) {
   absl::StatusOr<CacheLayout> layout =
       CacheLayout::Create({.name = "replay",
                            .model_fingerprint = "trace",
@@ -61,9 +64,8 @@ absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(uint32_t capacity_bloc
                            .layers = {{.num_kv_heads = 1, .head_dim = 1}}});
   if (!layout.ok()) return layout.status();
   return BlockManager::Create({.layout = *std::move(layout),
-                               .primary_blocks = {capacity_blocks},
-                               .secondary_blocks = SecondaryBlocks(options),
-                               .eviction_policy = options.policy,
+                               .tiers = TierSpecs(tier_blocks),
+                               .eviction_policy = policy,
                                .pool_mappings = {},
                                // Nobody subscribes here.
                                .record_events = RecordEvents::kNo,
@@ -77,23 +79,38 @@ class Replay {
 
   void Run(const TraceRequest& request) {
     ++report_.requests;
+    now_ = std::max(now_, absl::UnixEpoch() + absl::Milliseconds(request.timestamp_ms));
+    report_.trace_time = now_ - absl::UnixEpoch();
     report_.blocks_requested += request.hash_ids.size();
     if (request.hash_ids.empty()) return;
-    if (request.hash_ids.size() >= report_.capacity_blocks) {
+    if (request.hash_ids.size() >= report_.tiers.front().capacity_blocks) {
       ++report_.skipped_requests;
       return;
     }
-    now_ = std::max(now_, absl::UnixEpoch() + absl::Milliseconds(request.timestamp_ms));
     report_.blocks_hit += AddCommitFree(request) / kTraceBlockTokens;
     report_.operations += 3;
-    const WindowCounters& counters = manager_->Stats().windows.front().counters;
-    report_.host_blocks_hit = counters.secondary_hit_tokens / kTraceBlockTokens;
-    report_.evictions = counters.evicted_blocks + counters.displaced_blocks;
-    report_.offloads = counters.offloaded_blocks;
-    report_.onboards = counters.onboarded_blocks;
+    ReadCounters();
   }
 
  private:
+  void ReadCounters() {
+    const ManagerStats stats = manager_->Stats();
+    const WindowStats& window = stats.windows.front();
+    const TenantCounters& all = window.tenants[kCommons.value()];
+    report_.lower_blocks_hit = window.counters.secondary_hit_tokens / kTraceBlockTokens;
+    report_.evictions = window.counters.evicted_blocks + window.counters.displaced_blocks;
+    report_.offloads = window.counters.offloaded_blocks;
+    report_.onboards = window.counters.onboarded_blocks;
+    for (size_t t = 0; t < report_.tiers.size(); ++t) {
+      const auto& removed = all.removed_blocks[t];
+      ReplayedTier& tier = report_.tiers[t];
+      tier.hit_tokens = all.prefix_hit_tokens[t];
+      tier.evictions = removed[static_cast<size_t>(RemovalReason::kEvicted)] +
+                       removed[static_cast<size_t>(RemovalReason::kDisplaced)];
+      tier.free_evictions = window.freely_evicted_blocks[t];
+    }
+  }
+
   // Returns the matched tokens. With one sequence at a time that fits the cache, nothing can fail.
   uint32_t AddCommitFree(const TraceRequest& request) {
     tokens_.clear();
@@ -118,9 +135,15 @@ class Replay {
 
   void FinishCopies() {
     for (const CopyOrder& copy : manager_->TakeCopies()) {
+      if (copy.source.tier != copy.target.tier) {
+        ++TierOf(copy.source).blocks_read;
+        ++TierOf(copy.target).blocks_written;
+      }
       manager_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
     }
   }
+
+  ReplayedTier& TierOf(SlotRef slot) { return report_.tiers[static_cast<size_t>(slot.tier)]; }
 
   std::unique_ptr<BlockManager> manager_;
   const SessionId session_;
@@ -133,7 +156,11 @@ class Replay {
 
 double ReplayReport::hit_rate() const { return Share(blocks_hit, blocks_requested); }
 
-double ReplayReport::host_hit_rate() const { return Share(host_blocks_hit, blocks_requested); }
+double ReplayReport::lower_hit_rate() const { return Share(lower_blocks_hit, blocks_requested); }
+
+double ReplayReport::hit_rate(const ReplayedTier& tier) const {
+  return Share(tier.hit_tokens, blocks_requested * kTraceBlockTokens);
+}
 
 double ReplayReport::operations_per_second() const {
   const double seconds = absl::ToDoubleSeconds(elapsed);
@@ -142,24 +169,20 @@ double ReplayReport::operations_per_second() const {
 
 absl::StatusOr<ReplayReport> ReplayTrace(absl::Span<const TraceRequest> requests,
                                          const ReplayOptions& options) {
-  ReplayReport report;
-  report.capacity_blocks = options.capacity_blocks;
-  if (report.capacity_blocks == 0) {
-    if (options.host_blocks > 0) {
-      return MakeError(Reason::kInvalidArgument,
-                       "nothing leaves an unlimited tier for a host tier below it");
-    }
+  std::vector<uint32_t> tier_blocks = options.tier_blocks;
+  if (tier_blocks.empty()) {
     const absl::StatusOr<uint32_t> unlimited = UnlimitedCapacity(requests);
     if (!unlimited.ok()) return unlimited.status();
-    report.capacity_blocks = *unlimited;
+    tier_blocks = {*unlimited};
   }
-  absl::StatusOr<std::unique_ptr<BlockManager>> manager =
-      MakeManager(report.capacity_blocks, options);
+  absl::StatusOr<std::unique_ptr<BlockManager>> manager = MakeManager(tier_blocks, options.policy);
   if (!manager.ok()) return manager.status();
   const absl::StatusOr<BlockManager::OpenedSession> session =
       (*manager)->OpenSession("replay", absl::InfiniteDuration(), absl::UnixEpoch());
   if (!session.ok()) return session.status();
 
+  ReplayReport report;
+  for (const uint32_t blocks : tier_blocks) report.tiers.push_back({.capacity_blocks = blocks});
   const absl::Time start = absl::Now();
   Replay replay(*std::move(manager), session->ref.id, report);
   for (const TraceRequest& request : requests) {

@@ -68,8 +68,15 @@ void PrintPriorities(const v1::TierStatus& tier) {
   absl::PrintF("    cached at priority %s\n", text);
 }
 
+// "12 of the cached are copies of blocks in nearer tiers", where there are any.
+void PrintDuplicates(const v1::TierStatus& tier) {
+  if (tier.duplicate_blocks() == 0) return;
+  absl::PrintF("    %s of the cached are copies of blocks in nearer tiers\n",
+               FormatCount(tier.duplicate_blocks()));
+}
+
 void PrintTier(const v1::TierStatus& tier, const Terminal& terminal) {
-  absl::PrintF("  %-10s %s blocks of %s, %s on %s\n", TierText(tier.tier()),
+  absl::PrintF("  %-10s %s blocks of %s, %s on %s\n", TierText(tier),
                FormatCount(tier.capacity_blocks()), FormatBytes(tier.block_bytes()),
                FormatBytes(tier.block_bytes() * tier.capacity_blocks()), MemoryText(tier));
   for (const BlockState& state : StatesOf(tier)) {
@@ -78,6 +85,7 @@ void PrintTier(const v1::TierStatus& tier, const Terminal& terminal) {
                  Paint(terminal, state.style, Bar(terminal, share, kBarWidth)),
                  FormatCount(state.blocks), FormatShare(share));
   }
+  PrintDuplicates(tier);
   PrintPriorities(tier);
 }
 
@@ -85,7 +93,7 @@ void PrintWindow(const v1::WindowStatus& window, const Terminal& terminal) {
   absl::PrintF("\n%s %s\n", Paint(terminal, Style::kBold, "window"),
                WindowName(WindowFromProto(window.window_size())));
   for (const v1::TierStatus& tier : window.tiers()) PrintTier(tier, terminal);
-  absl::PrintF("  hit rate   %s: %s of %s prompt tokens, %s of them in the secondary tier\n",
+  absl::PrintF("  hit rate   %s: %s of %s prompt tokens, %s of them below the first tier\n",
                FormatShare(HitRate(window)), FormatCount(window.prefix_hit_tokens_total()),
                FormatCount(window.prefix_lookup_tokens_total()),
                FormatCount(window.secondary_hit_tokens_total()));
@@ -94,9 +102,10 @@ void PrintWindow(const v1::WindowStatus& window, const Terminal& terminal) {
                FormatCount(window.freed_blocks_total()),
                FormatCount(window.evicted_blocks_total()));
   absl::PrintF(
-      "  moves      %s down, %s up, %s displaced, %s lost\n",
+      "  moves      %s down, %s up, %s displaced, %s lost; %s down without copying\n",
       FormatCount(window.offloaded_blocks_total()), FormatCount(window.onboarded_blocks_total()),
-      FormatCount(window.displaced_blocks_total()), FormatCount(window.lost_blocks_total()));
+      FormatCount(window.displaced_blocks_total()), FormatCount(window.lost_blocks_total()),
+      FormatCount(window.freely_evicted_blocks_total()));
   absl::PrintF(
       "  tails      %s copied, %s taken over; %s blocks merged, %s priorities expired\n",
       FormatCount(window.partial_copies_total()), FormatCount(window.taken_over_blocks_total()),
@@ -111,7 +120,8 @@ void PrintTransfers(const v1::TransferStatus& transfers) {
                transfers.queued(), transfers.failed_total());
   for (const v1::TransferDirection& direction : transfers.directions()) {
     absl::PrintF("             %s to %s: %s copies, %s at %s/s a thread\n",
-                 TierText(direction.source()), TierText(direction.target()),
+                 TierText(direction.source(), direction.source_name()),
+                 TierText(direction.target(), direction.target_name()),
                  FormatCount(direction.copies_total()), FormatBytes(direction.bytes_total()),
                  FormatBytes(static_cast<uint64_t>(BytesPerSecond(direction))));
   }
@@ -163,11 +173,12 @@ Json TierJson(const v1::TierStatus& tier) {
   for (const v1::PriorityBlocks& one : tier.cached_by_priority()) {
     priorities.push_back({{"priority", one.priority()}, {"blocks", one.blocks()}});
   }
-  return {{"tier", TierText(tier.tier())},
+  return {{"tier", TierText(tier)},
           {"memory", MemoryText(tier)},
           {"capacity_blocks", tier.capacity_blocks()},
           {"free_blocks", tier.free_blocks()},
           {"cached_blocks", tier.cached_blocks()},
+          {"duplicate_blocks", tier.duplicate_blocks()},
           {"active_blocks", tier.active_blocks()},
           {"pinned_blocks", tier.pinned_blocks()},
           {"in_flight_blocks", tier.in_flight_blocks()},
@@ -189,6 +200,7 @@ Json WindowJson(const v1::WindowStatus& window) {
           {"secondary_hit_tokens_total", window.secondary_hit_tokens_total()},
           {"displaced_blocks_total", window.displaced_blocks_total()},
           {"offloaded_blocks_total", window.offloaded_blocks_total()},
+          {"freely_evicted_blocks_total", window.freely_evicted_blocks_total()},
           {"onboarded_blocks_total", window.onboarded_blocks_total()},
           {"partial_copies_total", window.partial_copies_total()},
           {"taken_over_blocks_total", window.taken_over_blocks_total()},
@@ -204,8 +216,8 @@ Json TransfersJson(const v1::TransferStatus& transfers) {
   Json directions = Json::array();
   for (const v1::TransferDirection& direction : transfers.directions()) {
     directions.push_back(
-        {{"source", TierText(direction.source())},
-         {"target", TierText(direction.target())},
+        {{"source", TierText(direction.source(), direction.source_name())},
+         {"target", TierText(direction.target(), direction.target_name())},
          {"copies_total", direction.copies_total()},
          {"bytes_total", direction.bytes_total()},
          {"busy_seconds", absl::ToDoubleSeconds(DurationFromProto(direction.busy_time()))}});

@@ -112,6 +112,11 @@ absl::Status StreamTally::ApplyUpdated(const v1::UpdatedEvent& event, WindowFigu
 
 absl::Status StreamTally::ApplyRemoved(const v1::RemovedEvent& event, WindowFigures& window,
                                        Blocks& blocks) {
+  if (event.scope() == v1::REMOVAL_SCOPE_POOLS) {
+    blocks.clear();
+    window.reusable.clear();
+    return absl::OkStatus();
+  }
   uint64_t& removed = window.removed[event.reason()];
   if (event.scope() == v1::REMOVAL_SCOPE_WINDOW) {
     removed += blocks.size();

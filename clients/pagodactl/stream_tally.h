@@ -21,11 +21,12 @@ struct WindowFigures {
   // In the cache now, held by somebody or not. A tier that never had any may be absent.
   std::map<v1::Tier, uint64_t> reusable;
   uint64_t stored = 0;
-  uint64_t offloaded = 0;  // Moved down a tier.
+  uint64_t offloaded = 0;  // Moved down a tier, copied or not.
   uint64_t onboarded = 0;  // Moved up.
   uint64_t reprioritized = 0;
-  uint64_t handed_out = 0;  // By id, as far as the daemon tells of it.
-  // RELEASED are those that were handed out; every other reason takes blocks out of the cache.
+  uint64_t handed_out = 0;  // As far as the daemon tells of it: events.lifecycle.
+  // RELEASED are those that were handed out; every other reason takes blocks out of the cache. What
+  // goes with the pools is not counted.
   std::map<v1::RemovalReason, uint64_t> removed;
 };
 
@@ -54,8 +55,8 @@ struct StreamFigures {
 };
 
 // Takes in the messages of Watch streams with snapshots, one stream after another. It keeps of each
-// cached block its tier alone, where a shadow tree (events/shadow_tree.h) keeps the tokens and
-// checks the hashes: enough to count, and to see that the events fit. Thread-compatible.
+// cached block its nearest tier alone, where a shadow tree (events/shadow_tree.h) keeps the tokens
+// and checks the hashes: enough to count, and to see that the events fit. Thread-compatible.
 class StreamTally {
  public:
   static constexpr size_t kRecentEvents = 16;

@@ -16,10 +16,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json TierJson(const v1::TierStatus& tier) {
-  return {{"tier", TierText(tier.tier())},
+  return {{"tier", TierText(tier)},
           {"capacity_blocks", tier.capacity_blocks()},
           {"free_blocks", tier.free_blocks()},
           {"cached_blocks", tier.cached_blocks()},
+          {"duplicate_blocks", tier.duplicate_blocks()},
           {"active_blocks", tier.active_blocks()},
           {"pinned_blocks", tier.pinned_blocks()},
           {"in_flight_blocks", tier.in_flight_blocks()}};
@@ -53,8 +54,8 @@ Json TransfersJson(const v1::TransferStatus& transfers, const std::optional<TopR
   Json directions = Json::array();
   if (rates.has_value()) {
     for (const TopRates::Direction& direction : rates->directions) {
-      directions.push_back({{"source", TierText(direction.source)},
-                            {"target", TierText(direction.target)},
+      directions.push_back({{"source", direction.source},
+                            {"target", direction.target},
                             {"copies_per_second", direction.copies},
                             {"bytes_per_second", direction.bytes}});
     }
@@ -81,10 +82,10 @@ const char* PhaseText(StreamLook::Phase phase) {
 
 Json HexJson(uint64_t value) { return absl::StrFormat("%016x", value); }
 
-Json StreamWindowJson(uint32_t size, const WindowFigures& figures,
+Json StreamWindowJson(uint32_t size, const WindowFigures& figures, const v1::CacheInfo& cache,
                       const StreamRates::Window* rates) {
   Json reusable = Json::object(), removed = Json::object(), removed_rates = nullptr;
-  for (const auto& [tier, blocks] : figures.reusable) reusable[TierText(tier)] = blocks;
+  for (const auto& [tier, blocks] : figures.reusable) reusable[TierText(tier, cache)] = blocks;
   for (const auto& [reason, blocks] : figures.removed) {
     removed[RemovalReasonText(reason)] = blocks;
     if (rates != nullptr) {
@@ -152,7 +153,8 @@ Json StreamJson(const TopSample& sample, const std::optional<StreamRates>& rates
   json["windows"] = Json::array();
   for (const auto& [size, window] : figures.windows) {
     json["windows"].push_back(
-        StreamWindowJson(size, window, rates.has_value() ? &rates->windows.at(size) : nullptr));
+        StreamWindowJson(size, window, sample.status.cache(),
+                         rates.has_value() ? &rates->windows.at(size) : nullptr));
   }
   json["recent"] = Json::array();
   for (const EventSummary& event : figures.recent) json["recent"].push_back(RecentJson(event));

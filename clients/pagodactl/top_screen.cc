@@ -182,7 +182,7 @@ Section Cache(const v1::GetStatusResponse& status) {
 void AddTier(const v1::TierStatus& tier, const Terminal& terminal, Section& section) {
   const auto blocks = BlocksOf(tier);
   const uint32_t used = tier.capacity_blocks() - tier.free_blocks();
-  Line bar = Line::Labelled(absl::StrCat("  ", TierText(tier.tier())));
+  Line bar = Line::Labelled(absl::StrCat("  ", TierText(tier)));
   AddBar(tier, std::clamp(terminal.columns - kBesideBar, kMinBar, kMaxBar), terminal, bar);
   bar.Add(absl::StrCat(" ", PercentText(Share(used, tier.capacity_blocks())), " of ",
                        FormatCount(tier.capacity_blocks())));
@@ -195,10 +195,11 @@ void AddTier(const v1::TierStatus& tier, const Terminal& terminal, Section& sect
 }
 
 // "612 primary, 500 secondary".
-std::string ReusableText(const WindowFigures& figures) {
+std::string ReusableText(const WindowFigures& figures, const v1::CacheInfo& cache) {
   std::string text;
   for (const auto& [tier, blocks] : figures.reusable) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", FormatCount(blocks), " ", TierText(tier));
+    absl::StrAppend(&text, text.empty() ? "" : ", ", FormatCount(blocks), " ",
+                    TierText(tier, cache));
   }
   return text.empty() ? "none" : text;
 }
@@ -224,7 +225,7 @@ void AddStreamLines(const TopState& state, uint32_t window_size, Section& sectio
   const auto figures = look.figures.windows.find(window_size);
   if (!look.live() || figures == look.figures.windows.end()) return;
   section.lines.push_back(Line::Labelled("  reusable"));
-  section.lines.back().Add(ReusableText(figures->second));
+  section.lines.back().Add(ReusableText(figures->second, state.sample()->status.cache()));
   if (!state.stream_rates().has_value()) return;
   section.lines.push_back(Line::Labelled("  a second"));
   section.lines.back().Add(ChangesText(state.stream_rates()->windows.at(window_size)));
@@ -358,8 +359,7 @@ Section Transfers(const TopState& state) {
   if (!state.rates().has_value()) return section;
   for (const TopRates::Direction& direction : state.rates()->directions) {
     section.lines.push_back(Line::Labelled(""));
-    section.lines.back().Add(absl::StrCat(TierText(direction.source), " to ",
-                                          TierText(direction.target), ": ",
+    section.lines.back().Add(absl::StrCat(direction.source, " to ", direction.target, ": ",
                                           FormatBytes(static_cast<uint64_t>(direction.bytes)),
                                           "/s, ", RateText(direction.copies), " copies a second"));
   }
@@ -369,19 +369,22 @@ Section Transfers(const TopState& state) {
 // "120 of 1,000 primary, 7 secondary", over all windows.
 std::string UseText(const v1::TenantInfo& tenant) {
   std::string text;
-  for (const v1::Tier tier : {v1::TIER_PRIMARY, v1::TIER_SECONDARY}) {
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    const auto tier = static_cast<v1::Tier>(v1::TIER_PRIMARY + static_cast<int>(t));
+    std::string name;
     uint64_t used = 0, quota = 0;
     bool any = false, limited = true;
     for (const v1::TenantUse& use : tenant.use()) {
       if (use.tier() != tier) continue;
       any = true;
+      name = TierText(use.tier(), use.tier_name());
       used += use.used_blocks();
       quota += use.quota_blocks();
       limited = limited && use.has_quota_blocks();
     }
     if (!any) continue;
     absl::StrAppend(&text, text.empty() ? "" : ", ", FormatCount(used),
-                    limited ? absl::StrCat(" of ", FormatCount(quota)) : "", " ", TierText(tier));
+                    limited ? absl::StrCat(" of ", FormatCount(quota)) : "", " ", name);
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/format.h"
 
 namespace pagoda {
@@ -38,7 +39,8 @@ TopRates::Window WindowRates(const v1::WindowStatus& before, const v1::WindowSta
 
 TopRates::Direction DirectionRates(const v1::TransferStatus& before,
                                    const v1::TransferDirection& after, const PerSecond& rate) {
-  TopRates::Direction direction{.source = after.source(), .target = after.target()};
+  TopRates::Direction direction{.source = TierText(after.source(), after.source_name()),
+                                .target = TierText(after.target(), after.target_name())};
   // A direction is absent before its first copy.
   v1::TransferDirection none;
   const auto found =

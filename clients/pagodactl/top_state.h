@@ -53,8 +53,8 @@ struct TopRates {
     std::optional<double> hit_rate;  // None: nothing was looked up.
   };
   struct Direction {
-    v1::Tier source = v1::TIER_UNSPECIFIED;
-    v1::Tier target = v1::TIER_UNSPECIFIED;
+    std::string source;  // What the daemon calls the tier.
+    std::string target;
     double copies = 0;
     double bytes = 0;
   };

@@ -184,7 +184,7 @@ void AddFilterOptions(CLI::App& command, WatchOptions& options) {
   command.add_option("--type", options.types, "Only events of this type; several with commas")
       ->delimiter(',')
       ->check(CLI::IsMember(types));
-  const std::vector<std::string> tiers = {"primary", "secondary"};
+  const std::vector<std::string> tiers = {"primary", "secondary", "third", "fourth"};
   command
       .add_option("--tier", options.tiers,
                   "Only blocks stored in this tier, and moves that begin or end there; removals "

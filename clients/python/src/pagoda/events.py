@@ -54,7 +54,9 @@ class _Event:
 
 @dataclasses.dataclass(frozen=True)
 class Created(_Event):
-    """Pools came into being (`capacity`, in blocks), or raw blocks were handed out (`block_ids`)."""
+    """Pools came into being (`capacity`, in blocks), or blocks were taken (`block_ids`): raw ones, or any where the daemon's `events.lifecycle`
+    is `all`. Then a block is taken until it is Stored or Removed as RELEASED; one that leaves the cache while it is held is Created behind
+    its Removed."""
 
     capacity: Mapping[Tier, int]
     block_ids: tuple[int, ...]
@@ -62,7 +64,8 @@ class Created(_Event):
 
 @dataclasses.dataclass(frozen=True)
 class StoredBlock:
-    """A block that became reusable, and the tokens that it holds. `token_count` counts them also where they are hidden."""
+    """A block that became reusable, and the tokens that it holds. `token_count` counts them also where they are hidden. `tier` is the nearest
+    that has its bytes, `lower_tiers` are those farther away with a copy, ascending."""
 
     block_id: int
     block_hash: int
@@ -72,6 +75,7 @@ class StoredBlock:
     extra_token_ids: tuple[int, ...]
     multimodal_items: tuple[MultimodalItem, ...]
     token_count: int = 0
+    lower_tiers: tuple[Tier, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,24 +92,28 @@ class Stored(_Event):
 
 @dataclasses.dataclass(frozen=True)
 class Updated(_Event):
-    """A cached block moved to another tier, or its priority changed: (old, new) of each, None where it stayed. Or a pin ended, of which
-    this is the last block in the cache's largest window."""
+    """A cached block's nearest tier, its copies in farther tiers or its priority changed: (old, new) of each, None where it stayed. Or a pin
+    ended, of which this is the last block in the cache's largest window."""
 
     block_id: int
     block_hash: int
     tier: tuple[Tier, Tier] | None
     priority: tuple[int, int] | None
     ended_pin: EndedPin | None = None
+    lower_tiers: tuple[tuple[Tier, ...], tuple[Tier, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Removed(_Event):
-    """Blocks left the cache: the listed ones, or with `whole_window` every cached block of the window. RELEASED blocks have no hashes."""
+    """Blocks left the cache: the listed ones, or with `whole_window` every cached block of the window. RELEASED blocks were taken and not
+    cached, and have no hashes. With `pools` the window's pools go, and all that is cached or taken with them: `whole_window` is true then,
+    the reason is RELEASED, and no event of the window follows in this epoch."""
 
     reason: RemovalReason
     block_ids: tuple[int, ...]
     block_hashes: tuple[int, ...]
     whole_window: bool
+    pools: bool = False
 
 
 Event: TypeAlias = Created | Stored | Updated | Removed
@@ -173,7 +181,7 @@ def _stored(common: _Common, event: Any) -> Stored:
     blocks = tuple(
         StoredBlock(block.block_id, block.block_hash, tuple(block.tokens), Tier(block.tier), block.priority,
                     tuple(block.extra_token_ids), tuple(MultimodalItem.take(item) for item in block.multimodal_items),
-                    block.token_count or len(block.tokens))
+                    block.token_count or len(block.tokens), _tiers(block.lower_tiers))
         for block in event.blocks)
     return Stored(*common, event.parent_hash if event.HasField("parent_hash") else None,
                   event.parent_block_id if event.HasField("parent_block_id") else None, Namespace.take(event.namespace), blocks,
@@ -183,8 +191,13 @@ def _stored(common: _Common, event: Any) -> Stored:
 def _updated(common: _Common, event: Any) -> Updated:
     tier = (Tier(event.tier.old_value), Tier(event.tier.new_value)) if event.HasField("tier") else None
     priority = (event.priority.old_value, event.priority.new_value) if event.HasField("priority") else None
+    lower = (_tiers(event.lower_tiers.old_value), _tiers(event.lower_tiers.new_value)) if event.HasField("lower_tiers") else None
     return Updated(*common, event.block_id, event.block_hash, tier, priority,
-                   _ended_pin(event.ended_pin) if event.HasField("ended_pin") else None)
+                   _ended_pin(event.ended_pin) if event.HasField("ended_pin") else None, lower)
+
+
+def _tiers(numbers: Any) -> tuple[Tier, ...]:
+    return tuple(Tier(number) for number in numbers)
 
 
 def _ended_pin(pin: Any) -> EndedPin:
@@ -192,9 +205,9 @@ def _ended_pin(pin: Any) -> EndedPin:
 
 
 def _removed(common: _Common, event: Any) -> Removed:
-    whole_window = 1  # REMOVAL_SCOPE_WINDOW
+    whole_window, pools = 1, 2  # REMOVAL_SCOPE_WINDOW, REMOVAL_SCOPE_POOLS
     return Removed(*common, RemovalReason(event.reason), tuple(event.block_ids), tuple(event.block_hashes),
-                   event.scope == whole_window)
+                   event.scope in (whole_window, pools), event.scope == pools)
 
 
 _KINDS: Mapping[str, Callable[[_Common, Any], Event]] = {

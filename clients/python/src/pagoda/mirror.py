@@ -14,7 +14,8 @@ class CachedPrefix(NamedTuple):
 
     matched_tokens: int
     tier: Tier | None
-    """The farthest in which a block of it lies: PRIMARY where none has to be brought up. None where nothing is cached."""
+    """The farthest in which a block of it lies, each where its nearest copy does: PRIMARY where none has to be brought up. None where nothing
+    is cached."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Mirror:
 
     def _follow(self, item: Item) -> None:
         if isinstance(item, Created):
-            if item.capacity:  # Of pools; raw blocks are no content.
+            if item.capacity:  # Of pools; blocks that are taken are no content.
                 self._windows.setdefault(item.window_size, _Window())
         elif isinstance(item, Stored):
             self._store(item)
@@ -107,7 +108,7 @@ class Mirror:
             window = self._window(item.window_size)
             block_hash, _ = window.remove(item.block_id)
             window.store(item.block_id, block_hash, item.tier[1])
-        elif isinstance(item, Removed) and item.reason != RemovalReason.RELEASED:
+        elif isinstance(item, Removed) and (item.whole_window or item.reason != RemovalReason.RELEASED):
             window = self._window(item.window_size)
             for block_id in list(window.blocks) if item.whole_window else item.block_ids:
                 window.remove(block_id)

@@ -26,7 +26,12 @@ class TierStatus:
     device: int
     """The device's index, where the memory is one's."""
     cached_by_priority: Mapping[int, int]
-    """The cached blocks of each priority that occurs: the lowest is evicted first."""
+    """The cached blocks of each priority that occurs, without the duplicates: the lowest is evicted first."""
+    name: str
+    prefix_hit_tokens_total: int
+    """Prompt tokens that were cached and lay here."""
+    duplicate_blocks: int
+    """Of the cached blocks, copies of blocks that lie in a nearer tier, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +58,8 @@ class WindowStatus:
     holes: int
     pinned_blocks: int
     pin_budget_blocks: int
+    freely_evicted_blocks_total: int
+    """Moved down without being copied, because a copy of theirs was there."""
 
     @property
     def hit_rate(self) -> float:
@@ -69,6 +76,8 @@ class TransferDirection:
     copies_total: int
     bytes_total: int
     busy_time: float
+    source_name: str
+    target_name: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,10 +28,21 @@ class _OpenEnum(enum.IntEnum):
 
 
 class Tier(_OpenEnum):
-    """Where a block's bytes lie."""
+    """Where a block's bytes lie: the place of a tier in the cache's list, from 1. CacheInfo.tiers has the names."""
 
     PRIMARY = 1
     SECONDARY = 2
+    THIRD = 3
+    FOURTH = 4
+
+
+class Medium(_OpenEnum):
+    """What a tier's bytes lie in."""
+
+    UNSPECIFIED = 0
+    GPU = 1
+    HOST = 2
+    DISK = 3
 
 
 class MemoryKind(_OpenEnum):
@@ -116,6 +127,17 @@ class Window:
     window_size: int
     primary_blocks: int
     secondary_blocks: int
+    blocks: tuple[int, ...] = ()
+    """Of each tier, in the order of CacheInfo.tiers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TierInfo:
+    """A tier of the cache; `medium` is where its bytes lie."""
+
+    tier: Tier
+    name: str
+    medium: Medium
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,11 +149,19 @@ class CacheInfo:
     rank: int
     tokens_per_block: int
     windows: tuple[Window, ...]
+    tiers: tuple[TierInfo, ...] = ()
+    """Nearest first. Empty from a daemon that does not list them."""
 
     @classmethod
     def take(cls, message: Any) -> "CacheInfo":
-        windows = tuple(Window(window.window_size, window.primary_blocks, window.secondary_blocks) for window in message.windows)
-        return cls(message.name, message.model_fingerprint, message.rank, message.tokens_per_block, windows)
+        windows = tuple(Window(window.window_size, window.primary_blocks, window.secondary_blocks, tuple(window.blocks))
+                        for window in message.windows)
+        tiers = tuple(TierInfo(Tier(tier.tier), tier.name, Medium(tier.medium)) for tier in message.tiers)
+        return cls(message.name, message.model_fingerprint, message.rank, message.tokens_per_block, windows, tiers)
+
+    def tier_name(self, tier: Tier) -> str:
+        """What the cache calls a tier; where it lists none, the enum's name."""
+        return next((info.name for info in self.tiers if info.tier == tier), tier.name.lower())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,37 @@
+// How the options of a command name a model's attention layers.
+#ifndef PAGODA_CLIENTS_PAGODACTL_MODEL_OPTIONS_H_
+#define PAGODA_CLIENTS_PAGODACTL_MODEL_OPTIONS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "clients/pagodactl/model_layers.h"
+
+namespace CLI {
+class App;
+}
+
+namespace pagoda {
+
+struct ModelOptions {
+  std::string model_dir;
+  std::string preset;
+  std::string layers;
+  std::string dtype;  // Empty: the checkpoint's.
+
+  // Whether a model is named.
+  bool given() const { return !model_dir.empty() || !preset.empty() || !layers.empty(); }
+};
+
+enum class ModelNeed { kOne, kAtMostOne };
+
+// Adds --model, --preset, --layers and --dtype. `options` outlives the parser.
+void AddModelOptions(CLI::App& command, ModelOptions& options, ModelNeed need);
+
+// The layers that the options name, in the dtype that they name. REQUIRES: options.given().
+// Errors: those of ReadModelLayers(), ParseModelLayers() and PresetModelLayers().
+absl::StatusOr<ModelLayers> LayersOf(const ModelOptions& options);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_MODEL_OPTIONS_H_
