@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# deploy/bench.sh [manager|service|events|kernels|engine|warm_restart|zmq_bridge] [ARGUMENT...]
+# deploy/bench.sh [manager|service|events|kernels|engine|warm_restart|zmq_bridge|tiers] [ARGUMENT...]
 # Builds Pagoda's benchmarks and runs them: one JSON object a line, each figure beside a yardstick that was measured in the same run.
 #   manager   the core, single thread, in process: what the operations cost, and the memory of a block
 #   service   a daemon and its clients as processes of their own, on loopback TCP and on the Unix socket, beside a handler that does nothing
@@ -9,17 +9,19 @@
 #             Hugging Face transformers on the same checkpoint, where PAGODA_PEER_PYTHON (python3) has torch and transformers
 #   warm_restart   what stamping the slots costs, and finding the blocks again
 #   zmq_bridge   events as vLLM's ZMQ publisher sends them, from the log to a reader in another process
+#   tiers     the file of a disk tier, beside fio: throughput, CPU and the scan of a start; --folder FOLDER names the disk (/var/tmp)
 # What follows goes to the benchmark: the beginning of the ids of the figures that are wanted, for example.
 # Figures go to standard output, everything else to standard error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,13s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,14s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager}
 [ $# -eq 0 ] || shift
 case $benchmark in
-  manager | service | events | kernels | engine | warm_restart | zmq_bridge) ;;
+  manager | service | events | kernels | engine | warm_restart | zmq_bridge) program=${benchmark}_bench ;;
+  tiers) program=disk_bench ;;
   --help | -h) usage; exit 0 ;;
   *) echo "deploy/bench.sh: no benchmark '$benchmark'" >&2; usage >&2; exit 2 ;;
 esac
@@ -28,7 +30,7 @@ esac
   . deploy/setup.sh
   say "Pagoda: building the benchmarks in $build_dir"
   set_up
-  build "${benchmark}_bench"
+  build "$program"
 } >&2
 if [ "$benchmark" = engine ]; then
   peer=${PAGODA_PEER_PYTHON:-python3}
@@ -38,4 +40,8 @@ if [ "$benchmark" = engine ]; then
     echo "deploy/bench.sh: $peer has no torch and transformers: the engine is not compared with them (PAGODA_PEER_PYTHON names a Python that has)" >&2
   fi
 fi
-exec "$build_dir/bin/${benchmark}_bench" "$@"
+if [ "$benchmark" = tiers ]; then
+  command -v fio > /dev/null || echo "deploy/bench.sh: there is no fio: the disk tier is not compared with it" >&2
+  exec /usr/bin/python3 -B tests/bench/tiers_bench.py "$build_dir/bin/disk_bench" "$@"
+fi
+exec "$build_dir/bin/$program" "$@"

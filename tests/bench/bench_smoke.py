@@ -1,12 +1,13 @@
 """Runs a benchmark at its smallest, and holds that every figure is there and is a number.
 
-    /usr/bin/python3 tests/bench/bench_smoke.py service|events|kernels|engine|zmq_bridge PROGRAM
+    /usr/bin/python3 tests/bench/bench_smoke.py service|events|kernels|engine|zmq_bridge|tiers PROGRAM
 
 Says nothing about speed: the rounds are too short for that.
 """
 
 import json
 import math
+import pathlib
 import subprocess
 import sys
 
@@ -34,6 +35,7 @@ ENGINE = {
     "decode_b1", "decode_b16_over_b1", "prefill_2048", "ttft_cached_over_uncached", "ttft_host_over_uncached", "bookkeeping_share", "sampling_share",
     "kv_waste_share"
 }
+TIERS = {f"disk_{figure}" for figure in ("write_128k", "read_128k", "cpu_s_per_gb", "scan", "scan_mb", "write_1m", "read_1m", "cpu_s_per_gb_1m")}
 # Of each its figures, and how it is run at its smallest.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
@@ -41,12 +43,18 @@ BENCHMARKS = {
     "kernels": (KERNELS, ["--smoke"]),
     "engine": (ENGINE, ["--smoke"]),
     "zmq_bridge": ({"zmq_bridge"}, ["--blocks", "20000"]),
+    # On threads, because containers often refuse io_uring.
+    "tiers": (TIERS, ["--engine", "threads", "--smoke"]),
 }
+# Programs that a script runs, beside what it compares them with.
+SCRIPTS = {"tiers": pathlib.Path(__file__).with_name("tiers_bench.py")}
 
 
 def main():
     figures, smallest = BENCHMARKS[sys.argv[1]]
-    run = subprocess.run([sys.argv[2], *smallest], stdout=subprocess.PIPE, timeout=150, check=True, text=True)
+    script = SCRIPTS.get(sys.argv[1])
+    program = [sys.executable, "-B", script, sys.argv[2]] if script else [sys.argv[2]]
+    run = subprocess.run([*program, *smallest], stdout=subprocess.PIPE, timeout=150, check=True, text=True)
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     seen = [line["figure"] for line in lines]
     assert sorted(seen) == sorted(figures), f"figures: {seen}"

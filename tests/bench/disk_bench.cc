@@ -1,10 +1,9 @@
-// The slab file's throughput: blocks of 128 KiB and 1 MiB to and from shared memory, a scan of the
-// headers, and the CPU seconds a GB with checksums. tests/bench/disk_fio.sh runs it and then fio,
-// with the same block sizes and depth, on a file of the same size.
+// The slab file's throughput: blocks to and from shared memory, the CPU seconds a GB with
+// checksums, and a scan of the headers. tests/bench/tiers_bench.py runs it in turns with fio.
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,9 +21,7 @@
 namespace pagoda::bench {
 namespace {
 
-constexpr uint64_t kFileBytes = uint64_t{1} << 30;
 constexpr uint32_t kDepth = 32;
-constexpr int kRounds = 3;
 constexpr double kGiga = 1e9;
 
 double CpuSeconds() {
@@ -47,9 +44,9 @@ absl::Span<std::byte> SharedPages(uint64_t bytes) {
   return {static_cast<std::byte*>(memory), bytes};
 }
 
-// A line of output without a yardstick: fio's lines stand beside it.
-void PrintRate(const std::string& id, double value, const std::string& unit) {
-  std::printf("{\"figure\": \"%s\", \"value\": %.4g, \"unit\": \"%s\"}\n", id.c_str(), value,
+// A line of output without a yardstick: tiers_bench.py has it.
+void PrintRate(const std::string& figure, double value, const std::string& unit) {
+  std::printf("{\"figure\": \"%s\", \"value\": %.4g, \"unit\": \"%s\"}\n", figure.c_str(), value,
               unit.c_str());
   std::fflush(stdout);
 }
@@ -67,11 +64,12 @@ Round Measure(const Body& body) {
   return round;
 }
 
+// Leaves the file, with a block in each slot.
 void MeasureBlocks(const std::string& path, EngineKind engine, uint64_t block_bytes,
-                   const std::string& name) {
+                   uint64_t num_blocks) {
   SlabFile::Options options;
   options.path = path;
-  options.num_slots = static_cast<uint32_t>(kFileBytes / block_bytes);
+  options.num_slots = static_cast<uint32_t>(num_blocks);
   options.payload_bytes = block_bytes;
   options.on_foreign = SlabFile::OnForeign::kReplace;
   options.engine = engine;
@@ -80,73 +78,60 @@ void MeasureBlocks(const std::string& path, EngineKind engine, uint64_t block_by
   Fail(opened.status());
   SlabFile& file = **opened;
   // Fewer blocks of memory than of the file: many slots share one.
-  constexpr uint32_t kBlocks = 512;
-  const absl::Span<std::byte> memory = SharedPages(kBlocks * block_bytes);
+  const uint64_t shared = std::min<uint64_t>(512, num_blocks);
+  const absl::Span<std::byte> memory = SharedPages(shared * block_bytes);
   for (uint64_t i = 0; i < memory.size(); i += 8) {
     memory[i] = static_cast<std::byte>(i * 2654435761u >> 24);
   }
   const auto piece = [&](uint32_t slot) {
-    return memory.subspan(slot % kBlocks * block_bytes, block_bytes);
+    return memory.subspan(slot % shared * block_bytes, block_bytes);
   };
-  const Round first = Measure([&] {
+  const auto write_all = [&] {
     for (uint32_t slot = 0; slot < options.num_slots; ++slot) {
       file.Write(SlotIndex(slot), {}, {absl::Span<const std::byte>(piece(slot))}, Fail);
     }
     file.Drain();
+  };
+  // A file system writes reserved space more slowly the first time.
+  write_all();
+  const Round write = Measure(write_all);
+  const Round read = Measure([&] {
+    for (uint32_t slot = 0; slot < options.num_slots; ++slot) {
+      file.Read(SlotIndex(slot), {}, {piece(slot)}, Fail);
+      // Two reads into one block of memory must not meet.
+      if (slot % shared == shared - 1) file.Drain();
+    }
+    file.Drain();
   });
-  std::vector<double> writes, reads, cpu;
-  for (int round = 0; round < kRounds; ++round) {
-    const Round write = Measure([&] {
-      for (uint32_t slot = 0; slot < options.num_slots; ++slot) {
-        file.Write(SlotIndex(slot), {}, {absl::Span<const std::byte>(piece(slot))}, Fail);
-      }
-      file.Drain();
-    });
-    const Round read = Measure([&] {
-      for (uint32_t slot = 0; slot < options.num_slots; ++slot) {
-        file.Read(SlotIndex(slot), {}, {piece(slot)}, Fail);
-        // Two reads into one block of memory must not meet.
-        if (slot % kBlocks == kBlocks - 1) file.Drain();
-      }
-      file.Drain();
-    });
-    const double gigabytes = double(kFileBytes) / kGiga;
-    writes.push_back(gigabytes / write.seconds);
-    reads.push_back(gigabytes / read.seconds);
-    cpu.push_back((write.cpu_seconds + read.cpu_seconds) / (2 * gigabytes));
-  }
-  const std::string engine_name = file.stats().engine;
-  PrintRate(absl::StrCat("disk_first_write_", name, "_", engine_name),
-            double(kFileBytes) / kGiga / first.seconds, "GB/s");
-  PrintRate(absl::StrCat("disk_write_", name, "_", engine_name), Percentile(writes, 0.5), "GB/s");
-  PrintRate(absl::StrCat("disk_read_", name, "_", engine_name), Percentile(reads, 0.5), "GB/s");
-  PrintRate(absl::StrCat("disk_cpu_s_per_gb_", name, "_", engine_name), Percentile(cpu, 0.5),
-            "s/GB");
   uint64_t blocks = 0;
-  const double scan = Seconds([&] {
-    absl::StatusOr<SlabFile::ScanResult> result =
-        file.Scan([&](SlotIndex, SlabFile::Record, uint64_t) { ++blocks; }, nullptr);
-    Fail(result.status());
+  const Round scan = Measure([&] {
+    Fail(file.Scan([&](SlotIndex, SlabFile::Record, uint64_t) { ++blocks; }, nullptr).status());
   });
-  PAGODA_CHECK(blocks == options.num_slots, "all blocks are there");
-  PrintRate(absl::StrCat("disk_scan_", name, "_", engine_name), double(blocks) / scan, "slots/s");
+  PAGODA_CHECK(blocks == num_blocks, "all blocks are there");
+  const SlabStats stats = file.stats();
+  std::fprintf(stderr, "disk_bench: engine %s, direct %d\n", stats.engine.c_str(), stats.direct);
+  const double gigabytes = double(num_blocks * block_bytes) / kGiga;
+  PrintRate("write", gigabytes / write.seconds, "GB/s");
+  PrintRate("read", gigabytes / read.seconds, "GB/s");
+  PrintRate("cpu_s_per_gb", (write.cpu_seconds + read.cpu_seconds) / (2 * gigabytes), "s/GB");
+  PrintRate("scan", double(blocks) / scan.seconds, "slots/s");
   munmap(memory.data(), memory.size());
 }
 
 }  // namespace
 }  // namespace pagoda::bench
 
-// disk_bench FILE [uring|threads]
+// disk_bench FILE uring|threads BLOCK_BYTES BLOCKS
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "disk_bench FILE [uring|threads]\n");
+  const std::string way = argc == 5 ? argv[2] : "";
+  const uint64_t block_bytes = argc == 5 ? std::strtoull(argv[3], nullptr, 10) : 0;
+  const uint64_t num_blocks = argc == 5 ? std::strtoull(argv[4], nullptr, 10) : 0;
+  if ((way != "uring" && way != "threads") || block_bytes == 0 || num_blocks == 0) {
+    std::fprintf(stderr, "disk_bench FILE uring|threads BLOCK_BYTES BLOCKS\n");
     return 2;
   }
-  const std::string way = argc > 2 ? argv[2] : "uring";
   const pagoda::EngineKind engine =
-      way == "threads" ? pagoda::EngineKind::kThreads : pagoda::EngineKind::kAuto;
-  pagoda::bench::MeasureBlocks(argv[1], engine, 128 << 10, "128k");
-  pagoda::bench::MeasureBlocks(argv[1], engine, 1 << 20, "1m");
-  unlink(argv[1]);
+      way == "threads" ? pagoda::EngineKind::kThreads : pagoda::EngineKind::kUring;
+  pagoda::bench::MeasureBlocks(argv[1], engine, block_bytes, num_blocks);
   return 0;
 }

@@ -38,7 +38,7 @@ class Bed {
       : core_(*BlockManager::Create(
             {.layout = *CacheLayout::Create({.tokens_per_block = kTokensPerBlock,
                                              .layers = {{.num_kv_heads = 1, .head_dim = 1}}}),
-             .primary_blocks = {blocks},
+             .tiers = HostTiers({blocks}),
              .lifecycle_events = LifecycleEvents::kOff,
              .record_events = record})),
         session_(core_->OpenSession("bench", absl::InfiniteDuration(), kNow)->ref.id) {}
@@ -63,7 +63,7 @@ class Bed {
   }
   // Fills the pool with cached prompts of `tokens` tokens, and keeps up to `keep` of them.
   void Fill(uint32_t tokens, size_t keep) {
-    const uint32_t blocks = core_->info().windows[0].primary_blocks;
+    const uint32_t blocks = core_->info().windows[0].blocks_in(Tier::kPrimary);
     for (uint32_t i = 0; i < blocks / (tokens / kTokensPerBlock); ++i) {
       std::vector<TokenId> prompt = RandomTokens(tokens + 1);
       Serve(prompt, tokens);

@@ -54,7 +54,7 @@ T Must(absl::StatusOr<T> value) {
 struct Life {
   explicit Life(const std::string& instance)
       : pools(Must(
-            PoolSet::Create(Layout(), {.primary = {kSlots}}, instance, MemoryLifetime::kKept))),
+            PoolSet::Create(Layout(), {.tiers = {{kSlots}}}, instance, MemoryLifetime::kKept))),
         stamps(Must(StampSet::Create(*pools, instance))) {
     pools->KeepNames();
     stamps->KeepNames();

@@ -38,7 +38,7 @@ class Cache {
     spec.layers[0].num_kv_heads = 1;
     spec.layers[0].head_dim = 1;
     return *BlockManager::Create({.layout = *CacheLayout::Create(spec),
-                                  .primary_blocks = {blocks},
+                                  .tiers = HostTiers({blocks}),
                                   .pool_mappings = {},
                                   .epoch = {},
                                   .sequence_limits = limits});

@@ -66,7 +66,8 @@ TEST(CompletionTest, ValuesThatAreKnownComplete) {
   EXPECT_THAT(Complete({"status", "--output", "="}), UnorderedElementsAre("table", "json"));
   EXPECT_THAT(Complete({"replay", "--policy", "l"}), UnorderedElementsAre("lru", "lfuda"));
   EXPECT_THAT(Complete({"watch", "--type", "c"}), ElementsAre("created"));
-  EXPECT_THAT(Complete({"watch", "--tier", ""}), UnorderedElementsAre("primary", "secondary"));
+  EXPECT_THAT(Complete({"watch", "--tier", ""}),
+              UnorderedElementsAre("primary", "secondary", "third", "fourth"));
 }
 
 TEST(CompletionTest, AnOptionsValueIsNoCommand) {

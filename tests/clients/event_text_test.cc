@@ -54,6 +54,8 @@ TEST(EventTextTest, LinesTellWhatHappened) {
               HasSubstr("removed full 1 - taken over: block 4"));
   EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_CLEARED scope: REMOVAL_SCOPE_WINDOW }"),
               HasSubstr("removed full all - cleared: the whole window"));
+  EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_RELEASED scope: REMOVAL_SCOPE_POOLS }"),
+              HasSubstr("removed full all - released: the pools"));
 }
 
 TEST(EventTextTest, LinesTellTheNamespaceAndWhatTokensHaveBeside) {
@@ -70,6 +72,23 @@ TEST(EventTextTest, LinesTellTheNamespaceAndWhatTokensHaveBeside) {
       << "a terminal must not see it raw";
   EXPECT_THAT(Line("removed { reason: REMOVAL_REASON_LOST block_ids: 4 }"),
               HasSubstr("lost: block 4"));
+}
+
+TEST(EventTextTest, CopiesInFartherTiersAreTold) {
+  const std::string up =
+      "updated { block_id: 4 tier { old_value: TIER_SECONDARY new_value: TIER_PRIMARY }"
+      " lower_tiers { new_value: [TIER_SECONDARY, TIER_THIRD] } }";
+  EXPECT_THAT(Line(up), HasSubstr("block 4, tier secondary -> primary,"
+                                  " copies below none -> secondary+third"));
+  EXPECT_EQ(EventJson(Parse(up))["lower_tiers"].dump(),
+            R"({"old":[],"new":["secondary","third"]})");
+  const std::string blocks =
+      "stored { blocks { block_id: 1 lower_tiers: [TIER_SECONDARY, TIER_THIRD] }"
+      " blocks { block_id: 2 } }";
+  EXPECT_THAT(Line(blocks), HasSubstr("blocks 1,2 at the root, 2 copies below"));
+  const auto json = EventJson(Parse(blocks));
+  EXPECT_EQ(json["blocks"][0]["lower_tiers"].dump(), R"(["secondary","third"])");
+  EXPECT_FALSE(json["blocks"][1].contains("lower_tiers"));
 }
 
 TEST(EventTextTest, LongListsAreCut) {

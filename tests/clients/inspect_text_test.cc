@@ -77,6 +77,46 @@ TEST(InspectTextTest, ALongPromptHasRowsOfCells) {
             std::string::npos);
 }
 
+TEST(InspectTextTest, TheCachesTiersHaveTheirNames) {
+  v1::CacheInfo cache = Cache();
+  for (const char* name : {"hbm", "dram", "nvme"}) {
+    v1::TierInfo* tier = cache.add_tiers();
+    tier->set_tier(static_cast<v1::Tier>(cache.tiers_size()));
+    tier->set_name(name);
+  }
+  v1::InspectPrefixResponse prefix;
+  AddBlock(0, 0, v1::TIER_THIRD, prefix)->set_tier_name("nvme");
+  const std::string text = InspectText(prefix, cache, 32, Terminal());
+  EXPECT_NE(text.find("           0  -.\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  nvme  "), std::string::npos) << text;
+  EXPECT_NE(text.find("# hbm  = dram  - nvme  ! pinned  . not cached\n"), std::string::npos)
+      << text;
+  EXPECT_EQ(InspectJson(prefix, cache, 32)["blocks"][0]["tier"], "nvme");
+}
+
+TEST(InspectTextTest, ABlockHasAllTiersWithACopy) {
+  v1::InspectPrefixResponse prefix;
+  AddBlock(0, 0, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECONDARY);
+  AddBlock(0, 16, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECONDARY);
+  AddBlock(0, 32, v1::TIER_PRIMARY, prefix);
+  EXPECT_EQ(InspectText(prefix, Cache(), 48, Terminal()),
+            "0 of 48 tokens match (0.00 %)\n"
+            "\n"
+            "window 128: 0 of 3 blocks are cached\n"
+            "           0  ...\n"
+            "\n"
+            "window full: 3 of 3 blocks are cached\n"
+            "           0  ###\n"
+            "  TOKENS                     BLOCKS  TIER               PRIORITY   HOLDERS  PINNED\n"
+            "  0 to 31                         2  primary+secondary        35         0  no\n"
+            "  32 to 47                        1  primary                  35         0  no\n"
+            "\n"
+            "# primary  = secondary  ! pinned  . not cached\n");
+  const auto json = InspectJson(prefix, Cache(), 48);
+  EXPECT_EQ(json["blocks"][0]["lower_tiers"].dump(), R"(["secondary"])");
+  EXPECT_EQ(json["blocks"][2]["lower_tiers"].dump(), "[]");
+}
+
 TEST(InspectTextTest, ProgramsGetEveryBlock) {
   const auto json = InspectJson(Prefix(), Cache(), 73);
   EXPECT_EQ(json["matched_tokens"], 64);

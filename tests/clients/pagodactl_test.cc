@@ -68,7 +68,7 @@ TEST(PagodactlTest, BadUsageExitsWithTwoAndPrintsNoResult) {
                                 "watch --from-revision x",
                                 "watch --from-revision 1 --snapshot",
                                 "watch --type moved",
-                                "watch --tier third",
+                                "watch --tier fifth",
                                 "watch --window wide",
                                 "generate",
                                 "generate --prompt-tokens 1,x",
@@ -311,6 +311,7 @@ class FakeAdmin final : public v1::AdminService::Service {
     window->set_onboarded_blocks_total(12);
     window->set_displaced_blocks_total(13);
     window->set_lost_blocks_total(14);
+    window->set_freely_evicted_blocks_total(20);
     window->set_partial_copies_total(15);
     window->set_pinned_blocks(16);
     window->set_pin_budget_blocks(17);
@@ -327,6 +328,7 @@ class FakeAdmin final : public v1::AdminService::Service {
     tier->set_capacity_blocks(64);
     tier->set_free_blocks(32);
     tier->set_cached_blocks(16);
+    tier->set_duplicate_blocks(5);
     tier->set_active_blocks(16);
     tier->set_block_bytes(1024);
     return grpc::Status::OK;
@@ -427,13 +429,14 @@ class PagodactlDaemonTest : public testing::Test {
 TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   const Outcome table = Ctl("status");
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(
-      table.out,
-      AllOf(HasSubstr("pagodad 9.9"), HasSubstr("2 sessions"), HasSubstr("64 blocks of 1.0 KiB"),
-            HasSubstr("50.00 %"), HasSubstr("25.00 %: 100 of 400 prompt tokens, 40 of them"),
-            HasSubstr("3 pins"), HasSubstr("11 down, 12 up, 13 displaced, 14"),
-            HasSubstr("15 copied"), HasSubstr("16 blocks, of 17"), HasSubstr("18 waiting"),
-            HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s")));
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("pagodad 9.9"), HasSubstr("2 sessions"),
+                    HasSubstr("64 blocks of 1.0 KiB"), HasSubstr("50.00 %"),
+                    HasSubstr("25.00 %: 100 of 400 prompt tokens, 40 of them"), HasSubstr("3 pins"),
+                    HasSubstr("11 down, 12 up, 13 displaced, 14 lost; 20 down without copying"),
+                    HasSubstr("5 of the cached are copies"), HasSubstr("15 copied"),
+                    HasSubstr("16 blocks, of 17"), HasSubstr("18 waiting"),
+                    HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s")));
   EXPECT_EQ(table.out.find('\x1b'), std::string::npos) << "colours in a file";
 
   const Outcome json = Ctl("status -o json");
@@ -443,6 +446,8 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   EXPECT_EQ(status["windows"][0]["window"], "full");
   EXPECT_EQ(status["windows"][0]["hit_rate"], 0.25);
   EXPECT_EQ(status["windows"][0]["tiers"][0]["cached_blocks"], 16);
+  EXPECT_EQ(status["windows"][0]["tiers"][0]["duplicate_blocks"], 5);
+  EXPECT_EQ(status["windows"][0]["freely_evicted_blocks_total"], 20);
   EXPECT_EQ(status["windows"][0]["secondary_hit_tokens_total"], 40);
   EXPECT_EQ(status["windows"][0]["onboarded_blocks_total"], 12);
   EXPECT_EQ(status["pins"], 3);

@@ -275,13 +275,14 @@ TEST_F(PrefixCommandsTest, WithoutASecondaryTierAnOffloadFailsAndAPrefetchHasNot
   const Outcome offload = Ctl("offload --tokens 1");
   EXPECT_EQ(offload.exit_code, 1);
   EXPECT_EQ(offload.out, "");
-  EXPECT_THAT(offload.err, HasSubstr("the cache has no secondary tier"));
+  EXPECT_THAT(offload.err, HasSubstr("the cache has no tier below the first"));
   EXPECT_THAT(cache_.TakeOperations(), testing::IsEmpty());
 
   const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
-  EXPECT_EQ(Print("prefetch --tokens 1",
-                  {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
-            "nothing to move up, for the cache has no secondary tier; 64 tokens are cached\n");
+  EXPECT_EQ(
+      Print("prefetch --tokens 1",
+            {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
+      "nothing to move up, for the cache has no tier below the first; 64 tokens are cached\n");
 }
 
 TEST_F(PrefixCommandsTest, AMoveWhoseCopiesTakeTooLongFails) {

@@ -10,9 +10,9 @@ namespace pagoda {
 namespace {
 
 const CacheInfo kCache = {.tokens_per_block = 16,
-                          .windows = {{.window = kFullAttention, .primary_blocks = 200'000}}};
+                          .windows = {{.window = kFullAttention, .blocks = {200'000}}}};
 const CacheInfo kSmallCache = {.tokens_per_block = 16,
-                               .windows = {{.window = kFullAttention, .primary_blocks = 1'000}}};
+                               .windows = {{.window = kFullAttention, .blocks = {1'000}}}};
 
 TEST(ResendTest, WhatChangesNothingMayRunTwice) {
   EXPECT_EQ(ResendOf({}, kCache), Resend::kFreely);

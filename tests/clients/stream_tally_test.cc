@@ -137,6 +137,17 @@ TEST(StreamTallyTest, AWholeWindowGoesAtOnce) {
   EXPECT_THAT(window.reusable, ElementsAre(Pair(v1::TIER_PRIMARY, 1)));
 }
 
+TEST(StreamTallyTest, WithThePoolsEverythingGoesUncounted) {
+  StreamTally tally = Joined();
+  const std::string gone =
+      "events { revision: 21 removed { reason: REMOVAL_REASON_RELEASED "
+      "scope: REMOVAL_SCOPE_POOLS } } ";
+  ASSERT_TRUE(tally.Apply(Message(20, 21, gone)).ok());
+  EXPECT_EQ(tally.figures().events.removed, 1u);
+  EXPECT_THAT(tally.figures().windows.at(0).removed, IsEmpty());
+  EXPECT_THAT(tally.figures().windows.at(0).reusable, IsEmpty());
+}
+
 TEST(StreamTallyTest, TheLastEventsAreKeptInOrder) {
   StreamTally tally = Joined();
   std::string events;

@@ -300,8 +300,23 @@ TEST(TranslateTest, CacheInfoKeepsItsWindows) {
   ASSERT_EQ(info.windows.size(), 2u);
   EXPECT_EQ(info.windows[0].window, WindowSize(128));
   EXPECT_EQ(info.windows[1].window, kFullAttention);
-  EXPECT_EQ(info.windows[1].primary_blocks, 7u);
-  EXPECT_EQ(info.windows[1].secondary_blocks, 2u);
+  EXPECT_EQ(info.windows[1].blocks_in(Tier::kPrimary), 7u);
+  EXPECT_EQ(info.windows[1].blocks_in(Tier::kSecondary), 2u);
+  EXPECT_EQ(info.TierName(Tier::kSecondary), "secondary") << "from before there was a list";
+}
+
+TEST(TranslateTest, CacheInfoKeepsItsTiers) {
+  const CacheInfo info = CacheInfoFromProto(
+      Parse<v1::CacheInfo>("windows { blocks: 7 blocks: 2 blocks: 9 }"
+                           " tiers { tier: TIER_PRIMARY name: 'hbm' medium: MEDIUM_GPU }"
+                           " tiers { tier: TIER_SECONDARY name: 'dram' medium: MEDIUM_HOST }"
+                           " tiers { tier: TIER_THIRD name: 'nvme' medium: MEDIUM_DISK }"));
+  ASSERT_EQ(info.tiers.size(), 3u);
+  EXPECT_EQ(info.TierName(Tier{2}), "nvme");
+  EXPECT_EQ(info.tiers[0].medium, Medium::kGpu);
+  EXPECT_EQ(info.tiers[1].medium, Medium::kHost);
+  EXPECT_EQ(info.tiers[2].medium, Medium::kDisk);
+  EXPECT_THAT(info.windows[0].blocks, ElementsAre(7, 2, 9));
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ TEST_F(ClassicTest, AClientSeesTheSame) {
       *BlockManager::Create(
           {.layout = *CacheLayout::Create(
                {.tokens_per_block = 16, .layers = {{.num_kv_heads = 1, .head_dim = 1}}}),
-           .primary_blocks = {8},
+           .tiers = HostTiers({8}),
            .epoch = Epoch{1}}),
       &log);
   const auto client = OpenLocalCacheClient(&manager, "test");
@@ -307,7 +307,7 @@ TEST_F(ClassicTest, ABlockSpansAllPoolsOfItsWindow) {
   const auto layout =
       CacheLayout::Create({.tokens_per_block = 4,
                            .layers = {Layer(3, 64), Layer(2, 64), Layer(1, 64, KvKind::kKeyOnly)}});
-  auto core = BlockManager::Create({.layout = *layout, .primary_blocks = {4}, .epoch = Epoch{1}});
+  auto core = BlockManager::Create({.layout = *layout, .tiers = HostTiers({4}), .epoch = Epoch{1}});
   ASSERT_TRUE(core.ok());
   const SessionId session = (*core)->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
   const auto added = (*core)->Execute(

@@ -42,6 +42,7 @@ void ConformanceTest::Make(Setup setup) {
   CacheSpec spec{.name = "test", .tokens_per_block = setup.tokens_per_block};
   std::vector<uint32_t> primary, secondary;
   bool has_secondary = false;
+  if (!setup.tiers.empty()) setup.windows.resize(1);
   for (const WindowBlocks& blocks : setup.windows) {
     spec.layers.push_back({.window = blocks.window, .num_kv_heads = 1, .head_dim = 1});
     primary.push_back(blocks.primary);
@@ -49,19 +50,25 @@ void ConformanceTest::Make(Setup setup) {
     has_secondary |= blocks.secondary != 0;
   }
   if (!has_secondary) secondary.clear();
+  std::vector<TierSpec> tiers = std::move(setup.tiers);
+  if (tiers.empty()) {
+    tiers = HostTiers(std::move(primary), std::move(secondary));
+    tiers.front().watermark_permille = setup.offload_watermark_permille;
+    tiers.back().min_priority = setup.offload_min_priority;
+  }
   auto core = BlockManager::Create({.layout = *CacheLayout::Create(std::move(spec)),
-                                    .primary_blocks = primary,
-                                    .secondary_blocks = secondary,
+                                    .tiers = std::move(tiers),
                                     .max_holes = setup.max_holes,
-                                    .offload_min_priority = setup.offload_min_priority,
-                                    .offload_watermark_permille = setup.offload_watermark_permille,
                                     .pin_budget_permille = setup.pin_budget_permille,
+                                    .lifecycle_events = setup.lifecycle_events,
                                     .record_events = setup.record_events,
                                     .epoch = Epoch{1}});
   ASSERT_TRUE(core.ok()) << core.status();
   core_ = *std::move(core);
   memory_.emplace(setup.tokens_per_block);
   shadow_ = {};
+  lifecycle_events_ = setup.lifecycle_events;
+  allocations_ = {};
   events_.clear();
   pending_.clear();
   running_.clear();
@@ -128,11 +135,15 @@ void ConformanceTest::Check() {
   core_->CheckInvariants();
   for (const Event& event : core_->TakeEvents()) {
     ASSERT_EQ(shadow_.Apply(event), absl::OkStatus());
+    ASSERT_EQ(allocations_.Apply(event), absl::OkStatus());
     events_.push_back(event);
   }
   for (const WindowStats& window : core_->Stats().windows) {
     if (core_->revision() != Revision{0}) {  // Otherwise no events are recorded.
       ASSERT_EQ(shadow_.Dump(window.window), core_->DumpTree(window.window));
+    }
+    if (lifecycle_events_ == LifecycleEvents::kAll) {
+      ASSERT_EQ(allocations_.Dump(window.window), core_->DumpAllocated(window.window));
     }
     for (const TierOccupancy& tier : window.tiers) ASSERT_EQ(tier.sum(), tier.capacity);
   }

@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "events/shadow_allocations.h"
 #include "events/shadow_tree.h"
 #include "manager/block_manager.h"
 #include "manager/operation.h"
@@ -70,10 +71,12 @@ class ConformanceTest : public ::testing::Test {
   struct Setup {
     uint32_t tokens_per_block = 4;
     std::vector<WindowBlocks> windows;  // Ascending.
+    std::vector<TierSpec> tiers;        // Of a cache of one window, instead of `windows`.
     Priority offload_min_priority = kDefaultPriority;
     uint32_t offload_watermark_permille = 0;
     uint32_t pin_budget_permille = 1000;
     uint32_t max_holes = 0;
+    LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
     RecordEvents record_events = RecordEvents::kYes;
   };
   // When an ordered copy is carried out: with the call that orders it, or by Complete().
@@ -211,6 +214,8 @@ class ConformanceTest : public ::testing::Test {
 
   std::optional<SlotMemory> memory_;
   ShadowTree shadow_;
+  LifecycleEvents lifecycle_events_ = LifecycleEvents::kRaw;
+  ShadowAllocations allocations_;  // Compared where all lives are told.
   std::vector<Event> events_;
   std::map<Ticket, CopyOrder> pending_;
   std::map<uint64_t, Running> running_;  // Of session_.

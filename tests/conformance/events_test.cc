@@ -22,7 +22,7 @@ class EventsTest : public ConformanceTest {
     return *BlockManager::Create(
         {.layout = *CacheLayout::Create(
              {.tokens_per_block = 4, .layers = {{.num_kv_heads = 1, .head_dim = 1}}}),
-         .primary_blocks = {8},
+         .tiers = HostTiers({8}),
          .record_events = record_events,
          .epoch = Epoch{1}});
   }

@@ -26,9 +26,8 @@ class KvBytesTest : public ConformanceTest {
          .layers =
              std::vector(2, LayerSpec{.num_kv_heads = 2, .head_dim = 4, .dtype = kDTypeOf<T>})});
     ASSERT_TRUE(layout.ok());
-    auto pools =
-        PoolSet::Create(*layout, {.primary = {4}, .secondary = {BlockManager::secondary_slots(4)}},
-                        absl::StrCat("kv-bytes-test-", getpid()));
+    auto pools = PoolSet::Create(*layout, {.tiers = {{4}, {SlotsFor(Tier::kSecondary, 4)}}},
+                                 absl::StrCat("kv-bytes-test-", getpid()));
     ASSERT_TRUE(pools.ok()) << pools.status();
     pools_ = *std::move(pools);
     transfers_ = std::make_unique<InstantTransfers>(

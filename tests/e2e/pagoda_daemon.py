@@ -62,6 +62,9 @@ class Daemon:
             self.config["operators"] = {"tokens_file": self.write_secret("operators.tokens", operator_token)}
         for section, keys in sections.items():
             self.config[section] = keys if isinstance(keys, list) else self.config.get(section, {}) | keys
+        if "tiers" in self.config["cache"]:
+            for short_form in ("primary", "primary_memory"):
+                del self.config["cache"][short_form]
 
     def write_secret(self, name, text):
         """A file of the daemon's folder that its owner alone can read, put there in one move; returns its name."""

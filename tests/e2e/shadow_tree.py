@@ -49,9 +49,10 @@ class Node:
     namespace: bytes
     tokens: tuple
     hash: int
-    tier: int  # TIER_PRIMARY is below TIER_SECONDARY.
+    tier: int  # The nearest. TIER_PRIMARY is below TIER_SECONDARY.
     priority: int
     parent_hash: int  # The namespace's at the root.
+    lower: tuple  # Farther tiers with a copy.
 
 
 class ShadowTree:
@@ -92,6 +93,12 @@ class ShadowTree:
         assert parent is None or parent.hash == node.parent_hash, f"{node} is not below {parent}"
         assert self.sliding or parent.tier <= node.tier, f"{node} is nearer than {parent}"
 
+    @staticmethod
+    def _check_copies(node):
+        """Copies below are in farther tiers than the nearest one, in each at most once."""
+        tiers = (node.tier, *node.lower)
+        assert all(nearer < farther for nearer, farther in zip(tiers, node.lower)), f"{node} has copies out of order"
+
     def _apply_created(self, created):
         assert not self.raw_blocks & set(created.block_ids)
         self.raw_blocks |= set(created.block_ids)
@@ -105,19 +112,25 @@ class ShadowTree:
             assert block.block_id not in self.nodes, f"block {block.block_id} is cached already"
             assert block.block_hash == block_hash(parent_hash, block), f"block {block.block_id} has another hash"
             node = Node(parent, stored.namespace.SerializeToString(deterministic=True), tuple(block.tokens), block.block_hash, block.tier,
-                        block.priority, parent_hash)
+                        block.priority, parent_hash, tuple(block.lower_tiers))
+            self._check_copies(node)
             if not self.in_snapshot:
                 self._check_below_parent(node)
                 for child in self.children.get(block.block_id, ()):  # Of a block that left and came back.
                     assert self.nodes[child].parent_hash == block.block_hash, f"block {block.block_id} is not what its children hang below"
             self.nodes[block.block_id] = node
+            self.raw_blocks.discard(block.block_id)  # With events.lifecycle: all, every block that is taken is among them.
             self.children.setdefault(parent, set()).add(block.block_id)
             parent, parent_hash = block.block_id, block.block_hash
 
     def _apply_updated(self, updated):
         node = self.nodes[updated.block_id]
         assert node.hash == updated.block_hash
-        assert (updated.HasField("tier") or updated.HasField("priority")) != updated.HasField("ended_pin")
+        changes = any(updated.HasField(field) for field in ("tier", "lower_tiers", "priority"))
+        assert changes != updated.HasField("ended_pin")
+        if updated.HasField("lower_tiers"):
+            assert node.lower == tuple(updated.lower_tiers.old_value) != tuple(updated.lower_tiers.new_value)
+            node.lower = tuple(updated.lower_tiers.new_value)
         if updated.HasField("tier"):
             assert node.tier == updated.tier.old_value
             node.tier = updated.tier.new_value
@@ -127,8 +140,14 @@ class ShadowTree:
         if updated.HasField("priority"):
             assert node.priority == updated.priority.old_value
             node.priority = updated.priority.new_value
+        self._check_copies(node)
 
     def _apply_removed(self, removed):
+        if removed.scope == events_pb2.REMOVAL_SCOPE_POOLS:
+            self.nodes.clear()
+            self.children.clear()
+            self.raw_blocks.clear()
+            return
         if removed.reason == events_pb2.REMOVAL_REASON_RELEASED:
             assert set(removed.block_ids) <= self.raw_blocks
             self.raw_blocks -= set(removed.block_ids)

@@ -117,7 +117,7 @@ def drain_and_find_all(daemon, round_number, epochs):
         daemon.admin.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=20)
     daemon.settle()
     before = Cached(daemon)
-    blocks = sum(tier.cached_blocks for tier in daemon.status().windows[0].tiers)
+    blocks = daemon.cached()
     daemon.again(drain)
     recovered = check_new_life(daemon, epochs)
     after = Cached(daemon)

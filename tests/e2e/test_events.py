@@ -99,16 +99,20 @@ def test_a_shadow_tree_follows_blocks_between_two_tiers(start_daemon):
             work(client, rng, 20)
             daemon.settle()
             tree = shadow_of(watcher.read_to(daemon.status().revision))
-            cached = {tier.tier: tier.cached_blocks for tier in daemon.status().windows[0].tiers}
-            for tier, blocks in cached.items():
-                assert sum(node.tier == tier for node in tree.nodes.values()) == blocks
+            for tier in daemon.status().windows[0].tiers:
+                nearest = sum(node.tier == tier.tier for node in tree.nodes.values())
+                copies = sum(tier.tier in node.lower for node in tree.nodes.values())
+                assert (nearest + copies, copies) == (tier.cached_blocks, tier.duplicate_blocks)
             for _ in range(50):
                 tokens = prompt(rng)
                 assert client.match(tokens).matched_tokens == tree.match(tokens, TOKENS_PER_BLOCK), tokens
     counted = daemon.status().windows[0]
     assert tree.removed[REASON.REMOVAL_REASON_DISPLACED] == counted.displaced_blocks_total > 20
-    moved = [event.updated.tier for event in watcher.events if event.WhichOneof("event") == "updated"]
-    assert sum(change.new_value == types_pb2.TIER_SECONDARY for change in moved) == counted.offloaded_blocks_total
+    updates = [event.updated for event in watcher.events if event.WhichOneof("event") == "updated"]
+    down = [update for update in updates if update.tier.new_value == types_pb2.TIER_SECONDARY]
+    freely = [update for update in down if types_pb2.TIER_SECONDARY in update.lower_tiers.old_value]
+    assert len(freely) == counted.freely_evicted_blocks_total
+    assert len(down) - len(freely) == counted.offloaded_blocks_total
 
 
 def test_namespaces_share_nothing(daemon):
@@ -160,6 +164,40 @@ def test_raw_blocks_are_created_and_released_by_id(daemon):
         REASON.REMOVAL_REASON_RELEASED, {block.block_id for block in blocks[1:]})
     assert (last.removed.reason, list(last.removed.block_ids)) == (
         REASON.REMOVAL_REASON_RELEASED, [blocks[0].block_id])
+
+
+def test_every_allocation_is_told_where_that_is_wanted(start_daemon):
+    daemon = start_daemon(events={"lifecycle": "all"})
+    watcher = Watcher(daemon, from_revision=1)
+    rng = random.Random(3)
+    with Client(daemon.channel) as client:
+        for _ in range(10):
+            work(client, rng, 20)
+            client.add(1000, range(9))
+            taken = {handle.block_id for handle in client.allocate(2)}
+            daemon.settle()
+            tree = shadow_of(watcher.read_to(daemon.status().revision))
+            window = daemon.primary()
+            assert taken <= tree.raw_blocks
+            assert not tree.raw_blocks & set(tree.nodes), "a block is taken or cached"
+            assert len(tree.raw_blocks) + len(tree.nodes) == window.capacity_blocks - window.free_blocks
+            client.free_sequence(1000)
+    daemon.settle()
+    tree = shadow_of(watcher.read_to(daemon.status().revision))
+    assert not tree.raw_blocks, "the session's end released everything"
+    assert len(tree.nodes) == daemon.primary().cached_blocks > 0
+
+
+def test_the_last_event_tells_that_the_pools_go(start_daemon):
+    daemon = start_daemon()
+    watcher = Watcher(daemon)
+    assert daemon.terminate() == 0
+    with pytest.raises(grpc.RpcError) as end:
+        while True:
+            watcher.next()
+    assert end.value.code() == grpc.StatusCode.UNAVAILABLE
+    (gone,) = watcher.events
+    assert (gone.removed.reason, gone.removed.scope) == (REASON.REMOVAL_REASON_RELEASED, events_pb2.REMOVAL_SCOPE_POOLS)
 
 
 def test_the_first_event_tells_the_capacity(daemon):

@@ -70,7 +70,7 @@ def reusable(line):
 
 def cached(daemon):
     """The same by the daemon's own word, while nobody holds any."""
-    return {tier: next((known.cached_blocks for known in daemon.status().windows[0].tiers if known.tier == number), 0)
+    return {tier: next((known.cached_blocks - known.duplicate_blocks for known in daemon.status().windows[0].tiers if known.tier == number), 0)
             for tier, number in TIERS.items()}
 
 

@@ -123,6 +123,8 @@ def test_a_daemon_that_is_started_again_is_found_again(start_daemon):
         assert next(watch).revision == 1
         daemon.terminate()
         daemon.start()
+        gone = next(watch)
+        assert isinstance(gone, pagoda.Removed) and gone.pools and gone.whole_window
         gap = next(watch)
         assert isinstance(gap, pagoda.Gap) and gap.epoch == daemon.status().epoch
         assert next(watch).revision == 1

@@ -63,7 +63,7 @@ def test_status_is_what_grpc_says(daemon):
         assert abs(said["start_time"] - truth.start_time.ToNanoseconds() / 1e9) < 1e-3 and said["uptime_seconds"] > 0
         assert (window["window"], window["layers"], window["block_bytes"]) == ("full", 2, true_window.tiers[0].block_bytes)
         (tier,), (true_tier,) = window["tiers"], true_window.tiers
-        for state in ("capacity", "free", "cached", "active", "pinned", "in_flight"):
+        for state in ("capacity", "free", "cached", "duplicate", "active", "pinned", "in_flight"):
             assert tier[f"{state}_blocks"] == getattr(true_tier, f"{state}_blocks"), state
         assert tier["active_blocks"] == 3
         by_priority = [(one.priority, one.blocks) for one in true_tier.cached_by_priority]
@@ -187,7 +187,9 @@ def test_transfers_and_history(start_daemon):
         assert ways["primary", "secondary"]["bytes"] == 4 * daemon.status().windows[0].tiers[0].block_bytes
         eventually(daemon, lambda: get(daemon, "history")["offloaded_blocks"][-1], 4)
         history = get(daemon, "history")
-        assert len({len(column) for name, column in history.items() if name != "interval_seconds"}) == 1
+        assert len({len(column) for name, column in history.items() if name not in ("interval_seconds", "used_blocks")}) == 1
+        assert history["used_blocks"] == {"primary": history["used_primary_blocks"], "secondary": history["used_secondary_blocks"]}
+        assert [tier["name"] for tier in get(daemon, "status")["cache"]["tiers"]] == ["primary", "secondary"]
         assert history["times"] == sorted(history["times"]) and history["used_secondary_blocks"][-1] == 4
 
 

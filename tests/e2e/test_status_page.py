@@ -199,7 +199,7 @@ def test_an_empty_cache_says_so_in_words(start_daemon, browser):
     assert browser.text("sessions-empty") == "No client is connected."
     assert browser.text("subscribers-empty") == "Nobody follows the events."
     assert browser.text("prefixes-empty").startswith("Nothing was reused yet.")
-    assert browser.text("transfers-empty") == "There is no secondary tier, and nothing was copied."
+    assert browser.text("transfers-empty") == "There is no tier below primary, and nothing was copied."
     assert browser.text("hit-now") == browser.text("hit-total") == "–"
     assert not browser.is_seen("refused") and not browser.is_seen("token-form")
     assert browser.texts("#events tbody td:nth-child(3)") == ["created"]

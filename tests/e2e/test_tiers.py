@@ -9,7 +9,7 @@ import pool_view
 import pytest
 from pagoda_client import Client, OperationError
 from pagoda_daemon import PAGODAD
-from pagoda.v1 import cache_pb2, types_pb2
+from pagoda.v1 import admin_pb2, cache_pb2, types_pb2
 
 TOKENS_PER_BLOCK = 4
 PRIMARY, SECONDARY = 8, 16
@@ -67,6 +67,9 @@ def test_both_tiers_are_described_and_counted(daemon):
         # One slot more than blocks: the spare of a swap.
         assert pools[types_pb2.TIER_SECONDARY].num_slots == SECONDARY + 1
         assert client.opened.cache.windows[0].secondary_blocks == SECONDARY
+        assert list(client.opened.cache.windows[0].blocks) == [PRIMARY, SECONDARY]
+        assert [(one.tier, one.name) for one in client.opened.cache.tiers] == [
+            (types_pb2.TIER_PRIMARY, "primary"), (types_pb2.TIER_SECONDARY, "secondary")]
         assert tier(daemon, types_pb2.TIER_SECONDARY).capacity_blocks == SECONDARY
         assert tier(daemon, types_pb2.TIER_SECONDARY).free_blocks == SECONDARY
 
@@ -89,6 +92,57 @@ def test_a_prefix_moves_down_and_up_with_its_bytes(daemon):
         counted = window(daemon)
         assert (counted.offloaded_blocks_total, counted.onboarded_blocks_total) == (3, 3)
         assert counted.secondary_hit_tokens_total == 4
+
+
+def test_four_tiers_are_four_lines_of_the_configuration(start_daemon):
+    """A prefix falls from tier to tier as others come, and comes up from the last one with its bytes."""
+    sizes = {"near": 8, "middle": 4, "far": 4, "farthest": 8}
+    daemon = start_daemon(cache={"tiers": [
+        {"name": name, "medium": "host", "size": size, "min_priority": 0} for name, size in sizes.items()]})
+    prompts = [[1000 * i + j for j in range(16)] for i in range(5)]
+
+    def blocks_by_tier():
+        return {one.name: one.cached_blocks - one.duplicate_blocks for one in window(daemon).tiers}
+
+    with Client(daemon.channel) as client:
+        assert [one.name for one in client.opened.cache.tiers] == list(sizes)
+        assert list(client.opened.cache.windows[0].blocks) == list(sizes.values())
+        writer = Writer(client)
+        for prompt in prompts:
+            assert writer.run(prompt) == 0
+        daemon.settle()
+        assert blocks_by_tier() == sizes | {"farthest": 4}
+        writer.kv[:] = -1  # Nothing is left above of what lies below.
+        # The oldest prompt is in the farthest tier: all of it but the token that must be computed.
+        assert client.match(prompts[0]).matched_tokens == 15
+        assert client.prefetch(prompts[0]).blocks == 4
+        daemon.settle()
+        assert client.match(prompts[0]).matched_tokens == 15
+        assert writer.run(prompts[0] + [7]) == 16
+        daemon.settle()
+        shown = json.dumps(pagodactl(daemon, "status"))
+        assert all(f'"{name}"' in shown for name in sizes), shown
+
+
+def test_what_came_up_goes_down_again_without_being_copied(daemon):
+    prompt = list(range(100, 112))
+    with Client(daemon.channel) as client:
+        writer = Writer(client)
+        writer.run(prompt)
+        client.offload(prompt)
+        assert client.prefetch(prompt[:8]).blocks == 2
+        daemon.settle()
+        below = tier(daemon, types_pb2.TIER_SECONDARY)
+        assert (below.cached_blocks, below.duplicate_blocks) == (3, 2)
+        inspected = daemon.admin.InspectPrefix(admin_pb2.InspectPrefixRequest(tokens=prompt), timeout=5).blocks
+        assert [(block.tier, list(block.lower_tiers)) for block in inspected] == [
+            (types_pb2.TIER_PRIMARY, [types_pb2.TIER_SECONDARY])] * 2 + [(types_pb2.TIER_SECONDARY, [])]
+        assert client.offload(prompt) == 2
+        counted = window(daemon)
+        assert (counted.offloaded_blocks_total, counted.freely_evicted_blocks_total) == (3, 2)
+        assert tier(daemon, types_pb2.TIER_SECONDARY).duplicate_blocks == 0
+        writer.kv[:] = -1  # Nothing of it is left above.
+        assert writer.run(prompt + [1]) == 12
 
 
 def test_a_secondary_block_holds_what_the_primary_one_held(daemon):
@@ -116,7 +170,7 @@ def test_more_prompts_than_the_primary_tier_holds_are_kept(daemon):
             rng.shuffle(prompts)
             for prompt in prompts:
                 assert writer.run(prompt) == 8
-        assert window(daemon).offloaded_blocks_total > 20
+        assert window(daemon).offloaded_blocks_total + window(daemon).freely_evicted_blocks_total > 20
         assert window(daemon).lost_blocks_total == 0
 
 

@@ -308,6 +308,24 @@ def the_old_tier_is_another(plant):
     change.old_value, change.new_value = change.new_value, change.old_value
 
 
+def the_old_copies_are_others(plant):
+    found = set()
+
+    def is_second_change(event):
+        place = (event.window_size, event.updated.block_id)
+        if event.HasField("removed"):
+            found.clear()
+        known = event.updated.HasField("lower_tiers") and place in found
+        if event.updated.HasField("lower_tiers"):
+            found.add(place)
+        return known
+
+    stream, number, place = plant.event(is_second_change, view=everything)
+    change = events_of(stream, number)[place].updated.lower_tiers
+    old, new = list(change.old_value), list(change.new_value)
+    change.old_value[:], change.new_value[:] = new, old
+
+
 def a_filtered_change_has_another_old_value(plant):
     found = set()
 
@@ -370,7 +388,9 @@ def blocks_of_the_other_tier_are_told(plant):
     (tier,) = plant.history("cut, a tier").view.tiers
     stream, number, place = plant.event(lambda event: event.HasField("stored"), in_snapshot=True, view=lambda view: view.tiers is not None)
     other = types_pb2.TIER_PRIMARY + types_pb2.TIER_SECONDARY - tier
-    events_of(stream, number)[place].stored.blocks[0].tier = other
+    block = events_of(stream, number)[place].stored.blocks[0]
+    block.tier = other
+    del block.lower_tiers[:]
 
 
 def something_is_told_that_did_not_happen(plant):
@@ -391,7 +411,8 @@ PLANTED = {
                   what_the_log_has_is_refused, what_was_to_come_is_refused, what_was_refused_is_served],
     "bookmarkable": [a_mark_comes_too_early, a_mark_comes_too_early_before_a_resume, a_mark_is_ahead_of_what_happened,
                      a_mark_stands_for_what_was_not_told],
-    "previous value": [the_old_priority_is_another, the_old_tier_is_another, a_filtered_change_has_another_old_value,
+    "previous value": [the_old_priority_is_another, the_old_tier_is_another, the_old_copies_are_others,
+                       a_filtered_change_has_another_old_value,
                        a_change_has_another_hash, a_removal_has_another_hash, something_is_removed_that_was_not_there,
                        something_is_stored_that_was_there],
     "filter": [a_type_is_told_that_was_not_asked_for, the_other_window_is_told, the_other_tenants_blocks_are_told,

@@ -17,6 +17,7 @@ from pagoda.v1 import admin_pb2, events_pb2, types_pb2
 from shadow_tree import ShadowTree
 from test_events import TOKENS_PER_BLOCK, Watcher, prompt, work
 from vllm_events import CPU, GPU, Index, MapDecoder, StructDecoder, Subscriber, install_msgspec
+from watch_history import tiers_after, tiers_of
 
 MEDIA = {types_pb2.TIER_PRIMARY: GPU, types_pb2.TIER_SECONDARY: CPU}
 
@@ -76,9 +77,10 @@ def whole_blocks(events):
         blocks = windows.setdefault(event.window_size, {})
         if event.WhichOneof("event") == "stored":
             for block in event.stored.blocks:
-                blocks[block.block_id] = [block.block_hash, block.tier, len(block.tokens)]
-        elif event.WhichOneof("event") == "updated" and event.updated.HasField("tier"):
-            blocks[event.updated.block_id][1] = event.updated.tier.new_value
+                blocks[block.block_id] = [block.block_hash, tiers_of(block), len(block.tokens)]
+        elif event.WhichOneof("event") == "updated":
+            block = blocks[event.updated.block_id]
+            block[1] = tiers_after(block[1], event.updated)
         elif event.WhichOneof("event") == "removed":
             if event.removed.scope == events_pb2.REMOVAL_SCOPE_WINDOW:
                 blocks.clear()
@@ -87,9 +89,10 @@ def whole_blocks(events):
                     del blocks[block_id]
     found = {}
     for window, blocks in windows.items():
-        for block_hash, tier, tokens in blocks.values():
+        for block_hash, tiers, tokens in blocks.values():
             if tokens == TOKENS_PER_BLOCK:
-                found.setdefault((window, MEDIA[tier]), set()).add(block_hash)
+                for tier in tiers:
+                    found.setdefault((window, MEDIA[tier]), set()).add(block_hash)
     return found
 
 
@@ -123,8 +126,9 @@ def test_a_router_has_the_tree_of_the_events(bridged, decoder):
             tree.apply(event)
         for node in tree.nodes.values():
             if len(node.tokens) == TOKENS_PER_BLOCK:
-                parent, tokens = index.places[None, MEDIA[node.tier]][node.hash]
-                assert tokens == node.tokens and parent == (None if node.parent is None else tree.nodes[node.parent].hash)
+                for tier in (node.tier, *node.lower):
+                    parent, tokens = index.places[None, MEDIA[tier]][node.hash]
+                    assert tokens == node.tokens and parent == (None if node.parent is None else tree.nodes[node.parent].hash)
         compared.append(sum(map(len, expected.values())))
 
     rounds_of_load(daemon, check)

@@ -31,7 +31,8 @@ class WarmDaemon(Daemon):
         return count
 
     def cached(self):
-        return sum(tier.cached_blocks for tier in self.status().windows[0].tiers)
+        """Blocks, each once: a copy in a farther tier has no stamp."""
+        return sum(tier.cached_blocks - tier.duplicate_blocks for tier in self.status().windows[0].tiers)
 
     def wait_until_stamped(self):
         self.settle()

@@ -5,7 +5,7 @@ import threading
 import pagoda
 from pagoda.v1 import events_pb2, types_pb2
 from shadow_tree import ROOT, ShadowTrees
-from watch_history import EVERYTHING, bounds
+from watch_history import EVERYTHING, bounds, tiers_after, tiers_of
 
 
 def compare_trees(recording, dump, package):
@@ -43,7 +43,7 @@ class PackageWatch(threading.Thread):
         self._tell = tell
         self._lock = threading.Lock()
         self.revision = 0
-        self._blocks = {}  # By window and id: hash, parent's hash or None, tokens, tier, priority.
+        self._blocks = {}  # By window and id: hash, parent's hash or None, tokens, tier, priority, farther tiers with a copy.
         self.error = None
 
     def run(self):
@@ -62,11 +62,13 @@ class PackageWatch(threading.Thread):
         if isinstance(item, pagoda.Stored):
             parent = item.parent_hash
             for block in item.blocks:
-                self._blocks[item.window_size, block.block_id] = [block.block_hash, parent, block.tokens, int(block.tier), block.priority]
+                self._blocks[item.window_size, block.block_id] = [block.block_hash, parent, block.tokens, int(block.tier), block.priority,
+                                                                   block.lower_tiers]
                 parent = block.block_hash
         elif isinstance(item, pagoda.Updated):
             entry = self._blocks[item.window_size, item.block_id]
-            entry[3:] = [int(item.tier[1]) if item.tier else entry[3], item.priority[1] if item.priority else entry[4]]
+            entry[3:] = [int(item.tier[1]) if item.tier else entry[3], item.priority[1] if item.priority else entry[4],
+                         item.lower_tiers[1] if item.lower_tiers else entry[5]]
         elif isinstance(item, pagoda.Removed) and item.whole_window:
             self._blocks = {place: entry for place, entry in self._blocks.items() if place[0] != item.window_size}
         elif isinstance(item, pagoda.Removed) and item.reason != pagoda.RemovalReason.RELEASED:
@@ -87,7 +89,8 @@ class PackageWatch(threading.Thread):
         """The same, of a snapshot and what came behind it."""
         *_, (_, contents) = trees_of(history)
         return {(size, block_id): [node["hash"], None if node["parent"] is ROOT else node["parent_hash"], node["tokens"], node["tier"],
-                                   node["priority"]] for size, (nodes, _) in contents.items() for block_id, node in nodes.items()}
+                                   node["priority"], node["lower"]]
+                for size, (nodes, _) in contents.items() for block_id, node in nodes.items()}
 
 
 def trees_of(history, at=frozenset()):
@@ -113,9 +116,10 @@ def trees_of(history, at=frozenset()):
 
 
 def blocks_of(history):
-    """(revision, {(window, id): (hash, tier)}) of the cached blocks that who has a filter knows to be what it shows, at the end of each
-    snapshot and stream. A block that moves to a tier of the filter's is known by its move alone."""
-    tiers = history.view.tiers or types_pb2.Tier.values()
+    """(revision, {(window, id): (hash, tiers)}) of the cached blocks that who has a filter knows to be what it shows, at the end of each
+    snapshot and stream; of the tiers that have their bytes those of the filter. A block that comes to a tier of the filter's is known by
+    that alone."""
+    tiers = history.view.tiers or set(types_pb2.Tier.values())
     for chain in history.chains():
         blocks, in_snapshot = None, False
         for stream in chain:
@@ -134,12 +138,12 @@ def blocks_of(history):
 
 def _take(event, blocks, tiers):
     if event.HasField("stored"):
-        blocks.update((place, (block.block_hash, block.tier)) for place, block in zip(bounds(event), event.stored.blocks))
-    elif event.updated.HasField("tier"):
+        blocks.update((place, (block.block_hash, tiers_of(block) & tiers)) for place, block in zip(bounds(event), event.stored.blocks))
+    elif event.updated.HasField("tier") or event.updated.HasField("lower_tiers"):
         (place,) = bounds(event)
-        blocks.pop(place, None)
-        if event.updated.tier.new_value in tiers:
-            blocks[place] = (event.updated.block_hash, event.updated.tier.new_value)
+        _, known = blocks.pop(place, (None, set()))
+        if left := tiers_after(known, event.updated) & tiers:
+            blocks[place] = (event.updated.block_hash, left)
     elif event.HasField("removed") and event.removed.reason != events_pb2.REMOVAL_REASON_RELEASED:
         whole = event.removed.scope == events_pb2.REMOVAL_SCOPE_WINDOW
         for place in [place for place in blocks if place[0] == event.window_size] if whole else bounds(event):
@@ -148,8 +152,10 @@ def _take(event, blocks, tiers):
 
 def shown_of(contents, view):
     """What blocks_of should have found, of a tree's contents."""
-    return {(size, block_id): (node["hash"], node["tier"]) for size, (nodes, _) in contents.items() for block_id, node in nodes.items()
-            if (view.windows is None or size in view.windows) and (view.tiers is None or node["tier"] in view.tiers)
+    tiers = view.tiers or set(types_pb2.Tier.values())
+    return {(size, block_id): (node["hash"], {node["tier"], *node["lower"]} & tiers)
+            for size, (nodes, _) in contents.items() for block_id, node in nodes.items()
+            if (view.windows is None or size in view.windows) and {node["tier"], *node["lower"]} & tiers
             and (view.tenants is None or types_pb2.Namespace.FromString(node["namespace"]).tenant in view.tenants)}
 
 

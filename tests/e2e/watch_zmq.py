@@ -60,7 +60,8 @@ def blocks_of_routers(package, cache):
     sizes = sorted({layer.get("window", 0) for layer in windows}, key=lambda size: size or 1 << 32)
     groups = {size: number if sizes != [0] else None for number, size in enumerate(sizes)}
     found = {}
-    for (size, _), (block_hash, parent, tokens, tier, _) in package.items():
+    for (size, _), (block_hash, parent, tokens, tier, _, lower) in package.items():
         if len(tokens) == cache["tokens_per_block"]:
-            found.setdefault((groups[size], MEDIA[tier]), {})[block_hash] = parent, tuple(tokens)
+            for place in (tier, *lower):
+                found.setdefault((groups[size], MEDIA[place]), {})[block_hash] = parent, tuple(tokens)
     return found

@@ -47,12 +47,11 @@ class GpuPoolsTest : public testing::Test {
     const std::vector<uint32_t> primary(layout.windows().size(), kBlocks);
     PoolPlacement placement;
     placement.primary_device = Require(cuda::DescribeDevice(0)).place;
-    pools_ = Require(PoolSet::Create(layout, {.primary = primary},
+    pools_ = Require(PoolSet::Create(layout, {.tiers = {primary}},
                                      "engine-gpu-test-" + std::to_string(getpid()), placement));
     manager_ = std::make_unique<SharedManager>(
         Require(BlockManager::Create({.layout = layout,
-                                      .primary_blocks = primary,
-                                      .secondary_blocks = {},
+                                      .tiers = HostTiers(primary),
                                       .pool_mappings = pools_->Mappings(),
                                       .epoch = Epoch(1)})),
         &log_);

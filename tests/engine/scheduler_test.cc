@@ -349,11 +349,11 @@ TEST(SchedulerTest, RoomThatOthersHoldIsWaitedForAndThenRefused) {
 
 TEST(SchedulerTest, CheckRoomCountsTheWindowsBlocks) {
   CacheInfo cache{.tokens_per_block = 8,
-                  .windows = {{.window = WindowSize(16), .primary_blocks = 4},
-                              {.window = kFullAttention, .primary_blocks = 6}}};
+                  .windows = {{.window = WindowSize(16), .blocks = {4}},
+                              {.window = kFullAttention, .blocks = {6}}}};
   EXPECT_TRUE(Scheduler::CheckRoom(cache, Request(1, 40, 9)).ok());
   EXPECT_EQ(ReasonOf(Scheduler::CheckRoom(cache, Request(1, 40, 10))), Reason::kInvalidCount);
-  cache.windows[0].primary_blocks = 3;
+  cache.windows[0].blocks = {3};
   EXPECT_THAT(std::string(Scheduler::CheckRoom(cache, Request(1, 40, 9)).message()),
               HasSubstr("window 16"));
 }

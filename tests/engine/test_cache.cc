@@ -31,15 +31,13 @@ TestCache::TestCache(CacheSpec spec, Sizes sizes,
   const size_t windows = layout.windows().size();
   const std::vector<uint32_t> primary(windows, sizes.primary_blocks);
   const std::vector<uint32_t> secondary(windows, sizes.secondary_blocks);
-  const std::vector<uint32_t> secondary_slots(
-      windows, BlockManager::secondary_slots(sizes.secondary_blocks));
-  pools_ = Require(
-      PoolSet::Create(layout, {.primary = primary, .secondary = secondary_slots}, FreshInstance()));
+  const std::vector<uint32_t> secondary_slots(windows,
+                                              SlotsFor(Tier::kSecondary, sizes.secondary_blocks));
+  pools_ = Require(PoolSet::Create(layout, {.tiers = {primary, secondary_slots}}, FreshInstance()));
   PoisonPrimary();
   manager_ = std::make_unique<SharedManager>(
       Require(BlockManager::Create({.layout = layout,
-                                    .primary_blocks = primary,
-                                    .secondary_blocks = secondary,
+                                    .tiers = HostTiers(primary, secondary),
                                     .pool_mappings = pools_->Mappings(),
                                     .epoch = Epoch(1),
                                     .tenants = std::move(tenants)})),

@@ -70,6 +70,33 @@ TEST(EventFilterTest, AMoveConcernsBothTiersAndARemovalAll) {
   }
 }
 
+TEST(EventFilterTest, ABlockIsStoredInEachTierThatHasACopy) {
+  Event event = Chain();
+  std::get<StoredEvent>(event.what).blocks[2].lower = TierSet::FromBits(0b110);
+  constexpr uint8_t kThirdOnly = 4;
+  const std::vector<Event> shown = Shown({.tiers = kThirdOnly}, event);
+  ASSERT_THAT(shown, SizeIs(1));
+  EXPECT_THAT(std::get<StoredEvent>(shown[0].what).blocks, SizeIs(1));
+  EXPECT_EQ(std::get<StoredEvent>(shown[0].what).blocks[0].id, BlockId{3});
+  EXPECT_THAT(Shown({.tiers = 2 | kThirdOnly}, event), SizeIs(1)) << "blocks 2 and 3 together";
+}
+
+TEST(EventFilterTest, ACopyThatComesOrGoesConcernsItsTier) {
+  UpdatedEvent dropped{.id = BlockId{1}};
+  dropped.lower = Change<TierSet>{TierSet::FromBits(0b110), TierSet::FromBits(0b100)};
+  EXPECT_THAT(Shown({.tiers = 1}, {.what = dropped}), IsEmpty());
+  EXPECT_THAT(Shown({.tiers = 2}, {.what = dropped}), SizeIs(1));
+  EXPECT_THAT(Shown({.tiers = 4}, {.what = dropped}), IsEmpty()) << "its copy there stays";
+  // It goes down to the copy in the second tier; that in the third stays.
+  dropped.tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary};
+  EXPECT_THAT(Shown({.tiers = 1}, {.what = dropped}), SizeIs(1));
+  EXPECT_THAT(Shown({.tiers = 2}, {.what = dropped}), SizeIs(1));
+  EXPECT_THAT(Shown({.tiers = 4}, {.what = dropped}), IsEmpty());
+  // A priority concerns every tier, also where it changes with something else.
+  dropped.priority = Change<Priority>{Priority{35}, Priority{60}};
+  EXPECT_THAT(Shown({.tiers = 4}, {.what = dropped}), SizeIs(1));
+}
+
 TEST(EventFilterTest, APoolsCapacityIsThatOfItsTier) {
   const Event pools = {.what = CreatedEvent{.blocks_per_tier = {8, 16}}};
   const std::vector<Event> shown = Shown({.tiers = kPrimaryOnly}, pools);
@@ -92,6 +119,9 @@ TEST(EventFilterTest, WindowsAndTenantsAreThoseOfTheEvent) {
 TEST(EventFilterTest, WhatEmptiesAWindowConcernsEveryTenant) {
   const Event cleared = {.what = RemovedEvent{.scope = RemovedEvent::Scope::kWindow}};
   EXPECT_THAT(Shown({.tiers = kPrimaryOnly, .tenant = kAlice}, cleared), SizeIs(1));
+  const Event gone = {.what = RemovedEvent{.reason = RemovalReason::kReleased,
+                                           .scope = RemovedEvent::Scope::kPools}};
+  EXPECT_THAT(Shown({.tiers = kPrimaryOnly, .tenant = kAlice}, gone), SizeIs(1));
 }
 
 // Chain() under a salt of the namespace that tenants share.

@@ -149,6 +149,22 @@ TEST_P(ShadowTreeOfEitherKindTest, AnUpdateChangesTierAndPriority) {
   EXPECT_THAT(Refusal(Moved(kA, kHashA, Tier::kPrimary, Tier{7})), HasSubstr("no such tier"));
 }
 
+TEST_P(ShadowTreeOfEitherKindTest, AnUpdateChangesLowerCopies) {
+  StoreChain();
+  const TierSet below = TierSet::FromBits(0b10);
+  UpdatedEvent copied{.id = kB, .hash = kHashB};
+  copied.lower = Change<TierSet>{{}, below};
+  ASSERT_TRUE(Apply(copied).ok());
+  EXPECT_EQ(tree_.Dump(window_)[1].lower, below);
+  EXPECT_THAT(Refusal(copied), HasSubstr("other lower copies"));
+  EXPECT_THAT(Refusal(Down(kB, kHashB)), HasSubstr("a lower copy in no farther tier"));
+  UpdatedEvent down = Down(kB, kHashB);
+  down.lower = Change<TierSet>{below, {}};
+  ASSERT_TRUE(Apply(down).ok());
+  EXPECT_EQ(tree_.Dump(window_)[1].tier, Tier::kSecondary);
+  EXPECT_TRUE(tree_.Dump(window_)[1].lower.empty());
+}
+
 TEST_P(ShadowTreeOfEitherKindTest, AClearedWindowIsEmptyAndOthersStay) {
   StoreChain();
   ASSERT_TRUE(tree_
@@ -164,6 +180,14 @@ TEST_P(ShadowTreeOfEitherKindTest, AClearedWindowIsEmptyAndOthersStay) {
   EXPECT_TRUE(tree_.Dump(window_).empty());
   EXPECT_TRUE(tree_.Compare(window_, {}).ok());
   StoreChain();
+}
+
+TEST_P(ShadowTreeOfEitherKindTest, WithThePoolsEverythingGoes) {
+  StoreChain();
+  ASSERT_TRUE(
+      Apply(RemovedEvent{.reason = RemovalReason::kReleased, .scope = RemovedEvent::Scope::kPools})
+          .ok());
+  EXPECT_TRUE(tree_.Dump(window_).empty());
 }
 
 TEST_P(ShadowTreeOfEitherKindTest, RawBlocksAreNotInTheTree) {

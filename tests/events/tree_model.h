@@ -29,8 +29,12 @@ class TreeModel {
         return Remove(id);
       } else if (Draw(2) == 0) {
         return Reprioritize(it->second);
-      } else if (const Tier to = Other(it->second.tier); MayMove(it->second, to)) {
-        return Move(it->second, to);
+      } else {
+        const Tier to = DrawTier();
+        const TierSet lower = DrawLower(to);
+        const TreeEntry& entry = it->second;
+        const bool changes = to != entry.tier || lower != entry.lower;
+        if (changes && MayMove(entry, to)) return Move(it->second, to, lower);
       }
     }
   }
@@ -46,8 +50,12 @@ class TreeModel {
   static constexpr uint32_t kIds = 12;
 
   uint32_t Draw(uint32_t end) { return static_cast<uint32_t>(rng_() % end); }
-  static Tier Other(Tier tier) {
-    return tier == Tier::kPrimary ? Tier::kSecondary : Tier::kPrimary;
+  Tier DrawTier() { return Tier{static_cast<uint8_t>(Draw(kMaxTiers))}; }
+  // None half of the time.
+  TierSet DrawLower(Tier tier) {
+    const uint32_t farther = ~((2u << static_cast<int>(tier)) - 1);
+    const uint32_t some = Draw(2) == 0 ? Draw(1u << kMaxTiers) : 0;
+    return TierSet::FromBits(static_cast<uint8_t>(some & farther));
   }
   // Whether something cached hangs below `id`, holes between.
   bool HasChildren(BlockId id) const {
@@ -60,7 +68,7 @@ class TreeModel {
   }
 
   StoredEvent Store(BlockId id) {
-    TreeEntry entry{.id = id, .tier = Tier{static_cast<uint8_t>(Draw(2))}};
+    TreeEntry entry{.id = id, .tier = DrawTier()};
     if (Draw(2) == 0) entry.name_space.tenant = std::string("a");
     BlockHash parent_hash = HashNamespace(entry.name_space);
     if (const BlockId parent{Draw(kIds)}; cached_.contains(parent) || HasChildren(parent)) {
@@ -70,6 +78,7 @@ class TreeModel {
       entry.name_space = above.name_space;
       if (full_) entry.tier = std::max(entry.tier, above.tier);
     }
+    entry.lower = DrawLower(entry.tier);
     entry.tokens = {Draw(1000), Draw(1000)};
     if (Draw(2) == 0) entry.extras = {DrawExtra(), DrawExtra()};
     entry.hash = HashBlock(parent_hash, entry.key());
@@ -92,11 +101,12 @@ class TreeModel {
   }
   StoredEvent Stored(const TreeEntry& entry, BlockHash parent_hash) {
     cached_[entry.id] = known_[entry.id] = entry;
-    StoredEvent event{.parent = entry.parent,
-                      .name_space = entry.name_space,
-                      .blocks = {{entry.id, entry.hash, 2, entry.tier, entry.priority}},
-                      .tokens = {entry.tokens.begin(), entry.tokens.end()},
-                      .extras = {entry.extras.begin(), entry.extras.end()}};
+    StoredEvent event{
+        .parent = entry.parent,
+        .name_space = entry.name_space,
+        .blocks = {{entry.id, entry.hash, 2, entry.tier, entry.priority, entry.lower}},
+        .tokens = {entry.tokens.begin(), entry.tokens.end()},
+        .extras = {entry.extras.begin(), entry.extras.end()}};
     if (entry.parent != kNoBlock) event.parent_hash = parent_hash;
     return event;
   }
@@ -113,16 +123,18 @@ class TreeModel {
   }
   bool MayMove(const TreeEntry& entry, Tier to) const {
     if (!full_) return true;
-    if (to == Tier::kPrimary) {
-      return entry.parent == kNoBlock || cached_.at(entry.parent).tier == to;
-    }
+    if (entry.parent != kNoBlock && cached_.at(entry.parent).tier > to) return false;
     return std::none_of(cached_.begin(), cached_.end(), [&](const auto& other) {
       return other.second.parent == entry.id && other.second.tier < to;
     });
   }
-  UpdatedEvent Move(TreeEntry& entry, Tier to) {
-    const Tier from = std::exchange(entry.tier, to);
-    return {.id = entry.id, .hash = entry.hash, .tier = Change<Tier>{from, to}};
+  UpdatedEvent Move(TreeEntry& entry, Tier to, TierSet lower) {
+    UpdatedEvent updated{.id = entry.id, .hash = entry.hash};
+    if (entry.tier != to) updated.tier = Change<Tier>{entry.tier, to};
+    if (entry.lower != lower) updated.lower = Change<TierSet>{entry.lower, lower};
+    entry.tier = to;
+    entry.lower = lower;
+    return updated;
   }
 
   const bool full_;

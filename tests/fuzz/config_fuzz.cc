@@ -1,8 +1,10 @@
 // A configuration file of any bytes.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
@@ -28,8 +30,12 @@ bool SameBudget(const TierBudget& a, const TierBudget& b) {
 
 // Of the values that can be printed wrong: sizes with their units, lengths of time, texts.
 bool SameValues(const Config& a, const Config& b) {
-  return SameBudget(a.cache.primary, b.cache.primary) &&
-         SameBudget(a.cache.secondary, b.cache.secondary) &&
+  const std::vector<Config::Cache::TierConfig> tiers = a.cache.AllTiers();
+  const std::vector<Config::Cache::TierConfig> others = b.cache.AllTiers();
+  return std::equal(tiers.begin(), tiers.end(), others.begin(), others.end(),
+                    [](const auto& one, const auto& other) {
+                      return one.name == other.name && SameBudget(one.size, other.size);
+                    }) &&
          a.server.unix_socket == b.server.unix_socket &&
          a.server.grpc_address == b.server.grpc_address &&
          a.server.http_address == b.server.http_address &&

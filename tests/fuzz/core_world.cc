@@ -29,14 +29,17 @@ BlockManager::Options DrawOptions(ByteReader& in) {
       .layers = {{.window = WindowSize{1 + in.Below(8)}, .num_kv_heads = 1, .head_dim = 1},
                  {.window = kFullAttention, .num_kv_heads = 1, .head_dim = 1}}};
   BlockManager::Options options{.layout = *CacheLayout::Create(spec),
-                                .primary_blocks = {4 + in.Below(5), 4 + in.Below(8)},
+                                .tiers = HostTiers({4 + in.Below(5), 4 + in.Below(8)}),
                                 .epoch = Epoch{1},
                                 .journal_slots = true,
                                 .max_sessions = kClients};
-  if ((shape & 12) != 0) options.secondary_blocks = {in.Below(5), 1 + in.Below(6)};
+  if ((shape & 12) != 0) {
+    const std::vector<uint32_t> secondary = {in.Below(5), 1 + in.Below(6)};
+    options.tiers = HostTiers(options.tiers.front().blocks, secondary);
+  }
   const auto& policies = EvictionPolicyNames();
   options.eviction_policy = policies[(shape >> 4 & 3) % policies.size()];
-  if (shape & 64) options.offload_watermark_permille = 300;
+  if (shape & 64) options.tiers.front().watermark_permille = 300;
   if (shape & 128) options.max_holes = 2;
   options.pin_budget_permille = 500;
   if (in.OneIn(2)) {

@@ -115,8 +115,8 @@ class State {
   };
 
   void Start() {
-    const SlotCounts slots = {.primary = {kPrimarySlots, kPrimarySlots},
-                              .secondary = {kSecondarySlots, kSecondarySlots}};
+    const SlotCounts slots = {
+        .tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}};
     auto pools = PoolSet::Create(Layout(), slots, Instance(), MemoryLifetime::kKept);
     PAGODA_CHECK(pools.ok(), "there is memory for tiny pools");
     pools_ = *std::move(pools);
@@ -257,13 +257,12 @@ class State {
 
   // The core takes it all, and can let it all go.
   static void Restore(const std::vector<RecoveredWindow>& windows) {
-    const auto core =
-        *BlockManager::Create({.layout = Layout(),
-                               .primary_blocks = {kPrimarySlots, kPrimarySlots},
-                               .secondary_blocks = {kSecondaryBlocks, kSecondaryBlocks},
-                               .max_holes = kMaxHoles,
-                               .epoch = Epoch{1},
-                               .journal_slots = true});
+    const auto core = *BlockManager::Create(
+        {.layout = Layout(),
+         .tiers = HostTiers({kPrimarySlots, kPrimarySlots}, {kSecondaryBlocks, kSecondaryBlocks}),
+         .max_holes = kMaxHoles,
+         .epoch = Epoch{1},
+         .journal_slots = true});
     // Stamps of more slots than there are blocks are nobody's work but ours.
     const bool fits = absl::c_all_of(windows, [](const RecoveredWindow& window) {
       return absl::c_count_if(window.blocks, [](const RecoveredBlock& block) {

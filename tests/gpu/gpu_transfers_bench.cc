@@ -70,7 +70,7 @@ Rates Measure(uint64_t slot_bytes, const MemoryPlace& place, Pinning pinning) {
   const auto slots = static_cast<uint32_t>(kBytes / slot_bytes);
   PoolPlacement placement{.pin_secondary = pinning};
   placement.primary_device = place;
-  auto pools = PoolSet::Create(*layout, {.primary = {slots}, .secondary = {slots}},
+  auto pools = PoolSet::Create(*layout, {.tiers = {{slots}, {slots}}},
                                absl::StrCat("gpu-bench-", getpid()), placement);
   if (ReasonOf(pools.status()) == Reason::kOutOfMemory) Skip(pools.status());
   Require(pools.status());

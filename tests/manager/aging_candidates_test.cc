@@ -21,44 +21,44 @@ constexpr Priority kLow{10};
 constexpr Priority kHigh{90};
 
 std::vector<uint32_t> TakeAll(AgingCandidates& candidates) {
-  std::vector<uint32_t> ids;
-  for (BlockId id = candidates.First(); id != kNoBlock; id = candidates.First()) {
-    ids.push_back(id.value());
-    candidates.Remove(id);
+  std::vector<uint32_t> slots;
+  for (SlotIndex slot = candidates.First(); slot != kNoSlot; slot = candidates.First()) {
+    slots.push_back(slot.value());
+    candidates.Remove(slot);
   }
-  return ids;
+  return slots;
 }
 
 TEST(AgingCandidatesTest, PriorityComesBeforeKeyAndKeyBeforePlace) {
   CandidateArena arena(10, AgingCandidates::kNumLists);
   AgingCandidates candidates(&arena);
-  candidates.PushBack(BlockId{1}, kHigh, 0, 0);
-  candidates.PushBack(BlockId{2}, kLow, 5, 0);
-  candidates.PushBack(BlockId{3}, kLow, 4, 0);
-  candidates.PushBack(BlockId{4}, kLow, 4, 0);
-  candidates.PushFront(BlockId{5}, kLow, 4, 0);
-  candidates.PushBack(BlockId{6}, Priority{0}, 31, 0);
-  candidates.PushBack(BlockId{7}, Priority{100}, 0, 0);
+  candidates.PushBack(SlotIndex{1}, kHigh, 0, 0);
+  candidates.PushBack(SlotIndex{2}, kLow, 5, 0);
+  candidates.PushBack(SlotIndex{3}, kLow, 4, 0);
+  candidates.PushBack(SlotIndex{4}, kLow, 4, 0);
+  candidates.PushFront(SlotIndex{5}, kLow, 4, 0);
+  candidates.PushBack(SlotIndex{6}, Priority{0}, 31, 0);
+  candidates.PushBack(SlotIndex{7}, Priority{100}, 0, 0);
   EXPECT_THAT(TakeAll(candidates), ElementsAre(6, 5, 3, 4, 2, 1, 7));
 }
 
 TEST(AgingCandidatesTest, KeysBelowTheFloorKeepTheirOrderAndShareIt) {
   CandidateArena arena(10, AgingCandidates::kNumLists);
   AgingCandidates candidates(&arena);
-  candidates.PushBack(BlockId{1}, kLow, 3, 0);
-  candidates.PushBack(BlockId{2}, kLow, 1, 0);
-  candidates.PushBack(BlockId{3}, kLow, 10, 0);
-  candidates.PushBack(BlockId{4}, kLow, 0, 10);
-  candidates.PushBack(BlockId{5}, kLow, 11, 10);
+  candidates.PushBack(SlotIndex{1}, kLow, 3, 0);
+  candidates.PushBack(SlotIndex{2}, kLow, 1, 0);
+  candidates.PushBack(SlotIndex{3}, kLow, 10, 0);
+  candidates.PushBack(SlotIndex{4}, kLow, 0, 10);
+  candidates.PushBack(SlotIndex{5}, kLow, 11, 10);
   EXPECT_THAT(TakeAll(candidates), ElementsAre(2, 1, 3, 4, 5));
 }
 
 TEST(AgingCandidatesTest, AKeyOutOfReachIsTheHighest) {
   CandidateArena arena(10, AgingCandidates::kNumLists);
   AgingCandidates candidates(&arena);
-  candidates.PushBack(BlockId{1}, kLow, 1'000'000, 0);
-  candidates.PushBack(BlockId{2}, kLow, AgingCandidates::kKeys - 1, 0);
-  candidates.PushBack(BlockId{3}, kLow, AgingCandidates::kKeys - 2, 0);
+  candidates.PushBack(SlotIndex{1}, kLow, 1'000'000, 0);
+  candidates.PushBack(SlotIndex{2}, kLow, AgingCandidates::kKeys - 1, 0);
+  candidates.PushBack(SlotIndex{3}, kLow, AgingCandidates::kKeys - 2, 0);
   EXPECT_THAT(TakeAll(candidates), ElementsAre(3, 1, 2));
 }
 
@@ -70,10 +70,10 @@ TEST(AgingCandidatesTest, AFloorThatJumpsOverTheRingKeepsTheOrder) {
     AgingCandidates candidates(&arena);
     std::vector<uint32_t> expected;
     for (uint32_t key = 0; key < AgingCandidates::kKeys; ++key) {
-      candidates.PushBack(BlockId{key}, kLow, key, 0);
+      candidates.PushBack(SlotIndex{key}, kLow, key, 0);
       expected.push_back(key);
     }
-    candidates.PushFront(BlockId{AgingCandidates::kKeys}, kLow, 0, floor);
+    candidates.PushFront(SlotIndex{AgingCandidates::kKeys}, kLow, 0, floor);
     expected.insert(expected.begin(), AgingCandidates::kKeys);
     ASSERT_EQ(TakeAll(candidates), expected) << floor;
   }
@@ -82,33 +82,33 @@ TEST(AgingCandidatesTest, AFloorThatJumpsOverTheRingKeepsTheOrder) {
 // What the contract says, with nothing but sorting.
 class NaiveCandidates {
  public:
-  void Push(BlockId id, Priority priority, uint64_t key, uint64_t floor, bool front) {
+  void Push(SlotIndex slot, Priority priority, uint64_t key, uint64_t floor, bool front) {
     std::vector<Entry>& entries = entries_[priority];
     uint64_t& lowest = floors_[priority];
     lowest = std::max(lowest, floor);
     for (Entry& entry : entries) entry.key = std::max(entry.key, lowest);
-    const Entry entry = {std::clamp(key, lowest, lowest + AgingCandidates::kKeys - 1), id};
+    const Entry entry = {std::clamp(key, lowest, lowest + AgingCandidates::kKeys - 1), slot};
     const auto before = [](const Entry& a, const Entry& b) { return a.key < b.key; };
     entries.insert(front ? std::lower_bound(entries.begin(), entries.end(), entry, before)
                          : std::upper_bound(entries.begin(), entries.end(), entry, before),
                    entry);
   }
-  void Remove(BlockId id) {
+  void Remove(SlotIndex slot) {
     for (auto& [priority, entries] : entries_) {
-      std::erase_if(entries, [id](const Entry& entry) { return entry.id == id; });
+      std::erase_if(entries, [slot](const Entry& entry) { return entry.slot == slot; });
     }
   }
-  BlockId First() const {
+  SlotIndex First() const {
     for (const auto& [priority, entries] : entries_) {
-      if (!entries.empty()) return entries.front().id;
+      if (!entries.empty()) return entries.front().slot;
     }
-    return kNoBlock;
+    return kNoSlot;
   }
 
  private:
   struct Entry {
     uint64_t key;
-    BlockId id;
+    SlotIndex slot;
   };
   std::map<Priority, std::vector<Entry>> entries_;
   std::map<Priority, uint64_t> floors_;
@@ -116,37 +116,37 @@ class NaiveCandidates {
 
 // One or several in an arena, each with a floor of its own.
 TEST(AgingCandidatesTest, EqualsASortedListOnRandomOperations) {
-  constexpr uint32_t kIds = 60;
+  constexpr uint32_t kSlots = 60;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
     const auto num_tenants = static_cast<uint32_t>(seed % 4 + 1);
-    CandidateArena arena(kIds, num_tenants * AgingCandidates::kNumLists);
+    CandidateArena arena(kSlots, num_tenants * AgingCandidates::kNumLists);
     std::deque<AgingCandidates> candidates;
     for (uint32_t i = 0; i < num_tenants; ++i) candidates.emplace_back(&arena);
     std::vector<NaiveCandidates> naive(num_tenants);
     std::vector<uint64_t> floors(num_tenants, 0);
-    std::vector<std::optional<size_t>> listed(kIds);  // Whose it is.
+    std::vector<std::optional<size_t>> listed(kSlots);  // Whose it is.
     for (int step = 0; step < 3'000; ++step) {
       size_t tenant = random() % num_tenants;
       uint64_t& floor = floors[tenant];
       if (random() % 20 == 0) floor += random() % (random() % 8 == 0 ? 100 : 5);
-      const BlockId id{static_cast<uint32_t>(random() % kIds)};
-      std::optional<size_t>& owner = listed[id.value()];
+      const SlotIndex slot{static_cast<uint32_t>(random() % kSlots)};
+      std::optional<size_t>& owner = listed[slot.value()];
       if (owner.has_value()) {
         tenant = *owner;
-        candidates[tenant].Remove(id);
-        naive[tenant].Remove(id);
+        candidates[tenant].Remove(slot);
+        naive[tenant].Remove(slot);
         owner.reset();
       } else {
         const Priority priority{static_cast<uint8_t>(random() % 3 * 50)};
         const uint64_t key = floor + random() % 50 - std::min<uint64_t>(floor, 8);
         const bool front = random() % 2 == 0;
         if (front) {
-          candidates[tenant].PushFront(id, priority, key, floor);
+          candidates[tenant].PushFront(slot, priority, key, floor);
         } else {
-          candidates[tenant].PushBack(id, priority, key, floor);
+          candidates[tenant].PushBack(slot, priority, key, floor);
         }
-        naive[tenant].Push(id, priority, key, floor, front);
+        naive[tenant].Push(slot, priority, key, floor, front);
         owner = tenant;
       }
       for (uint32_t i = 0; i < num_tenants; ++i) {
@@ -156,11 +156,11 @@ TEST(AgingCandidatesTest, EqualsASortedListOnRandomOperations) {
   }
 }
 
-TEST(AgingCandidatesTest, WhoeverTakesTheLastIdOutOfAnothersListIsStopped) {
+TEST(AgingCandidatesTest, WhoeverTakesTheLastSlotOutOfAnothersListIsStopped) {
   CandidateArena arena(10, 2 * AgingCandidates::kNumLists);
   AgingCandidates one(&arena), other(&arena);
-  one.PushBack(BlockId{1}, kLow, 0, 0);
-  EXPECT_DEATH(other.Remove(BlockId{1}), "taken out of the lists that it is in");
+  one.PushBack(SlotIndex{1}, kLow, 0, 0);
+  EXPECT_DEATH(other.Remove(SlotIndex{1}), "taken out of the lists that it is in");
 }
 
 TEST(CandidateArenaTest, ItHasRoomForAsManyListsAsItWasMadeFor) {

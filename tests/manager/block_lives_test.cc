@@ -58,8 +58,7 @@ class LivesTest : public ::testing::Test {
  protected:
   void Make(uint32_t primary, uint32_t secondary = 0, uint32_t sample = 1) {
     core_ = *BlockManager::Create({.layout = TinyLayout(4),
-                                   .primary_blocks = {primary},
-                                   .secondary_blocks = {secondary},
+                                   .tiers = HostTiers({primary}, {secondary}),
                                    .lives_sample = sample});
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
   }

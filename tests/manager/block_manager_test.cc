@@ -323,7 +323,7 @@ TEST_F(BlockManagerTest, TheFirstEventSaysWhatThereIs) {
   const EventBatch events = core_->TakeEvents();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].revision, Revision{1});
-  EXPECT_THAT(std::get<CreatedEvent>(events[0].what).blocks_per_tier, ElementsAre(8, 0));
+  EXPECT_THAT(std::get<CreatedEvent>(events[0].what).blocks_per_tier, ElementsAre(8));
 }
 
 TEST_F(BlockManagerTest, RawBlocksAreEventsById) {
@@ -387,19 +387,14 @@ TEST(BlockManagerOptionsTest, WhatCannotBeServedIsRefused) {
     return ReasonOf(BlockManager::Create(std::move(options)).status()) == Reason::kInvalidArgument;
   };
   const CacheLayout layout = TinyLayout(4);
-  EXPECT_TRUE(refused({.layout = layout, .primary_blocks = {0}}));
-  EXPECT_TRUE(refused({.layout = layout, .primary_blocks = {(1u << 28) + 1}}));
-  EXPECT_TRUE(
-      refused({.layout = layout, .primary_blocks = {1}, .secondary_blocks = {(1u << 28) + 1}}));
-  EXPECT_TRUE(refused({.layout = layout, .primary_blocks = {1}, .eviction_policy = "none"}));
-  EXPECT_TRUE(
-      refused({.layout = layout, .primary_blocks = {1}, .offload_min_priority = Priority{101}}));
-  EXPECT_TRUE(
-      refused({.layout = layout, .primary_blocks = {1}, .offload_watermark_permille = 1001}));
-  EXPECT_TRUE(refused({.layout = layout, .primary_blocks = {1}, .pin_budget_permille = 1001}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({0})}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({(1u << 28) + 1})}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({1}, {(1u << 28) + 1})}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({1}), .eviction_policy = "none"}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({1}), .pin_budget_permille = 1001}));
   for (const std::string_view policy : EvictionPolicyNames()) {
-    EXPECT_FALSE(
-        refused({.layout = layout, .primary_blocks = {1}, .eviction_policy = std::string(policy)}));
+    EXPECT_FALSE(refused(
+        {.layout = layout, .tiers = HostTiers({1}), .eviction_policy = std::string(policy)}));
   }
 }
 

@@ -4,13 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <random>
-#include <set>
-#include <utility>
 #include <vector>
 
 namespace pagoda {
@@ -23,31 +20,21 @@ using ::testing::IsEmpty;
 SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex{slot}}; }
 SlotRef Secondary(uint32_t slot) { return {Tier::kSecondary, SlotIndex{slot}}; }
 
-// Two primary slots, three secondary ones, two spare ids.
 BlockStore SmallStore() {
-  return BlockStore({.tokens_per_block = TokensPerBlock(4), .slots = {2, 3}, .spare_ids = 2});
+  return BlockStore({.tokens_per_block = TokensPerBlock(4), .num_ids = 7});
 }
 
-TEST(BlockStoreTest, HasAnIdForEachSlotAndTheSpareOnes) {
+TEST(BlockStoreTest, FreshStoreHasItsIdsFree) {
   const BlockStore store = SmallStore();
   EXPECT_EQ(store.num_ids(), 7);
   EXPECT_EQ(store.free_ids(), 7);
-  EXPECT_EQ(store.num_slots(Tier::kPrimary), 2);
-  EXPECT_EQ(store.num_slots(Tier::kSecondary), 3);
-  EXPECT_EQ(store.free_slots(Tier::kPrimary), 2);
-  EXPECT_EQ(store.free_slots(Tier::kSecondary), 3);
   EXPECT_EQ(store.tokens_per_block(), 4);
-  EXPECT_EQ(store.owner(Primary(0)), kNoBlock);
 }
 
-TEST(BlockStoreTest, FreshStoreHandsOutIdsAndSlotsInAscendingOrder) {
+TEST(BlockStoreTest, FreshStoreHandsOutIdsInAscendingOrder) {
   BlockStore store = SmallStore();
   for (uint32_t i = 0; i < 7; ++i) EXPECT_EQ(store.TakeId(BlockState::kPrivate), BlockId{i});
-  for (uint32_t i = 0; i < 2; ++i) EXPECT_EQ(store.TakeSlot(Tier::kPrimary), SlotIndex{i});
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(store.TakeSlot(Tier::kSecondary), SlotIndex{i});
   EXPECT_EQ(store.free_ids(), 0);
-  EXPECT_EQ(store.free_slots(Tier::kPrimary), 0);
-  EXPECT_EQ(store.free_slots(Tier::kSecondary), 0);
 }
 
 TEST(BlockStoreTest, BehindTheLastGenerationComesTheFirst) {
@@ -63,18 +50,9 @@ TEST(BlockStoreTest, BehindTheLastGenerationComesTheFirst) {
 
 TEST(BlockStoreTest, LastFreedGoesFirst) {
   BlockStore store = SmallStore();
-  for (int i = 0; i < 3; ++i) {
-    store[store.TakeId(BlockState::kRaw)].refs = 0;
-    store.TakeSlot(Tier::kSecondary);
-  }
-  for (const uint32_t i : {1, 2, 0}) {
-    store.ReleaseId(BlockId{i});
-    store.ReleaseSlot(Secondary(i));
-  }
-  for (const uint32_t i : {0, 2, 1}) {
-    EXPECT_EQ(store.TakeId(BlockState::kRaw), BlockId{i});
-    EXPECT_EQ(store.TakeSlot(Tier::kSecondary), SlotIndex{i});
-  }
+  for (int i = 0; i < 3; ++i) store[store.TakeId(BlockState::kRaw)].refs = 0;
+  for (const uint32_t i : {1, 2, 0}) store.ReleaseId(BlockId{i});
+  for (const uint32_t i : {0, 2, 1}) EXPECT_EQ(store.TakeId(BlockState::kRaw), BlockId{i});
   EXPECT_EQ(store.TakeId(BlockState::kRaw), BlockId{3});
 }
 
@@ -93,14 +71,13 @@ TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
   BlockStore store = SmallStore();
   const BlockId id = store.TakeId(BlockState::kCached);
   Block& block = store[id];
-  store.GiveSlot(id, {Tier::kSecondary, store.TakeSlot(Tier::kSecondary)});
+  store.SetSlot(id, Secondary(2));
   const std::vector<TokenExtra> extras(4, {.extra_id = 7});
   store.SetExtras(id, extras);
   block.token_count = 4;
   block.set_priority(Priority{100});
   block.timed = block.drains = block.pinned = 1;
   block.refs = 0;
-  store.ReleaseSlot(store.slot(id));
   store.ReleaseId(id);
   EXPECT_EQ(block.state(), BlockState::kFree);
 
@@ -117,11 +94,9 @@ TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
 
 TEST(BlockStoreTest, ARenewedBlockKeepsItsSlotAndItsTokens) {
   BlockStore store = SmallStore();
-  for (int i = 0; i < 2; ++i) {
-    const BlockId id = store.TakeId(BlockState::kCached);
-    store.GiveSlot(id, {Tier::kSecondary, store.TakeSlot(Tier::kSecondary)});
-  }
-  const BlockId id{1};
+  store.TakeId(BlockState::kCached);
+  const BlockId id = store.TakeId(BlockState::kCached);
+  store.SetSlot(id, Secondary(1));
   Block& block = store[id];
   const std::vector<TokenExtra> extras(4, {.extra_id = 7});
   store.tokens(id)[3] = 9;
@@ -135,7 +110,6 @@ TEST(BlockStoreTest, ARenewedBlockKeepsItsSlotAndItsTokens) {
   EXPECT_EQ(store.handle(id), (BlockHandle{id, Generation{2}, SlotIndex{1}}));
   EXPECT_EQ(block.state(), BlockState::kPrivate);
   EXPECT_EQ(store.slot(id), Secondary(1));
-  EXPECT_EQ(store.owner(Secondary(1)), id);
   EXPECT_EQ(store.tokens(id)[3], 9);
   EXPECT_EQ(block.refs, 1);
   EXPECT_EQ(block.token_count, 0);
@@ -143,47 +117,16 @@ TEST(BlockStoreTest, ARenewedBlockKeepsItsSlotAndItsTokens) {
   EXPECT_FALSE(block.timed || block.extras);
   EXPECT_THAT(store.extras(id), IsEmpty());
   EXPECT_EQ(store.TakeId(BlockState::kPrivate), BlockId{2}) << "no id was free in between";
-  EXPECT_EQ(store.TakeSlot(Tier::kSecondary), SlotIndex{2});
 }
 
-TEST(BlockStoreTest, BlockOwnsTheSlotItWasGivenLast) {
+TEST(BlockStoreTest, BlockLiesInTheSlotThatWasSetLast) {
   BlockStore store = SmallStore();
-  const BlockId a = store.TakeId(BlockState::kCached);
-  const BlockId b = store.TakeId(BlockState::kCached);
-  store.GiveSlot(a, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
-  store.GiveSlot(b, {Tier::kSecondary, store.TakeSlot(Tier::kSecondary)});
-  EXPECT_EQ(store.slot(a), Primary(0));
-  EXPECT_EQ(store.slot(b), Secondary(0));
-  EXPECT_EQ(store.owner(Primary(0)), a);
-  EXPECT_EQ(store.owner(Secondary(0)), b);
-  EXPECT_EQ(store.handle(b), (BlockHandle{b, Generation{1}, SlotIndex{0}}));
-
-  // Between full tiers, by way of a spare slot.
-  store.GiveSlot(a, {Tier::kSecondary, store.TakeSlot(Tier::kSecondary)});
-  EXPECT_EQ(store.owner(Primary(0)), kNoBlock) << "taken, and nobody's";
-  store.GiveSlot(b, Primary(0));
-  EXPECT_EQ(store.slot(a), Secondary(1));
-  EXPECT_EQ(store.slot(b), Primary(0));
-  EXPECT_EQ(store.owner(Primary(0)), b);
-  EXPECT_EQ(store.owner(Secondary(0)), kNoBlock);
-  EXPECT_EQ(store.owner(Secondary(1)), a);
-
-  store.ReleaseSlot(Secondary(0));
-  EXPECT_EQ(store.owner(Secondary(0)), kNoBlock);
-  EXPECT_EQ(store.free_slots(Tier::kSecondary), 2);
-}
-
-TEST(BlockStoreTest, SlotThatPassedToAnotherBlockIsNotTakenFromIt) {
-  BlockStore store = SmallStore();
-  const BlockId hole = store.TakeId(BlockState::kCached);
-  const BlockId next = store.TakeId(BlockState::kPrivate);
-  store.GiveSlot(hole, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
-  store.GiveSlot(next, Primary(0));
-  store[hole].set_state(BlockState::kHole);
-  // What the hole names means nothing any more.
-  store.GiveSlot(hole, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
-  EXPECT_EQ(store.owner(Primary(0)), next);
-  EXPECT_EQ(store.owner(Primary(1)), hole);
+  const BlockId id = store.TakeId(BlockState::kCached);
+  store.SetSlot(id, Secondary(5));
+  EXPECT_EQ(store.slot(id), Secondary(5));
+  EXPECT_EQ(store.handle(id), (BlockHandle{id, Generation{1}, SlotIndex{5}}));
+  store.SetSlot(id, Primary(0));
+  EXPECT_EQ(store.slot(id), Primary(0));
 }
 
 TEST(BlockStoreTest, KeyIsTheFirstTokensWithTheirExtras) {
@@ -228,14 +171,7 @@ TEST(BlockStoreDeathTest, RefusesWhatItsContractForbids) {
   EXPECT_DEATH(store.ReleaseId(id), "after its last holder");
   EXPECT_DEATH(store.ReleaseId(BlockId{1}), "ends once");
   EXPECT_DEATH(store.TakeId(BlockState::kFree), "a free block id");
-  EXPECT_DEATH(store.GiveSlot(id, Primary(0)), "taken before it is given");
-  EXPECT_DEATH(store.ReleaseSlot(Primary(0)), "released once");
   EXPECT_DEATH(store.Renew(id, BlockState::kPrivate), "after its last holder");
-  store.GiveSlot(id, {Tier::kPrimary, store.TakeSlot(Tier::kPrimary)});
-  store[id].refs = 0;
-  EXPECT_DEATH(store.ReleaseId(id), "gives its slot back");
-  store.TakeSlot(Tier::kPrimary);
-  EXPECT_DEATH(store.TakeSlot(Tier::kPrimary), "a free slot");
   for (int i = 0; i < 6; ++i) store.TakeId(BlockState::kRaw);
   EXPECT_DEATH(store.TakeId(BlockState::kRaw), "a free block id");
   EXPECT_DEATH(BlockStore({.tokens_per_block = TokensPerBlock(2048)}), "1,024");
@@ -246,22 +182,15 @@ class NaiveStore {
  public:
   explicit NaiveStore(const BlockStore& store) {
     for (uint32_t i = store.num_ids(); i-- > 0;) free_ids.push_back(BlockId{i});
-    for (size_t tier = 0; tier < kNumTiers; ++tier) {
-      for (uint32_t i = store.num_slots(static_cast<Tier>(tier)); i-- > 0;) {
-        free_slots[tier].push_back(SlotIndex{i});
-      }
-    }
   }
 
   struct Life {
     Generation generation;
     std::vector<TokenId> tokens;
     std::vector<TokenExtra> extras;
-    std::pair<size_t, SlotIndex> slot = {0, kNoSlot};
+    SlotRef slot = {Tier::kPrimary, kNoSlot};
   };
   std::vector<BlockId> free_ids;  // The next one last.
-  std::array<std::vector<SlotIndex>, kNumTiers> free_slots;
-  std::set<std::pair<size_t, SlotIndex>> idle_slots;  // Taken, and nobody's.
   std::map<BlockId, Life> lives;
   std::map<BlockId, uint32_t> generations;
 };
@@ -286,38 +215,16 @@ class RandomBlockStoreTest : public ::testing::TestWithParam<uint32_t> {
       store_.tokens(id)[i] = life.tokens[i] = Pick(1000);
     }
   }
-  void TakeSlot() {
-    const size_t tier = Pick(kNumTiers);
-    if (naive_.free_slots[tier].empty()) return;
-    const SlotIndex slot = store_.TakeSlot(static_cast<Tier>(tier));
-    ASSERT_EQ(slot, naive_.free_slots[tier].back());
-    naive_.free_slots[tier].pop_back();
-    naive_.idle_slots.emplace(tier, slot);
-  }
-  void GiveSlot() {
-    if (naive_.idle_slots.empty() || naive_.lives.empty()) return;
-    const auto slot = *PickOf(naive_.idle_slots);
+  void SetSlot() {
+    if (naive_.lives.empty()) return;
     auto& [id, life] = *PickOf(naive_.lives);
-    store_.GiveSlot(id, {static_cast<Tier>(slot.first), slot.second});
-    naive_.idle_slots.erase(slot);
-    if (life.slot.second != kNoSlot) naive_.idle_slots.insert(life.slot);
-    life.slot = slot;
-  }
-  void ReleaseSlot() {
-    if (naive_.idle_slots.empty()) return;
-    const auto slot = *PickOf(naive_.idle_slots);
-    store_.ReleaseSlot({static_cast<Tier>(slot.first), slot.second});
-    naive_.idle_slots.erase(slot);
-    naive_.free_slots[slot.first].push_back(slot.second);
+    life.slot = {static_cast<Tier>(Pick(kMaxTiers)), SlotIndex{Pick(100)}};
+    store_.SetSlot(id, life.slot);
   }
   void Release() {
     if (naive_.lives.empty()) return;
     const auto it = PickOf(naive_.lives);
-    const auto& [id, life] = *it;
-    if (life.slot.second != kNoSlot) {
-      store_.ReleaseSlot(store_.slot(id));
-      naive_.free_slots[life.slot.first].push_back(life.slot.second);
-    }
+    const BlockId id = it->first;
     store_[id].refs = 0;
     store_.ReleaseId(id);
     naive_.free_ids.push_back(id);
@@ -338,50 +245,35 @@ class RandomBlockStoreTest : public ::testing::TestWithParam<uint32_t> {
 
   void Check() const {
     ASSERT_EQ(store_.free_ids(), naive_.free_ids.size());
-    std::map<std::pair<size_t, SlotIndex>, BlockId> owners;
     for (const auto& [id, life] : naive_.lives) {
       ASSERT_EQ(store_[id].state(), BlockState::kPrivate);
-      ASSERT_EQ(store_.handle(id), (BlockHandle{id, life.generation, life.slot.second}));
+      ASSERT_EQ(store_.handle(id), (BlockHandle{id, life.generation, life.slot.slot}));
+      ASSERT_EQ(store_.slot(id), life.slot);
       ASSERT_THAT(store_.tokens(id), ElementsAreArray(life.tokens));
       ASSERT_THAT(store_.extras(id), ElementsAreArray(life.extras));
-      if (life.slot.second != kNoSlot) owners[life.slot] = id;
     }
     for (const BlockId id : naive_.free_ids) ASSERT_EQ(store_[id].state(), BlockState::kFree);
-    for (size_t tier = 0; tier < kNumTiers; ++tier) {
-      ASSERT_EQ(store_.free_slots(static_cast<Tier>(tier)), naive_.free_slots[tier].size());
-      for (uint32_t i = 0; i < store_.num_slots(static_cast<Tier>(tier)); ++i) {
-        const auto owner = owners.find({tier, SlotIndex{i}});
-        ASSERT_EQ(store_.owner({static_cast<Tier>(tier), SlotIndex{i}}),
-                  owner == owners.end() ? kNoBlock : owner->second);
-      }
-    }
   }
 
-  BlockStore store_{{.tokens_per_block = TokensPerBlock(2), .slots = {5, 4}, .spare_ids = 3}};
+  BlockStore store_{{.tokens_per_block = TokensPerBlock(2), .num_ids = 12}};
   NaiveStore naive_{store_};
   std::mt19937_64 random_{GetParam()};
 };
 
 TEST_P(RandomBlockStoreTest, AgreesWithANaiveModel) {
   for (int i = 0; i < 3000; ++i) {
-    switch (Pick(7)) {
+    switch (Pick(5)) {
       case 0:
       case 1:
         Take();
         break;
       case 2:
-        TakeSlot();
+        SetSlot();
         break;
       case 3:
-        GiveSlot();
-        break;
-      case 4:
-        ReleaseSlot();
-        break;
-      case 5:
         Release();
         break;
-      case 6:
+      case 4:
         SetExtras();
         break;
     }

@@ -21,8 +21,7 @@ class CountersTest : public ::testing::Test {
  protected:
   void Make(uint32_t primary, uint32_t secondary, std::vector<TenantOptions> tenants = {}) {
     core_ = *BlockManager::Create({.layout = TinyLayout(4),
-                                   .primary_blocks = {primary},
-                                   .secondary_blocks = {secondary},
+                                   .tiers = HostTiers({primary}, {secondary}),
                                    .tenants = std::move(tenants)});
   }
   SessionRef Open(TenantId tenant = kCommons) {

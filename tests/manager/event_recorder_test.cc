@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+#include <vector>
+
+#include "events/shadow_allocations.h"
 #include "events/shadow_tree.h"
 #include "tests/events/tree_model.h"
 #include "tests/manager/record_change.h"
@@ -31,7 +35,8 @@ class EventRecorderTest : public ::testing::Test {
                      {.id = BlockId{id}, .token_count = 1}, {{&token, 1}, extras});
   }
   void MovedDown(uint32_t id, WindowSize window = kFullAttention) {
-    recorder_.TierChanged(window, BlockId{id}, BlockHash{id}, {Tier::kPrimary, Tier::kSecondary});
+    recorder_.CopiesChanged(window, BlockId{id}, BlockHash{id}, {Tier::kPrimary, Tier::kSecondary},
+                            {});
   }
   void Reprioritized(uint32_t id, uint8_t from, uint8_t to) {
     recorder_.PriorityChanged(kFullAttention, BlockId{id}, BlockHash{id},
@@ -266,20 +271,176 @@ TEST_F(EventRecorderTest, RevisionsHaveNoHolesAcrossTakes) {
   EXPECT_EQ(recorder_.last(), Revision{2});
 }
 
+TEST_F(EventRecorderTest, LivesOutsideTheTreeAreToldOnlyWhereAllAre) {
+  recorder_.BlockTaken(kFullAttention, BlockId{1}, kCommons);
+  recorder_.BlockFreed(kFullAttention, BlockId{1}, kCommons);
+  EXPECT_THAT(recorder_.Take(), IsEmpty());
+}
+
+class EventRecorderLivesTest : public EventRecorderTest {
+ protected:
+  EventRecorderLivesTest() { lives_.BeginOperation(absl::UnixEpoch()); }
+
+  void Taken(uint32_t id, TenantId tenant = kCommons, WindowSize window = kFullAttention) {
+    lives_.BlockTaken(window, BlockId{id}, tenant);
+  }
+  void Freed(uint32_t id, TenantId tenant = kCommons) {
+    lives_.BlockFreed(kFullAttention, BlockId{id}, tenant);
+  }
+  void EvictedBeside(uint32_t id) {
+    lives_.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{id}, BlockHash{id});
+  }
+  static const std::pmr::vector<BlockId>& CreatedBlocks(const Event& event) {
+    return std::get<CreatedEvent>(event.what).blocks;
+  }
+
+  EventRecorder lives_{RecordEvents::kYes, LifecycleEvents::kAll};
+};
+
+TEST_F(EventRecorderLivesTest, LivesOfOneOperationAreOneEvent) {
+  for (uint32_t id = 0; id < 8; ++id) Taken(id);
+  for (uint32_t id = 8; id < 16; ++id) Freed(id);
+  lives_.BeginOperation(absl::UnixEpoch());
+  Taken(16);
+  const EventBatch events = lives_.Take();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(CreatedBlocks(events[0]).size(), 8u);
+  EXPECT_EQ(AsRemoved(events[1]).reason, RemovalReason::kReleased);
+  EXPECT_EQ(AsRemoved(events[1]).blocks.size(), 8u);
+  EXPECT_THAT(AsRemoved(events[1]).hashes, IsEmpty());
+  EXPECT_THAT(CreatedBlocks(events[2]), ElementsAre(BlockId{16}));
+}
+
+TEST_F(EventRecorderLivesTest, EvictionsBetweenDoNotSplitWhatIsTaken) {
+  Taken(1);
+  for (uint32_t id = 2; id < 8; ++id) {
+    EvictedBeside(id);
+    Taken(id);
+  }
+  const EventBatch events = lives_.Take();
+  ASSERT_EQ(events.size(), 3u) << "taken, evicted, and what was taken after the first eviction";
+  EXPECT_THAT(CreatedBlocks(events[0]), ElementsAre(BlockId{1}));
+  EXPECT_EQ(AsRemoved(events[1]).blocks.size(), 6u);
+  EXPECT_EQ(CreatedBlocks(events[2]).size(), 6u);
+}
+
+TEST_F(EventRecorderLivesTest, ABlockIsToldInItsOwnOrder) {
+  Freed(1);
+  Taken(1);
+  Freed(1);
+  Taken(1);
+  const EventBatch events = lives_.Take();
+  ASSERT_EQ(events.size(), 4u);
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(std::holds_alternative<CreatedEvent>(events[i].what), i % 2 == 1) << i;
+  }
+}
+
+TEST_F(EventRecorderLivesTest, TenantsAndWindowsAreApart) {
+  Taken(1, TenantId{1});
+  Taken(2, TenantId{2});
+  Taken(3, TenantId{2}, kSliding);
+  Taken(4, TenantId{2});
+  const EventBatch events = lives_.Take();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].tenant, TenantId{1});
+  EXPECT_EQ(events[1].tenant, TenantId{2});
+  EXPECT_THAT(CreatedBlocks(events[1]), ElementsAre(BlockId{2}, BlockId{4}));
+  EXPECT_EQ(events[2].window, kSliding);
+}
+
+TEST_F(EventRecorderLivesTest, LivesAreBoundedToo) {
+  for (uint32_t id = 0; id < kMaxListedBlocks + 3; ++id) Taken(id);
+  for (uint32_t id = 0; id < kMaxListedBlocks + 3; ++id) Freed(id);
+  const EventBatch events = lives_.Take();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(CreatedBlocks(events[0]).size(), kMaxListedBlocks);
+  EXPECT_EQ(CreatedBlocks(events[1]).size(), 3u);
+  EXPECT_EQ(AsRemoved(events[2]).blocks.size(), kMaxListedBlocks);
+  EXPECT_EQ(AsRemoved(events[3]).blocks.size(), 3u);
+}
+
+TEST_F(EventRecorderLivesTest, NothingFollowsThePools) {
+  lives_.PoolsRemoved(kFullAttention);
+  lives_.Stop();
+  Taken(1);
+  EvictedBeside(2);
+  lives_.PoolsRemoved(kFullAttention);
+  const EventBatch events = lives_.Take();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(AsRemoved(events[0]).reason, RemovalReason::kReleased);
+  EXPECT_EQ(AsRemoved(events[0]).scope, RemovedEvent::Scope::kPools);
+  EXPECT_EQ(lives_.last(), Revision{1});
+}
+
 TEST_F(EventRecorderTest, RecordsNothingWhereNobodyReads) {
-  EventRecorder silent(RecordEvents::kNo);
+  EventRecorder silent(RecordEvents::kNo, LifecycleEvents::kAll);
   silent.BeginOperation(absl::UnixEpoch());
   const TokenId token = 1;
   silent.PoolsCreated(kFullAttention, {1});
   silent.BlocksCreated(kFullAttention, {BlockId{1}});
   silent.BlocksReleased(kFullAttention, {BlockId{1}});
+  silent.BlockTaken(kFullAttention, BlockId{1}, kCommons);
+  silent.BlockFreed(kFullAttention, BlockId{1}, kCommons);
   silent.Stored(kFullAttention, {}, kNoBlock, BlockHash{}, {.token_count = 1}, {{&token, 1}});
-  silent.TierChanged(kFullAttention, BlockId{1}, BlockHash{}, {});
+  silent.CopiesChanged(kFullAttention, BlockId{1}, BlockHash{}, {}, {});
   silent.PriorityChanged(kFullAttention, BlockId{1}, BlockHash{}, {});
   silent.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{1}, BlockHash{});
   silent.WindowCleared(kFullAttention);
+  silent.PoolsRemoved(kFullAttention);
   EXPECT_THAT(silent.Take(), IsEmpty());
   EXPECT_EQ(silent.last(), Revision{0});
+}
+
+// Blocks are taken, stored, removed and released at random, many times within one operation.
+TEST(EventRecorderLawTest, JoinedLivesFitOneByOneAndMakeTheSameSet) {
+  enum class State : uint8_t { kFree, kTaken, kCached };
+  constexpr uint32_t kIds = 6;
+  for (const WindowSize window : {kFullAttention, kSliding}) {
+    std::mt19937 random(7);
+    EventRecorder recorder(RecordEvents::kYes, LifecycleEvents::kAll);
+    ShadowAllocations shadow;
+    std::vector<State> blocks(kIds, State::kFree);
+    size_t events = 0, joined = 0;
+    for (int operation = 0; operation < 20'000; ++operation) {
+      recorder.BeginOperation(absl::UnixEpoch());
+      for (uint32_t i = random() % 12; i > 0; --i) {
+        const BlockId id{static_cast<uint32_t>(random() % kIds)};
+        const TenantId tenant{static_cast<uint16_t>(random() % 8 == 0)};
+        State& state = blocks[id.value()];
+        ++joined;
+        if (state == State::kFree) {
+          recorder.BlockTaken(window, id, tenant);
+          state = State::kTaken;
+        } else if (state == State::kTaken && random() % 2 == 0) {
+          recorder.BlockFreed(window, id, tenant);
+          state = State::kFree;
+        } else if (state == State::kTaken) {
+          const TokenId token = id.value();
+          recorder.Stored(window, {}, kNoBlock, BlockHash{0},
+                          {.id = id, .hash = BlockHash{id.value()}, .token_count = 1},
+                          {{&token, 1}, {}}, tenant);
+          state = State::kCached;
+        } else {
+          const bool held = random() % 2 == 0;
+          recorder.Removed(window, held ? RemovalReason::kTruncated : RemovalReason::kEvicted, id,
+                           BlockHash{id.value()}, tenant);
+          if (held) recorder.BlockTaken(window, id, tenant);
+          state = held ? State::kTaken : State::kFree;
+        }
+      }
+      for (const Event& event : recorder.Take()) {
+        ASSERT_EQ(shadow.Apply(event), absl::OkStatus()) << "operation " << operation;
+        ++events;
+      }
+      std::vector<BlockId> taken;
+      for (uint32_t id = 0; id < kIds; ++id) {
+        if (blocks[id] == State::kTaken) taken.push_back(BlockId{id});
+      }
+      ASSERT_EQ(shadow.Dump(window), taken) << "operation " << operation;
+    }
+    EXPECT_LT(events, joined) << "nothing was joined";
+  }
 }
 
 TEST(EventRecorderLawTest, JoinedEventsFitOneByOneAndMakeTheSameTree) {

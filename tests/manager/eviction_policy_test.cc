@@ -26,41 +26,50 @@ constexpr Priority kPriorities[] = {Priority{0}, Priority{34}, kDefaultPriority,
 
 using Policies = std::vector<std::unique_ptr<EvictionPolicy>>;
 
-Policies Make(std::string_view name, uint32_t num_ids, uint16_t num_tenants) {
-  absl::StatusOr<Policies> policies = MakeEvictionPolicies(name, num_ids, num_tenants);
+Policies Make(std::string_view name, uint32_t num_slots, uint16_t num_tenants) {
+  absl::StatusOr<Policies> policies = MakeEvictionPolicies(name, num_slots, num_tenants);
   return policies.ok() ? *std::move(policies) : Policies(num_tenants);
+}
+
+// A block whose id has nothing to do with its slot: policies go by slot.
+BlockFacts Facts(uint32_t slot, Priority priority = kDefaultPriority, uint64_t hash = 0) {
+  return {.slot = SlotIndex{slot},
+          .block = BlockId{2'000'000 - slot},
+          .hash = BlockHash{hash},
+          .priority = priority};
 }
 
 // What a manager does with one block, as calls of a policy.
 class Cache {
  public:
   explicit Cache(std::unique_ptr<EvictionPolicy> policy) : policy_(std::move(policy)) {}
-  Cache(std::string_view name, uint32_t num_ids) : Cache(std::move(Make(name, num_ids, 1)[0])) {}
+  Cache(std::string_view name, uint32_t num_slots)
+      : Cache(std::move(Make(name, num_slots, 1)[0])) {}
 
   EvictionPolicy& policy() { return *policy_; }
   uint32_t Victim() const { return policy_->Victim().value(); }
 
   // New content, used and let go.
   void Add(uint32_t id, uint64_t content = 0, Priority priority = kDefaultPriority) {
-    policy_->Inserted(BlockId{id}, BlockHash{content});
-    policy_->Released(BlockId{id}, priority);
+    policy_->Inserted(Facts(id, kDefaultPriority, content));
+    policy_->Released(Facts(id, priority));
   }
   // A candidate is matched and let go again.
   void Match(uint32_t id, Priority priority = kDefaultPriority) {
-    policy_->Withdrawn(BlockId{id});
-    policy_->Touched(BlockId{id});
-    policy_->Released(BlockId{id}, priority);
+    policy_->Withdrawn(Facts(id));
+    policy_->Touched(Facts(id));
+    policy_->Released(Facts(id, priority));
   }
   // The victim leaves.
   uint32_t Evict(uint64_t content = 0) {
-    const BlockId victim = policy_->Victim();
-    policy_->Withdrawn(victim);
-    policy_->Removed(victim, BlockHash{content});
-    return victim.value();
+    const uint32_t victim = Victim();
+    policy_->Withdrawn(Facts(victim));
+    policy_->Removed(Facts(victim, kDefaultPriority, content));
+    return victim;
   }
   std::vector<uint32_t> EvictAll() {
     std::vector<uint32_t> ids;
-    while (policy_->Victim() != kNoBlock) ids.push_back(Evict());
+    while (policy_->Victim() != kNoSlot) ids.push_back(Evict());
     return ids;
   }
 
@@ -89,14 +98,14 @@ INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicyTest, ::testing::ValuesIn(Eviction
 
 TEST_P(EveryPolicyTest, WithoutCandidatesThereIsNoVictim) {
   Cache cache(GetParam(), 4);
-  EXPECT_EQ(cache.policy().Victim(), kNoBlock);
-  cache.policy().Inserted(BlockId{1}, BlockHash{5});
-  cache.policy().Touched(BlockId{1});
-  EXPECT_EQ(cache.policy().Victim(), kNoBlock) << "it is held";
-  cache.policy().Released(BlockId{1}, kDefaultPriority);
-  EXPECT_EQ(cache.policy().Victim(), BlockId{1});
-  cache.policy().Withdrawn(BlockId{1});
-  EXPECT_EQ(cache.policy().Victim(), kNoBlock);
+  EXPECT_EQ(cache.policy().Victim(), kNoSlot);
+  cache.policy().Inserted(Facts(1, kDefaultPriority, 5));
+  cache.policy().Touched(Facts(1));
+  EXPECT_EQ(cache.policy().Victim(), kNoSlot) << "it is held";
+  cache.policy().Released(Facts(1));
+  EXPECT_EQ(cache.policy().Victim(), SlotIndex{1});
+  cache.policy().Withdrawn(Facts(1));
+  EXPECT_EQ(cache.policy().Victim(), kNoSlot);
 }
 
 TEST_P(EveryPolicyTest, LowestPriorityFirstThenLeastRecentlyUsedWhereNothingWasMatched) {
@@ -123,39 +132,39 @@ TEST_P(EveryPolicyTest, ABlockMayComeBackWithAnotherPriority) {
   Cache cache(GetParam(), 4);
   cache.Add(1, 0, Priority{10});
   cache.Add(2, 0, Priority{20});
-  cache.policy().Withdrawn(BlockId{1});
-  cache.policy().Released(BlockId{1}, Priority{100});
+  cache.policy().Withdrawn(Facts(1));
+  cache.policy().Released(Facts(1, Priority{100}));
   EXPECT_THAT(cache.EvictAll(), ElementsAre(2, 1));
 }
 
 TEST_P(EveryPolicyTest, AParkedBlockFollowsTheChildThatLeft) {
   Cache cache(GetParam(), 10);
-  cache.policy().Inserted(BlockId{0}, BlockHash{});  // The parent: used with its child, and parked.
+  cache.policy().Inserted(Facts(0));  // The parent: used with its child, and parked.
   cache.Add(1);
   for (uint32_t id = 2; id < 10; ++id) cache.Add(id);
   EXPECT_EQ(cache.Evict(), 1u);
-  cache.policy().Unparked(BlockId{0}, kDefaultPriority);
+  cache.policy().Unparked(Facts(0));
   EXPECT_EQ(cache.Victim(), 0u);
 }
 
 TEST_P(EveryPolicyTest, AMillionCandidatesGoOneByOne) {
   // A policy that looked at all candidates for each victim would not end.
-  constexpr uint32_t kIds = 1'000'000;
-  Cache cache(GetParam(), kIds);
-  for (uint32_t id = 0; id < kIds; ++id) cache.Add(id, id, kPriorities[id % 4]);
+  constexpr uint32_t kSlots = 1'000'000;
+  Cache cache(GetParam(), kSlots);
+  for (uint32_t id = 0; id < kSlots; ++id) cache.Add(id, id, kPriorities[id % 4]);
   uint64_t sum = 0;
-  for (uint32_t i = 0; i < kIds; ++i) sum += cache.Evict(i);
-  EXPECT_EQ(cache.policy().Victim(), kNoBlock);
-  EXPECT_EQ(sum, uint64_t{kIds} * (kIds - 1) / 2);
+  for (uint32_t i = 0; i < kSlots; ++i) sum += cache.Evict(i);
+  EXPECT_EQ(cache.policy().Victim(), kNoSlot);
+  EXPECT_EQ(sum, uint64_t{kSlots} * (kSlots - 1) / 2);
 }
 
 TEST_P(EveryPolicyTest, WhoIsACandidateIsTheManagersToSay) {
   Cache cache(GetParam(), 4);
-  EXPECT_DEATH(cache.policy().Withdrawn(BlockId{1}), "only a candidate is withdrawn");
+  EXPECT_DEATH(cache.policy().Withdrawn(Facts(1)), "only a candidate is withdrawn");
   cache.Add(1);
-  EXPECT_DEATH(cache.policy().Released(BlockId{1}, kDefaultPriority), "becomes a candidate once");
-  EXPECT_DEATH(cache.policy().Unparked(BlockId{1}, Priority{0}), "becomes a candidate once");
-  EXPECT_DEATH(cache.policy().Released(BlockId{2}, Priority{101}), "");
+  EXPECT_DEATH(cache.policy().Released(Facts(1)), "becomes a candidate once");
+  EXPECT_DEATH(cache.policy().Unparked(Facts(1, Priority{0})), "becomes a candidate once");
+  EXPECT_DEATH(cache.policy().Released(Facts(2, Priority{101})), "");
 }
 
 // --- Against naive models ---
@@ -304,12 +313,12 @@ enum class Where { kNowhere, kHeld, kParked, kCandidate };
 class RandomCalls {
  public:
   RandomCalls(std::string_view name, uint64_t seed, uint16_t num_tenants)
-      : random_(seed), policies_(Make(name, kNumIds, num_tenants)) {
+      : random_(seed), policies_(Make(name, kNumSlots, num_tenants)) {
     for (uint16_t i = 0; i < num_tenants; ++i) naive_.push_back(MakeNaive(name));
   }
 
   void Step() {
-    const auto id = static_cast<uint32_t>(random_() % kUsedIds);
+    const auto id = static_cast<uint32_t>(random_() % kUsedSlots);
     if (where_[id] == Where::kNowhere && policies_.size() > 1) {
       tenant_[id] = random_() % policies_.size();
     }
@@ -317,7 +326,7 @@ class RandomCalls {
     NaivePolicy& naive = *naive_[tenant_[id]];
     switch (where_[id]) {
       case Where::kNowhere:
-        policy.Inserted(BlockId{id}, BlockHash{});
+        policy.Inserted(Facts(id));
         naive.Inserted(id);
         where_[id] = Where::kHeld;
         break;
@@ -328,7 +337,7 @@ class RandomCalls {
           Remove(id);
         } else {
           priority_[id] = kPriorities[random_() % 4];
-          policy.Released(BlockId{id}, priority_[id]);
+          policy.Released(Facts(id, priority_[id]));
           naive.Released(id, priority_[id]);
           where_[id] = Where::kCandidate;
         }
@@ -338,7 +347,7 @@ class RandomCalls {
           Touch(id);
         } else {
           priority_[id] = kPriorities[random_() % 4];
-          policy.Unparked(BlockId{id}, priority_[id]);
+          policy.Unparked(Facts(id, priority_[id]));
           naive.Unparked(id, priority_[id]);
           where_[id] = Where::kCandidate;
         }
@@ -365,35 +374,35 @@ class RandomCalls {
 
  private:
   // More than are used, so that means are over all there was.
-  static constexpr uint32_t kNumIds = 10'000;
-  static constexpr uint32_t kUsedIds = 80;
+  static constexpr uint32_t kNumSlots = 10'000;
+  static constexpr uint32_t kUsedSlots = 80;
 
   // The tenant's victim is the model's, a candidate of the tenant, stable, and no candidate of the
   // tenant has a lower priority.
   void CheckVictim(size_t tenant) const {
-    const BlockId victim = policies_[tenant]->Victim();
+    const SlotIndex victim = policies_[tenant]->Victim();
     ASSERT_EQ(policies_[tenant]->Victim(), victim);
     const std::optional<uint32_t> expected = naive_[tenant]->Victim();
-    ASSERT_EQ(victim, expected.has_value() ? BlockId{*expected} : kNoBlock);
-    if (victim == kNoBlock) return;
+    ASSERT_EQ(victim, expected.has_value() ? SlotIndex{*expected} : kNoSlot);
+    if (victim == kNoSlot) return;
     ASSERT_EQ(where_[victim.value()], Where::kCandidate);
     ASSERT_EQ(tenant_[victim.value()], tenant);
-    for (uint32_t id = 0; id < kUsedIds; ++id) {
+    for (uint32_t id = 0; id < kUsedSlots; ++id) {
       if (where_[id] == Where::kCandidate && tenant_[id] == tenant) {
         ASSERT_LE(priority_[victim.value()], priority_[id]);
       }
     }
   }
   void Touch(uint32_t id) {
-    policies_[tenant_[id]]->Touched(BlockId{id});
+    policies_[tenant_[id]]->Touched(Facts(id));
     naive_[tenant_[id]]->Touched(id);
   }
   void Withdraw(uint32_t id) {
-    policies_[tenant_[id]]->Withdrawn(BlockId{id});
+    policies_[tenant_[id]]->Withdrawn(Facts(id));
     naive_[tenant_[id]]->Withdrawn(id);
   }
   void Remove(uint32_t id) {
-    policies_[tenant_[id]]->Removed(BlockId{id}, BlockHash{});
+    policies_[tenant_[id]]->Removed(Facts(id));
     naive_[tenant_[id]]->Removed(id);
     where_[id] = Where::kNowhere;
   }
@@ -406,9 +415,9 @@ class RandomCalls {
   std::mt19937_64 random_;
   Policies policies_;                                // By tenant.
   std::vector<std::unique_ptr<NaivePolicy>> naive_;  // By tenant.
-  std::vector<size_t> tenant_ = std::vector<size_t>(kUsedIds, 0);
-  std::vector<Where> where_ = std::vector<Where>(kUsedIds, Where::kNowhere);
-  std::vector<Priority> priority_ = std::vector<Priority>(kUsedIds);
+  std::vector<size_t> tenant_ = std::vector<size_t>(kUsedSlots, 0);
+  std::vector<Where> where_ = std::vector<Where>(kUsedSlots, Where::kNowhere);
+  std::vector<Priority> priority_ = std::vector<Priority>(kUsedSlots);
 };
 
 TEST_P(EveryPolicyTest, EqualsItsNaiveModelOnRandomCalls) {
@@ -439,9 +448,9 @@ TEST(PriorityLruPolicyTest, AParkedBlockGoesNextWheneverItsChildLeaves) {
   Cache cache("lru", 4);
   cache.Add(1);
   cache.Add(2);
-  cache.policy().Inserted(BlockId{3}, BlockHash{});
-  cache.policy().Touched(BlockId{3});
-  cache.policy().Unparked(BlockId{3}, kDefaultPriority);
+  cache.policy().Inserted(Facts(3));
+  cache.policy().Touched(Facts(3));
+  cache.policy().Unparked(Facts(3));
   EXPECT_THAT(cache.EvictAll(), ElementsAre(3, 1, 2));
 }
 
@@ -528,13 +537,13 @@ TEST_P(CountingPolicyTest, ContentThatComesBackStaysLongerThanNewContent) {
 TEST_P(CountingPolicyTest, AParkedBlockReturnsToThePlaceThatItsMatchesGiveIt) {
   constexpr uint32_t kBlocks = 96;
   Cache cache(GetParam(), kBlocks);
-  cache.policy().Inserted(BlockId{0}, BlockHash{});
+  cache.policy().Inserted(Facts(0));
   for (uint32_t id = 1; id < kBlocks; ++id) {
     cache.Add(id);
-    if (id % 16 == 0) cache.policy().Touched(BlockId{0});  // Held with one child or another.
+    if (id % 16 == 0) cache.policy().Touched(Facts(0));  // Held with one child or another.
   }
   EXPECT_EQ(cache.Evict(), 1u);
-  cache.policy().Unparked(BlockId{0}, kDefaultPriority);
+  cache.policy().Unparked(Facts(0));
   // Not at the front, as under LRU: most of the blocks without a match go first.
   uint32_t gone_before = 0;
   while (cache.Evict() != 0) ++gone_before;

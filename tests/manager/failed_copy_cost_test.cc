@@ -65,10 +65,8 @@ TEST(FailedCopyTest, CostsWhatItTouches) {
 // a device is lost.
 double FailureSecondsOfMany(uint32_t copies) {
   const absl::Time now = absl::UnixEpoch();
-  const auto core = *BlockManager::Create({.layout = TinyLayout(4),
-                                           .primary_blocks = {copies},
-                                           .secondary_blocks = {copies},
-                                           .epoch = Epoch{1}});
+  const auto core = *BlockManager::Create(
+      {.layout = TinyLayout(4), .tiers = HostTiers({copies}, {copies}), .epoch = Epoch{1}});
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
   for (uint32_t i = 0; i < copies; ++i) {
     const std::vector<TokenId> tokens = {i, 1, 2, 3};

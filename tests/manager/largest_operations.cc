@@ -66,7 +66,7 @@ void PinAll(Cache& cache, uint32_t tokens, absl::Duration lease) {
 constexpr uint32_t kTenants = kMaxTenants;
 BlockManager::Options ManyTenants() {
   BlockManager::Options options = TwoTiers();
-  options.secondary_blocks = {};
+  options.tiers.resize(1);
   for (uint32_t i = 0; i < kTenants; ++i) {
     options.tenants.push_back({.name = absl::StrCat("tenant ", i)});
   }
@@ -93,7 +93,7 @@ BlockManager::Options SlidingWindow() {
       *CacheLayout::Create({.name = "test",
                             .tokens_per_block = kTokensPerBlock,
                             .layers = {{.window = kWindow, .num_kv_heads = 1, .head_dim = 1}}});
-  options.secondary_blocks = {};
+  options.tiers.resize(1);
   return options;
 }
 std::vector<TokenId> PathWithHoles() { return Tokens(kHoles * kWindow.value()); }

@@ -177,6 +177,29 @@ TEST_F(ListsTest, APrefixNeedsATokenAndAGoodNamespace) {
   EXPECT_THAT(prefix->blocks, IsEmpty());
 }
 
+TEST(InspectTiersTest, ABlockThatCameUpHasItsCopyBelow) {
+  auto core = *BlockManager::Create(
+      {.layout = TinyLayout(kBlockTokens), .tiers = HostTiers({4}, {4}), .epoch = Epoch{1}});
+  const absl::Time now = absl::UnixEpoch();
+  const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
+  const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8};
+  ASSERT_TRUE(core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now).ok());
+  ASSERT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
+  ASSERT_TRUE(core->FreeSequence(session, SequenceId{1}, now).ok());
+  ASSERT_TRUE(core->Execute(session, OffloadPrefix{.tokens = prompt}, now).ok());
+  const std::vector<TokenId> first(prompt.begin(), prompt.begin() + kBlockTokens);
+  ASSERT_TRUE(core->Execute(session, PrefetchPrefix{.tokens = first}, now).ok());
+
+  const auto prefix = core->InspectPrefix({}, prompt);
+  ASSERT_TRUE(prefix.ok());
+  ASSERT_THAT(prefix->blocks, SizeIs(2));
+  EXPECT_EQ(prefix->blocks[0].tier, Tier::kPrimary);
+  EXPECT_EQ(prefix->blocks[0].lower, TierSet::FromBits(0b10));
+  EXPECT_EQ(prefix->blocks[1].tier, Tier::kSecondary);
+  EXPECT_TRUE(prefix->blocks[1].lower.empty());
+  core->CheckInvariants();
+}
+
 TEST(InspectWindowsTest, BlocksBehindTheMatchAreListedAndHolesAreNot) {
   // A sliding window of 4 tokens beside full attention, so that the windows keep different blocks.
   auto core = *BlockManager::Create(
@@ -185,7 +208,7 @@ TEST(InspectWindowsTest, BlocksBehindTheMatchAreListedAndHolesAreNot) {
             .tokens_per_block = 2,
             .layers = {{.num_kv_heads = 1, .head_dim = 1},
                        {.window = WindowSize{4}, .num_kv_heads = 1, .head_dim = 1}}}),
-       .primary_blocks = {5, 16},
+       .tiers = HostTiers({5, 16}),
        .epoch = Epoch{1}});
   const absl::Time now = absl::UnixEpoch();
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;

@@ -47,8 +47,7 @@ struct Cost {
 
 inline BlockManager::Options TwoTiers() {
   return {.layout = TinyLayout(kTokensPerBlock),
-          .primary_blocks = {kBlocks},
-          .secondary_blocks = {kBlocks},
+          .tiers = HostTiers({kBlocks}, {kBlocks}),
           .pin_budget_permille = 1000,
           .epoch = Epoch{1}};
 }

@@ -151,7 +151,7 @@ TEST(PinExpiryTest, OneCallEndsNoMoreThanABound) {
 TEST(PinExpiryTest, OneCallEndsAPinThatIsLargerThanTheBound) {
   constexpr uint32_t kBlocks = 4 * kMaxEndsByTime;
   const auto core = *BlockManager::Create({.layout = TinyLayout(4),
-                                           .primary_blocks = {kBlocks},
+                                           .tiers = HostTiers({kBlocks}),
                                            .pin_budget_permille = 1000,
                                            .epoch = Epoch{1}});
   const SessionId session =

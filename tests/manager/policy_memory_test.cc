@@ -36,7 +36,7 @@ class PolicyMemoryTest : public ::testing::TestWithParam<std::string_view> {
     if (!kHeapTells) GTEST_SKIP() << "this heap does not tell what it holds";
   }
 
-  // Bytes of a cache of about a million block ids over two tiers.
+  // Bytes of a cache of 600,000 blocks, which have about a million ids, over two tiers.
   static int64_t BytesOfCache(int num_tenants) {
     std::vector<TenantOptions> tenants;
     for (int i = 0; i < num_tenants; ++i) {
@@ -44,8 +44,7 @@ class PolicyMemoryTest : public ::testing::TestWithParam<std::string_view> {
     }
     const int64_t before = AllocatedBytes();
     const auto core = BlockManager::Create({.layout = TinyLayout(16),
-                                            .primary_blocks = {400'000},
-                                            .secondary_blocks = {200'000},
+                                            .tiers = HostTiers({400'000}, {200'000}),
                                             .eviction_policy = std::string(GetParam()),
                                             .epoch = Epoch{1},
                                             .tenants = std::move(tenants)});
@@ -57,19 +56,19 @@ class PolicyMemoryTest : public ::testing::TestWithParam<std::string_view> {
 INSTANTIATE_TEST_SUITE_P(Policies, PolicyMemoryTest, ::testing::ValuesIn(EvictionPolicyNames()),
                          [](const auto& param) { return std::string(param.param); });
 
-TEST_P(PolicyMemoryTest, AMillionIdsTakeTheirBytesOnceForAHundredTenants) {
-  constexpr uint32_t kIds = 1'000'000;
+TEST_P(PolicyMemoryTest, AMillionSlotsTakeTheirBytesOnceForAHundredTenants) {
+  constexpr uint32_t kSlots = 1'000'000;
   constexpr uint16_t kTenants = 100;
   const int64_t before = AllocatedBytes();
-  const auto policies = MakeEvictionPolicies(GetParam(), kIds, kTenants);
+  const auto policies = MakeEvictionPolicies(GetParam(), kSlots, kTenants);
   const int64_t bytes = AllocatedBytes() - before;
   ASSERT_TRUE(policies.ok());
   ASSERT_EQ(policies->size(), kTenants);
-  const int64_t bytes_per_id = GetParam() == "lru" ? 8 : 16;
-  EXPECT_GE(bytes, bytes_per_id * kIds) << "the arrays are counted";
+  const int64_t bytes_per_slot = GetParam() == "lru" ? 8 : 16;
+  EXPECT_GE(bytes, bytes_per_slot * kSlots) << "the arrays are counted";
   // Large arrays end at a huge page: up to three of them.
   const int64_t kilobytes_a_tenant = GetParam() == "lru" ? 1 : 28;
-  EXPECT_LT(bytes, bytes_per_id * kIds + kilobytes_a_tenant * kKiB * kTenants + 6144 * kKiB);
+  EXPECT_LT(bytes, bytes_per_slot * kSlots + kilobytes_a_tenant * kKiB * kTenants + 6144 * kKiB);
 }
 
 TEST_P(PolicyMemoryTest, ATenantMoreTakesKilobytesNotBytesOfEachBlock) {
@@ -78,7 +77,7 @@ TEST_P(PolicyMemoryTest, ATenantMoreTakesKilobytesNotBytesOfEachBlock) {
   const int64_t hundred = BytesOfCache(100);
   EXPECT_GT(one, 600'000 * 100);
   // Twice 26 KiB that the lists may take, what they are listed in, and what large arrays waste at
-  // their ends. Arrays by block id would be 8 to 16 MiB for each tenant and tier.
+  // their ends. Arrays by slot would be 1.6 to 6.4 MB for each tenant and tier.
   EXPECT_LT(hundred - one, 99 * 256 * kKiB);
 }
 

@@ -307,7 +307,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
   const RandomCase case_ = std::get<0>(GetParam());
   const uint32_t tokens_per_block_ = case_.tokens_per_block;
   std::mt19937_64 random_{std::get<1>(GetParam())};
-  BlockStore store_{{.tokens_per_block = TokensPerBlock(tokens_per_block_), .spare_ids = kIds}};
+  BlockStore store_{{.tokens_per_block = TokensPerBlock(tokens_per_block_), .num_ids = kIds}};
   PrefixTree tree_{&store_};
   NaiveTree naive_;
   std::vector<NodeRef> acquired_, cut_off_roots_;

@@ -33,7 +33,7 @@ struct Content {
 // A tree with the store below it.
 struct Bed {
   Bed(uint32_t ids, uint32_t tokens_per_block)
-      : store({.tokens_per_block = TokensPerBlock(tokens_per_block), .spare_ids = ids}),
+      : store({.tokens_per_block = TokensPerBlock(tokens_per_block), .num_ids = ids}),
         tree(&store) {}
 
   BlockId Take(const Content& content, BlockState state = BlockState::kCached) {

@@ -15,7 +15,11 @@ inline void RecordChange(const decltype(Event::what)& change, WindowSize window,
                     stored->parent_hash.value_or(BlockHash{}), stored->blocks[0],
                     {stored->tokens, stored->extras});
   } else if (const auto* updated = std::get_if<UpdatedEvent>(&change)) {
-    if (updated->tier) recorder.TierChanged(window, updated->id, updated->hash, *updated->tier);
+    if (updated->tier || updated->lower) {
+      recorder.CopiesChanged(window, updated->id, updated->hash,
+                             updated->tier.value_or(Change<Tier>{}),
+                             updated->lower.value_or(Change<TierSet>{}));
+    }
     if (updated->priority) {
       recorder.PriorityChanged(window, updated->id, updated->hash, *updated->priority);
     }

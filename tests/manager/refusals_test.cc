@@ -31,8 +31,7 @@ class RefusalTest : public ::testing::Test {
                              .layers = {{.window = kSliding, .num_kv_heads = 1, .head_dim = 1},
                                         {.num_kv_heads = 1, .head_dim = 1}}});
     core_ = *BlockManager::Create({.layout = *layout,
-                                   .primary_blocks = {8, 12},
-                                   .secondary_blocks = {4, 4},
+                                   .tiers = HostTiers({8, 12}, {4, 4}),
                                    .pin_budget_permille = 250,  // 3 and 4 blocks.
                                    .epoch = Epoch{1}});
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;

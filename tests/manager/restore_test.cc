@@ -27,8 +27,7 @@ CacheLayout TwoWindows() {
 std::unique_ptr<BlockManager> MakeJournalling(CacheLayout layout, std::vector<uint32_t> primary,
                                               std::vector<uint32_t> secondary) {
   return *BlockManager::Create({.layout = std::move(layout),
-                                .primary_blocks = std::move(primary),
-                                .secondary_blocks = std::move(secondary),
+                                .tiers = HostTiers(std::move(primary), std::move(secondary)),
                                 .epoch = Epoch{1},
                                 .journal_slots = true});
 }

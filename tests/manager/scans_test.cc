@@ -34,8 +34,7 @@ class ScansTest : public ::testing::Test {
   ScansTest() : ScansTest(16, 0) {}
   ScansTest(uint32_t primary, uint32_t secondary)
       : manager_(*BlockManager::Create({.layout = TinyLayout(kBlockTokens),
-                                        .primary_blocks = {primary},
-                                        .secondary_blocks = {secondary},
+                                        .tiers = HostTiers({primary}, {secondary}),
                                         .epoch = Epoch{1}}),
                  &log_),
         client_(*OpenLocalCacheClient(&manager_, "test")) {}

@@ -26,8 +26,7 @@ class SequenceMemoryTest : public ::testing::Test {
   void Make(std::vector<TenantOptions> tenants, SequenceAccounts::Limits limits,
             uint32_t secondary = 0, uint32_t blocks = kBlocks) {
     core_ = *BlockManager::Create({.layout = TinyLayout(kTokensPerBlock),
-                                   .primary_blocks = {blocks},
-                                   .secondary_blocks = {secondary},
+                                   .tiers = HostTiers({blocks}, {secondary}),
                                    .epoch = Epoch{1},
                                    .tenants = std::move(tenants),
                                    .sequence_limits = limits});

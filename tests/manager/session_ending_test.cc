@@ -30,7 +30,7 @@ class SessionEndingTest : public ::testing::Test {
  protected:
   void Make(uint32_t blocks, SequenceAccounts::Limits limits = {}) {
     core_ = *BlockManager::Create({.layout = TinyLayout(kTokensPerBlock),
-                                   .primary_blocks = {blocks},
+                                   .tiers = HostTiers({blocks}),
                                    .epoch = Epoch{1},
                                    .sequence_limits = limits});
   }

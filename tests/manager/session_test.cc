@@ -96,7 +96,7 @@ TEST_F(SessionTest, SessionsDoNotSeeEachOthersSequences) {
 
 TEST_F(SessionTest, ThereIsALimit) {
   auto core =
-      *BlockManager::Create({.layout = TinyLayout(4), .primary_blocks = {8}, .max_sessions = 1});
+      *BlockManager::Create({.layout = TinyLayout(4), .tiers = HostTiers({8}), .max_sessions = 1});
   ASSERT_TRUE(core->OpenSession("one", kLease, now_).ok());
   EXPECT_EQ(ReasonOf(core->OpenSession("two", kLease, now_).status()), Reason::kTooManySessions);
 }

@@ -303,10 +303,8 @@ class HeldTransfers final : public Transfers {
 class SharedCopiesTest : public ::testing::Test {
  protected:
   SharedCopiesTest()
-      : manager_(*BlockManager::Create({.layout = TinyLayout(4),
-                                        .primary_blocks = {4},
-                                        .secondary_blocks = {4},
-                                        .epoch = Epoch{1}}),
+      : manager_(*BlockManager::Create(
+                     {.layout = TinyLayout(4), .tiers = HostTiers({4}, {4}), .epoch = Epoch{1}}),
                  &log_),
         client_(*OpenLocalCacheClient(&manager_, "test")) {
     const SequenceId id{1};

@@ -30,7 +30,7 @@ std::unique_ptr<BlockManager> MakeWindows(const std::vector<WindowSize>& windows
   return *BlockManager::Create(
       {.layout = *CacheLayout::Create(
            {.name = "test", .tokens_per_block = kBlockTokens, .layers = layers}),
-       .primary_blocks = std::move(blocks)});
+       .tiers = HostTiers(std::move(blocks))});
 }
 
 double ThreadSeconds() {

@@ -387,5 +387,51 @@ TEST_F(TenantsTest, ARandomCrowdKeepsToItsQuotas) {
   }
 }
 
+// What must go down goes past a tier where its copy could not be charged.
+TEST_F(TenantsTest, ACopyThatCannotBeChargedIsGivenUp) {
+  std::vector<TierSpec> tiers;
+  for (const uint32_t blocks : {2, 3, 3}) {
+    tiers.push_back({.name = DefaultTierName(static_cast<Tier>(tiers.size())),
+                     .blocks = {blocks},
+                     .min_priority = Priority{0}});
+  }
+  core_ = *BlockManager::Create(
+      {.layout = TinyLayout(kTokensPerBlock),
+       .tiers = std::move(tiers),
+       .pin_budget_permille = 1000,
+       .epoch = Epoch{1},
+       .tenants = {{.name = "red", .quota_blocks = {kNoQuota, 1, kNoQuota, kNoQuota}}}});
+  const SessionId anybody = Open(kCommons);
+  const NamespaceKey red{.tenant = "red"};
+  const std::vector<TokenId> path = Prompt(100, 2), pinned = Prompt(300, 1);
+  const auto settle = [&] {
+    for (const CopyOrder& copy : core_->TakeCopies()) {
+      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    }
+    core_->CheckInvariants();
+  };
+  Cache(anybody, path, red);
+  ASSERT_TRUE(Run(anybody, OffloadPrefix{.name_space = red, .tokens = path}).ok());
+  settle();
+  // Its first block comes up, and leaves a copy in the second tier; the other is in the third.
+  const std::vector<TokenId> first(path.begin(), path.begin() + kTokensPerBlock);
+  ASSERT_TRUE(Run(anybody, PrefetchPrefix{.name_space = red, .tokens = first}).ok());
+  settle();
+  Cache(anybody, pinned, red);
+  ASSERT_TRUE(Run(anybody, OffloadPrefix{.name_space = red, .tokens = pinned}).ok());
+  settle();
+  ASSERT_TRUE(Run(anybody, PinPrefix{.name_space = red, .tokens = pinned}).ok());
+  // Takes the whole first tier.
+  const auto added =
+      Run(anybody, AddSequence{.sequence = SequenceId{77}, .tokens = Prompt(500, 2)});
+  EXPECT_TRUE(added.ok()) << added.status();
+  settle();
+  for (const TreeEntry& entry : core_->DumpTree(kFullAttention)) {
+    if (entry.tokens.front() == 300) continue;
+    EXPECT_EQ(entry.tier, Tier{2});
+    EXPECT_TRUE(entry.lower.empty());
+  }
+}
+
 }  // namespace
 }  // namespace pagoda

@@ -23,8 +23,7 @@ class TenantsTest : public ::testing::Test {
  protected:
   void Make(std::vector<TenantOptions> tenants, uint32_t secondary = 0) {
     core_ = *BlockManager::Create({.layout = TinyLayout(kTokensPerBlock),
-                                   .primary_blocks = {kBlocks},
-                                   .secondary_blocks = {secondary},
+                                   .tiers = HostTiers({kBlocks}, {secondary}),
                                    .pin_budget_permille = 500,
                                    .epoch = Epoch{1},
                                    .tenants = std::move(tenants)});

@@ -381,7 +381,7 @@ TEST_F(TenantsTest, OneTenantsPinsDoNotRefuseAnothers) {
 
 TEST_F(TenantsTest, ATenantsPinHasAnEnd) {
   core_ = *BlockManager::Create({.layout = TinyLayout(kTokensPerBlock),
-                                 .primary_blocks = {kBlocks},
+                                 .tiers = HostTiers({kBlocks}),
                                  .max_pin_lease = absl::Hours(1),
                                  .epoch = Epoch{1},
                                  .tenants = {{.name = "red"}}});

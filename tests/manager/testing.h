@@ -17,7 +17,7 @@ inline CacheLayout TinyLayout(uint32_t tokens_per_block) {
 
 inline std::unique_ptr<BlockManager> MakeCore(uint32_t blocks, uint32_t tokens_per_block) {
   return *BlockManager::Create(
-      {.layout = TinyLayout(tokens_per_block), .primary_blocks = {blocks}, .epoch = Epoch{1}});
+      {.layout = TinyLayout(tokens_per_block), .tiers = HostTiers({blocks}), .epoch = Epoch{1}});
 }
 
 }  // namespace pagoda

@@ -32,35 +32,35 @@ TEST(EvictedContentTest, GivesBackTheNoteOnce) {
 }
 
 TEST(EvictedContentTest, RemembersTheLastThatLeftAndNotTheFirst) {
-  constexpr uint32_t kIds = 4'096;
-  EvictedContent evicted(kIds);
-  const std::vector<BlockHash> hashes = Hashes(2, 8 * kIds);
+  constexpr uint32_t kSlots = 4'096;
+  EvictedContent evicted(kSlots);
+  const std::vector<BlockHash> hashes = Hashes(2, 8 * kSlots);
   for (const BlockHash hash : hashes) evicted.Remember(hash, 1);
   uint32_t young = 0;
   uint32_t old = 0;
-  for (uint32_t i = 0; i < kIds; ++i) {
+  for (uint32_t i = 0; i < kSlots; ++i) {
     young += evicted.Take(hashes[hashes.size() - 1 - i]).has_value();
     old += evicted.Take(hashes[i]).has_value();
   }
-  EXPECT_GT(young, kIds * 95 / 100);
-  EXPECT_LT(old, kIds / 50) << "what was never there is found as seldom";
+  EXPECT_GT(young, kSlots * 95 / 100);
+  EXPECT_LT(old, kSlots / 50) << "what was never there is found as seldom";
 }
 
 TEST(EvictedContentTest, TheAgeIsAboutHowManyLeftSince) {
-  constexpr uint32_t kIds = 4'096;
-  EvictedContent evicted(kIds);
-  const std::vector<BlockHash> hashes = Hashes(3, kIds);
+  constexpr uint32_t kSlots = 4'096;
+  EvictedContent evicted(kSlots);
+  const std::vector<BlockHash> hashes = Hashes(3, kSlots);
   for (const BlockHash hash : hashes) evicted.Remember(hash, 0);
   uint64_t total = 0;
   uint32_t found = 0;
-  for (uint32_t i = 0; i < 100; ++i) {  // The 100 oldest: kIds left since.
+  for (uint32_t i = 0; i < 100; ++i) {  // The 100 oldest: kSlots left since.
     const std::optional<EvictedContent::Memory> memory = evicted.Take(hashes[i]);
     if (!memory.has_value()) continue;
     total += memory->age;
     ++found;
   }
   ASSERT_GT(found, 80u);
-  EXPECT_NEAR(static_cast<double>(total / found), kIds, kIds / 3);
+  EXPECT_NEAR(static_cast<double>(total / found), kSlots, kSlots / 3);
 }
 
 TEST(EvictedContentTest, NothingIsRememberedByTheEmptyHash) {
@@ -69,69 +69,69 @@ TEST(EvictedContentTest, NothingIsRememberedByTheEmptyHash) {
   EXPECT_FALSE(evicted.Take(BlockHash{}).has_value());
 }
 
-constexpr BlockId kBlock{3};
+constexpr SlotIndex kSlot{3};
 constexpr BlockHash kContent{0x9D2C'5681'01F2'ABCDu};
 
 TEST(UseHistoryTest, CountsMatchesAndForgetsThemWithTheBlock) {
   UseTable table(10);
   UseHistory history(&table);
-  history.Inserted(kBlock, BlockHash{}, 100);
-  EXPECT_EQ(history.matches(kBlock), 0u);
-  history.Touched(kBlock, 110);
-  history.Touched(kBlock, 120);
-  EXPECT_EQ(history.matches(kBlock), 2u);
-  EXPECT_EQ(history.Age(kBlock, 125), 5u);
-  history.Removed(kBlock, BlockHash{});
-  history.Inserted(kBlock, BlockHash{}, 130);
-  EXPECT_EQ(history.matches(kBlock), 0u) << "other content under the same id";
-  EXPECT_EQ(history.Age(kBlock, 130), 0u);
-  for (int i = 0; i < 100; ++i) history.Touched(kBlock, 130);
-  EXPECT_EQ(history.matches(kBlock), UseHistory::kMaxMatches);
+  history.Inserted(kSlot, BlockHash{}, 100);
+  EXPECT_EQ(history.matches(kSlot), 0u);
+  history.Touched(kSlot, 110);
+  history.Touched(kSlot, 120);
+  EXPECT_EQ(history.matches(kSlot), 2u);
+  EXPECT_EQ(history.Age(kSlot, 125), 5u);
+  history.Removed(kSlot, BlockHash{});
+  history.Inserted(kSlot, BlockHash{}, 130);
+  EXPECT_EQ(history.matches(kSlot), 0u) << "other content in the same slot";
+  EXPECT_EQ(history.Age(kSlot, 130), 0u);
+  for (int i = 0; i < 100; ++i) history.Touched(kSlot, 130);
+  EXPECT_EQ(history.matches(kSlot), UseHistory::kMaxMatches);
 }
 
 TEST(UseHistoryTest, ContentThatComesBackWasMatchedOnceMore) {
   UseTable table(10);
   UseHistory history(&table);
-  history.Inserted(kBlock, kContent, 0);
-  history.Touched(kBlock, 1);
-  history.Removed(kBlock, kContent);
-  const std::optional<EvictedContent::Memory> memory = history.Inserted(BlockId{7}, kContent, 2);
+  history.Inserted(kSlot, kContent, 0);
+  history.Touched(kSlot, 1);
+  history.Removed(kSlot, kContent);
+  const std::optional<EvictedContent::Memory> memory = history.Inserted(SlotIndex{7}, kContent, 2);
   ASSERT_TRUE(memory.has_value());
   EXPECT_EQ(memory->note, 1u);
-  EXPECT_EQ(history.matches(BlockId{7}), 2u);
+  EXPECT_EQ(history.matches(SlotIndex{7}), 2u);
 }
 
 TEST(UseHistoryTest, AMatchThatBringsContentUpIsOneUse) {
   UseTable table(10);
   UseHistory history(&table);
-  history.Inserted(kBlock, kContent, 0);
-  history.Removed(kBlock, kContent);
-  history.Inserted(kBlock, kContent, 1);
-  history.Touched(kBlock, 1);
-  EXPECT_EQ(history.matches(kBlock), 1u) << "inserted and touched by one match";
-  history.Touched(kBlock, 2);
-  EXPECT_EQ(history.matches(kBlock), 2u);
+  history.Inserted(kSlot, kContent, 0);
+  history.Removed(kSlot, kContent);
+  history.Inserted(kSlot, kContent, 1);
+  history.Touched(kSlot, 1);
+  EXPECT_EQ(history.matches(kSlot), 1u) << "inserted and touched by one match";
+  history.Touched(kSlot, 2);
+  EXPECT_EQ(history.matches(kSlot), 2u);
 
-  history.Inserted(BlockId{4}, BlockHash{1}, 1);
-  history.Touched(BlockId{4}, 1);
-  EXPECT_EQ(history.matches(BlockId{4}), 1u) << "what was forgotten was matched all the same";
+  history.Inserted(SlotIndex{4}, BlockHash{1}, 1);
+  history.Touched(SlotIndex{4}, 1);
+  EXPECT_EQ(history.matches(SlotIndex{4}), 1u) << "what was forgotten was matched all the same";
 }
 
 TEST(UseHistoryTest, ContentThatIsComputedAnewAndThenMatchedIsTwoUses) {
   UseTable table(10);
   UseHistory history(&table);
-  history.Inserted(kBlock, kContent, 0);
-  history.Removed(kBlock, kContent);
-  history.Inserted(kBlock, kContent, 1);
+  history.Inserted(kSlot, kContent, 0);
+  history.Removed(kSlot, kContent);
+  history.Inserted(kSlot, kContent, 1);
   history.Released();
-  history.Touched(kBlock, 2);
-  EXPECT_EQ(history.matches(kBlock), 2u);
+  history.Touched(kSlot, 2);
+  EXPECT_EQ(history.matches(kSlot), 2u);
 
-  history.Removed(kBlock, kContent);
-  history.Inserted(kBlock, kContent, 3);
-  history.Inserted(BlockId{4}, BlockHash{1}, 3);
-  history.Touched(kBlock, 4);
-  EXPECT_EQ(history.matches(kBlock), 4u);
+  history.Removed(kSlot, kContent);
+  history.Inserted(kSlot, kContent, 3);
+  history.Inserted(SlotIndex{4}, BlockHash{1}, 3);
+  history.Touched(kSlot, 4);
+  EXPECT_EQ(history.matches(kSlot), 4u);
 }
 
 // --- Several tenants ---
@@ -139,26 +139,26 @@ TEST(UseHistoryTest, ContentThatIsComputedAnewAndThenMatchedIsTwoUses) {
 TEST(UseHistoryTest, WhatOneTenantCountsNoOtherSees) {
   UseTable table(10);
   UseHistory red(&table), blue(&table);
-  red.Inserted(kBlock, kContent, 0);
-  red.Touched(kBlock, 1);
-  red.Removed(kBlock, kContent);
-  // The id is another tenant's now, whose clock is another; its content's hash is another too.
-  EXPECT_FALSE(blue.Inserted(kBlock, BlockHash{1}, 1'000).has_value());
-  EXPECT_EQ(blue.matches(kBlock), 0u);
-  EXPECT_EQ(blue.Age(kBlock, 1'003), 3u);
-  blue.Removed(kBlock, BlockHash{1});
-  EXPECT_EQ(red.Inserted(BlockId{7}, kContent, 2)->note, 1u) << "the first one's is remembered";
+  red.Inserted(kSlot, kContent, 0);
+  red.Touched(kSlot, 1);
+  red.Removed(kSlot, kContent);
+  // The slot is another tenant's now, whose clock is another; its content's hash is another too.
+  EXPECT_FALSE(blue.Inserted(kSlot, BlockHash{1}, 1'000).has_value());
+  EXPECT_EQ(blue.matches(kSlot), 0u);
+  EXPECT_EQ(blue.Age(kSlot, 1'003), 3u);
+  blue.Removed(kSlot, BlockHash{1});
+  EXPECT_EQ(red.Inserted(SlotIndex{7}, kContent, 2)->note, 1u) << "the first one's is remembered";
 }
 
 TEST(UseHistoryTest, OnesReleaseIsNotTheOthersArrivals) {
   UseTable table(10);
   UseHistory red(&table), blue(&table);
-  red.Inserted(kBlock, kContent, 0);
-  red.Removed(kBlock, kContent);
-  red.Inserted(kBlock, kContent, 1);
+  red.Inserted(kSlot, kContent, 0);
+  red.Removed(kSlot, kContent);
+  red.Inserted(kSlot, kContent, 1);
   blue.Released();
-  EXPECT_TRUE(red.arrives(kBlock));
-  EXPECT_FALSE(blue.arrives(kBlock));
+  EXPECT_TRUE(red.arrives(kSlot));
+  EXPECT_FALSE(blue.arrives(kSlot));
 }
 
 // What was found, of contents that left before 300 others of the tenant's own, and `others` times
@@ -168,18 +168,18 @@ struct Found {
   uint64_t mean_age = 0;
 };
 Found FindAmong(uint32_t others) {
-  constexpr uint32_t kIds = 4'096;
-  UseTable table(kIds);
+  constexpr uint32_t kSlots = 4'096;
+  UseTable table(kSlots);
   UseHistory own(&table), other(&table);
   const std::vector<BlockHash> hashes = Hashes(4, size_t{400} * (others + 1));
   for (size_t i = 0; i < hashes.size(); ++i) {
-    (i % (others + 1) == 0 ? own : other).Removed(kBlock, hashes[i]);
+    (i % (others + 1) == 0 ? own : other).Removed(kSlot, hashes[i]);
   }
   Found found;
   uint64_t total = 0;
   for (uint32_t i = 0; i < 100; ++i) {
     const std::optional<EvictedContent::Memory> memory =
-        own.Inserted(kBlock, hashes[size_t{i} * (others + 1)], 0);
+        own.Inserted(kSlot, hashes[size_t{i} * (others + 1)], 0);
     if (!memory.has_value()) continue;
     ++found.contents;
     total += memory->age;
@@ -195,20 +195,20 @@ TEST(UseHistoryTest, TheAgeOfWhatLeftCountsTheTenantsOwn) {
 }
 
 TEST(UseHistoryTest, TheAgeFollowsWhoseContentsLeaveNow) {
-  constexpr uint32_t kIds = 4'096;
+  constexpr uint32_t kSlots = 4'096;
   constexpr uint32_t kOfOthers = 100'000;
-  UseTable table(kIds);
+  UseTable table(kSlots);
   UseHistory own(&table), other(&table);
-  for (const BlockHash hash : Hashes(5, kOfOthers)) other.Removed(kBlock, hash);
+  for (const BlockHash hash : Hashes(5, kOfOthers)) other.Removed(kSlot, hash);
   // Now the other one stops, and all that leaves is this one's.
   const std::vector<BlockHash> hashes = Hashes(6, 2'000);
-  for (const BlockHash hash : hashes) own.Removed(kBlock, hash);
-  const std::optional<EvictedContent::Memory> memory = own.Inserted(kBlock, hashes[0], 0);
+  for (const BlockHash hash : hashes) own.Removed(kSlot, hash);
+  const std::optional<EvictedContent::Memory> memory = own.Inserted(kSlot, hashes[0], 0);
   ASSERT_TRUE(memory.has_value());
   EXPECT_NEAR(static_cast<double>(memory->age), 2'000, 800);
   // The other one comes back: none of its own left since.
   const BlockHash last = Hashes(5, kOfOthers).back();
-  const std::optional<EvictedContent::Memory> late = other.Inserted(kBlock, last, 0);
+  const std::optional<EvictedContent::Memory> late = other.Inserted(kSlot, last, 0);
   ASSERT_TRUE(late.has_value());
   EXPECT_LT(late->age, 800u);
 }

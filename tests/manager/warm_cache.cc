@@ -97,7 +97,7 @@ CacheLayout WarmCache::Layout() {
                   {.num_kv_heads = 1, .head_dim = 8}}});
 }
 
-SlotCounts WarmCache::Slots() { return {.primary = {10, 20}, .secondary = {6, 12}}; }
+SlotCounts WarmCache::Slots() { return {.tiers = {{10, 20}, {6, 12}}}; }
 
 void WarmCache::Remove(const std::string& instance) {
   { Must(PoolSet::Create(Layout(), Slots(), instance)); }

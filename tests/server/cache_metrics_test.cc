@@ -53,8 +53,7 @@ class CacheMetricsTest : public ::testing::Test {
   absl::Time now_ = absl::UnixEpoch();
   std::unique_ptr<BlockManager> core_ = *BlockManager::Create(
       {.layout = layout_,
-       .primary_blocks = {16},
-       .secondary_blocks = {0},
+       .tiers = HostTiers({16}, {0}),
        .tenants = {{.name = "red", .quota_blocks = {9, kNoQuota}}, {.name = "say \"blue\""}},
        .lives_sample = 1});
 };
@@ -90,6 +89,46 @@ TEST_F(CacheMetricsTest, WithoutNamesTheyAreSums) {
         "pagoda_failed_operations_total{reason=\"BLOCKS_EXHAUSTED\"} 0"}) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }
+}
+
+TEST_F(CacheMetricsTest, ATierHasTheCachesNameForIt) {
+  std::vector<TierSpec> tiers = HostTiers({16}, {4});
+  tiers[0].name = "hbm";
+  core_ = *BlockManager::Create({.layout = layout_, .tiers = std::move(tiers)});
+  const std::string text = Text(TenantLabels::kSummed);
+  EXPECT_THAT(text, HasSubstr("pagoda_block_capacity_blocks{window=\"full\",tier=\"hbm\"} 16\n"));
+  EXPECT_THAT(text,
+              HasSubstr("pagoda_block_capacity_blocks{window=\"full\",tier=\"secondary\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr("pagoda_tenant_blocks{window=\"full\",tier=\"hbm\""));
+  EXPECT_THAT(text, Not(HasSubstr("tier=\"primary\"")));
+}
+
+TEST_F(CacheMetricsTest, CopiesOfBlocksInNearerTiersAreCounted) {
+  core_ = *BlockManager::Create({.layout = layout_, .tiers = HostTiers({16}, {4})});
+  const SessionId session = Open(kCommons);
+  const std::vector<TokenId> prompt(8, 1);
+  Run(session, AddSequence{.sequence = SequenceId{1}, .tokens = prompt});
+  Run(session, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 8});
+  Run(session, FreeSequence{SequenceId{1}});
+  Run(session, OffloadPrefix{.tokens = prompt});
+  Run(session, PrefetchPrefix{.tokens = prompt});
+  for (const CopyOrder& copy : core_->TakeCopies()) {
+    core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+  }
+  std::string text = Text(TenantLabels::kSummed);
+  for (const char* line :
+       {"pagoda_duplicate_blocks{window=\"full\",tier=\"primary\"} 0",
+        "pagoda_duplicate_blocks{window=\"full\",tier=\"secondary\"} 2",
+        "pagoda_blocks{window=\"full\",tier=\"secondary\",state=\"cached\"} 2",
+        "pagoda_cached_blocks{window=\"full\",tier=\"secondary\",priority=\"30-39\"} 0",
+        "pagoda_freely_evicted_blocks_total{window=\"full\"} 0"}) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line, "\n")));
+  }
+  Run(session, OffloadPrefix{.tokens = prompt});
+  text = Text(TenantLabels::kSummed);
+  EXPECT_THAT(text, HasSubstr("pagoda_freely_evicted_blocks_total{window=\"full\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("pagoda_offloaded_blocks_total{window=\"full\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("pagoda_duplicate_blocks{window=\"full\",tier=\"secondary\"} 0"));
 }
 
 TEST_F(CacheMetricsTest, CachedBlocksAreCountedByTensOfPriorities) {

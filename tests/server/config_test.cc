@@ -10,11 +10,13 @@
 #include <sstream>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/cuda/cuda_backend.h"
 #include "manager/eviction_policy.h"
 #include "pools/error.h"
+#include "server/tenant_options.h"
 
 namespace pagoda::server {
 namespace {
@@ -22,6 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // The message with which a text is refused; "accepted" where it is not.
@@ -83,6 +86,93 @@ TEST(ConfigTest, ATiersSizeIsBlocksBytesOrAShareOfTheFreeMemory) {
   EXPECT_EQ(std::get<ByteBudget>(primary("2TiB")).bytes, uint64_t{2} << 40);
   EXPECT_EQ(std::get<FractionBudget>(primary("12.5%")).fraction, 0.125);
   EXPECT_EQ(std::get<FractionBudget>(primary("100%")).fraction, 1.0);
+}
+
+TEST(ConfigTest, TiersAreAListOrTwoShortForms) {
+  const auto tiers = [](const std::string& keys) {
+    const auto config = ParseConfig("cache: {" + keys + "}", "pagodad.yaml");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->cache.AllTiers() : std::vector<Config::Cache::TierConfig>();
+  };
+  const auto one = tiers("primary: 5, offload: {watermark_permille: 9}");
+  ASSERT_EQ(one.size(), 1u) << "no blocks, no tier";
+  EXPECT_EQ(one[0].name, "primary");
+  EXPECT_EQ(one[0].watermark_permille, 9u);
+  const auto two = tiers("primary: 5, secondary: 1GiB, offload: {min_priority: 7}");
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[1].name, "secondary");
+  EXPECT_EQ(two[1].min_priority, 7u);
+  EXPECT_EQ(std::get<ByteBudget>(two[1].size).bytes, 1u << 30);
+
+  const auto list = tiers(
+      "tiers: [{name: hbm, size: 50%, watermark_permille: 20}, {size: 4, min_priority: 60}, "
+      "{name: nvme, medium: disk, size: 1TiB}, {size: [7]}], offload: {copy_threads: 3}");
+  ASSERT_EQ(list.size(), 4u);
+  EXPECT_EQ(list[0].name, "hbm");
+  EXPECT_EQ(std::get<FractionBudget>(list[0].size).fraction, 0.5);
+  EXPECT_EQ(list[0].watermark_permille, 20u);
+  EXPECT_EQ(list[1].name, "secondary");
+  EXPECT_EQ(list[1].medium, TierMedium::kAuto);
+  EXPECT_EQ(list[1].min_priority, 60u);
+  EXPECT_EQ(list[2].medium, TierMedium::kDisk);
+  EXPECT_EQ(list[3].name, "tier3");
+}
+
+TEST(ConfigTest, AListOfTiersHasToFit) {
+  const std::string two = "tiers: [{name: a, size: 4}, {name: b, size: 4}]";
+  for (const char* also : {"primary: 4", "secondary: 4", "offload: {min_priority: 1}",
+                           "offload: {watermark_permille: 1}"}) {
+    EXPECT_THAT(Refusal("cache: {" + two + ", " + also + "}"),
+                AllOf(StartsWith("pagodad.yaml:1: "), HasSubstr("short form")))
+        << also;
+  }
+  const auto of_list = [](const std::string& list) {
+    return Refusal("cache: {tiers: [" + list + "]}");
+  };
+  EXPECT_THAT(of_list("{name: a}, {name: a}"), HasSubstr("two tiers 'a'"));
+  EXPECT_THAT(of_list("{}, {}, {}, {}, {}"), HasSubstr("5 tiers; at most 4"));
+  EXPECT_THAT(of_list("{name: a b}"), HasSubstr("'a b' names no tier"));
+  EXPECT_THAT(of_list("{medium: tape}"), HasSubstr("auto, gpu, host, disk"));
+  EXPECT_THAT(of_list("{medium: disk}"), HasSubstr("'primary' is the first"));
+  EXPECT_THAT(of_list("{}, {medium: gpu}"), HasSubstr("'secondary' is not the first"));
+  EXPECT_THAT(of_list("{}, {medium: disk, size: 10%}"), HasSubstr("share of a disk"));
+  EXPECT_THAT(of_list("{min_priority: 101}"), HasSubstr("0 to 100"));
+  EXPECT_THAT(Refusal("cache: {primary_memory: cuda, tiers: [{medium: host}]}"),
+              HasSubstr("say different things"));
+  const auto host = ParseConfig("cache: {tiers: [{medium: host, size: 4}]}", "f");
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ(host->cache.primary_memory, PrimaryMemory::kHost);
+}
+
+TEST(ConfigTest, AQuotaNamesATierOfTheCache) {
+  const std::string cache = "cache: {tiers: [{name: hbm, size: 9}, {name: ram, size: 9}]}\n";
+  const auto config = ParseConfig(
+      cache + "tenants: [{name: a, quotas: [{tier: ram, blocks: 3}], primary_blocks: 5}]", "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const std::vector<TenantOptions> tenants = TenantsOf(*config);
+  ASSERT_EQ(tenants.size(), 1u);
+  EXPECT_THAT(tenants[0].quota_blocks, ElementsAre(5, 3, kNoQuota, kNoQuota));
+  EXPECT_THAT(Refusal(cache + "tenants: [{name: a, quotas: {tier: disk, blocks: 3}}]"),
+              HasSubstr("quota for the tier 'disk', which the cache has not"));
+  EXPECT_THAT(Refusal(cache + "tenants: [{name: a, primary_blocks: 1, "
+                              "quotas: {tier: hbm, blocks: 3}}]"),
+              HasSubstr("two quotas for the tier 'hbm'"));
+}
+
+TEST(ConfigTest, APrintedListOfTiersReadsBack) {
+  const auto config = ParseConfig(
+      "cache: {tiers: [{name: hbm, size: [3, 4]}, {medium: host, size: 12.5%, min_priority: 9}]}\n"
+      "tenants: {name: a, quotas: [{tier: hbm, blocks: 3}, {tier: secondary, blocks: 1}]}",
+      "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const std::string printed = PrintConfig(*config);
+  EXPECT_THAT(printed,
+              AllOf(HasSubstr("name: \"hbm\""), HasSubstr("size: 12.5%"),
+                    Not(HasSubstr("primary:")), Not(HasSubstr("offload:\n    min_priority"))));
+  const absl::StatusOr<Config> read = ParseConfig(printed, "printed");
+  ASSERT_TRUE(read.ok()) << read.status() << printed;
+  EXPECT_EQ(PrintConfig(*read), printed);
+  EXPECT_EQ(read->cache.AllTiers().at(1).min_priority, 9u);
 }
 
 TEST(ConfigTest, TheMapSocketIsBesideTheUnixSocketUnlessItIsNamed) {
@@ -175,7 +265,7 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"tenants: [{name: a, share: 0}]", "'0'", "1 to 1000000"},
       {"operators: {token: x}", "'token'", "tokens_file, subjects"},
       {"server: {http_address: \"example.org:7071\"}", "example.org", "in numbers"},
-      {"events: {lifecycle: all}", "'all'", "off, raw"},
+      {"events: {lifecycle: some}", "'some'", "off, raw, all"},
       {"log: {level: 3}", "'3'", "info, warning, error"},
   };
   for (const Case& c : cases) {

@@ -106,9 +106,13 @@ TEST_F(DrainTest, OpenStreamsEndWithDrainingAndHaveAllThatWasTheirs) {
   std::thread drain([this] { daemon().Drain(); });
   EXPECT_FALSE(session_stream->Read(&response));
   EXPECT_EQ(InfoOf(session_stream->Finish()).reason(), "DRAINING");
+  v1::Event last_event;
   while (watch->Read(&message)) {
+    if (message.events_size() > 0) last_event = message.events(message.events_size() - 1);
   }
-  EXPECT_EQ(message.revision(), last);
+  EXPECT_EQ(message.revision(), last + 1) << "the cache has one window";
+  EXPECT_EQ(last_event.removed().reason(), v1::REMOVAL_REASON_RELEASED);
+  EXPECT_EQ(last_event.removed().scope(), v1::REMOVAL_SCOPE_POOLS);
   const grpc::Status end = watch->Finish();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(InfoOf(end).reason(), "DRAINING");

@@ -56,7 +56,10 @@ class RandomEvents {
   uint32_t Small() { return static_cast<uint32_t>(Number() >> 32); }
   size_t Count() { return random_() % 8 == 0 ? random_() % 700 : random_() % 5; }
   BlockHash Hash() { return BlockHash{Number()}; }
-  Tier AnyTier() { return static_cast<Tier>(random_() % kNumTiers); }
+  Tier AnyTier() { return static_cast<Tier>(random_() % kMaxTiers); }
+  TierSet AnyTiers() {
+    return TierSet::FromBits(static_cast<uint8_t>(random_() % 2 * (random_() % (1 << kMaxTiers))));
+  }
   Priority AnyPriority() { return Priority{static_cast<uint8_t>(random_() % 101)}; }
   std::string Text() { return std::string(random_() % 2 == 0 ? 0 : random_() % 300, 's'); }
 
@@ -85,7 +88,8 @@ class RandomEvents {
                               .hash = Hash(),
                               .token_count = static_cast<uint32_t>(random_() % 40),
                               .tier = AnyTier(),
-                              .priority = AnyPriority()});
+                              .priority = AnyPriority(),
+                              .lower = AnyTiers()});
       for (uint32_t t = 0; t < event.blocks.back().token_count; ++t) {
         event.tokens.push_back(Small());
       }
@@ -104,6 +108,7 @@ class RandomEvents {
   UpdatedEvent Updated() {
     UpdatedEvent event{.id = BlockId{Small()}, .hash = Hash()};
     if (random_() % 2 == 0) event.tier = {AnyTier(), AnyTier()};
+    if (random_() % 2 == 0) event.lower = {AnyTiers(), AnyTiers()};
     if (random_() % 2 == 0) event.priority = {AnyPriority(), AnyPriority()};
     if (random_() % 4 == 0) {
       event.ended_pin = EndedPin{.pin = PinId{Number()}, .why = static_cast<PinEnd>(random_() % 3)};
@@ -113,7 +118,9 @@ class RandomEvents {
   }
   RemovedEvent Removed() {
     RemovedEvent event{.reason = static_cast<RemovalReason>(random_() % 9)};
-    if (random_() % 8 == 0) event.scope = RemovedEvent::Scope::kWindow;
+    if (random_() % 8 == 0) {
+      event.scope = random_() % 2 == 0 ? RemovedEvent::Scope::kWindow : RemovedEvent::Scope::kPools;
+    }
     for (size_t i = Count(); i > 0; --i) {
       event.blocks.push_back(BlockId{Small()});
       if (event.reason != RemovalReason::kReleased) event.hashes.push_back(Hash());

@@ -47,8 +47,7 @@ class HeldCopies {
     absl::StatusOr<CacheLayout> layout = CacheLayout::Create(
         {.tokens_per_block = 4, .layers = {{.num_kv_heads = 1, .head_dim = 1}}});
     auto core = BlockManager::Create({.layout = *std::move(layout),
-                                      .primary_blocks = {8},
-                                      .secondary_blocks = {8},
+                                      .tiers = HostTiers({8}, {8}),
                                       .pool_mappings = {},
                                       .epoch = Epoch(1)});
     EXPECT_TRUE(core.ok()) << core.status();

@@ -38,7 +38,7 @@ std::unique_ptr<PoolSet> MakePools() {
       {.tokens_per_block = 4,
        .layers = {{.num_kv_heads = 2, .head_dim = 8},
                   {.window = WindowSize(16), .num_kv_heads = 1, .head_dim = 8}}});
-  return PoolSet::Create(*layout, {.primary = {3, 5}, .secondary = {2, 2}},
+  return PoolSet::Create(*layout, {.tiers = {{3, 5}, {2, 2}}},
                          absl::StrCat("map-test-", getpid(), "-", ++count))
       .value();
 }
@@ -273,7 +273,7 @@ TEST_F(MapSocketTest, AWorldOfSegmentsIsRefused) {
   const size_t windows = layers.size();
   const auto layout = CacheLayout::Create({.tokens_per_block = 1, .layers = std::move(layers)});
   ASSERT_TRUE(layout.ok()) << layout.status();
-  const auto pools = PoolSet::Create(*layout, {.primary = std::vector<uint32_t>(windows, 1)},
+  const auto pools = PoolSet::Create(*layout, {.tiers = {std::vector<uint32_t>(windows, 1)}},
                                      absl::StrCat("map-test-many-", getpid()));
   ASSERT_TRUE(pools.ok()) << pools.status();
   const absl::Status refused =

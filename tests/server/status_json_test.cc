@@ -40,8 +40,9 @@ class EventJsonTest : public ::testing::Test {
                       .time = absl::UnixEpoch() + absl::Milliseconds(1500),
                       .tenant = TenantId{1},
                       .what = std::move(what)},
-                     tenants_);
+                     tenants_, cache_);
   }
+  const CacheInfo cache_ = {.tiers = {{.name = "primary"}, {.name = "dram"}}};
   const TenantTable tenants_ = *TenantTable::Create({{.name = "acme"}}, 1);
 };
 
@@ -71,8 +72,20 @@ TEST_F(EventJsonTest, SaysFromWhatToWhat) {
                                     .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
                                     .priority = Change<Priority>{Priority{35}, Priority{80}}});
   EXPECT_EQ(json["type"], "updated");
-  EXPECT_EQ(json["tier"].dump(), R"({"from":"primary","to":"secondary"})");
+  EXPECT_EQ(json["tier"].dump(), R"({"from":"primary","to":"dram"})");
   EXPECT_EQ(json["priority"].dump(), R"({"from":35,"to":80})");
+}
+
+TEST_F(EventJsonTest, SaysWhereCopiesAre) {
+  const TierSet below = TierSet::FromBits(0b10);
+  UpdatedEvent updated{.id = BlockId{5}, .tier = Change<Tier>{Tier::kSecondary, Tier::kPrimary}};
+  updated.lower = Change<TierSet>{{}, below};
+  const Json up = Of(updated);
+  EXPECT_EQ(up["tier"].dump(), R"({"from":"dram","to":"primary"})");
+  EXPECT_EQ(up["lower_tiers"].dump(), R"({"from":[],"to":["dram"]})");
+  const Json stored = Of(StoredEvent{.blocks = {{.id = BlockId{1}, .lower = below}}});
+  EXPECT_EQ(stored["lower_tiers"].dump(), R"(["dram"])");
+  EXPECT_FALSE(Of(StoredEvent{.blocks = {{.id = BlockId{1}}}}).contains("lower_tiers"));
 }
 
 TEST_F(EventJsonTest, SaysWhichPinEnded) {
@@ -91,6 +104,10 @@ TEST_F(EventJsonTest, SaysWhyBlocksLeft) {
       Of(RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow});
   EXPECT_EQ(all["scope"], "window");
   EXPECT_FALSE(all.contains("blocks"));
+  const Json pools =
+      Of(RemovedEvent{.reason = RemovalReason::kReleased, .scope = RemovedEvent::Scope::kPools});
+  EXPECT_EQ(pools["scope"], "pools");
+  EXPECT_FALSE(pools.contains("blocks"));
 }
 
 TEST_F(EventJsonTest, PoolsAndRawBlocksAreBothCreated) {

@@ -12,7 +12,10 @@
 namespace pagoda::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 Config TwoTiers() {
   Config config = TestConfig();
@@ -68,15 +71,28 @@ TEST_F(TiersTest, MovesAreCountedInTheStatus) {
   EXPECT_EQ(window.tiers(1).pinned_blocks(), 1u);
   EXPECT_EQ(window.offloaded_blocks_total(), 3u);
   EXPECT_EQ(window.onboarded_blocks_total(), 2u);
+  EXPECT_EQ(window.tiers(0).duplicate_blocks(), 0u);
+  EXPECT_EQ(window.tiers(1).duplicate_blocks(), 2u);
+  EXPECT_EQ(window.tiers(1).cached_blocks(), 2u);
   EXPECT_EQ(window.pinned_blocks(), 3u);
   EXPECT_EQ(window.pin_budget_blocks(), (kTestBlocks + 8) / 4);
   EXPECT_EQ(status.pins(), 1u);
   EXPECT_EQ(status.cache().windows(0).secondary_blocks(), 8u);
+  EXPECT_EQ(status.cache().windows(0).blocks(1), 8u);
+  ASSERT_EQ(status.cache().tiers_size(), 2);
+  EXPECT_EQ(status.cache().tiers(0).tier(), v1::TIER_PRIMARY);
+  EXPECT_EQ(status.cache().tiers(1).name(), "secondary");
+  EXPECT_EQ(status.cache().tiers(1).medium(), v1::MEDIUM_HOST);
+  EXPECT_EQ(window.tiers(1).name(), "secondary");
+  EXPECT_EQ(window.tiers(0).prefix_hit_tokens_total() + window.tiers(1).prefix_hit_tokens_total(),
+            window.prefix_hit_tokens_total());
 
   ASSERT_EQ(status.transfers().directions_size(), 2);
   const v1::TransferDirection& down = status.transfers().directions(0);
   EXPECT_EQ(down.source(), v1::TIER_PRIMARY);
   EXPECT_EQ(down.target(), v1::TIER_SECONDARY);
+  EXPECT_EQ(down.source_name(), "primary");
+  EXPECT_EQ(down.target_name(), "secondary");
   EXPECT_EQ(down.copies_total(), 3u);
   EXPECT_EQ(down.bytes_total(), 3 * window.tiers(0).block_bytes());
   EXPECT_EQ(status.transfers().directions(1).copies_total(), 2u);
@@ -85,6 +101,30 @@ TEST_F(TiersTest, MovesAreCountedInTheStatus) {
   v1::Operation unpin;
   unpin.mutable_unpin_prefix()->set_pin_id(1);
   EXPECT_EQ(ReasonFor(session, unpin), "");
+}
+
+TEST_F(TiersTest, WhatCameUpGoesDownFreely) {
+  const v1::SessionRef session = OpenRef();
+  CacheTokens(session, TokensTo(12));
+  Move(session, OffloadOp(TokensTo(12)));
+  Move(session, PrefetchOp(TokensTo(8)));
+  v1::InspectPrefixRequest request;
+  const std::vector<uint32_t> tokens = TokensTo(12);
+  request.mutable_tokens()->Add(tokens.begin(), tokens.end());
+  v1::InspectPrefixResponse response;
+  ASSERT_TRUE(admin().InspectPrefix(NewContext().get(), request, &response).ok());
+  ASSERT_THAT(response.blocks(), SizeIs(3));
+  EXPECT_EQ(response.blocks(1).tier(), v1::TIER_PRIMARY);
+  EXPECT_THAT(response.blocks(1).lower_tiers(), ElementsAre(v1::TIER_SECONDARY));
+  EXPECT_EQ(response.blocks(2).tier(), v1::TIER_SECONDARY);
+  EXPECT_THAT(response.blocks(2).lower_tiers(), IsEmpty());
+
+  EXPECT_EQ(Run(session, OffloadOp(TokensTo(12))).offload_prefix().blocks(), 2u);
+  const v1::WindowStatus window = Status().windows(0);
+  EXPECT_EQ(window.offloaded_blocks_total(), 3u);
+  EXPECT_EQ(window.freely_evicted_blocks_total(), 2u);
+  EXPECT_EQ(window.tiers(1).duplicate_blocks(), 0u);
+  EXPECT_EQ(window.tiers(1).cached_blocks(), 3u);
 }
 
 TEST_F(TiersTest, PinsOutliveTheirSession) {
@@ -118,6 +158,28 @@ TEST_F(TiersTest, AnotherDaemonsBudgetsAreDividedBetweenItsWindows) {
   EXPECT_LE(3 * in_window + in_full, 1000u);
   EXPECT_GT(3 * in_window + in_full, 995u);
   EXPECT_GT(stats.windows[0].tiers[1].capacity, 0u);
+}
+
+TEST_F(TiersTest, AListOfTiersIsTheCaches) {
+  Config config = TestConfig();
+  config.cache.tiers = {{.name = "near", .size = BlockBudget{{kTestBlocks}}},
+                        {.name = "far", .size = BlockBudget{{8}}}};
+  const auto daemon = Daemon::Start(config);
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const CacheInfo& info = (*daemon)->manager().info();
+  ASSERT_EQ(info.tiers.size(), 2u);
+  EXPECT_EQ(info.tiers[0].name, "near");
+  EXPECT_EQ(info.tiers[1].name, "far");
+  EXPECT_EQ(info.windows[0].blocks_in(Tier::kPrimary), kTestBlocks);
+  EXPECT_EQ(info.windows[0].blocks_in(Tier::kSecondary), 8u);
+}
+
+TEST_F(TiersTest, WhatIsNotServedYetIsRefused) {
+  Config config = TestConfig();
+  config.cache.tiers = {{.size = BlockBudget{{4}}}, {.size = BlockBudget{{4}}}};
+  config.cache.tiers[1].medium = TierMedium::kDisk;
+  EXPECT_THAT(std::string(Daemon::Start(config).status().message()),
+              HasSubstr("'secondary' is on disk"));
 }
 
 TEST_F(TiersTest, ABudgetThatHoldsNothingIsRefused) {

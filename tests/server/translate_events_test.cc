@@ -78,6 +78,23 @@ TEST(TranslateEventsTest, AnUpdateHasWhatChanged) {
   EXPECT_EQ(priority.updated().priority().new_value(), 0u);
 }
 
+TEST(TranslateEventsTest, CopiesInFartherTiersAreListedNearestFirst) {
+  const v1::Event stored = ToProto(StoredEvent{
+      .blocks = {{.id = BlockId{3}, .lower = TierSet::FromBits(0b1010)}, {.id = BlockId{4}}}});
+  EXPECT_THAT(stored.stored().blocks(0).lower_tiers(),
+              ElementsAre(v1::TIER_SECONDARY, v1::TIER_FOURTH));
+  EXPECT_THAT(stored.stored().blocks(1).lower_tiers(), IsEmpty());
+  UpdatedEvent dropped{.id = BlockId{3}};
+  dropped.lower = Change<TierSet>{TierSet::FromBits(0b1010), TierSet::FromBits(0b1000)};
+  const v1::UpdatedEvent updated = ToProto(dropped).updated();
+  EXPECT_FALSE(updated.has_tier());
+  EXPECT_THAT(updated.lower_tiers().old_value(), ElementsAre(v1::TIER_SECONDARY, v1::TIER_FOURTH));
+  EXPECT_THAT(updated.lower_tiers().new_value(), ElementsAre(v1::TIER_FOURTH));
+  dropped.lower = Change<TierSet>{TierSet::FromBits(0b10), {}};
+  EXPECT_TRUE(ToProto(dropped).updated().has_lower_tiers()) << "also where none is left";
+  EXPECT_FALSE(ToProto(UpdatedEvent{}).updated().has_lower_tiers());
+}
+
 TEST(TranslateEventsTest, EveryReasonHasItsOwn) {
   std::set<v1::RemovalReason> reasons;
   for (int i = 0; i <= static_cast<int>(RemovalReason::kLost); ++i) {
@@ -92,7 +109,13 @@ TEST(TranslateEventsTest, EveryReasonHasItsOwn) {
 
 // --- There and back ---
 
-Tier TierOf(v1::Tier tier) { return tier == v1::TIER_PRIMARY ? Tier::kPrimary : Tier::kSecondary; }
+Tier TierOf(int tier) { return static_cast<Tier>(tier - v1::TIER_PRIMARY); }
+
+TierSet TiersOf(const google::protobuf::RepeatedField<int>& tiers) {
+  TierSet set;
+  for (const int tier : tiers) set.Add(TierOf(tier));
+  return set;
+}
 
 void AddExtras(const v1::StoredBlock& block, std::pmr::vector<TokenExtra>& extras) {
   const size_t begin = extras.size();
@@ -119,7 +142,8 @@ StoredEvent StoredFrom(const v1::StoredEvent& proto) {
                              .hash = BlockHash{block.block_hash()},
                              .token_count = static_cast<uint32_t>(block.tokens_size()),
                              .tier = TierOf(block.tier()),
-                             .priority = Priority{static_cast<uint8_t>(block.priority())}});
+                             .priority = Priority{static_cast<uint8_t>(block.priority())},
+                             .lower = TiersOf(block.lower_tiers())});
     stored.tokens.insert(stored.tokens.end(), block.tokens().begin(), block.tokens().end());
     AddExtras(block, stored.extras);
   }
@@ -130,6 +154,10 @@ UpdatedEvent UpdatedFrom(const v1::UpdatedEvent& proto) {
   UpdatedEvent updated{.id = BlockId{proto.block_id()}, .hash = BlockHash{proto.block_hash()}};
   if (proto.has_tier()) {
     updated.tier = {TierOf(proto.tier().old_value()), TierOf(proto.tier().new_value())};
+  }
+  if (proto.has_lower_tiers()) {
+    updated.lower = {TiersOf(proto.lower_tiers().old_value()),
+                     TiersOf(proto.lower_tiers().new_value())};
   }
   if (proto.has_priority()) {
     updated.priority = {Priority{static_cast<uint8_t>(proto.priority().old_value())},

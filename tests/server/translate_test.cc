@@ -83,7 +83,7 @@ TEST(TranslateTest, ATenantsSequencesAndTheirLimitsAreTold) {
   const TenantUsage usage{
       .sequences = 3, .max_sequences = 40, .sequence_bytes = 5000, .max_sequence_bytes = 6000};
   v1::TenantInfo told;
-  TenantUsageToProto(usage, {.name = "red"}, &told);
+  TenantUsageToProto(usage, {.name = "red"}, {.tiers = {{.name = "hbm"}}}, &told);
   EXPECT_EQ(told.sequences(), 3u);
   EXPECT_EQ(told.max_sequences(), 40u);
   EXPECT_EQ(told.sequence_bytes(), 5000u);
@@ -370,6 +370,12 @@ TEST(TranslateEventsTest, ARemovalKeepsReasonScopeIdsAndHashes) {
   EventToProto(event, &proto);
   EXPECT_EQ(proto.removed().reason(), v1::REMOVAL_REASON_CLEARED);
   EXPECT_EQ(proto.removed().scope(), v1::REMOVAL_SCOPE_WINDOW);
+
+  event.what =
+      RemovedEvent{.reason = RemovalReason::kReleased, .scope = RemovedEvent::Scope::kPools};
+  EventToProto(event, &proto);
+  EXPECT_EQ(proto.removed().reason(), v1::REMOVAL_REASON_RELEASED);
+  EXPECT_EQ(proto.removed().scope(), v1::REMOVAL_SCOPE_POOLS);
 }
 
 }  // namespace

@@ -28,10 +28,11 @@ void Accountant::EndCount(const Ledger& ledger, const Shadow& shadow, Coverage& 
   if (config_->tenants.empty()) return;
   accounts_ = {};
   owners_.assign(holders_.size(), kNobody);
-  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+  for (const Tier tier : kTiers) {
     for (uint32_t s = 0; s < ledger.num_slots(tier); ++s) {
       const uint32_t id = ledger.owner({tier, SlotIndex{s}});
-      if (id == kNone) continue;
+      // Duplicates are charged to nobody.
+      if (id == kNone || ledger.IsDuplicate(id, {tier, SlotIndex{s}})) continue;
       if (id >= holders_.size()) {
         holders_.resize(id + 1);
         owners_.resize(id + 1, kNobody);
@@ -71,10 +72,10 @@ void Accountant::Check(const std::vector<TenantUsage>& told) const {
   for (uint16_t t = 1; t < config_->num_tenants(); ++t) {
     const TenantId tenant{t};
     const std::string& name = config_->tenants[t - 1u].name;
-    for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+    for (const Tier tier : kTiers) {
       const uint32_t quota = config_->quota(tenant, tier);
       SIM_CHECK(charged(tier, tenant) <= quota, "rule 16: ", name, " has ", charged(tier, tenant),
-                " ", TierName(tier), " blocks of window ",
+                " ", DefaultTierName(tier), " blocks of window ",
                 WindowName(config_->windows[window_index_].size), ", its quota is ", quota);
     }
     for (const TenantUsage::Use& use : told[t].uses) {
@@ -84,7 +85,7 @@ void Accountant::Check(const std::vector<TenantUsage>& told) const {
       SIM_CHECK(use.used_blocks == used && use.cached_blocks == cached &&
                     use.quota_blocks == config_->quota(tenant, use.tier),
                 "rule 16: the core charges ", name, " for ", use.used_blocks, " ",
-                TierName(use.tier), " blocks of window ", WindowName(use.window), ", ",
+                DefaultTierName(use.tier), " blocks of window ", WindowName(use.window), ", ",
                 use.cached_blocks, " of them unheld; by its holders it has ", used, ", ", cached,
                 " of them unheld");
     }

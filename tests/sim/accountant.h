@@ -58,7 +58,7 @@ class Accountant {
   const uint32_t window_index_;
   std::vector<uint8_t> holders_;  // By block id: a bit for each tenant that holds it.
   std::vector<uint8_t> owners_;   // By block id: the tenant that it is cached for; kNobody.
-  std::array<std::array<Account, kMaxTenantsInSim>, kNumTiers> accounts_;
+  std::array<std::array<Account, kMaxTenantsInSim>, kMaxTiers> accounts_;
 };
 
 }  // namespace pagoda::sim

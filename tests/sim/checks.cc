@@ -94,6 +94,7 @@ void World::Check() {
               "Stats() counts ", stats.windows[w].holes, " holes instead of ", shadows[w].holes());
     CheckRetention(w);
     CheckNodes(w);
+    CheckAllocations(w);
     journal.Check(w, shadows[w], ledgers[w], resetting);
   }
   // What a reset has cut off is its tenant's until it is let go.
@@ -110,31 +111,100 @@ void World::Check() {
   time_applied_ = pins_expired_ = false;
 }
 
+// The events alone say which blocks are taken and not in the tree.
+void World::CheckAllocations(uint32_t window) {
+  if (config.lifecycle != LifecycleEvents::kAll) return;
+  const WindowSize size = config.windows[window].size;
+  SIM_CHECK(allocations_.Dump(size) == core->DumpAllocated(size), "law: other blocks of window ",
+            WindowName(size), " are taken than the events say");
+}
+
 // Rule 13: no candidate that stayed was to go before one that went.
 void World::CheckVictims() {
   for (const Victims& victims : victims_) {
-    if (victims.count == 0) continue;
-    const Shadow& shadow = shadows[victims.window];
-    Ledger& ledger = ledgers[victims.window];
-    for (const Victims::Candidate& candidate : victims.candidates) {
-      const Node& node = shadow.node(candidate.id);
-      if (!node.cached() || node.tier != victims.tier || ledger[candidate.id].refs > 0) continue;
-      if (full(victims.window) &&
-          (victims.tier == Tier::kPrimary ? shadow.HasChildrenIn(candidate.id, Tier::kPrimary)
-                                          : shadow.HasChildren(candidate.id))) {
-        continue;
-      }
-      const Priority priority = std::max(candidate.priority, node.priority);
-      SIM_CHECK(victims.highest <= priority, "a block of priority ",
-                static_cast<int>(victims.highest.value()), " of the ", TierName(victims.tier),
-                " tier went before block ", candidate.id, " of priority ",
-                static_cast<int>(priority.value()));
+    if (victims.gone.empty()) continue;
+    const std::optional<Victims::Candidate> stayed = LowestThatStayed(victims);
+    for (const Victims::Gone& gone : victims.gone) {
+      SIM_CHECK(!stayed.has_value() || gone.priority <= stayed->priority, "a block of priority ",
+                gone.priority, " of the ", DefaultTierName(victims.tier),
+                " tier went before block ", stayed->id, " of priority ", stayed->priority);
+      // What a reset has cut off moves without an event.
+      if (!core->resetting() && !gone.freely) CheckPassed(victims, gone);
     }
   }
   victims_.clear();
 }
 
-// A cached block's bytes are those of its content, unless they are on their way.
+bool World::IsCandidate(uint32_t window, uint32_t id) {
+  const Node& node = shadows[window].node(id);
+  if (!node.cached() || ledgers[window][id].refs > 0) return false;
+  return !full(window) || !shadows[window].HasNearChildren(id, node.tier);
+}
+
+// The candidate of lowest priority that could have gone all the while. Where its priority changed,
+// with the higher one.
+std::optional<Victims::Candidate> World::LowestThatStayed(const Victims& victims) {
+  std::optional<Victims::Candidate> lowest;
+  for (const Victims::Candidate& candidate : victims.candidates) {
+    const Node& node = shadows[victims.window].node(candidate.id);
+    if (!IsCandidate(victims.window, candidate.id) || node.tier != victims.tier) continue;
+    const Priority priority = std::max(candidate.priority, node.priority);
+    if (lowest.has_value() && lowest->priority <= priority) continue;
+    lowest = {candidate.id, priority};
+  }
+  return lowest;
+}
+
+// Rule 14: a tier takes what it admits, if it has a free slot or a block of no higher priority, and
+// what has children below it in any case. So a block that fell past a tier, or was dropped, is one
+// that the tier could not take.
+void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
+  CheckDuplicatesWentFirst(from, gone);
+  for (const Tier tier : kTiers) {
+    const auto index = static_cast<size_t>(tier);
+    if (tier <= from.tier || (gone.to.has_value() && tier >= *gone.to)) continue;
+    if (config.windows[from.window].blocks_in(tier) == 0) continue;
+    const bool admitted = gone.priority >= config.min_priority[index];
+    if (!admitted && !gone.named && !gone.has_children) continue;
+    if (config.quota(from.tenant, tier) != kNoQuota) continue;
+    uint32_t came = 0;
+    std::optional<Victims::Candidate> stayed;
+    for (const Victims& there : victims_) {
+      if (there.window != from.window || there.tier != tier) continue;
+      came += there.came;
+      // Of several tenants each has its share.
+      if (config.tenants.empty()) stayed = LowestThatStayed(there);
+    }
+    const uint32_t free_before =
+        stats_.windows.empty() ? 0 : stats_.windows[from.window].tiers[index].free;
+    SIM_CHECK(came >= free_before, "rule 14: a block of priority ", gone.priority, " of the ",
+              DefaultTierName(from.tier), " tier found no place in the ", DefaultTierName(tier),
+              " tier, which had ", free_before, " free slots, of which ", came, " were taken");
+    SIM_CHECK(!stayed.has_value() || (gone.priority < stayed->priority && !gone.has_children),
+              "rule 14: a block of priority ", gone.priority, " of the ",
+              DefaultTierName(from.tier), " tier found no place in the ", DefaultTierName(tier),
+              " tier, where block ", stayed->id, " of priority ", stayed->priority, " stayed");
+  }
+}
+
+// A tier gives up copies of what lies in a nearer tier before anything else. A tenant at its quota
+// gives up its own, and a watermark counts duplicates as free.
+void World::CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& gone) {
+  if (from.tier == Tier::kPrimary || gone.named || !config.tenants.empty()) return;
+  if (config.watermark_permille[static_cast<size_t>(from.tier)] != 0) return;
+  for (const Victims& there : victims_) {
+    if (there.window != from.window || there.tier != from.tier) continue;
+    for (const uint32_t id : there.duplicates) {
+      const Node& node = shadows[from.window].node(id);
+      SIM_CHECK(!node.cached() || !node.lower.contains(from.tier), "a block of the ",
+                DefaultTierName(from.tier), " tier went for room before the duplicate of block ",
+                id);
+    }
+  }
+}
+
+// A cached block's bytes are those of its content, unless they are on their way. So are those of
+// its farther copies.
 void World::CheckNodes(uint32_t window) {
   const Shadow& shadow = shadows[window];
   Ledger& ledger = ledgers[window];
@@ -151,12 +221,18 @@ void World::CheckNodes(uint32_t window) {
       SIM_CHECK(facts.refs == 0 || ledger[node.parent].refs > 0, "rule 13: block ", id,
                 " is held, its parent is not");
     }
-    if (memory.Arriving(window, facts.place)) continue;
-    SIM_CHECK(std::equal(node.values.begin(), node.values.begin() + node.count,
-                         memory.slot(window, facts.place)),
-              "rule 7: block ", id, " of window ", WindowName(config.windows[window].size),
-              " in slot ", facts.place.slot.value(), " of the ", TierName(node.tier),
-              " tier does not hold the bytes of its content");
+    for (const Tier tier : kTiers) {
+      const SlotRef slot{tier, facts.copies[static_cast<size_t>(tier)]};
+      if (slot.slot == kNoSlot) continue;
+      SIM_CHECK(tier == node.tier || node.lower.contains(tier), "block ", id,
+                " has a copy that no event tells of");
+      if (memory.Arriving(window, slot)) continue;
+      SIM_CHECK(std::equal(node.values.begin(), node.values.begin() + node.count,
+                           memory.slot(window, slot)),
+                "rule 7: block ", id, " of window ", WindowName(config.windows[window].size),
+                " in slot ", slot.slot.value(), " of the ", DefaultTierName(tier),
+                " tier does not hold the bytes of its content");
+    }
   }
 }
 

@@ -159,7 +159,7 @@ Scope PublishScope(SimSequence& sequence, Reasons reasons) {
 void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle) {
   Ledger& ledger = world.ledgers[window];
   const uint32_t id = handle.id.value();
-  SIM_CHECK(handle.id != kNoBlock && handle.slot.value() < world.config.windows[window].primary,
+  SIM_CHECK(handle.id != kNoBlock && handle.slot.value() < world.config.windows[window].primary(),
             "an answer names block ", id, " in slot ", handle.slot.value());
   const auto taken = [&](uint32_t other) {
     return ledger[other].refs > 0 ||
@@ -319,7 +319,7 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   Ledger& ledger = world.ledgers[window];
   const bool has_bytes = ledger[id].placed && ledger[id].place.tier == Tier::kPrimary;
   if (!has_bytes) {
-    // A hole, or a block of the secondary tier: it gets what this sequence alone has.
+    // A hole, or a block of a lower tier: it gets what this sequence alone has.
     const SlotRef slot{Tier::kPrimary, table.blocks[index].slot};
     if (ledger[own].refs != 1 || ledger.owner(slot) != own || world.memory.Arriving(window, slot)) {
       table.detached = true;
@@ -328,7 +328,7 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
     }
     SIM_CHECK(shadow.node(id).cached() && shadow.node(id).tier == Tier::kPrimary,
               "rule 10: the cached block ", id, " does not get the bytes of block ", own);
-    ledger.Place(id, slot);
+    ledger.AddCopy(id, slot);
     std::erase(world.stored, HeldBlock{window, BlockId{id}});
     world.coverage.Add(Met::kCanonicalMoved);
   } else if (!world.MayHold(window, id, sequence.tenant)) {

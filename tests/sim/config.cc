@@ -3,17 +3,33 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "manager/eviction_policy.h"
 #include "tests/sim/random.h"
 
 namespace pagoda::sim {
 namespace {
 
+// Of what a seed decides about tiers beyond the second. No operation has this stream.
+constexpr uint64_t kFartherTiersStream = uint64_t{1} << 40;
+
 // Small enough that a window passes within a few blocks.
 WindowSize DrawSliding(Random& random, uint32_t tokens_per_block) {
   return WindowSize{random.Between(1, 3 * tokens_per_block + 2)};
 }
 
+// Of a window in a tier below the first.
+uint32_t DrawLowerBlocks(Random& random) { return random.Between(1, 4 + random.Below(16)); }
+
+// A tier's threshold and watermark.
+Priority DrawMinPriority(Random& random) {
+  const uint8_t thresholds[] = {0, 35, 35, 36, 60, 100};
+  return Priority{thresholds[random.Below(6)]};
+}
+uint32_t DrawWatermark(Random& random) { return random.OneIn(2) ? random.Between(1, 600) : 0; }
+
+// With two tiers at most.
 std::vector<SimConfig::Window> DrawWindows(Random& random, uint32_t tokens_per_block) {
   std::vector<WindowSize> sizes;
   const uint32_t dice = random.Below(10);
@@ -26,10 +42,9 @@ std::vector<SimConfig::Window> DrawWindows(Random& random, uint32_t tokens_per_b
   const bool with_secondary = random.Percent(60);
   std::vector<SimConfig::Window> windows;
   for (const WindowSize size : sizes) {
-    const uint32_t secondary =
-        with_secondary && !random.OneIn(6) ? random.Between(1, 4 + random.Below(16)) : 0;
+    const uint32_t secondary = with_secondary && !random.OneIn(6) ? DrawLowerBlocks(random) : 0;
     windows.push_back(
-        {.size = size, .primary = random.Between(4, 8 + random.Below(17)), .secondary = secondary});
+        {.size = size, .blocks = {random.Between(4, 8 + random.Below(17)), secondary}});
   }
   return windows;
 }
@@ -45,13 +60,18 @@ std::vector<uint32_t> DrawWeights(Random& random, const std::vector<uint32_t>& w
   return drawn;
 }
 
+uint32_t SmallestPrimary(const SimConfig& config) {
+  uint32_t smallest = config.windows.front().primary();
+  for (const SimConfig::Window& window : config.windows) {
+    smallest = std::min(smallest, window.primary());
+  }
+  return smallest;
+}
+
 // One to three tenants, some of which share the default tenant's name spaces. Quotas are so small
 // that most are met.
 std::vector<TenantOptions> DrawTenants(Random& random, const SimConfig& config) {
-  uint32_t smallest = config.windows.front().primary;
-  for (const SimConfig::Window& window : config.windows) {
-    smallest = std::min(smallest, window.primary);
-  }
+  const uint32_t smallest = SmallestPrimary(config);
   std::vector<TenantOptions> tenants;
   for (uint32_t i = random.Between(1, kMaxTenantsInSim - 1); i > 0; --i) {
     TenantOptions tenant{.name = absl::StrCat("tenant", i),
@@ -62,6 +82,37 @@ std::vector<TenantOptions> DrawTenants(Random& random, const SimConfig& config) 
     tenants.push_back(std::move(tenant));
   }
   return tenants;
+}
+
+// One or two tiers beyond the second, or, in most seeds, none. A seed without them is what it was
+// before there were any, because they have a stream of their own.
+void DrawFartherTiers(SimConfig& config) {
+  Random random(config.seed, kFartherTiersStream);
+  if (random.Percent(60)) return;
+  constexpr size_t kFirst = 2;
+  constexpr uint32_t kFew = 3;
+  config.num_tiers = kFirst + random.Between(1, kMaxTiers - kFirst);
+  // In half of these seeds what is below the first tier is mostly full, so that blocks swap.
+  const bool has_few = random.OneIn(2);
+  if (has_few) {
+    config.min_priority[1] = Priority{0};
+    for (SimConfig::Window& window : config.windows) {
+      window.blocks[1] = std::min(window.blocks[1], kFew);
+    }
+  } else {
+    config.watermark_permille[1] = DrawWatermark(random);
+  }
+  for (size_t t = kFirst; t < config.num_tiers; ++t) {
+    for (SimConfig::Window& window : config.windows) {
+      if (random.OneIn(6)) continue;
+      window.blocks[t] = has_few ? random.Between(1, kFew) : DrawLowerBlocks(random);
+    }
+    config.min_priority[t] = has_few ? Priority{0} : DrawMinPriority(random);
+    config.watermark_permille[t] = has_few ? 0 : DrawWatermark(random);
+    for (TenantOptions& tenant : config.tenants) {
+      if (random.OneIn(3)) tenant.quota_blocks[t] = random.Below(6);
+    }
+  }
 }
 
 }  // namespace
@@ -81,23 +132,23 @@ uint32_t SimConfig::Confined(TenantId tenant, uint32_t name_space) const {
   return name_space % size;
 }
 
-bool SimConfig::has_secondary() const {
-  return std::any_of(windows.begin(), windows.end(),
-                     [](const Window& window) { return window.secondary > 0; });
-}
-
 std::string SimConfig::ToString() const {
   std::string text = absl::StrCat("tokens_per_block=", tokens_per_block);
   for (const Window& window : windows) {
-    absl::StrAppend(&text, " window=", WindowName(window.size), ":", window.primary, "+",
-                    window.secondary);
+    absl::StrAppend(&text, " window=", WindowName(window.size), ":",
+                    absl::StrJoin(absl::MakeSpan(window.blocks).first(num_tiers), "+"));
+  }
+  for (size_t t = 0; t < num_tiers; ++t) {
+    absl::StrAppend(&text, " ", DefaultTierName(static_cast<Tier>(t)),
+                    "=min_priority:", static_cast<int>(min_priority[t].value()),
+                    ",watermark:", watermark_permille[t]);
   }
   absl::StrAppend(&text, " max_holes=", max_holes, " policy=", eviction_policy,
-                  " offload_min_priority=", static_cast<int>(offload_min_priority.value()),
-                  " watermark=", watermark_permille, " pin_budget=", pin_budget_permille,
-                  " alphabet=", alphabet, " extra_ids=", extra_ids, " items=", items,
-                  " name_spaces=", name_spaces.size(), " steps=", steps,
-                  " copy_failures=", copy_failure_permille, " copy_haste=", copy_haste_percent);
+                  " pin_budget=", pin_budget_permille, " alphabet=", alphabet,
+                  " extra_ids=", extra_ids, " items=", items, " name_spaces=", name_spaces.size(),
+                  " steps=", steps, " copy_failures=", copy_failure_permille,
+                  " copy_haste=", copy_haste_percent,
+                  " all_lives=", lifecycle == LifecycleEvents::kAll);
   for (const TenantOptions& tenant : tenants) {
     absl::StrAppend(&text, " ", tenant.name, ":", tenant.shares ? "shares," : "",
                     "share=", tenant.share);
@@ -113,22 +164,21 @@ SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights) {
   SimConfig config{.seed = seed};
   config.tokens_per_block = 1u << random.Below(4);
   config.windows = DrawWindows(random, config.tokens_per_block);
+  const bool has_secondary =
+      std::any_of(config.windows.begin(), config.windows.end(),
+                  [](const SimConfig::Window& window) { return window.has_lower(); });
+  config.num_tiers = has_secondary ? 2 : 1;
   config.max_holes = random.OneIn(3) ? random.Between(1, 3) : 0;
   const std::vector<std::string_view>& policies = EvictionPolicyNames();
   config.eviction_policy =
       random.Percent(70)
           ? std::string(policies.front())
           : std::string(policies[random.Below(static_cast<uint32_t>(policies.size()))]);
-  const uint8_t thresholds[] = {0, 35, 35, 36, 60, 100};
-  config.offload_min_priority = Priority{thresholds[random.Below(6)]};
-  config.watermark_permille = random.OneIn(2) ? random.Between(1, 600) : 0;
+  config.min_priority[1] = DrawMinPriority(random);
+  config.watermark_permille[0] = DrawWatermark(random);
   config.pin_budget_permille = random.OneIn(4) ? random.Below(1001) : 250;
   config.alphabet = random.Between(2, 3);
-  uint32_t smallest = config.windows.front().primary;
-  for (const SimConfig::Window& window : config.windows) {
-    smallest = std::min(smallest, window.primary);
-  }
-  config.max_prompt_tokens = std::max(3u, smallest * config.tokens_per_block / 2);
+  config.max_prompt_tokens = std::max(3u, SmallestPrimary(config) * config.tokens_per_block / 2);
   config.extra_ids = random.OneIn(3);
   config.items = random.OneIn(3);
   config.name_spaces = {{}};
@@ -152,6 +202,9 @@ SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights) {
   config.copy_haste_percent = random.Between(2, 95);
   config.wrong_percent = random.OneIn(3) ? 0 : 4;
   config.weights = DrawWeights(random, weights);
+  // By the seed itself: the other seeds run as they always did.
+  if (seed % 3 == 1) config.lifecycle = LifecycleEvents::kAll;
+  DrawFartherTiers(config);
   return config;
 }
 
@@ -164,15 +217,17 @@ BlockManager::Options CoreOptions(const SimConfig& config, absl::Time start, uin
                                   }
                                   return spec;
                                 }())};
-  for (const SimConfig::Window& window : config.windows) {
-    options.primary_blocks.push_back(window.primary);
-    if (config.has_secondary()) options.secondary_blocks.push_back(window.secondary);
+  for (size_t t = 0; t < config.num_tiers; ++t) {
+    TierSpec& tier = options.tiers.emplace_back();
+    tier.name = DefaultTierName(static_cast<Tier>(t));
+    for (const SimConfig::Window& window : config.windows) tier.blocks.push_back(window.blocks[t]);
+    tier.min_priority = config.min_priority[t];
+    tier.watermark_permille = config.watermark_permille[t];
   }
   options.max_holes = config.max_holes;
   options.eviction_policy = config.eviction_policy;
-  options.offload_min_priority = config.offload_min_priority;
-  options.offload_watermark_permille = config.watermark_permille;
   options.pin_budget_permille = config.pin_budget_permille;
+  options.lifecycle_events = config.lifecycle;
   options.epoch = Epoch{config.seed + 1 + (incarnation << 32)};
   options.tenants = config.tenants;
   options.journal_slots = true;

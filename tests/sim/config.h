@@ -2,7 +2,9 @@
 #ifndef PAGODA_TESTS_SIM_CONFIG_H_
 #define PAGODA_TESTS_SIM_CONFIG_H_
 
+#include <array>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "events/tenant_id.h"
 #include "manager/block_manager.h"
 #include "manager/tenants.h"
+#include "pools/sizing.h"
 
 namespace pagoda::sim {
 
@@ -20,12 +23,24 @@ inline constexpr uint32_t kMaxSessions = 4;
 inline constexpr uint32_t kSequencesPerSession = 4;
 inline constexpr uint16_t kMaxTenantsInSim = 4;  // With the default tenant.
 
+// Every tier that a cache may have, nearest first.
+inline constexpr std::array<Tier, kMaxTiers> kTiers = [] {
+  std::array<Tier, kMaxTiers> tiers = {};
+  for (size_t t = 0; t < kMaxTiers; ++t) tiers[t] = static_cast<Tier>(t);
+  return tiers;
+}();
+
 struct SimConfig {
   struct Window {
     WindowSize size;
-    uint32_t primary = 0;
-    uint32_t secondary = 0;  // 0: this window has no such tier.
+    std::array<uint32_t, kMaxTiers> blocks = {};  // By tier; 0: this window has no such tier.
+
     bool full() const { return size == kFullAttention; }
+    uint32_t blocks_in(Tier tier) const { return blocks[static_cast<size_t>(tier)]; }
+    uint32_t slots_in(Tier tier) const { return SlotsFor(tier, blocks_in(tier)); }
+    uint32_t primary() const { return blocks_in(Tier::kPrimary); }
+    uint32_t all_blocks() const { return std::accumulate(blocks.begin(), blocks.end(), 0u); }
+    bool has_lower() const { return all_blocks() > primary(); }
   };
 
   uint64_t seed = 0;
@@ -33,8 +48,11 @@ struct SimConfig {
   std::vector<Window> windows;  // Ascending.
   uint32_t max_holes = 0;
   std::string eviction_policy;
-  Priority offload_min_priority = kDefaultPriority;
-  uint32_t watermark_permille = 0;
+  // Of the cache's list: a window may have no blocks in some of these.
+  size_t num_tiers = 1;
+  // By tier, as in TierSpec.
+  std::array<Priority, kMaxTiers> min_priority = {};
+  std::array<uint32_t, kMaxTiers> watermark_permille = {};
   uint32_t pin_budget_permille = 0;
 
   uint32_t alphabet = 2;           // Token ids in use.
@@ -49,9 +67,9 @@ struct SimConfig {
   uint32_t copy_haste_percent = 0;  // How soon copies are carried out.
   uint32_t wrong_percent = 0;       // Calls with a wrong argument.
   bool durations = false;
+  LifecycleEvents lifecycle = LifecycleEvents::kRaw;
   std::vector<uint32_t> weights;  // Of the kinds of operations, index for index operations.h.
 
-  bool has_secondary() const;
   // The tenants' ids are below this; 0 is the default tenant.
   uint16_t num_tenants() const { return static_cast<uint16_t>(tenants.size() + 1); }
   bool shares(TenantId tenant) const {

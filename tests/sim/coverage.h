@@ -18,13 +18,20 @@ enum class Met : uint8_t {
   kOtherRefusal,
   kEvicted,
   kDisplaced,
-  kOffloaded,
+  kOffloaded,   // Blocks that fell to a lower tier.
+  kMiddleFell,  // Of these, from another than the first.
+  kFellPast,    // And past a tier that the window has.
   kOnboarded,
-  kMatchInSecondary,
+  kOnboardedFar,      // Of these, from beyond the second tier.
+  kSwappedFar,        // Swaps through the spare of a tier beyond the second.
+  kMatchBelow,        // Matched blocks below the first tier.
+  kFreelyEvicted,     // Blocks that fell to a copy that they had.
+  kDuplicateDropped,  // Copies that were given up, of blocks with a nearer one.
+  kLostOneCopy,       // Blocks that a failed copy left cached below.
   kHole,
   kHoleFilled,
   kCanonical,       // Blocks published whose content was cached already.
-  kCanonicalMoved,  // Of these, cached in the secondary tier: it took the new slot.
+  kCanonicalMoved,  // Of these, cached in a lower tier: it took the new slot.
   kDetached,        // Sequences whose path left the tree.
   kTailCopied,      // A fork's borrowed tail.
   kCutCopied,       // A truncation into a block in use.
@@ -58,6 +65,8 @@ enum class Met : uint8_t {
   kRestarted,
   kRecovered,
   kDuringReset,  // Operations that ran while a reset was under way.
+  kTaken,        // Blocks whose life outside the tree began, where all of these are told.
+  kReleased,     // Those that ended without the tree.
   kCount,
 };
 
@@ -71,8 +80,15 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "evicted",
     "displaced",
     "offloaded",
+    "middle_fell",
+    "fell_past",
     "onboarded",
-    "secondary_match",
+    "onboarded_far",
+    "swapped_far",
+    "match_below",
+    "freely_evicted",
+    "duplicate_dropped",
+    "lost_one_copy",
     "hole",
     "hole_filled",
     "canonical",
@@ -110,11 +126,14 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "restarted",
     "recovered",
     "during_reset",
+    "taken",
+    "released",
 };
 
 struct Coverage {
   std::array<uint64_t, static_cast<size_t>(Met::kCount)> counts = {};
 
+  uint64_t count(Met met) const { return counts[static_cast<size_t>(met)]; }
   void Add(Met met, uint64_t count = 1) { counts[static_cast<size_t>(met)] += count; }
   void Add(const Coverage& other) {
     for (size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];

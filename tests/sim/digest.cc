@@ -36,6 +36,7 @@ void Digest::Add(const Event& event) {
       Add(block.hash.value());
       Add(uint64_t{block.token_count} << 16 | static_cast<uint64_t>(block.tier) << 8 |
           block.priority.value());
+      if (!block.lower.empty()) Add(block.lower.bits());
     }
     for (const TokenId token : stored->tokens) Add(token);
     Add(stored->extras.size());
@@ -44,6 +45,10 @@ void Digest::Add(const Event& event) {
     Add(updated->id.value());
     Add(updated->hash.value());
     if (updated->tier.has_value()) Add(2 + static_cast<uint64_t>(updated->tier->new_value));
+    if (updated->lower.has_value()) {
+      Add(uint64_t{1} << 32 | uint64_t{updated->lower->old_value.bits()} << 8 |
+          updated->lower->new_value.bits());
+    }
     if (updated->priority.has_value()) {
       Add(uint64_t{updated->priority->old_value.value()} << 8 |
           updated->priority->new_value.value());

@@ -21,7 +21,11 @@ std::string Describe(const Event& event) {
     if (stored->parent != kNoBlock) text += Text(" below ", stored->parent);
   } else if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
     text += Text("block ", updated->id);
-    if (updated->tier.has_value()) text += Text(" to ", TierName(updated->tier->new_value));
+    if (updated->tier.has_value()) text += Text(" to ", DefaultTierName(updated->tier->new_value));
+    if (updated->lower.has_value()) {
+      text += Text(" lower copies ", static_cast<int>(updated->lower->old_value.bits()), " to ",
+                   static_cast<int>(updated->lower->new_value.bits()));
+    }
     if (updated->priority.has_value()) {
       text += Text(" to priority ", updated->priority->new_value);
     }
@@ -31,18 +35,20 @@ std::string Describe(const Event& event) {
     }
   } else if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
     text += Text(RemovalReasonName(removed->reason), ":");
+    if (removed->scope == RemovedEvent::Scope::kPools) text += " the pools";
     for (const BlockId id : removed->blocks) text += Text(" ", id);
   } else {
     text += "created";
+    for (const BlockId id : std::get<CreatedEvent>(event.what).blocks) text += Text(" ", id);
   }
   return text;
 }
 
 std::string Describe(const CopyOrder& order) {
   return Text("copy ", order.ticket, " of window ", WindowName(order.window), ": ",
-              order.num_tokens, " tokens from ", TierName(order.source.tier), " slot ",
-              order.source.slot, " to ", TierName(order.target.tier), " slot ", order.target.slot,
-              ", after ", order.after[0], " and ", order.after[1]);
+              order.num_tokens, " tokens from ", DefaultTierName(order.source.tier), " slot ",
+              order.source.slot, " to ", DefaultTierName(order.target.tier), " slot ",
+              order.target.slot, ", after ", order.after[0], " and ", order.after[1]);
 }
 
 }  // namespace
@@ -63,6 +69,7 @@ void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders)
     if (world_.Note()) world_.Note("    " + Describe(event));
     std::visit([&](const auto& what) { Apply(window, what); }, event.what);
   }
+  for (const HeldBlock& changed : changed_) KeepCopies(changed.window, changed.id.value());
   // A match used them: clocks that run start again.
   for (const HeldBlock& copied : copied_) {
     BlockFacts& facts = world_.ledgers[copied.window][copied.id];
@@ -83,7 +90,7 @@ uint32_t Follow::WindowIndex(WindowSize size) const {
 void Follow::NoteCandidates(uint32_t window) {
   const Shadow& shadow = world_.shadows[window];
   const uint16_t tenants = world_.config.num_tenants();
-  std::vector<Victims> victims(kNumTiers * tenants);
+  std::vector<Victims> victims(kMaxTiers * tenants);
   for (size_t i = 0; i < victims.size(); ++i) {
     victims[i].window = window;
     victims[i].tier = static_cast<Tier>(i / tenants);
@@ -91,13 +98,11 @@ void Follow::NoteCandidates(uint32_t window) {
   }
   for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
     const Node& node = shadow.node(id);
-    if (!node.cached() || world_.ledgers[window][id].refs > 0) continue;
-    if (world_.full(window)) {
-      if (node.tier == Tier::kPrimary ? shadow.HasChildrenIn(id, Tier::kPrimary)
-                                      : shadow.HasChildren(id)) {
-        continue;
-      }
+    for (const Tier tier : kTiers) {
+      if (!node.cached() || !node.lower.contains(tier)) continue;
+      victims[static_cast<size_t>(tier) * tenants].duplicates.push_back(id);
     }
+    if (!world_.IsCandidate(window, id)) continue;
     const TenantId tenant = world_.config.OwnerOf(node.name_space);
     victims[static_cast<size_t>(node.tier) * tenants + tenant.value()].candidates.push_back(
         {id, node.priority});
@@ -112,16 +117,19 @@ bool Follow::LetGo(uint32_t window, uint32_t id) const {
          std::find(scope_.let_go.begin(), scope_.let_go.end(), held) != scope_.let_go.end();
 }
 
-void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, Priority priority) {
+// Of the tenant whose block it is.
+Victims& Follow::VictimsOf(uint32_t window, Tier tier, uint32_t id) {
+  const TenantId tenant = world_.config.OwnerOf(world_.shadows[window].node(id).name_space);
+  return victims_[(window * kMaxTiers + static_cast<size_t>(tier)) * world_.config.num_tenants() +
+                  tenant.value()];
+}
+
+void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, const Victims::Gone& gone) {
   SIM_CHECK(world_.ledgers[window][id].refs <= (LetGo(window, id) ? 1 : 0), "block ", id,
             " of window ", WindowName(world_.config.windows[window].size),
             " goes for room while it is held");
-  const TenantId tenant = world_.config.OwnerOf(world_.shadows[window].node(id).name_space);
-  Victims& victims =
-      victims_[(window * kNumTiers + static_cast<size_t>(tier)) * world_.config.num_tenants() +
-               tenant.value()];
-  victims.highest = victims.count == 0 ? priority : std::max(victims.highest, priority);
-  ++victims.count;
+  Victims& victims = VictimsOf(window, tier, id);
+  victims.gone.push_back(gone);
   // Where its id comes back in the same call, that is another block.
   std::erase_if(victims.candidates,
                 [id](const Victims::Candidate& candidate) { return candidate.id == id; });
@@ -130,6 +138,8 @@ void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, Priority priori
 void Follow::Apply(uint32_t, const CreatedEvent& created) {
   SIM_CHECK(created.blocks.empty() != created.blocks_per_tier.empty(),
             "a Created event says one thing");
+  if (world_.config.lifecycle != LifecycleEvents::kAll) return;
+  world_.coverage.Add(Met::kTaken, created.blocks.size());
 }
 
 void Follow::Apply(uint32_t window, const StoredEvent& stored) {
@@ -165,14 +175,86 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
     }
   }
   if (updated.tier.has_value()) {
-    const Tier to = updated.tier->new_value;
     // What time brings comes before the move, in one event with it.
     const Priority priority =
         updated.priority.has_value() ? updated.priority->new_value : shadow.node(id).priority;
-    if (to == Tier::kSecondary) NoteVictim(window, Tier::kPrimary, id, priority);
-    world_.coverage.Add(to == Tier::kSecondary ? Met::kOffloaded : Met::kOnboarded);
+    NoteMove(window, updated, priority);
+  } else if (updated.lower.has_value()) {
+    world_.coverage.Add(Met::kDuplicateDropped);
   }
   shadow.ApplyUpdated(updated);
+  if (updated.tier.has_value() || updated.lower.has_value())
+    changed_.push_back({window, updated.id});
+}
+
+// The block has no copies but those that the events tell of.
+void Follow::KeepCopies(uint32_t window, uint32_t id) {
+  const Node& node = world_.shadows[window].node(id);
+  if (!node.cached()) return;
+  TierSet tiers = node.lower;
+  tiers.Add(node.tier);
+  world_.ledgers[window].KeepCopies(id, tiers);
+  const BlockFacts& facts = world_.ledgers[window][id];
+  for (const Tier tier : kTiers) {
+    SIM_CHECK(!node.lower.contains(tier) || facts.copies[static_cast<size_t>(tier)] != kNoSlot,
+              "block ", id, " has no copy in the ", DefaultTierName(tier), " tier");
+  }
+}
+
+// It leaves its slot without an order; another order may have given it one there since.
+void Follow::LeaveFreely(uint32_t window, uint32_t id, Tier from) {
+  Ledger& ledger = world_.ledgers[window];
+  const SlotRef slot{from, ledger[id].copies[static_cast<size_t>(from)]};
+  const bool came_now = std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrived& arrived) {
+    return arrived.window == window && arrived.id == id && arrived.slot == slot;
+  });
+  if (!came_now) ledger.RemoveCopy(id, slot);
+}
+
+// It leaves the tree: who holds it has its nearest copy.
+void Follow::DropDuplicatesOf(uint32_t window, uint32_t id) {
+  TierSet nearest;
+  nearest.Add(world_.shadows[window].node(id).tier);
+  world_.ledgers[window].KeepCopies(id, nearest);
+}
+
+void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority priority) {
+  const uint32_t id = updated.id.value();
+  const auto [from, to] = *updated.tier;
+  const bool freely = updated.lower.has_value() && updated.lower->old_value.contains(to);
+  Coverage& coverage = world_.coverage;
+  if (to < from) {
+    SIM_CHECK(to == Tier::kPrimary, "block ", id, " comes up to the ", DefaultTierName(to),
+              " tier and no further");
+    coverage.Add(Met::kOnboarded);
+    if (from > Tier::kSecondary) coverage.Add(Met::kOnboardedFar);
+    return;
+  }
+  // What did not arrive above is cached below still.
+  if (scope_.ends_copy) {
+    SIM_CHECK(freely, "a copy's end moves block ", id, " to where it has no copy");
+    coverage.Add(Met::kLostOneCopy);
+    return;
+  }
+  if (freely) {
+    coverage.Add(Met::kFreelyEvicted);
+    LeaveFreely(window, id, from);
+  }
+  NoteVictim(window, from, id,
+             {.priority = priority,
+              .to = to,
+              .named = scope_.moves_named && from == Tier::kPrimary,
+              .has_children = world_.full(window) && world_.shadows[window].HasChildren(id),
+              .freely = freely});
+  if (!freely) ++VictimsOf(window, to, id).came;
+  coverage.Add(Met::kOffloaded);
+  if (from != Tier::kPrimary) coverage.Add(Met::kMiddleFell);
+  const SimConfig::Window& config = world_.config.windows[window];
+  if (std::any_of(kTiers.begin(), kTiers.end(), [&](Tier tier) {
+        return tier > from && tier < to && config.blocks_in(tier) != 0;
+      })) {
+    coverage.Add(Met::kFellPast);
+  }
 }
 
 // Pins that expire were taken away before the call, and one that is unpinned goes behind it.
@@ -193,13 +275,24 @@ void Follow::EndPin(const EndedPin& ended) {
 
 void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
   const RemovalReason reason = removed.reason;
+  const bool all_lives = world_.config.lifecycle == LifecycleEvents::kAll;
+  const bool listed = removed.scope == RemovedEvent::Scope::kBlocks;
+  if (reason == RemovalReason::kReleased && listed && all_lives) {
+    SIM_CHECK(removed.hashes.empty(), "law: what was not cached has no hash");
+    world_.coverage.Add(Met::kReleased, removed.blocks.size());
+    return;
+  }
   SIM_CHECK((scope_.reasons & Bit(reason)) != 0,
             "blocks leave by an operation that does not do that: ", RemovalReasonName(reason));
-  if (reason == RemovalReason::kReleased) return;
+  if (reason == RemovalReason::kReleased && listed) return;
   Shadow& shadow = world_.shadows[window];
+  if (removed.scope == RemovedEvent::Scope::kPools) return shadow.Clear();
   if (removed.scope == RemovedEvent::Scope::kWindow) {
     SIM_CHECK(reason == RemovalReason::kCleared, "only a reset removes everything");
     world_.coverage.Add(Met::kCleared);
+    for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
+      if (shadow.node(id).cached()) DropDuplicatesOf(window, id);
+    }
     shadow.Clear();
     for (SimSession& session : world_.sessions) {
       for (SimSequence& sequence : session.sequences) {
@@ -220,7 +313,12 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
       uint32_t above = node.parent;
       while (above != kNone && !shadow.node(above).cached()) above = shadow.node(above).parent;
       const bool with_parent = !world_.full(window) && IsAmong(for_room_, window, above);
-      if (!with_parent) NoteVictim(window, node.tier, id, node.priority);
+      if (!with_parent) {
+        SIM_CHECK((node.tier == Tier::kPrimary) == (reason == RemovalReason::kEvicted), "block ",
+                  id, " of the ", DefaultTierName(node.tier), " tier is ",
+                  RemovalReasonName(reason));
+        NoteVictim(window, node.tier, id, {.priority = node.priority, .to = std::nullopt});
+      }
     }
     if (reason == RemovalReason::kTakenOver) {
       SIM_CHECK(world_.ledgers[window][id].refs == 0, "block ", id, " is taken over while held");
@@ -234,6 +332,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     if (reason == RemovalReason::kDisplaced) world_.coverage.Add(Met::kDisplaced);
     if (reason == RemovalReason::kTakenOver) world_.coverage.Add(Met::kTakenOver);
     if (reason == RemovalReason::kInvalidated) world_.coverage.Add(Met::kInvalidated);
+    DropDuplicatesOf(window, id);
     const uint32_t holes = shadow.holes();
     shadow.Remove(removed.blocks[i], removed.hashes[i]);
     if (shadow.holes() > holes) world_.coverage.Add(Met::kHole);
@@ -276,9 +375,25 @@ void Follow::ApplyOrder(const CopyOrder& order) {
     return;
   }
   move->copied = true;
+  const bool goes_down = order.target.tier > order.source.tier;
   SIM_CHECK(order.num_tokens >= world_.shadows[window].node(id).count, "copy ",
             order.ticket.value(), " moves block ", id, " in part");
-  ledger.Place(id, order.target);
+  ledger.AddCopy(id, order.target);
+  if (goes_down) ledger.RemoveCopy(id, order.source);
+  arrived_.push_back({window, id, order.target});
+  if (goes_down && order.target.tier > Tier::kSecondary && IsFull(window, order.target.tier)) {
+    world_.coverage.Add(Met::kSwappedFar);
+  }
+}
+
+// Whether every slot of the tier has a block, the spare, too: a block of it is about to come up.
+bool Follow::IsFull(uint32_t window, Tier tier) const {
+  const Ledger& ledger = world_.ledgers[window];
+  for (uint32_t s = 0; s < ledger.num_slots(tier); ++s) {
+    const uint32_t owner = ledger.owner({tier, SlotIndex{s}});
+    if (owner == kNone || IsAmong(for_room_, window, owner)) return false;
+  }
+  return true;
 }
 
 // What was stored is at the default until its sequence's wish is known (World::Wish).

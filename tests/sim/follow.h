@@ -31,16 +31,27 @@ class Follow {
     Tier to;
     bool copied = false;
   };
+  struct Arrived {
+    uint32_t window;
+    uint32_t id;
+    SlotRef slot;
+  };
   uint32_t WindowIndex(WindowSize size) const;
   void NoteCandidates(uint32_t window);
   bool LetGo(uint32_t window, uint32_t id) const;
-  void NoteVictim(uint32_t window, Tier tier, uint32_t id, Priority priority);
+  Victims& VictimsOf(uint32_t window, Tier tier, uint32_t id);
+  void NoteVictim(uint32_t window, Tier tier, uint32_t id, const Victims::Gone& gone);
+  void NoteMove(uint32_t window, const UpdatedEvent& updated, Priority priority);
+  void KeepCopies(uint32_t window, uint32_t id);
+  void LeaveFreely(uint32_t window, uint32_t id, Tier from);
+  void DropDuplicatesOf(uint32_t window, uint32_t id);
   void Apply(uint32_t window, const CreatedEvent& created);
   void Apply(uint32_t window, const StoredEvent& stored);
   void Apply(uint32_t window, const UpdatedEvent& updated);
   void Apply(uint32_t window, const RemovedEvent& removed);
   void EndPin(const EndedPin& ended);
   void ApplyOrder(const CopyOrder& order);
+  bool IsFull(uint32_t window, Tier tier) const;
   void NoteMoves(const EventBatch& events);
   void NoteStored();
   void NoteDetached();
@@ -50,7 +61,9 @@ class Follow {
   std::vector<Move> moves_;
   std::vector<HeldBlock> for_room_;
   std::vector<HeldBlock> stored_;
-  std::vector<HeldBlock> copied_;  // In part.
+  std::vector<HeldBlock> changed_;  // Their copies.
+  std::vector<Arrived> arrived_;    // By orders.
+  std::vector<HeldBlock> copied_;   // In part.
   std::vector<Victims> victims_;
   size_t expiries_ = 0;
 };

@@ -47,7 +47,7 @@ class Journal {
   }
 
   const SimConfig* config_;
-  std::array<std::array<Entries, kNumTiers>, kMaxWindows> entries_;
+  std::array<std::array<Entries, kMaxTiers>, kMaxWindows> entries_;
 };
 
 }  // namespace pagoda::sim

@@ -21,7 +21,7 @@ void LateJoiner::Act(const BlockManager& core, Random& random, absl::Time now) {
       if (!random.OneIn(8)) return;
       tree_ = {};
       tree_.BeginSnapshot();
-      raw_.clear();
+      allocations_.BeginSnapshot();
       position_ = {};
       state_ = State::kReading;
       return;
@@ -50,25 +50,18 @@ void LateJoiner::Act(const BlockManager& core, Random& random, absl::Time now) {
 }
 
 void LateJoiner::Apply(const Event& event) {
-  const absl::Status status = tree_.Apply(event);
+  absl::Status status = tree_.Apply(event);
+  status.Update(allocations_.Apply(event));
   SIM_CHECK(status.ok(), "for who comes late: ", status.ToString());
-  if (const auto* created = std::get_if<CreatedEvent>(&event.what)) {
-    for (const BlockId id : created->blocks) {
-      SIM_CHECK(raw_.emplace(event.window, id).second, "a raw block told twice: ", id.value());
-    }
-  }
-  const auto* removed = std::get_if<RemovedEvent>(&event.what);
-  if (removed != nullptr && removed->reason == RemovalReason::kReleased) {
-    for (const BlockId id : removed->blocks) {
-      SIM_CHECK(raw_.erase({event.window, id}) == 1, "a raw block of nobody: ", id.value());
-    }
-  }
 }
 
 void LateJoiner::Compare(const BlockManager& core) const {
   for (const CacheInfo::Window& window : core.info().windows) {
     const absl::Status status = tree_.Compare(window.window, core.DumpTree(window.window));
     SIM_CHECK(status.ok(), "who came late has another tree: ", status.ToString());
+    SIM_CHECK(lifecycle_ != LifecycleEvents::kAll ||
+                  allocations_.Dump(window.window) == core.DumpAllocated(window.window),
+              "who came late has other blocks taken, in window ", WindowName(window.window));
   }
 }
 

@@ -3,10 +3,9 @@
 #define PAGODA_TESTS_SIM_LATE_JOINER_H_
 
 #include <cstdint>
-#include <set>
-#include <utility>
 
 #include "events/event_batch.h"
+#include "events/shadow_allocations.h"
 #include "events/shadow_tree.h"
 #include "events/snapshot.h"
 #include "manager/block_manager.h"
@@ -15,9 +14,11 @@
 namespace pagoda::sim {
 
 // Reads snapshots piece by piece while the world goes on, and holds what it has in the end, and for
-// a while after, against the core: the trees, and which blocks there are by id.
+// a while after, against the core: the trees, and which blocks are taken where it is told of all.
 class LateJoiner {
  public:
+  explicit LateJoiner(LifecycleEvents lifecycle = LifecycleEvents::kRaw) : lifecycle_(lifecycle) {}
+
   // The core has recorded these, in order. Between two pieces of a snapshot any number of calls
   // comes.
   void See(const EventBatch& events);
@@ -34,7 +35,8 @@ class LateJoiner {
   State state_ = State::kAway;
   SnapshotPosition position_;
   ShadowTree tree_;
-  std::set<std::pair<WindowSize, BlockId>> raw_;
+  ShadowAllocations allocations_;
+  LifecycleEvents lifecycle_;
   uint64_t snapshots_ = 0;
 };
 

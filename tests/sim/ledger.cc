@@ -1,6 +1,5 @@
 #include "tests/sim/ledger.h"
 
-#include "manager/block_manager.h"
 #include "tests/sim/fail.h"
 
 namespace pagoda::sim {
@@ -8,24 +7,54 @@ namespace pagoda::sim {
 Ledger::Ledger(const SimConfig* config, uint32_t window_index)
     : config_(config), window_index_(window_index) {
   const SimConfig::Window& window = config->windows[window_index];
-  owners_[0].assign(window.primary, kNone);
-  owners_[1].assign(BlockManager::secondary_slots(window.secondary), kNone);
-  available_ = window.primary;
+  for (const Tier tier : kTiers) owners_[Index(tier)].assign(window.slots_in(tier), kNone);
+  available_ = window.primary();
 }
 
 void Ledger::Place(uint32_t id, SlotRef slot) {
   Unplace(id);
-  (*this)[id].placed = true;
-  (*this)[id].place = slot;
-  owners_[Index(slot.tier)][slot.slot.value()] = id;
+  AddCopy(id, slot);
 }
 
-void Ledger::Unplace(uint32_t id) {
+void Ledger::AddCopy(uint32_t id, SlotRef slot) {
   BlockFacts& facts = (*this)[id];
-  if (!facts.placed) return;
-  uint32_t& owner = owners_[Index(facts.place.tier)][facts.place.slot.value()];
+  if (facts.copies[Index(slot.tier)] != slot.slot) DropCopy(id, slot.tier);
+  facts.copies[Index(slot.tier)] = slot.slot;
+  owners_[Index(slot.tier)][slot.slot.value()] = id;
+  FindPlace(id);
+}
+
+void Ledger::DropCopy(uint32_t id, Tier tier) {
+  SlotIndex& slot = (*this)[id].copies[Index(tier)];
+  if (slot == kNoSlot) return;
+  uint32_t& owner = owners_[Index(tier)][slot.value()];
   if (owner == id) owner = kNone;
+  slot = kNoSlot;
+}
+
+void Ledger::RemoveCopy(uint32_t id, SlotRef slot) {
+  if ((*this)[id].copies[Index(slot.tier)] != slot.slot) return;
+  DropCopy(id, slot.tier);
+  FindPlace(id);
+}
+
+void Ledger::KeepCopies(uint32_t id, TierSet tiers) {
+  for (const Tier tier : kTiers) {
+    if (!tiers.contains(tier)) DropCopy(id, tier);
+  }
+  FindPlace(id);
+}
+
+void Ledger::Unplace(uint32_t id) { KeepCopies(id, {}); }
+
+void Ledger::FindPlace(uint32_t id) {
+  BlockFacts& facts = (*this)[id];
   facts.placed = false;
+  for (const Tier tier : kTiers) {
+    if (facts.placed || facts.copies[Index(tier)] == kNoSlot) continue;
+    facts.placed = true;
+    facts.place = {tier, facts.copies[Index(tier)]};
+  }
 }
 
 void Ledger::BeginCount() {
@@ -55,11 +84,10 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Sh
                         Reset reset) const {
   const SimConfig::Window& window = config_->windows[window_index_];
   SIM_CHECK(stats.window == window.size, "Stats() of another window");
-  const uint32_t capacities[] = {window.primary, window.secondary};
-  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+  for (const Tier tier : kTiers) {
     const TierOccupancy& told = stats.tiers[Index(tier)];
-    SIM_CHECK(told.sum() == told.capacity && told.capacity == capacities[Index(tier)],
-              "rule 5: the ", TierName(tier), " blocks of window ", WindowName(window.size),
+    SIM_CHECK(told.sum() == told.capacity && told.capacity == window.blocks_in(tier),
+              "rule 5: the ", DefaultTierName(tier), " blocks of window ", WindowName(window.size),
               " add up to ", told.sum(), " of ", told.capacity);
     TierOccupancy counted;
     PriorityCounts priorities = {};
@@ -73,7 +101,11 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Sh
         continue;
       }
       const BlockFacts& facts = facts_[id];
-      if (copying || facts.drains > 0) {
+      const bool duplicate = IsDuplicate(id, {tier, SlotIndex{s}});
+      if (duplicate) {
+        ++(copying ? counted.in_flight : counted.cached);
+        if (!copying) ++counted.duplicates;
+      } else if (copying || facts.drains > 0) {
         ++counted.in_flight;
       } else if (facts.pins > 0) {
         ++counted.pinned;
@@ -85,21 +117,25 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Sh
       }
     }
     SIM_CHECK(reset == Reset::kGoesOn || priorities == stats.cached_by_priority[Index(tier)],
-              "the ", TierName(tier), " tier's cached blocks have other priorities than Stats()");
+              "the ", DefaultTierName(tier),
+              " tier's cached blocks have other priorities than Stats()");
     // What was cut off is free by the events, and cached by the core.
     const uint32_t cut_off = reset == Reset::kGoesOn ? told.cached - counted.cached : 0;
     const uint32_t told_free = told.free + cut_off;
-    // One of the secondary slots that no block owns is the spare, which counts nowhere.
-    const bool spare = tier == Tier::kSecondary && !owners.empty();
+    // Below the first tier one of the slots that no block owns is the spare, which counts nowhere.
+    const bool spare = tier != Tier::kPrimary && !owners.empty();
     const bool same_free =
         spare
             ? told_free + told.in_flight + 1 == counted.free + free_in_flight + counted.in_flight &&
                   told_free + 1 >= counted.free && told_free <= counted.free
             : told_free == counted.free && told.in_flight == counted.in_flight + free_in_flight;
+    SIM_CHECK(reset == Reset::kGoesOn || told.duplicates == counted.duplicates, "the ",
+              DefaultTierName(tier), " tier has ", told.duplicates,
+              " duplicates; counted: ", counted.duplicates);
     SIM_CHECK(same_free && told.cached == counted.cached + cut_off &&
                   told.cached >= counted.cached && told.active == counted.active &&
                   told.pinned == counted.pinned,
-              "the ", TierName(tier), " tier of window ", WindowName(window.size), ": free ",
+              "the ", DefaultTierName(tier), " tier of window ", WindowName(window.size), ": free ",
               told.free, ", cached ", told.cached, ", active ", told.active, ", pinned ",
               told.pinned, ", in flight ", told.in_flight, "; counted: free ", counted.free,
               ", cached ", counted.cached, ", active ", counted.active, ", pinned ", counted.pinned,

@@ -20,14 +20,18 @@ struct BlockFacts {
   uint16_t refs = 0;  // Holders.
   uint16_t pins = 0;
   uint16_t drains = 0;
-  bool placed = false;  // Whether `place` means something.
-  SlotRef place;
-  Generation generation;  // The last one seen.
+  bool placed = false;                                   // Whether `place` means something.
+  SlotRef place;                                         // The nearest of `copies`.
+  std::array<SlotIndex, kMaxTiers> copies = NoCopies();  // By tier; kNoSlot: none.
+  Generation generation;                                 // The last one seen.
   // What a cached block is kept at, by the wishes of its sequences and what time brought.
   Priority priority = kDefaultPriority;
   absl::Duration duration = absl::InfiniteDuration();
   absl::Time deadline = absl::InfiniteFuture();  // Infinite: the clock stands.
 
+  static constexpr std::array<SlotIndex, kMaxTiers> NoCopies() {
+    return {kNoSlot, kNoSlot, kNoSlot, kNoSlot};
+  }
   BlockRetention retention() const { return {.priority = priority, .duration = duration}; }
 };
 
@@ -48,8 +52,18 @@ class Ledger {
 
   // --- Where blocks lie ---
 
-  // `id` owns the slot from now on.
+  // `id` owns the slot from now on, and no other.
   void Place(uint32_t id, SlotRef slot);
+  // `id` owns this one, too; in its tier no other.
+  void AddCopy(uint32_t id, SlotRef slot);
+  // The copy of `id` in that slot is gone, if there is one.
+  void RemoveCopy(uint32_t id, SlotRef slot);
+  // Of the copies of `id` those in other tiers are gone.
+  void KeepCopies(uint32_t id, TierSet tiers);
+  // Whether the block has a nearer copy.
+  bool IsDuplicate(uint32_t id, SlotRef slot) const {
+    return facts_[id].placed && facts_[id].place != slot;
+  }
   // The block that owns the slot; kNone where nobody does.
   uint32_t owner(SlotRef slot) const { return owners_[Index(slot.tier)][slot.slot.value()]; }
   uint32_t num_slots(Tier tier) const { return static_cast<uint32_t>(owners_[Index(tier)].size()); }
@@ -78,11 +92,13 @@ class Ledger {
 
  private:
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  void DropCopy(uint32_t id, Tier tier);
+  void FindPlace(uint32_t id);
 
   const SimConfig* const config_;
   const uint32_t window_index_;
   std::vector<BlockFacts> facts_;
-  std::array<std::vector<uint32_t>, kNumTiers> owners_;
+  std::array<std::vector<uint32_t>, kMaxTiers> owners_;
   uint32_t available_ = 0;
   uint32_t pinned_blocks_ = 0;
 };

@@ -143,7 +143,7 @@ MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_
   for (uint32_t i = first(window, length); i < whole; ++i) {
     const uint32_t id = paths_[window][i];
     // What it holds of its own below is charged there; of the default tenant's, above.
-    const bool below = shadow.node(id).tier == Tier::kSecondary;
+    const bool below = shadow.node(id).tier != Tier::kPrimary;
     const bool own = world_.config.OwnerOf(shadow.node(id).name_space) == tenant;
     if ((below && own) || !accountant.Holds(id, tenant)) ++charged;
     if (below) {

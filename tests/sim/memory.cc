@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "manager/block_manager.h"
 #include "tests/sim/fail.h"
 
 namespace pagoda::sim {
@@ -10,11 +9,10 @@ namespace pagoda::sim {
 Memory::Memory(const SimConfig* config)
     : config_(config), tokens_per_block_(config->tokens_per_block) {
   for (size_t w = 0; w < config->windows.size(); ++w) {
-    const SimConfig::Window& window = config->windows[w];
-    const uint32_t slots[] = {window.primary, BlockManager::secondary_slots(window.secondary)};
-    for (size_t tier = 0; tier < kNumTiers; ++tier) {
-      values_[w][tier].resize(size_t{slots[tier]} * tokens_per_block_);
-      touches_[w][tier].resize(slots[tier]);
+    for (const Tier tier : kTiers) {
+      const uint32_t slots = config->windows[w].slots_in(tier);
+      values_[w][Index(tier)].resize(size_t{slots} * tokens_per_block_);
+      touches_[w][Index(tier)].resize(slots);
     }
   }
 }

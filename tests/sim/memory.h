@@ -88,8 +88,8 @@ class Memory {
 
   const SimConfig* const config_;
   const uint32_t tokens_per_block_;
-  std::array<std::array<std::vector<Value>, kNumTiers>, kMaxWindows> values_;
-  std::array<std::array<std::vector<Touches>, kNumTiers>, kMaxWindows> touches_;
+  std::array<std::array<std::vector<Value>, kMaxTiers>, kMaxWindows> values_;
+  std::array<std::array<std::vector<Touches>, kMaxTiers>, kMaxWindows> touches_;
   std::vector<Copy> copies_;  // Not done, ascending by ticket.
   Ticket last_;
 };

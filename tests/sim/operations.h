@@ -107,6 +107,10 @@ void FollowCommit(World& world, SimSession& session, SimSequence& sequence);
 enum class ComputedTail { kPublished, kDropped };
 void FollowEnd(World& world, SimSession& session, SimSequence& sequence,
                ComputedTail tail = ComputedTail::kPublished);
+// How many blocks have fallen from the first tier.
+inline uint64_t CountFirstFalls(const World& world) {
+  return world.coverage.count(Met::kOffloaded) - world.coverage.count(Met::kMiddleFell);
+}
 // What the sequences' wishes allow.
 Scope PublishScope(SimSequence& sequence, Reasons reasons);
 // Whether what it publishes may change priorities.

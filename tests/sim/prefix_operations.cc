@@ -50,11 +50,21 @@ MatchOracle MatchAll(World& world, const Content& content) {
                      static_cast<uint32_t>(content.tokens.size()));
 }
 
-uint32_t CountTier(World& world, uint32_t window, const std::vector<uint32_t>& path, Tier tier) {
+// Blocks of the path that lie below the first tier.
+uint32_t CountLower(World& world, uint32_t window, const std::vector<uint32_t>& path) {
   return static_cast<uint32_t>(std::count_if(path.begin(), path.end(), [&](uint32_t id) {
     const Node& node = world.shadows[window].node(id);
-    return node.cached() && node.tier == tier;
+    return node.cached() && node.tier != Tier::kPrimary;
   }));
+}
+
+// Whether a lower tier has a free slot for any block of that owner.
+bool HasPlaceBelow(World& world, uint32_t window, TenantId owner) {
+  const ManagerStats stats = world.core->Stats();
+  return std::any_of(kTiers.begin() + 1, kTiers.end(), [&](Tier tier) {
+    return world.config.quota(owner, tier) == kNoQuota &&
+           stats.windows[window].tiers[static_cast<size_t>(tier)].free > 0;
+  });
 }
 
 }  // namespace
@@ -92,9 +102,7 @@ void MatchOp(World& world) {
     const BlockFacts& facts = world.ledgers[w][id];
     SIM_CHECK(right && facts.placed && facts.place.slot == blocks[i].slot,
               "MatchPrefix names block ", id, " in slot ", blocks[i].slot.value());
-    if (world.shadows[w].node(id).tier == Tier::kSecondary) {
-      world.coverage.Add(Met::kMatchInSecondary);
-    }
+    if (world.shadows[w].node(id).tier != Tier::kPrimary) world.coverage.Add(Met::kMatchBelow);
   }
   world.Check();
 }
@@ -181,9 +189,9 @@ void OffloadOp(World& world) {
   std::array<uint32_t, kMaxWindows> below = {};
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     paths[w] = Path(match, w, length, 0, world.tokens_per_block());
-    below[w] = CountTier(world, w, paths[w], Tier::kSecondary);
+    below[w] = CountLower(world, w, paths[w]);
   }
-  const uint64_t moved_before = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)];
+  const uint64_t moved_before = CountFirstFalls(world);
   const auto offloaded =
       Call<OffloadedPrefix>(world, *session, call, {.reasons = kForRoom, .moves_named = true});
   if (content.tokens.empty()) {
@@ -191,7 +199,7 @@ void OffloadOp(World& world) {
     return world.Check();
   }
   SIM_CHECK(offloaded.ok(), offloaded.status().ToString());
-  const uint64_t moved = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)] - moved_before;
+  const uint64_t moved = CountFirstFalls(world) - moved_before;
   SIM_CHECK(moved == offloaded->blocks, "OffloadPrefix says ", offloaded->blocks, " blocks, ",
             moved, " moved");
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
@@ -199,14 +207,13 @@ void OffloadOp(World& world) {
     const auto unheld = std::find_if(paths[w].rbegin(), paths[w].rend(), [&](uint32_t id) {
       return world.shadows[w].node(id).cached() && world.shadows[w].node(id).tier == Tier::kPrimary;
     });
-    if (unheld == paths[w].rend() || world.config.windows[w].secondary == 0) continue;
+    if (unheld == paths[w].rend()) continue;
     const bool may_move =
         world.ledgers[w][*unheld].refs == 0 && !world.shadows[w].HasChildren(*unheld);
+    const bool any_moved = CountLower(world, w, paths[w]) > below[w];
     const TenantId owner = world.config.OwnerOf(content.name_space);
-    if (world.config.quota(owner, Tier::kSecondary) != kNoQuota) continue;
-    const bool full_below = CountTier(world, w, paths[w], Tier::kSecondary) > below[w] ||
-                            world.core->Stats().windows[w].tiers[1].free == 0;
-    SIM_CHECK(!may_move || full_below, "OffloadPrefix leaves block ", *unheld,
+    SIM_CHECK(!may_move || any_moved || !HasPlaceBelow(world, w, owner),
+              "OffloadPrefix leaves block ", *unheld,
               " where it was, though there is a place below");
   }
   world.Check();
@@ -227,13 +234,13 @@ void PrefetchOp(World& world) {
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     paths[w] = Path(match, w, length, match.first(w, length), world.tokens_per_block());
     scope.kept[w].assign(paths[w].begin(), paths[w].end());
-    if (world.config.windows[w].secondary == 0) continue;
+    if (!world.config.windows[w].has_lower()) continue;
     uint32_t available = world.available(w, world.config.OwnerOf(content.name_space));
     for (const uint32_t id : paths[w]) {
       const bool here = world.shadows[w].node(id).tier == Tier::kPrimary;
       if (here && world.ledgers[w][id].refs == 0) --available;
     }
-    expected += std::min(available, CountTier(world, w, paths[w], Tier::kSecondary));
+    expected += std::min(available, CountLower(world, w, paths[w]));
     sure = sure && world.full(w) && world.config.tenants.empty();
   }
   const auto prefetched = Call<PrefetchedPrefix>(
@@ -249,7 +256,7 @@ void PrefetchOp(World& world) {
             "PrefetchPrefix moves ", prefetched->blocks, " blocks up instead of ", expected);
   // Who was held for a while and let go again begins anew.
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
-    if (world.config.windows[w].secondary == 0) continue;
+    if (!world.config.windows[w].has_lower()) continue;
     for (const uint32_t id : paths[w]) world.ledgers[w][id].deadline = absl::InfiniteFuture();
   }
   world.Check();
@@ -275,7 +282,6 @@ void PinOp(World& world) {
   const TenantId owner = world.config.OwnerOf(content.name_space);
   bool too_many = false, no_quota = false;
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
-    const SimConfig::Window& window = world.config.windows[w];
     uint32_t pinned = world.ledgers[w].pinned_blocks();
     uint32_t charged = 0;  // To the pin's tenant, which may not hold them yet.
     for (const uint32_t id :
@@ -287,7 +293,7 @@ void PinOp(World& world) {
     }
     no_quota = no_quota || charged > world.accountants[w].Left(pin.tenant);
     const uint32_t budget =
-        (window.primary + window.secondary) * world.config.pin_budget_permille / 1000;
+        world.config.windows[w].all_blocks() * world.config.pin_budget_permille / 1000;
     too_many = too_many || pinned > budget;
   }
   const auto pinned = Call<PinnedPrefix>(

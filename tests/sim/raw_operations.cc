@@ -12,7 +12,7 @@ void AllocateOp(World& world) {
   if (session == nullptr) return;
   Random& random = world.random;
   const uint32_t w = random.Below(world.num_windows());
-  const uint32_t capacity = world.config.windows[w].primary;
+  const uint32_t capacity = world.config.windows[w].primary();
   uint32_t count = 1 + random.Below(3);
   if (random.OneIn(10)) count = 1 + random.Below(capacity);
   const bool wrong = Wrong(world);

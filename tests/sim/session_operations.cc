@@ -136,13 +136,22 @@ void MaintainOp(World& world) {
   const uint32_t most = world.random.OneIn(4) ? 0 : world.random.Below(6);
   if (world.Note()) world.Note(Text("  Maintain(", most, ")"));
   world.ApplyTime();
-  const uint64_t before = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)];
+  const uint64_t falls_before = world.coverage.count(Met::kOffloaded);
+  const uint64_t first_before = CountFirstFalls(world);
   const uint32_t moved = world.core->Maintain(world.now, most);
   // What makes room below is all that may leave: nothing is dropped ahead of need.
   world.Absorb({.reasons = most == 0 ? 0 : Bit(RemovalReason::kDisplaced)});
-  const uint64_t offloaded = world.coverage.counts[static_cast<size_t>(Met::kOffloaded)] - before;
-  SIM_CHECK(moved <= most && offloaded == moved, "Maintain moves ", offloaded, " blocks, says ",
-            moved, " of at most ", most);
+  const uint64_t falls = world.coverage.count(Met::kOffloaded) - falls_before;
+  const uint64_t first_falls = CountFirstFalls(world) - first_before;
+  // What makes room in a middle tier falls, too, and is not counted.
+  const auto& watermarks = world.config.watermark_permille;
+  const bool first_alone = std::all_of(watermarks.begin() + 1, watermarks.end(),
+                                       [](uint32_t permille) { return permille == 0; });
+  SIM_CHECK(moved <= most && first_falls <= moved && moved <= (first_alone ? first_falls : falls),
+            "Maintain says that it moves ", moved, " blocks of at most ", most, "; ", first_falls,
+            " fall from the first tier, ", falls, " from all");
+  SIM_CHECK(watermarks[0] != 0 || first_falls == 0, "Maintain moves ", first_falls,
+            " blocks of a tier that keeps none free");
   world.Check();
 }
 

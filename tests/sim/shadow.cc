@@ -102,6 +102,15 @@ void Shadow::StoreOne(const StoredEvent& stored, const StoredBlock& block, uint3
   node.state = Node::State::kCached;
   node.tier = block.tier;
   node.priority = block.priority;
+  node.lower = block.lower;
+  CheckLower(id);
+}
+
+void Shadow::CheckLower(uint32_t id) const {
+  for (const Tier tier : kTiers) {
+    SIM_CHECK(!nodes_[id].lower.contains(tier) || tier > nodes_[id].tier, "law: block ", id,
+              " has a lower copy in no farther tier");
+  }
 }
 
 void Shadow::ApplyUpdated(const UpdatedEvent& updated) {
@@ -109,14 +118,21 @@ void Shadow::ApplyUpdated(const UpdatedEvent& updated) {
   SIM_CHECK(node(id).cached(), "law: block ", id, " updated but not cached");
   Node& node = nodes_[id];
   SIM_CHECK(node.hash == updated.hash, "law: block ", id, " updated with a wrong hash");
-  SIM_CHECK(
-      (updated.tier.has_value() || updated.priority.has_value()) != updated.ended_pin.has_value(),
-      "law: an Updated event that says nothing, or a pin's end beside a change");
+  const bool changes =
+      updated.tier.has_value() || updated.lower.has_value() || updated.priority.has_value();
+  SIM_CHECK(changes != updated.ended_pin.has_value(),
+            "law: an Updated event that says nothing, or a pin's end beside a change");
   if (updated.tier.has_value()) {
     SIM_CHECK(node.tier == updated.tier->old_value && node.tier != updated.tier->new_value,
               "law: block ", id, " updated from a wrong tier");
     node.tier = updated.tier->new_value;
   }
+  if (updated.lower.has_value()) {
+    SIM_CHECK(node.lower == updated.lower->old_value && node.lower != updated.lower->new_value,
+              "law: block ", id, " updated from other lower copies");
+    node.lower = updated.lower->new_value;
+  }
+  CheckLower(id);
   if (updated.priority.has_value()) {
     SIM_CHECK(node.priority == updated.priority->old_value &&
                   node.priority != updated.priority->new_value,
@@ -214,9 +230,9 @@ uint32_t Shadow::FindValue(Value value) const {
   return kNone;
 }
 
-bool Shadow::HasChildrenIn(uint32_t id, Tier tier) const {
+bool Shadow::HasNearChildren(uint32_t id, Tier tier) const {
   for (uint32_t c = nodes_[id].first_child; c != kNone; c = nodes_[c].next_sibling) {
-    if (nodes_[c].cached() && nodes_[c].tier == tier) return true;
+    if (nodes_[c].cached() && nodes_[c].tier <= tier) return true;
   }
   return false;
 }

@@ -24,6 +24,7 @@ struct Node {
   enum class State : uint8_t { kAbsent, kCached, kHole };
   State state = State::kAbsent;
   Tier tier = Tier::kPrimary;
+  TierSet lower;  // Farther tiers with a copy.
   Priority priority;
   uint8_t count = 0;  // Tokens.
   uint32_t name_space = 0;
@@ -68,14 +69,15 @@ class Shadow {
   // does. Cost: O(ids).
   uint32_t FindValue(Value value) const;
   bool HasChildren(uint32_t id) const { return nodes_[id].first_child != kNone; }
-  // Children cached in that tier.
-  bool HasChildrenIn(uint32_t id, Tier tier) const;
+  // Children cached in that tier or a nearer one.
+  bool HasNearChildren(uint32_t id, Tier tier) const;
   uint32_t cached_count() const { return cached_count_; }
   uint32_t holes() const { return holes_; }
 
  private:
   void StoreOne(const StoredEvent& stored, const StoredBlock& block, uint32_t parent,
                 uint32_t name_space, size_t token_begin);
+  void CheckLower(uint32_t id) const;
   void Unlink(uint32_t id);
   void DropEmptyHoles(uint32_t id);
   uint32_t NameSpaceIndex(const NamespaceKey& key) const;

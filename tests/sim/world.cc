@@ -64,7 +64,8 @@ void World::BeginRun() {
   batch_session = nullptr;
   batch_drains = exhausted = false;
   shadow_tree_ = {};
-  late_joiner_ = {};
+  allocations_ = {};
+  late_joiner_ = LateJoiner(config.lifecycle);
   revision_ = {};
   victims_.clear();
   stats_ = {};
@@ -126,7 +127,7 @@ void World::QuarantineFree() {
   Absorb({});
   SimQuarantine quarantine;
   for (uint32_t w = 0; w < num_windows(); ++w) {
-    for (uint32_t s = 0; s < config.windows[w].primary; ++s) {
+    for (uint32_t s = 0; s < config.windows[w].primary(); ++s) {
       const SlotRef slot{Tier::kPrimary, SlotIndex{s}};
       if (ledgers[w].owner(slot) != kNone) continue;
       const BlockId id{kAboveAllIds + s};
@@ -191,6 +192,15 @@ void World::Finish() {
   SIM_CHECK(stats.sessions == 0 && stats.sequences == 0 && stats.pins == 0 &&
                 stats.quarantines == 0 && stats.copies_in_flight == 0,
             "something is left over after everybody has gone");
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    SIM_CHECK(core->DumpAllocated(config.windows[w].size).empty(), "a block is taken by nobody");
+  }
+  if (Note()) Note("  RemovePools()");
+  core->RemovePools(now);
+  Absorb({.reasons = Bit(RemovalReason::kReleased)});
+  SIM_CHECK(last_events_ - last_expiries_ == num_windows(), "each window's pools go once");
+  core->RemovePools(now);
+  SIM_CHECK(core->TakeEvents().empty(), "an event after the pools went");
 }
 
 void World::ApplyTime() {
@@ -239,6 +249,10 @@ void World::Absorb(const Scope& scope) {
     });
   }
   late_joiner_.See(events);
+  for (const Event& event : events) {
+    const absl::Status status = allocations_.Apply(event);
+    SIM_CHECK(status.ok(), "law: ", status.ToString());
+  }
   if (!keep_events_) return;
   for (const Event& event : events) {
     const absl::Status status = shadow_tree_.Apply(event);
@@ -376,7 +390,7 @@ void World::EndOneCopy(Ticket ticket) {
   if (fails) coverage.Add(Met::kCopyFailed);
   ApplyTime();
   core->CompleteCopy(ticket, fails ? absl::DataLossError("sim") : absl::OkStatus(), now);
-  Absorb({.reasons = Bit(RemovalReason::kLost)});
+  Absorb({.reasons = Bit(RemovalReason::kLost), .ends_copy = true});
   // Who has lost something is told later.
   for (SimSession& session : sessions) {
     if (!session.in_table()) continue;

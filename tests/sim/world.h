@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "events/shadow_allocations.h"
 #include "events/shadow_tree.h"
 #include "manager/block_manager.h"
 #include "pools/error.h"
@@ -58,21 +60,31 @@ struct Scope {
   bool moves_named = false;
   // Blocks of an earlier run become cached again, in whichever tier they lie.
   bool restores = false;
+  // A copy ends: what did not arrive falls to a copy that it has below.
+  bool ends_copy = false;
 };
 
-// Blocks of one tier and tenant that went for room in one call, and those of the tenant's that
-// could have gone instead.
+// Blocks of one tier and tenant that went for room in one call or fell from there, and those of the
+// tenant's that could have gone instead.
 struct Victims {
   uint32_t window = 0;
   Tier tier = Tier::kPrimary;
   TenantId tenant;
-  Priority highest;  // Of those that went.
-  uint32_t count = 0;
+  struct Gone {
+    Priority priority;
+    std::optional<Tier> to;     // Nothing: it left the cache.
+    bool named = false;         // It was told to move, whatever its priority.
+    bool has_children = false;  // They would be unreachable without it.
+    bool freely = false;        // It had a copy there.
+  };
+  std::vector<Gone> gone;
+  uint32_t came = 0;  // Blocks that fell to this tier.
   struct Candidate {
     uint32_t id;
     Priority priority;
   };
   std::vector<Candidate> candidates;  // Before the call.
+  std::vector<uint32_t> duplicates;   // Likewise; of the default tenant's entry, all tenants'.
 };
 
 class World {
@@ -112,11 +124,14 @@ class World {
   }
   // The most primary slots that the tenant can ever have.
   uint32_t most_blocks(uint32_t window, TenantId tenant) const {
-    return std::min(config.windows[window].primary, config.quota(tenant, Tier::kPrimary));
+    return std::min(config.windows[window].primary(), config.quota(tenant, Tier::kPrimary));
   }
   // Whether the tenant may hold a block that is cached in the primary tier, while an operation
   // runs. What it holds of the default tenant's counts against its quota.
   bool MayHold(uint32_t window, uint32_t id, TenantId tenant);
+  // Whether the block may go for room (rule 13): it is cached, nobody holds it, and under full
+  // attention no child of it lies in its tier or a nearer one.
+  bool IsCandidate(uint32_t window, uint32_t id);
   // Primary slots that the tenant can get.
   uint32_t available(uint32_t window, TenantId tenant) const {
     return std::min(ledgers[window].available(), accountants[window].Left(tenant));
@@ -211,12 +226,16 @@ class World {
   void QuarantineFree();
   void CountHolders();
   void CheckVictims();
+  std::optional<Victims::Candidate> LowestThatStayed(const Victims& victims);
+  void CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& gone);
+  void CheckPassed(const Victims& from, const Victims::Gone& gone);
   void CheckSequences();
   void CheckTables(const SimSequence& sequence, const Sequence& told);
   void CheckNodes(uint32_t window);
   void CheckDrains();
   void CheckRaw();
   void CheckCapacity();
+  void CheckAllocations(uint32_t window);
   void CheckRetention(uint32_t window);
 
   Trace* const trace_;
@@ -227,6 +246,7 @@ class World {
   std::vector<Event> events_;
   std::vector<CopyOrder> orders_;
   ShadowTree shadow_tree_;
+  ShadowAllocations allocations_;
   LateJoiner late_joiner_;
   Revision revision_;
   std::vector<Victims> victims_;  // Of the last call.

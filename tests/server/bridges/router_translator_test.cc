@@ -102,6 +102,57 @@ TEST_F(RouterTranslatorTest, AMoveIsARemovalAndAStoreWithTokensAndParent) {
               ElementsAre(Mine(BlocksRemoved{.tier = Tier::kSecondary, .hashes = {kHashB}})));
 }
 
+// A copy in a farther tier is one of its own: what comes up is told above alone, and what goes down
+// to a copy is gone above alone.
+TEST_F(RouterTranslatorTest, ACopyIsToldInItsTierAndGoesThere) {
+  StoredEvent chain = Chain();
+  chain.blocks[0].tier = Tier::kSecondary;
+  chain.blocks[1].tier = Tier::kSecondary;
+  Translate(chain);
+  const TierSet below = TierSet::FromBits(2);
+  UpdatedEvent up = {.id = BlockId(5), .hash = kHashA};
+  up.tier = Change<Tier>{Tier::kSecondary, Tier::kPrimary};
+  up.lower = Change<TierSet>{{}, below};
+  EXPECT_THAT(
+      Translate(up),
+      ElementsAre(Mine(BlocksStored{
+          .name_space = std::make_shared<NamespaceKey>(), .hashes = {kHashA}, .tokens = {1, 2}})));
+  UpdatedEvent dropped = {.id = BlockId(5), .hash = kHashA};
+  dropped.lower = Change<TierSet>{below, {}};
+  EXPECT_THAT(Translate(dropped),
+              ElementsAre(Mine(BlocksRemoved{.tier = Tier::kSecondary, .hashes = {kHashA}})));
+  dropped.lower = Change<TierSet>{{}, below};
+  EXPECT_THAT(Translate(dropped),
+              ElementsAre(Mine(BlocksStored{.tier = Tier::kSecondary,
+                                            .name_space = std::make_shared<NamespaceKey>(),
+                                            .hashes = {kHashA},
+                                            .tokens = {1, 2}})));
+  UpdatedEvent down = Down(BlockId(5), kHashA);
+  down.lower = Change<TierSet>{below, {}};
+  EXPECT_THAT(Translate(down), ElementsAre(Mine(BlocksRemoved{.hashes = {kHashA}})));
+}
+
+TEST_F(RouterTranslatorTest, AChainAndItsCopiesAreARunEach) {
+  StoredEvent chain = Chain();
+  for (StoredBlock& block : chain.blocks) block.lower = TierSet::FromBits(0b110);
+  BlocksStored second = StoredChain(), third = StoredChain();
+  second.tier = Tier::kSecondary;
+  third.tier = Tier{2};
+  third.also_below = true;
+  EXPECT_THAT(Translate(chain), ElementsAre(Mine(StoredChain()), Mine(second), Mine(third)));
+  EXPECT_EQ(translator_.cached_blocks(), 2u);
+  std::vector<RouterEvent> late;
+  translator_.TellAll([&](RouterEvent event) { late.push_back(std::move(event)); });
+  EXPECT_THAT(late, ElementsAre(Mine(StoredChain()), Mine(second), Mine(third)));
+
+  const RemovedEvent removed = {.blocks = {BlockId(9), BlockId(5)}, .hashes = {kHashB, kHashA}};
+  const std::vector<BlockHash> both = {kHashB, kHashA};
+  EXPECT_THAT(Translate(removed),
+              ElementsAre(Mine(BlocksRemoved{.tier = Tier{2}, .also_below = true, .hashes = both}),
+                          Mine(BlocksRemoved{.tier = Tier::kSecondary, .hashes = both}),
+                          Mine(BlocksRemoved{.hashes = both})));
+}
+
 TEST_F(RouterTranslatorTest, WhatRoutersDoNotKnowIsLeftOut) {
   Translate(Chain());
   EXPECT_THAT(Translate(CreatedEvent{.blocks_per_tier = {64, 0}}), IsEmpty());
@@ -157,6 +208,14 @@ TEST_F(RouterTranslatorTest, TheRestOfAChainWithADuplicateInItNamesTheDuplicate)
                       .parent = kHashB, .name_space = base, .hashes = {c}, .tokens = {5, 6}})));
 }
 
+TEST_F(RouterTranslatorTest, PoolsAndWhatIsTakenAreNotTold) {
+  Translate(Chain());
+  EXPECT_THAT(Translate(CreatedEvent{.blocks = {BlockId(41)}}), IsEmpty());
+  EXPECT_THAT(Translate(RemovedEvent{.reason = RemovalReason::kReleased,
+                                     .scope = RemovedEvent::Scope::kPools}),
+              IsEmpty());
+}
+
 TEST_F(RouterTranslatorTest, AResetOfTheOnlyWindowClearsEverything) {
   Translate(Chain());
   const RemovedEvent reset = {.reason = RemovalReason::kCleared,
@@ -210,11 +269,16 @@ TEST_F(RouterTranslatorTest, ALongChainIsToldInRuns) {
 
 using Place = std::pair<WindowSize, Tier>;
 
-// A router that believes everything, and notices what it was told twice.
+// A router that believes everything, and notices what it was told twice. It may take all tiers
+// below the first for one.
 class Router {
  public:
+  enum class Knows { kTiers, kNearAndFar };
+  explicit Router(Knows knows = Knows::kTiers) : knows_(knows) {}
+
   void Apply(const RouterEvent& event) {
     if (const auto* stored = std::get_if<BlocksStored>(&event.what)) {
+      if (Ignores(stored->also_below)) return;
       ASSERT_EQ(stored->tokens.size(), stored->hashes.size() * kTokensPerBlock);
       ASSERT_LE(stored->hashes.size(), RouterTranslator::kMaxRun);
       BlockHash parent = stored->parent.value_or(HashNamespace(*stored->name_space));
@@ -222,12 +286,13 @@ class Router {
         const auto first = stored->tokens.begin() + static_cast<ptrdiff_t>(i * kTokensPerBlock);
         ASSERT_EQ(stored->hashes[i], HashOf(parent, {first, first + kTokensPerBlock}));
         parent = stored->hashes[i];
-        auto& here = hashes_[{stored->window, stored->tier}];
+        auto& here = hashes_[{stored->window, TierOf(stored->tier)}];
         ASSERT_TRUE(here.insert(parent).second);
       }
     } else if (const auto* removed = std::get_if<BlocksRemoved>(&event.what)) {
+      if (Ignores(removed->also_below)) return;
       for (const BlockHash hash : removed->hashes) {
-        auto& here = hashes_[{removed->window, removed->tier}];
+        auto& here = hashes_[{removed->window, TierOf(removed->tier)}];
         ASSERT_EQ(here.erase(hash), 1u);
       }
     } else {
@@ -237,6 +302,12 @@ class Router {
   const std::set<BlockHash>& at(Place place) { return hashes_[place]; }
 
  private:
+  bool Ignores(bool also_below) const { return knows_ == Knows::kNearAndFar && also_below; }
+  Tier TierOf(Tier tier) const {
+    return knows_ == Knows::kTiers ? tier : std::min(tier, Tier::kSecondary);
+  }
+
+  const Knows knows_;
   std::map<Place, std::set<BlockHash>> hashes_;
 };
 
@@ -262,9 +333,11 @@ class RandomStream {
       if (choice < 75) {
         event.what = RemovedEvent{.blocks = {entry.id}, .hashes = {entry.hash}};
       } else {
-        const Tier other = entry.tier == Tier::kPrimary ? Tier::kSecondary : Tier::kPrimary;
-        event.what = UpdatedEvent{
-            .id = entry.id, .hash = entry.hash, .tier = Change<Tier>{entry.tier, other}};
+        const auto [tier, lower] = SomeTiers();
+        UpdatedEvent updated{.id = entry.id, .hash = entry.hash};
+        if (tier != entry.tier) updated.tier = Change<Tier>{entry.tier, tier};
+        if (lower != entry.lower) updated.lower = Change<TierSet>{entry.lower, lower};
+        event.what = updated;
       }
     }
     // What does not fit, such as a parent that leaves before its child, did not happen.
@@ -279,6 +352,14 @@ class RandomStream {
     return std::uniform_int_distribution<uint32_t>(0, bound - 1)(random_);
   }
 
+  // Where a block lies, and where it has copies.
+  std::pair<Tier, TierSet> SomeTiers() {
+    const Tier tier{static_cast<uint8_t>(Below(kMaxTiers))};
+    const uint32_t farther = ((1u << kMaxTiers) - 1) & ~((2u << static_cast<int>(tier)) - 1);
+    const uint32_t some = Below(2) == 0 ? Below(1u << kMaxTiers) : 0;
+    return {tier, TierSet::FromBits(static_cast<uint8_t>(some & farther))};
+  }
+
   // Some blocks below a whole one, the last one perhaps a tail; few tokens, so that the same
   // content comes under several ids.
   StoredEvent Stored(const std::vector<TreeEntry>& entries) {
@@ -291,7 +372,7 @@ class RandomStream {
         stored.parent = above.id;
       }
     }
-    const Tier tier = Below(4) == 0 ? Tier::kSecondary : Tier::kPrimary;
+    const auto [tier, lower] = Below(4) == 0 ? SomeTiers() : std::pair(Tier::kPrimary, TierSet());
     const uint32_t count = 1 + Below(4);
     for (uint32_t i = 0; i < count; ++i) {
       const bool tail = i + 1 == count && Below(3) == 0;
@@ -301,7 +382,8 @@ class RandomStream {
       stored.blocks.push_back({.id = BlockId(next_id_++ % 997),
                                .hash = parent,
                                .token_count = static_cast<uint32_t>(tokens.size()),
-                               .tier = tier});
+                               .tier = tier,
+                               .lower = Below(2) == 0 ? lower : TierSet()});
       stored.tokens.insert(stored.tokens.end(), tokens.begin(), tokens.end());
     }
     return stored;
@@ -317,51 +399,77 @@ int Seeds() {
   return seeds == nullptr ? 30 : std::atoi(seeds);
 }
 
+using Hashes = std::map<Place, std::set<BlockHash>>;
+
+// Of the whole blocks in each tier; with kNearAndFar those below the first are one.
+Hashes HashesOf(const ShadowTree& tree, Router::Knows knows, size_t& duplicates) {
+  Hashes hashes;
+  for (const WindowSize window : {kSliding, kFullAttention}) {
+    for (const TreeEntry& entry : tree.Dump(window)) {
+      if (entry.tokens.size() < kTokensPerBlock) continue;
+      duplicates += !hashes[{window, entry.tier}].insert(entry.hash).second;
+      entry.lower.ForEach([&](Tier tier) { hashes[{window, tier}].insert(entry.hash); });
+    }
+    if (knows == Router::Knows::kTiers) continue;
+    for (uint8_t tier = 2; tier < kMaxTiers; ++tier) {
+      hashes[{window, Tier::kSecondary}].merge(hashes[{window, Tier{tier}}]);
+      hashes.erase({window, Tier{tier}});
+    }
+  }
+  return hashes;
+}
+
+void ExpectHas(Router& router, const Hashes& hashes) {
+  for (const WindowSize window : {kSliding, kFullAttention}) {
+    for (uint8_t tier = 0; tier < kMaxTiers; ++tier) {
+      const Place place{window, Tier{tier}};
+      const auto it = hashes.find(place);
+      ASSERT_EQ(router.at(place), it == hashes.end() ? std::set<BlockHash>() : it->second);
+    }
+  }
+}
+
 TEST(RouterTranslatorPropertyTest, ARouterHasTheHashesOfTheWholeBlocksOfTheTree) {
   for (int seed = 0; seed < Seeds(); ++seed) {
     SCOPED_TRACE(seed);
     RandomStream stream(static_cast<uint32_t>(seed));
     RouterTranslator translator(
         {.tokens_per_block = kTokensPerBlock, .windows = {kSliding, kFullAttention}});
-    Router router;
+    Router router, near_and_far(Router::Knows::kNearAndFar);
     size_t duplicates = 0;
     for (int i = 0; i < 400; ++i) {
+      SCOPED_TRACE(i);
       std::vector<RouterEvent> out;
       translator.Translate(stream.Next(), out);
       for (const RouterEvent& event : out) {
         ASSERT_NO_FATAL_FAILURE(router.Apply(event));
+        ASSERT_NO_FATAL_FAILURE(near_and_far.Apply(event));
       }
-      for (const WindowSize window : {kSliding, kFullAttention}) {
-        std::map<Place, std::set<BlockHash>> expected;
-        for (const TreeEntry& entry : stream.tree().Dump(window)) {
-          if (entry.tokens.size() < kTokensPerBlock) continue;
-          duplicates += !expected[{window, entry.tier}].insert(entry.hash).second;
-        }
-        for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
-          ASSERT_EQ((router.at({window, tier})), (expected[{window, tier}])) << "step " << i;
-        }
-      }
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectHas(router, HashesOf(stream.tree(), Router::Knows::kTiers, duplicates)));
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectHas(near_and_far, HashesOf(stream.tree(), Router::Knows::kNearAndFar, duplicates)));
     }
     // Whoever comes late hears of the same, of parents first.
-    Router late;
+    Router late, late_near_and_far(Router::Knows::kNearAndFar);
     std::set<std::pair<WindowSize, BlockHash>> told;
     translator.TellAll([&](const RouterEvent& event) {
       late.Apply(event);
+      late_near_and_far.Apply(event);
       const auto& stored = std::get<BlocksStored>(event.what);
       const auto in_window = [&](BlockHash hash) {
-        return router.at({stored.window, Tier::kPrimary}).contains(hash) ||
-               router.at({stored.window, Tier::kSecondary}).contains(hash);
+        for (uint8_t tier = 0; tier < kMaxTiers; ++tier) {
+          if (router.at({stored.window, Tier{tier}}).contains(hash)) return true;
+        }
+        return false;
       };
       if (stored.parent.has_value() && in_window(*stored.parent)) {
         EXPECT_TRUE(told.contains({stored.window, *stored.parent}));
       }
       for (const BlockHash hash : stored.hashes) told.insert({stored.window, hash});
     });
-    for (const WindowSize window : {kSliding, kFullAttention}) {
-      for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
-        EXPECT_EQ((late.at({window, tier})), (router.at({window, tier})));
-      }
-    }
+    ExpectHas(late, HashesOf(stream.tree(), Router::Knows::kTiers, duplicates));
+    ExpectHas(late_near_and_far, HashesOf(stream.tree(), Router::Knows::kNearAndFar, duplicates));
     EXPECT_EQ(translator.misfits(), 0u);
     EXPECT_GT(duplicates, 0u) << "the stream has content under several ids";
   }

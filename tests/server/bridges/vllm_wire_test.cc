@@ -107,6 +107,18 @@ TEST(VllmWireTest, ARemovalAndAClear) {
   EXPECT_EQ(decoded.events[1], (Fields{{"type", "\"AllBlocksCleared\""}}));
 }
 
+// All tiers below the first are one medium: the second copy there says nothing new.
+TEST(VllmWireTest, WhatAMediumHasAnywayIsNotTold) {
+  BlocksStored again = TwoBlocks();
+  again.tier = Tier{2};
+  again.also_below = true;
+  const BlocksRemoved one_of_two{.tier = Tier{2}, .also_below = true, .hashes = {BlockHash(2)}};
+  EXPECT_TRUE(Payloads({{.what = again}, {.what = one_of_two}}, OneWindow(), kOnePayload).empty());
+  const Decoded decoded = Encode({{.what = again}, {.what = TwoBlocks()}}, OneWindow());
+  ASSERT_EQ(decoded.events.size(), 1u);
+  EXPECT_EQ(decoded.events[0].at("medium"), "\"GPU\"");
+}
+
 TEST(VllmWireTest, WithSeveralWindowsEachIsAGroup) {
   BlocksStored sliding = TwoBlocks();
   sliding.window = kSliding;

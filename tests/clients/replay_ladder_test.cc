@@ -1,0 +1,220 @@
+// The figures of each tier of a replayed ladder: against traces that were followed by hand, and
+// against what holds for every trace.
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "clients/pagodactl/replay.h"
+#include "gtest/gtest.h"
+#include "manager/eviction_policy.h"
+
+namespace pagoda {
+namespace {
+
+constexpr uint64_t kBlock = kTraceBlockTokens;
+
+ReplayReport ReplayLadder(const std::vector<TraceRequest>& requests,
+                          const std::vector<uint32_t>& tier_blocks,
+                          const std::string& policy = "lru") {
+  const auto report =
+      ReplayTrace(requests, {.tier_blocks = tier_blocks, .policy = policy, .on_request = {}});
+  EXPECT_TRUE(report.ok()) << report.status();
+  return *report;
+}
+
+// Requests of one block each, a second apart.
+std::vector<TraceRequest> OneBlockEach(const std::vector<uint64_t>& ids) {
+  std::vector<TraceRequest> requests;
+  for (const uint64_t id : ids) {
+    requests.push_back({static_cast<int64_t>(requests.size()) * 1000, {id}});
+  }
+  return requests;
+}
+
+struct Figures {
+  uint64_t hit_blocks = 0;
+  uint64_t written = 0;
+  uint64_t read = 0;
+  uint64_t evictions = 0;
+  uint64_t free_evictions = 0;
+};
+
+void ExpectTier(const ReplayedTier& tier, const Figures& expected) {
+  EXPECT_EQ(tier.hit_tokens, expected.hit_blocks * kBlock);
+  EXPECT_EQ(tier.blocks_written, expected.written);
+  EXPECT_EQ(tier.blocks_read, expected.read);
+  EXPECT_EQ(tier.evictions, expected.evictions);
+  EXPECT_EQ(tier.free_evictions, expected.free_evictions);
+}
+
+// After 1 to 5 the tiers hold 5 4 | 3 | 2, and 1 has left the last one: three blocks went down from
+// the first tier, two of them further. Then 2 comes up from the full last tier, and its place takes
+// what goes down: 4 to the second tier, 3 to the third.
+TEST(ReplayLadderTest, ABlockGoesDownStepByStepAndComesUpAtOnce) {
+  const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 4, 5, 2}), {2, 1, 1});
+  ASSERT_EQ(report.tiers.size(), 3u);
+  {
+    SCOPED_TRACE("first");
+    ExpectTier(report.tiers[0], {.written = 1, .read = 4});
+  }
+  {
+    SCOPED_TRACE("second");
+    ExpectTier(report.tiers[1], {.written = 4, .read = 3});
+  }
+  {
+    SCOPED_TRACE("third");
+    ExpectTier(report.tiers[2], {.hit_blocks = 1, .written = 3, .read = 1, .evictions = 1});
+  }
+  EXPECT_EQ(report.blocks_hit, 1u);
+  EXPECT_EQ(report.lower_blocks_hit, 1u);
+  EXPECT_EQ(report.evictions, 1u);
+  EXPECT_EQ(report.offloads, 7u);
+  EXPECT_EQ(report.onboards, 1u);
+  EXPECT_DOUBLE_EQ(report.hit_rate(report.tiers[2]), 1.0 / 6);
+  EXPECT_EQ(report.trace_time, absl::Seconds(5));
+}
+
+// 1 goes down and comes up again; its copy below stays. When it is the oldest again it goes down
+// for nothing.
+TEST(ReplayLadderTest, ABlockWithACopyBelowIsEvictedForNothing) {
+  const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 1, 4, 5}), {2, 3});
+  ASSERT_EQ(report.tiers.size(), 2u);
+  {
+    SCOPED_TRACE("first");
+    ExpectTier(report.tiers[0], {.written = 1, .read = 3, .free_evictions = 1});
+  }
+  {
+    SCOPED_TRACE("second");
+    ExpectTier(report.tiers[1], {.hit_blocks = 1, .written = 3, .read = 1});
+  }
+}
+
+// As before, but the copy is two tiers below: 1 comes up from the third tier, which has room to
+// keep it, and goes back there past the second.
+TEST(ReplayLadderTest, ACopyTwoTiersBelowIsACopyBelow) {
+  const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 4, 1, 5, 6}), {2, 1, 9});
+  ASSERT_EQ(report.tiers.size(), 3u);
+  {
+    SCOPED_TRACE("first");
+    ExpectTier(report.tiers[0], {.written = 1, .read = 4, .free_evictions = 1});
+  }
+  {
+    SCOPED_TRACE("second");
+    ExpectTier(report.tiers[1], {.written = 4, .read = 3});
+  }
+  {
+    SCOPED_TRACE("third");
+    ExpectTier(report.tiers[2], {.hit_blocks = 1, .written = 3, .read = 1});
+  }
+}
+
+TEST(ReplayLadderTest, OneTierEvictsAndCopiesNothing) {
+  const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 2, 3}), {2});
+  ASSERT_EQ(report.tiers.size(), 1u);
+  EXPECT_EQ(report.tiers[0].capacity_blocks, 2u);
+  ExpectTier(report.tiers[0], {.hit_blocks = 1, .evictions = 1});
+}
+
+// Random walks down a random tree.
+std::vector<TraceRequest> RandomTrace(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> child_ids;  // By parent and branch.
+  std::vector<TraceRequest> requests(200);
+  for (TraceRequest& request : requests) {
+    uint64_t parent = 0;
+    const size_t length = 1 + random() % 8;
+    for (size_t i = 0; i < length; ++i) {
+      const std::pair edge{parent, random() % 3};
+      parent = child_ids.try_emplace(edge, child_ids.size() + 1).first->second;
+      request.hash_ids.push_back(parent);
+    }
+  }
+  return requests;
+}
+
+// What the figures of the tiers say together, of every trace.
+void ExpectConsistent(const ReplayReport& report) {
+  uint64_t hit = 0;
+  uint64_t lower_hit = 0;
+  uint64_t written = 0;
+  uint64_t read = 0;
+  uint64_t evictions = 0;
+  for (size_t t = 0; t < report.tiers.size(); ++t) {
+    const ReplayedTier& tier = report.tiers[t];
+    hit += tier.hit_tokens;
+    if (t > 0) lower_hit += tier.hit_tokens;
+    written += tier.blocks_written;
+    read += tier.blocks_read;
+    evictions += tier.evictions;
+  }
+  EXPECT_EQ(hit, report.blocks_hit * kBlock);
+  EXPECT_EQ(lower_hit, report.lower_blocks_hit * kBlock);
+  EXPECT_EQ(evictions, report.evictions);
+  EXPECT_EQ(written, read);
+  EXPECT_EQ(written, report.offloads + report.onboards);
+  // What hit below came up, and nothing else did.
+  EXPECT_EQ(report.tiers.front().blocks_written, report.onboards);
+  EXPECT_EQ(report.onboards, report.lower_blocks_hit);
+  // The last tier has nothing below.
+  EXPECT_EQ(report.tiers.back().free_evictions, 0u);
+  EXPECT_EQ(report.tiers.back().evictions, report.evictions);
+  // What is cached went into the first tier, and is in some tier yet or has left.
+  const ReplayedTier& first = report.tiers.front();
+  const uint64_t down = first.blocks_read + first.free_evictions + first.evictions;
+  const uint64_t in = report.blocks_requested - report.blocks_hit + report.onboards;
+  EXPECT_GE(in, down);
+  EXPECT_LE(in, down + first.capacity_blocks);
+}
+
+TEST(ReplayLadderTest, TheFiguresOfTheTiersAddUp) {
+  for (const std::string_view policy : EvictionPolicyNames()) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const auto n = static_cast<uint32_t>(seed);
+      const std::vector<uint32_t> ladder = {9 + n % 7, 1 + n % 5, 1 + n % 11, 1 + n % 13};
+      for (size_t tiers = 1; tiers <= ladder.size(); ++tiers) {
+        SCOPED_TRACE(testing::Message() << policy << ", seed " << seed << ", tiers " << tiers);
+        ExpectConsistent(ReplayLadder(RandomTrace(seed), {ladder.begin(), ladder.begin() + tiers},
+                                      std::string(policy)));
+      }
+    }
+  }
+}
+
+// A copy below stays, so a lower tier with room for everything is written once for each block.
+TEST(ReplayLadderTest, ATierThatHoldsEverythingIsWrittenOncePerBlock) {
+  const auto requests = ReadTrace(CHAT_TRACE, /*limit=*/0);
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  const ReplayReport report = ReplayLadder(*requests, {100, 5000});
+  const uint64_t distinct = report.blocks_requested - report.blocks_hit;
+  EXPECT_EQ(report.evictions, 0u);
+  EXPECT_LE(report.tiers[1].blocks_written, distinct);
+  EXPECT_GE(report.tiers[1].blocks_written + 100, distinct);
+  // What came up went down again, but for what is there yet.
+  EXPECT_LE(report.tiers[0].free_evictions, report.onboards);
+  EXPECT_GE(report.tiers[0].free_evictions + 100, report.onboards);
+  EXPECT_GT(report.tiers[0].free_evictions, 100u);
+}
+
+// On a trace of conversations all tiers are one LRU list, however they are cut.
+TEST(ReplayLadderTest, TheTiersTogetherHitWhatOneOfTheirSumHits) {
+  const auto requests = ReadTrace(CHAT_TRACE, /*limit=*/0);
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  for (const std::vector<uint32_t>& ladder : std::vector<std::vector<uint32_t>>{
+           {70, 30, 100}, {100, 1, 99}, {70, 10, 20, 300}, {100, 100, 100, 100}}) {
+    uint32_t sum = 0;
+    for (const uint32_t blocks : ladder) sum += blocks;
+    SCOPED_TRACE(testing::Message() << ladder.size() << " tiers of " << sum << " blocks");
+    const ReplayReport cut = ReplayLadder(*requests, ladder);
+    const ReplayReport whole = ReplayLadder(*requests, {sum});
+    EXPECT_EQ(cut.skipped_requests, 0u);
+    EXPECT_EQ(cut.blocks_hit, whole.blocks_hit);
+    EXPECT_EQ(cut.evictions, whole.evictions);
+    ExpectConsistent(cut);
+  }
+}
+
+}  // namespace
+}  // namespace pagoda
