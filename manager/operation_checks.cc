@@ -9,9 +9,6 @@
 namespace pagoda {
 namespace {
 
-// Of one request. A sequence keeps its ranges, so their number is bounded.
-constexpr size_t kMaxRetentionRanges = 65'536;
-
 // A prefix by its full identity.
 template <class Op>
 inline constexpr bool kNamesPrefix = requires(const Op& op) {

@@ -14,9 +14,13 @@
 
 namespace pagoda {
 
+// Of one request. A sequence keeps its ranges, so their number is bounded.
+inline constexpr size_t kMaxRetentionRanges = 65'536;
+
 // INVALID_ARGUMENT unless the extra ids, where there are any, are one a token, the items are in
-// order, not empty, do not overlap and lie within `token_count` tokens, and CheckRetention allows
-// the retention, where there is one. Cost: O(items + ranges).
+// order, not empty, do not overlap and lie within `token_count` tokens, and the retention, where
+// there is one, has at most kMaxRetentionRanges ranges and CheckRetention allows it. Cost: O(items
+// + ranges).
 absl::Status CheckContent(size_t token_count, size_t extra_ids,
                           absl::Span<const MultimodalItem> items,
                           const SequenceRetention* retention);

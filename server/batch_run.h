@@ -83,7 +83,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
       : context_(context), session_(session), out_(out), done_(std::move(done)) {}
 
   // Begins to run; once, in the tenant's turn. `done` may be called before this returns. `batch` is
-  // not read afterwards.
+  // not read after either of them.
   void Start(const v1::Batch& batch);
 
   // Ends the wait that is going on, if any, and those that would follow: their operations fail with

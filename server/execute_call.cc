@@ -3,7 +3,6 @@
 #include "server/error_map.h"
 #include "server/served_fields.h"
 #include "server/translate.h"
-#include "server/wire_message.h"
 
 namespace pagoda::server {
 namespace {
@@ -87,6 +86,7 @@ absl::Status ExecuteCall::Read() {
 
 void ExecuteCall::OnBatchDone(const absl::Status& status) {
   const absl::Status outcome = status.ok() ? SerializeMessage(*answer_, answer_bytes_) : status;
+  memory_.Reset();
   Reactor* reactor = nullptr;
   {
     absl::MutexLock lock(&mutex_);

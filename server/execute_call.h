@@ -19,11 +19,12 @@
 #include "server/identity.h"
 #include "server/rpc_metrics.h"
 #include "server/session_owners.h"
+#include "server/wire_message.h"
 
 namespace pagoda::server {
 
-// Read, run and answered in its tenant's turn: what waits for a turn is bytes. Shared by the call,
-// its turn and its batch. Thread-safe.
+// Read, run and answered in its tenant's turn: what waits for a turn, or for the client to take the
+// answer, is bytes. Shared by the call, its turn and its batch. Thread-safe.
 class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
  public:
   // Begins; what gRPC shall end the call by. `owners` and what `context` names outlive the call.
@@ -62,7 +63,7 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
   grpc::ByteBuffer* const answer_bytes_;
 
   // Touched in the turn, and by the batch.
-  google::protobuf::Arena memory_;
+  google::protobuf::Arena memory_{MessageArenaOptions()};  // Empty once the batch is answered.
   v1::ExecuteRequest* request_ = nullptr;
   v1::ExecuteResponse* answer_ = nullptr;
 

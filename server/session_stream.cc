@@ -6,7 +6,6 @@
 #include "server/error_map.h"
 #include "server/served_fields.h"
 #include "server/translate.h"
-#include "server/wire_message.h"
 
 namespace pagoda::server {
 namespace {
@@ -53,9 +52,10 @@ void SessionStream::Run() {
 }
 
 void SessionStream::OnBatchDone(const absl::Status& status) {
-  if (!status.ok()) return End(status);
-  const absl::Status serialized = SerializeMessage(*response_, &response_bytes_);
-  if (!serialized.ok()) return End(serialized);
+  const absl::Status outcome =
+      status.ok() ? SerializeMessage(*response_, &response_bytes_) : status;
+  memory_.Reset();
+  if (!outcome.ok()) return End(outcome);
   absl::MutexLock lock(&mutex_);
   batch_.reset();  // With its operations, which an idle stream has no use for.
   step_ = Step::kWriting;
@@ -112,7 +112,6 @@ void SessionStream::FinishCall(const absl::Status& status) {
 }
 
 void SessionStream::ReadNext() {
-  memory_.Reset();
   response_bytes_.Clear();
   StartRead(&request_bytes_);
 }

@@ -19,6 +19,7 @@
 #include "server/session_owners.h"
 #include "server/stream_set.h"
 #include "server/stream_slots.h"
+#include "server/wire_message.h"
 
 namespace pagoda::server {
 
@@ -82,8 +83,10 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
       self_;  // The call's share; given up in OnDone. Batches have theirs.
 
   // Touched by one reaction at a time.
-  google::protobuf::Arena memory_;           // Of the batch in hand; free of them while it reads.
-  v1::SessionRequest* request_ = nullptr;    // In it, from one read to the next.
+  // Of the batch in hand. Empty once that is answered: a client that does not read its results
+  // keeps only their bytes here.
+  google::protobuf::Arena memory_{MessageArenaOptions()};
+  v1::SessionRequest* request_ = nullptr;    // In it, until the batch is answered.
   v1::SessionResponse* response_ = nullptr;  // So, too.
   grpc::ByteBuffer request_bytes_;
   grpc::ByteBuffer response_bytes_;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "manager/operation_checks.h"
 #include "manager/retention.h"
 #include "pools/error.h"
 #include "server/translate.h"
@@ -95,8 +96,13 @@ absl::StatusOr<BlockRetention> BlockRetentionFrom(const std::string& prefix, uin
 }
 
 absl::StatusOr<std::vector<RetentionRange>> RangesFrom(const Repeated<v1::RetentionRange>& protos) {
+  const auto count = static_cast<size_t>(protos.size());
+  if (count > kMaxRetentionRanges) {
+    return Refuse(
+        absl::StrCat(count, " retention ranges; at most ", kMaxRetentionRanges, " may be"));
+  }
   std::vector<RetentionRange> ranges;
-  ranges.reserve(protos.size());
+  ranges.reserve(count);
   for (const v1::RetentionRange& proto : protos) {
     const auto duration_ms =
         proto.has_duration_ms() ? std::optional(proto.duration_ms()) : std::nullopt;

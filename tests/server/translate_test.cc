@@ -7,6 +7,8 @@
 #include <string>
 #include <variant>
 
+#include "manager/operation_checks.h"
+#include "manager/retention.h"
 #include "pools/error.h"
 #include "server/translate_events.h"
 #include "server/translate_lists.h"
@@ -214,6 +216,23 @@ TEST(TranslateTest, DurationsAreMillisecondsThatSixtyThreeBitsHold) {
   range->set_duration_ms(7);
   EXPECT_EQ(std::get<AddSequence>(*OperationFromProto(add)).retention.ranges[0].retention.duration,
             absl::Milliseconds(7));
+}
+
+TEST(TranslateTest, ARequestHasAtMostSoManyRetentionRanges) {
+  v1::Operation add;
+  v1::Operation set;
+  for (size_t i = 0; i < kMaxRetentionRanges; ++i) {
+    add.mutable_add_sequence()->add_retention();
+    set.mutable_set_retention()->add_retention();
+  }
+  EXPECT_EQ(Refusal(add), "");
+  EXPECT_EQ(Refusal(set), "");
+  // By their number alone, before one of them is looked at.
+  add.mutable_add_sequence()->add_retention();
+  set.mutable_set_retention()->add_retention();
+  set.mutable_set_retention()->mutable_retention(0)->set_priority(kMaxPriority + 1);
+  EXPECT_EQ(Refusal(add), "65537 retention ranges; at most 65536 may be");
+  EXPECT_EQ(Refusal(set), "65537 retention ranges; at most 65536 may be");
 }
 
 TEST(TranslateTest, AGeneratedDurationNeedsAPriority) {
