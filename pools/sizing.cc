@@ -21,13 +21,34 @@ constexpr uint64_t kBillion = 1'000'000'000;
 struct Wanted {
   Tier tier;
   const TierRequest& request;
+  bool is_above_disk = false;  // The next tier is on disk, and has blocks.
 
   bool is_first() const { return tier == Tier::kPrimary; }
+  bool is_on_disk() const { return request.medium == Medium::kDisk; }
+  // Slots of a window beside its blocks.
+  uint64_t extra_slots() const {
+    if (is_on_disk()) return 0;
+    return SpareSlots(tier) + (is_above_disk ? kStagingSlots : 0);
+  }
+  std::string Extras() const {
+    if (extra_slots() == 0) return "";
+    if (extra_slots() == SpareSlots(tier)) return " (one is the spare)";
+    return absl::StrCat(" (", extra_slots(), " are for copies on their way)");
+  }
   std::string Name() const {
     return absl::StrCat("the ", request.name.empty() ? DefaultTierName(tier) : request.name,
                         " tier");
   }
 };
+
+bool IsNothing(const TierBudget& budget) {
+  if (const auto* bytes = std::get_if<ByteBudget>(&budget)) return bytes->bytes == 0;
+  if (const auto* blocks = std::get_if<BlockBudget>(&budget)) {
+    return std::all_of(blocks->blocks.begin(), blocks->blocks.end(),
+                       [](uint32_t count) { return count == 0; });
+  }
+  return false;
+}
 
 absl::Status Invalid(std::string_view message) {
   return MakeError(Reason::kInvalidArgument, message);
@@ -105,7 +126,7 @@ std::vector<uint64_t> Divide(uint64_t bytes, const std::vector<Need>& needs) {
 // One block of every window and its spares.
 absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, const Wanted& tier, uint64_t bytes,
                                  const std::string& budget) {
-  const uint64_t slots = SlotsFor(tier.tier, 1);
+  const uint64_t slots = tier.extra_slots() + 1;
   absl::uint128 needed = 0;
   for (const WindowLayout& window : layout.windows()) {
     needed += absl::uint128(slots) * window.block_bytes();
@@ -116,9 +137,21 @@ absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, const Wanted& tier, 
         absl::StrAppend(out, window.block_bytes(), " in window ", WindowName(window.window));
       });
   return Invalid(absl::StrCat(tier.Name(), " gets ", budget, ", which does not hold ",
-                              slots == 1 ? "one" : "two",
-                              slots == 1 ? " block" : " blocks (one is the spare)",
-                              " of every window; a block has bytes: ", sizes));
+                              slots == 1   ? "one block"
+                              : slots == 2 ? "two blocks"
+                                           : absl::StrCat(slots, " blocks"),
+                              tier.Extras(), " of every window; a block has bytes: ", sizes));
+}
+
+// What a file of that many bytes has for the blocks themselves, at least.
+uint64_t PayloadBytes(const CacheLayout& layout, uint64_t file_bytes) {
+  uint64_t payload = file_bytes;
+  for (const WindowLayout& window : layout.windows()) {
+    payload =
+        std::min(payload, static_cast<uint64_t>(absl::uint128(file_bytes) * window.block_bytes() /
+                                                FileSlotBytes(window.block_bytes())));
+  }
+  return payload;
 }
 
 absl::StatusOr<std::vector<uint64_t>> FromBytes(const CacheLayout& layout, const Workload& workload,
@@ -127,11 +160,12 @@ absl::StatusOr<std::vector<uint64_t>> FromBytes(const CacheLayout& layout, const
   if (absl::Status status = CheckHoldsOneOfEach(layout, tier, bytes, budget); !status.ok()) {
     return status;
   }
+  for (const WindowLayout& window : layout.windows()) {
+    bytes -= tier.extra_slots() * window.block_bytes();
+  }
+  if (tier.is_on_disk()) bytes = PayloadBytes(layout, bytes);
   if (tier.is_first()) {
     return Divide(bytes, NeedsOf(layout, workload, ShareBy::kBlocksPerSequence));
-  }
-  for (const WindowLayout& window : layout.windows()) {
-    bytes -= SpareSlots(tier.tier) * window.block_bytes();
   }
   return Divide(bytes, NeedsOf(layout, workload, ShareBy::kTokensInWindow));
 }
@@ -194,7 +228,7 @@ absl::Status AddTier(const Wanted& tier, const std::vector<uint64_t>& blocks, Si
                                   WindowName(window.window), "; at most ", kMaxBlocks,
                                   " are served"));
     }
-    const uint32_t slots = SlotsFor(tier.tier, static_cast<uint32_t>(blocks[w]));
+    const auto slots = static_cast<uint32_t>(blocks[w] == 0 ? 0 : blocks[w] + tier.extra_slots());
     bytes += absl::uint128(slots) * window.bytes_per_block;
     window.tiers.push_back({.blocks = static_cast<uint32_t>(blocks[w]),
                             .slots = slots,
@@ -300,7 +334,11 @@ absl::StatusOr<SizingPlan> PlanSizes(const CacheLayout& layout, const SizingRequ
         BlocksPerSequence(window.window, tokens_per_block, request.workload);
   }
   for (size_t t = 0; t < request.tiers.size(); ++t) {
-    const Wanted tier{.tier = static_cast<Tier>(t), .request = request.tiers[t]};
+    const Wanted tier{.tier = static_cast<Tier>(t),
+                      .request = request.tiers[t],
+                      .is_above_disk = t + 1 < request.tiers.size() &&
+                                       request.tiers[t + 1].medium == Medium::kDisk &&
+                                       !IsNothing(request.tiers[t + 1].budget)};
     const absl::StatusOr<std::vector<uint64_t>> blocks = TierBlocks(layout, request.workload, tier);
     if (!blocks.ok()) return blocks.status();
     if (absl::Status status = AddTier(tier, *blocks, plan); !status.ok()) return status;

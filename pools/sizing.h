@@ -24,9 +24,19 @@ inline constexpr uint32_t kSecondarySpareSlots = 1;
 constexpr uint32_t SpareSlots(Tier tier) {
   return tier == Tier::kPrimary ? 0 : kSecondarySpareSlots;
 }
-// The slots that `blocks` blocks of a window take in a tier.
+// The slots that `blocks` blocks of a window take in a tier in memory.
 constexpr uint32_t SlotsFor(Tier tier, uint32_t blocks) {
   return blocks == 0 ? 0 : blocks + SpareSlots(tier);
+}
+// A window with blocks on disk has so many slots more in the tier above the disk: a block on its
+// way to the disk is copied to one of them, so no other slot waits for the disk. The last slots of
+// the tier.
+inline constexpr uint32_t kStagingSlots = 16;
+// What a slot of a file takes for a block of that many bytes: a page for its header, and whole
+// pages.
+constexpr uint64_t FileSlotBytes(uint64_t block_bytes) {
+  constexpr uint64_t kPage = 4096;
+  return kPage + (block_bytes + kPage - 1) / kPage * kPage;
 }
 // Of one window in one tier. The ids of two tiers, and as many again without a slot, fit 32 bits.
 inline constexpr uint32_t kMaxBlocks = uint32_t{1} << 28;
@@ -96,7 +106,7 @@ struct SizingRequest {
 struct SizingPlan {
   struct TierPlan {
     uint32_t blocks = 0;
-    uint32_t slots = 0;  // Blocks and spare.
+    uint32_t slots = 0;  // Blocks, the spare and staging slots; on disk the blocks alone.
     uint64_t bytes = 0;  // Of the slots.
   };
   struct WindowPlan {
