@@ -95,6 +95,11 @@ void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl:
       window.LoseLowerCopy(lost.block, lost.target);
     }
   }
+  if (completion.known) {
+    for (const auto& window : parts().windows) {
+      window->CopyEnded(op, ticket, status.ok() && !completion.lost.has_value());
+    }
+  }
   parts().runner.End(op);
 }
 
@@ -112,15 +117,20 @@ uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
                                     max_blocks - moved);
     }
   }
+  parts().OrderBackups(op);
   parts().runner.End(op);
   return moved;
 }
 
 std::vector<CopyOrder> BlockManager::TakeCopies() { return parts().copies.Take(); }
 
-Ticket BlockManager::completed_ticket() const { return parts().copies.completed(); }
+Ticket BlockManager::completed_ticket(Lane lane) const {
+  return lane == Lane::kMemory ? parts().copies.completed() : parts().files.completed(lane);
+}
 
-Ticket BlockManager::last_ticket() const { return parts().copies.last(); }
+Ticket BlockManager::last_ticket(Lane lane) const {
+  return lane == Lane::kMemory ? parts().copies.last() : parts().files.last(lane);
+}
 
 std::vector<SlotChange> BlockManager::TakeSlotChanges() {
   return std::exchange(parts().slot_changes, {});

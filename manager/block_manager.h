@@ -20,6 +20,7 @@
 #include "events/shadow_tree.h"
 #include "events/snapshot.h"
 #include "manager/cache_client.h"
+#include "manager/file_orders.h"
 #include "manager/ids.h"
 #include "manager/lists.h"
 #include "manager/manager_options.h"
@@ -121,6 +122,11 @@ class BlockManager final {
   // Caches blocks of an earlier run, whose bytes are in their slots; all or nothing. Returns how
   // many. Errors: INVALID_ARGUMENT (windows that are not the cache's; what does not fit together).
   absl::StatusOr<uint64_t> Restore(absl::Span<const RecoveredWindow> windows, absl::Time now);
+  // Takes back what was found in the files of a tier on disk: blocks, and copies of blocks that
+  // Restore() took back. What cannot be taken back is dropped. Returns the copies. REQUIRES:
+  // nothing but Restore() has happened yet. Errors: INVALID_ARGUMENT (no tier on disk; windows,
+  // slots or parents that do not fit); then the cache is to be thrown away.
+  absl::StatusOr<uint64_t> RestoreDisk(absl::Span<const RecoveredWindow> windows, absl::Time now);
   // A client of the earlier run may still write: every primary slot that is free now is quarantined
   // as session 0.
   void QuarantineFree(absl::Time now);
@@ -257,6 +263,9 @@ class BlockManager final {
     return MatchPrefix(Prompt{.name_space = name_space, .tokens = tokens}, blocks);
   }
 
+  // Likewise, with what is cached in all tiers. REQUIRES: CheckPrompt(prompt) is OK.
+  MatchedPrefix DescribeMatch(const Prompt& prompt) const;
+
   // Errors: INVALID_COUNT (no tokens), UNKNOWN_SEQUENCE; those of TenantTable::Charged.
   absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session,
                                                const struct QueryCapacity& query) const {
@@ -283,8 +292,18 @@ class BlockManager final {
                                                 absl::Span<const TokenId> tokens, absl::Time now) {
     return OffloadPrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
   }
-  // Moves the prefix's blocks up, from the beginning, as far as room can be made.
-  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const Prompt& prefix, absl::Time now);
+  struct PrefetchOptions {
+    PrefetchTarget target = PrefetchTarget::kPrimary;
+    absl::Time deadline = absl::InfiniteFuture();  // Of the fetches.
+  };
+  // Moves the prefix's blocks in memory up, from the beginning, as far as room can be made, and
+  // orders fetches of those that lie on disk alone into the last tier in memory, at most a quarter
+  // of it at a time. A block that is fetched becomes matchable when all above it have.
+  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const Prompt& prefix, absl::Time now,
+                                                  const PrefetchOptions& options);
+  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const Prompt& prefix, absl::Time now) {
+    return PrefetchPrefix(prefix, now, PrefetchOptions());
+  }
   absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const NamespaceKey& name_space,
                                                   absl::Span<const TokenId> tokens,
                                                   absl::Time now) {
@@ -314,7 +333,10 @@ class BlockManager final {
   // Forgets every cached block whose content, from the root on, begins with the prefix; without
   // tokens the whole namespace. What sequences hold leaves the tree and is theirs alone from then
   // on. Returns the blocks that left. Cost: O(those). Errors: INVALID_ARGUMENT (CheckPrompt).
-  absl::StatusOr<uint64_t> InvalidatePrefix(const Prompt& prefix, absl::Time now);
+  // `durable`, where given: when this ticket of the backup lane is done, none of it comes back from
+  // a disk after a restart, also of what the disk had dropped before.
+  absl::StatusOr<uint64_t> InvalidatePrefix(const Prompt& prefix, absl::Time now,
+                                            Ticket* durable = nullptr);
   absl::StatusOr<uint64_t> InvalidatePrefix(const NamespaceKey& name_space,
                                             absl::Span<const TokenId> tokens, absl::Time now) {
     return InvalidatePrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
@@ -340,8 +362,19 @@ class BlockManager final {
   // it, and sequences that hold it have fewer computed tokens. Copies end in any order that
   // CopyOrder::after allows; an unknown ticket is ignored.
   void CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now);
-  Ticket completed_ticket() const;  // Up to it all have ended.
-  Ticket last_ticket() const;       // No copy has a higher one.
+  Ticket completed_ticket(Lane lane = Lane::kMemory) const;  // Up to it all have ended.
+  Ticket last_ticket(Lane lane = Lane::kMemory) const;       // None has a higher one.
+
+  // --- A tier on disk (block_manager_disk.cc) ---
+
+  // What the calls since the last one have for the carrier, in order. Whoever takes them reports
+  // each order and each erase with CompleteFile.
+  FileCommands TakeFileCommands();
+  // An order or an erase has ended. Of a backup that succeeded the block has one more copy; of a
+  // fetch its nearest copy is in memory, unless it left meanwhile, its deadline is over or the
+  // block above it is not in memory. A fetch that fails loses the copy on disk: a block without
+  // another one leaves (Removed, lost), with all below it. A ticket that is not known is ignored.
+  void CompleteFile(Lane lane, Ticket ticket, const absl::Status& status, absl::Time now);
 
   // The slots that got or lost content since the last call, in order: to be written down before the
   // copies begin and before anybody is answered.

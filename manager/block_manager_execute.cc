@@ -42,7 +42,8 @@ class Executor {
       if (window.window == op.window) most = window.blocks_in(Tier::kPrimary);
     }
     if (most != 0 && op.count > most) {
-      manager_.Maintain(now_, 0);  // What time brings comes before a refusal, too.
+      // What time brings comes before a refusal, too.
+      manager_.AllocateBlocks(session_, op.window, {}, now_).status().IgnoreError();
       return MakeError(Reason::kInvalidCount,
                        absl::StrCat(op.count, " blocks asked for; 1 to ", most, " can be had"));
     }
@@ -76,6 +77,7 @@ class Executor {
     if (!added.ok()) return added.status();
     return AddedSequence{.matched_tokens = added->matched_tokens,
                          .matched_secondary_tokens = added->matched_secondary_tokens,
+                         .matched_below_tokens = added->matched_below_tokens,
                          .tables = TablesFrom(manager_.info(), *added->sequence, 0),
                          .ready = added->ready};
   }
@@ -138,9 +140,7 @@ class Executor {
     if (!name_space.ok()) return name_space.status();
     const BlockManager::Prompt prompt = PrefixOf(**name_space, op);
     if (absl::Status status = manager_.CheckPrompt(prompt); !status.ok()) return status;
-    MatchedPrefix result;
-    result.matched_tokens = manager_.MatchPrefix(prompt, &result.blocks);
-    return result;
+    return manager_.DescribeMatch(prompt);
   }
 
   Result operator()(const QueryCapacity& op) {
@@ -160,7 +160,11 @@ class Executor {
   Result operator()(const PrefetchPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.PrefetchPrefix(PrefixOf(**name_space, op), now_));
+    if (op.deadline <= absl::ZeroDuration()) {
+      return MakeError(Reason::kInvalidArgument, "a deadline is in the future");
+    }
+    return Typed(manager_.PrefetchPrefix(PrefixOf(**name_space, op), now_,
+                                         {.target = op.target, .deadline = now_ + op.deadline}));
   }
 
   Result operator()(const PinPrefix& op) {
@@ -181,10 +185,11 @@ class Executor {
     if (!name_space.ok()) return name_space.status();
     absl::Status own = manager_.tenants().CheckOwn(manager_.TenantOf(session_), **name_space);
     if (!own.ok()) return own;
+    Ticket durable;
     const absl::StatusOr<uint64_t> removed =
-        manager_.InvalidatePrefix(PrefixOf(**name_space, op), now_);
+        manager_.InvalidatePrefix(PrefixOf(**name_space, op), now_, &durable);
     if (!removed.ok()) return removed.status();
-    return InvalidatedPrefix{.removed_blocks = *removed};
+    return InvalidatedPrefix{.removed_blocks = *removed, .durable = durable};
   }
 
   Result operator()(const SetRetention& op) {
@@ -197,16 +202,16 @@ class Executor {
   }
 
   Result operator()(const WaitForTicket& op) {
-    if (op.ticket > manager_.last_ticket()) {
+    if (op.ticket > manager_.last_ticket(op.lane)) {
       return MakeError(Reason::kUnknownTicket,
                        absl::StrCat("ticket ", op.ticket.value(), " is above the last one, ",
-                                    manager_.last_ticket().value()));
+                                    manager_.last_ticket(op.lane).value()));
     }
-    if (op.ticket > manager_.completed_ticket()) {
+    if (op.ticket > manager_.completed_ticket(op.lane)) {
       return MakeError(Reason::kWaitTimeout, absl::StrCat("the copies up to ticket ",
                                                           op.ticket.value(), " are not done"));
     }
-    return WaitedForTicket{.completed = manager_.completed_ticket()};
+    return WaitedForTicket{.completed = manager_.completed_ticket(op.lane)};
   }
 
   Result operator()(const DescribePools&) { return DescribedPools{.pools = pools_}; }

@@ -72,11 +72,14 @@ std::vector<SequenceRow> BlockManager::Sequences(std::optional<SessionId> only, 
 
 absl::StatusOr<InspectedPrefix> BlockManager::InspectPrefix(const Prompt& prompt) const {
   if (absl::Status status = CheckPrefix(prompt); !status.ok()) return status;
+  const PrefixMatcher& matcher = parts().matcher;
+  const PromptKey key = KeyOf(prompt);
+  const auto size = static_cast<uint32_t>(prompt.tokens.size());
+  InspectedPrefix prefix{
+      .matched_tokens = matcher.ValidLength(matcher.FindPrefixes(prompt.name_space, key), size),
+      .blocks = {}};
   const std::vector<PrefixMatcher::Match> matches =
-      parts().matcher.FindPrefixes(prompt.name_space, KeyOf(prompt));
-  InspectedPrefix prefix{.matched_tokens = parts().matcher.ValidLength(
-                             matches, static_cast<uint32_t>(prompt.tokens.size())),
-                         .blocks = {}};
+      matcher.FindPrefixes(prompt.name_space, key, PrefixMatcher::Reach::kAllTiers);
   for (size_t w = 0; w < parts().windows.size(); ++w)
     parts().windows[w]->Inspect(matches[w], &prefix.blocks);
   return prefix;

@@ -20,12 +20,24 @@ namespace {
 
 static_assert(BlockManager::kMaxPins == PinTable::kMaxPins);
 
-// What the core does not do yet with the tiers that a list can name.
-absl::Status CheckServed(absl::Span<const TierSpec> tiers) {
-  for (const TierSpec& tier : tiers) {
-    if (tier.medium != Medium::kDisk) continue;
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("tier '", tier.name, "' is on disk, which is not served yet"));
+// A tier on disk is the last one, and stands below a tier in host memory that every window has: a
+// block goes through there.
+absl::Status CheckDisk(absl::Span<const TierSpec> tiers, size_t num_windows) {
+  for (size_t t = 0; t < tiers.size(); ++t) {
+    if (tiers[t].medium != Medium::kDisk) continue;
+    const auto refuse = [&](absl::string_view why) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("tier '", tiers[t].name, "' is on disk, and ", why));
+    };
+    if (t + 1 != tiers.size()) return refuse("is not the last one");
+    if (t == 0 || tiers[t - 1].medium != Medium::kHost) {
+      return refuse("the tier above it is not in host memory");
+    }
+    for (size_t w = 0; w < num_windows; ++w) {
+      if (tiers[t].blocks_in(w) != 0 && tiers[t - 1].blocks_in(w) == 0) {
+        return refuse("a window has blocks there and none in the tier above it");
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -33,7 +45,10 @@ absl::Status CheckServed(absl::Span<const TierSpec> tiers) {
 absl::Status CheckOptions(const BlockManager::Options& options) {
   absl::Status tiers = CheckTiers(options.tiers, options.layout.windows().size());
   if (!tiers.ok()) return tiers;
-  if (absl::Status status = CheckServed(options.tiers); !status.ok()) return status;
+  if (absl::Status status = CheckDisk(options.tiers, options.layout.windows().size());
+      !status.ok()) {
+    return status;
+  }
   if (options.max_holes > kMaxBlocks || options.pin_budget_permille > 1000) {
     return MakeError(Reason::kInvalidArgument, absl::StrCat("max_holes is at most ", kMaxBlocks,
                                                             ", a share at most 1000 thousandths"));
@@ -85,7 +100,16 @@ std::vector<std::unique_ptr<EvictionPolicy>> MakePolicies(const BlockManager::Op
 
 // Of one window.
 uint32_t PinBudget(const BlockManager::Options& options, const CacheInfo::Window& window) {
-  return Permille(window.all_blocks(), options.pin_budget_permille);
+  uint64_t blocks = 0;
+  for (size_t t = 0; t < options.tiers.size(); ++t) {
+    if (options.tiers[t].medium != Medium::kDisk) blocks += window.blocks_in(static_cast<Tier>(t));
+  }
+  return Permille(blocks, options.pin_budget_permille);
+}
+
+uint64_t WriteBytesPerSecond(const BlockManager::Options& options) {
+  const TierSpec& last = options.tiers.back();
+  return last.medium == Medium::kDisk ? last.write_bytes_per_second : 0;
 }
 
 uint64_t PinBudget(const BlockManager::Options& options, const CacheInfo& info) {
@@ -119,6 +143,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
       tenants(std::move(table)),
       recorder(options.record_events, options.lifecycle_events),
       copies(WindowSizes(info)),
+      write_budget(WriteBytesPerSecond(options), options.start_time),
       accounts(&tenants, options.sequence_limits),
       sessions(options.max_sessions, tenants.size()),
       windows(TokensPerBlock(info.tokens_per_block)),
@@ -141,7 +166,13 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
                               .copies = &copies,
                               .slot_changes = options.journal_slots ? &slot_changes : nullptr,
                               .pins = &pins,
-                              .deadlines = &deadlines};
+                              .deadlines = &deadlines,
+                              .files = &files,
+                              .write_budget = &write_budget};
+  const bool has_disk =
+      options.tiers.back().medium == Medium::kDisk &&
+      std::any_of(info.windows.begin(), info.windows.end(),
+                  [](const CacheInfo::Window& window) { return window.blocks.back() != 0; });
   for (const CacheInfo::Window& window : info.windows) {
     WindowBlockManager::Options window_options{
         .window = window.window,
@@ -151,15 +182,19 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
         .max_holes = options.max_holes == 0 ? std::min(most_blocks, kMaxBlocks) : options.max_holes,
         .pin_budget_blocks = PinBudget(options, window),
         .lives_sample = options.lives_sample,
-        .tenants = &tenants};
+        .tenants = &tenants,
+        .block_bytes = options.layout.windows()[windows.size()].block_bytes()};
     for (size_t t = 0; t < options.tiers.size(); ++t) {
-      window_options.tiers[t] = {.blocks = window.blocks_in(static_cast<Tier>(t)),
-                                 .min_priority = options.tiers[t].min_priority};
+      window_options.tiers[t] = {
+          .blocks = window.blocks_in(static_cast<Tier>(t)),
+          .min_priority = options.tiers[t].min_priority,
+          .on_disk = options.tiers[t].medium == Medium::kDisk,
+          .staging_slots = has_disk && t + 2 == options.tiers.size() ? kStagingSlots : 0};
     }
     WindowBlockManager::Policies policies;
     for (size_t t = 0; t < kMaxTiers; ++t) {
       if (window_options.tiers[t].blocks == 0) continue;
-      const uint32_t num_slots = SlotsFor(static_cast<Tier>(t), window_options.tiers[t].blocks);
+      const uint32_t num_slots = window_options.tiers[t].num_slots(static_cast<Tier>(t));
       policies[t] = MakePolicies(options, num_slots, tenants.size());
     }
     windows.Add(

@@ -44,6 +44,8 @@ struct BlockManager::Parts {
   // What operations leave behind for others to take, and what time will bring.
   EventRecorder recorder;
   CopyTracker copies;
+  FileLanes files;
+  WriteBudget write_budget;
   std::vector<SlotChange> slot_changes;
   Deadlines deadlines;
 
@@ -60,7 +62,11 @@ struct BlockManager::Parts {
   SessionEndings endings;
   CacheReset reset;
 
+  // Orders backups in all windows, as far as may be now.
+  void OrderBackups(OperationScope& op);
+
   uint64_t recovered_blocks = 0;
+  size_t next_backups = 0;
   OperationCounters operations{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};
 };
 

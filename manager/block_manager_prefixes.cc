@@ -90,15 +90,24 @@ absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const Prompt& prefix
   return result;
 }
 
-absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const Prompt& prefix,
-                                                              absl::Time now) {
+MatchedPrefix BlockManager::DescribeMatch(const Prompt& prompt) const {
+  return parts().matcher.DescribeMatch(prompt, parts().options.tiers.size());
+}
+
+absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const Prompt& prefix, absl::Time now,
+                                                              const PrefetchOptions& options) {
   OperationScope op = parts().runner.Begin(now);
   if (absl::Status status = CheckPrefix(prefix); !status.ok()) return status;
   op.tenant = parts().tenants.OwnerOf(prefix.name_space);
   const std::vector<PrefixMatcher::Match> matches = parts().matcher.FindWholePrefixes(prefix);
   PrefetchedPrefix result{.matched_tokens = matches.front().tokens};
-  for (size_t w = 0; w < parts().windows.size(); ++w)
-    result.blocks += parts().windows[w]->Prefetch(op, matches[w]);
+  for (size_t w = 0; w < parts().windows.size(); ++w) {
+    WindowBlockManager& window = *parts().windows[w];
+    if (options.target == PrefetchTarget::kPrimary)
+      result.blocks += window.Prefetch(op, matches[w]);
+    result.fetch = std::max(result.fetch,
+                            window.Fetch(op, matches[w], options.deadline, &result.fetched_blocks));
+  }
   result.ready = parts().runner.End(op);
   return result;
 }
@@ -124,12 +133,15 @@ ListedPins BlockManager::ListPins(TenantId tenant) const { return parts().pins.L
 
 // --- Forgetting and keeping ---
 
-absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, absl::Time now) {
+absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, absl::Time now,
+                                                        Ticket* durable) {
   OperationScope op = parts().runner.Begin(now);
   if (absl::Status status = pagoda::CheckPrompt(prefix); !status.ok()) return status;
   uint64_t removed = 0;
   for (const auto& window : parts().windows) {
     removed += window->Invalidate(op, prefix.name_space, KeyOf(prefix));
+    const Ticket erased = window->OrderErase(FileErase::What::kSlots);
+    if (durable != nullptr) *durable = std::max(*durable, erased);
   }
   parts().runner.End(op);
   return removed;

@@ -60,6 +60,15 @@ struct FileDrop {
 using FileCommand = std::variant<FileOrder, FileErase, FileDrop>;
 using FileCommands = std::vector<FileCommand>;
 
+// Carries the commands out: DiskCarrier. Called under the core's lock, in order: must not block.
+class FileCommandSink {
+ public:
+  virtual ~FileCommandSink() = default;
+  virtual void Submit(FileCommands commands) = 0;
+  // Every copy of the memory lane up to this one has ended. Never less than the call before.
+  virtual void MemoryCopiesDone(Ticket completed) = 0;
+};
+
 }  // namespace pagoda
 
 #endif  // PAGODA_MANAGER_FILE_ORDERS_H_

@@ -74,7 +74,9 @@ struct AddSequence {
 struct AddedSequence {
   uint32_t matched_tokens = 0;
   uint32_t matched_secondary_tokens = 0;  // Of these, those that are on their way up.
-  std::vector<BlockTable> tables;         // One a window.
+  // Cached behind the match, and on disk: PrefetchPrefix brings them into memory.
+  uint32_t matched_below_tokens = 0;
+  std::vector<BlockTable> tables;  // One a window.
   Ticket ready;
 };
 
@@ -147,6 +149,10 @@ struct MatchPrefix {
 struct MatchedPrefix {
   uint32_t matched_tokens = 0;
   std::vector<BlockHandle> blocks;  // Of the largest window; not held, so they may go at any time.
+  // What is cached of the prompt in whichever tier, and how much of it lies in each of the cache's
+  // tiers: by the nearest copies of the largest window. A sequence matches nothing on disk.
+  uint32_t cached_tokens = 0;
+  std::vector<uint32_t> tokens_by_tier;
 };
 
 // Blocks that a prompt, or more tokens of a running sequence, would take if all of them were in the
@@ -191,16 +197,24 @@ struct OffloadedPrefix {
   Ticket ready;         // The last of their copies.
 };
 
+// kPrimary: blocks in memory come up to the first tier. kMemory: they stay where they are, and what
+// lies on disk alone is fetched.
+enum class PrefetchTarget : uint8_t { kPrimary, kMemory };
 struct PrefetchPrefix {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
+  PrefetchTarget target = PrefetchTarget::kPrimary;
+  // Fetches that have not ended by then are given up: what came so far stays.
+  absl::Duration deadline = absl::InfiniteDuration();
 };
 struct PrefetchedPrefix {
   uint32_t matched_tokens = 0;  // Cached in whichever tier.
-  uint32_t blocks = 0;          // Moved up, over all windows.
+  uint32_t blocks = 0;          // Moved up between memories, over all windows.
   Ticket ready;
+  uint32_t fetched_blocks = 0;  // On their way from disk into the last memory tier.
+  Ticket fetch;                 // Of Lane::kFetch: the last of them.
 };
 
 struct PinPrefix {
@@ -246,6 +260,7 @@ struct InvalidatePrefix {
 };
 struct InvalidatedPrefix {
   uint64_t removed_blocks = 0;
+  Ticket durable;  // Of Lane::kBackup: then none of it comes back after a restart.
 };
 
 struct SetRetention {
@@ -259,14 +274,15 @@ struct RetentionSet {
   uint32_t blocks = 0;  // Cached blocks that one of the ranges names, over all windows.
 };
 
-// Waits until every copy up to `ticket` has ended, at most kMaxTicketWait; then it fails with
-// WAIT_TIMEOUT. UNKNOWN_TICKET: no copy has this ticket yet.
+// Waits until everything in the lane up to `ticket` has ended, at most kMaxTicketWait; then it
+// fails with WAIT_TIMEOUT. UNKNOWN_TICKET: the lane has not given this ticket yet.
 inline constexpr absl::Duration kMaxTicketWait = absl::Seconds(5);
 struct WaitForTicket {
   Ticket ticket;
+  Lane lane = Lane::kMemory;
 };
 struct WaitedForTicket {
-  Ticket completed;
+  Ticket completed;  // Of the lane.
 };
 
 struct DescribePools {};
@@ -340,6 +356,8 @@ struct BatchResult {
   std::vector<absl::StatusOr<OperationResult>> results;  // One an operation, in order.
   Revision revision;                                     // Of the last event after the batch.
   Ticket completed;                                      // Every copy up to this one has ended.
+  Ticket completed_fetch;                                // Likewise of Lane::kFetch,
+  Ticket completed_backup;                               // and of Lane::kBackup.
   // Those of the session whose losses no commit has named yet.
   std::vector<ShortenedSequence> shortened;
 };

@@ -10,9 +10,11 @@
 #include "events/event.h"
 #include "manager/copy_tracker.h"
 #include "manager/event_recorder.h"
+#include "manager/file_lanes.h"
 #include "manager/ids.h"
 #include "manager/session_table.h"
 #include "manager/slot_journal.h"
+#include "manager/write_budget.h"
 #include "pools/copy_order.h"
 
 namespace pagoda {
@@ -57,6 +59,9 @@ struct CoreServices {
   std::vector<SlotChange>* slot_changes;
   PinEnder* pins;
   Deadlines* deadlines;
+  // Of a tier on disk.
+  FileLanes* files;
+  WriteBudget* write_budget;
 };
 
 }  // namespace pagoda

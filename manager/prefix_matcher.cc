@@ -36,11 +36,25 @@ absl::Status CheckPrefix(const SequencePrompt& prefix) {
 }
 
 std::vector<PrefixMatcher::Match> PrefixMatcher::FindPrefixes(const NamespaceKey& name_space,
-                                                              const PromptKey& key) const {
+                                                              const PromptKey& key,
+                                                              Reach reach) const {
   std::vector<Match> matches;
   matches.reserve(windows_.size());
-  for (const auto& window : windows_) matches.push_back(window->FindPrefix(name_space, key));
+  for (const auto& window : windows_) {
+    matches.push_back(window->FindPrefix(name_space, key, reach));
+  }
   return matches;
+}
+
+uint32_t PrefixMatcher::TokensBelow(const std::vector<Match>& matches,
+                                    const NamespaceKey& name_space, const PromptKey& key,
+                                    uint32_t matched) const {
+  const bool any = std::any_of(matches.begin(), matches.end(),
+                               [](const Match& match) { return match.has_more_on_disk; });
+  if (!any) return 0;
+  const uint32_t cached = ValidLength(FindPrefixes(name_space, key, Reach::kAllTiers),
+                                      static_cast<uint32_t>(key.size()));
+  return cached > matched ? cached - matched : 0;
 }
 
 // Lengths fall until all windows agree.
@@ -64,7 +78,7 @@ void PrefixMatcher::CutMatches(std::vector<Match>& matches, uint32_t tokens) con
 std::vector<PrefixMatcher::Match> PrefixMatcher::FindWholePrefixes(
     const SequencePrompt& prefix) const {
   const PromptKey key = KeyOf(prefix);
-  std::vector<Match> matches = FindPrefixes(prefix.name_space, key);
+  std::vector<Match> matches = FindPrefixes(prefix.name_space, key, Reach::kAllTiers);
   std::vector<TokenExtra> scratch;
   // A shorter length may end in a part of a block again: beside a hole of a sliding window.
   for (auto limit = static_cast<uint32_t>(key.size());;) {
@@ -110,6 +124,20 @@ uint32_t PrefixMatcher::MatchPrefix(const SequencePrompt& prompt,
     }
   }
   return matched;
+}
+
+MatchedPrefix PrefixMatcher::DescribeMatch(const SequencePrompt& prompt, size_t num_tiers) const {
+  MatchedPrefix result;
+  result.matched_tokens = MatchPrefix(prompt, &result.blocks);
+  result.tokens_by_tier.resize(num_tiers);
+  if (prompt.tokens.empty() || !CheckPrompt(prompt).ok()) return result;
+  const auto limit = static_cast<uint32_t>(prompt.tokens.size() - 1);
+  std::vector<Match> matches =
+      FindPrefixes(prompt.name_space, KeyOf(prompt).First(limit), Reach::kAllTiers);
+  result.cached_tokens = ValidLength(matches, limit);
+  CutMatches(matches, result.cached_tokens);
+  windows_.back()->CountTokensByTier(matches.back(), &result.tokens_by_tier);
+  return result;
 }
 
 }  // namespace pagoda

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "events/block_key.h"
+#include "manager/operation.h"
 #include "manager/prompt_key.h"
 #include "manager/sequence_calls.h"
 #include "manager/window_block_manager.h"
@@ -37,16 +38,23 @@ class PrefixMatcher {
   PrefixMatcher(const PrefixMatcher&) = delete;
   PrefixMatcher& operator=(const PrefixMatcher&) = delete;
 
-  // The cached prefixes, as found in each window.
-  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key) const;
+  using Reach = WindowBlockManager::Reach;
+
+  // The cached prefixes, as found in each window. What a sequence can go on from lies in memory.
+  std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key,
+                                  Reach reach = Reach::kMemory) const;
+  // How many of the prompt's tokens behind a match of `matched` are cached on disk.
+  uint32_t TokensBelow(const std::vector<Match>& matches, const NamespaceKey& name_space,
+                       const PromptKey& key, uint32_t matched) const;
   // The largest length up to `limit` that is valid in every window.
   uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
   void CutMatches(std::vector<Match>& matches, uint32_t tokens) const;
   // What is cached of the prefix as it is: whole blocks and a whole tail.
   std::vector<Match> FindWholePrefixes(const SequencePrompt& prefix) const;
 
-  // As BlockManager's method of the same name.
+  // As BlockManager's methods of the same names.
   uint32_t MatchPrefix(const SequencePrompt& prompt, std::vector<BlockHandle>* blocks) const;
+  MatchedPrefix DescribeMatch(const SequencePrompt& prompt, size_t num_tiers) const;
 
  private:
   // Lets the matches, which have as many whole blocks, end in the longest beginning of `rest` that

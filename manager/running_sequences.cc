@@ -122,9 +122,12 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
                                                              .items = {items.begin(), items.end()}},
                                                    .charge = charge(0, extras_bytes)});
   }
-  SequenceAdded result{.matched_tokens = matched,
-                       .matched_secondary_tokens = windows_.back()->LowerTokens(matches.back()),
-                       .sequence = added.get()};
+  SequenceAdded result{
+      .matched_tokens = matched,
+      .matched_secondary_tokens = windows_.back()->LowerTokens(matches.back()),
+      .matched_below_tokens = matcher_.TokensBelow(matches, prompt.name_space,
+                                                   KeyOf(prompt).First(tokens.size() - 1), matched),
+      .sequence = added.get()};
   if (prompt.retention != nullptr) {
     added->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
         .value = *prompt.retention, .charge = charge(0, BytesOf(prompt.retention))});

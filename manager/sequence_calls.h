@@ -35,6 +35,7 @@ struct SequencePrompt {
 struct SequenceAdded {
   uint32_t matched_tokens = 0;
   uint32_t matched_secondary_tokens = 0;  // Of these, those that come up for it.
+  uint32_t matched_below_tokens = 0;      // Behind these, those that are cached on disk.
   const Sequence* sequence = nullptr;
   Ticket ready;
 };

@@ -71,13 +71,54 @@ void SharedManager::Publish() {
       core_->CompleteCopy(copy.ticket, absl::OkStatus(), clock_());
     }
     if (!copies.empty() && slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
+    if (!copies.empty() && disk_ != nullptr) disk_->MemoryCopiesDone(core_->completed_ticket());
   }
+  PublishFiles();
   log_->Append(core_->TakeEvents());
+}
+
+void SharedManager::PublishFiles() {
+  FileCommands commands = core_->TakeFileCommands();
+  if (disk_ != nullptr) {
+    if (!commands.empty()) disk_->Submit(std::move(commands));
+    return;
+  }
+  // What fails may cause further orders.
+  for (; !commands.empty(); commands = core_->TakeFileCommands()) {
+    for (const FileCommand& command : commands) {
+      const absl::Status status = absl::CancelledError("no disk is served");
+      if (const auto* order = std::get_if<FileOrder>(&command)) {
+        core_->CompleteFile(order->lane, order->ticket, status, clock_());
+      } else if (const auto* erase = std::get_if<FileErase>(&command)) {
+        core_->CompleteFile(Lane::kBackup, erase->ticket, status, clock_());
+      }
+    }
+  }
+}
+
+std::vector<std::function<void()>> SharedManager::TakeDone() {
+  std::vector<std::function<void()>> done;
+  for (size_t lane = 0; lane < kNumLanes; ++lane) {
+    auto& waiters = waiters_[lane];
+    if (waiters.empty()) continue;
+    const auto end = waiters.upper_bound(core_->completed_ticket(static_cast<Lane>(lane)));
+    for (auto it = waiters.begin(); it != end; ++it) done.push_back(std::move(it->second));
+    waiters.erase(waiters.begin(), end);
+  }
+  return done;
 }
 
 void SharedManager::SetTransfers(Transfers* transfers) {
   FairMutexLock lock(&mutex_);
   transfers_ = transfers;
+}
+
+void SharedManager::SetDisk(FileCommandSink* disk) {
+  FairMutexLock lock(&mutex_);
+  disk_ = disk;
+  if (disk_ == nullptr) return;
+  disk_->MemoryCopiesDone(core_->completed_ticket());
+  Publish();
 }
 
 void SharedManager::SetSlotSink(SlotChangeSink* sink) {
@@ -95,9 +136,19 @@ void SharedManager::CompleteCopy(Ticket ticket, const absl::Status& status) {
     core_->CompleteCopy(ticket, status, clock_());
     Publish();
     if (slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
-    const auto end = waiters_.upper_bound(core_->completed_ticket());
-    for (auto it = waiters_.begin(); it != end; ++it) done.push_back(std::move(it->second));
-    waiters_.erase(waiters_.begin(), end);
+    if (disk_ != nullptr) disk_->MemoryCopiesDone(core_->completed_ticket());
+    done = TakeDone();
+  }
+  for (const std::function<void()>& waiter : done) waiter();
+}
+
+void SharedManager::CompleteFile(Lane lane, Ticket ticket, const absl::Status& status) {
+  std::vector<std::function<void()>> done;
+  {
+    FairMutexLock lock(&mutex_);
+    core_->CompleteFile(lane, ticket, status, clock_());
+    Publish();
+    done = TakeDone();
   }
   for (const std::function<void()>& waiter : done) waiter();
 }
@@ -108,16 +159,16 @@ void SharedManager::RemovePools() {
   Publish();
 }
 
-Ticket SharedManager::completed_ticket() const {
+Ticket SharedManager::completed_ticket(Lane lane) const {
   FairMutexLock lock(&mutex_);
-  return core_->completed_ticket();
+  return core_->completed_ticket(lane);
 }
 
-void SharedManager::NotifyWhenDone(Ticket ticket, std::function<void()> done) {
+void SharedManager::NotifyWhenDone(Lane lane, Ticket ticket, std::function<void()> done) {
   {
     FairMutexLock lock(&mutex_);
-    if (ticket > core_->completed_ticket()) {
-      waiters_.emplace(ticket, std::move(done));
+    if (ticket > core_->completed_ticket(lane)) {
+      waiters_[static_cast<size_t>(lane)].emplace(ticket, std::move(done));
       return;
     }
   }
@@ -131,14 +182,20 @@ SnapshotPiece SharedManager::ReadSnapshot(const SnapshotPosition& from, size_t m
 }
 
 uint32_t SharedManager::Maintain(uint32_t max_blocks) {
-  FairMutexLock lock(&mutex_);
-  const uint32_t moved = core_->Maintain(clock_(), max_blocks);
-  Publish();
-  while (core_->HasExpired(clock_())) {
-    if (mutex_.wanted()) mutex_.LetOthersIn();
-    core_->Maintain(clock_(), 0);
+  std::vector<std::function<void()>> done;
+  uint32_t moved = 0;
+  {
+    FairMutexLock lock(&mutex_);
+    moved = core_->Maintain(clock_(), max_blocks);
     Publish();
+    while (core_->HasExpired(clock_())) {
+      if (mutex_.wanted()) mutex_.LetOthersIn();
+      core_->Maintain(clock_(), 0);
+      Publish();
+    }
+    done = TakeDone();
   }
+  for (const std::function<void()>& waiter : done) waiter();
   return moved;
 }
 
@@ -268,14 +325,23 @@ void SharedManager::FinishEndings() {
 
 uint64_t SharedManager::ResetPrefixCache() {
   absl::MutexLock one_at_a_time(&reset_mutex_);
-  FairMutexLock lock(&mutex_);
-  for (uint64_t removed = 0;;) {
-    const BlockManager::ResetStep step = core_->StepReset(kResetPiece, clock_());
-    Publish();
-    removed += step.removed_blocks;
-    if (step.done) return removed;
-    if (mutex_.wanted()) mutex_.LetOthersIn();
+  uint64_t removed = 0;
+  Ticket erased;
+  {
+    FairMutexLock lock(&mutex_);
+    for (bool done = false; !done;) {
+      const BlockManager::ResetStep step = core_->StepReset(kResetPiece, clock_());
+      Publish();
+      removed += step.removed_blocks;
+      done = step.done;
+      if (!done && mutex_.wanted()) mutex_.LetOthersIn();
+    }
+    erased = core_->last_ticket(Lane::kBackup);
   }
+  const auto durable = std::make_shared<absl::Notification>();
+  NotifyWhenDone(Lane::kBackup, erased, [durable] { durable->Notify(); });
+  durable->WaitForNotificationWithTimeout(kMaxTicketWait);
+  return removed;
 }
 
 ManagerStats SharedManager::Stats() const {
@@ -343,15 +409,15 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
           // What has run keeps its results.
           batch.results.resize(operations.size(), std::move(status));
           batch.revision = core_->revision();
-          batch.completed = core_->completed_ticket();
+          NoteCompleted(batch);
           return batch;
         }
         now = clock_();
       }
     }
     const auto* wait = std::get_if<WaitForTicket>(&operation);
-    if (wait != nullptr && wait->ticket <= core_->last_ticket() &&
-        wait->ticket > core_->completed_ticket()) {
+    if (wait != nullptr && wait->ticket <= core_->last_ticket(wait->lane) &&
+        wait->ticket > core_->completed_ticket(wait->lane)) {
       break;
     }
     if (handles >= kMaxBatchHandles) {
@@ -368,9 +434,15 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   }
   Publish();
   batch.revision = core_->revision();
-  batch.completed = core_->completed_ticket();
+  NoteCompleted(batch);
   batch.shortened = core_->Shortened(session.id);
   return batch;
+}
+
+void SharedManager::NoteCompleted(BatchResult& batch) const {
+  batch.completed = core_->completed_ticket();
+  batch.completed_fetch = core_->completed_ticket(Lane::kFetch);
+  batch.completed_backup = core_->completed_ticket(Lane::kBackup);
 }
 
 absl::Status SharedManager::LetOthersIn(SessionRef session, StepRange steps) {
@@ -388,11 +460,11 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
   absl::Time deadline = absl::InfiniteFuture();
   while (whole.ok() && whole->results.size() < operations.size()) {
     const size_t ran = whole->results.size();
-    const Ticket ticket = std::get<WaitForTicket>(operations[ran]).ticket;
+    const auto& [ticket, lane] = std::get<WaitForTicket>(operations[ran]);
     // Copies take real time, whatever the core's clock is.
     deadline = std::min(deadline, absl::Now() + kMaxTicketWait);
     const auto done = std::make_shared<absl::Notification>();
-    NotifyWhenDone(ticket, [done] { done->Notify(); });
+    NotifyWhenDone(lane, ticket, [done] { done->Notify(); });
     // The session's lease does not run while its own batch waits.
     const bool attached = AttachStream(session).ok();
     const bool in_time = done->WaitForNotificationWithDeadline(deadline);
@@ -419,6 +491,8 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
     whole->shortened = std::move(part->shortened);
     whole->revision = part->revision;
     whole->completed = part->completed;
+    whole->completed_fetch = part->completed_fetch;
+    whole->completed_backup = part->completed_backup;
   }
   return whole;
 }

@@ -2,6 +2,7 @@
 #ifndef PAGODA_MANAGER_SHARED_MANAGER_H_
 #define PAGODA_MANAGER_SHARED_MANAGER_H_
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "manager/block_manager.h"
 #include "manager/cache_client.h"
 #include "manager/fair_mutex.h"
+#include "manager/file_orders.h"
 #include "pools/copy_order.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
@@ -51,13 +53,21 @@ class SharedManager {
   // Who writes down which slots got or lost content, from now on: hears of each change before a
   // copy begins or anybody is answered. As SetTransfers. What has changed before is told at once.
   void SetSlotSink(SlotChangeSink* sink);
+  // Who carries out what the core orders of a disk, from now on, and tells CompleteFile of each
+  // order. As SetTransfers. Without one, what is ordered of a disk fails.
+  void SetDisk(FileCommandSink* disk);
   // A copy has ended; see BlockManager::CompleteCopy.
   void CompleteCopy(Ticket ticket, const absl::Status& status);
-  // Every copy up to this one has ended.
-  Ticket completed_ticket() const;
-  // Calls `done` once, without a lock, when every copy up to `ticket` has ended: at once, on the
-  // caller's thread, where they have. `done` does not block, and owns what it touches.
-  void NotifyWhenDone(Ticket ticket, std::function<void()> done);
+  // An order of a disk has ended; see BlockManager::CompleteFile.
+  void CompleteFile(Lane lane, Ticket ticket, const absl::Status& status);
+  // Everything in the lane up to this one has ended.
+  Ticket completed_ticket(Lane lane = Lane::kMemory) const;
+  // Calls `done` once, without a lock, when everything in the lane up to `ticket` has ended: at
+  // once, on the caller's thread, where it has. `done` does not block, and owns what it touches.
+  void NotifyWhenDone(Lane lane, Ticket ticket, std::function<void()> done);
+  void NotifyWhenDone(Ticket ticket, std::function<void()> done) {
+    NotifyWhenDone(Lane::kMemory, ticket, std::move(done));
+  }
 
   // As BlockManager's methods of the same name, at the clock's time.
   absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
@@ -87,7 +97,8 @@ class SharedManager {
   absl::Status CloseSession(SessionRef session);
   size_t ExpireSessions();
   // Lets others in between steps of kResetPiece blocks: see BlockManager::StepReset. A second reset
-  // waits for the first one to be done.
+  // waits for the first one to be done. With a tier on disk it returns when nothing comes back from
+  // there after a restart, or after kMaxTicketWait where the disk takes longer.
   uint64_t ResetPrefixCache();
   static constexpr uint32_t kResetPiece = 1024;
   ManagerStats Stats() const;
@@ -159,9 +170,14 @@ class SharedManager {
   // Hands the log what the core recorded, and Transfers what it ordered, in order: still under the
   // lock.
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Hands the carrier what the core ordered of a disk. Without one it fails.
+  void PublishFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those whose tickets are done; they wait no more.
+  std::vector<std::function<void()>> TakeDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Frees what the sessions and quarantines have that have begun to end. Gives up the lock between
   // chunks of kEndPiece blocks if others wait for it.
   void FinishEndings() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteCompleted(BatchResult& batch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // In a batch of the session: lets in those that wait, and goes on. Errors: STALE_SESSION.
   absl::Status LetOthersIn(SessionRef session, StepRange steps)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -175,7 +191,9 @@ class SharedManager {
   std::unique_ptr<BlockManager> core_ ABSL_GUARDED_BY(mutex_);
   Transfers* transfers_ ABSL_GUARDED_BY(mutex_) = nullptr;
   SlotChangeSink* slot_sink_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::multimap<Ticket, std::function<void()>> waiters_ ABSL_GUARDED_BY(mutex_);
+  FileCommandSink* disk_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::array<std::multimap<Ticket, std::function<void()>>, kNumLanes> waiters_
+      ABSL_GUARDED_BY(mutex_);  // By lane.
   const CacheInfo info_;
   const TenantTable& tenants_;  // The core's.
   const uint32_t num_prefix_nodes_;

@@ -50,6 +50,13 @@ class SlotTable {
     slots_[slot.value()] = id.value();
     SetLower(slot, kNowhere);
   }
+  // The slot is nobody's any more, and not free: whoever touches it still has to end first.
+  // REQUIRES: it is a block's.
+  void Orphan(SlotIndex slot) {
+    PAGODA_CHECK(owner(slot) != kNoBlock, "a slot is orphaned by its block");
+    slots_[slot.value()] = kTaken;
+  }
+  bool is_free(SlotIndex slot) const { return IsFree(slots_[slot.value()]); }
   // The block whose it is; kNoBlock where it is free, or taken and not given yet.
   BlockId owner(SlotIndex slot) const {
     const uint32_t entry = slots_[slot.value()];

@@ -83,6 +83,22 @@ struct TenantCounters {
 // Blocks by their priority.
 using PriorityCounts = std::array<uint32_t, kMaxPriority + 1>;
 
+// Of a window's tier on disk. All but the last two count since the manager was made.
+struct DiskTierStats {
+  uint64_t backups = 0;         // Blocks that got a copy on disk.
+  uint64_t backup_bytes = 0;    // That were ordered to be written, those that failed too.
+  uint64_t failed_backups = 0;  // Of the disk's errors.
+  uint64_t passed_over = 0;     // Blocks that left memory without a copy on disk.
+  uint64_t fetches = 0;         // Blocks that came into memory.
+  uint64_t fetch_bytes = 0;
+  uint64_t failed_fetches = 0;  // Of the disk's errors: the copy was lost.
+  uint64_t late_fetches = 0;    // Read, and not used: their deadline was over, or their place gone.
+  uint64_t erased_blocks = 0;   // For invalidations.
+  uint64_t failed_erases = 0;   // Given up: what they name may come back after a restart.
+  uint32_t waiting_backups = 0;
+  uint32_t retired_slots = 0;  // Of failed writes, until the next start.
+};
+
 struct WindowStats {
   WindowSize window;
   std::array<TierOccupancy, kMaxTiers> tiers;
@@ -97,6 +113,7 @@ struct WindowStats {
   std::array<uint64_t, kMaxTiers> freely_evicted_blocks = {};
   std::vector<TenantCounters> tenants;  // By TenantId.
   BlockLives::Histograms lives;
+  DiskTierStats disk;  // Zero without a tier on disk.
 };
 
 // How a session came to its end.

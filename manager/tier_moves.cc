@@ -32,11 +32,12 @@ void TierResidency::MakeRoom(OperationScope& op, TenantId tenant) {
   const BlockId victim = Victim(Tier::kPrimary, tenant);
   PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
   if (has_lower() && MoveDown(op, victim, false) != Offloaded::kNoRoom) return;
+  CountPassedOver(victim);
   exit_.Evict(op, victim, RemovalReason::kEvicted);
 }
 
 // Lets a candidate go from its tier: to the copy that it has below, or by a copy to the nearest
-// lower tier that takes it.
+// lower tier in memory that takes it.
 TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId victim,
                                                  bool whatever_priority) {
   // Of what a reset has cut off only what has something below it is worth a place.
@@ -50,7 +51,8 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
     const SlotRef lower = Lower(store_.slot(victim));
     if (lower.slot != kNoSlot && CanFallTo(victim, lower)) {
       // A duplicate has its slot, and is charged from now on.
-      const bool charged = MakeRoomFor(op, victim, lower.tier);
+      const bool charged =
+          IsOnDisk(lower.tier) ? MakeQuotaOnDisk(op, victim) : MakeRoomFor(op, victim, lower.tier);
       if (gone()) return Offloaded::kGone;
       if (charged) {
         ++At(store_[victim].tier()).freely_evicted_blocks;
@@ -58,8 +60,13 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
         return Offloaded::kMoved;
       }
       // One that cannot be charged is no place for the block.
-      DropDuplicate(victim, lower);
+      if (IsOnDisk(lower.tier)) {
+        DropOnDisk(op, victim);
+      } else {
+        DropDuplicate(victim, lower);
+      }
     }
+    if (t == disk_.tier) break;
     const auto tier = static_cast<Tier>(t);
     if (!wants(tier)) continue;
     const SlotRef left = Lower(store_.slot(victim));
@@ -114,6 +121,7 @@ bool TierResidency::MakeRoomFor(OperationScope& op, BlockId comes, Tier tier) {
     return false;
   }
   if (MoveDown(op, displaced, false) == Offloaded::kNoRoom) {
+    CountPassedOver(displaced);
     exit_.Evict(op, displaced, RemovalReason::kDisplaced);
   }
   return true;
@@ -196,11 +204,17 @@ void TierResidency::ChangeTier(OperationScope& op, BlockId id, SlotRef slot, Old
   NoteNothing(old);
   if (!is_cut_off) NoteContent(id);
   tree_.MoveChild(id, old.tier, slot.tier);
-  TellRemoved(op, id, old);
-  TellInserted(op, id);
+  // The disk's policies know the copy there as long as it is there.
+  if (!IsOnDisk(old.tier)) TellRemoved(op, id, old);
+  if (!IsOnDisk(slot.tier)) TellInserted(op, id);
+  if (has_disk()) ListOnDisk(op, id);
   if (is_cut_off) return;
   recorder().CopiesChanged(options_.window, id, tree_.hash(id), {old.tier, slot.tier},
                            {lower_before, LowerTiers(id)}, accounts_.owner(id));
+}
+
+void TierResidency::CountPassedOver(BlockId victim) {
+  if (has_disk() && CopyOnDisk(victim) == kNoSlot) ++disk_.stats.passed_over;
 }
 
 void TierResidency::OrderMoveDown(BlockId victim, SlotRef from, SlotRef to) {
@@ -221,10 +235,11 @@ void TierResidency::MoveTo(OperationScope& op, BlockId victim, SlotRef to) {
 void TierResidency::FallTo(OperationScope& op, BlockId victim, SlotRef to) {
   const SlotRef from = store_.slot(victim);
   policy(from.tier, victim).Withdrawn(Facts(op, victim));
+  if (has_disk()) UnlistOnDisk(op, victim);  // It is as recent as the block, from now on.
   ChangeTier(op, victim, to, OldSlot::kFree);
   CountUnheld(victim, from.tier, -1);
   CountUnheld(victim, to.tier, +1);
-  if (IsCandidate(victim)) policy(to.tier, victim).Released(Facts(op, victim));
+  List(op, victim);
   ChildLeft(op, tree_.parent(victim), from.tier);
 }
 
@@ -282,6 +297,7 @@ void TierResidency::GiveToHolder(BlockId id) {
 
 TierResidency::Offloaded TierResidency::Offload(OperationScope& op, BlockId id) {
   const uint64_t copied = offloaded_blocks_;
+  if (has_disk()) AskForBackup(id);
   const Offloaded offloaded = MoveDown(op, id, true);
   if (offloaded_blocks_ != copied) op.WaitFor(copies().last());
   // The copy to which it fell may still be on its way.

@@ -23,7 +23,7 @@ TierResidency::TierResidency(const Options& options, Policies policies,
     TierState& tier = tiers_[t];
     tier.capacity = options.tiers[t].blocks;
     tier.min_priority = options.tiers[t].min_priority;
-    const uint32_t num_slots = SlotsFor(static_cast<Tier>(t), tier.capacity);
+    const uint32_t num_slots = options.tiers[t].num_slots(static_cast<Tier>(t));
     tier.slots = SlotTable(
         num_slots, below == kNoTier ? SlotTable::LowerCopies::kNo : SlotTable::LowerCopies::kYes);
     if (t != 0) tier.duplicates = SlotQueue(num_slots);
@@ -32,10 +32,19 @@ TierResidency::TierResidency(const Options& options, Policies policies,
     for (const auto& policy : tier.policies) {
       tier.follows_contents = tier.follows_contents || policy->follows_contents();
     }
-    if (tier.slots.size() != tier.capacity) tier.spare = tier.slots.Take();
+    tier.first_staging = num_slots;
+    if (options.tiers[t].on_disk && tier.capacity != 0) {
+      disk_.tier = t;
+      disk_.entries = BigArray<Disk::Entry>(store_.num_ids());
+      disk_.listed.resize(num_slots);
+    } else if (tier.capacity != 0) {
+      tier.first_staging -= options.tiers[t].staging_slots;
+      if (below != kNoTier && below == disk_.tier) disk_.above = t;
+    }
     tier.below = below;
     if (tier.capacity != 0) below = t;
   }
+  Claim({});
 }
 
 uint32_t TierResidency::held_blocks() const {
@@ -92,7 +101,7 @@ bool TierResidency::Hold(OperationScope& op, BlockId id, TenantId tenant) {
   PAGODA_CHECK(block.state() == BlockState::kCached, "what nobody holds is free, cached or a hole");
   ++At(tier).held;
   CountUnheld(id, tier, -1);
-  if (IsCandidate(id)) policy(tier, id).Withdrawn(Facts(op, id));
+  Unlist(op, id);
   return true;
 }
 
@@ -109,7 +118,10 @@ TierResidency::Fate TierResidency::LetGo(OperationScope& op, BlockId id, TenantI
     case BlockState::kCached:
       --At(tier).held;
       CountUnheld(id, tier, +1);
-      if (IsCandidate(id)) policy(tier, id).Released(Facts(op, id));
+      List(op, id);
+      if (has_disk()) [[unlikely]] {
+        ReleasedAboveDisk(op, id);
+      }
       return Fate::kEvictable;
     case BlockState::kAlias:
       recorder().BlockFreed(options_.window, id, accounts_.owner(id));
@@ -184,17 +196,27 @@ void TierResidency::EnterRecovered(OperationScope& op, BlockId id, SlotRef slot,
 }
 
 void TierResidency::OfferRecovered(OperationScope& op, BlockId id) {
-  const Block& block = store_[id];
-  if (block.state() != BlockState::kCached || !IsCandidate(id)) return;
-  policy(block.tier(), id).Released(Facts(op, id));
+  if (store_[id].state() != BlockState::kCached) return;
+  List(op, id);
+  if (has_disk()) ReleasedAboveDisk(op, id);
 }
 
-// The duplicates, the policy, the journal, the accounts, the slot: in this order.
-void TierResidency::Leave(OperationScope& op, BlockId id, SlotAfter after) {
+// The disk, the duplicates, the policy, the journal, the accounts, the slot: in this order.
+void TierResidency::Leave(OperationScope& op, BlockId id, SlotAfter after, RemovalReason reason) {
   const SlotRef slot = store_.slot(id);
-  if (has_lower()) DropDuplicates(id);
   const bool is_held = store_[id].refs != 0;
+  if (has_disk()) [[unlikely]] {
+    LeaveDisk(op, id,
+              reason == RemovalReason::kInvalidated ? Lost::kErased
+              : tree_.IsCutOff(id)                  ? Lost::kForgotten
+                                                    : Lost::kDropped);
+  }
+  if (has_lower()) DropDuplicates(id);
   tree_.MoveChild(id, slot.tier, PrefixTree::kNowhere);
+  if (IsOnDisk(slot.tier)) {
+    PAGODA_CHECK(!is_held, "what leaves the tree is held in memory");
+    return CountUnheld(id, slot.tier, -1);
+  }
   if (!is_held) policy(slot.tier, id).Withdrawn(Facts(op, id));
   TellRemoved(op, id, slot);
   NoteNothing(slot);
@@ -210,7 +232,7 @@ void TierResidency::ChildLeft(OperationScope& op, NodeRef parent, Tier tier) {
   if (sliding() || parent.is_root()) return;
   const BlockId above = parent.block();
   const Block& block = store_[above];
-  if (block.refs == 0 && block.tier() == tier && IsCandidate(above)) {
+  if (block.refs == 0 && block.tier() == tier && !IsOnDisk(tier) && IsCandidate(above)) {
     policy(tier, above).Unparked(Facts(op, above));
   }
 }
@@ -236,16 +258,14 @@ void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
   }
   const Tier from = block.tier();
   const bool unheld = block.refs == 0;
-  if (unheld && IsCandidate(canonical)) policy(from, canonical).Withdrawn(Facts(op, canonical));
+  if (unheld) Unlist(op, canonical);
   if (block.drains) CountDrained(canonical, -1);
   ChangeTier(op, canonical, slot, OldSlot::kDuplicate);
   if (block.drains) CountDrained(canonical, +1);
   if (!unheld) return MoveHeld(canonical, from, Tier::kPrimary);
   CountUnheld(canonical, from, -1);
   CountUnheld(canonical, Tier::kPrimary, +1);
-  if (IsCandidate(canonical)) {
-    policy(Tier::kPrimary, canonical).Released(Facts(op, canonical));
-  }
+  List(op, canonical);
 }
 
 // A held block's slot counts in another tier.
@@ -260,15 +280,16 @@ void TierResidency::MoveHeld(BlockId id, Tier from, Tier to) {
 void TierResidency::SetPriority(OperationScope& op, BlockId id, Priority priority) {
   Block& block = store_[id];
   const bool unheld = block.refs == 0;
-  const bool listed = unheld && IsCandidate(id);
-  if (listed) policy(block.tier(), id).Withdrawn(Facts(op, id));
+  if (has_disk()) UnlistOnDisk(op, id);
+  if (unheld) Unlist(op, id);
   if (unheld) {
     PriorityCounts& counts = At(block.tier()).unheld_by_priority;
     --counts[block.priority_value];
     ++counts[priority.value()];
   }
   block.set_priority(priority);
-  if (listed) policy(block.tier(), id).Released(Facts(op, id));
+  if (unheld) List(op, id);
+  if (has_disk()) ListOnDisk(op, id);
 }
 
 // --- Copies and the journal ---
@@ -279,10 +300,9 @@ void TierResidency::CopyTokens(OperationScope& op, BlockId source, BlockId targe
                             store_.handle(target).ref(), num_tokens));
 }
 
-void TierResidency::WriteContent(BlockId id) {
+SlotContent TierResidency::ContentOf(BlockId id) const {
   const NodeRef parent = tree_.parent(id);
   const BlockKey key = store_.key(id);
-  const SlotRef slot = store_.slot(id);
   SlotContent content{.block = store_.handle(id).ref(),
                       .tokens = {key.tokens.begin(), key.tokens.end()},
                       .extras = {key.extras.begin(), key.extras.end()},
@@ -292,10 +312,15 @@ void TierResidency::WriteContent(BlockId id) {
   } else {
     content.parent = store_.handle(parent.block()).ref();
   }
+  return content;
+}
+
+void TierResidency::WriteContent(BlockId id) {
+  const SlotRef slot = store_.slot(id);
   services_.slot_changes->push_back({.window_index = options_.index,
                                      .slot = slot,
                                      .ready = copies().Arrival(options_.index, slot),
-                                     .content = std::move(content)});
+                                     .content = ContentOf(id)});
 }
 
 void TierResidency::WriteNothing(SlotRef slot) {
@@ -306,9 +331,17 @@ void TierResidency::WriteNothing(SlotRef slot) {
 void TierResidency::Claim(const std::array<std::vector<SlotIndex>, kMaxTiers>& slots) {
   for (size_t t = 0; t < kMaxTiers; ++t) {
     TierState& tier = tiers_[t];
-    if (tier.spare != kNoSlot) tier.slots.Release(tier.spare);
-    tier.slots.Claim(slots[t]);
-    if (tier.spare != kNoSlot) tier.spare = tier.slots.Take();
+    if (t == disk_.tier) continue;
+    if (tier.spare != kNoSlot) tier.slots.Release(std::exchange(tier.spare, kNoSlot));
+    std::vector<SlotIndex> claimed = slots[t];
+    for (uint32_t i = tier.first_staging; i < tier.slots.size(); ++i) {
+      const SlotIndex staging{i};
+      if (!tier.slots.is_free(staging)) tier.slots.Release(staging);
+      claimed.push_back(staging);
+    }
+    if (t == disk_.above) disk_.staging.assign(claimed.begin() + slots[t].size(), claimed.end());
+    if (!claimed.empty()) tier.slots.Claim(claimed);
+    if (tier.first_staging != tier.capacity) tier.spare = tier.slots.Take();
   }
 }
 
@@ -329,13 +362,17 @@ void TierResidency::AddStats(WindowStats* stats) const {
                        .duplicates = tier.duplicates.size(),
                        .active = tier.held - tier.pinned - (tier.drained - tier.drained_and_pinned),
                        .pinned = tier.pinned - tier.drained_and_pinned,
-                       .in_flight = tier.drained};
+                       .in_flight = tier.drained + tier.in_transit};
+  }
+  if (has_disk()) {
+    stats->disk = disk_.stats;
+    stats->disk.waiting_backups = disk_.queue.size();
   }
   // A slot in flight counts as that and not as what it is besides. Those of drains are counted.
   for (const SlotRef slot : copies().SlotsInFlight(options_.index)) {
-    if (slot.slot == At(slot.tier).spare) continue;
-    TierOccupancy& tier = stats->tiers[static_cast<size_t>(slot.tier)];
     const BlockId owner = OwnerOf(slot);
+    if (owner == kNoBlock && !At(slot.tier).slots.is_free(slot.slot)) continue;
+    TierOccupancy& tier = stats->tiers[static_cast<size_t>(slot.tier)];
     const bool is_duplicate = owner != kNoBlock && store_.slot(owner) != slot;
     if (owner != kNoBlock && !is_duplicate && store_[owner].drains) continue;
     if (owner == kNoBlock) {
@@ -371,10 +408,13 @@ void TierResidency::AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses
 }
 
 SlotState TierResidency::StateOf(SlotRef slot) const {
-  if (slot.slot == At(slot.tier).spare) return SlotState::kSpare;
+  const TierState& tier = At(slot.tier);
+  if (slot.slot == tier.spare || slot.slot.value() >= tier.first_staging) return SlotState::kSpare;
   if (copies().LastTouch(options_.index, slot) != Ticket{}) return SlotState::kInFlight;
   const BlockId owner = OwnerOf(slot);
-  if (owner == kNoBlock) return SlotState::kFree;
+  if (owner == kNoBlock) {
+    return tier.slots.is_free(slot.slot) ? SlotState::kFree : SlotState::kInFlight;
+  }
   const Block& block = store_[owner];
   if (store_.slot(owner) != slot) return SlotState::kCached;
   if (block.drains) return SlotState::kInFlight;
@@ -389,7 +429,7 @@ void TierResidency::SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> s
 void TierResidency::CheckAccounting() const {
   for (size_t t = 0; t < kMaxTiers; ++t) {
     const TierState& tier = tiers_[t];
-    const uint32_t taken = tier.unheld + tier.held + tier.duplicates.size();
+    const uint32_t taken = tier.unheld + tier.held + tier.duplicates.size() + tier.in_transit;
     PAGODA_CHECK(tier.slots.free() + taken == tier.capacity,
                  "rule 5: free + cached + active + pinned + in flight = capacity");
   }

@@ -6,15 +6,23 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "manager/backup_queue.h"
+#include "manager/big_array.h"
 #include "manager/block_facts.h"
 #include "manager/block_store.h"
 #include "manager/drain_counts.h"
 #include "manager/eviction_policy.h"
+#include "manager/file_orders.h"
 #include "manager/ids.h"
 #include "manager/lists.h"
 #include "manager/operation_scope.h"
@@ -25,16 +33,19 @@
 #include "manager/stats.h"
 #include "manager/tenants.h"
 #include "pools/check.h"
+#include "pools/sizing.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
-// How a candidate leaves the cache. The one way from the residency up to whoever has the tree.
+// How blocks leave the cache. The one way from the residency up to whoever has the tree.
 class CacheExit {
  public:
   // `victim` gives up its slot: it leaves the tree, or stays there as a hole. In a sliding window
   // what is below it may leave, too. REQUIRES: it is a candidate.
   virtual void Evict(OperationScope& op, BlockId victim, RemovalReason reason) = 0;
+  // The only copy of a cached block is lost: it leaves, with all below it.
+  virtual void Lose(OperationScope& op, BlockId id) = 0;
 
  protected:
   ~CacheExit() = default;
@@ -45,11 +56,16 @@ class CacheExit {
 //
 // A block that has a slot may have copies of its bytes in farther tiers, at most one in each. It is
 // counted, held and evicted where its nearest copy is. The others are duplicates: they are nobody's
-// loss, so a tier gives them up before anything else, and they are charged to no tenant.
+// loss, so a tier in memory gives them up before anything else, and they are charged to no tenant.
+//
+// The last tier may be on disk (tier_disk.cc). A block gets its copy there while it is in memory,
+// by a backup: a copy to a staging slot and a write from there. It comes back by a fetch. No slot
+// of memory waits for the disk, but for those that fetches have taken.
 //
 // Invariants
-// 1. Every slot is free, or one block's, or the spare. By tier: free + unheld + held + duplicates =
-// capacity; unheld are the nearest copies of cached blocks that nobody holds.
+// 1. Every slot is free, or one block's, or the spare, or a staging slot, or in transit: a backup
+// writes it, a fetch fills it, or it is to be erased. By tier: free + unheld + held + duplicates +
+// in transit = capacity; unheld are the nearest copies of cached blocks that nobody holds.
 // 2. Pinned and drained slots are among the held ones, and are counted.
 // 3. Candidates of a tier's policies: the cached blocks there that nobody holds and that have no
 // children in the way (IsCandidate). A block is a candidate of its owner's policy.
@@ -58,6 +74,10 @@ class CacheExit {
 // 6. A slot that gets or loses content is in the slot journal, in order. A duplicate counts as
 // having none.
 // 7. Only a cached block has duplicates.
+// 8. Candidates of the disk's policies: the copies there, also those that have nearer ones, of
+// blocks that no child has a copy there, or one on order (IsDiskCandidate). So the disk gives up
+// what a restart could not reach before anything else, and no copy for having a nearer one.
+// 9. A backup begins where the block above has a copy on disk, or one on order before it.
 class TierResidency {
  public:
   // By tier, then by tenant, over the tier's slots (SlotsFor()); none where the tier has no blocks.
@@ -69,8 +89,15 @@ class TierResidency {
     struct TierOptions {
       uint32_t blocks = 0;                       // 0: the window has no blocks in the tier.
       Priority min_priority = kDefaultPriority;  // See TierSpec.
+      bool on_disk = false;                      // Then it is the last one with blocks.
+      uint32_t staging_slots = 0;                // Above a tier on disk.
+
+      uint32_t num_slots(Tier tier) const {
+        return on_disk ? blocks : SlotsFor(tier, blocks) + (blocks == 0 ? 0 : staging_slots);
+      }
     };
     std::array<TierOptions, kMaxTiers> tiers;
+    uint64_t block_bytes = 0;              // What a backup takes of the write budget.
     const TenantTable* tenants = nullptr;  // Outlives the residency.
   };
 
@@ -156,7 +183,7 @@ class TierResidency {
   // A cached block leaves the tree, in which it still is. Held, it is its only holder's from now
   // on.
   enum class SlotAfter : uint8_t { kFree, kKept };
-  void Leave(OperationScope& op, BlockId id, SlotAfter slot);
+  void Leave(OperationScope& op, BlockId id, SlotAfter slot, RemovalReason reason);
   // A child of `parent` that lay in `tier` is gone or was moved: the parent may be a candidate now.
   void ChildLeft(OperationScope& op, NodeRef parent, Tier tier);
   // The primary slot of `own`, which is the tenant's alone, becomes that of `canonical`, a hole or
@@ -228,8 +255,49 @@ class TierResidency {
 
   // The slot has the content of its block, which has just come into the tree or moved.
   void NoteContent(BlockId id) {
-    if (services_.slot_changes != nullptr) WriteContent(id);
+    if (services_.slot_changes != nullptr && !IsOnDisk(store_[id].tier())) WriteContent(id);
   }
+
+  // --- A tier on disk (tier_disk.cc) ---
+
+  bool has_disk() const { return disk_.tier != kNoTier; }
+  // kMaxTiers: none.
+  size_t disk_tier() const { return disk_.tier; }
+  bool IsOnDisk(Tier tier) const { return static_cast<size_t>(tier) == disk_.tier; }
+  bool HasCopyOnDisk(BlockId id) const { return CopyOnDisk(id) != kNoSlot; }
+  // Whether the block has bytes, and only on disk.
+  bool IsOnlyOnDisk(BlockId id) const {
+    return store_[id].state() == BlockState::kCached && IsOnDisk(store_[id].tier());
+  }
+  // Orders backups of blocks that wait for one, as far as the write budget, the staging slots and
+  // the disk's slots go. Looks at `max_blocks` of them at most.
+  void OrderBackups(OperationScope& op, uint32_t max_blocks);
+  // Orders it before all others. Nothing where it has a copy on disk, or one on order.
+  void AskForBackup(BlockId id);
+  // A copy of the memory lane has ended: it may have filled a staging slot.
+  void CopyEnded(OperationScope& op, Ticket ticket, bool ok);
+  // Orders fetches of those of the blocks, parents before children, that lie on disk alone, from
+  // the first on, as far as there is room. Those in memory are held. `fetched`: grows by those that
+  // are on their way now. Returns the last one's ticket.
+  Ticket Fetch(OperationScope& op, absl::Span<const BlockId> blocks, absl::Time deadline,
+               uint32_t* fetched);
+  // Gives up the fetches whose deadline is over.
+  void ExpireFetches(OperationScope& op);
+  // What the carrier says of an order. See BlockManager::CompleteFile.
+  void FetchEnded(OperationScope& op, Ticket ticket, const absl::Status& status);
+  void BackupEnded(OperationScope& op, Ticket ticket, const absl::Status& status);
+  // Orders that what left the tree by an invalidation since the last call does not come back after
+  // a restart; with kAll that nothing does. Returns the ticket; 0 without a disk.
+  Ticket OrderErase(FileErase::What what);
+  // Blocks of an earlier run, in the file's slots: claims them. REQUIRES: as Claim.
+  void ClaimOnDisk(absl::Span<const SlotIndex> slots);
+  // A cached block has one more copy, on disk, in a claimed slot.
+  void AttachRecovered(OperationScope& op, BlockId id, SlotIndex slot);
+  // A block that nobody holds, of an earlier run, is in the tree and lies on disk alone, in a
+  // claimed slot.
+  void EnterOnDisk(OperationScope& op, BlockId id, SlotIndex slot, TenantId owner);
+  // What was found in a claimed slot is not taken back.
+  void DropRecovered(SlotIndex slot);
 
   // --- A warm restart ---
 
@@ -280,6 +348,72 @@ class TierResidency {
     std::vector<std::unique_ptr<EvictionPolicy>> policies;  // By TenantId.
     PriorityCounts unheld_by_priority = {};
     uint64_t freely_evicted_blocks = 0;  // See WindowStats.
+    uint32_t in_transit = 0;             // See invariant 1.
+    uint32_t first_staging = 0;          // Slots from here on are staging slots.
+  };
+
+  // A block on its way to disk.
+  struct Backup {
+    BlockRef block;
+    SlotIndex file;
+    SlotIndex staging;
+    Ticket copy;             // Of the memory lane: fills the staging slot.
+    Ticket ticket;           // 0: not ordered of the carrier yet.
+    bool filled = false;     // The copy has ended well.
+    bool failed = false;     // The copy has not.
+    bool abandoned = false;  // The block left the tree.
+    bool erased = false;     // And an erase was ordered for it.
+  };
+  // A block on its way from disk.
+  struct Fetched {
+    Ticket ticket;
+    BlockRef block;
+    SlotIndex file;
+    SlotIndex memory;
+    enum class State : uint8_t { kRunning, kRead, kFailed } state = State::kRunning;
+    bool given_up = false;
+  };
+  // Those of one call: they become blocks in order.
+  struct FetchJob {
+    absl::Time deadline;
+    std::deque<Fetched> blocks;
+  };
+  // What touches a slot of the file beside backups.
+  struct FileUse {
+    uint32_t reads = 0;
+    uint32_t erases = 0;
+    bool orphaned = false;  // Its block has left it: it is free when nothing touches it.
+    bool dropped = false;   // And the carrier has to hear of that.
+    bool retired = false;   // It is not used again.
+  };
+  struct Disk {
+    size_t tier = kMaxTiers;   // kNoTier: there is none.
+    size_t above = kMaxTiers;  // The tier that the staging slots are in.
+    // By block id. `children`: those that have a copy on disk, or one on order.
+    struct Entry {
+      uint32_t children : 29 = 0;
+      uint32_t queued : 1 = 0;
+      uint32_t queued_uses : 2 = 0;  // Block::uses when it was queued last.
+    };
+    BigArray<Entry> entries;
+    std::vector<bool> listed;  // By slot: a candidate of its owner's policy.
+    BackupQueue queue;
+    std::vector<SlotIndex> staging;  // The free ones.
+    std::deque<Backup> backups;      // In the order in which they were ordered.
+    BlockId ordering = kNoBlock;     // While room is made for its backup.
+    std::list<FetchJob> jobs;
+    uint32_t fetching = 0;  // Slots in memory that fetches have.
+    absl::flat_hash_map<SlotIndex, FileUse> uses;
+    std::vector<SlotIndex> to_erase;
+    struct Erasing {
+      FileErase::What what = FileErase::What::kSlots;
+      std::vector<SlotIndex> slots;
+      std::vector<Ticket> tickets;  // That are done when it is: of the tries before, and its own.
+    };
+    absl::flat_hash_map<Ticket, Erasing> erasing;
+    uint32_t resets = 0;        // Erases of kAll that have not ended.
+    uint32_t write_errors = 0;  // One after another.
+    DiskTierStats stats;
   };
 
   struct Leaving {
@@ -292,6 +426,16 @@ class TierResidency {
   const TierState& At(Tier tier) const { return tiers_[static_cast<size_t>(tier)]; }
   CopyTracker& copies() const { return *services_.copies; }
   EventRecorder& recorder() { return *services_.recorder; }
+  // A block that nobody holds becomes a candidate where its nearest copy is, if it may be one; or
+  // is none any more. The copy's slot is that of the block now.
+  void List(OperationScope& op, BlockId id) {
+    if (IsOnDisk(store_[id].tier())) return ListOnDisk(op, id);
+    if (IsCandidate(id)) policy(store_[id].tier(), id).Released(Facts(op, id));
+  }
+  void Unlist(OperationScope& op, BlockId id) {
+    if (IsOnDisk(store_[id].tier())) return UnlistOnDisk(op, id);
+    if (IsCandidate(id)) policy(store_[id].tier(), id).Withdrawn(Facts(op, id));
+  }
   // The policy of the block's owner.
   EvictionPolicy& policy(Tier tier, BlockId id) {
     TierState& at = At(tier);
@@ -351,6 +495,7 @@ class TierResidency {
   bool MustGoDown(BlockId victim) const;
   bool HasRoom(Tier tier, TenantId owner) const;
   bool MakeRoomFor(OperationScope& op, BlockId comes, Tier tier);
+  void CountPassedOver(BlockId victim);
   void MoveTo(OperationScope& op, BlockId victim, SlotRef to);
   bool CanFallTo(BlockId id, SlotRef lower) const;
   void FallTo(OperationScope& op, BlockId victim, SlotRef lower);
@@ -365,12 +510,57 @@ class TierResidency {
   // --- tier_residency.cc ---
   SlotState StateOf(SlotRef slot) const;
   void NoteNothing(SlotRef slot) {
-    if (services_.slot_changes != nullptr) WriteNothing(slot);
+    if (services_.slot_changes != nullptr && !IsOnDisk(slot.tier)) WriteNothing(slot);
   }
+  SlotContent ContentOf(BlockId id) const;
   void WriteContent(BlockId id);
   void WriteNothing(SlotRef slot);
 
+  // --- tier_disk.cc ---
+  TierState& OnDisk() { return tiers_[disk_.tier]; }
+  const TierState& OnDisk() const { return tiers_[disk_.tier]; }
+  TierState& AboveDisk() { return tiers_[disk_.above]; }
+  SlotRef FileSlot(SlotIndex slot) const { return {static_cast<Tier>(disk_.tier), slot}; }
+  // The block's copy on disk; kNoSlot: none.
+  SlotIndex CopyOnDisk(BlockId id) const;
+  Backup* BackupOf(BlockId id);
+  bool HasOrGetsCopyOnDisk(BlockId id) {
+    return CopyOnDisk(id) != kNoSlot || BackupOf(id) != nullptr;
+  }
+  bool IsDiskCandidate(BlockId id, SlotIndex slot) const;
+  // Lists or unlists the block's copy on disk by invariant 8.
+  void ListOnDisk(OperationScope& op, BlockId id);
+  void UnlistOnDisk(OperationScope& op, BlockId id);
+  void CountChildOnDisk(OperationScope& op, BlockId child, int change);
+  // Nobody holds the block any more: it waits for a backup, or its copy on disk is as recent as it.
+  void ReleasedAboveDisk(OperationScope& op, BlockId id);
+  bool OrderBackup(OperationScope& op, BlockId id);
+  bool MakeRoomOnDisk(OperationScope& op, BlockId comes);
+  bool MakeQuotaOnDisk(OperationScope& op, BlockId comes);
+  void GiveUpOnDisk(OperationScope& op, BlockId victim);
+  void SubmitBackups(OperationScope& op);
+  void EndBackup(std::deque<Backup>::iterator backup, bool slot_is_free);
+  void AttachOnDisk(OperationScope& op, BlockId id, SlotIndex slot);
+  enum class Lost : uint8_t { kDropped, kErased, kForgotten };
+  // The block has no copy on disk any more, and none on order. It is in the tree still.
+  void LeaveDisk(OperationScope& op, BlockId id, Lost lost);
+  void DropOnDisk(OperationScope& op, BlockId id);
+  void DetachOnDisk(OperationScope& op, BlockId id, SlotIndex slot, Lost lost);
+  void LetFileSlotGo(SlotIndex slot, Lost lost);
+  void EndFileUse(SlotIndex slot);
+  void OrderErase(Disk::Erasing erasing);
+  void EraseEnded(Ticket ticket, const absl::Status& status);
+  Ticket FetchOf(BlockId id) const;
+  std::optional<SlotIndex> TakeForFetch(OperationScope& op, BlockId id);
+  bool OrderFetch(OperationScope& op, BlockId id, FetchJob& job);
+  void Advance(OperationScope& op, std::list<FetchJob>::iterator job);
+  bool IsInMemory(BlockRef block) const;
+  bool BringUp(OperationScope& op, const Fetched& fetched);
+  void GiveUp(FetchJob& job, size_t from);
+  void LoseOnDisk(OperationScope& op, const Fetched& fetched);
+
   // --- tier_residency_check.cc ---
+  void CheckDisk() const;
   void CheckCopies(BlockId id, std::array<uint32_t, kMaxTiers>* duplicates) const;
   void CheckCandidates() const;
   void CheckSlotStates() const;
@@ -387,6 +577,7 @@ class TierResidency {
   // may count on it.
   std::optional<Leaving> leaving_;
   DrainCounts drains_;
+  Disk disk_;
   uint64_t offloaded_blocks_ = 0;
   uint64_t onboarded_blocks_ = 0;
 };

@@ -41,6 +41,7 @@ void TierResidency::CheckInvariants(const Holders& holders) const {
                  "the evictable blocks are counted by their priority");
   }
   CheckCandidates();
+  CheckDisk();
   CheckAccounts(holders);
   CheckSlotStates();
   for (const TierState& tier : tiers_) {
@@ -68,7 +69,7 @@ void TierResidency::CheckCandidates() const {
     if (IsCandidate(BlockId{i})) ++candidates[static_cast<size_t>(block.tier())];
   }
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    if (tiers_[t].policies.empty()) continue;
+    if (tiers_[t].policies.empty() || t == disk_.tier) continue;
     const BlockId victim = Victim(static_cast<Tier>(t), kCommons);
     PAGODA_CHECK((candidates[t] == 0) == (victim == kNoBlock),
                  "rule 13: what nobody holds can be evicted");
@@ -78,6 +79,53 @@ void TierResidency::CheckCandidates() const {
     PAGODA_CHECK(block.state() == BlockState::kCached && block.refs == 0 &&
                      static_cast<size_t>(block.tier()) == t && IsCandidate(victim),
                  "rule 13: a victim is a candidate");
+  }
+}
+
+// Invariants 8 and 9, and what is in transit.
+void TierResidency::CheckDisk() const {
+  if (!has_disk()) return;
+  std::vector<uint32_t> children(store_.num_ids());
+  std::vector<bool> copies_at(OnDisk().slots.size());
+  const auto count = [&](BlockId id) {
+    const NodeRef parent = tree_.parent(id);
+    if (!parent.is_root()) ++children[parent.block().value()];
+  };
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
+    const SlotIndex slot = CopyOnDisk(BlockId{i});
+    if (slot == kNoSlot) continue;
+    count(BlockId{i});
+    copies_at[slot.value()] = true;
+  }
+  uint32_t in_transit = disk_.stats.retired_slots, fetching = 0;
+  for (const Backup& backup : disk_.backups) {
+    PAGODA_CHECK(OwnerOf(FileSlot(backup.file)) == kNoBlock, "a backup has its slot to itself");
+    if (!backup.erased) ++in_transit;
+    if (!backup.abandoned) count(backup.block.id);
+  }
+  for (const auto& [slot, use] : disk_.uses) {
+    if (use.orphaned && !use.retired) ++in_transit;
+    PAGODA_CHECK(use.orphaned != copies_at[slot.value()], "a copy is a block's, or on its way out");
+  }
+  for (const FetchJob& job : disk_.jobs) fetching += static_cast<uint32_t>(job.blocks.size());
+  PAGODA_CHECK(in_transit == OnDisk().in_transit && fetching == disk_.fetching &&
+                   fetching == tiers_[disk_.above].in_transit,
+               "rule 5: what is in transit is a backup's, a fetch's or an erase's");
+  PAGODA_CHECK(
+      disk_.staging.size() + disk_.backups.size() == options_.tiers[disk_.above].staging_slots,
+      "a staging slot is free, or a backup's");
+  for (uint32_t i = 0; i < store_.num_ids(); ++i) {
+    PAGODA_CHECK(disk_.entries[i].children == children[i],
+                 "rule 13: the children that have a copy on disk are counted");
+    const BlockId id{i};
+    const SlotIndex slot = CopyOnDisk(id);
+    if (slot == kNoSlot) continue;
+    PAGODA_CHECK(disk_.listed[slot.value()] == IsDiskCandidate(id, slot),
+                 "rule 13: what the disk gives up first has nothing below it there");
+    copies_at[slot.value()] = true;
+  }
+  for (size_t slot = 0; slot < copies_at.size(); ++slot) {
+    PAGODA_CHECK(copies_at[slot] || !disk_.listed[slot], "only copies are listed");
   }
 }
 
@@ -149,7 +197,7 @@ void TierResidency::CheckAccounts(const Holders& holders) const {
                    "no tenant has more than its quota");
       const BlockId victim =
           tiers_[t].policies.empty() ? kNoBlock : OwnerOfVictim(tier, *tiers_[t].policies[i]);
-      PAGODA_CHECK((victim == kNoBlock) == (cached[t][i] == 0),
+      PAGODA_CHECK(t == disk_.tier || (victim == kNoBlock) == (cached[t][i] == 0),
                    "what nobody holds of a tenant's can be evicted");
       PAGODA_CHECK(victim == kNoBlock || accounts_.owner(victim) == tenant,
                    "a tenant's victim is its own");

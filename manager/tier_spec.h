@@ -32,6 +32,9 @@ struct TierSpec {
   // BlockManager::Maintain keeps as many blocks of each window free here, in thousandths of the
   // tier's blocks, by moving victims down ahead of need. 0: never.
   uint32_t watermark_permille = 0;
+  // Of a tier on disk: at most so many bytes are written to it in any second, beside a burst of one
+  // second's worth. 0: no limit.
+  uint64_t write_bytes_per_second = 0;
 
   // Of a window, by its index in CacheLayout::windows().
   uint32_t blocks_in(size_t window_index) const {

@@ -37,7 +37,8 @@ uint32_t WindowBlockManager::NumIds(const Options& options) {
   uint32_t ids = 0;
   bool has_lower = false;
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    ids += SlotsFor(static_cast<Tier>(t), options.tiers[t].blocks);
+    const auto& tier = options.tiers[t];
+    ids += tier.on_disk ? tier.blocks : SlotsFor(static_cast<Tier>(t), tier.blocks);
     has_lower = has_lower || (t > 0 && options.tiers[t].blocks != 0);
   }
   if (sliding) ids += options.max_holes;
@@ -61,6 +62,7 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       residency_({.window = options.window,
                   .index = options.index,
                   .tiers = options.tiers,
+                  .block_bytes = options.block_bytes,
                   .tenants = options.tenants},
                  std::move(policies), services, &store_, &tree_, this),
       next_cut_off_(store_.num_ids()),

@@ -59,6 +59,7 @@ class WindowBlockManager final : private CacheExit {
     uint32_t pin_budget_blocks = 0;
     uint32_t lives_sample = 0;  // Of so many blocks one is followed for Stats().lives; 0: none.
     const TenantTable* tenants = nullptr;  // Outlives the manager.
+    uint64_t block_bytes = 0;              // In all pools.
   };
   using Policies = TierResidency::Policies;
 
@@ -74,6 +75,11 @@ class WindowBlockManager final : private CacheExit {
     // In a sliding window, of each place up to the one behind the blocks that were found: the first
     // of the blocks before it that are there without a gap.
     std::vector<uint32_t> runs;
+    // A block on disk alone counts as none. In a cache with a tier on disk such a match takes no
+    // part of a block beside a hole.
+    bool in_memory = false;
+    // Some block of the path was on disk alone: there is more to be found than was matched.
+    bool has_more_on_disk = false;
     // Where it was looked for, for what lies beside a hole. The key's tokens outlive the match.
     NodeRef root;
     PromptKey key;
@@ -136,8 +142,12 @@ class WindowBlockManager final : private CacheExit {
 
   // --- Prefixes (window_prefixes.cc) ---
 
+  // Which tiers a prefix is looked for in.
+  enum class Reach : uint8_t { kMemory, kAllTiers };
   // The longest cached prefix of `key`.
-  Match FindPrefix(const NamespaceKey& name_space, const PromptKey& key) const;
+  Match FindPrefix(const NamespaceKey& name_space, const PromptKey& key, Reach reach) const;
+  // How many tokens of a match, from the needed part on, lie in each tier, by their nearest copies.
+  void CountTokensByTier(const Match& match, std::vector<uint32_t>* tokens) const;
   // Tokens of a match that are below the first tier. Cost: O(its blocks).
   uint32_t LowerTokens(const Match& match) const;
   // The cached block after the match's whole blocks whose content is `key`; kNoBlock where there is
@@ -168,6 +178,9 @@ class WindowBlockManager final : private CacheExit {
   // Return how many moved.
   uint32_t Offload(OperationScope& op, const Match& match);
   uint32_t Prefetch(OperationScope& op, const Match& match);
+  // Orders fetches of the blocks of a match that lie on disk alone. `fetched` grows by those that
+  // are on their way now. Returns the last one's ticket.
+  Ticket Fetch(OperationScope& op, const Match& match, absl::Time deadline, uint32_t* fetched);
   // A pin's blocks: of the needed part of the match, with its source.
   std::vector<BlockId> PinnableBlocks(const Match& match) const;
   // Whether the tenant may pin them too. Errors: PIN_BUDGET_EXCEEDED.
@@ -268,11 +281,33 @@ class WindowBlockManager final : private CacheExit {
   bool Owns(BlockRef block, SlotRef slot) const;
   // The bytes of a block of the tree are lost. Where nobody holds it, it falls to the copy that it
   // has below; else it leaves, with all below it.
-  void Lose(OperationScope& op, BlockId id);
+  void Lose(OperationScope& op, BlockId id) override;
   // A copy to `slot` failed. Where that was to be one of the block's farther copies, it has one
   // less.
   void LoseLowerCopy(BlockRef block, SlotRef slot);
   bool in_tree(BlockId id) const { return store_[id].in_tree(); }
+
+  // --- A tier on disk: see TierResidency ---
+
+  bool has_disk() const { return residency_.has_disk(); }
+  void OrderBackups(OperationScope& op, uint32_t max_blocks) {
+    residency_.OrderBackups(op, max_blocks);
+  }
+  void CopyEnded(OperationScope& op, Ticket ticket, bool ok) {
+    residency_.CopyEnded(op, ticket, ok);
+  }
+  void FetchEnded(OperationScope& op, Ticket ticket, const absl::Status& status) {
+    residency_.FetchEnded(op, ticket, status);
+  }
+  void BackupEnded(OperationScope& op, Ticket ticket, const absl::Status& status) {
+    residency_.BackupEnded(op, ticket, status);
+  }
+  Ticket OrderErase(FileErase::What what) { return residency_.OrderErase(what); }
+  // Takes back what was found on disk: blocks, and further copies of blocks that are there. What
+  // cannot be taken back is dropped. Returns the number of copies. REQUIRES: nothing but Restore()
+  // has happened yet. Errors: INVALID_ARGUMENT (a slot that does not exist, or is there twice; a
+  // block that comes before its parent).
+  absl::StatusOr<uint64_t> RestoreDisk(OperationScope& op, absl::Span<const RecoveredBlock> blocks);
 
   // --- A reset (window_reset.cc) ---
 
@@ -352,10 +387,16 @@ class WindowBlockManager final : private CacheExit {
 
   // --- Prefixes (window_prefixes.cc) ---
   bool IsThere(const Match& match, uint32_t index) const;
+  // Holds the blocks of the match that lie in memory, and returns them.
+  std::vector<BlockId> HoldInMemory(OperationScope& op, const Match& match);
   static NodeRef EndOf(const Match& match) {
     return match.blocks.empty() ? match.root : NodeRef::Block(match.blocks.back());
   }
   PrefixTree::Closest FindBeside(const Match& match, uint32_t index, uint32_t token_count) const;
+
+  // --- A warm restart (window_restore.cc) ---
+  BlockId RestoreOnDisk(OperationScope& op, const RecoveredBlock& block, NodeRef root,
+                        NodeRef parent, uint32_t depth, std::vector<BlockRef>* entered);
 
   // --- Holding (window_block_manager.cc) ---
   void CountAllocated(OperationScope& op, size_t blocks) {

@@ -9,11 +9,12 @@ namespace pagoda {
 
 // --- Leaving ---
 
-// What has children becomes a hole. Where no more holes may be, what is below it goes with it.
+// What has children becomes a hole. Where no more holes may be, what is below it goes with it;
+// under full attention, too, where it has lost its own copy on disk and they have theirs.
 void WindowBlockManager::Evict(OperationScope& op, BlockId victim, RemovalReason reason) {
   if (!tree_.has_children(victim)) return LeaveTree(op, victim, reason, Remains::kNothing);
-  PAGODA_CHECK(sliding(), "rule 13: nothing cached becomes unreachable");
-  if (holes_ == options_.max_holes) {
+  PAGODA_CHECK(sliding() || has_disk(), "rule 13: nothing cached becomes unreachable");
+  if (!sliding() || holes_ == options_.max_holes) {
     CutSubtree(op, victim, reason);
     return;
   }
@@ -35,9 +36,10 @@ void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason
     expiries_.Forget(id);
     block.timed = 0;
   }
-  residency_.Leave(op, id,
-                   remains == Remains::kSlot ? TierResidency::SlotAfter::kKept
-                                             : TierResidency::SlotAfter::kFree);
+  residency_.Leave(
+      op, id,
+      remains == Remains::kSlot ? TierResidency::SlotAfter::kKept : TierResidency::SlotAfter::kFree,
+      reason);
   if (remains == Remains::kHole) {
     block.set_state(BlockState::kHole);
     ++holes_;
@@ -137,6 +139,7 @@ void WindowBlockManager::Expire(OperationScope& op) {
     SetPriority(op, id, kDefaultPriority);
   }
   services_.deadlines->EndsAt(expiries_.next());
+  if (has_disk()) residency_.ExpireFetches(op);
 }
 
 }  // namespace pagoda

@@ -13,8 +13,9 @@ constexpr size_t kBlocksReserved = 1024;
 }  // namespace
 
 WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& name_space,
-                                                         const PromptKey& key) const {
+                                                         const PromptKey& key, Reach reach) const {
   Match match;
+  match.in_memory = reach == Reach::kMemory && residency_.has_disk();
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return match;
   match.root = *root;
@@ -26,6 +27,10 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   for (; key.size() - begin >= block_tokens; begin += block_tokens) {
     const BlockId child = tree_.FindChild(node, key.Block(begin, block_tokens, &scratch));
     if (child == kNoBlock) break;
+    if (match.in_memory && residency_.IsOnlyOnDisk(child)) {
+      match.has_more_on_disk = true;
+      if (!sliding()) break;
+    }
     if (match.blocks.empty()) {
       match.blocks.reserve(std::min<size_t>(key.size() / block_tokens, kBlocksReserved));
     }
@@ -40,10 +45,15 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
       match.runs.push_back(IsThere(match, i) ? match.runs.back() : i + 1);
     }
   }
-  if (begin == key.size() || !tree_.has_children(node)) return match;
+  const bool ends_on_disk = match.has_more_on_disk && !sliding();
+  if (begin == key.size() || !tree_.has_children(node) || ends_on_disk) return match;
   const PrefixTree::Closest closest =
       tree_.FindClosest(node, key.Block(begin, block_tokens, &scratch));
   if (closest.id == kNoBlock) return match;
+  if (match.in_memory && residency_.IsOnlyOnDisk(closest.id)) {
+    match.has_more_on_disk = true;
+    return match;
+  }
   match.source = closest.id;
   match.source_tokens = closest.tokens;
   match.tokens += closest.tokens;
@@ -62,6 +72,17 @@ uint32_t WindowBlockManager::LowerTokens(const Match& match) const {
   return tokens;
 }
 
+void WindowBlockManager::CountTokensByTier(const Match& match,
+                                           std::vector<uint32_t>* tokens) const {
+  const auto count = [&](BlockId id, uint32_t num_tokens) {
+    if (store_[id].state() == BlockState::kCached) (*tokens)[store_[id].tier_value] += num_tokens;
+  };
+  for (size_t i = match.first; i < match.blocks.size(); ++i) {
+    count(match.blocks[i], tokens_per_block().value());
+  }
+  if (match.source != kNoBlock) count(match.source, match.source_tokens);
+}
+
 BlockId WindowBlockManager::FindTail(const Match& match, const BlockKey& key) const {
   const BlockId tail = tree_.FindChild(EndOf(match), key);
   return tail != kNoBlock && store_[tail].state() == BlockState::kCached ? tail : kNoBlock;
@@ -78,7 +99,10 @@ absl::InlinedVector<uint32_t, 4> WindowBlockManager::TailLengths(const Match& ma
 
 // Whether the match has bytes at this index: a hole has none.
 bool WindowBlockManager::IsThere(const Match& match, uint32_t index) const {
-  return index >= match.blocks.size() || store_[match.blocks[index]].state() == BlockState::kCached;
+  if (index >= match.blocks.size()) return true;
+  const BlockId id = match.blocks[index];
+  return store_[id].state() == BlockState::kCached &&
+         !(match.in_memory && residency_.IsOnlyOnDisk(id));
 }
 
 // Of the siblings of the match's block `index`, the cached one that shares most with the first
@@ -118,7 +142,7 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
     }
     if (!is_hole) return length;
     const uint32_t part = length - last * block_tokens;
-    const uint32_t shared = part == 0 ? 0 : FindBeside(match, last, part).tokens;
+    const uint32_t shared = part == 0 || match.in_memory ? 0 : FindBeside(match, last, part).tokens;
     if (shared > 0 && is_valid(last * block_tokens + shared, begin)) {
       return last * block_tokens + shared;
     }
@@ -241,9 +265,7 @@ uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
 
 uint32_t WindowBlockManager::Prefetch(OperationScope& op, const Match& match) {
   if (!residency_.has_lower()) return 0;
-  std::vector<BlockId> path(match.blocks.begin() + match.first, match.blocks.end());
-  if (match.source != kNoBlock) path.push_back(match.source);
-  for (const BlockId id : path) Hold(op, id, op.tenant);
+  const std::vector<BlockId> path = HoldInMemory(op, match);
   uint32_t moved = 0;
   for (const BlockId id : path) {
     if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
@@ -253,6 +275,26 @@ uint32_t WindowBlockManager::Prefetch(OperationScope& op, const Match& match) {
   }
   for (size_t i = path.size(); i-- > 0;) LetGo(op, path[i], op.tenant);
   return moved;
+}
+
+std::vector<BlockId> WindowBlockManager::HoldInMemory(OperationScope& op, const Match& match) {
+  std::vector<BlockId> path;
+  for (const BlockId id : PinnableBlocks(match)) {
+    if (residency_.IsOnlyOnDisk(id)) continue;
+    Hold(op, id, op.tenant);
+    path.push_back(id);
+  }
+  return path;
+}
+
+Ticket WindowBlockManager::Fetch(OperationScope& op, const Match& match, absl::Time deadline,
+                                 uint32_t* fetched) {
+  if (!residency_.has_disk()) return {};
+  // What lies above them in memory stays there.
+  const std::vector<BlockId> path = HoldInMemory(op, match);
+  const Ticket last = residency_.Fetch(op, PinnableBlocks(match), deadline, fetched);
+  for (size_t i = path.size(); i-- > 0;) LetGo(op, path[i], op.tenant);
+  return last;
 }
 
 std::vector<BlockId> WindowBlockManager::PinnableBlocks(const Match& match) const {

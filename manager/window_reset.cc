@@ -7,6 +7,7 @@ namespace pagoda {
 uint64_t WindowBlockManager::CutOffTree() {
   PAGODA_CHECK(!has_cut_off() && pinned_blocks() == 0,
                "a reset begins after the one before it, and after the pins");
+  OrderErase(FileErase::What::kAll);
   const uint64_t left = cached_blocks_;
   if (left == 0) return 0;
   cached_blocks_ = 0;

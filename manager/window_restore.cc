@@ -96,6 +96,97 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
   for (size_t i = ids.size(); i-- > 0;) residency_.OfferRecovered(op, ids[i]);
 }
 
+absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
+                                                         absl::Span<const RecoveredBlock> blocks) {
+  const uint32_t num_slots = residency_.num_slots(static_cast<Tier>(residency_.disk_tier()));
+  std::vector<bool> taken(num_slots);
+  std::vector<SlotIndex> claimed;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const RecoveredBlock& block = blocks[i];
+    const SlotIndex slot = block.slot.slot;
+    const bool fits = slot.value() < num_slots && !taken[slot.value()] && !block.tokens.empty() &&
+                      block.tokens.size() <= tokens_per_block().value() &&
+                      (block.extras.empty() || block.extras.size() == block.tokens.size()) &&
+                      (block.parent == RecoveredBlock::kRoot || block.parent < i);
+    if (!fits) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("block ", i, " of window ", WindowName(window()),
+                                    " that was found on disk does not fit the cache"));
+    }
+    taken[slot.value()] = true;
+    claimed.push_back(slot);
+  }
+  residency_.ClaimOnDisk(claimed);
+
+  uint64_t copies = 0;
+  std::vector<BlockId> ids(blocks.size(), kNoBlock);
+  std::vector<BlockRef> entered;
+  std::vector<uint32_t> depths(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const RecoveredBlock& block = blocks[i];
+    const bool is_first = block.parent == RecoveredBlock::kRoot;
+    const BlockId above = is_first ? kNoBlock : ids[block.parent];
+    depths[i] = is_first ? 1 : depths[block.parent] + 1;
+    const bool has_place =
+        is_first || (above != kNoBlock && store_[above].token_count == tokens_per_block().value());
+    if (!has_place) {
+      residency_.DropRecovered(block.slot.slot);
+      continue;
+    }
+    const NodeRef root = is_first ? tree_.AcquireRoot(block.name_space) : tree_.RootOf(above);
+    const NodeRef parent = is_first ? root : NodeRef::Block(above);
+    ids[i] = RestoreOnDisk(op, block, root, parent, depths[i], &entered);
+    if (is_first) tree_.ReleaseRoot(root);
+    if (ids[i] == kNoBlock) {
+      residency_.DropRecovered(block.slot.slot);
+    } else {
+      ++copies;
+    }
+  }
+  for (size_t i = entered.size(); i-- > 0;) {
+    const BlockRef block = entered[i];
+    if (store_[block.id].generation == block.generation) residency_.OfferRecovered(op, block.id);
+  }
+  return copies;
+}
+
+// The block that has the copy; kNoBlock where none has it.
+BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlock& block,
+                                          NodeRef root, NodeRef parent, uint32_t depth,
+                                          std::vector<BlockRef>* entered) {
+  const BlockKey key{block.tokens, block.extras};
+  const BlockId there = tree_.FindChild(parent, key);
+  if (there != kNoBlock) {
+    if (store_[there].state() != BlockState::kCached || residency_.HasCopyOnDisk(there)) {
+      return kNoBlock;
+    }
+    residency_.AttachRecovered(op, there, block.slot.slot);
+    return there;
+  }
+  // A tail tells nothing beside a block that begins with it.
+  const PrefixTree::Closest closest = tree_.FindClosest(parent, key);
+  const bool is_beginning = closest.id != kNoBlock && closest.tokens == block.tokens.size();
+  if (is_beginning || store_.free_ids() == 0) return kNoBlock;
+  // Copies that had nearer ones were charged to nobody, and the nearer ones are gone.
+  const TenantId owner = options_.tenants->OwnerOf(tree_.key(root));
+  if (accounts().AtQuota(static_cast<Tier>(residency_.disk_tier()), owner)) return kNoBlock;
+  const BlockId id = store_.TakeId(BlockState::kCached);
+  std::copy(block.tokens.begin(), block.tokens.end(), store_.tokens(id).begin());
+  store_[id].token_count = static_cast<uint32_t>(block.tokens.size());
+  store_[id].refs = 0;
+  store_[id].tree = tree_.tree_bit();
+  store_[id].set_priority(block.priority);
+  store_.SetExtras(id, block.extras);
+  tree_.Insert(id, parent, store_.key(id), ContentFacts(depth, 0, ContentOrigin::kPrompt));
+  residency_.EnterOnDisk(op, id, block.slot.slot, owner);
+  RecordStored(op, id, root, store_.key(id));
+  if (store_[id].followed) lives_.Released(id, op.now);
+  entered->push_back(store_.handle(id).ref());
+  const Prefixes prefixes = UnheldPrefixes(parent, store_.key(id));
+  if (!prefixes.empty()) RemovePrefixes(op, prefixes);
+  return id;
+}
+
 void WindowBlockManager::HoldFree(OperationScope& op, std::deque<Drain>& drains) {
   const uint32_t free = residency_.free_slots(Tier::kPrimary);
   CountAllocated(op, free);

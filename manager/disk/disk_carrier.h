@@ -37,7 +37,7 @@ class DiskWindow;
 //    erase, which syncs, does hold up the fetches of its file.
 //
 // The queues have no bound of their own, as those of Transfers.
-class DiskCarrier {
+class DiskCarrier final : public FileCommandSink {
  public:
   // Any status but OK has the code of a DiskError, and says of a fetch that the memory slot's bytes
   // are anything, of a backup that the file's slot has no block of the core's, and of an erase that
@@ -65,16 +65,16 @@ class DiskCarrier {
   // threads: two for each window with a file.
   DiskCarrier(PoolSet* pools, std::unique_ptr<DiskFiles> files, std::vector<WriteLedger> ledgers,
               Options options, Completion completion);
-  ~DiskCarrier();
+  ~DiskCarrier() override;
 
   // Takes orders. Waits for no I/O. Costs an erase the caller a step for each slot that was dropped
   // since the one before, and of kAll a step for each slot. REQUIRES: the windows have files; a
   // backup has content; within a window, tickets of a lane ascend from call to call; what FileOrder
   // and FileDrop say of slots. Stop has not been called, but a completion that it waits for may
   // still submit.
-  void Submit(FileCommands commands);
+  void Submit(FileCommands commands) override;
   // Every copy of the memory lane up to this one has ended. Never less than the call before.
-  void MemoryCopiesDone(Ticket completed);
+  void MemoryCopiesDone(Ticket completed) override;
 
   // Waits until every order is reported, and then until the blocks are durable. The memory copies
   // that orders wait for must end meanwhile. Errors: the first of those of SlabFile::Sync.

@@ -81,17 +81,6 @@ TEST(TierSpecTest, ThresholdsAndWatermarksHaveARange) {
   EXPECT_THAT(Refusal(tiers), HasSubstr("1001 thousandths"));
 }
 
-TEST(TierSpecTest, TheCoreSaysWhatItDoesNotServeYet) {
-  const auto refusal = [](std::vector<TierSpec> tiers) {
-    const auto core = BlockManager::Create({.layout = TinyLayout(4), .tiers = std::move(tiers)});
-    EXPECT_EQ(ReasonOf(core.status()), Reason::kInvalidArgument) << core.status();
-    return std::string(core.status().message());
-  };
-  std::vector<TierSpec> tiers = HostTiers({8}, {8});
-  tiers[1].medium = Medium::kDisk;
-  EXPECT_THAT(refusal(tiers), HasSubstr("'secondary' is on disk"));
-}
-
 TEST(TierSpecTest, TheCacheListsItsTiers) {
   std::vector<TierSpec> tiers = HostTiers({8}, {3});
   tiers[0].name = "hbm";
