@@ -9,13 +9,14 @@
 #             Hugging Face transformers on the same checkpoint, where PAGODA_PEER_PYTHON (python3) has torch and transformers
 #   warm_restart   what stamping the slots costs, and finding the blocks again
 #   zmq_bridge   events as vLLM's ZMQ publisher sends them, from the log to a reader in another process
-#   tiers     the file of a disk tier, beside fio: throughput, CPU and the scan of a start; --folder FOLDER names the disk (/var/tmp)
+#   tiers     a disk tier: its file beside fio (throughput, CPU, the scan of a start), and what it costs the memory above it;
+#             --folder FOLDER names the disk (/var/tmp)
 # What follows goes to the benchmark: the beginning of the ids of the figures that are wanted, for example.
 # Figures go to standard output, everything else to standard error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,14s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager}
 [ $# -eq 0 ] || shift

@@ -46,6 +46,7 @@ void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSe
                  out->add_tiers());
     v1::TierStatus* const told = out->mutable_tiers(out->tiers_size() - 1);
     told->set_name(cache.TierName(static_cast<Tier>(tier)));
+    if (cache.tiers[tier].medium == Medium::kDisk) told->clear_memory_kind();  // It is no memory.
     uint64_t hit_tokens = 0;
     for (const TenantCounters& tenant : stats.tenants) {
       hit_tokens += tenant.prefix_hit_tokens[tier];

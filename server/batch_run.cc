@@ -90,7 +90,7 @@ void BatchRun::Advance() {
     Take(*part);
     if (next_ == operations_.size()) break;
     if (waited_ <= next_) {
-      if (PutDown(std::get<WaitForTicket>(operations_[next_]).ticket)) return;
+      if (PutDown(std::get<WaitForTicket>(operations_[next_]))) return;
       waited_ = next_ + 1;
     } else {
       OperationResultToProto(WaitError(), results_[next_++]);
@@ -111,7 +111,7 @@ void BatchRun::Refuse(const absl::Status& error) {
   while (next_ < operations_.size()) OperationResultToProto(error, results_[next_++]);
 }
 
-bool BatchRun::PutDown(Ticket ticket) {
+bool BatchRun::PutDown(const WaitForTicket& wait) {
   // A session that ended just now is told by the next part.
   if (!context_.manager->AttachStream(session_).ok()) return false;
   const size_t operation = next_;
@@ -122,7 +122,7 @@ bool BatchRun::PutDown(Ticket ticket) {
     EndWaits(status);
   }
   // A copy may outlast the batch that waited for it.
-  context_.manager->NotifyWhenDone(ticket, [weak = weak_from_this(), operation] {
+  context_.manager->NotifyWhenDone(wait.lane, wait.ticket, [weak = weak_from_this(), operation] {
     if (const std::shared_ptr<BatchRun> run = weak.lock()) run->CopiesDone(operation);
   });
   {

@@ -32,9 +32,9 @@ namespace pagoda::server {
 
 // Runs the operations that can be, in order; one that asks for nothing, or for what is not served
 // or out of bounds, has its error in its own result and the others run. Without a wait the batch
-// runs on the caller's thread. At a WaitForTicket whose copies
-// are not done it is put down, and goes on from there on a thread of gRPC's when they are done, or
-// when the wait is over otherwise.
+// runs on the caller's thread. At a WaitForTicket whose copies are not done it is put down, and
+// goes on from there on a thread of gRPC's when they are done, or when the wait is over otherwise.
+// The copies of a wait are those of its lane.
 //
 // Thread-safe. Shared by its call, by what wakes it up, and by whoever walks over the set of those
 // that wait.
@@ -105,7 +105,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   void Refuse(const absl::Status& error);
   // Puts the batch down until WakeUp; the session's lease does not run meanwhile. False where there
   // is nothing to wait for any more.
-  bool PutDown(Ticket ticket) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool PutDown(const WaitForTicket& wait) ABSL_LOCKS_EXCLUDED(mutex_);
   void WakeUp() ABSL_LOCKS_EXCLUDED(mutex_);
   // The batch is no longer down.
   void TakeUp();

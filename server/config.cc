@@ -14,6 +14,7 @@
 #include "manager/eviction_policy.h"
 #include "manager/retention.h"
 #include "pools/error.h"
+#include "server/byte_rate_key.h"
 #include "server/config_keys.h"
 #include "server/listen_address.h"
 #include "server/tier_size_key.h"
@@ -92,8 +93,24 @@ std::vector<ConfigKey> LayersKeys(Config::Cache::Layers* layers) {
   };
 }
 
-std::vector<ConfigKey> TierKeys(Config::Cache::TierConfig* tier) {
+// Of a tier on disk alone.
+std::vector<ConfigKey> DiskKeys(Config::Cache::TierConfig* tier) {
   return {
+      TextKey("path", &tier->path),
+      ByteRateKey("write_bytes_per_second", &tier->write_bytes_per_second),
+      ChoiceKey<SlabFile::OnForeign>(
+          "on_foreign", &tier->on_foreign,
+          {{"refuse", SlabFile::OnForeign::kRefuse}, {"replace", SlabFile::OnForeign::kReplace}}),
+      ChoiceKey<EngineKind>("io", &tier->io,
+                            {{"auto", EngineKind::kAuto},
+                             {"io_uring", EngineKind::kUring},
+                             {"threads", EngineKind::kThreads}}),
+      FlagKey("direct", &tier->direct),
+  };
+}
+
+std::vector<ConfigKey> TierKeys(Config::Cache::TierConfig* tier) {
+  std::vector<ConfigKey> keys = {
       TextKey("name", &tier->name,
               [](const std::string& name) {
                 return name.empty() ? absl::OkStatus() : CheckTierName(name);
@@ -107,6 +124,10 @@ std::vector<ConfigKey> TierKeys(Config::Cache::TierConfig* tier) {
       NumberKey("min_priority", &tier->min_priority, 0, pagoda::kMaxPriority),
       NumberKey("watermark_permille", &tier->watermark_permille, 0, 1000),
   };
+  for (ConfigKey& key : DiskKeys(tier)) {
+    keys.push_back(ShownIf(std::move(key), [tier] { return tier->on_disk(); }));
+  }
+  return keys;
 }
 
 std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
@@ -356,6 +377,27 @@ absl::Status CheckOneFormOfTiers(const YAML::Node& cache) {
   return absl::OkStatus();
 }
 
+// What says how a disk is used would do nothing elsewhere. REQUIRES: the mapping was read.
+absl::Status CheckDiskKeysAreOfDisks(const YAML::Node& cache) {
+  if (!cache.IsMap()) return absl::OkStatus();
+  const YAML::Node tiers = cache["tiers"];
+  if (!tiers.IsDefined() || tiers.IsNull()) return absl::OkStatus();
+  Config::Cache::TierConfig any;
+  const std::vector<ConfigKey> of_disks = DiskKeys(&any);
+  const bool one = tiers.IsMap();
+  for (size_t i = 0; i < (one ? 1 : tiers.size()); ++i) {
+    const YAML::Node tier = one ? tiers : tiers[i];
+    const YAML::Node medium = tier["medium"];
+    if (medium.IsDefined() && medium.Scalar() == "disk") continue;
+    for (const ConfigKey& key : of_disks) {
+      if (const YAML::Node value = tier[key.name]; value.IsDefined()) {
+        return ConfigError(value, absl::StrCat(key.name, " is of a tier with medium: disk"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The first tier's medium says where the primary tier lies, too.
 absl::Status AdoptFirstMedium(Config::Cache* cache) {
   if (cache->tiers.empty()) return absl::OkStatus();
@@ -378,6 +420,7 @@ std::vector<std::string*> Paths(Config& config) {
   std::vector<std::string*> paths = {&config.cache.model_dir, &config.engine.model_dir,
                                      &tls.certificate,        &tls.key,
                                      &tls.client_ca,          &config.operators.tokens_file};
+  for (Config::Cache::TierConfig& tier : config.cache.tiers) paths.push_back(&tier.path);
   for (Config::Tenant& tenant : config.tenants) {
     paths.push_back(&tenant.credentials.tokens_file);
   }
@@ -428,7 +471,10 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
       const YAML::Node root = YAML::Load(text);
       status = root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
                                              : ConfigError(root, "not a mapping of sections");
-      if (status.ok() && root.IsMap() && root["cache"]) status = CheckOneFormOfTiers(root["cache"]);
+      if (status.ok() && root.IsMap() && root["cache"]) {
+        status = CheckOneFormOfTiers(root["cache"]);
+        if (status.ok()) status = CheckDiskKeysAreOfDisks(root["cache"]);
+      }
     }
     if (status.ok()) status = AdoptFirstMedium(&config.cache);
   } catch (const YAML::Exception& error) {

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "engine/choices.h"
 #include "manager/block_manager.h"
+#include "pools/file/slab_file.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/sizing.h"
@@ -52,6 +53,14 @@ struct Config {
       TierBudget size = BlockBudget{{0}};
       uint32_t min_priority = kDefaultPriority.value();
       uint32_t watermark_permille = 0;
+      // Of a tier on disk alone.
+      std::string path;                     // The folder of its files.
+      uint64_t write_bytes_per_second = 0;  // 0: no limit.
+      SlabFile::OnForeign on_foreign = SlabFile::OnForeign::kRefuse;
+      EngineKind io = EngineKind::kAuto;
+      bool direct = true;  // O_DIRECT, where the file system has it.
+
+      bool on_disk() const { return medium == TierMedium::kDisk; }
     };
     std::vector<TierConfig> tiers;  // Nearest first. Empty: the short forms below hold.
     // The short forms of two tiers: `primary`, `secondary`, and of `offload` what is of a tier.
@@ -99,6 +108,10 @@ struct Config {
     Cache();
     // The tiers of either form, each with its name. A secondary tier of nothing is left out.
     std::vector<TierConfig> AllTiers() const;
+    // Whether the last of them is on a disk. No other one may be.
+    bool has_disk() const { return !tiers.empty() && tiers.back().on_disk(); }
+    // Whether the cache outlives the daemon, so that it must be known whose KV it holds.
+    bool outlives_daemon() const { return warm_restart || has_disk(); }
   } cache;
 
   struct Server {
@@ -243,9 +256,9 @@ absl::StatusOr<Config> LoadConfig(const std::string& file);
 
 // What no single key shows: the daemon must be reachable, plaintext must stay on this machine, a
 // certificate needs its key, tenants need names of their own, the lease must be within its maximum,
-// one model at most; tiers need names of their own, and quotas name them; where the daemon's own
-// engine computes goes with where the primary tier lies, and a warm restart with host memory alone.
-// Errors: INVALID_ARGUMENT.
+// one model at most; tiers need names of their own, and quotas name them; a tier on disk is the
+// last one, below host memory, and has a folder; where the daemon's own engine computes goes with
+// where the primary tier lies, and a warm restart with host memory alone. Errors: INVALID_ARGUMENT.
 absl::Status ValidateConfig(const Config& config);
 
 // All keys as YAML that ParseConfig reads back to the same configuration.

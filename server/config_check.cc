@@ -132,10 +132,11 @@ absl::Status CheckModel(const Config& config) {
         "cache.model names the model of cache.layers; with cache.model_dir or engine.model_dir the "
         "folder says which model it is, by its weights");
   }
-  if (config.cache.warm_restart && model.name.empty() && !has_folder) {
+  if (config.cache.outlives_daemon() && model.name.empty() && !has_folder) {
     return Refuse(
-        "cache.warm_restart keeps KV for later daemons, and nothing says of which model it is: set "
-        "cache.model.name, or cache.model_dir or engine.model_dir");
+        absl::StrCat(config.cache.warm_restart ? "cache.warm_restart" : "a tier on disk",
+                     " keeps KV for later daemons, and nothing says of which model it is: set "
+                     "cache.model.name, or cache.model_dir or engine.model_dir"));
   }
   return absl::OkStatus();
 }
@@ -204,15 +205,58 @@ absl::Status CheckTierList(const Config::Cache& cache) {
       return Refuse(absl::StrCat("cache.tiers has two tiers '", tier.name, "'"));
     }
     const bool is_first = names.size() == 1;
-    if (is_first ? tier.medium == TierMedium::kDisk : tier.medium == TierMedium::kGpu) {
+    if (is_first ? tier.on_disk() : tier.medium == TierMedium::kGpu) {
       return Refuse(absl::StrCat("cache.tiers: tier '", tier.name, "' is ",
                                  is_first ? "the first, where engines compute, and lies on disk"
                                           : "not the first, and lies in GPU memory"));
     }
-    if (tier.medium == TierMedium::kDisk && std::holds_alternative<FractionBudget>(tier.size)) {
+    if (tier.on_disk() && std::holds_alternative<FractionBudget>(tier.size)) {
       return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
                                  "' is a share of a disk; say bytes or blocks"));
     }
+    if (tier.on_disk() && names.size() < tiers.size()) {
+      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
+                                 "' is on disk and not the last; a disk is the last tier, and "
+                                 "there is one at most"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A block whose tokens do not fit the record that names it is never written: a power of two, which
+// leaves room for the names of its namespace.
+constexpr uint32_t kMaxDiskBlockTokens = 512;
+
+bool HoldsNothing(const TierBudget& budget) {
+  if (const auto* bytes = std::get_if<ByteBudget>(&budget)) return bytes->bytes == 0;
+  const auto* blocks = std::get_if<BlockBudget>(&budget);
+  return blocks != nullptr && std::all_of(blocks->blocks.begin(), blocks->blocks.end(),
+                                          [](uint32_t count) { return count == 0; });
+}
+
+// The tier on disk, if there is one.
+absl::Status CheckDiskTier(const Config& config) {
+  const Config::Cache& cache = config.cache;
+  if (!cache.has_disk()) return absl::OkStatus();
+  const std::vector<Config::Cache::TierConfig> tiers = cache.AllTiers();
+  const std::string tier = absl::StrCat("cache.tiers: tier '", tiers.back().name, "'");
+  if (tiers.back().path.empty()) {
+    return Refuse(absl::StrCat(tier, " is on disk and has no path: the folder of its files"));
+  }
+  if (HoldsNothing(tiers.back().size)) {
+    return Refuse(absl::StrCat(tier, " is on disk and has no size; say bytes or blocks"));
+  }
+  if (cache.tokens_per_block > kMaxDiskBlockTokens) {
+    return Refuse(absl::StrCat(tier, " is on disk and cache.tokens_per_block is ",
+                               cache.tokens_per_block, "; a disk takes blocks of at most ",
+                               kMaxDiskBlockTokens, " tokens"));
+  }
+  const bool engine_on_gpu =
+      !config.engine.model_dir.empty() && config.engine.backend == EngineBackend::kCuda;
+  if (tiers.size() == 2 && (cache.primary_memory == PrimaryMemory::kCuda || engine_on_gpu)) {
+    return Refuse(absl::StrCat(tier,
+                               " is on disk right below a tier in GPU memory; between the "
+                               "two there has to be a tier in host memory"));
   }
   return absl::OkStatus();
 }
@@ -257,8 +301,9 @@ absl::Status ValidateConfig(const Config& config) {
         "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
         "cache's layers");
   }
-  if (absl::Status status = CheckModel(config); !status.ok()) return status;
   if (absl::Status status = CheckTierList(config.cache); !status.ok()) return status;
+  if (absl::Status status = CheckDiskTier(config); !status.ok()) return status;
+  if (absl::Status status = CheckModel(config); !status.ok()) return status;
   if (absl::Status status = CheckQuotas(config); !status.ok()) return status;
   if (absl::Status status = CheckEngineBackend(config); !status.ok()) return status;
   if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;

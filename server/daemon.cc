@@ -5,9 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <random>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/memory/memory.h"
@@ -15,17 +13,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "manager/tenants.h"
-#include "pools/cuda/transfers.h"
-#include "pools/error.h"
-#include "pools/shared_memory.h"
-#include "pools/sizing.h"
 #include "server/health.h"
 #include "server/log.h"
-#include "server/primary_memory.h"
 #include "server/status_page.h"
 #include "server/tenant_options.h"
 #include "server/tls_credentials.h"
-#include "server/translate.h"
 
 namespace pagoda::server {
 namespace {
@@ -43,99 +35,17 @@ constexpr uint32_t kMaintenanceBlocks = 64;
 constexpr uint32_t kMaintenancePieces = 16;
 constexpr size_t kMaxQueuedCopies = 1024;
 
+// What the tier on disk has for its last writes where the calls took all of drain_timeout.
+constexpr absl::Duration kDiskGrace = absl::Seconds(2);
+
 // For connections without calls to say goodbye; a client that is idle may not even look.
 constexpr absl::Duration kConnectionGrace = absl::Milliseconds(200);
-
-uint64_t RandomNumber() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
-
-// Never 0, which stands for "whichever is current" on the wire.
-Epoch RandomEpoch() { return Epoch(RandomNumber() | 1); }
-
-absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
-  const Config::Cache& cache = config.cache;
-  const std::string& model_dir =
-      config.engine.model_dir.empty() ? cache.model_dir : config.engine.model_dir;
-  if (!model_dir.empty()) {
-    absl::StatusOr<CacheSpec> spec =
-        Engine::CacheSpecForModel(model_dir, cache.tokens_per_block, cache.kv_dtype);
-    if (spec.ok()) spec->name = cache.name;
-    return spec;
-  }
-  if (cache.model.name.empty()) {
-    Log(LogLevel::kWarning,
-        "cache.model has no name: the daemon cannot tell the engines of two models with the same "
-        "layers apart, and serves each the other's KV");
-  }
-  CacheSpec spec{.name = cache.name,
-                 .model_fingerprint = cache.model.Identity(),
-                 .tokens_per_block = cache.tokens_per_block};
-  for (const Config::Cache::Layers& layers : cache.layers) {
-    const LayerSpec layer{.window = WindowFromProto(layers.window),
-                          .num_kv_heads = layers.num_kv_heads,
-                          .head_dim = layers.head_dim,
-                          .dtype = cache.kv_dtype,
-                          .kind = layers.kind};
-    spec.layers.insert(spec.layers.end(), layers.count, layer);
-  }
-  return spec;
-}
-
-// As BlockManager::Options::max_holes.
-uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
-  if (cache.max_holes > 0) return cache.max_holes;
-  uint32_t most_blocks = 0;
-  for (const SizingPlan::WindowPlan& window : sizes.windows) {
-    uint32_t blocks = 0;
-    for (const SizingPlan::TierPlan& tier : window.tiers) blocks += tier.blocks;
-    most_blocks = std::max(most_blocks, blocks);
-  }
-  return most_blocks;
-}
-
-// Part of the names of the shared memory. The same for each start of the same configuration, so
-// that a daemon takes over what a killed one left; another for a daemon at another address.
-std::string InstanceName(const Config& config) {
-  const std::string address =
-      absl::StrCat(config.server.unix_socket, " ", config.server.grpc_address);
-  const auto hash = static_cast<uint32_t>(std::hash<std::string>{}(address));
-  return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
-}
-
-// What the writers' table asks of the core.
-WriterProcesses::Core CoreOf(SharedManager* manager) {
-  return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
-          .tenant = [=](SessionRef session) -> absl::StatusOr<std::string> {
-            const absl::StatusOr<TenantId> tenant = manager->TenantOf(session);
-            if (!tenant.ok()) return tenant.status();
-            return manager->tenants()[*tenant].name;
-          },
-          .remembers = [=](SessionRef session) { return manager->Remembers(session); },
-          .note_writer = [=](SessionRef session) { return manager->NoteWriter(session); },
-          .writers_gone = [=](SessionId session) { manager->NoteWriterGone(session); },
-          .quarantined = [=] { return manager->QuarantinedSessions(); },
-          .release =
-              [=](SessionId session) {
-                const absl::StatusOr<uint32_t> blocks = manager->ReleaseQuarantine(session);
-                if (!blocks.ok()) return;  // Its client, or an operator, was first.
-                Log(LogLevel::kInfo,
-                    absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
-                                 " blocks are out of quarantine"));
-              }};
-}
 
 // nullptr where gRPC speaks plaintext.
 absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
   if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
   return TlsCredentials::Create(server.tls,
                                 server.insecure ? Exposure::kWarned : Exposure::kRefused);
-}
-
-// The table of processes that can write to the pools.
-std::string WritersName(const std::string& instance) {
-  return absl::StrCat("/pagoda-", instance, "-writers");
 }
 
 // The model's name as operators know it: the last part of its folder's path.
@@ -198,162 +108,6 @@ absl::Status Daemon::KnowCallers() {
   }
   admission_ = std::make_unique<Admission>(config_.server.max_calls, &rpc_metrics_,
                                            authenticator_.get(), tenants_.get());
-  return absl::OkStatus();
-}
-
-absl::Status Daemon::MakeCache() {
-  absl::StatusOr<CacheSpec> spec = MakeSpec(config_);
-  if (!spec.ok()) return spec.status();
-  absl::StatusOr<CacheLayout> layout = CacheLayout::Create(*std::move(spec));
-  if (!layout.ok()) return layout.status();
-  layout_ = *std::move(layout);
-
-  const absl::StatusOr<SizingPlan> sizes = TakeMemory();
-  if (!sizes.ok()) return sizes.status();
-
-  const Config::Cache& cache = config_.cache;
-  absl::StatusOr<std::unique_ptr<BlockManager>> core =
-      BlockManager::Create({.layout = *layout_,
-                            .tiers = TiersOf(cache, *sizes),
-                            .max_holes = cache.max_holes,
-                            .eviction_policy = cache.eviction_policy,
-                            .pin_budget_permille = cache.pin_budget_permille,
-                            .max_pin_lease = config_.sessions.max_pin_lease,
-                            .pool_mappings = pools_->Mappings(),
-                            .lifecycle_events = config_.events.lifecycle,
-                            .epoch = RandomEpoch(),
-                            .tenants = TenantsOf(config_),
-                            .commons_share = config_.commons_share,
-                            .journal_slots = kept_ != nullptr,
-                            .lives_sample = config_.metrics.block_sample,
-                            .max_sessions = config_.server.max_sessions,
-                            .sequence_limits = {.max_sequences = config_.server.max_sequences,
-                                                .max_bytes = config_.server.max_sequence_bytes},
-                            .start_time = start_time_});
-  if (!core.ok()) return core.status();
-  if (kept_ != nullptr) Restore(**core);
-  log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
-                                                     .max_bytes = config_.events.max_bytes});
-  manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
-  if (kept_ != nullptr) manager_->SetSlotSink(&kept_->stamper());
-  return StartTransfers();
-}
-
-absl::Status Daemon::StartTransfers() {
-  const auto done = [this](Ticket ticket, const absl::Status& status) {
-    OnCopyDone(ticket, status);
-  };
-  if (pools_->place(Tier::kPrimary).kind == MemoryKind::kHost) {
-    transfers_ = std::make_unique<HostTransfers>(
-        pools_.get(), HostTransfers::Options{.num_threads = config_.cache.offload.copy_threads},
-        done);
-  } else {
-    absl::StatusOr<std::unique_ptr<Transfers>> transfers =
-        cuda::MakeTransfers(pools_.get(), cuda::TransferOptions(), done);
-    if (!transfers.ok()) return transfers.status();
-    transfers_ = *std::move(transfers);
-  }
-  manager_->SetTransfers(transfers_.get());
-  return absl::OkStatus();
-}
-
-absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
-  supervisor_.Status("starting: taking the memory of the pools");
-  const std::string instance = InstanceName(config_);
-  const bool begins_anew = !config_.cache.warm_restart ||
-                           !SharedMemory::Open(WritersName(instance), MemoryAccess::kRead).ok();
-  if (begins_anew) {
-    // What a daemon kept goes where it is not wanted, and where nobody knows who can write to it.
-    if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
-  }
-  return MakePools(instance);
-}
-
-void Daemon::KeepMemory() {
-  if (kept_ == nullptr) return;
-  kept_->Keep();
-  writers_->LeaveTable();
-}
-
-absl::StatusOr<SizingPlan> Daemon::MakePools(const std::string& instance) {
-  const bool warm = config_.cache.warm_restart;
-  const absl::StatusOr<Config::Cache> cache =
-      warm ? WithSizesOfTheLastRun(config_.cache, *layout_, instance) : config_.cache;
-  if (!cache.ok()) return cache.status();
-  const absl::StatusOr<ChosenMemory> chosen = ChoosePrimaryMemory(config_);
-  if (!chosen.ok()) return chosen.status();
-  absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, *cache, *chosen);
-  if (!sizes.ok()) return sizes.status();
-  PoolPlacement placement = {.lifetime = warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess,
-                             .pin_secondary = cache->pin_secondary,
-                             .progress = [this](const std::string& what) {
-                               supervisor_.Status(absl::StrCat("starting: ", what));
-                               Log(LogLevel::kInfo, what);
-                             }};
-  if (chosen->device.has_value()) placement.primary_device = chosen->device->place;
-  absl::StatusOr<std::unique_ptr<PoolSet>> pools =
-      PoolSet::Create(*layout_, sizes->slots(), instance, placement);
-  if (!pools.ok()) return pools.status();
-  pools_ = *std::move(pools);
-  Log(LogLevel::kInfo, absl::StrCat("the primary tier lies ", chosen->what));
-  if (!pools_->pinned().ok()) {
-    Log(LogLevel::kWarning, absl::StrCat(std::string(pools_->pinned().message()),
-                                         "; copies between the tiers go on, slower"));
-  }
-  if (!warm) return sizes;
-  const auto accepts = [this](const NamespaceKey& name_space) {
-    return !tenants_->any() || name_space.tenant.empty() || tenants_->Find(name_space.tenant).ok();
-  };
-  absl::StatusOr<std::unique_ptr<KeptMemory>> kept =
-      KeptMemory::Open(pools_.get(),
-                       {.instance = instance,
-                        .budgets = config_.cache,
-                        .max_holes = MaxHoles(config_.cache, *sizes),
-                        .accepts = accepts},
-                       &supervisor_);
-  if (!kept.ok()) return kept.status();
-  kept_ = *std::move(kept);
-  return sizes;
-}
-
-void Daemon::Restore(BlockManager& core) {
-  const absl::StatusOr<uint64_t> restored = core.Restore(kept_->TakeFound(), start_time_);
-  if (!restored.ok()) {
-    Log(LogLevel::kError, absl::StrCat("warm restart: the cache begins empty, because ",
-                                       std::string(restored.status().message())));
-    kept_->Forget();
-  }
-  if (!kept_->may_have_old_writers()) return;
-  core.QuarantineFree(start_time_);
-  Log(LogLevel::kWarning,
-      "warm restart: clients of the last run have the pools open; what was not cached is in "
-      "quarantine until they end");
-}
-
-void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
-  if (!status.ok() && !absl::IsCancelled(status)) {
-    Log(LogLevel::kError, absl::StrCat("copy ", ticket.value(), " failed: ", status.ToString()));
-  }
-  manager_->CompleteCopy(ticket, status);
-}
-
-absl::Status Daemon::RememberWriters() {
-  const std::string name = WritersName(InstanceName(config_));
-  absl::StatusOr<std::unique_ptr<WriterProcesses>> writers =
-      WriterProcesses::Create(name, CoreOf(manager_.get()));
-  if (!writers.ok()) return writers.status();
-  writers_ = *std::move(writers);
-  // The table of an earlier run stays also where this start fails: its writers still live.
-  if (kept_ != nullptr && writers_->table_was_there()) writers_->LeaveTable();
-  if (kept_ == nullptr || !kept_->may_have_old_writers()) {
-    // The pools are new, or nobody else has them open.
-    writers_->ForgetOld();
-  } else if (!writers_->found_table()) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("other processes have the pools of the last run open, and which "
-                                  "is not known: ",
-                                  name, " is damaged; end them, or remove it"));
-  }
   return absl::OkStatus();
 }
 
@@ -435,7 +189,8 @@ absl::Status Daemon::MakeServices() {
         HttpFence::Options{.address = *http_address_, .knows_callers = config_.knows_callers()},
         authenticator_.get());
     status_history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
-    status_api_ = std::make_unique<StatusApi>(parts, http_fence_.get(), status_history_.get());
+    status_api_ =
+        std::make_unique<StatusApi>(parts, http_fence_.get(), status_history_.get(), disk_.get());
     openai_ = std::make_unique<OpenAiDoor>(
         OpenAiDoor::Options{.max_generations = config_.server.max_http_generations,
                             .max_body_bytes = config_.server.max_message_bytes},
@@ -443,7 +198,7 @@ absl::Status Daemon::MakeServices() {
         tenants_.get(), &engine_service_->tokenizing());
   }
   metrics_ = std::make_unique<Metrics>(
-      parts, &rpc_metrics_, openai_.get(),
+      parts, &rpc_metrics_, openai_.get(), disk_.get(),
       config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
                                            manager_.get(), &supervisor_);
@@ -470,6 +225,7 @@ absl::Status Daemon::MakeServices() {
 // In pieces, so that nobody waits long for the core's lock. Faster than copies are made, it would
 // only fill their queue.
 void Daemon::Maintain() {
+  if (disk_ != nullptr) disk_->Watch();
   if (transfers_->stats().queued > kMaxQueuedCopies) return;
   for (uint32_t piece = 0; piece < kMaintenancePieces; ++piece) {
     if (manager_->Maintain(kMaintenanceBlocks) < kMaintenanceBlocks) return;
@@ -558,7 +314,13 @@ Daemon::~Daemon() {
   // Copies that have not begun end as cancelled; the manager hears of them, and orders none.
   maintenance_timer_.reset();
   if (transfers_ == nullptr) return;
-  // What is on its way is cached when it has arrived.
+  // What is on its way is cached when it has arrived. The last writes to a disk may wait for
+  // copies, and the last reads order some.
+  if (kept_ != nullptr || disk_ != nullptr) transfers_->Drain();
+  if (disk_ != nullptr) {
+    disk_->Drain(std::max(drain_end_, absl::Now() + kDiskGrace));
+    disk_->Stop();
+  }
   if (kept_ != nullptr) {
     transfers_->Drain();
     kept_->stamper().Flush();
@@ -573,6 +335,7 @@ void Daemon::Drain() {
   if (drained_ || grpc_ == nullptr) return;
   drained_ = true;
   const absl::Time end = absl::Now() + config_.server.drain_timeout;
+  drain_end_ = end;
   state_.Enter(ServingState::Phase::kDraining);
   // Subscribers hear of it before their streams end. Calls that go on change the cache untold.
   manager_->RemovePools();

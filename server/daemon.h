@@ -26,6 +26,7 @@
 #include "server/bridges/bridges.h"
 #include "server/cache_service.h"
 #include "server/config.h"
+#include "server/disk_tier.h"
 #include "server/engine_service.h"
 #include "server/event_service.h"
 #include "server/grpc_server.h"
@@ -57,7 +58,8 @@ class Daemon {
   // They are not counted among the requests, and Drain does not know of them.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
   // served, files of tokens or for TLS that are no good), OUT_OF_MEMORY, INVALID_CHECKPOINT;
-  // UNAVAILABLE where cache.primary_memory is cuda and there is no GPU memory to be had.
+  // UNAVAILABLE where cache.primary_memory is cuda and there is no GPU memory to be had; those of
+  // DiskTier::Open.
   //
   // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
   // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService
@@ -96,7 +98,11 @@ class Daemon {
   // The pools, and with cache.warm_restart what is found in them.
   absl::StatusOr<SizingPlan> TakeMemory();
   absl::StatusOr<SizingPlan> MakePools(const std::string& instance);
-  // Gives the core what was found, or nothing where the core refuses it.
+  // The files of the tier on disk, if there is one, and what is found in them.
+  absl::Status OpenDisk(const SizingPlan& sizes);
+  // Whether blocks of a namespace that an earlier run had are taken back.
+  bool Accepts(const NamespaceKey& name_space) const;
+  // Gives the core what was found in memory, or nothing where the core refuses it.
   void Restore(BlockManager& core);
   absl::Status StartTransfers();
   // On a thread of the transfers.
@@ -127,6 +133,7 @@ class Daemon {
   std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
+  std::unique_ptr<DiskTier> disk_;  // Where there is one.
   std::unique_ptr<Transfers> transfers_;
   std::unique_ptr<WriterProcesses> writers_;
   std::unique_ptr<ModelText> text_;  // With engine_, whose requests use it.
@@ -156,6 +163,7 @@ class Daemon {
 
   absl::Mutex drain_mutex_;
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;
+  absl::Time drain_end_ = absl::InfinitePast();  // Of the end, which is one thread.
 };
 
 }  // namespace pagoda::server

@@ -32,21 +32,20 @@ uint64_t BudgetsNote(const Config::Cache& cache) {
   return Checksum(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(all.data()), all.size()));
 }
 
-// The blocks of each window that the last run had in the tier; none where it left nothing that
-// fits.
+// The blocks of each window that the last run had in the tier beside `extra_slots`; none where it
+// left nothing that fits.
 std::optional<std::vector<uint32_t>> BlocksOfTheLastRun(const CacheLayout& layout,
                                                         const std::string& instance, Tier tier,
-                                                        uint64_t note) {
+                                                        uint32_t extra_slots, uint64_t note) {
   std::vector<uint32_t> blocks;
   for (uint32_t w = 0; w < layout.windows().size(); ++w) {
     const std::optional<SlotStamps::Peeked> last =
         SlotStamps::Peek(StampsName(instance, layout.windows()[w].window, tier));
-    const uint32_t spare = SpareSlots(tier);
-    if (!last.has_value() || last->note != note || last->num_slots <= spare ||
+    if (!last.has_value() || last->note != note || last->num_slots <= extra_slots ||
         last->fingerprint != StampsFingerprint(layout, w, tier)) {
       return std::nullopt;
     }
-    blocks.push_back(last->num_slots - spare);
+    blocks.push_back(last->num_slots - extra_slots);
   }
   return blocks;
 }
@@ -66,8 +65,11 @@ absl::StatusOr<Config::Cache> WithSizesOfTheLastRun(Config::Cache cache, const C
   for (size_t t = 0; t < sized.tiers.size(); ++t) {
     TierBudget& budget = sized.tiers[t].size;
     if (!std::holds_alternative<FractionBudget>(budget)) continue;
+    const auto tier = static_cast<Tier>(t);
+    const bool is_above_disk = t + 1 < sized.tiers.size() && sized.tiers[t + 1].on_disk();
+    const uint32_t extra_slots = SpareSlots(tier) + (is_above_disk ? kStagingSlots : 0);
     std::optional<std::vector<uint32_t>> blocks =
-        BlocksOfTheLastRun(layout, instance, static_cast<Tier>(t), note);
+        BlocksOfTheLastRun(layout, instance, tier, extra_slots, note);
     if (!blocks.has_value()) {
       if (absl::Status status = RemoveLeftMemory(layout, instance); !status.ok()) return status;
       return cache;

@@ -7,6 +7,7 @@
 #include "manager/tenants.h"
 #include "prometheus/text_serializer.h"
 #include "server/cache_metrics.h"
+#include "server/disk_metrics.h"
 #include "server/header_guard.h"
 #include "server/metric_family.h"
 #include "server/process_metrics.h"
@@ -29,6 +30,9 @@ Families CollectTransfers(const TransferStats& stats, const CacheInfo& cache) {
                                  "From the order of a copy to its last byte, queued or not.");
   for (size_t source = 0; source < cache.tiers.size(); ++source) {
     for (size_t target = 0; target < cache.tiers.size(); ++target) {
+      // What goes to a disk and comes from it is in its own families.
+      if (cache.tiers[source].medium == Medium::kDisk) continue;
+      if (cache.tiers[target].medium == Medium::kDisk) continue;
       const TransferStats::Direction& direction = stats.directions[source][target];
       const MetricLabels labels = {{"source", cache.tiers[source].name},
                                    {"target", cache.tiers[target].name}};
@@ -163,6 +167,7 @@ Families Metrics::Collect() const {
                              tenant_labels_),
          families);
   Append(CollectTransfers(parts_.transfers->stats(), parts_.manager->info()), families);
+  if (disk_ != nullptr) Append(CollectDiskMetrics(stats, disk_->numbers()), families);
   Append(CollectEvents(parts_.manager->log()), families);
   Append(parts_.events->CollectSubscribers(parts_.bridges->StreamLags()), families);
   Append(parts_.bridges->Collect(), families);

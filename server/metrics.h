@@ -8,6 +8,7 @@
 #include "prometheus/metric_family.h"
 #include "server/admin_service.h"
 #include "server/cache_metrics.h"
+#include "server/disk_tier.h"
 #include "server/openai/openai_door.h"
 #include "server/rpc_metrics.h"
 
@@ -17,10 +18,11 @@ namespace pagoda::server {
 // the list. Thread-safe.
 class Metrics final : public prometheus::Collectable {
  public:
-  // `rpcs` outlives this, and so do the parts and `openai`, which is null without HTTP.
+  // `rpcs` outlives this, and so do the parts, `openai`, which is null without HTTP, and `disk`,
+  // which is null without a tier on disk.
   Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, const OpenAiDoor* openai,
-          TenantLabels tenant_labels)
-      : parts_(parts), rpcs_(rpcs), openai_(openai), tenant_labels_(tenant_labels) {}
+          const DiskTier* disk, TenantLabels tenant_labels)
+      : parts_(parts), rpcs_(rpcs), openai_(openai), disk_(disk), tenant_labels_(tenant_labels) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
   // All of it in Prometheus' text format.
@@ -30,6 +32,7 @@ class Metrics final : public prometheus::Collectable {
   const DaemonParts parts_;
   const RpcMetrics* const rpcs_;
   const OpenAiDoor* const openai_;
+  const DiskTier* const disk_;
   const TenantLabels tenant_labels_;
 };
 

@@ -44,6 +44,9 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config) {
   if (automatic && cache.warm_restart) {
     return OnHost("cache.warm_restart keeps what GPU memory cannot");
   }
+  if (automatic && cache.has_disk() && cache.tiers.size() == 2) {
+    return OnHost("the tier below it is on disk, which takes blocks from host memory alone");
+  }
   const absl::StatusOr<cuda::DeviceInfo> device =
       cuda::DescribeDevice(static_cast<int>(cache.device));
   if (automatic && has_engine && device.ok()) {
@@ -80,7 +83,7 @@ absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cac
     if (!budget.ok()) return budget.status();
     request.tiers.push_back({.budget = *budget,
                              .medium = is_first && chosen.device.has_value() ? Medium::kGpu
-                                       : tier.medium == TierMedium::kDisk    ? Medium::kDisk
+                                       : tier.on_disk()                      ? Medium::kDisk
                                                                              : Medium::kHost,
                              .name = tier.name});
   }
@@ -95,7 +98,8 @@ std::vector<TierSpec> TiersOf(const Config::Cache& cache, const SizingPlan& size
                      .medium = sizes.media[t],
                      .blocks = sizes.blocks(static_cast<Tier>(t)),
                      .min_priority = Priority(static_cast<uint8_t>(tier.min_priority)),
-                     .watermark_permille = tier.watermark_permille});
+                     .watermark_permille = tier.watermark_permille,
+                     .write_bytes_per_second = tier.write_bytes_per_second});
   }
   return tiers;
 }

@@ -126,9 +126,14 @@ HttpResponse StatusApi::Answer(const HttpRequest& request, Audience audience,
   return {.content_type = kJsonType, .body = *std::move(text), .headers = {}};
 }
 
+std::optional<DiskNumbers> StatusApi::Disk() const {
+  return disk_ == nullptr ? std::nullopt : std::optional(disk_->numbers());
+}
+
 std::string StatusApi::Status(const HttpRequest& request) const {
   const SharedManager& manager = *parts_.manager;
   const ManagerStats stats = manager.Stats();
+  const std::optional<DiskNumbers> disk = Disk();
   const absl::Time now = SharedManager::Now();
   const absl::Status access = CheckOperator(request);
   return TextOf({{"version", PAGODA_VERSION},
@@ -145,6 +150,8 @@ std::string StatusApi::Status(const HttpRequest& request) const {
                    {"tiers", TiersJson(manager.info())},
                    {"layers", parts_.layout->spec().layers.size()}}},
                  {"windows", WindowsJson(stats, manager.info(), *parts_.layout, *parts_.pools)},
+                 {"disk", DiskJson(stats, disk.has_value() ? &*disk : nullptr,
+                                   access.ok() ? DiskDetail::kForOperators : DiskDetail::kForAll)},
                  {"sessions", stats.sessions},
                  {"sequences", stats.sequences},
                  {"pins", stats.pins},
@@ -161,7 +168,9 @@ std::string StatusApi::Status(const HttpRequest& request) const {
 }
 
 std::string StatusApi::Transfers() const {
-  return TextOf(TransfersJson(parts_.transfers->stats(), parts_.manager->info()));
+  const std::optional<DiskNumbers> disk = Disk();
+  return TextOf(TransfersJson(parts_.transfers->stats(), disk.has_value() ? &*disk : nullptr,
+                              parts_.manager->info()));
 }
 
 std::string StatusApi::Blocks() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -14,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/admin_service.h"
+#include "server/disk_tier.h"
 #include "server/http_fence.h"
 #include "server/http_server.h"
 #include "server/status_history.h"
@@ -30,9 +32,10 @@ class StatusApi {
  public:
   static constexpr absl::Duration kScanInterval = absl::Milliseconds(500);
 
-  // The parts, the fence and the history outlive this.
-  StatusApi(const DaemonParts& parts, const HttpFence* fence, const StatusHistory* history)
-      : parts_(parts), fence_(fence), history_(history) {}
+  // All outlive this. `disk` is null without a tier on disk.
+  StatusApi(const DaemonParts& parts, const HttpFence* fence, const StatusHistory* history,
+            const DiskTier* disk)
+      : parts_(parts), fence_(fence), history_(history), disk_(disk) {}
 
   // Adds "/api/v1/...". The routes use this object.
   void AddRoutes(HttpServer::Routes* routes);
@@ -60,6 +63,7 @@ class StatusApi {
   HttpResponse Answer(const HttpRequest& request, Audience audience,
                       const Answerer& answerer) const;
 
+  std::optional<DiskNumbers> Disk() const;
   std::string Status(const HttpRequest& request) const;
   std::string Transfers() const;
   std::string Blocks() const;
@@ -72,6 +76,7 @@ class StatusApi {
   const DaemonParts parts_;
   const HttpFence* const fence_;
   const StatusHistory* const history_;
+  const DiskTier* const disk_;
   Scan blocks_{[this] { return Blocks(); }};
   Scan prefixes_{[this] { return Prefixes(); }};
 };

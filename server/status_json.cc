@@ -38,12 +38,14 @@ Json PrioritiesJson(const PriorityCounts& counts) {
   return priorities;
 }
 
-Json TierJson(Tier tier, const WindowStats& window, const CacheInfo& cache,
-              const MemoryPlace& place) {
+Json TierJson(Tier tier, const WindowStats& window, const CacheInfo& cache, const PoolSet& pools) {
   const TierOccupancy& blocks = window.tiers[static_cast<size_t>(tier)];
+  const Medium medium = cache.tiers[static_cast<size_t>(tier)].medium;
+  const std::string place =
+      medium == Medium::kDisk ? std::string(MediumName(medium)) : PlaceName(pools.place(tier));
   return {
       {"tier", cache.TierName(tier)},
-      {"memory", PlaceName(place)},
+      {"memory", place},
       {"capacity_blocks", blocks.capacity},
       {"free_blocks", blocks.free},
       {"cached_blocks", blocks.cached},
@@ -175,8 +177,7 @@ Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheL
     Json tiers = Json::array();
     for (size_t t = 0; t < window.tiers.size(); ++t) {
       if (window.tiers[t].capacity == 0) continue;
-      tiers.push_back(
-          TierJson(static_cast<Tier>(t), window, cache, pools.place(static_cast<Tier>(t))));
+      tiers.push_back(TierJson(static_cast<Tier>(t), window, cache, pools));
     }
     Json counters = Json::object();
     for (const CounterField& field : kCounters) {
@@ -202,10 +203,11 @@ Json TiersJson(const CacheInfo& cache) {
   return tiers;
 }
 
-Json TransfersJson(const TransferStats& stats, const CacheInfo& cache) {
+Json TransfersJson(const TransferStats& stats, const DiskNumbers* disk, const CacheInfo& cache) {
   Json directions = Json::array();
-  for (size_t source = 0; source < cache.tiers.size(); ++source) {
-    for (size_t target = 0; target < cache.tiers.size(); ++target) {
+  const size_t in_memory = cache.tiers.size() - (disk == nullptr ? 0 : 1);
+  for (size_t source = 0; source < in_memory; ++source) {
+    for (size_t target = 0; target < in_memory; ++target) {
       const TransferStats::Direction& direction = stats.directions[source][target];
       directions.push_back({{"from", cache.tiers[source].name},
                             {"to", cache.tiers[target].name},
@@ -214,10 +216,70 @@ Json TransfersJson(const TransferStats& stats, const CacheInfo& cache) {
                             {"busy_seconds", absl::ToDoubleSeconds(direction.busy)}});
     }
   }
+  if (disk != nullptr) {
+    DiskStats::Direction down, up;
+    for (const DiskStats::Window& window : disk->stats.windows) {
+      down.blocks += window.written.blocks;
+      down.bytes += window.written.bytes;
+      up.blocks += window.read.blocks;
+      up.bytes += window.read.bytes;
+    }
+    const std::string& above = cache.tiers[in_memory - 1].name;
+    directions.push_back(
+        {{"from", above}, {"to", disk->tier}, {"copies", down.blocks}, {"bytes", down.bytes}});
+    directions.push_back(
+        {{"from", disk->tier}, {"to", above}, {"copies", up.blocks}, {"bytes", up.bytes}});
+  }
   return {{"directions", std::move(directions)},
           {"failed", stats.failed},
           {"running", stats.running},
           {"queued", stats.queued}};
+}
+
+Json DiskJson(const ManagerStats& stats, const DiskNumbers* disk, DiskDetail detail) {
+  if (disk == nullptr) return nullptr;
+  const bool for_operators = detail == DiskDetail::kForOperators;
+  Json windows = Json::array();
+  for (size_t w = 0; w < disk->stats.windows.size(); ++w) {
+    const DiskStats::Window& window = disk->stats.windows[w];
+    if (window.file.engine.empty()) continue;  // It has no file.
+    Json errors = Json::object();
+    for (size_t i = 0; i < kNumDiskErrors; ++i) {
+      if (window.errors[i] == 0) continue;
+      errors[std::string(DiskErrorName(static_cast<DiskError>(i)))] = window.errors[i];
+    }
+    const DiskTierStats& core = stats.windows[w].disk;
+    Json json = {{"window", WindowName(stats.windows[w].window)},
+                 {"engine", window.file.engine},
+                 {"direct", window.file.direct},
+                 {"mode", std::string(SlabModeName(window.file.mode))},
+                 {"held_slots", window.held_slots},
+                 {"stale_slots", window.stale_slots},
+                 {"quarantined_slots", window.file.quarantined_slots},
+                 {"waiting_backups", core.waiting_backups},
+                 {"queued_backups", window.queued_backups},
+                 {"queued_fetches", window.queued_fetches},
+                 {"running_orders", window.running},
+                 {"totals",
+                  {{"written_blocks", window.written.blocks},
+                   {"written_bytes", window.written.bytes},
+                   {"read_blocks", window.read.blocks},
+                   {"read_bytes", window.read.bytes},
+                   {"passed_over_blocks", core.passed_over},
+                   {"late_fetches", core.late_fetches},
+                   {"failed_backups", core.failed_backups},
+                   {"failed_fetches", core.failed_fetches},
+                   {"erased_blocks", core.erased_blocks},
+                   {"failed_erases", core.failed_erases}}},
+                 {"errors", std::move(errors)}};
+    if (for_operators) json["mode_reason"] = window.file.mode_reason;
+    windows.push_back(std::move(json));
+  }
+  Json json = {{"tier", disk->tier},
+               {"write_bytes_per_second", disk->write_bytes_per_second},
+               {"windows", std::move(windows)}};
+  if (for_operators) json["path"] = disk->path;
+  return json;
 }
 
 Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache) {

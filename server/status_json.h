@@ -18,6 +18,7 @@
 #include "nlohmann/json.hpp"
 #include "pools/layout.h"
 #include "pools/transfers.h"
+#include "server/disk_tier.h"
 #include "server/status_history.h"
 #include "server/subscriber_row.h"
 
@@ -38,7 +39,12 @@ Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheL
                  const PoolSet& pools);
 // The tiers, nearest first: name and medium.
 Json TiersJson(const CacheInfo& cache);
-Json TransfersJson(const TransferStats& stats, const CacheInfo& cache);
+// `disk` is null where there is no tier on disk, here and below.
+Json TransfersJson(const TransferStats& stats, const DiskNumbers* disk, const CacheInfo& cache);
+// The tier on disk: how its files are used, and what goes to them and comes from them. A file's
+// path, and the system's words on why it is not written or read any more, are for operators.
+enum class DiskDetail : uint8_t { kForAll, kForOperators };
+Json DiskJson(const ManagerStats& stats, const DiskNumbers* disk, DiskDetail detail);
 // One array a column, so that ten minutes are 20 kB.
 Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache);
 

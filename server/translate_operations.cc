@@ -193,6 +193,46 @@ absl::StatusOr<Operation> PinPrefixFrom(const v1::PinPrefixRequest& proto) {
   return *std::move(pin);
 }
 
+// An unknown target or lane is refused, not taken for another one.
+
+absl::StatusOr<Operation> PrefetchPrefixFrom(const v1::PrefetchPrefixRequest& proto) {
+  absl::StatusOr<PrefetchPrefix> prefetch = PrefixFrom<PrefetchPrefix>(proto);
+  if (!prefetch.ok()) return prefetch.status();
+  switch (proto.target()) {
+    case v1::PREFETCH_TARGET_UNSPECIFIED:
+    case v1::PREFETCH_TARGET_PRIMARY:
+      prefetch->target = PrefetchTarget::kPrimary;
+      break;
+    case v1::PREFETCH_TARGET_MEMORY:
+      prefetch->target = PrefetchTarget::kMemory;
+      break;
+    default:
+      return Refuse(absl::StrCat("there is no prefetch target ", proto.target()));
+  }
+  if (!proto.has_deadline_ms()) return *std::move(prefetch);
+  const absl::StatusOr<absl::Duration> deadline = DurationFrom("deadline_ms", proto.deadline_ms());
+  if (!deadline.ok()) return deadline.status();
+  prefetch->deadline = *deadline;
+  return *std::move(prefetch);
+}
+
+absl::StatusOr<Operation> WaitForTicketFrom(const v1::WaitForTicketRequest& proto) {
+  WaitForTicket wait{.ticket = Ticket(proto.ticket())};
+  switch (proto.lane()) {
+    case v1::LANE_MEMORY:
+      wait.lane = Lane::kMemory;
+      return wait;
+    case v1::LANE_FETCH:
+      wait.lane = Lane::kFetch;
+      return wait;
+    case v1::LANE_BACKUP:
+      wait.lane = Lane::kBackup;
+      return wait;
+    default:
+      return Refuse(absl::StrCat("there is no lane ", proto.lane()));
+  }
+}
+
 absl::StatusOr<Operation> SetRetentionFrom(const v1::SetRetentionRequest& proto) {
   absl::StatusOr<SetRetention> set = PrefixFrom<SetRetention>(proto);
   if (!set.ok()) return set.status();
@@ -248,7 +288,7 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::kOffloadPrefix:
       return PrefixOperationFrom<OffloadPrefix>(proto.offload_prefix());
     case v1::Operation::kPrefetchPrefix:
-      return PrefixOperationFrom<PrefetchPrefix>(proto.prefetch_prefix());
+      return PrefetchPrefixFrom(proto.prefetch_prefix());
     case v1::Operation::kPinPrefix:
       return PinPrefixFrom(proto.pin_prefix());
     case v1::Operation::kUnpinPrefix:
@@ -260,7 +300,7 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::kSetRetention:
       return SetRetentionFrom(proto.set_retention());
     case v1::Operation::kWaitForTicket:
-      return WaitForTicket{Ticket(proto.wait_for_ticket().ticket())};
+      return WaitForTicketFrom(proto.wait_for_ticket());
     case v1::Operation::OPERATION_NOT_SET:
       break;
   }

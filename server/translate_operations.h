@@ -13,8 +13,8 @@ namespace pagoda::server {
 // The operation that a message asks for. Fields that are not served are the caller's to refuse
 // (CheckServed). Errors: INVALID_ARGUMENT where it names none, and for what the core's types cannot
 // hold: a digest that has not 32 bytes, a priority above 100, a duration beyond 2^63 - 1
-// milliseconds, a generated duration without a priority. More than kMaxRetentionRanges ranges are
-// refused by their number, before any is copied.
+// milliseconds, a generated duration without a priority, a lane or a prefetch target that is not
+// known. More than kMaxRetentionRanges ranges are refused by their number, before any is copied.
 absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto);
 
 // The prompt that an operator inspects. Errors: INVALID_ARGUMENT (a digest that has not 32 bytes).

@@ -82,6 +82,7 @@ struct ResultWriter {
     v1::AddSequenceResult* proto = out->mutable_add_sequence();
     proto->set_matched_tokens(result.matched_tokens);
     proto->set_matched_secondary_tokens(result.matched_secondary_tokens);
+    proto->set_matched_below_tokens(result.matched_below_tokens);
     AddTables(result.tables, proto->mutable_tables());
     proto->set_ready_ticket(result.ready.value());
   }
@@ -104,6 +105,9 @@ struct ResultWriter {
     v1::MatchPrefixResult* proto = out->mutable_match_prefix();
     proto->set_matched_tokens(result.matched_tokens);
     AddBlocks(result.blocks, proto->mutable_blocks());
+    proto->set_cached_tokens(result.cached_tokens);
+    proto->mutable_tokens_by_tier()->Add(result.tokens_by_tier.begin(),
+                                         result.tokens_by_tier.end());
   }
   void operator()(const DescribedPools& result) const {
     v1::DescribePoolsResult* proto = out->mutable_describe_pools();
@@ -158,6 +162,8 @@ struct ResultWriter {
     proto->set_matched_tokens(result.matched_tokens);
     proto->set_blocks(result.blocks);
     proto->set_ready_ticket(result.ready.value());
+    proto->set_fetched_blocks(result.fetched_blocks);
+    proto->set_fetch_ticket(result.fetch.value());
   }
   void operator()(const PinnedPrefix& result) const {
     v1::PinPrefixResult* proto = out->mutable_pin_prefix();
@@ -173,7 +179,9 @@ struct ResultWriter {
     proto->set_budget_blocks(result.budget_blocks);
   }
   void operator()(const InvalidatedPrefix& result) const {
-    out->mutable_invalidate_prefix()->set_removed_blocks(result.removed_blocks);
+    v1::InvalidatePrefixResult* proto = out->mutable_invalidate_prefix();
+    proto->set_removed_blocks(result.removed_blocks);
+    proto->set_durable_ticket(result.durable.value());
   }
   void operator()(const RetentionSet& result) const {
     out->mutable_set_retention()->set_blocks(result.blocks);
@@ -219,6 +227,8 @@ void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
 void BatchStateToProto(const BatchResult& batch, v1::BatchResult* out) {
   out->set_revision(batch.revision.value());
   out->set_completed_ticket(batch.completed.value());
+  out->set_completed_fetch_ticket(batch.completed_fetch.value());
+  out->set_completed_backup_ticket(batch.completed_backup.value());
   out->clear_shortened();
   for (const ShortenedSequence& sequence : batch.shortened) {
     v1::ShortenedSequence* shortened = out->add_shortened();

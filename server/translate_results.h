@@ -15,7 +15,7 @@ void PoolMappingToProto(const PoolMapping& mapping, v1::PoolMapping* out);
 void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
                             v1::OperationResult* out);
 
-// The rest of a batch's result: revision, completed ticket, and the sequences that were shortened.
+// The rest of a batch's result: revision, completed tickets, and the sequences that were shortened.
 // Of a batch of several parts the last one's holds: it takes the place of what `out` says already.
 void BatchStateToProto(const BatchResult& batch, v1::BatchResult* out);
 

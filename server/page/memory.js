@@ -6,9 +6,16 @@ let pools = [];  // What is drawn: { canvas, cells, perCell, cursor, ... }.
 let tierNames = []; // Nearest first.
 const tierName = tier => `${tier[0].toUpperCase()}${tier.slice(1)} tier`;
 const tierText = tier => {
-  const place = tierNames.indexOf(tier);
+  const place = tierNames.indexOf(tier.tier);
+  if (tier.memory === "disk") return `copies of what is in memory, and what the ${tierNames[place - 1]} tier has no room for`;
   return place > 0 ? `what the ${tierNames[place - 1]} tier has no room for` : "where engines compute";
 };
+const DISK_MODES = { readwrite: "", readonly: "Nothing more is written to this disk, because writes failed. ", off: "This disk is off: it is neither read nor written. " };
+function diskText(disk, window, tier) {
+  if (disk === null || disk.tier !== tier.tier) return "";
+  const file = disk.windows.find(one => one.window === window.window);
+  return file ? DISK_MODES[file.mode] : "";
+}
 const windowText = name => name === "full" ? "full attention" : `sliding window of ${count(Number(name))} tokens`;
 
 // Where all that is cached is at the default priority there is nothing to tell.
@@ -22,7 +29,7 @@ function makePool(window, tier) {
   const head = make("div", "head");
   head.append(make("h3", "", `${tierName(tier.tier)}, ${windowText(window.window)}`),
     make("span", "quiet num", `${plural(tier.capacity_blocks, "block")} of ${bytes(window.block_bytes)}, ` +
-      `${bytes(tier.capacity_blocks * window.block_bytes)} in all, on ${tier.memory}: ${tierText(tier.tier)}`));
+      `${bytes(tier.capacity_blocks * window.block_bytes)} in all, on ${tier.memory}: ${tierText(tier)}`));
   const counts = make("div", "counts num"), bar = make("div", "share");
   const numbers = {};
   for (const state of STATES) {
@@ -71,7 +78,7 @@ function showPools(status, blocks) {
       pool.numbers[state].textContent = count(n);
       if (pool.parts[state]) pool.parts[state].style.width = `${100 * n / tier.capacity_blocks}%`;
     }
-    pool.priorities.textContent = duplicatesText(tier.duplicate_blocks) + prioritiesText(tier.cached_by_priority);
+    pool.priorities.textContent = diskText(status.disk, window, tier) + duplicatesText(tier.duplicate_blocks) + prioritiesText(tier.cached_by_priority);
     const map = blocks.windows[w].tiers[t];
     pool.cells = map.cells;
     pool.perCell = map.blocks_per_cell;

@@ -86,6 +86,15 @@ async function meet(status, signal) {
 
 // --- The daemon ---
 
+function diskFact(disk, file) {
+  const mode = { readwrite: "read and written", readonly: "read-only", off: "off" }[file.mode];
+  const limit = disk.write_bytes_per_second;
+  const waiting = file.waiting_backups + file.queued_backups;
+  return `${mode}, by ${file.engine} ${file.direct ? "with" : "without"} O_DIRECT; ` +
+    `${bytes(file.totals.written_bytes)} written${limit ? `, at most ${bytes(limit)}/s` : ""}, ${bytes(file.totals.read_bytes)} read` +
+    (waiting ? `; ${plural(waiting, "block")} to be written` : "");
+}
+
 function showStatus(status) {
   document.title = `Pagoda: ${status.cache.name}`;
   set("cache-name", status.cache.name);
@@ -103,6 +112,7 @@ function showStatus(status) {
     ["Quarantined", status.quarantined_blocks === 0 ? "no blocks" :
       `${plural(status.quarantined_blocks, "block")} of ${plural(status.quarantines, "ended session")}`],
     ["Found after a restart", plural(status.recovered_blocks, "block")],
+    ...(status.disk === null ? [] : status.disk.windows.map(file => [`Disk ${status.disk.tier}, window ${file.window}`, diskFact(status.disk, file)])),
     ["Event log", `revisions ${count(status.oldest_revision)} to ${count(status.revision)}`],
     ["Epoch", status.epoch],
     ["Bundled engine", status.engine === null ? "none" :

@@ -11,6 +11,9 @@ from pagoda.v1 import admin_pb2, events_pb2, events_pb2_grpc
 OPERATOR = "token-of-the-operator-0123456789"
 TENANTS = {"red": "token-of-red-0123456789abcdef", "blue": "token-of-blue-0123456789abcde"}
 BLUES_QUOTA = 40
+# The tiers of SECTIONS with one on disk below, whose path is seen from the daemon's folder.
+TIERS_WITH_DISK = [{"name": "primary", "medium": "host", "size": 96}, {"name": "secondary", "size": 48},
+                   {"name": "disk", "medium": "disk", "size": 200, "path": "disk"}]
 # Of a daemon that this traffic is for. 4 tokens are a block.
 SECTIONS = {
     "cache": {"primary": 96, "secondary": 48},

@@ -69,8 +69,8 @@ def test_the_readme_names_every_key(tmp_path):
 
     printed = printed_of("{}")
     # A cache has its tiers as a list, or in their short forms.
-    as_list = printed_of("cache: {tiers: [{name: near, size: 64}, {name: far, size: 64}]}")["cache"]
-    list_keys = set(key_names(as_list)) | set(as_list["tiers"][0])
+    as_list = printed_of("cache: {model: {name: m}, tiers: [{name: near, size: 64}, {medium: disk, size: 64, path: /p}]}")["cache"]
+    list_keys = set(key_names(as_list)) | {key for tier in as_list["tiers"] for key in tier}
     rows = re.findall(r"^\| `(\w+)`(?: \(a list\))? \| (`.*) \|$", README.read_text().partition("| section | keys |")[2].partition("\n\n")[0], re.MULTILINE)
     told = {section: set(re.findall(r"`(\w+)`", keys)) for section, keys in rows}
     assert told.keys() == printed.keys()

@@ -8,7 +8,7 @@ import time
 
 import grpc
 import pytest
-from cache_traffic import SECTIONS, TENANTS, Traffic
+from cache_traffic import SECTIONS, TENANTS, TIERS_WITH_DISK, Traffic
 from pagoda_client import Client
 from prometheus_server import require
 from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
@@ -53,8 +53,8 @@ def table():
 
 @pytest.fixture
 def working(start_daemon):
-    """A daemon with all there is, a model too, and traffic that has come to the end of its first sessions."""
-    daemon = start_daemon(**SECTIONS | HTTP | {"cache": {"primary": 96, "secondary": 48, "tokens_per_block": 8},
+    """A daemon with all there is, a model and a disk too, and traffic that has come to the end of its first sessions."""
+    daemon = start_daemon(**SECTIONS | HTTP | {"cache": {"tiers": TIERS_WITH_DISK, "tokens_per_block": 8},
                                                "engine": {"model_dir": str(TINY_MODEL)}})
     with Traffic(daemon) as traffic:
         daemon.wait_until(lambda _: traffic.rounds >= 2 or traffic.errors)

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from browser import open_browser
+from cache_traffic import TIERS_WITH_DISK
 from chat_load import Engine
 from pagoda_client import Client, authorized
 from pagoda_daemon import Daemon
@@ -255,3 +256,21 @@ def test_it_says_that_the_daemon_is_gone_and_comes_back_by_itself(tmp_path, brow
         assert daemon.status().epoch != old.epoch
         browser.wait(lambda: f"{daemon.status().epoch:016x}" in browser.text("facts"), "the new epoch")
         browser.wait(lambda: "started anew" in browser.text("events-note"), "the note about it")
+
+
+def test_a_disk_is_shown_with_how_it_is_used(start_daemon, browser):
+    daemon = start_daemon(server=HTTP, cache={"tiers": TIERS_WITH_DISK, "model": {"name": "org/tiny"}})
+    with Client(daemon.channel) as client:
+        client.cache(1, list(range(16)))
+        daemon.wait_until(lambda _: api(daemon, "/api/v1/status")["disk"]["windows"][0]["totals"]["written_blocks"] == 4)
+        browser.resize(1280, 900)
+        browser.open(f"http://{daemon.http_address}/")
+        browser.wait(lambda: "read and written, by" in browser.text("facts"), "what the disk does")
+        assert "Disk disk, window full" in browser.text("facts")
+        assert "on disk: copies of what is in memory, and what the secondary tier has no room for" in browser.texts(".pool .head")[2]
+        browser.wait(lambda: "down, to disk" in browser.text("transfers"), "the blocks that were written")
+        (file,) = (daemon.folder / "disk").iterdir()
+        file.unlink()
+        client.invalidate([0])  # An erase syncs, and finds that out.
+        browser.wait(lambda: "This disk is off" in " ".join(browser.texts(".pool p")), "the disk's end")
+    browser.read_logs()

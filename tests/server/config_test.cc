@@ -106,7 +106,8 @@ TEST(ConfigTest, TiersAreAListOrTwoShortForms) {
 
   const auto list = tiers(
       "tiers: [{name: hbm, size: 50%, watermark_permille: 20}, {size: 4, min_priority: 60}, "
-      "{name: nvme, medium: disk, size: 1TiB}, {size: [7]}], offload: {copy_threads: 3}");
+      "{size: [7]}, {medium: disk, size: 1TiB, path: /d}], offload: {copy_threads: 3}, "
+      "model: {name: x}");
   ASSERT_EQ(list.size(), 4u);
   EXPECT_EQ(list[0].name, "hbm");
   EXPECT_EQ(std::get<FractionBudget>(list[0].size).fraction, 0.5);
@@ -114,7 +115,8 @@ TEST(ConfigTest, TiersAreAListOrTwoShortForms) {
   EXPECT_EQ(list[1].name, "secondary");
   EXPECT_EQ(list[1].medium, TierMedium::kAuto);
   EXPECT_EQ(list[1].min_priority, 60u);
-  EXPECT_EQ(list[2].medium, TierMedium::kDisk);
+  EXPECT_EQ(list[2].name, "tier2");
+  EXPECT_EQ(list[3].medium, TierMedium::kDisk);
   EXPECT_EQ(list[3].name, "tier3");
 }
 

@@ -39,6 +39,11 @@ TEST(ServedFieldsTest, AMessageOfServedFieldsPasses) {
   operation.mutable_add_sequence()->set_generated_priority(0);
   operation.mutable_add_sequence()->set_tenant("t");
   EXPECT_EQ(Refusal(operation), "");
+  operation.mutable_prefetch_prefix()->set_target(v1::PREFETCH_TARGET_MEMORY);
+  operation.mutable_prefetch_prefix()->set_deadline_ms(0);
+  EXPECT_EQ(Refusal(operation), "");
+  operation.mutable_wait_for_ticket()->set_lane(v1::LANE_BACKUP);
+  EXPECT_EQ(Refusal(operation), "");
   v1::ExecuteRequest execute;
   execute.mutable_batch()->set_step(3);
   execute.mutable_batch()->set_completed_step(2);

@@ -174,14 +174,6 @@ TEST_F(TiersTest, AListOfTiersIsTheCaches) {
   EXPECT_EQ(info.windows[0].blocks_in(Tier::kSecondary), 8u);
 }
 
-TEST_F(TiersTest, WhatIsNotServedYetIsRefused) {
-  Config config = TestConfig();
-  config.cache.tiers = {{.size = BlockBudget{{4}}}, {.size = BlockBudget{{4}}}};
-  config.cache.tiers[1].medium = TierMedium::kDisk;
-  EXPECT_THAT(std::string(Daemon::Start(config).status().message()),
-              HasSubstr("'secondary' is on disk"));
-}
-
 TEST_F(TiersTest, ABudgetThatHoldsNothingIsRefused) {
   Config config = TestConfig();
   config.cache.primary = ByteBudget{100};

@@ -18,6 +18,7 @@
 namespace pagoda::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(TranslateTest, ZeroOnTheWireIsFullAttention) {
@@ -258,6 +259,74 @@ TEST(TranslateTest, ARangeWithoutEndAndAPinWithoutLeaseHaveNone) {
   EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin)).lease, absl::InfiniteDuration());
 }
 
+TEST(TranslateTest, APrefetchKeepsItsTargetAndItsDeadline) {
+  v1::Operation proto;
+  v1::PrefetchPrefixRequest* request = proto.mutable_prefetch_prefix();
+  const auto prefetch = [&proto] { return std::get<PrefetchPrefix>(*OperationFromProto(proto)); };
+  EXPECT_EQ(prefetch().target, PrefetchTarget::kPrimary);
+  EXPECT_EQ(prefetch().deadline, absl::InfiniteDuration());
+  request->set_target(v1::PREFETCH_TARGET_MEMORY);
+  request->set_deadline_ms(250);
+  EXPECT_EQ(prefetch().target, PrefetchTarget::kMemory);
+  EXPECT_EQ(prefetch().deadline, absl::Milliseconds(250));
+  request->set_target(v1::PREFETCH_TARGET_PRIMARY);
+  request->set_deadline_ms(0);
+  EXPECT_EQ(prefetch().target, PrefetchTarget::kPrimary);
+  EXPECT_EQ(prefetch().deadline, absl::ZeroDuration());
+  request->set_deadline_ms(uint64_t{1} << 63);
+  EXPECT_THAT(Refusal(proto), HasSubstr("deadline_ms is 9223372036854775808"));
+}
+
+TEST(TranslateTest, AWaitKeepsItsLane) {
+  v1::Operation proto;
+  proto.mutable_wait_for_ticket()->set_ticket(6);
+  const auto wait = [&proto] { return std::get<WaitForTicket>(*OperationFromProto(proto)); };
+  EXPECT_EQ(wait().ticket, Ticket(6));
+  EXPECT_EQ(wait().lane, Lane::kMemory);
+  proto.mutable_wait_for_ticket()->set_lane(v1::LANE_FETCH);
+  EXPECT_EQ(wait().lane, Lane::kFetch);
+  proto.mutable_wait_for_ticket()->set_lane(v1::LANE_BACKUP);
+  EXPECT_EQ(wait().lane, Lane::kBackup);
+}
+
+// Of a later client: another lane's ticket must not be waited for instead.
+TEST(TranslateTest, ATargetOrALaneThatIsNotKnownIsRefused) {
+  for (const int value : {-1, 3, 99}) {
+    v1::Operation prefetch;
+    prefetch.mutable_prefetch_prefix()->set_target(static_cast<v1::PrefetchTarget>(value));
+    EXPECT_THAT(Refusal(prefetch), HasSubstr("no prefetch target " + std::to_string(value)));
+    v1::Operation wait;
+    wait.mutable_wait_for_ticket()->set_lane(static_cast<v1::Lane>(value));
+    EXPECT_THAT(Refusal(wait), HasSubstr("no lane " + std::to_string(value)));
+  }
+}
+
+TEST(TranslateTest, ResultsTellWhatLiesOnDisk) {
+  v1::OperationResult result;
+  OperationResultToProto(
+      OperationResult(AddedSequence{.matched_tokens = 8, .matched_below_tokens = 24}), &result);
+  EXPECT_EQ(result.add_sequence().matched_below_tokens(), 24u);
+  OperationResultToProto(
+      OperationResult(
+          MatchedPrefix{.matched_tokens = 8, .cached_tokens = 33, .tokens_by_tier = {8, 0, 25}}),
+      &result);
+  EXPECT_EQ(result.match_prefix().matched_tokens(), 8u);
+  EXPECT_EQ(result.match_prefix().cached_tokens(), 33u);
+  EXPECT_THAT(result.match_prefix().tokens_by_tier(), ElementsAre(8u, 0u, 25u));
+  OperationResultToProto(
+      OperationResult(PrefetchedPrefix{
+          .blocks = 2, .ready = Ticket(4), .fetched_blocks = 5, .fetch = Ticket(9)}),
+      &result);
+  EXPECT_EQ(result.prefetch_prefix().blocks(), 2u);
+  EXPECT_EQ(result.prefetch_prefix().ready_ticket(), 4u);
+  EXPECT_EQ(result.prefetch_prefix().fetched_blocks(), 5u);
+  EXPECT_EQ(result.prefetch_prefix().fetch_ticket(), 9u);
+  OperationResultToProto(
+      OperationResult(InvalidatedPrefix{.removed_blocks = 3, .durable = Ticket(7)}), &result);
+  EXPECT_EQ(result.invalidate_prefix().removed_blocks(), 3u);
+  EXPECT_EQ(result.invalidate_prefix().durable_ticket(), 7u);
+}
+
 TEST(TranslateTest, APinWithoutEndHasNoExpireTime) {
   ListedPins pins{.pins = {{.pin = PinId(1), .expires = absl::InfiniteFuture()},
                            {.pin = PinId(2), .expires = absl::FromUnixMillis(1500)}}};
@@ -272,6 +341,8 @@ TEST(TranslateTest, APinWithoutEndHasNoExpireTime) {
 TEST(TranslateTest, ABatchOfSeveralPartsHasTheStateOfItsLast) {
   BatchResult part{.revision = Revision(3),
                    .completed = Ticket(1),
+                   .completed_fetch = Ticket(2),
+                   .completed_backup = Ticket(3),
                    .shortened = {{.sequence = SequenceId(7), .computed_tokens = 4, .losses = 1},
                                  {.sequence = SequenceId(8), .computed_tokens = 8, .losses = 1}}};
   v1::BatchResult proto;
@@ -283,10 +354,14 @@ TEST(TranslateTest, ABatchOfSeveralPartsHasTheStateOfItsLast) {
   EXPECT_FALSE(proto.shortened(0).must_be_freed());
   part = {.revision = Revision(5),
           .completed = Ticket(2),
+          .completed_fetch = Ticket(4),
+          .completed_backup = Ticket(6),
           .shortened = {{.sequence = SequenceId(8), .losses = 3, .must_be_freed = true}}};
   BatchStateToProto(part, &proto);
   EXPECT_EQ(proto.revision(), 5u);
   EXPECT_EQ(proto.completed_ticket(), 2u);
+  EXPECT_EQ(proto.completed_fetch_ticket(), 4u);
+  EXPECT_EQ(proto.completed_backup_ticket(), 6u);
   ASSERT_EQ(proto.shortened_size(), 1);
   EXPECT_EQ(proto.shortened(0).sequence_id(), 8u);
   EXPECT_EQ(proto.shortened(0).losses(), 3u);

@@ -1,0 +1,346 @@
+"""A tier on disk: it outlives the daemon and its memory, gives back the bytes that it took, and nothing that was let go."""
+
+import contextlib
+import errno
+import json
+import os
+import re
+import time
+
+import numpy as np
+import pool_view
+import pytest
+from pagoda_client import Client
+from pagoda_daemon import Daemon
+from small_disks import SmallDisks
+from warm_daemon import SHM
+from pagoda.v1 import admin_pb2, cache_pb2, types_pb2
+
+TOKENS_PER_BLOCK = 4
+NEAR, FAR, DISK = 24, 16, 64
+FOUND = re.compile(r"blocks on disk recovered: (\d+) of (\d+)")
+CACHED_AGAIN = re.compile(r"tier 'nvme': (\d+) blocks are cached again")
+PROMPTS = [[1000 * number + i for i in range(12)] for number in range(1, 5)]  # Three blocks each.
+BLOCKS = len(PROMPTS) * 3
+
+
+class DiskDaemon(Daemon):
+    """Several daemons of one configuration, one after another: a tier on disk below one or two in memory."""
+
+    def __init__(self, folder, middle=False, **keys):
+        self.disk = folder / "disk"
+        tiers = [{"name": "near", "medium": "host", "size": NEAR}, {"name": "far", "size": FAR, "min_priority": 0},
+                 {"name": "nvme", "medium": "disk", "size": DISK, "min_priority": 0, "path": str(self.disk)} | keys]
+        if not middle:
+            del tiers[1]
+        super().__init__(folder, cache={"tiers": tiers, "model": {"name": "org/tiny"}}, server={"http_address": "127.0.0.1:0"})
+
+    def memory(self):
+        return sorted(SHM.glob(f"pagoda-{self.config['cache']['name']}-*"))
+
+    def file(self):
+        return self.disk / f"{self.config['cache']['name']}-wfull.slab"
+
+    def window(self):
+        """What the status says of the file."""
+        code, body = self.http("/api/v1/status")
+        assert code == 200, body
+        (window,) = json.loads(body)["disk"]["windows"]
+        return window
+
+    def metric(self, sample):
+        (found,) = re.findall(rf"^{re.escape(sample)} (\S+)$", self.http("/metrics")[1], re.M)
+        return float(found)
+
+    def wait_until_written(self, blocks):
+        self.wait_until(lambda daemon: daemon.window()["totals"]["written_blocks"] >= blocks)
+        self.wait_until_quiet()
+
+    def wait_until_quiet(self):
+        """Waits until the disk has nothing to do."""
+        busy = ("waiting_backups", "queued_backups", "queued_fetches", "running_orders")
+        self.wait_until(lambda daemon: not any(daemon.window()[name] for name in busy))
+        self.settle()
+
+    def again(self, end):
+        """Ends the daemon by `end`, takes away what it left in memory, and starts the next. Returns how many blocks that one found."""
+        Client.opened_here.clear()  # Their sessions end with the daemon.
+        for channel in self.channels:
+            channel.close()
+        self.channels.clear()
+        end(self)
+        for path in self.memory():
+            path.unlink()
+        self.start()
+        log = self.log.read_text()
+        found, whole = map(int, FOUND.search(log).groups())
+        assert found == int(CACHED_AGAIN.search(log)[1]) == self.status().recovered_blocks
+        assert found <= whole
+        return found
+
+
+class Engine:
+    """An engine without a model: the KV of a token is a number made of it and what is before it, in every layer and head."""
+
+    def __init__(self, daemon):
+        self.client = Client(daemon.connect())
+        (primary,) = [pool for pool in self.client.pools() if pool.tier == types_pb2.TIER_PRIMARY]
+        self.kv = pool_view.map_pool(primary)
+        self.sequences = 0
+
+    def at(self, blocks, position):
+        return self.kv[blocks[position // TOKENS_PER_BLOCK].slot_index, :, :, :, position % TOKENS_PER_BLOCK, :]
+
+    @staticmethod
+    def value(tokens, position):
+        return np.float32(hash(tuple(tokens[:position + 1])) % 1_000_003)
+
+    def run(self, tokens):
+        """A sequence's life: checks what matched, writes the rest, commits, frees. Returns the matched tokens."""
+        self.sequences += 1
+        added = self.client.add(self.sequences, tokens)
+        self.client.wait(added.ready_ticket)
+        blocks = added.tables[0].blocks
+        for position in range(added.matched_tokens):
+            assert (self.at(blocks, position) == self.value(tokens, position)).all(), (tokens, position)
+        for position in range(added.matched_tokens, len(tokens)):
+            self.at(blocks, position)[:] = self.value(tokens, position)
+        self.client.commit(self.sequences, len(tokens))
+        self.client.free_sequence(self.sequences)
+        return added.matched_tokens
+
+    def wait(self, ticket, lane):
+        return self.client.run(wait_for_ticket=cache_pb2.WaitForTicketRequest(ticket=ticket, lane=lane))
+
+    def fetch(self, tokens):
+        """Brings a prefix from the disk into memory, to the last byte; returns how many blocks came."""
+        moved = self.client.prefetch(tokens)
+        self.wait(moved.fetch_ticket, cache_pb2.LANE_FETCH)
+        return moved.fetched_blocks
+
+    def forget(self, tokens):
+        """Invalidates all that begins with the tokens, to the last block on disk. Returns how many blocks that were."""
+        forgotten = self.client.run(invalidate_prefix=cache_pb2.InvalidatePrefixRequest(tokens=tokens))
+        self.wait(forgotten.durable_ticket, cache_pb2.LANE_BACKUP)
+        return forgotten.removed_blocks
+
+    def cached(self, tokens):
+        """(tokens that a sequence would match, tokens that are cached in any tier) of a prefix."""
+        matched = self.client.match(tokens + [0])
+        return matched.matched_tokens, matched.cached_tokens
+
+
+def drain(daemon):
+    assert daemon.terminate() == 0, daemon.log.read_text()
+
+
+def kill(daemon):
+    daemon.kill()
+
+
+@pytest.fixture
+def start_disk(tmp_path):
+    with contextlib.ExitStack() as stack:
+        def start(**options):
+            daemon = DiskDaemon(tmp_path, **options)
+            stack.callback(lambda: [path.unlink() for path in daemon.memory()])
+            return stack.enter_context(daemon)
+
+        yield start
+
+
+def fill(daemon):
+    """Caches the prompts and waits until all of them are on disk."""
+    engine = Engine(daemon)
+    for prompt in PROMPTS:
+        assert engine.run(prompt) == 0
+    daemon.wait_until_written(BLOCKS)
+    return engine
+
+
+@pytest.mark.parametrize("end", [kill, drain])
+@pytest.mark.parametrize("middle", [False, True], ids=["below the first tier", "below a second tier"])
+def test_prefixes_and_their_bytes_come_back_from_the_disk_alone(start_disk, middle, end):
+    daemon = start_disk(middle=middle)
+    engine = fill(daemon)
+    del engine
+    epoch = daemon.status().epoch
+    assert daemon.again(end) == BLOCKS
+    assert daemon.status().epoch != epoch
+    engine = Engine(daemon)
+    for prompt in PROMPTS:
+        assert engine.cached(prompt) == (0, 12), "no sequence matches what is on disk alone"
+    assert list(engine.client.match(PROMPTS[0] + [0]).tokens_by_tier) == [0] * (1 + middle) + [12]
+    engine.kv[:] = -1  # What is right in memory afterwards came from the disk.
+    for prompt in PROMPTS:
+        assert engine.fetch(prompt) == 3
+        assert engine.cached(prompt) == (12, 12)
+        assert engine.run(prompt + [7]) == 12
+    assert daemon.metric('pagoda_disk_fetches_total{window="full"}') == BLOCKS
+    assert daemon.metric('pagoda_disk_blocks_total{window="full",direction="read"}') == BLOCKS
+    assert daemon.metric('pagoda_disk_mode{window="full",mode="readwrite"}') == 1
+    assert sum(daemon.window()["errors"].values()) == 0
+
+
+def test_a_third_daemon_finds_what_the_first_one_wrote(start_disk):
+    daemon = start_disk()
+    del fill(daemon).kv
+    assert daemon.again(kill) == BLOCKS
+    engine = Engine(daemon)
+    more = [[7000 + i for i in range(12)], PROMPTS[0] + [71, 72, 73, 74]]
+    assert engine.fetch(PROMPTS[0]) == 3
+    assert [engine.run(prompt) for prompt in more] == [0, 12]
+    daemon.wait_until_written(4)
+    del engine
+    assert daemon.again(kill) == BLOCKS + 4
+    engine = Engine(daemon)
+    for prompt in PROMPTS + more:
+        engine.fetch(prompt)
+        assert engine.run(prompt + [7]) == len(prompt)
+
+
+def test_what_was_reset_stays_away_after_a_kill(start_disk):
+    daemon = start_disk()
+    fill(daemon)
+    assert daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=20).removed_blocks == BLOCKS
+    daemon.wait_until_quiet()
+    assert daemon.window()["held_slots"] == 0
+    assert daemon.again(kill) == 0
+    engine = Engine(daemon)
+    for prompt in PROMPTS:
+        assert engine.cached(prompt) == (0, 0)
+
+
+def test_what_was_invalidated_stays_away_after_a_kill(start_disk):
+    daemon = start_disk()
+    engine = fill(daemon)
+    assert engine.forget(PROMPTS[1][:1]) == 3
+    del engine
+    assert daemon.again(kill) == BLOCKS - 3
+    engine = Engine(daemon)
+    assert [engine.cached(prompt)[1] for prompt in PROMPTS] == [12, 0, 12, 12]
+    # Of what is on disk alone nothing is left either.
+    assert engine.forget(PROMPTS[2][:1]) == 3
+    del engine
+    assert daemon.again(kill) == BLOCKS - 6
+
+
+def test_bytes_that_rotted_are_lost_and_no_others(start_disk):
+    daemon = start_disk()
+    del fill(daemon).kv
+    Client.opened_here.clear()
+
+    def rot(daemon):
+        """Flips a bit in the payload of every slot of the prompt that was written last."""
+        daemon.kill()
+        with open(daemon.file(), "r+b") as file:
+            content = bytearray(file.read())
+            needle = np.full(8, Engine.value(PROMPTS[-1], 0), np.float32).tobytes()
+            assert (place := content.find(needle)) > 0
+            file.seek(place)
+            file.write(bytes([content[place] ^ 1]))
+
+    assert daemon.again(rot) == BLOCKS, "a start reads headers alone"
+    engine = Engine(daemon)
+    engine.fetch(PROMPTS[-1])
+    assert engine.cached(PROMPTS[-1]) == (0, 0), "the block is lost, and what is below it"
+    assert daemon.metric('pagoda_disk_errors_total{window="full",kind="bad_block"}') == 1
+    assert daemon.metric('pagoda_disk_failed_fetches_total{window="full"}') == 1
+    assert engine.fetch(PROMPTS[0]) == 3
+    assert engine.run(PROMPTS[0] + [7]) == 12
+    assert "tier 'nvme': a read failed" in daemon.log.read_text()
+
+
+def test_a_file_that_vanishes_turns_off_and_the_cache_goes_on(start_disk):
+    daemon = start_disk()
+    engine = fill(daemon)
+    daemon.file().unlink()
+    # An erase syncs, and finds that out.
+    assert engine.client.invalidate(PROMPTS[0][:1]) == 3
+    daemon.wait_until(lambda daemon: daemon.window()["mode"] == "off")
+    daemon.wait_until(lambda daemon: "is off until the next start" in daemon.log.read_text())
+    assert daemon.metric('pagoda_disk_mode{window="full",mode="off"}') == 1
+    assert "removed" in daemon.window()["mode_reason"]
+    assert engine.run(PROMPTS[1] + [7]) == 12, "what is in memory is served"
+    assert engine.run(PROMPTS[0]) == 0
+    assert engine.run(PROMPTS[0] + [7]) == 12
+    time.sleep(1)
+    assert daemon.log.read_text().count("is off until the next start") == 1
+    del engine
+    assert daemon.again(drain) == 0
+    assert daemon.window()["mode"] == "readwrite"
+
+
+def test_a_file_of_another_model_is_refused_until_it_may_be_replaced(start_disk):
+    daemon = start_disk()
+    del fill(daemon).kv
+    Client.opened_here.clear()
+    drain(daemon)
+    daemon.channels.clear()
+    model = daemon.config["cache"]["model"]
+    model["revision"] = "2"
+    assert daemon.run_to_its_end() == 1
+    log = daemon.log.read_text()
+    for part in ("tier 'nvme'", str(daemon.file()), "say on_foreign: replace"):
+        assert part in log, log
+    del model["revision"]
+    daemon.start()
+    assert daemon.status().recovered_blocks == BLOCKS, "the refusal has left it as it was"
+    drain(daemon)
+    daemon.channels.clear()
+    model["revision"] = "2"
+    daemon.config["cache"]["tiers"][-1]["on_foreign"] = "replace"
+    daemon.start()
+    assert daemon.status().recovered_blocks == 0
+
+
+def test_a_folder_that_another_daemon_uses_is_refused(start_disk, tmp_path):
+    daemon = start_disk()
+    other = DiskDaemon(tmp_path / "other", path=str(daemon.disk))
+    other.folder.mkdir()
+    other.config["cache"]["name"] = daemon.config["cache"]["name"]
+    try:
+        assert other.run_to_its_end() == 1
+        assert "is in use" in other.log.read_text() and str(daemon.file()) in other.log.read_text()
+    finally:
+        other.kill()
+    assert daemon.window()["mode"] == "readwrite"
+
+
+class BoxedDaemon(DiskDaemon):
+    """One whose disk is small."""
+
+    def __init__(self, folder, disks, **options):
+        super().__init__(folder, **options)
+        self._disks = disks
+
+    def command(self):
+        return self._disks.command(super().command())
+
+
+def test_a_disk_without_room_refuses_the_start(tmp_path):
+    (tmp_path / "disk").mkdir()
+    with SmallDisks({tmp_path / "disk": "size=1m"}) as disks:
+        daemon = BoxedDaemon(tmp_path, disks, size="4MiB")
+        assert daemon.run_to_its_end() == 1
+        log = daemon.log.read_text()
+        for part in ("tier 'nvme'", str(daemon.file()), "1048576 are free", os.strerror(errno.ENOSPC)):
+            assert part in log, log
+        assert daemon.memory() == []
+        free = os.statvfs(disks.path(tmp_path / "disk"))
+        assert free.f_bavail >= 0.9 * free.f_blocks, "what was reserved is given back"
+
+
+def test_a_write_budget_holds_up_nobody(start_disk):
+    """With a budget of a block a second the rest waits, or leaves memory without a copy; sequences do not."""
+    block_bytes = 2 * 2 * 2 * 4 * 8 * 4  # Layers, K and V, heads, tokens, elements, bytes each.
+    daemon = start_disk(write_bytes_per_second=block_bytes)
+    engine = Engine(daemon)
+    began = time.monotonic()
+    for prompt in PROMPTS:
+        engine.run(prompt)
+    daemon.wait_until(lambda daemon: daemon.window()["totals"]["written_blocks"] >= 1)
+    written = daemon.window()["totals"]["written_blocks"]
+    assert written <= 2 + (time.monotonic() - began)
+    assert daemon.metric("pagoda_disk_write_budget_bytes_per_second") == block_bytes
+    assert daemon.window()["waiting_backups"] > 0
