@@ -208,6 +208,8 @@ class GrpcCacheClient final : public CacheClient {
     }
     result.revision = again->revision;
     result.completed = again->completed;
+    result.completed_fetch = again->completed_fetch;
+    result.completed_backup = again->completed_backup;
     result.shortened = std::move(again->shortened);
     return true;
   }

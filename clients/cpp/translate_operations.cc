@@ -78,6 +78,18 @@ void SetRanges(const std::vector<RetentionRange>& ranges, Proto* out) {
   }
 }
 
+v1::Lane LaneToProto(Lane lane) {
+  switch (lane) {
+    case Lane::kMemory:
+      return v1::LANE_MEMORY;
+    case Lane::kFetch:
+      return v1::LANE_FETCH;
+    case Lane::kBackup:
+      return v1::LANE_BACKUP;
+  }
+  return v1::LANE_MEMORY;
+}
+
 void SetGenerated(const BlockRetention& generated, v1::AddSequenceRequest* out) {
   out->set_generated_priority(generated.priority.value());
   if (const auto duration_ms = MillisecondsOf(generated.duration)) {
@@ -157,7 +169,17 @@ struct OperationWriter {
     request->set_tenant(op.tenant);
   }
   void operator()(const OffloadPrefix& op) const { SetPrefix(op, out->mutable_offload_prefix()); }
-  void operator()(const PrefetchPrefix& op) const { SetPrefix(op, out->mutable_prefetch_prefix()); }
+  // Defaults are left out: an older daemon refuses fields that it does not know.
+  void operator()(const PrefetchPrefix& op) const {
+    v1::PrefetchPrefixRequest* request = out->mutable_prefetch_prefix();
+    SetPrefix(op, request);
+    if (op.target == PrefetchTarget::kMemory) {
+      request->set_target(v1::PREFETCH_TARGET_MEMORY);
+    }
+    if (const auto deadline_ms = MillisecondsOf(op.deadline)) {
+      request->set_deadline_ms(*deadline_ms);
+    }
+  }
   void operator()(const PinPrefix& op) const {
     v1::PinPrefixRequest* request = out->mutable_pin_prefix();
     SetPrefix(op, request);
@@ -177,7 +199,9 @@ struct OperationWriter {
     SetRanges(op.retention.ranges, request);
   }
   void operator()(const WaitForTicket& op) const {
-    out->mutable_wait_for_ticket()->set_ticket(op.ticket.value());
+    v1::WaitForTicketRequest* request = out->mutable_wait_for_ticket();
+    request->set_ticket(op.ticket.value());
+    request->set_lane(LaneToProto(op.lane));
   }
 };
 

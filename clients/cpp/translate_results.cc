@@ -197,7 +197,8 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
     case v1::OperationResult::kAddSequence:
       return AddedSequence{
           proto.add_sequence().matched_tokens(), proto.add_sequence().matched_secondary_tokens(),
-          TablesFrom(proto.add_sequence().tables()), Ticket(proto.add_sequence().ready_ticket())};
+          proto.add_sequence().matched_below_tokens(), TablesFrom(proto.add_sequence().tables()),
+          Ticket(proto.add_sequence().ready_ticket())};
     case v1::OperationResult::kReserveTokens:
       return ReservedTokens{TablesFrom(proto.reserve_tokens().added()),
                             Ticket(proto.reserve_tokens().ready_ticket())};
@@ -211,7 +212,10 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
       return FreedSequence{};
     case v1::OperationResult::kMatchPrefix:
       return MatchedPrefix{proto.match_prefix().matched_tokens(),
-                           BlocksFrom(proto.match_prefix().blocks())};
+                           BlocksFrom(proto.match_prefix().blocks()),
+                           proto.match_prefix().cached_tokens(),
+                           {proto.match_prefix().tokens_by_tier().begin(),
+                            proto.match_prefix().tokens_by_tier().end()}};
     case v1::OperationResult::kDescribePools:
       return PoolsFrom(proto.describe_pools());
     case v1::OperationResult::kDescribeSequence:
@@ -237,9 +241,10 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
       return OffloadedPrefix{proto.offload_prefix().blocks(),
                              Ticket(proto.offload_prefix().ready_ticket())};
     case v1::OperationResult::kPrefetchPrefix:
-      return PrefetchedPrefix{proto.prefetch_prefix().matched_tokens(),
-                              proto.prefetch_prefix().blocks(),
-                              Ticket(proto.prefetch_prefix().ready_ticket())};
+      return PrefetchedPrefix{
+          proto.prefetch_prefix().matched_tokens(), proto.prefetch_prefix().blocks(),
+          Ticket(proto.prefetch_prefix().ready_ticket()), proto.prefetch_prefix().fetched_blocks(),
+          Ticket(proto.prefetch_prefix().fetch_ticket())};
     case v1::OperationResult::kPinPrefix:
       return PinnedPrefix{PinId(proto.pin_prefix().pin_id()), proto.pin_prefix().pinned_tokens(),
                           proto.pin_prefix().blocks()};
@@ -248,7 +253,8 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
     case v1::OperationResult::kListPins:
       return PinsFrom(proto.list_pins());
     case v1::OperationResult::kInvalidatePrefix:
-      return InvalidatedPrefix{proto.invalidate_prefix().removed_blocks()};
+      return InvalidatedPrefix{proto.invalidate_prefix().removed_blocks(),
+                               Ticket(proto.invalidate_prefix().durable_ticket())};
     case v1::OperationResult::kSetRetention:
       return RetentionSet{proto.set_retention().blocks()};
     case v1::OperationResult::kWaitForTicket:
@@ -267,6 +273,8 @@ BatchResult BatchResultFromProto(const v1::BatchResult& proto) {
   }
   batch.revision = Revision(proto.revision());
   batch.completed = Ticket(proto.completed_ticket());
+  batch.completed_fetch = Ticket(proto.completed_fetch_ticket());
+  batch.completed_backup = Ticket(proto.completed_backup_ticket());
   for (const v1::ShortenedSequence& sequence : proto.shortened()) {
     batch.shortened.push_back({.sequence = SequenceId(sequence.sequence_id()),
                                .computed_tokens = sequence.computed_tokens(),

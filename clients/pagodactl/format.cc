@@ -22,6 +22,15 @@ std::string FormatCounted(uint64_t count, const std::string& noun) {
   return absl::StrCat(FormatCount(count), " ", noun, count == 1 ? "" : "s");
 }
 
+std::string FormatParts(const std::vector<std::pair<std::string, uint64_t>>& parts) {
+  std::string text;
+  for (const auto& [where, amount] : parts) {
+    if (amount == 0) continue;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", FormatCount(amount), " in ", where);
+  }
+  return text;
+}
+
 std::string FormatShare(double share) { return absl::StrFormat("%.2f %%", share * 100); }
 
 std::string FormatBytes(uint64_t bytes) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "clients/pagodactl/terminal.h"
@@ -14,6 +16,8 @@ namespace pagoda {
 std::string FormatCount(uint64_t count);  // "12,031"
 // "1 session", "2,000 sessions".
 std::string FormatCounted(uint64_t count, const std::string& noun);
+// "192 in hbm, 640 in dram": amounts by where they are, without those that are 0.
+std::string FormatParts(const std::vector<std::pair<std::string, uint64_t>>& parts);
 std::string FormatShare(double share);    // 0.3664: "36.64 %"
 std::string FormatBytes(uint64_t bytes);  // "64.0 MiB"
 // The bytes that "80GiB", "512MiB", "64KiB", "2TiB" or "100B" says; none where it is something else

@@ -45,9 +45,9 @@ void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chos
   const auto options = std::make_shared<PrefixOptions>();
   AddPrefixOptions(*command, *options, Tokens::kNeeded);
   command->footer(
-      "HOLDERS are the sequences, pins and drains that keep a block. With -o json each block is "
-      "listed with\n"
-      "its id, slot and hash.\n"
+      "HOLDERS are the sequences, pins and drains that keep a block. With -o json each block is\n"
+      "listed with its id, slot and hash. What lies on disk alone is cached but does not match:\n"
+      "prefetch brings it up.\n"
       "Examples:\n"
       "  pagodactl inspect --token-file system_prompt.txt\n"
       "  pagodactl inspect --tokens 1,2,3,4 --salt team-a -o json");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -107,6 +108,36 @@ void AppendRuns(const Blocks& blocks, const v1::CacheInfo& cache, std::string* o
   }
 }
 
+int TierCount(const v1::CacheInfo& cache) {
+  // A daemon that does not list its tiers has two.
+  return cache.tiers().empty() ? 2 : std::min<int>(cache.tiers_size(), kMaxTiers);
+}
+
+std::string TierNameAt(int index, const v1::CacheInfo& cache) {
+  return TierText(static_cast<v1::Tier>(v1::TIER_PRIMARY + index), cache);
+}
+
+bool HasDisk(const v1::CacheInfo& cache) {
+  return absl::c_any_of(cache.tiers(),
+                        [](const v1::TierInfo& tier) { return tier.medium() == v1::MEDIUM_DISK; });
+}
+
+// The prompt's tokens by the nearest copies of the largest window, and the tiers' names.
+std::vector<std::pair<std::string, uint64_t>> TokensByTier(const v1::InspectPrefixResponse& prefix,
+                                                           const v1::CacheInfo& cache) {
+  std::vector<std::pair<std::string, uint64_t>> tokens;
+  for (int t = 0; t < TierCount(cache); ++t) tokens.emplace_back(TierNameAt(t, cache), 0);
+  if (cache.windows().empty()) return tokens;
+  const uint32_t largest = cache.windows(cache.windows_size() - 1).window_size();
+  for (const v1::InspectedBlock& block : prefix.blocks()) {
+    const auto place = static_cast<size_t>(block.tier() - v1::TIER_PRIMARY);
+    if (block.window_size() == largest && place < tokens.size()) {
+      tokens[place].second += block.token_count();
+    }
+  }
+  return tokens;
+}
+
 }  // namespace
 
 std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& cache,
@@ -114,6 +145,10 @@ std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::Cache
   std::string text = absl::StrFormat("%s of %s tokens match (%s)\n",
                                      FormatCount(prefix.matched_tokens()), FormatCount(token_count),
                                      FormatShare(Share(prefix.matched_tokens(), token_count)));
+  // What lies on disk is cached, and does not match before it is fetched.
+  if (HasDisk(cache) && !prefix.blocks().empty()) {
+    absl::StrAppend(&text, "cached: ", FormatParts(TokensByTier(prefix, cache)), "\n");
+  }
   for (const v1::WindowInfo& window : cache.windows()) {
     const Blocks blocks =
         BlocksOf(prefix, window.window_size(), cache.tokens_per_block(), token_count);
@@ -126,11 +161,10 @@ std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::Cache
     if (cached > 0) AppendRuns(blocks, cache, &text);
   }
   absl::StrAppend(&text, "\n");
-  // A daemon that does not list its tiers has two.
-  const int tiers = cache.tiers().empty() ? 2 : cache.tiers_size();
-  for (int t = 0; t < std::min<int>(tiers, kMaxTiers); ++t) {
-    absl::StrAppend(&text, Draw(kTierCells[t], terminal), " ",
-                    TierText(static_cast<v1::Tier>(v1::TIER_PRIMARY + t), cache), "  ");
+  for (int t = 0; t < TierCount(cache); ++t) {
+    const bool is_disk = t < cache.tiers_size() && cache.tiers(t).medium() == v1::MEDIUM_DISK;
+    absl::StrAppend(&text, Draw(kTierCells[t], terminal), " ", TierNameAt(t, cache),
+                    is_disk ? " (disk)  " : "  ");
   }
   absl::StrAppend(&text, Draw(kPinnedCell, terminal), " pinned  ", Draw(kMissingCell, terminal),
                   " not cached\n");
@@ -158,9 +192,12 @@ Json InspectJson(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& c
                       {"holders", block.holders()},
                       {"pinned", block.pinned()}});
   }
+  Json tokens_by_tier = Json::object();
+  for (const auto& [tier, tokens] : TokensByTier(prefix, cache)) tokens_by_tier[tier] = tokens;
   return {{"token_count", token_count},
           {"tokens_per_block", cache.tokens_per_block()},
           {"matched_tokens", prefix.matched_tokens()},
+          {"tokens_by_tier", std::move(tokens_by_tier)},
           {"blocks", blocks}};
 }
 

@@ -12,8 +12,9 @@
 
 namespace pagoda {
 
-// For each window a cell for each block of the prompt's `token_count` tokens, primary, secondary,
-// pinned or not there; then its runs of blocks that are alike, a line each. Ends with a newline.
+// For each window a cell for each block of the prompt's `token_count` tokens, by its nearest tier,
+// pinned or not there; then its runs of blocks that are alike, a line each. Where the cache has a
+// tier on disk, also how many tokens lie in which tier. Ends with a newline.
 std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& cache,
                         uint32_t token_count, const Terminal& terminal);
 // Every block by itself.

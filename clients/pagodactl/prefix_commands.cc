@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -14,7 +16,9 @@
 #include "clients/cpp/grpc_cache_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/prefetch.h"
 #include "clients/pagodactl/prefix_options.h"
+#include "clients/pagodactl/ticket_wait.h"
 #include "manager/retention.h"
 #include "nlohmann/json.hpp"
 #include "pools/error.h"
@@ -32,6 +36,9 @@ struct PrefixCommandOptions {
   std::optional<double> duration_seconds;
   uint32_t from_token = 0;
   std::optional<uint32_t> to_token;
+  PrefetchTarget target = PrefetchTarget::kPrimary;
+  std::optional<double> deadline_seconds;
+  bool no_wait = false;
 };
 
 absl::Duration DurationOf(const std::optional<double>& seconds) {
@@ -54,21 +61,6 @@ absl::StatusOr<Result> RunAlone(const GlobalOptions& globals, Operation operatio
   const auto client = OpenClient(globals);
   if (!client.ok()) return client.status();
   return RunOne<Result>(**client, std::move(operation));
-}
-
-// One that orders copies; returns when they are done.
-template <class Result>
-absl::StatusOr<Result> RunAndWait(CacheClient& client, const GlobalOptions& globals,
-                                  Operation operation) {
-  absl::StatusOr<Result> result = RunOne<Result>(client, std::move(operation));
-  if (!result.ok()) return result;
-  const absl::Time deadline = absl::Now() + globals.timeout();
-  absl::Status waited;
-  do {
-    waited = RunOne<WaitedForTicket>(client, WaitForTicket{result->ready}).status();
-  } while (ReasonOf(waited) == Reason::kWaitTimeout && absl::Now() < deadline);
-  if (!waited.ok()) return waited;
-  return result;
 }
 
 void Print(const GlobalOptions& globals, const std::string& text, const Json& json) {
@@ -175,31 +167,39 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions
         "configuration)");
   }
   const auto offloaded =
-      RunAndWait<OffloadedPrefix>(**client, globals, (*std::move(prefix)).Named<OffloadPrefix>());
+      RunOne<OffloadedPrefix>(**client, (*std::move(prefix)).Named<OffloadPrefix>());
   if (!offloaded.ok()) return offloaded.status();
+  const absl::Status waited =
+      AwaitTicket(**client, offloaded->ready, Lane::kMemory, globals.timeout());
+  if (!waited.ok()) return waited;
+  const CacheInfo& cache = (*client)->info();
+  const std::optional<std::string> disk = DiskName(cache);
   Print(globals,
-        absl::StrCat(Blocks(offloaded->blocks), " moved down to the ",
-                     (*client)->info().TierName(Tier::kSecondary), " tier"),
+        disk.has_value()
+            ? absl::StrCat(Blocks(offloaded->blocks), " moved down from the ",
+                           cache.TierName(Tier::kPrimary), " tier; what has no copy on the ", *disk,
+                           " tier is written there before other blocks")
+            : absl::StrCat(Blocks(offloaded->blocks), " moved down to the ",
+                           cache.TierName(Tier::kSecondary), " tier"),
         {{"blocks", offloaded->blocks}});
   return absl::OkStatus();
 }
 
-absl::Status RunPrefetch(const GlobalOptions& globals, const PrefixCommandOptions& options) {
+absl::Status RunPrefetchCommand(const GlobalOptions& globals, const PrefixCommandOptions& options) {
   absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   const auto client = OpenClient(globals);
   if (!client.ok()) return client.status();
-  const auto prefetched =
-      RunAndWait<PrefetchedPrefix>(**client, globals, (*std::move(prefix)).Named<PrefetchPrefix>());
-  if (!prefetched.ok()) return prefetched.status();
-  // What there is lies where it should: no failure.
-  const std::string moved =
-      (*client)->info().has_lower_tiers()
-          ? absl::StrCat(Blocks(prefetched->blocks), " moved up to the ",
-                         (*client)->info().TierName(Tier::kPrimary), " tier, ")
-          : "nothing to move up, for the cache has no tier below the first; ";
-  Print(globals, absl::StrCat(moved, FormatCount(prefetched->matched_tokens), " tokens are cached"),
-        {{"blocks", prefetched->blocks}, {"matched_tokens", prefetched->matched_tokens}});
+  const CacheInfo& cache = (*client)->info();
+  PrefetchPrefix prefetch = (*std::move(prefix)).Named<PrefetchPrefix>();
+  prefetch.target = options.target;
+  prefetch.deadline = DurationOf(options.deadline_seconds);
+  const auto report = options.no_wait ? OrderPrefetch(**client, prefetch)
+                                      : RunPrefetch(**client, prefetch, globals.timeout());
+  if (!report.ok()) return report.status();
+  Print(globals,
+        options.no_wait ? OrderedPrefetchText(*report, cache) : PrefetchText(*report, cache),
+        PrefetchJson(*report, cache));
   return absl::OkStatus();
 }
 
@@ -212,11 +212,26 @@ absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOpti
   if (prefix->tokens.empty() && !options.prefix.whole_namespace) {
     return MakeError(Reason::kInvalidCount, "no tokens; --all invalidates the whole namespace");
   }
+  const auto client = OpenClient(globals);
+  if (!client.ok()) return client.status();
   const auto invalidated =
-      RunAlone<InvalidatedPrefix>(globals, (*std::move(prefix)).Named<InvalidatePrefix>());
+      RunOne<InvalidatedPrefix>(**client, (*std::move(prefix)).Named<InvalidatePrefix>());
   if (!invalidated.ok()) return invalidated.status();
-  Print(globals, absl::StrCat(Blocks(invalidated->removed_blocks), " left the cache"),
-        {{"removed_blocks", invalidated->removed_blocks}});
+  const std::string removed = absl::StrCat(Blocks(invalidated->removed_blocks), " left the cache");
+  const absl::Status durable =
+      AwaitTicket(**client, invalidated->durable, Lane::kBackup, globals.timeout());
+  if (ReasonOf(durable) == Reason::kWaitTimeout) {
+    return MakeError(Reason::kWaitTimeout,
+                     absl::StrCat(removed,
+                                  ", but the disk has not erased its copies yet: until it "
+                                  "has, they may come back after a restart"));
+  }
+  if (!durable.ok()) return durable;
+  Print(globals,
+        DiskName((*client)->info()).has_value()
+            ? absl::StrCat(removed, ", and none of them comes back after a restart")
+            : removed,
+        {{"removed_blocks", invalidated->removed_blocks}, {"durable", true}});
   return absl::OkStatus();
 }
 
@@ -289,16 +304,35 @@ void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
       AddCommand(app, "offload", "Moves a cached prefix down a tier", globals, chosen, RunOffload);
   AddPrefixOptions(*offload, offload_options->prefix, Tokens::kNeeded);
   offload->footer(
-      "Blocks that sequences hold stay. Returns when the copies are done.\n"
+      "Blocks that sequences hold stay. Returns when the copies are done. A tier on disk is\n"
+      "written in the background: a block moves down to it when its copy is there.\n"
       "Fails where the cache has no tier below the first.\n"
       "Examples:\n  pagodactl offload --token-file yesterday.txt");
 
-  const auto [prefetch, prefetch_options] = AddCommand(
-      app, "prefetch", "Moves a cached prefix up to the first tier", globals, chosen, RunPrefetch);
+  const auto [prefetch, prefetch_options] =
+      AddCommand(app, "prefetch", "Brings a cached prefix up, from lower tiers and from disk",
+                 globals, chosen, RunPrefetchCommand);
   AddPrefixOptions(*prefetch, prefetch_options->prefix, Tokens::kNeeded);
+  const std::map<std::string, PrefetchTarget> targets = {{"primary", PrefetchTarget::kPrimary},
+                                                         {"memory", PrefetchTarget::kMemory}};
+  prefetch
+      ->add_option("--to", prefetch_options->target,
+                   "primary: all of it moves up to the first tier; memory: only what lies on disk "
+                   "alone is fetched, into the last tier in memory")
+      ->transform(CLI::CheckedTransformer(targets))
+      ->option_text("primary|memory [primary]");
+  prefetch
+      ->add_option("--deadline", prefetch_options->deadline_seconds,
+                   "Seconds after which nothing more is fetched from disk; what came stays")
+      ->check(kSeconds);
+  prefetch->add_flag("--no-wait", prefetch_options->no_wait,
+                     "Only orders it; of a long prefix on disk that is the first part");
   prefetch->footer(
-      "As far as room can be made. Returns when the copies are done.\n"
-      "Examples:\n  pagodactl prefetch --token-file system_prompt.txt");
+      "As far as room can be made. Returns when copies and fetches have ended, and says what\n"
+      "lies where then. Fails where nothing comes from disk for as long as --timeout.\n"
+      "Examples:\n"
+      "  pagodactl prefetch --token-file system_prompt.txt\n"
+      "  pagodactl prefetch --token-file document.txt --to memory --deadline 2");
 }
 
 void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
@@ -307,7 +341,8 @@ void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& c
                  chosen, RunInvalidate);
   AddPrefixOptions(*invalidate, invalidate_options->prefix, Tokens::kOrAll);
   invalidate->footer(
-      "Sequences keep the blocks that they hold.\n"
+      "Sequences keep the blocks that they hold. Where the cache has a tier on disk, returns\n"
+      "when the copies there are erased: then nothing of it comes back after a restart.\n"
       "Examples:\n"
       "  pagodactl invalidate --tokens 1,2,3,4\n"
       "  pagodactl invalidate --all --lora 7");

@@ -48,7 +48,10 @@ double BytesPerSecond(const v1::TransferDirection& direction) {
 // --- For people ---
 
 // Where a tier's bytes lie; an old daemon names no kind, and has host memory alone.
-std::string MemoryText(const v1::TierStatus& tier) {
+std::string MemoryText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
+  for (const v1::TierInfo& info : cache.tiers()) {
+    if (info.tier() == tier.tier() && info.medium() == v1::MEDIUM_DISK) return "disk";
+  }
   if (tier.memory_kind() != v1::MEMORY_KIND_CUDA) return "host";
   return absl::StrFormat("cuda:%d", tier.device());
 }
@@ -75,10 +78,10 @@ void PrintDuplicates(const v1::TierStatus& tier) {
                FormatCount(tier.duplicate_blocks()));
 }
 
-void PrintTier(const v1::TierStatus& tier, const Terminal& terminal) {
+void PrintTier(const v1::CacheInfo& cache, const v1::TierStatus& tier, const Terminal& terminal) {
   absl::PrintF("  %-10s %s blocks of %s, %s on %s\n", TierText(tier),
                FormatCount(tier.capacity_blocks()), FormatBytes(tier.block_bytes()),
-               FormatBytes(tier.block_bytes() * tier.capacity_blocks()), MemoryText(tier));
+               FormatBytes(tier.block_bytes() * tier.capacity_blocks()), MemoryText(cache, tier));
   for (const BlockState& state : StatesOf(tier)) {
     const double share = Share(state.blocks, tier.capacity_blocks());
     absl::PrintF("    %-10s %s %10s  %8s\n", state.name,
@@ -89,10 +92,11 @@ void PrintTier(const v1::TierStatus& tier, const Terminal& terminal) {
   PrintPriorities(tier);
 }
 
-void PrintWindow(const v1::WindowStatus& window, const Terminal& terminal) {
+void PrintWindow(const v1::CacheInfo& cache, const v1::WindowStatus& window,
+                 const Terminal& terminal) {
   absl::PrintF("\n%s %s\n", Paint(terminal, Style::kBold, "window"),
                WindowName(WindowFromProto(window.window_size())));
-  for (const v1::TierStatus& tier : window.tiers()) PrintTier(tier, terminal);
+  for (const v1::TierStatus& tier : window.tiers()) PrintTier(cache, tier, terminal);
   absl::PrintF("  hit rate   %s: %s of %s prompt tokens, %s of them below the first tier\n",
                FormatShare(HitRate(window)), FormatCount(window.prefix_hit_tokens_total()),
                FormatCount(window.prefix_lookup_tokens_total()),
@@ -162,19 +166,21 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
   }
   PrintTransfers(status.transfers());
   PrintEngine(status);
-  for (const v1::WindowStatus& window : status.windows()) PrintWindow(window, terminal);
+  for (const v1::WindowStatus& window : status.windows()) {
+    PrintWindow(status.cache(), window, terminal);
+  }
   std::fflush(stdout);
 }
 
 // --- For programs ---
 
-Json TierJson(const v1::TierStatus& tier) {
+Json TierJson(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
   Json priorities = Json::array();
   for (const v1::PriorityBlocks& one : tier.cached_by_priority()) {
     priorities.push_back({{"priority", one.priority()}, {"blocks", one.blocks()}});
   }
   return {{"tier", TierText(tier)},
-          {"memory", MemoryText(tier)},
+          {"memory", MemoryText(cache, tier)},
           {"capacity_blocks", tier.capacity_blocks()},
           {"free_blocks", tier.free_blocks()},
           {"cached_blocks", tier.cached_blocks()},
@@ -186,9 +192,11 @@ Json TierJson(const v1::TierStatus& tier) {
           {"cached_by_priority", priorities}};
 }
 
-Json WindowJson(const v1::WindowStatus& window) {
+Json WindowJson(const v1::CacheInfo& cache, const v1::WindowStatus& window) {
   Json tiers = Json::array();
-  for (const v1::TierStatus& tier : window.tiers()) tiers.push_back(TierJson(tier));
+  for (const v1::TierStatus& tier : window.tiers()) {
+    tiers.push_back(TierJson(cache, tier));
+  }
   return {{"window", WindowName(WindowFromProto(window.window_size()))},
           {"tiers", tiers},
           {"allocated_blocks_total", window.allocated_blocks_total()},
@@ -242,7 +250,9 @@ Json EngineJson(const v1::GetStatusResponse& status) {
 void PrintJson(const v1::GetStatusResponse& status) {
   const v1::CacheInfo& cache = status.cache();
   Json windows = Json::array();
-  for (const v1::WindowStatus& window : status.windows()) windows.push_back(WindowJson(window));
+  for (const v1::WindowStatus& window : status.windows()) {
+    windows.push_back(WindowJson(status.cache(), window));
+  }
   const Json json = {{"version", status.version()},
                      {"draining", status.draining()},
                      {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))},

@@ -174,6 +174,8 @@ class FakeCacheService final : public v1::CacheService::Service {
         } else {
           result->mutable_wait_for_ticket()->set_completed_ticket(9);
           response.mutable_result()->set_completed_ticket(9);
+          response.mutable_result()->set_completed_fetch_ticket(4);
+          response.mutable_result()->set_completed_backup_ticket(5);
         }
       } else if (operation.has_free_sequence()) {
         if (operation.free_sequence().sequence_id() == kWrongResult.value()) {
@@ -298,6 +300,8 @@ TEST_F(GrpcCacheClientTest, AWaitThatItsStreamCutShortIsAskedForAnew) {
   ASSERT_TRUE(batch->results[1].ok()) << batch->results[1].status();
   EXPECT_EQ(ReasonOf(batch->results[2].status()), Reason::kUnknownSequence);
   EXPECT_EQ(batch->completed, Ticket(9));
+  EXPECT_EQ(batch->completed_fetch, Ticket(4));
+  EXPECT_EQ(batch->completed_backup, Ticket(5));
   ASSERT_EQ(service_.requests().size(), 3u);
   EXPECT_EQ(service_.requests()[2].batch().operations_size(), 1);
 }

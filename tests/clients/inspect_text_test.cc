@@ -94,6 +94,46 @@ TEST(InspectTextTest, TheCachesTiersHaveTheirNames) {
   EXPECT_EQ(InspectJson(prefix, cache, 32)["blocks"][0]["tier"], "nvme");
 }
 
+// Tokens on disk are cached, but do not match.
+TEST(InspectTextTest, ATierOnDiskIsSaidToBeOne) {
+  v1::CacheInfo cache = Cache();
+  for (const char* name : {"hbm", "dram", "nvme"}) {
+    v1::TierInfo* tier = cache.add_tiers();
+    tier->set_tier(static_cast<v1::Tier>(cache.tiers_size()));
+    tier->set_name(name);
+    tier->set_medium(cache.tiers_size() == 3 ? v1::MEDIUM_DISK : v1::MEDIUM_HOST);
+  }
+  v1::InspectPrefixResponse prefix;
+  prefix.set_matched_tokens(16);
+  AddBlock(128, 48, v1::TIER_PRIMARY, prefix)->set_tier_name("hbm");
+  AddBlock(0, 0, v1::TIER_PRIMARY, prefix)->set_tier_name("hbm");
+  prefix.mutable_blocks(1)->add_lower_tiers(v1::TIER_THIRD);
+  for (const uint32_t start : {16, 32}) {
+    AddBlock(0, start, v1::TIER_THIRD, prefix)->set_tier_name("nvme");
+  }
+  AddBlock(0, 48, v1::TIER_THIRD, prefix)->set_tier_name("nvme");
+  prefix.mutable_blocks(4)->set_token_count(9);
+  EXPECT_EQ(InspectText(prefix, cache, 73, Terminal()),
+            "16 of 73 tokens match (21.92 %)\n"
+            "cached: 16 in hbm, 41 in nvme\n"
+            "\n"
+            "window 128: 1 of 5 blocks are cached\n"
+            "           0  ...#.\n"
+            "  TOKENS                     BLOCKS  TIER        PRIORITY   HOLDERS  PINNED\n"
+            "  48 to 63                        1  hbm               35         0  no\n"
+            "\n"
+            "window full: 4 of 5 blocks are cached\n"
+            "           0  #---.\n"
+            "  TOKENS                     BLOCKS  TIER        PRIORITY   HOLDERS  PINNED\n"
+            "  0 to 15                         1  hbm+nvme          35         0  no\n"
+            "  16 to 56                        3  nvme              35         0  no\n"
+            "\n"
+            "# hbm  = dram  - nvme (disk)  ! pinned  . not cached\n");
+  EXPECT_EQ(InspectJson(prefix, cache, 73)["tokens_by_tier"].dump(),
+            R"({"hbm":16,"dram":0,"nvme":41})");
+  EXPECT_EQ(InspectText({}, cache, 73, Terminal()).find("cached:"), std::string::npos);
+}
+
 TEST(InspectTextTest, ABlockHasAllTiersWithACopy) {
   v1::InspectPrefixResponse prefix;
   AddBlock(0, 0, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECONDARY);
@@ -121,6 +161,7 @@ TEST(InspectTextTest, ProgramsGetEveryBlock) {
   const auto json = InspectJson(Prefix(), Cache(), 73);
   EXPECT_EQ(json["matched_tokens"], 64);
   EXPECT_EQ(json["tokens_per_block"], 16);
+  EXPECT_EQ(json["tokens_by_tier"].dump(), R"({"primary":32,"secondary":32})");
   ASSERT_EQ(json["blocks"].size(), 6u);
   EXPECT_EQ(json["blocks"][1]["token_count"], 9);
   EXPECT_EQ(json["blocks"][1]["window"], "128");

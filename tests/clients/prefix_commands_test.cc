@@ -29,6 +29,8 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr uint64_t kTicket = 6;
+constexpr uint64_t kFetchTicket = 11;
+constexpr uint64_t kDurableTicket = 13;
 constexpr uint64_t kUnknownPin = 404;
 constexpr int kSlowWaits = 2;  // Waits that are over before the copies are done.
 
@@ -45,6 +47,8 @@ class FakeCache final : public v1::CacheService::Service {
  public:
   // Before the first session.
   void SetSecondaryBlocks(uint32_t blocks) { secondary_blocks_ = blocks; }
+  // Three tiers, the last on disk, where a prefix of 96 tokens lies after each other prefetch.
+  void SetDisk() { has_disk_ = true; }
 
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest*,
                            v1::OpenSessionResponse* response) override {
@@ -52,6 +56,7 @@ class FakeCache final : public v1::CacheService::Service {
     // Only one of the windows has a tier below.
     response->mutable_cache()->add_windows()->set_window_size(128);
     response->mutable_cache()->add_windows()->set_secondary_blocks(secondary_blocks_);
+    if (has_disk_) SetTiers(response->mutable_cache());
     return grpc::Status::OK;
   }
   grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest*,
@@ -103,12 +108,23 @@ class FakeCache final : public v1::CacheService::Service {
         result->mutable_offload_prefix()->set_ready_ticket(kTicket);
         break;
       case v1::Operation::kPrefetchPrefix:
+        if (has_disk_) {
+          AnswerPrefetch(result->mutable_prefetch_prefix());
+          break;
+        }
         result->mutable_prefetch_prefix()->set_blocks(4);
         result->mutable_prefetch_prefix()->set_matched_tokens(64);
         result->mutable_prefetch_prefix()->set_ready_ticket(kTicket);
         break;
+      case v1::Operation::kMatchPrefix:
+        result->mutable_match_prefix()->set_cached_tokens(96);
+        for (const uint32_t tokens : {is_fetched_ ? 32u : 96u, is_fetched_ ? 64u : 0u, 0u}) {
+          result->mutable_match_prefix()->add_tokens_by_tier(tokens);
+        }
+        break;
       case v1::Operation::kInvalidatePrefix:
         result->mutable_invalidate_prefix()->set_removed_blocks(7);
+        if (has_disk_) result->mutable_invalidate_prefix()->set_durable_ticket(kDurableTicket);
         break;
       case v1::Operation::kSetRetention:
         result->mutable_set_retention()->set_blocks(2);
@@ -123,6 +139,29 @@ class FakeCache final : public v1::CacheService::Service {
       default:
         SetError(12, "UNIMPLEMENTED", result);
     }
+  }
+
+  static void SetTiers(v1::CacheInfo* out) {
+    const std::pair<const char*, v1::Medium> tiers[] = {
+        {"hbm", v1::MEDIUM_GPU}, {"dram", v1::MEDIUM_HOST}, {"nvme", v1::MEDIUM_DISK}};
+    for (const auto& [name, medium] : tiers) {
+      v1::TierInfo* tier = out->add_tiers();
+      tier->set_tier(static_cast<v1::Tier>(out->tiers_size()));
+      tier->set_name(name);
+      tier->set_medium(medium);
+      for (v1::WindowInfo& window : *out->mutable_windows()) window.add_blocks(100);
+    }
+  }
+
+  // Fetches what lies on disk, and the next time moves it up.
+  void AnswerPrefetch(v1::PrefetchPrefixResult* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    is_fetched_ = !is_fetched_;
+    out->set_matched_tokens(96);
+    out->set_blocks(is_fetched_ ? 2 : 4);
+    out->set_ready_ticket(kTicket);
+    if (!is_fetched_) return;
+    out->set_fetched_blocks(3);
+    out->set_fetch_ticket(kFetchTicket);
   }
 
   static void AnswerPins(v1::ListPinsResult* out) {
@@ -142,9 +181,11 @@ class FakeCache final : public v1::CacheService::Service {
   }
 
   uint32_t secondary_blocks_ = 8;
+  bool has_disk_ = false;
   absl::Mutex mutex_;
   std::vector<v1::Operation> operations_ ABSL_GUARDED_BY(mutex_);
   int waits_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_fetched_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class PrefixCommandsTest : public testing::Test {
@@ -283,6 +324,67 @@ TEST_F(PrefixCommandsTest, WithoutASecondaryTierAnOffloadFailsAndAPrefetchHasNot
       Print("prefetch --tokens 1",
             {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
       "nothing to move up, for the cache has no tier below the first; 64 tokens are cached\n");
+}
+
+TEST_F(PrefixCommandsTest, APrefetchFromDiskWaitsForTheFetchAndTellsWhatLiesWhere) {
+  cache_.SetDisk();
+  const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
+  const std::string fetch =
+      absl::StrCat("wait_for_ticket { ticket: ", kFetchTicket, " lane: LANE_FETCH }");
+  const std::string prefetch = "prefetch_prefix { tokens: 1 namespace {} }";
+  const std::string match = "match_prefix { tokens: [1, 0] namespace {} }";
+  const std::vector<std::string> asked = {prefetch, wait,     wait, wait, fetch, fetch, fetch,
+                                          match,    prefetch, wait, wait, wait,  match};
+  const std::vector<std::string> lines = Lines(Print("prefetch --tokens 1 --to primary", asked));
+  ASSERT_THAT(lines, SizeIs(2));
+  EXPECT_THAT(lines[0], testing::StartsWith("6 blocks moved up to the hbm tier, 3 blocks fetched "
+                                            "from the nvme tier, in "));
+  EXPECT_EQ(lines[1], "96 tokens cached: 96 in hbm");
+
+  const Json json =
+      Json::parse(Print("prefetch --tokens 1 --to memory --deadline 1.5 -o json",
+                        {"prefetch_prefix { tokens: 1 namespace {} target: PREFETCH_TARGET_MEMORY"
+                         " deadline_ms: 1500 }",
+                         wait, wait, wait, fetch, fetch, fetch, match}));
+  EXPECT_EQ(json["blocks"], 2);
+  EXPECT_EQ(json["fetched_blocks"], 3);
+  EXPECT_EQ(json["matched_tokens"], 96);
+  EXPECT_EQ(json["cached_tokens"], 96);
+  EXPECT_EQ(json["tokens_by_tier"]["dram"], 64);
+  EXPECT_EQ(json["tokens_on_disk"], 0);
+  EXPECT_GE(json["elapsed_seconds"], 0);
+}
+
+TEST_F(PrefixCommandsTest, APrefetchMayBeOrderedOnly) {
+  cache_.SetDisk();
+  EXPECT_EQ(Print("prefetch --tokens 1 --no-wait", {"prefetch_prefix { tokens: 1 namespace {} }"}),
+            "2 blocks on the way up to the hbm tier, 3 blocks ordered from the nvme tier, 96 "
+            "tokens are cached\n");
+  EXPECT_EQ(Ctl("prefetch --tokens 1 --to disk").exit_code, 2);
+  EXPECT_EQ(Ctl("prefetch --tokens 1 --deadline 0").exit_code, 2);
+  EXPECT_THAT(cache_.TakeOperations(), testing::IsEmpty());
+}
+
+TEST_F(PrefixCommandsTest, AnOffloadAboveADiskSaysWhatIsWrittenThere) {
+  cache_.SetDisk();
+  const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
+  EXPECT_EQ(
+      Print("offload --tokens 1", {"offload_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
+      "5 blocks moved down from the hbm tier; what has no copy on the nvme tier is written there "
+      "before other blocks\n");
+}
+
+TEST_F(PrefixCommandsTest, AnInvalidationIsDurableWhereTheCacheHasADisk) {
+  cache_.SetDisk();
+  const std::string invalidate = "invalidate_prefix { tokens: [1, 2] namespace {} }";
+  const std::string erased =
+      absl::StrCat("wait_for_ticket { ticket: ", kDurableTicket, " lane: LANE_BACKUP }");
+  EXPECT_EQ(Print("invalidate --tokens 1,2", {invalidate, erased, erased, erased}),
+            "7 blocks left the cache, and none of them comes back after a restart\n");
+  const Json json =
+      Json::parse(Print("invalidate --tokens 1,2 -o json", {invalidate, erased, erased, erased}));
+  EXPECT_EQ(json["removed_blocks"], 7);
+  EXPECT_EQ(json["durable"], true);
 }
 
 TEST_F(PrefixCommandsTest, AMoveWhoseCopiesTakeTooLongFails) {

@@ -1,5 +1,6 @@
 """The Python package without a daemon: how it is built, what its README promises, and what it makes of messages."""
 
+import asyncio
 import ctypes
 import datetime
 import inspect
@@ -14,6 +15,7 @@ import zipfile
 
 import grpc
 import pagoda
+import pagoda.aio
 import pytest
 from pagoda import _contract, _position, _xxh3, errors, events, hashes
 
@@ -227,6 +229,145 @@ def test_a_hole_where_snapshots_are_wanted_is_the_daemons_fault(told):
 def test_a_stream_that_was_to_begin_with_a_snapshot_does():
     with pytest.raises(pagoda.PagodaError, match="MESSAGE_MISSING|EPOCH_CHANGED"):
         standing(snapshot=True).accept(message(9, 4))
+
+
+class FakeCalls:
+    """A daemon whose cache has a tier on disk. It keeps what it was asked, and answers what it was given."""
+
+    def __init__(self, *results):
+        self.asked, self.results = [], list(results)
+        self.keep_alive = self.close_session = lambda request, **options: None
+
+    def execute(self, request, timeout):
+        assert timeout > 0
+        self.asked += request.batch.operations
+        return _contract.v1.ExecuteResponse(result=self.results.pop(0))
+
+    @staticmethod
+    def opened():
+        told = _contract.v1.OpenSessionResponse(lease_ms=1000_000)
+        told.cache.tokens_per_block = 4
+        told.cache.windows.add(blocks=[8, 8, 8])
+        for place, (name, medium) in enumerate([("hbm", 1), ("dram", 2), ("nvme", 3)], 1):
+            told.cache.tiers.add(tier=place, name=name, medium=medium)
+        return told
+
+
+class FakeAioCalls(FakeCalls):
+    async def _nothing(self, request, **options):
+        return None
+
+    def __init__(self, *results):
+        super().__init__(*results)
+        self.keep_alive = self.close_session = self._nothing
+
+    async def execute(self, request, timeout):  # pylint: disable=invalid-overridden-method
+        return super().execute(request, timeout)
+
+
+class FakeChannel:
+    def close(self, *grace):
+        """There is nothing."""
+
+
+class FakeAioChannel:
+    async def close(self, *grace):
+        """There is nothing."""
+
+
+def answer(completed=(0, 0, 0), **result):
+    """A BatchResult of one result, or of the error WAIT_TIMEOUT."""
+    told = _contract.v1.BatchResult(completed_ticket=completed[0], completed_fetch_ticket=completed[1], completed_backup_ticket=completed[2])
+    one = told.results.add(**result)
+    if not result:
+        one.error.code = grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
+        one.error.details.add().Pack(_contract.rpc.ErrorInfo(domain="pagoda", reason="WAIT_TIMEOUT"))
+    return told
+
+
+def run(work, *results):
+    """What `work` returns with a client of either kind, in a list, and what it asked of the daemon: the same for both."""
+    calls = FakeCalls(*results)
+    with pagoda.Client(FakeChannel(), calls, calls.opened(), 10) as client:
+        done = [step(client) for step in work]
+    aio_calls = FakeAioCalls(*results)
+
+    async def run_aio():
+        async with pagoda.aio.Client(FakeAioChannel(), aio_calls, aio_calls.opened(), 10) as client:
+            outcomes = []
+            for step in work:
+                outcome = step(client)
+                outcomes.append(await outcome if inspect.isawaitable(outcome) else outcome)
+            return outcomes
+
+    assert repr(asyncio.run(run_aio())) == repr(done)
+    assert aio_calls.asked == calls.asked and not calls.results and not aio_calls.results
+    return done, calls.asked
+
+
+def test_a_match_tells_the_tokens_of_each_tier_by_its_name():
+    (found,), (asked,) = run([lambda client: client.match(range(9))],
+                             answer(match_prefix={"matched_tokens": 4, "cached_tokens": 8, "tokens_by_tier": [4, 0, 4]}))
+    assert (found.matched_tokens, found.cached_tokens) == (4, 8)
+    assert list(found.tokens_by_tier.items()) == [("hbm", 4), ("dram", 0), ("nvme", 4)]
+    assert asked.match_prefix.tokens == list(range(9))
+
+
+def test_a_match_of_an_older_daemon_tells_no_tiers():
+    (found,), _ = run([lambda client: client.match(range(9))], answer(match_prefix={"matched_tokens": 4}))
+    assert (found.matched_tokens, found.cached_tokens, found.tokens_by_tier) == (4, 0, {})
+
+
+def test_a_prefetch_says_its_target_and_deadline_and_its_fetch_is_waited_for():
+    lane = pagoda.Lane.FETCH
+    told = {"matched_tokens": 8, "blocks": 1, "ready_ticket": 3, "fetched_blocks": 2, "fetch_ticket": 7}
+    (coming, _, completed, _), asked = run(
+        [lambda client: client.prefetch([1], target=pagoda.PrefetchTarget.MEMORY, deadline=1.5),
+         lambda client: client.wait(7, lane=lane), lambda client: dict(client.completed_tickets), lambda client: client.wait(6, lane=lane)],
+        answer(prefetch_prefix=told, completed=(9, 5, 1)), answer(completed=(9, 6, 1)),
+        answer(wait_for_ticket={"completed_ticket": 7}, completed=(9, 7, 1)))
+    assert coming == pagoda.Prefetched(blocks=1, ready_ticket=3, matched_tokens=8, fetched_blocks=2, fetch_ticket=7)
+    assert completed == {pagoda.Lane.MEMORY: 9, pagoda.Lane.FETCH: 7, pagoda.Lane.BACKUP: 1}
+    prefetch, *waits = asked
+    assert (prefetch.prefetch_prefix.target, prefetch.prefetch_prefix.deadline_ms) == (2, 1500)
+    assert [(wait.wait_for_ticket.ticket, wait.wait_for_ticket.lane) for wait in waits] == [(7, 1), (7, 1)], "the last one was done"
+
+
+def test_what_is_the_default_is_not_said():
+    _, (prefetch, wait) = run([lambda client: client.prefetch([1]), lambda client: client.wait(3)],
+                              answer(prefetch_prefix={"ready_ticket": 3}, completed=(0, 9, 9)),
+                              answer(wait_for_ticket={"completed_ticket": 3}, completed=(3, 9, 9)))
+    assert prefetch.prefetch_prefix == _contract.v1.PrefetchPrefixRequest(tokens=[1])
+    assert wait.wait_for_ticket == _contract.v1.WaitForTicketRequest(ticket=3)
+
+
+def test_an_invalidation_is_durable_when_its_ticket_is_done():
+    (removed, _, memory), asked = run(
+        [lambda client: client.invalidate([1, 2]), lambda client: client.wait(4, lane=pagoda.Lane.BACKUP),
+         lambda client: client.completed_ticket],
+        answer(invalidate_prefix={"removed_blocks": 3, "durable_ticket": 4}),
+        answer(wait_for_ticket={"completed_ticket": 4}, completed=(2, 0, 4)))
+    assert removed == 3 and isinstance(removed, int) and removed.durable_ticket == 4
+    assert memory == 2
+    assert asked[1].wait_for_ticket.lane == 2
+
+
+def test_a_batch_may_wait_in_a_lane():
+    calls = FakeCalls(answer(wait_for_ticket={"completed_ticket": 5}))
+    with pagoda.Client(FakeChannel(), calls, calls.opened(), 10) as client:
+        with client.batch() as batch:
+            waited = batch.wait_for_ticket(5, lane=pagoda.Lane.BACKUP)
+        assert waited.result() == 5
+    assert calls.asked[0].wait_for_ticket.lane == 2
+
+
+def test_a_sequence_tells_what_lies_on_disk():
+    added = {"matched_tokens": 4, "matched_below_tokens": 8, "tables": [{"blocks": [{"block_id": 1}]}]}
+    calls = FakeCalls(answer(add_sequence=added), answer(fork_sequence={"token_count": 12}), answer(free_sequence={}), answer(free_sequence={}))
+    with pagoda.Client(FakeChannel(), calls, calls.opened(), 10) as client:
+        with client.sequence(range(12)) as sequence, sequence.fork() as fork:
+            assert (sequence.matched_tokens, sequence.matched_below_tokens) == (4, 8)
+            assert fork.matched_below_tokens == 8
 
 
 LIBRARY = ctypes.CDLL("libxxhash.so.0")

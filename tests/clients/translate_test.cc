@@ -133,6 +133,28 @@ TEST(TranslateTest, DurationsAreRoundedUpAndInfinityIsAbsent) {
   EXPECT_FALSE(lease(absl::InfiniteDuration()).has_lease_ms());
 }
 
+// A field that says the default is left out, so that an older daemon understands.
+TEST(TranslateTest, PrefetchesAndWaitsSayWhatIsNotTheDefault) {
+  const v1::PrefetchPrefixRequest plain = OperationToProto(PrefetchPrefix{}).prefetch_prefix();
+  EXPECT_EQ(plain.target(), v1::PREFETCH_TARGET_UNSPECIFIED);
+  EXPECT_FALSE(plain.has_deadline_ms());
+  const v1::PrefetchPrefixRequest timed =
+      OperationToProto(
+          PrefetchPrefix{.target = PrefetchTarget::kMemory, .deadline = absl::Microseconds(1500)})
+          .prefetch_prefix();
+  EXPECT_EQ(timed.target(), v1::PREFETCH_TARGET_MEMORY);
+  EXPECT_EQ(timed.deadline_ms(), 2u);
+  EXPECT_TRUE(OperationToProto(PrefetchPrefix{.deadline = absl::ZeroDuration()})
+                  .prefetch_prefix()
+                  .has_deadline_ms());
+  const auto lane_of = [](Lane lane) {
+    return OperationToProto(WaitForTicket{Ticket(6), lane}).wait_for_ticket().lane();
+  };
+  EXPECT_EQ(lane_of(Lane::kMemory), v1::LANE_MEMORY);
+  EXPECT_EQ(lane_of(Lane::kFetch), v1::LANE_FETCH);
+  EXPECT_EQ(lane_of(Lane::kBackup), v1::LANE_BACKUP);
+}
+
 TEST(TranslateTest, ABatchKeepsItsOrderAndSteps) {
   std::vector<Operation> operations;
   for (auto& [operation, text] : AllOperations()) operations.push_back(operation);
@@ -198,6 +220,31 @@ TEST(TranslateTest, SequenceResultsKeepTables) {
   check(forked.tables);
 }
 
+TEST(TranslateTest, ResultsTellWhatLiesOnDisk) {
+  const auto added = ResultOf<AddedSequence>(
+      "add_sequence { matched_tokens: 8 matched_secondary_tokens: 4 matched_below_tokens: 24"
+      " ready_ticket: 3 }");
+  EXPECT_EQ(added.matched_secondary_tokens, 4u);
+  EXPECT_EQ(added.matched_below_tokens, 24u);
+  EXPECT_EQ(added.ready, Ticket(3));
+  const auto matched = ResultOf<MatchedPrefix>(
+      "match_prefix { matched_tokens: 8 cached_tokens: 33 tokens_by_tier: [8, 0, 25] }");
+  EXPECT_EQ(matched.cached_tokens, 33u);
+  EXPECT_THAT(matched.tokens_by_tier, ElementsAre(8u, 0u, 25u));
+  const auto prefetched = ResultOf<PrefetchedPrefix>(
+      "prefetch_prefix { matched_tokens: 33 blocks: 2 ready_ticket: 4 fetched_blocks: 5"
+      " fetch_ticket: 9 }");
+  EXPECT_EQ(prefetched.matched_tokens, 33u);
+  EXPECT_EQ(prefetched.blocks, 2u);
+  EXPECT_EQ(prefetched.ready, Ticket(4));
+  EXPECT_EQ(prefetched.fetched_blocks, 5u);
+  EXPECT_EQ(prefetched.fetch, Ticket(9));
+  const auto invalidated =
+      ResultOf<InvalidatedPrefix>("invalidate_prefix { removed_blocks: 3 durable_ticket: 7 }");
+  EXPECT_EQ(invalidated.removed_blocks, 3u);
+  EXPECT_EQ(invalidated.durable, Ticket(7));
+}
+
 TEST(TranslateTest, AnEmptyTableEntryStaysEmpty) {
   const auto added = ResultOf<AddedSequence>(
       "add_sequence { tables { blocks { block_id: 4294967295 slot_index: 4294967295 } } }");
@@ -219,13 +266,16 @@ TEST(TranslateTest, PinsKeepTheirEnd) {
   EXPECT_EQ(listed.budget_blocks, 9u);
 }
 
-TEST(TranslateTest, ABatchTellsItsTicketAndWhoWasShortened) {
+TEST(TranslateTest, ABatchTellsItsTicketsAndWhoWasShortened) {
   const BatchResult batch = BatchResultFromProto(
       Parse<v1::BatchResult>("revision: 3 completed_ticket: 7"
+                             " completed_fetch_ticket: 8 completed_backup_ticket: 9"
                              " shortened { sequence_id: 5 computed_tokens: 16 losses: 2 }"
                              " shortened { sequence_id: 6 losses: 1 must_be_freed: true }"));
   EXPECT_EQ(batch.revision, Revision(3));
   EXPECT_EQ(batch.completed, Ticket(7));
+  EXPECT_EQ(batch.completed_fetch, Ticket(8));
+  EXPECT_EQ(batch.completed_backup, Ticket(9));
   EXPECT_THAT(batch.shortened, ElementsAre(ShortenedSequence{SequenceId(5), 16, 2, false},
                                            ShortenedSequence{SequenceId(6), 0, 1, true}));
 }

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from pagoda._contract import v1
 from pagoda._map_socket import MapSocket
 from pagoda.errors import Details, PagodaError, make
+from pagoda.values import CacheInfo
 
 R = TypeVar("R")
 
@@ -16,7 +17,15 @@ def _ignore(error: PagodaError) -> None:
     pass
 
 
-def _as_it_is(result: R, map_socket: MapSocket) -> R:
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """What a session knows that a result may need."""
+
+    map_socket: MapSocket
+    cache: CacheInfo
+
+
+def _as_it_is(result: R, session: Surroundings) -> R:
     return result
 
 
@@ -35,8 +44,8 @@ class Call(Generic[R]):
     error: Callable[[Details], PagodaError] = make
     # The most block handles that the answer has for each window, where a block is so many tokens.
     handles: Callable[[int], int] = _none
-    # What the session's way to the pools' memory adds to the result.
-    with_memory: Callable[[R, MapSocket], R] = _as_it_is
+    # What the session adds to the result.
+    complete: Callable[[R, Surroundings], R] = _as_it_is
 
     def operation(self) -> Any:
         return v1.Operation(**{self.name: self.request})
@@ -67,8 +76,8 @@ class Pending(Generic[R]):
         """The whole batch failed. Whether it ran may be unknown."""
         self._error = error
 
-    def _succeed(self, message: Any, map_socket: MapSocket) -> None:
-        self._results.append(self._call.with_memory(self._call.take(message), map_socket))
+    def _succeed(self, message: Any, session: Surroundings) -> None:
+        self._results.append(self._call.complete(self._call.take(message), session))
 
     def _fail(self, details: Details) -> None:
         self._error = self._call.error(details)

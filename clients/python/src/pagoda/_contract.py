@@ -44,7 +44,8 @@ def _messages(*files: str) -> Any:
     return types.SimpleNamespace(**{name: _class_of(found) for named in descriptors for name, found in named.items()})
 
 
-v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/cache.proto", "pagoda/v1/events.proto", "pagoda/v1/admin.proto", "pagoda/v1/mapping.proto")
+v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/prefixes.proto", "pagoda/v1/cache.proto", "pagoda/v1/events.proto", "pagoda/v1/admin.proto",
+               "pagoda/v1/mapping.proto")
 rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
 
 

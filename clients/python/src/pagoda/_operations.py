@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pagoda import values
-from pagoda._call import Call
+from pagoda._call import Call, Surroundings
 from pagoda._contract import v1
-from pagoda._map_socket import MapSocket
 from pagoda.pools import Pool
-from pagoda.values import Block, Namespace, Retention, Tier, Tokens, token_list
+from pagoda.values import Block, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, token_list
 
 
 def _wire(namespace: Namespace | None) -> Any:
@@ -47,17 +46,28 @@ def free_blocks(blocks: Iterable[Block], *, window_size: int = 0) -> Call[None]:
     return Call("free_blocks", v1.FreeBlocksRequest(window_size=window_size, blocks=refs), lambda done: None)
 
 
+def _with_tier_names(found: values.Match, session: Surroundings) -> values.Match:
+    """With the cache's own names of its tiers."""
+    named = {session.cache.tier_name(Tier(place)): tokens for place, tokens in enumerate(found.tokens_by_tier.values(), 1)}
+    return dataclasses.replace(found, tokens_by_tier=named)
+
+
 def match(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
           multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Match]:
-    """How many tokens of a prompt are cached now, as opening a sequence with it would match. Takes nothing, promises nothing.
+    """How many tokens of a prompt are cached now: in memory, as opening a sequence with it would
+    match, and in each tier, on disk too. Takes nothing, promises nothing.
 
     Errors: INVALID_ARGUMENT.
     """
     ids = token_list(tokens)
     request = v1.MatchPrefixRequest(tokens=ids, namespace=_wire(namespace), **_extras(extra_token_ids, multimodal_items))
-    return Call("match_prefix", request,
-                lambda done: values.Match(done.matched_tokens, tuple(Block(block.block_id, block.generation, block.slot_index)
-                                                                     for block in done.blocks)),
+
+    def take(done: Any) -> values.Match:
+        blocks = tuple(Block(block.block_id, block.generation, block.slot_index) for block in done.blocks)
+        return values.Match(done.matched_tokens, blocks, done.cached_tokens,
+                            {Tier(place).name.lower(): count for place, count in enumerate(done.tokens_by_tier, 1)})
+
+    return Call("match_prefix", request, take, complete=_with_tier_names,
                 handles=lambda tokens_per_block: len(ids) // tokens_per_block + 1)
 
 
@@ -91,15 +101,25 @@ def offload(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_i
                 lambda done: values.Moved(done.blocks, done.ready_ticket))
 
 
-def prefetch(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+def prefetch(tokens: Tokens, *, target: PrefetchTarget = PrefetchTarget.PRIMARY, deadline: float | None = None,
+             namespace: Namespace | None = None, extra_token_ids: Tokens = (),
              multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Prefetched]:
-    """Moves the prefix's cached blocks up to the primary tier, from the beginning, as far as room can be made.
+    """Brings the prefix's cached blocks up, from the beginning, as far as room can be made: those in
+    memory to the first tier, and those that lie on disk alone into the last tier in memory. It waits
+    for neither: client.wait(found.ready_ticket) waits for the moves between memories, and
+    client.wait(found.fetch_ticket, lane=Lane.FETCH) for the disk.
 
+    `target`: PrefetchTarget.MEMORY leaves blocks in memory where they are. `deadline`: seconds after
+    which fetches that have not ended are given up; what came stays. None: no deadline.
     Errors: INVALID_COUNT (no tokens), INVALID_ARGUMENT.
     """
-    return Call("prefetch_prefix", v1.PrefetchPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
+    # The default is left out: an older daemon refuses fields that it does not know.
+    said = None if target is PrefetchTarget.PRIMARY else int(target)
+    return Call("prefetch_prefix", v1.PrefetchPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace), target=said,
+                                                            deadline_ms=values.optional_milliseconds(deadline),
                                                             **_extras(extra_token_ids, multimodal_items)),
-                lambda done: values.Prefetched(done.blocks, done.ready_ticket, done.matched_tokens))
+                lambda done: values.Prefetched(done.blocks, done.ready_ticket, done.matched_tokens, done.fetched_blocks,
+                                               done.fetch_ticket))
 
 
 def unpin(pin_id: int) -> Call[None]:
@@ -119,15 +139,17 @@ def list_pins() -> Call[values.Pins]:
 
 
 def invalidate(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-               multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[int]:
+               multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Invalidated]:
     """Forgets every cached block whose content, from the namespace's root on, begins with the prefix; without tokens the whole namespace.
-    Sequences keep the blocks that they hold, which are not shared any more; pins of them end. Returns how many blocks left the cache.
+    Sequences keep the blocks that they hold, which are not shared any more; pins of them end. Returns
+    how many blocks left the cache: an integer with a `durable_ticket`. After
+    client.wait(removed.durable_ticket, lane=Lane.BACKUP) none of them comes back from disk.
 
     Errors: INVALID_ARGUMENT, PERMISSION_DENIED (a tenant that shares: what it publishes belongs to all that share).
     """
     return Call("invalidate_prefix", v1.InvalidatePrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
                                                                 **_extras(extra_token_ids, multimodal_items)),
-                lambda done: int(done.removed_blocks))
+                lambda done: values.Invalidated(done.removed_blocks, done.durable_ticket))
 
 
 def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
@@ -143,24 +165,26 @@ def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: 
                 lambda done: int(done.blocks))
 
 
-def _with_memory(pools: tuple[Pool, ...], map_socket: MapSocket) -> tuple[Pool, ...]:
-    return tuple(dataclasses.replace(pool, map_socket=map_socket) for pool in pools)
+def _with_memory(pools: tuple[Pool, ...], session: Surroundings) -> tuple[Pool, ...]:
+    return tuple(dataclasses.replace(pool, map_socket=session.map_socket) for pool in pools)
 
 
 def pools(*, tier: Tier | None = None, window_size: int | None = None) -> Call[tuple[Pool, ...]]:
     """The pools, or those of a tier or a window: where their bytes are, and how they are laid out. Nothing is mapped yet."""
     return Call("describe_pools", v1.DescribePoolsRequest(), lambda done: tuple(
         Pool.take(pool) for pool in done.pools
-        if tier in (None, pool.tier) and window_size in (None, pool.window_size)), with_memory=_with_memory, handles=_description)
+        if tier in (None, pool.tier) and window_size in (None, pool.window_size)), complete=_with_memory, handles=_description)
 
 
-def wait_for_ticket(ticket: int) -> Call[int]:
-    """Waits in the daemon until every copy up to the ticket has ended, at most 5 seconds for all waits of a batch; the operations behind it
-    run after that, whether it succeeded or not. Returns the last ticket that is done.
+def wait_for_ticket(ticket: int, *, lane: Lane = Lane.MEMORY) -> Call[int]:
+    """Waits in the daemon until everything in the lane up to the ticket has ended, at most 5 seconds
+    for all waits of a batch; the operations behind it run after that, whether it succeeded or not.
+    Returns the last ticket of the lane that is done.
 
-    Errors: UNKNOWN_TICKET (no copy has it yet), WAIT_TIMEOUT, DRAINING.
+    `lane`: the one that gave the ticket; every `ready_ticket` is of Lane.MEMORY.
+    Errors: UNKNOWN_TICKET (the lane has not given it yet), WAIT_TIMEOUT, DRAINING.
     """
-    return Call("wait_for_ticket", v1.WaitForTicketRequest(ticket=ticket), lambda done: int(done.completed_ticket))
+    return Call("wait_for_ticket", v1.WaitForTicketRequest(ticket=ticket, lane=int(lane)), lambda done: int(done.completed_ticket))
 
 
 def pin(tokens: Tokens, *, lease: float | None = None, namespace: Namespace | None = None, extra_token_ids: Tokens = (),

@@ -23,6 +23,7 @@ class _Open:
     computed_tokens: int
     ready_ticket: int
     tables: dict[int, Table]
+    matched_below_tokens: int = 0
 
 
 class SequenceView:
@@ -50,6 +51,12 @@ class SequenceView:
     def matched_tokens(self) -> int:
         """Tokens from the start whose KV was cached when the sequence was opened: compute from here."""
         return self._opened().matched_tokens
+
+    @property
+    def matched_below_tokens(self) -> int:
+        """Tokens behind the matched ones that were cached on disk alone when the sequence was opened.
+        Client.prefetch brings them into memory, for the next sequence."""
+        return self._opened().matched_below_tokens
 
     @property
     def token_count(self) -> int:
@@ -129,7 +136,9 @@ def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_token
 def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 0, namespace: Namespace | None = None,
                   extra_token_ids: Tokens = (), multimodal_items: Sequence[MultimodalItem] = (), retention: Sequence[Retention] = (),
                   generated_priority: int | None = None, generated_duration: float | None = None) -> Call[None]:
-    """Opens a sequence with a prompt: matches the longest cached prefix, all tokens but the last at most, and takes room, all or nothing.
+    """Opens a sequence with a prompt: matches the longest prefix that is cached in memory, all tokens
+    but the last at most, and takes room, all or nothing. What is cached on disk alone does not match:
+    matched_below_tokens counts it, and Client.prefetch brings it up.
 
     `room_tokens`: room to take, in tokens from the start; 0 is the whole prompt, less is chunked prefill, and reserve takes the rest.
     `namespace`: what else must agree before blocks are shared. `extra_token_ids`: one a token, 0 for none, or nothing at all.
@@ -148,7 +157,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 
         generated_duration_ms=values.optional_milliseconds(generated_duration))
 
     def take(done: Any) -> None:
-        sequence._open = _Open(done.matched_tokens, len(ids), done.matched_tokens, 0, {})
+        sequence._open = _Open(done.matched_tokens, len(ids), done.matched_tokens, 0, {}, done.matched_below_tokens)
         sequence._take_tables(done.tables, done.ready_ticket)
 
     return Call("add_sequence", request, take, sequence._never_opened,
@@ -230,7 +239,8 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
     child._room_tokens = sequence._room_tokens
 
     def take(done: Any) -> None:
-        child._open = _Open(sequence.matched_tokens, done.token_count, done.computed_tokens, sequence.ready_ticket, {})
+        child._open = _Open(sequence.matched_tokens, done.token_count, done.computed_tokens, sequence.ready_ticket, {},
+                            sequence.matched_below_tokens)
         child._take_tables(done.tables, done.ready_ticket)
 
     request = v1.ForkSequenceRequest(sequence_id=sequence.id, new_sequence_id=child.id)

@@ -3,15 +3,16 @@
 import itertools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from pagoda._call import Pending
+from pagoda._call import Pending, Surroundings
 from pagoda._contract import v1
 from pagoda._map_socket import MapSocket
 from pagoda._sequences import SequenceView
 from pagoda.errors import BatchFailed, Loss, of_result
-from pagoda.values import CacheInfo
+from pagoda.values import CacheInfo, Lane
 
 # The daemon remembers the answers of a session's last batches as far as they fit 1 MiB, and a block handle takes up to 20 bytes. An
 # eighth of that leaves room for the answers of other threads.
@@ -23,12 +24,12 @@ class Session:
 
     def __init__(self, opened: Any) -> None:
         self.ref = opened.session
-        self._map_socket = MapSocket(opened.map_socket, opened.session)
         self.lease: float = opened.lease_ms / 1000
         self.epoch: int = opened.epoch
         self.cache = CacheInfo.take(opened.cache)
+        self._surroundings = Surroundings(MapSocket(opened.map_socket, opened.session), self.cache)
         self.revision = 0
-        self.completed_ticket = 0
+        self.completed_tickets = dict.fromkeys(Lane, 0)
         self._steps = (0, 0)
         # Ids count from 1: 0 is "no sequence" in a QueryCapacityRequest.
         self._ids = itertools.count(1)
@@ -62,10 +63,12 @@ class Session:
             steps = (request.batch.step, request.batch.completed_step)
             self._steps = (max(self._steps[0], steps[0]), max(self._steps[1], steps[1]))
             self.revision = max(self.revision, result.revision)
-            self.completed_ticket = max(self.completed_ticket, result.completed_ticket)
+            completed = (result.completed_ticket, result.completed_fetch_ticket, result.completed_backup_ticket)
+            for lane, ticket in zip(Lane, completed, strict=True):
+                self.completed_tickets[lane] = max(self.completed_tickets[lane], ticket)
             for one, outcome in zip(pending, result.results, strict=True):
                 if not outcome.HasField("error"):
-                    one._succeed(getattr(outcome, outcome.WhichOneof("result")), self._map_socket)
+                    one._succeed(getattr(outcome, outcome.WhichOneof("result")), self._surroundings)
             for lost in result.shortened:
                 sequence = self._sequences.get(lost.sequence_id)
                 if sequence is not None:
@@ -105,8 +108,13 @@ class SessionView:
 
     @property
     def completed_ticket(self) -> int:
-        """Every copy up to this ticket has ended, as of the last answer."""
-        return self._session.completed_ticket
+        """Every copy between memories up to this ticket has ended, as of the last answer."""
+        return self._session.completed_tickets[Lane.MEMORY]
+
+    @property
+    def completed_tickets(self) -> Mapping[Lane, int]:
+        """Of each lane: everything up to this ticket has ended, as of the last answer."""
+        return MappingProxyType(self._session.completed_tickets)
 
 
 def raise_failures(pending: Sequence[Pending[Any]]) -> None:

@@ -19,6 +19,7 @@ from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
 from pagoda.errors import PagodaError, SessionGone
 from pagoda.status import Status
+from pagoda.values import Lane
 from pagoda._watch import Reader, Watch
 
 P = ParamSpec("P")
@@ -235,14 +236,16 @@ class Client(SessionView):
         """Says the steps, as batch does, without an operation."""
         self._send([], self.timeout, step, completed_step)
 
-    def wait(self, ticket: int, timeout: float | None = None) -> None:
-        """Waits until every copy up to `ticket` has ended, well or not. Costs nothing where they have.
+    def wait(self, ticket: int, timeout: float | None = None, *, lane: Lane = Lane.MEMORY) -> None:
+        """Waits until everything in the lane up to `ticket` has ended, well or not. Costs nothing where it has.
 
-        `timeout`: seconds; the client's where it is left out. Errors: UNKNOWN_TICKET, WAIT_TIMEOUT, DRAINING.
+        `timeout`: seconds; the client's where it is left out. `lane`: the one that gave the ticket;
+        every `ready_ticket` is of Lane.MEMORY.
+        Errors: UNKNOWN_TICKET, WAIT_TIMEOUT, DRAINING.
         """
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
-        while ticket > self.completed_ticket:
-            pending = Pending(_operations.wait_for_ticket(ticket))
+        while ticket > self.completed_tickets[lane]:
+            pending = Pending(_operations.wait_for_ticket(ticket, lane=lane))
             try:
                 self._send([pending], min(max(deadline - time.monotonic(), 0.0), MAX_WAIT) + self.timeout)
                 pending.result()

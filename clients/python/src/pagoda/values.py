@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from pagoda._contract import v1
@@ -43,6 +43,26 @@ class Medium(_OpenEnum):
     GPU = 1
     HOST = 2
     DISK = 3
+
+
+class Lane(_OpenEnum):
+    """Where a block's bytes wait their turn to be moved. Each lane numbers its tickets by itself."""
+
+    MEMORY = 0
+    """Between tiers in memory: every `ready_ticket`."""
+    FETCH = 1
+    """From a tier on disk into memory: Prefetched.fetch_ticket."""
+    BACKUP = 2
+    """From memory to a tier on disk, and what is erased there: Invalidated.durable_ticket."""
+
+
+class PrefetchTarget(_OpenEnum):
+    """How near a prefetch brings a prefix."""
+
+    PRIMARY = 1
+    """Blocks in memory move up to the first tier."""
+    MEMORY = 2
+    """Blocks in memory stay where they are; what lies on disk alone is fetched."""
 
 
 class MemoryKind(_OpenEnum):
@@ -183,7 +203,13 @@ class Match:
     """What of a prompt is cached now. The blocks are those of the largest window; nobody holds them, so they may go at any time."""
 
     matched_tokens: int
+    """In memory: what a sequence would match."""
     blocks: tuple[Block, ...]
+    cached_tokens: int = 0
+    """In any tier, on disk too; at most all but the last token."""
+    tokens_by_tier: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """How many of the cached tokens lie in each tier, nearest first, by the tiers' names: by the
+    nearest copy of each block of the largest window."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,9 +222,28 @@ class Moved:
 
 @dataclasses.dataclass(frozen=True)
 class Prefetched(Moved):
-    """`matched_tokens` are cached, in whichever tier."""
+    """A prefix on its way up. `matched_tokens` are cached, in whichever tier; `blocks` move between
+    tiers in memory."""
 
     matched_tokens: int
+    fetched_blocks: int = 0
+    """On their way from disk into memory since this call, over all windows. One call fetches at most
+    a part of the memory above the disk: for more of a long prefix call again when it has ended."""
+    fetch_ticket: int = 0
+    """Of Lane.FETCH: the last fetch of the prefix's blocks, earlier calls' too; 0: none. A fetch that is
+    given up or fails ends like any other: match() tells what has arrived."""
+
+
+class Invalidated(int):
+    """How many blocks left the cache, as an integer."""
+
+    durable_ticket: int
+    """Of Lane.BACKUP: once it is done, none of them comes back from disk after a restart. 0: none can."""
+
+    def __new__(cls, removed_blocks: int, durable_ticket: int = 0) -> "Invalidated":
+        made = super().__new__(cls, removed_blocks)
+        made.durable_ticket = durable_ticket
+        return made
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pagoda._watch import Reader
 from pagoda.aio._watch import Watch
 from pagoda.errors import PagodaError, SessionGone
 from pagoda.status import Status
+from pagoda.values import Lane
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -253,11 +254,11 @@ class Client(SessionView):
         """As pagoda.Client.advance."""
         await self._send([], self.timeout, step, completed_step)
 
-    async def wait(self, ticket: int, timeout: float | None = None) -> None:
+    async def wait(self, ticket: int, timeout: float | None = None, *, lane: Lane = Lane.MEMORY) -> None:
         """As pagoda.Client.wait."""
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
-        while ticket > self.completed_ticket:
-            pending = Pending(_operations.wait_for_ticket(ticket))
+        while ticket > self.completed_tickets[lane]:
+            pending = Pending(_operations.wait_for_ticket(ticket, lane=lane))
             try:
                 await self._send([pending], min(max(deadline - time.monotonic(), 0.0), MAX_WAIT) + self.timeout)
                 pending.result()
