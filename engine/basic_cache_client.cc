@@ -166,8 +166,9 @@ class BasicCache final : public CacheClient {
     });
   }
 
-  Result Run(const MatchPrefix&) { return MatchedPrefix{}; }
+  Result Run(const MatchPrefix&) { return MatchedPrefix{.tokens_by_tier = {0}}; }
   Result Run(const OffloadPrefix&) { return OffloadedPrefix{}; }
+  Result Run(const PrefetchPrefix&) { return PrefetchedPrefix{}; }
   Result Run(const WaitForTicket&) { return WaitedForTicket{}; }
   Result Run(const DescribePools&) { return DescribedPools{pools_->Mappings()}; }
 

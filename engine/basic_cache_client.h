@@ -22,10 +22,10 @@ struct BasicCacheOptions {
 // again, evicted or copied but by ForkSequence, which copies everything. It is what the paged cache
 // is compared with: simple enough to be right, and as greedy for memory as such caches are.
 //
-// Takes the operations of sequences, and QueryCapacity, MatchPrefix, OffloadPrefix and
-// WaitForTicket, which find nothing to do; the others are UNIMPLEMENTED. Block ids number the slots
-// and have one generation. Errors of operations: those of BlockManager. Errors: INVALID_ARGUMENT
-// (no sequences or tokens, a layout that cannot be), OUT_OF_MEMORY.
+// Takes the operations of sequences, and QueryCapacity, MatchPrefix, OffloadPrefix, PrefetchPrefix
+// and WaitForTicket, which find nothing to do; the others are UNIMPLEMENTED. Block ids number the
+// slots and have one generation. Errors of operations: those of BlockManager. Errors:
+// INVALID_ARGUMENT (no sequences or tokens, a layout that cannot be), OUT_OF_MEMORY.
 absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(const BasicCacheOptions& options);
 
 }  // namespace pagoda

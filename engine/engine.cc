@@ -26,6 +26,8 @@ namespace {
 
 // How often those are looked at again who wait for room that others hold.
 constexpr absl::Duration kRoomPause = absl::Milliseconds(5);
+// Likewise those who wait for what is on its way from disk.
+constexpr absl::Duration kFetchPause = absl::Milliseconds(1);
 
 // Sequences of requests are numbered from 1 and never come so far.
 constexpr uint64_t kScratchSequence = uint64_t{1} << 63;
@@ -202,7 +204,8 @@ class Engine::State {
       if (scheduler_.idle()) {
         mutex_.Await(absl::Condition(&something));
       } else if (progress == Scheduler::Progress::kNone) {
-        mutex_.AwaitWithTimeout(absl::Condition(&something), kRoomPause);
+        mutex_.AwaitWithTimeout(absl::Condition(&something),
+                                scheduler_.is_fetching() ? kFetchPause : kRoomPause);
       }
       if (stopping_) return false;
       arrivals = std::exchange(inbox_, {});

@@ -70,8 +70,10 @@ struct GenerateReport {
   uint32_t prompt_tokens = 0;
   uint32_t reused_tokens = 0;            // Prompt tokens whose KV was in the cache.
   uint32_t reused_secondary_tokens = 0;  // Of these, those that came up from the secondary tier.
-  uint32_t generated_tokens = 0;         // Of all samples.
-  uint32_t preemptions = 0;              // How often one of its sequences lost its room for a time.
+  // Of reused_tokens, those that came into memory from disk for this request.
+  uint32_t fetched_tokens = 0;
+  uint32_t generated_tokens = 0;  // Of all samples.
+  uint32_t preemptions = 0;       // How often one of its sequences lost its room for a time.
   uint32_t drafted_tokens = 0;
   uint32_t accepted_draft_tokens = 0;
   absl::Duration queue_time;

@@ -64,6 +64,7 @@ struct Sample {
   Sample* fork_of = nullptr;
   bool opening = false;  // Its sequence was opened with the batch at hand.
   bool refused = false;  // The cache refused its sequence, so its leaving gives nothing back.
+  uint32_t fetched_tokens = 0;  // That came into memory from disk for it.
 
   // What it does in the step at hand.
   uint32_t num_tokens = 0;
@@ -77,6 +78,8 @@ struct Sample {
     const GenerateRequest& asked = request->request;
     return generated == 0 && asked.num_samples > 1 ? 0 : asked.max_draft_tokens;
   }
+  // Its request's number and its own: no other sample has them.
+  std::pair<uint64_t, uint32_t> name() const { return {request->number, index}; }
   // Whose quota its blocks are in.
   const std::string& owner() const { return request->request.charged(); }
   uint32_t tokens_left() const { return request->request.max_new_tokens - generated; }

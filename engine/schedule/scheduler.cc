@@ -25,7 +25,8 @@ Scheduler::Scheduler(const Options& options, CacheClient* client, std::vector<Wi
       windows_{std::move(windows), client->info().tokens_per_block},
       forward_(std::move(forward)),
       sampler_(sampling_threads),
-      waiting_(&shares_) {}
+      waiting_(&shares_),
+      fetches_(client->info()) {}
 
 Scheduler::~Scheduler() {
   Shutdown(absl::CancelledError("the engine ends"));
@@ -59,6 +60,9 @@ Scheduler::Progress Scheduler::Step() {
   const Stopwatch watch(stats_.step_time);
   const Progress progress = RunStep();
   stats_.running_sequences = running_.size();
+  stats_.fetches = fetches_.counts().fetches;
+  stats_.late_fetches = fetches_.counts().late_fetches;
+  stats_.fetches_not_worth = fetches_.counts().fetches_not_worth;
   return progress;
 }
 
@@ -82,6 +86,11 @@ Scheduler::Progress Scheduler::RunStep() {
   AddAdvances(batch);
   Admit(budget, batch);
   AddProbes(batch);
+  if (batch.empty() && fetches_.any_fetching()) {
+    // Any batch tells what has been fetched: this one does nothing else.
+    batch.Add(WaitForTicket{.ticket = fetches_.completed(), .lane = Lane::kFetch},
+              [](absl::StatusOr<OperationResult>) {});
+  }
   if (absl::Status status = RunBatch(batch); !status.ok()) {
     FailAll(status);
     return Progress::kMade;
@@ -184,6 +193,7 @@ absl::Status Scheduler::RunBatch(StepBatch& batch) {
   absl::StatusOr<StepBatch::Outcome> outcome = batch.Run(*client_);
   if (!outcome.ok()) return outcome.status();
   completed_ = outcome->completed;
+  fetches_.Heed(outcome->completed_fetch, SteadyNow());
   shortened_ = std::move(outcome->shortened);
   return absl::OkStatus();
 }
@@ -206,6 +216,9 @@ void Scheduler::HeedLosses() {
     const uint32_t secondary = std::min(report.reused_secondary_tokens, reused);
     stats_.reused_secondary_tokens -= report.reused_secondary_tokens - secondary;
     report.reused_secondary_tokens = secondary;
+    const uint32_t fetched = std::min(report.fetched_tokens, reused);
+    stats_.fetched_tokens -= report.fetched_tokens - fetched;
+    report.fetched_tokens = fetched;
   }
   shortened_.clear();
 }

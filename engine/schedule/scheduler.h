@@ -20,6 +20,7 @@
 #include "engine/generate.h"
 #include "engine/model/model_input.h"
 #include "engine/schedule/batch_sampler.h"
+#include "engine/schedule/prefix_fetches.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/step_batch.h"
 #include "engine/schedule/stopwatch.h"
@@ -40,7 +41,11 @@ struct SchedulerStats {
   uint64_t prompt_tokens = 0;
   uint64_t reused_tokens = 0;
   uint64_t reused_secondary_tokens = 0;
-  uint64_t computed_tokens = 0;  // Tokens that went through the model, prompt and generated.
+  uint64_t fetched_tokens = 0;     // Of the reused ones, those that came from disk for a request.
+  uint64_t fetches = 0;            // From disk into memory, ordered for a request.
+  uint64_t late_fetches = 0;       // Of these, those that had not brought all in time.
+  uint64_t fetches_not_worth = 0;  // None was ordered: computing was predicted to be faster.
+  uint64_t computed_tokens = 0;    // Tokens that went through the model, prompt and generated.
   uint64_t generated_tokens = 0;
   uint64_t drafted_tokens = 0;
   uint64_t accepted_draft_tokens = 0;
@@ -95,9 +100,11 @@ class Scheduler {
 
   enum class Progress {
     kMade,
-    kNone,  // Everything waits for room that others hold.
+    kNone,  // Everything waits: for room that others hold, or for fetches.
   };
   Progress Step();
+  // Whether a request waits for a fetch. A step looks whether it has ended.
+  bool is_fetching() const { return fetches_.any_fetching(); }
   // Calls on_end of the requests that have ended: apart from the step, so that whoever hears of an
   // end finds it in stats() already.
   void TellEnds();
@@ -124,6 +131,7 @@ class Scheduler {
   struct Probe {
     const Sample* sample;
     CapacityAnswer answer;
+    std::optional<CachedPrefix> cached = std::nullopt;  // If asked for.
   };
   // What those take who are admitted in the step at hand, by window of the answers.
   struct Taken {
@@ -155,12 +163,15 @@ class Scheduler {
   bool SlotsAreTaken() const;
   bool MayTakeSlot(const Sample& sample) const;
   Fit RoomFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
+  // Whether the sample waits for a fetch from now on, which goes into the batch.
+  bool OrderFetch(const Probe& probe, StepBatch& batch);
   void HeedShortage(const Probe& probe, Shortage shortage);
   // The cache refused the sample's sequence with `status`, because its tenant has as many as it may
   // have: it goes on when some have ended.
   void AwaitSequences(Sample* sample, const absl::Status& status);
   void Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tokens, StepBatch& batch);
   bool MustProbe(const Sample& head) const;
+  void AddProbe(const Sample* sample, StepBatch& batch);
   void AskForQuotas(StepBatch& batch);
   void LearnQuota(const std::string& owner, const CapacityAnswer& answer);
   uint32_t BudgetOfNextStep() const;
@@ -195,6 +206,7 @@ class Scheduler {
   BatchSampler sampler_;
   TenantShares shares_;
   WaitingRoom waiting_;
+  PrefixFetches fetches_;  // Of those who wait.
   SampleList running_;
   std::vector<Closing> closing_;
   std::vector<std::shared_ptr<ActiveRequest>> ended_;  // Not told yet.

@@ -14,10 +14,6 @@ namespace {
 // How many of those who wait may be admitted in one step.
 constexpr size_t kMostProbes = 8;
 
-std::pair<uint64_t, uint32_t> NameOf(const Sample& sample) {
-  return {sample.request->number, sample.index};
-}
-
 }  // namespace
 
 absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest& request) {
@@ -35,10 +31,11 @@ absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest&
   return absl::OkStatus();
 }
 
-// Those whose tenants are at their quotas hold nobody back.
+// Those whose tenants are at their quotas hold nobody back, nor do those who wait for a fetch.
 std::vector<Sample*> Scheduler::Head(size_t count) const {
   return waiting_.Head(count, [this](const Sample& sample) {
-    return quotas_.IsFull(sample.owner(), options_.probe_pause);
+    return quotas_.IsFull(sample.owner(), options_.probe_pause) ||
+           fetches_.IsFetching(sample.name());
   });
 }
 
@@ -104,6 +101,7 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
     const bool takes_slot = SlotsAreTaken();
     if (takes_slot ? !MayTakeSlot(*probe.sample) : budget == 0) return;
     if (quotas_.IsFull(probe.sample->owner(), options_.probe_pause)) continue;
+    if (OrderFetch(probe, batch)) continue;
     const auto total = static_cast<uint32_t>(probe.sample->run.tokens().size());
     const uint32_t rest = total - std::min(probe.answer.matched_tokens, total - 1);
     const Fit fit = RoomFor(probe, rest, std::max(budget, 1u), taken);
@@ -117,6 +115,7 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
     std::unique_ptr<Sample> sample = waiting_.Remove(probe.sample);
     if (sample == nullptr) continue;  // Cancelled since.
     budget -= fit.tokens;
+    sample->fetched_tokens = std::max(sample->fetched_tokens, fetches_.Leave(sample->name()));
     Open(std::move(sample), rest, fit.tokens, batch);
   }
 }
@@ -153,7 +152,7 @@ void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
   }
   if (shortage == Shortage::kRoom) {
     blocked_ = true;
-    const auto name = NameOf(*probe.sample);
+    const auto name = probe.sample->name();
     if (std::exchange(blocked_sample_, name) != name) blocked_since_.reset();
     return;
   }
@@ -214,7 +213,7 @@ uint32_t Scheduler::BudgetOfNextStep() const {
 
 // Whether the head's room may be another than when it was asked for.
 bool Scheduler::MustProbe(const Sample& head) const {
-  return !blocked_ || room_changed_ || blocked_sample_ != NameOf(head) ||
+  return !blocked_ || room_changed_ || blocked_sample_ != head.name() ||
          Since(probed_at_) >= options_.probe_pause;
 }
 
@@ -232,20 +231,42 @@ void Scheduler::AddProbes(StepBatch& batch) {
   if (head.empty() || !MustProbe(*head.front())) return;
   probed_at_ = SteadyNow();
   room_changed_ = false;
-  for (const Sample* sample : head) {
-    QueryCapacity query{.name_space = sample->request->request.name_space,
-                        .tokens = sample->run.tokens(),
-                        .max_new_tokens = sample->tokens_left(),
-                        .tenant = sample->request->request.tenant};
-    batch.Add(std::move(query), [this, sample](absl::StatusOr<OperationResult> result) {
-      if (sample->request->ending) return;
-      if (result.ok()) {
-        probes_.push_back({sample, std::get<CapacityAnswer>(*std::move(result))});
-      } else {
-        EndRequest(sample->request, result.status());
-      }
-    });
-  }
+  for (const Sample* sample : head) AddProbe(sample, batch);
+}
+
+void Scheduler::AddProbe(const Sample* sample, StepBatch& batch) {
+  const GenerateRequest& request = sample->request->request;
+  QueryCapacity query{.name_space = request.name_space,
+                      .tokens = sample->run.tokens(),
+                      .max_new_tokens = sample->tokens_left(),
+                      .tenant = request.tenant};
+  batch.Add(std::move(query), [this, sample](absl::StatusOr<OperationResult> result) {
+    if (sample->request->ending) return;
+    if (!result.ok()) return EndRequest(sample->request, result.status());
+    probes_.push_back({sample, std::get<CapacityAnswer>(*std::move(result))});
+  });
+  if (!fetches_.WantsMatch(sample->name())) return;
+  MatchPrefix match{.name_space = request.name_space, .tokens = sample->run.tokens()};
+  batch.Add(std::move(match), [this, sample](absl::StatusOr<OperationResult> result) {
+    if (!result.ok() || probes_.empty() || probes_.back().sample != sample) return;
+    probes_.back().cached = CachedPrefix::From(std::get<MatchedPrefix>(*result));
+    fetches_.Probed(sample->name(), *probes_.back().cached, SteadyNow());
+  });
+}
+
+bool Scheduler::OrderFetch(const Probe& probe, StepBatch& batch) {
+  if (!probe.cached.has_value() || probe.sample->request->ending) return false;
+  const auto name = probe.sample->name();
+  const std::optional<absl::Duration> wait = fetches_.Decide(name, *probe.cached, SteadyNow());
+  if (!wait.has_value()) return false;
+  PrefetchPrefix prefetch{.name_space = probe.sample->request->request.name_space,
+                          .tokens = probe.sample->run.tokens(),
+                          .target = PrefetchTarget::kMemory,
+                          .deadline = *wait};
+  batch.Add(std::move(prefetch), [this, name](absl::StatusOr<OperationResult> result) {
+    fetches_.Ordered(name, result, SteadyNow());
+  });
+  return true;
 }
 
 // One small question for each tenant that nothing is known of, so that what its quota can never
@@ -274,9 +295,9 @@ void Scheduler::LearnQuota(const std::string& owner, const CapacityAnswer& answe
 Scheduler::Progress Scheduler::WaitForRoom() {
   if (!running_.empty() || !closing_.empty() || waiting_.empty()) return Progress::kMade;
   const std::vector<Sample*> head = Head(1);
-  // Other clients of their tenants hold all quotas.
+  // Other clients of their tenants hold all quotas, or all wait for fetches.
   if (head.empty()) return Progress::kNone;
-  if (!blocked_ || blocked_sample_ != NameOf(*head.front())) return Progress::kMade;
+  if (!blocked_ || blocked_sample_ != head.front()->name()) return Progress::kMade;
   // The first of those who wait does not fit beside other clients of the cache.
   if (!blocked_since_.has_value()) blocked_since_ = SteadyNow();
   if (Since(*blocked_since_) < options_.room_timeout) return Progress::kNone;

@@ -28,6 +28,7 @@ Scheduler::Progress Scheduler::Compute() {
   std::vector<Sample*> computing;
   std::vector<SequenceInput> sequences;
   uint32_t rows = 0;
+  uint64_t prompt_tokens = 0;
   for (const std::unique_ptr<Sample>& sample : running_) {
     SequenceRun& run = sample->run;
     if (!run.is_open()) continue;
@@ -52,11 +53,13 @@ Scheduler::Progress Scheduler::Compute() {
                          .tables = sample->tables,
                          .num_logits = num_logits});
     sample->first_logits = std::exchange(rows, rows + num_logits);
+    if (sample->num_tokens > 1) prompt_tokens += sample->num_tokens;
     computing.push_back(sample.get());
   }
   if (computing.empty()) return WaitForCopies();
 
   MakeInput(sequences, windows_.sizes, windows_.tokens_per_block, input_);
+  const absl::Duration model_time_before = stats_.model_time;
   absl::StatusOr<absl::Span<const float>> logits = absl::Span<const float>();
   {
     const Stopwatch watch(stats_.model_time);
@@ -65,6 +68,9 @@ Scheduler::Progress Scheduler::Compute() {
   if (!logits.ok()) {
     EndAll(logits.status());
     return Progress::kMade;
+  }
+  if (2 * prompt_tokens >= input_.tokens.size()) {
+    fetches_.Computed(input_.tokens.size(), stats_.model_time - model_time_before);
   }
   ++stats_.steps;
   stats_.computed_tokens += input_.tokens.size();
@@ -134,11 +140,13 @@ void Scheduler::NoteAdmission(Sample& sample) {
   report.queue_time = Since(request.arrival);
   report.reused_tokens = std::min(sample.run.matched(), sample.run.computed());
   report.reused_secondary_tokens = std::min(sample.run.matched_secondary(), report.reused_tokens);
+  report.fetched_tokens = std::min(sample.fetched_tokens, report.reused_tokens);
   --stats_.waiting_requests;
   ++stats_.running_requests;
   stats_.prompt_tokens += report.prompt_tokens;
   stats_.reused_tokens += report.reused_tokens;
   stats_.reused_secondary_tokens += report.reused_secondary_tokens;
+  stats_.fetched_tokens += report.fetched_tokens;
 }
 
 void Scheduler::TakeTokens(Sample& sample, const SamplingTask& task) {

@@ -51,6 +51,7 @@ void Scheduler::EndRequest(const std::shared_ptr<ActiveRequest>& request,
     if (closing.sample->request == request) closing.then = Then::kEnd;
   }
   for (std::unique_ptr<Sample>& sample : waiting_.RemoveAll(*request)) {
+    fetches_.Leave(sample->name());
     closing_.push_back({std::move(sample), Then::kEnd});
   }
 }
@@ -138,6 +139,7 @@ void Scheduler::Attach(CacheClient* client) {
   probes_.clear();
   shortened_.clear();
   quotas_.Forget();
+  fetches_.Attach(client_->info());
   room_changed_ = true;
   completed_ = Ticket();
   for (std::unique_ptr<Sample>& sample : std::exchange(running_, {})) {

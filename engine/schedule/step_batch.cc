@@ -13,7 +13,9 @@ absl::StatusOr<StepBatch::Outcome> StepBatch::Run(CacheClient& client) {
     absl::StatusOr<BatchResult> batch = client.Execute(part);
     if (!batch.ok()) return batch.status();
     for (size_t i = 0; i < part.size(); ++i) takers[begin + i](std::move(batch->results[i]));
-    outcome = {.completed = batch->completed, .shortened = std::move(batch->shortened)};
+    outcome = {.completed = batch->completed,
+               .completed_fetch = batch->completed_fetch,
+               .shortened = std::move(batch->shortened)};
   }
   return outcome;
 }

@@ -24,7 +24,8 @@ class StepBatch {
   bool empty() const { return operations_.empty(); }
 
   struct Outcome {
-    Ticket completed;  // As in BatchResult.
+    Ticket completed;        // As in BatchResult.
+    Ticket completed_fetch;  // Likewise.
     std::vector<ShortenedSequence> shortened;
   };
   // Runs the operations, at most kMaxBatchOperations at once, gives each result to its taker, in

@@ -14,9 +14,11 @@ namespace pagoda {
 absl::StatusOr<BatchResult> WatchedClient::Execute(absl::Span<const Operation> operations,
                                                    StepRange steps) {
   if (!failure_.ok()) return failure_;
-  capacity_queries_ += static_cast<uint64_t>(std::count_if(
-      operations.begin(), operations.end(),
-      [](const Operation& operation) { return std::holds_alternative<QueryCapacity>(operation); }));
+  ++batches_;
+  for (const Operation& operation : operations) {
+    if (std::holds_alternative<QueryCapacity>(operation)) ++capacity_queries_;
+    if (std::holds_alternative<MatchPrefix>(operation)) ++match_queries_;
+  }
   return client_->Execute(operations, steps);
 }
 
@@ -25,6 +27,7 @@ SchedulerWorld::SchedulerWorld(Setting setting)
       period_(setting.period),
       no_numbers_at_(setting.no_numbers_at),
       all_are_none_(setting.all_are_none),
+      time_per_token_(setting.time_per_token),
       cache_(ArithmeticModel::Spec(windows_, kTokensPerBlock), setting.blocks, setting.before_copy,
              std::move(setting.tenants)),
       client_(cache_.OpenClient()),
@@ -33,6 +36,7 @@ SchedulerWorld::SchedulerWorld(Setting setting)
                  [this](const ModelInput& input) { return Forward(input); }) {}
 
 absl::StatusOr<absl::Span<const float>> SchedulerWorld::Forward(const ModelInput& input) {
+  absl::SleepFor(time_per_token_ * static_cast<int64_t>(input.tokens.size()));
   absl::StatusOr<absl::Span<const float>> logits = model_.Forward(input);
   if (!logits.ok() || !no_numbers_at_.has_value()) return logits;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -76,6 +80,7 @@ void SchedulerWorld::RunUntilIdle() {
     ASSERT_LT(++steps_, 200'000u) << "the scheduler gets on";
     if (scheduler_.Step() == Scheduler::Progress::kNone) absl::SleepFor(absl::Milliseconds(1));
     scheduler_.TellEnds();
+    between_steps_();
   }
 }
 
@@ -84,6 +89,7 @@ void SchedulerWorld::RunSteps(int count) {
     ++steps_;
     scheduler_.Step();
     scheduler_.TellEnds();
+    between_steps_();
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "engine/schedule/scheduler.h"
 #include "manager/tenants.h"
 #include "tests/engine/arithmetic_model.h"
@@ -35,12 +36,16 @@ class WatchedClient : public CacheClient {
   }
 
   uint64_t capacity_queries() const { return capacity_queries_; }
+  uint64_t match_queries() const { return match_queries_; }
+  uint64_t batches() const { return batches_; }
   // The next batches fail as a whole, and do not run, until it is OK again.
   void FailWith(absl::Status status) { failure_ = std::move(status); }
 
  private:
   const std::unique_ptr<CacheClient> client_;
   uint64_t capacity_queries_ = 0;
+  uint64_t match_queries_ = 0;
+  uint64_t batches_ = 0;
   absl::Status failure_;
 };
 
@@ -59,6 +64,7 @@ class SchedulerWorld {
     // time, or all.
     std::optional<int32_t> no_numbers_at;
     bool all_are_none = false;
+    absl::Duration time_per_token = {};  // Of the model.
   };
   struct Outcome {
     std::vector<std::vector<TokenId>> samples;
@@ -73,6 +79,8 @@ class SchedulerWorld {
   Outcome& Add(const GenerateRequest& request);
   void RunUntilIdle();
   void RunSteps(int count);
+  // Called behind each step.
+  void SetBetweenSteps(std::function<void()> between) { between_steps_ = std::move(between); }
 
   void ExpectSoloAnswer(const GenerateRequest& request, const Outcome& outcome);
   // All of them at once.
@@ -91,12 +99,14 @@ class SchedulerWorld {
   const uint32_t period_;
   const std::optional<int32_t> no_numbers_at_;
   const bool all_are_none_;
+  const absl::Duration time_per_token_;
   std::vector<float> spoilt_logits_;
   size_t spoilt_ = 0;
   TestCache cache_;
   WatchedClient client_;
   ArithmeticModel model_;
   uint64_t steps_ = 0;
+  std::function<void()> between_steps_ = [] {};
   std::vector<std::unique_ptr<Outcome>> outcomes_;
   Scheduler scheduler_;  // Last: its end tells the outcomes.
 };

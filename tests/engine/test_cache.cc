@@ -31,13 +31,20 @@ TestCache::TestCache(CacheSpec spec, Sizes sizes,
   const size_t windows = layout.windows().size();
   const std::vector<uint32_t> primary(windows, sizes.primary_blocks);
   const std::vector<uint32_t> secondary(windows, sizes.secondary_blocks);
-  const std::vector<uint32_t> secondary_slots(windows,
-                                              SlotsFor(Tier::kSecondary, sizes.secondary_blocks));
+  const uint32_t staging = sizes.disk_blocks == 0 ? 0 : kStagingSlots;
+  const std::vector<uint32_t> secondary_slots(
+      windows, SlotsFor(Tier::kSecondary, sizes.secondary_blocks) + staging);
+  std::vector<TierSpec> tiers = HostTiers(primary, secondary);
+  if (sizes.disk_blocks != 0) {
+    tiers.push_back({.name = "disk",
+                     .medium = Medium::kDisk,
+                     .blocks = std::vector<uint32_t>(windows, sizes.disk_blocks)});
+  }
   pools_ = Require(PoolSet::Create(layout, {.tiers = {primary, secondary_slots}}, FreshInstance()));
   PoisonPrimary();
   manager_ = std::make_unique<SharedManager>(
       Require(BlockManager::Create({.layout = layout,
-                                    .tiers = HostTiers(primary, secondary),
+                                    .tiers = std::move(tiers),
                                     .pool_mappings = pools_->Mappings(),
                                     .epoch = Epoch(1),
                                     .tenants = std::move(tenants)})),

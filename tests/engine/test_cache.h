@@ -21,6 +21,7 @@ class TestCache {
   struct Sizes {  // Of each window.
     uint32_t primary_blocks = 0;
     uint32_t secondary_blocks = 0;
+    uint32_t disk_blocks = 0;  // Then there are secondary ones; see FakeDisk.
   };
   // `before_copy` may be empty: see HostTransfers::Options.
   TestCache(CacheSpec spec, Sizes sizes,
