@@ -13,6 +13,11 @@ memory, with 32 requests in flight over io_uring, or 16 threads. What is compare
     disk_scan, disk_scan_mb     slots a second, and MB/s of headers (a page a slot), that a start reads and checks in a file of 128 KiB blocks.
                                 fio reads 4 KiB at the same offsets of the same file, in the same order, and does not look at them.
 
+    free_eviction               microseconds to evict a request of 64 tokens whose blocks have copies on disk; the yardstick drops such a
+                                request in a cache without a disk. No disk is touched.
+    memory_p99_disk_stalled     microseconds until a prefix of 16 blocks has come up from a second tier in memory, 99th percentile, while each
+                                write of the disk below takes a second more; the yardstick is the same without a disk.
+
 The disk's own caches stay as they are: a file that fits them is read from there by both sides.
 """
 
@@ -32,6 +37,7 @@ BLOCKS = {"128k": 128 << 10, "1m": 1 << 20}
 FILE_BYTES = 1 << 30
 SMOKE_BYTES = 64 << 20
 ROUNDS = 5
+FIGURES_OF_THE_FILE = [f"disk_{what}" for what in ("write_128k", "write_1m", "read_128k", "read_1m", "cpu_s_per_gb", "cpu_s_per_gb_1m", "scan", "scan_mb")]
 
 
 def slab_round(program, path, engine, block, count):
@@ -116,7 +122,13 @@ def main():
     parser.add_argument("--engine", choices=("uring", "threads"), default="uring")
     parser.add_argument("--smoke", action="store_true", help="one small round, whose numbers say nothing")
     args = parser.parse_args()
+    wanted = tuple(args.ids)
+    ladder = os.path.join(os.path.dirname(os.path.abspath(args.program)), "ladder_bench")
+    with tempfile.TemporaryDirectory(prefix="pagoda-tiers-", dir=args.folder) as folder:
+        subprocess.run([ladder, folder, *(["--smoke"] if args.smoke else []), *wanted], check=True)
     for name, block in BLOCKS.items():
+        if wanted and not any(figure.startswith(wanted) for figure in FIGURES_OF_THE_FILE):
+            return
         with tempfile.TemporaryDirectory(prefix="pagoda-tiers-", dir=args.folder) as folder:
             measure(args, folder, name, block)
 

@@ -34,7 +34,9 @@ bool SameValues(const Config& a, const Config& b) {
   const std::vector<Config::Cache::TierConfig> others = b.cache.AllTiers();
   return std::equal(tiers.begin(), tiers.end(), others.begin(), others.end(),
                     [](const auto& one, const auto& other) {
-                      return one.name == other.name && SameBudget(one.size, other.size);
+                      return one.name == other.name && SameBudget(one.size, other.size) &&
+                             one.path == other.path &&
+                             one.write_bytes_per_second == other.write_bytes_per_second;
                     }) &&
          a.server.unix_socket == b.server.unix_socket &&
          a.server.grpc_address == b.server.grpc_address &&

@@ -43,9 +43,20 @@ void World::CountHolders() {
   for (const SimDrain& drain : drains) {
     hold(drain.block.window, drain.block.id, drain.tenant, Ledger::Holder::kDrain);
   }
+  for (const DiskOrders::Job& job : on_order.jobs()) {
+    for (const DiskOrders::Fetch& fetch : job.fetches) {
+      ledgers[job.window].Reserve({config.above_disk(), fetch.memory});
+    }
+  }
   for (uint32_t w = 0; w < num_windows(); ++w) {
     ledgers[w].EndCount(shadows[w]);
     accountants[w].EndCount(ledgers[w], shadows[w], coverage);
+    if (!config.has_disk_in(w)) continue;
+    std::vector<bool> owned(config.slots_in(w, config.disk()));
+    for (uint32_t s = 0; s < owned.size(); ++s) {
+      owned[s] = ledgers[w].owner({config.disk(), SlotIndex{s}}) != kNone;
+    }
+    ledgers[w].SetDiskInFlight(on_order.InFlight(w, owned));
   }
 }
 
@@ -77,6 +88,14 @@ void World::Check() {
   SIM_CHECK(core->completed_ticket() == memory.completed() && core->last_ticket() == memory.last(),
             "copies up to ", core->completed_ticket().value(), " of ", core->last_ticket().value(),
             " have ended by the core, up to ", memory.completed().value(), " by the copies");
+  for (const Lane lane : {Lane::kFetch, Lane::kBackup}) {
+    SIM_CHECK(core->completed_ticket(lane) == on_order.completed(lane) &&
+                  core->last_ticket(lane) == on_order.last(lane),
+              lane == Lane::kFetch ? "fetches up to " : "backups up to ",
+              core->completed_ticket(lane).value(), " of ", core->last_ticket(lane).value(),
+              " have ended by the core, up to ", on_order.completed(lane).value(), " of ",
+              on_order.last(lane).value(), " by what was reported");
+  }
   for (uint32_t w = 0; w < num_windows(); ++w) {
     const std::vector<TreeEntry> tree = core->DumpTree(config.windows[w].size);
     shadows[w].Compare(tree);
@@ -84,6 +103,8 @@ void World::Check() {
       SIM_CHECK(shadow_tree_.Dump(config.windows[w].size) == tree, "law: the ShadowTree differs");
     }
     const bool resetting = core->resetting();
+    if (config.has_disk_in(w)) CheckDisk(w);
+    if (config.has_disk_in(w)) on_order.CheckStats(w, stats.windows[w].disk);
     ledgers[w].CheckStats(stats.windows[w], memory, shadows[w],
                           resetting ? Ledger::Reset::kGoesOn : Ledger::Reset::kOver);
     SIM_CHECK(stats.windows[w].pinned_blocks == ledgers[w].pinned_blocks(), "Stats() counts ",
@@ -147,7 +168,10 @@ std::optional<Victims::Candidate> World::LowestThatStayed(const Victims& victims
   std::optional<Victims::Candidate> lowest;
   for (const Victims::Candidate& candidate : victims.candidates) {
     const Node& node = shadows[victims.window].node(candidate.id);
-    if (!IsCandidate(victims.window, candidate.id) || node.tier != victims.tier) continue;
+    const bool stays = config.IsOnDisk(victims.tier)
+                           ? IsDiskCandidate(victims.window, candidate.id)
+                           : IsCandidate(victims.window, candidate.id) && node.tier == victims.tier;
+    if (!stays) continue;
     const Priority priority = std::max(candidate.priority, node.priority);
     if (lowest.has_value() && lowest->priority <= priority) continue;
     lowest = {candidate.id, priority};
@@ -164,6 +188,7 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
     const auto index = static_cast<size_t>(tier);
     if (tier <= from.tier || (gone.to.has_value() && tier >= *gone.to)) continue;
     if (config.windows[from.window].blocks_in(tier) == 0) continue;
+    if (config.IsOnDisk(tier)) continue;  // Nothing falls there but to its copy.
     const bool admitted = gone.priority >= config.min_priority[index];
     if (!admitted && !gone.named && !gone.has_children) continue;
     if (config.quota(from.tenant, tier) != kNoQuota) continue;
@@ -191,6 +216,7 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
 // gives up its own, and a watermark counts duplicates as free.
 void World::CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& gone) {
   if (from.tier == Tier::kPrimary || gone.named || !config.tenants.empty()) return;
+  if (config.IsOnDisk(from.tier)) return;  // It keeps what a restart can reach.
   if (config.watermark_permille[static_cast<size_t>(from.tier)] != 0) return;
   for (const Victims& there : victims_) {
     if (there.window != from.window || there.tier != from.tier) continue;
@@ -226,12 +252,12 @@ void World::CheckNodes(uint32_t window) {
       if (slot.slot == kNoSlot) continue;
       SIM_CHECK(tier == node.tier || node.lower.contains(tier), "block ", id,
                 " has a copy that no event tells of");
-      if (memory.Arriving(window, slot)) continue;
-      SIM_CHECK(std::equal(node.values.begin(), node.values.begin() + node.count,
-                           memory.slot(window, slot)),
-                "rule 7: block ", id, " of window ", WindowName(config.windows[window].size),
-                " in slot ", slot.slot.value(), " of the ", DefaultTierName(tier),
-                " tier does not hold the bytes of its content");
+      if (!config.IsOnDisk(tier) && memory.Arriving(window, slot)) continue;
+      SIM_CHECK(
+          std::equal(node.values.begin(), node.values.begin() + node.count, values(window, slot)),
+          "rule 7: block ", id, " of window ", WindowName(config.windows[window].size), " in slot ",
+          slot.slot.value(), " of the ", DefaultTierName(tier),
+          " tier does not hold the bytes of its content");
     }
   }
 }

@@ -173,7 +173,10 @@ void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle) {
   const uint32_t owner = ledger.owner(slot);
   SIM_CHECK(owner == kNone || owner == id || !taken(owner), "slot ", handle.slot.value(),
             " is handed out while block ", owner, " lies in it");
+  SIM_CHECK(!world.on_order.InTransit(window, slot), "D6: slot ", handle.slot.value(),
+            " is handed out while it is in transit");
   ledger[id].generation = handle.generation;
+  ledger[id].unknown_life = false;
   ledger.Place(id, slot);
   ledger.Hold(handle.id, Ledger::Holder::kUser);
 }

@@ -11,8 +11,10 @@
 namespace pagoda::sim {
 namespace {
 
-// Of what a seed decides about tiers beyond the second. No operation has this stream.
+// Of what a seed decides about tiers beyond the second, and about a disk. No operation has these
+// streams.
 constexpr uint64_t kFartherTiersStream = uint64_t{1} << 40;
+constexpr uint64_t kDiskStream = uint64_t{1} << 41;
 
 // Small enough that a window passes within a few blocks.
 WindowSize DrawSliding(Random& random, uint32_t tokens_per_block) {
@@ -115,7 +117,48 @@ void DrawFartherTiers(SimConfig& config) {
   }
 }
 
+// In one seed of four the last tier is on disk: beyond those that there are, or in place of the
+// fourth. A seed without a disk is what it was before there were any.
+void DrawDisk(SimConfig& config) {
+  Random random(config.seed, kDiskStream);
+  if (!random.OneIn(4)) return;
+  config.has_disk = true;
+  config.num_tiers = std::min(config.num_tiers + 1, kMaxTiers);
+  const size_t disk = config.num_tiers - 1;
+  const bool is_tiny = random.OneIn(2);
+  bool any = false;
+  for (SimConfig::Window& window : config.windows) {
+    const bool is_last = &window == &config.windows.back();
+    window.blocks[disk] = 0;
+    if (random.OneIn(6) && (any || !is_last)) continue;
+    any = true;
+    window.blocks[disk] = is_tiny ? random.Between(1, 6) : random.Between(4, 40);
+    // A block goes to disk through the tier above it.
+    uint32_t& above = window.blocks[disk - 1];
+    if (above == 0) above = DrawLowerBlocks(random);
+    // A quarter of it may be filled by fetches at once.
+    if (disk > 1 && random.OneIn(2)) above = std::max(above, random.Between(8, 24));
+  }
+  config.min_priority[disk] = random.OneIn(2) ? Priority{0} : DrawMinPriority(random);
+  config.watermark_permille[disk] = 0;
+  for (TenantOptions& tenant : config.tenants) {
+    tenant.quota_blocks[disk] = random.OneIn(3) ? random.Below(6) : kNoQuota;
+  }
+  const uint64_t block_bytes = config.block_bytes(0);
+  const uint64_t rates[] = {
+      0, 0, block_bytes / 2, 3 * block_bytes + 1, 20 * block_bytes, 500 * block_bytes};
+  config.write_bytes_per_second = rates[random.Below(6)];
+  const uint32_t failures[] = {0, 0, 10, 100, 300};
+  config.file_failure_permille = failures[random.Below(5)];
+  config.file_haste_percent = random.Between(3, 95);
+  config.maintain_percent = random.Between(2, 30);
+}
+
 }  // namespace
+
+uint64_t SimConfig::block_bytes(uint32_t window) const {
+  return CoreOptions(*this, absl::UnixEpoch(), 0).layout.windows()[window].block_bytes();
+}
 
 TenantId SimConfig::OwnerOf(uint32_t name_space) const {
   for (uint16_t id = 1; id < num_tenants(); ++id) {
@@ -149,6 +192,11 @@ std::string SimConfig::ToString() const {
                   " steps=", steps, " copy_failures=", copy_failure_permille,
                   " copy_haste=", copy_haste_percent,
                   " all_lives=", lifecycle == LifecycleEvents::kAll);
+  if (has_disk) {
+    absl::StrAppend(&text, " disk: bytes_per_second=", write_bytes_per_second,
+                    " failures=", file_failure_permille, " haste=", file_haste_percent,
+                    " maintain=", maintain_percent);
+  }
   for (const TenantOptions& tenant : tenants) {
     absl::StrAppend(&text, " ", tenant.name, ":", tenant.shares ? "shares," : "",
                     "share=", tenant.share);
@@ -205,6 +253,7 @@ SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights) {
   // By the seed itself: the other seeds run as they always did.
   if (seed % 3 == 1) config.lifecycle = LifecycleEvents::kAll;
   DrawFartherTiers(config);
+  DrawDisk(config);
   return config;
 }
 
@@ -223,6 +272,9 @@ BlockManager::Options CoreOptions(const SimConfig& config, absl::Time start, uin
     for (const SimConfig::Window& window : config.windows) tier.blocks.push_back(window.blocks[t]);
     tier.min_priority = config.min_priority[t];
     tier.watermark_permille = config.watermark_permille[t];
+    if (t != config.disk_index()) continue;
+    tier.medium = Medium::kDisk;
+    tier.write_bytes_per_second = config.write_bytes_per_second;
   }
   options.max_holes = config.max_holes;
   options.eviction_policy = config.eviction_policy;

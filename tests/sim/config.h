@@ -37,7 +37,6 @@ struct SimConfig {
 
     bool full() const { return size == kFullAttention; }
     uint32_t blocks_in(Tier tier) const { return blocks[static_cast<size_t>(tier)]; }
-    uint32_t slots_in(Tier tier) const { return SlotsFor(tier, blocks_in(tier)); }
     uint32_t primary() const { return blocks_in(Tier::kPrimary); }
     uint32_t all_blocks() const { return std::accumulate(blocks.begin(), blocks.end(), 0u); }
     bool has_lower() const { return all_blocks() > primary(); }
@@ -54,6 +53,9 @@ struct SimConfig {
   std::array<Priority, kMaxTiers> min_priority = {};
   std::array<uint32_t, kMaxTiers> watermark_permille = {};
   uint32_t pin_budget_permille = 0;
+  // The last of the tiers is on disk. A disk of its own for each window with blocks there.
+  bool has_disk = false;
+  uint64_t write_bytes_per_second = 0;  // 0: no limit.
 
   uint32_t alphabet = 2;           // Token ids in use.
   uint32_t max_prompt_tokens = 0;  // Of most prompts.
@@ -65,7 +67,12 @@ struct SimConfig {
   uint32_t retention_percent = 0;      // Sequences that wish something.
   uint32_t copy_failure_permille = 0;
   uint32_t copy_haste_percent = 0;  // How soon copies are carried out.
-  uint32_t wrong_percent = 0;       // Calls with a wrong argument.
+  // The same of what a disk does; and how often, of a hundred operations, the daemon looks after
+  // it.
+  uint32_t file_failure_permille = 0;
+  uint32_t file_haste_percent = 0;
+  uint32_t maintain_percent = 0;
+  uint32_t wrong_percent = 0;  // Calls with a wrong argument.
   bool durations = false;
   LifecycleEvents lifecycle = LifecycleEvents::kRaw;
   std::vector<uint32_t> weights;  // Of the kinds of operations, index for index operations.h.
@@ -80,6 +87,31 @@ struct SimConfig {
                ? kNoQuota
                : tenants[tenant.value() - 1u].quota_blocks[static_cast<size_t>(tier)];
   }
+  size_t disk_index() const { return has_disk ? num_tiers - 1 : kMaxTiers; }
+  Tier disk() const { return static_cast<Tier>(disk_index()); }
+  // The tier that has the staging slots. REQUIRES: has_disk.
+  Tier above_disk() const { return static_cast<Tier>(num_tiers - 2); }
+  bool IsOnDisk(Tier tier) const { return static_cast<size_t>(tier) == disk_index(); }
+  // Whether the window has blocks on disk.
+  bool has_disk_in(uint32_t window) const { return has_disk && windows[window].blocks_in(disk()); }
+  // Slots for blocks, and the spare; on disk there is none.
+  uint32_t plain_slots_in(uint32_t window, Tier tier) const {
+    const uint32_t blocks = windows[window].blocks_in(tier);
+    return IsOnDisk(tier) ? blocks : SlotsFor(tier, blocks);
+  }
+  // Those, and the staging slots.
+  uint32_t slots_in(uint32_t window, Tier tier) const {
+    const bool stages = has_disk && tier == above_disk() && windows[window].blocks_in(tier) != 0;
+    return plain_slots_in(window, tier) + (stages ? kStagingSlots : 0);
+  }
+  uint32_t memory_blocks(uint32_t window) const {
+    return windows[window].all_blocks() - (has_disk ? windows[window].blocks_in(disk()) : 0);
+  }
+  bool IsStaging(uint32_t window, SlotRef slot) const {
+    return slot.slot.value() >= plain_slots_in(window, slot.tier);
+  }
+  // What one block of a window takes of the write budget.
+  uint64_t block_bytes(uint32_t window) const;
   // The tenant of a name space, by index.
   TenantId OwnerOf(uint32_t name_space) const;
   // A name space that a session of the tenant may use, for the one that was drawn.

@@ -67,6 +67,18 @@ enum class Met : uint8_t {
   kDuringReset,  // Operations that ran while a reset was under way.
   kTaken,        // Blocks whose life outside the tree began, where all of these are told.
   kReleased,     // Those that ended without the tree.
+  kBackedUp,     // Blocks that got a copy on disk.
+  kFellToDisk,   // That fell to it.
+  kFetched,
+  kFetchFailed,
+  kFetchLate,        // Read, and not used.
+  kDiskDisplaced,    // Blocks on disk alone that left for others.
+  kDiskCopyDropped,  // Copies on disk that were given up, of blocks with a nearer one.
+  kBackupFailed,
+  kErased,  // Erases that were reported.
+  kRecoveredFromDisk,
+  kBudgetShort,    // Calls in which a backup waited for the write budget.
+  kMatchedBeyond,  // Matches that would have gone on with what is on disk.
   kCount,
 };
 
@@ -128,6 +140,18 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "during_reset",
     "taken",
     "released",
+    "backed_up",
+    "fell_to_disk",
+    "fetched",
+    "fetch_failed",
+    "fetch_late",
+    "disk_displaced",
+    "disk_copy_dropped",
+    "backup_failed",
+    "erased",
+    "found_on_disk",
+    "budget_short",
+    "matched_beyond",
 };
 
 struct Coverage {

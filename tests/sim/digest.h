@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "events/event.h"
+#include "manager/file_orders.h"
 #include "pools/copy_order.h"
 #include "tests/sim/random.h"
 
@@ -18,6 +19,7 @@ class Digest {
   // Every field of it.
   void Add(const Event& event);
   void Add(const CopyOrder& order);
+  void Add(const FileCommand& command);
 
   uint64_t value() const { return value_; }
 

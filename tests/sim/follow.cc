@@ -56,7 +56,7 @@ std::string Describe(const CopyOrder& order) {
 void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders) {
   world_.taken_over.clear();
   NoteMoves(events);
-  if (!for_room_.empty() || !moves_.empty()) {
+  if (!for_room_.empty() || !moves_.empty() || !off_disk_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
   }
   for (const CopyOrder& order : orders) {
@@ -102,8 +102,13 @@ void Follow::NoteCandidates(uint32_t window) {
       if (!node.cached() || !node.lower.contains(tier)) continue;
       victims[static_cast<size_t>(tier) * tenants].duplicates.push_back(id);
     }
-    if (!world_.IsCandidate(window, id)) continue;
+    if (!node.cached()) continue;
     const TenantId tenant = world_.config.OwnerOf(node.name_space);
+    if (world_.config.has_disk && world_.IsDiskCandidate(window, id)) {
+      victims[world_.config.disk_index() * tenants + tenant.value()].candidates.push_back(
+          {id, node.priority});
+    }
+    if (world_.IsOnlyOnDisk(window, id) || !world_.IsCandidate(window, id)) continue;
     victims[static_cast<size_t>(node.tier) * tenants + tenant.value()].candidates.push_back(
         {id, node.priority});
   }
@@ -128,6 +133,28 @@ void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, const Victims::
   SIM_CHECK(world_.ledgers[window][id].refs <= (LetGo(window, id) ? 1 : 0), "block ", id,
             " of window ", WindowName(world_.config.windows[window].size),
             " goes for room while it is held");
+  NoteGone(window, tier, id, gone);
+}
+
+void Follow::NoteGone(uint32_t window, Tier tier, uint32_t id, const Victims::Gone& gone) {
+  const Shadow& shadow = world_.shadows[window];
+  for (uint32_t c = shadow.node(id).first_child; c != kNone && world_.config.IsOnDisk(tier);
+       c = shadow.node(c).next_sibling) {
+    const Node& child = shadow.node(c);
+    // Removals are told together: what a child lost before may be told later.
+    SIM_CHECK(!child.cached() || !(child.tier == tier || child.lower.contains(tier)) ||
+                  IsAmong(off_disk_, window, c),
+              "the disk gives up block ", id, " before its child ", c);
+  }
+  // What comes to disk takes no place of what is kept longer. In a sliding window it may have left
+  // for its own place. What falls there may take its tenant's.
+  const TenantId owner = world_.config.OwnerOf(world_.shadows[window].node(id).name_space);
+  if (scope_.orders_backups && world_.config.IsOnDisk(tier) && world_.full(window) &&
+      world_.config.quota(owner, tier) == kNoQuota) {
+    SIM_CHECK(highest_staged_.has_value() && gone.priority <= *highest_staged_,
+              "the disk gives up block ", id, " of priority ", gone.priority,
+              " for nothing of such a priority");
+  }
   Victims& victims = VictimsOf(window, tier, id);
   victims.gone.push_back(gone);
   // Where its id comes back in the same call, that is another block.
@@ -149,11 +176,15 @@ void Follow::Apply(uint32_t window, const StoredEvent& stored) {
   for (const StoredBlock& block : stored.blocks) {
     SIM_CHECK(block.tier == Tier::kPrimary || scope_.restores, "block ", block.id.value(),
               " is stored below");
+    SIM_CHECK(!world_.config.IsOnDisk(block.tier) || scope_.found_on_disk != nullptr, "block ",
+              block.id.value(), " is stored on disk");
     const bool hole = shadow.node(block.id.value()).state == Node::State::kHole;
     if (hole) world_.coverage.Add(Met::kHoleFilled);
     stored_.push_back({window, block.id});
   }
   shadow.ApplyStored(stored);
+  if (scope_.found_on_disk == nullptr) return;
+  for (const StoredBlock& block : stored.blocks) NoteFound(window, block.id.value());
 }
 
 void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
@@ -179,12 +210,70 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
     const Priority priority =
         updated.priority.has_value() ? updated.priority->new_value : shadow.node(id).priority;
     NoteMove(window, updated, priority);
-  } else if (updated.lower.has_value()) {
-    world_.coverage.Add(Met::kDuplicateDropped);
   }
+  if (updated.lower.has_value()) NoteLower(window, updated);
   shadow.ApplyUpdated(updated);
   if (updated.tier.has_value() || updated.lower.has_value())
     changed_.push_back({window, updated.id});
+}
+
+// What has become of the block's farther copies.
+void Follow::NoteLower(uint32_t window, const UpdatedEvent& updated) {
+  const uint32_t id = updated.id.value();
+  const SimConfig& config = world_.config;
+  const auto& [before, after] = *updated.lower;
+  const bool moved = updated.tier.has_value();
+  if (config.has_disk && after.contains(config.disk()) && !before.contains(config.disk()) &&
+      !(moved && config.IsOnDisk(updated.tier->old_value))) {
+    if (scope_.found_on_disk != nullptr) return NoteFound(window, id);
+    SIM_CHECK(scope_.backed_up == (HeldBlock{window, updated.id}), "block ", id,
+              " has a copy on disk that nobody wrote");
+    world_.coverage.Add(Met::kBackedUp);
+    return;
+  }
+  if (config.has_disk && before.contains(config.disk()) && !after.contains(config.disk()) &&
+      !(moved && config.IsOnDisk(updated.tier->new_value))) {
+    world_.coverage.Add(Met::kDiskCopyDropped);
+    // A tenant at its quota gives up what cannot fall, too.
+    const TenantId owner = config.OwnerOf(world_.shadows[window].node(id).name_space);
+    if (!scope_.orders_backups || config.quota(owner, config.disk()) != kNoQuota) return;
+    NoteGone(window, config.disk(), id,
+             {.priority = world_.shadows[window].node(id).priority, .to = std::nullopt});
+    return;
+  }
+  if (!moved) world_.coverage.Add(Met::kDuplicateDropped);
+}
+
+// A block, or a copy of one, that the file has from an earlier run.
+void Follow::NoteFound(uint32_t window, uint32_t id) {
+  const Node& node = world_.shadows[window].node(id);
+  const Value value = node.values[node.count - 1];
+  for (const RecoveredBlock& block : (*scope_.found_on_disk)[window].blocks) {
+    const Disk::Written& written = world_.files.written(window, block.slot.slot);
+    if (written.path.back() != value || written.count() != node.count) continue;
+    SIM_CHECK(world_.ledgers[window].owner(block.slot) == kNone, "slot ", block.slot.slot.value(),
+              " of the file has two blocks");
+    if (world_.config.IsOnDisk(node.tier)) {
+      world_.ledgers[window].Unplace(id);  // It may have been another block's in this call.
+      world_.ledgers[window][id].unknown_life = true;
+    }
+    world_.ledgers[window].AddCopy(id, block.slot);
+    world_.coverage.Add(Met::kRecoveredFromDisk);
+    return;
+  }
+  Fail(Text("block ", id, " was not found on disk"));
+}
+
+void Follow::NoteFetched(uint32_t window, const UpdatedEvent& updated) {
+  const auto fetched =
+      std::find_if(scope_.fetched.begin(), scope_.fetched.end(), [&](const Scope::Fetched& one) {
+        return one.block == HeldBlock{window, updated.id};
+      });
+  SIM_CHECK(
+      fetched != scope_.fetched.end() && updated.tier->new_value == world_.config.above_disk(),
+      "block ", updated.id.value(), " comes from disk without a fetch");
+  world_.ledgers[window].AddCopy(updated.id.value(), {updated.tier->new_value, fetched->slot});
+  world_.coverage.Add(Met::kFetched);
 }
 
 // The block has no copies but those that the events tell of.
@@ -214,7 +303,8 @@ void Follow::LeaveFreely(uint32_t window, uint32_t id, Tier from) {
 // It leaves the tree: who holds it has its nearest copy.
 void Follow::DropDuplicatesOf(uint32_t window, uint32_t id) {
   TierSet nearest;
-  nearest.Add(world_.shadows[window].node(id).tier);
+  const Tier tier = world_.shadows[window].node(id).tier;
+  if (!world_.config.IsOnDisk(tier)) nearest.Add(tier);  // There nobody holds it.
   world_.ledgers[window].KeepCopies(id, nearest);
 }
 
@@ -223,6 +313,7 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
   const auto [from, to] = *updated.tier;
   const bool freely = updated.lower.has_value() && updated.lower->old_value.contains(to);
   Coverage& coverage = world_.coverage;
+  if (!scope_.fetched.empty()) return NoteFetched(window, updated);
   if (to < from) {
     SIM_CHECK(to == Tier::kPrimary, "block ", id, " comes up to the ", DefaultTierName(to),
               " tier and no further");
@@ -236,8 +327,10 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
     coverage.Add(Met::kLostOneCopy);
     return;
   }
+  SIM_CHECK(freely || !world_.config.IsOnDisk(to), "block ", id, " falls to disk without a copy");
   if (freely) {
     coverage.Add(Met::kFreelyEvicted);
+    if (world_.config.IsOnDisk(to)) coverage.Add(Met::kFellToDisk);
     LeaveFreely(window, id, from);
   }
   NoteVictim(window, from, id,
@@ -286,7 +379,10 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
             "blocks leave by an operation that does not do that: ", RemovalReasonName(reason));
   if (reason == RemovalReason::kReleased && listed) return;
   Shadow& shadow = world_.shadows[window];
-  if (removed.scope == RemovedEvent::Scope::kPools) return shadow.Clear();
+  if (removed.scope == RemovedEvent::Scope::kPools) {
+    world_.on_order.AllLeft(window);
+    return shadow.Clear();
+  }
   if (removed.scope == RemovedEvent::Scope::kWindow) {
     SIM_CHECK(reason == RemovalReason::kCleared, "only a reset removes everything");
     world_.coverage.Add(Met::kCleared);
@@ -294,6 +390,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
       if (shadow.node(id).cached()) DropDuplicatesOf(window, id);
     }
     shadow.Clear();
+    world_.on_order.AllLeft(window);
     for (SimSession& session : world_.sessions) {
       for (SimSequence& sequence : session.sequences) {
         SimTable& table = sequence.tables[window];
@@ -312,7 +409,13 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
       // In a sliding window what is below a victim may have to go with it.
       uint32_t above = node.parent;
       while (above != kNone && !shadow.node(above).cached()) above = shadow.node(above).parent;
-      const bool with_parent = !world_.full(window) && IsAmong(for_room_, window, above);
+      // So has, under full attention, what is on disk alone below one that is not there any more.
+      const bool on_disk = world_.config.IsOnDisk(node.tier);
+      const bool with_parent =
+          (!world_.full(window) || on_disk) && IsAmong(for_room_, window, above);
+      SIM_CHECK(with_parent || on_disk || !world_.config.tenants.empty() ||
+                    !world_.config.has_disk || !node.lower.contains(world_.config.disk()),
+                "block ", id, " goes for room, though it has a copy on disk to fall to");
       if (!with_parent) {
         SIM_CHECK((node.tier == Tier::kPrimary) == (reason == RemovalReason::kEvicted), "block ",
                   id, " of the ", DefaultTierName(node.tier), " tier is ",
@@ -329,10 +432,14 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     if (reason == RemovalReason::kTruncated) world_.coverage.Add(Met::kCutInPlace);
     if (reason == RemovalReason::kLost) world_.coverage.Add(Met::kLost);
     if (reason == RemovalReason::kEvicted) world_.coverage.Add(Met::kEvicted);
-    if (reason == RemovalReason::kDisplaced) world_.coverage.Add(Met::kDisplaced);
+    if (reason == RemovalReason::kDisplaced) {
+      world_.coverage.Add(world_.config.IsOnDisk(node.tier) ? Met::kDiskDisplaced
+                                                            : Met::kDisplaced);
+    }
     if (reason == RemovalReason::kTakenOver) world_.coverage.Add(Met::kTakenOver);
     if (reason == RemovalReason::kInvalidated) world_.coverage.Add(Met::kInvalidated);
     DropDuplicatesOf(window, id);
+    world_.on_order.BlockLeft(window, id);
     const uint32_t holes = shadow.holes();
     shadow.Remove(removed.blocks[i], removed.hashes[i]);
     if (shadow.holes() > holes) world_.coverage.Add(Met::kHole);
@@ -349,6 +456,12 @@ void Follow::NoteMoves(const EventBatch& events) {
   for (const Event& event : events) {
     const uint32_t window = WindowIndex(event.window);
     if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
+      if (updated->lower.has_value() && world_.config.has_disk &&
+          updated->lower->old_value.contains(world_.config.disk()) &&
+          !updated->lower->new_value.contains(world_.config.disk()) &&
+          !(updated->tier.has_value() && world_.config.IsOnDisk(updated->tier->new_value))) {
+        off_disk_.push_back({window, updated->id});
+      }
       if (!updated->tier.has_value()) continue;
       moves_.push_back({window, updated->id.value(), updated->tier->new_value});
     } else if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
@@ -365,6 +478,11 @@ void Follow::ApplyOrder(const CopyOrder& order) {
   world_.coverage.Add(Met::kCopy);
   const uint32_t id = ledger.owner(order.source);
   SIM_CHECK(id != kNone, "copy ", order.ticket.value(), " reads a slot in which no block lies");
+  SIM_CHECK(!world_.config.IsStaging(window, order.source), "copy ", order.ticket.value(),
+            " reads a staging slot");
+  if (world_.config.IsStaging(window, order.target)) return Stage(order, window);
+  SIM_CHECK(!world_.on_order.InTransit(window, order.target, order.ticket), "D6: copy ",
+            order.ticket.value(), " goes to a slot in transit");
   const auto move = std::find_if(moves_.begin(), moves_.end(), [&](const Move& m) {
     return m.window == window && m.id == id && m.to == order.target.tier && !m.copied;
   });
@@ -386,10 +504,35 @@ void Follow::ApplyOrder(const CopyOrder& order) {
   }
 }
 
+// A copy to a staging slot begins a backup.
+void Follow::Stage(const CopyOrder& order, uint32_t window) {
+  const Shadow& shadow = world_.shadows[window];
+  const uint32_t id = world_.ledgers[window].owner(order.source);
+  const Node& node = shadow.node(id);
+  SIM_CHECK(scope_.orders_backups, "a backup is ordered where none may be");
+  SIM_CHECK(order.target.tier == world_.config.above_disk() && world_.config.has_disk_in(window),
+            "a staging slot is in the tier above the disk");
+  SIM_CHECK(node.cached() && order.num_tokens >= node.count, "a backup of block ", id,
+            ", which is not cached, or not whole");
+  // Of what loses its copy in this call it does so first.
+  const auto is_on_disk = [&](uint32_t block) {
+    return world_.CopyOnDisk(window, block) != kNoSlot && !IsAmong(off_disk_, window, block);
+  };
+  SIM_CHECK(!is_on_disk(id), "a backup of block ", id, ", which is on disk");
+  SIM_CHECK(node.parent == kNone || is_on_disk(node.parent) ||
+                world_.on_order.BackupOf(window, node.parent) != nullptr,
+            "block ", id, " goes to disk before its parent");
+  world_.on_order.Stage(window, id, order.target.slot, order.ticket, world_.now);
+  // What time brings comes before the order, and its event behind it.
+  const bool expires = world_.ledgers[window][id].deadline <= world_.now;
+  const Priority priority = expires ? std::max(node.priority, kDefaultPriority) : node.priority;
+  highest_staged_ = std::max(highest_staged_.value_or(Priority{0}), priority);
+}
+
 // Whether every slot of the tier has a block, the spare, too: a block of it is about to come up.
 bool Follow::IsFull(uint32_t window, Tier tier) const {
   const Ledger& ledger = world_.ledgers[window];
-  for (uint32_t s = 0; s < ledger.num_slots(tier); ++s) {
+  for (uint32_t s = 0; s < world_.config.plain_slots_in(window, tier); ++s) {
     const uint32_t owner = ledger.owner({tier, SlotIndex{s}});
     if (owner == kNone || IsAmong(for_room_, window, owner)) return false;
   }

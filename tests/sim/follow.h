@@ -4,6 +4,7 @@
 #define PAGODA_TESTS_SIM_FOLLOW_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "events/event_batch.h"
@@ -41,6 +42,11 @@ class Follow {
   bool LetGo(uint32_t window, uint32_t id) const;
   Victims& VictimsOf(uint32_t window, Tier tier, uint32_t id);
   void NoteVictim(uint32_t window, Tier tier, uint32_t id, const Victims::Gone& gone);
+  void NoteGone(uint32_t window, Tier tier, uint32_t id, const Victims::Gone& gone);
+  void NoteLower(uint32_t window, const UpdatedEvent& updated);
+  void NoteFetched(uint32_t window, const UpdatedEvent& updated);
+  void NoteFound(uint32_t window, uint32_t id);
+  void Stage(const CopyOrder& order, uint32_t window);
   void NoteMove(uint32_t window, const UpdatedEvent& updated, Priority priority);
   void KeepCopies(uint32_t window, uint32_t id);
   void LeaveFreely(uint32_t window, uint32_t id, Tier from);
@@ -65,6 +71,8 @@ class Follow {
   std::vector<Arrived> arrived_;    // By orders.
   std::vector<HeldBlock> copied_;   // In part.
   std::vector<Victims> victims_;
+  std::vector<HeldBlock> off_disk_;  // Blocks that lose their copy there, and stay.
+  std::optional<Priority> highest_staged_;
   size_t expiries_ = 0;
 };
 

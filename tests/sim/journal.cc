@@ -12,7 +12,9 @@ namespace pagoda::sim {
 Journal::Journal(const SimConfig* config) : config_(config) {
   for (size_t w = 0; w < config->windows.size(); ++w) {
     for (const Tier tier : kTiers) {
-      entries_[w][static_cast<size_t>(tier)].resize(config->windows[w].slots_in(tier));
+      if (config->IsOnDisk(tier)) continue;  // The file says itself what it holds.
+      entries_[w][static_cast<size_t>(tier)].resize(
+          config->slots_in(static_cast<uint32_t>(w), tier));
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "tests/sim/ledger.h"
 
+#include <algorithm>
+
 #include "tests/sim/fail.h"
 
 namespace pagoda::sim {
@@ -7,7 +9,9 @@ namespace pagoda::sim {
 Ledger::Ledger(const SimConfig* config, uint32_t window_index)
     : config_(config), window_index_(window_index) {
   const SimConfig::Window& window = config->windows[window_index];
-  for (const Tier tier : kTiers) owners_[Index(tier)].assign(window.slots_in(tier), kNone);
+  for (const Tier tier : kTiers) {
+    owners_[Index(tier)].assign(config->slots_in(window_index, tier), kNone);
+  }
   available_ = window.primary();
 }
 
@@ -59,6 +63,11 @@ void Ledger::FindPlace(uint32_t id) {
 
 void Ledger::BeginCount() {
   for (BlockFacts& facts : facts_) facts.refs = facts.pins = facts.drains = 0;
+  reserved_.clear();
+}
+
+bool Ledger::IsReserved(SlotRef slot) const {
+  return std::find(reserved_.begin(), reserved_.end(), slot) != reserved_.end();
 }
 
 void Ledger::Hold(BlockId id, Holder holder) {
@@ -75,9 +84,51 @@ void Ledger::EndCount(const Shadow& shadow) {
     if (facts_[id].refs == 0 && !shadow.node(id).cached()) Unplace(id);
   }
   available_ = 0;
-  for (const uint32_t id : owners_[0]) {
-    if (id == kNone || facts_[id].refs == 0) ++available_;
+  for (uint32_t s = 0; s < config_->windows[window_index_].primary(); ++s) {
+    const uint32_t id = owners_[0][s];
+    const bool can_go =
+        id == kNone ? !IsReserved({Tier::kPrimary, SlotIndex{s}}) : facts_[id].refs == 0;
+    if (can_go) ++available_;
   }
+}
+
+// A slot on its way to the carrier is not known by its number yet. The file's blocks are read and
+// written beside the copies between memories.
+void Ledger::CheckDiskStats(const WindowStats& stats, const Shadow& shadow, Reset reset) const {
+  const Tier disk = config_->disk();
+  const TierOccupancy& told = stats.tiers[Index(disk)];
+  // What was cut off keeps its slots until it is let go, and a fetch may keep them longer.
+  if (reset == Reset::kGoesOn) return;
+  TierOccupancy counted;
+  PriorityCounts priorities = {};
+  const std::vector<uint32_t>& owners = owners_[Index(disk)];
+  for (uint32_t s = 0; s < owners.size(); ++s) {
+    const uint32_t id = owners[s];
+    if (id == kNone) {
+      ++counted.free;
+    } else if (IsDuplicate(id, {disk, SlotIndex{s}})) {
+      ++counted.cached;
+      ++counted.duplicates;
+    } else if (facts_[id].pins > 0) {
+      ++counted.pinned;
+    } else if (facts_[id].refs > 0) {
+      ++counted.active;
+    } else {
+      ++counted.cached;
+      ++priorities[shadow.node(id).priority.value()];
+    }
+  }
+  SIM_CHECK(priorities == stats.cached_by_priority[Index(disk)],
+            "the blocks on disk have other priorities than Stats()");
+  SIM_CHECK(told.in_flight == disk_in_flight_ && told.free + disk_in_flight_ == counted.free &&
+                told.cached == counted.cached && told.duplicates == counted.duplicates &&
+                told.active == counted.active && told.pinned == counted.pinned,
+            "the disk of window ", WindowName(stats.window), ": free ", told.free, ", cached ",
+            told.cached, ", duplicates ", told.duplicates, ", active ", told.active, ", pinned ",
+            told.pinned, ", in flight ", told.in_flight, "; counted: free ", counted.free,
+            " with those in flight, cached ", counted.cached, ", duplicates ", counted.duplicates,
+            ", active ", counted.active, ", pinned ", counted.pinned, ", in flight ",
+            disk_in_flight_);
 }
 
 void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Shadow& shadow,
@@ -89,11 +140,20 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Sh
     SIM_CHECK(told.sum() == told.capacity && told.capacity == window.blocks_in(tier),
               "rule 5: the ", DefaultTierName(tier), " blocks of window ", WindowName(window.size),
               " add up to ", told.sum(), " of ", told.capacity);
+    if (config_->IsOnDisk(tier)) {
+      CheckDiskStats(stats, shadow, reset);
+      continue;
+    }
     TierOccupancy counted;
     PriorityCounts priorities = {};
     uint32_t free_in_flight = 0;
     const std::vector<uint32_t>& owners = owners_[Index(tier)];
-    for (uint32_t s = 0; s < owners.size(); ++s) {
+    // Staging slots count nowhere.
+    for (uint32_t s = 0; s < config_->plain_slots_in(window_index_, tier); ++s) {
+      if (!reserved_.empty() && IsReserved({tier, SlotIndex{s}})) {
+        ++free_in_flight;
+        continue;
+      }
       const bool copying = memory.Touched(window_index_, {tier, SlotIndex{s}});
       const uint32_t id = owners[s];
       if (id == kNone) {

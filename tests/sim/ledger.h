@@ -24,6 +24,8 @@ struct BlockFacts {
   SlotRef place;                                         // The nearest of `copies`.
   std::array<SlotIndex, kMaxTiers> copies = NoCopies();  // By tier; kNoSlot: none.
   Generation generation;                                 // The last one seen.
+  // It was found on disk: its life's generation is not known yet.
+  bool unknown_life = false;
   // What a cached block is kept at, by the wishes of its sequences and what time brought.
   Priority priority = kDefaultPriority;
   absl::Duration duration = absl::InfiniteDuration();
@@ -74,6 +76,10 @@ class Ledger {
 
   // Forgets all holders.
   void BeginCount();
+  // A fetch has the slot, which is no block's.
+  void Reserve(SlotRef slot) { reserved_.push_back(slot); }
+  // So many slots of the disk are no block's and not free.
+  void SetDiskInFlight(uint32_t slots) { disk_in_flight_ = slots; }
   enum class Holder : uint8_t { kUser, kPin, kDrain };
   void Hold(BlockId id, Holder holder);
   // One user less, while an operation runs.
@@ -92,6 +98,8 @@ class Ledger {
 
  private:
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  void CheckDiskStats(const WindowStats& stats, const Shadow& shadow, Reset reset) const;
+  bool IsReserved(SlotRef slot) const;
   void DropCopy(uint32_t id, Tier tier);
   void FindPlace(uint32_t id);
 
@@ -99,6 +107,8 @@ class Ledger {
   const uint32_t window_index_;
   std::vector<BlockFacts> facts_;
   std::array<std::vector<uint32_t>, kMaxTiers> owners_;
+  std::vector<SlotRef> reserved_;
+  uint32_t disk_in_flight_ = 0;
   uint32_t available_ = 0;
   uint32_t pinned_blocks_ = 0;
 };

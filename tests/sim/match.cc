@@ -5,7 +5,7 @@
 namespace pagoda::sim {
 
 MatchOracle::MatchOracle(World& world, uint32_t name_space, const std::vector<TokenKey>& keys,
-                         uint32_t limit)
+                         uint32_t limit, Reach reach, Windows without_part)
     : world_(world),
       name_space_(name_space),
       keys_(keys),
@@ -13,29 +13,75 @@ MatchOracle::MatchOracle(World& world, uint32_t name_space, const std::vector<To
       limit_(limit) {
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const Shadow& shadow = world.shadows[w];
+    if (reach == Reach::kMemory && world.config.has_disk_in(w)) in_memory_ |= 1u << w;
     uint32_t node = kNone, begin = 0;
+    bool ends_on_disk = false;
     for (; begin + tokens_per_block_ <= limit; begin += tokens_per_block_) {
       const uint32_t child =
           shadow.FindChild(node, name_space, {keys.data() + begin, tokens_per_block_});
       if (child == kNone) break;
+      if (IsInMemory(w) && world.IsOnlyOnDisk(w, child)) {
+        has_more_on_disk_ = true;
+        ends_on_disk = world.full(w);
+        if (ends_on_disk) break;
+      }
       paths_[w].push_back(child);
       node = child;
     }
-    for (uint32_t child = shadow.first_child(node, name_space); child != kNone;
-         child = shadow.node(child).next_sibling) {
-      const Node& closest = shadow.node(child);
-      if (!closest.cached()) continue;
-      uint32_t common = 0;
-      while (common < closest.count && begin + common < limit &&
-             closest.keys[common] == keys[begin + common]) {
-        ++common;
-      }
-      if (common == 0 || common < partial_tokens_[w]) continue;
-      if (common > partial_tokens_[w]) partials_[w].clear();
-      partial_tokens_[w] = common;
-      partials_[w].push_back(child);
-    }
+    if (!ends_on_disk) FindPartials(w, node, begin, (without_part & (1u << w)) != 0);
   }
+}
+
+void MatchOracle::FindPartials(uint32_t w, uint32_t parent, uint32_t begin, bool without_part) {
+  const Shadow& shadow = world_.shadows[w];
+  std::vector<uint32_t>& partials = partials_[w];
+  for (uint32_t child = shadow.first_child(parent, name_space_); child != kNone;
+       child = shadow.node(child).next_sibling) {
+    const Node& closest = shadow.node(child);
+    if (!closest.cached()) continue;
+    uint32_t common = 0;
+    while (common < closest.count && begin + common < limit_ &&
+           closest.keys[common] == keys_[begin + common]) {
+      ++common;
+    }
+    if (common == 0 || common < partial_tokens_[w]) continue;
+    if (common > partial_tokens_[w]) partials.clear();
+    partial_tokens_[w] = common;
+    partials.push_back(child);
+  }
+  if (!IsInMemory(w)) return;
+  const auto is_on_disk = [&](uint32_t id) { return world_.IsOnlyOnDisk(w, id); };
+  const auto on_disk = std::count_if(partials.begin(), partials.end(), is_on_disk);
+  if (on_disk == 0) return;
+  // The tail that has no more is looked at before others.
+  const auto tail = std::find_if(partials.begin(), partials.end(), [&](uint32_t id) {
+    return shadow.node(id).count == partial_tokens_[w];
+  });
+  bool is_left = on_disk == static_cast<ptrdiff_t>(partials.size());
+  if (tail != partials.end()) {
+    is_left = is_on_disk(*tail);
+  } else if (!is_left) {
+    may_lack_part_ |= 1u << w;
+    is_left = without_part;
+  }
+  if (is_left) {
+    has_more_on_disk_ = true;
+    partials.clear();
+    partial_tokens_[w] = 0;
+  } else {
+    std::erase_if(partials, is_on_disk);
+  }
+}
+
+std::vector<MatchOracle> MatchOracle::InMemory(World& world, uint32_t name_space,
+                                               const std::vector<TokenKey>& keys, uint32_t limit) {
+  std::vector<MatchOracle> all;
+  all.emplace_back(world, name_space, keys, limit, Reach::kMemory);
+  const Windows may_lack = all.front().may_lack_part_;
+  for (Windows without = may_lack; without != 0; without = (without - 1) & may_lack) {
+    all.emplace_back(world, name_space, keys, limit, Reach::kMemory, without);
+  }
+  return all;
 }
 
 uint32_t MatchOracle::first(uint32_t window, uint32_t length) const {
@@ -50,7 +96,7 @@ uint32_t MatchOracle::first(uint32_t window, uint32_t length) const {
 bool MatchOracle::EndsInHole(uint32_t window, uint32_t length) const {
   const uint32_t index = length / tokens_per_block_;
   return length % tokens_per_block_ != 0 && index < paths_[window].size() &&
-         !world_.shadows[window].node(paths_[window][index]).cached();
+         !IsThere(window, paths_[window][index]);
 }
 
 std::vector<uint32_t> MatchOracle::BesideHole(uint32_t window, uint32_t length) const {
@@ -74,10 +120,11 @@ bool MatchOracle::Valid(uint32_t window, uint32_t length, uint32_t end) const {
   const std::vector<uint32_t>& path = paths_[window];
   if (length > path.size() * tokens_per_block_ + partial_tokens_[window]) return false;
   for (uint32_t i = first(window, length); i * tokens_per_block_ < end; ++i) {
-    if (i >= path.size() || world_.shadows[window].node(path[i]).cached()) continue;
-    // What ends in the place of a hole may come from a block beside it.
+    if (i >= path.size() || IsThere(window, path[i])) continue;
+    // What ends in the place of a hole may come from a block beside it, but for windows with a
+    // disk.
     const bool ends_here = i == length / tokens_per_block_;
-    if (!ends_here || BesideHole(window, length).empty()) return false;
+    if (!ends_here || IsInMemory(window) || BesideHole(window, length).empty()) return false;
   }
   return true;
 }

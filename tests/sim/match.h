@@ -12,8 +12,20 @@ namespace pagoda::sim {
 
 class MatchOracle {
  public:
+  // Which tiers count. In memory what is on disk alone is not there: under full attention a match
+  // ends before it.
+  enum class Reach : uint8_t { kMemory, kAllTiers };
+  // Of several blocks that share most with the end of what is asked for, some may be on disk alone.
+  // Then the core may look at one of these and match no part: in the windows of this set it does.
+  using Windows = uint32_t;  // A bit each.
   // Of the first `limit` tokens of `keys`, as the trees are now.
-  MatchOracle(World& world, uint32_t name_space, const std::vector<TokenKey>& keys, uint32_t limit);
+  MatchOracle(World& world, uint32_t name_space, const std::vector<TokenKey>& keys, uint32_t limit,
+              Reach reach = Reach::kAllTiers, Windows without_part = 0);
+  // All that may be true of what is in memory.
+  static std::vector<MatchOracle> InMemory(World& world, uint32_t name_space,
+                                           const std::vector<TokenKey>& keys, uint32_t limit);
+  // Whether something on disk alone was met.
+  bool has_more_on_disk() const { return has_more_on_disk_; }
 
   // The largest length up to `most` that is valid in every window (rule 7).
   uint32_t Longest(uint32_t most) const;
@@ -46,12 +58,22 @@ class MatchOracle {
   std::vector<uint32_t> BesideHole(uint32_t window, uint32_t length) const;
   // Whether the blocks of the first `end` tokens are there that a sequence of `length` needs.
   bool Valid(uint32_t window, uint32_t length, uint32_t end) const;
+  bool IsInMemory(uint32_t window) const { return (in_memory_ & (1u << window)) != 0; }
+  // Whether the block's bytes count as there.
+  bool IsThere(uint32_t window, uint32_t id) const {
+    return world_.shadows[window].node(id).cached() &&
+           !(IsInMemory(window) && world_.IsOnlyOnDisk(window, id));
+  }
+  void FindPartials(uint32_t window, uint32_t parent, uint32_t begin, bool without_part);
 
   World& world_;
   const uint32_t name_space_;
   const std::vector<TokenKey> keys_;
   const uint32_t tokens_per_block_;
   const uint32_t limit_;
+  Windows in_memory_ = 0;  // What is on disk alone does not count in these.
+  Windows may_lack_part_ = 0;
+  bool has_more_on_disk_ = false;
   std::array<std::vector<uint32_t>, kMaxWindows> paths_;     // Whole blocks, holes among them.
   std::array<std::vector<uint32_t>, kMaxWindows> partials_;  // Cached ones that share most behind.
   std::array<uint32_t, kMaxWindows> partial_tokens_ = {};    // How much that is.

@@ -10,7 +10,8 @@ Memory::Memory(const SimConfig* config)
     : config_(config), tokens_per_block_(config->tokens_per_block) {
   for (size_t w = 0; w < config->windows.size(); ++w) {
     for (const Tier tier : kTiers) {
-      const uint32_t slots = config->windows[w].slots_in(tier);
+      const uint32_t slots =
+          config->IsOnDisk(tier) ? 0 : config->slots_in(static_cast<uint32_t>(w), tier);
       values_[w][Index(tier)].resize(size_t{slots} * tokens_per_block_);
       touches_[w][Index(tier)].resize(slots);
     }
@@ -109,9 +110,11 @@ Memory::Ended Memory::End(Ticket ticket, Outcome outcome, Random& random) {
   const bool lost = outcome == Outcome::kFailed || copy.suspect;
   const Ended ended{.window = copy.window,
                     .lost = lost ? copy.order.target : SlotRef{Tier::kPrimary, kNoSlot}};
-  for (Copy& other : copies_) {
-    other.suspect =
-        other.suspect || (lost && other.window == ended.window && other.order.source == ended.lost);
+  // Until another copy fills the slot.
+  for (auto other = it + 1; other != copies_.end() && lost; ++other) {
+    if (other->window != ended.window) continue;
+    if (other->order.source == ended.lost) other->suspect = true;
+    if (other->order.target == ended.lost) break;
   }
   copies_.erase(it);
   return ended;

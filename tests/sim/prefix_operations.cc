@@ -58,13 +58,44 @@ uint32_t CountLower(World& world, uint32_t window, const std::vector<uint32_t>& 
   }));
 }
 
+// That of the oracles which matches so much, else the first.
+const MatchOracle& WithLength(const std::vector<MatchOracle>& oracles, uint32_t most,
+                              uint32_t length) {
+  for (const MatchOracle& oracle : oracles) {
+    if (oracle.Longest(most) == length) return oracle;
+  }
+  return oracles.front();
+}
+
 // Whether a lower tier has a free slot for any block of that owner.
 bool HasPlaceBelow(World& world, uint32_t window, TenantId owner) {
   const ManagerStats stats = world.core->Stats();
   return std::any_of(kTiers.begin() + 1, kTiers.end(), [&](Tier tier) {
-    return world.config.quota(owner, tier) == kNoQuota &&
+    return !world.config.IsOnDisk(tier) && world.config.quota(owner, tier) == kNoQuota &&
            stats.windows[window].tiers[static_cast<size_t>(tier)].free > 0;
   });
+}
+
+}  // namespace
+
+namespace {
+
+// What is told of a prefix beside its match in memory: how much is cached, and in which tiers.
+void CheckDescribed(World& world, const Content& content, const SentExtras& sent,
+                    uint32_t matched) {
+  const MatchedPrefix told =
+      world.core->DescribeMatch({.name_space = world.config.name_spaces[content.name_space],
+                                 .tokens = content.tokens,
+                                 .extra_token_ids = sent.extra_token_ids,
+                                 .multimodal_items = sent.items});
+  const auto limit =
+      static_cast<uint32_t>(content.tokens.size()) - (content.tokens.empty() ? 0 : 1);
+  const uint32_t cached =
+      MatchOracle(world, content.name_space, KeysOf(content), limit).Longest(limit);
+  SIM_CHECK(told.matched_tokens == matched && told.cached_tokens == cached &&
+                told.tokens_by_tier.size() == world.config.num_tiers,
+            "of ", told.cached_tokens, " cached tokens ", told.matched_tokens, " match; there are ",
+            cached, " and ", matched);
 }
 
 }  // namespace
@@ -76,7 +107,8 @@ void MatchOp(World& world) {
   const SentExtras sent = Send(content, random);
   const auto limit =
       static_cast<uint32_t>(content.tokens.size()) - (content.tokens.empty() ? 0 : 1);
-  const MatchOracle match(world, content.name_space, KeysOf(content), limit);
+  const std::vector<MatchOracle> oracles =
+      MatchOracle::InMemory(world, content.name_space, KeysOf(content), limit);
   std::vector<BlockHandle> blocks;
   const uint32_t matched =
       world.core->MatchPrefix({.name_space = world.config.name_spaces[content.name_space],
@@ -85,6 +117,7 @@ void MatchOp(World& world) {
                                .multimodal_items = sent.items},
                               &blocks);
   world.Absorb({});
+  const MatchOracle& match = WithLength(oracles, limit, matched);
   SIM_CHECK(matched == match.Longest(limit), "MatchPrefix finds ", matched, " tokens instead of ",
             match.Longest(limit));
   const uint32_t w = world.num_windows() - 1;
@@ -104,6 +137,7 @@ void MatchOp(World& world) {
               "MatchPrefix names block ", id, " in slot ", blocks[i].slot.value());
     if (world.shadows[w].node(id).tier != Tier::kPrimary) world.coverage.Add(Met::kMatchBelow);
   }
+  if (world.config.has_disk) CheckDescribed(world, content, sent, matched);
   world.Check();
 }
 
@@ -143,7 +177,9 @@ void CapacityOp(World& world) {
     return world.Check();
   }
   SIM_CHECK(answer.ok(), answer.status().ToString());
-  const MatchOracle match(world, content.name_space, KeysOf(content), tokens - 1);
+  const std::vector<MatchOracle> oracles =
+      MatchOracle::InMemory(world, content.name_space, KeysOf(content), tokens - 1);
+  const MatchOracle& match = WithLength(oracles, tokens - 1, answer->matched_tokens);
   const uint32_t matched = match.Longest(tokens - 1);
   const TenantId tenant = world.TenantFor(*session, content.name_space);
   SIM_CHECK(answer->matched_tokens == matched, "QueryCapacity matches ", answer->matched_tokens,
@@ -219,22 +255,73 @@ void OffloadOp(World& world) {
   world.Check();
 }
 
-void PrefetchOp(World& world) {
-  SimSession* session = EnterSession(world);
-  if (session == nullptr) return;
-  const Content content = DrawPrefix(world, *session);
+namespace {
+
+// Of the blocks on disk alone the first ones are fetched, in their order, but for those that are on
+// their way already. `last`: the last fetch before.
+void CheckFetched(World& world, const std::array<std::vector<uint32_t>, kMaxWindows>& on_disk,
+                  const std::array<std::vector<uint32_t>, kMaxWindows>& in_memory, Ticket last,
+                  const PrefetchedPrefix& told) {
+  Ticket waits_for;
+  uint32_t fetched = 0;
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    if (!world.config.has_disk_in(w)) continue;
+    bool stopped = false;
+    for (const uint32_t id : on_disk[w]) {
+      const DiskOrders::Fetch* const fetch = world.on_order.FetchOf(w, id);
+      const bool is_new = fetch != nullptr && fetch->ticket > last;
+      SIM_CHECK(!is_new || !stopped, "block ", id, " is fetched, and not one above it");
+      if (fetch == nullptr && world.IsOnlyOnDisk(w, id)) stopped = true;
+      if (fetch == nullptr || stopped) continue;
+      waits_for = std::max(waits_for, fetch->ticket);
+      fetched += is_new ? 1 : 0;
+    }
+    if (!stopped || !world.full(w) || !world.config.tenants.empty()) continue;
+    // As many as may be on their way are, or there is no room in memory.
+    const Tier above = world.config.above_disk();
+    const uint32_t most = std::max(1u, world.config.windows[w].blocks_in(above) / 4);
+    // What lies above them stays meanwhile.
+    const auto stay = std::count_if(in_memory[w].begin(), in_memory[w].end(), [&](uint32_t id) {
+      return world.ledgers[w][id].refs == 0 && world.shadows[w].node(id).tier == above;
+    });
+    const TierOccupancy room = world.core->Stats().windows[w].tiers[static_cast<size_t>(above)];
+    SIM_CHECK(world.on_order.fetching(w) == most || room.free + room.cached <= stay ||
+                  told.blocks + world.memory.pending() > 0,
+              "nothing more is fetched, though there is room");
+  }
+  // In a sliding window a block may leave for the room of the next one.
+  SIM_CHECK(told.fetched_blocks >= fetched, "PrefetchPrefix says ", told.fetched_blocks,
+            " fetches instead of ", fetched);
+  SIM_CHECK(told.fetch >= waits_for && told.fetch <= world.on_order.last(Lane::kFetch),
+            "PrefetchPrefix waits for fetch ", told.fetch.value(), " instead of ",
+            waits_for.value());
+}
+
+void Prefetch(World& world, SimSession* session, const Content& content) {
   NoteCall(world, "PrefetchPrefix", content);
   world.ApplyTime();
   const MatchOracle match = MatchAll(world, content);
   const uint32_t length = match.LongestWhole();
   Scope scope{.reasons = kForRoom};
+  PrefetchPrefix op;
+  if (world.config.has_disk) {
+    if (world.random.OneIn(3)) op.target = PrefetchTarget::kMemory;
+    if (world.random.OneIn(2)) op.deadline = absl::Microseconds(1 << world.random.Between(2, 20));
+    scope.fetch_deadline = world.now + op.deadline;
+  }
+  const bool to_primary = op.target == PrefetchTarget::kPrimary;
   std::array<std::vector<uint32_t>, kMaxWindows> paths;
+  // Those of them that are on disk alone, in their order.
+  std::array<std::vector<uint32_t>, kMaxWindows> on_disk;
   uint32_t expected = 0;
   bool sure = true;
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     paths[w] = Path(match, w, length, match.first(w, length), world.tokens_per_block());
     scope.kept[w].assign(paths[w].begin(), paths[w].end());
-    if (!world.config.windows[w].has_lower()) continue;
+    std::copy_if(paths[w].begin(), paths[w].end(), std::back_inserter(on_disk[w]),
+                 [&](uint32_t id) { return world.IsOnlyOnDisk(w, id); });
+    std::erase_if(paths[w], [&](uint32_t id) { return world.IsOnlyOnDisk(w, id); });
+    if (!world.config.windows[w].has_lower() || !to_primary) continue;
     uint32_t available = world.available(w, world.config.OwnerOf(content.name_space));
     for (const uint32_t id : paths[w]) {
       const bool here = world.shadows[w].node(id).tier == Tier::kPrimary;
@@ -243,8 +330,9 @@ void PrefetchOp(World& world) {
     expected += std::min(available, CountLower(world, w, paths[w]));
     sure = sure && world.full(w) && world.config.tenants.empty();
   }
+  const Ticket last_fetch = world.on_order.last(Lane::kFetch);
   const auto prefetched = Call<PrefetchedPrefix>(
-      world, *session, Naming<PrefetchPrefix>(world, *session, content), scope);
+      world, *session, Naming<PrefetchPrefix>(world, *session, content, op), scope);
   if (content.tokens.empty()) {
     world.Refused(prefetched.status(), {Reason::kInvalidCount});
     return world.Check();
@@ -257,9 +345,27 @@ void PrefetchOp(World& world) {
   // Who was held for a while and let go again begins anew.
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     if (!world.config.windows[w].has_lower()) continue;
+    if (!to_primary && !world.config.has_disk_in(w)) continue;
     for (const uint32_t id : paths[w]) world.ledgers[w][id].deadline = absl::InfiniteFuture();
   }
+  CheckFetched(world, on_disk, paths, last_fetch, *prefetched);
   world.Check();
+}
+
+}  // namespace
+
+void PrefetchOp(World& world) {
+  SimSession* session = EnterSession(world);
+  if (session == nullptr) return;
+  const Content content = DrawPrefix(world, *session);
+  if (world.config.has_disk && !content.tokens.empty() && world.random.OneIn(2)) {
+    // Another call may have ordered what lies above.
+    Content beginning = content;
+    const auto size = static_cast<uint32_t>(content.tokens.size());
+    beginning.Resize(world.random.Between(std::min(size, world.tokens_per_block()), size));
+    Prefetch(world, session, beginning);
+  }
+  Prefetch(world, session, content);
 }
 
 void PinOp(World& world) {
@@ -292,8 +398,7 @@ void PinOp(World& world) {
       charged += has ? 0 : 1;
     }
     no_quota = no_quota || charged > world.accountants[w].Left(pin.tenant);
-    const uint32_t budget =
-        world.config.windows[w].all_blocks() * world.config.pin_budget_permille / 1000;
+    const uint32_t budget = world.config.memory_blocks(w) * world.config.pin_budget_permille / 1000;
     too_many = too_many || pinned > budget;
   }
   const auto pinned = Call<PinnedPrefix>(
@@ -429,6 +534,16 @@ void InvalidateOp(World& world) {
   const auto invalidated =
       Call<InvalidatedPrefix>(world, *session, call, {.reasons = Bit(RemovalReason::kInvalidated)});
   SIM_CHECK(invalidated.ok(), invalidated.status().ToString());
+  if (world.config.has_disk) {
+    SIM_CHECK(invalidated->durable == world.on_order.last(Lane::kBackup),
+              "an invalidation is durable with another ticket than its last erase's");
+    std::vector<Value> values;
+    Value value = RootValue(content.name_space);
+    for (const TokenKey key : KeysOf(content)) values.push_back(value = Extend(value, key));
+    for (uint32_t w = 0; w < world.num_windows(); ++w) {
+      world.files.Condemn(w, Disk::Prefix{content.name_space, values}, invalidated->durable);
+    }
+  }
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     left += world.shadows[w].cached_count();
     SIM_CHECK(CountBelow(world, w, content) == 0, "InvalidatePrefix leaves blocks");

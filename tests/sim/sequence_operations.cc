@@ -74,6 +74,29 @@ Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_
   return expected;
 }
 
+// Whether that can be the answer.
+bool IsAnswer(const Expected& expected, const absl::StatusOr<AddedSequence>& answer) {
+  if (!answer.ok()) return expected.never || !expected.fits || !expected.sure;
+  return answer->matched_tokens == expected.matched && (expected.fits || !expected.sure);
+}
+
+uint32_t MatchAllTiers(World& world, const Content& content, uint32_t limit) {
+  if (!world.config.has_disk) return 0;
+  return MatchOracle(world, content.name_space, KeysOf(content), limit).Longest(limit);
+}
+
+// What is told of tokens on disk, behind those that matched.
+void CheckBelow(World& world, const std::vector<MatchOracle>& oracles, uint32_t in_all_tiers,
+                const AddedSequence& added) {
+  const uint32_t beyond = in_all_tiers - std::min(in_all_tiers, added.matched_tokens);
+  const bool right = std::any_of(oracles.begin(), oracles.end(), [&](const MatchOracle& oracle) {
+    return added.matched_below_tokens == (oracle.has_more_on_disk() ? beyond : 0);
+  });
+  SIM_CHECK(right, "AddSequence tells of ", added.matched_below_tokens,
+            " tokens on disk; there are ", beyond);
+  if (added.matched_below_tokens > 0) world.coverage.Add(Met::kMatchedBeyond);
+}
+
 // The tables that a new sequence got.
 void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, uint32_t matched,
                 const std::vector<BlockTable>& tables) {
@@ -161,16 +184,27 @@ void AddSequenceOp(World& world) {
                     ")"));
   }
   world.ApplyTime();
-  const MatchOracle match(world, content.name_space, KeysOf(content), tokens - 1);
-  const Expected expected = Expect(world, match, tokens, room == 0 ? tokens : room, tenant);
+  const std::vector<MatchOracle> oracles =
+      MatchOracle::InMemory(world, content.name_space, KeysOf(content), tokens - 1);
+  std::vector<Expected> all_expected;
+  for (const MatchOracle& oracle : oracles) {
+    all_expected.push_back(Expect(world, oracle, tokens, room == 0 ? tokens : room, tenant));
+  }
+  const uint32_t in_all_tiers = MatchAllTiers(world, content, tokens - 1);
   Scope scope{.reasons = kForRoom | Bit(RemovalReason::kTakenOver),
               .sets_priorities = !op.retention.empty()};
-  for (uint32_t w = 0; w < world.num_windows(); ++w) {
-    for (uint32_t length = 1; length <= expected.matched; ++length) {
-      for (const uint32_t id : match.Sources(w, length)) scope.kept[w].push_back(id);
+  for (size_t i = 0; i < oracles.size(); ++i) {
+    for (uint32_t w = 0; w < world.num_windows(); ++w) {
+      for (uint32_t length = 1; length <= all_expected[i].matched; ++length) {
+        for (const uint32_t id : oracles[i].Sources(w, length)) scope.kept[w].push_back(id);
+      }
     }
   }
   const auto added = Call<AddedSequence>(world, *session, op, scope);
+  size_t choice = 0;
+  while (choice + 1 < oracles.size() && !IsAnswer(all_expected[choice], added)) ++choice;
+  const MatchOracle& match = oracles[choice];
+  const Expected& expected = all_expected[choice];
   if (!added.ok()) {
     if (sequence.running) {
       world.Refused(added.status(), {Reason::kSequenceExists});
@@ -188,6 +222,7 @@ void AddSequenceOp(World& world) {
   const uint32_t matched = added->matched_tokens;
   SIM_CHECK(matched == expected.matched || (!expected.sure && matched < expected.matched),
             "matched ", matched, " tokens instead of ", expected.matched);
+  CheckBelow(world, oracles, in_all_tiers, *added);
   sequence = {.running = true, .id = sequence.id, .tenant = tenant};
   sequence.content = std::move(content);
   sequence.Name(0);

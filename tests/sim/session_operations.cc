@@ -102,12 +102,37 @@ void CopiesOp(World& world) {
   world.Check();
 }
 
+namespace {
+
+void WaitForFiles(World& world, SimSession& session) {
+  const Lane lane = world.random.OneIn(2) ? Lane::kFetch : Lane::kBackup;
+  const auto last = static_cast<uint32_t>(world.on_order.last(lane).value());
+  const Ticket ticket{last - std::min(last, world.random.Below(6)) +
+                      (world.random.OneIn(8) ? 7 : 0)};
+  const absl::StatusOr<OperationResult> waited =
+      world.core->Execute(session.ref.id, WaitForTicket{.ticket = ticket, .lane = lane}, world.now);
+  world.Absorb({});
+  const Ticket completed = world.on_order.completed(lane);
+  if (waited.ok()) {
+    SIM_CHECK(ticket <= completed && std::get<WaitedForTicket>(*waited).completed == completed,
+              "WaitForTicket does not wait for file order ", ticket.value());
+  } else {
+    SIM_CHECK(ticket > completed, "WaitForTicket waits for file order ", ticket.value());
+    world.Refused(waited.status(),
+                  {ticket.value() > last ? Reason::kUnknownTicket : Reason::kWaitTimeout});
+  }
+  world.Check();
+}
+
+}  // namespace
+
 void WaitOp(World& world) {
   SimSession* session = EnterSession(world);
   if (session == nullptr) return;
   const auto last = static_cast<uint32_t>(world.memory.last().value());
   const Ticket ticket{last - std::min(last, world.random.Below(8)) +
                       (world.random.OneIn(8) ? 2 : 0)};
+  if (world.config.has_disk && world.random.OneIn(2)) return WaitForFiles(world, *session);
   const absl::StatusOr<OperationResult> waited =
       world.core->Execute(session->ref.id, WaitForTicket{.ticket = ticket}, world.now);
   world.Absorb({});
@@ -139,8 +164,19 @@ void MaintainOp(World& world) {
   const uint64_t falls_before = world.coverage.count(Met::kOffloaded);
   const uint64_t first_before = CountFirstFalls(world);
   const uint32_t moved = world.core->Maintain(world.now, most);
-  // What makes room below is all that may leave: nothing is dropped ahead of need.
-  world.Absorb({.reasons = most == 0 ? 0 : Bit(RemovalReason::kDisplaced)});
+  // What makes room below, or on disk, is all that may leave: nothing is dropped ahead of need.
+  const bool may_displace = most != 0 || world.config.has_disk;
+  const size_t backups = world.on_order.backups().size();
+  world.Absorb({.reasons = may_displace ? Bit(RemovalReason::kDisplaced) : 0,
+                .orders_backups = world.config.has_disk});
+  if (world.config.write_bytes_per_second != 0 && world.on_order.backups().size() == backups) {
+    const ManagerStats stats = world.core->Stats();
+    for (uint32_t w = 0; w < world.num_windows(); ++w) {
+      const bool waits = stats.windows[w].disk.waiting_backups > 0 &&
+                         world.on_order.HasFreeStaging(w) && world.on_order.MayOrderBackups(w);
+      if (waits) world.coverage.Add(Met::kBudgetShort);
+    }
+  }
   const uint64_t falls = world.coverage.count(Met::kOffloaded) - falls_before;
   const uint64_t first_falls = CountFirstFalls(world) - first_before;
   // What makes room in a middle tier falls, too, and is not counted.

@@ -32,6 +32,8 @@ World::World(uint64_t seed, Trace* trace)
       now(StartTime()),
       journal(&config),
       memory(&config),
+      files(&config),
+      on_order(&config),
       prompts(&config),
       trace_(trace) {
   BeginRun();
@@ -51,6 +53,7 @@ void World::BeginRun() {
     accountants.emplace_back(&config, w);
   }
   journal = Journal(&config);
+  on_order = DiskOrders(&config);
   sessions = {};
   for (SimSession& session : sessions) {
     for (uint32_t i = 0; i < kSequencesPerSession; ++i) {
@@ -80,6 +83,13 @@ void World::Restart() {
   }
   if (Note()) Note(Text("  Restart, with ", recovered, " blocks"));
   memory.Crash(random);
+  std::vector<RecoveredWindow> on_disk;
+  if (config.has_disk) {
+    const Ticket completed = on_order.completed(Lane::kBackup);
+    files.Crash(random);
+    for (uint32_t w = 0; w < num_windows(); ++w) files.CheckErased(w, completed);
+    on_disk = files.Recover();
+  }
   core = MakeCore(config, now, ++restarts_);
   BeginRun();
   const absl::StatusOr<uint64_t> restored = core->Restore(windows, now);
@@ -87,6 +97,7 @@ void World::Restart() {
   coverage.Add(Met::kRestarted);
   coverage.Add(Met::kRecovered, recovered);
   Adopt(windows, core->TakeSlotChanges());
+  if (config.has_disk) RestoreDisk(on_disk);
   // A writer of the earlier run may live: its free slots are not handed out.
   if (random.OneIn(2)) QuarantineFree();
   Check();
@@ -162,6 +173,7 @@ void World::Step(uint32_t index) {
   }
   if (core->resetting()) coverage.Add(Met::kDuringReset);
   RunOperation(*this);
+  if (config.has_disk) DiskStep(index);
   Random own(config.seed, ~uint64_t{index});
   if (core->resetting() && own.OneIn(6)) ResetOp(*this);
   const uint64_t before = late_joiner_.snapshots();
@@ -182,10 +194,13 @@ void World::Finish() {
   Ticket ticket;
   while (memory.PickStarted(random, &ticket)) EndOneCopy(ticket);
   while (core->resetting()) ResetOp(*this);
+  if (config.has_disk) FinishDisk();
   const ManagerStats stats = core->Stats();
   for (uint32_t w = 0; w < num_windows(); ++w) {
-    for (const TierOccupancy& tier : stats.windows[w].tiers) {
-      SIM_CHECK(tier.active == 0 && tier.pinned == 0 && tier.in_flight == 0,
+    for (size_t t = 0; t < kMaxTiers; ++t) {
+      const TierOccupancy& tier = stats.windows[w].tiers[t];
+      const uint32_t retired = t == config.disk_index() ? stats.windows[w].disk.retired_slots : 0;
+      SIM_CHECK(tier.active == 0 && tier.pinned == 0 && tier.in_flight == retired,
                 "blocks are left over after everybody has gone");
     }
   }
@@ -213,6 +228,7 @@ void World::ApplyTime() {
     return true;
   });
   SIM_CHECK(blocks <= kMaxEndsByTime, "more pins expire at once than one call ends");
+  if (config.has_disk && ExpireFetches()) CountHolders();
   if (pins.size() == before) return;
   pins_expired_ = true;
   coverage.Add(Met::kPinExpired, before - pins.size());
@@ -221,7 +237,15 @@ void World::ApplyTime() {
 
 void World::Absorb(const Scope& scope) {
   const EventBatch events = core->TakeEvents();
-  journal.Apply(core->TakeSlotChanges());
+  const std::vector<SlotChange> changes = core->TakeSlotChanges();
+  journal.Apply(changes);
+  for (const SlotChange& change : changes) {
+    if (!change.content.has_value()) continue;
+    BlockFacts& facts = ledgers[change.window_index][change.content->block.id];
+    if (!facts.unknown_life) continue;
+    facts.generation = change.content->block.generation;
+    facts.unknown_life = false;
+  }
   const std::vector<CopyOrder> orders = core->TakeCopies();
   for (const Event& event : events) {
     SIM_CHECK(event.revision.value() == revision_.value() + 1, "law: revision ",
@@ -235,8 +259,13 @@ void World::Absorb(const Scope& scope) {
     memory.Order(order, random);
     digest.Add(order);
   }
+  const FileCommands commands = core->TakeFileCommands();
+  SIM_CHECK(commands.empty() || config.has_disk, "files are touched without a disk");
+  NoteFiles(commands, scope);
   Follow follow(*this, scope);
   follow.Run(events, orders);
+  CheckFiles(commands);
+  last_commands_ = commands.size();
   last_events_ = events.size();
   last_expiries_ = follow.expiries();
   last_orders_ = orders.size();
@@ -271,7 +300,7 @@ void World::Refused(const absl::Status& status, std::initializer_list<Reason> re
   SIM_CHECK(!status.ok() && std::find(reasons.begin(), reasons.end(), room) != reasons.end(),
             "refused with the wrong reason: ", status.ToString());
   SIM_CHECK(status.code() == ReasonCode(reason), "refused with the wrong code");
-  SIM_CHECK(last_events_ == last_expiries_ && last_orders_ == 0,
+  SIM_CHECK(last_events_ == last_expiries_ && last_orders_ == 0 && last_commands_ == 0,
             "a refusal leaves a trace: ", last_events_ - last_expiries_, " events, ", last_orders_,
             " copies: ", status.ToString());
   const ManagerStats stats = core->Stats();
@@ -389,8 +418,11 @@ void World::EndOneCopy(Ticket ticket) {
       memory.End(ticket, fails ? Memory::Outcome::kFailed : Memory::Outcome::kDone, random);
   if (fails) coverage.Add(Met::kCopyFailed);
   ApplyTime();
+  const bool arrived = !fails && ended.lost.slot == kNoSlot;
+  const std::optional<uint32_t> staged_in = on_order.CopyEnded(ticket, arrived);
   core->CompleteCopy(ticket, fails ? absl::DataLossError("sim") : absl::OkStatus(), now);
   Absorb({.reasons = Bit(RemovalReason::kLost), .ends_copy = true});
+  if (staged_in.has_value()) FollowDroppedBackups(*staged_in);
   // Who has lost something is told later.
   for (SimSession& session : sessions) {
     if (!session.in_table()) continue;

@@ -25,6 +25,8 @@
 #include "tests/sim/content.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/digest.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/disk_orders.h"
 #include "tests/sim/fail.h"
 #include "tests/sim/journal.h"
 #include "tests/sim/late_joiner.h"
@@ -62,6 +64,20 @@ struct Scope {
   bool restores = false;
   // A copy ends: what did not arrive falls to a copy that it has below.
   bool ends_copy = false;
+  // Backups may be ordered: the disk gives up copies for them.
+  bool orders_backups = false;
+  // A backup has ended well: this block has a copy on disk.
+  std::optional<HeldBlock> backed_up;
+  // A fetch has ended: these blocks come up, into these slots.
+  struct Fetched {
+    HeldBlock block;
+    SlotIndex slot;
+  };
+  std::vector<Fetched> fetched;
+  // Of fetches that the operation orders.
+  absl::Time fetch_deadline = absl::InfiniteFuture();
+  // Blocks of an earlier run become cached again on disk, too: what was found there.
+  const std::vector<RecoveredWindow>* found_on_disk = nullptr;
 };
 
 // Blocks of one tier and tenant that went for room in one call or fell from there, and those of the
@@ -172,6 +188,29 @@ class World {
   // Carries out one copy and tells the core.
   void EndOneCopy(Ticket ticket);
 
+  // --- The disk (disk_steps.cc) ---
+
+  // Carries out one command of the disk's and tells the core. Whether there was one that could end.
+  bool EndOneFile();
+  // The block's copy on disk; kNoSlot: none.
+  SlotIndex CopyOnDisk(uint32_t window, uint32_t id) {
+    return config.has_disk ? ledgers[window][id].copies[config.disk_index()] : kNoSlot;
+  }
+  bool IsOnlyOnDisk(uint32_t window, uint32_t id) const {
+    const Node& node = shadows[window].node(id);
+    return node.cached() && config.IsOnDisk(node.tier);
+  }
+  // Whether the disk may give up the block's copy there: no child has one or gets one, and nobody
+  // reads it.
+  bool IsDiskCandidate(uint32_t window, uint32_t id);
+  // The values of the tokens up to the block's last one.
+  std::vector<Value> PathOf(uint32_t window, uint32_t id) const;
+  // What a slot holds, in memory or on disk.
+  const Value* values(uint32_t window, SlotRef slot) const {
+    return config.IsOnDisk(slot.tier) ? files.written(window, slot.slot).bytes.data()
+                                      : memory.slot(window, slot);
+  }
+
   uint32_t num_windows() const { return static_cast<uint32_t>(config.windows.size()); }
   uint32_t tokens_per_block() const { return config.tokens_per_block; }
   uint32_t BlocksFor(uint64_t tokens) const {
@@ -191,6 +230,8 @@ class World {
   std::vector<Accountant> accountants;
   Journal journal;
   Memory memory;
+  Disk files;
+  DiskOrders on_order;
   std::array<SimSession, kMaxSessions> sessions;
   std::vector<SimPin> pins;
   std::vector<SimDrain> drains;
@@ -224,6 +265,20 @@ class World {
   void BeginRun();
   void Adopt(const std::vector<RecoveredWindow>& windows, const std::vector<SlotChange>& changes);
   void QuarantineFree();
+  void RestoreDisk(const std::vector<RecoveredWindow>& windows);
+  void NoteFiles(const FileCommands& commands, const Scope& scope);
+  bool HasBlock(uint32_t window, SlotRef slot);
+  void CheckFiles(const FileCommands& commands);
+  void CheckBackup(const FileOrder& order);
+  void EndBackup(const Disk::Ended& ended);
+  void EndErase(const Disk::Ended& ended);
+  void EndFetch(const Disk::Ended& ended);
+  bool ComesUp(uint32_t window, const DiskOrders::Fetch& fetch, const Scope& scope);
+  void FollowDroppedBackups(uint32_t window);
+  bool ExpireFetches();
+  void DiskStep(uint32_t index);
+  void FinishDisk();
+  void CheckDisk(uint32_t window);
   void CountHolders();
   void CheckVictims();
   std::optional<Victims::Candidate> LowestThatStayed(const Victims& victims);
@@ -254,6 +309,7 @@ class World {
   size_t last_events_ = 0;
   size_t last_expiries_ = 0;
   size_t last_orders_ = 0;
+  size_t last_commands_ = 0;
   ManagerStats stats_;
 };
 
