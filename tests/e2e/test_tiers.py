@@ -341,7 +341,9 @@ def test_the_command_line_does_it_too(daemon, tmp_path):
         named = ["--token-file", str(prompt), "--salt", "s"]
         assert pagodactl(daemon, "offload", *named) == {"blocks": 3}
         assert tier(daemon, types_pb2.TIER_SECONDARY).cached_blocks == 3
-        assert pagodactl(daemon, "prefetch", *named) == {"blocks": 3, "matched_tokens": 12}
+        moved = pagodactl(daemon, "prefetch", *named)
+        assert moved.pop("elapsed_seconds") > 0
+        assert moved == {"blocks": 3, "fetched_blocks": 0, "matched_tokens": 12}
         assert pagodactl(daemon, "retain", *named, "--priority", "80", "--from", "4") == {"blocks": 2, "priority": 80}
         pinned = pagodactl(daemon, "pin", *named, "--lease", "60")
         assert (pinned["pinned_tokens"], pinned["blocks"]) == (12, 3)
@@ -349,7 +351,7 @@ def test_the_command_line_does_it_too(daemon, tmp_path):
         assert (pin["pin_id"], pin["cache_salt"], pin["client_name"]) == (pinned["pin_id"], "s", "pagodactl")
         pagodactl(daemon, "unpin", str(pin["pin_id"]))
         assert pagodactl(daemon, "status")["pins"] == 0
-        assert pagodactl(daemon, "invalidate", "--all", "--salt", "s") == {"removed_blocks": 3}
+        assert pagodactl(daemon, "invalidate", "--all", "--salt", "s") == {"removed_blocks": 3, "durable": True}
 
 
 def test_bytes_and_lists_say_how_large_tiers_are(start_daemon):
