@@ -53,8 +53,8 @@ class BlockManager final {
  public:
   using Options = ManagerOptions;
 
-  // Errors: INVALID_ARGUMENT for tiers that CheckTiers() refuses, for one on disk, which the core
-  // does not serve yet, and for a policy that does not exist.
+  // Errors: INVALID_ARGUMENT for tiers that CheckTiers() refuses, for a disk that is not the last
+  // tier below one in host memory, and for a policy that does not exist.
   static absl::StatusOr<std::unique_ptr<BlockManager>> Create(Options options);
   ~BlockManager();
 
