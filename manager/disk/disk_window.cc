@@ -227,7 +227,7 @@ void DiskWindow::RunBackups() {
     } else if (item.head.kind == Kind::kBackup) {
       Write(item);
     } else {
-      Erase(item);
+      Erase(std::move(item));
     }
     if (is_last) absl::SleepFor(kRest);
   }
@@ -283,11 +283,22 @@ void DiskWindow::Read(const Item& item) {
               [this, head = item.head](const absl::Status& status) { EndFile(head, status); });
 }
 
-void DiskWindow::Erase(const Item& item) {
+void DiskWindow::Erase(Item item) {
   AtStep(DiskCarrier::Step::kBeforeErase);
+  if (item.head.kind == Kind::kErase) {
+    // A backup in front of it may have failed before it touched its slot, whose old block is there.
+    const absl::MutexLock lock(&mutex_);
+    const std::vector<SlotIndex> stale = ledger_.Erase({});
+    item.erased.insert(item.erased.end(), stale.begin(), stale.end());
+    item.head.num_erased = item.erased.size();
+  }
   const absl::Status status =
       item.head.kind == Kind::kReset ? file_->Reset() : file_->Erase(item.erased);
   AtStep(DiskCarrier::Step::kErased);
+  if (!status.ok()) {
+    const absl::MutexLock lock(&mutex_);
+    ledger_.Unerase(item.erased);
+  }
   EndFile(item.head, status);
 }
 

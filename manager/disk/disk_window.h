@@ -84,7 +84,7 @@ class DiskWindow {
   // These end with a report, now or on a thread of the file's.
   void Write(const Item& item);
   void Read(const Item& item);
-  void Erase(const Item& item);
+  void Erase(Item item);
   // Report: what the file says, and anything.
   void EndFile(const Head& head, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const Head& head, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);

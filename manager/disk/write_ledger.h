@@ -46,6 +46,13 @@ class WriteLedger {
   // Empties these slots and all that are stale, and returns them, each once. Costs as many steps as
   // slots were dropped since the last call, at most num_slots().
   std::vector<SlotIndex> Erase(const std::vector<SlotIndex>& slots);
+  // The erase of these slots failed: what they hold is stale again. Not of a slot that has another
+  // write by now.
+  void Unerase(const std::vector<SlotIndex>& slots) {
+    for (const SlotIndex slot : slots) {
+      if (states_[slot.value()] == State::kEmpty) Drop(slot);
+    }
+  }
   // Empties all. Costs num_slots() steps.
   void Clear();
 

@@ -144,6 +144,36 @@ TEST_F(DiskFaultsTest, ABlockBelowAFailedBackupDoesNotReturn) {
   EXPECT_EQ(recovered_, 0u);
 }
 
+TEST_F(DiskFaultsTest, AnEraseTakesTheOldBlockUnderABackupThatNeverTouchedItsSlot) {
+  ASSERT_TRUE(Backup(kFull, 0, 1).ok());
+  Drop(kFull, 0);
+  FileOrder order = BackupOf(kFull, 0, 2);
+  order.content->tokens.resize(800);  // Its record does not fit.
+  const Ticket backup = order.ticket, erase(++ticket_);
+  // In one list: when the erase is submitted the slot is the backup's.
+  FileCommands commands;
+  commands.push_back(std::move(order));
+  commands.push_back(FileErase{
+      .ticket = erase, .window_index = kFull, .what = FileErase::What::kSlots, .slots = {}});
+  carrier_->Submit(std::move(commands));
+  EXPECT_EQ(Await(Lane::kBackup, backup).code(), Code::kOutOfRange);
+  EXPECT_TRUE(Await(Lane::kBackup, erase).ok());
+  Start();
+  EXPECT_EQ(recovered_, 0u);
+}
+
+TEST_F(DiskFaultsTest, AnEraseBehindOneThatFailedTakesItsSlotsToo) {
+  ASSERT_TRUE(Backup(kFull, 0, 1).ok());
+  Drop(kFull, 0);
+  Fail(Kind::kWrite, EIO);
+  EXPECT_EQ(Erase(kFull, {}).code(), Code::kUnavailable);
+  EXPECT_EQ(Stats(kFull).stale_slots, 1u);
+  Fail(Kind::kWrite, 0);
+  EXPECT_TRUE(Erase(kFull, {}).ok());
+  Start();
+  EXPECT_EQ(recovered_, 0u);
+}
+
 TEST_F(DiskFaultsTest, NoSpaceIsToldAndRefusesTheStart) {
   Fail(Kind::kWrite, ENOSPC);
   EXPECT_EQ(Backup(kFull, 0, 1).code(), Code::kResourceExhausted);
