@@ -325,23 +325,14 @@ void SharedManager::FinishEndings() {
 
 uint64_t SharedManager::ResetPrefixCache() {
   absl::MutexLock one_at_a_time(&reset_mutex_);
-  uint64_t removed = 0;
-  Ticket erased;
-  {
-    FairMutexLock lock(&mutex_);
-    for (bool done = false; !done;) {
-      const BlockManager::ResetStep step = core_->StepReset(kResetPiece, clock_());
-      Publish();
-      removed += step.removed_blocks;
-      done = step.done;
-      if (!done && mutex_.wanted()) mutex_.LetOthersIn();
-    }
-    erased = core_->last_ticket(Lane::kBackup);
+  FairMutexLock lock(&mutex_);
+  for (uint64_t removed = 0;;) {
+    const BlockManager::ResetStep step = core_->StepReset(kResetPiece, clock_());
+    Publish();
+    removed += step.removed_blocks;
+    if (step.done) return removed;
+    if (mutex_.wanted()) mutex_.LetOthersIn();
   }
-  const auto durable = std::make_shared<absl::Notification>();
-  NotifyWhenDone(Lane::kBackup, erased, [durable] { durable->Notify(); });
-  durable->WaitForNotificationWithTimeout(kMaxTicketWait);
-  return removed;
 }
 
 ManagerStats SharedManager::Stats() const {

@@ -97,8 +97,8 @@ class SharedManager {
   absl::Status CloseSession(SessionRef session);
   size_t ExpireSessions();
   // Lets others in between steps of kResetPiece blocks: see BlockManager::StepReset. A second reset
-  // waits for the first one to be done. With a tier on disk it returns when nothing comes back from
-  // there after a restart, or after kMaxTicketWait where the disk takes longer.
+  // waits for the first one to be done. It does not wait for a disk: nothing comes back from there
+  // after a restart once completed_ticket(Lane::kBackup) has passed what was ordered until then.
   uint64_t ResetPrefixCache();
   static constexpr uint32_t kResetPiece = 1024;
   ManagerStats Stats() const;
