@@ -75,11 +75,13 @@ absl::StatusOr<InspectedPrefix> BlockManager::InspectPrefix(const Prompt& prompt
   const PrefixMatcher& matcher = parts().matcher;
   const PromptKey key = KeyOf(prompt);
   const auto size = static_cast<uint32_t>(prompt.tokens.size());
-  InspectedPrefix prefix{
-      .matched_tokens = matcher.ValidLength(matcher.FindPrefixes(prompt.name_space, key), size),
-      .blocks = {}};
-  const std::vector<PrefixMatcher::Match> matches =
-      matcher.FindPrefixes(prompt.name_space, key, PrefixMatcher::Reach::kAllTiers);
+  std::vector<PrefixMatcher::Match> matches = matcher.FindPrefixes(prompt.name_space, key);
+  InspectedPrefix prefix{.matched_tokens = matcher.ValidLength(matches, size), .blocks = {}};
+  const bool has_disk = std::any_of(parts().windows.begin(), parts().windows.end(),
+                                    [](const auto& window) { return window->has_disk(); });
+  if (has_disk) {
+    matches = matcher.FindPrefixes(prompt.name_space, key, PrefixMatcher::Reach::kAllTiers);
+  }
   for (size_t w = 0; w < parts().windows.size(); ++w)
     parts().windows[w]->Inspect(matches[w], &prefix.blocks);
   return prefix;

@@ -128,14 +128,26 @@ uint32_t PrefixMatcher::MatchPrefix(const SequencePrompt& prompt,
 
 MatchedPrefix PrefixMatcher::DescribeMatch(const SequencePrompt& prompt, size_t num_tiers) const {
   MatchedPrefix result;
-  result.matched_tokens = MatchPrefix(prompt, &result.blocks);
   result.tokens_by_tier.resize(num_tiers);
   if (prompt.tokens.empty() || !CheckPrompt(prompt).ok()) return result;
   const auto limit = static_cast<uint32_t>(prompt.tokens.size() - 1);
-  std::vector<Match> matches =
-      FindPrefixes(prompt.name_space, KeyOf(prompt).First(limit), Reach::kAllTiers);
-  result.cached_tokens = ValidLength(matches, limit);
-  CutMatches(matches, result.cached_tokens);
+  const PromptKey key = KeyOf(prompt).First(limit);
+  std::vector<Match> matches = FindPrefixes(prompt.name_space, key);
+  result.matched_tokens = ValidLength(matches, limit);
+  CutMatches(matches, result.matched_tokens);
+  for (const BlockId id : windows_.back()->PinnableBlocks(matches.back())) {
+    result.blocks.push_back(windows_.back()->handle(id));
+  }
+  result.cached_tokens = result.matched_tokens;
+  // A second look costs as much as the first. What it finds may be no more than a part of a block,
+  // of which the first says nothing.
+  const bool has_disk = std::any_of(windows_.begin(), windows_.end(),
+                                    [](const auto& window) { return window->has_disk(); });
+  if (has_disk) {
+    matches = FindPrefixes(prompt.name_space, key, Reach::kAllTiers);
+    result.cached_tokens = ValidLength(matches, limit);
+    CutMatches(matches, result.cached_tokens);
+  }
   windows_.back()->CountTokensByTier(matches.back(), &result.tokens_by_tier);
   return result;
 }

@@ -297,7 +297,7 @@ void TierResidency::GiveToHolder(BlockId id) {
 
 TierResidency::Offloaded TierResidency::Offload(OperationScope& op, BlockId id) {
   const uint64_t copied = offloaded_blocks_;
-  if (has_disk()) AskForBackup(id);
+  if (has_disk()) ReleasedAboveDisk(op, id);
   const Offloaded offloaded = MoveDown(op, id, true);
   if (offloaded_blocks_ != copied) op.WaitFor(copies().last());
   // The copy to which it fell may still be on its way.
