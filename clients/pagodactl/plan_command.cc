@@ -161,6 +161,16 @@ void PrintDrive(const DrivePlan& plan, const PlanOptions& options) {
   }
 }
 
+// A file has none.
+void PrintSpareSlots(const SizingPlan::TierPlan& share) {
+  const uint32_t spare = share.slots - share.blocks;
+  if (spare == 1) {
+    absl::PrintF("  each window has one slot more than blocks: the spare of a swap\n");
+  } else if (spare > 1) {
+    absl::PrintF("  each window has %d slots more than blocks, for copies on their way\n", spare);
+  }
+}
+
 void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
   const auto tier = static_cast<Tier>(index);
   const LadderTier& named = plan.ladder[index];
@@ -182,7 +192,7 @@ void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
                  FormatCount(plan.sizes.max_concurrent_sequences()),
                  FormatCount(options.sequence_tokens));
   } else {
-    absl::PrintF("  each window has one slot more than blocks: the spare of a swap\n");
+    PrintSpareSlots(plan.sizes.windows.front().tier(tier));
   }
   if (is_disk) PrintDrive(DriveOf(plan, options, index), options);
 }

@@ -132,9 +132,10 @@ TEST(LadderCommandsTest, PlanSizesALadder) {
   EXPECT_EQ(json["tiers"][0]["blocks"]["full"], 18204);
   EXPECT_EQ(json["tiers"][0]["max_concurrent_sequences"], 71);
   EXPECT_EQ(json["tiers"][1]["medium"], "host");
-  // 400 GiB / 4.5 MiB, without the spare.
-  EXPECT_EQ(json["tiers"][1]["blocks"]["full"], 91021);
-  EXPECT_EQ(json["tiers"][2]["blocks"]["full"], 699049);
+  // 400 GiB / 4.5 MiB, without the spare and the staging slots above a disk.
+  EXPECT_EQ(json["tiers"][1]["blocks"]["full"], 91022 - 17);
+  // A slot of the file is 4.5 MiB and a page.
+  EXPECT_EQ(json["tiers"][2]["blocks"]["full"], 698444);
   EXPECT_FALSE(json["tiers"][1].contains("drive"));
   EXPECT_FALSE(json["tiers"][2]["drive"].contains("life_years"));
   EXPECT_EQ(json["config"],
@@ -146,8 +147,10 @@ TEST(LadderCommandsTest, PlanSizesALadder) {
             "    - {name: dram, medium: host, size: 400GiB}\n"
             "    - {name: nvme, medium: disk, size: 3TiB}\n");
   const Outcome table = RunProgram(kPlan);
-  EXPECT_THAT(table.out, AllOf(HasSubstr("nvme tier, disk, in 3TiB"), HasSubstr("699,049"),
-                               HasSubstr(json["config"].get<std::string>())));
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("nvme tier, disk, in 3TiB"), HasSubstr("698,444"),
+                    HasSubstr("has 17 slots more than blocks, for copies on their way"),
+                    Not(HasSubstr("one slot more")), HasSubstr(json["config"].get<std::string>())));
 }
 
 TEST(LadderCommandsTest, PlanGivesBlocksToEveryWindow) {

@@ -183,19 +183,21 @@ TEST(SizingTest, AFractionIsOfTheFreeMemory) {
 
 TEST(SizingTest, EveryTierBelowTheFirstIsSizedAlike) {
   const CacheLayout layout = GptOss20b();
-  const uint64_t block = 32 * 24 * kKiB;  // Of either window.
+  const uint64_t block = 32 * 24 * kKiB;       // Of either window.
+  const uint64_t staging = 2 * kStagingSlots;  // Above a disk, in each window.
   const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192},
                                        .tiers = {{BlockBudget{{10}}},
                                                  {BlockBudget{{20}}},
-                                                 {ByteBudget{(65 + 2) * block}},
+                                                 {ByteBudget{(65 + 2 + staging) * block}},
                                                  {BlockBudget{{40}}, Medium::kDisk, "slow"}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->num_tiers(), 4u);
   EXPECT_THAT(plan->blocks(Tier{2}), ElementsAre(1, 64));
   EXPECT_THAT(plan->blocks(Tier{3}), ElementsAre(40, 40));
-  EXPECT_EQ(plan->bytes(Tier{3}), 2 * 41 * block);
+  EXPECT_EQ(plan->bytes(Tier{3}), 2 * 40 * block) << "a disk has no spare";
   EXPECT_THAT(plan->slots().tiers,
-              ElementsAre(ElementsAre(10, 10), ElementsAre(21, 21), ElementsAre(2, 65), IsEmpty()))
+              ElementsAre(ElementsAre(10, 10), ElementsAre(21, 21),
+                          ElementsAre(2 + kStagingSlots, 65 + kStagingSlots), IsEmpty()))
       << "what lies on disk has no pools";
 
   const auto refusal = [&](std::vector<TierRequest> tiers) {
