@@ -229,10 +229,11 @@ absl::Status AddTier(const Wanted& tier, const std::vector<uint64_t>& blocks, Si
                                   " are served"));
     }
     const auto slots = static_cast<uint32_t>(blocks[w] == 0 ? 0 : blocks[w] + tier.extra_slots());
-    bytes += absl::uint128(slots) * window.bytes_per_block;
-    window.tiers.push_back({.blocks = static_cast<uint32_t>(blocks[w]),
-                            .slots = slots,
-                            .bytes = slots * window.bytes_per_block});
+    const uint64_t slot_bytes =
+        tier.is_on_disk() ? FileSlotBytes(window.bytes_per_block) : window.bytes_per_block;
+    bytes += absl::uint128(slots) * slot_bytes;
+    window.tiers.push_back(
+        {.blocks = static_cast<uint32_t>(blocks[w]), .slots = slots, .bytes = slots * slot_bytes});
   }
   plan.media.push_back(tier.request.medium);
   return bytes > std::numeric_limits<uint64_t>::max() ? TooManyBytes(tier.Name())

@@ -65,7 +65,7 @@ TEST(LadderCommandsTest, ReplayPrintsTheFiguresOfEachTier) {
   }
   trace.close();
   const std::string command = absl::StrCat(
-      "replay ", path, " --layers 1x1x1 --tiers hbm:gpu:4KiB,dram:host:4KiB,nvme:disk:1");
+      "replay ", path, " --layers 1x1x1 --tiers hbm:gpu:4KiB,dram:host:36KiB,nvme:disk:1");
   const Json json = RunJson(command);
   EXPECT_EQ(json["block_bytes"], 2048);
   EXPECT_EQ(json["trace_seconds"], 5);
@@ -81,7 +81,7 @@ TEST(LadderCommandsTest, ReplayPrintsTheFiguresOfEachTier) {
   EXPECT_EQ(hbm["capacity_bytes"], 4096);
   EXPECT_EQ(hbm["blocks_written"], 1);
   EXPECT_EQ(hbm["bytes_read"], 4 * 2048);
-  // 4 KiB are a block and the spare.
+  // A block of 2 KiB, the spare and the 16 staging slots above a disk.
   const Json& dram = run["tiers"][1];
   EXPECT_EQ(dram["capacity_blocks"], 1);
   EXPECT_EQ(dram["blocks_written"], 4);

@@ -25,12 +25,13 @@ FEWEST_FAULTS = 20
 TIMEOUT_SECONDS = 200
 
 # The quickest first.
-SUITES = ["conformance_test", "manager_test", "property_test", "sim_test"]
+SUITES = ["conformance_test", "manager_test", "disk_core_test", "property_test", "sim_test"]
 
 # Fewer seeds than in the suites' own entries: a fault that only a long run meets is one that the tests nearly miss.
 SETTINGS = {
     "conformance_test": {},
     "manager_test": {},
+    "disk_core_test": {},
     "property_test": {"PAGODA_PROPERTY_SEEDS": "40"},
     "sim_test": {"PAGODA_SIM_SEEDS": "120", "PAGODA_SIM_OPS": "2500", "PAGODA_SIM_WORKERS": "1",
                  "PAGODA_SIM_SHRINK_SECONDS": "0"},

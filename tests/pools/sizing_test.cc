@@ -194,7 +194,7 @@ TEST(SizingTest, EveryTierBelowTheFirstIsSizedAlike) {
   EXPECT_EQ(plan->num_tiers(), 4u);
   EXPECT_THAT(plan->blocks(Tier{2}), ElementsAre(1, 64));
   EXPECT_THAT(plan->blocks(Tier{3}), ElementsAre(40, 40));
-  EXPECT_EQ(plan->bytes(Tier{3}), 2 * 40 * block) << "a disk has no spare";
+  EXPECT_EQ(plan->bytes(Tier{3}), 2 * 40 * FileSlotBytes(block)) << "a disk has no spare";
   EXPECT_THAT(plan->slots().tiers,
               ElementsAre(ElementsAre(10, 10), ElementsAre(21, 21),
                           ElementsAre(2 + kStagingSlots, 65 + kStagingSlots), IsEmpty()))
