@@ -222,6 +222,7 @@ class Ladder {
   double P99(int rounds) {
     stalls_ = true;
     std::vector<double> seconds;
+    int busy_rounds = 0;
     for (int i = 0; i < rounds; ++i) {
       const std::vector<TokenId> tokens = FreshTokens();
       const SequenceId id{++sequences_};
@@ -233,15 +234,18 @@ class Ladder {
                   .status());
       Require(RunOne<FreedSequence>(*client_, FreeSequence{.sequence = id}).status());
       Await(RunOne<OffloadedPrefix>(*client_, OffloadPrefix{.tokens = tokens})->ready);
-      manager_->Maintain(64);
+      // As a daemon does it: a queue of blocks that were evicted meanwhile is gone through.
+      for (int piece = 0; piece < 16; ++piece) manager_->Maintain(64);
       const absl::Time before = absl::Now();
       const auto up = RunOne<PrefetchedPrefix>(*client_, PrefetchPrefix{.tokens = tokens});
       Require(up.status());
       PAGODA_CHECK(up->blocks > 0, "there is something to bring up");
       Await(up->ready);
       seconds.push_back(absl::ToDoubleSeconds(absl::Now() - before));
+      if (carrier_ != nullptr && IsWriting()) ++busy_rounds;
     }
-    PAGODA_CHECK(carrier_ == nullptr || manager_->Stats().windows[0].tiers[2].in_flight > 0,
+    // For a moment between two groups of writes it may have none.
+    PAGODA_CHECK(carrier_ == nullptr || busy_rounds * 10 >= rounds * 9,
                  "the disk is busy while it is measured");
     return Percentile(std::move(seconds), 0.99);
   }
@@ -265,6 +269,7 @@ class Ladder {
                                              });
     manager_->SetDisk(carrier_.get());
   }
+  bool IsWriting() const { return manager_->Stats().windows[0].tiers[2].in_flight > 0; }
   std::vector<TokenId> FreshTokens() {
     std::vector<TokenId> tokens(kTokensPerBlock * 16);
     for (TokenId& token : tokens) token = static_cast<TokenId>(random_());
