@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
@@ -46,6 +48,10 @@ class FileEngine {
   // requests than the engine's depth are unreported; Stop has not been called, or waits for the
   // `done` that this is called from.
   virtual void Submit(FileRequest request) = 0;
+  // Each of them, perhaps in one call of the kernel.
+  virtual void SubmitAll(std::vector<FileRequest> requests) {
+    for (FileRequest& request : requests) Submit(std::move(request));
+  }
   // Waits for what runs. When it has returned no `done` runs or will. A second call does nothing;
   // the destructor calls it. REQUIRES: one call at a time.
   virtual void Stop() = 0;

@@ -51,29 +51,40 @@ class SlabFile::Exclusive {
 void SlabFile::RunInOrder(uint64_t count, absl::FunctionRef<FileRequest(uint64_t i)> make,
                           absl::FunctionRef<bool(uint64_t i, int error)> ended) {
   const uint64_t depth = std::min<uint64_t>(count, options_.depth);
+  // Half of them are submitted at once while the other half runs: a call of the kernel and a
+  // wake-up for each would cost more than a small read.
+  const uint64_t group = (depth + 1) / 2;
   std::vector<Ended> window(depth);
   bool goes_on = true;
-  for (uint64_t next = 0; next < count + depth; ++next) {
-    if (next >= depth) {
-      Ended& oldest = window[next % depth];
-      {
+  uint64_t begun = 0;
+  for (uint64_t over = 0; over < begun || begun < count;) {
+    std::vector<FileRequest> requests;
+    for (; begun < count && begun - over < depth; ++begun) {
+      Ended& newest = window[begun % depth];
+      newest = {};
+      requests.push_back(make(begun));
+      requests.back().done = [this, &newest](int error) {
         const absl::MutexLock lock(&mutex_);
-        mutex_.Await(absl::Condition(&oldest.ended));
-      }
-      if (goes_on && !ended(next - depth, oldest.error)) {
-        goes_on = false;
-        count = std::min(count, next);  // Those that have begun are waited for.
-      }
+        newest = {.ended = true, .error = error};
+      };
     }
-    if (next >= count) continue;
-    Ended& newest = window[next % depth];
-    newest = {};
-    FileRequest request = make(next);
-    request.done = [this, &newest](int error) {
-      const absl::MutexLock lock(&mutex_);
-      newest = {.ended = true, .error = error};
+    if (!requests.empty()) engine_->SubmitAll(std::move(requests));
+    const uint64_t end = std::min(begun, over + group);
+    const auto all_ended = [&] {
+      for (uint64_t i = over; i < end; ++i) {
+        if (!window[i % depth].ended) return false;
+      }
+      return true;
     };
-    engine_->Submit(std::move(request));
+    {
+      const absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&all_ended));
+    }
+    for (; over < end; ++over) {
+      if (!goes_on || ended(over, window[over % depth].error)) continue;
+      goes_on = false;
+      count = begun;  // Those that have begun are waited for.
+    }
   }
 }
 

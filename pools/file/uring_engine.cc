@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -49,11 +50,19 @@ class UringEngine final : public FileEngine {
   void Submit(FileRequest request) override ABSL_LOCKS_EXCLUDED(mutex_) {
     auto running = std::make_unique<Running>(Running{.request = std::move(request)});
     const absl::MutexLock lock(&mutex_);
-    PAGODA_CHECK(!stopping_ || running_ > 0, "a request after the engine's end");
-    PAGODA_CHECK(unreported_ < depth_, "more requests than the engine's depth");
-    ++unreported_;
-    ++running_;
-    Push(running.release());
+    Begin();
+    Queue(running.release());
+    Flush();
+  }
+
+  void SubmitAll(std::vector<FileRequest> requests) override ABSL_LOCKS_EXCLUDED(mutex_) {
+    const absl::MutexLock lock(&mutex_);
+    for (FileRequest& request : requests) {
+      auto running = std::make_unique<Running>(Running{.request = std::move(request)});
+      Begin();
+      Queue(running.release());
+    }
+    Flush();
   }
 
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -62,7 +71,8 @@ class UringEngine final : public FileEngine {
       if (stopping_) return;
       stopping_ = true;
       mutex_.Await(absl::Condition(this, &UringEngine::IsIdle));
-      Push(nullptr);
+      Queue(nullptr);
+      Flush();
     }
     reaper_.join();
   }
@@ -79,8 +89,15 @@ class UringEngine final : public FileEngine {
 
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; }
 
+  void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    PAGODA_CHECK(!stopping_ || running_ > 0, "a request after the engine's end");
+    PAGODA_CHECK(unreported_ < depth_, "more requests than the engine's depth");
+    ++unreported_;
+    ++running_;
+  }
+
   // The request is the kernel's until its completion; null ends the reaper.
-  void Push(Running* running) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Queue(Running* running) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     PAGODA_CHECK(sqe != nullptr, "the submission queue has an entry for each request");
     if (running == nullptr) {
@@ -89,12 +106,16 @@ class UringEngine final : public FileEngine {
       Prepare(*sqe, running->request);
     }
     io_uring_sqe_set_data(sqe, running);
-    int submitted = io_uring_submit(&ring_);
-    while (submitted < 0 && IsTransient(-submitted)) {
-      absl::SleepFor(absl::Microseconds(100));
-      submitted = io_uring_submit(&ring_);
+  }
+
+  // Gives the kernel what is queued.
+  void Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    while (io_uring_sq_ready(&ring_) > 0) {
+      const int submitted = io_uring_submit(&ring_);
+      PAGODA_CHECK(submitted >= 0 || IsTransient(-submitted),
+                   "the kernel takes what is in the submission queue");
+      if (submitted < 0) absl::SleepFor(absl::Microseconds(100));
     }
-    PAGODA_CHECK(submitted >= 0, "the kernel takes what is in the submission queue");
   }
 
   void Prepare(io_uring_sqe& sqe, const FileRequest& request) const {
@@ -143,7 +164,8 @@ class UringEngine final : public FileEngine {
     {
       const absl::MutexLock lock(&mutex_);
       if (again) {
-        Push(running.release());
+        Queue(running.release());
+        Flush();
         return;
       }
       --unreported_;  // `done` may submit the next one.

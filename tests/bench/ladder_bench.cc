@@ -329,6 +329,6 @@ int main(int argc, char** argv) {
     pagoda::bench::MeasureFreeEviction(smoke ? 4096 : 65'536);
   }
   if (wanted("memory_p99_disk_stalled")) {
-    pagoda::bench::MeasureStalledDisk(argv[1], smoke ? 1 : 5, smoke ? 50 : 400);
+    pagoda::bench::MeasureStalledDisk(argv[1], smoke ? 1 : 21, smoke ? 50 : 400);
   }
 }
