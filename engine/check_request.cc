@@ -1,8 +1,8 @@
 #include "engine/check_request.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "engine/engine.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

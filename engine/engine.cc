@@ -12,14 +12,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/kv_pools.h"
 #include "engine/model/transformer.h"
 #include "kernels/cpu/thread_pool.h"
-#include "pools/check.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -18,10 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/error.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/schedule/sequence_run.h"
 #include "kernels/cpu/cache.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

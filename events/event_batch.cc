@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 namespace {

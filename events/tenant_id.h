@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "pools/strong_id.h"
+#include "base/strong_id.h"
 
 namespace pagoda {
 

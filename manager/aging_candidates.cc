@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 

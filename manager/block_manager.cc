@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "manager/block_manager_parts.h"
-#include "pools/check.h"
-#include "pools/error.h"
 
 namespace pagoda {
 

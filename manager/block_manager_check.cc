@@ -2,8 +2,8 @@
 #include <map>
 #include <vector>
 
+#include "base/check.h"
 #include "manager/block_manager_parts.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

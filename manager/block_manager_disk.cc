@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "manager/block_manager_parts.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "manager/block_manager_parts.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

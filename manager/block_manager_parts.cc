@@ -9,10 +9,10 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "manager/eviction_policy.h"
 #include "manager/pin_table.h"
-#include "pools/check.h"
-#include "pools/error.h"
 #include "pools/sizing.h"
 
 namespace pagoda {

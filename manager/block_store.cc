@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 namespace {

@@ -7,8 +7,8 @@
 #include <limits>
 #include <memory>
 
+#include "base/check.h"
 #include "manager/big_array.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

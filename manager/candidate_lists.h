@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/check.h"
 #include "manager/candidate_arena.h"
-#include "pools/check.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 

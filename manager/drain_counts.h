@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/check.h"
 #include "manager/ids.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "manager/lfu_aging_policy.h"
 #include "manager/multi_queue_policy.h"
 #include "manager/priority_lru_policy.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 

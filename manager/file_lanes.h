@@ -10,8 +10,8 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "base/check.h"
 #include "manager/file_orders.h"
-#include "pools/check.h"
 #include "pools/copy_order.h"
 
 namespace pagoda {

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/strong_id.h"
 #include "events/pin_id.h"
 #include "events/tenant_id.h"
-#include "pools/strong_id.h"
 
 namespace pagoda {
 

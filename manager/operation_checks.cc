@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 namespace {

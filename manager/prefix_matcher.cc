@@ -4,8 +4,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "manager/operation_checks.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

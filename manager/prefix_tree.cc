@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/base/attributes.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 namespace {

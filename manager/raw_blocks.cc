@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 

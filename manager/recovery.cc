@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "manager/content_digest.h"
 #include "manager/slot_checksum.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "manager/running_sequences.h"
-#include "pools/error.h"
 
 namespace pagoda {
 

@@ -13,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/check.h"
 #include "manager/fair_count.h"
 #include "manager/ids.h"
 #include "manager/sequence_accounts.h"
-#include "pools/check.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -17,9 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "manager/operation_checks.h"
-#include "pools/check.h"
-#include "pools/error.h"
 
 namespace pagoda {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "base/check.h"
 #include "manager/big_array.h"
-#include "pools/check.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -8,8 +8,8 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/check.h"
 #include "manager/slot_checksum.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "manager/byte_codec.h"
 #include "manager/content_codec.h"
 #include "manager/slot_checksum.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/error.h"
 #include "events/event.h"
 #include "manager/block_lives.h"
 #include "manager/ids.h"
 #include "manager/retention.h"
-#include "pools/error.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -12,11 +12,11 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/check.h"
 #include "events/block_hash.h"
 #include "events/tenant_id.h"
 #include "manager/big_array.h"
 #include "manager/tenant_options.h"
-#include "pools/check.h"
 #include "pools/types.h"
 
 namespace pagoda {

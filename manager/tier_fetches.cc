@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/check.h"
 #include "manager/tier_residency.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

@@ -1,8 +1,8 @@
 // The part of TierResidency that makes room, and moves blocks between the tiers.
 #include <utility>
 
+#include "base/check.h"
 #include "manager/tier_residency.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "pools/check.h"
+#include "base/check.h"
 #include "pools/sizing.h"
 
 namespace pagoda {

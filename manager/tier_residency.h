@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "manager/backup_queue.h"
 #include "manager/big_array.h"
 #include "manager/block_facts.h"
@@ -32,7 +33,6 @@
 #include "manager/slot_table.h"
 #include "manager/stats.h"
 #include "manager/tenants.h"
-#include "pools/check.h"
 #include "pools/sizing.h"
 #include "pools/types.h"
 

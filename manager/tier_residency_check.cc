@@ -4,8 +4,8 @@
 #include <numeric>
 #include <vector>
 
+#include "base/check.h"
 #include "manager/tier_residency.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

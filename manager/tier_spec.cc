@@ -4,8 +4,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "manager/retention.h"
-#include "pools/error.h"
 #include "pools/sizing.h"
 
 namespace pagoda {

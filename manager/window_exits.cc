@@ -2,8 +2,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "manager/window_block_manager.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

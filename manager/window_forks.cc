@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/check.h"
 #include "manager/window_block_manager.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

@@ -1,8 +1,8 @@
 // Finding cached prefixes, and what is done to them by name.
 #include <algorithm>
 
+#include "base/check.h"
 #include "manager/window_block_manager.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

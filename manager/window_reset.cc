@@ -1,6 +1,6 @@
 // A reset: the tree is cut off in one moment, and what was in it is let go a few blocks at a time.
+#include "base/check.h"
 #include "manager/window_block_manager.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

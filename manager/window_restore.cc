@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "manager/window_block_manager.h"
-#include "pools/check.h"
-#include "pools/error.h"
 
 namespace pagoda {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "absl/base/attributes.h"
+#include "base/check.h"
 #include "manager/window_block_manager.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

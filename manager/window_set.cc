@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
-#include "pools/error.h"
+#include "base/check.h"
+#include "base/error.h"
 
 namespace pagoda {
 

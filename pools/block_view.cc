@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 

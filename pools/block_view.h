@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "kernels/numeric.h"
-#include "pools/check.h"
 #include "pools/layout.h"
 
 namespace pagoda {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pools/strong_id.h"
+#include "base/strong_id.h"
 #include "pools/types.h"
 
 namespace pagoda {

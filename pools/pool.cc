@@ -6,9 +6,9 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "pools/cuda/device.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "pools/check.h"
+#include "base/check.h"
 #include "pools/copy_work.h"
 
 namespace pagoda {

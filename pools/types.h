@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "pools/strong_id.h"
+#include "base/strong_id.h"
 
 namespace pagoda {
 

@@ -13,11 +13,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "manager/tenants.h"
-#include "server/health.h"
+#include "server/config/tenant_options.h"
+#include "server/http/health.h"
+#include "server/http/status_page.h"
 #include "server/log.h"
-#include "server/status_page.h"
-#include "server/tenant_options.h"
-#include "server/tls_credentials.h"
+#include "server/rpc/tls_credentials.h"
 
 namespace pagoda::server {
 namespace {

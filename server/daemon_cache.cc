@@ -6,16 +6,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "manager/tenants.h"
 #include "pools/cuda/transfers.h"
-#include "pools/error.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"
+#include "server/cache/primary_memory.h"
+#include "server/config/tenant_options.h"
 #include "server/daemon.h"
 #include "server/log.h"
-#include "server/primary_memory.h"
-#include "server/tenant_options.h"
-#include "server/translate.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda::server {
 namespace {

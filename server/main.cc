@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/daemon.h"
 #include "server/log.h"
-#include "server/processor_share.h"
+#include "server/rpc/processor_share.h"
 
 namespace pagoda::server {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda::server {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "clients/cpp/errors.h"
+#include "wire/errors.h"
 
 namespace pagoda {
 namespace {

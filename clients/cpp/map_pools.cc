@@ -11,10 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "clients/cpp/errors.h"
-#include "clients/cpp/translate_results.h"
 #include "pagoda/v1/mapping.pb.h"
 #include "pools/file_descriptor.h"
+#include "wire/cache_info.h"
+#include "wire/errors.h"
+#include "wire/results.h"
 
 namespace pagoda {
 namespace {

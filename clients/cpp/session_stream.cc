@@ -1,6 +1,6 @@
 #include "clients/cpp/session_stream.h"
 
-#include "clients/cpp/errors.h"
+#include "wire/errors.h"
 
 namespace pagoda {
 

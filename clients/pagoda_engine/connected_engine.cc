@@ -6,10 +6,10 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "clients/cpp/backoff.h"
-#include "clients/cpp/errors.h"
 #include "engine/basic_cache_client.h"
-#include "pools/error.h"
+#include "wire/errors.h"
 
 namespace pagoda {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
-#include "pools/error.h"
+#include "base/check.h"
+#include "base/error.h"
 
 namespace pagoda {
 namespace {

@@ -22,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/error.h"
 #include "clients/pagoda_engine/connected_engine.h"
 #include "clients/pagoda_engine/line_reader.h"
 #include "clients/pagoda_engine/request_line.h"
@@ -30,7 +31,6 @@
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/tokens.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -19,14 +19,6 @@ std::string TierText(v1::Tier tier, const v1::CacheInfo& cache) {
 
 std::string TierText(const v1::TierStatus& tier) { return TierText(tier.tier(), tier.name()); }
 
-absl::Duration DurationFromProto(const google::protobuf::Duration& proto) {
-  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
-}
-
-absl::Time TimeFromProto(const google::protobuf::Timestamp& proto) {
-  return absl::FromUnixSeconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
-}
-
 absl::StatusOr<AdminClient> AdminClient::Connect(const GlobalOptions& globals) {
   const auto channel = ConnectToDaemon(globals);
   if (!channel.ok()) return channel.status();

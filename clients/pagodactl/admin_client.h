@@ -9,10 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "clients/cpp/errors.h"
 #include "clients/pagodactl/command.h"
 #include "grpcpp/client_context.h"
 #include "pagoda/v1/admin.grpc.pb.h"
+#include "wire/errors.h"
 
 namespace pagoda {
 
@@ -20,8 +20,6 @@ namespace pagoda {
 std::string TierText(v1::Tier tier, const std::string& name);
 std::string TierText(v1::Tier tier, const v1::CacheInfo& cache);
 std::string TierText(const v1::TierStatus& tier);
-absl::Duration DurationFromProto(const google::protobuf::Duration& proto);
-absl::Time TimeFromProto(const google::protobuf::Timestamp& proto);
 
 // One connection; each call has a deadline of its own. Thread-compatible.
 class AdminClient {

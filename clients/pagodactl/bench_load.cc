@@ -11,13 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "clients/cpp/grpc_cache_client.h"
-#include "clients/cpp/translate.h"
-#include "clients/cpp/translate_operations.h"
-#include "clients/cpp/translate_results.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/format.h"
 #include "grpcpp/client_context.h"
 #include "pagoda/v1/cache.grpc.pb.h"
+#include "wire/operations.h"
+#include "wire/results.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {

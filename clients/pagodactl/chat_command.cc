@@ -12,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
-#include "clients/cpp/errors.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
@@ -21,6 +20,7 @@
 #include "grpcpp/client_context.h"
 #include "nlohmann/json.hpp"
 #include "pagoda/v1/engine.grpc.pb.h"
+#include "wire/errors.h"
 
 namespace pagoda {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/tokens.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "clients/cpp/channel.h"
 #include "clients/pagodactl/terminal.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "clients/cpp/translate.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "clients/cpp/errors.h"
+#include "base/error.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
@@ -21,7 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
-#include "pools/error.h"
+#include "wire/errors.h"
 
 namespace pagoda {
 namespace {

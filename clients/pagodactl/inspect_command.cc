@@ -5,12 +5,12 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
-#include "clients/cpp/translate_operations.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/inspect_text.h"
 #include "clients/pagodactl/prefix_options.h"
 #include "clients/pagodactl/terminal.h"
+#include "wire/operations.h"
 
 namespace pagoda {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "clients/cpp/translate.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/format.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {

@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "manager/tier_spec.h"
-#include "pools/check.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

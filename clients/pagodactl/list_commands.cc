@@ -10,11 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "clients/cpp/translate.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "nlohmann/json.hpp"
+#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {

@@ -14,9 +14,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "nlohmann/json.hpp"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -9,12 +9,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
 #include "nlohmann/json.hpp"
-#include "pools/error.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {

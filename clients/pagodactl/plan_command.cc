@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/error.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/drive_options.h"
 #include "clients/pagodactl/format.h"
@@ -18,7 +19,6 @@
 #include "clients/pagodactl/model_layers.h"
 #include "clients/pagodactl/model_options.h"
 #include "nlohmann/json.hpp"
-#include "pools/error.h"
 #include "pools/layout.h"
 #include "pools/sizing.h"
 

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/ticket_wait.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "clients/cpp/grpc_cache_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
@@ -21,7 +22,6 @@
 #include "clients/pagodactl/ticket_wait.h"
 #include "manager/retention.h"
 #include "nlohmann/json.hpp"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

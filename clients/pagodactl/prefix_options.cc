@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/error.h"
 #include "clients/pagodactl/tokens.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -9,10 +9,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "manager/block_manager.h"
-#include "pools/check.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -6,7 +6,6 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "clients/cpp/translate.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
@@ -14,6 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.pb.h"
 #include "pools/types.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "absl/time/clock.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 namespace {

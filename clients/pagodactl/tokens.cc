@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 

@@ -4,8 +4,8 @@
 
 #include "absl/time/clock.h"
 #include "clients/cpp/backoff.h"
-#include "clients/cpp/errors.h"
 #include "pagoda/v1/events.grpc.pb.h"
+#include "wire/errors.h"
 
 namespace pagoda {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "nlohmann/json.hpp"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

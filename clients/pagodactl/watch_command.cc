@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "clients/cpp/errors.h"
+#include "base/error.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/event_text.h"
 #include "clients/pagodactl/interrupt.h"
@@ -21,7 +21,7 @@
 #include "clients/pagodactl/terminal.h"
 #include "grpcpp/client_context.h"
 #include "pagoda/v1/events.grpc.pb.h"
-#include "pools/error.h"
+#include "wire/errors.h"
 
 namespace pagoda {
 namespace {
@@ -103,7 +103,7 @@ class EventPrinter {
 absl::Status Explain(const grpc::Status& status, const WatchOptions& options,
                      const StreamPosition& position) {
   const absl::Status error = StatusFromGrpc(status);
-  const std::map<std::string, std::string> metadata = ErrorMetadata(status);
+  const std::map<std::string, std::string> metadata = MetadataOf(status);
   const auto value = [&](const char* key) {
     const auto found = metadata.find(key);
     return found == metadata.end() ? std::string("unknown") : found->second;

@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/error.h"
 #include "engine/checkpoint/fingerprint.h"
 #include "engine/checkpoint/gguf_config.h"
 #include "engine/checkpoint/gguf_names.h"
 #include "engine/checkpoint/json_text.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_path.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/error.h"
 #include "engine/checkpoint/gguf_cursor.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/error.h"
 #include "engine/checkpoint/gguf_fields.h"
 #include "engine/checkpoint/gguf_names.h"
 #include "kernels/numeric.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 

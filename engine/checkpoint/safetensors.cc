@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/error.h"
 #include "engine/checkpoint/json_text.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/numeric.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

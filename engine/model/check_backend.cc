@@ -1,9 +1,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

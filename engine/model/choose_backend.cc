@@ -3,8 +3,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "engine/model/host_memory.h"
 #include "engine/model/matmul.h"
 #include "engine/model/rotary.h"
@@ -16,8 +18,6 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cache.h"
 #include "kernels/cpu/parallel.h"
-#include "pools/check.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "engine/model/model_input.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "engine/model/few_rows.h"
 #include "engine/model/host_memory.h"
 #include "engine/model/product.h"
@@ -17,7 +18,6 @@
 #include "engine/model/work_queue.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/parallel.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

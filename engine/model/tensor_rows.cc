@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/numeric.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

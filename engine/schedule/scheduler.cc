@@ -4,9 +4,9 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "engine/schedule/ngram_proposer.h"
 #include "engine/schedule/stopwatch.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

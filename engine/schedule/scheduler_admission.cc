@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "engine/schedule/request_room.h"
 #include "engine/schedule/scheduler.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/stopwatch.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

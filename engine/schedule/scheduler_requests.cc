@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/schedule/scheduler.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

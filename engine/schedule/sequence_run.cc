@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "pools/check.h"
-#include "pools/error.h"
+#include "base/check.h"
+#include "base/error.h"
 
 namespace pagoda {
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "engine/schedule/request_room.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -1,7 +1,7 @@
 #include "engine/text/bounded_json.h"
 
 #include "absl/strings/str_cat.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 

@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/error.h"
 #include "engine/text/bounded_json.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/error.h"
 #include "engine/text/chat_format.h"
 #include "engine/text/utf8.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

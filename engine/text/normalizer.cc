@@ -8,10 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "engine/text/bounded_json.h"
 #include "engine/text/pattern.h"
 #include "engine/text/utf8.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

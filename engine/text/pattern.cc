@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "engine/text/bounded_json.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -8,9 +8,9 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "engine/text/bounded_json.h"
 #include "engine/text/utf8.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

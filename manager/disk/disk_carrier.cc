@@ -3,8 +3,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/check.h"
 #include "manager/disk/disk_window.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 namespace {

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "pools/check.h"
+#include "base/check.h"
 #include "pools/cuda/device.h"
 #include "pools/cuda/memory.h"
 #include "pools/cuda/pinned_memory.h"

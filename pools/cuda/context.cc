@@ -1,8 +1,8 @@
 #include "pools/cuda/context.h"
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
-#include "pools/error.h"
+#include "base/check.h"
+#include "base/error.h"
 
 namespace pagoda::cuda {
 

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "pools/cuda/context.h"
 #include "pools/cuda/driver.h"
-#include "pools/error.h"
 
 namespace pagoda::cuda {
 namespace {

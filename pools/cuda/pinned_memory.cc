@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "pools/cuda/context.h"
-#include "pools/error.h"
 
 namespace pagoda::cuda {
 

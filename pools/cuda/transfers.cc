@@ -12,11 +12,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/synchronization/mutex.h"
-#include "pools/check.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "pools/copy_work.h"
 #include "pools/cuda/context.h"
 #include "pools/cuda/copy_batch.h"
-#include "pools/error.h"
 
 namespace pagoda::cuda {
 namespace {

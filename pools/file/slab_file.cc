@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
+#include "base/check.h"
 #include "pools/file/slab_descriptor.h"
 #include "pools/file/slab_operation.h"
 

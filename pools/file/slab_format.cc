@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

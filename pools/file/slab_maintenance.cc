@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
+#include "base/check.h"
 #include "pools/file/slab_descriptor.h"
 #include "pools/file/slab_file.h"
 #include "pools/file/slab_operation.h"

@@ -14,7 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "pools/check.h"
+#include "base/check.h"
 #include "pools/file/file_engine.h"
 
 namespace pagoda {

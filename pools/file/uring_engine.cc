@@ -21,7 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 namespace {

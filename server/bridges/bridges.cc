@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/log.h"
-#include "server/metric_family.h"
+#include "server/metrics/metric_family.h"
 
 namespace pagoda::server {
 namespace {

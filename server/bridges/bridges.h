@@ -9,14 +9,14 @@
 #include "grpcpp/impl/codegen/service_type.h"
 #include "manager/shared_manager.h"
 #include "prometheus/metric_family.h"
-#include "server/admission.h"
 #include "server/bridges/router_feed.h"
 #include "server/bridges/smg_service.h"
 #include "server/bridges/zmq_bridge.h"
-#include "server/config.h"
+#include "server/callers/admission.h"
+#include "server/config/config.h"
+#include "server/metrics/subscriber_metrics.h"
 #include "server/serving_state.h"
-#include "server/subscriber_metrics.h"
-#include "server/subscriber_row.h"
+#include "server/watch/subscriber_row.h"
 
 namespace pagoda::server {
 

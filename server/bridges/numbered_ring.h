@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda::server {
 

@@ -12,7 +12,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
-#include "pools/check.h"
+#include "base/check.h"
 #include "server/bridges/zmq_socket.h"
 
 namespace pagoda::server {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda::server {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/error_map.h"
-#include "server/reactors.h"
-#include "server/wire_message.h"
+#include "server/rpc/reactors.h"
+#include "wire/errors.h"
+#include "wire/message_bytes.h"
 
 namespace pagoda::server {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "server/admission.h"
 #include "server/bridges/router_feed.h"
 #include "server/bridges/smg_messages.h"
 #include "server/bridges/smg_stream.h"
+#include "server/callers/admission.h"
 #include "server/serving_state.h"
 #include "vllm/grpc/engine.grpc.pb.h"
 

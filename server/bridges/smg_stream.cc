@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "pools/error.h"
-#include "server/error_map.h"
+#include "base/error.h"
+#include "wire/errors.h"
 
 namespace pagoda::server {
 SmgStream* SmgStream::Start(const Context& context, uint64_t next,

@@ -7,7 +7,7 @@
 #include "manager/tenants.h"
 #include "pools/types.h"
 #include "server/bridges/router_events.h"
-#include "server/identity.h"
+#include "server/callers/identity.h"
 #include "smg/grpc/kv_events.pb.h"
 
 namespace pagoda::server {

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "pools/error.h"
+#include "base/error.h"
 #include "server/listen_address.h"
 
 namespace pagoda::server {

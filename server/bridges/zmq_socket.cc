@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda::server {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "server/http_exchange.h"
+#include "server/http/http_exchange.h"
 #include "server/openai/api_answer.h"
 
 namespace pagoda::server {

@@ -9,10 +9,10 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/generate.h"
-#include "server/identity.h"
+#include "server/callers/identity.h"
+#include "server/http/status_json.h"
 #include "server/openai/api_request.h"
 #include "server/openai/choice_text.h"
-#include "server/status_json.h"
 
 namespace pagoda::server {
 

@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "server/http_exchange.h"
-#include "server/status_json.h"
+#include "server/http/http_exchange.h"
+#include "server/http/status_json.h"
 
 namespace pagoda::server {
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "pools/error.h"
-#include "server/admission.h"
+#include "base/error.h"
+#include "server/callers/admission.h"
 #include "server/openai/answer_stream.h"
 #include "server/openai/api_error.h"
 

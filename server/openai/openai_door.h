@@ -15,14 +15,14 @@
 #include "engine/engine.h"
 #include "engine/text/model_text.h"
 #include "manager/tenants.h"
-#include "server/http_fence.h"
-#include "server/http_server.h"
+#include "server/callers/tenant_turns.h"
+#include "server/http/http_fence.h"
+#include "server/http/http_server.h"
 #include "server/openai/api_answer.h"
 #include "server/openai/api_request.h"
 #include "server/openai/generation.h"
+#include "server/rpc/stream_slots.h"
 #include "server/serving_state.h"
-#include "server/stream_slots.h"
-#include "server/tenant_turns.h"
 
 namespace pagoda::server {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/numeric.h"
-#include "pools/check.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
 

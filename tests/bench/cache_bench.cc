@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/block_copy.h"
 #include "kernels/cpu/cache.h"
-#include "pools/check.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
 

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda::bench {
 

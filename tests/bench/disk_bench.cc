@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
+#include "base/check.h"
 #include "pools/file/slab_file.h"
 #include "tests/bench/figure.h"
 

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/cpu_backend.h"
 #include "engine/model/transformer.h"
 #include "kernels/cpu/isa.h"
-#include "pools/check.h"
 #include "tests/bench/engine_requests.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"

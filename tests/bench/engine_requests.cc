@@ -7,8 +7,8 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/time/time.h"
+#include "base/check.h"
 #include "engine/engine.h"
-#include "pools/check.h"
 #include "tests/bench/figure.h"
 #include "tests/engine/test_cache.h"
 

@@ -22,7 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "manager/cache_client.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/daemon.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/noop_service.h"

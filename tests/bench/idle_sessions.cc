@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda::bench {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/check.h"
 #include "manager/block_manager.h"
 #include "manager/shared_manager.h"
-#include "pools/check.h"
 #include "tests/bench/figure.h"
 
 namespace pagoda::bench {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda::bench {
 namespace {

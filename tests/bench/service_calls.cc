@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/check.h"
 #include "clients/cpp/channel.h"
-#include "pools/check.h"
 
 namespace pagoda::bench {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/synchronization/blocking_counter.h"
-#include "pools/check.h"
+#include "base/check.h"
 #include "tests/bench/figure.h"
 
 namespace pagoda::bench {

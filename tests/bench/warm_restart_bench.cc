@@ -15,11 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/check.h"
 #include "manager/recovery.h"
 #include "manager/slot_checksum.h"
 #include "manager/slot_stamper.h"
 #include "manager/stamp_set.h"
-#include "pools/check.h"
 #include "pools/pool.h"
 #include "tests/bench/figure.h"
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.h"
 #include "events/event_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
 #include "manager/sequence_accounts.h"
 #include "manager/shared_manager.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 namespace {

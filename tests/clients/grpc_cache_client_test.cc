@@ -12,13 +12,13 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "pagoda/v1/cache.grpc.pb.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "clients/cpp/grpc_cache_client.h"
 #include "gtest/gtest.h"
-#include "pools/error.h"
 #include "server/daemon.h"
 #include "tests/clients/cutting_proxy.h"
 #include "tests/clients/temp_directory.h"

@@ -7,12 +7,12 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
+#include "base/error.h"
 #include "clients/pagoda_engine/line_reader.h"
 #include "clients/pagoda_engine/request_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pools/check.h"
-#include "pools/error.h"
 #include "tests/clients/temp_directory.h"
 
 namespace pagoda {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "clients/pagodactl/ticket_wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

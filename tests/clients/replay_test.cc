@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "gtest/gtest.h"
 #include "manager/eviction_policy.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/check.h"
 #include "gtest/gtest.h"
-#include "pools/check.h"
 
 namespace pagoda {
 

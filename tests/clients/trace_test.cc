@@ -3,9 +3,9 @@
 #include <fstream>
 #include <string>
 
+#include "base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pools/error.h"
 #include "tests/clients/temp_directory.h"
 
 namespace pagoda {

@@ -18,11 +18,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/error.h"
 #include "events/shadow_allocations.h"
 #include "events/shadow_tree.h"
 #include "manager/block_manager.h"
 #include "manager/operation.h"
-#include "pools/error.h"
 #include "tests/conformance/slot_memory.h"
 #include "tests/manager/picture.h"
 

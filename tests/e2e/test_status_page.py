@@ -1,7 +1,7 @@
 """The status page in a real browser, on a real daemon under load: it says what the daemon says, in both themes, on a desk and on a phone.
 
 PAGODA_SCREENSHOTS=FOLDER keeps what was seen: light-1280.png, dark-1280.png, light-390.png, dark-390.png, and the upper part of the first
-as screenshot.png, which is how server/page/screenshot.png was made."""
+as screenshot.png, which is how server/http/page/screenshot.png was made."""
 
 import contextlib
 import json

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/error.h"
 #include "engine/schedule/tenant_quotas.h"
-#include "pools/error.h"
 #include "tests/engine/scheduler_world.h"
 
 namespace pagoda {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/checkpoint/safetensors.h"
-#include "pools/error.h"
 #include "tests/engine/expected_tensors.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/scratch_model.h"

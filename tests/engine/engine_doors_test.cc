@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "engine/engine.h"
-#include "pools/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
 

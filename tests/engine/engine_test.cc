@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/cuda/cuda_backend.h"
 #include "pools/cuda/device.h"
-#include "pools/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
 

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "absl/types/span.h"
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/engine/gguf_content.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/scratch_model.h"

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/gguf_names.h"
-#include "pools/error.h"
 #include "tests/engine/expected_tensors.h"
 #include "tests/engine/gguf_content.h"
 #include "tests/engine/golden.h"

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "engine/checkpoint/safetensors.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

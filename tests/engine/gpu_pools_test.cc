@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+#include "base/error.h"
 #include "engine/engine.h"
 #include "engine/kv_file.h"
 #include "engine/model/kv_pools.h"
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
-#include "pools/check.h"
 #include "pools/cuda/device.h"
-#include "pools/error.h"
 #include "pools/pool.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"

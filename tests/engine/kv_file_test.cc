@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/engine.h"
-#include "pools/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
 

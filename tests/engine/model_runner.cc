@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "pools/check.h"
 
 namespace pagoda {
 namespace {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <optional>
 
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 namespace {

@@ -12,9 +12,9 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/schedule/batch_sampler.h"
 #include "kernels/cpu/thread_pool.h"
-#include "pools/error.h"
 #include "tests/engine/plain_sampler.h"
 
 namespace pagoda {

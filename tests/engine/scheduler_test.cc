@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "engine/basic_cache_client.h"
-#include "pools/error.h"
 #include "tests/engine/arithmetic_model.h"
 #include "tests/engine/scheduler_world.h"
 

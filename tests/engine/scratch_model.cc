@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "pools/check.h"
+#include "base/check.h"
 #include "tests/engine/golden.h"
 
 namespace pagoda {

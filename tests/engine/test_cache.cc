@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 namespace {

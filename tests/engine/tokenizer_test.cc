@@ -13,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "engine/text/utf8.h"
-#include "pools/error.h"
 
 namespace pagoda {
 namespace {

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/cpu_backend.h"
 #include "kernels/cpu/isa.h"
-#include "pools/error.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <string>
 
+#include "base/error.h"
 #include "engine/model/cpu_backend.h"
 #include "engine/model/transformer.h"
 #include "kernels/cpu/isa.h"
-#include "pools/error.h"
 #include "tests/engine/expected_tensors.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/scratch_model.h"

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/events/heap_in_use.h"
 
 namespace pagoda {

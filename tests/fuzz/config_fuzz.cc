@@ -8,9 +8,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
-#include "pools/check.h"
-#include "pools/error.h"
-#include "server/config.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "server/config/config.h"
 #include "tests/fuzz/planted.h"
 
 namespace pagoda::server {

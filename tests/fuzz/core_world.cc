@@ -5,15 +5,15 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "google/rpc/error_details.pb.h"
 #include "manager/eviction_policy.h"
 #include "manager/tenants.h"
-#include "pools/check.h"
-#include "pools/error.h"
-#include "server/served_fields.h"
-#include "server/translate_events.h"
-#include "server/translate_operations.h"
-#include "server/translate_results.h"
+#include "wire/events.h"
+#include "wire/operations.h"
+#include "wire/results.h"
+#include "wire/served_fields.h"
 
 namespace pagoda::fuzz {
 namespace {

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
+#include "base/check.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_config.h"
 #include "engine/checkpoint/gguf_names.h"
-#include "pools/check.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/tensor_checks.h"
 

@@ -15,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "pools/check.h"
-#include "server/http_server.h"
+#include "base/check.h"
+#include "server/http/http_server.h"
 #include "tests/fuzz/byte_reader.h"
 #include "tests/fuzz/planted.h"
 

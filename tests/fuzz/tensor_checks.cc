@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "pools/check.h"
-#include "pools/error.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "tests/fuzz/planted.h"
 
 namespace pagoda::fuzz {

@@ -9,11 +9,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "engine/text/chat_format.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/utf8.h"
-#include "pools/check.h"
-#include "pools/error.h"
 #include "tests/fuzz/byte_reader.h"
 #include "tests/fuzz/planted.h"
 

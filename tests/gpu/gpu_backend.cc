@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "pools/check.h"
 #include "pools/cuda/memory.h"
 #include "tests/engine/cuda/test_backend.h"
 

@@ -14,9 +14,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/transformer.h"
-#include "pools/check.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/random_model.h"
 #include "tests/engine/cuda/test_backend.h"

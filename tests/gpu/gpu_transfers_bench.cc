@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "pools/cuda/device.h"
 #include "pools/cuda/transfers.h"
-#include "pools/error.h"
 #include "pools/pool.h"
 #include "tests/bench/figure.h"
 

@@ -5,9 +5,9 @@
 
 #include <numeric>
 
+#include "base/error.h"
 #include "manager/eviction_policy.h"
 #include "manager/sequence.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "base/error.h"
 #include "manager/block_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -9,11 +9,11 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "events/shadow_tree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

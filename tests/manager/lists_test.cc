@@ -7,8 +7,8 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "manager/block_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

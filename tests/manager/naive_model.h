@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "manager/block_manager.h"
 #include "manager/operation_scope.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

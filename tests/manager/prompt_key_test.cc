@@ -10,11 +10,11 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "events/event_log.h"
 #include "manager/block_manager.h"
 #include "manager/operation_checks.h"
 #include "manager/shared_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

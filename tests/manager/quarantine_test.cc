@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "manager/block_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -4,8 +4,8 @@
 
 #include <numeric>
 
+#include "base/error.h"
 #include "manager/block_manager.h"
-#include "pools/error.h"
 #include "tests/manager/picture.h"
 #include "tests/manager/testing.h"
 

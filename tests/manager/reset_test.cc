@@ -6,9 +6,9 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "events/shadow_tree.h"
 #include "manager/block_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

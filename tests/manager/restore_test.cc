@@ -6,9 +6,9 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "manager/block_manager.h"
 #include "manager/sequence.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "manager/block_manager.h"
 #include "manager/sequence.h"
 #include "manager/sequence_accounts.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -7,10 +7,10 @@
 #include <numeric>
 #include <vector>
 
+#include "base/error.h"
 #include "manager/block_manager.h"
 #include "manager/sequence_accounts.h"
 #include "manager/session_table.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

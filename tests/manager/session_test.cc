@@ -1,8 +1,8 @@
 // Sessions: who owns what, and what happens when they go.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "manager/block_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

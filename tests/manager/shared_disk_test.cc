@@ -10,10 +10,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "events/event_log.h"
 #include "gtest/gtest.h"
 #include "manager/shared_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -15,7 +15,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

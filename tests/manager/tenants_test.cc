@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "manager/block_manager.h"
 #include "manager/tenants.h"
-#include "pools/error.h"
 #include "tests/manager/tenants_fixture.h"
 #include "tests/manager/testing.h"
 

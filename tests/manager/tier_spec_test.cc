@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
-#include "pools/error.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "pools/check.h"
+#include "base/check.h"
 
 namespace pagoda {
 namespace {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "kernels/block_copy.h"
 #include "kernels/numeric.h"
-#include "pools/error.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
 

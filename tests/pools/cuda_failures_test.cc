@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "pools/cuda/memory.h"
 #include "pools/cuda/transfers.h"
-#include "pools/error.h"
 #include "tests/pools/copy_model.h"
 #include "tests/pools/device_pools.h"
 #include "tests/pools/fake_cuda/fake_cuda.h"

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/pools/device_pools.h"
 
 namespace pagoda {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/pools/copy_model.h"
 #include "tests/pools/device_pools.h"
 #include "tests/pools/transfer_recorder.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 namespace {

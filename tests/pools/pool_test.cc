@@ -14,7 +14,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda {
 namespace {

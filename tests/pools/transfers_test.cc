@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "pools/block_view.h"
-#include "pools/error.h"
 #include "tests/pools/transfer_recorder.h"
 
 namespace pagoda {

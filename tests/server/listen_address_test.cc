@@ -11,7 +11,7 @@
 #include <fstream>
 #include <string>
 
-#include "pools/error.h"
+#include "base/error.h"
 
 namespace pagoda::server {
 namespace {

@@ -13,7 +13,7 @@
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
-#include "server/config.h"
+#include "server/config/config.h"
 
 namespace pagoda::server {
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/sim/operations.h"
 
 namespace pagoda::sim {

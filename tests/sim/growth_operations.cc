@@ -3,8 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "base/error.h"
 #include "manager/sequence.h"
-#include "pools/error.h"
 #include "tests/sim/operations.h"
 
 namespace pagoda::sim {

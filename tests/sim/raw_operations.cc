@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/sim/operations.h"
 
 namespace pagoda::sim {

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "tests/sim/match.h"
 #include "tests/sim/operations.h"
 

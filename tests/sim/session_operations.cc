@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/error.h"
 #include "manager/session_table.h"
-#include "pools/error.h"
 #include "tests/sim/operations.h"
 
 namespace pagoda::sim {

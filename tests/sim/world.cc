@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "manager/operation_scope.h"
 #include "manager/sequence.h"
-#include "pools/error.h"
 #include "tests/sim/follow.h"
 #include "tests/sim/operations.h"
 

@@ -11,21 +11,23 @@ import sys
 
 import tree
 
-CORE = {"kernels", "pools", "events", "manager", "engine"}
+CORE = {"base", "kernels", "pools", "events", "manager", "engine"}
 # A folder may always include itself. "proto" stands for the headers generated from proto/.
 ALLOWED = {
+    "base": set(),
     "kernels": set(),
-    "pools": {"kernels"},
-    "events": {"pools"},
-    "manager": {"pools", "events"},
-    "engine": {"manager", "pools", "kernels"},
-    "server": CORE | {"proto"},
-    "clients": CORE | {"proto"},
-    "tests": CORE | {"proto", "server", "clients"},
+    "pools": {"base", "kernels"},
+    "events": {"base", "pools"},
+    "manager": {"base", "pools", "events"},
+    "engine": {"base", "manager", "pools", "kernels"},
+    "wire": {"base", "pools", "events", "manager", "proto"},
+    "server": CORE | {"wire", "proto"},
+    "clients": CORE | {"wire", "proto"},
+    "tests": CORE | {"wire", "proto", "server", "clients"},
 }
 
 # Libraries that stop at some folders, by the beginning of an include. What is not listed may be included everywhere.
-EDGE = {"server", "clients", "tests"}
+EDGE = {"wire", "server", "clients", "tests"}
 LIBRARIES = {
     "grpc/": EDGE,
     "grpc++/": EDGE,

@@ -27,7 +27,7 @@ def plant(root, files):
     ("manager/a.cc", '#include "engine/engine.h"'),
     ("manager/a.cc", '#include "pagoda/v1/cache.pb.h"'),
     ("engine/a.h", "#include <grpcpp/grpcpp.h>"),
-    ("engine/a.h", '#include "absl/status/status.h"\n#  include "server/config.h"'),
+    ("engine/a.h", '#include "absl/status/status.h"\n#  include "server/config/config.h"'),
     ("manager/a.cc", "#include <google/protobuf/message.h>"),
     ("manager/a.cc", '#include "google/rpc/status.pb.h"'),
     ("events/a.cc", "#include <prometheus/registry.h>"),
@@ -35,7 +35,7 @@ def plant(root, files):
     ("manager/a.cc", "#include <systemd/sd-daemon.h>"),
     ("manager/a.cc", "#include <nlohmann/json.hpp>"),
     ("kernels/cpu/a.cc", '#include "pools/types.h"'),
-    ("clients/cpp/a.cc", '#include "server/config.h"'),
+    ("clients/cpp/a.cc", '#include "server/config/config.h"'),
     ("server/a.cc", '#include "clients/cpp/channel.h"'),
     ("server/a.cc", '#include "tests/pools/fake.h"'),
     ("pools/a.cc", '#include "types.h"'),
@@ -56,7 +56,7 @@ def test_a_wrong_include_is_found(tmp_path, name, line):
     ("server/a.cc", "#include <grpcpp/grpcpp.h>"),
     ("server/a.cc", '#include "pagoda/v1/cache.grpc.pb.h"'),
     ("clients/cpp/a.cc", '#include "manager/cache_client.h"'),
-    ("tests/server/a.cc", '#include "server/config.h"'),
+    ("tests/server/a.cc", '#include "server/config/config.h"'),
 ])
 def test_a_right_include_is_left_alone(tmp_path, name, line):
     assert include_arrows.violations(tmp_path, plant(tmp_path, {name: line + "\n"})) == []

@@ -1,6 +1,6 @@
 // The backend for GPUs in a build without nvcc, or without cuBLASLt's headers.
+#include "base/error.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "pools/error.h"
 
 namespace pagoda {
 

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "engine/model/cuda/device_weights.h"
 #include "engine/model/cuda/row_kernels.h"
 #include "engine/model/cuda/step_upload.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/runtime.h"
-#include "pools/check.h"
-#include "pools/error.h"
 
 namespace pagoda::cuda {
 namespace {

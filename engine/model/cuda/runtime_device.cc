@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error.h"
 #include "kernels/cuda/runtime.h"
-#include "pools/error.h"
 
 namespace pagoda::cuda {
 namespace {

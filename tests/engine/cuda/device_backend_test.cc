@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/transformer.h"
-#include "pools/error.h"
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"

@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/error.h"
 #include "engine/model/cuda/device_backend.h"
 #include "kernels/numeric.h"
-#include "pools/check.h"
-#include "pools/error.h"
 #include "tests/engine/cuda/test_backend.h"
 #include "tests/kernels/cuda/device_memory.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "server/openai/answer_stream.h"
 
 namespace pagoda::server {

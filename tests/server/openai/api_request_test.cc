@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "pools/error.h"
+#include "base/error.h"
 #include "server/openai/api_error.h"
 
 namespace pagoda::server {

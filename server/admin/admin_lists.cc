@@ -1,0 +1,105 @@
+// The part of AdminService that lists: pages of rows, and the blocks of a prefix.
+#include <optional>
+
+#include "server/admin/admin_service.h"
+#include "server/admin/page.h"
+#include "server/rpc/reactors.h"
+#include "wire/lists.h"
+#include "wire/operations.h"
+#include "wire/served_fields.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr Method kListSessions = MethodNamed("/pagoda.v1.AdminService/ListSessions");
+constexpr Method kListSequences = MethodNamed("/pagoda.v1.AdminService/ListSequences");
+constexpr Method kListTenants = MethodNamed("/pagoda.v1.AdminService/ListTenants");
+constexpr Method kInspectPrefix = MethodNamed("/pagoda.v1.AdminService/InspectPrefix");
+
+}  // namespace
+
+grpc::ServerUnaryReactor* AdminService::ListSessions(grpc::CallbackServerContext* context,
+                                                     const v1::ListSessionsRequest* request,
+                                                     v1::ListSessionsResponse* response) {
+  if (absl::Status status = CheckCall(*context, kListSessions, *request).status(); !status.ok()) {
+    return Answer(context, status);
+  }
+  const absl::StatusOr<PageStart> start = ParsePageToken(request->page_token());
+  if (!start.ok()) return Answer(context, start.status());
+  const size_t size = PageSize(request->page_size());
+  // One row more than the page has says where the next one begins.
+  std::vector<SessionRow> rows = parts_.manager->Sessions(SessionId(start->major), size + 1);
+  if (rows.size() > size) {
+    response->set_next_page_token(PageToken({.major = rows.back().session.value()}));
+    rows.pop_back();
+  }
+  for (const SessionRow& row : rows) {
+    v1::SessionInfo* info = response->add_sessions();
+    SessionRowToProto(row, info);
+    info->set_tenant(parts_.admission->tenants()[row.tenant].name);
+    for (const pid_t pid : parts_.writers->Pids(row.session)) {
+      info->add_writer_pids(static_cast<uint32_t>(pid));
+    }
+  }
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* AdminService::ListSequences(grpc::CallbackServerContext* context,
+                                                      const v1::ListSequencesRequest* request,
+                                                      v1::ListSequencesResponse* response) {
+  if (absl::Status status = CheckCall(*context, kListSequences, *request).status(); !status.ok()) {
+    return Answer(context, status);
+  }
+  const absl::StatusOr<PageStart> start = ParsePageToken(request->page_token());
+  if (!start.ok()) return Answer(context, start.status());
+  std::optional<SessionId> only;
+  if (request->session_id() != 0) only = SessionId(request->session_id());
+  const size_t size = PageSize(request->page_size());
+  std::vector<SequenceRow> rows = parts_.manager->Sequences(
+      only, {SessionId(start->major), SequenceId(start->minor)}, size + 1);
+  if (rows.size() > size) {
+    response->set_next_page_token(
+        PageToken({.major = rows.back().session.value(), .minor = rows.back().sequence.value()}));
+    rows.pop_back();
+  }
+  for (const SequenceRow& row : rows) {
+    v1::SequenceInfo* info = response->add_sequences();
+    SequenceRowToProto(row, info);
+    info->set_tenant(parts_.admission->tenants()[row.tenant].name);
+  }
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* AdminService::ListTenants(grpc::CallbackServerContext* context,
+                                                    const v1::ListTenantsRequest* request,
+                                                    v1::ListTenantsResponse* response) {
+  const absl::StatusOr<Identity> caller = CheckCall(*context, kListTenants, *request);
+  if (!caller.ok()) return Answer(context, caller.status());
+  for (const TenantUsage& usage : parts_.manager->TenantUses()) {
+    if (!caller->is_operator() && usage.tenant != caller->tenant) continue;
+    TenantUsageToProto(usage, parts_.admission->tenants()[usage.tenant], parts_.manager->info(),
+                       response->add_tenants());
+  }
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* AdminService::InspectPrefix(grpc::CallbackServerContext* context,
+                                                      const v1::InspectPrefixRequest* request,
+                                                      v1::InspectPrefixResponse* response) {
+  if (absl::Status status = CheckCall(*context, kInspectPrefix, *request).status(); !status.ok()) {
+    return Answer(context, status);
+  }
+  const absl::StatusOr<MatchPrefix> prompt = PromptFromProto(*request);
+  if (!prompt.ok()) return Answer(context, prompt.status());
+  const absl::StatusOr<InspectedPrefix> prefix =
+      parts_.manager->InspectPrefix({.name_space = prompt->name_space,
+                                     .tokens = prompt->tokens,
+                                     .extra_token_ids = prompt->extra_token_ids,
+                                     .multimodal_items = prompt->multimodal_items});
+  if (!prefix.ok()) return Answer(context, prefix.status());
+  InspectedPrefixToProto(*prefix, parts_.manager->info(), response);
+  return Answer(context, absl::OkStatus());
+}
+
+}  // namespace pagoda::server

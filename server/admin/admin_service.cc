@@ -1,0 +1,181 @@
+#include "server/admin/admin_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/log.h"
+#include "server/rpc/reactors.h"
+#include "wire/cache_info.h"
+#include "wire/served_fields.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr Method kGetStatus = MethodNamed("/pagoda.v1.AdminService/GetStatus");
+constexpr Method kResetPrefixCache = MethodNamed("/pagoda.v1.AdminService/ResetPrefixCache");
+constexpr Method kDrain = MethodNamed("/pagoda.v1.AdminService/Drain");
+
+void TierToStatus(Tier tier, const WindowStats& stats, uint64_t block_bytes,
+                  const MemoryPlace& place, v1::TierStatus* out) {
+  const TierOccupancy& occupancy = stats.tiers[static_cast<size_t>(tier)];
+  const PriorityCounts& priorities = stats.cached_by_priority[static_cast<size_t>(tier)];
+  out->set_memory_kind(MemoryKindToProto(place.kind));
+  out->set_device(static_cast<uint32_t>(place.device));
+  out->set_tier(TierToProto(tier));
+  out->set_capacity_blocks(occupancy.capacity);
+  out->set_free_blocks(occupancy.free);
+  out->set_cached_blocks(occupancy.cached);
+  out->set_duplicate_blocks(occupancy.duplicates);
+  out->set_active_blocks(occupancy.active);
+  out->set_pinned_blocks(occupancy.pinned);
+  out->set_in_flight_blocks(occupancy.in_flight);
+  out->set_block_bytes(block_bytes);
+  for (uint32_t priority = 0; priority < priorities.size(); ++priority) {
+    if (priorities[priority] == 0) continue;
+    v1::PriorityBlocks* const blocks = out->add_cached_by_priority();
+    blocks->set_priority(priority);
+    blocks->set_blocks(priorities[priority]);
+  }
+}
+
+void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSet& pools,
+                    const CacheInfo& cache, v1::WindowStatus* out) {
+  out->set_window_size(WindowToProto(stats.window));
+  for (size_t tier = 0; tier < stats.tiers.size(); ++tier) {
+    if (stats.tiers[tier].capacity == 0) continue;
+    TierToStatus(static_cast<Tier>(tier), stats, block_bytes, pools.place(static_cast<Tier>(tier)),
+                 out->add_tiers());
+    v1::TierStatus* const told = out->mutable_tiers(out->tiers_size() - 1);
+    told->set_name(cache.TierName(static_cast<Tier>(tier)));
+    if (cache.tiers[tier].medium == Medium::kDisk) told->clear_memory_kind();  // It is no memory.
+    uint64_t hit_tokens = 0;
+    for (const TenantCounters& tenant : stats.tenants) {
+      hit_tokens += tenant.prefix_hit_tokens[tier];
+    }
+    told->set_prefix_hit_tokens_total(hit_tokens);
+  }
+  out->set_allocated_blocks_total(stats.counters.allocated_blocks);
+  out->set_freed_blocks_total(stats.counters.freed_blocks);
+  out->set_evicted_blocks_total(stats.counters.evicted_blocks);
+  out->set_prefix_lookup_tokens_total(stats.counters.prefix_lookup_tokens);
+  out->set_prefix_hit_tokens_total(stats.counters.prefix_hit_tokens);
+  out->set_secondary_hit_tokens_total(stats.counters.secondary_hit_tokens);
+  out->set_displaced_blocks_total(stats.counters.displaced_blocks);
+  out->set_offloaded_blocks_total(stats.counters.offloaded_blocks);
+  out->set_freely_evicted_blocks_total(stats.counters.freely_evicted_blocks);
+  out->set_onboarded_blocks_total(stats.counters.onboarded_blocks);
+  out->set_partial_copies_total(stats.counters.partial_copies);
+  out->set_taken_over_blocks_total(stats.counters.taken_over_blocks);
+  out->set_merged_blocks_total(stats.counters.merged_blocks);
+  out->set_lost_blocks_total(stats.counters.lost_blocks);
+  out->set_expired_priorities_total(stats.counters.expired_priorities);
+  out->set_holes(stats.holes);
+  out->set_pinned_blocks(stats.pinned_blocks);
+  out->set_pin_budget_blocks(stats.pin_budget_blocks);
+}
+
+void TransfersToStatus(const TransferStats& stats, const CacheInfo& cache,
+                       v1::TransferStatus* out) {
+  for (size_t from = 0; from < kMaxTiers; ++from) {
+    for (size_t to = 0; to < kMaxTiers; ++to) {
+      const auto source = static_cast<Tier>(from);
+      const auto target = static_cast<Tier>(to);
+      const TransferStats::Direction& direction = stats.direction(source, target);
+      if (direction.copies == 0) continue;
+      v1::TransferDirection* proto = out->add_directions();
+      proto->set_source(TierToProto(source));
+      proto->set_target(TierToProto(target));
+      proto->set_source_name(cache.TierName(source));
+      proto->set_target_name(cache.TierName(target));
+      proto->set_copies_total(direction.copies);
+      proto->set_bytes_total(direction.bytes);
+      *proto->mutable_busy_time() = DurationToProto(direction.busy);
+    }
+  }
+  out->set_failed_total(stats.failed);
+  out->set_running(stats.running);
+  out->set_queued(stats.queued);
+}
+
+void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
+  const EngineStats stats = service.Stats();
+  const ModelConfig& model = service.engine()->model();
+  out->set_model(service.model_name());
+  out->set_architecture(model.architecture);
+  out->set_vocab_size(model.vocab_size);
+  out->set_max_sequence_tokens(model.max_position_embeddings);
+  out->set_running_requests(stats.running_requests);
+  out->set_waiting_requests(stats.waiting_requests);
+}
+
+}  // namespace
+
+absl::StatusOr<Identity> AdminService::CheckCall(const grpc::CallbackServerContext& context,
+                                                 const Method& method,
+                                                 const google::protobuf::Message& request) const {
+  absl::StatusOr<Identity> caller = parts_.admission->Admit(context, method);
+  if (!caller.ok()) return caller;
+  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  return caller;
+}
+
+grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
+                                                  const v1::GetStatusRequest* request,
+                                                  v1::GetStatusResponse* response) {
+  const absl::Status status = CheckCall(*context, kGetStatus, *request).status();
+  if (!status.ok()) return Answer(context, status);
+  const SharedManager& manager = *parts_.manager;
+  const ManagerStats stats = manager.Stats();
+  response->set_version(PAGODA_VERSION);
+  response->set_epoch(manager.epoch().value());
+  *response->mutable_start_time() = TimeToProto(parts_.start_time);
+  *response->mutable_uptime() = DurationToProto(absl::Now() - parts_.start_time);
+  CacheInfoToProto(manager.info(), response->mutable_cache());
+  for (size_t i = 0; i < stats.windows.size(); ++i) {
+    // The statistics and the layout have the same windows in the same order.
+    WindowToStatus(stats.windows[i], parts_.layout->windows()[i].block_bytes(), *parts_.pools,
+                   manager.info(), response->add_windows());
+  }
+  response->set_sessions(stats.sessions);
+  response->set_sequences(stats.sequences);
+  response->set_subscribers(parts_.events->subscribers() + parts_.bridges->streams());
+  response->set_revision(manager.log().last().value());
+  response->set_oldest_revision(manager.log().oldest().value());
+  response->set_draining(parts_.state->draining());
+  response->set_pins(stats.pins);
+  response->set_quarantines(stats.quarantines);
+  response->set_quarantined_blocks(stats.quarantined_blocks);
+  response->set_recovered_blocks(stats.recovered_blocks);
+  TransfersToStatus(parts_.transfers->stats(), manager.info(), response->mutable_transfers());
+  if (parts_.engine->engine() != nullptr)
+    EngineToStatus(*parts_.engine, response->mutable_engine());
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerContext* context,
+                                                         const v1::ResetPrefixCacheRequest* request,
+                                                         v1::ResetPrefixCacheResponse* response) {
+  const absl::Status status = CheckCall(*context, kResetPrefixCache, *request).status();
+  if (!status.ok()) return Answer(context, status);
+  response->set_removed_blocks(parts_.manager->ResetPrefixCache());
+  Log(LogLevel::kInfo,
+      absl::StrCat("prefix cache reset: ", response->removed_blocks(), " blocks removed"));
+  return Answer(context, absl::OkStatus());
+}
+
+// Only the first request is passed on: to the process, a second signal is the order to end at once.
+grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
+                                              const v1::DrainRequest* request, v1::DrainResponse*) {
+  const absl::Status status = CheckCall(*context, kDrain, *request).status();
+  if (!status.ok()) return Answer(context, status);
+  if (parts_.request_drain == nullptr) {
+    return Answer(context, absl::UnimplementedError("this process ends with its owner only"));
+  }
+  if (!parts_.state->draining() && !drain_requested_.exchange(true)) {
+    Log(LogLevel::kInfo, "an operator asked for a drain");
+    parts_.request_drain();
+  }
+  return Answer(context, absl::OkStatus());
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,104 @@
+#include "server/cache/kept_memory.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <variant>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "manager/slot_checksum.h"
+#include "manager/slot_stamps.h"
+#include "server/log.h"
+
+namespace pagoda::server {
+namespace {
+
+// Memory is not read faster by more.
+constexpr uint32_t kMaxRecoveryThreads = 8;
+
+// The same for the same budgets: what the stamps remember beside the sizes that came of them.
+uint64_t BudgetsNote(const Config::Cache& cache) {
+  const auto text = [](const TierBudget& budget) {
+    const auto* share = std::get_if<FractionBudget>(&budget);
+    return share == nullptr ? std::string("fixed") : absl::StrCat(share->fraction);
+  };
+  std::string all;
+  for (const Config::Cache::TierConfig& tier : cache.AllTiers()) {
+    absl::StrAppend(&all, text(tier.size), " ");
+  }
+  absl::StrAppend(&all, cache.workload.sequence_tokens, " ", cache.workload.chunk_tokens);
+  return Checksum(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(all.data()), all.size()));
+}
+
+// The blocks of each window that the last run had in the tier beside `extra_slots`; none where it
+// left nothing that fits.
+std::optional<std::vector<uint32_t>> BlocksOfTheLastRun(const CacheLayout& layout,
+                                                        const std::string& instance, Tier tier,
+                                                        uint32_t extra_slots, uint64_t note) {
+  std::vector<uint32_t> blocks;
+  for (uint32_t w = 0; w < layout.windows().size(); ++w) {
+    const std::optional<SlotStamps::Peeked> last =
+        SlotStamps::Peek(StampsName(instance, layout.windows()[w].window, tier));
+    if (!last.has_value() || last->note != note || last->num_slots <= extra_slots ||
+        last->fingerprint != StampsFingerprint(layout, w, tier)) {
+      return std::nullopt;
+    }
+    blocks.push_back(last->num_slots - extra_slots);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+absl::Status RemoveLeftMemory(const CacheLayout& layout, const std::string& instance) {
+  if (absl::Status status = PoolSet::RemoveLeftovers(layout, instance); !status.ok()) return status;
+  return StampSet::RemoveLeftovers(layout, instance);
+}
+
+absl::StatusOr<Config::Cache> WithSizesOfTheLastRun(Config::Cache cache, const CacheLayout& layout,
+                                                    const std::string& instance) {
+  const uint64_t note = BudgetsNote(cache);
+  Config::Cache sized = cache;
+  sized.tiers = cache.AllTiers();
+  for (size_t t = 0; t < sized.tiers.size(); ++t) {
+    TierBudget& budget = sized.tiers[t].size;
+    if (!std::holds_alternative<FractionBudget>(budget)) continue;
+    const auto tier = static_cast<Tier>(t);
+    const bool is_above_disk = t + 1 < sized.tiers.size() && sized.tiers[t + 1].on_disk();
+    const uint32_t extra_slots = SpareSlots(tier) + (is_above_disk ? kStagingSlots : 0);
+    std::optional<std::vector<uint32_t>> blocks =
+        BlocksOfTheLastRun(layout, instance, tier, extra_slots, note);
+    if (!blocks.has_value()) {
+      if (absl::Status status = RemoveLeftMemory(layout, instance); !status.ok()) return status;
+      return cache;
+    }
+    budget = BlockBudget{*std::move(blocks)};
+  }
+  return sized;
+}
+
+absl::StatusOr<std::unique_ptr<KeptMemory>> KeptMemory::Open(PoolSet* pools, const Options& options,
+                                                             Supervisor* supervisor) {
+  absl::StatusOr<std::unique_ptr<StampSet>> stamps =
+      StampSet::Create(*pools, options.instance, BudgetsNote(options.budgets));
+  if (!stamps.ok()) return stamps.status();
+  uint64_t last_percent = 0;
+  Recovery recovery = Recover(
+      *pools, **stamps,
+      {.num_threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxRecoveryThreads),
+       .max_holes = options.max_holes,
+       .accepts = options.accepts,
+       .progress = [&](uint64_t done, uint64_t total) {
+         const uint64_t percent = done * 100 / std::max<uint64_t>(total, 1);
+         if (std::exchange(last_percent, percent) == percent) return;
+         supervisor->Status(
+             absl::StrCat("starting: checking what the last run left: ", percent, " %"));
+       }});
+  Log(LogLevel::kInfo, absl::StrCat("warm restart: ", Describe(recovery.report)));
+  return absl::WrapUnique(
+      new KeptMemory(pools, *std::move(stamps), std::move(recovery), pools->HasOtherUsers()));
+}
+
+}  // namespace pagoda::server

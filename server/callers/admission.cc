@@ -1,0 +1,77 @@
+#include "server/callers/admission.h"
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/error.h"
+#include "manager/tenants.h"
+
+namespace pagoda::server {
+
+absl::StatusOr<Identity> Admission::Admit(const grpc::ServerContextBase& context,
+                                          const Method& method) const {
+  if (absl::Status status = CheckRoom(calls_->open_calls(), max_calls_); !status.ok()) {
+    return status;
+  }
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) {
+    absl::Status status = CheckInTime(absl::FromChrono(deadline), absl::Now());
+    if (!status.ok()) return status;
+  }
+  absl::StatusOr<Identity> caller = authenticator_->Identify(context);
+  if (!caller.ok()) return caller;
+  if (absl::Status status = CheckRole(*caller, method); !status.ok()) return status;
+  return caller;
+}
+
+absl::Status Admission::CheckStillKnown(const Identity& caller) const {
+  if (authenticator_->StillKnows(caller)) return absl::OkStatus();
+  return RevokedError();
+}
+
+absl::StatusOr<TenantId> Admission::SessionTenant(const Identity& caller,
+                                                  const std::string& named) const {
+  if (named.empty()) return caller.tenant;
+  if (caller.is_operator()) return tenants_->Find(named);
+  if (named == (*tenants_)[caller.tenant].name) return caller.tenant;
+  // The same whether there is such a tenant or not.
+  return MakeError(Reason::kPermissionDenied,
+                   absl::StrCat("these credentials are not those of the tenant '", named, "'"));
+}
+
+absl::Status CheckRoom(uint64_t open_calls, uint64_t max_calls) {
+  if (open_calls <= max_calls) return absl::OkStatus();
+  return MakeError(Reason::kTooManyCalls,
+                   absl::StrCat("more than ", max_calls, " calls and streams are open"));
+}
+
+absl::Status CheckInTime(absl::Time deadline, absl::Time now) {
+  if (now < deadline) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      "the call's deadline was over before it began; it did not run");
+}
+
+absl::Status CheckRole(const Identity& caller, const Method& method) {
+  if (caller.is_operator() || method.access == Access::kTenants) return absl::OkStatus();
+  return MakeError(Reason::kPermissionDenied,
+                   absl::StrCat(std::string(method.name),
+                                " is for operators; these credentials are a tenant's"));
+}
+
+ReuseNumbers ReuseNumbersFor(const TenantTable& tenants, const Identity& caller) {
+  const bool alone = caller.is_operator() || !tenants[caller.tenant].shares;
+  return alone ? ReuseNumbers::kShow : ReuseNumbers::kLeaveOut;
+}
+
+absl::Status CheckPriority(const TenantTable& tenants, const Identity& caller, int64_t priority) {
+  if (caller.is_operator() || priority <= tenants[caller.tenant].max_priority) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kPermissionDenied,
+                   absl::StrCat("priority is ", priority, "; the tenant '",
+                                tenants[caller.tenant].name, "' may ask for at most ",
+                                tenants[caller.tenant].max_priority, " (tenants[].max_priority)"));
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,78 @@
+// The door that every call comes through, before it does anything.
+#ifndef PAGODA_SERVER_CALLERS_ADMISSION_H_
+#define PAGODA_SERVER_CALLERS_ADMISSION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
+#include "manager/tenants.h"
+#include "server/callers/authenticator.h"
+#include "server/callers/identity.h"
+#include "server/metrics/rpc_metrics.h"
+#include "server/rpc/stream_slots.h"
+
+namespace pagoda::server {
+
+// Every method of the services asks this first. Thread-safe.
+class Admission {
+ public:
+  // All outlive this. `max_calls`: calls and streams at once.
+  Admission(uint64_t max_calls, const RpcMetrics* calls, const Authenticator* authenticator,
+            const TenantTable* tenants)
+      : max_calls_(max_calls),
+        calls_(calls),
+        authenticator_(authenticator),
+        tenants_(tenants),
+        streams_(max_calls, tenants->size()) {}
+
+  // Who calls, where he may. Errors: TOO_MANY_CALLS, DEADLINE_EXCEEDED (the client waits no
+  // longer), UNAUTHENTICATED, PERMISSION_DENIED.
+  absl::StatusOr<Identity> Admit(const grpc::ServerContextBase& context,
+                                 const Method& method) const;
+
+  // Whose a session is that `caller` opens and says to be `named`'s; "" is the caller's own. Only
+  // an operator may name another's. Errors: PERMISSION_DENIED, UNKNOWN_TENANT.
+  absl::StatusOr<TenantId> SessionTenant(const Identity& caller, const std::string& named) const;
+
+  // OK while the credential that `caller` showed stands for it. Errors: UNAUTHENTICATED.
+  absl::Status CheckStillKnown(const Identity& caller) const;
+
+  // A place for a stream that `caller` opens. Errors: TOO_MANY_CALLS.
+  absl::StatusOr<StreamSlots::Slot> TakeStream(const Identity& caller) const {
+    return streams_.Take(caller.tenant);
+  }
+
+  const TenantTable& tenants() const { return *tenants_; }
+
+ private:
+  const uint64_t max_calls_;
+  const RpcMetrics* const calls_;
+  const Authenticator* const authenticator_;
+  const TenantTable* const tenants_;
+  mutable StreamSlots streams_;
+};
+
+// The parts of Admit that need no call.
+
+// Errors: TOO_MANY_CALLS. `open_calls`: this one among them.
+absl::Status CheckRoom(uint64_t open_calls, uint64_t max_calls);
+// Errors: DEADLINE_EXCEEDED.
+absl::Status CheckInTime(absl::Time deadline, absl::Time now);
+// Errors: PERMISSION_DENIED.
+absl::Status CheckRole(const Identity& caller, const Method& method);
+
+// Whether the caller is told how much of a prompt was in the cache: an operator and a tenant with a
+// namespace of its own are, a tenant that shares is not.
+ReuseNumbers ReuseNumbersFor(const TenantTable& tenants, const Identity& caller);
+
+// Whether the caller's requests to the engine may have this priority: a tenant's up to its
+// max_priority, an operator's any. Errors: PERMISSION_DENIED.
+absl::Status CheckPriority(const TenantTable& tenants, const Identity& caller, int64_t priority);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_CALLERS_ADMISSION_H_

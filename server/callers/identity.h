@@ -1,0 +1,81 @@
+// Who calls, and what the methods of the services ask of him.
+#ifndef PAGODA_SERVER_CALLERS_IDENTITY_H_
+#define PAGODA_SERVER_CALLERS_IDENTITY_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "manager/ids.h"
+
+namespace pagoda::server {
+
+enum class Role : uint8_t { kTenant, kOperator };
+
+// A token's SHA-256. Tokens are kept and compared as this alone: how long a comparison takes says
+// nothing of the token, for nobody can choose the bytes of its digest.
+using TokenDigest = std::array<uint8_t, 32>;
+
+// A caller whose credentials are known. An operator belongs to no tenant: to the commons.
+struct Identity {
+  Role role = Role::kOperator;
+  TenantId tenant = kCommons;
+  // The token that the caller showed, where it was one. It may be revoked while a stream is open
+  // (Authenticator::StillKnows).
+  std::optional<TokenDigest> token = std::nullopt;
+
+  bool is_operator() const { return role == Role::kOperator; }
+  // The same caller, whichever credential it showed.
+  friend bool operator==(const Identity& a, const Identity& b) {
+    return a.role == b.role && a.tenant == b.tenant;
+  }
+};
+
+// Who may call a method: anybody with credentials, or operators alone.
+enum class Access : uint8_t { kTenants, kOperators };
+
+// Whether a generation's answer says how much of the prompt was in the cache: not to a tenant that
+// shares, whom it would tell whether others have used the same prompt (ReuseNumbersFor in
+// admission.h).
+enum class ReuseNumbers : uint8_t { kLeaveOut, kShow };
+
+struct Method {
+  std::string_view name;  // As it stands in a request's path.
+  Access access;
+};
+
+// Every method of the contract. A test compares it with the descriptors. The services that gRPC
+// brings itself, health and reflection, ask for nothing.
+inline constexpr Method kMethods[] = {
+    {"/pagoda.v1.CacheService/OpenSession", Access::kTenants},
+    {"/pagoda.v1.CacheService/CloseSession", Access::kTenants},
+    {"/pagoda.v1.CacheService/KeepAlive", Access::kTenants},
+    {"/pagoda.v1.CacheService/Execute", Access::kTenants},
+    {"/pagoda.v1.CacheService/Session", Access::kTenants},
+    {"/pagoda.v1.EventService/Watch", Access::kTenants},
+    {"/pagoda.v1.EngineService/Generate", Access::kTenants},
+    {"/pagoda.v1.AdminService/GetStatus", Access::kOperators},
+    {"/pagoda.v1.AdminService/ResetPrefixCache", Access::kOperators},
+    {"/pagoda.v1.AdminService/ListSessions", Access::kOperators},
+    {"/pagoda.v1.AdminService/ListSequences", Access::kOperators},
+    {"/pagoda.v1.AdminService/ListTenants", Access::kTenants},
+    {"/pagoda.v1.AdminService/ListQuarantines", Access::kOperators},
+    {"/pagoda.v1.AdminService/ReleaseQuarantine", Access::kOperators},
+    {"/pagoda.v1.AdminService/EndSession", Access::kOperators},
+    {"/pagoda.v1.AdminService/InspectPrefix", Access::kOperators},
+    {"/pagoda.v1.AdminService/Drain", Access::kOperators},
+    {"/vllm.grpc.engine.VllmEngine/SubscribeKvEvents", Access::kTenants},
+};
+
+// The row of a method. A name without a row does not compile.
+consteval Method MethodNamed(std::string_view name) {
+  for (const Method& method : kMethods) {
+    if (method.name == name) return method;
+  }
+  throw "kMethods has no such method";
+}
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_CALLERS_IDENTITY_H_

@@ -1,0 +1,512 @@
+#include "server/config/config.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/error.h"
+#include "manager/eviction_policy.h"
+#include "manager/retention.h"
+#include "server/config/byte_rate_key.h"
+#include "server/config/config_keys.h"
+#include "server/config/tier_size_key.h"
+#include "server/listen_address.h"
+#include "yaml-cpp/eventhandler.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
+constexpr size_t kMaxCacheName = 64;
+constexpr size_t kMaxModelText = 256;
+constexpr size_t kMaxTenantName = 128;  // See Namespace.tenant.
+
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+void AppendView(std::string* out, std::string_view text) { out->append(text); }
+
+// The name is part of a shared memory object's name, so it must not hold a slash.
+absl::Status CheckCacheName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= kMaxCacheName;
+  for (const char c : name) {
+    good = good &&
+           (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.');
+  }
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxCacheName,
+                             " letters, digits, '-', '_' or '.'"));
+}
+
+absl::Status CheckPowerOfTwo(uint64_t value) {
+  if (std::has_single_bit(value)) return absl::OkStatus();
+  return Refuse(absl::StrCat(value, " is not a power of two"));
+}
+
+absl::Status CheckAddress(const std::string& address) {
+  return address.empty() ? absl::OkStatus() : ParseAddress(address).status();
+}
+
+absl::Status CheckZmqEndpoint(const std::string& endpoint) {
+  return endpoint.empty() ? absl::OkStatus() : CheckEndpoint(endpoint);
+}
+
+absl::Status CheckTenantName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= kMaxTenantName;
+  for (const char c : name) good = good && absl::ascii_isgraph(static_cast<unsigned char>(c));
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxTenantName,
+                             " printable characters without blanks"));
+}
+
+// The two parts of an identity, which an '@' joins.
+absl::Status CheckModelText(const std::string& text) {
+  bool good = text.size() <= kMaxModelText;
+  for (const char c : text) {
+    good = good && c != '@' && absl::ascii_isgraph(static_cast<unsigned char>(c));
+  }
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", text, "' is not at most ", kMaxModelText,
+                             " printable characters without blanks and '@'"));
+}
+
+absl::Status CheckPolicy(const std::string& name) {
+  const auto& names = EvictionPolicyNames();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", name, "' is none of ", absl::StrJoin(names, ", ", AppendView)));
+}
+
+std::vector<ConfigKey> LayersKeys(Config::Cache::Layers* layers) {
+  return {
+      NumberKey("count", &layers->count, 1, 1024),
+      NumberKey("window", &layers->window, 0, kMaxUint32 - 1),
+      NumberKey("num_kv_heads", &layers->num_kv_heads, 1, 1024),
+      NumberKey("head_dim", &layers->head_dim, 1, 4096),
+      ChoiceKey<KvKind>("kind", &layers->kind,
+                        {{"key_value", KvKind::kKeyAndValue}, {"key_only", KvKind::kKeyOnly}}),
+  };
+}
+
+// Of a tier on disk alone.
+std::vector<ConfigKey> DiskKeys(Config::Cache::TierConfig* tier) {
+  return {
+      TextKey("path", &tier->path),
+      ByteRateKey("write_bytes_per_second", &tier->write_bytes_per_second),
+      ChoiceKey<SlabFile::OnForeign>(
+          "on_foreign", &tier->on_foreign,
+          {{"refuse", SlabFile::OnForeign::kRefuse}, {"replace", SlabFile::OnForeign::kReplace}}),
+      ChoiceKey<EngineKind>("io", &tier->io,
+                            {{"auto", EngineKind::kAuto},
+                             {"io_uring", EngineKind::kUring},
+                             {"threads", EngineKind::kThreads}}),
+      FlagKey("direct", &tier->direct),
+  };
+}
+
+std::vector<ConfigKey> TierKeys(Config::Cache::TierConfig* tier) {
+  std::vector<ConfigKey> keys = {
+      TextKey("name", &tier->name,
+              [](const std::string& name) {
+                return name.empty() ? absl::OkStatus() : CheckTierName(name);
+              }),
+      ChoiceKey<TierMedium>("medium", &tier->medium,
+                            {{"auto", TierMedium::kAuto},
+                             {"gpu", TierMedium::kGpu},
+                             {"host", TierMedium::kHost},
+                             {"disk", TierMedium::kDisk}}),
+      TierSizeKey("size", &tier->size, 0),
+      NumberKey("min_priority", &tier->min_priority, 0, pagoda::kMaxPriority),
+      NumberKey("watermark_permille", &tier->watermark_permille, 0, 1000),
+  };
+  for (ConfigKey& key : DiskKeys(tier)) {
+    keys.push_back(ShownIf(std::move(key), [tier] { return tier->on_disk(); }));
+  }
+  return keys;
+}
+
+std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
+  const auto is_list = [cache] { return !cache->tiers.empty(); };
+  const auto is_short = [cache] { return cache->tiers.empty(); };
+  Config::Cache::Workload& workload = cache->workload;
+  Config::Cache::Offload& offload = cache->offload;
+  return {
+      TextKey("name", &cache->name, CheckCacheName),
+      NumberKey("tokens_per_block", &cache->tokens_per_block, 1, 1024, CheckPowerOfTwo),
+      ChoiceKey<DType>("kv_dtype", &cache->kv_dtype,
+                       {{"float32", DType::kFloat32},
+                        {"float16", DType::kFloat16},
+                        {"bfloat16", DType::kBFloat16}}),
+      ShownIf(ListKey("tiers", &cache->tiers, TierKeys), is_list),
+      ShownIf(TierSizeKey("primary", &cache->primary, 1), is_short),
+      ShownIf(TierSizeKey("secondary", &cache->secondary, 0), is_short),
+      ChoiceKey<PrimaryMemory>("primary_memory", &cache->primary_memory,
+                               {{"auto", PrimaryMemory::kAuto},
+                                {"host", PrimaryMemory::kHost},
+                                {"cuda", PrimaryMemory::kCuda}}),
+      NumberKey("device", &cache->device, 0, 1023),
+      ChoiceKey<Pinning>("pin_secondary", &cache->pin_secondary,
+                         {{"required", Pinning::kRequired},
+                          {"preferred", Pinning::kPreferred},
+                          {"off", Pinning::kOff}}),
+      SectionKey("workload",
+                 {NumberKey("sequence_tokens", &workload.sequence_tokens, 1, kMaxUint32),
+                  NumberKey("chunk_tokens", &workload.chunk_tokens, 1, kMaxUint32)}),
+      ListKey("layers", &cache->layers, LayersKeys),
+      SectionKey("model", {TextKey("name", &cache->model.name, CheckModelText),
+                           TextKey("revision", &cache->model.revision, CheckModelText)}),
+      TextKey("model_dir", &cache->model_dir),
+      TextKey("eviction_policy", &cache->eviction_policy, CheckPolicy),
+      NumberKey("max_holes", &cache->max_holes, 0, kMaxBlocks),
+      NumberKey("pin_budget_permille", &cache->pin_budget_permille, 0, 1000),
+      FlagKey("warm_restart", &cache->warm_restart),
+      SectionKey(
+          "offload",
+          {ShownIf(NumberKey("min_priority", &offload.min_priority, 0, pagoda::kMaxPriority),
+                   is_short),
+           ShownIf(NumberKey("watermark_permille", &offload.watermark_permille, 0, 1000), is_short),
+           NumberKey("copy_threads", &offload.copy_threads, 1, 64)}),
+  };
+}
+
+std::vector<ConfigKey> TlsKeys(Config::Server::Tls* tls) {
+  return {
+      TextKey("certificate", &tls->certificate),
+      TextKey("key", &tls->key),
+      TextKey("client_ca", &tls->client_ca),
+      ChoiceKey<ClientCertificates>("client_certificates", &tls->client_certificates,
+                                    {{"none", ClientCertificates::kNone},
+                                     {"optional", ClientCertificates::kOptional},
+                                     {"required", ClientCertificates::kRequired}}),
+  };
+}
+
+std::vector<ConfigKey> CredentialsKeys(Config::Credentials* credentials) {
+  return {TextKey("tokens_file", &credentials->tokens_file),
+          TextListKey("subjects", &credentials->subjects)};
+}
+
+std::vector<ConfigKey> TierQuotaKeys(Config::Quota::OfTier* quota) {
+  return {TextKey("tier", &quota->tier, CheckTierName),
+          NumberKey("blocks", &quota->blocks, 0, kMaxBlocks)};
+}
+
+std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
+  return {NumberKey("share", &quota->share, 1, 1'000'000),
+          ListKey("quotas", &quota->tiers, TierQuotaKeys, 0),
+          NumberKey("primary_blocks", &quota->primary_blocks, 0, kMaxBlocks),
+          NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks),
+          NumberKey("max_sequences", &quota->max_sequences, 0, 1 << 24),
+          NumberKey("max_sequence_bytes", &quota->max_sequence_bytes, 0, uint64_t{1} << 40)};
+}
+
+// As the engine's requests have it.
+constexpr uint32_t kMaxPriority = std::numeric_limits<int32_t>::max();
+
+std::vector<ConfigKey> TenantKeys(Config::Tenant* tenant) {
+  std::vector<ConfigKey> keys = {TextKey("name", &tenant->name, CheckTenantName)};
+  for (ConfigKey& key : CredentialsKeys(&tenant->credentials)) keys.push_back(std::move(key));
+  keys.push_back(FlagKey("shares", &tenant->shares));
+  for (ConfigKey& key : QuotaKeys(&tenant->quota)) keys.push_back(std::move(key));
+  keys.push_back(NumberKey("max_priority", &tenant->max_priority, 0, kMaxPriority));
+  return keys;
+}
+
+std::vector<ConfigKey> ServerKeys(Config::Server* server) {
+  return {
+      TextKey("unix_socket", &server->unix_socket),
+      TextKey("map_socket", &server->map_socket),
+      TextKey("grpc_address", &server->grpc_address, CheckAddress),
+      TextKey("http_address", &server->http_address, CheckAddress),
+      TextKey("probe_address", &server->probe_address, CheckAddress),
+      DurationKey("drain_timeout", &server->drain_timeout, absl::ZeroDuration(), absl::Hours(1)),
+      NumberKey("max_message_bytes", &server->max_message_bytes, 1 << 16, 1 << 30),
+      SectionKey("tls", TlsKeys(&server->tls)),
+      FlagKey("insecure", &server->insecure),
+      FlagKey("http_insecure", &server->http_insecure),
+      NumberKey("max_sessions", &server->max_sessions, 1, 1 << 20),
+      NumberKey("max_sequences", &server->max_sequences, 1, 1 << 24),
+      NumberKey("max_sequence_bytes", &server->max_sequence_bytes, 1 << 20, uint64_t{1} << 40),
+      NumberKey("max_calls", &server->max_calls, 1, 1 << 20),
+      NumberKey("max_calls_per_connection", &server->max_calls_per_connection, 1, 1 << 20),
+      NumberKey("max_grpc_bytes", &server->max_grpc_bytes, 16 << 20, uint64_t{1} << 40),
+      FlagKey("reflection", &server->reflection),
+      NumberKey("max_http_generations", &server->max_http_generations, 1, 1024),
+  };
+}
+
+std::vector<ConfigKey> ZmqKeys(Config::Events::Zmq* zmq) {
+  return {
+      TextKey("endpoint", &zmq->endpoint, CheckZmqEndpoint),
+      TextKey("replay_endpoint", &zmq->replay_endpoint, CheckZmqEndpoint),
+      ChoiceKey<ZmqMode>(
+          "mode", &zmq->mode,
+          {{"auto", ZmqMode::kAuto}, {"listen", ZmqMode::kListen}, {"connect", ZmqMode::kConnect}}),
+      FlagKey("replay_topic", &zmq->replay_topic),
+      TextKey("topic", &zmq->topic),
+      TextKey("pod", &zmq->pod),
+      TextKey("model", &zmq->model),
+      NumberKey("data_parallel_rank", &zmq->data_parallel_rank, 0, 65535),
+      NumberKey("hwm", &zmq->hwm, 1, 1'000'000),
+      NumberKey("subscriber_bytes", &zmq->subscriber_bytes, 1 << 16, uint64_t{1} << 40),
+      NumberKey("buffer_steps", &zmq->buffer_steps, 1, 10'000'000),
+      NumberKey("buffer_bytes", &zmq->buffer_bytes, 1 << 16, uint64_t{1} << 40),
+  };
+}
+
+std::vector<ConfigKey> SmgKeys(Config::Events::Smg* smg) {
+  return {FlagKey("enabled", &smg->enabled),
+          NumberKey("buffer_steps", &smg->buffer_steps, 1, 10'000'000),
+          NumberKey("buffer_bytes", &smg->buffer_bytes, 1 << 16, uint64_t{1} << 40)};
+}
+
+std::vector<ConfigKey> EventsKeys(Config::Events* events) {
+  return {
+      NumberKey("max_events", &events->max_events, 1, uint64_t{1} << 32),
+      NumberKey("max_bytes", &events->max_bytes, 1 << 16, uint64_t{1} << 40),
+      ChoiceKey<LifecycleEvents>("lifecycle", &events->lifecycle,
+                                 {{"off", LifecycleEvents::kOff},
+                                  {"raw", LifecycleEvents::kRaw},
+                                  {"all", LifecycleEvents::kAll}}),
+      DurationKey("progress_interval", &events->progress_interval, absl::Milliseconds(10),
+                  absl::Hours(1)),
+      DurationKey("flush_interval", &events->flush_interval, absl::ZeroDuration(),
+                  absl::Seconds(1)),
+      SectionKey("zmq", ZmqKeys(&events->zmq)),
+      SectionKey("smg", SmgKeys(&events->smg)),
+  };
+}
+
+std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
+  return {TextKey("model_dir", &engine->model_dir),
+          ChoiceKey<KvMode>("kv", &engine->kv, KvModes()),
+          ChoiceKey<EngineBackend>("backend", &engine->backend, EngineBackends()),
+          ChoiceKey<GpuAttention>("gpu_attention", &engine->gpu_attention, GpuAttentions()),
+          NumberKey("threads", &engine->threads, 0, 1024),
+          ChoiceKey<ComputeType>("compute", &engine->compute, ComputeTypes()),
+          NumberKey("max_step_tokens", &engine->max_step_tokens, 1, 1 << 20),
+          NumberKey("max_running_sequences", &engine->max_running_sequences, 1, 1 << 16),
+          NumberKey("max_waiting_requests", &engine->max_waiting_requests, 1, 1 << 20),
+          NumberKey("max_waiting_bytes", &engine->max_waiting_bytes, 1 << 16, uint64_t{1} << 40),
+          ChoiceKey<Preemption>("preemption", &engine->preemption, Preemptions()),
+          NumberKey("basic_sequences", &engine->basic_sequences, 1, 1 << 16),
+          NumberKey("basic_sequence_tokens", &engine->basic_sequence_tokens, 1, 1 << 24)};
+}
+
+// Every key there is, bound to the fields of `config`.
+std::vector<ConfigKey> Keys(Config* config) {
+  Config::Sessions& sessions = config->sessions;
+  const absl::Duration shortest = absl::Milliseconds(1);
+  return {
+      SectionKey("cache", CacheKeys(&config->cache)),
+      SectionKey("server", ServerKeys(&config->server)),
+      ListKey("tenants", &config->tenants, TenantKeys, /*min_elements=*/0),
+      SectionKey("operators", CredentialsKeys(&config->operators)),
+      SectionKey("commons", {NumberKey("share", &config->commons_share, 1, 1'000'000)}),
+      SectionKey(
+          "sessions",
+          {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),
+           DurationKey("max_lease", &sessions.max_lease, shortest, absl::Hours(24)),
+           DurationKey("max_pin_lease", &sessions.max_pin_lease, shortest, absl::Hours(24 * 365))}),
+      SectionKey("events", EventsKeys(&config->events)),
+      SectionKey("metrics", {FlagKey("tenants", &config->metrics.tenants),
+                             NumberKey("block_sample", &config->metrics.block_sample, 0, 1 << 30)}),
+      SectionKey("engine", EngineKeys(&config->engine)),
+      SectionKey("log", {ChoiceKey<LogLevel>("level", &config->log.level,
+                                             {{"info", LogLevel::kInfo},
+                                              {"warning", LogLevel::kWarning},
+                                              {"error", LogLevel::kError}})}),
+  };
+}
+
+// What yaml-cpp tells of a document: here only where it begins.
+class DocumentStart final : public YAML::EventHandler {
+ public:
+  int line() const { return line_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { line_ = mark.line + 1; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  int line_ = 0;
+};
+
+// Refuses what stands behind the text's first document. Not YAML::LoadAll: it never ends where that
+// is no document but, say, a comma.
+absl::Status CheckOneDocument(const std::string& text) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  DocumentStart document;
+  if (!parser.HandleNextDocument(document) || !parser.HandleNextDocument(document)) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StrCat(document.line(), ": a second document; one is read"));
+}
+
+// Two forms of one thing would leave open which one holds.
+absl::Status CheckOneFormOfTiers(const YAML::Node& cache) {
+  if (!cache.IsMap() || !cache["tiers"] || cache["tiers"].IsNull()) return absl::OkStatus();
+  const auto refuse = [](const YAML::Node& node, const std::string& key) {
+    return ConfigError(node, absl::StrCat("cache.", key,
+                                          " is a short form for caches without "
+                                          "cache.tiers, and cache.tiers is set; say it there"));
+  };
+  for (const char* key : {"primary", "secondary"}) {
+    if (const YAML::Node node = cache[key]) return refuse(node, key);
+  }
+  const YAML::Node offload = cache["offload"];
+  if (!offload.IsDefined() || !offload.IsMap()) return absl::OkStatus();
+  for (const char* key : {"min_priority", "watermark_permille"}) {
+    if (const YAML::Node node = offload[key]) return refuse(node, absl::StrCat("offload.", key));
+  }
+  return absl::OkStatus();
+}
+
+// What says how a disk is used would do nothing elsewhere. REQUIRES: the mapping was read.
+absl::Status CheckDiskKeysAreOfDisks(const YAML::Node& cache) {
+  if (!cache.IsMap()) return absl::OkStatus();
+  const YAML::Node tiers = cache["tiers"];
+  if (!tiers.IsDefined() || tiers.IsNull()) return absl::OkStatus();
+  Config::Cache::TierConfig any;
+  const std::vector<ConfigKey> of_disks = DiskKeys(&any);
+  const bool one = tiers.IsMap();
+  for (size_t i = 0; i < (one ? 1 : tiers.size()); ++i) {
+    const YAML::Node tier = one ? tiers : tiers[i];
+    const YAML::Node medium = tier["medium"];
+    if (medium.IsDefined() && medium.Scalar() == "disk") continue;
+    for (const ConfigKey& key : of_disks) {
+      if (const YAML::Node value = tier[key.name]; value.IsDefined()) {
+        return ConfigError(value, absl::StrCat(key.name, " is of a tier with medium: disk"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The first tier's medium says where the primary tier lies, too.
+absl::Status AdoptFirstMedium(Config::Cache* cache) {
+  if (cache->tiers.empty()) return absl::OkStatus();
+  const TierMedium medium = cache->tiers.front().medium;
+  if (medium != TierMedium::kGpu && medium != TierMedium::kHost) return absl::OkStatus();
+  const PrimaryMemory wanted =
+      medium == TierMedium::kGpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
+  if (cache->primary_memory != PrimaryMemory::kAuto && cache->primary_memory != wanted) {
+    return Refuse(
+        " the first tier's medium and cache.primary_memory say different things; leave one to "
+        "auto");
+  }
+  cache->primary_memory = wanted;
+  return absl::OkStatus();
+}
+
+// The files and folders that are named as seen from the configuration's own.
+std::vector<std::string*> Paths(Config& config) {
+  Config::Server::Tls& tls = config.server.tls;
+  std::vector<std::string*> paths = {&config.cache.model_dir, &config.engine.model_dir,
+                                     &tls.certificate,        &tls.key,
+                                     &tls.client_ca,          &config.operators.tokens_file};
+  for (Config::Cache::TierConfig& tier : config.cache.tiers) paths.push_back(&tier.path);
+  for (Config::Tenant& tenant : config.tenants) {
+    paths.push_back(&tenant.credentials.tokens_file);
+  }
+  return paths;
+}
+
+}  // namespace
+
+Config::Cache::Cache() : eviction_policy(EvictionPolicyNames().front()) {}
+
+std::vector<Config::Cache::TierConfig> Config::Cache::AllTiers() const {
+  std::vector<TierConfig> all = tiers;
+  if (all.empty()) {
+    all.push_back({.size = primary, .watermark_permille = offload.watermark_permille});
+    const auto* blocks = std::get_if<BlockBudget>(&secondary);
+    const auto* bytes = std::get_if<ByteBudget>(&secondary);
+    const bool none = blocks != nullptr ? std::all_of(blocks->blocks.begin(), blocks->blocks.end(),
+                                                      [](uint32_t count) { return count == 0; })
+                                        : bytes != nullptr && bytes->bytes == 0;
+    if (!none) all.push_back({.size = secondary, .min_priority = offload.min_priority});
+  }
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (all[t].name.empty()) all[t].name = DefaultTierName(static_cast<Tier>(t));
+  }
+  return all;
+}
+
+std::string Config::Server::MapSocketPath() const {
+  const bool automatic = map_socket == kMapSocketAuto;
+  if (automatic ? unix_socket.empty() : map_socket.empty()) return "";
+  const std::string path = automatic ? absl::StrCat(unix_socket, ".map") : map_socket;
+  return std::filesystem::absolute(path).string();
+}
+
+std::string DefaultUnixSocket() {
+  const char* folder = std::getenv("XDG_RUNTIME_DIR");
+  std::error_code ignored;
+  const bool usable = folder != nullptr && std::filesystem::is_directory(folder, ignored);
+  return absl::StrCat(usable ? folder : "/tmp", "/pagoda.sock");
+}
+
+absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& file) {
+  Config config;
+  absl::Status status;
+  try {
+    status = CheckOneDocument(text);
+    if (status.ok()) {
+      const YAML::Node root = YAML::Load(text);
+      status = root.IsNull() || root.IsMap() ? ReadMapping(root, Keys(&config))
+                                             : ConfigError(root, "not a mapping of sections");
+      if (status.ok() && root.IsMap() && root["cache"]) {
+        status = CheckOneFormOfTiers(root["cache"]);
+        if (status.ok()) status = CheckDiskKeysAreOfDisks(root["cache"]);
+      }
+    }
+    if (status.ok()) status = AdoptFirstMedium(&config.cache);
+  } catch (const YAML::Exception& error) {
+    status = Refuse(absl::StrCat(error.mark.line + 1, ": ", error.msg));
+  }
+  if (!status.ok()) return Refuse(absl::StrCat(file, ":", std::string(status.message())));
+  status = ValidateConfig(config);
+  if (!status.ok()) return Refuse(absl::StrCat(file, ": ", std::string(status.message())));
+  return config;
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& file) {
+  std::ifstream in(file);
+  if (!in.is_open() || std::filesystem::is_directory(file)) {
+    return absl::NotFoundError(absl::StrCat("cannot read the configuration ", file));
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  absl::StatusOr<Config> config = ParseConfig(text.str(), file);
+  if (!config.ok()) return config;
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  for (std::string* path : Paths(*config)) {
+    // An absolute path stays as it is.
+    if (!path->empty()) *path = (folder / *path).lexically_normal().string();
+  }
+  return config;
+}
+
+std::string PrintConfig(Config config) {
+  YAML::Emitter out;
+  PrintMapping(Keys(&config), out);
+  return absl::StrCat(out.c_str(), "\n");
+}
+
+}  // namespace pagoda::server

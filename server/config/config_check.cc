@@ -1,0 +1,316 @@
+// What is wrong with a configuration that no single key shows.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+#include "engine/model/choose_backend.h"
+#include "manager/tenants.h"
+#include "server/bridges/zmq_endpoint.h"
+#include "server/config/config.h"
+#include "server/listen_address.h"
+
+namespace pagoda::server {
+namespace {
+
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+// Plaintext tells whoever listens on the way what is cached, and the tokens of those who ask.
+absl::Status CheckStaysHere(const std::string& key, const std::string& address,
+                            const std::string& remedy, const std::string& permission) {
+  if (address.empty()) return absl::OkStatus();
+  const absl::StatusOr<TcpAddress> parsed = ParseAddress(address);
+  if (!parsed.ok()) return parsed.status();
+  if (IsLoopback(*parsed)) return absl::OkStatus();
+  return Refuse(absl::StrCat(key, " ", address, " would serve other machines without TLS: ", remedy,
+                             ", listen on loopback (127.0.0.1, [::1], localhost), or say ",
+                             permission, ": true"));
+}
+
+absl::Status CheckPlaintext(const Config::Server& server) {
+  if (!server.insecure && !server.tls.enabled()) {
+    absl::Status status = CheckStaysHere("server.grpc_address", server.grpc_address,
+                                         "set server.tls.certificate and key", "server.insecure");
+    if (!status.ok()) return status;
+  }
+  if (server.http_insecure) return absl::OkStatus();
+  return CheckStaysHere(
+      "server.http_address", server.http_address,
+      "HTTP has none, so put a proxy with TLS before it and name tenants or operators "
+      "(without them every client of the proxy is an operator)",
+      "server.http_insecure");
+}
+
+// Whoever reads the stream reads the tokens of every tenant, and nothing asks who he is.
+absl::Status CheckZmq(const Config& config) {
+  const Config::Events::Zmq& zmq = config.events.zmq;
+  if (zmq.endpoint.empty() && !zmq.replay_endpoint.empty()) {
+    return Refuse("events.zmq.replay_endpoint is set, and events.zmq.endpoint is not");
+  }
+  for (const auto& [key, endpoint] :
+       {std::pair("endpoint", &zmq.endpoint), std::pair("replay_endpoint", &zmq.replay_endpoint)}) {
+    if (endpoint->empty() || config.server.insecure) continue;
+    if (!StaysHere(*endpoint)) {
+      return Refuse(
+          absl::StrCat("events.zmq.", key, " ", *endpoint,
+                       " would show every tenant's tokens to other machines: use ipc://PATH, "
+                       "tcp://[::1]:PORT, or tcp://127.0.0.1:PORT with events.zmq.mode: listen, "
+                       "or say server.insecure: true"));
+    }
+    // Where callers have to show credentials, a file's mode is the least that stands for them.
+    if (config.knows_callers() && SocketFile(*endpoint).empty() && !IsInProcess(*endpoint)) {
+      return Refuse(absl::StrCat(
+          "events.zmq.", key, " ", *endpoint,
+          " would show every tenant's tokens to every process on this machine, though callers have "
+          "to show credentials: use ipc://PATH, whose file the daemon's user and group alone may "
+          "use, or say server.insecure: true"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTls(const Config::Server::Tls& tls) {
+  if (tls.certificate.empty() != tls.key.empty()) {
+    return Refuse("server.tls.certificate and server.tls.key go together; one of them is empty");
+  }
+  if (!tls.enabled() && !tls.client_ca.empty()) {
+    return Refuse("server.tls.client_ca is for TLS; server.tls.certificate is empty");
+  }
+  if (tls.client_ca.empty() != (tls.client_certificates == ClientCertificates::kNone)) {
+    return Refuse(
+        "server.tls.client_ca and server.tls.client_certificates (optional, required) go together");
+  }
+  return absl::OkStatus();
+}
+
+// Every name and subject means one caller.
+absl::Status CheckCallers(const Config& config) {
+  if (config.tenants.size() > kMaxTenants) {
+    return Refuse(absl::StrCat(config.tenants.size(), " tenants; at most ", kMaxTenants));
+  }
+  std::set<std::string> names;
+  std::vector<std::string> subjects = config.operators.subjects;
+  for (const Config::Tenant& tenant : config.tenants) {
+    if (tenant.name.empty()) return Refuse("a tenant has no name");
+    if (tenant.name == kCommonsLabel) {
+      return Refuse(absl::StrCat("no tenant can be called '", kCommonsLabel, "'"));
+    }
+    if (!names.insert(tenant.name).second) {
+      return Refuse(absl::StrCat("there are two tenants '", tenant.name, "'"));
+    }
+    const std::vector<std::string>& more = tenant.credentials.subjects;
+    subjects.insert(subjects.end(), more.begin(), more.end());
+  }
+  std::set<std::string> seen;
+  for (const std::string& subject : subjects) {
+    if (subject.empty()) return Refuse("a subject is empty");
+    if (!seen.insert(subject).second) {
+      return Refuse(absl::StrCat("the subject '", subject, "' stands for two callers"));
+    }
+  }
+  if (!subjects.empty() && config.server.tls.client_certificates == ClientCertificates::kNone) {
+    return Refuse(
+        "subjects are those of client certificates, and "
+        "server.tls.client_certificates is none");
+  }
+  return absl::OkStatus();
+}
+
+// Whose KV the cache holds is said once.
+absl::Status CheckModel(const Config& config) {
+  const Config::Cache::Model& model = config.cache.model;
+  if (model.name.empty() && !model.revision.empty()) {
+    return Refuse("cache.model.revision is of no model; cache.model.name is empty");
+  }
+  const bool has_folder = !config.cache.model_dir.empty() || !config.engine.model_dir.empty();
+  if (!model.name.empty() && has_folder) {
+    return Refuse(
+        "cache.model names the model of cache.layers; with cache.model_dir or engine.model_dir the "
+        "folder says which model it is, by its weights");
+  }
+  if (config.cache.outlives_daemon() && model.name.empty() && !has_folder) {
+    return Refuse(
+        absl::StrCat(config.cache.warm_restart ? "cache.warm_restart" : "a tier on disk",
+                     " keeps KV for later daemons, and nothing says of which model it is: set "
+                     "cache.model.name, or cache.model_dir or engine.model_dir"));
+  }
+  return absl::OkStatus();
+}
+
+// An engine computes where its KV lies.
+absl::Status CheckEngineBackend(const Config& config) {
+  const Config::Engine& engine = config.engine;
+  if (engine.model_dir.empty()) return absl::OkStatus();
+  if (absl::Status built = CheckBuilt(engine.backend); !built.ok()) {
+    return Refuse(absl::StrCat("engine.backend is cuda; ", built.message()));
+  }
+  // On the host for certain; with auto the engine says so when it starts there.
+  const bool on_cpu = engine.backend == EngineBackend::kCpu || engine.kv == KvMode::kBasic ||
+                      config.cache.primary_memory == PrimaryMemory::kHost;
+  if (on_cpu && engine.backend != EngineBackend::kCuda &&
+      engine.gpu_attention != GpuAttention::kAuto) {
+    return Refuse(absl::StrCat("engine.gpu_attention is ",
+                               NameOf(GpuAttentions(), engine.gpu_attention),
+                               ", and the engine computes on the CPU: say auto, or backend: cuda"));
+  }
+  if (engine.kv == KvMode::kBasic) {
+    if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
+    return Refuse(
+        "engine.backend is cuda and engine.kv is basic, whose places lie in host memory: say kv: "
+        "paged, or backend: cpu");
+  }
+  if (engine.backend == EngineBackend::kCpu &&
+      config.cache.primary_memory == PrimaryMemory::kCuda) {
+    return Refuse(
+        "engine.backend is cpu and cache.primary_memory is cuda; the CPU does not reach GPU "
+        "memory: say primary_memory: host (auto takes host then), or backend: cuda");
+  }
+  if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
+  if (config.cache.primary_memory == PrimaryMemory::kHost) {
+    return Refuse(
+        "engine.backend is cuda and cache.primary_memory is host; the engine on a GPU needs the "
+        "primary tier there: say primary_memory: cuda (auto takes cuda then), or backend: cpu");
+  }
+  if (config.cache.warm_restart) {
+    return Refuse(
+        "engine.backend is cuda and cache.warm_restart is true; GPU memory ends with the daemon: "
+        "say backend: cpu, or no warm_restart");
+  }
+  return absl::OkStatus();
+}
+
+// What has to outlive the daemon needs the primary tier in the host's memory.
+absl::Status CheckPrimaryMemory(const Config& config) {
+  if (config.cache.primary_memory != PrimaryMemory::kCuda) return absl::OkStatus();
+  if (config.cache.warm_restart) {
+    return Refuse(
+        "cache.primary_memory is cuda and cache.warm_restart is true; GPU memory ends with the "
+        "daemon: say host, or auto, which takes host then");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTierList(const Config::Cache& cache) {
+  const std::vector<Config::Cache::TierConfig> tiers = cache.AllTiers();
+  if (tiers.size() > kMaxTiers) {
+    return Refuse(absl::StrCat("cache.tiers has ", tiers.size(), " tiers; at most ", kMaxTiers));
+  }
+  std::set<std::string> names;
+  for (const Config::Cache::TierConfig& tier : tiers) {
+    if (!names.insert(tier.name).second) {
+      return Refuse(absl::StrCat("cache.tiers has two tiers '", tier.name, "'"));
+    }
+    const bool is_first = names.size() == 1;
+    if (is_first ? tier.on_disk() : tier.medium == TierMedium::kGpu) {
+      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name, "' is ",
+                                 is_first ? "the first, where engines compute, and lies on disk"
+                                          : "not the first, and lies in GPU memory"));
+    }
+    if (tier.on_disk() && std::holds_alternative<FractionBudget>(tier.size)) {
+      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
+                                 "' is a share of a disk; say bytes or blocks"));
+    }
+    if (tier.on_disk() && names.size() < tiers.size()) {
+      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
+                                 "' is on disk and not the last; a disk is the last tier, and "
+                                 "there is one at most"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A block whose tokens do not fit the record that names it is never written: a power of two, which
+// leaves room for the names of its namespace.
+constexpr uint32_t kMaxDiskBlockTokens = 512;
+
+bool HoldsNothing(const TierBudget& budget) {
+  if (const auto* bytes = std::get_if<ByteBudget>(&budget)) return bytes->bytes == 0;
+  const auto* blocks = std::get_if<BlockBudget>(&budget);
+  return blocks != nullptr && std::all_of(blocks->blocks.begin(), blocks->blocks.end(),
+                                          [](uint32_t count) { return count == 0; });
+}
+
+// The tier on disk, if there is one.
+absl::Status CheckDiskTier(const Config& config) {
+  const Config::Cache& cache = config.cache;
+  if (!cache.has_disk()) return absl::OkStatus();
+  const std::vector<Config::Cache::TierConfig> tiers = cache.AllTiers();
+  const std::string tier = absl::StrCat("cache.tiers: tier '", tiers.back().name, "'");
+  if (tiers.back().path.empty()) {
+    return Refuse(absl::StrCat(tier, " is on disk and has no path: the folder of its files"));
+  }
+  if (HoldsNothing(tiers.back().size)) {
+    return Refuse(absl::StrCat(tier, " is on disk and has no size; say bytes or blocks"));
+  }
+  if (cache.tokens_per_block > kMaxDiskBlockTokens) {
+    return Refuse(absl::StrCat(tier, " is on disk and cache.tokens_per_block is ",
+                               cache.tokens_per_block, "; a disk takes blocks of at most ",
+                               kMaxDiskBlockTokens, " tokens"));
+  }
+  const bool engine_on_gpu =
+      !config.engine.model_dir.empty() && config.engine.backend == EngineBackend::kCuda;
+  if (tiers.size() == 2 && (cache.primary_memory == PrimaryMemory::kCuda || engine_on_gpu)) {
+    return Refuse(absl::StrCat(tier,
+                               " is on disk right below a tier in GPU memory; between the "
+                               "two there has to be a tier in host memory"));
+  }
+  return absl::OkStatus();
+}
+
+// A quota is of a tier that there is, and said once. A tenant may have one for a short form's tier
+// that is not there: it means nothing.
+absl::Status CheckQuotas(const Config& config) {
+  const std::vector<Config::Cache::TierConfig> tiers = config.cache.AllTiers();
+  for (const Config::Tenant& tenant : config.tenants) {
+    std::set<std::string> seen;
+    if (tenant.quota.primary_blocks > 0) seen.insert(tiers[0].name);
+    if (tenant.quota.secondary_blocks > 0 && tiers.size() > 1) seen.insert(tiers[1].name);
+    for (const Config::Quota::OfTier& quota : tenant.quota.tiers) {
+      const bool known = std::any_of(tiers.begin(), tiers.end(),
+                                     [&](const auto& tier) { return tier.name == quota.tier; });
+      if (!known) {
+        return Refuse(absl::StrCat("tenant '", tenant.name, "' has a quota for the tier '",
+                                   quota.tier, "', which the cache has not"));
+      }
+      if (!seen.insert(quota.tier).second) {
+        return Refuse(absl::StrCat("tenant '", tenant.name, "' has two quotas for the tier '",
+                                   quota.tier, "'"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateConfig(const Config& config) {
+  if (config.server.unix_socket.empty() && config.server.grpc_address.empty()) {
+    return Refuse("server.unix_socket and server.grpc_address are both empty; gRPC needs one");
+  }
+  if (config.sessions.default_lease > config.sessions.max_lease) {
+    return Refuse(absl::StrCat(
+        "sessions.default_lease ", absl::FormatDuration(config.sessions.default_lease),
+        " is above sessions.max_lease ", absl::FormatDuration(config.sessions.max_lease)));
+  }
+  if (!config.cache.model_dir.empty() && !config.engine.model_dir.empty()) {
+    return Refuse(
+        "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
+        "cache's layers");
+  }
+  if (absl::Status status = CheckTierList(config.cache); !status.ok()) return status;
+  if (absl::Status status = CheckDiskTier(config); !status.ok()) return status;
+  if (absl::Status status = CheckModel(config); !status.ok()) return status;
+  if (absl::Status status = CheckQuotas(config); !status.ok()) return status;
+  if (absl::Status status = CheckEngineBackend(config); !status.ok()) return status;
+  if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;
+  if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;
+  if (absl::Status status = CheckPlaintext(config.server); !status.ok()) return status;
+  if (absl::Status status = CheckZmq(config); !status.ok()) return status;
+  return CheckCallers(config);
+}
+
+}  // namespace pagoda::server

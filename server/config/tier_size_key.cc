@@ -1,0 +1,116 @@
+#include "server/config/tier_size_key.h"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace pagoda::server {
+namespace {
+
+struct Unit {
+  const char* suffix;
+  uint64_t bytes;
+};
+
+// The largest first; "B" is the end of the others, so it is the last.
+constexpr std::array kUnits = {Unit{"TiB", uint64_t{1} << 40}, Unit{"GiB", uint64_t{1} << 30},
+                               Unit{"MiB", uint64_t{1} << 20}, Unit{"KiB", uint64_t{1} << 10},
+                               Unit{"B", 1}};
+
+constexpr char kForms[] =
+    " blocks, a list of them by window, bytes such as 8GiB (B, KiB, MiB, GiB, TiB), or a share of "
+    "the free memory such as 50%";
+
+std::optional<uint32_t> BlocksFrom(const YAML::Node& node, uint32_t min_blocks) {
+  uint32_t blocks = 0;
+  if (!node.IsScalar() || !absl::SimpleAtoi(node.Scalar(), &blocks) || blocks < min_blocks ||
+      blocks > kMaxBlocks) {
+    return std::nullopt;
+  }
+  return blocks;
+}
+
+std::optional<TierBudget> ListFrom(const YAML::Node& node, uint32_t min_blocks) {
+  BlockBudget budget;
+  for (const YAML::Node& element : node) {
+    const std::optional<uint32_t> blocks = BlocksFrom(element, min_blocks);
+    if (!blocks.has_value()) return std::nullopt;
+    budget.blocks.push_back(*blocks);
+  }
+  if (budget.blocks.empty()) return std::nullopt;
+  return budget;
+}
+
+std::optional<TierBudget> ShareFrom(absl::string_view percent) {
+  double value = 0;
+  // Also refuses what is no number.
+  if (!absl::SimpleAtod(percent, &value) || !(value > 0 && value <= 100)) return std::nullopt;
+  return FractionBudget{.fraction = value / 100};
+}
+
+std::optional<TierBudget> BytesFrom(absl::string_view text) {
+  for (const Unit& unit : kUnits) {
+    if (!absl::ConsumeSuffix(&text, unit.suffix)) continue;
+    uint64_t count = 0;
+    if (!absl::SimpleAtoi(text, &count) || count == 0 ||
+        count > std::numeric_limits<uint64_t>::max() / unit.bytes) {
+      return std::nullopt;
+    }
+    return ByteBudget{count * unit.bytes};
+  }
+  return std::nullopt;
+}
+
+std::optional<TierBudget> BudgetFrom(const YAML::Node& node, uint32_t min_blocks) {
+  if (node.IsSequence()) return ListFrom(node, min_blocks);
+  if (!node.IsScalar()) return std::nullopt;
+  if (const auto blocks = BlocksFrom(node, min_blocks)) return BlockBudget{{*blocks}};
+  absl::string_view text = node.Scalar();
+  return absl::ConsumeSuffix(&text, "%") ? ShareFrom(text) : BytesFrom(text);
+}
+
+struct Printer {
+  YAML::Emitter& out;
+
+  void operator()(const BlockBudget& budget) const {
+    if (budget.blocks.size() == 1) {
+      out << budget.blocks.front();
+    } else {
+      out << YAML::Flow << budget.blocks;
+    }
+  }
+  void operator()(const ByteBudget& budget) const {
+    for (const Unit& unit : kUnits) {
+      if (budget.bytes % unit.bytes != 0) continue;
+      out << absl::StrCat(budget.bytes / unit.bytes, unit.suffix);
+      return;
+    }
+  }
+  void operator()(const FractionBudget& budget) const {
+    out << absl::StrCat(budget.fraction * 100, "%");
+  }
+};
+
+}  // namespace
+
+ConfigKey TierSizeKey(std::string name, TierBudget* field, uint32_t min_blocks) {
+  auto read = [=](const YAML::Node& node) {
+    std::optional<TierBudget> budget = BudgetFrom(node, min_blocks);
+    if (!budget.has_value()) {
+      return WrongValue(node, name, absl::StrCat(min_blocks, " to ", kMaxBlocks, kForms));
+    }
+    *field = *std::move(budget);
+    return absl::OkStatus();
+  };
+  return {name, read, [field](YAML::Emitter& out) { std::visit(Printer{out}, *field); }};
+}
+
+}  // namespace pagoda::server

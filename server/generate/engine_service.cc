@@ -1,0 +1,101 @@
+#include "server/generate/engine_service.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/error.h"
+#include "manager/tenants.h"
+#include "server/generate/generate_prompt.h"
+#include "server/rpc/reactors.h"
+#include "wire/served_fields.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr Method kGenerate = MethodNamed("/pagoda.v1.EngineService/Generate");
+
+}  // namespace
+
+std::vector<std::string> NamesOf(const TenantTable& tenants) {
+  std::vector<std::string> names;
+  for (uint16_t id = 0; id < tenants.size(); ++id) names.push_back(tenants[TenantId(id)].name);
+  return names;
+}
+
+EngineService::EngineService(Engine* engine, const ModelText* text, std::string model_name,
+                             const ServingState* state, const Admission* admission)
+    : engine_(engine),
+      text_(text),
+      model_name_(std::move(model_name)),
+      state_(state),
+      admission_(admission) {}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  absl::StatusOr<Caller> caller = CheckRequest(*context, *request);
+  if (!caller.ok()) {
+    return new RefusedStream<grpc::ServerWriteReactor<v1::GenerateResponse>>(
+        ToGrpcStatus(caller.status()));
+  }
+  GenerateStream* const stream =
+      GenerateStream::Open(*request, ReuseNumbersFor(admission_->tenants(), caller->identity),
+                           [admission = admission_, identity = caller->identity] {
+                             return admission->CheckStillKnown(identity);
+                           });
+  if (request->prompt_text().empty() && request->messages().empty()) {
+    Submit(*request, *std::move(caller), stream);
+    return stream;
+  }
+  // A long text takes milliseconds, which a thread of gRPC's has not. The request and its context
+  // live as long as the call, which cannot end before the stream has been told.
+  const TenantId tenant = caller->identity.tenant;
+  if (absl::Status status = tokenizing_.CheckRoom(tenant); !status.ok()) {
+    stream->Refuse(status);
+    return stream;
+  }
+  tokenizing_.RunLater(tenant, request->ByteSizeLong(),
+                       [this, context, request, caller = *std::move(caller), stream]() mutable {
+                         // Whoever has left meanwhile costs the others nothing.
+                         absl::Status wanted =
+                             CheckInTime(absl::FromChrono(context->deadline()), absl::Now());
+                         if (stream->Cancelled())
+                           wanted = absl::CancelledError("the client is gone");
+                         if (!wanted.ok()) return stream->Refuse(wanted);
+                         Submit(*request, std::move(caller), stream);
+                       });
+  return stream;
+}
+
+void EngineService::Submit(const v1::GenerateRequest& request, Caller caller,
+                           GenerateStream* stream) const {
+  absl::StatusOr<GeneratePrompt> prompt =
+      ReadPrompt(request, *text_, engine_->model(), absl::Now());
+  if (!prompt.ok()) return stream->Refuse(prompt.status());
+  stream->Submit(engine_, request, *std::move(prompt), std::move(caller.name_space),
+                 std::move(caller.tenant));
+}
+
+absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
+    const grpc::ServerContextBase& context, const v1::GenerateRequest& request) const {
+  const absl::StatusOr<Identity> caller = admission_->Admit(context, kGenerate);
+  if (!caller.ok()) return caller.status();
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  if (engine_ == nullptr) {
+    return MakeError(Reason::kNoEngine,
+                     "the daemon runs without a model; start it with engine.model_dir");
+  }
+  const TenantTable& tenants = admission_->tenants();
+  if (absl::Status status = CheckPriority(tenants, *caller, request.priority()); !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<NamespaceKey> name_space =
+      tenants.Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
+  if (!name_space.ok()) return name_space.status();
+  return Caller{*std::move(name_space), tenants[caller->tenant].name, *caller};
+}
+
+EngineStats EngineService::Stats() const { return engine_->Stats(); }
+
+}  // namespace pagoda::server

@@ -1,0 +1,59 @@
+#ifndef PAGODA_SERVER_GENERATE_ENGINE_SERVICE_H_
+#define PAGODA_SERVER_GENERATE_ENGINE_SERVICE_H_
+
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "manager/tenants.h"
+#include "pagoda/v1/engine.grpc.pb.h"
+#include "server/callers/admission.h"
+#include "server/callers/tenant_turns.h"
+#include "server/generate/generate_stream.h"
+#include "server/serving_state.h"
+
+namespace pagoda::server {
+
+// All names that the service gives to GenerateRequest::tenant, the commons' among them.
+std::vector<std::string> NamesOf(const TenantTable& tenants);
+
+// pagoda.v1.EngineService. Thread-safe. What a tenant's generations cache is the tenant's.
+class EngineService final : public v1::EngineService::CallbackService {
+ public:
+  // `engine` and `text` are nullptr, and `model_name` empty, in a daemon without a model. The
+  // pointers outlive the service.
+  EngineService(Engine* engine, const ModelText* text, std::string model_name,
+                const ServingState* state, const Admission* admission);
+
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+
+  const Engine* engine() const { return engine_; }
+  const std::string& model_name() const { return model_name_; }
+  // Where texts are tokenised: one of a tenant at a time, on a few threads, whichever door they
+  // came through.
+  TenantTurns& tokenizing() { return tokenizing_; }
+  // REQUIRES: engine() is not nullptr.
+  EngineStats Stats() const;
+
+ private:
+  struct Caller {
+    NamespaceKey name_space;  // Of the prompt.
+    std::string tenant;
+    Identity identity;
+  };
+  void Submit(const v1::GenerateRequest& request, Caller caller, GenerateStream* stream) const;
+  absl::StatusOr<Caller> CheckRequest(const grpc::ServerContextBase& context,
+                                      const v1::GenerateRequest& request) const;
+
+  Engine* const engine_;
+  const ModelText* const text_;
+  const std::string model_name_;
+  const ServingState* const state_;
+  const Admission* const admission_;
+  TenantTurns tokenizing_{TenantTurns::Limits{}};  // Last: it uses the others.
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_GENERATE_ENGINE_SERVICE_H_

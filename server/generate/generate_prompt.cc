@@ -1,0 +1,59 @@
+#include "server/generate/generate_prompt.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/time/civil_time.h"
+#include "base/error.h"
+
+namespace pagoda::server {
+namespace {
+
+absl::StatusOr<std::string> RenderMessages(const v1::GenerateRequest& request,
+                                           const ModelText& text, absl::Time now) {
+  if (!text.chat.ok()) return text.chat.status();
+  std::vector<ChatMessage> messages;
+  for (const v1::ChatMessage& message : request.messages()) {
+    messages.push_back({.role = message.role(), .content = message.content()});
+  }
+  return text.chat->Render(messages, absl::ToCivilDay(now, absl::UTCTimeZone()));
+}
+
+}  // namespace
+
+absl::StatusOr<GeneratePrompt> ReadPrompt(const v1::GenerateRequest& request, const ModelText& text,
+                                          const ModelConfig& model, absl::Time now) {
+  const bool is_chat = request.messages_size() > 0;
+  const bool is_text = !request.prompt_text().empty();
+  const bool is_ids = request.prompt_tokens_size() > 0;
+  if (is_chat + is_text + is_ids > 1) {
+    return MakeError(Reason::kInvalidPrompt,
+                     "a prompt is one of prompt_tokens, prompt_text and messages");
+  }
+  GeneratePrompt prompt;
+  prompt.stop_tokens = {request.stop_tokens().begin(), request.stop_tokens().end()};
+  if (!is_chat && !is_text) {
+    prompt.tokens = {request.prompt_tokens().begin(), request.prompt_tokens().end()};
+    return prompt;
+  }
+  if (!text.tokenizer.ok()) return text.tokenizer.status();
+  prompt.tokenizer = text.tokenizer->get();
+  const auto stop = [&](const std::vector<TokenId>& ids) {
+    prompt.stop_tokens.insert(prompt.stop_tokens.end(), ids.begin(), ids.end());
+  };
+  stop(model.eos_token_ids);
+  absl::StatusOr<std::string> words = request.prompt_text();
+  if (is_chat) {
+    words = RenderMessages(request, text, now);
+    if (!words.ok()) return words.status();
+    stop(text.chat->stop_tokens());
+  }
+  // A chat format has written what stands around it.
+  absl::StatusOr<std::vector<TokenId>> tokens =
+      prompt.tokenizer->Encode(*words, is_chat ? SpecialTokens::kLeaveOut : SpecialTokens::kKeep);
+  if (!tokens.ok()) return tokens.status();
+  prompt.tokens = *std::move(tokens);
+  return prompt;
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,130 @@
+#include "server/http/http_server.h"
+
+#include <civetweb.h>
+
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "base/error.h"
+#include "server/http/civetweb_exchange.h"
+#include "server/log.h"
+
+namespace pagoda::server {
+namespace {
+
+// A thread has one connection at a time, also one whose request never comes. A probe that waits
+// behind many of those must still be answered in time: who is right sends its request at once.
+constexpr uint32_t kThreads = 32;
+constexpr char kRequestTimeoutMs[] = "1000";
+constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
+
+int LogMessage(const mg_connection*, const char* message) {
+  Log(LogLevel::kWarning, absl::StrCat("http: ", message));
+  return 1;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& address,
+                                                              Routes routes, Posts posts) {
+  if (absl::Status status = CheckCanListen(address); !status.ok()) return status;
+  auto server = absl::WrapUnique(new HttpServer(std::move(routes), std::move(posts.routes)));
+  const std::string listen = address.ToString();
+  const std::string threads = absl::StrCat(kThreads + posts.threads);
+  const char* options[] = {"listening_ports",    listen.c_str(),    "num_threads", threads.c_str(),
+                           "request_timeout_ms", kRequestTimeoutMs, nullptr};
+  mg_callbacks callbacks = {};
+  callbacks.log_message = LogMessage;
+  // Before civetweb looks at the request by itself: it would answer some, a websocket's handshake
+  // for one, with what is no HTTP.
+  callbacks.begin_request = Handle;
+  mg_init_data init = {&callbacks, server.get(), options};
+  unsigned code = 0;
+  std::array<char, 256> text = {};
+  mg_error_data error = {&code, text.data(), text.size()};
+  server->context_ = mg_start2(&init, &error);
+  if (server->context_ == nullptr) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("cannot listen on ", listen, ": ", text.data()));
+  }
+  mg_server_port port = {};
+  mg_get_server_ports(server->context_, 1, &port);
+  server->address_ = {address.host, static_cast<uint16_t>(port.port)};
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  if (context_ == nullptr) return;
+  // civetweb looks at its stop flag when a connection comes, or every two seconds: knock until it
+  // has stopped.
+  absl::Notification stopped;
+  std::thread knocker([&] {
+    while (!stopped.WaitForNotificationWithTimeout(kKnockInterval)) Knock(address_);
+  });
+  mg_stop(context_);
+  stopped.Notify();
+  knocker.join();
+}
+
+int HttpServer::Handle(mg_connection* connection) {
+  const mg_request_info* request = mg_get_request_info(connection);
+  const std::string method = request->request_method;
+  const auto* server = static_cast<const HttpServer*>(request->user_data);
+  const auto post = server->posts_.find(request->local_uri);
+  if (method == "POST" && post != server->posts_.end()) {
+    CivetwebExchange exchange(connection);
+    post->second(RequestOf(connection), exchange);
+    return exchange.status();
+  }
+  const HttpResponse response = server->Respond(method, request->local_uri, RequestOf(connection));
+  WriteResponse(connection, response, method == "HEAD" ? WithBody::kNo : WithBody::kYes);
+  return response.status;
+}
+
+namespace {
+
+// In the language of what was asked for.
+HttpResponse Refuse(int status, const std::string& path, const char* reason, const char* text) {
+  if (!absl::StartsWith(path, "/api/")) return {.status = status, .body = absl::StrCat(text, "\n")};
+  return {
+      .status = status,
+      .content_type = "application/json",
+      .body = absl::StrCat(R"({"error":{"reason":")", reason, R"(","message":")", text, "\"}}")};
+}
+
+}  // namespace
+
+HttpResponse HttpServer::Respond(const std::string& method, const std::string& path,
+                                 const HttpRequest& request) const {
+  if (posts_.contains(path)) return Refuse(405, path, "METHOD_NOT_ALLOWED", "POST only");
+  const auto route = routes_.find(path);
+  if (route == routes_.end()) return Refuse(404, path, "NOT_FOUND", "not found");
+  if (method != "GET" && method != "HEAD") {
+    return Refuse(405, path, "METHOD_NOT_ALLOWED", "GET only");
+  }
+  return route->second(request);
+}
+
+absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::string& name,
+                                     uint64_t otherwise) {
+  for (const absl::string_view part : absl::StrSplit(request.query, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (pair.first != name) continue;
+    uint64_t number = 0;
+    if (absl::SimpleAtoi(pair.second, &number)) return number;
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat(name, " is not a number: '", pair.second, "'"));
+  }
+  return otherwise;
+}
+
+}  // namespace pagoda::server

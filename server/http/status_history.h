@@ -1,0 +1,61 @@
+// The last minutes of the daemon's counters, so that the status page has a past when it is opened.
+#ifndef PAGODA_SERVER_HTTP_STATUS_HISTORY_H_
+#define PAGODA_SERVER_HTTP_STATUS_HISTORY_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "manager/shared_manager.h"
+#include "pools/transfers.h"
+#include "server/periodic_task.h"
+
+namespace pagoda::server {
+
+// One look at the counters, over all windows where nothing else is said.
+struct StatusSample {
+  absl::Time time;
+  uint64_t lookup_tokens = 0;  // Of the largest window: each window looks up the same tokens.
+  uint64_t hit_tokens = 0;
+  uint64_t secondary_hit_tokens = 0;
+  uint64_t allocated_blocks = 0;
+  uint64_t evicted_blocks = 0;  // With those displaced from the secondary tier.
+  uint64_t offloaded_blocks = 0;
+  uint64_t onboarded_blocks = 0;
+  uint64_t copied_bytes = 0;
+  uint64_t events = 0;                        // The last revision.
+  std::array<uint64_t, kMaxTiers> used = {};  // Blocks that are not free, by tier.
+};
+
+StatusSample SampleOf(const ManagerStats& stats, const TransferStats& transfers, Revision last,
+                      absl::Time now);
+
+// Looks every kInterval, and keeps kSamples looks: ten minutes, 30 kB. Thread-safe.
+class StatusHistory {
+ public:
+  static constexpr absl::Duration kInterval = absl::Seconds(2);
+  static constexpr size_t kSamples = 300;
+
+  // Both outlive this.
+  StatusHistory(const SharedManager* manager, const Transfers* transfers);
+
+  // Oldest first.
+  std::vector<StatusSample> Samples() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Look() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const SharedManager* const manager_;
+  const Transfers* const transfers_;
+  mutable absl::Mutex mutex_;
+  std::deque<StatusSample> samples_ ABSL_GUARDED_BY(mutex_);
+  PeriodicTask timer_;  // Last: its thread uses the others.
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_HTTP_STATUS_HISTORY_H_

@@ -1,0 +1,66 @@
+// Rows of the core and the daemon as JSON, for people and scripts: names instead of numbers, times
+// in seconds since 1970, durations in seconds, hashes and epochs in 16 hexadecimal digits.
+#ifndef PAGODA_SERVER_HTTP_STATUS_JSON_H_
+#define PAGODA_SERVER_HTTP_STATUS_JSON_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "events/event.h"
+#include "manager/cache_client.h"
+#include "manager/lists.h"
+#include "manager/prefix_uses.h"
+#include "manager/stats.h"
+#include "manager/tenants.h"
+#include "nlohmann/json.hpp"
+#include "pools/layout.h"
+#include "pools/transfers.h"
+#include "server/cache/disk_tier.h"
+#include "server/http/status_history.h"
+#include "server/watch/subscriber_row.h"
+
+namespace pagoda::server {
+
+using Json = nlohmann::ordered_json;
+
+// As text. What is not UTF-8 (a client may call itself anything) becomes U+FFFD.
+std::string TextOf(const Json& json);
+
+double SecondsSince1970(absl::Time time);
+std::string HexOf(uint64_t value);
+
+// `cache` names the tiers, here and below.
+
+// The windows with their tiers and counters; `layout` has the same windows in the same order.
+Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheLayout& layout,
+                 const PoolSet& pools);
+// The tiers, nearest first: name and medium.
+Json TiersJson(const CacheInfo& cache);
+// `disk` is null where there is no tier on disk, here and below.
+Json TransfersJson(const TransferStats& stats, const DiskNumbers* disk, const CacheInfo& cache);
+// The tier on disk: how its files are used, and what goes to them and comes from them. A file's
+// path, and the system's words on why it is not written or read any more, are for operators.
+enum class DiskDetail : uint8_t { kForAll, kForOperators };
+Json DiskJson(const ManagerStats& stats, const DiskNumbers* disk, DiskDetail detail);
+// One array a column, so that ten minutes are 20 kB.
+Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache);
+
+// The slots of a tier in at most `max_cells` cells of as many slots each (the last one may have
+// fewer). A cell is the number of its slots that are free, cached, active, pinned, in flight.
+Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells);
+
+Json SessionJson(const SessionRow& row, const TenantOptions& tenant);
+Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant, const CacheInfo& cache);
+Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant, const CacheInfo& cache);
+Json SubscriberJson(const SubscriberRow& row, const TenantTable& tenants, Revision last,
+                    absl::Time now);
+// Names at most kShownBlocks blocks, and no tokens.
+inline constexpr size_t kShownBlocks = 8;
+Json EventJson(const Event& event, const TenantTable& tenants, const CacheInfo& cache);
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_HTTP_STATUS_JSON_H_

@@ -1,0 +1,262 @@
+#include "server/memory/map_socket.h"
+
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+#include "pagoda/v1/mapping.pb.h"
+#include "server/listen_address.h"
+#include "wire/cache_info.h"
+#include "wire/errors.h"
+#include "wire/results.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr mode_t kSocketMode = 0660;
+// How long nobody new is let in where this process may not open another file.
+constexpr int kPauseMs = 100;
+
+absl::Status CannotListen(const std::string& path) {
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("cannot listen on ", path, ": ", std::strerror(errno)));
+}
+
+absl::Status Invalid(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+std::string PoolsAnswer(const std::vector<PoolMapping>& mappings) {
+  v1::MapPoolsResponse response;
+  for (const PoolMapping& mapping : mappings) PoolMappingToProto(mapping, response.add_pools());
+  return response.SerializeAsString();
+}
+
+// The process that sent a packet, by the kernel's word; 0 where it has no id here.
+pid_t SenderOf(msghdr& message) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_CREDENTIALS) continue;
+    ucred sender;
+    std::memcpy(&sender, CMSG_DATA(part), sizeof(sender));
+    return sender.pid;
+  }
+  return 0;
+}
+
+// Whether the peer has left an answer unread.
+bool OwesARead(int connection) {
+  int unread = 0;
+  return ioctl(connection, SIOCOUTQ, &unread) != 0 || unread > 0;
+}
+
+}  // namespace
+
+struct MapSocket::Packet {
+  std::string bytes;
+  bool whole = false;  // At most kMaxRequestBytes.
+  pid_t sender = 0;
+
+  // nullopt: nothing more will come.
+  static std::optional<Packet> Take(int connection) {
+    Packet packet;
+    packet.bytes.resize(kMaxRequestBytes);
+    iovec data = {.iov_base = packet.bytes.data(), .iov_len = packet.bytes.size()};
+    // Has room for the credentials alone: descriptors that a peer sends are not taken.
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred))> control;
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t size = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (size <= 0) return std::nullopt;
+    packet.bytes.resize(static_cast<size_t>(size));
+    packet.whole = (message.msg_flags & MSG_TRUNC) == 0;
+    packet.sender = SenderOf(message);
+    return packet;
+  }
+};
+
+absl::StatusOr<std::unique_ptr<MapSocket>> MapSocket::Listen(std::string path, const PoolSet& pools,
+                                                             Gate gate) {
+  auto socket = absl::WrapUnique(new MapSocket(std::move(path), std::move(gate)));
+  for (const auto& [access, descriptors] :
+       {std::pair(MemoryAccess::kRead, &socket->for_readers_),
+        std::pair(MemoryAccess::kReadWrite, &socket->for_writers_)}) {
+    absl::StatusOr<std::vector<FileDescriptor>> opened = pools.OpenDescriptors(access);
+    if (!opened.ok()) return opened.status();
+    *descriptors = *std::move(opened);
+  }
+  if (socket->for_readers_.size() > kMaxSegments) {
+    return Invalid(absl::StrCat("the cache's pools have ", socket->for_readers_.size(),
+                                " segments; a map socket hands out at most ", kMaxSegments,
+                                ", so server.map_socket must be empty"));
+  }
+  socket->pools_answer_ = PoolsAnswer(pools.Mappings());
+  if (absl::Status status = socket->Bind(); !status.ok()) return status;
+  socket->thread_ = std::thread([self = socket.get()] { self->Run(); });
+  return socket;
+}
+
+absl::Status MapSocket::Bind() {
+  if (absl::Status status = ClearStaleSocket(path_); !status.ok()) return status;
+  FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC));
+  if (!listener.valid() || !stop_.valid()) return CannotListen(path_);
+  // Inherited by every connection: each packet says who sent it.
+  const int on = 1;
+  if (setsockopt(listener.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) {
+    return CannotListen(path_);
+  }
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path_.data(), path_.size());
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return CannotListen(path_);
+  }
+  listener_ = std::move(listener);  // From here on the destructor removes the file.
+  // Nobody can connect before the mode is right.
+  if (chmod(path_.c_str(), kSocketMode) != 0 || listen(listener_.get(), SOMAXCONN) != 0) {
+    return CannotListen(path_);
+  }
+  return absl::OkStatus();
+}
+
+MapSocket::~MapSocket() {
+  if (thread_.joinable()) {
+    eventfd_write(stop_.get(), 1);
+    thread_.join();
+  }
+  if (listener_.valid()) unlink(path_.c_str());
+}
+
+void MapSocket::Run() {
+  bool paused = false;
+  while (true) {
+    std::vector<pollfd> waiting = {
+        {.fd = stop_.get(), .events = POLLIN, .revents = 0},
+        {.fd = paused ? -1 : listener_.get(), .events = POLLIN, .revents = 0}};
+    for (const Connection& connection : connections_) {
+      waiting.push_back({.fd = connection.fd.get(), .events = POLLIN, .revents = 0});
+    }
+    const int ready = poll(waiting.data(), waiting.size(), paused ? kPauseMs : -1);
+    paused = false;
+    if (ready < 0) continue;
+    if (waiting[0].revents != 0) return;
+    std::vector<Connection> kept;
+    for (size_t i = 0; i < connections_.size(); ++i) {
+      Connection& connection = connections_[i];
+      if (waiting[2 + i].revents != 0) {
+        if (Serve(connection) == Next::kHangUp) continue;
+        connection.last_use = ++uses_;
+      }
+      kept.push_back(std::move(connection));
+    }
+    connections_ = std::move(kept);
+    if (waiting[1].revents != 0) paused = !Accept();
+  }
+}
+
+bool MapSocket::Accept() {
+  FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) {
+    const bool out_of_files = errno == EMFILE || errno == ENFILE;
+    if (!out_of_files) return true;  // Whoever it was has gone.
+    if (connections_.empty()) return false;
+    HangUpOnTheIdlest();  // Its place is for the one that waits.
+    return true;
+  }
+  if (connections_.size() == kMaxConnections) HangUpOnTheIdlest();
+  connections_.push_back({std::move(fd), ++uses_});
+  return true;
+}
+
+void MapSocket::HangUpOnTheIdlest() {
+  connections_.erase(std::min_element(
+      connections_.begin(), connections_.end(),
+      [](const Connection& a, const Connection& b) { return a.last_use < b.last_use; }));
+}
+
+MapSocket::Next MapSocket::Serve(const Connection& connection) {
+  const int fd = connection.fd.get();
+  const std::optional<Packet> packet = Packet::Take(fd);
+  // Descriptors that are sent and not taken count against this process's user, so a peer has at
+  // most one answer's.
+  if (!packet.has_value() || OwesARead(fd)) return Next::kHangUp;
+  return Answer(fd, Decide(*packet, fd));
+}
+
+absl::StatusOr<absl::Span<const FileDescriptor>> MapSocket::Decide(const Packet& packet,
+                                                                   int connection) {
+  v1::MapPoolsRequest request;
+  if (!packet.whole || !request.ParseFromString(packet.bytes)) {
+    return Invalid("the packet is not a MapPoolsRequest");
+  }
+  const SessionRef session = SessionFromProto(request.session());
+  if (request.access() == v1::MAP_ACCESS_READ) {
+    if (absl::Status status = gate_.admit_reader(session); !status.ok()) return status;
+    return absl::MakeConstSpan(for_readers_);
+  }
+  if (request.access() != v1::MAP_ACCESS_READ_WRITE) {
+    return Invalid("access is neither MAP_ACCESS_READ nor MAP_ACCESS_READ_WRITE");
+  }
+  absl::StatusOr<PeerProcess> peer = PeerProcess::Of(connection);
+  if (!peer.ok()) return peer.status();
+  // The process that is remembered has to be the one that gets the descriptors.
+  if (peer->pid() != packet.sender) {
+    return Invalid(absl::StrCat("process ", packet.sender, " asks on a connection of process ",
+                                peer->pid(), "; each process connects by itself"));
+  }
+  if (absl::Status status = gate_.admit_writer(session, *std::move(peer)); !status.ok()) {
+    return status;
+  }
+  return absl::MakeConstSpan(for_writers_);
+}
+
+MapSocket::Next MapSocket::Answer(
+    int connection, const absl::StatusOr<absl::Span<const FileDescriptor>>& decision) {
+  std::string error;
+  iovec data = {.iov_base = pools_answer_.data(), .iov_len = pools_answer_.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxSegments)> control = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (decision.ok()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * decision->size());
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int) * decision->size());
+    unsigned char* out = CMSG_DATA(part);
+    for (const FileDescriptor& descriptor : *decision) {
+      const int fd = descriptor.get();
+      std::memcpy(out, &fd, sizeof(fd));
+      out += sizeof(fd);
+    }
+  } else {
+    v1::MapPoolsResponse response;
+    *response.mutable_error() = ToProtoStatus(decision.status());
+    error = response.SerializeAsString();
+    data = {.iov_base = error.data(), .iov_len = error.size()};
+  }
+  const ssize_t sent = sendmsg(connection, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent < 0 ? Next::kHangUp : Next::kGoOn;
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,403 @@
+#include "server/metrics/cache_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "server/metrics/metric_family.h"
+
+namespace pagoda::server {
+namespace {
+
+using Families = std::vector<prometheus::MetricFamily>;
+
+MetricLabels WindowLabels(const WindowStats& window) {
+  return {{"window", WindowName(window.window)}};
+}
+
+MetricLabels With(MetricLabels labels, std::string name, std::string value) {
+  labels.push_back({std::move(name), std::move(value)});
+  return labels;
+}
+
+// Adds up what differs in the tenant alone, where tenants have no label.
+class ByTenant {
+ public:
+  ByTenant(const CacheNumbers& numbers, TenantLabels labels)
+      : tenants_(numbers.tenants), summed_(labels == TenantLabels::kSummed) {}
+
+  void Add(prometheus::MetricFamily& family, const MetricLabels& labels, TenantId tenant,
+           uint64_t value) {
+    if (!summed_) {
+      const std::string& name = tenants_[tenant].name;
+      AddSample(family, With(labels, "tenant", tenant == kCommons ? kCommonsLabel : name),
+                AsDouble(value));
+      return;
+    }
+    // Samples of a family come one after another, so the sum of these labels is in it or not.
+    for (prometheus::ClientMetric& metric : family.metric) {
+      if (metric.label != labels) continue;
+      (family.type == prometheus::MetricType::Counter ? metric.counter.value
+                                                      : metric.gauge.value) += AsDouble(value);
+      return;
+    }
+    AddSample(family, labels, AsDouble(value));
+  }
+
+ private:
+  const TenantTable& tenants_;
+  const bool summed_;
+};
+
+// A label's value: what the cache calls the tier.
+std::string TierLabel(const CacheNumbers& numbers, size_t tier) {
+  return numbers.info.TierName(static_cast<Tier>(tier));
+}
+
+// Capacity and states of the tiers that have blocks.
+void CollectBlocks(const CacheNumbers& numbers, Families& out) {
+  auto capacity = GaugeFamily("pagoda_block_capacity_blocks", "Blocks that a tier holds.");
+  auto blocks =
+      GaugeFamily("pagoda_blocks", "Blocks by state; the states of a tier add up to its capacity.");
+  auto duplicates =
+      GaugeFamily("pagoda_duplicate_blocks",
+                  "Cached blocks that are copies of blocks that lie in a nearer tier, too.");
+  auto bytes = GaugeFamily("pagoda_block_bytes", "Bytes of one block in all pools of its window.");
+  for (size_t w = 0; w < numbers.stats.windows.size(); ++w) {
+    const WindowStats& window = numbers.stats.windows[w];
+    AddSample(bytes, WindowLabels(window), AsDouble(numbers.layout.windows()[w].block_bytes()));
+    for (size_t t = 0; t < window.tiers.size(); ++t) {
+      const TierOccupancy& tier = window.tiers[t];
+      if (tier.capacity == 0) continue;
+      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(numbers, t));
+      AddSample(capacity, labels, tier.capacity);
+      const std::pair<const char*, uint32_t> states[] = {{"free", tier.free},
+                                                         {"cached", tier.cached},
+                                                         {"active", tier.active},
+                                                         {"pinned", tier.pinned},
+                                                         {"in_flight", tier.in_flight}};
+      for (const auto& [state, count] : states) {
+        AddSample(blocks, With(labels, "state", state), count);
+      }
+      AddSample(duplicates, labels, tier.duplicates);
+    }
+  }
+  for (auto* family : {&capacity, &blocks, &duplicates, &bytes}) out.push_back(std::move(*family));
+}
+
+// A priority is what a client says, and no label's values come from clients: so tens of priorities,
+// which are all there from the start.
+void CollectPriorities(const CacheNumbers& numbers, Families& out) {
+  constexpr size_t kTen = 10;
+  auto family = GaugeFamily("pagoda_cached_blocks",
+                            "Cached blocks that nobody holds, without the duplicates, by their "
+                            "priority: they are evicted from the lowest priority on.");
+  for (const WindowStats& window : numbers.stats.windows) {
+    for (size_t t = 0; t < window.tiers.size(); ++t) {
+      if (window.tiers[t].capacity == 0) continue;
+      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(numbers, t));
+      const PriorityCounts& counts = window.cached_by_priority[t];
+      for (size_t low = 0; low < counts.size(); low += kTen) {
+        const size_t end = std::min(low + kTen, counts.size());
+        const std::string name =
+            end == low + 1 ? absl::StrCat(low) : absl::StrCat(low, "-", end - 1);
+        AddSample(
+            family, With(labels, "priority", name),
+            AsDouble(std::accumulate(counts.begin() + static_cast<ptrdiff_t>(low),
+                                     counts.begin() + static_cast<ptrdiff_t>(end), uint64_t{0})));
+      }
+    }
+  }
+  out.push_back(std::move(family));
+}
+
+void CollectCounters(const ManagerStats& stats, Families& out) {
+  struct Row {
+    const char* name;
+    const char* help;
+    uint64_t WindowCounters::*field;
+  };
+  const Row rows[] = {
+      {"pagoda_freed_blocks_total",
+       "Blocks that their last holder let go and that were not cached.",
+       &WindowCounters::freed_blocks},
+      {"pagoda_offloaded_blocks_total", "Blocks moved down a tier by a copy.",
+       &WindowCounters::offloaded_blocks},
+      {"pagoda_freely_evicted_blocks_total",
+       "Blocks moved down a tier without being copied, because a copy of theirs was there.",
+       &WindowCounters::freely_evicted_blocks},
+      {"pagoda_onboarded_blocks_total", "Blocks moved up a tier by a copy.",
+       &WindowCounters::onboarded_blocks},
+      {"pagoda_partial_copies_total", "Tails copied for a match, a fork or a truncation.",
+       &WindowCounters::partial_copies},
+      {"pagoda_merged_blocks_total", "Blocks committed with content that was cached already.",
+       &WindowCounters::merged_blocks},
+      {"pagoda_expired_priorities_total", "Priorities of blocks whose duration was over.",
+       &WindowCounters::expired_priorities},
+  };
+  for (const Row& row : rows) {
+    prometheus::MetricFamily& family = out.emplace_back(CounterFamily(row.name, row.help));
+    for (const WindowStats& window : stats.windows) {
+      AddSample(family, WindowLabels(window), AsDouble(window.counters.*row.field));
+    }
+  }
+}
+
+void CollectWindows(const ManagerStats& stats, Families& out) {
+  struct Row {
+    const char* name;
+    const char* help;
+    uint32_t WindowStats::*field;
+  };
+  const Row rows[] = {
+      {"pagoda_holes", "Places in the prefix tree without bytes, where a sliding window passed.",
+       &WindowStats::holes},
+      {"pagoda_pinned_blocks", "Blocks that pins hold, over both tiers.",
+       &WindowStats::pinned_blocks},
+      {"pagoda_pin_budget_blocks", "The most blocks that pins may hold.",
+       &WindowStats::pin_budget_blocks},
+  };
+  for (const Row& row : rows) {
+    prometheus::MetricFamily& family = out.emplace_back(GaugeFamily(row.name, row.help));
+    for (const WindowStats& window : stats.windows) {
+      AddSample(family, WindowLabels(window), window.*row.field);
+    }
+  }
+}
+
+// Blocks in the tree leave it for these; the other reasons are about raw blocks, or not recorded.
+constexpr std::pair<RemovalReason, const char*> kReasons[] = {
+    {RemovalReason::kEvicted, "evicted"},
+    {RemovalReason::kDisplaced, "displaced"},
+    {RemovalReason::kTakenOver, "taken_over"},
+    {RemovalReason::kTruncated, "truncated"},
+    {RemovalReason::kInvalidated, "invalidated"},
+    {RemovalReason::kCleared, "cleared"},
+    {RemovalReason::kLost, "lost"}};
+
+void CollectTenantCounters(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
+  auto allocated = CounterFamily("pagoda_allocated_blocks_total", "Blocks handed out.");
+  auto removed = CounterFamily("pagoda_removed_blocks_total",
+                               "Blocks that left the cache, by the tier that they left and why.");
+  auto lookups =
+      CounterFamily("pagoda_prefix_lookup_tokens_total", "Prompt tokens of added sequences.");
+  auto hits = CounterFamily("pagoda_prefix_hit_tokens_total",
+                            "Prompt tokens that were cached, by the tier where they lay.");
+  for (const WindowStats& window : numbers.stats.windows) {
+    const MetricLabels labels = WindowLabels(window);
+    for (uint16_t i = 0; i < window.tenants.size(); ++i) {
+      const TenantCounters& counters = window.tenants[i];
+      by_tenant.Add(allocated, labels, TenantId{i}, counters.allocated_blocks);
+      by_tenant.Add(lookups, labels, TenantId{i}, counters.prefix_lookup_tokens);
+      for (size_t t = 0; t < window.tiers.size(); ++t) {
+        if (window.tiers[t].capacity == 0) continue;
+        const MetricLabels in_tier = With(labels, "tier", TierLabel(numbers, t));
+        by_tenant.Add(hits, in_tier, TenantId{i}, counters.prefix_hit_tokens[t]);
+        for (const auto& [reason, name] : kReasons) {
+          by_tenant.Add(removed, With(in_tier, "reason", name), TenantId{i},
+                        counters.removed_blocks[t][static_cast<size_t>(reason)]);
+        }
+      }
+    }
+  }
+  for (auto* family : {&allocated, &removed, &lookups, &hits}) out.push_back(std::move(*family));
+}
+
+void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
+  auto blocks = GaugeFamily("pagoda_tenant_blocks",
+                            "Blocks that a tenant has: held, or cached and held by nobody.");
+  auto quota = GaugeFamily("pagoda_tenant_quota_blocks",
+                           "The most blocks that a tenant may have, where it has a quota.");
+  auto sessions = GaugeFamily("pagoda_tenant_sessions", "Open sessions of a tenant.");
+  auto sequences = GaugeFamily("pagoda_tenant_sequences", "Sequences of a tenant.");
+  auto sequence_bytes = GaugeFamily("pagoda_tenant_sequence_bytes",
+                                    "Bytes that a tenant's sequences keep beside their blocks.");
+  for (const TenantUsage& usage : numbers.uses) {
+    by_tenant.Add(sessions, {}, usage.tenant, usage.sessions);
+    by_tenant.Add(sequences, {}, usage.tenant, usage.sequences);
+    by_tenant.Add(sequence_bytes, {}, usage.tenant, usage.sequence_bytes);
+    for (const TenantUsage::Use& use : usage.uses) {
+      const MetricLabels labels = {{"window", WindowName(use.window)},
+                                   {"tier", numbers.info.TierName(use.tier)}};
+      by_tenant.Add(blocks, With(labels, "state", "held"), usage.tenant,
+                    use.used_blocks - use.cached_blocks);
+      by_tenant.Add(blocks, With(labels, "state", "cached"), usage.tenant, use.cached_blocks);
+      if (use.quota_blocks != kNoQuota) {
+        by_tenant.Add(quota, labels, usage.tenant, use.quota_blocks);
+      }
+    }
+  }
+  for (auto* family : {&blocks, &sessions, &sequences, &sequence_bytes}) {
+    out.push_back(std::move(*family));
+  }
+  if (!quota.metric.empty()) out.push_back(std::move(quota));
+}
+
+void CollectLives(const CacheNumbers& numbers, Families& out) {
+  struct Row {
+    const char* name;
+    const char* help;
+    BlockLives::Histograms::ByTier BlockLives::Histograms::*field;
+  };
+  const Row rows[] = {
+      {"pagoda_block_lifetime_seconds",
+       "From when a block was cached until it left the cache; of a sample of the blocks.",
+       &BlockLives::Histograms::lifetime},
+      {"pagoda_block_idle_before_eviction_seconds",
+       "From a block's last use until it was evicted or displaced; of a sample of the blocks.",
+       &BlockLives::Histograms::idle_before_eviction},
+      {"pagoda_block_reuse_gap_seconds",
+       "From the end of a cached block's use until its next use; of a sample of the blocks.",
+       &BlockLives::Histograms::reuse_gap},
+  };
+  for (const Row& row : rows) {
+    prometheus::MetricFamily& family = out.emplace_back(HistogramFamily(row.name, row.help));
+    for (const WindowStats& window : numbers.stats.windows) {
+      for (size_t t = 0; t < window.tiers.size(); ++t) {
+        if (window.tiers[t].capacity == 0) continue;
+        AddHistogram(family, With(WindowLabels(window), "tier", TierLabel(numbers, t)),
+                     (window.lives.*row.field)[t]);
+      }
+    }
+  }
+}
+
+// In the order of SessionEnd.
+constexpr const char* kEndNames[] = {"closed", "lease_expired", "ended_by_operator"};
+static_assert(std::size(kEndNames) == kNumSessionEnds);
+
+void CollectSessions(const ManagerStats& stats, Families& out) {
+  auto ended = CounterFamily("pagoda_sessions_ended_total", "Sessions that are over, by reason.");
+  auto reclaimed = CounterFamily(
+      "pagoda_reclaimed_blocks_total",
+      "Blocks that nobody held any more when a session had ended, by its reason, or when a "
+      "quarantine had.");
+  for (size_t i = 0; i < kNumSessionEnds; ++i) {
+    AddSample(ended, {{"reason", kEndNames[i]}}, AsDouble(stats.session_counters.ended[i]));
+    AddSample(reclaimed, {{"cause", kEndNames[i]}},
+              AsDouble(stats.session_counters.reclaimed_blocks[i]));
+  }
+  AddSample(reclaimed, {{"cause", "quarantine_ended"}},
+            AsDouble(stats.session_counters.reclaimed_from_quarantine));
+  out.push_back(std::move(ended));
+  out.push_back(std::move(reclaimed));
+  out.push_back(Gauge("pagoda_sessions", "Open sessions, the bundled engine's included.",
+                      AsDouble(stats.sessions)));
+  out.push_back(
+      Gauge("pagoda_sequences", "Sequences that hold blocks.", AsDouble(stats.sequences)));
+  out.push_back(Gauge("pagoda_pins", "Pins of all sessions.", AsDouble(stats.pins)));
+  out.push_back(Gauge("pagoda_quarantines", "Sessions that are over and could still write.",
+                      AsDouble(stats.quarantines)));
+  out.push_back(Gauge("pagoda_quarantined_blocks", "Blocks that wait for those to be gone.",
+                      AsDouble(stats.quarantined_blocks)));
+  out.push_back(Gauge("pagoda_recovered_blocks", "Blocks found again at the daemon's start.",
+                      AsDouble(stats.recovered_blocks)));
+}
+
+// By the operation's type.
+template <class T>
+constexpr const char* kOperationName = nullptr;
+template <>
+constexpr const char* kOperationName<AllocateBlocks> = "allocate_blocks";
+template <>
+constexpr const char* kOperationName<FreeBlocks> = "free_blocks";
+template <>
+constexpr const char* kOperationName<AddSequence> = "add_sequence";
+template <>
+constexpr const char* kOperationName<ReserveTokens> = "reserve_tokens";
+template <>
+constexpr const char* kOperationName<CommitTokens> = "commit_tokens";
+template <>
+constexpr const char* kOperationName<AppendTokens> = "append_tokens";
+template <>
+constexpr const char* kOperationName<FreeSequence> = "free_sequence";
+template <>
+constexpr const char* kOperationName<MatchPrefix> = "match_prefix";
+template <>
+constexpr const char* kOperationName<DescribePools> = "describe_pools";
+template <>
+constexpr const char* kOperationName<DescribeSequence> = "describe_sequence";
+template <>
+constexpr const char* kOperationName<ForkSequence> = "fork_sequence";
+template <>
+constexpr const char* kOperationName<TruncateSequence> = "truncate_sequence";
+template <>
+constexpr const char* kOperationName<QueryCapacity> = "query_capacity";
+template <>
+constexpr const char* kOperationName<OffloadPrefix> = "offload_prefix";
+template <>
+constexpr const char* kOperationName<PrefetchPrefix> = "prefetch_prefix";
+template <>
+constexpr const char* kOperationName<PinPrefix> = "pin_prefix";
+template <>
+constexpr const char* kOperationName<UnpinPrefix> = "unpin_prefix";
+template <>
+constexpr const char* kOperationName<ListPins> = "list_pins";
+template <>
+constexpr const char* kOperationName<InvalidatePrefix> = "invalidate_prefix";
+template <>
+constexpr const char* kOperationName<SetRetention> = "set_retention";
+template <>
+constexpr const char* kOperationName<WaitForTicket> = "wait_for_ticket";
+
+// In the order of the variant.
+template <class... T>
+constexpr std::array<const char*, sizeof...(T)> NamesOf(const std::variant<T...>*) {
+  static_assert(((kOperationName<T> != nullptr) && ...));
+  return {kOperationName<T>...};
+}
+constexpr auto kOperationNames = NamesOf(static_cast<const Operation*>(nullptr));
+
+// Where blocks are short these grow, so they are there from the start: a rate needs a first value.
+constexpr Reason kRefusals[] = {Reason::kBlocksExhausted, Reason::kTenantQuotaExceeded,
+                                Reason::kTooManySequences, Reason::kSequenceBytesExhausted};
+
+void CollectOperations(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
+  const OperationCounters& counters = numbers.stats.operations;
+  auto run = CounterFamily("pagoda_operations_total", "Operations that the core was given.");
+  for (size_t i = 0; i < counters.run.size(); ++i) {
+    AddSample(run, {{"operation", kOperationNames[i]}}, AsDouble(counters.run[i]));
+  }
+  auto failed = CounterFamily("pagoda_failed_operations_total",
+                              "Those that failed, by the tenant of their session and the reason.");
+  auto values = counters.failed;
+  for (uint16_t i = 0; i < numbers.tenants.size(); ++i) {
+    for (const Reason reason : kRefusals) values.try_emplace({TenantId{i}, reason}, 0);
+  }
+  for (const auto& [key, count] : values) {
+    by_tenant.Add(failed, {{"reason", std::string(ReasonName(key.second))}}, key.first, count);
+  }
+  out.push_back(std::move(run));
+  out.push_back(std::move(failed));
+}
+
+}  // namespace
+
+Families CollectCacheMetrics(const CacheNumbers& numbers, TenantLabels labels) {
+  Families families;
+  const ByTenant by_tenant(numbers, labels);
+  auto info = GaugeFamily("pagoda_cache_info", "Always 1; the labels tell the cache.");
+  AddSample(info,
+            {{"cache", numbers.info.name},
+             {"model", numbers.info.model_fingerprint},
+             {"tokens_per_block", absl::StrCat(numbers.info.tokens_per_block)}},
+            1);
+  families.push_back(std::move(info));
+  CollectBlocks(numbers, families);
+  CollectPriorities(numbers, families);
+  CollectCounters(numbers.stats, families);
+  CollectTenantCounters(numbers, by_tenant, families);
+  CollectTenantUses(numbers, by_tenant, families);
+  CollectWindows(numbers.stats, families);
+  CollectLives(numbers, families);
+  CollectSessions(numbers.stats, families);
+  CollectOperations(numbers, by_tenant, families);
+  return families;
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,184 @@
+#include "server/metrics/disk_metrics.h"
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "server/metrics/metric_family.h"
+
+namespace pagoda::server {
+namespace {
+
+using Families = std::vector<prometheus::MetricFamily>;
+
+// A window with a file: what the core counts of it, and the carrier.
+struct Window {
+  MetricLabels labels;
+  const DiskTierStats& core;
+  const DiskStats::Window& carrier;
+};
+
+std::vector<Window> WindowsOf(const ManagerStats& stats, const DiskStats& disk) {
+  std::vector<Window> windows;
+  for (size_t w = 0; w < disk.windows.size(); ++w) {
+    if (disk.windows[w].file.engine.empty()) continue;  // It has no file.
+    windows.push_back({.labels = {{"window", WindowName(stats.windows[w].window)}},
+                       .core = stats.windows[w].disk,
+                       .carrier = disk.windows[w]});
+  }
+  return windows;
+}
+
+MetricLabels With(MetricLabels labels, std::string name, std::string value) {
+  labels.push_back({std::move(name), std::move(value)});
+  return labels;
+}
+
+void CollectFiles(const std::vector<Window>& windows, const std::string& tier, Families& out) {
+  auto info = GaugeFamily("pagoda_disk_info", "Always 1; the labels tell how a file is used.");
+  auto mode = GaugeFamily("pagoda_disk_mode",
+                          "1 for the mode of a window's file, 0 for the others: readonly after "
+                          "writes that failed, off after reads that failed.");
+  auto slots = GaugeFamily(
+      "pagoda_disk_slots",
+      "Slots of a file that hold a block of the cache, that an erase would have to erase, or that "
+      "are not used until the next start because a write to them failed.");
+  for (const Window& window : windows) {
+    const SlabStats& file = window.carrier.file;
+    AddSample(info,
+              With(With(With(window.labels, "tier", tier), "engine", file.engine), "direct",
+                   file.direct ? "true" : "false"),
+              1);
+    for (const SlabMode one : {SlabMode::kReadWrite, SlabMode::kReadOnly, SlabMode::kOff}) {
+      AddSample(mode, With(window.labels, "mode", std::string(SlabModeName(one))),
+                file.mode == one ? 1 : 0);
+    }
+    AddSample(slots, With(window.labels, "state", "held"), window.carrier.held_slots);
+    AddSample(slots, With(window.labels, "state", "stale"), window.carrier.stale_slots);
+    AddSample(slots, With(window.labels, "state", "quarantined"), file.quarantined_slots);
+  }
+  for (auto* family : {&info, &mode, &slots}) out.push_back(std::move(*family));
+}
+
+void CollectTraffic(const std::vector<Window>& windows, Families& out) {
+  auto blocks = CounterFamily("pagoda_disk_blocks_total", "Blocks that were written or read.");
+  auto bytes = CounterFamily("pagoda_disk_bytes_total", "Bytes of those blocks.");
+  auto latency = HistogramFamily("pagoda_disk_latency_seconds",
+                                 "From the order of a write or a read to its end, queued or not.");
+  auto failed = CounterFamily("pagoda_disk_io_errors_total",
+                              "Writes, with syncs, and reads that the system failed.");
+  for (const Window& window : windows) {
+    const SlabStats& file = window.carrier.file;
+    const std::tuple<const char*, const DiskStats::Direction&, uint64_t> directions[] = {
+        {"write", window.carrier.written, file.write_errors},
+        {"read", window.carrier.read, file.read_errors}};
+    for (const auto& [name, direction, errors] : directions) {
+      const MetricLabels labels = With(window.labels, "direction", name);
+      AddSample(blocks, labels, AsDouble(direction.blocks));
+      AddSample(bytes, labels, AsDouble(direction.bytes));
+      AddHistogram(latency, labels, direction.latency);
+      AddSample(failed, labels, AsDouble(errors));
+    }
+  }
+  for (auto* family : {&blocks, &bytes, &latency, &failed}) out.push_back(std::move(*family));
+}
+
+void CollectOrders(const std::vector<Window>& windows, Families& out) {
+  auto errors = CounterFamily("pagoda_disk_errors_total",
+                              "Orders of the cache to the disk that failed, by kind.");
+  auto queued = GaugeFamily("pagoda_disk_queued_orders", "Orders that wait for their turn.");
+  auto running = GaugeFamily("pagoda_disk_running_orders", "Orders under way.");
+  for (const Window& window : windows) {
+    for (size_t i = 0; i < kNumDiskErrors; ++i) {
+      std::string kind(DiskErrorName(static_cast<DiskError>(i)));
+      std::replace(kind.begin(), kind.end(), ' ', '_');
+      AddSample(errors, With(window.labels, "kind", std::move(kind)),
+                AsDouble(window.carrier.errors[i]));
+    }
+    AddSample(queued, With(window.labels, "lane", "backup"),
+              AsDouble(window.carrier.queued_backups));
+    AddSample(queued, With(window.labels, "lane", "fetch"),
+              AsDouble(window.carrier.queued_fetches));
+    AddSample(running, window.labels, AsDouble(window.carrier.running));
+  }
+  for (auto* family : {&errors, &queued, &running}) out.push_back(std::move(*family));
+}
+
+void CollectCore(const std::vector<Window>& windows, Families& out) {
+  struct CounterRow {
+    const char* name;
+    const char* help;
+    uint64_t DiskTierStats::*field;
+  };
+  const CounterRow counters[] = {
+      {"pagoda_disk_backups_total", "Blocks that got a copy on disk.", &DiskTierStats::backups},
+      {"pagoda_disk_backup_bytes_total",
+       "Bytes that were ordered to be written, those of writes that failed too: what counts "
+       "against "
+       "the write budget.",
+       &DiskTierStats::backup_bytes},
+      {"pagoda_disk_failed_backups_total", "Blocks whose write failed.",
+       &DiskTierStats::failed_backups},
+      {"pagoda_disk_passed_over_blocks_total",
+       "Blocks that left memory without a copy on disk, because the disk or the write budget did "
+       "not keep up.",
+       &DiskTierStats::passed_over},
+      {"pagoda_disk_fetches_total", "Blocks that came into memory from the disk.",
+       &DiskTierStats::fetches},
+      {"pagoda_disk_fetch_bytes_total", "Bytes of those blocks.", &DiskTierStats::fetch_bytes},
+      {"pagoda_disk_failed_fetches_total",
+       "Blocks that could not be read, or were not what was written: their copy on disk is lost.",
+       &DiskTierStats::failed_fetches},
+      {"pagoda_disk_late_fetches_total",
+       "Blocks that were read and not used, because their deadline was over or their place gone.",
+       &DiskTierStats::late_fetches},
+      {"pagoda_disk_erased_blocks_total",
+       "Blocks that were erased from the disk, so that no restart brings them back.",
+       &DiskTierStats::erased_blocks},
+      {"pagoda_disk_failed_erases_total",
+       "Erases that were given up: what they name may come back after a restart.",
+       &DiskTierStats::failed_erases},
+  };
+  for (const CounterRow& counter : counters) {
+    prometheus::MetricFamily& family = out.emplace_back(CounterFamily(counter.name, counter.help));
+    for (const Window& window : windows) {
+      AddSample(family, window.labels, AsDouble(window.core.*counter.field));
+    }
+  }
+  struct GaugeRow {
+    const char* name;
+    const char* help;
+    uint32_t DiskTierStats::*field;
+  };
+  const GaugeRow gauges[] = {
+      {"pagoda_disk_waiting_backups", "Blocks that wait to be written.",
+       &DiskTierStats::waiting_backups},
+      {"pagoda_disk_retired_slots",
+       "Slots that the cache does not use until the next start, because a write to them failed.",
+       &DiskTierStats::retired_slots},
+  };
+  for (const GaugeRow& gauge : gauges) {
+    prometheus::MetricFamily& family = out.emplace_back(GaugeFamily(gauge.name, gauge.help));
+    for (const Window& window : windows) {
+      AddSample(family, window.labels, window.core.*gauge.field);
+    }
+  }
+}
+
+}  // namespace
+
+Families CollectDiskMetrics(const ManagerStats& stats, const DiskNumbers& disk) {
+  const std::vector<Window> windows = WindowsOf(stats, disk.stats);
+  Families families;
+  CollectFiles(windows, disk.tier, families);
+  CollectTraffic(windows, families);
+  CollectOrders(windows, families);
+  CollectCore(windows, families);
+  families.push_back(Gauge("pagoda_disk_write_budget_bytes_per_second",
+                           "The most bytes a second that are written to the disk; 0: no limit.",
+                           AsDouble(disk.write_bytes_per_second)));
+  return families;
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,186 @@
+#include "server/metrics/metrics.h"
+
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "manager/tenants.h"
+#include "prometheus/text_serializer.h"
+#include "server/metrics/cache_metrics.h"
+#include "server/metrics/disk_metrics.h"
+#include "server/metrics/metric_family.h"
+#include "server/metrics/process_metrics.h"
+#include "server/rpc/header_guard.h"
+
+namespace pagoda::server {
+namespace {
+
+using Families = std::vector<prometheus::MetricFamily>;
+
+void Append(Families families, Families& out) {
+  out.insert(out.end(), std::make_move_iterator(families.begin()),
+             std::make_move_iterator(families.end()));
+}
+
+Families CollectTransfers(const TransferStats& stats, const CacheInfo& cache) {
+  auto copies = CounterFamily("pagoda_copies_total", "Copies of blocks that succeeded.");
+  auto bytes = CounterFamily("pagoda_copied_bytes_total", "Bytes of those.");
+  auto busy = CounterFamily("pagoda_copy_seconds_total", "Time of the threads that copied.");
+  auto latency = HistogramFamily("pagoda_copy_latency_seconds",
+                                 "From the order of a copy to its last byte, queued or not.");
+  for (size_t source = 0; source < cache.tiers.size(); ++source) {
+    for (size_t target = 0; target < cache.tiers.size(); ++target) {
+      // What goes to a disk and comes from it is in its own families.
+      if (cache.tiers[source].medium == Medium::kDisk) continue;
+      if (cache.tiers[target].medium == Medium::kDisk) continue;
+      const TransferStats::Direction& direction = stats.directions[source][target];
+      const MetricLabels labels = {{"source", cache.tiers[source].name},
+                                   {"target", cache.tiers[target].name}};
+      AddSample(copies, labels, AsDouble(direction.copies));
+      AddSample(bytes, labels, AsDouble(direction.bytes));
+      AddSample(busy, labels, absl::ToDoubleSeconds(direction.busy));
+      AddHistogram(latency, labels, direction.latency);
+    }
+  }
+  return {
+      std::move(copies),
+      std::move(bytes),
+      std::move(busy),
+      std::move(latency),
+      Counter("pagoda_failed_copies_total", "Copies of blocks that failed.",
+              AsDouble(stats.failed)),
+      Gauge("pagoda_running_copies", "Copies under way.", AsDouble(stats.running)),
+      Gauge("pagoda_queued_copies", "Copies that wait for their turn.", AsDouble(stats.queued)),
+  };
+}
+
+Families CollectEvents(const EventLog& log) {
+  // In the order of Event::what.
+  constexpr std::array kTypes = {"created", "stored", "updated", "removed"};
+  const auto counts = log.type_counts();
+  static_assert(std::tuple_size_v<decltype(log.type_counts())> == kTypes.size());
+  auto events = CounterFamily("pagoda_events_total", "Events of the cache by type.");
+  for (size_t i = 0; i < kTypes.size(); ++i) {
+    AddSample(events, {{"type", kTypes[i]}}, AsDouble(counts[i]));
+  }
+  // In this order: what comes between the two only makes the log look longer.
+  const Revision oldest = log.oldest();
+  const Revision last = log.last();
+  return {
+      std::move(events),
+      Gauge("pagoda_event_revision", "Revision of the last event.", AsDouble(last.value())),
+      Gauge("pagoda_event_oldest_revision", "Oldest revision that a subscriber can start from.",
+            AsDouble(oldest.value())),
+      Gauge("pagoda_event_log_events", "Events that the log holds.",
+            AsDouble(last.value() + 1 - oldest.value())),
+      Gauge("pagoda_event_log_bytes", "Memory of those, in bytes.", AsDouble(log.bytes())),
+      Gauge("pagoda_event_log_max_events", "The most events that the log holds.",
+            AsDouble(log.limits().max_events)),
+      Gauge("pagoda_event_log_max_bytes", "The most bytes that the log holds.",
+            AsDouble(log.limits().max_bytes)),
+  };
+}
+
+Families CollectEngine(const EngineStats& stats) {
+  return {
+      Gauge("pagoda_engine_running_requests", "Generations that run.",
+            AsDouble(stats.running_requests)),
+      Gauge("pagoda_engine_waiting_requests", "Generations that wait for their turn.",
+            AsDouble(stats.waiting_requests)),
+      Gauge("pagoda_engine_running_sequences", "Sequences that have room in the cache.",
+            AsDouble(stats.running_sequences)),
+      Counter("pagoda_engine_prompt_tokens_total", "Prompt tokens taken.",
+              AsDouble(stats.prompt_tokens)),
+      Counter("pagoda_engine_reused_tokens_total", "Prompt tokens whose KV was in the cache.",
+              AsDouble(stats.reused_tokens)),
+      Counter("pagoda_engine_reused_secondary_tokens_total",
+              "Of these, those that came up from the secondary tier.",
+              AsDouble(stats.reused_secondary_tokens)),
+      Counter("pagoda_engine_computed_tokens_total", "Tokens that went through the model.",
+              AsDouble(stats.computed_tokens)),
+      Counter("pagoda_engine_generated_tokens_total", "Tokens generated.",
+              AsDouble(stats.generated_tokens)),
+      Counter("pagoda_engine_drafted_tokens_total", "Tokens guessed from what was said before.",
+              AsDouble(stats.drafted_tokens)),
+      Counter("pagoda_engine_accepted_draft_tokens_total", "Of these, those that were right.",
+              AsDouble(stats.accepted_draft_tokens)),
+      Counter("pagoda_engine_preemptions_total",
+              "Sequences that lost their room to others for a time.", AsDouble(stats.preemptions)),
+      Counter("pagoda_engine_steps_total", "Steps through the model.", AsDouble(stats.steps)),
+      Counter("pagoda_engine_step_seconds_total", "Time in steps.",
+              absl::ToDoubleSeconds(stats.step_time)),
+      Counter("pagoda_engine_cache_seconds_total", "Of it, in calls of the cache.",
+              absl::ToDoubleSeconds(stats.cache_time)),
+      Counter("pagoda_engine_sampling_seconds_total", "Of it, choosing tokens from logits.",
+              absl::ToDoubleSeconds(stats.sampling_time)),
+  };
+}
+
+Families CollectHttpGenerations(const OpenAiDoor::Counts& counts) {
+  auto ended = CounterFamily(
+      "pagoda_http_generations_total",
+      "Completions and chats over HTTP by how they ended: answered, refused (before the "
+      "first token) or failed (behind it, by an error or their client).");
+  AddSample(ended, {{"outcome", "answered"}}, AsDouble(counts.answered));
+  AddSample(ended, {{"outcome", "refused"}}, AsDouble(counts.refused));
+  AddSample(ended, {{"outcome", "failed"}}, AsDouble(counts.failed));
+  return {std::move(ended),
+          Gauge("pagoda_http_running_generations", "Completions and chats over HTTP that run.",
+                AsDouble(counts.running))};
+}
+
+Families CollectHeaderGuard() {
+  // Does not change: the dynamic linker has bound the functions.
+  static const bool guarded = CheckHeaderGuard().ok();
+  return {
+      Gauge("pagoda_grpc_headers_guarded",
+            "1 where gRPC's headers are bounded before it parses them; 0 where another library's "
+            "functions took the place of the daemon's.",
+            guarded ? 1 : 0),
+      Counter("pagoda_grpc_refused_headers_total",
+              "Connections that were closed because their headers were too large or did not end.",
+              AsDouble(HeaderGuardRefusals()))};
+}
+
+Families CollectDaemon(absl::Time start_time) {
+  auto build = GaugeFamily("pagoda_build_info", "Always 1; the labels tell the build.");
+  AddSample(build, {{"version", PAGODA_VERSION}}, 1);
+  return {
+      std::move(build),
+      Gauge("pagoda_start_time_seconds", "When the daemon started, in seconds since 1970.",
+            absl::ToDoubleSeconds(start_time - absl::UnixEpoch())),
+  };
+}
+
+}  // namespace
+
+Families Metrics::Collect() const {
+  const ManagerStats stats = parts_.manager->Stats();
+  const std::vector<TenantUsage> uses = parts_.manager->TenantUses();
+  Families families;
+  Append(CollectDaemon(parts_.start_time), families);
+  Append(CollectCacheMetrics({.stats = stats,
+                              .uses = uses,
+                              .info = parts_.manager->info(),
+                              .layout = *parts_.layout,
+                              .tenants = parts_.manager->tenants()},
+                             tenant_labels_),
+         families);
+  Append(CollectTransfers(parts_.transfers->stats(), parts_.manager->info()), families);
+  if (disk_ != nullptr) Append(CollectDiskMetrics(stats, disk_->numbers()), families);
+  Append(CollectEvents(parts_.manager->log()), families);
+  Append(parts_.events->CollectSubscribers(parts_.bridges->StreamLags()), families);
+  Append(parts_.bridges->Collect(), families);
+  if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
+  Append(rpcs_->Collect(), families);
+  Append(CollectHeaderGuard(), families);
+  if (parts_.engine->engine() != nullptr && openai_ != nullptr) {
+    Append(CollectHttpGenerations(openai_->counts()), families);
+  }
+  Append(CollectProcessMetrics(), families);
+  return families;
+}
+
+std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(Collect()); }
+
+}  // namespace pagoda::server

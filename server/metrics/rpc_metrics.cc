@@ -1,0 +1,182 @@
+#include "server/metrics/rpc_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/callers/identity.h"
+#include "server/metrics/metric_family.h"
+
+namespace pagoda::server {
+namespace {
+
+// Upper bounds in seconds: a batch takes tens of microseconds, a generation seconds.
+const std::vector<double>& DurationBuckets() {
+  static const auto& buckets = *new std::vector<double>{
+      50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3,
+      0.1,   0.25,   0.5,    1,      2.5,  5,      10,   30,    60};
+  return buckets;
+}
+
+// Of one batch: a microsecond for an operation or two, a second for one that waits for copies.
+const std::vector<double>& BatchBuckets() {
+  static const auto& buckets =
+      *new std::vector<double>{5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3,
+                               5e-3, 10e-3, 25e-3, 50e-3, 0.1,    0.25,   0.5,    1,    5};
+  return buckets;
+}
+
+// Indexed by HandlerCounted.
+constexpr const char* kHandlerCounted[] = {"/pagoda.v1.CacheService/Execute",
+                                           "/pagoda.v1.CacheService/Session"};
+
+bool IsHandlerCounted(std::string_view name) {
+  return std::find(std::begin(kHandlerCounted), std::end(kHandlerCounted), name) !=
+         std::end(kHandlerCounted);
+}
+
+constexpr size_t kNumCodes = static_cast<size_t>(grpc::StatusCode::UNAUTHENTICATED) + 1;
+
+}  // namespace
+
+class RpcMetrics::Method {
+ public:
+  Method() : duration_(DurationBuckets()) {}
+
+  void Record(grpc::StatusCode code, absl::Duration duration) {
+    const bool known = static_cast<size_t>(code) < kNumCodes;
+    requests_[known ? code : grpc::StatusCode::UNKNOWN].fetch_add(1, std::memory_order_relaxed);
+    duration_.Observe(absl::ToDoubleSeconds(duration));
+  }
+
+  void CollectRequests(const std::string& name, prometheus::MetricFamily& out) const {
+    for (size_t code = 0; code < kNumCodes; ++code) {
+      const uint64_t count = requests_[code].load(std::memory_order_relaxed);
+      // A method that was never called still shows, with OK.
+      if (count == 0 && code != 0) continue;
+      AddSample(out,
+                {{"method", name},
+                 {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}},
+                static_cast<double>(count));
+    }
+  }
+
+  void CollectDuration(const std::string& name, prometheus::MetricFamily& out) const {
+    out.metric.push_back(duration_.Collect());
+    out.metric.back().label = {{"method", name}};
+  }
+
+ private:
+  std::array<std::atomic<uint64_t>, kNumCodes> requests_ = {};
+  prometheus::Histogram duration_;
+};
+
+RpcMetrics::Call::Call(RpcMetrics* metrics, Method* method)
+    : metrics_(metrics), method_(method), start_(absl::Now()) {
+  metrics_->CallBegins();
+}
+
+RpcMetrics::Call::~Call() {
+  if (metrics_ != nullptr) metrics_->CallEnds();
+}
+
+RpcMetrics::Call::Call(Call&& other) noexcept
+    : metrics_(std::exchange(other.metrics_, nullptr)),
+      method_(other.method_),
+      start_(other.start_) {}
+
+void RpcMetrics::Call::Record(grpc::StatusCode code) {
+  method_->Record(code, absl::Now() - start_);
+}
+
+// One call. gRPC owns it.
+class RpcMetrics::Interceptor final : public grpc::experimental::Interceptor {
+ public:
+  Interceptor(RpcMetrics* metrics, Method* method) : call_(metrics, method) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
+    if (call->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
+      call_.Record(call->GetSendStatus().error_code());
+    }
+    call->Proceed();
+  }
+
+ private:
+  Call call_;
+};
+
+class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit Factory(RpcMetrics* metrics) : metrics_(metrics) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    const auto it = metrics_->methods_.find(info->method());
+    if (it == metrics_->methods_.end() || IsHandlerCounted(it->first)) return nullptr;
+    return new Interceptor(metrics_, it->second.get());
+  }
+
+ private:
+  RpcMetrics* const metrics_;
+};
+
+RpcMetrics::RpcMetrics() : batches_(BatchBuckets()) {
+  for (const server::Method& method : kMethods) {
+    methods_.emplace(std::string(method.name), std::make_unique<Method>());
+  }
+}
+
+RpcMetrics::~RpcMetrics() = default;
+
+RpcMetrics::Call RpcMetrics::Begin(HandlerCounted method) {
+  return {this, methods_.at(kHandlerCounted[static_cast<size_t>(method)]).get()};
+}
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+RpcMetrics::MakeInterceptorFactory() {
+  return std::make_unique<Factory>(this);
+}
+
+void RpcMetrics::CallBegins() {
+  absl::MutexLock lock(&mutex_);
+  ++open_calls_;
+}
+
+void RpcMetrics::CallEnds() {
+  absl::MutexLock lock(&mutex_);
+  --open_calls_;
+}
+
+size_t RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
+  const auto none = [this] { return open_calls() == 0; };
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
+  return open_calls();
+}
+
+std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
+  prometheus::MetricFamily requests =
+      CounterFamily("pagoda_grpc_requests_total", "Calls that ended, by method and status code.");
+  prometheus::MetricFamily durations =
+      HistogramFamily("pagoda_grpc_request_duration_seconds",
+                      "From the call's arrival to its status; a stream's whole life.");
+  for (const auto& [name, method] : methods_) {
+    const std::string label = name.substr(1);  // Without the leading slash.
+    method->CollectRequests(label, requests);
+    method->CollectDuration(label, durations);
+  }
+  prometheus::MetricFamily batches =
+      HistogramFamily("pagoda_batch_duration_seconds",
+                      "From a batch's turn to its answer, of Session streams and of Execute.");
+  batches.metric.push_back(batches_.Collect());
+  return {std::move(requests), std::move(durations), std::move(batches)};
+}
+
+}  // namespace pagoda::server

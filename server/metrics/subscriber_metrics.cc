@@ -1,0 +1,75 @@
+#include "server/metrics/subscriber_metrics.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/metrics/metric_family.h"
+
+namespace pagoda::server {
+namespace {
+
+// In the order of Close.
+constexpr const char* kCloseNames[] = {"client", "behind", "draining", "error"};
+static_assert(std::size(kCloseNames) == SubscriberMetrics::kNumCloses);
+
+// In the order of Snapshot.
+constexpr const char* kSnapshotNames[] = {"asked", "behind"};
+static_assert(std::size(kSnapshotNames) == SubscriberMetrics::kNumSnapshots);
+
+// From how many events on a subscriber counts as behind: any, a message, a part of the log, all of
+// the log's default size.
+constexpr uint64_t kBehind[] = {1, 1'000, 100'000, 1'000'000};
+
+}  // namespace
+
+SubscriberMetrics::Close SubscriberMetrics::CloseOf(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::CANCELLED:
+      return Close::kClient;
+    case grpc::StatusCode::OUT_OF_RANGE:
+      return Close::kBehind;
+    case grpc::StatusCode::UNAVAILABLE:
+      return Close::kDraining;
+    default:
+      return Close::kError;
+  }
+}
+
+std::vector<prometheus::MetricFamily> SubscriberMetrics::Collect(
+    absl::Span<const uint64_t> lags) const {
+  auto closed = CounterFamily("pagoda_event_subscribers_closed_total",
+                              "Subscribers that are gone, by reason.");
+  for (size_t i = 0; i < kNumCloses; ++i) {
+    AddSample(closed, {{"reason", kCloseNames[i]}},
+              static_cast<double>(closed_[i].load(std::memory_order_relaxed)));
+  }
+  auto snapshots = CounterFamily("pagoda_event_snapshots_total",
+                                 "Snapshots that were begun, by why the subscriber got one.");
+  for (size_t i = 0; i < kNumSnapshots; ++i) {
+    AddSample(snapshots, {{"reason", kSnapshotNames[i]}},
+              static_cast<double>(snapshots_[i].load(std::memory_order_relaxed)));
+  }
+  auto behind = GaugeFamily("pagoda_event_subscribers_behind",
+                            "Open subscribers that have at least so many events yet to be sent.");
+  for (const uint64_t events : kBehind) {
+    AddSample(behind, {{"events", absl::StrCat(events)}},
+              static_cast<double>(std::count_if(lags.begin(), lags.end(),
+                                                [&](uint64_t lag) { return lag >= events; })));
+  }
+  const uint64_t most = lags.empty() ? 0 : *std::max_element(lags.begin(), lags.end());
+  return {
+      Gauge("pagoda_event_subscribers", "Open subscribers.", static_cast<double>(lags.size())),
+      Counter("pagoda_event_subscribers_opened_total", "Subscribers that came.",
+              static_cast<double>(opened_.load(std::memory_order_relaxed))),
+      std::move(closed),
+      std::move(snapshots),
+      std::move(behind),
+      Gauge("pagoda_event_subscriber_max_lag_events",
+            "The most events that an open subscriber has yet to be sent.",
+            static_cast<double>(most)),
+  };
+}
+
+}  // namespace pagoda::server

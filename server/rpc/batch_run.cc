@@ -1,0 +1,178 @@
+#include "server/rpc/batch_run.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/types/span.h"
+#include "base/error.h"
+#include "wire/errors.h"
+#include "wire/operations.h"
+#include "wire/results.h"
+#include "wire/served_fields.h"
+
+namespace pagoda::server {
+namespace {
+
+absl::StatusOr<Operation> Decode(const v1::Operation& proto) {
+  if (absl::Status status = CheckServed(proto); !status.ok()) return status;
+  return OperationFromProto(proto);
+}
+
+}  // namespace
+
+void BatchRun::Start(const v1::Batch& batch) {
+  if (batch.retry_id() != 0) {
+    const absl::StatusOr<bool> ran_before = RanBefore(batch);
+    if (!ran_before.ok()) return Finish(ran_before.status());
+    if (*ran_before) return;
+    retry_id_ = batch.retry_id();
+  }
+  if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
+  Advance();
+}
+
+absl::StatusOr<bool> BatchRun::RanBefore(const v1::Batch& batch) {
+  // A session's answers are for those who have its token.
+  if (absl::Status status = context_.manager->CheckSession(session_); !status.ok()) return status;
+  const absl::StatusOr<AnswerMemory::Begun> begun = context_.answers->Begin(
+      session_, batch.retry_id(), absl::HashOf(batch.SerializeAsString()), out_,
+      [run = shared_from_this()](const absl::Status& status) { run->Finish(status); });
+  if (!begun.ok()) return begun.status();
+  if (*begun == AnswerMemory::Begun::kAnswered) Finish(absl::OkStatus());
+  return *begun != AnswerMemory::Begun::kRun;
+}
+
+void BatchRun::Finish(const absl::Status& status) {
+  if (retry_id_ != 0) {
+    context_.answers->End(session_, std::exchange(retry_id_, 0), status, *out_);
+  }
+  if (context_.metrics != nullptr) context_.metrics->RecordBatch(absl::Now() - begun_);
+  const Done done = std::exchange(done_, nullptr);
+  done(status);
+}
+
+absl::Status BatchRun::Read(const v1::Batch& batch) {
+  const auto count = static_cast<size_t>(batch.operations_size());
+  if (count > kMaxBatchOperations) {
+    return MakeError(Reason::kBatchTooLarge,
+                     absl::StrCat("a batch of ", count, " operations; at most ",
+                                  kMaxBatchOperations, " are allowed"));
+  }
+  steps_ = StepsFromProto(batch);
+  out_->mutable_results()->Reserve(batch.operations_size());
+  operations_.reserve(count);
+  results_.reserve(count);
+  for (const v1::Operation& proto : batch.operations()) {
+    v1::OperationResult* result = out_->add_results();
+    absl::StatusOr<Operation> operation = Decode(proto);
+    if (operation.ok()) {
+      operations_.push_back(*std::move(operation));
+      results_.push_back(result);
+    } else {
+      *result->mutable_error() = ToProtoStatus(operation.status());
+    }
+  }
+  return absl::OkStatus();
+}
+
+void BatchRun::Advance() {
+  do {
+    const absl::StatusOr<BatchResult> part = context_.manager->ExecuteUntilWait(
+        session_, absl::MakeConstSpan(operations_).subspan(next_), steps_, handles_);
+    if (!part.ok()) {
+      if (waited_ == 0) return Finish(part.status());
+      Refuse(part.status());
+      break;
+    }
+    Take(*part);
+    if (next_ == operations_.size()) break;
+    if (waited_ <= next_) {
+      if (PutDown(std::get<WaitForTicket>(operations_[next_]))) return;
+      waited_ = next_ + 1;
+    } else {
+      OperationResultToProto(WaitError(), results_[next_++]);
+    }
+  } while (next_ < operations_.size());
+  Finish(absl::OkStatus());
+}
+
+void BatchRun::Take(const BatchResult& part) {
+  for (const absl::StatusOr<OperationResult>& result : part.results) {
+    OperationResultToProto(result, results_[next_++]);
+    if (result.ok()) handles_ += CountHandles(*result);
+  }
+  BatchStateToProto(part, out_);
+}
+
+void BatchRun::Refuse(const absl::Status& error) {
+  while (next_ < operations_.size()) OperationResultToProto(error, results_[next_++]);
+}
+
+bool BatchRun::PutDown(const WaitForTicket& wait) {
+  // A session that ended just now is told by the next part.
+  if (!context_.manager->AttachStream(session_).ok()) return false;
+  const size_t operation = next_;
+  if (deadline_ == absl::InfiniteFuture()) deadline_ = absl::Now() + kMaxTicketWait;
+  // Either the drain finds the batch in the set, or the batch finds the drain.
+  context_.waiting->Add(shared_from_this());
+  if (const absl::Status status = context_.state->CheckAcceptsWork(); !status.ok()) {
+    EndWaits(status);
+  }
+  // A copy may outlast the batch that waited for it.
+  context_.manager->NotifyWhenDone(wait.lane, wait.ticket, [weak = weak_from_this(), operation] {
+    if (const std::shared_ptr<BatchRun> run = weak.lock()) run->CopiesDone(operation);
+  });
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!end_.has_value() && copies_done_ <= operation) {
+      // From here on another thread may have the batch.
+      alarm_ = std::make_unique<grpc::Alarm>();
+      alarm_->Set(absl::ToChronoTime(deadline_),
+                  [run = shared_from_this()](bool) { run->WakeUp(); });
+      return true;
+    }
+  }
+  TakeUp();
+  return false;
+}
+
+void BatchRun::WakeUp() {
+  {
+    absl::MutexLock lock(&mutex_);
+    alarm_.reset();
+  }
+  TakeUp();
+  waited_ = next_ + 1;
+  context_.InTurn(0, [run = shared_from_this()] { run->Advance(); });
+}
+
+void BatchRun::TakeUp() {
+  context_.waiting->Remove(this);
+  context_.manager->DetachStream(session_.id);
+}
+
+void BatchRun::CopiesDone(size_t operation) {
+  absl::MutexLock lock(&mutex_);
+  copies_done_ = std::max(copies_done_, operation + 1);
+  // An earlier wait may be over without its copies; this is not its alarm then.
+  if (alarm_ != nullptr && copies_done_ > next_) alarm_->Cancel();
+}
+
+void BatchRun::EndWaits(const absl::Status& error) {
+  absl::MutexLock lock(&mutex_);
+  end_ = error;
+  if (alarm_ != nullptr) alarm_->Cancel();
+}
+
+absl::Status BatchRun::WaitError() const {
+  absl::MutexLock lock(&mutex_);
+  if (end_.has_value()) return *end_;
+  return MakeError(Reason::kWaitTimeout, absl::StrCat("the copies were not done in ",
+                                                      absl::FormatDuration(kMaxTicketWait),
+                                                      ", which is as long as a batch waits"));
+}
+
+}  // namespace pagoda::server

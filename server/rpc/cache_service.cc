@@ -1,0 +1,193 @@
+#include "server/rpc/cache_service.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+#include "server/rpc/execute_call.h"
+#include "server/rpc/reactors.h"
+#include "wire/cache_info.h"
+#include "wire/errors.h"
+#include "wire/served_fields.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr Method kOpenSession = MethodNamed("/pagoda.v1.CacheService/OpenSession");
+constexpr Method kCloseSession = MethodNamed("/pagoda.v1.CacheService/CloseSession");
+constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
+constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
+constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
+
+// Whether the cache holds the KV of the model that a client names. Errors: MODEL_MISMATCH.
+absl::Status CheckModel(const CacheInfo& cache, const std::string& named) {
+  if (named.empty() || named == cache.model_fingerprint) return absl::OkStatus();
+  if (cache.model_fingerprint.empty()) {
+    return MakeError(Reason::kModelMismatch,
+                     absl::StrCat("cache ", cache.name,
+                                  " does not say which model it holds (cache.model); the session "
+                                  "is for \"",
+                                  named, "\""));
+  }
+  return MakeError(Reason::kModelMismatch,
+                   absl::StrCat("cache ", cache.name, " is for the model \"",
+                                cache.model_fingerprint, "\", the session for \"", named, "\""));
+}
+
+absl::Status SessionDraining() {
+  return MakeError(Reason::kDraining,
+                   "the daemon is shutting down; the session lives on its lease");
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* CacheService::OpenSession(grpc::CallbackServerContext* context,
+                                                    const v1::OpenSessionRequest* request,
+                                                    v1::OpenSessionResponse* response) {
+  const auto caller = admission_->Admit(*context, kOpenSession);
+  return Answer(context,
+                caller.ok() ? DoOpenSession(*caller, *request, response) : caller.status());
+}
+
+absl::Status CacheService::DoOpenSession(const Identity& caller,
+                                         const v1::OpenSessionRequest& request,
+                                         v1::OpenSessionResponse* response) {
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  const absl::StatusOr<TenantId> tenant = admission_->SessionTenant(caller, request.tenant());
+  if (!tenant.ok()) return tenant.status();
+  const absl::StatusOr<absl::Duration> lease = LeaseFromProto(request.lease_ms());
+  if (!lease.ok()) return lease.status();
+  if (absl::Status status = CheckModel(manager_->info(), request.model_fingerprint());
+      !status.ok()) {
+    return status;
+  }
+  const auto session = manager_->OpenSession(request.client_name(), *lease, *tenant);
+  if (!session.ok()) return session.status();
+  owners_.Add(session->ref, *tenant, caller,
+              [this](absl::Span<const SessionRef> others) { return manager_->Remembers(others); });
+  SessionToProto(session->ref, response->mutable_session());
+  response->set_lease_ms(absl::ToInt64Milliseconds(session->lease));
+  CacheInfoToProto(manager_->info(), response->mutable_cache());
+  response->set_epoch(manager_->epoch().value());
+  response->set_map_socket(options_.map_socket);
+  response->set_tenant(admission_->tenants()[*tenant].name);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Duration> CacheService::LeaseFromProto(uint64_t lease_ms) const {
+  if (lease_ms == 0) return options_.default_lease;
+  const auto max_ms = static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.max_lease));
+  if (lease_ms > max_ms) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("lease_ms is ", lease_ms, "; at most ", max_ms, " is allowed"));
+  }
+  return absl::Milliseconds(lease_ms);
+}
+
+template <class Request>
+absl::Status CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
+                                        const Request& request) {
+  if (!caller.ok()) return caller.status();
+  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  return owners_.Check(SessionFromProto(request.session()), *caller);
+}
+
+grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext* context,
+                                                     const v1::CloseSessionRequest* request,
+                                                     v1::CloseSessionResponse*) {
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kCloseSession);
+  if (!caller.ok()) return Answer(context, caller.status());
+  absl::Status status = CheckRequest(caller, *request);
+  const SessionRef session = SessionFromProto(request->session());
+  if (status.ok()) status = manager_->CloseSession(session);
+  // A session of an earlier daemon is none of the core's; its client gives up its mapping with
+  // this.
+  if (!status.ok() && AcknowledgeOld(*caller, session)) status = absl::OkStatus();
+  return Answer(context, status);
+}
+
+bool CacheService::AcknowledgeOld(const Identity& caller, SessionRef session) {
+  if (options_.writers == nullptr) return false;
+  if (caller.is_operator()) return options_.writers->AcknowledgeOld(session, std::nullopt);
+  return options_.writers->AcknowledgeOld(session, admission_->tenants()[caller.tenant].name);
+}
+
+void CacheService::SweepAnswers() {
+  answers_.Sweep([this](SessionRef session) { return manager_->CheckSession(session).ok(); });
+}
+
+grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* context,
+                                                  const v1::KeepAliveRequest* request,
+                                                  v1::KeepAliveResponse* response) {
+  if (absl::Status status = CheckRequest(admission_->Admit(*context, kKeepAlive), *request);
+      !status.ok()) {
+    return Answer(context, status);
+  }
+  const auto lease = manager_->KeepAlive(SessionFromProto(request->session()));
+  if (lease.ok()) response->set_lease_ms(absl::ToInt64Milliseconds(*lease));
+  return Answer(context, lease.status());
+}
+
+grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* context,
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kExecute);
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kExecute);
+  if (!caller.ok()) {
+    const grpc::Status refusal = ToGrpcStatus(caller.status());
+    counted.Record(refusal.error_code());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(refusal);
+    return reactor;
+  }
+  return ExecuteCall::Start(batch_context(*caller), &owners_, *caller, context, request, response,
+                            std::move(counted));
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Session(
+    grpc::CallbackServerContext* context) {
+  RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kSession);
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession);
+  absl::StatusOr<StreamSlots::Slot> slot =
+      caller.ok() ? admission_->TakeStream(*caller) : caller.status();
+  if (!slot.ok()) {
+    const grpc::Status refusal = ToGrpcStatus(slot.status());
+    counted.Record(refusal.error_code());
+    return new RefusedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>(refusal);
+  }
+  SessionStream* stream = SessionStream::Start(batch_context(*caller), &owners_, *caller,
+                                               std::move(counted), *std::move(slot), &streams_);
+  // Either the drain finds the new stream in the set, or the stream finds the drain here.
+  if (state_->draining()) stream->EndSoon(SessionDraining());
+  return stream;
+}
+
+absl::Status CacheService::CheckMayMap(SessionRef session) const {
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+  if (absl::Status status = manager_->CheckSession(session); !status.ok()) return status;
+  const std::optional<Identity> opener = owners_.OpenerOf(session.id);
+  if (!opener.has_value() || admission_->CheckStillKnown(*opener).ok()) return absl::OkStatus();
+  return MakeError(Reason::kUnauthenticated,
+                   absl::StrCat("the token with which session ", session.id.value(),
+                                " was used last is not valid any more"));
+}
+
+void CacheService::EndRevokedStreams() {
+  for (const std::shared_ptr<SessionStream>& stream : streams_.All()) {
+    const absl::Status known = admission_->CheckStillKnown(stream->caller());
+    if (!known.ok()) stream->EndSoon(known);
+  }
+}
+
+void CacheService::EndStreamsForDrain() {
+  const absl::Status reason = SessionDraining();
+  for (const std::shared_ptr<SessionStream>& stream : streams_.All()) stream->EndSoon(reason);
+  const absl::Status draining = state_->CheckAcceptsWork();
+  for (const std::shared_ptr<BatchRun>& batch : waiting_.All()) batch->EndWaits(draining);
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,119 @@
+#ifndef PAGODA_SERVER_RPC_CACHE_SERVICE_H_
+#define PAGODA_SERVER_RPC_CACHE_SERVICE_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "manager/shared_manager.h"
+#include "pagoda/v1/cache.grpc.pb.h"
+#include "server/callers/admission.h"
+#include "server/memory/writer_processes.h"
+#include "server/metrics/rpc_metrics.h"
+#include "server/rpc/batch_run.h"
+#include "server/rpc/session_owners.h"
+#include "server/rpc/session_stream.h"
+#include "server/serving_state.h"
+
+namespace pagoda::server {
+
+// The service's base: the methods with batches get bytes, because those are read in the tenant's
+// turn.
+using RawBatches =
+    v1::CacheService::WithRawCallbackMethod_Execute<v1::CacheService::WithRawCallbackMethod_Session<
+        v1::CacheService::WithCallbackMethod_OpenSession<
+            v1::CacheService::WithCallbackMethod_CloseSession<
+                v1::CacheService::WithCallbackMethod_KeepAlive<v1::CacheService::Service>>>>>;
+
+// pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, only
+// KeepAlive and CloseSession are served. A tenant's credentials reach its own sessions alone.
+class CacheService final : public RawBatches {
+ public:
+  struct Options {
+    absl::Duration default_lease;
+    absl::Duration max_lease;
+    uint32_t max_sessions = 4096;
+    TenantTurns::Limits turns;
+    size_t max_message_bytes = 16 << 20;
+    std::string map_socket;              // Where clients map the pools; empty: nowhere.
+    WriterProcesses* writers = nullptr;  // Who maps them; none: nobody ever has.
+  };
+
+  // All pointers outlive the service.
+  CacheService(Options options, SharedManager* manager, const ServingState* state,
+               const Admission* admission, RpcMetrics* metrics)
+      : options_(std::move(options)),
+        manager_(manager),
+        state_(state),
+        admission_(admission),
+        metrics_(metrics),
+        owners_(options_.max_sessions + kRememberedSessions),
+        turns_(options_.turns) {}
+
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const v1::OpenSessionRequest* request,
+                                        v1::OpenSessionResponse* response) override;
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
+                                         const v1::CloseSessionRequest* request,
+                                         v1::CloseSessionResponse* response) override;
+  grpc::ServerUnaryReactor* KeepAlive(grpc::CallbackServerContext* context,
+                                      const v1::KeepAliveRequest* request,
+                                      v1::KeepAliveResponse* response) override;
+  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
+      grpc::CallbackServerContext* context) override;
+
+  // Whether whoever shows the session's token may map the pools for it. Errors: UNKNOWN_SESSION,
+  // STALE_SESSION, DRAINING; UNAUTHENTICATED where the token that the session's client showed last
+  // has been taken back: a call of that client with another one makes the session good again.
+  absl::Status CheckMayMap(SessionRef session) const;
+
+  // Forgets what sessions were answered that are no more.
+  void SweepAnswers();
+  // Ends every open Session stream, and every batch's wait. Call it when the state is draining.
+  void EndStreamsForDrain();
+  // Ends the streams whose callers' tokens have been taken back.
+  void EndRevokedStreams();
+
+ private:
+  // Sessions that are over and quarantine nothing, and whose owners are known still.
+  static constexpr size_t kRememberedSessions = 1 << 16;
+
+  absl::Status DoOpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
+                             v1::OpenSessionResponse* response);
+  // Whether `caller` acknowledges a session of an earlier daemon with this.
+  bool AcknowledgeOld(const Identity& caller, SessionRef session);
+  // Whether `caller` may speak for the session, in a call that is served.
+  template <class Request>
+  absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request);
+  BatchRun::Context batch_context(const Identity& caller) {
+    return {.manager = manager_,
+            .state = state_,
+            .waiting = &waiting_,
+            .answers = &answers_,
+            .turns = &turns_,
+            .tenant = caller.tenant,
+            .max_message_bytes = options_.max_message_bytes,
+            .metrics = metrics_};
+  }
+  absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
+
+  const Options options_;
+  SharedManager* const manager_;
+  const ServingState* const state_;
+  const Admission* const admission_;
+  RpcMetrics* const metrics_;
+  SessionOwners owners_;
+  SessionStream::Set streams_;
+  BatchRun::Set waiting_;
+  AnswerMemory answers_;
+  TenantTurns turns_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_RPC_CACHE_SERVICE_H_

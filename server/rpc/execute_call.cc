@@ -1,0 +1,118 @@
+#include "server/rpc/execute_call.h"
+
+#include "wire/errors.h"
+#include "wire/served_fields.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
+
+}  // namespace
+
+// For a call that its handler does not answer. Deletes itself.
+class ExecuteCall::Reactor final : public grpc::ServerUnaryReactor {
+ public:
+  Reactor(std::shared_ptr<ExecuteCall> call, RpcMetrics::Call counted)
+      : call_(std::move(call)), counted_(std::move(counted)) {}
+
+  // Nothing may be touched afterwards.
+  void End(const absl::Status& status) {
+    const grpc::Status grpc_status = ToGrpcStatus(status);
+    counted_.Record(grpc_status.error_code());
+    Finish(grpc_status);
+  }
+
+  void OnCancel() override { call_->OnCancel(); }
+  void OnDone() override { delete this; }
+
+ private:
+  const std::shared_ptr<ExecuteCall> call_;
+  RpcMetrics::Call counted_;
+};
+
+grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
+                                             SessionOwners* owners, const Identity& caller,
+                                             grpc::CallbackServerContext* rpc,
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* answer, RpcMetrics::Call counted) {
+  const std::shared_ptr<ExecuteCall> call(
+      new ExecuteCall(context, owners, caller, request, answer));
+  absl::Status room = context.CheckSize(request->Length());
+  if (room.ok()) room = context.CheckRoom();
+  if (room.ok()) {
+    context.InTurn(request->Length(), [call] { call->Run(); });
+  } else {
+    call->OnBatchDone(room);
+  }
+  const auto end = call->OnHandlerDone(counted);
+  if (const auto* waiting = std::get_if<Reactor*>(&end)) return *waiting;
+  // gRPC ends this call on the thread that it is on; one with a reactor of ours takes another's.
+  const grpc::Status grpc_status = ToGrpcStatus(std::get<absl::Status>(end));
+  counted.Record(grpc_status.error_code());  // Before the client can ask for the count.
+  grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
+  reactor->Finish(grpc_status);
+  return reactor;
+}
+
+void ExecuteCall::Run() {
+  if (const absl::Status status = Read(); !status.ok()) return OnBatchDone(status);
+  const auto batch = std::make_shared<BatchRun>(
+      context_, SessionFromProto(request_->session()), answer_->mutable_result(),
+      [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
+  bool cancelled = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    batch_ = batch;
+    cancelled = cancelled_;
+  }
+  if (cancelled) batch->EndWaits(ClientGone());
+  batch->Start(request_->batch());
+}
+
+absl::Status ExecuteCall::Read() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_) return ClientGone();
+  }
+  if (absl::Status status = context_.state->CheckAcceptsWork(); !status.ok()) return status;
+  request_ = google::protobuf::Arena::CreateMessage<v1::ExecuteRequest>(&memory_);
+  answer_ = google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&memory_);
+  if (absl::Status status = ParseMessage(*request_bytes_, request_); !status.ok()) return status;
+  if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
+  return owners_->Check(SessionFromProto(request_->session()), caller_);
+}
+
+void ExecuteCall::OnBatchDone(const absl::Status& status) {
+  const absl::Status outcome = status.ok() ? SerializeMessage(*answer_, answer_bytes_) : status;
+  memory_.Reset();
+  Reactor* reactor = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    batch_.reset();
+    outcome_ = outcome;
+    reactor = reactor_;
+  }
+  if (reactor != nullptr) reactor->End(outcome);
+}
+
+std::variant<absl::Status, ExecuteCall::Reactor*> ExecuteCall::OnHandlerDone(
+    RpcMetrics::Call& counted) {
+  absl::MutexLock lock(&mutex_);
+  if (outcome_.has_value()) return *outcome_;
+  reactor_ = new Reactor(shared_from_this(), std::move(counted));
+  return reactor_;
+}
+
+void ExecuteCall::OnCancel() {
+  std::shared_ptr<BatchRun> batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    batch = batch_;
+  }
+  if (batch != nullptr) batch->EndWaits(ClientGone());
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,81 @@
+// One call of CacheService.Execute: a batch in, its results out.
+#ifndef PAGODA_SERVER_RPC_EXECUTE_CALL_H_
+#define PAGODA_SERVER_RPC_EXECUTE_CALL_H_
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "google/protobuf/arena.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "pagoda/v1/cache.pb.h"
+#include "server/callers/identity.h"
+#include "server/metrics/rpc_metrics.h"
+#include "server/rpc/batch_run.h"
+#include "server/rpc/session_owners.h"
+#include "wire/message_bytes.h"
+
+namespace pagoda::server {
+
+// Read, run and answered in its tenant's turn: what waits for a turn, or for the client to take the
+// answer, is bytes. Shared by the call, its turn and its batch. Thread-safe.
+class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
+ public:
+  // Begins; what gRPC shall end the call by. `owners` and what `context` names outlive the call.
+  static grpc::ServerUnaryReactor* Start(const BatchRun::Context& context, SessionOwners* owners,
+                                         const Identity& caller, grpc::CallbackServerContext* rpc,
+                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
+                                         RpcMetrics::Call counted);
+
+ private:
+  class Reactor;
+
+  ExecuteCall(const BatchRun::Context& context, SessionOwners* owners, const Identity& caller,
+              const grpc::ByteBuffer* request, grpc::ByteBuffer* answer)
+      : context_(context),
+        owners_(owners),
+        caller_(caller),
+        request_bytes_(request),
+        answer_bytes_(answer) {}
+
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Read();
+  // The batch is answered, or refused as a whole. Nothing may be touched afterwards: the call may
+  // be over.
+  void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The handler ends: the call's outcome, or a reactor that waits for it.
+  std::variant<absl::Status, Reactor*> OnHandlerDone(RpcMetrics::Call& counted)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The client is gone.
+  void OnCancel() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const BatchRun::Context context_;
+  SessionOwners* const owners_;
+  const Identity caller_;
+  // gRPC's, until the call is answered.
+  const grpc::ByteBuffer* const request_bytes_;
+  grpc::ByteBuffer* const answer_bytes_;
+
+  // Touched in the turn, and by the batch.
+  google::protobuf::Arena memory_{MessageArenaOptions()};  // Empty once the batch is answered.
+  v1::ExecuteRequest* request_ = nullptr;
+  v1::ExecuteResponse* answer_ = nullptr;
+
+  // Where the end of the batch and the end of the handler meet: whichever is later answers the
+  // call.
+  absl::Mutex mutex_;
+  std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);
+  Reactor* reactor_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // Until it is answered.
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_RPC_EXECUTE_CALL_H_

@@ -1,0 +1,157 @@
+#include "server/rpc/grpc_server.h"
+
+#include <grpc/grpc.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/error.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/impl/server_builder_option.h"
+#include "grpcpp/impl/server_builder_plugin.h"
+#include "grpcpp/resource_quota.h"
+#include "pagoda/v1/admin.grpc.pb.h"
+#include "pagoda/v1/cache.grpc.pb.h"
+#include "pagoda/v1/engine.grpc.pb.h"
+#include "pagoda/v1/events.grpc.pb.h"
+#include "server/log.h"
+#include "server/rpc/header_guard.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr mode_t kSocketMode = 0660;
+
+// Reflection is a plugin of every server in the process once it is on; this takes it out of one.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins,
+                  [](const auto& plugin) { return plugin->name() == "proto_server_reflection"; });
+  }
+};
+
+// Somebody who connects and says nothing is gone after this.
+constexpr int kHandshakeTimeoutMs = 20'000;
+
+// A dead client shows after 40 s; a client may ping every 10 s without being sent away.
+void SetKeepalive(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+}
+
+void Configure(GrpcServer::Options& options, grpc::ServerBuilder& builder) {
+  // With port reuse, which is gRPC's default, a second daemon would share the port in silence.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(options.max_message_bytes);
+  builder.SetMaxSendMessageSize(-1);
+  SetKeepalive(builder);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_calls_per_connection);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.SetResourceQuota(grpc::ResourceQuota("pagodad").Resize(options.max_grpc_bytes));
+  if (options.reflection == GrpcServer::Reflection::kOn) {
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  } else {
+    builder.SetOption(std::make_unique<WithoutReflection>());
+  }
+  if (options.interceptors != nullptr) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
+    factories.push_back(std::move(options.interceptors));
+    builder.experimental().SetInterceptorCreators(std::move(factories));
+  }
+  for (grpc::Service* service : options.services) builder.RegisterService(service);
+}
+
+// gRPC itself says only that it failed, so what can be known is found out first.
+absl::Status CheckAddresses(const GrpcServer::Options& options) {
+  if (!options.unix_socket.empty()) {
+    if (absl::Status status = ClearStaleSocket(options.unix_socket); !status.ok()) return status;
+  }
+  return options.tcp.has_value() ? CheckCanListen(*options.tcp) : absl::OkStatus();
+}
+
+// What another library's function in the place of the guard's leaves open: see SECURITY.md.
+absl::Status CheckGuarded(const GrpcServer::Options& options) {
+  if (options.header_guard.ok()) return absl::OkStatus();
+  const std::string what = absl::StrCat(
+      "gRPC's parser of headers is not guarded: one client can keep a processor busy; ",
+      std::string(options.header_guard.message()));
+  if (options.tcp.has_value() && !IsLoopback(*options.tcp) && !options.allow_unguarded) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("other machines reach ", options.tcp->ToString(), ", and ", what,
+                                  ": listen on loopback or on the Unix socket, or say "
+                                  "server.insecure: true"));
+  }
+  Log(LogLevel::kError, what);
+  return absl::OkStatus();
+}
+
+// What health checks can ask for besides "".
+constexpr const char* kServiceNames[] = {
+    v1::CacheService::service_full_name(), v1::EventService::service_full_name(),
+    v1::AdminService::service_full_name(), v1::EngineService::service_full_name()};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options) {
+  if (absl::Status status = CheckAddresses(options); !status.ok()) return status;
+  if (absl::Status status = CheckGuarded(options); !status.ok()) return status;
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  Configure(options, builder);
+  const std::shared_ptr<grpc::ServerCredentials> plaintext = grpc::InsecureServerCredentials();
+  int port = 0;
+  if (options.tcp.has_value()) {
+    const bool secure = options.tls != nullptr;
+    builder.AddListeningPort(options.tcp->ToString(), secure ? options.tls : plaintext, &port);
+  }
+  const std::string socket = absl::StrCat("unix:", options.unix_socket);
+  if (!options.unix_socket.empty()) builder.AddListeningPort(socket, plaintext);
+
+  auto server = absl::WrapUnique(new GrpcServer);
+  server->tls_ = options.tls;
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr) {
+    return MakeError(Reason::kInvalidArgument, "gRPC cannot listen on its addresses");
+  }
+  for (const char* name : kServiceNames) {
+    server->server_->GetHealthCheckService()->SetServingStatus(name, false);
+  }
+  server->server_->GetHealthCheckService()->SetServingStatus(false);
+  if (!options.unix_socket.empty()) {
+    if (chmod(options.unix_socket.c_str(), kSocketMode) != 0) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("chmod(", options.unix_socket, "): ", std::strerror(errno)));
+    }
+    server->endpoints_.push_back(socket);
+  }
+  if (options.tcp.has_value()) {
+    const TcpAddress bound{options.tcp->host, static_cast<uint16_t>(port)};
+    server->endpoints_.push_back(bound.ToString());
+  }
+  return server;
+}
+
+GrpcServer::~GrpcServer() {
+  if (server_ != nullptr) Shutdown(absl::ZeroDuration());
+}
+
+void GrpcServer::SetServing() { server_->GetHealthCheckService()->SetServingStatus(true); }
+
+void GrpcServer::SetNotServing() { server_->GetHealthCheckService()->Shutdown(); }
+
+void GrpcServer::Shutdown(absl::Duration grace) {
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+}
+
+}  // namespace pagoda::server

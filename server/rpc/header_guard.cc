@@ -1,0 +1,187 @@
+#include "server/rpc/header_guard.h"
+
+#include <dlfcn.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "server/rpc/header_limit.h"
+
+namespace pagoda::server {
+namespace {
+
+std::atomic<uint64_t> refusals = 0;
+
+// The library's own function of this name.
+template <class Function>
+Function* Next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+// The accepted sockets, by descriptor. Thread-safe.
+class AcceptedSockets {
+ public:
+  // One socket. Reads of one socket follow each other, and the mutex says so to those who check.
+  class Socket {
+   public:
+    void Begin() ABSL_LOCKS_EXCLUDED(mutex_) {
+      absl::MutexLock lock(&mutex_);
+      limit_ = HeaderLimit();
+      accepted_.store(true, std::memory_order_release);
+    }
+    void End() { accepted_.store(false, std::memory_order_release); }
+
+    // False: the connection must end.
+    bool Accept(const msghdr& message, size_t count) ABSL_LOCKS_EXCLUDED(mutex_) {
+      if (!accepted_.load(std::memory_order_acquire)) return true;
+      absl::MutexLock lock(&mutex_);
+      for (size_t i = 0; i < message.msg_iovlen && count > 0; ++i) {
+        const iovec& part = message.msg_iov[i];
+        const size_t bytes = std::min(part.iov_len, count);
+        count -= bytes;
+        if (!limit_.Accept({static_cast<const uint8_t*>(part.iov_base), bytes})) return false;
+      }
+      return true;
+    }
+
+   private:
+    std::atomic<bool> accepted_ = false;
+    absl::Mutex mutex_;
+    HeaderLimit limit_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  // Null where no socket with a descriptor near this one was ever accepted.
+  Socket* Find(int fd) {
+    Chunk* chunk = InRange(fd) ? chunks_[ChunkOf(fd)].load(std::memory_order_acquire) : nullptr;
+    return chunk == nullptr ? nullptr : &(*chunk)[static_cast<size_t>(fd) % kChunkSockets];
+  }
+
+  // Null where `fd` is above what is kept.
+  Socket* FindOrMake(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (!InRange(fd)) return nullptr;
+    if (Socket* found = Find(fd); found != nullptr) return found;
+    absl::MutexLock lock(&mutex_);
+    if (chunks_[ChunkOf(fd)].load(std::memory_order_relaxed) == nullptr) {
+      // For the life of the process, as the table is.
+      chunks_[ChunkOf(fd)].store(new Chunk, std::memory_order_release);
+    }
+    return Find(fd);
+  }
+
+ private:
+  static constexpr size_t kChunkSockets = 1024;
+  static constexpr size_t kChunks = 1024;  // Linux's highest limit of open files, 2^20.
+  using Chunk = std::array<Socket, kChunkSockets>;
+
+  static bool InRange(int fd) {
+    return fd >= 0 && static_cast<size_t>(fd) < kChunkSockets * kChunks;
+  }
+  static size_t ChunkOf(int fd) { return static_cast<size_t>(fd) / kChunkSockets; }
+
+  absl::Mutex mutex_;  // Of those who make a chunk.
+  std::array<std::atomic<Chunk*>, kChunks> chunks_ = {};
+};
+
+AcceptedSockets& Sockets() {
+  static auto& sockets = *new AcceptedSockets;
+  return sockets;
+}
+
+// The place of a connection's HeaderLimit in its SSL object, which destroys it.
+int LimitIndex() {
+  static const int index = SSL_get_ex_new_index(
+      0, nullptr, nullptr, nullptr, [](void*, void* limit, CRYPTO_EX_DATA*, int, long, void*) {
+        delete static_cast<HeaderLimit*>(limit);
+      });
+  return index;
+}
+
+// False: the connection must end. OpenSSL's objects are thread-compatible, and so is this.
+bool AcceptPlaintext(SSL* ssl, const void* bytes, int count) {
+  auto* limit = static_cast<HeaderLimit*>(SSL_get_ex_data(ssl, LimitIndex()));
+  if (limit == nullptr) {
+    auto made = std::make_unique<HeaderLimit>();
+    if (SSL_set_ex_data(ssl, LimitIndex(), made.get()) != 1) return false;
+    limit = made.release();
+  }
+  return limit->Accept({static_cast<const uint8_t*>(bytes), static_cast<size_t>(count)});
+}
+
+}  // namespace
+
+absl::Status CheckHeaderGuard() {
+  const std::pair<const char*, void*> functions[] = {
+      {"accept4", reinterpret_cast<void*>(&accept4)},
+      {"recvmsg", reinterpret_cast<void*>(&recvmsg)},
+      {"close", reinterpret_cast<void*>(&close)},
+      {"SSL_read", reinterpret_cast<void*>(&SSL_read)}};
+  for (const auto& [name, function] : functions) {
+    if (dlsym(RTLD_DEFAULT, name) == function && dlsym(RTLD_NEXT, name) != function) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("gRPC's calls of ", name, " do not come to the daemon's own"));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t HeaderGuardRefusals() { return refusals.load(std::memory_order_relaxed); }
+
+}  // namespace pagoda::server
+
+extern "C" {
+
+int accept4(int listener, sockaddr* address, socklen_t* size, int flags) {
+  static auto* const next = pagoda::server::Next<decltype(accept4)>("accept4");
+  const int fd = next(listener, address, size, flags);
+  if (fd < 0) return fd;
+  auto* const socket = pagoda::server::Sockets().FindOrMake(fd);
+  if (socket == nullptr) {
+    close(fd);
+    errno = EMFILE;
+    return -1;
+  }
+  socket->Begin();
+  return fd;
+}
+
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  static auto* const next = pagoda::server::Next<decltype(recvmsg)>("recvmsg");
+  const ssize_t count = next(fd, message, flags);
+  if (count <= 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) != 0) return count;
+  auto* const socket = pagoda::server::Sockets().Find(fd);
+  if (socket == nullptr || socket->Accept(*message, static_cast<size_t>(count))) return count;
+  pagoda::server::refusals.fetch_add(1, std::memory_order_relaxed);
+  errno = ECONNRESET;
+  return -1;
+}
+
+int close(int fd) {
+  static auto* const next = pagoda::server::Next<decltype(close)>("close");
+  // Before the descriptor can be another's.
+  if (auto* const socket = pagoda::server::Sockets().Find(fd); socket != nullptr) socket->End();
+  return next(fd);
+}
+
+int SSL_read(SSL* ssl, void* bytes, int size) {
+  static auto* const next = pagoda::server::Next<decltype(SSL_read)>("SSL_read");
+  const int count = next(ssl, bytes, size);
+  if (count <= 0 || SSL_is_server(ssl) == 0) return count;
+  if (pagoda::server::AcceptPlaintext(ssl, bytes, count)) return count;
+  pagoda::server::refusals.fetch_add(1, std::memory_order_relaxed);
+  ERR_raise(ERR_LIB_USER, ERR_R_OPERATION_FAIL);
+  return -1;
+}
+
+}  // extern "C"

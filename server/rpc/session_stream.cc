@@ -1,0 +1,163 @@
+#include "server/rpc/session_stream.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "wire/errors.h"
+#include "wire/served_fields.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
+
+}  // namespace
+
+SessionStream* SessionStream::Start(const BatchRun::Context& context, SessionOwners* owners,
+                                    const Identity& caller, RpcMetrics::Call counted,
+                                    StreamSlots::Slot slot, Set* streams) {
+  const std::shared_ptr<SessionStream> stream(
+      new SessionStream(context, owners, caller, std::move(counted), std::move(slot), streams));
+  stream->self_ = stream;
+  streams->Add(stream);
+  stream->ReadNext();
+  return stream.get();
+}
+
+void SessionStream::EndSoon(const absl::Status& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ending_.Update(reason);
+    if (step_ != Step::kReading) return;  // OnWriteDone ends the call.
+    step_ = Step::kFinished;
+  }
+  FinishCall(reason);
+}
+
+void SessionStream::OnReadDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (step_ == Step::kFinished) return;
+    step_ = Step::kRunning;
+  }
+  // The client has no more batches, or is gone.
+  if (!ok) return End(absl::OkStatus());
+  context_.InTurn(request_bytes_.Length(), [self = self_] { self->Run(); });
+}
+
+void SessionStream::Run() {
+  const absl::Status status = ReadRequest();
+  status.ok() ? StartBatch() : End(status);
+}
+
+void SessionStream::OnBatchDone(const absl::Status& status) {
+  const absl::Status outcome =
+      status.ok() ? SerializeMessage(*response_, &response_bytes_) : status;
+  memory_.Reset();
+  if (!outcome.ok()) return End(outcome);
+  absl::MutexLock lock(&mutex_);
+  batch_.reset();  // With its operations, which an idle stream has no use for.
+  step_ = Step::kWriting;
+  StartWrite(&response_bytes_);
+}
+
+void SessionStream::OnWriteDone(bool ok) {
+  if (!ok) return End(ClientGone());
+  absl::Status ending;
+  {
+    absl::MutexLock lock(&mutex_);
+    ending = ending_;
+    if (ending.ok()) {
+      step_ = Step::kReading;
+      ReadNext();
+      return;
+    }
+  }
+  End(ending);
+}
+
+// The answer of a batch that waits would be for nobody, and the lease runs from the call's end.
+void SessionStream::OnCancel() {
+  std::shared_ptr<BatchRun> batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    batch = batch_;
+  }
+  if (batch != nullptr) batch->EndWaits(ClientGone());
+}
+
+void SessionStream::OnDone() {
+  if (session_.has_value()) context_.manager->DetachStream(session_->id);
+  streams_->Remove(this);
+  // What these count in may go before a turn that holds this.
+  counted_.reset();
+  slot_.reset();
+  const std::shared_ptr<SessionStream> last = std::move(self_);
+}
+
+void SessionStream::End(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    step_ = Step::kFinished;
+  }
+  FinishCall(status);
+}
+
+void SessionStream::FinishCall(const absl::Status& status) {
+  const grpc::Status grpc_status = ToGrpcStatus(status);
+  counted_->Record(grpc_status.error_code());
+  Finish(grpc_status);
+}
+
+void SessionStream::ReadNext() {
+  response_bytes_.Clear();
+  StartRead(&request_bytes_);
+}
+
+absl::Status SessionStream::ReadRequest() {
+  request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
+  response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
+  if (absl::Status status = context_.CheckSize(request_bytes_.Length()); !status.ok()) {
+    return status;
+  }
+  absl::Status parsed = ParseMessage(request_bytes_, request_);
+  request_bytes_.Clear();
+  if (!parsed.ok()) return parsed;
+  if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
+  return Attach();
+}
+
+void SessionStream::StartBatch() {
+  response_->set_batch_id(request_->batch_id());
+  const auto batch = std::make_shared<BatchRun>(
+      context_, *session_, response_->mutable_result(),
+      [self = self_](const absl::Status& status) { self->OnBatchDone(status); });
+  bool cancelled = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    batch_ = batch;
+    cancelled = cancelled_;
+  }
+  if (cancelled) batch->EndWaits(ClientGone());
+  batch->Start(request_->batch());
+}
+
+absl::Status SessionStream::Attach() {
+  if (session_.has_value() && !request_->has_session()) return absl::OkStatus();
+  if (!request_->has_session()) {
+    return MakeError(Reason::kInvalidArgument, "the first message of a stream names its session");
+  }
+  const SessionRef named = SessionFromProto(request_->session());
+  if (session_.has_value()) {
+    if (named.id == session_->id && named.token == session_->token) return absl::OkStatus();
+    return MakeError(Reason::kInvalidArgument, "a stream serves one session, the first one named");
+  }
+  if (absl::Status status = owners_->Check(named, caller_); !status.ok()) return status;
+  if (absl::Status status = context_.manager->AttachStream(named); !status.ok()) return status;
+  session_ = named;
+  return absl::OkStatus();
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,104 @@
+// One call of CacheService.Session: batches in, results out.
+#ifndef PAGODA_SERVER_RPC_SESSION_STREAM_H_
+#define PAGODA_SERVER_RPC_SESSION_STREAM_H_
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "google/protobuf/arena.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "pagoda/v1/cache.pb.h"
+#include "server/callers/identity.h"
+#include "server/metrics/rpc_metrics.h"
+#include "server/rpc/batch_run.h"
+#include "server/rpc/session_owners.h"
+#include "server/rpc/stream_set.h"
+#include "server/rpc/stream_slots.h"
+#include "wire/message_bytes.h"
+
+namespace pagoda::server {
+
+// Reads a batch, runs it, writes its result, reads the next: one read or one write is outstanding,
+// so a client that does not read its results is not read either. Attached to its session from the
+// first message to the end of the call. Thread-safe; lives as long as its call and whoever holds
+// it.
+class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  using Set = StreamSet<SessionStream>;
+
+  // Begins to read what `caller` sends. The stream is in `streams` until its call is over; that,
+  // `owners` and what `context` names outlive it.
+  static SessionStream* Start(const BatchRun::Context& context, SessionOwners* owners,
+                              const Identity& caller, RpcMetrics::Call counted,
+                              StreamSlots::Slot slot, Set* streams);
+
+  // Ends the call with `reason` as soon as the batch in hand is answered: DRAINING, or
+  // UNAUTHENTICATED where the caller's token has been taken back.
+  void EndSoon(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  const Identity& caller() const { return caller_; }
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnDone() override;
+
+ private:
+  enum class Step { kReading, kRunning, kWriting, kFinished };
+
+  SessionStream(const BatchRun::Context& context, SessionOwners* owners, const Identity& caller,
+                RpcMetrics::Call counted, StreamSlots::Slot slot, Set* streams)
+      : context_(context),
+        owners_(owners),
+        caller_(caller),
+        counted_(std::move(counted)),
+        slot_(std::move(slot)),
+        streams_(streams) {}
+
+  void ReadNext();
+  // In the tenant's turn: parses what was read, and runs it.
+  void Run();
+  // What is wrong with the message that was read, apart from its operations.
+  absl::Status ReadRequest();
+  void StartBatch() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The batch is answered, or refused as a whole. Not always in a reaction of gRPC's.
+  void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Attach();
+  // Finishes the call. REQUIRES: nobody else has, so not for kReading.
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What follows once the stream is kFinished. Nothing of it may be touched afterwards.
+  void FinishCall(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const BatchRun::Context context_;
+  SessionOwners* const owners_;
+  const Identity caller_;
+  std::optional<RpcMetrics::Call> counted_;  // Until the call is over.
+  std::optional<StreamSlots::Slot> slot_;    // Likewise.
+  Set* const streams_;
+  std::shared_ptr<SessionStream>
+      self_;  // The call's share; given up in OnDone. Batches have theirs.
+
+  // Touched by one reaction at a time.
+  // Of the batch in hand. Empty once that is answered: a client that does not read its results
+  // keeps only their bytes here.
+  google::protobuf::Arena memory_{MessageArenaOptions()};
+  v1::SessionRequest* request_ = nullptr;    // In it, until the batch is answered.
+  v1::SessionResponse* response_ = nullptr;  // So, too.
+  grpc::ByteBuffer request_bytes_;
+  grpc::ByteBuffer response_bytes_;
+  std::optional<SessionRef> session_;  // Attached.
+
+  absl::Mutex mutex_;  // Taken before gRPC's own locks.
+  Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
+  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // OK: the stream goes on.
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // Until it is answered.
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_RPC_SESSION_STREAM_H_

@@ -1,0 +1,61 @@
+// How many streams each tenant has open.
+#ifndef PAGODA_SERVER_RPC_STREAM_SLOTS_H_
+#define PAGODA_SERVER_RPC_STREAM_SLOTS_H_
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/error.h"
+#include "manager/fair_count.h"
+#include "manager/ids.h"
+
+namespace pagoda::server {
+
+// Streams stay, so a tenant that opens them without end would keep the others out: see FairCount.
+// Thread-safe; outlives the slots.
+class StreamSlots {
+ public:
+  // One stream's place, until it is destroyed.
+  class Slot {
+   public:
+    Slot(StreamSlots* slots, TenantId tenant) : slots_(slots), tenant_(tenant) {}
+    Slot(Slot&& other) noexcept
+        : slots_(std::exchange(other.slots_, nullptr)), tenant_(other.tenant_) {}
+    Slot& operator=(Slot&&) = delete;
+    ~Slot() {
+      if (slots_ != nullptr) slots_->GiveBack(tenant_);
+    }
+
+   private:
+    StreamSlots* slots_;  // Null: moved from.
+    TenantId tenant_;
+  };
+
+  StreamSlots(size_t most, size_t num_tenants) : count_(most, num_tenants) {}
+
+  // Errors: TOO_MANY_CALLS.
+  absl::StatusOr<Slot> Take(TenantId tenant) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (count_.Add(tenant.value())) return Slot(this, tenant);
+    return MakeError(Reason::kTooManyCalls,
+                     absl::StrCat(count_.of(tenant.value()),
+                                  " streams of this tenant are open, the most there may be now"));
+  }
+
+ private:
+  void GiveBack(TenantId tenant) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    count_.Remove(tenant.value());
+  }
+
+  absl::Mutex mutex_;  // Nothing is called under it.
+  FairCount count_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_RPC_STREAM_SLOTS_H_

@@ -1,0 +1,260 @@
+#include "server/watch/event_encoder.h"
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "pagoda/v1/events.pb.h"
+#include "wire/events.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr int kVarint = 0;
+constexpr int kFixed64 = 1;
+constexpr int kBytes = 2;
+constexpr size_t kMaxVarint = 10;
+
+// Writes from the end of its memory to the front: a message's length is known once its contents
+// are written, and goes before them. Fields are written in falling order, so that they come out in
+// rising order. REQUIRES: the memory is enough.
+class BackwardWriter {
+ public:
+  explicit BackwardWriter(char* end) : end_(end), at_(end) {}
+
+  const char* data() const { return at_; }
+  size_t size() const { return static_cast<size_t>(end_ - at_); }
+
+  void Varint(uint64_t value) {
+    at_ -= VarintSize(value);
+    char* out = at_;
+    for (; value >= 0x80; value >>= 7) *out++ = static_cast<char>(value | 0x80);
+    *out = static_cast<char>(value);
+  }
+  void Tag(int field, int type) { Varint(static_cast<uint64_t>(field) << 3 | type); }
+
+  // A field, where it is not the default that the wire leaves out.
+  void Number(int field, uint64_t value) {
+    if (value != 0) Present(field, value);
+  }
+  void Present(int field, uint64_t value) {
+    Varint(value);
+    Tag(field, kVarint);
+  }
+  void Fixed(int field, uint64_t value) {
+    if (value != 0) PresentFixed(field, value);
+  }
+  void PresentFixed(int field, uint64_t value) {
+    FixedBytes(value);
+    Tag(field, kFixed64);
+  }
+  void FixedBytes(uint64_t value) {
+    static_assert(std::endian::native == std::endian::little, "as the wire has it");
+    at_ -= sizeof(value);
+    std::memcpy(at_, &value, sizeof(value));
+  }
+  void Text(int field, std::string_view text) {
+    if (text.empty()) return;
+    at_ -= text.size();
+    std::memcpy(at_, text.data(), text.size());
+    Varint(text.size());
+    Tag(field, kBytes);
+  }
+  // `contents` writes what is in it; left out where that is nothing and `keep_empty` is false.
+  template <class Contents>
+  void Message(int field, Contents contents, bool keep_empty = true) {
+    const size_t before = size();
+    contents();
+    if (size() == before && !keep_empty) return;
+    Varint(size() - before);
+    Tag(field, kBytes);
+  }
+
+ private:
+  static size_t VarintSize(uint64_t value) {
+    // 7 bits a byte: (9 * bits + 73) / 64, as protobuf counts.
+    return (static_cast<size_t>(std::bit_width(value | 1)) * 9 + 64) / 64;
+  }
+
+  char* const end_;
+  char* at_;
+};
+
+// A repeated number without tags of its own.
+template <class Ids>
+void Packed(BackwardWriter& out, int field, const Ids& ids) {
+  out.Message(
+      field,
+      [&] {
+        for (size_t i = ids.size(); i > 0; --i) out.Varint(ids[i - 1].value());
+      },
+      /*keep_empty=*/false);
+}
+
+void PackedTiers(BackwardWriter& out, int field, TierSet tiers) {
+  if (tiers.empty()) return;
+  out.Message(field, [&] {
+    for (size_t tier = kMaxTiers; tier > 0; --tier) {
+      const auto one = static_cast<Tier>(tier - 1);
+      if (tiers.contains(one)) out.Varint(TierToProto(one));
+    }
+  });
+}
+
+// Writes the member of the wire's oneof that goes with each event.
+struct Writer {
+  BackwardWriter& out;
+
+  void operator()(const CreatedEvent& event) const {
+    out.Message(4, [&] {
+      Packed(out, 2, event.blocks);
+      for (size_t tier = event.blocks_per_tier.size(); tier > 0; --tier) {
+        const uint32_t blocks = event.blocks_per_tier[tier - 1];
+        if (blocks == 0) continue;
+        out.Message(1, [&] {
+          out.Number(2, blocks);
+          out.Number(1, TierToProto(static_cast<Tier>(tier - 1)));
+        });
+      }
+    });
+  }
+
+  void operator()(const StoredEvent& event) const {
+    out.Message(5, [&] {
+      out.Number(5, event.content_hidden ? 1 : 0);
+      size_t token = event.tokens.size();
+      for (size_t i = event.blocks.size(); i > 0; --i) {
+        const StoredBlock& block = event.blocks[i - 1];
+        const size_t begin = token - (event.content_hidden ? 0 : block.token_count);
+        out.Message(4, [&] {
+          PackedTiers(out, 9, block.lower);
+          if (event.content_hidden) out.Number(8, block.token_count);
+          out.Number(5, block.priority.value());
+          out.Number(4, TierToProto(block.tier));
+          out.Message(
+              3,
+              [&] {
+                for (size_t t = token; t > begin; --t) out.Varint(event.tokens[t - 1]);
+              },
+              /*keep_empty=*/false);
+          out.Fixed(2, block.hash.value());
+          out.Number(1, block.id.value());
+        });
+        token = begin;
+      }
+      out.Message(3, [&] { NameSpace(*event.name_space); });
+      if (event.parent != kNoBlock) out.Present(2, event.parent.value());
+      if (event.parent_hash.has_value()) out.PresentFixed(1, event.parent_hash->value());
+    });
+  }
+
+  void operator()(const UpdatedEvent& event) const {
+    out.Message(6, [&] {
+      if (event.lower.has_value()) {
+        out.Message(6, [&] {
+          PackedTiers(out, 2, event.lower->new_value);
+          PackedTiers(out, 1, event.lower->old_value);
+        });
+      }
+      if (event.ended_pin.has_value()) {
+        out.Message(5, [&] {
+          if (event.ended_pin->removal.has_value()) {
+            out.Number(3, RemovalReasonToProto(*event.ended_pin->removal));
+          }
+          out.Number(2, PinEndToProto(event.ended_pin->why));
+          out.Number(1, event.ended_pin->pin.value());
+        });
+      }
+      if (event.priority.has_value()) {
+        out.Message(4, [&] {
+          out.Number(2, event.priority->new_value.value());
+          out.Number(1, event.priority->old_value.value());
+        });
+      }
+      if (event.tier.has_value()) {
+        out.Message(3, [&] {
+          out.Number(2, TierToProto(event.tier->new_value));
+          out.Number(1, TierToProto(event.tier->old_value));
+        });
+      }
+      out.Fixed(2, event.hash.value());
+      out.Number(1, event.id.value());
+    });
+  }
+
+  void operator()(const RemovedEvent& event) const {
+    out.Message(7, [&] {
+      out.Number(4, RemovalScopeToProto(event.scope));
+      out.Message(
+          3,
+          [&] {
+            for (size_t i = event.hashes.size(); i > 0; --i) {
+              out.FixedBytes(event.hashes[i - 1].value());
+            }
+          },
+          /*keep_empty=*/false);
+      Packed(out, 2, event.blocks);
+      out.Number(1, RemovalReasonToProto(event.reason));
+    });
+  }
+
+  void NameSpace(const NamespaceKey& key) const {
+    out.Text(3, key.tenant);
+    out.Text(2, key.cache_salt);
+    if (key.lora_id.has_value()) out.Present(1, *key.lora_id);
+  }
+};
+
+void Time(BackwardWriter& out, absl::Time time) {
+  const timespec spec = absl::ToTimespec(time);
+  out.Number(2, static_cast<uint64_t>(spec.tv_nsec));
+  out.Number(1, static_cast<uint64_t>(spec.tv_sec));
+}
+
+// At least as many bytes as the event takes.
+struct Bound {
+  size_t operator()(const CreatedEvent& event) const {
+    return kMaxVarint * (event.blocks.size() + 4 * event.blocks_per_tier.size());
+  }
+  size_t operator()(const StoredEvent& event) const {
+    return 7 * kMaxVarint * event.blocks.size() + 5 * event.tokens.size() + 10 * kMaxVarint +
+           event.name_space->cache_salt.size() + event.name_space->tenant.size();
+  }
+  size_t operator()(const UpdatedEvent&) const { return 16 * kMaxVarint; }
+  size_t operator()(const RemovedEvent& event) const {
+    return kMaxVarint * (event.blocks.size() + event.hashes.size() + 4);
+  }
+};
+
+}  // namespace
+
+void AppendEncoded(const Event& event, std::string* out) {
+  constexpr int kEventsField = 5;
+  const auto* stored = std::get_if<StoredEvent>(&event.what);
+  if (stored != nullptr && !stored->extras.empty()) {  // Rare.
+    v1::WatchResponse message;
+    EventToProto(event, message.add_events());
+    message.AppendToString(out);
+    return;
+  }
+  constexpr size_t kEnvelopeBytes = 10 * kMaxVarint;
+  const size_t bound = kEnvelopeBytes + std::visit(Bound{}, event.what);
+  char small[512];
+  std::vector<char> large;
+  if (bound > sizeof(small)) large.resize(bound);
+  char* const memory = large.empty() ? small : large.data();
+  BackwardWriter writer(memory + bound);
+  writer.Message(kEventsField, [&] {
+    std::visit(Writer{writer}, event.what);
+    writer.Number(3, WindowToProto(event.window));
+    writer.Message(2, [&] { Time(writer, event.time); });
+    writer.Number(1, event.revision.value());
+  });
+  out->append(writer.data(), writer.size());
+}
+
+}  // namespace pagoda::server

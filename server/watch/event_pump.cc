@@ -1,0 +1,45 @@
+#include "server/watch/event_pump.h"
+
+#include <memory>
+
+#include "absl/time/clock.h"
+
+namespace pagoda::server {
+namespace {
+
+// How often an idle stream is looked at in a progress interval: a mark is at most this share late.
+constexpr int kLooksPerInterval = 4;
+// How long it rests after a round, in rounds: so it takes a fifth of a processor at most.
+constexpr int kRestPerRound = 4;
+
+}  // namespace
+
+EventPump::EventPump(Options options, EventLog* log, const WatchStream::Set* streams)
+    : options_(options), log_(log), streams_(streams), thread_([this] { Run(); }) {}
+
+EventPump::~EventPump() {
+  stop_.Notify();
+  log_->Close();
+  thread_.join();
+}
+
+void EventPump::Run() {
+  Revision seen = log_->last();
+  uint64_t pokes = 0;
+  while (!stop_.HasBeenNotified()) {
+    const uint64_t pokes_before = pokes;
+    const Revision last =
+        log_->WaitBeyond(seen, options_.progress_interval / kLooksPerInterval, &pokes);
+    if (last > seen || pokes != pokes_before) {
+      stop_.WaitForNotificationWithTimeout(options_.flush_interval);
+    }
+    // Before the streams look: what comes after this is found in the next round.
+    seen = log_->last();
+    const absl::Time now = absl::Now();
+    for (const std::shared_ptr<WatchStream>& stream : streams_->All()) stream->Advance(now);
+    // With many subscribers a round takes long: they get more at once, and not all processors.
+    stop_.WaitForNotificationWithTimeout(kRestPerRound * (absl::Now() - now));
+  }
+}
+
+}  // namespace pagoda::server

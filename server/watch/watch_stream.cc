@@ -1,0 +1,250 @@
+#include "server/watch/watch_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/error.h"
+
+namespace pagoda::server {
+namespace {
+
+// A piece of a snapshot: what the core's lock is held for at once, and about a message.
+constexpr size_t kPieceBlocks = 2048;
+constexpr size_t kPieceTokens = size_t{1} << 16;
+// Pieces that are read before a client that may see nothing of them gets a message all the same.
+constexpr int kPiecesPerMessage = 16;
+// Reads of the log for a message whose client may see nothing of them.
+constexpr int kReadsPerMessage = 64;
+
+}  // namespace
+
+ErrorMetadata LogBounds(const SharedManager& manager) {
+  return {{"oldest_revision", absl::StrCat(manager.log().oldest().value())},
+          {"next_revision", absl::StrCat(manager.log().last().value() + 1)},
+          {"epoch", absl::StrCat(absl::Hex(manager.epoch().value(), absl::kZeroPad16))}};
+}
+
+WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, const Options& options,
+                                std::shared_ptr<EventFeed> feed, StreamSlots::Slot slot) {
+  const std::shared_ptr<WatchStream> stream(
+      new WatchStream(manager, streams, options, std::move(feed), std::move(slot)));
+  stream->self_ = stream;
+  options.metrics->Opened();
+  {
+    absl::MutexLock lock(&stream->mutex_);
+    if (options.snapshot) {
+      options.metrics->SnapshotBegun(SubscriberMetrics::Snapshot::kAsked);
+      stream->BeginSnapshot(absl::Now());
+    } else {
+      stream->SendOwn({}, options.from, absl::Now(), {});
+    }
+  }
+  streams->Add(stream);
+  return stream.get();
+}
+
+void WatchStream::Advance(absl::Time now) {
+  std::optional<grpc::Status> end;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (writing_ || finished_) return;
+    end = Step(now);
+    finished_ = end.has_value();
+    if (finished_) end_code_ = end->error_code();
+  }
+  // Not under the lock: the end of the call may come before Finish returns.
+  if (end.has_value()) Finish(*end);
+}
+
+std::optional<grpc::Status> WatchStream::Step(absl::Time now) {
+  if (cancelled_) return ToGrpcStatus(absl::CancelledError("the client is gone"));
+  if (!ending_.ok()) return ToGrpcStatus(ending_);
+  const auto draining = [this] {
+    return ToGrpcStatus(MakeError(Reason::kDraining, "the daemon is shutting down"),
+                        LogBounds(*manager_));
+  };
+  absl::Status status;
+  if (snapshot_.has_value()) {
+    if (draining_) return draining();
+    status = SendPiece(now);
+  } else {
+    const absl::StatusOr<bool> sent = SendEvents(now);
+    status = sent.status();
+    if (sent.ok() && !*sent) {
+      if (draining_ && covered_ == next_) return draining();
+      if (draining_ || now - last_write_ >= options_.progress_interval) {
+        SendOwn({}, next_, now, {});
+      }
+    }
+  }
+  if (ReasonOf(status) == Reason::kRevisionCompacted && options_.resnapshot_when_behind) {
+    options_.metrics->SnapshotBegun(SubscriberMetrics::Snapshot::kBehind);
+    BeginSnapshot(now);
+    return std::nullopt;
+  }
+  if (!status.ok()) return ToGrpcStatus(status, LogBounds(*manager_));
+  return std::nullopt;
+}
+
+absl::StatusOr<bool> WatchStream::SendEvents(absl::Time now) {
+  const absl::StatusOr<EventFeed::Next> next = feed_->Read(covered_, next_);
+  if (!next.ok()) return next.status();
+  const bool moved = next->end != next_;
+  next_ = next->end;
+  if (next->message != nullptr) {
+    Send(next->message->bytes, next_, now);
+    return true;
+  }
+  if (!moved || next_.value() > manager_->log().last().value()) return false;
+  // A long way without anything to see: the client hears that, and this thread is free.
+  SendOwn({}, next_, now, {});
+  return true;
+}
+
+void WatchStream::BeginSnapshot(absl::Time now) {
+  snapshot_.emplace();
+  // What the walk has not passed says nothing: the revisions may jump.
+  covered_ = next_ = Revision(manager_->log().last().value() + 1);
+  v1::WatchResponse envelope;
+  envelope.set_snapshot_begin(true);
+  SendOwn(std::move(envelope), covered_, now, {});
+}
+
+absl::Status WatchStream::SendPiece(absl::Time now) {
+  Encoded events;
+  // First what has happened meanwhile; a client that reads slowly gets it message by message.
+  const Revision last(manager_->log().last().value() + 1);
+  absl::StatusOr<Revision> looked = AddPassed(covered_, last, &events);
+  if (!looked.ok()) return looked.status();
+  bool caught_up = *looked == last;
+  for (int pieces = 0; caught_up && pieces < kPiecesPerMessage; ++pieces) {
+    const SnapshotPiece piece = manager_->ReadSnapshot(*snapshot_, kPieceBlocks, kPieceTokens);
+    const Revision end(piece.revision.value() + 1);
+    looked = AddPassed(*looked, end, &events);
+    if (!looked.ok()) return looked.status();
+    // More than a message takes has happened since: this piece is read again, after that.
+    caught_up = *looked == end;
+    if (!caught_up) break;
+    for (const Event& event : piece.events) {
+      feed_->filter().Apply(event, [&](const Event& shown) { events.Add(shown); });
+    }
+    snapshot_ = piece.end;
+    if (piece.end.done || events.count > 0) break;
+  }
+  v1::WatchResponse envelope;
+  envelope.set_snapshot_end(snapshot_->done);
+  if (snapshot_->done) snapshot_.reset();
+  SendOwn(std::move(envelope), *looked, now, std::move(events.bytes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Revision> WatchStream::AddPassed(Revision from, Revision end, Encoded* out) const {
+  const auto add = [&](const Event& event) { out->Add(event); };
+  const auto filter = [&](const Event& event) { feed_->filter().Apply(event, add); };
+  Revision revision = from;
+  for (int read = 0; read < kReadsPerMessage && revision < end; ++read) {
+    const auto batches = manager_->log().Read(revision, kMaxEventsPerMessage);
+    if (!batches.ok()) return batches.status();
+    for (const EventLog::BatchPtr& batch : *batches) {
+      const size_t begin = revision.value() - batch->front().revision.value();
+      for (size_t i = begin; i < batch->size() && revision < end; ++i) {
+        if (out->count >= kMaxEventsPerMessage || out->bytes.size() >= kFullMessageBytes) {
+          return revision;
+        }
+        ForEachPassed((*batch)[i], *snapshot_, filter);
+        revision = Revision(revision.value() + 1);
+      }
+    }
+  }
+  return revision;
+}
+
+void WatchStream::SendOwn(v1::WatchResponse envelope, Revision end, absl::Time now,
+                          std::string events) {
+  SetEnvelope(*manager_, covered_, end, &envelope);
+  envelope.AppendToString(&events);
+  const grpc::Slice slice(events);
+  Send(grpc::ByteBuffer(&slice, 1), end, now);
+}
+
+void WatchStream::Send(const grpc::ByteBuffer& bytes, Revision end, absl::Time now) {
+  bytes_ = bytes;
+  covered_ = next_ = end;
+  last_write_ = now;
+  writing_ = true;
+  StartWrite(&bytes_);
+}
+
+void WatchStream::EndForDrain() {
+  {
+    absl::MutexLock lock(&mutex_);
+    draining_ = true;
+  }
+  Advance(absl::Now());
+}
+
+void WatchStream::EndNow(const absl::Status& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ending_.Update(reason);
+  }
+  Advance(absl::Now());
+}
+
+uint64_t WatchStream::Lag() const {
+  absl::MutexLock lock(&mutex_);
+  return manager_->log().last().value() + 1 - next_.value();
+}
+
+Revision WatchStream::covered() const {
+  absl::MutexLock lock(&mutex_);
+  return covered_;
+}
+
+SubscriberRow WatchStream::Look() const {
+  absl::MutexLock lock(&mutex_);
+  return {.caller = options_.caller,
+          .opened = opened_,
+          .sent = Revision(next_.value() - 1),
+          .snapshot = snapshot_.has_value(),
+          .filtered = feed_->filter() != EventFilter{},
+          .writing = writing_};
+}
+
+void WatchStream::OnWriteDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    cancelled_ = cancelled_ || !ok;
+    // Who keeps up waits for the pump, which lets some time's events come together; else each event
+    // would be a message of its own.
+    const uint64_t behind = manager_->log().last().value() + 1 - next_.value();
+    const bool goes_on = !cancelled_ && !draining_ && ending_.ok();
+    if (goes_on && !snapshot_.has_value() && behind < kMaxEventsPerMessage) {
+      if (behind > 0) manager_->log().Poke();
+      return;
+    }
+  }
+  Advance(absl::Now());
+}
+
+void WatchStream::OnCancel() {
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+  }
+  Advance(absl::Now());
+}
+
+void WatchStream::OnDone() {
+  streams_->Remove(this);
+  {
+    absl::MutexLock lock(&mutex_);
+    options_.metrics->Closed(SubscriberMetrics::CloseOf(end_code_));
+  }
+  slot_.reset();  // Where it counts may go before whoever holds this.
+  const std::shared_ptr<WatchStream> last = std::move(self_);
+}
+
+}  // namespace pagoda::server

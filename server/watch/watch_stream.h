@@ -1,0 +1,142 @@
+// One call of EventService.Watch: a cursor in the event log.
+#ifndef PAGODA_SERVER_WATCH_WATCH_STREAM_H_
+#define PAGODA_SERVER_WATCH_WATCH_STREAM_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "events/snapshot.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "manager/shared_manager.h"
+#include "pagoda/v1/events.pb.h"
+#include "server/metrics/subscriber_metrics.h"
+#include "server/rpc/stream_set.h"
+#include "server/rpc/stream_slots.h"
+#include "server/watch/event_encoder.h"
+#include "server/watch/event_feed.h"
+#include "server/watch/subscriber_row.h"
+#include "wire/errors.h"
+
+namespace pagoda::server {
+
+// What a client that starts elsewhere needs: oldest_revision, next_revision, epoch (hexadecimal).
+ErrorMetadata LogBounds(const SharedManager& manager);
+
+// Reads the log at its own pace and has one write outstanding: a slow client falls behind in the
+// log, and costs no memory. Events that its filter does not show are left out, and the messages
+// cover their revisions all the same: a gap is a gap for everybody. Thread-safe; lives as long as
+// its call and whoever holds it.
+//
+// Invariants: the messages sent so far cover the revisions up to covered_ - 1; none of the events
+// from there to next_ - 1 is visible. In a snapshot the client has, at the ids that the walk has
+// passed, what was there at covered_ - 1.
+class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  using Set = StreamSet<WatchStream>;
+
+  struct Options {
+    Revision from;  // In the log, or the next revision. Means nothing with a snapshot.
+    bool snapshot = false;
+    bool resnapshot_when_behind = false;
+    absl::Duration progress_interval;
+    SubscriberMetrics* metrics = nullptr;  // Outlives the stream.
+    Identity caller;
+  };
+
+  // Sends the first message, without events. The stream is in `streams` until its call is over;
+  // both outlive it.
+  static WatchStream* Start(const SharedManager* manager, Set* streams, const Options& options,
+                            std::shared_ptr<EventFeed> feed, StreamSlots::Slot slot);
+
+  // If no write is outstanding: sends what has happened, or a progress mark if nothing was sent for
+  // the progress interval. Does not block.
+  void Advance(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Ends the call with DRAINING once the client has been sent everything; a snapshot ends at once.
+  void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Ends the call with `reason` before anything else is sent.
+  void EndNow(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  const Identity& caller() const { return options_.caller; }
+
+  // Events that the log has and that this has not come to. Of a snapshot's: since it was begun.
+  uint64_t Lag() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The revision behind the last one that the client was sent.
+  Revision covered() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // How far it is, as operators see it.
+  SubscriberRow Look() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  WatchStream(const SharedManager* manager, Set* streams, const Options& options,
+              std::shared_ptr<EventFeed> feed, StreamSlots::Slot slot)
+      : manager_(manager),
+        streams_(streams),
+        options_(options),
+        feed_(std::move(feed)),
+        slot_(std::move(slot)),
+        covered_(options.from),
+        next_(options.from) {}
+
+  struct Encoded {
+    std::string bytes;
+    size_t count = 0;
+
+    void Add(const Event& event) {
+      AppendEncoded(event, &bytes);
+      ++count;
+    }
+  };
+
+  // Starts a write if there is one to start; returns the status if it is time to end.
+  std::optional<grpc::Status> Step(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next message of the events. False: there is none yet.
+  absl::StatusOr<bool> SendEvents(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next message of the snapshot.
+  absl::Status SendPiece(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds what happened to passed ids at the revisions from `from` on, below `end`, as far as the
+  // message takes it. Returns the revision behind what it looked at.
+  absl::StatusOr<Revision> AddPassed(Revision from, Revision end, Encoded* out) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginSnapshot(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends a message of this stream alone, which covers what is below `end`. `events`: encoded.
+  void SendOwn(v1::WatchResponse envelope, Revision end, absl::Time now, std::string events)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(const grpc::ByteBuffer& bytes, Revision end, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const SharedManager* const manager_;
+  Set* const streams_;
+  const Options options_;
+  const absl::Time opened_ = SharedManager::Now();
+  const std::shared_ptr<EventFeed> feed_;
+  std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
+  std::shared_ptr<WatchStream> self_;      // The call's share; given up in OnDone.
+
+  mutable absl::Mutex mutex_;  // Taken before the core's, the feed's and gRPC's own.
+  Revision covered_ ABSL_GUARDED_BY(mutex_);
+  Revision next_ ABSL_GUARDED_BY(mutex_);
+  std::optional<SnapshotPosition> snapshot_ ABSL_GUARDED_BY(mutex_);  // While one is sent.
+  absl::Time last_write_ ABSL_GUARDED_BY(mutex_);
+  grpc::ByteBuffer bytes_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // Of EndNow.
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::StatusCode end_code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_WATCH_WATCH_STREAM_H_

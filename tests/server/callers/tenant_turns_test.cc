@@ -1,0 +1,167 @@
+#include "server/callers/tenant_turns.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/error.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr TenantId kAlice{1};
+constexpr TenantId kBob{2};
+constexpr TenantTurns::Limits kRoom = {.waiting_calls = 3, .waiting_bytes = 1000};
+constexpr size_t kBytes = 100;
+
+TEST(TenantTurnsTest, WhatWaitsForNobodyRunsAtOnce) {
+  TenantTurns turns(kRoom);
+  int ran = 0;
+  turns.Run(kAlice, kBytes, [&] { ++ran; });
+  turns.Run(kAlice, kBytes, [&] { ++ran; });
+  EXPECT_EQ(ran, 2);
+}
+
+TEST(TenantTurnsTest, WhatIsForLaterTakesTurnsWithOtherTenants) {
+  std::vector<int> order;
+  absl::Mutex mutex;
+  absl::Notification go_on;
+  {
+    TenantTurns turns(kRoom);
+    // Every thread of the turns is busy for now.
+    const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / 2);
+    absl::BlockingCounter begun(static_cast<int>(threads));
+    for (unsigned i = 0; i < threads; ++i) {
+      turns.RunLater(TenantId{static_cast<uint16_t>(10 + i)}, kBytes, [&] {
+        begun.DecrementCount();
+        go_on.WaitForNotification();
+      });
+    }
+    begun.Wait();
+    const auto later = [&](TenantId tenant, int number) {
+      turns.RunLater(tenant, kBytes, [&, number] {
+        absl::MutexLock lock(&mutex);
+        order.push_back(number);
+      });
+    };
+    for (int number = 0; number < 4; ++number) later(kAlice, number);
+    EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
+    later(kBob, 100);
+    absl::MutexLock lock(&mutex);
+    EXPECT_TRUE(order.empty());
+    go_on.Notify();
+  }
+  ASSERT_EQ(order.size(), 5u);
+  EXPECT_NE(order.back(), 100) << "behind one of Alice's, not behind all";
+  std::erase(order, 100);
+  EXPECT_THAT(order, ElementsAre(0, 1, 2, 3));
+}
+
+TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
+  TenantTurns turns(kRoom);
+  absl::Notification begun, go_on;
+  std::thread long_work([&] {
+    turns.Run(kAlice, kBytes, [&] {
+      begun.Notify();
+      go_on.WaitForNotification();
+    });
+  });
+  begun.WaitForNotification();
+  std::vector<int> order;
+  absl::BlockingCounter left(3);
+  for (int number = 0; number < 3; ++number) {
+    turns.Run(kAlice, kBytes, [&, number] {
+      order.push_back(number);
+      left.DecrementCount();
+    });
+  }
+  bool others = false;
+  turns.Run(kBob, kBytes, [&] { others = true; });
+  EXPECT_TRUE(others);
+  EXPECT_TRUE(order.empty());
+  EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
+  EXPECT_TRUE(turns.CheckRoom(kBob).ok());
+  go_on.Notify();
+  left.Wait();
+  EXPECT_THAT(order, ElementsAre(0, 1, 2));
+  EXPECT_TRUE(turns.CheckRoom(kAlice).ok());
+  long_work.join();
+}
+
+TEST(TenantTurnsTest, WhatWaitsIsBoundedInBytesToo) {
+  TenantTurns turns(kRoom);
+  absl::Notification begun, go_on;
+  std::thread long_work([&] {
+    turns.Run(kAlice, kBytes, [&] {
+      begun.Notify();
+      go_on.WaitForNotification();
+    });
+  });
+  begun.WaitForNotification();
+  turns.Run(kAlice, 999, [] {});
+  EXPECT_TRUE(turns.CheckRoom(kAlice).ok());
+  turns.Run(kAlice, 1, [] {});
+  EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
+  EXPECT_EQ(turns.waiting(), 2u);
+  go_on.Notify();
+  long_work.join();
+}
+
+// A timer's tick between two turns would make this 10 s and more.
+TEST(TenantTurnsTest, ATurnComesWhenTheOneBeforeIsOver) {
+  constexpr int kWorks = 10'000;
+  TenantTurns turns({.waiting_calls = kWorks});
+  absl::Notification begun, go_on;
+  std::thread long_work([&] {
+    turns.Run(kAlice, kBytes, [&] {
+      begun.Notify();
+      go_on.WaitForNotification();
+    });
+  });
+  begun.WaitForNotification();
+  absl::BlockingCounter left(kWorks);
+  for (int i = 0; i < kWorks; ++i) turns.Run(kAlice, kBytes, [&] { left.DecrementCount(); });
+  const absl::Time before = absl::Now();
+  go_on.Notify();
+  left.Wait();
+  EXPECT_LT(absl::Now() - before, absl::Seconds(3));
+  long_work.join();
+}
+
+TEST(TenantTurnsTest, OneOfATenantRunsAtATimeWhateverComes) {
+  constexpr int kThreads = 4;
+  constexpr int kWorks = 200;
+  TenantTurns turns(kRoom);
+  std::atomic<int> running[2] = {0, 0};
+  std::atomic<bool> two_at_once = false;
+  absl::BlockingCounter left(kThreads * kWorks);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      const int tenant = thread % 2;
+      for (int work = 0; work < kWorks; ++work) {
+        turns.Run(tenant == 0 ? kAlice : kBob, kBytes, [&, tenant] {
+          if (++running[tenant] > 1) two_at_once = true;
+          std::this_thread::yield();
+          --running[tenant];
+          left.DecrementCount();
+        });
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  left.Wait();
+  EXPECT_FALSE(two_at_once);
+}
+
+}  // namespace
+}  // namespace pagoda::server

@@ -1,0 +1,226 @@
+#include "server/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "server/http/civetweb_exchange.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  int Connect() {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server_->address().port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+  static void Send(int fd, const std::string& text) {
+    EXPECT_EQ(send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  // Everything that the server says until it ends the connection.
+  std::string Ask(const std::string& request) {
+    const int fd = Connect();
+    Send(fd, request);
+    std::string answer;
+    char buffer[4096];
+    ssize_t count;
+    while ((count = recv(fd, buffer, sizeof(buffer), 0)) > 0) answer.append(buffer, count);
+    close(fd);
+    return answer;
+  }
+
+  // What a route was told.
+  static HttpResponse Echo(const HttpRequest& request) {
+    return {.content_type = "text/plain",
+            .body = request.query + "|" + request.host + "|" + request.authorization.value_or("-"),
+            .headers = {{"X-Own", "7"}}};
+  }
+
+  static void Take(const HttpRequest&, HttpExchange& exchange) {
+    const absl::StatusOr<std::string> body = exchange.ReadBody(kMaxBody, absl::Seconds(2));
+    if (body.ok()) return exchange.Answer({.body = *body});
+    exchange.Answer({.status = 413, .body = std::string(body.status().message())});
+  }
+  // Writes until the client has gone.
+  void Pour(const HttpRequest&, HttpExchange& exchange) {
+    exchange.BeginStream("text/plain");
+    exchange.Write("first");
+    while (exchange.ClientIsThere()) absl::SleepFor(absl::Milliseconds(5));
+    poured_.Notify();
+  }
+  static void Drip(const HttpRequest&, HttpExchange& exchange) {
+    exchange.BeginStream("text/plain");
+    for (const char* piece : {"a", "", "bc"}) EXPECT_TRUE(exchange.Write(piece));
+    EXPECT_TRUE(exchange.ClientIsThere());
+    exchange.EndStream();
+  }
+
+  static constexpr size_t kMaxBody = 1000;
+  absl::Notification poured_;
+  std::unique_ptr<HttpServer> server_ = *HttpServer::Start(
+      {"127.0.0.1", 0},
+      {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
+       {"/echo", Echo}},
+      {.routes = {{"/take", Take},
+                  {"/drip", Drip},
+                  {"/pour", [this](const HttpRequest& r, HttpExchange& e) { Pour(r, e); }}},
+       .threads = 2});
+};
+
+TEST_F(HttpServerTest, AnswersWhatItHasAndRefusesTheRest) {
+  const std::string answer = Ask("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\nok\n"));
+  const std::string head = Ask("HEAD /livez HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(head, EndsWith("\r\n\r\n"));
+  EXPECT_THAT(Ask("GET /other HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask("DELETE /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Ask("no request\r\n\r\n"), StartsWith("HTTP/1.0 400 "));
+}
+
+TEST_F(HttpServerTest, ARouteIsToldTheQueryAndTheHeaders) {
+  EXPECT_THAT(Ask("GET /echo?a=1&b=%20 HTTP/1.1\r\nHost: h:7\r\nauthorization: Bearer t\r\n\r\n"),
+              EndsWith("\r\n\r\na=1&b=%20|h:7|Bearer t"));
+  EXPECT_THAT(Ask("GET /echo HTTP/1.0\r\n\r\n"), EndsWith("\r\n\r\n||-"));
+}
+
+TEST_F(HttpServerTest, AnAnswerHasItsOwnHeadersBesideThoseOfAll) {
+  const std::string answer = Ask("GET /echo HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\r\n");
+  EXPECT_THAT(answer, HasSubstr("\r\nX-Own: 7\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\nCache-Control: no-store\r\n"));
+  EXPECT_THAT(answer, Not(HasSubstr("Access-Control")));
+}
+
+TEST_F(HttpServerTest, UnderApiRefusalsAreJson) {
+  EXPECT_THAT(Ask("GET /api/v1/none HTTP/1.1\r\nHost: a\r\n\r\n"),
+              EndsWith(R"({"error":{"reason":"NOT_FOUND","message":"not found"}})"));
+  EXPECT_THAT(Ask("GET /none HTTP/1.1\r\nHost: a\r\n\r\n"), EndsWith("\r\n\r\nnot found\n"));
+}
+
+TEST_F(HttpServerTest, APostBringsABody) {
+  EXPECT_THAT(Ask("POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"),
+              EndsWith("\r\n\r\nhello"));
+  EXPECT_THAT(Ask("POST /take HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
+              EndsWith("\r\n\r\nhello"));
+  EXPECT_THAT(Ask("POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n"),
+              StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(Ask("GET /take HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Ask("POST /other HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask("POST /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+}
+
+TEST_F(HttpServerTest, AStreamComesInChunksOrUntilTheConnectionEnds) {
+  EXPECT_THAT(Ask("POST /drip HTTP/1.1\r\nHost: a\r\n\r\n"),
+              EndsWith("\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"));
+  EXPECT_THAT(Ask("POST /drip HTTP/1.0\r\n\r\n"), EndsWith("\r\n\r\nabc"));
+}
+
+TEST_F(HttpServerTest, AStreamSeesThatItsClientHasGone) {
+  const int fd = Connect();
+  Send(fd, "POST /pour HTTP/1.1\r\nHost: a\r\n\r\n");
+  char buffer[4096];
+  std::string answer;
+  while (answer.find("first") == std::string::npos) {
+    const ssize_t count = recv(fd, buffer, sizeof(buffer), 0);
+    ASSERT_GT(count, 0);
+    answer.append(buffer, count);
+  }
+  EXPECT_FALSE(poured_.HasBeenNotified());
+  close(fd);
+  EXPECT_TRUE(poured_.WaitForNotificationWithTimeout(absl::Seconds(20)));
+}
+
+TEST(QueryNumberTest, ReadsANumberOfTheQuery) {
+  const HttpRequest request{.query = "limit=10&since=&big=18446744073709551615&limit=11&x"};
+  EXPECT_EQ(*QueryNumber(request, "limit", 5), 10u) << "the first one counts";
+  EXPECT_EQ(*QueryNumber(request, "big", 5), 18446744073709551615u);
+  EXPECT_EQ(*QueryNumber(request, "lim", 5), 5u);
+  EXPECT_EQ(*QueryNumber({}, "limit", 5), 5u);
+  for (const char* query : {"n=", "n", "n=-1", "n=1.5", "n=18446744073709551616", "n=%31"}) {
+    EXPECT_FALSE(QueryNumber({.query = query}, "n", 5).ok()) << query;
+  }
+}
+
+// civetweb by itself answers it with a line of text and no status.
+TEST_F(HttpServerTest, AWebsocketsHandshakeGetsAnAnswerInHttp) {
+  const std::string handshake =
+      "Host: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+      "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+  EXPECT_THAT(Ask("GET /other HTTP/1.1\r\n" + handshake), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask("GET /livez HTTP/1.1\r\n" + handshake), StartsWith("HTTP/1.1 200 "));
+}
+
+// Opens connections that send no whole request, and says whether a good one is answered before the
+// server gives the first of them up.
+class UnfinishedRequestsTest : public HttpServerTest {
+ protected:
+  bool IsAnsweredMeanwhile() {
+    std::vector<int> unfinished;
+    for (int i = 0; i < 24; ++i) {
+      unfinished.push_back(Connect());
+      Send(unfinished.back(), "GET /l");
+    }
+    EXPECT_THAT(Ask("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+    char byte;
+    const bool given_up = recv(unfinished.front(), &byte, 1, MSG_DONTWAIT) >= 0;
+    for (const int fd : unfinished) close(fd);
+    return !given_up;
+  }
+};
+
+TEST_F(UnfinishedRequestsTest, DoNotKeepOthersFromTheirAnswer) {
+  bool answered = false;
+  // On a busy machine the server's limit may pass while this test does not run.
+  for (int attempt = 0; attempt < 10 && !answered; ++attempt) answered = IsAnsweredMeanwhile();
+  EXPECT_TRUE(answered);
+}
+
+TEST(ReadingPaceTest, AReaderHasPatienceAndTimeForWhatItHasTaken) {
+  ReadingPace pace;
+  pace.Add(0, ReadingPace::kPatience);
+  EXPECT_FALSE(pace.too_slow());
+  pace.Add(0, absl::Milliseconds(1));
+  EXPECT_TRUE(pace.too_slow());
+  pace.Add(ReadingPace::kBytesPerSecond, absl::Milliseconds(998));
+  EXPECT_FALSE(pace.too_slow()) << "a second for each kBytesPerSecond";
+}
+
+// Half of what is asked of it, piece by piece: given up after twenty seconds of waiting.
+TEST(ReadingPaceTest, AByteNowAndThenIsNotEnough) {
+  ReadingPace pace;
+  absl::Duration waited;
+  while (!pace.too_slow()) {
+    pace.Add(16 << 10, absl::Milliseconds(250));
+    waited += absl::Milliseconds(250);
+    ASSERT_LT(waited, absl::Minutes(1));
+  }
+  EXPECT_GT(waited, ReadingPace::kPatience);
+  EXPECT_LE(waited, absl::Seconds(21));
+}
+
+}  // namespace
+}  // namespace pagoda::server

@@ -1,0 +1,174 @@
+#include "server/http/probe_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class ProbeServerTest : public ::testing::Test {
+ protected:
+  ProbeServerTest() {
+    auto server = ProbeServer::Start(
+        {"127.0.0.1", 0},
+        {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
+         {"/readyz",
+          [](const HttpRequest&) { return HttpResponse{.status = 503, .body = "draining\n"}; }}});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  int Connect() const {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server_->address().port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const timeval limit = {.tv_sec = 20, .tv_usec = 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+  static void Send(int fd, const std::string& text) {
+    EXPECT_EQ(send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  // Everything up to the end of the connection.
+  static std::string ReadAll(int fd) {
+    std::string answer;
+    char buffer[4096];
+    ssize_t count;
+    while ((count = recv(fd, buffer, sizeof(buffer), 0)) > 0) answer.append(buffer, count);
+    close(fd);
+    return answer;
+  }
+  std::string Ask(const std::string& request) const {
+    const int fd = Connect();
+    Send(fd, request);
+    return ReadAll(fd);
+  }
+
+  std::unique_ptr<ProbeServer> server_;
+};
+
+TEST_F(ProbeServerTest, AnswersItsRoutes) {
+  const std::string alive = Ask("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(alive, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(alive, HasSubstr("Content-Length: 3\r\n"));
+  EXPECT_THAT(alive, EndsWith("\r\n\r\nok\n"));
+  EXPECT_THAT(Ask("GET /readyz?verbose HTTP/1.0\r\n\r\n"),
+              StartsWith("HTTP/1.1 503 Service Unavailable\r\n"));
+  EXPECT_THAT(Ask("HEAD /livez HTTP/1.1\r\n\r\n"), EndsWith("\r\n\r\n"));
+}
+
+TEST_F(ProbeServerTest, RefusesWhatIsNoProbe) {
+  EXPECT_THAT(Ask("GET /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask("POST /livez HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Ask("nonsense\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_EQ(Ask(std::string(ProbeServer::kMaxRequestBytes, 'x')), "") << "no end of a request";
+}
+
+TEST_F(ProbeServerTest, ARequestMayComeInPieces) {
+  const int fd = Connect();
+  for (const char piece : std::string("GET /livez HTTP/1.1\r\n\r\n"))
+    Send(fd, std::string(1, piece));
+  EXPECT_THAT(ReadAll(fd), EndsWith("ok\n"));
+}
+
+TEST_F(ProbeServerTest, AConnectionThatSaysNothingIsClosed) {
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(ReadAll(Connect()), "");
+  EXPECT_GE(absl::Now() - start, ProbeServer::kRequestTime - absl::Milliseconds(50));
+}
+
+TEST_F(ProbeServerTest, SilentConnectionsHoldUpNoProbe) {
+  std::vector<int> silent;
+  absl::Duration longest;
+  // Four times as many as are kept, so most are pushed out.
+  for (size_t i = 0; i < 4 * ProbeServer::kMaxConnections; ++i) {
+    silent.push_back(Connect());
+    if (i % 64 != 63) continue;
+    const absl::Time start = absl::Now();
+    EXPECT_THAT(Ask("GET /livez HTTP/1.1\r\n\r\n"), EndsWith("ok\n"));
+    longest = std::max(longest, absl::Now() - start);
+  }
+  EXPECT_LT(longest, ProbeServer::kRequestTime) << "a probe waited for those to be given up";
+  // The oldest made way at once: it has ended, though its time may not be over.
+  EXPECT_EQ(ReadAll(silent.front()), "");
+  for (size_t i = 1; i < silent.size(); ++i) close(silent[i]);
+}
+
+// A route that holds up the thread, so that what comes meanwhile is there all at once.
+class HeldProbeServerTest : public ProbeServerTest {
+ protected:
+  HeldProbeServerTest() {
+    const auto held = [this](const HttpRequest&) {
+      entered_.release();
+      leave_.acquire();
+      return HttpResponse{.body = "held\n"};
+    };
+    server_ = ProbeServer::Start(
+                  {"127.0.0.1", 0},
+                  {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
+                   {"/held", held}})
+                  .value();
+  }
+
+  std::counting_semaphore<> entered_{0};
+  std::counting_semaphore<> leave_{0};
+};
+
+TEST_F(HeldProbeServerTest, ABurstDropsNoProbeWhoseRequestHasCome) {
+  const std::string held = "GET /held HTTP/1.1\r\n\r\n";
+  const int probe = Connect();
+  const int first = Connect();
+  Send(first, held);
+  entered_.acquire();
+  // It waits with its request, so the server is in the middle of accepting when it answers.
+  const int second = Connect();
+  Send(second, held);
+  leave_.release();
+  entered_.acquire();
+  Send(probe, "GET /livez HTTP/1.1\r\n\r\n");
+  std::vector<int> burst;
+  for (size_t i = 0; i < 2 * ProbeServer::kMaxConnections; ++i) burst.push_back(Connect());
+  leave_.release();
+  EXPECT_THAT(ReadAll(probe), EndsWith("ok\n")) << "the oldest, and its request was there";
+  for (const int fd : {first, second}) EXPECT_THAT(ReadAll(fd), EndsWith("held\n"));
+  for (const int fd : burst) close(fd);
+}
+
+TEST_F(ProbeServerTest, EndsWithConnectionsOpen) {
+  const int fd = Connect();
+  Send(fd, "GET /l");
+  const absl::Time start = absl::Now();
+  server_.reset();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(1));
+  EXPECT_THAT(ReadAll(fd), Not(HasSubstr("200")));
+}
+
+TEST(ProbeServerAddressTest, AnAddressThatIsTakenIsAnError) {
+  const auto first = ProbeServer::Start({"127.0.0.1", 0}, {});
+  ASSERT_TRUE(first.ok());
+  EXPECT_THAT(std::string(ProbeServer::Start((*first)->address(), {}).status().message()),
+              HasSubstr("another process listens there"));
+}
+
+}  // namespace
+}  // namespace pagoda::server

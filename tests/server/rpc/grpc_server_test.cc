@@ -1,0 +1,42 @@
+#include "server/rpc/grpc_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+enum class Unguarded { kRefused, kAllowed };
+
+// What comes of a server at the address where another library's recvmsg is bound.
+absl::Status StartUnguarded(const std::string& host, Unguarded unguarded) {
+  return GrpcServer::Start({.tcp = TcpAddress{host, 0},
+                            .header_guard = absl::FailedPreconditionError("recvmsg is another's"),
+                            .allow_unguarded = unguarded == Unguarded::kAllowed})
+      .status();
+}
+
+TEST(GrpcServerTest, WithoutTheHeaderGuardOtherMachinesAreNotServed) {
+  const absl::Status refused = StartUnguarded("0.0.0.0", Unguarded::kRefused);
+  EXPECT_EQ(ReasonOf(refused), Reason::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("other machines reach 0.0.0.0:0"), HasSubstr("recvmsg is another's"),
+                    HasSubstr("server.insecure: true")));
+  EXPECT_EQ(StartUnguarded("0.0.0.0", Unguarded::kAllowed), absl::OkStatus());
+  EXPECT_EQ(StartUnguarded("127.0.0.1", Unguarded::kRefused), absl::OkStatus());
+}
+
+TEST(GrpcServerTest, WithTheHeaderGuardOtherMachinesAreServed) {
+  EXPECT_EQ(GrpcServer::Start({.tcp = TcpAddress{"0.0.0.0", 0}, .header_guard = {}}).status(),
+            absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace pagoda::server

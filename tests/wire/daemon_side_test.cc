@@ -1,0 +1,476 @@
+#include "wire/vocabulary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <variant>
+
+#include "base/error.h"
+#include "manager/operation_checks.h"
+#include "manager/retention.h"
+#include "wire/events.h"
+#include "wire/lists.h"
+#include "wire/operations.h"
+#include "wire/results.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(DaemonSideTest, ZeroOnTheWireIsFullAttention) {
+  EXPECT_EQ(WindowFromProto(0), kFullAttention);
+  EXPECT_EQ(WindowToProto(kFullAttention), 0u);
+  EXPECT_EQ(WindowFromProto(128), WindowSize(128));
+  EXPECT_EQ(WindowToProto(WindowSize(128)), 128u);
+}
+
+TEST(DaemonSideTest, OperationsKeepEveryField) {
+  v1::Operation proto;
+  v1::AddSequenceRequest* add = proto.mutable_add_sequence();
+  add->set_sequence_id(9);
+  add->add_tokens(1);
+  add->add_tokens(2);
+  add->set_room_tokens(1);
+  add->mutable_namespace_()->set_lora_id(0);
+  add->mutable_namespace_()->set_cache_salt("s");
+  add->mutable_namespace_()->set_tenant("t");
+  const auto operation = std::get<AddSequence>(*OperationFromProto(proto));
+  EXPECT_EQ(operation.sequence, SequenceId(9));
+  EXPECT_EQ(operation.tokens, (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(operation.room_tokens, 1u);
+  EXPECT_EQ(operation.name_space, (NamespaceKey{.lora_id = 0, .cache_salt = "s", .tenant = "t"}));
+
+  proto.mutable_free_blocks()->set_window_size(64);
+  proto.mutable_free_blocks()->add_blocks()->set_block_id(5);
+  proto.mutable_free_blocks()->mutable_blocks(0)->set_generation(6);
+  const auto free_blocks = std::get<FreeBlocks>(*OperationFromProto(proto));
+  EXPECT_EQ(free_blocks.window, WindowSize(64));
+  EXPECT_EQ(free_blocks.blocks, (std::vector<BlockRef>{{BlockId(5), Generation(6)}}));
+
+  proto.mutable_append_tokens()->set_sequence_id(3);
+  proto.mutable_append_tokens()->add_tokens(8);
+  proto.mutable_append_tokens()->set_computed_tokens(4);
+  proto.mutable_append_tokens()->set_known_losses(2);
+  const auto append = std::get<AppendTokens>(*OperationFromProto(proto));
+  EXPECT_EQ(append.sequence, SequenceId(3));
+  EXPECT_EQ(append.tokens, std::vector<TokenId>{8});
+  EXPECT_EQ(append.computed_tokens, 4u);
+  EXPECT_EQ(append.known_losses, 2u);
+
+  proto.mutable_commit_tokens()->set_computed_tokens(4);
+  proto.mutable_commit_tokens()->set_known_losses(1);
+  const auto commit = std::get<CommitTokens>(*OperationFromProto(proto));
+  EXPECT_EQ(commit.computed_tokens, 4u);
+  EXPECT_EQ(commit.known_losses, 1u);
+}
+
+TEST(DaemonSideTest, ForksAndDescriptionsTellTheLossesAndTheTicket) {
+  v1::OperationResult result;
+  OperationResultToProto(
+      OperationResult(ForkedSequence{.computed_tokens = 4, .losses = 2, .ready = Ticket{9}}),
+      &result);
+  EXPECT_EQ(result.fork_sequence().losses(), 2u);
+  EXPECT_EQ(result.fork_sequence().ready_ticket(), 9u);
+  OperationResultToProto(
+      OperationResult(DescribedSequence{.room_tokens = 8, .losses = 3, .ready = Ticket{11}}),
+      &result);
+  EXPECT_EQ(result.describe_sequence().losses(), 3u);
+  EXPECT_EQ(result.describe_sequence().ready_ticket(), 11u);
+}
+
+TEST(DaemonSideTest, ATenantsSequencesAndTheirLimitsAreTold) {
+  const TenantUsage usage{
+      .sequences = 3, .max_sequences = 40, .sequence_bytes = 5000, .max_sequence_bytes = 6000};
+  v1::TenantInfo told;
+  TenantUsageToProto(usage, {.name = "red"}, {.tiers = {{.name = "hbm"}}}, &told);
+  EXPECT_EQ(told.sequences(), 3u);
+  EXPECT_EQ(told.max_sequences(), 40u);
+  EXPECT_EQ(told.sequence_bytes(), 5000u);
+  EXPECT_EQ(told.max_sequence_bytes(), 6000u);
+}
+
+// The wire's oneof and the core's variant: kind by kind, the operation and then its result.
+TEST(DaemonSideTest, EveryServedKindGoesThereAndItsResultComesBack) {
+  using Kind = v1::Operation::OperationCase;
+  const struct {
+    Kind kind;
+    v1::OperationResult::ResultCase result;
+    OperationResult value;
+  } kinds[] = {
+      {Kind::kAllocateBlocks, v1::OperationResult::kAllocateBlocks, AllocatedBlocks{}},
+      {Kind::kFreeBlocks, v1::OperationResult::kFreeBlocks, FreedBlocks{}},
+      {Kind::kAddSequence, v1::OperationResult::kAddSequence, AddedSequence{}},
+      {Kind::kReserveTokens, v1::OperationResult::kReserveTokens, ReservedTokens{}},
+      {Kind::kCommitTokens, v1::OperationResult::kCommitTokens, CommittedTokens{}},
+      {Kind::kAppendTokens, v1::OperationResult::kAppendTokens, AppendedTokens{}},
+      {Kind::kFreeSequence, v1::OperationResult::kFreeSequence, FreedSequence{}},
+      {Kind::kMatchPrefix, v1::OperationResult::kMatchPrefix, MatchedPrefix{}},
+      {Kind::kDescribePools, v1::OperationResult::kDescribePools, DescribedPools{}},
+      {Kind::kDescribeSequence, v1::OperationResult::kDescribeSequence, DescribedSequence{}},
+      {Kind::kForkSequence, v1::OperationResult::kForkSequence, ForkedSequence{}},
+      {Kind::kTruncateSequence, v1::OperationResult::kTruncateSequence, TruncatedSequence{}},
+      {Kind::kQueryCapacity, v1::OperationResult::kQueryCapacity, CapacityAnswer{}},
+      {Kind::kOffloadPrefix, v1::OperationResult::kOffloadPrefix, OffloadedPrefix{}},
+      {Kind::kPrefetchPrefix, v1::OperationResult::kPrefetchPrefix, PrefetchedPrefix{}},
+      {Kind::kPinPrefix, v1::OperationResult::kPinPrefix, PinnedPrefix{}},
+      {Kind::kUnpinPrefix, v1::OperationResult::kUnpinPrefix, UnpinnedPrefix{}},
+      {Kind::kListPins, v1::OperationResult::kListPins, ListedPins{}},
+      {Kind::kInvalidatePrefix, v1::OperationResult::kInvalidatePrefix, InvalidatedPrefix{}},
+      {Kind::kSetRetention, v1::OperationResult::kSetRetention, RetentionSet{}},
+      {Kind::kWaitForTicket, v1::OperationResult::kWaitForTicket, WaitedForTicket{}},
+  };
+  const auto* type = v1::Operation::descriptor();
+  for (size_t i = 0; i < std::size(kinds); ++i) {
+    v1::Operation proto;
+    proto.GetReflection()->MutableMessage(&proto, type->FindFieldByNumber(kinds[i].kind));
+    const absl::StatusOr<Operation> operation = OperationFromProto(proto);
+    ASSERT_TRUE(operation.ok()) << operation.status();
+    EXPECT_EQ(operation->index(), i);
+    EXPECT_EQ(kinds[i].value.index(), i);
+    v1::OperationResult result;
+    OperationResultToProto(kinds[i].value, &result);
+    EXPECT_EQ(result.result_case(), kinds[i].result);
+    EXPECT_FALSE(result.has_error());
+  }
+  EXPECT_EQ(std::size(kinds), std::variant_size_v<Operation>);
+}
+
+TEST(DaemonSideTest, AnOperationThatAsksForNothingIsRefused) {
+  EXPECT_EQ(ReasonOf(OperationFromProto(v1::Operation()).status()), Reason::kInvalidArgument);
+}
+
+// "" where the operation can be; its refusal's message otherwise.
+std::string Refusal(const v1::Operation& operation) {
+  const absl::Status status = OperationFromProto(operation).status();
+  EXPECT_EQ(ReasonOf(status), status.ok() ? Reason::kNone : Reason::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST(DaemonSideTest, ADigestHasThirtyTwoBytes) {
+  for (const size_t bytes : {0, 31, 33, 64}) {
+    v1::Operation add;
+    add.mutable_add_sequence()->add_multimodal_items()->set_digest(std::string(32, 'd'));
+    EXPECT_EQ(Refusal(add), "");
+    add.mutable_add_sequence()->add_multimodal_items()->set_digest(std::string(bytes, 'd'));
+    EXPECT_THAT(Refusal(add), HasSubstr("multimodal_items[1].digest has " + std::to_string(bytes)));
+    v1::Operation match;
+    match.mutable_match_prefix()->add_multimodal_items()->set_digest(std::string(bytes, 'd'));
+    EXPECT_THAT(Refusal(match), HasSubstr("multimodal_items[0].digest"));
+  }
+}
+
+TEST(DaemonSideTest, ADigestIsFourLittleEndianWords) {
+  v1::Operation match;
+  std::string digest(32, '\0');
+  digest[0] = 1;
+  digest[8] = 2;
+  digest[31] = '\x80';
+  match.mutable_match_prefix()->add_multimodal_items()->set_digest(digest);
+  const auto operation = std::get<MatchPrefix>(*OperationFromProto(match));
+  EXPECT_EQ(operation.multimodal_items.at(0).digest, (ItemDigest{1, 2, 0, uint64_t{0x80} << 56}));
+}
+
+TEST(DaemonSideTest, PrioritiesAreAtMostOneHundred) {
+  const auto with_priority = [](uint32_t priority) {
+    v1::Operation add;
+    add.mutable_add_sequence()->add_retention()->set_priority(priority);
+    return add;
+  };
+  EXPECT_EQ(Refusal(with_priority(0)), "");
+  EXPECT_EQ(Refusal(with_priority(100)), "");
+  // 256 would be 0 in eight bits.
+  for (const uint32_t priority : {101u, 255u, 256u, 256u + 35u, 4294967295u}) {
+    const std::string named = "priority is " + std::to_string(priority);
+    EXPECT_THAT(Refusal(with_priority(priority)), HasSubstr("retention[0]." + named));
+    v1::Operation generated;
+    generated.mutable_add_sequence()->set_generated_priority(priority);
+    EXPECT_THAT(Refusal(generated), HasSubstr("generated_" + named));
+    v1::Operation set;
+    set.mutable_set_retention()->add_retention();
+    set.mutable_set_retention()->add_retention()->set_priority(priority);
+    EXPECT_THAT(Refusal(set), HasSubstr("retention[1]." + named));
+  }
+}
+
+TEST(DaemonSideTest, DurationsAreMillisecondsThatSixtyThreeBitsHold) {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  const auto pin = [](uint64_t lease_ms) {
+    v1::Operation operation;
+    operation.mutable_pin_prefix()->set_lease_ms(lease_ms);
+    return operation;
+  };
+  EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin(1500))).lease, absl::Milliseconds(1500));
+  // Zero is the core's to refuse.
+  EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin(0))).lease, absl::ZeroDuration());
+  EXPECT_EQ(Refusal(pin(kMost)), "");
+  EXPECT_THAT(Refusal(pin(kMost + 1)), HasSubstr("lease_ms is 9223372036854775808"));
+  v1::Operation add;
+  v1::RetentionRange* range = add.mutable_add_sequence()->add_retention();
+  EXPECT_EQ(std::get<AddSequence>(*OperationFromProto(add)).retention.ranges[0].retention.duration,
+            absl::InfiniteDuration());
+  range->set_duration_ms(kMost + 1);
+  EXPECT_THAT(Refusal(add), HasSubstr("retention[0].duration_ms"));
+  range->set_duration_ms(7);
+  EXPECT_EQ(std::get<AddSequence>(*OperationFromProto(add)).retention.ranges[0].retention.duration,
+            absl::Milliseconds(7));
+}
+
+TEST(DaemonSideTest, ARequestHasAtMostSoManyRetentionRanges) {
+  v1::Operation add;
+  v1::Operation set;
+  for (size_t i = 0; i < kMaxRetentionRanges; ++i) {
+    add.mutable_add_sequence()->add_retention();
+    set.mutable_set_retention()->add_retention();
+  }
+  EXPECT_EQ(Refusal(add), "");
+  EXPECT_EQ(Refusal(set), "");
+  // By their number alone, before one of them is looked at.
+  add.mutable_add_sequence()->add_retention();
+  set.mutable_set_retention()->add_retention();
+  set.mutable_set_retention()->mutable_retention(0)->set_priority(kMaxPriority + 1);
+  EXPECT_EQ(Refusal(add), "65537 retention ranges; at most 65536 may be");
+  EXPECT_EQ(Refusal(set), "65537 retention ranges; at most 65536 may be");
+}
+
+TEST(DaemonSideTest, AGeneratedDurationNeedsAPriority) {
+  v1::Operation add;
+  add.mutable_add_sequence();
+  EXPECT_FALSE(std::get<AddSequence>(*OperationFromProto(add)).retention.generated.has_value());
+  add.mutable_add_sequence()->set_generated_duration_ms(5);
+  EXPECT_THAT(Refusal(add), HasSubstr("generated_priority"));
+  add.mutable_add_sequence()->set_generated_priority(0);
+  EXPECT_EQ(std::get<AddSequence>(*OperationFromProto(add)).retention.generated,
+            (BlockRetention{.priority = Priority(0), .duration = absl::Milliseconds(5)}));
+}
+
+TEST(DaemonSideTest, ARangeWithoutEndAndAPinWithoutLeaseHaveNone) {
+  v1::Operation set;
+  set.mutable_set_retention()->add_retention()->set_token_end(0);
+  set.mutable_set_retention()->add_retention();
+  const auto ranges = std::get<SetRetention>(*OperationFromProto(set)).retention.ranges;
+  EXPECT_EQ(ranges.at(0).token_end, 0u);
+  EXPECT_EQ(ranges.at(1).token_end, std::nullopt);
+  v1::Operation pin;
+  pin.mutable_pin_prefix();
+  EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin)).lease, absl::InfiniteDuration());
+}
+
+TEST(DaemonSideTest, APrefetchKeepsItsTargetAndItsDeadline) {
+  v1::Operation proto;
+  v1::PrefetchPrefixRequest* request = proto.mutable_prefetch_prefix();
+  const auto prefetch = [&proto] { return std::get<PrefetchPrefix>(*OperationFromProto(proto)); };
+  EXPECT_EQ(prefetch().target, PrefetchTarget::kPrimary);
+  EXPECT_EQ(prefetch().deadline, absl::InfiniteDuration());
+  request->set_target(v1::PREFETCH_TARGET_MEMORY);
+  request->set_deadline_ms(250);
+  EXPECT_EQ(prefetch().target, PrefetchTarget::kMemory);
+  EXPECT_EQ(prefetch().deadline, absl::Milliseconds(250));
+  request->set_target(v1::PREFETCH_TARGET_PRIMARY);
+  request->set_deadline_ms(0);
+  EXPECT_EQ(prefetch().target, PrefetchTarget::kPrimary);
+  EXPECT_EQ(prefetch().deadline, absl::ZeroDuration());
+  request->set_deadline_ms(uint64_t{1} << 63);
+  EXPECT_THAT(Refusal(proto), HasSubstr("deadline_ms is 9223372036854775808"));
+}
+
+TEST(DaemonSideTest, AWaitKeepsItsLane) {
+  v1::Operation proto;
+  proto.mutable_wait_for_ticket()->set_ticket(6);
+  const auto wait = [&proto] { return std::get<WaitForTicket>(*OperationFromProto(proto)); };
+  EXPECT_EQ(wait().ticket, Ticket(6));
+  EXPECT_EQ(wait().lane, Lane::kMemory);
+  proto.mutable_wait_for_ticket()->set_lane(v1::LANE_FETCH);
+  EXPECT_EQ(wait().lane, Lane::kFetch);
+  proto.mutable_wait_for_ticket()->set_lane(v1::LANE_BACKUP);
+  EXPECT_EQ(wait().lane, Lane::kBackup);
+}
+
+// Of a later client: another lane's ticket must not be waited for instead.
+TEST(DaemonSideTest, ATargetOrALaneThatIsNotKnownIsRefused) {
+  for (const int value : {-1, 3, 99}) {
+    v1::Operation prefetch;
+    prefetch.mutable_prefetch_prefix()->set_target(static_cast<v1::PrefetchTarget>(value));
+    EXPECT_THAT(Refusal(prefetch), HasSubstr("no prefetch target " + std::to_string(value)));
+    v1::Operation wait;
+    wait.mutable_wait_for_ticket()->set_lane(static_cast<v1::Lane>(value));
+    EXPECT_THAT(Refusal(wait), HasSubstr("no lane " + std::to_string(value)));
+  }
+}
+
+TEST(DaemonSideTest, ResultsTellWhatLiesOnDisk) {
+  v1::OperationResult result;
+  OperationResultToProto(
+      OperationResult(AddedSequence{.matched_tokens = 8, .matched_below_tokens = 24}), &result);
+  EXPECT_EQ(result.add_sequence().matched_below_tokens(), 24u);
+  OperationResultToProto(
+      OperationResult(
+          MatchedPrefix{.matched_tokens = 8, .cached_tokens = 33, .tokens_by_tier = {8, 0, 25}}),
+      &result);
+  EXPECT_EQ(result.match_prefix().matched_tokens(), 8u);
+  EXPECT_EQ(result.match_prefix().cached_tokens(), 33u);
+  EXPECT_THAT(result.match_prefix().tokens_by_tier(), ElementsAre(8u, 0u, 25u));
+  OperationResultToProto(
+      OperationResult(PrefetchedPrefix{
+          .blocks = 2, .ready = Ticket(4), .fetched_blocks = 5, .fetch = Ticket(9)}),
+      &result);
+  EXPECT_EQ(result.prefetch_prefix().blocks(), 2u);
+  EXPECT_EQ(result.prefetch_prefix().ready_ticket(), 4u);
+  EXPECT_EQ(result.prefetch_prefix().fetched_blocks(), 5u);
+  EXPECT_EQ(result.prefetch_prefix().fetch_ticket(), 9u);
+  OperationResultToProto(
+      OperationResult(InvalidatedPrefix{.removed_blocks = 3, .durable = Ticket(7)}), &result);
+  EXPECT_EQ(result.invalidate_prefix().removed_blocks(), 3u);
+  EXPECT_EQ(result.invalidate_prefix().durable_ticket(), 7u);
+}
+
+TEST(DaemonSideTest, APinWithoutEndHasNoExpireTime) {
+  ListedPins pins{.pins = {{.pin = PinId(1), .expires = absl::InfiniteFuture()},
+                           {.pin = PinId(2), .expires = absl::FromUnixMillis(1500)}}};
+  v1::OperationResult result;
+  OperationResultToProto(OperationResult(pins), &result);
+  EXPECT_FALSE(result.list_pins().pins(0).has_expire_time());
+  EXPECT_EQ(result.list_pins().pins(1).expire_time().seconds(), 1);
+  EXPECT_EQ(result.list_pins().pins(1).expire_time().nanos(), 500'000'000);
+}
+
+// A batch that waits is answered in parts.
+TEST(DaemonSideTest, ABatchOfSeveralPartsHasTheStateOfItsLast) {
+  BatchResult part{.revision = Revision(3),
+                   .completed = Ticket(1),
+                   .completed_fetch = Ticket(2),
+                   .completed_backup = Ticket(3),
+                   .shortened = {{.sequence = SequenceId(7), .computed_tokens = 4, .losses = 1},
+                                 {.sequence = SequenceId(8), .computed_tokens = 8, .losses = 1}}};
+  v1::BatchResult proto;
+  BatchStateToProto(part, &proto);
+  ASSERT_EQ(proto.shortened_size(), 2);
+  EXPECT_EQ(proto.shortened(0).sequence_id(), 7u);
+  EXPECT_EQ(proto.shortened(0).computed_tokens(), 4u);
+  EXPECT_EQ(proto.shortened(0).losses(), 1u);
+  EXPECT_FALSE(proto.shortened(0).must_be_freed());
+  part = {.revision = Revision(5),
+          .completed = Ticket(2),
+          .completed_fetch = Ticket(4),
+          .completed_backup = Ticket(6),
+          .shortened = {{.sequence = SequenceId(8), .losses = 3, .must_be_freed = true}}};
+  BatchStateToProto(part, &proto);
+  EXPECT_EQ(proto.revision(), 5u);
+  EXPECT_EQ(proto.completed_ticket(), 2u);
+  EXPECT_EQ(proto.completed_fetch_ticket(), 4u);
+  EXPECT_EQ(proto.completed_backup_ticket(), 6u);
+  ASSERT_EQ(proto.shortened_size(), 1);
+  EXPECT_EQ(proto.shortened(0).sequence_id(), 8u);
+  EXPECT_EQ(proto.shortened(0).losses(), 3u);
+  EXPECT_TRUE(proto.shortened(0).must_be_freed());
+}
+
+TEST(DaemonSideTest, AFailedOperationHasOnlyItsError) {
+  v1::OperationResult result;
+  OperationResultToProto(MakeError(Reason::kUnknownSequence, "no sequence 4"), &result);
+  EXPECT_EQ(result.result_case(), v1::OperationResult::RESULT_NOT_SET);
+  EXPECT_EQ(result.error().code(), static_cast<int>(absl::StatusCode::kNotFound));
+  EXPECT_EQ(result.error().message(), "no sequence 4");
+}
+
+TEST(DaemonSideTest, APoolMappingTellsItsStrides) {
+  PoolMapping mapping;
+  mapping.window = kFullAttention;
+  mapping.num_slots = 10;
+  mapping.layout = {.layers = {0, 2},
+                    .num_kv_heads = 3,
+                    .head_dim = 8,
+                    .dtype = DType::kBFloat16,
+                    .kv_factor = 2,
+                    .tokens_per_block = 4};
+  mapping.segments = {{.shm_name = "/x", .size_bytes = 99, .num_slots = 10}};
+  v1::OperationResult result;
+  OperationResultToProto(OperationResult(DescribedPools{{mapping}}), &result);
+  const v1::PoolMapping& proto = result.describe_pools().pools(0);
+  EXPECT_EQ(proto.dtype(), v1::DTYPE_BFLOAT16);
+  EXPECT_EQ(proto.tier(), v1::TIER_PRIMARY);
+  EXPECT_EQ(proto.token_stride_bytes(), 16u);
+  EXPECT_EQ(proto.head_stride_bytes(), 64u);
+  EXPECT_EQ(proto.kv_stride_bytes(), 192u);
+  EXPECT_EQ(proto.layer_stride_bytes(), 384u);
+  EXPECT_EQ(proto.slot_stride_bytes(), 768u);
+  EXPECT_EQ(proto.layers(1), 2u);
+  EXPECT_EQ(proto.segments(0).shm_name(), "/x");
+  EXPECT_EQ(proto.segments(0).size_bytes(), 99u);
+}
+
+TEST(DaemonSideTest, TimesKeepTheirNanosecondsAlsoBefore1970) {
+  const auto after = TimeToProto(absl::UnixEpoch() + absl::Nanoseconds(1'500'000'007));
+  EXPECT_EQ(after.seconds(), 1);
+  EXPECT_EQ(after.nanos(), 500'000'007);
+  const auto before = TimeToProto(absl::UnixEpoch() - absl::Nanoseconds(1));
+  EXPECT_EQ(before.seconds(), -1);
+  EXPECT_EQ(before.nanos(), 999'999'999);
+  EXPECT_EQ(DurationToProto(absl::Milliseconds(2500)).seconds(), 2);
+  EXPECT_EQ(DurationToProto(absl::Milliseconds(2500)).nanos(), 500'000'000);
+}
+
+TEST(DaemonSideTest, AStoredEventGivesEachBlockItsTokens) {
+  Event event;
+  event.revision = Revision(7);
+  event.what = StoredEvent{.parent_hash = BlockHash(11),
+                           .parent = BlockId(2),
+                           .name_space = NamespaceKey{.cache_salt = "s"},
+                           .blocks = {{.id = BlockId(3), .hash = BlockHash(12), .token_count = 2},
+                                      {.id = BlockId(4), .hash = BlockHash(13), .token_count = 1}},
+                           .tokens = {5, 6, 7}};
+  v1::Event proto;
+  EventToProto(event, &proto);
+  EXPECT_EQ(proto.revision(), 7u);
+  EXPECT_EQ(proto.window_size(), 0u);
+  ASSERT_TRUE(proto.has_stored());
+  EXPECT_EQ(proto.stored().parent_hash(), 11u);
+  EXPECT_EQ(proto.stored().parent_block_id(), 2u);
+  EXPECT_EQ(proto.stored().namespace_().cache_salt(), "s");
+  ASSERT_EQ(proto.stored().blocks_size(), 2);
+  EXPECT_EQ(proto.stored().blocks(0).tokens_size(), 2);
+  EXPECT_EQ(proto.stored().blocks(1).tokens(0), 7u);
+  EXPECT_EQ(proto.stored().blocks(1).priority(), 35u);
+}
+
+TEST(DaemonSideTest, ARootBlockHasNoParent) {
+  Event event;
+  event.what = StoredEvent{.blocks = {{.id = BlockId(0)}}};
+  v1::Event proto;
+  EventToProto(event, &proto);
+  EXPECT_FALSE(proto.stored().has_parent_hash());
+  EXPECT_FALSE(proto.stored().has_parent_block_id());
+}
+
+TEST(DaemonSideTest, ARemovalKeepsReasonScopeIdsAndHashes) {
+  Event event;
+  event.window = WindowSize(128);
+  event.what = RemovedEvent{.reason = RemovalReason::kEvicted,
+                            .blocks = {BlockId(1), BlockId(2)},
+                            .hashes = {BlockHash(10), BlockHash(20)}};
+  v1::Event proto;
+  EventToProto(event, &proto);
+  EXPECT_EQ(proto.window_size(), 128u);
+  EXPECT_EQ(proto.removed().reason(), v1::REMOVAL_REASON_EVICTED);
+  EXPECT_EQ(proto.removed().scope(), v1::REMOVAL_SCOPE_UNSPECIFIED);
+  EXPECT_EQ(proto.removed().block_ids(1), 2u);
+  EXPECT_EQ(proto.removed().block_hashes(1), 20u);
+
+  event.what =
+      RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow};
+  EventToProto(event, &proto);
+  EXPECT_EQ(proto.removed().reason(), v1::REMOVAL_REASON_CLEARED);
+  EXPECT_EQ(proto.removed().scope(), v1::REMOVAL_SCOPE_WINDOW);
+
+  event.what =
+      RemovedEvent{.reason = RemovalReason::kReleased, .scope = RemovedEvent::Scope::kPools};
+  EventToProto(event, &proto);
+  EXPECT_EQ(proto.removed().reason(), v1::REMOVAL_REASON_RELEASED);
+  EXPECT_EQ(proto.removed().scope(), v1::REMOVAL_SCOPE_POOLS);
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,181 @@
+#include "wire/cache_info.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda {
+namespace {
+
+absl::Status Unknown(std::string_view what, int value) {
+  return absl::InternalError(absl::StrCat("the daemon named an unknown ", what, ": ", value));
+}
+
+// --- Segments ---
+
+void SegmentToProto(const MappingSegment& segment, v1::MappingSegment* out) {
+  out->set_shm_name(segment.shm_name);
+  out->set_offset_bytes(segment.offset_bytes);
+  out->set_size_bytes(segment.size_bytes);
+  out->set_first_slot(segment.first_slot);
+  out->set_num_slots(segment.num_slots);
+  out->set_shard(segment.shard);
+  out->set_memory_kind(MemoryKindToProto(segment.place.kind));
+  if (segment.place.kind == MemoryKind::kHost) return;
+  out->set_device(static_cast<uint32_t>(segment.place.device));
+  out->set_device_uuid(segment.place.uuid.data(), segment.place.uuid.size());
+}
+
+// An old daemon names no kind: it has host memory alone.
+absl::StatusOr<MemoryPlace> PlaceFrom(const v1::MappingSegment& proto) {
+  MemoryPlace place;
+  if (proto.memory_kind() == v1::MEMORY_KIND_UNSPECIFIED) return place;
+  const std::optional<MemoryKind> kind = MemoryKindFromProto(proto.memory_kind());
+  if (!kind.has_value()) return Unknown("kind of memory", proto.memory_kind());
+  place.kind = *kind;
+  if (place.kind == MemoryKind::kHost) return place;
+  if (proto.device_uuid().size() != place.uuid.size()) {
+    return absl::InternalError(absl::StrCat("the daemon named a device by ",
+                                            proto.device_uuid().size(), " bytes, not ",
+                                            place.uuid.size()));
+  }
+  place.device = static_cast<int>(proto.device());
+  std::copy(proto.device_uuid().begin(), proto.device_uuid().end(), place.uuid.begin());
+  return place;
+}
+
+absl::StatusOr<MappingSegment> SegmentFromProto(const v1::MappingSegment& proto) {
+  const absl::StatusOr<MemoryPlace> place = PlaceFrom(proto);
+  if (!place.ok()) return place.status();
+  return MappingSegment{.shm_name = proto.shm_name(),
+                        .place = *place,
+                        .offset_bytes = proto.offset_bytes(),
+                        .size_bytes = proto.size_bytes(),
+                        .first_slot = proto.first_slot(),
+                        .num_slots = proto.num_slots(),
+                        .shard = proto.shard()};
+}
+
+// --- Layouts of pools ---
+
+void LayoutToProto(const PoolLayout& layout, v1::PoolMapping* out) {
+  out->set_dtype(DTypeToProto(layout.dtype));
+  out->mutable_layers()->Add(layout.layers.begin(), layout.layers.end());
+  out->set_kv_factor(layout.kv_factor);
+  out->set_num_kv_heads(layout.num_kv_heads);
+  out->set_tokens_per_block(layout.tokens_per_block);
+  out->set_head_dim(layout.head_dim);
+  out->set_slot_stride_bytes(layout.slot_stride_bytes());
+  out->set_layer_stride_bytes(layout.layer_stride_bytes());
+  out->set_kv_stride_bytes(layout.kv_stride_bytes());
+  out->set_head_stride_bytes(layout.head_stride_bytes());
+  out->set_token_stride_bytes(layout.token_stride_bytes());
+}
+
+// The core's PoolLayout has no strides of its own: they follow from the shape. A daemon that lays
+// slots out otherwise is refused here, instead of being misread later.
+absl::Status CheckStrides(const v1::PoolMapping& proto, const PoolLayout& layout) {
+  if (proto.slot_stride_bytes() == layout.slot_stride_bytes() &&
+      proto.layer_stride_bytes() == layout.layer_stride_bytes() &&
+      proto.kv_stride_bytes() == layout.kv_stride_bytes() &&
+      proto.head_stride_bytes() == layout.head_stride_bytes() &&
+      proto.token_stride_bytes() == layout.token_stride_bytes()) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat(
+      "the daemon's pool ", proto.pool_index(),
+      " is not [layer][K, V][kv_head][token][head_dim]: ", "its slot stride is ",
+      proto.slot_stride_bytes(), " bytes, the shape's is ", layout.slot_stride_bytes()));
+}
+
+absl::StatusOr<PoolLayout> LayoutFromProto(const v1::PoolMapping& proto) {
+  const std::optional<DType> dtype = DTypeFromProto(proto.dtype());
+  if (!dtype.has_value()) return Unknown("dtype", proto.dtype());
+  PoolLayout layout{.layers = {proto.layers().begin(), proto.layers().end()},
+                    .num_kv_heads = proto.num_kv_heads(),
+                    .head_dim = proto.head_dim(),
+                    .dtype = *dtype,
+                    .kv_factor = proto.kv_factor(),
+                    .tokens_per_block = proto.tokens_per_block()};
+  if (absl::Status status = CheckStrides(proto, layout); !status.ok()) return status;
+  return layout;
+}
+
+}  // namespace
+
+void PoolMappingToProto(const PoolMapping& mapping, v1::PoolMapping* out) {
+  out->set_window_size(WindowToProto(mapping.window));
+  out->set_pool_index(mapping.pool_index);
+  out->set_tier(TierToProto(mapping.tier));
+  LayoutToProto(mapping.layout, out);
+  out->set_num_slots(mapping.num_slots);
+  for (const MappingSegment& segment : mapping.segments) {
+    SegmentToProto(segment, out->add_segments());
+  }
+}
+
+absl::StatusOr<PoolMapping> PoolMappingFromProto(const v1::PoolMapping& proto) {
+  const std::optional<Tier> tier = TierFromProto(proto.tier());
+  if (!tier.has_value()) return Unknown("tier", proto.tier());
+  absl::StatusOr<PoolLayout> layout = LayoutFromProto(proto);
+  if (!layout.ok()) return layout.status();
+  PoolMapping mapping{.window = WindowFromProto(proto.window_size()),
+                      .pool_index = proto.pool_index(),
+                      .tier = *tier,
+                      .layout = *std::move(layout),
+                      .num_slots = proto.num_slots(),
+                      .segments = {}};
+  for (const v1::MappingSegment& proto_segment : proto.segments()) {
+    absl::StatusOr<MappingSegment> segment = SegmentFromProto(proto_segment);
+    if (!segment.ok()) return segment.status();
+    mapping.segments.push_back(*std::move(segment));
+  }
+  return mapping;
+}
+
+void CacheInfoToProto(const CacheInfo& info, v1::CacheInfo* out) {
+  out->set_name(info.name);
+  out->set_model_fingerprint(info.model_fingerprint);
+  out->set_rank(info.rank);
+  out->set_tokens_per_block(info.tokens_per_block);
+  for (size_t t = 0; t < info.tiers.size(); ++t) {
+    v1::TierInfo* proto = out->add_tiers();
+    proto->set_tier(TierToProto(static_cast<Tier>(t)));
+    proto->set_name(info.tiers[t].name);
+    proto->set_medium(MediumToProto(info.tiers[t].medium));
+  }
+  for (const CacheInfo::Window& window : info.windows) {
+    v1::WindowInfo* proto = out->add_windows();
+    proto->set_window_size(WindowToProto(window.window));
+    proto->set_primary_blocks(window.blocks_in(Tier::kPrimary));
+    proto->set_secondary_blocks(window.blocks_in(Tier::kSecondary));
+    for (const uint32_t blocks : window.blocks) proto->add_blocks(blocks);
+  }
+}
+
+CacheInfo CacheInfoFromProto(const v1::CacheInfo& proto) {
+  CacheInfo info{.name = proto.name(),
+                 .model_fingerprint = proto.model_fingerprint(),
+                 .rank = proto.rank(),
+                 .tokens_per_block = proto.tokens_per_block(),
+                 .tiers = {},
+                 .windows = {}};
+  for (const v1::TierInfo& tier : proto.tiers()) {
+    info.tiers.push_back(
+        {.name = tier.name(), .medium = MediumFromProto(tier.medium()).value_or(Medium::kHost)});
+  }
+  for (const v1::WindowInfo& window : proto.windows()) {
+    CacheInfo::Window& one = info.windows.emplace_back();
+    one.window = WindowFromProto(window.window_size());
+    one.blocks = {window.blocks().begin(), window.blocks().end()};
+    // A daemon from before there was a list.
+    if (one.blocks.empty()) one.blocks = {window.primary_blocks(), window.secondary_blocks()};
+  }
+  return info;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,38 @@
+// One enumeration in the core and on the wire. A table serves both directions, so neither can
+// forget a value that the other knows.
+#ifndef PAGODA_WIRE_ENUM_PAIRS_H_
+#define PAGODA_WIRE_ENUM_PAIRS_H_
+
+#include <array>
+#include <cstddef>
+#include <optional>
+
+namespace pagoda {
+
+template <class Core, class Proto>
+struct EnumPair {
+  Core core;
+  Proto proto;
+};
+
+template <class Core, class Proto, size_t N>
+constexpr Proto ToProto(const std::array<EnumPair<Core, Proto>, N>& pairs, Core core) {
+  for (const auto& pair : pairs) {
+    if (pair.core == core) return pair.proto;
+  }
+  return Proto{};  // "Unspecified": the core has no other values.
+}
+
+// nullopt where this version knows no such value.
+template <class Core, class Proto, size_t N>
+constexpr std::optional<Core> FromProto(const std::array<EnumPair<Core, Proto>, N>& pairs,
+                                        Proto proto) {
+  for (const auto& pair : pairs) {
+    if (pair.proto == proto) return pair.core;
+  }
+  return std::nullopt;
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_WIRE_ENUM_PAIRS_H_

@@ -1,0 +1,168 @@
+#include "wire/events.h"
+
+#include <algorithm>
+#include <bit>
+#include <variant>
+
+#include "absl/types/span.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda {
+
+v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
+  switch (reason) {
+    case RemovalReason::kEvicted:
+      return v1::REMOVAL_REASON_EVICTED;
+    case RemovalReason::kDisplaced:
+      return v1::REMOVAL_REASON_DISPLACED;
+    case RemovalReason::kTakenOver:
+      return v1::REMOVAL_REASON_TAKEN_OVER;
+    case RemovalReason::kTruncated:
+      return v1::REMOVAL_REASON_TRUNCATED;
+    case RemovalReason::kInvalidated:
+      return v1::REMOVAL_REASON_INVALIDATED;
+    case RemovalReason::kCleared:
+      return v1::REMOVAL_REASON_CLEARED;
+    case RemovalReason::kExpired:
+      return v1::REMOVAL_REASON_EXPIRED;
+    case RemovalReason::kReleased:
+      return v1::REMOVAL_REASON_RELEASED;
+    case RemovalReason::kLost:
+      return v1::REMOVAL_REASON_LOST;
+  }
+  return v1::REMOVAL_REASON_UNSPECIFIED;
+}
+
+v1::RemovalScope RemovalScopeToProto(RemovedEvent::Scope scope) {
+  switch (scope) {
+    case RemovedEvent::Scope::kBlocks:
+      return v1::REMOVAL_SCOPE_UNSPECIFIED;
+    case RemovedEvent::Scope::kWindow:
+      return v1::REMOVAL_SCOPE_WINDOW;
+    case RemovedEvent::Scope::kPools:
+      return v1::REMOVAL_SCOPE_POOLS;
+  }
+  return v1::REMOVAL_SCOPE_UNSPECIFIED;
+}
+
+v1::PinEnd PinEndToProto(PinEnd end) {
+  switch (end) {
+    case PinEnd::kUnpinned:
+      return v1::PIN_END_UNPINNED;
+    case PinEnd::kExpired:
+      return v1::PIN_END_EXPIRED;
+    case PinEnd::kPrefixLeft:
+      return v1::PIN_END_PREFIX_LEFT;
+  }
+  return v1::PIN_END_UNSPECIFIED;
+}
+
+namespace {
+
+void ExtrasToProto(absl::Span<const TokenExtra> extras, v1::StoredBlock* out) {
+  static_assert(std::endian::native == std::endian::little, "a digest's words are its bytes");
+  const auto has_id = [](const TokenExtra& extra) { return extra.extra_id != 0; };
+  if (std::any_of(extras.begin(), extras.end(), has_id)) {
+    for (const TokenExtra& extra : extras) out->add_extra_token_ids(extra.extra_id);
+  }
+  for (const MultimodalItem& item : ItemsOf(extras)) {
+    v1::MultimodalItem* proto = out->add_multimodal_items();
+    proto->set_digest(item.digest.data(), sizeof(item.digest));
+    proto->set_token_start(item.token_start);
+    proto->set_token_count(item.token_count);
+    proto->set_item_offset(item.item_offset);
+  }
+}
+
+// Fills the member of the wire's oneof that goes with each event.
+struct EventWriter {
+  v1::Event* out;
+
+  void operator()(const CreatedEvent& event) const {
+    v1::CreatedEvent* proto = out->mutable_created();
+    for (size_t tier = 0; tier < event.blocks_per_tier.size(); ++tier) {
+      if (event.blocks_per_tier[tier] == 0) continue;
+      v1::TierCapacity* capacity = proto->add_capacity();
+      capacity->set_tier(TierToProto(static_cast<Tier>(tier)));
+      capacity->set_blocks(event.blocks_per_tier[tier]);
+    }
+    for (const BlockId block : event.blocks) proto->add_block_ids(block.value());
+  }
+
+  void operator()(const StoredEvent& event) const {
+    v1::StoredEvent* proto = out->mutable_stored();
+    if (event.parent_hash.has_value()) proto->set_parent_hash(event.parent_hash->value());
+    if (event.parent != kNoBlock) proto->set_parent_block_id(event.parent.value());
+    NamespaceToProto(*event.name_space, proto->mutable_namespace_());
+    proto->mutable_blocks()->Reserve(static_cast<int>(event.blocks.size()));
+    proto->set_content_hidden(event.content_hidden);
+    auto tokens = event.tokens.begin();
+    for (const StoredBlock& block : event.blocks) {
+      v1::StoredBlock* stored = proto->add_blocks();
+      stored->set_block_id(block.id.value());
+      stored->set_block_hash(block.hash.value());
+      stored->set_tier(TierToProto(block.tier));
+      stored->set_priority(block.priority.value());
+      TiersToProto(block.lower, stored->mutable_lower_tiers());
+      if (event.content_hidden) {
+        stored->set_token_count(block.token_count);
+        continue;
+      }
+      stored->mutable_tokens()->Add(tokens, tokens + block.token_count);
+      if (!event.extras.empty()) {
+        ExtrasToProto(absl::MakeConstSpan(event.extras)
+                          .subspan(tokens - event.tokens.begin(), block.token_count),
+                      stored);
+      }
+      tokens += block.token_count;
+    }
+  }
+
+  void operator()(const UpdatedEvent& event) const {
+    v1::UpdatedEvent* proto = out->mutable_updated();
+    proto->set_block_id(event.id.value());
+    proto->set_block_hash(event.hash.value());
+    if (event.tier.has_value()) {
+      proto->mutable_tier()->set_old_value(TierToProto(event.tier->old_value));
+      proto->mutable_tier()->set_new_value(TierToProto(event.tier->new_value));
+    }
+    if (event.lower.has_value()) {
+      v1::LowerTiersChange* lower = proto->mutable_lower_tiers();
+      TiersToProto(event.lower->old_value, lower->mutable_old_value());
+      TiersToProto(event.lower->new_value, lower->mutable_new_value());
+    }
+    if (event.priority.has_value()) {
+      proto->mutable_priority()->set_old_value(event.priority->old_value.value());
+      proto->mutable_priority()->set_new_value(event.priority->new_value.value());
+    }
+    if (event.ended_pin.has_value()) {
+      v1::EndedPin* pin = proto->mutable_ended_pin();
+      pin->set_pin_id(event.ended_pin->pin.value());
+      pin->set_why(PinEndToProto(event.ended_pin->why));
+      if (event.ended_pin->removal.has_value()) {
+        pin->set_removal(RemovalReasonToProto(*event.ended_pin->removal));
+      }
+    }
+  }
+
+  void operator()(const RemovedEvent& event) const {
+    v1::RemovedEvent* proto = out->mutable_removed();
+    proto->set_reason(RemovalReasonToProto(event.reason));
+    proto->mutable_block_ids()->Reserve(static_cast<int>(event.blocks.size()));
+    proto->mutable_block_hashes()->Reserve(static_cast<int>(event.hashes.size()));
+    for (const BlockId block : event.blocks) proto->add_block_ids(block.value());
+    for (const BlockHash hash : event.hashes) proto->add_block_hashes(hash.value());
+    proto->set_scope(RemovalScopeToProto(event.scope));
+  }
+};
+
+}  // namespace
+
+void EventToProto(const Event& event, v1::Event* out) {
+  out->set_revision(event.revision.value());
+  *out->mutable_time() = TimeToProto(event.time);
+  out->set_window_size(WindowToProto(event.window));
+  std::visit(EventWriter{out}, event.what);
+}
+
+}  // namespace pagoda

@@ -1,0 +1,24 @@
+// The rows of AdminService's lists, field for field. Decides nothing.
+#ifndef PAGODA_WIRE_LISTS_H_
+#define PAGODA_WIRE_LISTS_H_
+
+#include "manager/cache_client.h"
+#include "manager/lists.h"
+#include "manager/stats.h"
+#include "manager/tenants.h"
+#include "pagoda/v1/admin.pb.h"
+
+namespace pagoda {
+
+// A lease without end, as the bundled engine's session has it, is left out.
+void SessionRowToProto(const SessionRow& row, v1::SessionInfo* out);
+void SequenceRowToProto(const SequenceRow& row, v1::SequenceInfo* out);
+// `cache` names the tiers.
+void TenantUsageToProto(const TenantUsage& usage, const TenantOptions& tenant,
+                        const CacheInfo& cache, v1::TenantInfo* out);
+void InspectedPrefixToProto(const InspectedPrefix& prefix, const CacheInfo& cache,
+                            v1::InspectPrefixResponse* out);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_WIRE_LISTS_H_

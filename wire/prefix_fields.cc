@@ -1,0 +1,59 @@
+#include "wire/prefix_fields.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+
+namespace pagoda {
+namespace {
+
+constexpr size_t kDigestBytes = sizeof(ItemDigest);
+
+std::string DigestToBytes(const ItemDigest& digest) {
+  std::string bytes(kDigestBytes, '\0');
+  for (size_t i = 0; i < kDigestBytes; ++i) {
+    bytes[i] = static_cast<char>(digest[i / 8] >> (i % 8 * 8) & 0xFF);
+  }
+  return bytes;
+}
+
+// REQUIRES: kDigestBytes bytes.
+ItemDigest DigestFromBytes(const std::string& bytes) {
+  ItemDigest digest = {};
+  for (size_t i = 0; i < kDigestBytes; ++i) {
+    digest[i / 8] |= uint64_t{static_cast<unsigned char>(bytes[i])} << (i % 8 * 8);
+  }
+  return digest;
+}
+
+}  // namespace
+
+void ItemsToProto(const std::vector<MultimodalItem>& items, MultimodalProtos* out) {
+  for (const MultimodalItem& item : items) {
+    v1::MultimodalItem* proto = out->Add();
+    proto->set_digest(DigestToBytes(item.digest));
+    proto->set_token_start(item.token_start);
+    proto->set_token_count(item.token_count);
+    proto->set_item_offset(item.item_offset);
+  }
+}
+
+absl::StatusOr<std::vector<MultimodalItem>> ItemsFromProto(const MultimodalProtos& protos) {
+  std::vector<MultimodalItem> items;
+  items.reserve(protos.size());
+  for (const v1::MultimodalItem& proto : protos) {
+    if (proto.digest().size() != kDigestBytes) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("multimodal_items[", items.size(), "].digest has ",
+                                    proto.digest().size(), " bytes; a digest has ", kDigestBytes));
+    }
+    items.push_back({.digest = DigestFromBytes(proto.digest()),
+                     .token_start = proto.token_start(),
+                     .token_count = proto.token_count(),
+                     .item_offset = proto.item_offset()});
+  }
+  return items;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,57 @@
+// The fields that name a prefix, the same in every message that has one: namespace, tokens, extra
+// ids, multimodal items.
+#ifndef PAGODA_WIRE_PREFIX_FIELDS_H_
+#define PAGODA_WIRE_PREFIX_FIELDS_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "manager/operation.h"
+#include "pagoda/v1/cache.pb.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda {
+
+template <class Proto>
+void TokensToProto(const std::vector<TokenId>& tokens, Proto* out) {
+  out->mutable_tokens()->Add(tokens.begin(), tokens.end());
+}
+
+template <class Proto>
+std::vector<TokenId> TokensFromProto(const Proto& proto) {
+  return {proto.tokens().begin(), proto.tokens().end()};
+}
+
+using MultimodalProtos = google::protobuf::RepeatedPtrField<v1::MultimodalItem>;
+
+void ItemsToProto(const std::vector<MultimodalItem>& items, MultimodalProtos* out);
+// Error: INVALID_ARGUMENT (a digest that has not 32 bytes).
+absl::StatusOr<std::vector<MultimodalItem>> ItemsFromProto(const MultimodalProtos& protos);
+
+// `Prefix` is an operation with these fields, and `Proto` its message.
+template <class Prefix, class Proto>
+void PrefixToProto(const Prefix& prefix, Proto* out) {
+  NamespaceToProto(prefix.name_space, out->mutable_namespace_());
+  TokensToProto(prefix.tokens, out);
+  out->mutable_extra_token_ids()->Add(prefix.extra_token_ids.begin(), prefix.extra_token_ids.end());
+  ItemsToProto(prefix.multimodal_items, out->mutable_multimodal_items());
+}
+
+// The operation's other fields have their defaults. Errors: ItemsFromProto's.
+template <class Prefix, class Proto>
+absl::StatusOr<Prefix> PrefixFromProto(const Proto& proto) {
+  absl::StatusOr<std::vector<MultimodalItem>> items = ItemsFromProto(proto.multimodal_items());
+  if (!items.ok()) return items.status();
+  Prefix prefix;
+  prefix.name_space = NamespaceFromProto(proto.namespace_());
+  prefix.tokens = TokensFromProto(proto);
+  prefix.extra_token_ids = {proto.extra_token_ids().begin(), proto.extra_token_ids().end()};
+  prefix.multimodal_items = *std::move(items);
+  return prefix;
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_WIRE_PREFIX_FIELDS_H_

@@ -1,0 +1,117 @@
+#include "wire/vocabulary.h"
+
+#include <algorithm>
+#include <array>
+
+#include "wire/enum_pairs.h"
+
+namespace pagoda {
+namespace {
+
+constexpr std::array kMedia = {EnumPair{Medium::kGpu, v1::MEDIUM_GPU},
+                               EnumPair{Medium::kHost, v1::MEDIUM_HOST},
+                               EnumPair{Medium::kDisk, v1::MEDIUM_DISK}};
+
+constexpr std::array kMemoryKinds = {EnumPair{MemoryKind::kHost, v1::MEMORY_KIND_HOST},
+                                     EnumPair{MemoryKind::kCuda, v1::MEMORY_KIND_CUDA}};
+
+constexpr std::array kDTypes = {EnumPair{DType::kFloat32, v1::DTYPE_FLOAT32},
+                                EnumPair{DType::kFloat16, v1::DTYPE_FLOAT16},
+                                EnumPair{DType::kBFloat16, v1::DTYPE_BFLOAT16}};
+
+constexpr std::array kLanes = {EnumPair{Lane::kMemory, v1::LANE_MEMORY},
+                               EnumPair{Lane::kFetch, v1::LANE_FETCH},
+                               EnumPair{Lane::kBackup, v1::LANE_BACKUP}};
+
+}  // namespace
+
+uint32_t WindowToProto(WindowSize window) { return window == kFullAttention ? 0 : window.value(); }
+
+WindowSize WindowFromProto(uint32_t window_size) {
+  return window_size == 0 ? kFullAttention : WindowSize(window_size);
+}
+
+v1::Tier TierToProto(Tier tier) {
+  return static_cast<v1::Tier>(static_cast<int>(tier) + v1::TIER_PRIMARY);
+}
+
+std::optional<Tier> TierFromProto(v1::Tier proto) {
+  if (proto < v1::TIER_PRIMARY || proto > static_cast<int>(kMaxTiers)) return std::nullopt;
+  return static_cast<Tier>(proto - v1::TIER_PRIMARY);
+}
+
+void TiersToProto(TierSet tiers, google::protobuf::RepeatedField<int>* out) {
+  tiers.ForEach([out](Tier tier) { out->Add(TierToProto(tier)); });
+}
+
+v1::Medium MediumToProto(Medium medium) { return ToProto(kMedia, medium); }
+std::optional<Medium> MediumFromProto(v1::Medium proto) { return FromProto(kMedia, proto); }
+
+v1::MemoryKind MemoryKindToProto(MemoryKind kind) { return ToProto(kMemoryKinds, kind); }
+std::optional<MemoryKind> MemoryKindFromProto(v1::MemoryKind proto) {
+  return FromProto(kMemoryKinds, proto);
+}
+
+v1::DType DTypeToProto(DType dtype) { return ToProto(kDTypes, dtype); }
+std::optional<DType> DTypeFromProto(v1::DType proto) { return FromProto(kDTypes, proto); }
+
+v1::Lane LaneToProto(Lane lane) { return ToProto(kLanes, lane); }
+std::optional<Lane> LaneFromProto(v1::Lane proto) { return FromProto(kLanes, proto); }
+
+void SessionToProto(SessionRef session, v1::SessionRef* out) {
+  out->set_session_id(session.id.value());
+  out->set_token(session.token.low());
+  out->set_token_high(session.token.high());
+}
+
+SessionRef SessionFromProto(const v1::SessionRef& proto) {
+  return {SessionId(proto.session_id()), SessionToken(proto.token(), proto.token_high())};
+}
+
+void NamespaceToProto(const NamespaceKey& key, v1::Namespace* out) {
+  if (key.lora_id.has_value()) out->set_lora_id(*key.lora_id);
+  out->set_cache_salt(key.cache_salt);
+  out->set_tenant(key.tenant);
+}
+
+NamespaceKey NamespaceFromProto(const v1::Namespace& proto) {
+  NamespaceKey key;
+  if (proto.has_lora_id()) key.lora_id = proto.lora_id();
+  key.cache_salt = proto.cache_salt();
+  key.tenant = proto.tenant();
+  return key;
+}
+
+google::protobuf::Timestamp TimeToProto(absl::Time time) {
+  const absl::Duration since_epoch = time - absl::UnixEpoch();
+  // Whole seconds rounded down, so that the rest is not negative, as Timestamp wants it.
+  const absl::Duration seconds = absl::Floor(since_epoch, absl::Seconds(1));
+  google::protobuf::Timestamp proto;
+  proto.set_seconds(absl::ToInt64Seconds(seconds));
+  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(since_epoch - seconds)));
+  return proto;
+}
+
+absl::Time TimeFromProto(const google::protobuf::Timestamp& proto) {
+  return absl::FromUnixSeconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+google::protobuf::Duration DurationToProto(absl::Duration duration) {
+  absl::Duration rest;
+  google::protobuf::Duration proto;
+  proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
+  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+  return proto;
+}
+
+absl::Duration DurationFromProto(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+std::optional<uint64_t> MillisecondsOf(absl::Duration duration) {
+  if (duration == absl::InfiniteDuration()) return std::nullopt;
+  const absl::Duration rounded = absl::Ceil(duration, absl::Milliseconds(1));
+  return static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Milliseconds(rounded)));
+}
+
+}  // namespace pagoda

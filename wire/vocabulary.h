@@ -1,0 +1,57 @@
+// What operations, results, status and events share, between the wire's messages and the core's
+// values. Field for field; decides nothing.
+#ifndef PAGODA_WIRE_VOCABULARY_H_
+#define PAGODA_WIRE_VOCABULARY_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "events/block_hash.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
+#include "manager/ids.h"
+#include "pagoda/v1/cache.pb.h"
+#include "pools/copy_order.h"
+#include "pools/memory_place.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// 0 on the wire is full attention.
+uint32_t WindowToProto(WindowSize window);
+WindowSize WindowFromProto(uint32_t window_size);
+
+v1::Tier TierToProto(Tier tier);
+// Of a repeated Tier: adds them, nearest first.
+void TiersToProto(TierSet tiers, google::protobuf::RepeatedField<int>* out);
+// These are nullopt for a value that this version does not know, as for UNSPECIFIED.
+std::optional<Tier> TierFromProto(v1::Tier proto);
+v1::Medium MediumToProto(Medium medium);
+std::optional<Medium> MediumFromProto(v1::Medium proto);
+v1::MemoryKind MemoryKindToProto(MemoryKind kind);
+std::optional<MemoryKind> MemoryKindFromProto(v1::MemoryKind proto);
+v1::DType DTypeToProto(DType dtype);
+std::optional<DType> DTypeFromProto(v1::DType proto);
+// The memory lane is the wire's 0.
+v1::Lane LaneToProto(Lane lane);
+std::optional<Lane> LaneFromProto(v1::Lane proto);
+
+void SessionToProto(SessionRef session, v1::SessionRef* out);
+SessionRef SessionFromProto(const v1::SessionRef& proto);
+void NamespaceToProto(const NamespaceKey& key, v1::Namespace* out);
+NamespaceKey NamespaceFromProto(const v1::Namespace& proto);
+
+// REQUIRES: finite.
+google::protobuf::Timestamp TimeToProto(absl::Time time);
+absl::Time TimeFromProto(const google::protobuf::Timestamp& proto);
+google::protobuf::Duration DurationToProto(absl::Duration duration);
+absl::Duration DurationFromProto(const google::protobuf::Duration& proto);
+
+// Many durations are fields of whole milliseconds. A positive one stays positive; one that is not
+// is sent as 0, for the daemon to refuse; infinity is no field at all.
+std::optional<uint64_t> MillisecondsOf(absl::Duration duration);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_WIRE_VOCABULARY_H_
