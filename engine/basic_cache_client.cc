@@ -106,6 +106,36 @@ class BasicCache final : public CacheClient {
     });
   }
 
+  Result Run(const AppendStep& op) {
+    const size_t count = op.sequences.size();
+    if (op.token_counts.size() != count || op.computed_tokens.size() != count) {
+      return MakeError(Reason::kFieldNotServed, "a step names every sequence's tokens here");
+    }
+    AppendedStep done;
+    size_t begin = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      const size_t end = std::min(begin + op.token_counts[i], op.tokens.size());
+      const Result one =
+          Run(AppendTokens{.sequence = op.sequences[i],
+                           .tokens = {op.tokens.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      op.tokens.begin() + static_cast<std::ptrdiff_t>(end)},
+                           .computed_tokens = op.computed_tokens[i]});
+      begin = end;
+      if (!one.ok()) {
+        done.failed.push_back({i, one.status()});
+        continue;
+      }
+      const std::vector<BlockTable>& added = std::get<AppendedTokens>(*one).added;
+      done.grown.push_back({.index = i,
+                            .first_block = added[0].first_block,
+                            .blocks = static_cast<uint32_t>(added[0].blocks.size())});
+      for (const BlockTable& table : added) {
+        done.blocks.insert(done.blocks.end(), table.blocks.begin(), table.blocks.end());
+      }
+    }
+    return done;
+  }
+
   Result Run(const ForkSequence& op) {
     const auto parent = sequences_.find(op.sequence);
     if (parent == sequences_.end()) return Unknown(op.sequence);

@@ -55,6 +55,19 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
                                         known_losses);
 }
 
+absl::StatusOr<AppendedStep> BlockManager::AppendStep(SessionId session,
+                                                      const pagoda::AppendStep& step,
+                                                      absl::Time now) {
+  // What time brings comes before a refusal, too.
+  parts().runner.Begin(now);
+  absl::StatusOr<AppendedStep> appended = parts().sequences.AppendStep(session, step, now);
+  if (!appended.ok()) return appended;
+  for (const AppendedStep::Failure& failure : appended->failed) {
+    ++parts().operations.failed[{TenantOf(session), ReasonOf(failure.status)}];
+  }
+  return appended;
+}
+
 absl::StatusOr<SequenceForked> BlockManager::ForkSequence(SessionId session, SequenceId sequence,
                                                           SequenceId new_sequence, absl::Time now) {
   return parts().sequences.ForkSequence(session, sequence, new_sequence, now);

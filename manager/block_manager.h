@@ -222,6 +222,12 @@ class BlockManager final {
                                       absl::Span<const TokenId> tokens, uint32_t computed_tokens,
                                       absl::Time now, uint32_t known_losses = 0);
 
+  // AppendTokens for each sequence of a decode step. Cost: as theirs, without what an operation
+  // costs by itself. Errors: INVALID_ARGUMENT (no sequence, or too many; arrays that do not go
+  // together), and nothing changed.
+  absl::StatusOr<AppendedStep> AppendStep(SessionId session, const pagoda::AppendStep& step,
+                                          absl::Time now);
+
   // Opens `new_sequence` with the tokens and computed tokens of `sequence` and all its blocks with
   // computed tokens, which the two share; room for more is taken by ReserveTokens, which copies a
   // shared tail (beams, parallel samples). What the two have beside their tables is shared and does

@@ -108,6 +108,8 @@ class Executor {
                           .ready = growth->ready};
   }
 
+  Result operator()(const AppendStep& op) { return Typed(manager_.AppendStep(session_, op, now_)); }
+
   Result operator()(const ForkSequence& op) {
     const absl::StatusOr<SequenceForked> forked =
         manager_.ForkSequence(session_, op.sequence, op.new_sequence, now_);

@@ -16,6 +16,7 @@ size_t Count(const AllocatedBlocks& result) { return result.blocks.size(); }
 size_t Count(const AddedSequence& result) { return Count(result.tables); }
 size_t Count(const ReservedTokens& result) { return Count(result.added); }
 size_t Count(const AppendedTokens& result) { return Count(result.added); }
+size_t Count(const AppendedStep& result) { return result.blocks.size(); }
 size_t Count(const MatchedPrefix& result) { return result.blocks.size(); }
 size_t Count(const DescribedPools& result) { return result.pools.size() * kHandlesPerPool; }
 size_t Count(const DescribedSequence& result) { return Count(result.tables); }

@@ -112,6 +112,37 @@ struct AppendedTokens {
   Ticket ready;
 };
 
+// AppendTokens for each sequence of a decode step, in packed arrays. Each sequence succeeds or
+// fails by itself, in the order in which they are named.
+struct AppendStep {
+  std::vector<SequenceId> sequences;  // 1 to kMaxStepSequences.
+  // These have an entry for each sequence, or are empty.
+  std::vector<uint32_t> token_counts = {};     // Empty: one token each.
+  std::vector<uint32_t> computed_tokens = {};  // Empty: unchanged.
+  std::vector<uint32_t> known_losses = {};     // Empty: 0.
+  std::vector<TokenId> tokens;                 // One sequence's behind the other's.
+};
+inline constexpr size_t kMaxStepSequences = 4096;
+// What changed, and nothing else: in most steps most sequences stay in their last block.
+struct AppendedStep {
+  // Table entries that are new or other ones, from first_block to the table's end, in each window.
+  struct Growth {
+    uint32_t index = 0;  // In AppendStep::sequences.
+    uint32_t first_block = 0;
+    uint32_t blocks = 0;  // In each window.
+    friend bool operator==(const Growth&, const Growth&) = default;
+  };
+  struct Failure {
+    uint32_t index = 0;
+    absl::Status status;
+    friend bool operator==(const Failure&, const Failure&) = default;
+  };
+  std::vector<Growth> grown;        // Ascending.
+  std::vector<BlockHandle> blocks;  // Of each growth those of each window, in the cache's order.
+  std::vector<Failure> failed;      // Ascending. These changed nothing.
+  Ticket ready;                     // What all of the blocks wait for.
+};
+
 struct ForkSequence {
   SequenceId sequence;
   SequenceId new_sequence;
@@ -307,13 +338,13 @@ using Operation =
     std::variant<AllocateBlocks, FreeBlocks, AddSequence, ReserveTokens, CommitTokens, AppendTokens,
                  FreeSequence, MatchPrefix, DescribePools, DescribeSequence, ForkSequence,
                  TruncateSequence, QueryCapacity, OffloadPrefix, PrefetchPrefix, PinPrefix,
-                 UnpinPrefix, ListPins, InvalidatePrefix, SetRetention, WaitForTicket>;
+                 UnpinPrefix, ListPins, InvalidatePrefix, SetRetention, WaitForTicket, AppendStep>;
 using OperationResult =
     std::variant<AllocatedBlocks, FreedBlocks, AddedSequence, ReservedTokens, CommittedTokens,
                  AppendedTokens, FreedSequence, MatchedPrefix, DescribedPools, DescribedSequence,
                  ForkedSequence, TruncatedSequence, CapacityAnswer, OffloadedPrefix,
                  PrefetchedPrefix, PinnedPrefix, UnpinnedPrefix, ListedPins, InvalidatedPrefix,
-                 RetentionSet, WaitedForTicket>;
+                 RetentionSet, WaitedForTicket, AppendedStep>;
 
 // The most operations one batch may hold.
 inline constexpr size_t kMaxBatchOperations = 4096;

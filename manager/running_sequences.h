@@ -69,6 +69,9 @@ class RunningSequences {
   absl::StatusOr<Growth> AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
                                       absl::Span<const TokenId> tokens, uint32_t computed_tokens,
                                       uint32_t known_losses);
+  // (running_sequences_steps.cc) An operation has just begun at `now`.
+  absl::StatusOr<AppendedStep> AppendStep(SessionId session, const pagoda::AppendStep& step,
+                                          absl::Time now);
   absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
   // (running_sequences_forks.cc)
   absl::StatusOr<SequenceForked> ForkSequence(SessionId session, SequenceId sequence,
@@ -116,6 +119,8 @@ class RunningSequences {
   uint32_t TableSize(uint64_t room_tokens) const {
     return tokens_per_block_.BlocksFor(room_tokens);
   }
+  void AppendInBlock(Sequence& sequence, absl::Span<const TokenId> tokens,
+                     uint32_t computed_tokens) const;
   Growth Grow(OperationScope& op, Sequence& sequence, uint32_t room_tokens,
               uint32_t computed_tokens);
   void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
@@ -156,6 +161,15 @@ inline bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_
               tokens_per_block_.BlockForToken(sequence.computed_tokens));
 }
 
+// REQUIRES: StaysInBlock.
+inline void RunningSequences::AppendInBlock(Sequence& sequence, absl::Span<const TokenId> tokens,
+                                            uint32_t computed_tokens) const {
+  for (const auto& window : windows_) window->WriteTokens(sequence, sequence.token_count, tokens);
+  sequence.token_count += static_cast<uint32_t>(tokens.size());
+  sequence.room_tokens = std::max(sequence.room_tokens, sequence.token_count);
+  sequence.computed_tokens = std::max(sequence.computed_tokens, computed_tokens);
+}
+
 [[gnu::always_inline]] inline absl::StatusOr<RunningSequences::Growth>
 RunningSequences::AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
                                absl::Span<const TokenId> tokens, uint32_t computed_tokens,
@@ -165,10 +179,7 @@ RunningSequences::AppendTokens(OperationScope& op, SessionId session, SequenceId
   Sequence& growing = *found->second;
   // In most calls the token's place is in the last block, and nothing but that token is written.
   if (StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
-    for (const auto& window : windows_) window->WriteTokens(growing, growing.token_count, tokens);
-    growing.token_count += static_cast<uint32_t>(tokens.size());
-    growing.room_tokens = std::max(growing.room_tokens, growing.token_count);
-    growing.computed_tokens = std::max(growing.computed_tokens, computed_tokens);
+    AppendInBlock(growing, tokens, computed_tokens);
     return Growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
   }
   return AppendBlocks(op, session, growing, tokens, computed_tokens, known_losses);

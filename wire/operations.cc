@@ -106,6 +106,25 @@ AppendTokens Decode(const v1::AppendTokensRequest& proto) {
   return DecodeNamed<AppendTokens>(proto);
 }
 
+void Encode(const AppendStep& op, v1::AppendStepRequest* out) {
+  out->mutable_sequence_ids()->Reserve(static_cast<int>(op.sequences.size()));
+  for (const SequenceId sequence : op.sequences) out->add_sequence_ids(sequence.value());
+  TokensToProto(op.tokens, out);
+  out->mutable_token_counts()->Add(op.token_counts.begin(), op.token_counts.end());
+  out->mutable_computed_tokens()->Add(op.computed_tokens.begin(), op.computed_tokens.end());
+  out->mutable_known_losses()->Add(op.known_losses.begin(), op.known_losses.end());
+}
+
+AppendStep Decode(const v1::AppendStepRequest& proto) {
+  AppendStep op{.token_counts = {proto.token_counts().begin(), proto.token_counts().end()},
+                .computed_tokens = {proto.computed_tokens().begin(), proto.computed_tokens().end()},
+                .known_losses = {proto.known_losses().begin(), proto.known_losses().end()},
+                .tokens = TokensFromProto(proto)};
+  op.sequences.reserve(proto.sequence_ids_size());
+  for (const uint64_t sequence : proto.sequence_ids()) op.sequences.emplace_back(sequence);
+  return op;
+}
+
 void Encode(const FreeSequence& op, v1::FreeSequenceRequest* out) {
   out->set_sequence_id(op.sequence.value());
 }
@@ -286,6 +305,7 @@ struct MemberOf {
   auto* operator()(const InvalidatePrefix&) const { return out->mutable_invalidate_prefix(); }
   auto* operator()(const SetRetention&) const { return out->mutable_set_retention(); }
   auto* operator()(const WaitForTicket&) const { return out->mutable_wait_for_ticket(); }
+  auto* operator()(const AppendStep&) const { return out->mutable_append_step(); }
 };
 
 void EncodeAny(const Operation& operation, v1::Operation* out) {
@@ -351,6 +371,8 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
       return AnyOf(Decode(proto.set_retention()));
     case v1::Operation::kWaitForTicket:
       return AnyOf(Decode(proto.wait_for_ticket()));
+    case v1::Operation::kAppendStep:
+      return Decode(proto.append_step());
     case v1::Operation::OPERATION_NOT_SET:
       break;
   }

@@ -115,6 +115,52 @@ AppendedTokens Decode(const v1::AppendTokensResult& proto) {
   return {TablesFromProto(proto.added()), proto.token_count(), Ticket(proto.ready_ticket())};
 }
 
+void Encode(const AppendedStep& result, v1::AppendStepResult* out) {
+  for (const AppendedStep::Growth& growth : result.grown) {
+    out->add_grown(growth.index);
+    out->add_first_blocks(growth.first_block);
+    out->add_block_counts(growth.blocks);
+  }
+  const auto count = static_cast<int>(result.blocks.size());
+  out->mutable_block_ids()->Reserve(count);
+  out->mutable_generations()->Reserve(count);
+  out->mutable_slot_indices()->Reserve(count);
+  for (const BlockHandle& block : result.blocks) {
+    out->add_block_ids(block.id.value());
+    out->add_generations(block.generation.value());
+    out->add_slot_indices(block.slot.value());
+  }
+  for (const AppendedStep::Failure& failure : result.failed) {
+    v1::FailedAppend* proto = out->add_failed();
+    proto->set_index(failure.index);
+    *proto->mutable_error() = ToProtoStatus(failure.status);
+  }
+  out->set_ready_ticket(result.ready.value());
+}
+
+absl::StatusOr<OperationResult> Decode(const v1::AppendStepResult& proto) {
+  if (proto.first_blocks_size() != proto.grown_size() ||
+      proto.block_counts_size() != proto.grown_size() ||
+      proto.generations_size() != proto.block_ids_size() ||
+      proto.slot_indices_size() != proto.block_ids_size()) {
+    return absl::InternalError("the daemon's arrays of a step do not go together");
+  }
+  AppendedStep step{.ready = Ticket(proto.ready_ticket())};
+  step.grown.reserve(proto.grown_size());
+  for (int i = 0; i < proto.grown_size(); ++i) {
+    step.grown.push_back({proto.grown(i), proto.first_blocks(i), proto.block_counts(i)});
+  }
+  step.blocks.reserve(proto.block_ids_size());
+  for (int i = 0; i < proto.block_ids_size(); ++i) {
+    step.blocks.push_back({BlockId(proto.block_ids(i)), Generation(proto.generations(i)),
+                           SlotIndex(proto.slot_indices(i))});
+  }
+  for (const v1::FailedAppend& failed : proto.failed()) {
+    step.failed.push_back({failed.index(), StatusFromProto(failed.error())});
+  }
+  return step;
+}
+
 void Encode(const FreedSequence&, v1::FreeSequenceResult*) {}
 FreedSequence Decode(const v1::FreeSequenceResult&) { return {}; }
 
@@ -368,6 +414,7 @@ struct MemberOf {
   auto* operator()(const InvalidatedPrefix&) const { return out->mutable_invalidate_prefix(); }
   auto* operator()(const RetentionSet&) const { return out->mutable_set_retention(); }
   auto* operator()(const WaitedForTicket&) const { return out->mutable_wait_for_ticket(); }
+  auto* operator()(const AppendedStep&) const { return out->mutable_append_step(); }
 };
 
 }  // namespace
@@ -430,6 +477,8 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
       return Decode(proto.set_retention());
     case v1::OperationResult::kWaitForTicket:
       return Decode(proto.wait_for_ticket());
+    case v1::OperationResult::kAppendStep:
+      return Decode(proto.append_step());
     case v1::OperationResult::RESULT_NOT_SET:
       break;
   }

@@ -135,6 +135,8 @@ bool IsPlainlyServed(const v1::Operation& operation) {
       return KnowsAll(operation.commit_tokens());
     case v1::Operation::kAppendTokens:
       return KnowsAll(operation.append_tokens());
+    case v1::Operation::kAppendStep:
+      return KnowsAll(operation.append_step());
     case v1::Operation::kFreeSequence:
       return KnowsAll(operation.free_sequence());
     default:

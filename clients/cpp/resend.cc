@@ -34,6 +34,11 @@ class HandleBound {
   uint64_t operator()(const MatchPrefix& op) const { return Tokens(op.tokens.size()); }
   uint64_t operator()(const ReserveTokens& op) const { return Tokens(op.count); }
   uint64_t operator()(const AppendTokens& op) const { return Tokens(op.tokens.size()); }
+  // A failure's text is as long as a result's.
+  uint64_t operator()(const AppendStep& op) const {
+    const uint64_t each = 2 * cache_.windows.size() + kResultBytes / kHandleBytes;
+    return Tokens(op.tokens.size()) + op.sequences.size() * each;
+  }
   uint64_t operator()(const DescribeSequence&) const { return Cache(); }
   uint64_t operator()(const ForkSequence&) const { return Cache(); }
   uint64_t operator()(const TruncateSequence&) const { return Cache(); }

@@ -119,17 +119,16 @@ void SequenceRun::Append(StepBatch& batch) {
   const auto end = static_cast<uint32_t>(tokens_.size());
   const uint32_t growth = end > room_ ? end - room_ : 0;
   room_ += growth;
-  batch.Add(std::move(append), [this, growth, named = std::exchange(named_, end),
-                                published = std::exchange(published_, computed_)](
-                                   absl::StatusOr<OperationResult> result) {
-    if (!result.ok()) {
+  batch.AddAppend(std::move(append), [this, growth, named = std::exchange(named_, end),
+                                      published = std::exchange(published_, computed_)](
+                                         absl::StatusOr<StepBatch::Appended> appended) {
+    if (!appended.ok()) {
       named_ = named;
       published_ = published;
       room_ -= growth;
-      return Note(result.status());
+      return Note(appended.status());
     }
-    const auto& appended = std::get<AppendedTokens>(*result);
-    Take(appended.added, appended.ready);
+    Take(appended->added, appended->ready);
   });
 }
 

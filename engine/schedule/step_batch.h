@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,16 +13,23 @@
 
 namespace pagoda {
 
-// Thread-compatible.
+// Appends that follow each other go to the cache as one AppendStep. Thread-compatible.
 class StepBatch {
  public:
   using Taker = std::function<void(absl::StatusOr<OperationResult> result)>;
+  // What an append did to its sequence's tables; no table where it stayed in its last block.
+  struct Appended {
+    std::vector<BlockTable> added;
+    Ticket ready;
+  };
+  using AppendTaker = std::function<void(absl::StatusOr<Appended> appended)>;
 
+  // `operation` is no AppendTokens.
   void Add(Operation operation, Taker taker) {
-    operations_.push_back(std::move(operation));
-    takers_.push_back(std::move(taker));
+    entries_.push_back({std::move(operation), std::move(taker)});
   }
-  bool empty() const { return operations_.empty(); }
+  void AddAppend(AppendTokens append, AppendTaker taker);
+  bool empty() const { return entries_.empty(); }
 
   struct Outcome {
     Ticket completed;        // As in BatchResult.
@@ -34,8 +42,17 @@ class StepBatch {
   absl::StatusOr<Outcome> Run(CacheClient& client);
 
  private:
-  std::vector<Operation> operations_;
-  std::vector<Taker> takers_;  // One an operation.
+  // A run of appends has a taker for each sequence.
+  using Takers = std::variant<Taker, std::vector<AppendTaker>>;
+  struct Entry {
+    Operation operation;
+    Takers takers;
+  };
+
+  static void Give(absl::StatusOr<OperationResult> result, const CacheInfo& cache,
+                   const Takers& takers);
+
+  std::vector<Entry> entries_;
 };
 
 }  // namespace pagoda

@@ -315,6 +315,8 @@ constexpr const char* kOperationName<CommitTokens> = "commit_tokens";
 template <>
 constexpr const char* kOperationName<AppendTokens> = "append_tokens";
 template <>
+constexpr const char* kOperationName<AppendStep> = "append_step";
+template <>
 constexpr const char* kOperationName<FreeSequence> = "free_sequence";
 template <>
 constexpr const char* kOperationName<MatchPrefix> = "match_prefix";

@@ -13,7 +13,7 @@ import sys
 
 SERVICE = {
     "session_256_tcp", "session_256_unix", "session_256_retry", "unary_p50", "unary_64", "decode_step_256_p50",
-    "decode_step_256_p99", "idle_sessions_20_bytes", "beside_idle_session_256_unix", "beside_idle_unary_p50",
+    "decode_step_256_p99", "decode_step_256_packed_p50", "decode_step_256_packed_p99", "idle_sessions_20_bytes", "beside_idle_session_256_unix", "beside_idle_unary_p50",
     "beside_idle_decode_step_256_p50"
 }
 EVENTS = {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -279,15 +280,18 @@ double EvictRequest(uint32_t blocks) {
   return seconds / kCalls;
 }
 
-double AppendDecode(uint32_t) {
-  constexpr uint64_t kSequences = 256;
+// What a decode step of 256 sequences takes for each of them. step(bed, first, computed) appends a
+// token to the sequences from `first` on.
+constexpr uint64_t kStepSequences = 256;
+template <class Step>
+double DecodeSeconds(Step step) {
   constexpr int kSteps = 64;
   Bed bed(65'536);  // Enough for all repetitions: what is measured is appending, not evicting.
   uint64_t next = 0;
   const double seconds = MedianSeconds([&] {
     const uint64_t first = next;
-    next += kSequences;
-    for (uint64_t i = 0; i < kSequences; ++i) {
+    next += kStepSequences;
+    for (uint64_t i = 0; i < kStepSequences; ++i) {
       Bed::Require(
           bed.core()
               .AddSequence(bed.session(), SequenceId{first + i}, {}, bed.RandomTokens(100), 0, kNow)
@@ -295,24 +299,46 @@ double AppendDecode(uint32_t) {
     }
     uint32_t computed = 100;
     const double step_seconds = Seconds([&] {
-      for (int step = 0; step < kSteps; ++step, ++computed) {
-        for (uint64_t i = 0; i < kSequences; ++i) {
-          const TokenId token = static_cast<TokenId>(i);
-          Bed::Require(
-              bed.core()
-                  .AppendTokens(bed.session(), SequenceId{first + i}, {&token, 1}, computed, kNow)
-                  .status());
-        }
+      for (int i = 0; i < kSteps; ++i, ++computed) {
+        step(bed, first, computed);
         bed.core().TakeEvents();
       }
     });
-    for (uint64_t i = 0; i < kSequences; ++i) {
+    for (uint64_t i = 0; i < kStepSequences; ++i) {
       Bed::Require(bed.core().FreeSequence(bed.session(), SequenceId{first + i}, kNow));
     }
     bed.core().TakeEvents();
     return step_seconds;
   });
-  return seconds / (kSequences * kSteps);
+  return seconds / (kStepSequences * kSteps);
+}
+
+double AppendDecode(uint32_t) {
+  return DecodeSeconds([](Bed& bed, uint64_t first, uint32_t computed) {
+    for (uint64_t i = 0; i < kStepSequences; ++i) {
+      const TokenId token = static_cast<TokenId>(i);
+      Bed::Require(
+          bed.core()
+              .AppendTokens(bed.session(), SequenceId{first + i}, {&token, 1}, computed, kNow)
+              .status());
+    }
+  });
+}
+
+double AppendOneStep(uint32_t) {
+  AppendStep step{.sequences = std::vector<SequenceId>(kStepSequences),
+                  .computed_tokens = std::vector<uint32_t>(kStepSequences),
+                  .tokens = std::vector<TokenId>(kStepSequences)};
+  std::iota(step.tokens.begin(), step.tokens.end(), 0);
+  return DecodeSeconds([&](Bed& bed, uint64_t first, uint32_t computed) {
+    for (uint64_t i = 0; i < kStepSequences; ++i) {
+      step.sequences[i] = SequenceId{first + i};
+      step.computed_tokens[i] = computed;
+    }
+    const auto appended = bed.core().AppendStep(bed.session(), step, kNow);
+    Bed::Require(appended.status());
+    PAGODA_CHECK(appended->failed.empty(), "there is room for all");
+  });
 }
 
 // Bytes of memory that a full core of cached blocks takes, by block, tokens included: what is
@@ -362,6 +388,7 @@ void Run(std::string_view prefix) {
     beside("evict_request_" + suffix, EvictRequest, "us", 1e6);
     if (blocks == 10'000u) {
       beside("append_decode_256", AppendDecode, "ns", 1e9);
+      beside("append_step_256", AppendOneStep, "ns", 1e9);
     } else if (wanted("metadata_bytes")) {
       Print({.id = "metadata_bytes",
              .value = MetadataBytes(blocks),

@@ -49,7 +49,8 @@ class ServiceBench {
     if (Wanted("session_256_retry")) RetryFigure();
     if (Wanted("unary_p50")) UnaryMedianFigure();
     if (Wanted("unary_64")) UnaryRateFigure();
-    if (Wanted("decode_step_256")) DecodeFigures();
+    if (Wanted("decode_step_256_p50") || Wanted("decode_step_256_p99")) DecodeFigures();
+    if (Wanted("decode_step_256_packed")) PackedDecodeFigures();
     const std::string bytes = absl::StrCat("idle_sessions_", options_.idle_sessions, "_bytes");
     if (Wanted(bytes)) IdleBytesFigure(bytes);
     if (Wanted("beside_idle")) BesideIdleFigures();
@@ -118,6 +119,18 @@ class ServiceBench {
     const Compared us = Rounds("decode_step_256", StepsOf(cache), StepsOf(noop));
     Show("decode_step_256_p50", "us", kNoop, us, 0);
     Show("decode_step_256_p99", "us", kNoop, us, 1);
+  }
+
+  void PackedDecodeFigures() {
+    constexpr char kEmptyCall[] = "a unary call of an empty batch";
+    DecodeLoad packed(server().unix_endpoint(), Target::kCache, StepForm::kPacked);
+    Connection connection(server().unix_endpoint(), Target::kCache);
+    const Slice empty = [&connection, calls = options_.decode_steps] {
+      return EmptyCallPercentiles(connection, calls);
+    };
+    const Compared us = Rounds("decode_step_256_packed", StepsOf(packed), empty);
+    Show("decode_step_256_packed_p50", "us", kEmptyCall, us, 0);
+    Show("decode_step_256_packed_p99", "us", kEmptyCall, us, 1);
   }
 
   // What idle sessions add to the memory of a daemon that has served before: its event log is full,

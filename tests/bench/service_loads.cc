@@ -131,6 +131,19 @@ double UnaryMedian(Connection& connection, double seconds) {
   return Percentile(std::move(microseconds), 0.5);
 }
 
+std::vector<double> EmptyCallPercentiles(Connection& connection, int calls) {
+  ExecuteRequest request;
+  *request.mutable_session() = connection.OpenSession();
+  ExecuteResponse response;
+  std::vector<double> microseconds(calls);
+  for (double& one : microseconds) {
+    one = 1e6 * Seconds([&] { connection.Execute(request, &response); });
+  }
+  connection.CloseSession(request.session());
+  const double p50 = Percentile(microseconds, 0.5);
+  return {p50, Percentile(std::move(microseconds), 0.99)};
+}
+
 double UnaryRate(const std::vector<std::unique_ptr<Connection>>& connections, int outstanding_each,
                  double seconds) {
   std::vector<pagoda::v1::SessionRef> sessions;
@@ -172,12 +185,33 @@ void DecodeLoad::AddSequences() {
     auto* sequence = add.mutable_batch()->add_operations()->mutable_add_sequence();
     sequence->set_sequence_id(first_sequence_ + i);
     for (uint32_t t = 0; t < kPromptTokens; ++t) sequence->add_tokens(random_());
+    if (form_ == StepForm::kPacked) continue;
     auto* append = request_.mutable_batch()->add_operations()->mutable_append_tokens();
     append->set_sequence_id(first_sequence_ + i);
     append->add_tokens(0);
   }
+  if (form_ == StepForm::kPacked) {
+    auto* step = request_.mutable_batch()->add_operations()->mutable_append_step();
+    for (int i = 0; i < kSequences; ++i) step->add_sequence_ids(first_sequence_ + i);
+    step->mutable_tokens()->Resize(kSequences, 0);
+    step->mutable_computed_tokens()->Resize(kSequences, 0);
+  }
   stream_.Call(add, &response_);
   tokens_ = kPromptTokens;
+}
+
+void DecodeLoad::NameTokens(Batch& batch) {
+  for (int i = 0; i < kSequences; ++i) {
+    if (form_ == StepForm::kPacked) {
+      auto* step = batch.mutable_operations(0)->mutable_append_step();
+      step->set_tokens(i, random_());
+      step->set_computed_tokens(i, tokens_);
+    } else {
+      auto* append = batch.mutable_operations(i)->mutable_append_tokens();
+      append->set_tokens(0, random_());
+      append->set_computed_tokens(tokens_);
+    }
+  }
 }
 
 double DecodeLoad::Step() {
@@ -185,11 +219,7 @@ double DecodeLoad::Step() {
   // As an engine does it that has one step on its way: the one before has ended.
   batch->set_completed_step(step_);
   batch->set_step(++step_);
-  for (int i = 0; i < kSequences; ++i) {
-    auto* append = batch->mutable_operations(i)->mutable_append_tokens();
-    append->set_tokens(0, random_());
-    append->set_computed_tokens(tokens_);
-  }
+  NameTokens(*batch);
   ++tokens_;
   return Seconds([&] { stream_.Call(request_, &response_); });
 }

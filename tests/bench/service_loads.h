@@ -42,11 +42,19 @@ double UnaryMedian(Connection& connection, double seconds);
 double UnaryRate(const std::vector<std::unique_ptr<Connection>>& connections, int outstanding_each,
                  double seconds);
 
+// Microseconds of one unary Execute of a batch without operations: the p50 and the p99 of so many
+// calls. A session of its own, which is closed.
+std::vector<double> EmptyCallPercentiles(Connection& connection, int calls);
+
+// How the appends of a step are said: 256 operations, or one in packed arrays.
+enum class StepForm { kEach, kPacked };
+
 // 256 running sequences; a step is one batch that appends one token to each, and declares the one
 // before computed. Not thread-safe.
 class DecodeLoad {
  public:
-  DecodeLoad(const std::string& endpoint, Target target) : stream_(endpoint, target) {}
+  DecodeLoad(const std::string& endpoint, Target target, StepForm form = StepForm::kEach)
+      : stream_(endpoint, target), form_(form) {}
 
   // The p50 and the p99, in microseconds, of `steps` steps. The sequences are new, with a prompt of
   // 100 tokens, and are freed afterwards, outside of the clock.
@@ -55,9 +63,11 @@ class DecodeLoad {
  private:
   void AddSequences();
   void FreeSequences();
+  void NameTokens(pagoda::v1::Batch& batch);
   double Step();
 
   SessionStream stream_;
+  const StepForm form_;
   std::mt19937 random_{1};
   uint64_t step_ = 0;
   uint64_t first_sequence_ = 1;

@@ -60,7 +60,7 @@ async def test_a_sequence_lives_and_is_found_again(daemon):
             (pool,) = await client.pools()
             pool.writable_array[sequence.table.slots] = 2
             await sequence.commit(computed=10)
-            await sequence.append(10, computed=10)
+            assert await client.append_step([sequence], [10], computed=[10]) == {}
             async with sequence.fork() as child:
                 await child.append([11, 12])
                 await child.wait_ready()

@@ -47,6 +47,31 @@ def test_a_batch_is_one_call(daemon, client):
     assert daemon.primary().active_blocks == 0
 
 
+def test_a_decode_step_is_one_operation(daemon, client):
+    sequences = [client.sequence([100 * i, 100 * i + 1, 100 * i + 2]) for i in range(1, 4)]
+    assert client.append_step(sequences, [7, 8, 9], computed=[3, None, 3]) == {}
+    assert [sequence.token_count for sequence in sequences] == [4, 4, 4]
+    assert [sequence.computed_tokens for sequence in sequences] == [3, 0, 3]
+    assert [len(sequence.table) for sequence in sequences] == [1, 1, 1]
+    sequences[1].free()
+    failed = client.append_step(sequences, [[10, 11], 5, []], computed=[6, None, 9])
+    assert {index: error.reason for index, error in failed.items()} == {1: "UNKNOWN_SEQUENCE", 2: "COMPUTED_BEYOND_TOKENS"}
+    assert (sequences[0].token_count, sequences[0].computed_tokens) == (6, 6)
+    # What was told is what the daemon has.
+    told = list(sequences[0].table.blocks)
+    assert len(told) == 2
+    assert list(sequences[0].describe().tables.values())[0].blocks == told
+    assert (sequences[2].token_count, sequences[2].computed_tokens) == (4, 3)
+    with pytest.raises(ValueError):
+        client.append_step(sequences, [1, 2])
+    with pytest.raises(pagoda.InvalidRequest):
+        client.append_step([], [])
+    with client.batch() as batch:
+        step = batch.append_step([sequences[0], sequences[2]], [1, 2])
+    assert step.result() == {}
+    assert sequences[2].token_count == 5
+
+
 def test_operations_of_a_batch_fail_by_themselves_and_are_told_by_class(daemon, client):
     caught = []
     try:

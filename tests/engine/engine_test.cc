@@ -243,9 +243,9 @@ class LosingClient final : public CacheClient {
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
                                       StepRange steps) override {
     absl::StatusOr<BatchResult> batch = client_->Execute(operations, steps);
-    const auto* append = std::get_if<AppendTokens>(&operations.front());
-    if (append != nullptr && ++appends_ == 5) {
-      batch->shortened = {{.sequence = append->sequence, .losses = 1, .must_be_freed = true}};
+    const auto* step = std::get_if<AppendStep>(&operations.front());
+    if (step != nullptr && ++appends_ == 5) {
+      batch->shortened = {{.sequence = step->sequences[0], .losses = 1, .must_be_freed = true}};
     }
     return batch;
   }

@@ -224,6 +224,27 @@ LARGEST(AppendTokens, {"all tokens", [](Cache& cache) {
                                              .tokens = Tokens(kCacheTokens - 1),
                                              .computed_tokens = kCacheTokens};
                        }});
+LARGEST(AppendStep,
+        {"4,096 sequences, a token each",
+         [](Cache& cache) {
+           AppendStep step{.tokens = std::vector<TokenId>(kMaxStepSequences, 7)};
+           for (uint32_t i = 0; i < kMaxStepSequences; ++i) {
+             step.sequences.emplace_back(i + 1);
+             cache.Run(AddSequence{.sequence = step.sequences.back(), .tokens = Tokens(1)});
+           }
+           return step;
+         }},
+        {"4,096 sequences, all tokens", [](Cache& cache) {
+           const uint32_t each = kCacheTokens / kMaxStepSequences;
+           AppendStep step{.token_counts = std::vector<uint32_t>(kMaxStepSequences, each - 1),
+                           .computed_tokens = std::vector<uint32_t>(kMaxStepSequences, each)};
+           step.tokens = Tokens((each - 1) * kMaxStepSequences);
+           for (uint32_t i = 0; i < kMaxStepSequences; ++i) {
+             step.sequences.emplace_back(i + 1);
+             cache.Run(AddSequence{.sequence = step.sequences.back(), .tokens = {i}});
+           }
+           return step;
+         }});
 LARGEST(FreeSequence,
         {"all tokens",
          [](Cache& cache) {

@@ -134,9 +134,41 @@ void FollowTokens(World& world, SimSession& session, SimSequence& sequence,
   FollowCommit(world, session, sequence);
 }
 
+// As a step of one sequence. (That a step of many is its appends, append_step_test shows.)
+absl::StatusOr<AppendedTokens> AppendAsStep(World& world, SimSession& session,
+                                            const SimSequence& sequence, const AppendTokens& op,
+                                            const Scope& scope) {
+  const auto step =
+      Call<AppendedStep>(world, session,
+                         AppendStep{.sequences = {op.sequence},
+                                    .token_counts = {static_cast<uint32_t>(op.tokens.size())},
+                                    .computed_tokens = {op.computed_tokens},
+                                    .known_losses = {op.known_losses},
+                                    .tokens = op.tokens},
+                         scope);
+  if (!step.ok()) return step.status();
+  if (!step->failed.empty()) return step->failed[0].status;
+  const bool grew = !step->grown.empty();
+  AppendedTokens appended{
+      .token_count = static_cast<uint32_t>(sequence.tokens() + op.tokens.size()),
+      .ready = step->ready};
+  auto block = step->blocks.begin();
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    const uint32_t blocks = grew ? step->grown[0].blocks : 0;
+    appended.added.push_back(
+        {.window = world.config.windows[w].size,
+         .first_block = grew ? step->grown[0].first_block : world.BlocksFor(sequence.room),
+         .blocks = {block, block + blocks}});
+    block += blocks;
+  }
+  return appended;
+}
+
 // Also by the method's name, without the values.
-absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session, const AppendTokens& op,
+absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session,
+                                      const SimSequence& sequence, const AppendTokens& op,
                                       const Scope& scope) {
+  if (world.random.OneIn(3)) return AppendAsStep(world, session, sequence, op, scope);
   if (!world.random.OneIn(3)) return Call<AppendedTokens>(world, session, op, scope);
   world.ApplyTime();
   const absl::StatusOr<BlockManager::Growth> growth = world.core->AppendTokens(
@@ -185,7 +217,7 @@ void AppendOp(World& world) {
       std::max(sequence.room, static_cast<uint32_t>(sequence.tokens() + tokens.size()));
   const Growth growth =
       sequence.running && room > sequence.room ? Expect(world, sequence, room) : Growth{};
-  const auto appended = Append(world, *session,
+  const auto appended = Append(world, *session, sequence,
                                AppendTokens{.sequence = sequence.id,
                                             .tokens = tokens,
                                             .computed_tokens = declared.computed,

@@ -104,6 +104,13 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
        "set_retention { namespace { cache_salt: 's' } tokens: 5"
        " retention { token_end: 1 priority: 7 } }"},
       {WaitForTicket{Ticket(6)}, "wait_for_ticket { ticket: 6 }"},
+      {AppendStep{.sequences = {SequenceId(7), SequenceId(9)},
+                  .token_counts = {1, 2},
+                  .computed_tokens = {3, 0},
+                  .known_losses = {1, 0},
+                  .tokens = {8, 5, 6}},
+       "append_step { sequence_ids: [7, 9] tokens: [8, 5, 6] token_counts: [1, 2]"
+       " computed_tokens: [3, 0] known_losses: [1, 0] }"},
   };
 }
 

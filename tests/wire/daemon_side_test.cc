@@ -122,6 +122,7 @@ TEST(DaemonSideTest, EveryServedKindGoesThereAndItsResultComesBack) {
       {Kind::kInvalidatePrefix, v1::OperationResult::kInvalidatePrefix, InvalidatedPrefix{}},
       {Kind::kSetRetention, v1::OperationResult::kSetRetention, RetentionSet{}},
       {Kind::kWaitForTicket, v1::OperationResult::kWaitForTicket, WaitedForTicket{}},
+      {Kind::kAppendStep, v1::OperationResult::kAppendStep, AppendedStep{}},
   };
   const auto* type = v1::Operation::descriptor();
   for (size_t i = 0; i < std::size(kinds); ++i) {

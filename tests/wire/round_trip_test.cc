@@ -9,6 +9,7 @@
 #include "google/protobuf/util/message_differencer.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/options.pb.h"
+#include "wire/errors.h"
 #include "wire/operations.h"
 #include "wire/results.h"
 
@@ -131,6 +132,12 @@ TEST(RoundTripTest, EveryFieldOfEveryResultComesThrough) {
     if (sent.has_describe_pools()) {
       for (v1::PoolMapping& pool : *sent.mutable_describe_pools()->mutable_pools()) {
         SetStrides(pool);
+      }
+    }
+    if (sent.has_append_step()) {
+      // An error's details follow from its reason.
+      for (v1::FailedAppend& failed : *sent.mutable_append_step()->mutable_failed()) {
+        *failed.mutable_error() = ToProtoStatus(MakeError(Reason::kBlocksExhausted, "none left"));
       }
     }
     const absl::StatusOr<OperationResult> result = OperationResultFromProto(sent);

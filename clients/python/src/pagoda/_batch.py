@@ -73,6 +73,7 @@ class Recorder:
     wait_for_ticket = _recorded(_operations.wait_for_ticket)
 
     append = _recorded(_sequences.append)
+    append_step = _recorded(_sequences.append_step)
     reserve = _recorded(_sequences.reserve)
     commit = _recorded(_sequences.commit)
     truncate = _recorded(_sequences.truncate)

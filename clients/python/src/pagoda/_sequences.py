@@ -2,16 +2,17 @@
 of the batches, where the sequence is its first argument."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from pagoda import values
-from pagoda._call import Call
+from pagoda._call import Call, Surroundings
 from pagoda._contract import v1
 from pagoda._operations import take_capacity
-from pagoda.errors import Details, KvLost, Loss, PagodaError, make
+from pagoda.errors import Details, KvLost, Loss, PagodaError, make, of_result
 from pagoda.tables import Table
-from pagoda.values import MultimodalItem, Namespace, Retention, Tokens, token_list
+from pagoda.values import Block, MultimodalItem, Namespace, Retention, Tokens, token_list
 
 
 @dataclasses.dataclass
@@ -181,6 +182,46 @@ def append(sequence: SequenceView, tokens: SupportsIndex | Tokens, *, computed: 
         sequence._take_tables(done.added, done.ready_ticket)
 
     return _call(sequence, "append_tokens", request, take, len(ids))
+
+
+def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsIndex | Tokens], *,
+                computed: Sequence[int | None] | None = None) -> Call[dict[int, PagodaError]]:
+    """Appends to many sequences in one operation, as a decode step does it. For each sequence a token or several, and the `computed` of
+    append.
+
+    Each sequence succeeds or fails by itself. Returns the errors of append by the index of their sequence: empty where all succeeded.
+    Errors of the whole: ValueError where the arguments have different lengths; INVALID_ARGUMENT (none, or more than 4,096 sequences).
+    """
+    if len(tokens) != len(sequences) or (computed is not None and len(computed) != len(sequences)):
+        raise ValueError(f"{len(sequences)} sequences, tokens for {len(tokens)}, computed for {len(computed or ())}")
+    named = [token_list(some) if isinstance(some, Iterable) else [int(some)] for some in tokens]
+    complete = [0] * len(sequences) if computed is None else [some or 0 for some in computed]
+    for sequence, ids in zip(sequences, named):
+        sequence._room_tokens += len(ids)
+    losses = [sequence.known_losses for sequence in sequences]
+    request = v1.AppendStepRequest(
+        sequence_ids=[sequence.id for sequence in sequences], tokens=[token for ids in named for token in ids],
+        token_counts=() if all(len(ids) == 1 for ids in named) else [len(ids) for ids in named],
+        computed_tokens=complete if any(complete) else (), known_losses=losses if any(losses) else ())
+
+    def finish(done: Any, session: Surroundings) -> dict[int, PagodaError]:
+        failed = {one.index: sequences[one.index]._error_of(of_result(one.error)) for one in done.failed}
+        for index, sequence in enumerate(sequences):
+            if index not in failed:
+                sequence._opened().token_count += len(named[index])
+                _take_computed(sequence, complete[index])
+        blocks = map(Block, done.block_ids, done.generations, done.slot_indices)
+        for index, first, count in zip(done.grown, done.first_blocks, done.block_counts):
+            opened = sequences[index]._opened()
+            for window in session.cache.windows:
+                opened.tables[window.window_size]._put(first, itertools.islice(blocks, count))
+            opened.ready_ticket = max(opened.ready_ticket, done.ready_ticket)
+        return failed
+
+    most = sum(len(ids) for ids in named)
+    # An error's text is as long as sixteen handles.
+    return Call("append_step", request, lambda done: done, complete=finish,
+                handles=lambda tokens_per_block: most // tokens_per_block + 18 * len(sequences))
 
 
 def reserve(sequence: SequenceView, count: int) -> Call[None]:

@@ -1,6 +1,6 @@
 """A sequence's block tables: where its tokens' bytes lie."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,4 +53,7 @@ class Table:
 
     def _take(self, message: Any) -> None:
         """Applies a BlockTable: entries from first_block on are other ones, and there are none after."""
-        self._blocks[message.first_block:] = [Block.take(handle) for handle in message.blocks]
+        self._put(message.first_block, (Block.take(handle) for handle in message.blocks))
+
+    def _put(self, first_block: int, blocks: Iterable[Block | None]) -> None:
+        self._blocks[first_block:] = blocks

@@ -241,6 +241,7 @@ class Client(SessionView):
     list_pins = _method(_operations.list_pins)
     invalidate = _method(_operations.invalidate)
     set_retention = _method(_operations.set_retention)
+    append_step = _method(_sequences.append_step)
     pools = _method(_operations.pools)
     sequence = _opened(_sequences.open_sequence)
     pin = _pinned(_operations.pin)

@@ -1,0 +1,111 @@
+// One append for each sequence of a decode step.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+#include "manager/running_sequences.h"
+
+namespace pagoda {
+namespace {
+
+// So many sequences are looked up before the first of them is changed: their memory is on its way
+// meanwhile.
+constexpr size_t kAhead = 16;
+
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+absl::Status CheckArray(std::string_view name, const std::vector<uint32_t>& array,
+                        size_t num_sequences) {
+  if (array.empty() || array.size() == num_sequences) return absl::OkStatus();
+  return Refuse(absl::StrCat(array.size(), " ", name, " for ", num_sequences, " sequences"));
+}
+
+absl::Status CheckStep(const AppendStep& step) {
+  const size_t num_sequences = step.sequences.size();
+  if (num_sequences == 0 || num_sequences > kMaxStepSequences) {
+    return Refuse(absl::StrCat("a step of ", num_sequences, " sequences; 1 to ", kMaxStepSequences,
+                               " may be"));
+  }
+  for (const auto& [name, array] : {std::pair("token_counts", &step.token_counts),
+                                    std::pair("computed_tokens", &step.computed_tokens),
+                                    std::pair("known_losses", &step.known_losses)}) {
+    if (absl::Status status = CheckArray(name, *array, num_sequences); !status.ok()) return status;
+  }
+  const uint64_t tokens =
+      step.token_counts.empty()
+          ? num_sequences
+          : std::accumulate(step.token_counts.begin(), step.token_counts.end(), uint64_t{0});
+  if (tokens == step.tokens.size()) return absl::OkStatus();
+  return Refuse(absl::StrCat("the step has ", step.tokens.size(), " tokens; its sequences take ",
+                             tokens));
+}
+
+uint32_t EntryOf(const std::vector<uint32_t>& array, size_t i, uint32_t without) {
+  return array.empty() ? without : array[i];
+}
+
+// The new entries, of each window behind the other's.
+void AddGrowth(size_t index, const SequenceGrowth& growth, AppendedStep& out) {
+  out.ready = std::max(out.ready, growth.ready);
+  if (growth.blocks == 0) return;
+  out.grown.push_back({.index = static_cast<uint32_t>(index),
+                       .first_block = growth.first_block,
+                       .blocks = growth.blocks});
+  for (const SequenceBlocks& window : growth.sequence->windows) {
+    out.blocks.insert(out.blocks.end(), window.table.begin() + growth.first_block,
+                      window.table.end());
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<AppendedStep> RunningSequences::AppendStep(SessionId session,
+                                                          const pagoda::AppendStep& step,
+                                                          absl::Time now) {
+  if (absl::Status status = CheckStep(step); !status.ok()) return status;
+  AppendedStep appended;
+  absl::Span<const TokenId> rest = step.tokens;
+  const size_t num_sequences = step.sequences.size();
+  std::array<Sequence*, kAhead> found;
+  for (size_t i = 0; i < num_sequences; ++i) {
+    if (i % kAhead == 0) {
+      // An append ends no sequence, so these stay where they are.
+      const size_t end = std::min(num_sequences, i + kAhead);
+      for (size_t ahead = i; ahead < end; ++ahead) {
+        const auto it = sequences_.find({session, step.sequences[ahead]});
+        found[ahead - i] = it == sequences_.end() ? nullptr : it->second.get();
+        if (found[ahead - i] != nullptr) __builtin_prefetch(found[ahead - i]);
+      }
+    }
+    const uint32_t computed_tokens = EntryOf(step.computed_tokens, i, 0);
+    const uint32_t known_losses = EntryOf(step.known_losses, i, 0);
+    const absl::Span<const TokenId> tokens = rest.first(EntryOf(step.token_counts, i, 1));
+    rest.remove_prefix(tokens.size());
+    Sequence* const sequence = found[i % kAhead];
+    if (sequence == nullptr) {
+      appended.failed.push_back({.index = static_cast<uint32_t>(i),
+                                 .status = FindSequence(session, step.sequences[i]).status()});
+      continue;
+    }
+    if (StaysInBlock(*sequence, tokens.size(), computed_tokens, known_losses)) {
+      AppendInBlock(*sequence, tokens, computed_tokens);
+      continue;
+    }
+    // As an operation of its own: it is checked, and told, by itself.
+    OperationScope op = runner_.Begin(now);
+    const absl::StatusOr<Growth> growth =
+        AppendBlocks(op, session, *sequence, tokens, computed_tokens, known_losses);
+    if (growth.ok()) {
+      AddGrowth(i, *growth, appended);
+    } else {
+      appended.failed.push_back({.index = static_cast<uint32_t>(i), .status = growth.status()});
+    }
+  }
+  return appended;
+}
+
+}  // namespace pagoda
