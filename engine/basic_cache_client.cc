@@ -33,7 +33,6 @@ class BasicCache final : public CacheClient {
         blocks_per_place_(tokens_per_block_.BlocksFor(options.max_sequence_tokens)) {
     info_.name = options.spec.name;
     info_.model_fingerprint = options.spec.model_fingerprint;
-    info_.rank = options.spec.rank;
     info_.tokens_per_block = options.spec.tokens_per_block;
     info_.tiers = {{.name = DefaultTierName(Tier::kPrimary)}};
     for (const WindowLayout& window : pools_->layout().windows()) {

@@ -40,8 +40,6 @@ std::string_view RemovalReasonName(RemovalReason reason) {
       return "invalidated";
     case RemovalReason::kCleared:
       return "cleared";
-    case RemovalReason::kExpired:
-      return "expired";
     case RemovalReason::kReleased:
       return "released";
     case RemovalReason::kLost:

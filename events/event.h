@@ -76,7 +76,6 @@ enum class RemovalReason : uint8_t {
   kTruncated,    // Refused speculation.
   kInvalidated,  // An operator or client named its prefix.
   kCleared,      // The prefix cache was reset.
-  kExpired,      // Not recorded yet: a priority that expires is an UpdatedEvent; the block stays.
   kReleased,     // Counterpart of CreatedEvent: of its blocks, or of the window's pools.
   kLost,         // A copy of its bytes, or of those of a block above it, failed.
 };

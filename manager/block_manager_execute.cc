@@ -72,6 +72,7 @@ class Executor {
                               .multimodal_items = op.multimodal_items,
                               .retention = op.retention.empty() ? nullptr : &op.retention,
                               .tenant = op.tenant,
+                              .whole_blocks_only = op.whole_blocks_only,
                               .content_check = content_check_},
                              now_);
     if (!added.ok()) return added.status();

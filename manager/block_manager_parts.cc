@@ -60,7 +60,6 @@ CacheInfo MakeInfo(const BlockManager::Options& options) {
   const CacheSpec& spec = options.layout.spec();
   CacheInfo info{.name = spec.name,
                  .model_fingerprint = spec.model_fingerprint,
-                 .rank = spec.rank,
                  .tokens_per_block = spec.tokens_per_block,
                  .tiers = {},
                  .windows = {}};

@@ -23,7 +23,6 @@ namespace pagoda {
 struct CacheInfo {
   std::string name;
   std::string model_fingerprint;
-  uint32_t rank = 0;
   uint32_t tokens_per_block = 0;
   struct TierInfo {
     std::string name;

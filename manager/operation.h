@@ -70,6 +70,8 @@ struct AddSequence {
   std::vector<MultimodalItem> multimodal_items;  // Ascending, not overlapping.
   SequenceRetention retention;
   std::string tenant = {};  // Whom it is charged to: see TenantTable::Charged.
+  // No part of a block is matched, for engines that would drop it.
+  bool whole_blocks_only = false;
 };
 struct AddedSequence {
   uint32_t matched_tokens = 0;

@@ -62,6 +62,10 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
       matcher_.FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - 1));
   const uint64_t wanted = prompt.room_tokens == 0 ? tokens.size() : prompt.room_tokens;
   uint32_t matched = matcher_.ValidLength(matches, static_cast<uint32_t>(tokens.size() - 1));
+  while (prompt.whole_blocks_only && tokens_per_block_.OffsetInBlock(matched) != 0) {
+    matched = matcher_.ValidLength(
+        matches, tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
+  }
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
   uint64_t room = 0;
   absl::Status given_up;  // Why there is no room for a longer match.

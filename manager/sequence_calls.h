@@ -24,7 +24,8 @@ struct SequencePrompt {
   absl::Span<const uint64_t> extra_token_ids = {};
   absl::Span<const MultimodalItem> multimodal_items = {};
   const SequenceRetention* retention = nullptr;
-  std::string_view tenant = {};  // Whom it is charged to: see TenantTable::Charged.
+  std::string_view tenant = {};    // Whom it is charged to: see TenantTable::Charged.
+  bool whole_blocks_only = false;  // No part of a block is matched.
   // What CheckContent says of it, where the caller has asked already; else it is asked.
   const absl::Status* content_check = nullptr;
 };

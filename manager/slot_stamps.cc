@@ -127,7 +127,6 @@ ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index
   ByteWriter out(&bytes);
   out.PutText(spec.name);
   out.PutText(spec.model_fingerprint);
-  out.Put(spec.rank);
   out.Put(window.window.value());
   out.Put(static_cast<uint8_t>(tier));
   for (const PoolLayout& pool : window.pools) {

@@ -51,7 +51,7 @@ struct SlotStamp {
 // "/pagoda-<instance>-w<window>-stamps", with "-secondary" after it for that tier.
 std::string StampsName(const std::string& instance, WindowSize window, Tier tier);
 // What must be the same for the stamps of a window and tier to mean anything: the cache's name,
-// model and rank, and the layout of the window's pools.
+// model, and the layout of the window's pools.
 ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index, Tier tier);
 
 // Thread-safe, where of Write and Publish at most one runs for a slot at a time. The object is one

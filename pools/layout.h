@@ -33,7 +33,6 @@ struct LayerSpec {
 struct CacheSpec {
   std::string name = "default";
   std::string model_fingerprint;
-  uint32_t rank = 0;
   uint32_t tokens_per_block = 32;  // A power of two, 1 to 1,024.
   std::vector<LayerSpec> layers;   // In the model's order.
 };

@@ -23,8 +23,7 @@
 
 namespace pagoda {
 
-// A piece of a pool that another process can map. The first version has one piece a pool; shards
-// and grown pools have several.
+// A piece of a pool that another process can map. Today a pool has one piece.
 struct MappingSegment {
   // For shm_open: "/pagoda-..."; of a device's memory only for people.
   std::string shm_name;
@@ -33,7 +32,6 @@ struct MappingSegment {
   uint64_t size_bytes = 0;
   uint32_t first_slot = 0;
   uint32_t num_slots = 0;
-  uint32_t shard = 0;
 };
 
 // Everything that a client needs to find a block's bytes.

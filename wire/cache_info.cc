@@ -23,7 +23,6 @@ void SegmentToProto(const MappingSegment& segment, v1::MappingSegment* out) {
   out->set_size_bytes(segment.size_bytes);
   out->set_first_slot(segment.first_slot);
   out->set_num_slots(segment.num_slots);
-  out->set_shard(segment.shard);
   out->set_memory_kind(MemoryKindToProto(segment.place.kind));
   if (segment.place.kind == MemoryKind::kHost) return;
   out->set_device(static_cast<uint32_t>(segment.place.device));
@@ -56,8 +55,7 @@ absl::StatusOr<MappingSegment> SegmentFromProto(const v1::MappingSegment& proto)
                         .offset_bytes = proto.offset_bytes(),
                         .size_bytes = proto.size_bytes(),
                         .first_slot = proto.first_slot(),
-                        .num_slots = proto.num_slots(),
-                        .shard = proto.shard()};
+                        .num_slots = proto.num_slots()};
 }
 
 // --- Layouts of pools ---
@@ -140,7 +138,6 @@ absl::StatusOr<PoolMapping> PoolMappingFromProto(const v1::PoolMapping& proto) {
 void CacheInfoToProto(const CacheInfo& info, v1::CacheInfo* out) {
   out->set_name(info.name);
   out->set_model_fingerprint(info.model_fingerprint);
-  out->set_rank(info.rank);
   out->set_tokens_per_block(info.tokens_per_block);
   for (size_t t = 0; t < info.tiers.size(); ++t) {
     v1::TierInfo* proto = out->add_tiers();
@@ -160,7 +157,6 @@ void CacheInfoToProto(const CacheInfo& info, v1::CacheInfo* out) {
 CacheInfo CacheInfoFromProto(const v1::CacheInfo& proto) {
   CacheInfo info{.name = proto.name(),
                  .model_fingerprint = proto.model_fingerprint(),
-                 .rank = proto.rank(),
                  .tokens_per_block = proto.tokens_per_block(),
                  .tiers = {},
                  .windows = {}};

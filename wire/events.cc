@@ -23,8 +23,6 @@ v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
       return v1::REMOVAL_REASON_INVALIDATED;
     case RemovalReason::kCleared:
       return v1::REMOVAL_REASON_CLEARED;
-    case RemovalReason::kExpired:
-      return v1::REMOVAL_REASON_EXPIRED;
     case RemovalReason::kReleased:
       return v1::REMOVAL_REASON_RELEASED;
     case RemovalReason::kLost:

@@ -58,6 +58,7 @@ void Encode(const AddSequence& op, v1::AddSequenceRequest* out) {
   out->set_room_tokens(op.room_tokens);
   RetentionToProto(op.retention, out);
   out->set_tenant(op.tenant);
+  out->set_whole_blocks_only(op.whole_blocks_only);
 }
 
 absl::StatusOr<AddSequence> Decode(const v1::AddSequenceRequest& proto) {
@@ -69,6 +70,7 @@ absl::StatusOr<AddSequence> Decode(const v1::AddSequenceRequest& proto) {
   op->room_tokens = proto.room_tokens();
   op->retention = *std::move(retention);
   op->tenant = proto.tenant();
+  op->whole_blocks_only = proto.whole_blocks_only();
   return op;
 }
 

@@ -15,7 +15,6 @@
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/engine.pb.h"
 #include "pagoda/v1/events.pb.h"
-#include "pagoda/v1/options.pb.h"
 
 namespace pagoda {
 namespace {
@@ -27,7 +26,6 @@ using google::protobuf::Reflection;
 
 // What to look at in a message of one type.
 struct Plan {
-  std::vector<const FieldDescriptor*> reserved;
   std::vector<const FieldDescriptor*> messages;  // To go into.
 };
 
@@ -38,10 +36,8 @@ void AddPlan(const Descriptor* type, Plans* plans) {
   Plan plan;
   for (int i = 0; i < type->field_count(); ++i) {
     const FieldDescriptor* field = type->field(i);
-    if (field->options().GetExtension(v1::reserved_for_later)) {
-      plan.reserved.push_back(field);
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE &&
-               field->message_type() != v1::Operation::descriptor()) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE &&
+        field->message_type() != v1::Operation::descriptor()) {
       plan.messages.push_back(field);
     }
   }
@@ -66,11 +62,6 @@ const Plan& PlanOf(const Descriptor* type) {
   const auto it = plans.find(type);
   PAGODA_CHECK(it != plans.end(), "every request's type has a plan");
   return it->second;
-}
-
-bool IsSet(const Message& message, const Reflection& reflection, const FieldDescriptor* field) {
-  return field->is_repeated() ? reflection.FieldSize(message, field) > 0
-                              : reflection.HasField(message, field);
 }
 
 // The path of the first thing in `message` that is not served. It is put together on the way out,
@@ -101,9 +92,6 @@ std::optional<std::string> FindUnserved(const Message& message) {
   if (const auto& unknown = reflection.GetUnknownFields(message); !unknown.empty()) {
     return absl::StrCat("unknown field number ", unknown.field(0).number());
   }
-  for (const FieldDescriptor* field : plan.reserved) {
-    if (IsSet(message, reflection, field)) return field->name();
-  }
   for (const FieldDescriptor* field : plan.messages) {
     if (auto found = FindUnservedIn(message, reflection, field)) return found;
   }
@@ -120,11 +108,10 @@ bool KnowsAll(const Proto& message) {
 // the generated accessors, for the walk costs more than to run such an operation; what this does
 // not know is for the walk.
 bool IsPlainlyServed(const v1::Operation& operation) {
-  if (!KnowsAll(operation) || operation.operation_id() != 0) return false;
+  if (!KnowsAll(operation)) return false;
   switch (operation.operation_case()) {
     case v1::Operation::kAllocateBlocks:
-      return KnowsAll(operation.allocate_blocks()) &&
-             operation.allocate_blocks().tier() == v1::TIER_UNSPECIFIED;
+      return KnowsAll(operation.allocate_blocks());
     case v1::Operation::kFreeBlocks:
       return KnowsAll(operation.free_blocks()) &&
              std::all_of(operation.free_blocks().blocks().begin(),

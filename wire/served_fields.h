@@ -1,5 +1,5 @@
-// Refuses what this version does not serve: fields that stand for later features, and fields that
-// it has never heard of. A client that sets one is told so by name; it is never ignored.
+// Refuses fields that this version does not know. A newer client that sets one is told so; it is
+// never ignored.
 #ifndef PAGODA_WIRE_SERVED_FIELDS_H_
 #define PAGODA_WIRE_SERVED_FIELDS_H_
 
@@ -9,9 +9,8 @@
 
 namespace pagoda {
 
-// FIELD_NOT_SERVED with the field's path ("operation_id", "add_sequence.tenant") where `message` or
-// a message in it sets a field with the option (pagoda.v1.reserved_for_later), or has an unknown
-// field ("add_sequence: unknown field number 77").
+// FIELD_NOT_SERVED with the path ("add_sequence.namespace.unknown field number 77") where `message`
+// or a message in it has an unknown field.
 //
 // The operations of a batch are left out, because each is refused by itself: call this with the
 // Operation. Cost: O(messages in the message); repeated numbers are not looked at.

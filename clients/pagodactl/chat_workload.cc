@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/tokens.h"
@@ -122,20 +123,31 @@ class Workload {
     conversation.replied = 0;
   }
 
-  // One batch for all active conversations.
+  // One batch for all active conversations. What they say is one operation, as an engine's decode
+  // step is.
   absl::Status Step() {
     Admit();
     std::vector<Operation> operations;
-    for (const Conversation* conversation : active_) AppendOperations(*conversation, operations);
+    AppendStep step{.tokens = {}};
+    for (const Conversation* conversation : active_) {
+      if (conversation->phase == Phase::kReplying) {
+        AppendReply(*conversation, step);
+      } else {
+        AppendOperations(*conversation, operations);
+      }
+    }
+    const size_t replies = step.sequences.size();
+    report_.operations += operations.size() + replies;
+    if (replies > 0) operations.push_back(std::move(step));
 
     const absl::Time sent = absl::Now();
     const absl::StatusOr<BatchResult> batch = client_.Execute(operations);
     if (!batch.ok()) return batch.status();
     latencies_.push_back(absl::Now() - sent);
     ++report_.batches;
-    report_.operations += operations.size();
 
     for (const ShortenedSequence& shortened : batch->shortened) NoteLoss(shortened);
+    if (replies > 0) TakeReplies(batch->results.back(), replies);
     auto result = batch->results.begin();
     for (Conversation* conversation : std::exchange(active_, {})) {
       if (absl::Status status = Advance(*conversation, result); !status.ok()) return status;
@@ -158,6 +170,24 @@ class Workload {
     return add;
   }
 
+  // The step that sampled this token has computed all before it, the prompt with the first one.
+  static void AppendReply(const Conversation& conversation, AppendStep& step) {
+    step.sequences.push_back(conversation.sequence);
+    step.tokens.push_back(conversation.reply[conversation.replied]);
+    step.computed_tokens.push_back(static_cast<uint32_t>(conversation.history.size()));
+    step.known_losses.push_back(conversation.known_losses);
+  }
+
+  // How each of the step's appends ended, in their order.
+  void TakeReplies(const absl::StatusOr<OperationResult>& result, size_t replies) {
+    replies_.assign(replies, result.status());
+    next_reply_ = 0;
+    if (!result.ok()) return;
+    for (const AppendedStep::Failure& failure : std::get<AppendedStep>(*result).failed) {
+      replies_[failure.index] = failure.status;
+    }
+  }
+
   void AppendOperations(const Conversation& conversation, std::vector<Operation>& out) const {
     const auto history_tokens = static_cast<uint32_t>(conversation.history.size());
     switch (conversation.phase) {
@@ -165,12 +195,7 @@ class Workload {
         out.push_back(MakeAddSequence(conversation));
         break;
       case Phase::kReplying:
-        // The step that sampled this token has computed all before it, the prompt with the first
-        // one.
-        out.push_back(AppendTokens{.sequence = conversation.sequence,
-                                   .tokens = {conversation.reply[conversation.replied]},
-                                   .computed_tokens = history_tokens,
-                                   .known_losses = conversation.known_losses});
+        PAGODA_CHECK(false, "a reply is a part of the step");
         break;
       case Phase::kFinishing:
         out.push_back(CommitTokens{.sequence = conversation.sequence,
@@ -215,6 +240,7 @@ class Workload {
 
   // Takes the conversation's results off `result` and moves it to its next phase and place.
   absl::Status Advance(Conversation& conversation, Results& result) {
+    if (conversation.phase == Phase::kReplying) return AdvanceReply(conversation);
     const absl::StatusOr<OperationResult>& first = *result++;
     const bool refused_for_loss = RefusedForLoss(conversation, first.status());
     conversation.newly_shortened = false;
@@ -228,14 +254,7 @@ class Workload {
         YieldIfLost(conversation);
         break;
       case Phase::kReplying:
-        if (WantsRoom(first.status())) {
-          conversation.phase = Phase::kYielding;
-          break;
-        }
-        if (!first.ok() && !refused_for_loss) return first.status();
-        if (first.ok()) AppendReplyToken(conversation);
-        YieldIfLost(conversation);
-        break;
+        break;  // See above.
       case Phase::kFinishing: {
         const absl::StatusOr<OperationResult>& freed = *result++;
         if (!first.ok() && !refused_for_loss) return first.status();
@@ -248,6 +267,21 @@ class Workload {
         return Defer(conversation);
     }
     active_.push_back(&conversation);
+    return absl::OkStatus();
+  }
+
+  absl::Status AdvanceReply(Conversation& conversation) {
+    const absl::Status& appended = replies_[next_reply_++];
+    const bool refused_for_loss = RefusedForLoss(conversation, appended);
+    conversation.newly_shortened = false;
+    active_.push_back(&conversation);
+    if (WantsRoom(appended)) {
+      conversation.phase = Phase::kYielding;
+      return absl::OkStatus();
+    }
+    if (!appended.ok() && !refused_for_loss) return appended;
+    if (appended.ok()) AppendReplyToken(conversation);
+    YieldIfLost(conversation);
     return absl::OkStatus();
   }
 
@@ -316,6 +350,8 @@ class Workload {
   std::deque<Conversation> conversations_;  // Never moves them.
   std::deque<Conversation*> waiting_;
   std::vector<Conversation*> active_;
+  std::vector<absl::Status> replies_;  // Of the batch that was answered last.
+  size_t next_reply_ = 0;
   size_t limit_;  // On active_; sinks with deferrals, rises with turns that end.
   std::vector<absl::Duration> latencies_;
   absl::Time start_;

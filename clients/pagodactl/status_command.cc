@@ -150,8 +150,8 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
   absl::PrintF("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
                globals.endpoint, FormatElapsed(DurationFromProto(status.uptime())),
                status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
-  absl::PrintF("cache        %s, model %s, rank %d, %d tokens a block\n", cache.name(),
-               cache.model_fingerprint(), cache.rank(), cache.tokens_per_block());
+  absl::PrintF("cache        %s, model %s, %d tokens a block\n", cache.name(),
+               cache.model_fingerprint(), cache.tokens_per_block());
   absl::PrintF("events       epoch %016x, revisions %d to %d\n", status.epoch(),
                status.oldest_revision(), status.revision());
   absl::PrintF("clients      %d sessions, %d sequences, %d subscribers, %d pins\n",
@@ -262,7 +262,6 @@ void PrintJson(const v1::GetStatusResponse& status) {
                      {"cache",
                       {{"name", cache.name()},
                        {"model_fingerprint", cache.model_fingerprint()},
-                       {"rank", cache.rank()},
                        {"tokens_per_block", cache.tokens_per_block()}}},
                      {"sessions", status.sessions()},
                      {"sequences", status.sequences()},

@@ -38,7 +38,7 @@ class DiskFiles {
   static std::string PathOf(const std::string& directory, const CacheLayout& layout,
                             uint32_t window_index);
 
-  // Opens or makes the file of each window that has slots. A file of another cache, model, rank,
+  // Opens or makes the file of each window that has slots. A file of another cache, model,
   // layout or number of slots is foreign. Errors: InvalidArgument (a number of windows that is not
   // the layout's, a cache name that is no file name), those of SlabFile::Open, with the path.
   static absl::StatusOr<std::unique_ptr<DiskFiles>> Open(const CacheLayout& layout,

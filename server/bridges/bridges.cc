@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
             .first_number = first_number,
             .shape = {.tokens_per_block = cache.tokens_per_block,
                       .window = cache.windows.back().window,
-                      .data_parallel_rank = static_cast<int32_t>(cache.rank)}},
+                      .data_parallel_rank = static_cast<int32_t>(events.smg.data_parallel_rank)}},
         state, admission, subscribers);
     sinks.push_back(bridges->smg_.get());
   }

@@ -261,6 +261,7 @@ std::vector<ConfigKey> ZmqKeys(Config::Events::Zmq* zmq) {
 
 std::vector<ConfigKey> SmgKeys(Config::Events::Smg* smg) {
   return {FlagKey("enabled", &smg->enabled),
+          NumberKey("data_parallel_rank", &smg->data_parallel_rank, 0, 65535),
           NumberKey("buffer_steps", &smg->buffer_steps, 1, 10'000'000),
           NumberKey("buffer_bytes", &smg->buffer_bytes, 1 << 16, uint64_t{1} << 40)};
 }

@@ -215,6 +215,7 @@ struct Config {
     // The events for the SMG gateway; see bridges/smg_service.h.
     struct Smg {
       bool enabled = false;
+      uint32_t data_parallel_rank = 0;
       uint32_t buffer_steps = 10'000;
       uint64_t buffer_bytes = 64 << 20;
     } smg;

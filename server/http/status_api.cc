@@ -145,7 +145,6 @@ std::string StatusApi::Status(const HttpRequest& request) const {
                  {"cache",
                   {{"name", manager.info().name},
                    {"model", manager.info().model_fingerprint},
-                   {"rank", manager.info().rank},
                    {"tokens_per_block", manager.info().tokens_per_block},
                    {"tiers", TiersJson(manager.info())},
                    {"layers", parts_.layout->spec().layers.size()}}},

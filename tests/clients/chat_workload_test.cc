@@ -1,6 +1,7 @@
 #include "clients/pagodactl/chat_workload.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <set>
 
 #include "base/error.h"
@@ -222,6 +223,42 @@ class ClientInFront : public CacheClient {
   const std::unique_ptr<CacheClient> behind_;
 };
 
+// The batch's step of appends, if it has one.
+AppendStep* StepOf(std::vector<Operation>& operations) {
+  for (Operation& operation : operations) {
+    if (auto* step = std::get_if<AppendStep>(&operation)) return step;
+  }
+  return nullptr;
+}
+
+// Takes one sequence, which has one token, out of the step.
+void Withhold(AppendStep& step, size_t index) {
+  const auto at = static_cast<std::ptrdiff_t>(index);
+  step.sequences.erase(step.sequences.begin() + at);
+  step.tokens.erase(step.tokens.begin() + at);
+  step.computed_tokens.erase(step.computed_tokens.begin() + at);
+  step.known_losses.erase(step.known_losses.begin() + at);
+}
+
+// Puts a failure in the place of the sequence that was withheld. Those of a step are withheld from
+// the last one on, and planted from the first one on.
+void Plant(AppendedStep& step, size_t index) {
+  for (AppendedStep::Growth& growth : step.grown) growth.index += growth.index >= index ? 1 : 0;
+  for (AppendedStep::Failure& failure : step.failed) {
+    failure.index += failure.index >= index ? 1 : 0;
+  }
+  step.failed.push_back({static_cast<uint32_t>(index), MakeError(Reason::kKvLost, "planted")});
+}
+
+// Of the step's result; where nothing was left of the step, that was not run.
+AppendedStep& StepOf(BatchResult& result) {
+  if (result.results.empty() || !result.results.back().ok() ||
+      !std::holds_alternative<AppendedStep>(*result.results.back())) {
+    result.results.push_back(AppendedStep{});
+  }
+  return std::get<AppendedStep>(*result.results.back());
+}
+
 // Says after some batches that a sequence lost what was computed, as a daemon does whose copy
 // failed, and refuses the commits that do not know of it.
 class LossyClient final : public ClientInFront {
@@ -235,26 +272,25 @@ class LossyClient final : public ClientInFront {
     ++batches_;
     std::vector<Operation> passed(operations.begin(), operations.end());
     std::optional<SequenceId> lost;
-    size_t refused = passed.size();
-    for (size_t i = 0; i < passed.size(); ++i) {
-      auto* append = std::get_if<AppendTokens>(&passed[i]);
-      if (append == nullptr) continue;
-      told_ += append->known_losses;
-      if (batches_ % 7 == 0 && !lost.has_value() && append->known_losses == 0) {
-        lost = append->sequence;
+    size_t refused = 0;
+    AppendStep* const step = StepOf(passed);
+    for (size_t i = 0; step != nullptr && i < step->sequences.size(); ++i) {
+      told_ += step->known_losses[i];
+      if (batches_ % 7 == 0 && !lost.has_value() && step->known_losses[i] == 0) {
+        lost = step->sequences[i];
         refused = i;
       }
-      append->known_losses = 0;  // The cache itself has lost nothing.
+      step->known_losses[i] = 0;  // The cache itself has lost nothing.
     }
     for (Operation& operation : passed) {
       if (auto* commit = std::get_if<CommitTokens>(&operation)) commit->known_losses = 0;
     }
-    // In the place of what is refused, something that changes nothing.
-    if (refused < passed.size()) passed[refused] = DescribePools{};
+    if (lost.has_value()) Withhold(*step, refused);
+    if (step != nullptr && step->sequences.empty()) passed.pop_back();
     absl::StatusOr<BatchResult> result = behind().Execute(passed, steps);
     if (result.ok() && lost.has_value()) {
       ++losses_;
-      result->results[refused] = MakeError(Reason::kKvLost, "planted");
+      Plant(StepOf(*result), refused);
       result->shortened.push_back(
           {.sequence = *lost, .losses = 1, .must_be_freed = must_be_freed_});
     }
@@ -313,18 +349,22 @@ class LostAtOnceClient final : public ClientInFront {
     std::vector<Operation> passed(operations.begin(), operations.end());
     std::set<size_t> refused;
     std::vector<SequenceId> newly_lost;
+    AppendStep* const step = StepOf(passed);
+    for (size_t i = step == nullptr ? 0 : step->sequences.size(); i-- > 0;) {
+      if (!lost_.contains(step->sequences[i])) continue;
+      Withhold(*step, i);
+      refused.insert(i);
+    }
     for (size_t i = 0; i < passed.size(); ++i) {
       if (const auto* add = std::get_if<AddSequence>(&passed[i])) {
         if (++adds_ % 4 == 0) newly_lost.push_back(add->sequence);
-      } else if (const auto* append = std::get_if<AppendTokens>(&passed[i])) {
-        if (lost_.contains(append->sequence)) refused.insert(i);
       } else if (const auto* free = std::get_if<FreeSequence>(&passed[i])) {
         lost_.erase(free->sequence);
       }
     }
-    for (const size_t i : refused) passed[i] = DescribePools{};  // Changes nothing.
+    if (step != nullptr && step->sequences.empty()) passed.pop_back();
     absl::StatusOr<BatchResult> result = behind().Execute(passed, steps);
-    for (const size_t i : refused) result->results[i] = MakeError(Reason::kKvLost, "planted");
+    for (const size_t i : refused) Plant(StepOf(*result), i);
     for (const SequenceId sequence : newly_lost) {
       result->shortened.push_back({.sequence = sequence, .losses = 1, .must_be_freed = true});
       lost_.insert(sequence);

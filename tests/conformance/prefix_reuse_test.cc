@@ -157,6 +157,23 @@ TEST_F(PrefixReuseTest, OneTokenOfABlockCanMatch) {
   EXPECT_EQ(CachedBlocks(), 2u);
 }
 
+TEST_F(PrefixReuseTest, WholeBlocksAloneMatchWhereTheClientWantsThat) {
+  Make(4, 16);
+  Serve(1, Range(0, 9));
+  const auto matched = [&](uint64_t id, const Tokens& tokens, bool whole_blocks_only) {
+    const auto added = Run(AddSequence{
+        .sequence = SequenceId{id}, .tokens = tokens, .whole_blocks_only = whole_blocks_only});
+    EXPECT_TRUE(added.ok()) << added.status();
+    return added->matched_tokens;
+  };
+  EXPECT_EQ(matched(2, Range(0, 12), true), 8u);
+  EXPECT_EQ(matched(3, Range(0, 12), false), 10u);
+  // Of a prompt that ends with a cached block the last token is computed, so its block is not
+  // whole.
+  EXPECT_EQ(matched(4, Range(0, 7), true), 4u);
+  EXPECT_EQ(matched(5, Range(0, 2), true), 0u);
+}
+
 // Scenario 13.
 TEST_F(PrefixReuseTest, ACachedPrefixIsAChainFromTheRootOn) {
   Make(8, 8);

@@ -47,8 +47,12 @@ struct Expected {
 };
 
 Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_t wanted,
-                TenantId tenant) {
+                TenantId tenant, bool whole_blocks_only) {
   Expected expected{.matched = match.Longest(tokens - 1)};
+  const uint32_t size = world.tokens_per_block();
+  while (whole_blocks_only && expected.matched % size != 0) {
+    expected.matched = match.Longest(expected.matched / size * size);
+  }
   for (bool is_longest = true;; is_longest = false) {
     const uint64_t room = std::max(wanted, expected.matched);
     bool fits = true;
@@ -168,7 +172,8 @@ void AddSequenceOp(World& world) {
                  .tokens = content.tokens,
                  .room_tokens = room,
                  .extra_token_ids = std::move(sent.extra_token_ids),
-                 .multimodal_items = std::move(sent.items)};
+                 .multimodal_items = std::move(sent.items),
+                 .whole_blocks_only = random.OneIn(8)};
   if (random.Percent(world.config.retention_percent)) op.retention = DrawRetention(world, tokens);
   if (!sequence.running && Wrong(world)) {
     const Reason reason = MakeWrong(world, *session, op);
@@ -188,7 +193,8 @@ void AddSequenceOp(World& world) {
       MatchOracle::InMemory(world, content.name_space, KeysOf(content), tokens - 1);
   std::vector<Expected> all_expected;
   for (const MatchOracle& oracle : oracles) {
-    all_expected.push_back(Expect(world, oracle, tokens, room == 0 ? tokens : room, tenant));
+    all_expected.push_back(
+        Expect(world, oracle, tokens, room == 0 ? tokens : room, tenant, op.whole_blocks_only));
   }
   const uint32_t in_all_tiers = MatchAllTiers(world, content, tokens - 1);
   Scope scope{.reasons = kForRoom | Bit(RemovalReason::kTakenOver),

@@ -56,6 +56,7 @@ AddSequence MakeAdd() {
   add.retention.generated =
       BlockRetention{.priority = Priority(10), .duration = absl::Milliseconds(5)};
   add.tenant = "u";
+  add.whole_blocks_only = true;
   return add;
 }
 
@@ -66,7 +67,8 @@ constexpr char kAddText[] =
     "\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000"
     "\\002\\000\\000\\000\\000\\000\\000\\000' token_start: 1 token_count: 2 item_offset: 4 }"
     " retention { token_end: 2 duration_ms: 30000 } retention { token_start: 2 priority: 90 }"
-    " generated_priority: 10 generated_duration_ms: 5 tenant: 'u' }";
+    " generated_priority: 10 generated_duration_ms: 5 tenant: 'u'"
+    " whole_blocks_only: true }";
 
 const NamespaceKey kSalted{.lora_id = std::nullopt, .cache_salt = "s"};
 
@@ -296,7 +298,7 @@ std::string PoolText(const std::string& slot_stride) {
          " kv_stride_bytes: 64 layer_stride_bytes: 128 slot_stride_bytes: " +
          slot_stride +
          " segments { shm_name: '/pagoda-x' offset_bytes: 64 size_bytes: 2560 first_slot: 0"
-         " num_slots: 10 shard: 0 } } }";
+         " num_slots: 10 } } }";
 }
 
 TEST(ClientSideTest, PoolMappingsKeepEverything) {
@@ -348,12 +350,11 @@ TEST(ClientSideTest, AnEmptyResultAndAnOkErrorAreFaults) {
 
 TEST(ClientSideTest, CacheInfoKeepsItsWindows) {
   const CacheInfo info = CacheInfoFromProto(
-      Parse<v1::CacheInfo>("name: 'default' model_fingerprint: 'm' rank: 1 tokens_per_block: 32"
+      Parse<v1::CacheInfo>("name: 'default' model_fingerprint: 'm' tokens_per_block: 32"
                            " windows { window_size: 128 primary_blocks: 5 }"
                            " windows { window_size: 0 primary_blocks: 7 secondary_blocks: 2 }"));
   EXPECT_EQ(info.name, "default");
   EXPECT_EQ(info.model_fingerprint, "m");
-  EXPECT_EQ(info.rank, 1u);
   EXPECT_EQ(info.tokens_per_block, 32u);
   ASSERT_EQ(info.windows.size(), 2u);
   EXPECT_EQ(info.windows[0].window, WindowSize(128));

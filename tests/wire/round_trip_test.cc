@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "pagoda/v1/cache.pb.h"
-#include "pagoda/v1/options.pb.h"
 #include "wire/errors.h"
 #include "wire/operations.h"
 #include "wire/results.h"
@@ -34,7 +33,6 @@ class Filler {
     const auto* type = message.GetDescriptor();
     for (int i = 0; i < type->field_count(); ++i) {
       const FieldDescriptor* field = type->field(i);
-      if (field->options().GetExtension(v1::reserved_for_later)) continue;
       for (int n = 0; n < (field->is_repeated() ? kElements : 1); ++n) Set(message, field);
     }
   }

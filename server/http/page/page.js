@@ -104,7 +104,7 @@ function showStatus(status) {
     ["Version", `pagodad ${status.version}`],
     ["Started", new Date(status.start_time * 1000).toLocaleString("en-GB")],
     ["Model", status.cache.model || "not named by the configuration"],
-    ["Layers", `${plural(status.cache.layers, "attention layer")}, rank ${status.cache.rank}`],
+    ["Layers", plural(status.cache.layers, "attention layer")],
     ...status.windows.map(window => [`Window ${window.window}`,
       `${plural(window.layers, "layer")}, ${bytes(window.block_bytes)} a block` + (window.holes ? `, ${plural(window.holes, "hole")}` : "")]),
     ["Sequences", `${count(status.sequences)} running`],

@@ -82,18 +82,18 @@ TEST_F(CacheServiceTest, ALeaseIsAsAskedForUpToTheMaximum) {
 
 TEST_F(CacheServiceTest, OperationsOfABatchSucceedOrFailOneByOneInOrder) {
   const v1::SessionRef session = OpenRef();
-  v1::Operation reserved = AddOp(3, {1});
-  reserved.set_operation_id(7);
+  v1::Operation unknown = AddOp(3, {1});
+  unknown.GetReflection()->MutableUnknownFields(&unknown)->AddVarint(77, 1);
   v1::BatchResult batch;
   ASSERT_TRUE(Execute(session,
-                      {AddOp(1, TokensTo(5)), reserved, v1::Operation(), CommitOp(2, 1),
+                      {AddOp(1, TokensTo(5)), unknown, v1::Operation(), CommitOp(2, 1),
                        CommitOp(1, 5), FreeSequenceOp(1), MatchOp(TokensTo(9))},
                       &batch)
                   .ok());
   ASSERT_EQ(batch.results_size(), 7);
   EXPECT_EQ(batch.results(0).add_sequence().tables(0).blocks_size(), 2);
   EXPECT_EQ(InfoOf(batch.results(1).error()).reason(), "FIELD_NOT_SERVED");
-  EXPECT_THAT(batch.results(1).error().message(), ::testing::HasSubstr("operation_id"));
+  EXPECT_THAT(batch.results(1).error().message(), ::testing::HasSubstr("unknown field number 77"));
   EXPECT_EQ(InfoOf(batch.results(2).error()).reason(), "INVALID_ARGUMENT");
   EXPECT_EQ(InfoOf(batch.results(3).error()).reason(), "UNKNOWN_SEQUENCE");
   EXPECT_EQ(batch.results(4).commit_tokens().token_count(), 5u);

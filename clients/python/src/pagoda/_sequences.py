@@ -136,7 +136,8 @@ def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_token
 
 def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 0, namespace: Namespace | None = None,
                   extra_token_ids: Tokens = (), multimodal_items: Sequence[MultimodalItem] = (), retention: Sequence[Retention] = (),
-                  generated_priority: int | None = None, generated_duration: float | None = None) -> Call[None]:
+                  generated_priority: int | None = None, generated_duration: float | None = None,
+                  whole_blocks_only: bool = False) -> Call[None]:
     """Opens a sequence with a prompt: matches the longest prefix that is cached in memory, all tokens
     but the last at most, and takes room, all or nothing. What is cached on disk alone does not match:
     matched_below_tokens counts it, and Client.prefetch brings it up.
@@ -145,6 +146,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 
     `namespace`: what else must agree before blocks are shared. `extra_token_ids`: one a token, 0 for none, or nothing at all.
     `multimodal_items`: the prompt's images and the like. `retention`: how long the prompt's blocks are worth keeping.
     `generated_priority`, `generated_duration`: the same for blocks behind the prompt, 0 to 100 and seconds.
+    `whole_blocks_only`: no part of a block is matched, for an engine that would drop it.
 
     The sequence is freed at the end of a `with` block, or by free(); its computed blocks stay cached.
     Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT.
@@ -155,7 +157,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 
         sequence_id=sequence.id, tokens=ids, room_tokens=room_tokens, namespace=None if namespace is None else namespace.message(),
         extra_token_ids=token_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
         retention=[part.message() for part in retention], generated_priority=generated_priority,
-        generated_duration_ms=values.optional_milliseconds(generated_duration))
+        generated_duration_ms=values.optional_milliseconds(generated_duration), whole_blocks_only=whole_blocks_only)
 
     def take(done: Any) -> None:
         sequence._open = _Open(done.matched_tokens, len(ids), done.matched_tokens, 0, {}, done.matched_below_tokens)

@@ -166,7 +166,6 @@ class CacheInfo:
 
     name: str
     model_fingerprint: str
-    rank: int
     tokens_per_block: int
     windows: tuple[Window, ...]
     tiers: tuple[TierInfo, ...] = ()
@@ -177,7 +176,7 @@ class CacheInfo:
         windows = tuple(Window(window.window_size, window.primary_blocks, window.secondary_blocks, tuple(window.blocks))
                         for window in message.windows)
         tiers = tuple(TierInfo(Tier(tier.tier), tier.name, Medium(tier.medium)) for tier in message.tiers)
-        return cls(message.name, message.model_fingerprint, message.rank, message.tokens_per_block, windows, tiers)
+        return cls(message.name, message.model_fingerprint, message.tokens_per_block, windows, tiers)
 
     def tier_name(self, tier: Tier) -> str:
         """What the cache calls a tier; where it lists none, the enum's name."""
