@@ -5,6 +5,7 @@ namespace {
 
 constexpr size_t kHandlesPerPool = 100;
 constexpr size_t kHandlesPerPin = 100;
+constexpr size_t kHandlesPerFailure = 16;
 
 size_t Count(const std::vector<BlockTable>& tables) {
   size_t handles = 0;
@@ -16,7 +17,9 @@ size_t Count(const AllocatedBlocks& result) { return result.blocks.size(); }
 size_t Count(const AddedSequence& result) { return Count(result.tables); }
 size_t Count(const ReservedTokens& result) { return Count(result.added); }
 size_t Count(const AppendedTokens& result) { return Count(result.added); }
-size_t Count(const AppendedStep& result) { return result.blocks.size(); }
+size_t Count(const AppendedStep& result) {
+  return result.blocks.size() + result.failed.size() * kHandlesPerFailure;
+}
 size_t Count(const MatchedPrefix& result) { return result.blocks.size(); }
 size_t Count(const DescribedPools& result) { return result.pools.size() * kHandlesPerPool; }
 size_t Count(const DescribedSequence& result) { return Count(result.tables); }

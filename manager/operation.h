@@ -124,7 +124,8 @@ struct AppendStep {
   std::vector<uint32_t> known_losses = {};     // Empty: 0.
   std::vector<TokenId> tokens;                 // One sequence's behind the other's.
 };
-inline constexpr size_t kMaxStepSequences = 4096;
+// An operation runs in one go: more would hold the core's lock for long.
+inline constexpr size_t kMaxStepSequences = 1024;
 // What changed, and nothing else: in most steps most sequences stay in their last block.
 struct AppendedStep {
   // Table entries that are new or other ones, from first_block to the table's end, in each window.
@@ -132,6 +133,7 @@ struct AppendedStep {
     uint32_t index = 0;  // In AppendStep::sequences.
     uint32_t first_block = 0;
     uint32_t blocks = 0;  // In each window.
+    Ticket ready;
     friend bool operator==(const Growth&, const Growth&) = default;
   };
   struct Failure {
@@ -142,7 +144,6 @@ struct AppendedStep {
   std::vector<Growth> grown;        // Ascending.
   std::vector<BlockHandle> blocks;  // Of each growth those of each window, in the cache's order.
   std::vector<Failure> failed;      // Ascending. These changed nothing.
-  Ticket ready;                     // What all of the blocks wait for.
 };
 
 struct ForkSequence {
@@ -355,7 +356,8 @@ inline constexpr size_t kMaxBatchOperations = 4096;
 // answer.
 inline constexpr size_t kMaxBatchHandles = size_t{1} << 20;
 
-// Block handles in a result; a pool's description, or a pin's, counts as a hundred.
+// Block handles in a result; a pool's description, or a pin's, counts as a hundred, and a failure
+// inside a result as sixteen.
 size_t CountHandles(const OperationResult& result);
 
 // Rule 11: the client's step that will use the blocks of a batch, and the last one whose kernels

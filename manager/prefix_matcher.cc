@@ -48,12 +48,14 @@ std::vector<PrefixMatcher::Match> PrefixMatcher::FindPrefixes(const NamespaceKey
 
 uint32_t PrefixMatcher::TokensBelow(const std::vector<Match>& matches,
                                     const NamespaceKey& name_space, const PromptKey& key,
-                                    uint32_t matched) const {
+                                    uint32_t matched, bool whole_blocks_only) const {
   const bool any = std::any_of(matches.begin(), matches.end(),
                                [](const Match& match) { return match.has_more_on_disk; });
   if (!any) return 0;
-  const uint32_t cached = ValidLength(FindPrefixes(name_space, key, Reach::kAllTiers),
-                                      static_cast<uint32_t>(key.size()));
+  const std::vector<Match> in_all = FindPrefixes(name_space, key, Reach::kAllTiers);
+  const auto limit = static_cast<uint32_t>(key.size());
+  const uint32_t cached =
+      whole_blocks_only ? ValidBlocks(in_all, limit) : ValidLength(in_all, limit);
   return cached > matched ? cached - matched : 0;
 }
 
@@ -67,6 +69,15 @@ uint32_t PrefixMatcher::ValidLength(const std::vector<Match>& matches, uint32_t 
       agreed = agreed && (valid == length || w == 0);
       length = valid;
     }
+  }
+  return length;
+}
+
+uint32_t PrefixMatcher::ValidBlocks(const std::vector<Match>& matches, uint32_t limit) const {
+  const TokensPerBlock size = windows_.tokens_per_block();
+  uint32_t length = ValidLength(matches, limit);
+  while (size.OffsetInBlock(length) != 0) {
+    length = ValidLength(matches, size.BlockForToken(length) * size.value());
   }
   return length;
 }

@@ -43,11 +43,14 @@ class PrefixMatcher {
   // The cached prefixes, as found in each window. What a sequence can go on from lies in memory.
   std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key,
                                   Reach reach = Reach::kMemory) const;
-  // How many of the prompt's tokens behind a match of `matched` are cached on disk.
+  // How many of the prompt's tokens behind a match of `matched` are cached on disk. Of whole blocks
+  // alone, where that is wanted.
   uint32_t TokensBelow(const std::vector<Match>& matches, const NamespaceKey& name_space,
-                       const PromptKey& key, uint32_t matched) const;
+                       const PromptKey& key, uint32_t matched, bool whole_blocks_only) const;
   // The largest length up to `limit` that is valid in every window.
   uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
+  // The largest of these that ends with a block.
+  uint32_t ValidBlocks(const std::vector<Match>& matches, uint32_t limit) const;
   void CutMatches(std::vector<Match>& matches, uint32_t tokens) const;
   // What is cached of the prefix as it is: whole blocks and a whole tail.
   std::vector<Match> FindWholePrefixes(const SequencePrompt& prefix) const;

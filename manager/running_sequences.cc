@@ -61,11 +61,9 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   std::vector<Match> matches =
       matcher_.FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - 1));
   const uint64_t wanted = prompt.room_tokens == 0 ? tokens.size() : prompt.room_tokens;
-  uint32_t matched = matcher_.ValidLength(matches, static_cast<uint32_t>(tokens.size() - 1));
-  while (prompt.whole_blocks_only && tokens_per_block_.OffsetInBlock(matched) != 0) {
-    matched = matcher_.ValidLength(
-        matches, tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
-  }
+  const auto limit = static_cast<uint32_t>(tokens.size() - 1);
+  uint32_t matched = prompt.whole_blocks_only ? matcher_.ValidBlocks(matches, limit)
+                                              : matcher_.ValidLength(matches, limit);
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
   uint64_t room = 0;
   absl::Status given_up;  // Why there is no room for a longer match.
@@ -126,12 +124,12 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
                                                              .items = {items.begin(), items.end()}},
                                                    .charge = charge(0, extras_bytes)});
   }
-  SequenceAdded result{
-      .matched_tokens = matched,
-      .matched_secondary_tokens = windows_.back()->LowerTokens(matches.back()),
-      .matched_below_tokens = matcher_.TokensBelow(matches, prompt.name_space,
-                                                   KeyOf(prompt).First(tokens.size() - 1), matched),
-      .sequence = added.get()};
+  SequenceAdded result{.matched_tokens = matched,
+                       .matched_secondary_tokens = windows_.back()->LowerTokens(matches.back()),
+                       .matched_below_tokens = matcher_.TokensBelow(
+                           matches, prompt.name_space, KeyOf(prompt).First(limit), matched,
+                           prompt.whole_blocks_only),
+                       .sequence = added.get()};
   if (prompt.retention != nullptr) {
     added->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
         .value = *prompt.retention, .charge = charge(0, BytesOf(prompt.retention))});

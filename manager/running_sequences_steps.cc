@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
@@ -18,7 +20,7 @@ constexpr size_t kAhead = 16;
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
-absl::Status CheckArray(std::string_view name, const std::vector<uint32_t>& array,
+absl::Status CheckArray(const char* name, const std::vector<uint32_t>& array,
                         size_t num_sequences) {
   if (array.empty() || array.size() == num_sequences) return absl::OkStatus();
   return Refuse(absl::StrCat(array.size(), " ", name, " for ", num_sequences, " sequences"));
@@ -40,8 +42,8 @@ absl::Status CheckStep(const AppendStep& step) {
           ? num_sequences
           : std::accumulate(step.token_counts.begin(), step.token_counts.end(), uint64_t{0});
   if (tokens == step.tokens.size()) return absl::OkStatus();
-  return Refuse(absl::StrCat("the step has ", step.tokens.size(), " tokens; its sequences take ",
-                             tokens));
+  return Refuse(
+      absl::StrCat("the step has ", step.tokens.size(), " tokens; its sequences take ", tokens));
 }
 
 uint32_t EntryOf(const std::vector<uint32_t>& array, size_t i, uint32_t without) {
@@ -50,11 +52,11 @@ uint32_t EntryOf(const std::vector<uint32_t>& array, size_t i, uint32_t without)
 
 // The new entries, of each window behind the other's.
 void AddGrowth(size_t index, const SequenceGrowth& growth, AppendedStep& out) {
-  out.ready = std::max(out.ready, growth.ready);
   if (growth.blocks == 0) return;
   out.grown.push_back({.index = static_cast<uint32_t>(index),
                        .first_block = growth.first_block,
-                       .blocks = growth.blocks});
+                       .blocks = growth.blocks,
+                       .ready = growth.ready});
   for (const SequenceBlocks& window : growth.sequence->windows) {
     out.blocks.insert(out.blocks.end(), window.table.begin() + growth.first_block,
                       window.table.end());

@@ -127,6 +127,7 @@ ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index
   ByteWriter out(&bytes);
   out.PutText(spec.name);
   out.PutText(spec.model_fingerprint);
+  out.Put(uint32_t{0});  // A number that is not used any more: what was kept with it fits.
   out.Put(window.window.value());
   out.Put(static_cast<uint8_t>(tier));
   for (const PoolLayout& pool : window.pools) {

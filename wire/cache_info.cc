@@ -11,7 +11,7 @@
 namespace pagoda {
 namespace {
 
-absl::Status Unknown(std::string_view what, int value) {
+absl::Status Unknown(const char* what, int value) {
   return absl::InternalError(absl::StrCat("the daemon named an unknown ", what, ": ", value));
 }
 

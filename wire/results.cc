@@ -120,6 +120,7 @@ void Encode(const AppendedStep& result, v1::AppendStepResult* out) {
     out->add_grown(growth.index);
     out->add_first_blocks(growth.first_block);
     out->add_block_counts(growth.blocks);
+    out->add_ready_tickets(growth.ready.value());
   }
   const auto count = static_cast<int>(result.blocks.size());
   out->mutable_block_ids()->Reserve(count);
@@ -135,20 +136,21 @@ void Encode(const AppendedStep& result, v1::AppendStepResult* out) {
     proto->set_index(failure.index);
     *proto->mutable_error() = ToProtoStatus(failure.status);
   }
-  out->set_ready_ticket(result.ready.value());
 }
 
 absl::StatusOr<OperationResult> Decode(const v1::AppendStepResult& proto) {
   if (proto.first_blocks_size() != proto.grown_size() ||
       proto.block_counts_size() != proto.grown_size() ||
+      proto.ready_tickets_size() != proto.grown_size() ||
       proto.generations_size() != proto.block_ids_size() ||
       proto.slot_indices_size() != proto.block_ids_size()) {
     return absl::InternalError("the daemon's arrays of a step do not go together");
   }
-  AppendedStep step{.ready = Ticket(proto.ready_ticket())};
+  AppendedStep step;
   step.grown.reserve(proto.grown_size());
   for (int i = 0; i < proto.grown_size(); ++i) {
-    step.grown.push_back({proto.grown(i), proto.first_blocks(i), proto.block_counts(i)});
+    step.grown.push_back({proto.grown(i), proto.first_blocks(i), proto.block_counts(i),
+                          Ticket(proto.ready_tickets(i))});
   }
   step.blocks.reserve(proto.block_ids_size());
   for (int i = 0; i < proto.block_ids_size(); ++i) {
@@ -156,7 +158,9 @@ absl::StatusOr<OperationResult> Decode(const v1::AppendStepResult& proto) {
                            SlotIndex(proto.slot_indices(i))});
   }
   for (const v1::FailedAppend& failed : proto.failed()) {
-    step.failed.push_back({failed.index(), StatusFromProto(failed.error())});
+    absl::Status error = StatusFromProto(failed.error());
+    if (error.ok()) return absl::InternalError("the daemon sent an error with the code OK");
+    step.failed.push_back({failed.index(), std::move(error)});
   }
   return step;
 }

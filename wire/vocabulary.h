@@ -8,11 +8,13 @@
 
 #include "absl/time/time.h"
 #include "events/block_hash.h"
+#include "events/event.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "manager/ids.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pools/copy_order.h"
+#include "pools/layout.h"
 #include "pools/memory_place.h"
 #include "pools/types.h"
 

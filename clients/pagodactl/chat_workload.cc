@@ -184,7 +184,7 @@ class Workload {
     next_reply_ = 0;
     if (!result.ok()) return;
     for (const AppendedStep::Failure& failure : std::get<AppendedStep>(*result).failed) {
-      replies_[failure.index] = failure.status;
+      if (failure.index < replies) replies_[failure.index] = failure.status;
     }
   }
 

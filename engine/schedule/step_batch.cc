@@ -7,9 +7,9 @@
 namespace pagoda {
 namespace {
 
-// The blocks of one sequence in a step's result, `at` the first of them: as tables.
-std::vector<BlockTable> TablesOf(const AppendedStep::Growth& growth,
-                                 absl::Span<const BlockHandle> blocks, const CacheInfo& cache) {
+// The next blocks of a step, of one sequence, as tables. Takes them off `blocks`.
+std::vector<BlockTable> TakeTables(const AppendedStep::Growth& growth, const CacheInfo& cache,
+                                   absl::Span<const BlockHandle>& blocks) {
   std::vector<BlockTable> tables;
   for (const CacheInfo::Window& window : cache.windows) {
     const auto of_window = blocks.first(growth.blocks);
@@ -21,16 +21,28 @@ std::vector<BlockTable> TablesOf(const AppendedStep::Growth& growth,
   return tables;
 }
 
+// Whether a step's result is one of so many sequences. It may come from another process.
+bool IsWhole(const AppendedStep& step, size_t num_sequences, const CacheInfo& cache) {
+  uint64_t blocks = 0;
+  for (const AppendedStep::Growth& growth : step.grown) {
+    if (growth.index >= num_sequences) return false;
+    blocks += uint64_t{growth.blocks} * cache.windows.size();
+  }
+  for (const AppendedStep::Failure& failure : step.failed) {
+    if (failure.index >= num_sequences) return false;
+  }
+  return blocks == step.blocks.size();
+}
+
 // What the step did to each of its sequences.
 std::vector<absl::StatusOr<StepBatch::Appended>> Spread(const AppendedStep& step,
                                                         size_t num_sequences,
                                                         const CacheInfo& cache) {
-  std::vector<absl::StatusOr<StepBatch::Appended>> each(
-      num_sequences, StepBatch::Appended{.added = {}, .ready = step.ready});
+  std::vector<absl::StatusOr<StepBatch::Appended>> each(num_sequences, StepBatch::Appended());
   absl::Span<const BlockHandle> blocks = step.blocks;
   for (const AppendedStep::Growth& growth : step.grown) {
-    each[growth.index]->added = TablesOf(growth, blocks, cache);
-    blocks.remove_prefix(size_t{growth.blocks} * cache.windows.size());
+    each[growth.index] =
+        StepBatch::Appended{.added = TakeTables(growth, cache, blocks), .ready = growth.ready};
   }
   for (const AppendedStep::Failure& failure : step.failed) each[failure.index] = failure.status;
   return each;
@@ -57,6 +69,9 @@ void StepBatch::Give(absl::StatusOr<OperationResult> result, const CacheInfo& ca
                      const Takers& takers) {
   if (const auto* taker = std::get_if<Taker>(&takers)) return (*taker)(std::move(result));
   const auto& appends = std::get<std::vector<AppendTaker>>(takers);
+  if (result.ok() && !IsWhole(std::get<AppendedStep>(*result), appends.size(), cache)) {
+    result = absl::InternalError("the daemon's answer to a step is not one to it");
+  }
   if (!result.ok()) {
     for (const AppendTaker& taker : appends) taker(result.status());
     return;

@@ -49,9 +49,12 @@ class LosingDaemon(cache_pb2_grpc.CacheServiceServicer):
 
     def Execute(self, request, context):
         self.received += 1
-        refused, forwarded = {}, []
+        refused, forwarded, withheld = {}, [], {}
         for number, operation in enumerate(request.batch.operations):
-            if refusal := self._refusal(operation):
+            if operation.WhichOneof("operation") == "append_step":
+                withheld[number] = self._withhold(operation.append_step)
+                forwarded.append(operation)
+            elif refusal := self._refusal(operation):
                 refused[number] = refusal
             else:
                 forwarded.append(operation)
@@ -65,6 +68,8 @@ class LosingDaemon(cache_pb2_grpc.CacheServiceServicer):
         ran = iter(result.results)
         results = [cache_pb2.OperationResult(error=refused[number]) if number in refused else next(ran)
                    for number in range(len(request.batch.operations))]
+        for number, failures in withheld.items():
+            self._give_back(results[number].append_step, failures)
         shortened = [lost for name, lost in self._lost.items() if lost.losses > self._named.get(name, 0)]
         return cache_pb2.ExecuteResponse(result=cache_pb2.BatchResult(
             results=results, revision=result.revision, completed_ticket=result.completed_ticket, shortened=shortened))
@@ -80,6 +85,32 @@ class LosingDaemon(cache_pb2_grpc.CacheServiceServicer):
         if kind in DECLARING and request.computed_tokens and request.known_losses < lost.losses:
             return kv_lost(f"a copy failed: only {lost.computed_tokens} tokens are computed")
         return None
+
+    def _withhold(self, step):
+        """Takes out of a step, of one token a sequence, those that do not know of their loss. Returns their errors by their index."""
+        count = len(step.sequence_ids)
+        computed = list(step.computed_tokens) or [0] * count
+        known = list(step.known_losses) or [0] * count
+        failures = {index: kv_lost("a copy failed") for index, name in enumerate(step.sequence_ids)
+                    if name in self._lost and computed[index] and known[index] < self._lost[name].losses}
+        for index, name in enumerate(step.sequence_ids):
+            if index not in failures:
+                self._named[name] = max(self._named.get(name, 0), known[index])
+        kept = [index for index in range(count) if index not in failures]
+        step.CopyFrom(cache_pb2.AppendStepRequest(
+            sequence_ids=[step.sequence_ids[index] for index in kept], tokens=[step.tokens[index] for index in kept],
+            computed_tokens=[computed[index] for index in kept]))
+        return failures
+
+    @staticmethod
+    def _give_back(result, failures):
+        """The step's result with what was withheld: indexes count as the client has them."""
+        places = [index for index in range(len(result.grown) + len(result.failed) + len(failures) + 4096) if index not in failures]
+        result.grown[:] = [places[index] for index in result.grown]
+        for failed in result.failed:
+            failed.index = places[failed.index]
+        for index, error in failures.items():
+            result.failed.add(index=index, error=error)
 
     def _pass(self, operation):
         """pagodad itself knows of no loss."""

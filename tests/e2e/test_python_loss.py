@@ -55,6 +55,19 @@ def test_commits_carry_a_loss_once_it_is_acknowledged(losing, client):
         assert losing.declared == [0, 1, 2]
 
 
+def test_a_step_tells_each_loss_by_its_sequence(losing, client):
+    with client.sequence(PROMPT) as sequence, client.sequence(range(50, 60)) as other:
+        client.append_step([sequence, other], [11, 61], computed=[10, 10])
+        losing.lose(sequence.id, 4)
+        failed = client.append_step([sequence, other], [12, 62], computed=[11, 11])
+        assert list(failed) == [0]
+        assert (failed[0].reason, failed[0].computed_tokens, failed[0].losses) == ("KV_LOST", 4, 1)
+        assert (sequence.computed_tokens, other.computed_tokens) == (4, 11)
+        assert sequence.acknowledge(failed[0]) == 4
+        assert client.append_step([sequence, other], [12, 63], computed=[11, 12]) == {}
+        assert (sequence.computed_tokens, sequence.token_count, other.token_count) == (11, 12, 13)
+
+
 def test_any_answer_tells_of_a_loss(losing, client):
     with client.sequence(PROMPT) as sequence, client.sequence(range(50, 60)) as other:
         sequence.commit(computed=10)

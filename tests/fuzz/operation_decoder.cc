@@ -97,8 +97,10 @@ class Decoder {
       case 5:
       case 6:
       case 7:
-      case 8:
         Extend(out.mutable_append_tokens());
+        break;
+      case 8:
+        Step(out.mutable_append_step());
         break;
       case 9:
       case 10:
@@ -216,6 +218,23 @@ class Decoder {
     } else if (shape < 224) {
       out->set_computed_tokens(Number(in_, 20));
     }
+  }
+
+  // A few of these in one; now and then the arrays do not go together.
+  void Step(v1::AppendStepRequest* out) {
+    const uint32_t count = in_.Below(5);
+    for (uint32_t i = 0; i < count; ++i) {
+      v1::AppendTokensRequest one;
+      Extend(&one);
+      out->add_sequence_ids(one.sequence_id());
+      out->mutable_tokens()->Add(one.tokens().begin(), one.tokens().end());
+      out->add_token_counts(static_cast<uint32_t>(one.tokens_size()));
+      out->add_computed_tokens(one.computed_tokens());
+      out->add_known_losses(one.known_losses());
+    }
+    const uint8_t shape = in_.Byte();
+    if (shape < 16) out->add_token_counts(Number(in_, 8));
+    if (shape >= 240) out->clear_known_losses();
   }
 
   void Truncate(v1::TruncateSequenceRequest* out) {

@@ -122,6 +122,17 @@ void CachePathWithHoles(Cache& cache) {
   EXPECT_EQ(cache.manager().Stats().windows[0].holes, kHoles - 1);
 }
 
+// The step of as many sequences as may be, which have these many tokens before. No two are alike.
+AppendStep StepOf(Cache& cache, uint32_t tokens, AppendStep step) {
+  for (uint32_t i = 0; i < kMaxStepSequences; ++i) {
+    std::vector<TokenId> prompt = Tokens(tokens);
+    prompt[0] = 1'000'000 + i;
+    step.sequences.emplace_back(i + 1);
+    cache.Run(AddSequence{.sequence = step.sequences.back(), .tokens = std::move(prompt)});
+  }
+  return step;
+}
+
 // The rows of each operation. An operation without them does not compile.
 template <class T>
 struct Largest;
@@ -225,24 +236,26 @@ LARGEST(AppendTokens, {"all tokens", [](Cache& cache) {
                                              .computed_tokens = kCacheTokens};
                        }});
 LARGEST(AppendStep,
-        {"4,096 sequences, a token each",
+        {"1,024 sequences, a token each",
+         [](Cache& cache) { return StepOf(cache, 1, {.tokens = Tokens(kMaxStepSequences)}); }},
+        {"1,024 sequences, a block each",
          [](Cache& cache) {
-           AppendStep step{.tokens = std::vector<TokenId>(kMaxStepSequences, 7)};
-           for (uint32_t i = 0; i < kMaxStepSequences; ++i) {
-             step.sequences.emplace_back(i + 1);
-             cache.Run(AddSequence{.sequence = step.sequences.back(), .tokens = Tokens(1)});
-           }
-           return step;
+           return StepOf(
+               cache, kTokensPerBlock,
+               {.computed_tokens = std::vector<uint32_t>(kMaxStepSequences, kTokensPerBlock),
+                .tokens = Tokens(kMaxStepSequences)});
          }},
-        {"4,096 sequences, all tokens", [](Cache& cache) {
+        {"1,024 sequences, all tokens",
+         [](Cache& cache) {
            const uint32_t each = kCacheTokens / kMaxStepSequences;
-           AppendStep step{.token_counts = std::vector<uint32_t>(kMaxStepSequences, each - 1),
-                           .computed_tokens = std::vector<uint32_t>(kMaxStepSequences, each)};
-           step.tokens = Tokens((each - 1) * kMaxStepSequences);
-           for (uint32_t i = 0; i < kMaxStepSequences; ++i) {
-             step.sequences.emplace_back(i + 1);
-             cache.Run(AddSequence{.sequence = step.sequences.back(), .tokens = {i}});
-           }
+           return StepOf(cache, 1,
+                         {.token_counts = std::vector<uint32_t>(kMaxStepSequences, each - 1),
+                          .computed_tokens = std::vector<uint32_t>(kMaxStepSequences, each),
+                          .tokens = Tokens((each - 1) * kMaxStepSequences)});
+         }},
+        {"1,024 sequences that are not there", [](Cache&) {
+           AppendStep step{.tokens = Tokens(kMaxStepSequences)};
+           for (uint32_t i = 0; i < kMaxStepSequences; ++i) step.sequences.emplace_back(i + 1);
            return step;
          }});
 LARGEST(FreeSequence,

@@ -339,7 +339,15 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
               .named = scope_.moves_named && from == Tier::kPrimary,
               .has_children = world_.full(window) && world_.shadows[window].HasChildren(id),
               .freely = freely});
-  if (!freely) ++VictimsOf(window, to, id).came;
+  if (freely) {
+    // It is no duplicate any more, also where it comes up again in the same call.
+    std::erase(
+        victims_[(window * kMaxTiers + static_cast<size_t>(to)) * world_.config.num_tenants()]
+            .duplicates,
+        id);
+  } else {
+    ++VictimsOf(window, to, id).came;
+  }
   coverage.Add(Met::kOffloaded);
   if (from != Tier::kPrimary) coverage.Add(Met::kMiddleFell);
   const SimConfig::Window& config = world_.config.windows[window];

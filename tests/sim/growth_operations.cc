@@ -151,7 +151,7 @@ absl::StatusOr<AppendedTokens> AppendAsStep(World& world, SimSession& session,
   const bool grew = !step->grown.empty();
   AppendedTokens appended{
       .token_count = static_cast<uint32_t>(sequence.tokens() + op.tokens.size()),
-      .ready = step->ready};
+      .ready = grew ? step->grown[0].ready : Ticket{}};
   auto block = step->blocks.begin();
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const uint32_t blocks = grew ? step->grown[0].blocks : 0;
@@ -165,10 +165,9 @@ absl::StatusOr<AppendedTokens> AppendAsStep(World& world, SimSession& session,
 }
 
 // Also by the method's name, without the values.
-absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session,
-                                      const SimSequence& sequence, const AppendTokens& op,
-                                      const Scope& scope) {
-  if (world.random.OneIn(3)) return AppendAsStep(world, session, sequence, op, scope);
+absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session, const SimSequence& known,
+                                      const AppendTokens& op, const Scope& scope) {
+  if (world.random.OneIn(3)) return AppendAsStep(world, session, known, op, scope);
   if (!world.random.OneIn(3)) return Call<AppendedTokens>(world, session, op, scope);
   world.ApplyTime();
   const absl::StatusOr<BlockManager::Growth> growth = world.core->AppendTokens(

@@ -38,6 +38,15 @@ Reason MakeWrong(World& world, const SimSession& session, AddSequence& op) {
   }
 }
 
+// Whole blocks alone, or not.
+uint32_t LongestOf(const World& world, const MatchOracle& match, uint32_t limit,
+                   bool whole_blocks_only) {
+  const uint32_t size = world.tokens_per_block();
+  uint32_t longest = match.Longest(limit);
+  while (whole_blocks_only && longest % size != 0) longest = match.Longest(longest / size * size);
+  return longest;
+}
+
 // What AddSequence must answer.
 struct Expected {
   uint32_t matched = 0;
@@ -48,11 +57,7 @@ struct Expected {
 
 Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_t wanted,
                 TenantId tenant, bool whole_blocks_only) {
-  Expected expected{.matched = match.Longest(tokens - 1)};
-  const uint32_t size = world.tokens_per_block();
-  while (whole_blocks_only && expected.matched % size != 0) {
-    expected.matched = match.Longest(expected.matched / size * size);
-  }
+  Expected expected{.matched = LongestOf(world, match, tokens - 1, whole_blocks_only)};
   for (bool is_longest = true;; is_longest = false) {
     const uint64_t room = std::max(wanted, expected.matched);
     bool fits = true;
@@ -84,9 +89,11 @@ bool IsAnswer(const Expected& expected, const absl::StatusOr<AddedSequence>& ans
   return answer->matched_tokens == expected.matched && (expected.fits || !expected.sure);
 }
 
-uint32_t MatchAllTiers(World& world, const Content& content, uint32_t limit) {
+uint32_t MatchAllTiers(World& world, const Content& content, uint32_t limit,
+                       bool whole_blocks_only) {
   if (!world.config.has_disk) return 0;
-  return MatchOracle(world, content.name_space, KeysOf(content), limit).Longest(limit);
+  return LongestOf(world, MatchOracle(world, content.name_space, KeysOf(content), limit), limit,
+                   whole_blocks_only);
 }
 
 // What is told of tokens on disk, behind those that matched.
@@ -196,7 +203,7 @@ void AddSequenceOp(World& world) {
     all_expected.push_back(
         Expect(world, oracle, tokens, room == 0 ? tokens : room, tenant, op.whole_blocks_only));
   }
-  const uint32_t in_all_tiers = MatchAllTiers(world, content, tokens - 1);
+  const uint32_t in_all_tiers = MatchAllTiers(world, content, tokens - 1, op.whole_blocks_only);
   Scope scope{.reasons = kForRoom | Bit(RemovalReason::kTakenOver),
               .sets_priorities = !op.retention.empty()};
   for (size_t i = 0; i < oracles.size(); ++i) {

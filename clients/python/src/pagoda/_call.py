@@ -29,6 +29,10 @@ def _as_it_is(result: R, session: Surroundings) -> R:
     return result
 
 
+def _the_same(result: R) -> R:
+    return result
+
+
 def _none(tokens_per_block: int) -> int:
     return 0
 
@@ -46,6 +50,8 @@ class Call(Generic[R]):
     handles: Callable[[int], int] = _none
     # What the session adds to the result.
     complete: Callable[[R, Surroundings], R] = _as_it_is
+    # What the answer's losses add to it: they are taken behind what succeeded.
+    behind_losses: Callable[[R], R] = _the_same
 
     def operation(self) -> Any:
         return v1.Operation(**{self.name: self.request})
@@ -78,6 +84,9 @@ class Pending(Generic[R]):
 
     def _succeed(self, message: Any, session: Surroundings) -> None:
         self._results.append(self._call.complete(self._call.take(message), session))
+
+    def _take_losses(self) -> None:
+        self._results = [self._call.behind_losses(result) for result in self._results]
 
     def _fail(self, details: Details) -> None:
         self._error = self._call.error(details)

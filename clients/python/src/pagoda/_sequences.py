@@ -192,7 +192,7 @@ def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsInde
     append.
 
     Each sequence succeeds or fails by itself. Returns the errors of append by the index of their sequence: empty where all succeeded.
-    Errors of the whole: ValueError where the arguments have different lengths; INVALID_ARGUMENT (none, or more than 4,096 sequences).
+    Errors of the whole: ValueError where the arguments have different lengths; INVALID_ARGUMENT (none, or more than 1,024 sequences).
     """
     if len(tokens) != len(sequences) or (computed is not None and len(computed) != len(sequences)):
         raise ValueError(f"{len(sequences)} sequences, tokens for {len(tokens)}, computed for {len(computed or ())}")
@@ -207,22 +207,25 @@ def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsInde
         computed_tokens=complete if any(complete) else (), known_losses=losses if any(losses) else ())
 
     def finish(done: Any, session: Surroundings) -> dict[int, PagodaError]:
-        failed = {one.index: sequences[one.index]._error_of(of_result(one.error)) for one in done.failed}
+        failed: dict[int, Any] = {one.index: of_result(one.error) for one in done.failed}
         for index, sequence in enumerate(sequences):
             if index not in failed:
                 sequence._opened().token_count += len(named[index])
                 _take_computed(sequence, complete[index])
-        blocks = map(Block, done.block_ids, done.generations, done.slot_indices)
-        for index, first, count in zip(done.grown, done.first_blocks, done.block_counts):
+        blocks = map(Block.of, done.block_ids, done.generations, done.slot_indices)
+        for index, first, count, ready in zip(done.grown, done.first_blocks, done.block_counts, done.ready_tickets):
             opened = sequences[index]._opened()
             for window in session.cache.windows:
                 opened.tables[window.window_size]._put(first, itertools.islice(blocks, count))
-            opened.ready_ticket = max(opened.ready_ticket, done.ready_ticket)
+            opened.ready_ticket = max(opened.ready_ticket, ready)
         return failed
+
+    def errors(failed: dict[int, Any]) -> dict[int, PagodaError]:
+        return {index: sequences[index]._error_of(details) for index, details in failed.items()}
 
     most = sum(len(ids) for ids in named)
     # An error's text is as long as sixteen handles.
-    return Call("append_step", request, lambda done: done, complete=finish,
+    return Call("append_step", request, lambda done: done, complete=finish, behind_losses=errors,
                 handles=lambda tokens_per_block: most // tokens_per_block + 18 * len(sequences))
 
 

@@ -76,6 +76,8 @@ class Session:
             for one, outcome in zip(pending, result.results, strict=True):
                 if outcome.HasField("error"):
                     one._fail(of_result(outcome.error))
+                else:
+                    one._take_losses()
 
 
 class SessionView:

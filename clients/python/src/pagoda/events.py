@@ -18,7 +18,6 @@ class RemovalReason(values._OpenEnum):
     TRUNCATED = 4
     INVALIDATED = 5
     CLEARED = 6
-    EXPIRED = 7
     RELEASED = 8
     LOST = 9
 

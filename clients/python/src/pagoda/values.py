@@ -82,11 +82,13 @@ class Block(NamedTuple):
     slot_index: int
 
     @classmethod
-    def take(cls, handle: Any) -> "Block | None":
+    def of(cls, block_id: int, generation: int, slot_index: int) -> "Block | None":
         """None for an entry that a sliding window has passed."""
-        if handle.slot_index == NO_BLOCK:
-            return None
-        return cls(handle.block_id, handle.generation, handle.slot_index)
+        return None if slot_index == NO_BLOCK else cls(block_id, generation, slot_index)
+
+    @classmethod
+    def take(cls, handle: Any) -> "Block | None":
+        return cls.of(handle.block_id, handle.generation, handle.slot_index)
 
 
 @dataclasses.dataclass(frozen=True)
