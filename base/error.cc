@@ -68,13 +68,18 @@ constexpr std::array kRows = {
     Row{Reason::kTooManySequences, "TOO_MANY_SEQUENCES", kResourceExhausted},
     Row{Reason::kSequenceBytesExhausted, "SEQUENCE_BYTES_EXHAUSTED", kResourceExhausted},
     Row{Reason::kModelMismatch, "MODEL_MISMATCH", kFailedPrecondition},
+    Row{Reason::kUnknownCache, "UNKNOWN_CACHE", kNotFound},
+    Row{Reason::kCacheNotNamed, "CACHE_NOT_NAMED", kFailedPrecondition},
+    Row{Reason::kCacheMismatch, "CACHE_MISMATCH", kAlreadyExists},
+    Row{Reason::kCacheInUse, "CACHE_IN_USE", kFailedPrecondition},
+    Row{Reason::kTooManyCaches, "TOO_MANY_CACHES", kResourceExhausted},
 };
 
 constexpr bool InOrder() {
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (static_cast<size_t>(kRows[i].reason) != i) return false;
   }
-  return kRows.size() == static_cast<size_t>(Reason::kModelMismatch) + 1;
+  return kRows.size() == static_cast<size_t>(Reason::kTooManyCaches) + 1;
 }
 static_assert(InOrder(), "one row for each reason, in the enum's order");
 

@@ -68,6 +68,13 @@ enum class Reason : uint8_t {
   kSequenceBytesExhausted,
   // The cache holds the KV of another model, or does not say of which. FAILED_PRECONDITION
   kModelMismatch,
+  kUnknownCache,   // The daemon has no cache of this name. NOT_FOUND
+  kCacheNotNamed,  // There are several caches, and the request names none. FAILED_PRECONDITION
+  // The name is that of a cache with another identity, other layers or another tenant.
+  // ALREADY_EXISTS
+  kCacheMismatch,
+  kCacheInUse,     // The cache has sessions. FAILED_PRECONDITION
+  kTooManyCaches,  // As many caches are open as may be. RESOURCE_EXHAUSTED
 };
 
 // The reason's stable name: "BLOCKS_EXHAUSTED".

@@ -144,7 +144,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
       copies(WindowSizes(info)),
       write_budget(WriteBytesPerSecond(options), options.start_time),
       accounts(&tenants, options.sequence_limits),
-      sessions(options.max_sessions, tenants.size()),
+      sessions(options.max_sessions, tenants.size(), options.last_session),
       windows(TokensPerBlock(info.tokens_per_block)),
       room(windows, accounts),
       matcher(windows),

@@ -15,6 +15,9 @@ namespace pagoda {
 using SequenceId = StrongId<struct SequenceIdTag, uint64_t>;
 // Counted up by the manager; never reused in an epoch.
 using SessionId = StrongId<struct SessionIdTag, uint64_t>;
+// What tells the sessions of one manager apart: it opens fewer than 2^32, from the id behind
+// ManagerOptions::last_session, which is a multiple of 2^32. Never 0.
+constexpr uint32_t LowBits(SessionId session) { return static_cast<uint32_t>(session.value()); }
 
 // Proves that a request speaks for a session: 128 bits that are drawn when the session opens.
 class SessionToken {

@@ -53,6 +53,9 @@ struct ManagerOptions {
   // Of so many blocks one is followed for WindowStats::lives; 0: none.
   uint32_t lives_sample = 64;
   uint32_t max_sessions = 4096;
+  // Session ids count up from the one behind this. A multiple of 2^32, so that the managers of a
+  // process can have ranges of their own.
+  SessionId last_session{0};
   SequenceLimits sequence_limits;
   absl::Time start_time = absl::UnixEpoch();
 };

@@ -15,8 +15,8 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
                      absl::StrCat("a client name of ", client_name.size(), " bytes; at most ",
                                   kMaxClientNameBytes, " are allowed"));
   }
-  // A raw block keeps its owner in 32 bits.
-  if (last_id_ == std::numeric_limits<uint32_t>::max()) {
+  // A raw block keeps its owner's low bits alone.
+  if (LowBits(SessionId(last_id_)) == std::numeric_limits<uint32_t>::max()) {
     return MakeError(Reason::kTooManySessions, "the session ids of this epoch are used up");
   }
   if (!by_tenant_.Add(tenant.value())) {
@@ -43,7 +43,7 @@ void SessionTable::Close(SessionId id) {
 
 absl::StatusOr<const Session*> SessionTable::Find(SessionRef ref) const {
   const auto it = sessions_.find(ref.id);
-  if (it == sessions_.end() && (ref.id.value() == 0 || ref.id.value() > last_id_)) {
+  if (it == sessions_.end() && (ref.id.value() <= before_first_ || ref.id.value() > last_id_)) {
     return MakeError(Reason::kUnknownSession,
                      absl::StrCat("session ", ref.id.value(), " was never opened"));
   }

@@ -72,9 +72,13 @@ struct Quarantine {
 // Thread-compatible. Ids count up and are not reused.
 class SessionTable {
  public:
-  // No tenant of `num_tenants` can take all of `max_sessions`: see FairCount.
-  SessionTable(uint32_t max_sessions, size_t num_tenants)
-      : has_tenants_(num_tenants > 1), by_tenant_(max_sessions, num_tenants) {}
+  // No tenant of `num_tenants` can take all of `max_sessions`: see FairCount. The first id is the
+  // one behind `last`.
+  SessionTable(uint32_t max_sessions, size_t num_tenants, SessionId last = SessionId{0})
+      : has_tenants_(num_tenants > 1),
+        by_tenant_(max_sessions, num_tenants),
+        before_first_(last.value()),
+        last_id_(last.value()) {}
   SessionTable(const SessionTable&) = delete;
   SessionTable& operator=(const SessionTable&) = delete;
 
@@ -118,7 +122,8 @@ class SessionTable {
  private:
   const bool has_tenants_;  // Beside the commons.
   FairCount by_tenant_;
-  uint64_t last_id_ = 0;
+  const uint64_t before_first_;
+  uint64_t last_id_;
   absl::btree_map<SessionId, Session> sessions_;
 };
 

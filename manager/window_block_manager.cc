@@ -203,7 +203,7 @@ void WindowBlockManager::TakeRaw(OperationScope& op, SessionId owner, absl::Span
   CountAllocated(op, out.size());
   for (BlockHandle& handle : out) {
     const BlockId id = residency_.Take(op, BlockState::kRaw);
-    store_[id].refs = static_cast<uint32_t>(owner.value());
+    store_[id].refs = LowBits(owner);
     handle = store_.handle(id);
   }
 }
@@ -237,7 +237,7 @@ absl::Status WindowBlockManager::CheckOneRaw(TenantId tenant, SessionId owner,
   if (block.generation != ref.generation) {
     return error(Reason::kStaleHandle, "is not the block's current life");
   }
-  if (block.state() == BlockState::kRaw && block.refs == owner.value()) return absl::OkStatus();
+  if (block.state() == BlockState::kRaw && block.refs == LowBits(owner)) return absl::OkStatus();
   // What another tenant does with the block is not for this one to know.
   if (tenant != kCommons && accounts().owner(ref.id) != tenant) {
     return error(Reason::kStaleHandle, "is not the block's current life");
@@ -266,7 +266,7 @@ absl::Status WindowBlockManager::CheckWritable(SessionId session,
   if (block.in_tree() || block.state() == BlockState::kAlias) {
     return error(Reason::kBlockFinalized, "is cached");
   }
-  if (block.state() == BlockState::kRaw && block.refs == session.value()) return absl::OkStatus();
+  if (block.state() == BlockState::kRaw && block.refs == LowBits(session)) return absl::OkStatus();
   absl::Status refusal = error(Reason::kForeignBlock, "belongs to nobody in the session");
   for (const Sequence* sequence : sequences) {
     const std::optional<uint32_t> entry = FindEntry(*sequence, ref.id);
@@ -313,7 +313,7 @@ std::vector<BlockRef> WindowBlockManager::NextRawBlocks(SessionId owner, BlockId
   uint32_t id = begin;
   for (; id < end && blocks.size() < max_blocks; ++id) {
     const Block& block = store_[BlockId{id}];
-    if (block.state() == BlockState::kRaw && block.refs == owner.value()) {
+    if (block.state() == BlockState::kRaw && block.refs == LowBits(owner)) {
       blocks.push_back({BlockId{id}, block.generation});
     }
   }

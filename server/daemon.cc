@@ -1,5 +1,4 @@
 #include "server/daemon.h"
-#include "engine/basic_cache_client.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -28,12 +27,8 @@ constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
 // How late a token may be known, or no longer.
 constexpr absl::Duration kTokensCheckInterval = absl::Seconds(1);
 
-// How late a priority or a pin may expire, and how often blocks are moved down ahead of need: so
-// many at a time, so many times, unless so many copies wait already.
+// How late a priority or a pin may expire, and how often blocks are moved down ahead of need.
 constexpr absl::Duration kMaintenanceInterval = absl::Milliseconds(20);
-constexpr uint32_t kMaintenanceBlocks = 64;
-constexpr uint32_t kMaintenancePieces = 16;
-constexpr size_t kMaxQueuedCopies = 1024;
 
 // What the tier on disk has for its last writes where the calls took all of drain_timeout.
 constexpr absl::Duration kDiskGrace = absl::Seconds(2);
@@ -64,12 +59,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
       absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
   if (absl::Status status = daemon->KnowCallers(); !status.ok()) return status;
-  if (absl::Status status = daemon->MakeCache(); !status.ok()) return status;
-  if (absl::Status status = daemon->RememberWriters(); !status.ok()) return status;
-  if (absl::Status status = daemon->LoadEngine(); !status.ok()) return status;
+  if (absl::Status status = daemon->OpenCaches(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeServices(); !status.ok()) return status;
   if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
-  daemon->KeepMemory();
+  daemon->opener_->Keep();
   return daemon;
 }
 
@@ -111,43 +104,17 @@ absl::Status Daemon::KnowCallers() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::LoadEngine() {
-  if (config_.engine.model_dir.empty()) return absl::OkStatus();
-  supervisor_.Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
-  const Config::Engine& chosen = config_.engine;
-  absl::StatusOr<std::unique_ptr<CacheClient>> client =
-      chosen.kv == KvMode::kPaged
-          ? OpenLocalCacheClient(manager_.get(), "engine", pools_.get())
-          : MakeBasicCacheClient({.spec = layout_->spec(),
-                                  .max_sequences = chosen.basic_sequences,
-                                  .max_sequence_tokens = chosen.basic_sequence_tokens});
-  if (!client.ok()) return client.status();
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
-      {.model_dir = chosen.model_dir,
-       .backend = chosen.backend,
-       .gpu_attention = chosen.gpu_attention,
-       .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
-       .scheduler = {.max_step_tokens = chosen.max_step_tokens,
-                     .max_running_sequences = chosen.max_running_sequences,
-                     .preemption = chosen.preemption},
-       .waiting = {.requests = chosen.max_waiting_requests, .bytes = chosen.max_waiting_bytes},
-       .tenants = NamesOf(*tenants_)},
-      *std::move(client));
-  if (!engine.ok()) return engine.status();
-  engine_ = *std::move(engine);
-  text_ = std::make_unique<ModelText>(ModelText::Load(chosen.model_dir));
-  Log(LogLevel::kInfo,
-      absl::StrCat("chat format: ",
-                   text_->chat.ok() ? text_->chat->name() : text_->chat.status().message()));
-  Log(LogLevel::kInfo, absl::StrCat("model loaded: ", chosen.model_dir, ": ",
-                                    engine_->description(), ", kv ", NameOf(KvModes(), chosen.kv)));
-  if (chosen.kv == KvMode::kPaged && pools_->place(Tier::kPrimary).kind != MemoryKind::kHost) {
-    Log(LogLevel::kWarning,
-        "the engine computes on a GPU, and its backend has not been run on one yet: compare its "
-        "answers before you rely on them; engine.backend: cpu with cache.primary_memory: host "
-        "turns it off");
-  }
-  return absl::OkStatus();
+absl::Status Daemon::OpenCaches() {
+  opener_ = std::make_unique<CacheOpener>(CacheOpener::Options{
+      .config = config_,
+      .tenants = tenants_.get(),
+      .supervisor = &supervisor_,
+      .directory = &caches_,
+      .start_time = start_time_,
+      .end_waits = [this](const CacheParts& cache, const absl::Status& reason) {
+        if (cache_service_ != nullptr) cache_service_->EndWaitsOf(cache, reason);
+      }});
+  return opener_->Start();
 }
 
 absl::Status Daemon::MakeServices() {
@@ -159,28 +126,27 @@ absl::Status Daemon::MakeServices() {
                                       .waiting_bytes = config_.server.max_grpc_bytes / 8},
                             .max_message_bytes = config_.server.max_message_bytes,
                             .map_socket = config_.server.MapSocketPath(),
-                            .writers = writers_.get()},
-      manager_.get(), &state_, admission_.get(), &rpc_metrics_);
-  event_service_ = std::make_unique<EventService>(
-      EventPump::Options{.flush_interval = config_.events.flush_interval,
-                         .progress_interval = config_.events.progress_interval},
-      manager_.get(), &state_, admission_.get());
-  absl::StatusOr<std::unique_ptr<Bridges>> bridges = Bridges::Start(
-      config_, manager_.get(), &state_, admission_.get(), &event_service_->subscriber_metrics());
+                            .opener = opener_.get()},
+      &caches_, &state_, admission_.get(), &rpc_metrics_);
+  event_service_ = std::make_unique<EventService>(&caches_, &state_, admission_.get());
+  ServedCache* const own = opener_->own();
+  absl::StatusOr<std::unique_ptr<Bridges>> bridges =
+      Bridges::Start(config_, own == nullptr ? nullptr : &own->manager(), &state_, admission_.get(),
+                     &event_service_->subscriber_metrics());
   if (!bridges.ok()) return bridges.status();
   bridges_ = *std::move(bridges);
-  engine_service_ = std::make_unique<EngineService>(
-      engine_.get(), text_.get(), ModelName(config_.engine.model_dir), &state_, admission_.get());
-  const DaemonParts parts = {.manager = manager_.get(),
-                             .transfers = transfers_.get(),
-                             .layout = &*layout_,
-                             .pools = pools_.get(),
+  Engine* const engine = own == nullptr ? nullptr : own->engine();
+  const ModelText* const text = own == nullptr ? nullptr : own->text();
+  engine_service_ =
+      std::make_unique<EngineService>(engine, text, ModelName(config_.engine.model_dir),
+                                      config_.cache.name, &state_, admission_.get());
+  const DaemonParts parts = {.caches = &caches_,
+                             .opener = opener_.get(),
                              .events = event_service_.get(),
                              .bridges = bridges_.get(),
                              .engine = engine_service_.get(),
                              .state = &state_,
                              .admission = admission_.get(),
-                             .writers = writers_.get(),
                              .start_time = start_time_,
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
@@ -188,20 +154,22 @@ absl::Status Daemon::MakeServices() {
     http_fence_ = std::make_unique<HttpFence>(
         HttpFence::Options{.address = *http_address_, .knows_callers = config_.knows_callers()},
         authenticator_.get());
-    status_history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
-    status_api_ =
-        std::make_unique<StatusApi>(parts, http_fence_.get(), status_history_.get(), disk_.get());
+    status_api_ = std::make_unique<StatusApi>(parts, http_fence_.get());
     openai_ = std::make_unique<OpenAiDoor>(
         OpenAiDoor::Options{.max_generations = config_.server.max_http_generations,
                             .max_body_bytes = config_.server.max_message_bytes},
-        engine_.get(), engine_service_->model_name(), text_.get(), &state_, http_fence_.get(),
-        tenants_.get(), &engine_service_->tokenizing());
+        engine, engine_service_->model_name(), text, &state_, http_fence_.get(), tenants_.get(),
+        &engine_service_->tokenizing());
   }
   metrics_ = std::make_unique<Metrics>(
-      parts, &rpc_metrics_, openai_.get(), disk_.get(),
+      parts, &rpc_metrics_, openai_.get(),
       config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
-  heartbeat_ = std::make_unique<Heartbeat>(HeartbeatInterval(supervisor_.watchdog_timeout()),
-                                           manager_.get(), &supervisor_);
+  heartbeat_ = std::make_unique<Heartbeat>(
+      HeartbeatInterval(supervisor_.watchdog_timeout()),
+      [this] {
+        for (const CachePtr& cache : caches_.All()) cache->manager->revision();
+      },
+      &supervisor_);
   if (config_.knows_callers()) {
     tokens_timer_ = std::make_unique<PeriodicTask>(kTokensCheckInterval, [this] {
       authenticator_->Refresh();
@@ -211,25 +179,19 @@ absl::Status Daemon::MakeServices() {
     });
   }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
-    // First, so that of a process that is known to be dead nothing is quarantined.
-    writers_->Sweep();
-    if (const size_t expired = manager_->ExpireSessions(); expired > 0) {
-      Log(LogLevel::kWarning, absl::StrCat(expired, " sessions closed: their leases ran out"));
+    for (const CachePtr& cache : caches_.All()) {
+      // First, so that of a process that is known to be dead nothing is quarantined.
+      cache->writers->Sweep();
+      if (const size_t expired = cache->manager->ExpireSessions(); expired > 0) {
+        Log(LogLevel::kWarning, absl::StrCat("cache ", cache->name, ": ", expired,
+                                             " sessions closed: their leases ran out"));
+      }
     }
     cache_service_->SweepAnswers();
   });
-  maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { Maintain(); });
+  maintenance_timer_ =
+      std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { opener_->Maintain(); });
   return absl::OkStatus();
-}
-
-// In pieces, so that nobody waits long for the core's lock. Faster than copies are made, it would
-// only fill their queue.
-void Daemon::Maintain() {
-  if (disk_ != nullptr) disk_->Watch();
-  if (transfers_->stats().queued > kMaxQueuedCopies) return;
-  for (uint32_t piece = 0; piece < kMaintenancePieces; ++piece) {
-    if (manager_->Maintain(kMaintenanceBlocks) < kMaintenanceBlocks) return;
-  }
 }
 
 absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
@@ -291,15 +253,23 @@ absl::Status Daemon::ListenHttp() {
 absl::Status Daemon::ListenForMapping() {
   std::string path = config_.server.MapSocketPath();
   if (path.empty()) return absl::OkStatus();
+  const auto door_of = [](const CachePtr& cache) { return MapSocket::DoorPtr(cache, cache->door); };
   MapSocket::Gate gate = {
-      .admit_reader = [this](SessionRef session) { return cache_service_->CheckMayMap(session); },
-      .admit_writer =
-          [this](SessionRef session, PeerProcess process) {
-            const absl::Status status = cache_service_->CheckMayMap(session);
-            return status.ok() ? writers_->Note(session, std::move(process)) : status;
-          }};
+      .admit_reader = [this, door_of](SessionRef session) -> absl::StatusOr<MapSocket::DoorPtr> {
+        const absl::StatusOr<CachePtr> cache = cache_service_->CacheToMap(session);
+        if (!cache.ok()) return cache.status();
+        return door_of(*cache);
+      },
+      .admit_writer = [this, door_of](SessionRef session,
+                                      PeerProcess process) -> absl::StatusOr<MapSocket::DoorPtr> {
+        const absl::StatusOr<CachePtr> cache = cache_service_->CacheToMap(session);
+        if (!cache.ok()) return cache.status();
+        const absl::Status noted = (*cache)->writers->Note(session, std::move(process));
+        if (!noted.ok()) return noted;
+        return door_of(*cache);
+      }};
   absl::StatusOr<std::unique_ptr<MapSocket>> socket =
-      MapSocket::Listen(std::move(path), *pools_, std::move(gate));
+      MapSocket::Listen(std::move(path), std::move(gate));
   if (!socket.ok()) return socket.status();
   map_socket_ = *std::move(socket);
   return absl::OkStatus();
@@ -311,23 +281,8 @@ Daemon::~Daemon() {
   if (openai_ != nullptr) openai_->Drain(absl::InfinitePast());
   // What it still writes is cut; its threads are over behind this, and generate no more.
   http_.reset();
-  // Copies that have not begun end as cancelled; the manager hears of them, and orders none.
   maintenance_timer_.reset();
-  if (transfers_ == nullptr) return;
-  // What is on its way is cached when it has arrived. The last writes to a disk may wait for
-  // copies, and the last reads order some.
-  if (kept_ != nullptr || disk_ != nullptr) transfers_->Drain();
-  if (disk_ != nullptr) {
-    disk_->Drain(std::max(drain_end_, absl::Now() + kDiskGrace));
-    disk_->Stop();
-  }
-  if (kept_ != nullptr) {
-    transfers_->Drain();
-    kept_->stamper().Flush();
-    kept_->stamper().Stop();
-  }
-  transfers_->Stop();
-  manager_->SetTransfers(nullptr);
+  if (opener_ != nullptr) opener_->Stop(std::max(drain_end_, absl::Now() + kDiskGrace));
 }
 
 void Daemon::Drain() {
@@ -338,7 +293,7 @@ void Daemon::Drain() {
   drain_end_ = end;
   state_.Enter(ServingState::Phase::kDraining);
   // Subscribers hear of it before their streams end. Calls that go on change the cache untold.
-  manager_->RemovePools();
+  for (const CachePtr& cache : caches_.All()) cache->manager->RemovePools();
   grpc_->SetNotServing();
   supervisor_.Stopping(absl::StrCat("draining: calls may go on for ",
                                     absl::FormatDuration(config_.server.drain_timeout)));

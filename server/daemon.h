@@ -12,18 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "engine/engine.h"
-#include "engine/text/model_text.h"
-#include "events/event_log.h"
 #include "manager/shared_manager.h"
-#include "pools/layout.h"
-#include "pools/pool.h"
-#include "pools/sizing.h"
-#include "pools/transfers.h"
 #include "server/admin/admin_service.h"
 #include "server/bridges/bridges.h"
-#include "server/cache/disk_tier.h"
-#include "server/cache/kept_memory.h"
+#include "server/cache/cache_directory.h"
+#include "server/cache/cache_opener.h"
 #include "server/callers/admission.h"
 #include "server/callers/authenticator.h"
 #include "server/config/config.h"
@@ -33,10 +26,8 @@
 #include "server/http/http_server.h"
 #include "server/http/probe_server.h"
 #include "server/http/status_api.h"
-#include "server/http/status_history.h"
 #include "server/listen_address.h"
 #include "server/memory/map_socket.h"
-#include "server/memory/writer_processes.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/openai/openai_door.h"
@@ -82,7 +73,9 @@ class Daemon {
   // Likewise of the listener for probes.
   std::string probe_endpoint() const { return probes_ ? probes_->address().ToString() : ""; }
 
-  SharedManager& manager() { return *manager_; }
+  // Of the configuration's cache. REQUIRES: it has one.
+  SharedManager& manager() { return opener_->own()->manager(); }
+  const CacheDirectory& caches() const { return caches_; }
 
  private:
   Daemon(Config config, std::function<void()> request_drain, absl::Time start_time)
@@ -94,26 +87,8 @@ class Daemon {
   // says more than that its memory's name is taken.
   absl::Status ResolveAddresses();
   absl::Status KnowCallers();
-  absl::Status MakeCache();
-  // The pools, and with cache.warm_restart what is found in them.
-  absl::StatusOr<SizingPlan> TakeMemory();
-  absl::StatusOr<SizingPlan> MakePools(const std::string& instance);
-  // The files of the tier on disk, if there is one, and what is found in them.
-  absl::Status OpenDisk(const SizingPlan& sizes);
-  // Whether blocks of a namespace that an earlier run had are taken back.
-  bool Accepts(const NamespaceKey& name_space) const;
-  // Gives the core what was found in memory, or nothing where the core refuses it.
-  void Restore(BlockManager& core);
-  absl::Status StartTransfers();
-  // On a thread of the transfers.
-  void OnCopyDone(Ticket ticket, const absl::Status& status);
-  absl::Status RememberWriters();
-  // The last step: with cache.warm_restart what the earlier ones made stays from here on. A start
-  // that fails before takes it away, and leaves what an earlier run had left.
-  void KeepMemory();
-  absl::Status LoadEngine();
+  absl::Status OpenCaches();
   absl::Status MakeServices();
-  void Maintain();
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
   absl::Status ListenForMapping();
@@ -128,18 +103,10 @@ class Daemon {
   Supervisor supervisor_;
 
   // Bottom to top: each uses those above it, and is destroyed before them.
-  std::optional<CacheLayout> layout_;
-  std::unique_ptr<PoolSet> pools_;
-  std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.
-  std::unique_ptr<EventLog> log_;
-  std::unique_ptr<SharedManager> manager_;
-  std::unique_ptr<DiskTier> disk_;  // Where there is one.
-  std::unique_ptr<Transfers> transfers_;
-  std::unique_ptr<WriterProcesses> writers_;
-  std::unique_ptr<ModelText> text_;  // With engine_, whose requests use it.
-  std::unique_ptr<Engine> engine_;
   RpcMetrics rpc_metrics_;
   std::unique_ptr<TenantTable> tenants_;
+  CacheDirectory caches_;
+  std::unique_ptr<CacheOpener> opener_;
   std::unique_ptr<Authenticator> authenticator_;
   std::unique_ptr<Admission> admission_;
   std::unique_ptr<CacheService> cache_service_;
@@ -148,8 +115,7 @@ class Daemon {
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Metrics> metrics_;
-  std::unique_ptr<HttpFence> http_fence_;  // Where there is HTTP, as the next three.
-  std::unique_ptr<StatusHistory> status_history_;
+  std::unique_ptr<HttpFence> http_fence_;  // Where there is HTTP, as the next two.
   std::unique_ptr<StatusApi> status_api_;
   std::unique_ptr<OpenAiDoor> openai_;
   std::unique_ptr<Heartbeat> heartbeat_;

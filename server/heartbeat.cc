@@ -1,6 +1,7 @@
 #include "server/heartbeat.h"
 
 #include <chrono>
+#include <utility>
 
 namespace pagoda::server {
 namespace {
@@ -17,8 +18,8 @@ absl::Duration HeartbeatInterval(absl::Duration watchdog_timeout) {
   return watchdog_timeout > absl::ZeroDuration() ? watchdog_timeout / 2 : kUnwatchedInterval;
 }
 
-Heartbeat::Heartbeat(absl::Duration interval, const SharedManager* manager, Supervisor* supervisor)
-    : manager_(*manager), supervisor_(*supervisor), beats_(interval, [this] { Beat(); }) {}
+Heartbeat::Heartbeat(absl::Duration interval, std::function<void()> touch, Supervisor* supervisor)
+    : touch_(std::move(touch)), supervisor_(*supervisor), beats_(interval, [this] { Beat(); }) {}
 
 absl::Duration Heartbeat::waiting() const {
   const int64_t since = waiting_since_ns_.load(std::memory_order_relaxed);
@@ -27,7 +28,7 @@ absl::Duration Heartbeat::waiting() const {
 
 void Heartbeat::Beat() {
   waiting_since_ns_.store(SteadyNanoseconds(), std::memory_order_relaxed);
-  manager_.revision();
+  touch_();
   waiting_since_ns_.store(0, std::memory_order_relaxed);
   supervisor_.Alive();
 }

@@ -4,9 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
 #include "absl/time/time.h"
-#include "manager/shared_manager.h"
 #include "server/periodic_task.h"
 #include "server/supervisor.h"
 
@@ -15,14 +15,15 @@ namespace pagoda::server {
 // How often a heart beats: twice in the time that a watchdog waits, each second without one.
 absl::Duration HeartbeatInterval(absl::Duration watchdog_timeout);
 
-// A beat takes the core's lock, which every request, lease and copy needs, and then tells the
+// A beat takes each core's lock, which every request, lease and copy needs, and then tells the
 // supervisor that the daemon lives. While somebody does not let go of the lock there is no beat,
 // so a watchdog ends a daemon whose threads run and whose core is stuck. What the beat does not
 // prove: that gRPC's own threads answer. Thread-safe.
 class Heartbeat {
  public:
-  // The first beat comes after one interval, on a thread of its own. Both outlive the heartbeat.
-  Heartbeat(absl::Duration interval, const SharedManager* manager, Supervisor* supervisor);
+  // The first beat comes after one interval, on a thread of its own. `touch` takes the locks, one
+  // after the other. What it uses, and the supervisor, outlive the heartbeat.
+  Heartbeat(absl::Duration interval, std::function<void()> touch, Supervisor* supervisor);
 
   // How long the beat under way has waited for the core; zero where none waits.
   absl::Duration waiting() const;
@@ -30,7 +31,7 @@ class Heartbeat {
  private:
   void Beat();
 
-  const SharedManager& manager_;
+  const std::function<void()> touch_;
   Supervisor& supervisor_;
   std::atomic<int64_t> waiting_since_ns_{0};  // Of a steady clock; 0: nobody waits.
   PeriodicTask beats_;                        // Last: it uses the others.

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "server/config/byte_count_key.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
 #include "server/log.h"
@@ -90,17 +92,33 @@ int Main(int argc, char** argv) {
   CLI::App app{"pagodad: the Pagoda KV cache daemon"};
   std::string config_file;
   std::string model_dir;
+  std::string memory;
   bool print_config = false;
   const CLI::Option* config_option =
       app.add_option("--config", config_file, "YAML configuration; see deploy/pagodad.yaml");
   app.add_option("--model", model_dir, "Hugging Face model folder; goes before engine.model_dir");
+  app.add_option("--memory", memory,
+                 "Host memory for the caches that clients open, such as 8GiB; goes before "
+                 "memory.host. Without a configuration the daemon has no cache of its own then");
   app.add_flag("--print-config", print_config, "Print the configuration that holds, and exit");
   app.set_version_flag("--version", absl::StrCat("pagodad ", PAGODA_VERSION));
   CLI11_PARSE(app, argc, argv);
 
   absl::StatusOr<Config> config = config_option->empty() ? Config{} : LoadConfig(config_file);
   if (!config.ok()) return Fail(config.status());
-  if (!model_dir.empty()) config->engine.model_dir = model_dir;
+  if (!memory.empty()) {
+    const std::optional<uint64_t> bytes = BytesFromText(memory);
+    if (!bytes.has_value()) {
+      return Fail(absl::InvalidArgumentError(
+          absl::StrCat("--memory is ", memory, "; allowed: bytes such as 8GiB or 512MiB")));
+    }
+    config->memory.host = *bytes;
+    if (config_option->empty()) config->own_cache = *bytes == 0;
+  }
+  if (!model_dir.empty()) {
+    config->engine.model_dir = model_dir;
+    config->own_cache = true;
+  }
   if (print_config) {
     std::cout << PrintConfig(*config);
     return EXIT_SUCCESS;

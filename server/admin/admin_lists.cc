@@ -22,14 +22,13 @@ constexpr Method kInspectPrefix = MethodNamed("/pagoda.v1.AdminService/InspectPr
 grpc::ServerUnaryReactor* AdminService::ListSessions(grpc::CallbackServerContext* context,
                                                      const v1::ListSessionsRequest* request,
                                                      v1::ListSessionsResponse* response) {
-  if (absl::Status status = CheckCall(*context, kListSessions, *request).status(); !status.ok()) {
-    return Answer(context, status);
-  }
+  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kListSessions, *request);
+  if (!cache.ok()) return Answer(context, cache.status());
   const absl::StatusOr<PageStart> start = ParsePageToken(request->page_token());
   if (!start.ok()) return Answer(context, start.status());
   const size_t size = PageSize(request->page_size());
   // One row more than the page has says where the next one begins.
-  std::vector<SessionRow> rows = parts_.manager->Sessions(SessionId(start->major), size + 1);
+  std::vector<SessionRow> rows = (*cache)->manager->Sessions(SessionId(start->major), size + 1);
   if (rows.size() > size) {
     response->set_next_page_token(PageToken({.major = rows.back().session.value()}));
     rows.pop_back();
@@ -38,7 +37,7 @@ grpc::ServerUnaryReactor* AdminService::ListSessions(grpc::CallbackServerContext
     v1::SessionInfo* info = response->add_sessions();
     SessionRowToProto(row, info);
     info->set_tenant(parts_.admission->tenants()[row.tenant].name);
-    for (const pid_t pid : parts_.writers->Pids(row.session)) {
+    for (const pid_t pid : (*cache)->writers->Pids(row.session)) {
       info->add_writer_pids(static_cast<uint32_t>(pid));
     }
   }
@@ -48,15 +47,19 @@ grpc::ServerUnaryReactor* AdminService::ListSessions(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* AdminService::ListSequences(grpc::CallbackServerContext* context,
                                                       const v1::ListSequencesRequest* request,
                                                       v1::ListSequencesResponse* response) {
-  if (absl::Status status = CheckCall(*context, kListSequences, *request).status(); !status.ok()) {
-    return Answer(context, status);
-  }
-  const absl::StatusOr<PageStart> start = ParsePageToken(request->page_token());
-  if (!start.ok()) return Answer(context, start.status());
+  const absl::StatusOr<Identity> caller = CheckCall(*context, kListSequences, *request);
+  if (!caller.ok()) return Answer(context, caller.status());
   std::optional<SessionId> only;
   if (request->session_id() != 0) only = SessionId(request->session_id());
+  const bool by_session = only.has_value() && request->cache().empty();
+  const absl::StatusOr<CachePtr> cache = by_session
+                                             ? parts_.caches->OfSession(*only)
+                                             : parts_.caches->Named(request->cache(), *caller);
+  if (!cache.ok()) return Answer(context, cache.status());
+  const absl::StatusOr<PageStart> start = ParsePageToken(request->page_token());
+  if (!start.ok()) return Answer(context, start.status());
   const size_t size = PageSize(request->page_size());
-  std::vector<SequenceRow> rows = parts_.manager->Sequences(
+  std::vector<SequenceRow> rows = (*cache)->manager->Sequences(
       only, {SessionId(start->major), SequenceId(start->minor)}, size + 1);
   if (rows.size() > size) {
     response->set_next_page_token(
@@ -76,9 +79,12 @@ grpc::ServerUnaryReactor* AdminService::ListTenants(grpc::CallbackServerContext*
                                                     v1::ListTenantsResponse* response) {
   const absl::StatusOr<Identity> caller = CheckCall(*context, kListTenants, *request);
   if (!caller.ok()) return Answer(context, caller.status());
-  for (const TenantUsage& usage : parts_.manager->TenantUses()) {
+  const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request->cache(), *caller);
+  if (!cache.ok()) return Answer(context, cache.status());
+  const SharedManager& manager = *(*cache)->manager;
+  for (const TenantUsage& usage : manager.TenantUses()) {
     if (!caller->is_operator() && usage.tenant != caller->tenant) continue;
-    TenantUsageToProto(usage, parts_.admission->tenants()[usage.tenant], parts_.manager->info(),
+    TenantUsageToProto(usage, parts_.admission->tenants()[usage.tenant], manager.info(),
                        response->add_tenants());
   }
   return Answer(context, absl::OkStatus());
@@ -87,18 +93,17 @@ grpc::ServerUnaryReactor* AdminService::ListTenants(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminService::InspectPrefix(grpc::CallbackServerContext* context,
                                                       const v1::InspectPrefixRequest* request,
                                                       v1::InspectPrefixResponse* response) {
-  if (absl::Status status = CheckCall(*context, kInspectPrefix, *request).status(); !status.ok()) {
-    return Answer(context, status);
-  }
+  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kInspectPrefix, *request);
+  if (!cache.ok()) return Answer(context, cache.status());
   const absl::StatusOr<MatchPrefix> prompt = PromptFromProto(*request);
   if (!prompt.ok()) return Answer(context, prompt.status());
   const absl::StatusOr<InspectedPrefix> prefix =
-      parts_.manager->InspectPrefix({.name_space = prompt->name_space,
-                                     .tokens = prompt->tokens,
-                                     .extra_token_ids = prompt->extra_token_ids,
-                                     .multimodal_items = prompt->multimodal_items});
+      (*cache)->manager->InspectPrefix({.name_space = prompt->name_space,
+                                        .tokens = prompt->tokens,
+                                        .extra_token_ids = prompt->extra_token_ids,
+                                        .multimodal_items = prompt->multimodal_items});
   if (!prefix.ok()) return Answer(context, prefix.status());
-  InspectedPrefixToProto(*prefix, parts_.manager->info(), response);
+  InspectedPrefixToProto(*prefix, (*cache)->manager->info(), response);
   return Answer(context, absl::OkStatus());
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "server/log.h"
 #include "server/rpc/reactors.h"
 #include "wire/cache_info.h"
@@ -97,6 +98,27 @@ void TransfersToStatus(const TransferStats& stats, const CacheInfo& cache,
   out->set_queued(stats.queued);
 }
 
+void CacheToStatus(const CacheParts& cache, v1::GetStatusResponse* out) {
+  const SharedManager& manager = *cache.manager;
+  const ManagerStats stats = manager.Stats();
+  out->set_epoch(manager.epoch().value());
+  CacheInfoToProto(manager.info(), out->mutable_cache());
+  for (size_t i = 0; i < stats.windows.size(); ++i) {
+    // The statistics and the layout have the same windows in the same order.
+    WindowToStatus(stats.windows[i], cache.layout->windows()[i].block_bytes(), *cache.pools,
+                   manager.info(), out->add_windows());
+  }
+  out->set_sessions(stats.sessions);
+  out->set_sequences(stats.sequences);
+  out->set_revision(manager.log().last().value());
+  out->set_oldest_revision(manager.log().oldest().value());
+  out->set_pins(stats.pins);
+  out->set_quarantines(stats.quarantines);
+  out->set_quarantined_blocks(stats.quarantined_blocks);
+  out->set_recovered_blocks(stats.recovered_blocks);
+  TransfersToStatus(cache.transfers->stats(), manager.info(), out->mutable_transfers());
+}
+
 void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
   const EngineStats stats = service.Stats();
   const ModelConfig& model = service.engine()->model();
@@ -122,44 +144,29 @@ absl::StatusOr<Identity> AdminService::CheckCall(const grpc::CallbackServerConte
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
                                                   const v1::GetStatusRequest* request,
                                                   v1::GetStatusResponse* response) {
-  const absl::Status status = CheckCall(*context, kGetStatus, *request).status();
-  if (!status.ok()) return Answer(context, status);
-  const SharedManager& manager = *parts_.manager;
-  const ManagerStats stats = manager.Stats();
   response->set_version(PAGODA_VERSION);
-  response->set_epoch(manager.epoch().value());
   *response->mutable_start_time() = TimeToProto(parts_.start_time);
   *response->mutable_uptime() = DurationToProto(absl::Now() - parts_.start_time);
-  CacheInfoToProto(manager.info(), response->mutable_cache());
-  for (size_t i = 0; i < stats.windows.size(); ++i) {
-    // The statistics and the layout have the same windows in the same order.
-    WindowToStatus(stats.windows[i], parts_.layout->windows()[i].block_bytes(), *parts_.pools,
-                   manager.info(), response->add_windows());
-  }
-  response->set_sessions(stats.sessions);
-  response->set_sequences(stats.sequences);
-  response->set_subscribers(parts_.events->subscribers() + parts_.bridges->streams());
-  response->set_revision(manager.log().last().value());
-  response->set_oldest_revision(manager.log().oldest().value());
   response->set_draining(parts_.state->draining());
-  response->set_pins(stats.pins);
-  response->set_quarantines(stats.quarantines);
-  response->set_quarantined_blocks(stats.quarantined_blocks);
-  response->set_recovered_blocks(stats.recovered_blocks);
-  TransfersToStatus(parts_.transfers->stats(), manager.info(), response->mutable_transfers());
-  if (parts_.engine->engine() != nullptr)
-    EngineToStatus(*parts_.engine, response->mutable_engine());
-  return Answer(context, absl::OkStatus());
+  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kGetStatus, *request);
+  if (cache.ok()) {
+    CacheToStatus(**cache, response);
+    response->set_subscribers(parts_.Subscribers(**cache));
+    if (parts_.HasEngine(**cache)) EngineToStatus(*parts_.engine, response->mutable_engine());
+  }
+  // A daemon that waits for clients' caches has a status, too.
+  const bool waits = request->cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
+  return Answer(context, waits ? absl::OkStatus() : cache.status());
 }
 
 grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerContext* context,
                                                          const v1::ResetPrefixCacheRequest* request,
                                                          v1::ResetPrefixCacheResponse* response) {
-  const absl::Status status = CheckCall(*context, kResetPrefixCache, *request).status();
-  if (!status.ok()) return Answer(context, status);
-  response->set_removed_blocks(parts_.manager->ResetPrefixCache());
-  Log(LogLevel::kInfo,
-      absl::StrCat("prefix cache reset: ", response->removed_blocks(), " blocks removed"));
+  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kResetPrefixCache, *request);
+  if (!cache.ok()) return Answer(context, cache.status());
+  response->set_removed_blocks((*cache)->manager->ResetPrefixCache());
+  Log(LogLevel::kInfo, absl::StrCat("prefix cache reset: ", (*cache)->name, ": ",
+                                    response->removed_blocks(), " blocks removed"));
   return Answer(context, absl::OkStatus());
 }
 

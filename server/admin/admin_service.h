@@ -5,35 +5,40 @@
 #include <functional>
 
 #include "absl/time/time.h"
-#include "manager/shared_manager.h"
 #include "pagoda/v1/admin.grpc.pb.h"
-#include "pools/layout.h"
-#include "pools/pool.h"
-#include "pools/transfers.h"
 #include "server/bridges/bridges.h"
+#include "server/cache/cache_directory.h"
+#include "server/cache/cache_opener.h"
 #include "server/callers/admission.h"
 #include "server/generate/engine_service.h"
-#include "server/memory/writer_processes.h"
 #include "server/serving_state.h"
+#include "server/watch/cache_streams.h"
 #include "server/watch/event_service.h"
 
 namespace pagoda::server {
 
 // The parts of a running daemon that tell how it does. All outlive whoever holds this.
 struct DaemonParts {
-  SharedManager* manager = nullptr;
-  const Transfers* transfers = nullptr;
-  const CacheLayout* layout = nullptr;
-  const PoolSet* pools = nullptr;
+  const CacheDirectory* caches = nullptr;
+  CacheOpener* opener = nullptr;
   const EventService* events = nullptr;
-  const Bridges* bridges = nullptr;
+  const Bridges* bridges = nullptr;  // Of the configuration's cache.
   const EngineService* engine = nullptr;
   const ServingState* state = nullptr;
   const Admission* admission = nullptr;
-  const WriterProcesses* writers = nullptr;
   absl::Time start_time;
   // Begins the end of the process, and returns at once. None: nobody offers it.
   std::function<void()> request_drain;
+
+  // The streams of the cache's events.
+  size_t Subscribers(const CacheParts& cache) const {
+    const size_t streams = cache.streams->all().size();
+    return IsConfigured(cache) ? streams + bridges->streams() : streams;
+  }
+  // Whether the daemon's own engine runs over the cache.
+  bool HasEngine(const CacheParts& cache) const {
+    return IsConfigured(cache) && engine->engine() != nullptr;
+  }
 };
 
 // pagoda.v1.AdminService, served while the daemon drains too. Thread-safe.
@@ -50,6 +55,15 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const v1::DrainRequest* request,
                                   v1::DrainResponse* response) override;
+
+  // --- Caches (admin_caches.cc) ---
+  // A tenant sees its own, and those that are nobody's.
+  grpc::ServerUnaryReactor* ListCaches(grpc::CallbackServerContext* context,
+                                       const v1::ListCachesRequest* request,
+                                       v1::ListCachesResponse* response) override;
+  grpc::ServerUnaryReactor* DropCache(grpc::CallbackServerContext* context,
+                                      const v1::DropCacheRequest* request,
+                                      v1::DropCacheResponse* response) override;
 
   // --- Lists (admin_lists.cc) ---
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
@@ -83,6 +97,14 @@ class AdminService final : public v1::AdminService::CallbackService {
   absl::StatusOr<Identity> CheckCall(const grpc::CallbackServerContext& context,
                                      const Method& method,
                                      const google::protobuf::Message& request) const;
+  // The cache that a request names. Errors: those of CheckCall and CacheDirectory::Named.
+  template <class Request>
+  absl::StatusOr<CachePtr> CheckCacheCall(const grpc::CallbackServerContext& context,
+                                          const Method& method, const Request& request) const {
+    const absl::StatusOr<Identity> caller = CheckCall(context, method, request);
+    if (!caller.ok()) return caller.status();
+    return parts_.caches->Named(request.cache(), *caller);
+  }
 
   const DaemonParts parts_;
   std::atomic<bool> drain_requested_ = false;

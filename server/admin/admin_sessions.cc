@@ -18,8 +18,11 @@ constexpr Method kReleaseQuarantine = MethodNamed("/pagoda.v1.AdminService/Relea
 grpc::ServerUnaryReactor* AdminService::EndSession(grpc::CallbackServerContext* context,
                                                    const v1::EndSessionRequest* request,
                                                    v1::EndSessionResponse*) {
+  const SessionId session(request->session_id());
   absl::Status status = CheckCall(*context, kEndSession, *request).status();
-  if (status.ok()) status = parts_.manager->EndSession(SessionId(request->session_id()));
+  absl::StatusOr<CachePtr> cache = status;
+  if (status.ok()) cache = parts_.caches->OfSession(session);
+  status = cache.ok() ? (*cache)->manager->EndSession(session) : cache.status();
   if (status.ok()) {
     Log(LogLevel::kInfo, absl::StrCat("session ", request->session_id(), " ended by an operator"));
   }
@@ -29,18 +32,16 @@ grpc::ServerUnaryReactor* AdminService::EndSession(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* AdminService::ListQuarantines(grpc::CallbackServerContext* context,
                                                         const v1::ListQuarantinesRequest* request,
                                                         v1::ListQuarantinesResponse* response) {
-  if (absl::Status status = CheckCall(*context, kListQuarantines, *request).status();
-      !status.ok()) {
-    return Answer(context, status);
-  }
-  for (const QuarantineInfo& info : parts_.manager->Quarantines()) {
+  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kListQuarantines, *request);
+  if (!cache.ok()) return Answer(context, cache.status());
+  for (const QuarantineInfo& info : (*cache)->manager->Quarantines()) {
     v1::QuarantineInfo* out = response->add_quarantines();
     out->set_session_id(info.session.value());
     out->set_client_name(info.client_name);
     out->set_tenant(parts_.admission->tenants()[info.tenant].name);
     *out->mutable_since() = TimeToProto(info.since);
     out->set_blocks(info.blocks);
-    for (const pid_t pid : parts_.writers->Pids(info.session)) {
+    for (const pid_t pid : (*cache)->writers->Pids(info.session)) {
       out->add_writer_pids(static_cast<uint32_t>(pid));
     }
   }
@@ -50,17 +51,20 @@ grpc::ServerUnaryReactor* AdminService::ListQuarantines(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* AdminService::ReleaseQuarantine(
     grpc::CallbackServerContext* context, const v1::ReleaseQuarantineRequest* request,
     v1::ReleaseQuarantineResponse* response) {
-  if (absl::Status status = CheckCall(*context, kReleaseQuarantine, *request).status();
-      !status.ok()) {
-    return Answer(context, status);
-  }
+  const absl::StatusOr<Identity> caller = CheckCall(*context, kReleaseQuarantine, *request);
+  if (!caller.ok()) return Answer(context, caller.status());
   const SessionId session(request->session_id());
+  // 0 stands for the sessions of earlier daemons, in every cache.
+  const absl::StatusOr<CachePtr> cache = session == WriterProcesses::kEarlierRuns
+                                             ? parts_.caches->Named(request->cache(), *caller)
+                                             : parts_.caches->OfSession(session);
+  if (!cache.ok()) return Answer(context, cache.status());
   if (!request->force()) {
-    if (absl::Status status = parts_.writers->CheckReleasable(session); !status.ok()) {
+    if (absl::Status status = (*cache)->writers->CheckReleasable(session); !status.ok()) {
       return Answer(context, status);
     }
   }
-  const absl::StatusOr<uint32_t> blocks = parts_.manager->ReleaseQuarantine(session);
+  const absl::StatusOr<uint32_t> blocks = (*cache)->manager->ReleaseQuarantine(session);
   if (blocks.ok()) {
     response->set_released_blocks(*blocks);
     Log(LogLevel::kInfo,

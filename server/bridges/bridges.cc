@@ -104,6 +104,7 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
                                                         const ServingState* state,
                                                         const Admission* admission,
                                                         SubscriberMetrics* subscribers) {
+  if (manager == nullptr) return absl::WrapUnique(new Bridges(nullptr));
   auto bridges = absl::WrapUnique(new Bridges(&manager->log()));
   const CacheInfo& cache = manager->info();
   const Config::Events& events = config.events;
@@ -187,6 +188,7 @@ std::vector<SubscriberRow> Bridges::Subscribers() const {
 
 std::vector<uint64_t> Bridges::StreamLags() const {
   std::vector<uint64_t> lags;
+  if (feed_ == nullptr) return lags;
   const std::vector<SubscriberRow> rows = Subscribers();
   const uint64_t last = log_->last().value();
   for (const SubscriberRow& row : rows) {

@@ -24,6 +24,7 @@ namespace pagoda::server {
 // Thread-safe.
 class Bridges {
  public:
+  // `manager` is null where the daemon has no cache of its own; then both are off.
   // Begins with the log's first event. SMG's streams count in `subscribers`. All pointers outlive
   // the bridges.
   // Errors: INVALID_ARGUMENT where an endpoint cannot be had.

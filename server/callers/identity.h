@@ -48,6 +48,7 @@ struct Method {
 // Every method of the contract. A test compares it with the descriptors. The services that gRPC
 // brings itself, health and reflection, ask for nothing.
 inline constexpr Method kMethods[] = {
+    {"/pagoda.v1.CacheService/OpenCache", Access::kTenants},
     {"/pagoda.v1.CacheService/OpenSession", Access::kTenants},
     {"/pagoda.v1.CacheService/CloseSession", Access::kTenants},
     {"/pagoda.v1.CacheService/KeepAlive", Access::kTenants},
@@ -64,6 +65,8 @@ inline constexpr Method kMethods[] = {
     {"/pagoda.v1.AdminService/ReleaseQuarantine", Access::kOperators},
     {"/pagoda.v1.AdminService/EndSession", Access::kOperators},
     {"/pagoda.v1.AdminService/InspectPrefix", Access::kOperators},
+    {"/pagoda.v1.AdminService/ListCaches", Access::kTenants},
+    {"/pagoda.v1.AdminService/DropCache", Access::kOperators},
     {"/pagoda.v1.AdminService/Drain", Access::kOperators},
     {"/vllm.grpc.engine.VllmEngine/SubscribeKvEvents", Access::kTenants},
 };

@@ -9,12 +9,13 @@
 #include <sstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/error.h"
 #include "manager/eviction_policy.h"
 #include "manager/retention.h"
-#include "server/config/byte_rate_key.h"
+#include "server/config/byte_count_key.h"
 #include "server/config/config_keys.h"
 #include "server/config/tier_size_key.h"
 #include "server/listen_address.h"
@@ -24,25 +25,12 @@ namespace pagoda::server {
 namespace {
 
 constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
-constexpr size_t kMaxCacheName = 64;
 constexpr size_t kMaxModelText = 256;
 constexpr size_t kMaxTenantName = 128;  // See Namespace.tenant.
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
 void AppendView(std::string* out, std::string_view text) { out->append(text); }
-
-// The name is part of a shared memory object's name, so it must not hold a slash.
-absl::Status CheckCacheName(const std::string& name) {
-  bool good = !name.empty() && name.size() <= kMaxCacheName;
-  for (const char c : name) {
-    good = good &&
-           (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.');
-  }
-  if (good) return absl::OkStatus();
-  return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxCacheName,
-                             " letters, digits, '-', '_' or '.'"));
-}
 
 absl::Status CheckPowerOfTwo(uint64_t value) {
   if (std::has_single_bit(value)) return absl::OkStatus();
@@ -97,7 +85,7 @@ std::vector<ConfigKey> LayersKeys(Config::Cache::Layers* layers) {
 std::vector<ConfigKey> DiskKeys(Config::Cache::TierConfig* tier) {
   return {
       TextKey("path", &tier->path),
-      ByteRateKey("write_bytes_per_second", &tier->write_bytes_per_second),
+      ByteCountKey("write_bytes_per_second", &tier->write_bytes_per_second, "no limit"),
       ChoiceKey<SlabFile::OnForeign>(
           "on_foreign", &tier->on_foreign,
           {{"refuse", SlabFile::OnForeign::kRefuse}, {"replace", SlabFile::OnForeign::kReplace}}),
@@ -174,6 +162,20 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
   };
 }
 
+std::vector<ConfigKey> MemoryKeys(Config::Memory* memory) {
+  Config::Memory::Disk& disk = memory->disk;
+  return {
+      ByteCountKey("gpu", &memory->gpu, "none"),
+      ByteCountKey("host", &memory->host, "none"),
+      SectionKey("disk", {ByteCountKey("size", &disk.size, "none"), TextKey("path", &disk.path),
+                          ByteCountKey("write_bytes_per_second", &disk.write_bytes_per_second,
+                                       "no limit")}),
+      NumberKey("max_caches", &memory->max_caches, 1, kMaxCaches),
+      DurationKey("linger", &memory->linger, absl::Seconds(1), absl::Hours(24 * 365)),
+      FlagKey("warm_restart", &memory->warm_restart),
+  };
+}
+
 std::vector<ConfigKey> TlsKeys(Config::Server::Tls* tls) {
   return {
       TextKey("certificate", &tls->certificate),
@@ -213,6 +215,10 @@ std::vector<ConfigKey> TenantKeys(Config::Tenant* tenant) {
   for (ConfigKey& key : CredentialsKeys(&tenant->credentials)) keys.push_back(std::move(key));
   keys.push_back(FlagKey("shares", &tenant->shares));
   for (ConfigKey& key : QuotaKeys(&tenant->quota)) keys.push_back(std::move(key));
+  Config::CacheMemory& memory = tenant->cache_memory;
+  keys.push_back(SectionKey("cache_memory", {ByteCountKey("gpu", &memory.gpu, "no limit"),
+                                             ByteCountKey("host", &memory.host, "no limit"),
+                                             ByteCountKey("disk", &memory.disk, "no limit")}));
   keys.push_back(NumberKey("max_priority", &tenant->max_priority, 0, kMaxPriority));
   return keys;
 }
@@ -304,7 +310,9 @@ std::vector<ConfigKey> Keys(Config* config) {
   Config::Sessions& sessions = config->sessions;
   const absl::Duration shortest = absl::Milliseconds(1);
   return {
-      SectionKey("cache", CacheKeys(&config->cache)),
+      ShownIf(SectionKey("cache", CacheKeys(&config->cache)),
+              [config] { return config->own_cache; }),
+      SectionKey("memory", MemoryKeys(&config->memory)),
       SectionKey("server", ServerKeys(&config->server)),
       ListKey("tenants", &config->tenants, TenantKeys, /*min_elements=*/0),
       SectionKey("operators", CredentialsKeys(&config->operators)),
@@ -421,6 +429,7 @@ std::vector<std::string*> Paths(Config& config) {
   std::vector<std::string*> paths = {&config.cache.model_dir, &config.engine.model_dir,
                                      &tls.certificate,        &tls.key,
                                      &tls.client_ca,          &config.operators.tokens_file};
+  paths.push_back(&config.memory.disk.path);
   for (Config::Cache::TierConfig& tier : config.cache.tiers) paths.push_back(&tier.path);
   for (Config::Tenant& tenant : config.tenants) {
     paths.push_back(&tenant.credentials.tokens_file);
@@ -429,6 +438,18 @@ std::vector<std::string*> Paths(Config& config) {
 }
 
 }  // namespace
+
+absl::Status CheckCacheName(const std::string& name) {
+  constexpr size_t kMaxBytes = 64;
+  bool good = !name.empty() && name.size() <= kMaxBytes && name != "." && name != "..";
+  for (const char c : name) {
+    good = good &&
+           (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.');
+  }
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StrCat("'", absl::CHexEscape(name.substr(0, kMaxBytes)), "' is not 1 to ",
+                             kMaxBytes, " letters, digits, '-', '_' or '.'"));
+}
 
 Config::Cache::Cache() : eviction_policy(EvictionPolicyNames().front()) {}
 
@@ -476,6 +497,9 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
         status = CheckOneFormOfTiers(root["cache"]);
         if (status.ok()) status = CheckDiskKeysAreOfDisks(root["cache"]);
       }
+      // Memory alone is for the caches that clients bring.
+      const bool has_cache = root.IsMap() && (root["cache"] || !config.engine.model_dir.empty());
+      config.own_cache = has_cache || !config.memory.any();
     }
     if (status.ok()) status = AdoptFirstMedium(&config.cache);
   } catch (const YAML::Exception& error) {

@@ -114,6 +114,27 @@ struct Config {
     bool outlives_daemon() const { return warm_restart || has_disk(); }
   } cache;
 
+  // Whether the daemon opens a cache of `cache` at its start. A configuration that gives memory for
+  // clients' caches and describes none waits for them instead.
+  bool own_cache = true;
+
+  // What the caches that clients open may take together, beside the daemon's own. All 0: clients
+  // open none.
+  struct Memory {
+    uint64_t gpu = 0;
+    uint64_t host = 0;
+    struct Disk {
+      uint64_t size = 0;
+      std::string path;                     // The folder of a folder for each cache.
+      uint64_t write_bytes_per_second = 0;  // Of each cache; 0: no limit.
+    } disk;
+    uint32_t max_caches = 64;
+    absl::Duration linger = absl::Hours(1);  // For which a cache without sessions stays.
+    bool warm_restart = false;               // As cache.warm_restart.
+
+    bool any() const { return gpu > 0 || host > 0 || disk.size > 0; }
+  } memory;
+
   struct Server {
     std::string unix_socket = DefaultUnixSocket();  // Empty: none.
     std::string map_socket = kMapSocketAuto;        // Empty: none.
@@ -169,11 +190,18 @@ struct Config {
     uint32_t max_sequences = 0;
     uint64_t max_sequence_bytes = 0;
   };
+  // The most that a tenant's caches may take of each kind of memory; 0: no limit of its own.
+  struct CacheMemory {
+    uint64_t gpu = 0;
+    uint64_t host = 0;
+    uint64_t disk = 0;
+  };
   struct Tenant {
     std::string name;
     Credentials credentials;
     bool shares = false;
     Quota quota;
+    CacheMemory cache_memory;
     uint32_t max_priority = 0;  // Of its requests to the engine.
   };
   std::vector<Tenant> tenants;
@@ -246,6 +274,13 @@ struct Config {
     LogLevel level = LogLevel::kInfo;
   } log;
 };
+
+// The most caches that memory.max_caches allows.
+inline constexpr uint32_t kMaxCaches = 1024;
+
+// A cache's name is part of the names of shared memory and of folders. Errors: INVALID_ARGUMENT
+// unless it is 1 to 64 letters, digits, '-', '_' or '.'.
+absl::Status CheckCacheName(const std::string& name);
 
 // Reads a YAML text. `file` is the name that errors carry.
 // Errors: INVALID_ARGUMENT, "FILE:LINE: what is wrong; allowed: ...", for broken YAML, an unknown

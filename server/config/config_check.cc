@@ -285,6 +285,31 @@ absl::Status CheckQuotas(const Config& config) {
   return absl::OkStatus();
 }
 
+// What is given for clients' caches, and what a daemon without a cache of its own cannot do.
+absl::Status CheckMemory(const Config& config) {
+  const Config::Memory::Disk& disk = config.memory.disk;
+  if ((disk.size > 0) != !disk.path.empty()) {
+    return Refuse("memory.disk.size and memory.disk.path go together; one of them is missing");
+  }
+  if (disk.size > 0 && config.memory.host == 0) {
+    return Refuse(
+        "memory.disk is set and memory.host is not; a disk takes blocks from host memory alone");
+  }
+  if (config.memory.warm_restart && !config.memory.any()) {
+    return Refuse("memory.warm_restart is of clients' caches, and memory gives none for them");
+  }
+  if (config.own_cache) return absl::OkStatus();
+  if (!config.engine.model_dir.empty()) {
+    return Refuse("engine.model_dir needs a cache of the daemon's own");
+  }
+  if (!config.events.zmq.endpoint.empty() || config.events.smg.enabled) {
+    return Refuse(
+        "events.zmq and events.smg publish the events of the configuration's own cache, and there "
+        "is none: add a section cache");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config) {
@@ -301,6 +326,7 @@ absl::Status ValidateConfig(const Config& config) {
         "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
         "cache's layers");
   }
+  if (absl::Status status = CheckMemory(config); !status.ok()) return status;
   if (absl::Status status = CheckTierList(config.cache); !status.ok()) return status;
   if (absl::Status status = CheckDiskTier(config); !status.ok()) return status;
   if (absl::Status status = CheckModel(config); !status.ok()) return status;

@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_CONFIG_TENANT_OPTIONS_H_
 #define PAGODA_SERVER_CONFIG_TENANT_OPTIONS_H_
 
+#include <string>
 #include <vector>
 
 #include "manager/tenants.h"
@@ -11,6 +12,8 @@ namespace pagoda::server {
 
 // Where the configuration says 0, there is no limit.
 std::vector<TenantOptions> TenantsOf(const Config& config);
+// The names of all tenants by id, the commons' among them: what the engine knows them by.
+std::vector<std::string> NamesOf(const TenantTable& tenants);
 
 }  // namespace pagoda::server
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "manager/tenants.h"
@@ -17,17 +18,13 @@ constexpr Method kGenerate = MethodNamed("/pagoda.v1.EngineService/Generate");
 
 }  // namespace
 
-std::vector<std::string> NamesOf(const TenantTable& tenants) {
-  std::vector<std::string> names;
-  for (uint16_t id = 0; id < tenants.size(); ++id) names.push_back(tenants[TenantId(id)].name);
-  return names;
-}
-
 EngineService::EngineService(Engine* engine, const ModelText* text, std::string model_name,
-                             const ServingState* state, const Admission* admission)
+                             std::string cache_name, const ServingState* state,
+                             const Admission* admission)
     : engine_(engine),
       text_(text),
       model_name_(std::move(model_name)),
+      cache_name_(std::move(cache_name)),
       state_(state),
       admission_(admission) {}
 
@@ -85,6 +82,11 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   if (engine_ == nullptr) {
     return MakeError(Reason::kNoEngine,
                      "the daemon runs without a model; start it with engine.model_dir");
+  }
+  if (!request.cache().empty() && request.cache() != cache_name_) {
+    return MakeError(Reason::kNoEngine,
+                     absl::StrCat("the daemon's engine runs over the cache '", cache_name_,
+                                  "', not '", request.cache(), "'"));
   }
   const TenantTable& tenants = admission_->tenants();
   if (absl::Status status = CheckPriority(tenants, *caller, request.priority()); !status.ok()) {

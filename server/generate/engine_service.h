@@ -14,16 +14,13 @@
 
 namespace pagoda::server {
 
-// All names that the service gives to GenerateRequest::tenant, the commons' among them.
-std::vector<std::string> NamesOf(const TenantTable& tenants);
-
 // pagoda.v1.EngineService. Thread-safe. What a tenant's generations cache is the tenant's.
 class EngineService final : public v1::EngineService::CallbackService {
  public:
   // `engine` and `text` are nullptr, and `model_name` empty, in a daemon without a model. The
-  // pointers outlive the service.
+  // engine runs over the cache of that name. The pointers outlive the service.
   EngineService(Engine* engine, const ModelText* text, std::string model_name,
-                const ServingState* state, const Admission* admission);
+                std::string cache_name, const ServingState* state, const Admission* admission);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -49,6 +46,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   Engine* const engine_;
   const ModelText* const text_;
   const std::string model_name_;
+  const std::string cache_name_;
   const ServingState* const state_;
   const Admission* const admission_;
   TenantTurns tokenizing_{TenantTurns::Limits{}};  // Last: it uses the others.

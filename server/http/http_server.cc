@@ -113,6 +113,15 @@ HttpResponse HttpServer::Respond(const std::string& method, const std::string& p
   return route->second(request);
 }
 
+std::string QueryText(const HttpRequest& request, const std::string& name) {
+  for (const absl::string_view part : absl::StrSplit(request.query, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (pair.first == name) return std::string(pair.second);
+  }
+  return "";
+}
+
 absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::string& name,
                                      uint64_t otherwise) {
   for (const absl::string_view part : absl::StrSplit(request.query, '&', absl::SkipEmpty())) {

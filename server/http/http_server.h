@@ -23,6 +23,9 @@ namespace pagoda::server {
 absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::string& name,
                                      uint64_t otherwise);
 
+// The value of a name in the query as it stands there; "" where it is not there.
+std::string QueryText(const HttpRequest& request, const std::string& name);
+
 // Answers GET and HEAD, or POST, of exact paths on threads of its own; any other path is 404, any
 // other method 405. A connection has one request. A client keeps its thread while it reads; one
 // that reads nothing is given up after a second, one that reads slowly as PacedWriter says.

@@ -1,12 +1,15 @@
 #include "server/http/status_api.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "manager/tenants.h"
+#include "server/cache/disk_tier.h"
+#include "server/http/status_history.h"
 #include "server/http/status_json.h"
 
 namespace pagoda::server {
@@ -33,7 +36,9 @@ int HttpStatusOf(const absl::Status& status) {
     case absl::StatusCode::kPermissionDenied:
       return 403;
     case absl::StatusCode::kFailedPrecondition:
-      return 421;
+      return ReasonOf(status) == Reason::kCacheNotNamed ? 400 : 421;
+    case absl::StatusCode::kNotFound:
+      return 404;
     default:
       return 503;
   }
@@ -77,7 +82,59 @@ Json EngineJson(const EngineService& service) {
           {"generated_tokens", stats.generated_tokens}};
 }
 
+std::optional<DiskNumbers> DiskOf(const CacheParts& cache) {
+  return cache.disk == nullptr ? std::nullopt : std::optional(cache.disk->numbers());
+}
+
+std::string TransfersText(const CacheParts& cache) {
+  const std::optional<DiskNumbers> disk = DiskOf(cache);
+  return TextOf(TransfersJson(cache.transfers->stats(), disk.has_value() ? &*disk : nullptr,
+                              cache.manager->info()));
+}
+
+std::string BlocksText(const CacheParts& parts) {
+  Json windows = Json::array();
+  const CacheInfo& cache = parts.manager->info();
+  const std::vector<CacheInfo::Window>& infos = cache.windows;
+  for (uint32_t w = 0; w < infos.size(); ++w) {
+    Json tiers = Json::array();
+    for (size_t t = 0; t < cache.tiers.size(); ++t) {
+      const auto tier = static_cast<Tier>(t);
+      const std::vector<SlotState> states = parts.manager->SlotStates(w, tier);
+      if (states.empty()) continue;
+      Json map = CellsJson(states, kMapCells);
+      map["tier"] = cache.TierName(tier);
+      tiers.push_back(std::move(map));
+    }
+    windows.push_back({{"window", WindowName(infos[w].window)}, {"tiers", std::move(tiers)}});
+  }
+  return TextOf({{"states", {"free", "cached", "active", "pinned", "in_flight"}},
+                 {"windows", std::move(windows)}});
+}
+
+std::string TenantsText(const CacheParts& cache) {
+  Json tenants = Json::array();
+  const SharedManager& manager = *cache.manager;
+  for (const TenantUsage& usage : manager.TenantUses()) {
+    tenants.push_back(TenantJson(usage, manager.tenants()[usage.tenant], manager.info()));
+  }
+  return TextOf({{"tenants", std::move(tenants)}});
+}
+
+std::string PrefixesText(const CacheParts& cache) {
+  Json prefixes = Json::array();
+  const SharedManager& manager = *cache.manager;
+  for (const PrefixUse& use : manager.TopPrefixes(kTopPrefixes)) {
+    prefixes.push_back(PrefixJson(use, manager.tenants()[use.tenant], manager.info()));
+  }
+  return TextOf({{"window", WindowName(manager.info().windows.back().window)},
+                 {"prefixes", std::move(prefixes)}});
+}
+
 }  // namespace
+
+StatusApi::StatusApi(const DaemonParts& parts, const HttpFence* fence)
+    : parts_(parts), fence_(fence), blocks_(BlocksText), prefixes_(PrefixesText) {}
 
 void StatusApi::AddRoutes(HttpServer::Routes* routes) {
   const auto add = [&](const char* name, Audience audience, Answerer answerer) {
@@ -86,26 +143,71 @@ void StatusApi::AddRoutes(HttpServer::Routes* routes) {
           return Answer(request, audience, answerer);
         };
   };
-  add("status", Audience::kEverybody, [this](const HttpRequest& r) { return Status(r); });
-  add("history", Audience::kEverybody, [this](const HttpRequest&) {
-    return TextOf(HistoryJson(history_->Samples(), parts_.manager->info()));
+  (*routes)["/api/v1/caches"] = [this](const HttpRequest& request) -> HttpResponse {
+    if (absl::Status status = fence_->CheckSite(request); !status.ok()) return Refuse(status);
+    return {.content_type = kJsonType, .body = Caches(request), .headers = {}};
+  };
+  add("status", Audience::kEverybody,
+      [this](const HttpRequest& r, const CacheParts& c) { return Status(r, c); });
+  add("history", Audience::kEverybody, [](const HttpRequest&, const CacheParts& c) {
+    return TextOf(HistoryJson(c.history->Samples(), c.manager->info()));
   });
-  add("transfers", Audience::kEverybody, [this](const HttpRequest&) { return Transfers(); });
-  add("blocks", Audience::kEverybody, [this](const HttpRequest&) { return blocks_.Get(); });
-  add("sessions", Audience::kOperators, [this](const HttpRequest& r) { return Sessions(r); });
-  add("tenants", Audience::kOperators, [this](const HttpRequest&) { return Tenants(); });
-  add("prefixes", Audience::kOperators, [this](const HttpRequest&) { return prefixes_.Get(); });
-  add("events", Audience::kOperators, [this](const HttpRequest& r) { return Events(r); });
-  add("subscribers", Audience::kOperators, [this](const HttpRequest&) { return Subscribers(); });
+  add("transfers", Audience::kEverybody,
+      [](const HttpRequest&, const CacheParts& c) { return TransfersText(c); });
+  add("blocks", Audience::kEverybody,
+      [this](const HttpRequest&, const CacheParts& c) { return blocks_.Get(c); });
+  add("sessions", Audience::kOperators,
+      [this](const HttpRequest& r, const CacheParts& c) { return Sessions(r, c); });
+  add("tenants", Audience::kOperators,
+      [](const HttpRequest&, const CacheParts& c) { return TenantsText(c); });
+  add("prefixes", Audience::kOperators,
+      [this](const HttpRequest&, const CacheParts& c) { return prefixes_.Get(c); });
+  add("events", Audience::kOperators,
+      [this](const HttpRequest& r, const CacheParts& c) { return Events(r, c); });
+  add("subscribers", Audience::kOperators,
+      [this](const HttpRequest&, const CacheParts& c) { return Subscribers(c); });
 }
 
-std::string StatusApi::Scan::Get() {
+std::string StatusApi::Scan::Get(const CacheParts& cache) {
   absl::MutexLock lock(&mutex_);
-  if (SharedManager::Now() - made_ >= kScanInterval) {
-    text_ = make_();
-    made_ = SharedManager::Now();
+  const absl::Time now = SharedManager::Now();
+  // Numbers are not used again, so what nobody asks for any more would stay.
+  constexpr size_t kMostMade = 64;
+  if (made_.size() > kMostMade) made_.clear();
+  Made& made = made_[cache.number];
+  if (now - made.time >= kScanInterval) {
+    made.text = make_(cache);
+    made.time = SharedManager::Now();
   }
-  return text_;
+  return made.text;
+}
+
+Identity StatusApi::CallerOf(const HttpRequest& request) const {
+  const absl::StatusOr<Identity> caller = fence_->Identify(request);
+  return caller.ok() ? *caller : Identity{.role = Role::kTenant, .tenant = kCommons};
+}
+
+std::string StatusApi::Caches(const HttpRequest& request) const {
+  Json caches = Json::array();
+  for (const CachePtr& cache : parts_.caches->VisibleTo(CallerOf(request))) {
+    const ManagerStats stats = cache->manager->Stats();
+    Json tiers = Json::array();
+    const CacheInfo& info = cache->manager->info();
+    for (size_t t = 0; t < info.tiers.size() && t < cache->tier_bytes.size(); ++t) {
+      tiers.push_back({{"name", info.tiers[t].name},
+                       {"medium", std::string(MediumName(info.tiers[t].medium))},
+                       {"bytes", cache->tier_bytes[t].bytes}});
+    }
+    caches.push_back({{"name", cache->name},
+                      {"model", info.model_fingerprint},
+                      {"configured", IsConfigured(*cache)},
+                      {"tenant", parts_.admission->tenants()[cache->tenant].name},
+                      {"sessions", stats.sessions},
+                      {"tiers", std::move(tiers)}});
+  }
+  return TextOf({{"version", PAGODA_VERSION},
+                 {"state", PhaseName(parts_.state->phase())},
+                 {"caches", std::move(caches)}});
 }
 
 absl::Status StatusApi::CheckOperator(const HttpRequest& request) const {
@@ -121,19 +223,18 @@ HttpResponse StatusApi::Answer(const HttpRequest& request, Audience audience,
   if (audience == Audience::kOperators) {
     if (absl::Status status = CheckOperator(request); !status.ok()) return Refuse(status);
   }
-  absl::StatusOr<std::string> text = answerer(request);
+  const absl::StatusOr<CachePtr> cache =
+      parts_.caches->Named(QueryText(request, "cache"), CallerOf(request));
+  if (!cache.ok()) return Refuse(cache.status());
+  absl::StatusOr<std::string> text = answerer(request, **cache);
   if (!text.ok()) return Refuse(text.status());
   return {.content_type = kJsonType, .body = *std::move(text), .headers = {}};
 }
 
-std::optional<DiskNumbers> StatusApi::Disk() const {
-  return disk_ == nullptr ? std::nullopt : std::optional(disk_->numbers());
-}
-
-std::string StatusApi::Status(const HttpRequest& request) const {
-  const SharedManager& manager = *parts_.manager;
+std::string StatusApi::Status(const HttpRequest& request, const CacheParts& cache) const {
+  const SharedManager& manager = *cache.manager;
   const ManagerStats stats = manager.Stats();
-  const std::optional<DiskNumbers> disk = Disk();
+  const std::optional<DiskNumbers> disk = DiskOf(cache);
   const absl::Time now = SharedManager::Now();
   const absl::Status access = CheckOperator(request);
   return TextOf({{"version", PAGODA_VERSION},
@@ -147,8 +248,8 @@ std::string StatusApi::Status(const HttpRequest& request) const {
                    {"model", manager.info().model_fingerprint},
                    {"tokens_per_block", manager.info().tokens_per_block},
                    {"tiers", TiersJson(manager.info())},
-                   {"layers", parts_.layout->spec().layers.size()}}},
-                 {"windows", WindowsJson(stats, manager.info(), *parts_.layout, *parts_.pools)},
+                   {"layers", cache.layout->spec().layers.size()}}},
+                 {"windows", WindowsJson(stats, manager.info(), *cache.layout, *cache.pools)},
                  {"disk", DiskJson(stats, disk.has_value() ? &*disk : nullptr,
                                    access.ok() ? DiskDetail::kForOperators : DiskDetail::kForAll)},
                  {"sessions", stats.sessions},
@@ -157,49 +258,24 @@ std::string StatusApi::Status(const HttpRequest& request) const {
                  {"quarantines", stats.quarantines},
                  {"quarantined_blocks", stats.quarantined_blocks},
                  {"recovered_blocks", stats.recovered_blocks},
-                 {"subscribers", parts_.events->subscribers() + parts_.bridges->streams()},
+                 {"subscribers", parts_.Subscribers(cache)},
                  {"revision", manager.log().last().value()},
                  {"oldest_revision", manager.log().oldest().value()},
-                 {"engine", EngineJson(*parts_.engine)},
+                 {"engine", parts_.HasEngine(cache) ? EngineJson(*parts_.engine) : Json(nullptr)},
                  {"access", access.ok()                       ? "operator"
                             : absl::IsUnauthenticated(access) ? "token"
                                                               : "refused"}});
 }
 
-std::string StatusApi::Transfers() const {
-  const std::optional<DiskNumbers> disk = Disk();
-  return TextOf(TransfersJson(parts_.transfers->stats(), disk.has_value() ? &*disk : nullptr,
-                              parts_.manager->info()));
-}
-
-std::string StatusApi::Blocks() const {
-  Json windows = Json::array();
-  const CacheInfo& cache = parts_.manager->info();
-  const std::vector<CacheInfo::Window>& infos = cache.windows;
-  for (uint32_t w = 0; w < infos.size(); ++w) {
-    Json tiers = Json::array();
-    for (size_t t = 0; t < cache.tiers.size(); ++t) {
-      const auto tier = static_cast<Tier>(t);
-      const std::vector<SlotState> states = parts_.manager->SlotStates(w, tier);
-      if (states.empty()) continue;
-      Json map = CellsJson(states, kMapCells);
-      map["tier"] = cache.TierName(tier);
-      tiers.push_back(std::move(map));
-    }
-    windows.push_back({{"window", WindowName(infos[w].window)}, {"tiers", std::move(tiers)}});
-  }
-  return TextOf({{"states", {"free", "cached", "active", "pinned", "in_flight"}},
-                 {"windows", std::move(windows)}});
-}
-
-absl::StatusOr<std::string> StatusApi::Sessions(const HttpRequest& request) const {
+absl::StatusOr<std::string> StatusApi::Sessions(const HttpRequest& request,
+                                                const CacheParts& cache) const {
   const absl::StatusOr<uint64_t> limit = QueryNumber(request, "limit", kDefaultSessions);
   if (!limit.ok()) return limit.status();
   const absl::StatusOr<uint64_t> from = QueryNumber(request, "from", 0);
   if (!from.ok()) return from.status();
   const uint64_t size = std::min(*limit, kMaxSessions);
   // One row more than the page has says where the next one begins.
-  std::vector<SessionRow> rows = parts_.manager->Sessions(SessionId(*from), size + 1);
+  std::vector<SessionRow> rows = cache.manager->Sessions(SessionId(*from), size + 1);
   Json next;
   if (rows.size() > size) {
     next = rows.back().session.value();
@@ -207,38 +283,20 @@ absl::StatusOr<std::string> StatusApi::Sessions(const HttpRequest& request) cons
   }
   Json sessions = Json::array();
   for (const SessionRow& row : rows) {
-    Json json = SessionJson(row, parts_.manager->tenants()[row.tenant]);
-    json["writer_pids"] = parts_.writers->Pids(row.session);
+    Json json = SessionJson(row, cache.manager->tenants()[row.tenant]);
+    json["writer_pids"] = cache.writers->Pids(row.session);
     sessions.push_back(std::move(json));
   }
   return TextOf({{"sessions", std::move(sessions)}, {"next", std::move(next)}});
 }
 
-std::string StatusApi::Tenants() const {
-  Json tenants = Json::array();
-  for (const TenantUsage& usage : parts_.manager->TenantUses()) {
-    tenants.push_back(
-        TenantJson(usage, parts_.manager->tenants()[usage.tenant], parts_.manager->info()));
-  }
-  return TextOf({{"tenants", std::move(tenants)}});
-}
-
-std::string StatusApi::Prefixes() const {
-  Json prefixes = Json::array();
-  for (const PrefixUse& use : parts_.manager->TopPrefixes(kTopPrefixes)) {
-    prefixes.push_back(
-        PrefixJson(use, parts_.manager->tenants()[use.tenant], parts_.manager->info()));
-  }
-  return TextOf({{"window", WindowName(parts_.manager->info().windows.back().window)},
-                 {"prefixes", std::move(prefixes)}});
-}
-
-absl::StatusOr<std::string> StatusApi::Events(const HttpRequest& request) const {
+absl::StatusOr<std::string> StatusApi::Events(const HttpRequest& request,
+                                              const CacheParts& cache) const {
   const absl::StatusOr<uint64_t> since = QueryNumber(request, "since", 0);
   if (!since.ok()) return since.status();
   const absl::StatusOr<uint64_t> limit = QueryNumber(request, "limit", kDefaultEvents);
   if (!limit.ok()) return limit.status();
-  const EventLog& log = parts_.manager->log();
+  const EventLog& log = cache.manager->log();
   const uint64_t last = log.last().value();
   const uint64_t count = std::min({*limit, kMaxEvents, last - std::min(*since, last)});
   Json events = Json::array();
@@ -253,27 +311,29 @@ absl::StatusOr<std::string> StatusApi::Events(const HttpRequest& request) const 
     for (const EventLog::BatchPtr& batch : *batches) {
       for (const Event& event : *batch) {
         if (event.revision.value() != next || next > last) continue;
-        events.push_back(EventJson(event, parts_.manager->tenants(), parts_.manager->info()));
+        events.push_back(EventJson(event, cache.manager->tenants(), cache.manager->info()));
         ++next;
       }
     }
     if (next == before) break;
   }
   const uint64_t shown = events.size();
-  return TextOf({{"epoch", HexOf(parts_.manager->epoch().value())},
+  return TextOf({{"epoch", HexOf(cache.manager->epoch().value())},
                  {"oldest_revision", log.oldest().value()},
                  {"last_revision", last},
                  {"skipped", last - std::min(*since, last) - shown},
                  {"events", std::move(events)}});
 }
 
-std::string StatusApi::Subscribers() const {
+std::string StatusApi::Subscribers(const CacheParts& cache) const {
   const absl::Time now = SharedManager::Now();
-  const Revision last = parts_.manager->log().last();
+  const Revision last = cache.manager->log().last();
   Json subscribers = Json::array();
-  for (const auto& rows : {parts_.events->Subscribers(), parts_.bridges->Subscribers()}) {
+  std::vector<SubscriberRow> of_bridges;
+  if (IsConfigured(cache)) of_bridges = parts_.bridges->Subscribers();
+  for (const auto& rows : {EventService::Subscribers(cache), of_bridges}) {
     for (const SubscriberRow& row : rows) {
-      subscribers.push_back(SubscriberJson(row, parts_.manager->tenants(), last, now));
+      subscribers.push_back(SubscriberJson(row, cache.manager->tenants(), last, now));
     }
   }
   return TextOf({{"last_revision", last.value()}, {"subscribers", std::move(subscribers)}});

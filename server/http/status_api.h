@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -15,10 +14,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/admin/admin_service.h"
-#include "server/cache/disk_tier.h"
+#include "server/cache/cache_parts.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"
-#include "server/http/status_history.h"
 
 namespace pagoda::server {
 
@@ -32,10 +30,8 @@ class StatusApi {
  public:
   static constexpr absl::Duration kScanInterval = absl::Milliseconds(500);
 
-  // All outlive this. `disk` is null without a tier on disk.
-  StatusApi(const DaemonParts& parts, const HttpFence* fence, const StatusHistory* history,
-            const DiskTier* disk)
-      : parts_(parts), fence_(fence), history_(history), disk_(disk) {}
+  // All outlive this.
+  StatusApi(const DaemonParts& parts, const HttpFence* fence);
 
   // Adds "/api/v1/...". The routes use this object.
   void AddRoutes(HttpServer::Routes* routes);
@@ -43,19 +39,25 @@ class StatusApi {
  private:
   // Who may read an answer.
   enum class Audience : uint8_t { kEverybody, kOperators };
-  using Answerer = std::function<absl::StatusOr<std::string>(const HttpRequest&)>;
+  // Of the cache that the request names: `?cache=NAME`.
+  using Answerer =
+      std::function<absl::StatusOr<std::string>(const HttpRequest&, const CacheParts&)>;
 
-  // An answer that costs a scan, made anew when it is old.
+  // An answer that costs a scan of a cache, made anew when it is old.
   class Scan {
    public:
-    explicit Scan(std::function<std::string()> make) : make_(std::move(make)) {}
-    std::string Get() ABSL_LOCKS_EXCLUDED(mutex_);
+    explicit Scan(std::function<std::string(const CacheParts&)> make) : make_(std::move(make)) {}
+    std::string Get(const CacheParts& cache) ABSL_LOCKS_EXCLUDED(mutex_);
 
    private:
-    const std::function<std::string()> make_;
+    struct Made {
+      std::string text;
+      absl::Time time = absl::InfinitePast();
+    };
+
+    const std::function<std::string(const CacheParts&)> make_;
     absl::Mutex mutex_;  // Held while it is made: who comes meanwhile waits for the same answer.
-    std::string text_ ABSL_GUARDED_BY(mutex_);
-    absl::Time made_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+    std::map<uint32_t, Made> made_ ABSL_GUARDED_BY(mutex_);  // By the cache's number.
   };
 
   // Errors: those of HttpFence::Identify, PERMISSION_DENIED.
@@ -63,22 +65,18 @@ class StatusApi {
   HttpResponse Answer(const HttpRequest& request, Audience audience,
                       const Answerer& answerer) const;
 
-  std::optional<DiskNumbers> Disk() const;
-  std::string Status(const HttpRequest& request) const;
-  std::string Transfers() const;
-  std::string Blocks() const;
-  absl::StatusOr<std::string> Sessions(const HttpRequest& request) const;
-  std::string Tenants() const;
-  std::string Prefixes() const;
-  absl::StatusOr<std::string> Events(const HttpRequest& request) const;
-  std::string Subscribers() const;
+  // Who asks; where that is not known, somebody of no tenant.
+  Identity CallerOf(const HttpRequest& request) const;
+  std::string Caches(const HttpRequest& request) const;
+  std::string Status(const HttpRequest& request, const CacheParts& cache) const;
+  absl::StatusOr<std::string> Sessions(const HttpRequest& request, const CacheParts& cache) const;
+  absl::StatusOr<std::string> Events(const HttpRequest& request, const CacheParts& cache) const;
+  std::string Subscribers(const CacheParts& cache) const;
 
   const DaemonParts parts_;
   const HttpFence* const fence_;
-  const StatusHistory* const history_;
-  const DiskTier* const disk_;
-  Scan blocks_{[this] { return Blocks(); }};
-  Scan prefixes_{[this] { return Prefixes(); }};
+  Scan blocks_;
+  Scan prefixes_;
 };
 
 }  // namespace pagoda::server

@@ -21,9 +21,7 @@
 #include "base/error.h"
 #include "pagoda/v1/mapping.pb.h"
 #include "server/listen_address.h"
-#include "wire/cache_info.h"
 #include "wire/errors.h"
-#include "wire/results.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
@@ -39,12 +37,6 @@ absl::Status CannotListen(const std::string& path) {
 }
 
 absl::Status Invalid(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
-
-std::string PoolsAnswer(const std::vector<PoolMapping>& mappings) {
-  v1::MapPoolsResponse response;
-  for (const PoolMapping& mapping : mappings) PoolMappingToProto(mapping, response.add_pools());
-  return response.SerializeAsString();
-}
 
 // The process that sent a packet, by the kernel's word; 0 where it has no id here.
 pid_t SenderOf(msghdr& message) {
@@ -92,22 +84,8 @@ struct MapSocket::Packet {
   }
 };
 
-absl::StatusOr<std::unique_ptr<MapSocket>> MapSocket::Listen(std::string path, const PoolSet& pools,
-                                                             Gate gate) {
+absl::StatusOr<std::unique_ptr<MapSocket>> MapSocket::Listen(std::string path, Gate gate) {
   auto socket = absl::WrapUnique(new MapSocket(std::move(path), std::move(gate)));
-  for (const auto& [access, descriptors] :
-       {std::pair(MemoryAccess::kRead, &socket->for_readers_),
-        std::pair(MemoryAccess::kReadWrite, &socket->for_writers_)}) {
-    absl::StatusOr<std::vector<FileDescriptor>> opened = pools.OpenDescriptors(access);
-    if (!opened.ok()) return opened.status();
-    *descriptors = *std::move(opened);
-  }
-  if (socket->for_readers_.size() > kMaxSegments) {
-    return Invalid(absl::StrCat("the cache's pools have ", socket->for_readers_.size(),
-                                " segments; a map socket hands out at most ", kMaxSegments,
-                                ", so server.map_socket must be empty"));
-  }
-  socket->pools_answer_ = PoolsAnswer(pools.Mappings());
   if (absl::Status status = socket->Bind(); !status.ok()) return status;
   socket->thread_ = std::thread([self = socket.get()] { self->Run(); });
   return socket;
@@ -201,16 +179,16 @@ MapSocket::Next MapSocket::Serve(const Connection& connection) {
   return Answer(fd, Decide(*packet, fd));
 }
 
-absl::StatusOr<absl::Span<const FileDescriptor>> MapSocket::Decide(const Packet& packet,
-                                                                   int connection) {
+absl::StatusOr<MapSocket::Grant> MapSocket::Decide(const Packet& packet, int connection) {
   v1::MapPoolsRequest request;
   if (!packet.whole || !request.ParseFromString(packet.bytes)) {
     return Invalid("the packet is not a MapPoolsRequest");
   }
   const SessionRef session = SessionFromProto(request.session());
   if (request.access() == v1::MAP_ACCESS_READ) {
-    if (absl::Status status = gate_.admit_reader(session); !status.ok()) return status;
-    return absl::MakeConstSpan(for_readers_);
+    absl::StatusOr<DoorPtr> door = gate_.admit_reader(session);
+    if (!door.ok()) return door.status();
+    return Grant{*std::move(door), MemoryAccess::kRead};
   }
   if (request.access() != v1::MAP_ACCESS_READ_WRITE) {
     return Invalid("access is neither MAP_ACCESS_READ nor MAP_ACCESS_READ_WRITE");
@@ -222,29 +200,32 @@ absl::StatusOr<absl::Span<const FileDescriptor>> MapSocket::Decide(const Packet&
     return Invalid(absl::StrCat("process ", packet.sender, " asks on a connection of process ",
                                 peer->pid(), "; each process connects by itself"));
   }
-  if (absl::Status status = gate_.admit_writer(session, *std::move(peer)); !status.ok()) {
-    return status;
-  }
-  return absl::MakeConstSpan(for_writers_);
+  absl::StatusOr<DoorPtr> door = gate_.admit_writer(session, *std::move(peer));
+  if (!door.ok()) return door.status();
+  return Grant{*std::move(door), MemoryAccess::kReadWrite};
 }
 
-MapSocket::Next MapSocket::Answer(
-    int connection, const absl::StatusOr<absl::Span<const FileDescriptor>>& decision) {
+MapSocket::Next MapSocket::Answer(int connection, const absl::StatusOr<Grant>& decision) {
   std::string error;
-  iovec data = {.iov_base = pools_answer_.data(), .iov_len = pools_answer_.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxSegments)> control = {};
+  iovec data = {};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * PoolDoor::kMaxSegments)> control = {};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   if (decision.ok()) {
+    // The bytes are only read; iovec has no const.
+    const std::string& answer = decision->door->answer();
+    data = {.iov_base = const_cast<char*>(answer.data()), .iov_len = answer.size()};
+    const absl::Span<const FileDescriptor> descriptors =
+        decision->door->descriptors(decision->access);
     message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * decision->size());
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
     cmsghdr* part = CMSG_FIRSTHDR(&message);
     part->cmsg_level = SOL_SOCKET;
     part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof(int) * decision->size());
+    part->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
     unsigned char* out = CMSG_DATA(part);
-    for (const FileDescriptor& descriptor : *decision) {
+    for (const FileDescriptor& descriptor : descriptors) {
       const int fd = descriptor.get();
       std::memcpy(out, &fd, sizeof(fd));
       out += sizeof(fd);

@@ -11,11 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "manager/ids.h"
 #include "pools/file_descriptor.h"
-#include "pools/pool.h"
 #include "server/memory/peer_process.h"
+#include "server/memory/pool_door.h"
 
 namespace pagoda::server {
 
@@ -27,21 +26,18 @@ class MapSocket {
   // of the descriptors that a process has by default.
   static constexpr size_t kMaxConnections = 256;
   static constexpr size_t kMaxRequestBytes = 1024;
-  // What one packet carries; the kernel's bound.
-  static constexpr size_t kMaxSegments = 253;
 
-  // Who may map. Called on the socket's thread, before a descriptor is sent.
+  using DoorPtr = std::shared_ptr<const PoolDoor>;
+  // Who may map, and what: the pools of the session's cache. Called on the socket's thread, before
+  // a descriptor is sent.
   struct Gate {
-    std::function<absl::Status(SessionRef)> admit_reader;
-    std::function<absl::Status(SessionRef, PeerProcess)> admit_writer;
+    std::function<absl::StatusOr<DoorPtr>(SessionRef)> admit_reader;
+    std::function<absl::StatusOr<DoorPtr>(SessionRef, PeerProcess)> admit_writer;
   };
 
-  // Listens at `path`, mode 0660; a socket file there that nobody listens on is replaced. `pools`
-  // is not needed afterwards.
-  // Errors: INVALID_ARGUMENT where the path cannot be listened on, or the pools have more than
-  // kMaxSegments segments; those of PoolSet::OpenDescriptors.
-  static absl::StatusOr<std::unique_ptr<MapSocket>> Listen(std::string path, const PoolSet& pools,
-                                                           Gate gate);
+  // Listens at `path`, mode 0660; a socket file there that nobody listens on is replaced.
+  // Errors: INVALID_ARGUMENT where the path cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<MapSocket>> Listen(std::string path, Gate gate);
   // Hangs up, and removes the socket's file.
   ~MapSocket();
   MapSocket(const MapSocket&) = delete;
@@ -66,15 +62,17 @@ class MapSocket {
   void HangUpOnTheIdlest();
   // Takes one packet, and answers it.
   Next Serve(const Connection& connection);
-  // What is sent with the pools; an error where they are not to be had.
-  absl::StatusOr<absl::Span<const FileDescriptor>> Decide(const Packet& packet, int connection);
-  Next Answer(int connection, const absl::StatusOr<absl::Span<const FileDescriptor>>& decision);
+  // What a peer is sent.
+  struct Grant {
+    DoorPtr door;
+    MemoryAccess access;
+  };
+  // Errors where the pools are not to be had.
+  absl::StatusOr<Grant> Decide(const Packet& packet, int connection);
+  Next Answer(int connection, const absl::StatusOr<Grant>& decision);
 
   const std::string path_;
   const Gate gate_;
-  std::string pools_answer_;  // A MapPoolsResponse with the pools.
-  std::vector<FileDescriptor> for_readers_;
-  std::vector<FileDescriptor> for_writers_;
   FileDescriptor listener_;
   FileDescriptor stop_;  // An eventfd.
 

@@ -1,11 +1,14 @@
 #include "server/metrics/metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "manager/tenants.h"
 #include "prometheus/text_serializer.h"
+#include "server/cache/disk_tier.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/disk_metrics.h"
 #include "server/metrics/metric_family.h"
@@ -152,23 +155,73 @@ Families CollectDaemon(absl::Time start_time) {
   };
 }
 
+// Nothing where clients open no caches.
+Families CollectBudget(const MemoryBudget& budget) {
+  auto total = GaugeFamily("pagoda_cache_memory_bytes",
+                           "What the configuration gives for caches that clients open, in bytes.");
+  auto free = GaugeFamily("pagoda_cache_memory_free_bytes", "Of it, what no cache has.");
+  for (const Medium medium : kMedia) {
+    if (budget.total(medium) == 0) continue;
+    const MetricLabels labels = {{"medium", std::string(MediumName(medium))}};
+    AddSample(total, labels, AsDouble(budget.total(medium)));
+    AddSample(free, labels, AsDouble(budget.free(medium)));
+  }
+  if (total.metric.empty()) return {};
+  return {std::move(total), std::move(free)};
+}
+
 }  // namespace
 
-Families Metrics::Collect() const {
-  const ManagerStats stats = parts_.manager->Stats();
-  const std::vector<TenantUsage> uses = parts_.manager->TenantUses();
+Families Metrics::Merged(std::vector<std::pair<std::string, Families>> by_cache) {
+  Families merged;
+  absl::flat_hash_map<std::string, size_t> places;  // By the family's name.
+  for (auto& [cache, families] : by_cache) {
+    for (prometheus::MetricFamily& family : families) {
+      for (prometheus::ClientMetric& metric : family.metric) {
+        const bool has_label =
+            std::any_of(metric.label.begin(), metric.label.end(),
+                        [](const auto& label) { return label.name == "cache"; });
+        if (!has_label) metric.label.insert(metric.label.begin(), {"cache", cache});
+      }
+      const auto [place, is_new] = places.emplace(family.name, merged.size());
+      if (is_new) {
+        merged.push_back(std::move(family));
+        continue;
+      }
+      std::vector<prometheus::ClientMetric>& all = merged[place->second].metric;
+      all.insert(all.end(), std::make_move_iterator(family.metric.begin()),
+                 std::make_move_iterator(family.metric.end()));
+    }
+  }
+  return merged;
+}
+
+Families Metrics::CollectCache(const CacheParts& cache) const {
+  const ManagerStats stats = cache.manager->Stats();
+  const std::vector<TenantUsage> uses = cache.manager->TenantUses();
   Families families;
-  Append(CollectDaemon(parts_.start_time), families);
   Append(CollectCacheMetrics({.stats = stats,
                               .uses = uses,
-                              .info = parts_.manager->info(),
-                              .layout = *parts_.layout,
-                              .tenants = parts_.manager->tenants()},
+                              .info = cache.manager->info(),
+                              .layout = *cache.layout,
+                              .tenants = cache.manager->tenants()},
                              tenant_labels_),
          families);
-  Append(CollectTransfers(parts_.transfers->stats(), parts_.manager->info()), families);
-  if (disk_ != nullptr) Append(CollectDiskMetrics(stats, disk_->numbers()), families);
-  Append(CollectEvents(parts_.manager->log()), families);
+  Append(CollectTransfers(cache.transfers->stats(), cache.manager->info()), families);
+  if (cache.disk != nullptr) Append(CollectDiskMetrics(stats, cache.disk->numbers()), families);
+  Append(CollectEvents(cache.manager->log()), families);
+  return families;
+}
+
+Families Metrics::Collect() const {
+  Families families;
+  Append(CollectDaemon(parts_.start_time), families);
+  std::vector<std::pair<std::string, Families>> by_cache;
+  for (const CachePtr& cache : parts_.caches->All()) {
+    by_cache.emplace_back(cache->name, CollectCache(*cache));
+  }
+  Append(Merged(std::move(by_cache)), families);
+  Append(CollectBudget(parts_.opener->budget()), families);
   Append(parts_.events->CollectSubscribers(parts_.bridges->StreamLags()), families);
   Append(parts_.bridges->Collect(), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);

@@ -2,12 +2,12 @@
 #define PAGODA_SERVER_METRICS_METRICS_H_
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "server/admin/admin_service.h"
-#include "server/cache/disk_tier.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/openai/openai_door.h"
@@ -18,21 +18,26 @@ namespace pagoda::server {
 // the list. Thread-safe.
 class Metrics final : public prometheus::Collectable {
  public:
-  // `rpcs` outlives this, and so do the parts, `openai`, which is null without HTTP, and `disk`,
-  // which is null without a tier on disk.
+  // `rpcs` outlives this, and so do the parts and `openai`, which is null without HTTP.
   Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, const OpenAiDoor* openai,
-          const DiskTier* disk, TenantLabels tenant_labels)
-      : parts_(parts), rpcs_(rpcs), openai_(openai), disk_(disk), tenant_labels_(tenant_labels) {}
+          TenantLabels tenant_labels)
+      : parts_(parts), rpcs_(rpcs), openai_(openai), tenant_labels_(tenant_labels) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
   // All of it in Prometheus' text format.
   std::string Text() const;
 
+  // The families of several caches as one list: each sample says by its first label, `cache`, whose
+  // it is, and each family stands there once.
+  static std::vector<prometheus::MetricFamily> Merged(
+      std::vector<std::pair<std::string, std::vector<prometheus::MetricFamily>>> by_cache);
+
  private:
+  std::vector<prometheus::MetricFamily> CollectCache(const CacheParts& cache) const;
+
   const DaemonParts parts_;
   const RpcMetrics* const rpcs_;
   const OpenAiDoor* const openai_;
-  const DiskTier* const disk_;
   const TenantLabels tenant_labels_;
 };
 

@@ -43,9 +43,10 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   // The batches that wait.
   using Set = StreamSet<BatchRun>;
 
-  // Where batches run; all outlive them.
+  // Where batches run; all outlive them, but for the manager, which `cache` keeps.
   struct Context {
     SharedManager* manager = nullptr;
+    std::shared_ptr<const void> cache;  // Keeps the manager while a batch runs.
     const ServingState* state = nullptr;
     Set* waiting = nullptr;
     AnswerMemory* answers = nullptr;
@@ -55,6 +56,13 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     size_t max_message_bytes = 0;
     RpcMetrics* metrics = nullptr;  // None: nobody counts.
 
+    // The same for batches of a cache that is found only when the batch is read.
+    Context Of(SharedManager* its_manager, std::shared_ptr<const void> its_cache) const {
+      Context context = *this;
+      context.manager = its_manager;
+      context.cache = std::move(its_cache);
+      return context;
+    }
     // Errors: MESSAGE_TOO_LARGE.
     absl::Status CheckSize(size_t request_bytes) const {
       if (request_bytes <= max_message_bytes) return absl::OkStatus();
@@ -89,6 +97,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   // Ends the wait that is going on, if any, and those that would follow: their operations fail with
   // `error`.
   void EndWaits(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
+  SessionId session() const { return session_.id; }
 
  private:
   // Whether the batch was run before, under its retry_id: then it is answered by that, now or

@@ -9,6 +9,7 @@
 #include "server/rpc/execute_call.h"
 #include "server/rpc/reactors.h"
 #include "wire/cache_info.h"
+#include "wire/caches.h"
 #include "wire/errors.h"
 #include "wire/served_fields.h"
 #include "wire/vocabulary.h"
@@ -16,6 +17,7 @@
 namespace pagoda::server {
 namespace {
 
+constexpr Method kOpenCache = MethodNamed("/pagoda.v1.CacheService/OpenCache");
 constexpr Method kOpenSession = MethodNamed("/pagoda.v1.CacheService/OpenSession");
 constexpr Method kCloseSession = MethodNamed("/pagoda.v1.CacheService/CloseSession");
 constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
@@ -44,6 +46,34 @@ absl::Status SessionDraining() {
 
 }  // namespace
 
+// Memory takes a while, so another thread opens the cache.
+grpc::ServerUnaryReactor* CacheService::OpenCache(grpc::CallbackServerContext* context,
+                                                  const v1::OpenCacheRequest* request,
+                                                  v1::OpenCacheResponse* response) {
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kOpenCache);
+  absl::Status status = caller.status();
+  if (status.ok()) status = state_->CheckAcceptsWork();
+  if (status.ok()) status = CheckServed(*request);
+  if (status.ok() && options_.opener == nullptr) status = NoMemoryForCaches();
+  if (!status.ok()) return Answer(context, status);
+  const absl::StatusOr<TenantId> tenant = admission_->SessionTenant(*caller, request->tenant());
+  if (!tenant.ok()) return Answer(context, tenant.status());
+  absl::StatusOr<OpenCacheCall> call = OpenCacheFromProto(*request);
+  if (!call.ok()) return Answer(context, call.status());
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  options_.opener->OpenLater(*std::move(call), *tenant,
+                             [=](const absl::StatusOr<CacheOpener::Opened>& opened) {
+                               if (opened.ok()) {
+                                 const SharedManager& manager = *opened->cache->manager;
+                                 CacheInfoToProto(manager.info(), response->mutable_cache());
+                                 response->set_created(opened->created);
+                                 response->set_epoch(manager.epoch().value());
+                               }
+                               reactor->Finish(ToGrpcStatus(opened.status()));
+                             });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* CacheService::OpenSession(grpc::CallbackServerContext* context,
                                                     const v1::OpenSessionRequest* request,
                                                     v1::OpenSessionResponse* response) {
@@ -61,18 +91,20 @@ absl::Status CacheService::DoOpenSession(const Identity& caller,
   if (!tenant.ok()) return tenant.status();
   const absl::StatusOr<absl::Duration> lease = LeaseFromProto(request.lease_ms());
   if (!lease.ok()) return lease.status();
-  if (absl::Status status = CheckModel(manager_->info(), request.model_fingerprint());
-      !status.ok()) {
+  const absl::StatusOr<CachePtr> cache = caches_->Named(request.cache(), caller);
+  if (!cache.ok()) return cache.status();
+  SharedManager& manager = *(*cache)->manager;
+  if (absl::Status status = CheckModel(manager.info(), request.model_fingerprint()); !status.ok()) {
     return status;
   }
-  const auto session = manager_->OpenSession(request.client_name(), *lease, *tenant);
+  const auto session = manager.OpenSession(request.client_name(), *lease, *tenant);
   if (!session.ok()) return session.status();
   owners_.Add(session->ref, *tenant, caller,
-              [this](absl::Span<const SessionRef> others) { return manager_->Remembers(others); });
+              [this](absl::Span<const SessionRef> others) { return caches_->Remembers(others); });
   SessionToProto(session->ref, response->mutable_session());
   response->set_lease_ms(absl::ToInt64Milliseconds(session->lease));
-  CacheInfoToProto(manager_->info(), response->mutable_cache());
-  response->set_epoch(manager_->epoch().value());
+  CacheInfoToProto(manager.info(), response->mutable_cache());
+  response->set_epoch(manager.epoch().value());
   response->set_map_socket(options_.map_socket);
   response->set_tenant(admission_->tenants()[*tenant].name);
   return absl::OkStatus();
@@ -89,11 +121,13 @@ absl::StatusOr<absl::Duration> CacheService::LeaseFromProto(uint64_t lease_ms) c
 }
 
 template <class Request>
-absl::Status CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
-                                        const Request& request) {
+absl::StatusOr<CachePtr> CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
+                                                    const Request& request) {
   if (!caller.ok()) return caller.status();
   if (absl::Status status = CheckServed(request); !status.ok()) return status;
-  return owners_.Check(SessionFromProto(request.session()), *caller);
+  const SessionRef session = SessionFromProto(request.session());
+  if (absl::Status status = owners_.Check(session, *caller); !status.ok()) return status;
+  return caches_->OfSession(session.id);
 }
 
 grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext* context,
@@ -101,33 +135,39 @@ grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext
                                                      v1::CloseSessionResponse*) {
   const absl::StatusOr<Identity> caller = admission_->Admit(*context, kCloseSession);
   if (!caller.ok()) return Answer(context, caller.status());
-  absl::Status status = CheckRequest(caller, *request);
   const SessionRef session = SessionFromProto(request->session());
-  if (status.ok()) status = manager_->CloseSession(session);
+  const absl::StatusOr<CachePtr> served = CheckRequest(caller, *request);
+  absl::Status status = served.status();
+  if (status.ok()) status = (*served)->manager->CloseSession(session);
+  if (status.ok()) return Answer(context, status);
   // A session of an earlier daemon is none of the core's; its client gives up its mapping with
   // this.
-  if (!status.ok() && AcknowledgeOld(*caller, session)) status = absl::OkStatus();
+  const absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
+  if (cache.ok() && AcknowledgeOld(*caller, **cache, session)) status = absl::OkStatus();
   return Answer(context, status);
 }
 
-bool CacheService::AcknowledgeOld(const Identity& caller, SessionRef session) {
-  if (options_.writers == nullptr) return false;
-  if (caller.is_operator()) return options_.writers->AcknowledgeOld(session, std::nullopt);
-  return options_.writers->AcknowledgeOld(session, admission_->tenants()[caller.tenant].name);
+bool CacheService::AcknowledgeOld(const Identity& caller, const CacheParts& cache,
+                                  SessionRef session) {
+  if (cache.writers == nullptr) return false;
+  if (caller.is_operator()) return cache.writers->AcknowledgeOld(session, std::nullopt);
+  return cache.writers->AcknowledgeOld(session, admission_->tenants()[caller.tenant].name);
 }
 
 void CacheService::SweepAnswers() {
-  answers_.Sweep([this](SessionRef session) { return manager_->CheckSession(session).ok(); });
+  answers_.Sweep([this](SessionRef session) {
+    const absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
+    return cache.ok() && (*cache)->manager->CheckSession(session).ok();
+  });
 }
 
 grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* context,
                                                   const v1::KeepAliveRequest* request,
                                                   v1::KeepAliveResponse* response) {
-  if (absl::Status status = CheckRequest(admission_->Admit(*context, kKeepAlive), *request);
-      !status.ok()) {
-    return Answer(context, status);
-  }
-  const auto lease = manager_->KeepAlive(SessionFromProto(request->session()));
+  const absl::StatusOr<CachePtr> cache =
+      CheckRequest(admission_->Admit(*context, kKeepAlive), *request);
+  if (!cache.ok()) return Answer(context, cache.status());
+  const auto lease = (*cache)->manager->KeepAlive(SessionFromProto(request->session()));
   if (lease.ok()) response->set_lease_ms(absl::ToInt64Milliseconds(*lease));
   return Answer(context, lease.status());
 }
@@ -144,8 +184,8 @@ grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* con
     reactor->Finish(refusal);
     return reactor;
   }
-  return ExecuteCall::Start(batch_context(*caller), &owners_, *caller, context, request, response,
-                            std::move(counted));
+  return ExecuteCall::Start(batch_context(*caller), caches_, &owners_, *caller, context, request,
+                            response, std::move(counted));
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Session(
@@ -159,21 +199,29 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Sessi
     counted.Record(refusal.error_code());
     return new RefusedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>(refusal);
   }
-  SessionStream* stream = SessionStream::Start(batch_context(*caller), &owners_, *caller,
+  SessionStream* stream = SessionStream::Start(batch_context(*caller), caches_, &owners_, *caller,
                                                std::move(counted), *std::move(slot), &streams_);
   // Either the drain finds the new stream in the set, or the stream finds the drain here.
   if (state_->draining()) stream->EndSoon(SessionDraining());
   return stream;
 }
 
-absl::Status CacheService::CheckMayMap(SessionRef session) const {
+absl::StatusOr<CachePtr> CacheService::CacheToMap(SessionRef session) const {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  if (absl::Status status = manager_->CheckSession(session); !status.ok()) return status;
+  absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
+  if (!cache.ok()) return cache;
+  if (absl::Status status = (*cache)->manager->CheckSession(session); !status.ok()) return status;
   const std::optional<Identity> opener = owners_.OpenerOf(session.id);
-  if (!opener.has_value() || admission_->CheckStillKnown(*opener).ok()) return absl::OkStatus();
+  if (!opener.has_value() || admission_->CheckStillKnown(*opener).ok()) return cache;
   return MakeError(Reason::kUnauthenticated,
                    absl::StrCat("the token with which session ", session.id.value(),
                                 " was used last is not valid any more"));
+}
+
+void CacheService::EndWaitsOf(const CacheParts& cache, const absl::Status& reason) {
+  for (const std::shared_ptr<BatchRun>& batch : waiting_.All()) {
+    if (CacheNumberOf(batch->session()) == cache.number) batch->EndWaits(reason);
+  }
 }
 
 void CacheService::EndRevokedStreams() {

@@ -7,10 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "manager/shared_manager.h"
 #include "pagoda/v1/cache.grpc.pb.h"
+#include "server/cache/cache_directory.h"
+#include "server/cache/cache_opener.h"
 #include "server/callers/admission.h"
-#include "server/memory/writer_processes.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/batch_run.h"
 #include "server/rpc/session_owners.h"
@@ -25,7 +25,8 @@ using RawBatches =
     v1::CacheService::WithRawCallbackMethod_Execute<v1::CacheService::WithRawCallbackMethod_Session<
         v1::CacheService::WithCallbackMethod_OpenSession<
             v1::CacheService::WithCallbackMethod_CloseSession<
-                v1::CacheService::WithCallbackMethod_KeepAlive<v1::CacheService::Service>>>>>;
+                v1::CacheService::WithCallbackMethod_KeepAlive<
+                    v1::CacheService::WithCallbackMethod_OpenCache<v1::CacheService::Service>>>>>>;
 
 // pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, only
 // KeepAlive and CloseSession are served. A tenant's credentials reach its own sessions alone.
@@ -37,21 +38,24 @@ class CacheService final : public RawBatches {
     uint32_t max_sessions = 4096;
     TenantTurns::Limits turns;
     size_t max_message_bytes = 16 << 20;
-    std::string map_socket;              // Where clients map the pools; empty: nowhere.
-    WriterProcesses* writers = nullptr;  // Who maps them; none: nobody ever has.
+    std::string map_socket;         // Where clients map the pools; empty: nowhere.
+    CacheOpener* opener = nullptr;  // None: clients open no caches.
   };
 
   // All pointers outlive the service.
-  CacheService(Options options, SharedManager* manager, const ServingState* state,
+  CacheService(Options options, const CacheDirectory* caches, const ServingState* state,
                const Admission* admission, RpcMetrics* metrics)
       : options_(std::move(options)),
-        manager_(manager),
+        caches_(caches),
         state_(state),
         admission_(admission),
         metrics_(metrics),
         owners_(options_.max_sessions + kRememberedSessions),
         turns_(options_.turns) {}
 
+  grpc::ServerUnaryReactor* OpenCache(grpc::CallbackServerContext* context,
+                                      const v1::OpenCacheRequest* request,
+                                      v1::OpenCacheResponse* response) override;
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
                                         v1::OpenSessionResponse* response) override;
@@ -67,13 +71,16 @@ class CacheService final : public RawBatches {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
       grpc::CallbackServerContext* context) override;
 
-  // Whether whoever shows the session's token may map the pools for it. Errors: UNKNOWN_SESSION,
-  // STALE_SESSION, DRAINING; UNAUTHENTICATED where the token that the session's client showed last
-  // has been taken back: a call of that client with another one makes the session good again.
-  absl::Status CheckMayMap(SessionRef session) const;
+  // The cache whose pools whoever shows the session's token may map for it. Errors:
+  // UNKNOWN_SESSION, STALE_SESSION, DRAINING; UNAUTHENTICATED where the token that the session's
+  // client showed last has been taken back: a call of that client with another one makes the
+  // session good again.
+  absl::StatusOr<CachePtr> CacheToMap(SessionRef session) const;
 
   // Forgets what sessions were answered that are no more.
   void SweepAnswers();
+  // Ends the waits of the cache's batches with `reason`.
+  void EndWaitsOf(const CacheParts& cache, const absl::Status& reason);
   // Ends every open Session stream, and every batch's wait. Call it when the state is draining.
   void EndStreamsForDrain();
   // Ends the streams whose callers' tokens have been taken back.
@@ -86,13 +93,13 @@ class CacheService final : public RawBatches {
   absl::Status DoOpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
                              v1::OpenSessionResponse* response);
   // Whether `caller` acknowledges a session of an earlier daemon with this.
-  bool AcknowledgeOld(const Identity& caller, SessionRef session);
-  // Whether `caller` may speak for the session, in a call that is served.
+  bool AcknowledgeOld(const Identity& caller, const CacheParts& cache, SessionRef session);
+  // The cache of the session, where `caller` may speak for it in a call that is served.
   template <class Request>
-  absl::Status CheckRequest(const absl::StatusOr<Identity>& caller, const Request& request);
+  absl::StatusOr<CachePtr> CheckRequest(const absl::StatusOr<Identity>& caller,
+                                        const Request& request);
   BatchRun::Context batch_context(const Identity& caller) {
-    return {.manager = manager_,
-            .state = state_,
+    return {.state = state_,
             .waiting = &waiting_,
             .answers = &answers_,
             .turns = &turns_,
@@ -103,7 +110,7 @@ class CacheService final : public RawBatches {
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
 
   const Options options_;
-  SharedManager* const manager_;
+  const CacheDirectory* const caches_;
   const ServingState* const state_;
   const Admission* const admission_;
   RpcMetrics* const metrics_;

@@ -33,12 +33,13 @@ class ExecuteCall::Reactor final : public grpc::ServerUnaryReactor {
 };
 
 grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
-                                             SessionOwners* owners, const Identity& caller,
+                                             const CacheDirectory* caches, SessionOwners* owners,
+                                             const Identity& caller,
                                              grpc::CallbackServerContext* rpc,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* answer, RpcMetrics::Call counted) {
   const std::shared_ptr<ExecuteCall> call(
-      new ExecuteCall(context, owners, caller, request, answer));
+      new ExecuteCall(context, caches, owners, caller, request, answer));
   absl::Status room = context.CheckSize(request->Length());
   if (room.ok()) room = context.CheckRoom();
   if (room.ok()) {
@@ -57,9 +58,11 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
 }
 
 void ExecuteCall::Run() {
-  if (const absl::Status status = Read(); !status.ok()) return OnBatchDone(status);
+  const absl::StatusOr<CachePtr> cache = Read();
+  if (!cache.ok()) return OnBatchDone(cache.status());
   const auto batch = std::make_shared<BatchRun>(
-      context_, SessionFromProto(request_->session()), answer_->mutable_result(),
+      context_.Of((*cache)->manager, *cache), SessionFromProto(request_->session()),
+      answer_->mutable_result(),
       [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
   bool cancelled = false;
   {
@@ -71,7 +74,7 @@ void ExecuteCall::Run() {
   batch->Start(request_->batch());
 }
 
-absl::Status ExecuteCall::Read() {
+absl::StatusOr<CachePtr> ExecuteCall::Read() {
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return ClientGone();
@@ -81,7 +84,9 @@ absl::Status ExecuteCall::Read() {
   answer_ = google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&memory_);
   if (absl::Status status = ParseMessage(*request_bytes_, request_); !status.ok()) return status;
   if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
-  return owners_->Check(SessionFromProto(request_->session()), caller_);
+  const SessionRef session = SessionFromProto(request_->session());
+  if (absl::Status status = owners_->Check(session, caller_); !status.ok()) return status;
+  return caches_->OfSession(session.id);
 }
 
 void ExecuteCall::OnBatchDone(const absl::Status& status) {

@@ -9,12 +9,14 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "google/protobuf/arena.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/cache.pb.h"
+#include "server/cache/cache_directory.h"
 #include "server/callers/identity.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/batch_run.h"
@@ -27,8 +29,10 @@ namespace pagoda::server {
 // answer, is bytes. Shared by the call, its turn and its batch. Thread-safe.
 class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
  public:
-  // Begins; what gRPC shall end the call by. `owners` and what `context` names outlive the call.
-  static grpc::ServerUnaryReactor* Start(const BatchRun::Context& context, SessionOwners* owners,
+  // Begins; what gRPC shall end the call by. `context` lacks the manager, which is that of the
+  // session's cache in `caches`. These, `owners` and what `context` names outlive the call.
+  static grpc::ServerUnaryReactor* Start(const BatchRun::Context& context,
+                                         const CacheDirectory* caches, SessionOwners* owners,
                                          const Identity& caller, grpc::CallbackServerContext* rpc,
                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
                                          RpcMetrics::Call counted);
@@ -36,16 +40,18 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
  private:
   class Reactor;
 
-  ExecuteCall(const BatchRun::Context& context, SessionOwners* owners, const Identity& caller,
-              const grpc::ByteBuffer* request, grpc::ByteBuffer* answer)
+  ExecuteCall(const BatchRun::Context& context, const CacheDirectory* caches, SessionOwners* owners,
+              const Identity& caller, const grpc::ByteBuffer* request, grpc::ByteBuffer* answer)
       : context_(context),
+        caches_(caches),
         owners_(owners),
         caller_(caller),
         request_bytes_(request),
         answer_bytes_(answer) {}
 
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Read();
+  // The cache that the batch is for.
+  absl::StatusOr<CachePtr> Read();
   // The batch is answered, or refused as a whole. Nothing may be touched afterwards: the call may
   // be over.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,6 +62,7 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
   void OnCancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
+  const CacheDirectory* const caches_;
   SessionOwners* const owners_;
   const Identity caller_;
   // gRPC's, until the call is answered.

@@ -14,11 +14,12 @@ absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
 
 }  // namespace
 
-SessionStream* SessionStream::Start(const BatchRun::Context& context, SessionOwners* owners,
-                                    const Identity& caller, RpcMetrics::Call counted,
-                                    StreamSlots::Slot slot, Set* streams) {
-  const std::shared_ptr<SessionStream> stream(
-      new SessionStream(context, owners, caller, std::move(counted), std::move(slot), streams));
+SessionStream* SessionStream::Start(const BatchRun::Context& context, const CacheDirectory* caches,
+                                    SessionOwners* owners, const Identity& caller,
+                                    RpcMetrics::Call counted, StreamSlots::Slot slot,
+                                    Set* streams) {
+  const std::shared_ptr<SessionStream> stream(new SessionStream(
+      context, caches, owners, caller, std::move(counted), std::move(slot), streams));
   stream->self_ = stream;
   streams->Add(stream);
   stream->ReadNext();
@@ -47,8 +48,8 @@ void SessionStream::OnReadDone(bool ok) {
 }
 
 void SessionStream::Run() {
-  const absl::Status status = ReadRequest();
-  status.ok() ? StartBatch() : End(status);
+  const absl::StatusOr<CachePtr> cache = ReadRequest();
+  cache.ok() ? StartBatch(*cache) : End(cache.status());
 }
 
 void SessionStream::OnBatchDone(const absl::Status& status) {
@@ -89,7 +90,11 @@ void SessionStream::OnCancel() {
 }
 
 void SessionStream::OnDone() {
-  if (session_.has_value()) context_.manager->DetachStream(session_->id);
+  if (session_.has_value()) {
+    // A session whose cache has gone has gone with it.
+    const absl::StatusOr<CachePtr> cache = caches_->OfSession(session_->id);
+    if (cache.ok()) (*cache)->manager->DetachStream(session_->id);
+  }
   streams_->Remove(this);
   // What these count in may go before a turn that holds this.
   counted_.reset();
@@ -116,7 +121,7 @@ void SessionStream::ReadNext() {
   StartRead(&request_bytes_);
 }
 
-absl::Status SessionStream::ReadRequest() {
+absl::StatusOr<CachePtr> SessionStream::ReadRequest() {
   request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
   response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
   if (absl::Status status = context_.CheckSize(request_bytes_.Length()); !status.ok()) {
@@ -129,10 +134,10 @@ absl::Status SessionStream::ReadRequest() {
   return Attach();
 }
 
-void SessionStream::StartBatch() {
+void SessionStream::StartBatch(const CachePtr& cache) {
   response_->set_batch_id(request_->batch_id());
   const auto batch = std::make_shared<BatchRun>(
-      context_, *session_, response_->mutable_result(),
+      context_.Of(cache->manager, cache), *session_, response_->mutable_result(),
       [self = self_](const absl::Status& status) { self->OnBatchDone(status); });
   bool cancelled = false;
   {
@@ -144,20 +149,25 @@ void SessionStream::StartBatch() {
   batch->Start(request_->batch());
 }
 
-absl::Status SessionStream::Attach() {
-  if (session_.has_value() && !request_->has_session()) return absl::OkStatus();
-  if (!request_->has_session()) {
+absl::StatusOr<CachePtr> SessionStream::Attach() {
+  if (!request_->has_session() && !session_.has_value()) {
     return MakeError(Reason::kInvalidArgument, "the first message of a stream names its session");
   }
-  const SessionRef named = SessionFromProto(request_->session());
+  const SessionRef named =
+      request_->has_session() ? SessionFromProto(request_->session()) : *session_;
   if (session_.has_value()) {
-    if (named.id == session_->id && named.token == session_->token) return absl::OkStatus();
-    return MakeError(Reason::kInvalidArgument, "a stream serves one session, the first one named");
+    if (named.id != session_->id || named.token != session_->token) {
+      return MakeError(Reason::kInvalidArgument,
+                       "a stream serves one session, the first one named");
+    }
+    return caches_->OfSession(named.id);
   }
   if (absl::Status status = owners_->Check(named, caller_); !status.ok()) return status;
-  if (absl::Status status = context_.manager->AttachStream(named); !status.ok()) return status;
+  absl::StatusOr<CachePtr> cache = caches_->OfSession(named.id);
+  if (!cache.ok()) return cache;
+  if (absl::Status status = (*cache)->manager->AttachStream(named); !status.ok()) return status;
   session_ = named;
-  return absl::OkStatus();
+  return cache;
 }
 
 }  // namespace pagoda::server

@@ -8,11 +8,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "google/protobuf/arena.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/cache.pb.h"
+#include "server/cache/cache_directory.h"
 #include "server/callers/identity.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/batch_run.h"
@@ -32,10 +34,11 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   using Set = StreamSet<SessionStream>;
 
   // Begins to read what `caller` sends. The stream is in `streams` until its call is over; that,
-  // `owners` and what `context` names outlive it.
-  static SessionStream* Start(const BatchRun::Context& context, SessionOwners* owners,
-                              const Identity& caller, RpcMetrics::Call counted,
-                              StreamSlots::Slot slot, Set* streams);
+  // `caches`, `owners` and what `context` names outlive it. `context` lacks the manager: each batch
+  // finds that of its session's cache, so that an idle stream does not keep a cache.
+  static SessionStream* Start(const BatchRun::Context& context, const CacheDirectory* caches,
+                              SessionOwners* owners, const Identity& caller,
+                              RpcMetrics::Call counted, StreamSlots::Slot slot, Set* streams);
 
   // Ends the call with `reason` as soon as the batch in hand is answered: DRAINING, or
   // UNAUTHENTICATED where the caller's token has been taken back.
@@ -50,9 +53,11 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
  private:
   enum class Step { kReading, kRunning, kWriting, kFinished };
 
-  SessionStream(const BatchRun::Context& context, SessionOwners* owners, const Identity& caller,
-                RpcMetrics::Call counted, StreamSlots::Slot slot, Set* streams)
+  SessionStream(const BatchRun::Context& context, const CacheDirectory* caches,
+                SessionOwners* owners, const Identity& caller, RpcMetrics::Call counted,
+                StreamSlots::Slot slot, Set* streams)
       : context_(context),
+        caches_(caches),
         owners_(owners),
         caller_(caller),
         counted_(std::move(counted)),
@@ -62,18 +67,21 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void ReadNext();
   // In the tenant's turn: parses what was read, and runs it.
   void Run();
-  // What is wrong with the message that was read, apart from its operations.
-  absl::Status ReadRequest();
-  void StartBatch() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The cache that the batch is for, or what is wrong with the message that was read, apart from
+  // its operations.
+  absl::StatusOr<CachePtr> ReadRequest();
+  void StartBatch(const CachePtr& cache) ABSL_LOCKS_EXCLUDED(mutex_);
   // The batch is answered, or refused as a whole. Not always in a reaction of gRPC's.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Attach();
+  // Of the first message, too.
+  absl::StatusOr<CachePtr> Attach();
   // Finishes the call. REQUIRES: nobody else has, so not for kReading.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // What follows once the stream is kFinished. Nothing of it may be touched afterwards.
   void FinishCall(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
+  const CacheDirectory* const caches_;
   SessionOwners* const owners_;
   const Identity caller_;
   std::optional<RpcMetrics::Call> counted_;  // Until the call is over.

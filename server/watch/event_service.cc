@@ -1,10 +1,12 @@
 #include "server/watch/event_service.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "server/rpc/reactors.h"
+#include "server/watch/cache_streams.h"
 #include "wire/errors.h"
 #include "wire/message_bytes.h"
 #include "wire/served_fields.h"
@@ -15,65 +17,22 @@ namespace {
 
 constexpr Method kWatch = MethodNamed("/pagoda.v1.EventService/Watch");
 
-}  // namespace
+absl::Status Draining() { return MakeError(Reason::kDraining, "the daemon is shutting down"); }
 
-EventService::EventService(EventPump::Options options, const SharedManager* manager,
-                           const ServingState* state, const Admission* admission)
-    : progress_interval_(options.progress_interval),
-      manager_(manager),
-      state_(state),
-      admission_(admission),
-      feeds_(manager),
-      pump_(options, &manager->log(), &streams_) {}
-
-grpc::ServerWriteReactor<grpc::ByteBuffer>* EventService::Watch(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  const absl::StatusOr<WatchStream*> stream = Start(*context, *request);
-  if (!stream.ok()) {
-    const bool outside = stream.status().code() == absl::StatusCode::kOutOfRange;
-    return new RefusedStream<grpc::ServerWriteReactor<grpc::ByteBuffer>>(
-        ToGrpcStatus(stream.status(), outside ? LogBounds(*manager_) : ErrorMetadata{}));
-  }
-  // Either the drain finds the new stream in the set, or the stream finds the drain here.
-  if (state_->draining()) (*stream)->EndForDrain();
-  return *stream;
-}
-
-absl::StatusOr<WatchStream*> EventService::Start(const grpc::CallbackServerContext& context,
-                                                 const grpc::ByteBuffer& bytes) {
-  const absl::StatusOr<Identity> caller = admission_->Admit(context, kWatch);
-  if (!caller.ok()) return caller.status();
-  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  v1::WatchRequest request;
-  if (absl::Status status = ParseMessage(bytes, &request); !status.ok()) return status;
-  if (absl::Status status = CheckServed(request); !status.ok()) return status;
-  const absl::StatusOr<Revision> first = FirstRevision(request);
-  if (!first.ok()) return first.status();
-  const absl::StatusOr<EventFilter> filter = Filter(request, *caller);
-  if (!filter.ok()) return filter.status();
-  absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
-  if (!slot.ok()) return slot.status();
-  return WatchStream::Start(manager_, &streams_,
-                            {.from = *first,
-                             .snapshot = request.snapshot(),
-                             .resnapshot_when_behind = request.resnapshot_when_behind(),
-                             .progress_interval = progress_interval_,
-                             .metrics = &subscriber_metrics_,
-                             .caller = *caller},
-                            feeds_.Get(*filter), *std::move(slot));
-}
-
-absl::StatusOr<Revision> EventService::FirstRevision(const v1::WatchRequest& request) const {
+// Where a stream starts. Errors: EPOCH_CHANGED, REVISION_COMPACTED, REVISION_IN_FUTURE,
+// INVALID_ARGUMENT.
+absl::StatusOr<Revision> FirstRevision(const v1::WatchRequest& request,
+                                       const SharedManager& manager) {
   if (request.snapshot() && request.has_from_revision()) {
     return MakeError(Reason::kInvalidArgument,
                      "a stream begins with a snapshot or at from_revision, not with both");
   }
-  if (request.epoch() != 0 && request.epoch() != manager_->epoch().value()) {
+  if (request.epoch() != 0 && request.epoch() != manager.epoch().value()) {
     return MakeError(Reason::kEpochChanged,
-                     absl::StrCat("the epoch is ", absl::Hex(manager_->epoch().value()), ", not ",
+                     absl::StrCat("the epoch is ", absl::Hex(manager.epoch().value()), ", not ",
                                   absl::Hex(request.epoch())));
   }
-  const EventLog& log = manager_->log();
+  const EventLog& log = manager.log();
   if (!request.has_from_revision()) return Revision(log.last().value() + 1);
   const Revision from(request.from_revision());
   const absl::Status status = log.Read(from, 1).status();
@@ -82,6 +41,57 @@ absl::StatusOr<Revision> EventService::FirstRevision(const v1::WatchRequest& req
     return from;  // The stream finds that out, and begins with a snapshot.
   }
   return status;
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* EventService::Watch(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  CachePtr cache;
+  const absl::StatusOr<WatchStream*> stream = Start(context, *request, &cache);
+  if (!stream.ok()) {
+    const bool outside =
+        cache != nullptr && stream.status().code() == absl::StatusCode::kOutOfRange;
+    return new RefusedStream<grpc::ServerWriteReactor<grpc::ByteBuffer>>(
+        ToGrpcStatus(stream.status(), outside ? LogBounds(*cache->manager) : ErrorMetadata{}));
+  }
+  // Either the drain finds the new stream in the set, or the stream finds the drain here. So it is
+  // with a cache that is being dropped.
+  if (state_->draining()) {
+    (*stream)->EndWhenSent(Draining());
+  } else if (!caches_->Serves(*cache)) {
+    (*stream)->EndWhenSent(CacheDropped(*cache));
+  }
+  return *stream;
+}
+
+absl::StatusOr<WatchStream*> EventService::Start(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer& bytes, CachePtr* cache) {
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kWatch);
+  if (!caller.ok()) return caller.status();
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+  v1::WatchRequest request;
+  if (absl::Status status = ParseMessage(bytes, &request); !status.ok()) return status;
+  if (absl::Status status = CheckServed(request); !status.ok()) return status;
+  absl::StatusOr<CachePtr> named = caches_->Named(request.cache(), *caller);
+  if (!named.ok()) return named.status();
+  *cache = *std::move(named);
+  const SharedManager& manager = *(*cache)->manager;
+  const absl::StatusOr<Revision> first = FirstRevision(request, manager);
+  if (!first.ok()) return first.status();
+  const absl::StatusOr<EventFilter> filter = Filter(request, manager.info(), *caller);
+  if (!filter.ok()) return filter.status();
+  absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
+  if (!slot.ok()) return slot.status();
+  return (*cache)->streams->Open({.from = *first,
+                                  .snapshot = request.snapshot(),
+                                  .resnapshot_when_behind = request.resnapshot_when_behind(),
+                                  .progress_interval = {},
+                                  .metrics = &subscriber_metrics_,
+                                  .caller = *caller,
+                                  .context = context,
+                                  .cache = *cache},
+                                 *filter, *std::move(slot));
 }
 
 EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants) {
@@ -93,6 +103,7 @@ EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants) {
 }
 
 absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request,
+                                                 const CacheInfo& cache,
                                                  const Identity& caller) const {
   EventFilter filter = VisibleTo(caller, admission_->tenants());
   if (!request.types().empty()) filter.types = 0;
@@ -111,8 +122,7 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
   }
   for (const uint32_t size : request.window_sizes()) {
     const WindowSize window = WindowFromProto(size);
-    const auto& windows = manager_->info().windows;
-    if (std::none_of(windows.begin(), windows.end(),
+    if (std::none_of(cache.windows.begin(), cache.windows.end(),
                      [&](const auto& known) { return known.window == window; })) {
       return MakeError(Reason::kUnknownWindow,
                        absl::StrCat("the cache has no window ", WindowName(window)));
@@ -131,27 +141,39 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
   return filter;
 }
 
+std::vector<std::shared_ptr<WatchStream>> EventService::AllStreams() const {
+  std::vector<std::shared_ptr<WatchStream>> all;
+  for (const CachePtr& cache : caches_->All()) {
+    for (std::shared_ptr<WatchStream>& stream : cache->streams->all().All()) {
+      all.push_back(std::move(stream));
+    }
+  }
+  return all;
+}
+
 std::vector<prometheus::MetricFamily> EventService::CollectSubscribers(
     std::vector<uint64_t> lags) const {
-  for (const std::shared_ptr<WatchStream>& stream : streams_.All()) lags.push_back(stream->Lag());
+  for (const std::shared_ptr<WatchStream>& stream : AllStreams()) lags.push_back(stream->Lag());
   return subscriber_metrics_.Collect(lags);
 }
 
-std::vector<SubscriberRow> EventService::Subscribers() const {
+std::vector<SubscriberRow> EventService::Subscribers(const CacheParts& cache) {
   std::vector<SubscriberRow> rows;
-  for (const std::shared_ptr<WatchStream>& stream : streams_.All()) rows.push_back(stream->Look());
+  for (const std::shared_ptr<WatchStream>& stream : cache.streams->all().All()) {
+    rows.push_back(stream->Look());
+  }
   return rows;
 }
 
 void EventService::EndRevokedStreams() {
-  for (const std::shared_ptr<WatchStream>& stream : streams_.All()) {
+  for (const std::shared_ptr<WatchStream>& stream : AllStreams()) {
     const absl::Status known = admission_->CheckStillKnown(stream->caller());
     if (!known.ok()) stream->EndNow(known);
   }
 }
 
 void EventService::EndStreamsForDrain() {
-  for (const std::shared_ptr<WatchStream>& stream : streams_.All()) stream->EndForDrain();
+  for (const std::shared_ptr<WatchStream>& stream : AllStreams()) stream->EndWhenSent(Draining());
 }
 
 }  // namespace pagoda::server

@@ -1,17 +1,17 @@
 #ifndef PAGODA_SERVER_WATCH_EVENT_SERVICE_H_
 #define PAGODA_SERVER_WATCH_EVENT_SERVICE_H_
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "manager/shared_manager.h"
 #include "manager/tenants.h"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "prometheus/metric_family.h"
+#include "server/cache/cache_directory.h"
 #include "server/callers/admission.h"
 #include "server/metrics/subscriber_metrics.h"
 #include "server/serving_state.h"
-#include "server/watch/event_pump.h"
 #include "server/watch/subscriber_row.h"
 #include "server/watch/watch_stream.h"
 
@@ -25,20 +25,20 @@ class EventService final
     : public v1::EventService::WithRawCallbackMethod_Watch<v1::EventService::Service> {
  public:
   // All pointers outlive the service.
-  EventService(EventPump::Options options, const SharedManager* manager, const ServingState* state,
-               const Admission* admission);
+  EventService(const CacheDirectory* caches, const ServingState* state, const Admission* admission)
+      : caches_(caches), state_(state), admission_(admission) {}
 
   // Raw: messages are encoded once for all who see the same.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* request) override;
 
-  size_t subscribers() const { return streams_.size(); }
   // `lags`: of the open streams that others count in subscriber_metrics(), the events that each has
-  // yet to be sent.
+  // yet to be sent. Over all caches.
   std::vector<prometheus::MetricFamily> CollectSubscribers(std::vector<uint64_t> lags) const;
   SubscriberMetrics& subscriber_metrics() { return subscriber_metrics_; }
 
-  std::vector<SubscriberRow> Subscribers() const;
+  // Of one cache.
+  static std::vector<SubscriberRow> Subscribers(const CacheParts& cache);
 
   // Ends every open Watch stream. Call it when the state is draining.
   void EndStreamsForDrain();
@@ -46,23 +46,19 @@ class EventService final
   void EndRevokedStreams();
 
  private:
-  absl::StatusOr<WatchStream*> Start(const grpc::CallbackServerContext& context,
-                                     const grpc::ByteBuffer& bytes);
-  // Where the stream starts. Errors: EPOCH_CHANGED, REVISION_COMPACTED, REVISION_IN_FUTURE,
-  // INVALID_ARGUMENT.
-  absl::StatusOr<Revision> FirstRevision(const v1::WatchRequest& request) const;
+  // `cache`: set where the call names one that is there.
+  absl::StatusOr<WatchStream*> Start(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer& bytes, CachePtr* cache);
   // What `caller` may see of what is asked for. Errors: INVALID_ARGUMENT, PERMISSION_DENIED,
-  // UNKNOWN_TENANT.
-  absl::StatusOr<EventFilter> Filter(const v1::WatchRequest& request, const Identity& caller) const;
+  // UNKNOWN_TENANT, UNKNOWN_WINDOW.
+  absl::StatusOr<EventFilter> Filter(const v1::WatchRequest& request, const CacheInfo& cache,
+                                     const Identity& caller) const;
+  std::vector<std::shared_ptr<WatchStream>> AllStreams() const;
 
-  const absl::Duration progress_interval_;
-  const SharedManager* const manager_;
+  const CacheDirectory* const caches_;
   const ServingState* const state_;
   const Admission* const admission_;
   SubscriberMetrics subscriber_metrics_;
-  WatchStream::Set streams_;
-  EventFeeds feeds_;
-  EventPump pump_;  // Last: its thread uses the others.
 };
 
 }  // namespace pagoda::server

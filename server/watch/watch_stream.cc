@@ -60,20 +60,17 @@ void WatchStream::Advance(absl::Time now) {
 std::optional<grpc::Status> WatchStream::Step(absl::Time now) {
   if (cancelled_) return ToGrpcStatus(absl::CancelledError("the client is gone"));
   if (!ending_.ok()) return ToGrpcStatus(ending_);
-  const auto draining = [this] {
-    return ToGrpcStatus(MakeError(Reason::kDraining, "the daemon is shutting down"),
-                        LogBounds(*manager_));
-  };
+  const auto last_word = [this] { return ToGrpcStatus(*last_word_, LogBounds(*manager_)); };
   absl::Status status;
   if (snapshot_.has_value()) {
-    if (draining_) return draining();
+    if (last_word_.has_value()) return last_word();
     status = SendPiece(now);
   } else {
     const absl::StatusOr<bool> sent = SendEvents(now);
     status = sent.status();
     if (sent.ok() && !*sent) {
-      if (draining_ && covered_ == next_) return draining();
-      if (draining_ || now - last_write_ >= options_.progress_interval) {
+      if (last_word_.has_value() && covered_ == next_) return last_word();
+      if (last_word_.has_value() || now - last_write_ >= options_.progress_interval) {
         SendOwn({}, next_, now, {});
       }
     }
@@ -176,12 +173,17 @@ void WatchStream::Send(const grpc::ByteBuffer& bytes, Revision end, absl::Time n
   StartWrite(&bytes_);
 }
 
-void WatchStream::EndForDrain() {
+void WatchStream::EndWhenSent(const absl::Status& reason) {
   {
     absl::MutexLock lock(&mutex_);
-    draining_ = true;
+    if (!last_word_.has_value()) last_word_ = reason;
   }
   Advance(absl::Now());
+}
+
+void WatchStream::Cut() {
+  absl::MutexLock lock(&mutex_);
+  if (!done_ && options_.context != nullptr) options_.context->TryCancel();
 }
 
 void WatchStream::EndNow(const absl::Status& reason) {
@@ -220,7 +222,7 @@ void WatchStream::OnWriteDone(bool ok) {
     // Who keeps up waits for the pump, which lets some time's events come together; else each event
     // would be a message of its own.
     const uint64_t behind = manager_->log().last().value() + 1 - next_.value();
-    const bool goes_on = !cancelled_ && !draining_ && ending_.ok();
+    const bool goes_on = !cancelled_ && !last_word_.has_value() && ending_.ok();
     if (goes_on && !snapshot_.has_value() && behind < kMaxEventsPerMessage) {
       if (behind > 0) manager_->log().Poke();
       return;
@@ -241,6 +243,7 @@ void WatchStream::OnDone() {
   streams_->Remove(this);
   {
     absl::MutexLock lock(&mutex_);
+    done_ = true;
     options_.metrics->Closed(SubscriberMetrics::CloseOf(end_code_));
   }
   slot_.reset();  // Where it counts may go before whoever holds this.

@@ -48,6 +48,10 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     absl::Duration progress_interval;
     SubscriberMetrics* metrics = nullptr;  // Outlives the stream.
     Identity caller;
+    // The call, until it is over.
+    grpc::CallbackServerContext* context = nullptr;
+    // Keeps the cache as long as the stream.
+    std::shared_ptr<const void> cache;
   };
 
   // Sends the first message, without events. The stream is in `streams` until its call is over;
@@ -59,11 +63,14 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // the progress interval. Does not block.
   void Advance(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the call with DRAINING once the client has been sent everything; a snapshot ends at once.
-  void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the call with `reason` (DRAINING, or UNKNOWN_CACHE where the cache is dropped) once the
+  // client has been sent everything; a snapshot ends at once.
+  void EndWhenSent(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Ends the call with `reason` before anything else is sent.
   void EndNow(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the call although its client may not have read what it was sent.
+  void Cut() ABSL_LOCKS_EXCLUDED(mutex_);
   const Identity& caller() const { return options_.caller; }
 
   // Events that the log has and that this has not come to. Of a snapshot's: since it was begun.
@@ -130,7 +137,8 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   absl::Time last_write_ ABSL_GUARDED_BY(mutex_);
   grpc::ByteBuffer bytes_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> last_word_ ABSL_GUARDED_BY(mutex_);  // Of EndWhenSent.
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;    // The call is over: its context is gone.
   absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // Of EndNow.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -23,6 +23,9 @@ namespace {
 // Enough that no figure waits for blocks; 128 bytes each, for nobody reads or writes them.
 constexpr uint32_t kBlocks = 262'144;
 
+// For the caches that figures open beside it.
+constexpr uint64_t kBroughtBytes = uint64_t{1} << 30;
+
 server::Config BenchConfig() {
   server::Config config;
   config.cache.name = absl::StrCat("service-bench-", getpid());
@@ -32,6 +35,7 @@ server::Config BenchConfig() {
   config.cache.layers = {{.count = 1, .num_kv_heads = 1, .head_dim = 1}};
   config.server.unix_socket =
       (std::filesystem::temp_directory_path() / (config.cache.name + ".sock")).string();
+  config.memory.host = kBroughtBytes;
   config.server.grpc_address = "127.0.0.1:0";
   config.server.http_address = "";
   // Full after moments, as that of a daemon that has run for a while is.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,7 @@ class ServiceBench {
     if (Wanted("unary_64")) UnaryRateFigure();
     if (Wanted("decode_step_256_p50") || Wanted("decode_step_256_p99")) DecodeFigures();
     if (Wanted("decode_step_256_packed")) PackedDecodeFigures();
+    if (Wanted("two_caches")) TwoCachesFigure();
     const std::string bytes = absl::StrCat("idle_sessions_", options_.idle_sessions, "_bytes");
     if (Wanted(bytes)) IdleBytesFigure(bytes);
     if (Wanted("beside_idle")) BesideIdleFigures();
@@ -131,6 +133,32 @@ class ServiceBench {
     const Compared us = Rounds("decode_step_256_packed", StepsOf(packed), empty);
     Show("decode_step_256_packed_p50", "us", kEmptyCall, us, 0);
     Show("decode_step_256_packed_p99", "us", kEmptyCall, us, 1);
+  }
+
+  // Two clients at once, each on a cache of its own, and one of them alone: operations a second of
+  // all. On a server of its own, because sessions have to name their cache there.
+  void TwoCachesFigure() const {
+    constexpr uint64_t kBytes = uint64_t{64} << 20;
+    const BenchServer server;
+    Connection opener(server.unix_endpoint(), Target::kCache);
+    std::vector<std::unique_ptr<SessionLoad>> loads;
+    for (const char* name : {"first", "second"}) {
+      opener.OpenCache(name, kBytes);
+      loads.push_back(std::make_unique<SessionLoad>(server.unix_endpoint(), Target::kCache,
+                                                    Retry::kOff, name));
+    }
+    const Slice both = [&] {
+      std::vector<double> rates(loads.size());
+      std::vector<std::thread> clients;
+      for (size_t i = 0; i < loads.size(); ++i) {
+        clients.emplace_back([&, i] { rates[i] = loads[i]->Rate(slice_seconds_); });
+      }
+      for (std::thread& client : clients) client.join();
+      return std::vector{rates[0] + rates[1]};
+    };
+    const Slice one = [&] { return std::vector{loads[0]->Rate(slice_seconds_)}; };
+    Show("two_caches", "operations/s", "one of the two caches alone",
+         RunRounds("two_caches", options_.rounds, {getpid(), server.pid()}, both, one));
   }
 
   // What idle sessions add to the memory of a daemon that has served before: its event log is full,

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "clients/cpp/channel.h"
+#include "tests/bench/bench_server.h"
 
 namespace pagoda::bench {
 
@@ -22,13 +23,48 @@ void RequireOk(const grpc::Status& status, const char* what) {
   PAGODA_CHECK(status.ok(), what);
 }
 
-Connection::Connection(const std::string& endpoint, Target target)
-    : target_(target), channel_(*MakeChannel(endpoint)), cache_(channel_), noop_(channel_) {}
+Connection::Connection(const std::string& endpoint, Target target, std::string cache)
+    : target_(target),
+      cache_name_(std::move(cache)),
+      channel_(*MakeChannel(endpoint)),
+      cache_(channel_),
+      admin_(channel_),
+      noop_(channel_) {}
+
+void Connection::OpenCache(const std::string& name, uint64_t host_bytes) {
+  pagoda::v1::OpenCacheRequest request;
+  request.set_name(name);
+  request.mutable_identity()->set_model("bench");
+  request.set_tokens_per_block(kServiceTokensPerBlock);
+  pagoda::v1::LayerGroup* const layers = request.add_layers();
+  layers->set_count(1);
+  layers->set_kind(pagoda::v1::LAYER_KIND_KEY_VALUE);
+  layers->set_num_kv_heads(1);
+  layers->set_head_dim(1);
+  layers->set_dtype(pagoda::v1::DTYPE_FLOAT32);
+  pagoda::v1::TierSize* const tier = request.add_tiers();
+  tier->set_medium(pagoda::v1::MEDIUM_HOST);
+  tier->set_bytes(host_bytes);
+  pagoda::v1::OpenCacheResponse response;
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  RequireOk(cache_.OpenCache(&context, request, &response), "a cache opens");
+}
+
+void Connection::DropCache(const std::string& name) {
+  pagoda::v1::DropCacheRequest request;
+  request.set_name(name);
+  request.set_force(true);
+  pagoda::v1::DropCacheResponse response;
+  grpc::ClientContext context;
+  RequireOk(admin_.DropCache(&context, request, &response), "a cache is dropped");
+}
 
 SessionRef Connection::OpenSession() {
   pagoda::v1::OpenSessionRequest request;
   request.set_client_name("service_bench");
   request.set_lease_ms(3'600'000);  // The no-op handler keeps none alive.
+  request.set_cache(cache_name_);
   pagoda::v1::OpenSessionResponse response;
   grpc::ClientContext context;
   context.set_wait_for_ready(true);  // On a busy machine a first try to connect may time out.
@@ -73,8 +109,8 @@ void Connection::SessionAsync(grpc::ClientContext* context, SessionReactor* reac
   }
 }
 
-SessionStream::SessionStream(const std::string& endpoint, Target target)
-    : connection_(endpoint, target),
+SessionStream::SessionStream(const std::string& endpoint, Target target, std::string cache)
+    : connection_(endpoint, target, std::move(cache)),
       session_(connection_.OpenSession()),
       stream_(connection_.Session(&context_)) {
   SessionRequest request;

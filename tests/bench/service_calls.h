@@ -7,6 +7,7 @@
 #include <string>
 
 #include "grpcpp/grpcpp.h"
+#include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "tests/bench/noop.grpc.pb.h"
 
@@ -27,8 +28,14 @@ void RequireOk(const grpc::Status& status, const char* what);
 // succeed. Thread-safe.
 class Connection {
  public:
-  // `endpoint`: "unix:/path" or "host:port".
-  Connection(const std::string& endpoint, Target target);
+  // `endpoint`: "unix:/path" or "host:port". `cache`: whose sessions it opens; empty: the
+  // configuration's, where there is no other.
+  Connection(const std::string& endpoint, Target target, std::string cache = "");
+
+  // A cache of the client's own, of 128 bytes a block, beside the configuration's.
+  void OpenCache(const std::string& name, uint64_t host_bytes);
+  // With the memory that it had.
+  void DropCache(const std::string& name);
 
   // Of the cache, whatever the target: the yardstick's messages carry a session, too.
   pagoda::v1::SessionRef OpenSession();
@@ -42,15 +49,17 @@ class Connection {
 
  private:
   const Target target_;
+  const std::string cache_name_;
   const std::shared_ptr<grpc::Channel> channel_;
   pagoda::v1::CacheService::Stub cache_;
+  pagoda::v1::AdminService::Stub admin_;
   v1::NoopService::Stub noop_;
 };
 
 // A session with its stream, one message in flight. Not thread-safe.
 class SessionStream {
  public:
-  SessionStream(const std::string& endpoint, Target target);
+  SessionStream(const std::string& endpoint, Target target, std::string cache = "");
   // Closes the session: its blocks are free, its sequences cached.
   ~SessionStream();
 

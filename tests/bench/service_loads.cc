@@ -71,8 +71,8 @@ class OutstandingCall {
 
 }  // namespace
 
-SessionLoad::SessionLoad(const std::string& endpoint, Target target, Retry retry)
-    : retry_(retry), stream_(endpoint, target) {
+SessionLoad::SessionLoad(const std::string& endpoint, Target target, Retry retry, std::string cache)
+    : retry_(retry), stream_(endpoint, target, std::move(cache)) {
   Batch* batch = request_.mutable_batch();
   for (int i = 0; i < kOperations / 2; ++i) {
     batch->add_operations()->mutable_allocate_blocks()->set_count(1);

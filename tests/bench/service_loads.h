@@ -18,8 +18,9 @@ enum class Retry { kOff, kOn };
 // between free the blocks of the message before. Not thread-safe.
 class SessionLoad {
  public:
-  // `retry`: whether each batch has a retry_id of its own.
-  SessionLoad(const std::string& endpoint, Target target, Retry retry = Retry::kOff);
+  // `retry`: whether each batch has a retry_id of its own. `cache`: see Connection.
+  SessionLoad(const std::string& endpoint, Target target, Retry retry = Retry::kOff,
+              std::string cache = "");
 
   // One message.
   void Call();

@@ -141,6 +141,11 @@ class Daemon:
         """Waits until no copy is under way."""
         self.wait_until(lambda daemon: not any(tier.in_flight_blocks for window in daemon.status().windows for tier in window.tiers))
 
+    def metrics(self):
+        """/metrics without the label that says of which cache a sample is: for a daemon with one."""
+        text = self.http("/metrics")[1]
+        return re.sub(r'(?m)^(?!pagoda_cache_info)(\w+)\{cache="[^"]*"(,?)', lambda m: m[1] + "{", text).replace("{} ", " ")
+
     def http(self, path):
         """(status code, body) of a GET request."""
         return self.http_as(path)

@@ -49,7 +49,7 @@ class DiskDaemon(Daemon):
         return window
 
     def metric(self, sample):
-        (found,) = re.findall(rf"^{re.escape(sample)} (\S+)$", self.http("/metrics")[1], re.M)
+        (found,) = re.findall(rf"^{re.escape(sample)} (\S+)$", self.metrics(), re.M)
         return float(found)
 
     def wait_until_written(self, blocks):

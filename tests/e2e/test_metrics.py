@@ -80,13 +80,13 @@ def test_tenants_have_names_only_where_the_operator_wants_it(start_daemon):
     daemon = start_daemon(**SECTIONS | HTTP | {"metrics": {}})
     with Traffic(daemon) as traffic:
         daemon.wait_until(lambda _: traffic.rounds >= 2 or traffic.errors)
-    _, text = daemon.http("/metrics")
+    text = daemon.metrics()
     assert "tenant=" not in text and not any(f'"{name}"' in text for name in TENANTS)
     assert re.search(r'^pagoda_prefix_lookup_tokens_total\{window="full"\} [1-9]', text, re.M)
 
 
 def value(daemon, sample):
-    (found,) = re.findall(rf"^{re.escape(sample)} (\S+)$", daemon.http("/metrics")[1], re.M)
+    (found,) = re.findall(rf"^{re.escape(sample)} (\S+)$", daemon.metrics(), re.M)
     return float(found)
 
 

@@ -23,7 +23,7 @@ GRACE_SECONDS = 60
 FAULT_SECONDS = 60
 MEMORY_MIB = 1024  # Of a target, sanitizer included; and 256 MiB the largest allocation.
 MAX_BYTES = {
-    "operations": 1024, "config": 2048, "http": 2048, "state": 4096, "safetensors": 1024, "gguf": 4096, "model_config": 4096, "text": 2048,
+    "operations": 1024, "config": 2048, "http": 2048, "open_cache": 1024, "state": 4096, "safetensors": 1024, "gguf": 4096, "model_config": 4096, "text": 2048,
 }
 # Abseil, protobuf and yaml-cpp are Debian's, without a sanitizer: a container of theirs that grows in their code looks overflown in ours.
 ENVIRONMENT = {

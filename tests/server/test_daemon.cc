@@ -114,7 +114,9 @@ DaemonTest::DaemonTest(Config config) {
   admin_ = v1::AdminService::NewStub(channel_);
 }
 
-DaemonTest::~DaemonTest() { daemon_->manager().CheckInvariants(); }
+DaemonTest::~DaemonTest() {
+  for (const CachePtr& cache : daemon_->caches().All()) cache->manager->CheckInvariants();
+}
 
 v1::OpenSessionResponse DaemonTest::Open(uint64_t lease_ms) {
   v1::OpenSessionRequest request;

@@ -55,12 +55,13 @@ v1::SessionRef Session(uint64_t token = 9, uint64_t token_high = 10) {
 class MapSocketTest : public ::testing::Test {
  protected:
   MapSocketTest() {
-    const auto admit = [](SessionRef session) {
+    const auto admit = [this](SessionRef session) -> absl::StatusOr<MapSocket::DoorPtr> {
       const bool known = session.id == SessionId(1) && session.token == SessionToken(9, 10);
-      return known ? absl::OkStatus() : MakeError(Reason::kStaleSession, "no such session");
+      if (!known) return MakeError(Reason::kStaleSession, "no such session");
+      return door_;
     };
     auto socket =
-        MapSocket::Listen(path_, *pools_,
+        MapSocket::Listen(path_,
                           {.admit_reader = admit,
                            .admit_writer = [this, admit](SessionRef session, PeerProcess process) {
                              writer_ = process.pid();
@@ -108,6 +109,7 @@ class MapSocketTest : public ::testing::Test {
 
   const std::string path_ = absl::StrCat(::testing::TempDir(), "/map-", getpid(), ".sock");
   const std::unique_ptr<PoolSet> pools_ = MakePools();
+  const std::shared_ptr<const PoolDoor> door_ = PoolDoor::Open(*pools_).value();
   pid_t writer_ = 0;
   std::unique_ptr<MapSocket> socket_;
 };
@@ -247,7 +249,7 @@ TEST_F(MapSocketTest, TheFileIsForOwnerAndGroupAndGoesWithTheSocket) {
   struct stat found;
   ASSERT_EQ(stat(path_.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0660u);
-  EXPECT_EQ(ReasonOf(MapSocket::Listen(path_, *pools_, {}).status()), Reason::kInvalidArgument)
+  EXPECT_EQ(ReasonOf(MapSocket::Listen(path_, {}).status()), Reason::kInvalidArgument)
       << "it is taken";
   ASSERT_EQ(stat(path_.c_str(), &found), 0) << "the refusal left it alone";
   socket_.reset();
@@ -257,17 +259,17 @@ TEST_F(MapSocketTest, TheFileIsForOwnerAndGroupAndGoesWithTheSocket) {
 TEST_F(MapSocketTest, ASocketThatADeadDaemonLeftIsReplaced) {
   const std::string path = absl::StrCat(path_, ".left");
   {
-    ChildProcess daemon([&] { MapSocket::Listen(path, *pools_, {}).value().release(); });
+    ChildProcess daemon([&] { MapSocket::Listen(path, {}).value().release(); });
   }
   struct stat found;
   ASSERT_EQ(stat(path.c_str(), &found), 0);
-  const auto next = MapSocket::Listen(path, *pools_, {});
+  const auto next = MapSocket::Listen(path, {});
   EXPECT_TRUE(next.ok()) << next.status();
 }
 
 TEST_F(MapSocketTest, AWorldOfSegmentsIsRefused) {
   std::vector<LayerSpec> layers;
-  for (uint32_t window = 1; window <= MapSocket::kMaxSegments + 1; ++window) {
+  for (uint32_t window = 1; window <= PoolDoor::kMaxSegments + 1; ++window) {
     layers.push_back({.window = WindowSize(window), .num_kv_heads = 1, .head_dim = 1});
   }
   const size_t windows = layers.size();
@@ -276,8 +278,7 @@ TEST_F(MapSocketTest, AWorldOfSegmentsIsRefused) {
   const auto pools = PoolSet::Create(*layout, {.tiers = {std::vector<uint32_t>(windows, 1)}},
                                      absl::StrCat("map-test-many-", getpid()));
   ASSERT_TRUE(pools.ok()) << pools.status();
-  const absl::Status refused =
-      MapSocket::Listen(absl::StrCat(path_, ".many"), **pools, {}).status();
+  const absl::Status refused = PoolDoor::Open(**pools).status();
   EXPECT_EQ(ReasonOf(refused), Reason::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("254"));
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "server/daemon.h"
 #include "tests/server/test_daemon.h"
 
@@ -54,12 +55,24 @@ class MetricsTest : public DaemonTest {
   }
 };
 
+// The text as it would be without the label that says whose a sample is.
+std::string WithoutCache(const std::string& text) {
+  const std::string label = absl::StrCat("cache=\"", TestConfig().cache.name, "\"");
+  return absl::StrReplaceAll(
+      text, {{absl::StrCat("{", label, "} "), " "}, {absl::StrCat("{", label, ","), "{"}});
+}
+
 TEST_F(MetricsTest, FollowWhatHappens) {
   const v1::SessionRef session = OpenRef();
   CacheTokens(session, TokensTo(9));
   CacheTokens(session, TokensTo(9));
   Allocate(session, 5);
-  const std::string text = Get("/metrics");
+  const std::string labelled = Get("/metrics");
+  EXPECT_THAT(labelled, HasSubstr(absl::StrCat("pagoda_cache_info{cache=\"",
+                                               TestConfig().cache.name, "\",")));
+  EXPECT_THAT(labelled, HasSubstr(absl::StrCat("pagoda_sessions{cache=\"",
+                                               TestConfig().cache.name, "\"} 1")));
+  const std::string text = WithoutCache(labelled);
   const v1::TierStatus tier = Primary();
   EXPECT_THAT(text, AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("version=0.0.4")));
   const std::string labels = "{window=\"full\",tier=\"primary\"";
@@ -101,7 +114,6 @@ TEST_F(MetricsTest, FollowWhatHappens) {
            std::string("pagoda_operations_total{operation=\"allocate_blocks\"} 1"),
            std::string("pagoda_batch_duration_seconds_count 3"),
            std::string("pagoda_copy_latency_seconds_count{source=\"primary\",target=\"primary\"} "),
-           std::string("pagoda_cache_info{cache=\""),
            std::string("pagoda_build_info{version=\""),
            std::string("pagoda_allocated_blocks_total{"),
            std::string("pagoda_freed_blocks_total{"),

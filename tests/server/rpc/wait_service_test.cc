@@ -43,6 +43,11 @@ std::string ReasonIn(const v1::OperationResult& result) {
 
 class WaitServiceTest : public ::testing::Test {
  protected:
+  WaitServiceTest() {
+    CacheParts parts;
+    parts.manager = &copies_.manager();
+    caches_.Add(std::make_shared<const CacheParts>(std::move(parts)));
+  }
   void SetUp() override {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(endpoint_, grpc::InsecureServerCredentials());
@@ -90,6 +95,7 @@ class WaitServiceTest : public ::testing::Test {
   HeldCopies copies_;
   const SessionRef session_ = copies_.Open();
   const Ticket ticket_ = copies_.Offload(session_, {1, 2, 3, 4, 5, 6, 7, 8});
+  CacheDirectory caches_;
   ServingState state_;
   // Nobody is named, so everybody may do everything.
   RpcMetrics rpcs_;
@@ -97,7 +103,7 @@ class WaitServiceTest : public ::testing::Test {
   const std::unique_ptr<Authenticator> authenticator_ = *Authenticator::Create(Config());
   const Admission admission_{/*max_calls=*/1000, &rpcs_, authenticator_.get(), &tenants_};
   CacheService service_{{.default_lease = absl::Seconds(30), .max_lease = absl::Hours(1)},
-                        &copies_.manager(),
+                        &caches_,
                         &state_,
                         &admission_,
                         &rpcs_};

@@ -1,24 +1,35 @@
-// The cache of a daemon: its memory, its disk, its core and the copies between them.
+#include "server/cache/served_cache.h"
+
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <string>
+#include <system_error>
 #include <utility>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/error.h"
+#include "engine/basic_cache_client.h"
 #include "manager/tenants.h"
 #include "pools/cuda/transfers.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"
 #include "server/cache/primary_memory.h"
 #include "server/config/tenant_options.h"
-#include "server/daemon.h"
 #include "server/log.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
 namespace {
+
+// What one call of Maintain does: so many blocks, so many times, unless so many copies wait
+// already.
+constexpr uint32_t kMaintenanceBlocks = 64;
+constexpr uint32_t kMaintenancePieces = 16;
+constexpr size_t kMaxQueuedCopies = 1024;
 
 uint64_t RandomNumber() {
   std::random_device device;
@@ -71,11 +82,11 @@ uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
 
 // Part of the names of the shared memory. The same for each start of the same configuration, so
 // that a daemon takes over what a killed one left; another for a daemon at another address.
-std::string InstanceName(const Config& config) {
-  const std::string address =
-      absl::StrCat(config.server.unix_socket, " ", config.server.grpc_address);
-  const auto hash = static_cast<uint32_t>(std::hash<std::string>{}(address));
-  return absl::StrCat(config.cache.name, "-", absl::Hex(hash, absl::kZeroPad8));
+std::string InstanceName(const Config& config, uint32_t number) {
+  std::string name = absl::StrCat(config.cache.name, "-", AddressHash(config));
+  // Two caches of one name may follow each other, and the first one not be gone yet.
+  if (number > 0) absl::StrAppend(&name, "-", number);
+  return name;
 }
 
 // What the writers' table asks of the core.
@@ -107,21 +118,47 @@ std::string WritersName(const std::string& instance) {
 
 }  // namespace
 
-absl::Status Daemon::MakeCache() {
-  absl::StatusOr<CacheSpec> spec = MakeSpec(config_);
+std::string AddressHash(const Config& config) {
+  const std::string address =
+      absl::StrCat(config.server.unix_socket, " ", config.server.grpc_address);
+  const auto hash = static_cast<uint32_t>(std::hash<std::string>{}(address));
+  return absl::StrCat(absl::Hex(hash, absl::kZeroPad8));
+}
+
+absl::StatusOr<std::unique_ptr<ServedCache>> ServedCache::Create(Plan plan) {
+  auto cache = absl::WrapUnique(new ServedCache(std::move(plan)));
+  if (absl::Status status = cache->MakeLayout(); !status.ok()) return status;
+  const absl::StatusOr<SizingPlan> sizes = cache->TakeMemory();
+  if (!sizes.ok()) return sizes.status();
+  if (absl::Status status = cache->OpenDisk(*sizes); !status.ok()) return status;
+  if (absl::Status status = cache->MakeCore(*sizes); !status.ok()) return status;
+  if (absl::Status status = cache->StartTransfers(); !status.ok()) return status;
+  if (absl::Status status = cache->RememberWriters(); !status.ok()) return status;
+  if (absl::Status status = cache->OpenDoors(); !status.ok()) return status;
+  for (size_t t = 0; t < sizes->num_tiers(); ++t) {
+    cache->parts_.tier_bytes.push_back(
+        {.medium = sizes->media[t], .bytes = sizes->bytes(static_cast<Tier>(t))});
+  }
+  return cache;
+}
+
+ServedCache::~ServedCache() { Stop(absl::InfinitePast()); }
+
+absl::Status ServedCache::MakeLayout() {
+  absl::StatusOr<CacheSpec> spec =
+      plan_.spec.has_value() ? absl::StatusOr<CacheSpec>(*plan_.spec) : MakeSpec(config_);
   if (!spec.ok()) return spec.status();
   absl::StatusOr<CacheLayout> layout = CacheLayout::Create(*std::move(spec));
   if (!layout.ok()) return layout.status();
   layout_ = *std::move(layout);
+  return absl::OkStatus();
+}
 
-  const absl::StatusOr<SizingPlan> sizes = TakeMemory();
-  if (!sizes.ok()) return sizes.status();
-  if (absl::Status status = OpenDisk(*sizes); !status.ok()) return status;
-
+absl::Status ServedCache::MakeCore(const SizingPlan& sizes) {
   const Config::Cache& cache = config_.cache;
   absl::StatusOr<std::unique_ptr<BlockManager>> core =
       BlockManager::Create({.layout = *layout_,
-                            .tiers = TiersOf(cache, *sizes),
+                            .tiers = TiersOf(cache, sizes),
                             .max_holes = cache.max_holes,
                             .eviction_policy = cache.eviction_policy,
                             .pin_budget_permille = cache.pin_budget_permille,
@@ -134,23 +171,24 @@ absl::Status Daemon::MakeCache() {
                             .journal_slots = kept_ != nullptr,
                             .lives_sample = config_.metrics.block_sample,
                             .max_sessions = config_.server.max_sessions,
+                            .last_session = LastSessionBefore(plan_.number),
                             .sequence_limits = {.max_sequences = config_.server.max_sequences,
                                                 .max_bytes = config_.server.max_sequence_bytes},
-                            .start_time = start_time_});
+                            .start_time = plan_.start_time});
   if (!core.ok()) return core.status();
   if (kept_ != nullptr) Restore(**core);
   if (disk_ != nullptr) {
-    disk_->TellRestored((*core)->RestoreDisk(disk_->TakeFound(), start_time_));
+    disk_->TellRestored((*core)->RestoreDisk(disk_->TakeFound(), plan_.start_time));
   }
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
                                                      .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
   if (kept_ != nullptr) manager_->SetSlotSink(&kept_->stamper());
   if (disk_ != nullptr) disk_->Start(pools_.get(), manager_.get());
-  return StartTransfers();
+  return absl::OkStatus();
 }
 
-absl::Status Daemon::OpenDisk(const SizingPlan& sizes) {
+absl::Status ServedCache::OpenDisk(const SizingPlan& sizes) {
   const auto disk = std::find(sizes.media.begin(), sizes.media.end(), Medium::kDisk);
   if (disk == sizes.media.end()) return absl::OkStatus();
   const auto index = static_cast<size_t>(disk - sizes.media.begin());
@@ -161,17 +199,18 @@ absl::Status Daemon::OpenDisk(const SizingPlan& sizes) {
        .tier = tier,
        .num_slots = sizes.blocks(tier),
        .accepts = [this](const NamespaceKey& name_space) { return Accepts(name_space); }},
-      &supervisor_);
+      plan_.supervisor);
   if (!opened.ok()) return opened.status();
   disk_ = *std::move(opened);
   return absl::OkStatus();
 }
 
-bool Daemon::Accepts(const NamespaceKey& name_space) const {
-  return !tenants_->any() || name_space.tenant.empty() || tenants_->Find(name_space.tenant).ok();
+bool ServedCache::Accepts(const NamespaceKey& name_space) const {
+  return !plan_.tenants->any() || name_space.tenant.empty() ||
+         plan_.tenants->Find(name_space.tenant).ok();
 }
 
-absl::Status Daemon::StartTransfers() {
+absl::Status ServedCache::StartTransfers() {
   const auto done = [this](Ticket ticket, const absl::Status& status) {
     OnCopyDone(ticket, status);
   };
@@ -189,9 +228,9 @@ absl::Status Daemon::StartTransfers() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
-  supervisor_.Status("starting: taking the memory of the pools");
-  const std::string instance = InstanceName(config_);
+absl::StatusOr<SizingPlan> ServedCache::TakeMemory() {
+  plan_.supervisor->Status("starting: taking the memory of the pools");
+  const std::string instance = InstanceName(config_, plan_.number);
   const bool begins_anew = !config_.cache.warm_restart ||
                            !SharedMemory::Open(WritersName(instance), MemoryAccess::kRead).ok();
   if (begins_anew) {
@@ -201,13 +240,13 @@ absl::StatusOr<SizingPlan> Daemon::TakeMemory() {
   return MakePools(instance);
 }
 
-void Daemon::KeepMemory() {
+void ServedCache::Keep() {
   if (kept_ == nullptr) return;
   kept_->Keep();
   writers_->LeaveTable();
 }
 
-absl::StatusOr<SizingPlan> Daemon::MakePools(const std::string& instance) {
+absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
   const bool warm = config_.cache.warm_restart;
   const absl::StatusOr<Config::Cache> cache =
       warm ? WithSizesOfTheLastRun(config_.cache, *layout_, instance) : config_.cache;
@@ -219,7 +258,7 @@ absl::StatusOr<SizingPlan> Daemon::MakePools(const std::string& instance) {
   PoolPlacement placement = {.lifetime = warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess,
                              .pin_secondary = cache->pin_secondary,
                              .progress = [this](const std::string& what) {
-                               supervisor_.Status(absl::StrCat("starting: ", what));
+                               plan_.supervisor->Status(absl::StrCat("starting: ", what));
                                Log(LogLevel::kInfo, what);
                              }};
   if (chosen->device.has_value()) placement.primary_device = chosen->device->place;
@@ -239,35 +278,36 @@ absl::StatusOr<SizingPlan> Daemon::MakePools(const std::string& instance) {
        .budgets = config_.cache,
        .max_holes = MaxHoles(config_.cache, *sizes),
        .accepts = [this](const NamespaceKey& name_space) { return Accepts(name_space); }},
-      &supervisor_);
+      plan_.supervisor);
   if (!kept.ok()) return kept.status();
   kept_ = *std::move(kept);
   return sizes;
 }
 
-void Daemon::Restore(BlockManager& core) {
-  const absl::StatusOr<uint64_t> restored = core.Restore(kept_->TakeFound(), start_time_);
+void ServedCache::Restore(BlockManager& core) {
+  const absl::StatusOr<uint64_t> restored =
+      core.Restore(kept_->TakeFound(), plan_.start_time);
   if (!restored.ok()) {
     Log(LogLevel::kError, absl::StrCat("warm restart: the cache begins empty, because ",
                                        std::string(restored.status().message())));
     kept_->Forget();
   }
   if (!kept_->may_have_old_writers()) return;
-  core.QuarantineFree(start_time_);
+  core.QuarantineFree(plan_.start_time);
   Log(LogLevel::kWarning,
       "warm restart: clients of the last run have the pools open; what was not cached is in "
       "quarantine until they end");
 }
 
-void Daemon::OnCopyDone(Ticket ticket, const absl::Status& status) {
+void ServedCache::OnCopyDone(Ticket ticket, const absl::Status& status) {
   if (!status.ok() && !absl::IsCancelled(status)) {
     Log(LogLevel::kError, absl::StrCat("copy ", ticket.value(), " failed: ", status.ToString()));
   }
   manager_->CompleteCopy(ticket, status);
 }
 
-absl::Status Daemon::RememberWriters() {
-  const std::string name = WritersName(InstanceName(config_));
+absl::Status ServedCache::RememberWriters() {
+  const std::string name = WritersName(InstanceName(config_, plan_.number));
   absl::StatusOr<std::unique_ptr<WriterProcesses>> writers =
       WriterProcesses::Create(name, CoreOf(manager_.get()));
   if (!writers.ok()) return writers.status();
@@ -284,6 +324,125 @@ absl::Status Daemon::RememberWriters() {
                                   name, " is damaged; end them, or remove it"));
   }
   return absl::OkStatus();
+}
+
+absl::Status ServedCache::OpenDoors() {
+  if (!config_.server.MapSocketPath().empty()) {
+    absl::StatusOr<std::unique_ptr<PoolDoor>> door = PoolDoor::Open(*pools_);
+    if (!door.ok()) return door.status();
+    door_ = *std::move(door);
+  }
+  streams_ = std::make_unique<CacheStreams>(
+      EventPump::Options{.flush_interval = config_.events.flush_interval,
+                         .progress_interval = config_.events.progress_interval},
+      manager_.get());
+  if (!config_.server.http_address.empty()) {
+    history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
+  }
+  parts_ = {.number = plan_.number,
+            .name = config_.cache.name,
+            .tenant = plan_.tenant,
+            .identity = plan_.identity,
+            .opened = absl::Now(),
+            .manager = manager_.get(),
+            .layout = &*layout_,
+            .pools = pools_.get(),
+            .transfers = transfers_.get(),
+            .writers = writers_.get(),
+            .disk = disk_.get(),
+            .door = door_.get(),
+            .streams = streams_.get(),
+            .history = history_.get(),
+            .tier_bytes = {}};
+  return absl::OkStatus();
+}
+
+ServedCache::Remains ServedCache::remains() const {
+  const std::vector<Config::Cache::TierConfig> tiers = config_.cache.AllTiers();
+  return {.layout = *layout_,
+          .instance = InstanceName(config_, plan_.number),
+          .disk_folder = tiers.back().on_disk() ? tiers.back().path : ""};
+}
+
+void ServedCache::Remove(const Remains& remains) {
+  absl::Status status = RemoveLeftMemory(remains.layout, remains.instance);
+  status.Update(SharedMemory::RemoveLeftover(WritersName(remains.instance)));
+  if (!remains.disk_folder.empty()) {
+    std::error_code error;
+    std::filesystem::remove_all(remains.disk_folder, error);
+    if (error) status.Update(absl::InternalError(absl::StrCat(remains.disk_folder, ": ", error.message())));
+  }
+  if (!status.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("a dropped cache leaves something behind: ",
+                                         std::string(status.message())));
+  }
+}
+
+absl::Status ServedCache::LoadEngine() {
+  if (config_.engine.model_dir.empty()) return absl::OkStatus();
+  plan_.supervisor->Status(
+      absl::StrCat("starting: loading the model ", config_.engine.model_dir));
+  const Config::Engine& chosen = config_.engine;
+  absl::StatusOr<std::unique_ptr<CacheClient>> client =
+      chosen.kv == KvMode::kPaged
+          ? OpenLocalCacheClient(manager_.get(), "engine", pools_.get())
+          : MakeBasicCacheClient({.spec = layout_->spec(),
+                                  .max_sequences = chosen.basic_sequences,
+                                  .max_sequence_tokens = chosen.basic_sequence_tokens});
+  if (!client.ok()) return client.status();
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
+      {.model_dir = chosen.model_dir,
+       .backend = chosen.backend,
+       .gpu_attention = chosen.gpu_attention,
+       .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
+       .scheduler = {.max_step_tokens = chosen.max_step_tokens,
+                     .max_running_sequences = chosen.max_running_sequences,
+                     .preemption = chosen.preemption},
+       .waiting = {.requests = chosen.max_waiting_requests, .bytes = chosen.max_waiting_bytes},
+       .tenants = NamesOf(*plan_.tenants)},
+      *std::move(client));
+  if (!engine.ok()) return engine.status();
+  engine_ = *std::move(engine);
+  text_ = std::make_unique<ModelText>(ModelText::Load(chosen.model_dir));
+  Log(LogLevel::kInfo,
+      absl::StrCat("chat format: ",
+                   text_->chat.ok() ? text_->chat->name() : text_->chat.status().message()));
+  Log(LogLevel::kInfo, absl::StrCat("model loaded: ", chosen.model_dir, ": ",
+                                    engine_->description(), ", kv ", NameOf(KvModes(), chosen.kv)));
+  if (chosen.kv == KvMode::kPaged && pools_->place(Tier::kPrimary).kind != MemoryKind::kHost) {
+    Log(LogLevel::kWarning,
+        "the engine computes on a GPU, and its backend has not been run on one yet: compare its "
+        "answers before you rely on them; engine.backend: cpu with cache.primary_memory: host "
+        "turns it off");
+  }
+  return absl::OkStatus();
+}
+
+// Faster than copies are made, it would only fill their queue.
+void ServedCache::Maintain() {
+  if (disk_ != nullptr) disk_->Watch();
+  if (transfers_->stats().queued > kMaxQueuedCopies) return;
+  for (uint32_t piece = 0; piece < kMaintenancePieces; ++piece) {
+    if (manager_->Maintain(kMaintenanceBlocks) < kMaintenanceBlocks) return;
+  }
+}
+
+void ServedCache::Stop(absl::Time disk_end) {
+  if (std::exchange(stopped_, true) || transfers_ == nullptr) return;
+  // What is on its way is cached when it has arrived. The last writes to a disk may wait for
+  // copies, and the last reads order some.
+  if (kept_ != nullptr || disk_ != nullptr) transfers_->Drain();
+  if (disk_ != nullptr) {
+    disk_->Drain(disk_end);
+    disk_->Stop();
+  }
+  if (kept_ != nullptr) {
+    transfers_->Drain();
+    kept_->stamper().Flush();
+    kept_->stamper().Stop();
+  }
+  transfers_->Stop();
+  manager_->SetTransfers(nullptr);
 }
 
 }  // namespace pagoda::server

@@ -1,4 +1,4 @@
-#include "server/config/byte_rate_key.h"
+#include "server/config/byte_count_key.h"
 
 #include <array>
 #include <limits>
@@ -28,7 +28,10 @@ constexpr std::array kUnits = {Unit{"TiB", uint64_t{1} << 40},
                                Unit{"KB", 1'000},
                                Unit{"B", 1}};
 
-std::optional<uint64_t> BytesFrom(absl::string_view text) {
+}  // namespace
+
+std::optional<uint64_t> BytesFromText(const std::string& whole) {
+  absl::string_view text = whole;
   uint64_t unit_bytes = 1;
   for (const Unit& unit : kUnits) {
     if (!absl::ConsumeSuffix(&text, unit.suffix)) continue;
@@ -43,8 +46,7 @@ std::optional<uint64_t> BytesFrom(absl::string_view text) {
   return count * unit_bytes;
 }
 
-// The shortest of the forms that read back to the same number.
-std::string Print(uint64_t bytes) {
+std::string BytesToText(uint64_t bytes) {
   std::string shortest = absl::StrCat(bytes);
   if (bytes == 0) return shortest;
   for (const Unit& unit : kUnits) {
@@ -55,20 +57,20 @@ std::string Print(uint64_t bytes) {
   return shortest;
 }
 
-}  // namespace
-
-ConfigKey ByteRateKey(std::string name, uint64_t* field) {
+ConfigKey ByteCountKey(std::string name, uint64_t* field, std::string zero) {
   auto read = [=](const YAML::Node& node) {
-    const std::optional<uint64_t> bytes = node.IsScalar() ? BytesFrom(node.Scalar()) : std::nullopt;
+    const std::optional<uint64_t> bytes = 
+        node.IsScalar() ? BytesFromText(node.Scalar()) : std::nullopt;
     if (!bytes.has_value()) {
       return WrongValue(node, name,
-                        "bytes such as 44MB or 42MiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB), or "
-                        "0 for no limit");
+                        absl::StrCat("bytes such as 44MB or 42MiB (B, KB, MB, GB, TB, KiB, MiB, "
+                                     "GiB, TiB), or 0 for ",
+                                     zero));
     }
     *field = *bytes;
     return absl::OkStatus();
   };
-  return {name, read, [field](YAML::Emitter& out) { out << Print(*field); }};
+  return {name, read, [field](YAML::Emitter& out) { out << BytesToText(*field); }};
 }
 
 }  // namespace pagoda::server

@@ -1,0 +1,511 @@
+#include "server/cache/cache_opener.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/error.h"
+#include "manager/eviction_policy.h"
+#include "server/log.h"
+
+namespace pagoda::server {
+namespace {
+
+// How often the thread looks for caches that nobody uses.
+constexpr absl::Duration kSweepInterval = absl::Seconds(1);
+// And for the last call of one that is to end.
+constexpr absl::Duration kRetiredInterval = absl::Milliseconds(20);
+
+CachePtr PartsOf(const std::shared_ptr<ServedCache>& cache) {
+  return CachePtr(cache, &cache->parts());
+}
+
+absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
+
+absl::Status Draining() { return MakeError(Reason::kDraining, "the daemon is shutting down"); }
+
+absl::Status Mismatch(const std::string& name, const std::string& what) {
+  return MakeError(Reason::kCacheMismatch,
+                   absl::StrCat("the cache '", name, "' is there, and ", what));
+}
+
+absl::Status CheckCall(const OpenCacheCall& call) {
+  if (absl::Status status = CheckCacheName(call.name); !status.ok()) return status;
+  const auto& policies = EvictionPolicyNames();
+  if (!call.eviction_policy.empty() &&
+      std::find(policies.begin(), policies.end(), call.eviction_policy) == policies.end()) {
+    return Refuse(absl::StrCat("there is no eviction policy '", call.eviction_policy, "'"));
+  }
+  return absl::OkStatus();
+}
+
+CacheSpec SpecOf(const OpenCacheCall& call) {
+  return {.name = call.name,
+          .model_fingerprint = call.identity.Text(),
+          .tokens_per_block = call.tokens_per_block,
+          .layers = call.layers};
+}
+
+TierMedium ConfigMedium(Medium medium) {
+  switch (medium) {
+    case Medium::kGpu:
+      return TierMedium::kGpu;
+    case Medium::kDisk:
+      return TierMedium::kDisk;
+    case Medium::kHost:
+      break;
+  }
+  return TierMedium::kHost;
+}
+
+// What a cache that is there and one that is asked for differ in; "" where they are the same.
+std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
+  const CacheIdentity& a = there.identity;
+  const CacheIdentity& b = asked.identity;
+  if (!(a == b)) return absl::StrCat("its identity is ", a.Text(), ", not ", b.Text());
+  if (there.tokens_per_block != asked.tokens_per_block) {
+    return absl::StrCat("its blocks have ", there.tokens_per_block, " tokens, not ",
+                        asked.tokens_per_block);
+  }
+  if (there.layers != asked.layers) return "its layers are others";
+  return "";
+}
+
+bool HasSessions(const SharedManager& manager) {
+  return !manager.Sessions(SessionId(0), 1).empty() || !manager.QuarantinedSessions().empty();
+}
+
+// What an earlier daemon's caches are remembered in: on the disk, which outlives the machine, where
+// there is one, else where the memory of a warm restart lies.
+std::optional<BroughtCachesFile> FileOf(const Config& config) {
+  if (!config.memory.disk.path.empty()) {
+    return BroughtCachesFile(absl::StrCat(config.memory.disk.path, "/caches.json"));
+  }
+  if (!config.memory.warm_restart) return std::nullopt;
+  return BroughtCachesFile(absl::StrCat("/dev/shm/pagoda-", AddressHash(config), "-caches"));
+}
+
+}  // namespace
+
+absl::Status NoMemoryForCaches() {
+  return MakeError(Reason::kOutOfMemory,
+                   "the daemon gives clients no memory for caches of their own: start it with "
+                   "--memory, or a section memory in its configuration");
+}
+
+CacheOpener::CacheOpener(Options options)
+    : options_(std::move(options)),
+      budget_(options_.config, *options_.tenants),
+      file_(FileOf(options_.config)) {}
+
+CacheOpener::~CacheOpener() { Stop(absl::InfinitePast()); }
+
+absl::Status CacheOpener::Start() {
+  if (options_.config.own_cache) {
+    absl::StatusOr<std::unique_ptr<ServedCache>> own =
+        ServedCache::Create({.config = options_.config,
+                             .spec = std::nullopt,
+                             .identity = std::nullopt,
+                             .tenants = options_.tenants,
+                             .supervisor = options_.supervisor,
+                             .start_time = options_.start_time});
+    if (!own.ok()) return own.status();
+    own_ = *std::move(own);
+    if (absl::Status status = own_->LoadEngine(); !status.ok()) return status;
+    options_.directory->Add(PartsOf(own_));
+  }
+  if (!options_.config.memory.any()) return absl::OkStatus();
+  if (file_.has_value()) OpenRemembered();
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void CacheOpener::OpenRemembered() {
+  const absl::StatusOr<BroughtCaches> found = file_->Read();
+  if (!found.ok()) {
+    Log(LogLevel::kError, absl::StrCat("the caches of the last run are not opened again: ",
+                                       std::string(found.status().message())));
+    return;
+  }
+  next_number_ = std::max(next_number_, found->next_number);
+  for (const BroughtCache& brought : found->caches) {
+    next_number_ = std::max(next_number_, brought.number + 1);
+    absl::StatusOr<TenantId> tenant = kCommons;
+    if (!brought.tenant.empty()) tenant = options_.tenants->Find(brought.tenant);
+    absl::Status status = tenant.status();
+    OpenCacheCall call = brought.call;
+    absl::StatusOr<MemoryBytes> share = status;
+    if (status.ok()) share = TakeShare(&call, *tenant);
+    if (status.ok()) status = share.status();
+    if (status.ok()) status = Make(brought, *tenant, *share).status();
+    if (!status.ok()) {
+      Log(LogLevel::kError,
+          absl::StrCat("the cache ", brought.call.name,
+                       " of the last run is not opened again: ", std::string(status.message())));
+    }
+  }
+}
+
+void CacheOpener::Keep() {
+  if (own_ != nullptr) own_->Keep();
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [number, brought] : brought_) brought.cache->Keep();
+    keeps_ = true;
+  }
+  if (file_.has_value())
+    Submit([this](const absl::Status& status) {
+      if (status.ok()) Remember();
+    });
+}
+
+void CacheOpener::Submit(Job job) {
+  absl::Status refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) {
+      refused = Draining();
+    } else if (jobs_.size() >= kMaxWaiting) {
+      refused = MakeError(Reason::kTooManyCalls,
+                          absl::StrCat(kMaxWaiting, " calls wait for caches to be opened already"));
+    } else {
+      jobs_.push_back(std::move(job));
+      return;
+    }
+  }
+  job(refused);
+}
+
+void CacheOpener::OpenLater(OpenCacheCall call, TenantId tenant, OpenDone done) {
+  if (!options_.config.memory.any()) return done(NoMemoryForCaches());
+  Submit([this, call = std::move(call), tenant, done = std::move(done)](
+             const absl::Status& status) { done(status.ok() ? Open(call, tenant) : status); });
+}
+
+void CacheOpener::DropLater(std::string name, bool force, DropDone done) {
+  if (!options_.config.memory.any()) return done(Drop(name, force));
+  Submit([this, name = std::move(name), force, done = std::move(done)](const absl::Status& status) {
+    done(status.ok() ? Drop(name, force) : absl::StatusOr<uint64_t>(status));
+  });
+}
+
+void CacheOpener::Run() {
+  absl::Time next_sweep = absl::Now() + kSweepInterval;
+  while (true) {
+    Job job;
+    bool stopping = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !jobs_.empty();
+      };
+      const absl::Time until = retired_.empty() ? next_sweep : absl::Now() + kRetiredInterval;
+      mutex_.AwaitWithDeadline(absl::Condition(&ready), until);
+      stopping = stopping_;
+      if (!jobs_.empty()) {
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      } else if (stopping) {
+        return;
+      }
+    }
+    if (job != nullptr) job(stopping ? Draining() : absl::OkStatus());
+    const absl::Time now = absl::Now();
+    if (now < next_sweep && retired_.empty()) continue;
+    Sweep(now);
+    next_sweep = now + kSweepInterval;
+  }
+}
+
+absl::StatusOr<CacheOpener::Opened> CacheOpener::Open(OpenCacheCall call, TenantId tenant) {
+  if (absl::Status status = CheckCall(call); !status.ok()) return status;
+  absl::StatusOr<CachePtr> same = FindSame(call, tenant);
+  if (!same.ok()) return same.status();
+  if (*same != nullptr) return Opened{*std::move(same), false};
+  const absl::StatusOr<CacheLayout> layout = CacheLayout::Create(SpecOf(call));
+  if (!layout.ok()) return layout.status();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (brought_.size() >= options_.config.memory.max_caches) {
+      return MakeError(Reason::kTooManyCaches,
+                       absl::StrCat(brought_.size(),
+                                    " caches of clients are open, the most there "
+                                    "may be (memory.max_caches)"));
+    }
+  }
+  const absl::StatusOr<MemoryBytes> share = TakeShare(&call, tenant);
+  if (!share.ok()) return share.status();
+  absl::StatusOr<CachePtr> made =
+      Make({.number = next_number_,
+            .tenant = tenant == kCommons ? "" : (*options_.tenants)[tenant].name,
+            .call = std::move(call)},
+           tenant, *share);
+  if (!made.ok()) return made.status();
+  if (keeps_) Remember();
+  return Opened{*std::move(made), true};
+}
+
+absl::StatusOr<CachePtr> CacheOpener::FindSame(const OpenCacheCall& call, TenantId tenant) const {
+  if (own_ != nullptr && own_->parts().name == call.name) {
+    return Mismatch(call.name, "it is that of the daemon's configuration");
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [number, brought] : brought_) {
+    const OpenCacheCall& there = brought.as_opened.call;
+    if (there.name != call.name) continue;
+    if (brought.tenant != tenant) return Mismatch(call.name, "it is another tenant's");
+    const std::string difference = Difference(there, call);
+    if (!difference.empty()) return Mismatch(call.name, difference);
+    return PartsOf(brought.cache);
+  }
+  return CachePtr();
+}
+
+absl::StatusOr<MemoryBytes> CacheOpener::TakeShare(OpenCacheCall* call, TenantId tenant) {
+  MemoryBytes share;
+  for (TierWish& wish : call->tiers) {
+    if (wish.bytes == 0) {
+      const uint64_t free = budget_.FreeFor(tenant, wish.medium);
+      // In this order: a product of all bytes there are and a thousand fits no 64 bits.
+      wish.bytes = free / 1000 * wish.free_permille + free % 1000 * wish.free_permille / 1000;
+      if (wish.bytes == 0) {
+        return MakeError(Reason::kOutOfMemory,
+                         absl::StrCat("nothing is free of the memory for clients' caches: ",
+                                      std::string(MediumName(wish.medium))));
+      }
+      wish.free_permille = 0;
+    }
+    share[wish.medium] += wish.bytes;
+  }
+  if (absl::Status status = budget_.Take(tenant, share); !status.ok()) return status;
+  return share;
+}
+
+ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tenant) const {
+  const OpenCacheCall& call = brought.call;
+  ServedCache::Plan plan{.config = options_.config,
+                         .spec = SpecOf(call),
+                         .identity = call.identity,
+                         .number = brought.number,
+                         .tenant = tenant,
+                         .tenants = options_.tenants,
+                         .supervisor = options_.supervisor,
+                         .start_time = SharedManager::Now()};
+  const bool on_gpu = call.tiers.front().medium == Medium::kGpu;
+  Config::Cache cache;
+  cache.name = call.name;
+  cache.tokens_per_block = call.tokens_per_block;
+  cache.primary_memory = on_gpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
+  cache.device = options_.config.cache.device;
+  cache.pin_secondary = options_.config.cache.pin_secondary;
+  cache.offload.copy_threads = options_.config.cache.offload.copy_threads;
+  if (!call.eviction_policy.empty()) cache.eviction_policy = call.eviction_policy;
+  // Memory of a GPU ends with the daemon.
+  cache.warm_restart = options_.config.memory.warm_restart && !on_gpu;
+  const Config::Memory::Disk& disk = options_.config.memory.disk;
+  for (const TierWish& wish : call.tiers) {
+    Config::Cache::TierConfig& tier = cache.tiers.emplace_back();
+    tier.name = std::string(MediumName(wish.medium));
+    tier.medium = ConfigMedium(wish.medium);
+    tier.size = ByteBudget{wish.bytes};
+    tier.min_priority = 0;
+    if (wish.medium != Medium::kDisk) continue;
+    tier.path = absl::StrCat(disk.path, "/", call.name, ".", brought.number);
+    tier.write_bytes_per_second = disk.write_bytes_per_second;
+  }
+  plan.config.cache = std::move(cache);
+  plan.config.engine = Config::Engine();
+  // Quotas of blocks are of the configuration's cache; a client's has bytes of the budget.
+  for (Config::Tenant& one : plan.config.tenants) {
+    one.quota.tiers.clear();
+    one.quota.primary_blocks = 0;
+    one.quota.secondary_blocks = 0;
+  }
+  return plan;
+}
+
+absl::StatusOr<CachePtr> CacheOpener::Make(BroughtCache brought, TenantId tenant,
+                                           MemoryBytes share) {
+  ServedCache::Plan plan = PlanOf(brought, tenant);
+  const Config::Cache::TierConfig last = plan.config.cache.tiers.back();
+  std::error_code ignored;
+  const bool folder_was_there = last.on_disk() && std::filesystem::exists(last.path, ignored);
+  absl::StatusOr<std::unique_ptr<ServedCache>> made = ServedCache::Create(std::move(plan));
+  if (!made.ok()) {
+    if (last.on_disk() && !folder_was_there) std::filesystem::remove_all(last.path, ignored);
+    budget_.GiveBack(tenant, share);
+    return made.status();
+  }
+  // What does not make a whole block is not taken.
+  MemoryBytes rest = share;
+  for (const CacheTierBytes& tier : (*made)->parts().tier_bytes) {
+    const uint64_t used = std::min(rest[tier.medium], tier.bytes);
+    rest[tier.medium] -= used;
+  }
+  budget_.GiveBack(tenant, rest);
+  for (const Medium medium : kMedia) share[medium] -= rest[medium];
+  const uint32_t number = brought.number;
+  next_number_ = std::max(next_number_, number + 1);
+  std::shared_ptr<ServedCache> cache = *std::move(made);
+  if (keeps_) cache->Keep();
+  const CachePtr parts = PartsOf(cache);
+  Log(LogLevel::kInfo,
+      absl::StrCat("cache ", brought.call.name, " is open: ", brought.call.identity.Text()));
+  {
+    absl::MutexLock lock(&mutex_);
+    brought_.emplace(number, Brought{.as_opened = std::move(brought),
+                                     .cache = std::move(cache),
+                                     .tenant = tenant,
+                                     .share = share,
+                                     .unused_since = std::nullopt});
+  }
+  options_.directory->Add(parts);
+  return parts;
+}
+
+absl::StatusOr<uint64_t> CacheOpener::Drop(const std::string& name, bool force) {
+  if (own_ != nullptr && own_->parts().name == name) {
+    return Refuse(absl::StrCat("the cache '", name,
+                               "' is that of the daemon's configuration; it ends with the daemon"));
+  }
+  uint32_t number = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = std::find_if(brought_.begin(), brought_.end(), [&](const auto& one) {
+      return one.second.as_opened.call.name == name;
+    });
+    if (found == brought_.end()) {
+      return MakeError(Reason::kUnknownCache, absl::StrCat("there is no cache '", name, "'"));
+    }
+    if (!force && HasSessions(found->second.cache->manager())) {
+      return MakeError(Reason::kCacheInUse,
+                       absl::StrCat("the cache '", name,
+                                    "' has sessions, or slots that those of dead clients could "
+                                    "still write; force ends them"));
+    }
+    number = found->first;
+  }
+  return Retire(number);
+}
+
+uint64_t CacheOpener::Retire(uint32_t number) {
+  Brought brought;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = brought_.find(number);
+    brought = std::move(found->second);
+    brought_.erase(found);
+  }
+  options_.directory->Remove(number);
+  const CacheParts& parts = brought.cache->parts();
+  const absl::Status dropped = CacheDropped(parts);
+  uint64_t ended = 0;
+  // A call that found the cache before may still open one; its client finds it gone.
+  SessionId from(0);
+  constexpr size_t kPiece = 256;
+  while (true) {
+    const std::vector<SessionRow> rows = parts.manager->Sessions(from, kPiece);
+    for (const SessionRow& row : rows) {
+      if (parts.manager->EndSession(row.session).ok()) ++ended;
+    }
+    if (rows.size() < kPiece) break;
+    from = SessionId(rows.back().session.value() + 1);
+  }
+  parts.manager->RemovePools();
+  parts.streams->EndWhenSent(dropped);
+  if (options_.end_waits != nullptr) options_.end_waits(parts, dropped);
+  Log(LogLevel::kInfo, absl::StrCat("cache ", parts.name, " is dropped; sessions ended: ", ended));
+  retired_.push_back(std::move(brought));
+  if (keeps_) Remember();
+  return ended;
+}
+
+void CacheOpener::Sweep(absl::Time now) {
+  std::vector<uint32_t> unused;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [number, brought] : brought_) {
+      if (HasSessions(brought.cache->manager())) {
+        brought.unused_since = std::nullopt;
+      } else if (!brought.unused_since.has_value()) {
+        brought.unused_since = now;
+      } else if (now - *brought.unused_since >= options_.config.memory.linger) {
+        unused.push_back(number);
+      }
+    }
+  }
+  for (const uint32_t number : unused) Retire(number);
+  // Nobody finds them any more, so whoever had them last has let them go.
+  for (size_t i = 0; i < retired_.size();) {
+    Brought& brought = retired_[i];
+    if (brought.cache.use_count() > 1) {
+      brought.cache->parts().streams->Cut();
+      ++i;
+      continue;
+    }
+    Bury(std::move(brought));
+    retired_.erase(retired_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void CacheOpener::Bury(Brought retired) {
+  retired.cache->Stop(absl::InfinitePast());
+  const ServedCache::Remains remains = retired.cache->remains();
+  retired.cache.reset();
+  ServedCache::Remove(remains);
+  budget_.GiveBack(retired.tenant, retired.share);
+}
+
+void CacheOpener::Remember() {
+  if (!file_.has_value()) return;
+  BroughtCaches all{.next_number = next_number_, .caches = {}};
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [number, brought] : brought_) all.caches.push_back(brought.as_opened);
+  }
+  if (const absl::Status status = file_->Write(all); !status.ok()) {
+    Log(LogLevel::kError, absl::StrCat("a restart will not find the caches that clients opened: ",
+                                       std::string(status.message())));
+  }
+}
+
+std::optional<CacheOpener::Unused> CacheOpener::UnusedFor(uint32_t number) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = brought_.find(number);
+  if (found == brought_.end() || !found->second.unused_since.has_value()) return std::nullopt;
+  const absl::Duration since = absl::Now() - *found->second.unused_since;
+  return Unused{.since = std::max(since, absl::ZeroDuration()),
+                .ends_in = std::max(options_.config.memory.linger - since, absl::ZeroDuration())};
+}
+
+bool CacheOpener::HasEngine(uint32_t number) const {
+  return number == 0 && own_ != nullptr && own_->engine() != nullptr;
+}
+
+void CacheOpener::Maintain() {
+  if (own_ != nullptr) own_->Maintain();
+  std::vector<std::shared_ptr<ServedCache>> caches;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [number, brought] : brought_) caches.push_back(brought.cache);
+  }
+  for (const std::shared_ptr<ServedCache>& cache : caches) cache->Maintain();
+}
+
+void CacheOpener::Stop(absl::Time disk_end) {
+  if (thread_.joinable()) {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    thread_.join();
+  }
+  for (Brought& brought : std::exchange(retired_, {})) Bury(std::move(brought));
+  if (own_ != nullptr) own_->Stop(disk_end);
+  absl::MutexLock lock(&mutex_);
+  for (auto& [number, brought] : brought_) brought.cache->Stop(disk_end);
+}
+
+}  // namespace pagoda::server

@@ -1,0 +1,41 @@
+#include "server/memory/pool_door.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+#include "pagoda/v1/mapping.pb.h"
+#include "wire/cache_info.h"
+
+namespace pagoda::server {
+namespace {
+
+std::string PoolsAnswer(const std::vector<PoolMapping>& mappings) {
+  v1::MapPoolsResponse response;
+  for (const PoolMapping& mapping : mappings) PoolMappingToProto(mapping, response.add_pools());
+  return response.SerializeAsString();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PoolDoor>> PoolDoor::Open(const PoolSet& pools) {
+  auto door = absl::WrapUnique(new PoolDoor());
+  for (const auto& [access, descriptors] :
+       {std::pair(MemoryAccess::kRead, &door->for_readers_),
+        std::pair(MemoryAccess::kReadWrite, &door->for_writers_)}) {
+    absl::StatusOr<std::vector<FileDescriptor>> opened = pools.OpenDescriptors(access);
+    if (!opened.ok()) return opened.status();
+    *descriptors = *std::move(opened);
+  }
+  if (door->for_readers_.size() > kMaxSegments) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("the cache's pools have ", door->for_readers_.size(),
+                                  " segments; a map socket hands out at most ", kMaxSegments,
+                                  ", so server.map_socket must be empty"));
+  }
+  door->answer_ = PoolsAnswer(pools.Mappings());
+  return door;
+}
+
+}  // namespace pagoda::server
