@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# deploy/bench.sh [manager|service|events|kernels|engine|warm_restart|zmq_bridge|tiers] [ARGUMENT...]
+# deploy/bench.sh [manager|service|events|kernels|engine|warm_restart|zmq_bridge|huge_pages|tiers] [ARGUMENT...]
 # Builds Pagoda's benchmarks and runs them: one JSON object a line, each figure beside a yardstick that was measured in the same run.
 #   manager   the core, single thread, in process: what the operations cost, and the memory of a block
 #   service   a daemon and its clients as processes of their own, on loopback TCP and on the Unix socket, beside a handler that does nothing
@@ -9,6 +9,7 @@
 #             Hugging Face transformers on the same checkpoint, where PAGODA_PEER_PYTHON (python3) has torch and transformers
 #   warm_restart   what stamping the slots costs, and finding the blocks again
 #   zmq_bridge   events as vLLM's ZMQ publisher sends them, from the log to a reader in another process
+#   huge_pages   reads of random pieces of a pool and its page tables, in each kind of pages that this machine has, beside plain pages
 #   tiers     a disk tier: its file beside fio (throughput, CPU, the scan of a start), and what it costs the memory above it;
 #             --folder FOLDER names the disk (/var/tmp)
 # What follows goes to the benchmark: the beginning of the ids of the figures that are wanted, for example.
@@ -16,12 +17,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,16s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager}
 [ $# -eq 0 ] || shift
 case $benchmark in
-  manager | service | events | kernels | engine | warm_restart | zmq_bridge) program=${benchmark}_bench ;;
+  manager | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages) program=${benchmark}_bench ;;
   tiers) program=disk_bench ;;
   --help | -h) usage; exit 0 ;;
   *) echo "deploy/bench.sh: no benchmark '$benchmark'" >&2; usage >&2; exit 2 ;;

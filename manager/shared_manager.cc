@@ -508,11 +508,12 @@ class LocalCacheClient final : public CacheClient {
     return manager_->Execute(session_, operations, steps);
   }
 
-  // By name, but on a device: the pools are this process's own, and end with it.
+  // By descriptor where the owner of the pools is known, as memory on a device and in huge pages
+  // has no name; else by name. The pools are this process's own, and end with it.
   absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
     const absl::StatusOr<DescribedPools> described = RunOne<DescribedPools>(*this, DescribePools{});
     if (!described.ok()) return described.status();
-    absl::StatusOr<std::vector<FileDescriptor>> descriptors = Descriptors(described->pools, access);
+    absl::StatusOr<std::vector<FileDescriptor>> descriptors = Descriptors(access);
     if (!descriptors.ok()) return descriptors.status();
     std::vector<std::unique_ptr<MappedPool>> pools;
     auto next = descriptors->begin();
@@ -533,14 +534,9 @@ class LocalCacheClient final : public CacheClient {
   }
 
  private:
-  // One for each segment, where any pool lies on a device and the owner of the pools is known; else
-  // none.
-  absl::StatusOr<std::vector<FileDescriptor>> Descriptors(const std::vector<PoolMapping>& pools,
-                                                          MemoryAccess access) const {
-    const bool on_device = std::any_of(pools.begin(), pools.end(), [](const PoolMapping& mapping) {
-      return mapping.segments.front().place.kind != MemoryKind::kHost;
-    });
-    if (!on_device || owned_ == nullptr) return std::vector<FileDescriptor>();
+  // One for each segment, where the owner of the pools is known; else none.
+  absl::StatusOr<std::vector<FileDescriptor>> Descriptors(MemoryAccess access) const {
+    if (owned_ == nullptr) return std::vector<FileDescriptor>();
     return owned_->OpenDescriptors(access);
   }
 

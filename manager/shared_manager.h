@@ -201,8 +201,8 @@ class SharedManager {
 };
 
 // A CacheClient in the process of the manager: a session without a lease that ends with the object.
-// It maps pools in host memory by their names; those on a device have none, so for these `pools` is
-// who owns them, those of the manager's pool_mappings. Errors: TOO_MANY_SESSIONS. `manager` and
+// `pools` owns the manager's pool_mappings. Without it the client maps them by their names, which
+// memory on a device and in huge pages has not. Errors: TOO_MANY_SESSIONS. `manager` and
 // `pools` outlive the client.
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenLocalCacheClient(SharedManager* manager,
                                                                   std::string client_name,

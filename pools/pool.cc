@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "pools/cuda/device.h"
+#include "pools/huge_page_memory.h"
 
 namespace pagoda {
 namespace {
@@ -77,8 +78,8 @@ absl::StatusOr<std::unique_ptr<SharedMemoryPool>> SharedMemoryPool::Create(Optio
   if (!size_bytes.ok()) return size_bytes.status();
   absl::StatusOr<SharedMemory> memory =
       options.lifetime == MemoryLifetime::kKept
-          ? SharedMemory::CreateOrAdopt(options.shm_name, *size_bytes)
-          : SharedMemory::Create(options.shm_name, *size_bytes);
+          ? SharedMemory::CreateOrAdopt(options.shm_name, *size_bytes, options.pages)
+          : SharedMemory::Create(options.shm_name, *size_bytes, options.pages);
   if (!memory.ok()) return memory.status();
   return absl::WrapUnique(new SharedMemoryPool(std::move(options), *std::move(memory)));
 }
@@ -96,6 +97,7 @@ MappingSegment SharedMemoryPool::segment() const {
   segment.shm_name = shm_name_;
   segment.size_bytes = memory_.bytes().size();
   segment.num_slots = num_slots();
+  segment.pages = memory_.pages();
   return segment;
 }
 
@@ -152,7 +154,8 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
   set->primary_device_ = placement.primary_device;
   std::vector<std::vector<std::vector<SharedMemoryPool::Options>>> plans;  // By tier and window.
   for (size_t t = 0; t < num_tiers; ++t) {
-    plans.push_back(set->Plan(static_cast<Tier>(t), slots.tiers[t], instance, lifetime));
+    plans.push_back(
+        set->Plan(static_cast<Tier>(t), slots.tiers[t], instance, lifetime, placement.pages));
   }
   // What cannot be adopted goes first: the memory that it takes may be needed.
   for (const auto& windows : plans) {
@@ -235,11 +238,46 @@ MemoryPlace PoolSet::place(Tier tier) const {
   return tier == Tier::kPrimary ? primary_device_.value_or(MemoryPlace()) : MemoryPlace();
 }
 
+MemoryPages PoolSet::pages(uint32_t window_index, Tier tier) const {
+  PAGODA_CHECK(num_slots(window_index, tier) > 0, "the window has pools in this tier");
+  MemoryPages smallest = MemoryPages::k1GiB;
+  for (const std::unique_ptr<Pool>& pool : pools_[static_cast<size_t>(tier)][window_index]) {
+    smallest = std::min(smallest, pool->segment().pages.value_or(MemoryPages::kPlain));
+  }
+  return smallest;
+}
+
+std::array<uint64_t, kNumMemoryPages> PoolSet::BytesByPages(Tier tier) const {
+  std::array<uint64_t, kNumMemoryPages> bytes = {};
+  if (static_cast<size_t>(tier) >= pools_.size()) return bytes;
+  if (place(tier).kind != MemoryKind::kHost) return bytes;
+  for (const WindowPools& window : pools_[static_cast<size_t>(tier)]) {
+    for (const std::unique_ptr<Pool>& pool : window) {
+      const MappingSegment segment = pool->segment();
+      bytes[static_cast<size_t>(segment.pages.value_or(MemoryPages::kPlain))] += segment.size_bytes;
+    }
+  }
+  return bytes;
+}
+
+std::string PoolSet::PagesShortfall(Tier tier) const {
+  if (static_cast<size_t>(tier) >= pools_.size()) return "";
+  if (place(tier).kind != MemoryKind::kHost) return "";
+  for (const WindowPools& window : pools_[static_cast<size_t>(tier)]) {
+    for (const std::unique_ptr<Pool>& pool : window) {
+      const auto& host = static_cast<const SharedMemoryPool&>(*pool);
+      if (!host.pages_shortfall().empty()) return host.pages_shortfall();
+    }
+  }
+  return "";
+}
+
 absl::Status PoolSet::RemoveLeftovers(const CacheLayout& layout, const std::string& instance) {
   const PoolSet names(layout);
   const std::vector<uint32_t> slots(layout.windows().size(), 1);
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    const auto plan = names.Plan(static_cast<Tier>(t), slots, instance, MemoryLifetime::kProcess);
+    const auto plan =
+        names.Plan(static_cast<Tier>(t), slots, instance, MemoryLifetime::kProcess, {});
     if (absl::Status status = RemoveMisfits(plan); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -247,7 +285,7 @@ absl::Status PoolSet::RemoveLeftovers(const CacheLayout& layout, const std::stri
 
 std::vector<std::vector<SharedMemoryPool::Options>> PoolSet::Plan(
     Tier tier, const std::vector<uint32_t>& slots, const std::string& instance,
-    MemoryLifetime lifetime) const {
+    MemoryLifetime lifetime, const PageRequest& pages) const {
   const std::string suffix = tier == Tier::kPrimary ? "" : absl::StrCat("-", DefaultTierName(tier));
   std::vector<std::vector<SharedMemoryPool::Options>> plan(slots.size());
   for (size_t w = 0; w < slots.size(); ++w) {
@@ -258,7 +296,8 @@ std::vector<std::vector<SharedMemoryPool::Options>> PoolSet::Plan(
                                                   WindowName(window.window), "-p", p, suffix),
                          .layout = window.pools[p],
                          .num_slots = slots[w],
-                         .lifetime = lifetime});
+                         .lifetime = lifetime,
+                         .pages = pages});
     }
   }
   return plan;
@@ -378,6 +417,11 @@ absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::From(const PoolMapping& 
   const uint64_t available = memory.bytes().size();
   if (absl::Status status = CheckFits(mapping, available); !status.ok()) return status;
   const MappingSegment& segment = mapping.segments.front();
+  if (segment.pages == MemoryPages::kTransparent) {
+    // What the owner has not asked for in time may still become huge; without it nothing is lost.
+    const absl::Span<std::byte> all = memory.bytes();
+    AskForTransparent(all.data(), all.size(), Reservation::kSparse).IgnoreError();
+  }
   auto pool = absl::WrapUnique(new MappedPool(mapping));
   pool->memory_.address = AddressOf(memory.bytes()) + segment.offset_bytes;
   pool->memory_.size_bytes = segment.size_bytes;

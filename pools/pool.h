@@ -2,6 +2,7 @@
 #ifndef PAGODA_POOLS_POOL_H_
 #define PAGODA_POOLS_POOL_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "absl/types/span.h"
 #include "pools/cuda/memory.h"
 #include "pools/cuda/pinned_memory.h"
+#include "pools/huge_pages.h"
 #include "pools/layout.h"
 #include "pools/memory_place.h"
 #include "pools/shared_memory.h"
@@ -25,13 +27,17 @@ namespace pagoda {
 
 // A piece of a pool that another process can map. Today a pool has one piece.
 struct MappingSegment {
-  // For shm_open: "/pagoda-..."; of a device's memory only for people.
+  // For shm_open: "/pagoda-..."; only for people of a device's memory, and of memory in huge pages,
+  // which may have no name.
   std::string shm_name;
   MemoryPlace place;
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
   uint32_t first_slot = 0;
   uint32_t num_slots = 0;
+  // Of host memory; none where the daemon does not tell. A mapping is as large as the memory, which
+  // ends in a whole page; a mapping of transparent huge pages asks for them, too (MADV_HUGEPAGE).
+  std::optional<MemoryPages> pages;
 };
 
 // Everything that a client needs to find a block's bytes.
@@ -94,12 +100,15 @@ class SharedMemoryPool final : public Pool {
     PoolLayout layout;
     uint32_t num_slots = 0;
     MemoryLifetime lifetime = MemoryLifetime::kProcess;
+    PageRequest pages = {};
   };
 
   // Reserves all of the memory at once, so that a full /dev/shm is an error here and not a SIGBUS
-  // later. A name left behind by a process that died is taken over, with its bytes where they are
-  // kept and have the same size; one that a living process holds is refused. Errors: OUT_OF_MEMORY
-  // (with what is needed and what is free), INVALID_ARGUMENT (name in use, or no slots).
+  // later; sparse memory without a name takes it when it is touched. Slots lie as they would in
+  // plain pages; what huge pages add lies behind the last one. A name left behind by a process that
+  // died is taken over, with its bytes where they are kept and have the same size; one that a
+  // living process holds is refused. Errors: OUT_OF_MEMORY (with what is needed and what is free),
+  // INVALID_ARGUMENT (name in use, or no slots).
   static absl::StatusOr<std::unique_ptr<SharedMemoryPool>> Create(Options options);
 
   PoolMemory memory() const override;
@@ -110,13 +119,18 @@ class SharedMemoryPool final : public Pool {
   bool adopted() const override { return memory_.adopted(); }
   bool HasOtherUsers() const override { return memory_.HasOtherUsers(); }
   void KeepName() override { memory_.KeepName(); }
+  // See SharedMemory.
+  MemoryPages pages() const { return memory_.pages(); }
+  const std::string& pages_shortfall() const { return memory_.shortfall(); }
 
   // Lets a device copy from and to the pool by itself, as long as the pool lives. Once.
   // Errors: those of cuda::PinnedMemory::Register; the pool is then as it was.
   absl::Status Pin(cuda::PinnedMemory::Options options);
 
-  // All of the pool. Aligned to a memory page.
-  absl::Span<std::byte> bytes() { return memory_.bytes(); }
+  // All slots. Aligned to a memory page.
+  absl::Span<std::byte> bytes() {
+    return memory_.bytes().first(layout().slot_stride_bytes() * num_slots());
+  }
   // One slot, in the layout's order. `slot` is below num_slots().
   absl::Span<std::byte> slot(SlotIndex slot);
 
@@ -186,6 +200,8 @@ struct PoolPlacement {
   std::optional<MemoryPlace> primary_device;
   // Of the pools below the first tier, for that device; without one it means nothing.
   Pinning pin_secondary = Pinning::kRequired;
+  // Of the pools in host memory.
+  PageRequest pages = {};
   // Told what takes long while it is under way, for people. May be empty.
   std::function<void(const std::string&)> progress;
 };
@@ -230,6 +246,15 @@ class PoolSet {
   bool HasOtherUsers() const;
   // Where the pools of a tier lie: all of them in one place.
   MemoryPlace place(Tier tier) const;
+  // What the pools of a tier in host memory consist of: the smallest there is among those of the
+  // window. REQUIRES: num_slots(window_index, tier) > 0.
+  MemoryPages pages(uint32_t window_index, Tier tier) const;
+  // The bytes of a tier in host memory by MemoryPages, what the last pages add included; 0 of a
+  // tier on a device or without pools.
+  std::array<uint64_t, kNumMemoryPages> BytesByPages(Tier tier) const;
+  // Why pools of the tier have no larger pages, of the first that has not; empty where none was
+  // asked for larger ones.
+  std::string PagesShortfall(Tier tier) const;
   // OK, or why not all pools below the first tier are pinned though that was preferred.
   const absl::Status& pinned() const { return pinned_; }
   // REQUIRES: num_slots(window_index, tier) > 0.
@@ -250,7 +275,8 @@ class PoolSet {
   std::vector<std::vector<SharedMemoryPool::Options>> Plan(Tier tier,
                                                            const std::vector<uint32_t>& slots,
                                                            const std::string& instance,
-                                                           MemoryLifetime lifetime) const;
+                                                           MemoryLifetime lifetime,
+                                                           const PageRequest& pages) const;
   absl::Status Add(Tier tier, SharedMemoryPool::Options options, WindowPools& pools);
   absl::Status Pin(const PoolPlacement& placement);
   absl::Status PinTier(Tier tier, const PoolPlacement& placement);
@@ -266,8 +292,9 @@ class PoolSet {
 class MappedPool {
  public:
   // By the segments' names: for the process that owns the pools.
-  // Errors: NotFound where the shared memory is gone; INVALID_ARGUMENT for a mapping that does not
-  // fit its memory, or of a device's memory, which has no name to map it by.
+  // Errors: NotFound where the shared memory is gone, or has no name, as huge pages may have none;
+  // INVALID_ARGUMENT for a mapping that does not fit its memory, or of a device's memory, which has
+  // no name to map it by.
   static absl::StatusOr<std::unique_ptr<MappedPool>> Open(
       const PoolMapping& mapping, MemoryAccess access = MemoryAccess::kReadWrite);
   // By descriptors, one for each segment: for every other process.

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "pools/huge_page_memory.h"
 
 namespace pagoda {
 namespace {
@@ -47,14 +48,26 @@ uint64_t SizeBytes(int fd) {
   return fstat(fd, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
 }
 
-absl::StatusOr<std::byte*> Map(int fd, uint64_t size_bytes, const std::string& name,
-                               MemoryAccess access = MemoryAccess::kReadWrite) {
-  const int protection = access == MemoryAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* data = mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) return SystemError("mmap", name);
-  // A child's mapping would outlive this process, and with it the knowledge of who can write.
-  if (access == MemoryAccess::kReadWrite) madvise(data, size_bytes, MADV_DONTFORK);
-  return static_cast<std::byte*>(data);
+// Whether the object can become so large: what it has already counts.
+bool HasRoomFor(int fd, uint64_t size_bytes) {
+  struct stat info;
+  const absl::StatusOr<uint64_t> free_bytes = FreeSharedMemoryBytes();
+  if (!free_bytes.ok() || fstat(fd, &info) != 0) return false;
+  return *free_bytes + static_cast<uint64_t>(info.st_blocks) * 512 >= size_bytes;
+}
+
+// Removes a dead owner's object of the name, whose lock the caller has, for a new one.
+absl::Status RemoveLocked(const std::string& name, uint64_t new_size_bytes) {
+  if (new_size_bytes == 0) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat("shared memory ", name, " of 0 bytes"));
+  }
+  const absl::StatusOr<FileDescriptor> leftover = OpenOwnMemory(name, O_RDWR);
+  if (leftover.ok()) {
+    shm_unlink(name.c_str());
+  } else if (!absl::IsNotFound(leftover.status())) {
+    return leftover.status();
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -79,43 +92,56 @@ absl::Status SharedMemory::RemoveLeftover(const std::string& name, uint64_t unle
   return absl::OkStatus();
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t size_bytes) {
+absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t size_bytes,
+                                                  const PageRequest& pages) {
   absl::StatusOr<OwnerLock> lock = OwnerLock::Take(name);
   if (!lock.ok()) return lock.status();
-  return CreateLocked(std::move(name), size_bytes, *std::move(lock));
-}
-
-absl::StatusOr<SharedMemory> SharedMemory::CreateLocked(std::string name, uint64_t size_bytes,
-                                                        OwnerLock lock) {
-  if (size_bytes == 0) {
-    return MakeError(Reason::kInvalidArgument, absl::StrCat("shared memory ", name, " of 0 bytes"));
+  if (absl::Status status = RemoveLocked(name, size_bytes); !status.ok()) return status;
+  std::string shortfall;
+  std::optional<NamelessMemory> made = MakeNamelessMemory(name, size_bytes, pages, &shortfall);
+  if (!made.has_value()) {
+    return CreateLocked(std::move(name), size_bytes, *std::move(lock), pages, std::move(shortfall));
   }
-  const absl::StatusOr<FileDescriptor> leftover = OpenOwnMemory(name, O_RDWR);
-  if (leftover.ok()) {
-    shm_unlink(name.c_str());
-  } else if (!absl::IsNotFound(leftover.status())) {
-    return leftover.status();
-  }
-  absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR | O_CREAT | O_EXCL);
-  if (!fd.ok()) return fd.status();
-  SharedMemory memory(std::move(name), fd->Release(), std::move(lock));
-  if (absl::Status status = memory.ReserveAndMap(size_bytes); !status.ok()) return status;
+  SharedMemory memory(std::move(name), made->fd.Release(), *std::move(lock));
+  memory.has_name_ = false;
+  memory.data_ = made->data;
+  memory.size_bytes_ = made->size_bytes;
+  memory.pages_ = made->pages;
+  memory.shortfall_ = std::move(shortfall);
   return memory;
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint64_t size_bytes) {
+absl::StatusOr<SharedMemory> SharedMemory::CreateLocked(std::string name, uint64_t size_bytes,
+                                                        OwnerLock lock, const PageRequest& pages,
+                                                        std::string shortfall) {
+  absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR | O_CREAT | O_EXCL);
+  if (!fd.ok()) return fd.status();
+  SharedMemory memory(std::move(name), fd->Release(), std::move(lock));
+  memory.shortfall_ = std::move(shortfall);
+  if (absl::Status status = memory.ReserveAndMap(size_bytes, pages); !status.ok()) return status;
+  return memory;
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint64_t size_bytes,
+                                                         const PageRequest& pages) {
   absl::StatusOr<OwnerLock> lock = OwnerLock::Take(name);
   if (!lock.ok()) return lock.status();
   absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR);
   if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
+  std::string shortfall;
+  if (pages.huge_pages != HugePages::kOff) {
+    shortfall = "memory that is kept has a name, which the kernel's pool of huge pages has not";
+  }
   if (!fd.ok() || size_bytes == 0 || SizeBytes(fd->get()) != size_bytes) {
-    return CreateLocked(std::move(name), size_bytes, *std::move(lock));
+    if (absl::Status status = RemoveLocked(name, size_bytes); !status.ok()) return status;
+    return CreateLocked(std::move(name), size_bytes, *std::move(lock), pages, std::move(shortfall));
   }
   SharedMemory memory(std::move(name), fd->Release(), *std::move(lock));
   memory.adopted_ = true;
   memory.KeepName();
+  memory.shortfall_ = std::move(shortfall);
   // Another program may have made the object, with holes in it.
-  if (absl::Status status = memory.ReserveAndMap(size_bytes); !status.ok()) return status;
+  if (absl::Status status = memory.ReserveAndMap(size_bytes, pages); !status.ok()) return status;
   return memory;
 }
 
@@ -128,28 +154,71 @@ bool SharedMemory::HasOtherUsers() const {
   return false;
 }
 
-absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes) {
+absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes, const PageRequest& pages) {
+  const bool transparent = pages.huge_pages != HugePages::kOff &&
+                           size_bytes >= kTransparentPageBytes && TransparentInShm(pages.system());
+  absl::Status asked = absl::OkStatus();
+  // What does not fit is ReserveMemory's to refuse, before any of it is taken.
+  if (transparent && !HasRoomFor(fd_, size_bytes)) {
+    asked = absl::ResourceExhaustedError("there is not as much free memory");
+  } else if (transparent) {
+    // Before they are reserved, which would take small ones.
+    if (ftruncate(fd_, static_cast<off_t>(size_bytes)) != 0) return SystemError("ftruncate", name_);
+    if (absl::Status status = MapWhole(size_bytes); !status.ok()) return status;
+    asked = AskForTransparent(data_, size_bytes, Reservation::kWhole);
+  }
   absl::Status reserved = ReserveMemory(fd_, name_, size_bytes);
   if (!reserved.ok()) return reserved;
-  absl::StatusOr<std::byte*> data = Map(fd_, size_bytes, name_);
+  if (data_ == nullptr) {
+    if (absl::Status status = MapWhole(size_bytes); !status.ok()) return status;
+  }
+  if (transparent && asked.ok()) {
+    pages_ = MemoryPages::kTransparent;
+  } else if (pages.huge_pages != HugePages::kOff) {
+    absl::StrAppend(&shortfall_, shortfall_.empty() ? "" : "; ", "no transparent ones in ",
+                    kFileSystem, ", because ",
+                    transparent ? std::string(asked.message())
+                    : size_bytes < kTransparentPageBytes
+                        ? std::string("it is too small")
+                        : absl::StrCat("its mount option huge is ", pages.system().ShmMount()));
+    CollapseIfNamed(pages);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemory::MapWhole(uint64_t size_bytes) {
+  absl::StatusOr<std::byte*> data = MapShared(fd_, size_bytes, name_, MemoryAccess::kReadWrite);
   if (!data.ok()) return data.status();
   data_ = *data;
   size_bytes_ = size_bytes;
   return absl::OkStatus();
 }
 
+void SharedMemory::CollapseIfNamed(const PageRequest& pages) {
+  if (pages.huge_pages == HugePages::kAuto || size_bytes_ < kTransparentPageBytes) return;
+  const absl::Status collapsed = Collapse(data_, size_bytes_);
+  if (collapsed.ok()) {
+    pages_ = MemoryPages::kTransparent;
+  } else {
+    absl::StrAppend(&shortfall_, "; none were made of small ones, because ",
+                    std::string(collapsed.message()));
+  }
+}
+
 absl::StatusOr<SharedMemory> SharedMemory::Open(std::string name, MemoryAccess access) {
   FileDescriptor fd(shm_open(name.c_str(), OpenFlags(access), 0));
   if (!fd.valid()) return SystemError("shm_open", name);
-  return MapGuest(std::move(fd), std::move(name), access);
+  return MapGuest(std::move(fd), std::move(name), access, HugePageProbe::System());
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::FromDescriptor(FileDescriptor fd, MemoryAccess access) {
-  return MapGuest(std::move(fd), "", access);
+absl::StatusOr<SharedMemory> SharedMemory::FromDescriptor(FileDescriptor fd, MemoryAccess access,
+                                                          const HugePageProbe* probe) {
+  return MapGuest(std::move(fd), "", access, probe == nullptr ? HugePageProbe::System() : *probe);
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::MapGuest(FileDescriptor fd, std::string name,
-                                                    MemoryAccess access) {
+                                                    MemoryAccess access,
+                                                    const HugePageProbe& probe) {
   const std::string what = name.empty() ? absl::StrCat("descriptor ", fd.get()) : name;
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return SystemError("fstat", what);
@@ -157,7 +226,7 @@ absl::StatusOr<SharedMemory> SharedMemory::MapGuest(FileDescriptor fd, std::stri
     return MakeError(Reason::kInvalidArgument, absl::StrCat(what, " has no memory to map"));
   }
   const auto size_bytes = static_cast<uint64_t>(info.st_size);
-  absl::StatusOr<std::byte*> data = Map(fd.get(), size_bytes, what, access);
+  absl::StatusOr<std::byte*> data = MapShared(fd.get(), size_bytes, what, access);
   if (!data.ok()) return data.status();
   SharedMemory memory;
   memory.role_ = Role::kGuest;
@@ -165,6 +234,12 @@ absl::StatusOr<SharedMemory> SharedMemory::MapGuest(FileDescriptor fd, std::stri
   memory.fd_ = fd.Release();
   memory.data_ = *data;
   memory.size_bytes_ = size_bytes;
+  const uint64_t page_bytes = HugetlbPageBytesOf(memory.fd_);
+  if (page_bytes == 0) return memory;
+  memory.pages_ =
+      page_bytes >= HugetlbPageBytes(MemoryPages::k1GiB) ? MemoryPages::k1GiB : MemoryPages::k2MiB;
+  absl::Status taken = TakeWhereLimited(*data, size_bytes, page_bytes, access, probe);
+  if (!taken.ok()) return taken;
   return memory;
 }
 
@@ -179,7 +254,7 @@ absl::StatusOr<FileDescriptor> SharedMemory::OpenDescriptor(MemoryAccess access)
 SharedMemory::~SharedMemory() {
   if (role_ == Role::kNone) return;
   if (data_ != nullptr) munmap(data_, size_bytes_);
-  if (role_ == Role::kOwner && !keeps_name_) shm_unlink(name_.c_str());
+  if (role_ == Role::kOwner && has_name_ && !keeps_name_) shm_unlink(name_.c_str());
   close(fd_);
 }
 
@@ -187,6 +262,9 @@ SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : role_(std::exchange(other.role_, Role::kNone)),
       adopted_(other.adopted_),
       keeps_name_(other.keeps_name_),
+      has_name_(other.has_name_),
+      pages_(other.pages_),
+      shortfall_(std::move(other.shortfall_)),
       lock_(std::move(other.lock_)),
       name_(std::move(other.name_)),
       fd_(other.fd_),

@@ -1,4 +1,4 @@
-// A mapping of a POSIX shared memory object.
+// A mapping of shared memory: a POSIX object with a name, or memory in huge pages without one.
 #ifndef PAGODA_POOLS_SHARED_MEMORY_H_
 #define PAGODA_POOLS_SHARED_MEMORY_H_
 
@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "pools/file_descriptor.h"
+#include "pools/huge_pages.h"
 #include "pools/own_memory.h"
 
 namespace pagoda {
@@ -31,15 +32,20 @@ enum class MemoryAccess : uint8_t { kRead, kReadWrite };
 class SharedMemory {
  public:
   // Reserves `size_bytes` zeroed bytes under `name` ("/x"). A dead owner's object of that name is
-  // replaced. Errors: OUT_OF_MEMORY (with what is needed and what is free), INVALID_ARGUMENT (a
-  // living process owns the name, or no bytes), PERMISSION_DENIED (another user made what is there,
-  // or may write it).
-  static absl::StatusOr<SharedMemory> Create(std::string name, uint64_t size_bytes);
+  // replaced. With `pages` the memory may have no name (MakeNamelessMemory) and end in whole pages;
+  // the name is still owned, and no other process maps by it. Missing huge pages are no error.
+  // Errors: OUT_OF_MEMORY (with what is needed and what is free), INVALID_ARGUMENT (a living
+  // process owns the name, or no bytes), PERMISSION_DENIED (another user made what is there, or may
+  // write it).
+  static absl::StatusOr<SharedMemory> Create(std::string name, uint64_t size_bytes,
+                                             const PageRequest& pages = {});
   // As Create, but a dead owner's object of that name and size is taken over in place: its bytes
   // stay, and whoever maps it maps the same object. adopted() says which of the two happened. What
   // is adopted stays when its new owner ends; what is made goes, unless KeepName says otherwise. So
-  // a start that fails leaves nothing of its own, and everything that it found.
-  static absl::StatusOr<SharedMemory> CreateOrAdopt(std::string name, uint64_t size_bytes);
+  // a start that fails leaves nothing of its own, and everything that it found. It always has the
+  // name, and so only the huge pages that /dev/shm gives; it is never sparse.
+  static absl::StatusOr<SharedMemory> CreateOrAdopt(std::string name, uint64_t size_bytes,
+                                                    const PageRequest& pages = {});
   // Removes a dead owner's object of that name, unless it has `unless_bytes` bytes. None of that
   // name is no error. Errors: INVALID_ARGUMENT (a living process owns the name), PERMISSION_DENIED
   // as Create.
@@ -48,10 +54,12 @@ class SharedMemory {
   // PermissionDenied where its owner does not let this process have the access.
   static absl::StatusOr<SharedMemory> Open(std::string name,
                                            MemoryAccess access = MemoryAccess::kReadWrite);
-  // Maps the memory behind a descriptor whole. It has no name.
+  // Maps the memory behind a descriptor whole. It has no name. Huge pages of the kernel's pool are
+  // taken at once where `probe` (null: the system) says that this process might be refused some.
   // Errors: PermissionDenied where the descriptor is not open for the access; INVALID_ARGUMENT
-  // where nothing can be mapped behind it.
-  static absl::StatusOr<SharedMemory> FromDescriptor(FileDescriptor fd, MemoryAccess access);
+  // where nothing can be mapped behind it; ResourceExhausted where a huge page is refused.
+  static absl::StatusOr<SharedMemory> FromDescriptor(FileDescriptor fd, MemoryAccess access,
+                                                     const HugePageProbe* probe = nullptr);
 
   SharedMemory() = default;
   ~SharedMemory();
@@ -67,6 +75,10 @@ class SharedMemory {
   bool HasOtherUsers() const;
 
   const std::string& name() const { return name_; }
+  // What an owner's memory consists of; of a guest's, the kernel's huge pages alone are told.
+  MemoryPages pages() const { return pages_; }
+  // Why an owner's memory has no larger pages, for people; empty where it was asked for none.
+  const std::string& shortfall() const { return shortfall_; }
   // Whether the bytes are those of an earlier owner.
   bool adopted() const { return adopted_; }
   // Where the memory was mapped with kRead, a write to it ends the process (SIGSEGV).
@@ -84,16 +96,24 @@ class SharedMemory {
   SharedMemory(std::string name, int fd, OwnerLock lock)
       : role_(Role::kOwner), lock_(std::move(lock)), name_(std::move(name)), fd_(fd) {}
   static absl::StatusOr<SharedMemory> CreateLocked(std::string name, uint64_t size_bytes,
-                                                   OwnerLock lock);
+                                                   OwnerLock lock, const PageRequest& pages,
+                                                   std::string shortfall);
   // Reserves the pages, and maps them.
-  absl::Status ReserveAndMap(uint64_t size_bytes);
+  absl::Status ReserveAndMap(uint64_t size_bytes, const PageRequest& pages);
+  absl::Status MapWhole(uint64_t size_bytes);
+  // Makes the pages huge that /dev/shm gave small, where huge ones are asked for by name: who asks
+  // for them so waits for the copying.
+  void CollapseIfNamed(const PageRequest& pages);
   // Maps `fd` whole, as a guest. `name` may be empty.
   static absl::StatusOr<SharedMemory> MapGuest(FileDescriptor fd, std::string name,
-                                               MemoryAccess access);
+                                               MemoryAccess access, const HugePageProbe& probe);
 
   Role role_ = Role::kNone;
   bool adopted_ = false;
   bool keeps_name_ = false;
+  bool has_name_ = true;  // Of an owner: whether the object is found under the name.
+  MemoryPages pages_ = MemoryPages::kPlain;
+  std::string shortfall_;
   OwnerLock lock_;  // The owner's; given up after all else.
   std::string name_;
   int fd_ = -1;

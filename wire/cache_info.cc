@@ -24,6 +24,7 @@ void SegmentToProto(const MappingSegment& segment, v1::MappingSegment* out) {
   out->set_first_slot(segment.first_slot);
   out->set_num_slots(segment.num_slots);
   out->set_memory_kind(MemoryKindToProto(segment.place.kind));
+  if (segment.pages.has_value()) out->set_pages(MemoryPagesToProto(*segment.pages));
   if (segment.place.kind == MemoryKind::kHost) return;
   out->set_device(static_cast<uint32_t>(segment.place.device));
   out->set_device_uuid(segment.place.uuid.data(), segment.place.uuid.size());
@@ -55,7 +56,9 @@ absl::StatusOr<MappingSegment> SegmentFromProto(const v1::MappingSegment& proto)
                         .offset_bytes = proto.offset_bytes(),
                         .size_bytes = proto.size_bytes(),
                         .first_slot = proto.first_slot(),
-                        .num_slots = proto.num_slots()};
+                        .num_slots = proto.num_slots(),
+                        // Kinds that this version does not know are mapped as any memory is.
+                        .pages = MemoryPagesFromProto(proto.pages())};
 }
 
 // --- Layouts of pools ---

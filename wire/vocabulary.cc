@@ -15,6 +15,12 @@ constexpr std::array kMedia = {EnumPair{Medium::kGpu, v1::MEDIUM_GPU},
 constexpr std::array kMemoryKinds = {EnumPair{MemoryKind::kHost, v1::MEMORY_KIND_HOST},
                                      EnumPair{MemoryKind::kCuda, v1::MEMORY_KIND_CUDA}};
 
+constexpr std::array kMemoryPages = {
+    EnumPair{MemoryPages::kPlain, v1::MEMORY_PAGES_PLAIN},
+    EnumPair{MemoryPages::kTransparent, v1::MEMORY_PAGES_TRANSPARENT},
+    EnumPair{MemoryPages::k2MiB, v1::MEMORY_PAGES_2MIB},
+    EnumPair{MemoryPages::k1GiB, v1::MEMORY_PAGES_1GIB}};
+
 constexpr std::array kDTypes = {EnumPair{DType::kFloat32, v1::DTYPE_FLOAT32},
                                 EnumPair{DType::kFloat16, v1::DTYPE_FLOAT16},
                                 EnumPair{DType::kBFloat16, v1::DTYPE_BFLOAT16}};
@@ -50,6 +56,11 @@ std::optional<Medium> MediumFromProto(v1::Medium proto) { return FromProto(kMedi
 v1::MemoryKind MemoryKindToProto(MemoryKind kind) { return ToProto(kMemoryKinds, kind); }
 std::optional<MemoryKind> MemoryKindFromProto(v1::MemoryKind proto) {
   return FromProto(kMemoryKinds, proto);
+}
+
+v1::MemoryPages MemoryPagesToProto(MemoryPages pages) { return ToProto(kMemoryPages, pages); }
+std::optional<MemoryPages> MemoryPagesFromProto(v1::MemoryPages proto) {
+  return FromProto(kMemoryPages, proto);
 }
 
 v1::DType DTypeToProto(DType dtype) { return ToProto(kDTypes, dtype); }

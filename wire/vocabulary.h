@@ -14,6 +14,7 @@
 #include "manager/ids.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pools/copy_order.h"
+#include "pools/huge_pages.h"
 #include "pools/layout.h"
 #include "pools/memory_place.h"
 #include "pools/types.h"
@@ -33,6 +34,8 @@ v1::Medium MediumToProto(Medium medium);
 std::optional<Medium> MediumFromProto(v1::Medium proto);
 v1::MemoryKind MemoryKindToProto(MemoryKind kind);
 std::optional<MemoryKind> MemoryKindFromProto(v1::MemoryKind proto);
+v1::MemoryPages MemoryPagesToProto(MemoryPages pages);
+std::optional<MemoryPages> MemoryPagesFromProto(v1::MemoryPages proto);
 v1::DType DTypeToProto(DType dtype);
 std::optional<DType> DTypeFromProto(v1::DType proto);
 // The memory lane is the wire's 0.

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <optional>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.pb.h"
+#include "pools/huge_pages.h"
 #include "pools/types.h"
 #include "wire/vocabulary.h"
 
@@ -56,6 +58,19 @@ std::string MemoryText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
   return absl::StrFormat("cuda:%d", tier.device());
 }
 
+// "plain", as the daemon's own JSON has it; empty where it tells nothing, as of other memory.
+std::string PagesOf(const v1::TierStatus& tier) {
+  const std::optional<MemoryPages> pages = MemoryPagesFromProto(tier.memory_pages());
+  return pages.has_value() ? std::string(PagesName(*pages)) : "";
+}
+
+// "host in huge pages of 2 MiB".
+std::string MemoryAndPagesText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
+  const std::optional<MemoryPages> pages = MemoryPagesFromProto(tier.memory_pages());
+  const std::string memory = MemoryText(cache, tier);
+  return pages.has_value() ? absl::StrCat(memory, " in ", std::string(PagesText(*pages))) : memory;
+}
+
 // "cached at priority 10: 1,024, 35: 7". Where all are at the default there is nothing to tell.
 void PrintPriorities(const v1::TierStatus& tier) {
   const auto& priorities = tier.cached_by_priority();
@@ -81,7 +96,8 @@ void PrintDuplicates(const v1::TierStatus& tier) {
 void PrintTier(const v1::CacheInfo& cache, const v1::TierStatus& tier, const Terminal& terminal) {
   absl::PrintF("  %-10s %s blocks of %s, %s on %s\n", TierText(tier),
                FormatCount(tier.capacity_blocks()), FormatBytes(tier.block_bytes()),
-               FormatBytes(tier.block_bytes() * tier.capacity_blocks()), MemoryText(cache, tier));
+               FormatBytes(tier.block_bytes() * tier.capacity_blocks()),
+               MemoryAndPagesText(cache, tier));
   for (const BlockState& state : StatesOf(tier)) {
     const double share = Share(state.blocks, tier.capacity_blocks());
     absl::PrintF("    %-10s %s %10s  %8s\n", state.name,
@@ -181,6 +197,7 @@ Json TierJson(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
   }
   return {{"tier", TierText(tier)},
           {"memory", MemoryText(cache, tier)},
+          {"pages", PagesOf(tier).empty() ? Json() : Json(PagesOf(tier))},
           {"capacity_blocks", tier.capacity_blocks()},
           {"free_blocks", tier.free_blocks()},
           {"cached_blocks", tier.cached_blocks()},

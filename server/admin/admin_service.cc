@@ -39,8 +39,8 @@ void TierToStatus(Tier tier, const WindowStats& stats, uint64_t block_bytes,
   }
 }
 
-void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSet& pools,
-                    const CacheInfo& cache, v1::WindowStatus* out) {
+void WindowToStatus(uint32_t index, const WindowStats& stats, uint64_t block_bytes,
+                    const PoolSet& pools, const CacheInfo& cache, v1::WindowStatus* out) {
   out->set_window_size(WindowToProto(stats.window));
   for (size_t tier = 0; tier < stats.tiers.size(); ++tier) {
     if (stats.tiers[tier].capacity == 0) continue;
@@ -48,7 +48,11 @@ void WindowToStatus(const WindowStats& stats, uint64_t block_bytes, const PoolSe
                  out->add_tiers());
     v1::TierStatus* const told = out->mutable_tiers(out->tiers_size() - 1);
     told->set_name(cache.TierName(static_cast<Tier>(tier)));
-    if (cache.tiers[tier].medium == Medium::kDisk) told->clear_memory_kind();  // It is no memory.
+    if (cache.tiers[tier].medium == Medium::kDisk) {
+      told->clear_memory_kind();  // It is no memory.
+    } else if (pools.place(static_cast<Tier>(tier)).kind == MemoryKind::kHost) {
+      told->set_memory_pages(MemoryPagesToProto(pools.pages(index, static_cast<Tier>(tier))));
+    }
     uint64_t hit_tokens = 0;
     for (const TenantCounters& tenant : stats.tenants) {
       hit_tokens += tenant.prefix_hit_tokens[tier];
@@ -103,9 +107,9 @@ void CacheToStatus(const CacheParts& cache, v1::GetStatusResponse* out) {
   const ManagerStats stats = manager.Stats();
   out->set_epoch(manager.epoch().value());
   CacheInfoToProto(manager.info(), out->mutable_cache());
-  for (size_t i = 0; i < stats.windows.size(); ++i) {
+  for (uint32_t i = 0; i < stats.windows.size(); ++i) {
     // The statistics and the layout have the same windows in the same order.
-    WindowToStatus(stats.windows[i], cache.layout->windows()[i].block_bytes(), *cache.pools,
+    WindowToStatus(i, stats.windows[i], cache.layout->windows()[i].block_bytes(), *cache.pools,
                    manager.info(), out->add_windows());
   }
   out->set_sessions(stats.sessions);

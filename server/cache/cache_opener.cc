@@ -299,6 +299,7 @@ ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tena
   cache.tokens_per_block = call.tokens_per_block;
   cache.primary_memory = on_gpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
   cache.device = options_.config.cache.device;
+  cache.huge_pages = options_.config.cache.huge_pages;
   cache.pin_secondary = options_.config.cache.pin_secondary;
   cache.offload.copy_threads = options_.config.cache.offload.copy_threads;
   if (!call.eviction_policy.empty()) cache.eviction_policy = call.eviction_policy;

@@ -17,6 +17,7 @@
 #include "pools/cuda/transfers.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"
+#include "server/cache/pool_pages.h"
 #include "server/cache/primary_memory.h"
 #include "server/config/tenant_options.h"
 #include "server/log.h"
@@ -257,6 +258,7 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
   if (!sizes.ok()) return sizes.status();
   PoolPlacement placement = {.lifetime = warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess,
                              .pin_secondary = cache->pin_secondary,
+                             .pages = {.huge_pages = cache->huge_pages},
                              .progress = [this](const std::string& what) {
                                plan_.supervisor->Status(absl::StrCat("starting: ", what));
                                Log(LogLevel::kInfo, what);
@@ -267,6 +269,11 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
   if (!pools.ok()) return pools.status();
   pools_ = *std::move(pools);
   Log(LogLevel::kInfo, absl::StrCat("the primary tier lies ", chosen->what));
+  std::vector<std::string> tier_names;
+  for (const Config::Cache::TierConfig& tier : cache->AllTiers()) tier_names.push_back(tier.name);
+  for (const PagesLine& line : DescribePages(*pools_, tier_names, cache->huge_pages)) {
+    Log(line.level, line.text);
+  }
   if (!pools_->pinned().ok()) {
     Log(LogLevel::kWarning, absl::StrCat(std::string(pools_->pinned().message()),
                                          "; copies between the tiers go on, slower"));

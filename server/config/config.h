@@ -69,6 +69,7 @@ struct Config {
     PrimaryMemory primary_memory = PrimaryMemory::kAuto;
     uint32_t device = 0;                         // CUDA's index.
     Pinning pin_secondary = Pinning::kRequired;  // Where the primary tier lies on a device.
+    HugePages huge_pages = HugePages::kAuto;     // Of pools in host memory.
     // Divides bytes between windows.
     struct Workload {
       uint32_t sequence_tokens = 8192;

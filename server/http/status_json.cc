@@ -38,14 +38,18 @@ Json PrioritiesJson(const PriorityCounts& counts) {
   return priorities;
 }
 
-Json TierJson(Tier tier, const WindowStats& window, const CacheInfo& cache, const PoolSet& pools) {
+Json TierJson(Tier tier, uint32_t window_index, const WindowStats& window, const CacheInfo& cache,
+              const PoolSet& pools) {
   const TierOccupancy& blocks = window.tiers[static_cast<size_t>(tier)];
   const Medium medium = cache.tiers[static_cast<size_t>(tier)].medium;
   const std::string place =
       medium == Medium::kDisk ? std::string(MediumName(medium)) : PlaceName(pools.place(tier));
+  const bool in_host_memory =
+      medium != Medium::kDisk && pools.place(tier).kind == MemoryKind::kHost;
   return {
       {"tier", cache.TierName(tier)},
       {"memory", place},
+      {"pages", in_host_memory ? Json(PagesName(pools.pages(window_index, tier))) : Json()},
       {"capacity_blocks", blocks.capacity},
       {"free_blocks", blocks.free},
       {"cached_blocks", blocks.cached},
@@ -170,14 +174,14 @@ std::string HexOf(uint64_t value) { return absl::StrCat(absl::Hex(value, absl::k
 Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheLayout& layout,
                  const PoolSet& pools) {
   Json windows = Json::array();
-  for (size_t w = 0; w < stats.windows.size(); ++w) {
+  for (uint32_t w = 0; w < stats.windows.size(); ++w) {
     const WindowStats& window = stats.windows[w];
     size_t layers = 0;
     for (const PoolLayout& pool : layout.windows()[w].pools) layers += pool.layers.size();
     Json tiers = Json::array();
     for (size_t t = 0; t < window.tiers.size(); ++t) {
       if (window.tiers[t].capacity == 0) continue;
-      tiers.push_back(TierJson(static_cast<Tier>(t), window, cache, pools));
+      tiers.push_back(TierJson(static_cast<Tier>(t), w, window, cache, pools));
     }
     Json counters = Json::object();
     for (const CounterField& field : kCounters) {

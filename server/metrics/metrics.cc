@@ -12,6 +12,7 @@
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/disk_metrics.h"
 #include "server/metrics/metric_family.h"
+#include "server/metrics/pool_metrics.h"
 #include "server/metrics/process_metrics.h"
 #include "server/rpc/header_guard.h"
 
@@ -207,6 +208,7 @@ Families Metrics::CollectCache(const CacheParts& cache) const {
                               .tenants = cache.manager->tenants()},
                              tenant_labels_),
          families);
+  Append(CollectPoolMetrics(*cache.pools, cache.manager->info()), families);
   Append(CollectTransfers(cache.transfers->stats(), cache.manager->info()), families);
   if (cache.disk != nullptr) Append(CollectDiskMetrics(stats, cache.disk->numbers()), families);
   Append(CollectEvents(cache.manager->log()), families);

@@ -31,6 +31,7 @@ server::Config BenchConfig() {
   config.cache.name = absl::StrCat("service-bench-", getpid());
   config.cache.tokens_per_block = kServiceTokensPerBlock;
   config.cache.primary_memory = server::PrimaryMemory::kHost;
+  config.cache.huge_pages = HugePages::kOff;
   config.cache.primary = BlockBudget{{kBlocks}};
   config.cache.layers = {{.count = 1, .num_kv_heads = 1, .head_dim = 1}};
   config.server.unix_socket =

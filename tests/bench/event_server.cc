@@ -54,6 +54,7 @@ server::Config ConfigOf(const std::string& fill, uint32_t number) {
   config.cache.name = absl::StrCat("events-bench-", getpid());
   config.cache.tokens_per_block = kServiceTokensPerBlock;
   config.cache.primary_memory = server::PrimaryMemory::kHost;
+  config.cache.huge_pages = HugePages::kOff;
   config.cache.primary = BlockBudget{{(fill == "cache" ? number : 0) + kSpareBlocks}};
   config.cache.layers = {{.count = 1, .num_kv_heads = 1, .head_dim = 1}};
   config.server.unix_socket =

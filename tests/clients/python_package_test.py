@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import datetime
 import inspect
+import mmap
 import os
 import pathlib
 import random
@@ -17,7 +18,7 @@ import grpc
 import pagoda
 import pagoda.aio
 import pytest
-from pagoda import _contract, _position, _xxh3, errors, events, hashes
+from pagoda import _contract, _huge_pages, _position, _xxh3, errors, events, hashes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "clients" / "python"
@@ -411,3 +412,47 @@ def test_block_hashes_are_those_of_the_document(monkeypatch, xxh3):
     assert pagoda.block_hashes(range(8), 4, multimodal_items=halves) == whole, "however the item was told"
     with pytest.raises(ValueError, match="extra ids"):
         pagoda.block_hashes(range(8), 4, extra_token_ids=[1])
+
+
+LIMITS = [
+    # /proc/self/cgroup, the files there are, whether pages of 2 MiB are limited
+    ("0::/\n", {}, False),
+    ("0::/\n", {"hugetlb.2MB.max": "max"}, False),
+    ("0::/\n", {"hugetlb.2MB.max": "0"}, True),
+    ("0::/\n", {"hugetlb.1GB.max": "0"}, False),
+    ("0::/pods/one\n", {"pods/one/hugetlb.2MB.max": "max", "pods/hugetlb.2MB.max": "4194304"}, True),
+    ("0::/pods/one\n", {"pods/two/hugetlb.2MB.max": "0"}, False),
+    ("4:memory:/a\n3:hugetlb:/a\n0::/\n", {"hugetlb/a/hugetlb.2MB.limit_in_bytes": "2097152"}, True),
+    ("3:hugetlb:/a\n0::/\n", {"hugetlb/a/hugetlb.2MB.limit_in_bytes": "9223372036854771712"}, False),
+    ("4:memory:/a\n", {"memory/a/hugetlb.2MB.limit_in_bytes": "0", "hugetlb.2MB.max": "0"}, False),
+]
+
+
+@pytest.mark.parametrize("cgroups, files, limited", LIMITS)
+def test_a_limit_of_huge_pages_is_found_where_the_cgroup_or_one_above_has_it(tmp_path, cgroups, files, limited):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert _huge_pages.is_limited(pagoda.MemoryPages.HUGE_2MIB, cgroups, tmp_path) == limited
+
+
+@pytest.mark.parametrize("pages", list(pagoda.MemoryPages))
+def test_a_mapping_in_any_pages_is_prepared(pages):
+    with mmap.mmap(-1, 4 << 20) as mapped:
+        _huge_pages.prepare(mapped, pages, writable=True)
+        mapped[3 << 20] = 7
+        assert mapped[3 << 20] == 7
+
+
+def test_pages_that_a_cgroup_refuses_are_an_error_and_not_a_signal(monkeypatch):
+    class Refused:
+        def madvise(self, option):
+            assert option == (23 if self.writable else 22)
+            raise OSError(14, "Bad address")
+
+    monkeypatch.setattr(_huge_pages, "is_limited", lambda *_: True)
+    for writable in (False, True):
+        refused = Refused()
+        refused.writable = writable
+        with pytest.raises(pagoda.CannotMap, match="hugetlb.1GB.*huge_pages: off"):
+            _huge_pages.prepare(refused, pagoda.MemoryPages.HUGE_1GIB, writable)

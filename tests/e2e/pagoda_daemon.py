@@ -29,6 +29,7 @@ CACHE = {
     "kv_dtype": "float32",
     "primary": 64,
     "primary_memory": "host",
+    "huge_pages": "off",  # The tests look at shared memory by its name.
     "layers": {"count": 2, "num_kv_heads": 2, "head_dim": 8},
 }
 

@@ -86,7 +86,7 @@ def test_everybody_says_where_the_tiers_lie(driver, start_daemon):
     assert tiers[types_pb2.TIER_PRIMARY].memory_kind == types_pb2.MEMORY_KIND_CUDA
     assert tiers[types_pb2.TIER_SECONDARY].memory_kind == types_pb2.MEMORY_KIND_HOST
     shown = subprocess.run([PAGODACTL, "--endpoint", f"unix:{daemon.unix_socket}", "status"], check=True, capture_output=True, text=True).stdout
-    assert re.search(r"primary .* on cuda:0\n", shown) and re.search(r"secondary .* on host\n", shown), shown
+    assert re.search(r"primary .* on cuda:0\n", shown) and re.search(r"secondary .* on host in plain pages\n", shown), shown
     assert '"memory":"cuda:0"' in daemon.http("/api/v1/status")[1]
     with Client(daemon.channel) as client:
         kinds = {(pool.tier, segment.memory_kind, len(segment.device_uuid)) for pool in client.pools() for segment in pool.segments}

@@ -23,6 +23,7 @@ Config TestConfig() {
   config.cache.tokens_per_block = kTestTokensPerBlock;
   config.cache.primary = BlockBudget{{kTestBlocks}};
   config.cache.primary_memory = PrimaryMemory::kHost;
+  config.cache.huge_pages = HugePages::kOff;
   config.cache.layers = {{.count = 2, .num_kv_heads = 2, .head_dim = 8}};
   config.server.unix_socket = absl::StrCat(::testing::TempDir(), "/", name, ".sock");
   config.server.grpc_address = "";

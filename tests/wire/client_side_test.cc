@@ -298,7 +298,7 @@ std::string PoolText(const std::string& slot_stride) {
          " kv_stride_bytes: 64 layer_stride_bytes: 128 slot_stride_bytes: " +
          slot_stride +
          " segments { shm_name: '/pagoda-x' offset_bytes: 64 size_bytes: 2560 first_slot: 0"
-         " num_slots: 10 } } }";
+         " num_slots: 10 pages: MEMORY_PAGES_2MIB } } }";
 }
 
 TEST(ClientSideTest, PoolMappingsKeepEverything) {
@@ -316,6 +316,7 @@ TEST(ClientSideTest, PoolMappingsKeepEverything) {
   EXPECT_EQ(pool.segments[0].shm_name, "/pagoda-x");
   EXPECT_EQ(pool.segments[0].offset_bytes, 64u);
   EXPECT_EQ(pool.segments[0].size_bytes, 2560u);
+  EXPECT_EQ(pool.segments[0].pages, MemoryPages::k2MiB);
 }
 
 TEST(ClientSideTest, APoolLaidOutOtherwiseIsRefused) {

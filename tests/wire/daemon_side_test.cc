@@ -387,7 +387,8 @@ TEST(DaemonSideTest, APoolMappingTellsItsStrides) {
                     .dtype = DType::kBFloat16,
                     .kv_factor = 2,
                     .tokens_per_block = 4};
-  mapping.segments = {{.shm_name = "/x", .size_bytes = 99, .num_slots = 10}};
+  mapping.segments = {
+      {.shm_name = "/x", .size_bytes = 99, .num_slots = 10, .pages = MemoryPages::kTransparent}};
   v1::OperationResult result;
   OperationResultToProto(OperationResult(DescribedPools{{mapping}}), &result);
   const v1::PoolMapping& proto = result.describe_pools().pools(0);
@@ -401,6 +402,7 @@ TEST(DaemonSideTest, APoolMappingTellsItsStrides) {
   EXPECT_EQ(proto.layers(1), 2u);
   EXPECT_EQ(proto.segments(0).shm_name(), "/x");
   EXPECT_EQ(proto.segments(0).size_bytes(), 99u);
+  EXPECT_EQ(proto.segments(0).pages(), v1::MEMORY_PAGES_TRANSPARENT);
 }
 
 TEST(DaemonSideTest, TimesKeepTheirNanosecondsAlsoBefore1970) {

@@ -24,12 +24,16 @@ const prioritiesText = all => all.every(one => one.priority === 35) ? "" :
 
 const duplicatesText = n => n === 0 ? "" : `${count(n)} of the cached are copies of blocks in nearer tiers, and go first. `;
 
+// Of host memory alone.
+const PAGES = {plain: "plain pages", transparent: "transparent huge pages", "2MiB": "huge pages of 2 MiB", "1GiB": "huge pages of 1 GiB"};
+const pagesText = pages => pages in PAGES ? ` in ${PAGES[pages]}` : "";
+
 function makePool(window, tier) {
   const box = make("div", "pool");
   const head = make("div", "head");
   head.append(make("h3", "", `${tierName(tier.tier)}, ${windowText(window.window)}`),
     make("span", "quiet num", `${plural(tier.capacity_blocks, "block")} of ${bytes(window.block_bytes)}, ` +
-      `${bytes(tier.capacity_blocks * window.block_bytes)} in all, on ${tier.memory}: ${tierText(tier)}`));
+      `${bytes(tier.capacity_blocks * window.block_bytes)} in all, on ${tier.memory}${pagesText(tier.pages)}: ${tierText(tier)}`));
   const counts = make("div", "counts num"), bar = make("div", "share");
   const numbers = {};
   for (const state of STATES) {

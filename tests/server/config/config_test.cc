@@ -242,6 +242,7 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"cache: {primary_memory: gpu}", "'gpu'", "auto, host, cuda"},
       {"cache: {device: -1}", "'-1'", "0 to 1023"},
       {"cache: {pin_secondary: true}", "'true'", "required, preferred, off"},
+      {"cache: {huge_pages: 4KiB}", "'4KiB'", "auto, 2MiB, 1GiB, off"},
       {"cache: {secondary: 268435457}", "secondary", "0 to 268435456"},
       {"cache: {secondary: {blocks: 3}}", "a mapping", "blocks"},
       {"cache: {layers: []}", "layers is a list", "list of mappings"},
@@ -488,6 +489,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   config.cache.primary_memory = PrimaryMemory::kCuda;
   config.cache.device = 3;
   config.cache.pin_secondary = Pinning::kPreferred;
+  config.cache.huge_pages = HugePages::k1GiB;
   config.cache.layers = {{.count = 3, .window = 7}, {.kind = KvKind::kKeyOnly}};
   config.cache.eviction_policy = EvictionPolicyNames().back();
   config.cache.offload.min_priority = 50;
@@ -510,6 +512,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   EXPECT_EQ(read->cache.device, 3u);
   EXPECT_EQ(read->cache.model.Identity(), "org/tiny@v1");
   EXPECT_EQ(read->cache.pin_secondary, Pinning::kPreferred);
+  EXPECT_EQ(read->cache.huge_pages, HugePages::k1GiB);
   EXPECT_EQ(std::get<FractionBudget>(read->cache.secondary).fraction, 0.125);
   EXPECT_EQ(read->cache.layers.at(1).kind, KvKind::kKeyOnly);
 

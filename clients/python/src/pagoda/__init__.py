@@ -18,15 +18,15 @@ from pagoda.mirror import CachedPrefix, Mirror
 from pagoda.pools import Pool, Segment
 from pagoda.status import Status, TierStatus, TransferDirection, Transfers, WindowStatus
 from pagoda.tables import Table
-from pagoda.values import (Allocation, Block, CacheInfo, Capacity, Invalidated, Lane, Match, Medium, MemoryKind, Moved, MultimodalItem,
-                           Namespace, PinInfo, Pinned, Pins, Prefetched, PrefetchTarget, Retention, SequenceInfo, Tier, TierInfo, Tokens,
+from pagoda.values import (Allocation, Block, CacheInfo, Capacity, Invalidated, Lane, Match, Medium, MemoryKind, MemoryPages, Moved,
+                           MultimodalItem, Namespace, PinInfo, Pinned, Pins, Prefetched, PrefetchTarget, Retention, SequenceInfo, Tier, TierInfo, Tokens,
                            Window, WindowCapacity)
 from pagoda.version import VERSION as __version__
 
 __all__ = [
     "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "CachedPrefix", "CannotMap", "Capacity", "Client",
     "Conflict", "Created", "EndedPin", "Event", "Exhausted", "Gap", "Invalidated", "Item", "KvLost", "Lane", "Match", "Medium", "MemoryKind",
-    "Mirror", "Moved", "MultimodalItem", "Namespace", "NotFound", "NotServed", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinEnd",
+    "MemoryPages", "Mirror", "Moved", "MultimodalItem", "Namespace", "NotFound", "NotServed", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinEnd",
     "PinInfo", "Pinned", "Pins", "Pool", "PrefetchTarget", "Prefetched",
     "Progress", "RemovalReason", "Removed", "Retention", "Segment", "Sequence", "SequenceInfo", "SessionGone", "SnapshotBegin",
     "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierInfo", "TierStatus", "TimedOut", "Tokens", "TransferDirection",

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pagoda._map_socket import READ, READ_WRITE, MapSocket
-from pagoda.values import Tier
+from pagoda._huge_pages import prepare
+from pagoda.values import MemoryPages, Tier
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,8 @@ class Segment:
     size_bytes: int
     memory: str = "host"
     """"host", or "cuda:0" where it lies on that device of the daemon's: this package maps host memory alone."""
+    pages: MemoryPages = MemoryPages.UNSPECIFIED
+    """Of host memory. The segment is a multiple of a page: slots lie as in plain pages, and what huge pages add lies behind the last one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Pool:
     Its arrays have the shape (slots, layers, K and V, KV heads, tokens of a block, head dimension); where the pool holds K only, the third
     extent is 1. An array is mapped when it is first asked for, over the daemon's map socket, and stays mapped as long as it or this object
     lives; after the daemon's end it is memory of nobody. Errors of that first time: CannotMap (another machine, no map socket, a user that
-    may not), UNKNOWN_SESSION, STALE_SESSION, DRAINING.
+    may not, a cgroup that refuses huge pages), UNKNOWN_SESSION, STALE_SESSION, DRAINING.
     """
 
     window_size: int
@@ -76,7 +79,7 @@ class Pool:
              message.head_dim),
             (message.slot_stride_bytes, message.layer_stride_bytes, message.kv_stride_bytes, message.head_stride_bytes,
              message.token_stride_bytes, np.dtype(_ARRAY_DTYPES.get(dtype, np.uint8)).itemsize),
-            tuple(Segment(part.shm_name, part.offset_bytes, part.size_bytes, _memory(part)) for part in message.segments))
+            tuple(Segment(part.shm_name, part.offset_bytes, part.size_bytes, _memory(part), MemoryPages(part.pages)) for part in message.segments))
 
     @functools.cached_property
     def array(self) -> npt.NDArray[Any]:
@@ -120,4 +123,5 @@ class Pool:
                                access=mmap.ACCESS_READ if access == READ else mmap.ACCESS_WRITE)
         finally:
             os.close(descriptor)
+        prepare(mapped, segment.pages, writable=access == READ_WRITE)
         return np.ndarray(self.shape, _ARRAY_DTYPES[self.dtype], mapped, segment.offset_bytes, self.strides)

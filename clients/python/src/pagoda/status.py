@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagoda import values
-from pagoda.values import CacheInfo, MemoryKind, Tier
+from pagoda.values import CacheInfo, MemoryKind, MemoryPages, Tier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,8 @@ class TierStatus:
     """Prompt tokens that were cached and lay here."""
     duplicate_blocks: int
     """Of the cached blocks, copies of blocks that lie in a nearer tier, too."""
+    memory_pages: MemoryPages
+    """Of host memory: what the window's pools consist of, the smallest there is among them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +135,7 @@ def _window(message: Any) -> WindowStatus:
 def _tier(message: Any) -> TierStatus:
     return TierStatus(**_plain_fields(
         TierStatus, message, tier=Tier(message.tier), memory_kind=MemoryKind(message.memory_kind),
+        memory_pages=MemoryPages(message.memory_pages),
         cached_by_priority={one.priority: one.blocks for one in message.cached_by_priority}))
 
 

@@ -73,6 +73,17 @@ class MemoryKind(_OpenEnum):
     CUDA = 2
 
 
+class MemoryPages(_OpenEnum):
+    """What host memory consists of. UNSPECIFIED is an older daemon's, and that of other memory."""
+
+    UNSPECIFIED = 0
+    PLAIN = 1
+    TRANSPARENT = 2
+    """The kernel takes huge pages where it finds them."""
+    HUGE_2MIB = 3
+    HUGE_1GIB = 4
+
+
 class Block(NamedTuple):
     """An entry of a block table. `generation` tells the lives of a block id apart; the token slot of the block's token i is
     slot_index * tokens_per_block + i."""
