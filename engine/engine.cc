@@ -277,7 +277,7 @@ absl::StatusOr<CacheSpec> Engine::CacheSpecForModel(const std::string& model_dir
                            .num_kv_heads = layer.num_kv_heads,
                            .head_dim = config->head_dim,
                            .dtype = kv_dtype,
-                           .kind = KvKind::kKeyAndValue});
+                           .kind = layer.kind});
   }
   return spec;
 }

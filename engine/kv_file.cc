@@ -293,6 +293,19 @@ absl::Status LoadPool(const SafetensorsFile& file, const std::vector<int32_t>& t
   return absl::OkStatus();
 }
 
+// Whether files hold what the layers have.
+absl::Status CheckKinds(const KvPools& pools) {
+  for (size_t i = 0; i < pools.layers().size(); ++i) {
+    const kernels::KvLayer& layer = pools.layers()[i];
+    if (!kernels::IsFloat8(layer.type) && layer.values != layer.keys) continue;
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("layer ", i, " of the cache is ",
+                                  layer.values == layer.keys ? "K alone" : "of float8",
+                                  "; files have K and V of float32, float16 or bfloat16"));
+  }
+  return absl::OkStatus();
+}
+
 // Whether all blocks of each layer's table have slots.
 absl::Status CheckTables(const KvPools& pools, const Scratch& sequence) {
   for (size_t i = 0; i < pools.layers().size(); ++i) {
@@ -309,6 +322,7 @@ absl::Status CheckTables(const KvPools& pools, const Scratch& sequence) {
 absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space,
                                     absl::Span<const TokenId> tokens, const std::string& path) {
+  if (absl::Status kinds = CheckKinds(pools); !kinds.ok()) return kinds;
   // One more, because all but the last token are looked for.
   std::vector<TokenId> wanted(tokens.begin(), tokens.end());
   wanted.push_back(0);
@@ -343,6 +357,7 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
 
 absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space, const std::string& path) {
+  if (absl::Status kinds = CheckKinds(pools); !kinds.ok()) return kinds;
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   if (!file.ok()) return file.status();
   const auto refuse = [&](const auto&... why) {

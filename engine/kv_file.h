@@ -23,15 +23,16 @@ struct KvFileReport {
 
 // Writes the KV of the longest prefix of `tokens` that is cached, through a sequence `scratch` that
 // is not in use. The file appears whole or not at all. Errors: NOT_FOUND where nothing of it is
-// cached; FAILED_PRECONDITION where a sliding window has passed some of it; PERMISSION_DENIED and
-// the like with the path; those of the client.
+// cached; FAILED_PRECONDITION where a sliding window has passed some of it; INVALID_ARGUMENT for
+// layers of float8 or K only; PERMISSION_DENIED and the like with the path; those of the client.
 absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space,
                                     absl::Span<const TokenId> tokens, const std::string& path);
 
 // Puts a file's KV into the cache, where the next prompt that begins so finds it. The file is not
 // trusted in its form; what its numbers say is. Errors: INVALID_CHECKPOINT (not such a file, of
-// another model, another shape); those of the client: INVALID_COUNT, BLOCKS_EXHAUSTED.
+// another model, another shape), INVALID_ARGUMENT as above; those of the client: INVALID_COUNT,
+// BLOCKS_EXHAUSTED.
 absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space, const std::string& path);
 

@@ -64,6 +64,12 @@ absl::Status CheckKvLayer(const KvLayer& kv) {
     return InvalidArgument("kv.scales are set; only pools of 8-bit elements have any");
   }
 
+  const uint32_t slot_scales = kv.scales.per_head ? kv.num_kv_heads : 1;
+  if (kv.scales.per_slot() && kv.scales.slot_stride < slot_scales) {
+    return InvalidArgument("kv.scales.slot_stride is ", kv.scales.slot_stride, "; a slot has ",
+                           slot_scales, " scales");
+  }
+
   const uint64_t token_bytes = kv.head_dim * element_bytes;
   if (kv.token_stride_bytes < token_bytes || kv.token_stride_bytes % element_bytes != 0) {
     return InvalidArgument("kv.token_stride_bytes is ", kv.token_stride_bytes, "; a token has ",
@@ -86,6 +92,12 @@ absl::Status CheckKvLayer(const KvLayer& kv) {
                            "; the heads and tokens of a block need ", block_bytes);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckOneScaleForAllSlots(const KvScales& scales) {
+  if (!scales.per_slot()) return absl::OkStatus();
+  return InvalidArgument("kv.scales.slot_stride is ", scales.slot_stride,
+                         "; the GPU's kernels take the same scales for all slots");
 }
 
 absl::Status CheckMask(const AttentionMask& mask) {

@@ -13,6 +13,9 @@ namespace pagoda::kernels {
 // stride covers a head's tokens or the token's stride a token's heads.
 absl::Status CheckKvLayer(const KvLayer& kv);
 
+// InvalidArgument unless all slots have the same scales, as the GPU's kernels need them.
+absl::Status CheckOneScaleForAllSlots(const KvScales& scales);
+
 template <class... Parts>
 absl::Status InvalidArgument(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));

@@ -30,9 +30,18 @@ constexpr uint64_t ElementBytes(ElementType type) {
 // What an element of an FP8 pool is multiplied by when it is read, and divided by when it is
 // written. Null: 1. Other pools have none.
 struct KvScales {
-  const float* keys = nullptr;    // [num_kv_heads] if per_head, else one number.
+  const float* keys = nullptr;    // [num_kv_heads] if per_head, else one number; of slot 0.
   const float* values = nullptr;  // Likewise.
   bool per_head = false;
+  // Numbers from a slot's scales to the next slot's; 0: all slots have the same. Others the CPU's
+  // kernels alone take, attention by its portable loops.
+  uint64_t slot_stride = 0;
+
+  bool per_slot() const { return slot_stride != 0; }
+  // Where the scale of a head in a slot is; `part` is keys or values, and not null.
+  const float* At(const float* part, uint32_t slot, uint32_t head) const {
+    return part + slot * slot_stride + (per_head ? head : 0);
+  }
 };
 
 // K and V of one layer in every slot of a pool. Element i of token t of head h in slot s is at

@@ -138,6 +138,10 @@ ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index
     out.Put(static_cast<uint8_t>(pool.dtype));
     out.Put(pool.kv_factor);
     out.Put(pool.tokens_per_block);
+    // What was kept before there were other contents fits.
+    if (pool.content == PoolContent::kElements) continue;
+    out.Put(static_cast<uint8_t>(pool.content));
+    out.Put(pool.bytes_per_block);
   }
   return ContentDigester().OfBytes(bytes);
 }

@@ -7,9 +7,11 @@
 
 namespace pagoda {
 
-absl::Status CheckViewDType(DType pool, DType view) {
-  if (pool == view) return absl::OkStatus();
-  const std::string_view held = DTypeName(pool);
+absl::Status CheckView(const PoolLayout& pool, DType view) {
+  if (pool.content == PoolContent::kElements && pool.dtype == view) return absl::OkStatus();
+  const std::string_view held = pool.content == PoolContent::kElements
+                                    ? DTypeName(pool.dtype)
+                                    : PoolContentName(pool.content);
   const std::string_view wanted = DTypeName(view);
   return MakeError(
       Reason::kInvalidArgument,

@@ -17,21 +17,29 @@ namespace pagoda {
 
 enum class KvPart : uint8_t { kKey = 0, kValue = 1 };
 
-// The dtype whose elements are of type T: float, kernels::Half or kernels::BFloat16.
+// The dtype whose elements are of type T: float, one of 16 or 8 bits of kernels/numeric.h, or
+// uint8_t.
 template <class T>
 inline constexpr DType kDTypeOf = [] {
   if constexpr (std::is_same_v<T, kernels::Half>) {
     return DType::kFloat16;
   } else if constexpr (std::is_same_v<T, kernels::BFloat16>) {
     return DType::kBFloat16;
+  } else if constexpr (std::is_same_v<T, kernels::Float8E4M3>) {
+    return DType::kFloat8E4M3;
+  } else if constexpr (std::is_same_v<T, kernels::Float8E5M2>) {
+    return DType::kFloat8E5M2;
+  } else if constexpr (std::is_same_v<T, uint8_t>) {
+    return DType::kUint8;
   } else {
     static_assert(std::is_same_v<T, float>, "a pool holds no elements of this type");
     return DType::kFloat32;
   }
 }();
 
-// OK where the dtype's elements are those of a view; INVALID_ARGUMENT otherwise.
-absl::Status CheckViewDType(DType pool, DType view);
+// OK where the pool holds elements of the view's dtype; INVALID_ARGUMENT otherwise: also for
+// scales and opaque bytes, which are not divided by tokens.
+absl::Status CheckView(const PoolLayout& pool, DType view);
 
 // A view of a slot's bytes: `BlockView<const float>` reads, `BlockView<float>` writes as well. Made
 // by ReadBlock and WriteBlock. Small, to be passed by value; valid as long as the pool's memory and
@@ -41,7 +49,8 @@ class BlockView {
  public:
   using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
 
-  // REQUIRES: `slot` is a slot of a pool with that layout, whose dtype is that of T.
+  // REQUIRES: `slot` is a slot of a pool of elements with that layout, whose dtype is that of
+  // T.
   BlockView(const PoolLayout& layout, absl::Span<Byte> slot)
       : elements_(reinterpret_cast<T*>(slot.data())),
         num_layers_(static_cast<uint32_t>(layout.layers.size())),
@@ -49,6 +58,7 @@ class BlockView {
         num_kv_heads_(layout.num_kv_heads),
         tokens_per_block_(layout.tokens_per_block),
         head_dim_(layout.head_dim) {
+    PAGODA_CHECK(layout.content == PoolContent::kElements, "a pool of elements");
     PAGODA_CHECK(layout.dtype == kDTypeOf<std::remove_const_t<T>>,
                  "the pool's dtype is the view's");
     PAGODA_CHECK(slot.size() == layout.slot_stride_bytes(), "the bytes of one slot");
@@ -84,11 +94,11 @@ class BlockView {
 };
 
 // A read-only view of a block. `slot` is what pool.slot() returns, of a pool with that layout.
-// Errors: INVALID_ARGUMENT where the pool's dtype is another one.
+// Errors: INVALID_ARGUMENT where the pool holds something else than elements of that dtype.
 template <class T>
 absl::StatusOr<BlockView<const T>> ReadBlock(const PoolLayout& layout,
                                              absl::Span<const std::byte> slot) {
-  if (absl::Status status = CheckViewDType(layout.dtype, kDTypeOf<T>); !status.ok()) return status;
+  if (absl::Status status = CheckView(layout, kDTypeOf<T>); !status.ok()) return status;
   return BlockView<const T>(layout, slot);
 }
 
@@ -99,7 +109,7 @@ template <class T>
 absl::StatusOr<BlockView<T>> WriteBlock(const PoolLayout& layout, absl::Span<std::byte> slot,
                                         const absl::Status& permission) {
   if (!permission.ok()) return permission;
-  if (absl::Status status = CheckViewDType(layout.dtype, kDTypeOf<T>); !status.ok()) return status;
+  if (absl::Status status = CheckView(layout, kDTypeOf<T>); !status.ok()) return status;
   return BlockView<T>(layout, slot);
 }
 

@@ -43,7 +43,7 @@ absl::StatusOr<uint64_t> CopyInPool(const CopyOrder& order, SharedMemoryPool& so
                                         .target_slots = target.num_slots(),
                                         .slot_bytes = layout.slot_stride_bytes(),
                                         .copies = {&copy, 1}};
-  if (order.num_tokens == layout.tokens_per_block) {
+  if (CopiesWholeSlot(order, layout)) {
     if (absl::Status status = kernels::cpu::CopyBlocks(params); !status.ok()) return status;
     return params.slot_bytes;
   }
@@ -101,6 +101,11 @@ kernels::TokenRuns RunsOf(const PoolLayout& layout) {
   return {.num_runs = layout.layers.size() * layout.kv_factor * layout.num_kv_heads,
           .run_bytes = layout.head_stride_bytes(),
           .token_bytes = layout.token_stride_bytes()};
+}
+
+bool CopiesWholeSlot(const CopyOrder& order, const PoolLayout& layout) {
+  if (order.num_tokens == layout.tokens_per_block) return true;
+  return order.num_tokens > 0 && layout.content != PoolContent::kElements;
 }
 
 CopyOutcome CarryOutOnHost(const CopyOrder& order, PoolSet& pools,

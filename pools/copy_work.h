@@ -24,7 +24,12 @@ absl::StatusOr<uint32_t> WindowOfOrder(const CopyOrder& order, const PoolSet& po
 absl::Status CheckSlotsOfOrder(const CopyOrder& order, const PoolSet& pools, uint32_t window_index);
 
 // How the tokens of a slot lie.
+// REQUIRES: the pool holds elements.
 kernels::TokenRuns RunsOf(const PoolLayout& layout);
+
+// Whether the order copies all of a slot: the whole block, or any of its tokens in a pool that is
+// not divided by tokens. A copy of some tokens takes their block's scales and opaque bytes whole.
+bool CopiesWholeSlot(const CopyOrder& order, const PoolLayout& layout);
 
 // What came of an order.
 struct CopyOutcome {

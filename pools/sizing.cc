@@ -70,53 +70,46 @@ uint64_t TokensInWindow(WindowSize window, const Workload& workload) {
   return std::min(workload.max_sequence_tokens, window.value());
 }
 
-// What a window takes for one sequence, in units of blocks or of tokens.
+// What a window takes for one sequence, in units of blocks or of tokens. Tokens weigh as much as
+// their blocks: all windows' weights are as many times their bytes, and no division rounds.
 struct Need {
   uint64_t units = 0;
-  uint64_t units_per_block = 1;
-  uint64_t unit_bytes = 0;
+  uint64_t block_bytes = 0;
 
-  absl::uint128 bytes() const { return absl::uint128(units) * unit_bytes; }
-  uint64_t block_bytes() const { return units_per_block * unit_bytes; }
+  absl::uint128 weight() const { return absl::uint128(units) * block_bytes; }
 };
 
 std::vector<Need> NeedsOf(const CacheLayout& layout, const Workload& workload, ShareBy by) {
-  const uint32_t tokens_per_block = layout.spec().tokens_per_block;
+  const TokensPerBlock tokens_per_block(layout.spec().tokens_per_block);
   std::vector<Need> needs;
   for (const WindowLayout& window : layout.windows()) {
-    if (by == ShareBy::kTokensInWindow) {
-      needs.push_back({.units = TokensInWindow(window.window, workload),
-                       .units_per_block = tokens_per_block,
-                       .unit_bytes = BytesPerToken(window)});
-    } else {
-      needs.push_back(
-          {.units = BlocksPerSequence(window.window, TokensPerBlock(tokens_per_block), workload),
-           .unit_bytes = window.block_bytes()});
-    }
+    needs.push_back({.units = by == ShareBy::kTokensInWindow
+                                  ? TokensInWindow(window.window, workload)
+                                  : BlocksPerSequence(window.window, tokens_per_block, workload),
+                     .block_bytes = window.block_bytes()});
   }
   return needs;
 }
 
 // Blocks for each need, in proportion to the needs' bytes and at least one, in `bytes` altogether.
 // REQUIRES: one block of each fits. No product overflows: bytes x units is below 2^64 x 2^34, and
-// CacheLayout bounds a block's bytes by 2^46 and the windows by 2^12.
+// CacheLayout bounds a block's bytes by 2^47 and the windows by 2^12.
 std::vector<uint64_t> Divide(uint64_t bytes, const std::vector<Need>& needs) {
   std::vector<uint64_t> blocks(needs.size(), 0);
   std::vector<bool> single(needs.size(), false);  // Gets one block, though its share is less.
   while (true) {
     absl::uint128 total = 0;
     for (size_t w = 0; w < needs.size(); ++w) {
-      if (!single[w]) total += needs[w].bytes();
+      if (!single[w]) total += needs[w].weight();
     }
     uint64_t left = bytes;
     for (size_t w = 0; w < needs.size(); ++w) {
       if (single[w]) continue;
-      blocks[w] = static_cast<uint64_t>(absl::uint128(bytes) * needs[w].units /
-                                        (total * needs[w].units_per_block));
+      blocks[w] = static_cast<uint64_t>(absl::uint128(bytes) * needs[w].units / total);
       if (blocks[w] > 0) continue;
       blocks[w] = 1;
       single[w] = true;
-      left -= needs[w].block_bytes();
+      left -= needs[w].block_bytes;
     }
     if (left == bytes) return blocks;
     bytes = left;  // For the others. Not all of them can get less than a block.
@@ -243,11 +236,8 @@ absl::Status AddTier(const Wanted& tier, const std::vector<uint64_t>& blocks, Si
 }  // namespace
 
 uint64_t BytesPerToken(const WindowLayout& window) {
-  uint64_t bytes = 0;
-  for (const PoolLayout& pool : window.pools) {
-    bytes += pool.slot_stride_bytes() / pool.tokens_per_block;
-  }
-  return bytes;
+  const uint64_t tokens = window.pools.front().tokens_per_block;
+  return (window.block_bytes() + tokens - 1) / tokens;
 }
 
 uint64_t BytesPerToken(const CacheLayout& layout) {
@@ -272,7 +262,7 @@ absl::StatusOr<uint64_t> BytesForWorkload(const CacheLayout& layout, const Workl
   if (absl::Status status = CheckWorkload(workload); !status.ok()) return status;
   absl::uint128 bytes = 0;
   for (const Need& need : NeedsOf(layout, workload, ShareBy::kBlocksPerSequence)) {
-    bytes += need.bytes() * workload.concurrent_sequences;
+    bytes += need.weight() * workload.concurrent_sequences;  // Units are blocks.
   }
   if (bytes > std::numeric_limits<uint64_t>::max()) return TooManyBytes("the workload");
   return static_cast<uint64_t>(bytes);
@@ -282,9 +272,9 @@ std::vector<double> WindowShares(const CacheLayout& layout, const Workload& work
   PAGODA_CHECK(CheckWorkload(workload).ok(), "a workload of something");
   const std::vector<Need> needs = NeedsOf(layout, workload, by);
   double total = 0;
-  for (const Need& need : needs) total += static_cast<double>(need.bytes());
+  for (const Need& need : needs) total += static_cast<double>(need.weight());
   std::vector<double> shares;
-  for (const Need& need : needs) shares.push_back(static_cast<double>(need.bytes()) / total);
+  for (const Need& need : needs) shares.push_back(static_cast<double>(need.weight()) / total);
   return shares;
 }
 

@@ -42,6 +42,7 @@ constexpr uint64_t FileSlotBytes(uint64_t block_bytes) {
 inline constexpr uint32_t kMaxBlocks = uint32_t{1} << 28;
 
 // Bytes of one token's KV in all layers of a window; of a cache. Qwen3-8B in bfloat16: 144 KiB.
+// Its share of scales and opaque bytes is in it; a window's are rounded up.
 uint64_t BytesPerToken(const WindowLayout& window);
 uint64_t BytesPerToken(const CacheLayout& layout);
 

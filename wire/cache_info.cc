@@ -75,6 +75,19 @@ void LayoutToProto(const PoolLayout& layout, v1::PoolMapping* out) {
   out->set_kv_stride_bytes(layout.kv_stride_bytes());
   out->set_head_stride_bytes(layout.head_stride_bytes());
   out->set_token_stride_bytes(layout.token_stride_bytes());
+  out->set_content(PoolContentToProto(layout.content));
+}
+
+const char* ShapeOf(PoolContent content) {
+  switch (content) {
+    case PoolContent::kElements:
+      break;
+    case PoolContent::kScales:
+      return "[layer][K, V][kv_head] of float32";
+    case PoolContent::kOpaque:
+      return "[layer][bytes] of uint8";
+  }
+  return "[layer][K, V][kv_head][token][head_dim]";
 }
 
 // The core's PoolLayout has no strides of its own: they follow from the shape. A daemon that lays
@@ -87,21 +100,53 @@ absl::Status CheckStrides(const v1::PoolMapping& proto, const PoolLayout& layout
       proto.token_stride_bytes() == layout.token_stride_bytes()) {
     return absl::OkStatus();
   }
-  return absl::InternalError(absl::StrCat(
-      "the daemon's pool ", proto.pool_index(),
-      " is not [layer][K, V][kv_head][token][head_dim]: ", "its slot stride is ",
-      proto.slot_stride_bytes(), " bytes, the shape's is ", layout.slot_stride_bytes()));
+  return absl::InternalError(absl::StrCat("the daemon's pool ", proto.pool_index(), " is not ",
+                                          ShapeOf(layout.content), ": its slot stride is ",
+                                          proto.slot_stride_bytes(), " bytes, the shape's is ",
+                                          layout.slot_stride_bytes()));
+}
+
+// Scales and opaque bytes have no extents beyond those of their content.
+absl::Status CheckContent(const v1::PoolMapping& proto, const PoolLayout& layout) {
+  switch (layout.content) {
+    case PoolContent::kElements:
+      return absl::OkStatus();
+    case PoolContent::kScales:
+      if (layout.dtype == DType::kFloat32 && layout.head_dim == 0) return absl::OkStatus();
+      break;
+    case PoolContent::kOpaque:
+      if (layout.dtype == DType::kUint8 && layout.head_dim == 0 && layout.num_kv_heads == 0 &&
+          layout.kv_factor == 1) {
+        return absl::OkStatus();
+      }
+      break;
+  }
+  return absl::InternalError(absl::StrCat("the daemon's pool ", proto.pool_index(), " is not ",
+                                          ShapeOf(layout.content), ": dtype ", proto.dtype(),
+                                          ", kv_factor ", layout.kv_factor, ", num_kv_heads ",
+                                          layout.num_kv_heads, ", head_dim ", layout.head_dim));
+}
+
+// A daemon from before there were others names no content: it has elements alone.
+std::optional<PoolContent> ContentFrom(const v1::PoolMapping& proto) {
+  if (proto.content() == v1::POOL_CONTENT_UNSPECIFIED) return PoolContent::kElements;
+  return PoolContentFromProto(proto.content());
 }
 
 absl::StatusOr<PoolLayout> LayoutFromProto(const v1::PoolMapping& proto) {
   const std::optional<DType> dtype = DTypeFromProto(proto.dtype());
   if (!dtype.has_value()) return Unknown("dtype", proto.dtype());
+  const std::optional<PoolContent> content = ContentFrom(proto);
+  if (!content.has_value()) return Unknown("content of a pool", proto.content());
   PoolLayout layout{.layers = {proto.layers().begin(), proto.layers().end()},
                     .num_kv_heads = proto.num_kv_heads(),
                     .head_dim = proto.head_dim(),
                     .dtype = *dtype,
                     .kv_factor = proto.kv_factor(),
-                    .tokens_per_block = proto.tokens_per_block()};
+                    .tokens_per_block = proto.tokens_per_block(),
+                    .content = *content};
+  if (*content == PoolContent::kOpaque) layout.bytes_per_block = proto.layer_stride_bytes();
+  if (absl::Status status = CheckContent(proto, layout); !status.ok()) return status;
   if (absl::Status status = CheckStrides(proto, layout); !status.ok()) return status;
   return layout;
 }

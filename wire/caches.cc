@@ -21,6 +21,7 @@ constexpr uint32_t kDefaultPermille = 500;
 constexpr std::array kLayerKinds = {
     EnumPair{KvKind::kKeyAndValue, v1::LAYER_KIND_KEY_VALUE},
     EnumPair{KvKind::kKeyOnly, v1::LAYER_KIND_KEY_ONLY},
+    EnumPair{KvKind::kOpaque, v1::LAYER_KIND_OPAQUE},
 };
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
@@ -53,6 +54,16 @@ absl::StatusOr<LayerSpec> LayerFromProto(const v1::LayerGroup& proto, int index)
   const std::optional<KvKind> kind = FromProto(kLayerKinds, proto.kind());
   if (!kind.has_value()) return refuse(absl::StrCat("there is no kind ", proto.kind()));
   LayerSpec layer{.window = WindowFromProto(proto.window_size()), .kind = *kind};
+  if (layer.kind == KvKind::kOpaque) {
+    if (proto.num_kv_heads() != 0 || proto.head_dim() != 0) {
+      return refuse("an opaque layer has bytes_per_block and no heads");
+    }
+    if (proto.dtype() != v1::DTYPE_UNSPECIFIED && proto.dtype() != v1::DTYPE_UINT8) {
+      return refuse("an opaque layer has no dtype but UINT8");
+    }
+    layer.bytes_per_block = proto.bytes_per_block();
+    return layer;
+  }
   const std::optional<DType> dtype = DTypeFromProto(proto.dtype());
   if (!dtype.has_value()) return refuse(absl::StrCat("there is no dtype ", proto.dtype()));
   if (proto.bytes_per_block() != 0) {
@@ -67,6 +78,10 @@ absl::StatusOr<LayerSpec> LayerFromProto(const v1::LayerGroup& proto, int index)
 void LayerToProto(const LayerSpec& layer, v1::LayerGroup* out) {
   out->set_window_size(WindowToProto(layer.window));
   out->set_kind(ToProto(kLayerKinds, layer.kind));
+  if (layer.kind == KvKind::kOpaque) {
+    out->set_bytes_per_block(layer.bytes_per_block);
+    return;
+  }
   out->set_num_kv_heads(layer.num_kv_heads);
   out->set_head_dim(layer.head_dim);
   out->set_dtype(DTypeToProto(layer.dtype));

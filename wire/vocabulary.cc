@@ -23,7 +23,14 @@ constexpr std::array kMemoryPages = {
 
 constexpr std::array kDTypes = {EnumPair{DType::kFloat32, v1::DTYPE_FLOAT32},
                                 EnumPair{DType::kFloat16, v1::DTYPE_FLOAT16},
-                                EnumPair{DType::kBFloat16, v1::DTYPE_BFLOAT16}};
+                                EnumPair{DType::kBFloat16, v1::DTYPE_BFLOAT16},
+                                EnumPair{DType::kFloat8E4M3, v1::DTYPE_FLOAT8_E4M3},
+                                EnumPair{DType::kFloat8E5M2, v1::DTYPE_FLOAT8_E5M2},
+                                EnumPair{DType::kUint8, v1::DTYPE_UINT8}};
+
+constexpr std::array kPoolContents = {EnumPair{PoolContent::kElements, v1::POOL_CONTENT_ELEMENTS},
+                                      EnumPair{PoolContent::kScales, v1::POOL_CONTENT_SCALES},
+                                      EnumPair{PoolContent::kOpaque, v1::POOL_CONTENT_OPAQUE}};
 
 constexpr std::array kLanes = {EnumPair{Lane::kMemory, v1::LANE_MEMORY},
                                EnumPair{Lane::kFetch, v1::LANE_FETCH},
@@ -65,6 +72,11 @@ std::optional<MemoryPages> MemoryPagesFromProto(v1::MemoryPages proto) {
 
 v1::DType DTypeToProto(DType dtype) { return ToProto(kDTypes, dtype); }
 std::optional<DType> DTypeFromProto(v1::DType proto) { return FromProto(kDTypes, proto); }
+
+v1::PoolContent PoolContentToProto(PoolContent content) { return ToProto(kPoolContents, content); }
+std::optional<PoolContent> PoolContentFromProto(v1::PoolContent proto) {
+  return FromProto(kPoolContents, proto);
+}
 
 v1::Lane LaneToProto(Lane lane) { return ToProto(kLanes, lane); }
 std::optional<Lane> LaneFromProto(v1::Lane proto) { return FromProto(kLanes, proto); }

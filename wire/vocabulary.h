@@ -38,6 +38,8 @@ v1::MemoryPages MemoryPagesToProto(MemoryPages pages);
 std::optional<MemoryPages> MemoryPagesFromProto(v1::MemoryPages proto);
 v1::DType DTypeToProto(DType dtype);
 std::optional<DType> DTypeFromProto(v1::DType proto);
+v1::PoolContent PoolContentToProto(PoolContent content);
+std::optional<PoolContent> PoolContentFromProto(v1::PoolContent proto);
 // The memory lane is the wire's 0.
 v1::Lane LaneToProto(Lane lane);
 std::optional<Lane> LaneFromProto(v1::Lane proto);

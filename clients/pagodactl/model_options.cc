@@ -9,7 +9,9 @@ namespace {
 
 const std::map<std::string, DType>& DTypes() {
   static const auto* const types = new std::map<std::string, DType>{
-      {"float32", DType::kFloat32}, {"float16", DType::kFloat16}, {"bfloat16", DType::kBFloat16}};
+      {"float32", DType::kFloat32},     {"float16", DType::kFloat16},
+      {"bfloat16", DType::kBFloat16},   {"fp8_e4m3", DType::kFloat8E4M3},
+      {"fp8_e5m2", DType::kFloat8E5M2}, {"uint8", DType::kUint8}};
   return *types;
 }
 
@@ -40,7 +42,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, ModelNeed need) {
       ->check(CheckLayers);
   model->require_option(needs_one ? 1 : 0, 1);
   command.add_option("--dtype", options.dtype, "Of the cache; else as the checkpoint says")
-      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "uint8"}));
 }
 
 absl::StatusOr<ModelLayers> LayersOf(const ModelOptions& options) {

@@ -53,6 +53,9 @@ void AddConfig(const ModelConfig& config, Hasher& hasher) {
     hasher.Add(layer.window.value());
     hasher.Add(layer.num_kv_heads);
     AddRotary(config.rotaries[layer.rotary], hasher);
+    if (layer.kind == KvKind::kKeyAndValue) continue;  // As before there were others.
+    hasher.Add(static_cast<uint64_t>(layer.kind));
+    hasher.Add(layer.value_dim);
   }
   for (const float number : {config.rms_norm_eps, config.query_scale, config.attention_soft_cap,
                              config.embedding_scale}) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "pools/layout.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -38,6 +39,9 @@ struct LayerConfig {
   WindowSize window = kFullAttention;  // A query sees as many keys, its own among them.
   uint32_t num_kv_heads = 0;           // A divisor of ModelConfig::num_heads.
   uint32_t rotary = 0;                 // Index in ModelConfig::rotaries.
+  // K and V, or K only: multi-head latent attention, whose values are the first elements of keys.
+  KvKind kind = KvKind::kKeyAndValue;
+  uint32_t value_dim = 0;  // Of K only: elements of a value, up to head_dim; 0: all of a key's.
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 

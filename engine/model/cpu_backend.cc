@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/model/block_scales.h"
 #include "engine/model/host_memory.h"
 #include "engine/model/matmul.h"
 #include "engine/model/rotary.h"
@@ -145,6 +146,7 @@ class CpuBackend : public Backend {
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                   const kernels::KvLayer& kv) override {
     if (!status_.ok()) return;
+    StartScales(input_->windows[window_index].token_slots, kv);
     Note("cache write",
          kernels::cpu::WriteCache({.rows = {.keys = keys.data,
                                             .values = values.data,

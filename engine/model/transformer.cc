@@ -47,6 +47,9 @@ absl::Status CheckConfig(const ModelConfig& config) {
       return refuse("layer ", i, " has ", layer.num_kv_heads, " KV heads for ", config.num_heads,
                     " heads");
     }
+    if (layer.kind != KvKind::kKeyAndValue) {
+      return refuse("layer ", i, " keeps K only: this graph's layers have K and V");
+    }
     if (layer.rotary >= config.rotaries.size()) {
       return refuse("layer ", i, " has rotary embedding ", layer.rotary, " of ",
                     config.rotaries.size());

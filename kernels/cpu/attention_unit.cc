@@ -19,8 +19,9 @@ uint32_t Bits(int64_t first, int64_t end) {
   return static_cast<uint32_t>(((uint64_t{1} << end) - 1) & ~((uint64_t{1} << first) - 1));
 }
 
-float ScaleOf(const float* scales, bool per_head, uint32_t head) {
-  return scales == nullptr ? 1.0f : scales[per_head ? head : 0];
+// Of all slots.
+float CommonScale(const KvScales& scales, const float* part, uint32_t kv_head) {
+  return part == nullptr || scales.per_slot() ? 1.0f : *scales.At(part, /*slot=*/0, kv_head);
 }
 
 // exp2(score - largest) where the difference may be that of two infinities: a row without keys has
@@ -150,15 +151,19 @@ uint32_t VisibleWord(const AttentionMask& mask, uint32_t head, int64_t position,
   return word;
 }
 
+float SlotScale(const KvScales& scales, const float* part, uint32_t slot, uint32_t kv_head) {
+  return part == nullptr || !scales.per_slot() ? 1.0f : *scales.At(part, slot, kv_head);
+}
+
 ScoreRule RuleOf(const PagedAttentionParams& params, uint32_t kv_head) {
   const KvScales& scales = params.kv.scales;
-  const float scale = params.scale * ScaleOf(scales.keys, scales.per_head, kv_head);
+  const float scale = params.scale * CommonScale(scales, scales.keys, kv_head);
   if (params.soft_cap == 0) return {.multiplier = scale * kLog2E, .cap = 0};
   return {.multiplier = scale / params.soft_cap, .cap = params.soft_cap * kLog2E};
 }
 
 float ValueScale(const PagedAttentionParams& params, uint32_t kv_head) {
-  return ScaleOf(params.kv.scales.values, params.kv.scales.per_head, kv_head);
+  return CommonScale(params.kv.scales, params.kv.scales.values, kv_head);
 }
 
 void StoreRow(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,

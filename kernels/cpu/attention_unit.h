@@ -83,10 +83,14 @@ void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, 
 uint32_t VisibleWord(const AttentionMask& mask, uint32_t head, int64_t position, int64_t first_key,
                      int64_t end_key);
 
+// The scale of a head in a slot, where each slot has its own; else 1: RuleOf and ValueScale have
+// it. `part` is the layer's scales.keys or scales.values.
+float SlotScale(const KvScales& scales, const float* part, uint32_t slot, uint32_t kv_head);
+
 // What turns q . k into a score in units of log2.
 ScoreRule RuleOf(const PagedAttentionParams& params, uint32_t kv_head);
 
-// What the values of the pool are multiplied by.
+// What the sums of values of the pool are multiplied by.
 float ValueScale(const PagedAttentionParams& params, uint32_t kv_head);
 
 // --- What units write ---

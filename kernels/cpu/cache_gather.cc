@@ -23,7 +23,7 @@ class Gatherer {
 
   void operator()(const TokenRun& run) const {
     mover_.Move(kv_.offset_bytes(run.slot, /*head=*/0, run.first_token), run.first_row * row_bytes_,
-                run.num_tokens);
+                run.num_tokens, run.slot);
   }
 
  private:

@@ -26,7 +26,8 @@ CacheHeads HeadsOf(const KvLayer& kv, uint32_t head_elements, const float* scale
   return {.num_heads = kv.num_kv_heads,
           .head_elements = head_elements,
           .scales = scales,
-          .scales_per_head = kv.scales.per_head};
+          .scales_per_head = kv.scales.per_head,
+          .scales_slot_stride = kv.scales.slot_stride};
 }
 
 uint64_t TokenBytes(const KvLayer& kv) {
@@ -44,10 +45,12 @@ CacheMover::CacheMover(const CacheSide<const std::byte>& source, const CacheSide
     static constexpr float kOne = 1.0f;
     heads_.scales = &kOne;
     heads_.scales_per_head = false;
+    heads_.scales_slot_stride = 0;
   }
 }
 
-void CacheMover::Move(uint64_t source_bytes, uint64_t target_bytes, uint64_t num_tokens) const {
+void CacheMover::Move(uint64_t source_bytes, uint64_t target_bytes, uint64_t num_tokens,
+                      uint32_t slot) const {
   const bool by_token = (by_token_ || num_tokens == 1) && !heads_.scales_per_head;
   const uint64_t num_heads = heads_.num_heads;
   Rows rows{
@@ -59,9 +62,10 @@ void CacheMover::Move(uint64_t source_bytes, uint64_t target_bytes, uint64_t num
       .row_elements = heads_.head_elements,
       .prefetch_bytes =
           (by_token ? kTokensAheadByToken : kTokensAheadByHead) * source_.token_stride_bytes};
+  const float* scales = heads_.scales + slot * heads_.scales_slot_stride;
   const uint64_t steps = by_token ? num_tokens : num_heads;
   for (uint64_t i = 0; i < steps; ++i) {
-    convert_(rows, heads_.scales[heads_.scales_per_head ? i : 0]);
+    convert_(rows, scales[heads_.scales_per_head ? i : 0]);
     rows.source += by_token ? source_.token_stride_bytes : source_.head_stride_bytes;
     rows.target += by_token ? target_.token_stride_bytes : target_.head_stride_bytes;
   }

@@ -40,8 +40,9 @@ CacheSide<Byte> RowsSide(Byte* rows, ElementType type, uint64_t row_bytes, uint3
 struct CacheHeads {
   uint32_t num_heads = 0;
   uint32_t head_elements = 0;
-  const float* scales = nullptr;  // As in KvScales.
+  const float* scales = nullptr;  // This and what follows as in KvScales.
   bool scales_per_head = false;
+  uint64_t scales_slot_stride = 0;
 };
 
 CacheHeads HeadsOf(const KvLayer& kv, uint32_t head_elements, const float* scales);
@@ -56,9 +57,9 @@ class CacheMover {
   CacheMover(const CacheSide<const std::byte>& source, const CacheSide<std::byte>& target,
              const CacheHeads& heads, uint64_t num_tokens, Isa isa);
 
-  // Moves tokens that are neighbours on both sides, of which the first is at these offsets, in the
-  // order in which they lie in the target, unless each head has a scale of its own.
-  void Move(uint64_t source_bytes, uint64_t target_bytes, uint64_t num_tokens) const;
+  // Moves tokens of a slot that are neighbours on both sides, of which the first is at these
+  // offsets, in the order in which they lie in the target, unless each head has a scale of its own.
+  void Move(uint64_t source_bytes, uint64_t target_bytes, uint64_t num_tokens, uint32_t slot) const;
 
  private:
   CacheSide<const std::byte> source_;

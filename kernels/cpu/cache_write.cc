@@ -28,8 +28,10 @@ class Writer {
 
   void operator()(const TokenRun& run) const {
     const uint64_t target = kv_.offset_bytes(run.slot, /*head=*/0, run.first_token);
-    keys_.Move(run.first_row * key_row_bytes_, target, run.num_tokens);
-    if (has_values_) values_.Move(run.first_row * value_row_bytes_, target, run.num_tokens);
+    keys_.Move(run.first_row * key_row_bytes_, target, run.num_tokens, run.slot);
+    if (has_values_) {
+      values_.Move(run.first_row * value_row_bytes_, target, run.num_tokens, run.slot);
+    }
   }
 
  private:

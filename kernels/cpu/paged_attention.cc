@@ -23,6 +23,7 @@ constexpr uint32_t kSplitQueryTokens = 4;
 const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
   constexpr uint32_t kGranule = 16;  // The elements of a register.
   const KvLayer& kv = params.kv;
+  if (kv.scales.per_slot()) return nullptr;  // Tiles mix the tokens of several slots.
   if (kv.head_dim % kGranule != 0 || kv.value_elements() % kGranule != 0) return nullptr;
   const auto type = static_cast<size_t>(kv.type);
   switch (isa) {

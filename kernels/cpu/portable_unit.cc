@@ -33,13 +33,13 @@ float Dot(const float* __restrict a, const float* __restrict b, uint32_t size) {
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-// `count` tokens of a block of one head as fp32 [count][elements].
+// `count` tokens of a block of one head, times `scale`, as fp32 [count][elements].
 void LoadTokens(const KvLayer& kv, const std::byte* first, uint32_t count, uint32_t elements,
-                float* __restrict out) {
+                float scale, float* __restrict out) {
   VisitElementType(kv.type, [&]<class T>() {
     for (uint32_t token = 0; token < count; ++token) {
       const T* source = reinterpret_cast<const T*>(first + token * kv.token_stride_bytes);
-      for (uint32_t i = 0; i < elements; ++i) *out++ = ToFloat(source[i]);
+      for (uint32_t i = 0; i < elements; ++i) *out++ = scale * ToFloat(source[i]);
     }
   });
 }
@@ -90,8 +90,11 @@ class PortableUnit {
                  int64_t{key} + run - 1)) {
         const auto slot = static_cast<uint32_t>(table[key / kv_.tokens_per_block]);
         const uint64_t offset = kv_.offset_bytes(slot, unit.kv_head, token);
-        LoadTokens(kv_, kv_.keys + offset, run, kv_.head_dim, keys_);
-        LoadTokens(kv_, kv_.values + offset, run, value_dim_, values_);
+        const KvScales& scales = kv_.scales;
+        LoadTokens(kv_, kv_.keys + offset, run, kv_.head_dim,
+                   SlotScale(scales, scales.keys, slot, unit.kv_head), keys_);
+        LoadTokens(kv_, kv_.values + offset, run, value_dim_,
+                   SlotScale(scales, scales.values, slot, unit.kv_head), values_);
         for (uint32_t r = 0; r < count; ++r) Absorb(rows_[r], key, run);
       }
       key += run;

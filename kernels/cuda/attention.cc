@@ -246,6 +246,8 @@ uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32
 absl::Status PagedAttention(const PagedAttentionParams& params,
                             const AttentionExecution& execution) {
   if (absl::Status status = CheckShapes(params); !status.ok()) return status;
+  absl::Status scales = CheckOneScaleForAllSlots(params.kv.scales);
+  if (!scales.ok()) return scales;
   const PlanCapacity& capacity = execution.capacity;
   if (params.kv.head_dim > kMaxGenericHeadDim) {
     return InvalidArgument("kv.head_dim is ", params.kv.head_dim, ", above ", kMaxGenericHeadDim);

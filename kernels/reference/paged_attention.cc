@@ -25,15 +25,19 @@ std::vector<double> Load(const void* data, ElementType type, uint32_t count, dou
   return vector;
 }
 
-double ScaleOf(const float* scales, bool per_head, uint32_t head) {
-  return scales == nullptr ? 1.0 : scales[per_head ? head : 0];
+double ScaleOf(const KvScales& scales, const float* part, uint32_t slot, uint32_t head) {
+  return part == nullptr ? 1.0 : *scales.At(part, slot, head);
+}
+
+uint32_t SlotOf(const KvLayer& kv, const int32_t* block_table, int64_t position) {
+  return static_cast<uint32_t>(block_table[position / kv.tokens_per_block]);
 }
 
 // The bytes of a head's key or value of the token at `position` of a sequence.
 const std::byte* Find(const KvLayer& kv, const std::byte* base, const int32_t* block_table,
                       uint32_t head, int64_t position) {
-  const auto slot = static_cast<uint32_t>(block_table[position / kv.tokens_per_block]);
-  return base + kv.offset_bytes(slot, head, static_cast<uint32_t>(position % kv.tokens_per_block));
+  return base + kv.offset_bytes(SlotOf(kv, block_table, position), head,
+                                static_cast<uint32_t>(position % kv.tokens_per_block));
 }
 
 class Attention {
@@ -64,7 +68,7 @@ class Attention {
     for (int64_t key = 0; key < context; ++key) {
       if (!Sees(params_.mask, head, position, key)) continue;
       keys.push_back(key);
-      scores.push_back(Score(query, Find(kv_, kv_.keys, table, head / group_, key), head,
+      scores.push_back(Score(query, KeyAt(table, head / group_, key), head,
                              static_cast<double>(key - position)));
     }
 
@@ -79,7 +83,7 @@ class Attention {
       const double weight = std::exp(scores[i] - largest) / sum;
       const std::vector<double> value =
           Load(Find(kv_, kv_.values, table, head / group_, keys[i]), kv_.type, kv_.value_elements(),
-               ScaleOf(kv_.scales.values, kv_.scales.per_head, head / group_));
+               ScaleOf(kv_.scales, kv_.scales.values, SlotOf(kv_, table, keys[i]), head / group_));
       for (size_t e = 0; e < output.size(); ++e) output[e] += weight * value[e];
     }
     StoreOutput(n, head, output);
@@ -90,11 +94,13 @@ class Attention {
     }
   }
 
-  double Score(const std::vector<double>& query, const std::byte* key_bytes, uint32_t head,
+  std::vector<double> KeyAt(const int32_t* table, uint32_t kv_head, int64_t position) const {
+    return Load(Find(kv_, kv_.keys, table, kv_head, position), kv_.type, kv_.head_dim,
+                ScaleOf(kv_.scales, kv_.scales.keys, SlotOf(kv_, table, position), kv_head));
+  }
+
+  double Score(const std::vector<double>& query, const std::vector<double>& key, uint32_t head,
                double distance) const {
-    const std::vector<double> key =
-        Load(key_bytes, kv_.type, kv_.head_dim,
-             ScaleOf(kv_.scales.keys, kv_.scales.per_head, head / group_));
     double score = 0;
     for (uint32_t i = 0; i < kv_.head_dim; ++i) score += query[i] * key[i];
     score *= params_.scale;

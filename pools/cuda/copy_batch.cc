@@ -27,10 +27,10 @@ absl::StatusOr<uint64_t> CopyBatch::Add(const CopyOrder& order, const PoolSet& p
                 .bytes = stride,
                 .host_base = host.address,
                 .host_chunk = lane_ == Lane::kWithin ? 0 : host.pinned_chunk_bytes};
-    if (order.num_tokens == layout.tokens_per_block) {
+    if (CopiesWholeSlot(order, layout)) {
       ranges_.push_back(range);
       bytes += stride;
-    } else if (order.num_tokens > 0) {
+    } else if (order.num_tokens > 0) {  // Of elements.
       const kernels::TokenRuns runs = RunsOf(layout);
       range.bytes = runs.token_bytes * order.num_tokens;
       rows_.push_back({.first = range, .rows = runs.num_runs, .pitch_bytes = runs.run_bytes});

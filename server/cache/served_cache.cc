@@ -59,12 +59,7 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
                  .model_fingerprint = cache.model.Identity(),
                  .tokens_per_block = cache.tokens_per_block};
   for (const Config::Cache::Layers& layers : cache.layers) {
-    const LayerSpec layer{.window = WindowFromProto(layers.window),
-                          .num_kv_heads = layers.num_kv_heads,
-                          .head_dim = layers.head_dim,
-                          .dtype = cache.kv_dtype,
-                          .kind = layers.kind};
-    spec.layers.insert(spec.layers.end(), layers.count, layer);
+    spec.layers.insert(spec.layers.end(), layers.count, layers.Spec(cache.kv_dtype));
   }
   return spec;
 }

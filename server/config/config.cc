@@ -70,15 +70,27 @@ absl::Status CheckPolicy(const std::string& name) {
   return Refuse(absl::StrCat("'", name, "' is none of ", absl::StrJoin(names, ", ", AppendView)));
 }
 
+// Of layers that are not opaque.
+std::vector<ConfigKey> HeadsKeys(Config::Cache::Layers* layers) {
+  return {NumberKey("num_kv_heads", &layers->num_kv_heads, 1, 1024),
+          NumberKey("head_dim", &layers->head_dim, 1, 4096)};
+}
+
 std::vector<ConfigKey> LayersKeys(Config::Cache::Layers* layers) {
-  return {
+  std::vector<ConfigKey> keys = {
       NumberKey("count", &layers->count, 1, 1024),
       NumberKey("window", &layers->window, 0, kMaxUint32 - 1),
-      NumberKey("num_kv_heads", &layers->num_kv_heads, 1, 1024),
-      NumberKey("head_dim", &layers->head_dim, 1, 4096),
-      ChoiceKey<KvKind>("kind", &layers->kind,
-                        {{"key_value", KvKind::kKeyAndValue}, {"key_only", KvKind::kKeyOnly}}),
   };
+  for (ConfigKey& key : HeadsKeys(layers)) {
+    keys.push_back(ShownIf(std::move(key), [layers] { return !layers->opaque(); }));
+  }
+  keys.push_back(ChoiceKey<KvKind>("kind", &layers->kind,
+                                   {{"key_value", KvKind::kKeyAndValue},
+                                    {"key_only", KvKind::kKeyOnly},
+                                    {"opaque", KvKind::kOpaque}}));
+  keys.push_back(ShownIf(NumberKey("bytes_per_block", &layers->bytes_per_block, 1, kMaxOpaqueBytes),
+                         [layers] { return layers->opaque(); }));
+  return keys;
 }
 
 // Of a tier on disk alone.
@@ -129,7 +141,10 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
       ChoiceKey<DType>("kv_dtype", &cache->kv_dtype,
                        {{"float32", DType::kFloat32},
                         {"float16", DType::kFloat16},
-                        {"bfloat16", DType::kBFloat16}}),
+                        {"bfloat16", DType::kBFloat16},
+                        {"fp8_e4m3", DType::kFloat8E4M3},
+                        {"fp8_e5m2", DType::kFloat8E5M2},
+                        {"uint8", DType::kUint8}}),
       ShownIf(ListKey("tiers", &cache->tiers, TierKeys), is_list),
       ShownIf(TierSizeKey("primary", &cache->primary, 1), is_short),
       ShownIf(TierSizeKey("secondary", &cache->secondary, 0), is_short),
@@ -412,6 +427,35 @@ absl::Status CheckDiskKeysAreOfDisks(const YAML::Node& cache) {
   return absl::OkStatus();
 }
 
+// What says how an opaque layer's bytes lie would do nothing, and their number says nothing of
+// other layers. REQUIRES: the mapping was read.
+absl::Status CheckShapesOfLayers(const YAML::Node& cache) {
+  if (!cache.IsMap()) return absl::OkStatus();
+  const YAML::Node layers = cache["layers"];
+  if (!layers.IsDefined() || layers.IsNull()) return absl::OkStatus();
+  Config::Cache::Layers any;
+  const std::vector<ConfigKey> heads = HeadsKeys(&any);
+  const bool one = layers.IsMap();
+  for (size_t i = 0; i < (one ? 1 : layers.size()); ++i) {
+    const YAML::Node group = one ? layers : layers[i];
+    const YAML::Node kind = group["kind"];
+    const YAML::Node bytes = group["bytes_per_block"];
+    if (!kind.IsDefined() || kind.Scalar() != "opaque") {
+      if (!bytes.IsDefined()) continue;
+      return ConfigError(bytes, "bytes_per_block is of layers with kind: opaque");
+    }
+    if (!bytes.IsDefined()) {
+      return ConfigError(kind, "kind is opaque, and bytes_per_block is not set");
+    }
+    for (const ConfigKey& key : heads) {
+      if (const YAML::Node value = group[key.name]; value.IsDefined()) {
+        return ConfigError(value, absl::StrCat(key.name, " is not of layers with kind: opaque"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The first tier's medium says where the primary tier lies, too.
 absl::Status AdoptFirstMedium(Config::Cache* cache) {
   if (cache->tiers.empty()) return absl::OkStatus();
@@ -475,6 +519,16 @@ std::vector<Config::Cache::TierConfig> Config::Cache::AllTiers() const {
   return all;
 }
 
+LayerSpec Config::Cache::Layers::Spec(DType kv_dtype) const {
+  const WindowSize size = window == 0 ? kFullAttention : WindowSize(window);
+  if (opaque()) return {.window = size, .kind = kind, .bytes_per_block = bytes_per_block};
+  return {.window = size,
+          .num_kv_heads = num_kv_heads,
+          .head_dim = head_dim,
+          .dtype = kv_dtype,
+          .kind = kind};
+}
+
 std::string Config::Server::MapSocketPath() const {
   const bool automatic = map_socket == kMapSocketAuto;
   if (automatic ? unix_socket.empty() : map_socket.empty()) return "";
@@ -501,6 +555,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
       if (status.ok() && root.IsMap() && root["cache"]) {
         status = CheckOneFormOfTiers(root["cache"]);
         if (status.ok()) status = CheckDiskKeysAreOfDisks(root["cache"]);
+        if (status.ok()) status = CheckShapesOfLayers(root["cache"]);
       }
       // Memory alone is for the caches that clients bring.
       const bool has_cache = root.IsMap() && (root["cache"] || !config.engine.model_dir.empty());

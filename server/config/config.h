@@ -78,10 +78,15 @@ struct Config {
     // The layers of a cache without a model, in the model's order; a model brings its own.
     struct Layers {
       uint32_t count = 4;
-      uint32_t window = 0;  // 0: full attention.
-      uint32_t num_kv_heads = 2;
+      uint32_t window = 0;        // 0: full attention.
+      uint32_t num_kv_heads = 2;  // Like head_dim not of opaque layers.
       uint32_t head_dim = 64;
       KvKind kind = KvKind::kKeyAndValue;
+      uint64_t bytes_per_block = 0;  // Of opaque layers alone.
+
+      bool opaque() const { return kind == KvKind::kOpaque; }
+      // One of the layers, with elements of `kv_dtype` unless it is opaque.
+      LayerSpec Spec(DType kv_dtype) const;
     };
     std::vector<Layers> layers = {{}};
     // The model of `layers`: part of the cache's identity, so that KV of another model with the

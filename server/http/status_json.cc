@@ -177,7 +177,9 @@ Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheL
   for (uint32_t w = 0; w < stats.windows.size(); ++w) {
     const WindowStats& window = stats.windows[w];
     size_t layers = 0;
-    for (const PoolLayout& pool : layout.windows()[w].pools) layers += pool.layers.size();
+    for (const PoolLayout& pool : layout.windows()[w].pools) {
+      if (pool.content != PoolContent::kScales) layers += pool.layers.size();
+    }
     Json tiers = Json::array();
     for (size_t t = 0; t < window.tiers.size(); ++t) {
       if (window.tiers[t].capacity == 0) continue;

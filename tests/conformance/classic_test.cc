@@ -302,6 +302,21 @@ TEST_F(ClassicTest, AKeyOnlyPoolHasHalfTheFactor) {
   EXPECT_EQ(pool.slot_stride_bytes(), 2u * 64 * 576 * 2);
 }
 
+// Scenario 28. Peers have scales of 16 elements for NVFP4; here they are of a block and head.
+TEST_F(ClassicTest, AFloat8PoolHasItsScalesBeside) {
+  LayerSpec float8 = Layer(3, 64);
+  float8.dtype = DType::kFloat8E4M3;
+  const auto layout =
+      CacheLayout::Create({.tokens_per_block = 64, .layers = {float8, Layer(3, 64), float8}});
+  ASSERT_TRUE(layout.ok());
+  const std::vector<PoolLayout>& pools = layout->windows()[0].pools;
+  ASSERT_THAT(pools, SizeIs(3));
+  EXPECT_EQ(pools[0].slot_stride_bytes(), 2u * 2 * 3 * 64 * 64);
+  EXPECT_EQ(pools[1].content, PoolContent::kScales);
+  EXPECT_THAT(pools[1].layers, ElementsAre(0, 2));
+  EXPECT_EQ(pools[1].slot_stride_bytes(), 2u * 2 * 3 * sizeof(float));
+}
+
 // A block is one block in every pool of its window: the core counts it once.
 TEST_F(ClassicTest, ABlockSpansAllPoolsOfItsWindow) {
   const auto layout =

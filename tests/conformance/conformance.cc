@@ -44,7 +44,9 @@ void ConformanceTest::Make(Setup setup) {
   bool has_secondary = false;
   if (!setup.tiers.empty()) setup.windows.resize(1);
   for (const WindowBlocks& blocks : setup.windows) {
-    spec.layers.push_back({.window = blocks.window, .num_kv_heads = 1, .head_dim = 1});
+    for (const LayerSpec& layer : PoolBytes::LayersOf(blocks.window, setup.tokens_per_block)) {
+      spec.layers.push_back(layer);
+    }
     primary.push_back(blocks.primary);
     secondary.push_back(blocks.secondary);
     has_secondary |= blocks.secondary != 0;
@@ -56,7 +58,12 @@ void ConformanceTest::Make(Setup setup) {
     tiers.front().watermark_permille = setup.offload_watermark_permille;
     tiers.back().min_priority = setup.offload_min_priority;
   }
-  auto core = BlockManager::Create({.layout = *CacheLayout::Create(std::move(spec)),
+  const CacheLayout layout = *CacheLayout::Create(std::move(spec));
+  bytes_ = nullptr;  // Its names are free again.
+  auto bytes = PoolBytes::Create(layout, tiers);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  bytes_ = *std::move(bytes);
+  auto core = BlockManager::Create({.layout = layout,
                                     .tiers = std::move(tiers),
                                     .max_holes = setup.max_holes,
                                     .pin_budget_permille = setup.pin_budget_permille,
@@ -105,13 +112,17 @@ void ConformanceTest::Complete(Ticket ticket, const absl::Status& status) {
   } else {
     copy_failed_ = true;
     for (uint64_t& token : memory_->slot(order.window, order.target)) token = kGarbage;
+    bytes_->Spoil(order);
   }
   pending_.erase(it);
   core_->CompleteCopy(ticket, status, now_);
   Check();
 }
 
-void ConformanceTest::CarryOut(const CopyOrder& order) { memory_->CarryOut(order); }
+void ConformanceTest::CarryOut(const CopyOrder& order) {
+  memory_->CarryOut(order);
+  bytes_->CarryOut(order);
+}
 
 std::vector<ShortenedSequence> ConformanceTest::ReadShortened() {
   std::vector<ShortenedSequence> shortened = core_->Shortened(session_);
@@ -164,28 +175,28 @@ void ConformanceTest::CheckKv() {
     const uint64_t next = sequence.computed_tokens;
     for (const BlockTable& table : sequence.tables) {
       const uint64_t begin = next + 1 > table.window.value() ? next + 1 - table.window.value() : 0;
-      ForEachBlock(table, begin, next, [&](absl::Span<uint64_t> slot, uint64_t token) {
-        for (uint64_t& kv : slot) {
-          ASSERT_EQ(kv, running.kv[token]) << "sequence " << id << ", token " << token;
-          ++token;
-        }
+      ForEachToken(table, begin, next, [&](const Place& place, uint64_t token) {
+        ASSERT_EQ(memory_->slot(place.window, place.slot)[place.offset], running.kv[token])
+            << "sequence " << id << ", token " << token;
+        ASSERT_TRUE(bytes_->Holds(place.window, place.slot, place.offset, running.kv[token]))
+            << "sequence " << id << ", bytes of token " << token;
       });
     }
   }
 }
 
-// The parts of the table's slots that hold tokens [begin, end), with the first token of each.
-void ConformanceTest::ForEachBlock(
+// The places of the tokens begin to end - 1, by the table.
+void ConformanceTest::ForEachToken(
     const BlockTable& table, uint64_t begin, uint64_t end,
-    const std::function<void(absl::Span<uint64_t> slot, uint64_t first_token)>& visit) {
+    const std::function<void(const Place& place, uint64_t token)>& visit) {
   const TokensPerBlock tokens_per_block(core_->info().tokens_per_block);
-  while (begin < end) {
-    const BlockHandle& block = table.blocks.at(tokens_per_block.BlockForToken(begin));
-    ASSERT_NE(block.id, kNoBlock) << "the place of token " << begin << " is needed";
-    const uint32_t offset = tokens_per_block.OffsetInBlock(begin);
-    const uint64_t count = std::min<uint64_t>(end - begin, tokens_per_block.value() - offset);
-    visit(memory_->slot(table.window, {Tier::kPrimary, block.slot}).subspan(offset, count), begin);
-    begin += count;
+  for (uint64_t token = begin; token < end; ++token) {
+    const BlockHandle& block = table.blocks.at(tokens_per_block.BlockForToken(token));
+    ASSERT_NE(block.id, kNoBlock) << "the place of token " << token << " is needed";
+    visit({.window = table.window,
+           .slot = {Tier::kPrimary, block.slot},
+           .offset = tokens_per_block.OffsetInBlock(token)},
+          token);
   }
 }
 
@@ -193,8 +204,9 @@ void ConformanceTest::WriteKv(uint64_t id, uint32_t begin, uint32_t end) {
   ASSERT_TRUE(pending_.empty()) << "an engine waits for the ready ticket before it writes";
   const Running& running = running_.at(id);
   for (const BlockTable& table : Describe(id).tables) {
-    ForEachBlock(table, begin, end, [&](absl::Span<uint64_t> slot, uint64_t token) {
-      for (uint64_t& kv : slot) kv = running.kv[token++];
+    ForEachToken(table, begin, end, [&](const Place& place, uint64_t token) {
+      memory_->slot(place.window, place.slot)[place.offset] = running.kv[token];
+      bytes_->Write(place.window, place.slot, place.offset, running.kv[token]);
     });
   }
 }

@@ -1,5 +1,6 @@
 // A cache that tests drive step by step through its public API, and that is checked after every
-// step: all invariants, rule 5, the events' law, and the KV of every running sequence.
+// step: all invariants, rule 5, the events' law, and the KV of every running sequence, as numbers
+// and as the bytes of pools: opaque ones, K only, float8 with scales.
 #ifndef PAGODA_TESTS_CONFORMANCE_CONFORMANCE_H_
 #define PAGODA_TESTS_CONFORMANCE_CONFORMANCE_H_
 
@@ -23,6 +24,7 @@
 #include "events/shadow_tree.h"
 #include "manager/block_manager.h"
 #include "manager/operation.h"
+#include "tests/conformance/pool_bytes.h"
 #include "tests/conformance/slot_memory.h"
 #include "tests/manager/picture.h"
 
@@ -206,13 +208,19 @@ class ConformanceTest : public ::testing::Test {
   void AfterCall();
   void Check();
   void CheckKv();
-  void ForEachBlock(
-      const BlockTable& table, uint64_t begin, uint64_t end,
-      const std::function<void(absl::Span<uint64_t> slot, uint64_t first_token)>& visit);
+  // A token's place.
+  struct Place {
+    WindowSize window;
+    SlotRef slot;
+    uint32_t offset = 0;
+  };
+  void ForEachToken(const BlockTable& table, uint64_t begin, uint64_t end,
+                    const std::function<void(const Place& place, uint64_t token)>& visit);
   void WriteKv(uint64_t id, uint32_t begin, uint32_t end);
   void Extend(Running& running, const Tokens& tokens);
 
   std::optional<SlotMemory> memory_;
+  std::unique_ptr<PoolBytes> bytes_;  // The same in real pools of every kind.
   ShadowTree shadow_;
   LifecycleEvents lifecycle_events_ = LifecycleEvents::kRaw;
   ShadowAllocations allocations_;  // Compared where all lives are told.

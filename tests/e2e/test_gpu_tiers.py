@@ -6,8 +6,10 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import pagoda
+import pool_view
 import pytest
 from pagoda_client import Client
 from pagoda_daemon import Daemon
@@ -107,7 +109,35 @@ def test_a_client_that_cannot_use_the_device_is_told_why(driver, start_daemon):
         pools = {pool.tier: pool for pool in session.pools()}
         with pytest.raises(NotImplementedError, match="lies in the memory of cuda:0"):
             pools[pagoda.Tier.PRIMARY].array
+        with pytest.raises(pagoda.CannotMap, match="no CUDA driver: libcuda.so.1"):
+            pools[pagoda.Tier.PRIMARY].device_array  # The test's own process has no driver.
+    with Client(daemon.channel) as client, pytest.raises(ValueError, match="lies in MEMORY_KIND_CUDA of device 0"):
+        pool_view.map_pool(client.pools()[0])
         assert pools[pagoda.Tier.SECONDARY].array.shape[0] == 17
+
+
+# Writes a slot of the first pool under the session that it is given, by the package's own mapping of the device's memory.
+WORKER = """
+import sys, pagoda
+import numpy as np
+(pool, *_) = pagoda.map_pools(bytes.fromhex(sys.argv[1]), tier=pagoda.Tier.PRIMARY)
+array = pool.device_array
+assert array.__cuda_array_interface__["shape"] == pool.shape
+array.write_slot(3, np.full(pool.strides[0], int(sys.argv[2]), np.uint8))
+print(array.read_slot(3).tobytes().hex())
+"""
+
+
+def test_the_python_package_maps_the_devices_memory(driver, start_daemon):
+    driver()
+    daemon = start_daemon(cache=CUDA)
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as session:
+        (pool, *_) = session.pools(tier=pagoda.Tier.PRIMARY)
+        # With the driver, which this process has not; the second one reads what the first one wrote.
+        for number in (5, 6):
+            command = [sys.executable, "-c", WORKER, session.session_ref.to_bytes().hex(), str(number)]
+            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            assert bytes.fromhex(printed) == bytes([number]) * pool.strides[0]
 
 
 def test_without_a_device_the_host_does(start_daemon):

@@ -92,6 +92,72 @@ def test_bfloat16_comes_as_its_bits(start_daemon):
         assert primary.tensor.dtype == torch.bfloat16 and (primary.tensor[0] == 1).all()
 
 
+# Layers of every kind: opaque pages, latents, fp8 with its scales.
+KINDS = [{"count": 2, "kind": "opaque", "bytes_per_block": 13}, {"count": 1, "num_kv_heads": 1, "head_dim": 8, "kind": "key_only"},
+         {"count": 1, "num_kv_heads": 2, "head_dim": 8}]
+
+
+def numbered(array, slot):
+    """Puts bytes of its own into a slot, and returns them."""
+    given = np.random.default_rng(slot + array.nbytes).integers(0, 256, array[slot].nbytes, np.uint8)
+    array[slot].view(np.uint8).reshape(-1)[:] = given
+    return given.tobytes()
+
+
+def test_pools_of_every_kind_keep_their_bytes_through_the_tiers(start_daemon):
+    daemon = start_daemon(cache={"kv_dtype": "fp8_e5m2", "layers": KINDS, "primary": 8, "secondary": 8})
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as client:
+        pools = client.pools(tier=pagoda.Tier.PRIMARY)
+        assert [(pool.content, pool.dtype, pool.shape[1:]) for pool in pools] == [
+            ("opaque", "uint8", (2, 13)), ("elements", "fp8_e5m2", (1, 1, 1, 4, 8)), ("scales", "float32", (1, 1, 1)),
+            ("elements", "fp8_e5m2", (1, 2, 2, 4, 8)), ("scales", "float32", (1, 2, 2))]
+        assert sum(pool.strides[0] for pool in pools) == daemon.primary().block_bytes
+        with client.sequence(range(8)) as sequence:
+            slots = sequence.table.slots
+            written = [[numbered(pool.writable_array, slot) for pool in pools] for slot in slots]
+            sequence.commit(computed=8)
+        client.offload(range(8))
+        daemon.settle()
+        with client.sequence(range(100, 132)) as sequence:  # All of the primary tier.
+            for slot in sequence.table.slots:
+                for pool in pools:
+                    numbered(pool.writable_array, slot)
+        with client.sequence(range(9)) as sequence:
+            sequence.wait_ready()
+            assert sequence.matched_tokens == 8
+            for slot, expected in zip(sequence.table.slots, written):
+                assert [pool.array[slot].tobytes() for pool in pools] == expected
+
+
+# Maps under the session that it is given, writes, says so, and stays.
+WORKER = """
+import sys, time, pagoda
+pagoda.map_pools(bytes.fromhex(sys.argv[1]))[0].writable_array[int(sys.argv[2])] = 7
+print("mapped", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_worker_maps_under_its_schedulers_session_and_is_waited_for(daemon):
+    scheduler = pagoda.connect(f"unix:{daemon.unix_socket}", lease=1)
+    assert daemon.primary().free_blocks == 64
+    (block,) = scheduler.allocate_blocks(1)
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, scheduler.session_ref.to_bytes().hex(), str(block.slot_index)],
+                              stdout=subprocess.PIPE, text=True)
+    try:
+        assert worker.stdout.readline() == "mapped\n"
+        (pool,) = scheduler.pools()
+        assert (pool.array[block.slot_index] == 7).all()
+        scheduler._keep_alive.stopped.set()  # The scheduler hangs; it maps for reading alone.
+        daemon.wait_until(lambda daemon: daemon.primary().in_flight_blocks == 1)
+        assert (pool.array[block.slot_index] == 7).all()
+        assert daemon.primary().in_flight_blocks == 1, "the worker may still write"
+    finally:
+        worker.kill()
+        worker.wait()
+    daemon.wait_until(lambda daemon: daemon.primary().free_blocks == 64)
+
+
 def test_a_tensor_is_the_pool(client):
     torch = pytest.importorskip("torch")
     (pool,) = client.pools()

@@ -152,6 +152,35 @@ TEST_P(GoldenTest, HalfPrecisionKvGivesTheSameIds) {
   ExpectGolden(on.golden(), on.Generate(on.Request()), 2e-2f);
 }
 
+// The prompt's blocks, away from the primary tier. What is left there is poisoned.
+void OffloadPrompt(EngineOn& on) {
+  const std::unique_ptr<CacheClient> other = on.cache().OpenClient();
+  const auto offloaded = RunOne<OffloadedPrefix>(
+      *other, OffloadPrefix{.name_space = {}, .tokens = on.golden().prompt});
+  ASSERT_TRUE(offloaded.ok()) << offloaded.status();
+  EXPECT_GE(offloaded->blocks, 4u);
+  on.cache().DrainCopies();
+  on.cache().PoisonPrimary();
+}
+
+// Rounded to 3 bits of fraction, K and V may lead to other tokens: to the same ones as long as what
+// is rounded is the same, and reused blocks come with their scales, through the tier below too. The
+// scales of a slot are NaN before it is used.
+TEST(EngineTest, Float8KvIsReusedWithItsScales) {
+  EngineOn on(kTinyModel, {.kv_dtype = DType::kFloat8E4M3, .secondary_blocks = 32});
+  const Answer first = on.Generate(on.Request());
+  ASSERT_TRUE(first.report.ok()) << first.report.status();
+  EXPECT_EQ(first.ids.size(), on.golden().ids.size());
+  for (const std::vector<float>& logits : first.logits) {
+    for (const float logit : logits) ASSERT_TRUE(std::isfinite(logit));
+  }
+  OffloadPrompt(on);
+  const Answer again = on.Generate(on.Request());
+  ASSERT_TRUE(again.report.ok()) << again.report.status();
+  EXPECT_GT(again.report->reused_tokens, 0u);
+  EXPECT_EQ(again.ids, first.ids);
+}
+
 TEST(EngineTest, AContinuedConversationReusesItsAnswer) {
   EngineOn on(kTinyModel);
   const Answer first = on.Generate(on.Request());
@@ -169,17 +198,6 @@ TEST(EngineTest, AContinuedConversationReusesItsAnswer) {
   ASSERT_TRUE(without.report.ok());
   EXPECT_EQ(without.report->reused_tokens, 0u);
   EXPECT_EQ(with_reuse.ids, without.ids);
-}
-
-// The prompt's blocks, away from the primary tier. What is left there is poisoned.
-void OffloadPrompt(EngineOn& on) {
-  const std::unique_ptr<CacheClient> other = on.cache().OpenClient();
-  const auto offloaded = RunOne<OffloadedPrefix>(
-      *other, OffloadPrefix{.name_space = {}, .tokens = on.golden().prompt});
-  ASSERT_TRUE(offloaded.ok()) << offloaded.status();
-  EXPECT_GE(offloaded->blocks, 4u);
-  on.cache().DrainCopies();
-  on.cache().PoisonPrimary();
 }
 
 TEST(EngineTest, WaitsForWhatComesUpFromTheSecondaryTier) {

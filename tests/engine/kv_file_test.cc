@@ -223,6 +223,18 @@ TEST(KvFileRefusalTest, AFileOfAnotherModelOrShapeIsRefused) {
   std::filesystem::remove(path);
 }
 
+TEST(KvFileRefusalTest, Float8IsNotSavedAndNotLoaded) {
+  Served served(kTinyModel, DType::kFloat8E5M2);
+  served.Generate({1, 2, 3, 4}, 2);
+  const std::string path = testing::TempDir() + "/kv_float8";
+  for (const absl::Status& status : {served.engine().SaveKv({}, {1, 2, 3, 4}, path).status(),
+                                     served.engine().LoadKv({}, path).status()}) {
+    EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("layer 0 of the cache is of float8"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 // Sixteen tokens a window: a longer text has left it.
 TEST(KvFileRefusalTest, WhatASlidingWindowHasPassedIsNotSaved) {
   const Golden golden = ReadGoldenCases({"gemma3_tiny", "gemma3_tiny"})[3];

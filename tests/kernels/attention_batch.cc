@@ -56,11 +56,12 @@ std::string BatchShape::Describe() const {
   text << "pool type " << int(pool_type) << " query type " << int(query_type) << " kv heads "
        << num_kv_heads << " group " << group << " block " << tokens_per_block << " head_dim "
        << head_dim << " value_dim " << value_dim << (latents ? " latents" : "")
-       << (token_flat ? " flat" : "") << " padding " << padding << " causal " << mask.causal
-       << " window " << mask.window_tokens << " sink tokens " << mask.sink_tokens << " sparse "
-       << mask.sparsity.block_tokens << "/" << mask.sparsity.local_blocks << "/"
-       << mask.sparsity.vertical_stride << "/" << mask.sparsity.head_step << " cap " << soft_cap
-       << " alibi " << alibi << " sinks " << sinks << " lengths";
+       << (token_flat ? " flat" : "") << (scales_per_slot ? " scales of slots" : "") << " padding "
+       << padding << " causal " << mask.causal << " window " << mask.window_tokens
+       << " sink tokens " << mask.sink_tokens << " sparse " << mask.sparsity.block_tokens << "/"
+       << mask.sparsity.local_blocks << "/" << mask.sparsity.vertical_stride << "/"
+       << mask.sparsity.head_step << " cap " << soft_cap << " alibi " << alibi << " sinks " << sinks
+       << " lengths";
   for (const SequenceLengths& l : lengths) text << " " << l.queries << "/" << l.context;
   return text.str();
 }
@@ -92,6 +93,7 @@ BatchShape RandomBatchShape(std::mt19937& random, int32_t largest_context) {
     l.queries = random() % 3 == 0 ? 1 : static_cast<int32_t>(random() % (2 * most));
     l.queries = std::min(l.queries, l.context);
   }
+  shape.scales_per_slot = random() % 4 == 0;
   return shape;
 }
 
@@ -118,14 +120,16 @@ AttentionBatch::AttentionBatch(const BatchShape& shape, std::mt19937& random) : 
     slopes_.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / num_heads()));
     sinks_.push_back(normal(random));
   }
-  for (uint32_t h = 0; h < shape_.num_kv_heads; ++h) {
+  const uint32_t slots = shape_.scales_per_slot ? kv_.num_slots : 1;
+  for (uint32_t i = 0; i < slots * shape_.num_kv_heads; ++i) {
     key_scales_.push_back(uniform(random));
     value_scales_.push_back(uniform(random));
   }
   if (IsFloat8(shape_.pool_type)) {
     kv_.scales = {.keys = key_scales_.data(),
                   .values = value_scales_.data(),
-                  .per_head = shape_.scales_per_head};
+                  .per_head = shape_.scales_per_head,
+                  .slot_stride = shape_.scales_per_slot ? shape_.num_kv_heads : 0};
   }
   params_ = {.num_heads = num_heads(),
              .scale = shape_.scale != 0 ? shape_.scale
@@ -185,7 +189,6 @@ void AttentionBatch::LayOut(std::mt19937& random) {
 void AttentionBatch::WriteSeen(std::mt19937& random) {
   for (size_t s = 0; s < contexts_.size(); ++s) {
     for (uint32_t h = 0; h < shape_.num_kv_heads; ++h) {
-      const uint32_t scale = shape_.scales_per_head ? h : 0;
       for (int64_t key = 0; key < contexts_[s]; ++key) {
         bool seen = false;
         for (int32_t n = query_starts_[s]; n < query_starts_[s + 1] && !seen; ++n) {
@@ -194,6 +197,8 @@ void AttentionBatch::WriteSeen(std::mt19937& random) {
           }
         }
         if (!seen) continue;
+        const uint32_t slot = shape_.scales_per_slot ? SlotOf(s, key) : 0;
+        const uint32_t scale = slot * shape_.num_kv_heads + (shape_.scales_per_head ? h : 0);
         WriteToken(Key(s, h, key), shape_.head_dim, key_scales_[scale], random);
         if (!shape_.latents)
           WriteToken(Value(s, h, key), value_dim(), value_scales_[scale], random);
@@ -229,9 +234,13 @@ int64_t AttentionBatch::position(uint32_t n) const {
   return int64_t{contexts_[s]} - query_starts_[s + 1] + n;
 }
 
+uint32_t AttentionBatch::SlotOf(size_t s, int64_t position) const {
+  const uint64_t block = s * params_.block_table_stride + position / shape_.tokens_per_block;
+  return static_cast<uint32_t>(tables_[block]);
+}
+
 std::byte* AttentionBatch::Key(size_t s, uint32_t kv_head, int64_t position) {
-  const int32_t slot = tables_[s * params_.block_table_stride + position / shape_.tokens_per_block];
-  return kv_.keys + kv_.offset_bytes(static_cast<uint32_t>(slot), kv_head,
+  return kv_.keys + kv_.offset_bytes(SlotOf(s, position), kv_head,
                                      static_cast<uint32_t>(position % shape_.tokens_per_block));
 }
 

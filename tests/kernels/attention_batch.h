@@ -41,6 +41,7 @@ struct BatchShape {
   bool token_flat = false;       // [token_slot][kv_head][head_dim], not [kv_head][token][head_dim].
   uint32_t padding = 0;          // Elements behind each token's.
   bool scales_per_head = false;  // Pools of 8 bits alone have any.
+  bool scales_per_slot = false;  // Likewise.
   AttentionMask mask;
   float scale = 0;  // 0: 1 / sqrt(head_dim).
   float soft_cap = 0;
@@ -107,6 +108,7 @@ class AttentionBatch {
   // The element's bytes in the pool.
   std::byte* Key(size_t sequence, uint32_t kv_head, int64_t position);
   std::byte* Value(size_t sequence, uint32_t kv_head, int64_t position);
+  uint32_t SlotOf(size_t sequence, int64_t position) const;
   // Writes all of a token's key, or value: the number, or NaN with all bits set.
   void FillKey(size_t sequence, uint32_t kv_head, int64_t position, float number);
   void FillValue(size_t sequence, uint32_t kv_head, int64_t position, float number);

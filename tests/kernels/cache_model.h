@@ -40,8 +40,9 @@ inline std::vector<std::byte> RandomElements(ElementType type, uint64_t count,
   return elements;
 }
 
-inline float ScaleOf(const KvScales& scales, const float* part, uint32_t head) {
-  return part == nullptr ? 1.0f : part[scales.per_head ? head : 0];
+inline float ScaleOf(const KvScales& scales, const float* part, uint32_t slot, uint32_t head) {
+  if (part == nullptr) return 1.0f;
+  return part[slot * scales.slot_stride + (scales.per_head ? head : 0)];
 }
 
 // K and V, where there are any, of row n of `rows` to a token slot.
@@ -54,7 +55,7 @@ inline void ModelWrite(const CacheRows& rows, uint64_t n, const KvLayer& kv, int
       for (uint32_t i = 0; i < elements; ++i) {
         const float value = ReadElement(rows.type, part, n * stride + head * elements + i);
         WriteElement(kv.type, pool + kv.offset_bytes(slot, head, token), i,
-                     value / ScaleOf(kv.scales, scales, head));
+                     value / ScaleOf(kv.scales, scales, slot, head));
       }
     }
   };
@@ -72,7 +73,7 @@ inline void ModelGather(const KvLayer& kv, const std::byte* pool, uint32_t eleme
     for (uint32_t i = 0; i < elements; ++i) {
       const float value = ReadElement(kv.type, pool + kv.offset_bytes(slot, head, token), i);
       WriteElement(type, row, uint64_t{head} * elements + i,
-                   value * ScaleOf(kv.scales, scales, head));
+                   value * ScaleOf(kv.scales, scales, slot, head));
     }
   }
 }

@@ -50,7 +50,10 @@ class World {
     Point(kv_, pool_, parts);
     if (IsFloat8(kv_.type) && Pick(3) > 0) {
       kv_.scales.per_head = Pick(2) == 0;
-      for (uint32_t i = 0; i < 2 * kv_.num_kv_heads; ++i) {
+      const bool per_slot = Pick(2) == 0;
+      if (per_slot) kv_.scales.slot_stride = 2 * kv_.num_kv_heads + Pick(2);
+      const uint64_t more = kv_.scales.slot_stride * (kv_.num_slots - 1);
+      for (uint64_t i = 0; i < 2 * kv_.num_kv_heads + more; ++i) {
         scales_.push_back(Pick(2) == 0 ? 0.5f : 0.01f * static_cast<float>(1 + Pick(300)));
       }
       kv_.scales.keys = scales_.data();

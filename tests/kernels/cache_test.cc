@@ -344,6 +344,8 @@ TEST(FillCacheTest, RefusesABadArgumentByNameAndWritesNothing) {
   const float scale = 1.0f;
   (bad = good).kv.scales.keys = &scale;
   refused(bad, "kv.scales");
+  (bad = good).kv.scales = {.per_head = true, .slot_stride = 1};
+  refused(bad, "kv.scales.slot_stride is 1; a slot has 2 scales");
   EXPECT_EQ(pool.bytes(), before);
   EXPECT_TRUE(cpu::FillCache(good).ok()) << cpu::FillCache(good);
 }

@@ -16,6 +16,32 @@ constexpr uint32_t kTokensPerBlock = 16;
 constexpr uint32_t kSlots = 5;
 const ContentDigest kFingerprint = {{std::byte{42}}};
 
+ContentDigest FingerprintOf(LayerSpec layer) {
+  return StampsFingerprint(*CacheLayout::Create({.layers = {layer}}), 0, Tier::kPrimary);
+}
+
+TEST(StampsFingerprintTest, TellsPackingsOfAsManyBytesApart) {
+  const LayerSpec e4m3 = {.num_kv_heads = 1, .head_dim = 8, .dtype = DType::kFloat8E4M3};
+  LayerSpec e5m2 = e4m3;
+  e5m2.dtype = DType::kFloat8E5M2;
+  EXPECT_NE(FingerprintOf(e4m3), FingerprintOf(e5m2));
+  const LayerSpec opaque = {.kind = KvKind::kOpaque, .bytes_per_block = 100};
+  LayerSpec larger = opaque;
+  larger.bytes_per_block = 101;
+  EXPECT_EQ(FingerprintOf(opaque), FingerprintOf(opaque));
+  EXPECT_NE(FingerprintOf(opaque), FingerprintOf(larger));
+}
+
+// Memory that an earlier version kept is found again.
+TEST(StampsFingerprintTest, IsWhatItWasBeforeThereWereOtherContents) {
+  const LayerSpec layer = {.num_kv_heads = 2, .head_dim = 8, .dtype = DType::kBFloat16};
+  std::string hex;
+  for (const std::byte byte : FingerprintOf(layer).bytes) {
+    absl::StrAppend(&hex, absl::Hex(static_cast<int>(byte), absl::kZeroPad2));
+  }
+  EXPECT_EQ(hex, "169ef681b95c4d5194a019562913890b7f3b5d982708c67d03b6e7abe58bb096");
+}
+
 class SlotStampsTest : public testing::Test {
  protected:
   ~SlotStampsTest() override { EXPECT_TRUE(SharedMemory::RemoveLeftover(name_).ok()); }

@@ -213,6 +213,22 @@ TEST(BlockViewAccessTest, AnotherDTypeIsRefused) {
   EXPECT_EQ(ReasonOf(wide.status()), Reason::kInvalidArgument);
 }
 
+TEST(BlockViewAccessTest, Float8IsSeenAndItsScalesAreNoElements) {
+  const auto pools = MakePools(DType::kFloat8E4M3);
+  SharedMemoryPool& pool = pools->pool(0, 0);
+  auto view =
+      WriteBlock<kernels::Float8E4M3>(pool.layout(), pool.slot(SlotIndex(1)), absl::OkStatus());
+  ASSERT_TRUE(view.ok()) << view.status();
+  view->at(1, KvPart::kValue, 0, 2)[3] = kernels::FromFloat<kernels::Float8E4M3>(-1.5f);
+  const auto read = ReadBlock<kernels::Float8E4M3>(pool.layout(), pool.slot(SlotIndex(1)));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(kernels::ToFloat(read->at(1, KvPart::kValue, 0, 2)[3]), -1.5f);
+  SharedMemoryPool& scales = pools->pool(0, 1);
+  const auto refused = ReadBlock<float>(scales.layout(), scales.slot(SlotIndex(1)));
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kInvalidArgument);
+  EXPECT_EQ(refused.status().message(), "a view of float32 of a pool that holds scales");
+}
+
 TEST(BlockViewAccessTest, AClientsMappingSeesTheElements) {
   const auto pools = MakePools(DType::kFloat32);
   FillWithValues(MustWrite<float>(*pools, {Tier::kSecondary, SlotIndex(1)}), 5);

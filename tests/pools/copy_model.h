@@ -22,14 +22,20 @@ inline constexpr uint32_t kPrimarySlots = 3;
 inline constexpr uint32_t kSecondarySlots = 2;
 
 inline CacheLayout TwoWindows() {
-  return *CacheLayout::Create({.tokens_per_block = kTokens,
-                               .layers = {{.num_kv_heads = 2, .head_dim = 4},
-                                          {.num_kv_heads = 1, .head_dim = 4},
-                                          {.window = WindowSize(16),
-                                           .num_kv_heads = 3,
-                                           .head_dim = 2,
-                                           .dtype = DType::kFloat16,
-                                           .kind = KvKind::kKeyOnly}}});
+  return *CacheLayout::Create(
+      {.tokens_per_block = kTokens,
+       .layers = {{.num_kv_heads = 2, .head_dim = 4},
+                  {.num_kv_heads = 1, .head_dim = 4},
+                  {.window = WindowSize(16),
+                   .num_kv_heads = 3,
+                   .head_dim = 2,
+                   .dtype = DType::kFloat16,
+                   .kind = KvKind::kKeyOnly},
+                  {.window = WindowSize(16),
+                   .num_kv_heads = 1,
+                   .head_dim = 3,
+                   .dtype = DType::kFloat8E5M2},
+                  {.window = WindowSize(16), .kind = KvKind::kOpaque, .bytes_per_block = 13}}});
 }
 
 // A slot of one window, as a map key.
@@ -83,7 +89,8 @@ void ForEachPool(const CacheLayout& layout, Visitor visit) {
   }
 }
 
-// One byte after another: byte b of a slot is of token b / (bytes a token) % (tokens a block).
+// One byte after another: byte b of a slot is of token b / (bytes a token) % (tokens a block);
+// scales and opaque bytes are of every token.
 inline void CopyInModel(const CacheLayout& layout, const CopyOrder& order, Bytes& bytes) {
   for (uint32_t w = 0; w < layout.windows().size(); ++w) {
     if (layout.windows()[w].window != order.window) continue;
@@ -93,7 +100,8 @@ inline void CopyInModel(const CacheLayout& layout, const CopyOrder& order, Bytes
       const auto& from = bytes[{w, p, static_cast<uint32_t>(order.source.tier)}];
       auto& to = bytes[{w, p, static_cast<uint32_t>(order.target.tier)}];
       for (uint64_t b = 0; b < stride; ++b) {
-        if (b / pool.token_stride_bytes() % kTokens >= order.num_tokens) continue;
+        const bool by_token = pool.content == PoolContent::kElements;
+        if (by_token && b / pool.token_stride_bytes() % kTokens >= order.num_tokens) continue;
         to[order.target.slot.value() * stride + b] = from[order.source.slot.value() * stride + b];
       }
     }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "base/error.h"
 
 namespace pagoda {
@@ -59,6 +62,98 @@ TEST(LayoutTest, KeyOnlyLayersHaveHalfTheBytes) {
   const auto layout = CacheLayout::Create({.tokens_per_block = 64, .layers = {latent}});
   ASSERT_TRUE(layout.ok());
   EXPECT_EQ(layout->windows()[0].block_bytes(), 64 * 576 * 2u);
+}
+
+LayerSpec Opaque(uint64_t bytes, WindowSize window = kFullAttention) {
+  return {.window = window, .kind = KvKind::kOpaque, .bytes_per_block = bytes};
+}
+
+TEST(LayoutTest, OpaqueLayersOfOneSizeAndWindowShareAPool) {
+  const auto layout = CacheLayout::Create(
+      {.tokens_per_block = 16,
+       .layers = {Opaque(100), Layer(1, 8), Opaque(100), Opaque(64), Opaque(100, WindowSize(32))}});
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  ASSERT_EQ(layout->windows().size(), 2u);
+  const std::vector<PoolLayout>& pools = layout->windows()[1].pools;
+  ASSERT_EQ(pools.size(), 3u);
+  EXPECT_EQ(pools[0].layers, (std::vector<uint32_t>{0, 2}));
+  EXPECT_EQ(pools[0].content, PoolContent::kOpaque);
+  EXPECT_EQ(pools[0].dtype, DType::kUint8);
+  EXPECT_EQ(pools[0].layer_stride_bytes(), 100u);
+  EXPECT_EQ(pools[0].slot_stride_bytes(), 200u);
+  EXPECT_EQ(pools[2].slot_stride_bytes(), 64u);
+  EXPECT_EQ(layout->location(2).layer_index, 1u);
+  EXPECT_EQ(layout->windows()[1].block_bytes(), 200 + 2 * 16 * 8 * 2 + 64u);
+}
+
+TEST(LayoutTest, AFloat8PoolIsFollowedByItsScales) {
+  LayerSpec e4m3 = Layer(2, 8);
+  e4m3.dtype = DType::kFloat8E4M3;
+  LayerSpec e5m2 = e4m3;
+  e5m2.dtype = DType::kFloat8E5M2;
+  e5m2.kind = KvKind::kKeyOnly;
+  const auto layout =
+      CacheLayout::Create({.tokens_per_block = 4, .layers = {e4m3, e5m2, Layer(2, 8), e4m3}});
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  const std::vector<PoolLayout>& pools = layout->windows()[0].pools;
+  ASSERT_EQ(pools.size(), 5u);
+  EXPECT_TRUE(pools[0].has_scales());
+  EXPECT_EQ(pools[0].slot_stride_bytes(), 2 * 2 * 2 * 4 * 8u) << "a byte an element";
+  EXPECT_EQ(pools[1].content, PoolContent::kScales);
+  EXPECT_EQ(pools[1].dtype, DType::kFloat32);
+  EXPECT_EQ(pools[1].layers, (std::vector<uint32_t>{0, 3}));
+  EXPECT_EQ(pools[1].head_stride_bytes(), 4u);
+  EXPECT_EQ(pools[1].kv_stride_bytes(), 2 * 4u);
+  EXPECT_EQ(pools[1].layer_stride_bytes(), 2 * 2 * 4u);
+  EXPECT_EQ(pools[1].slot_stride_bytes(), 2 * 2 * 2 * 4u);
+  EXPECT_FALSE(pools[1].has_scales());
+  EXPECT_EQ(pools[2].dtype, DType::kFloat8E5M2);
+  EXPECT_EQ(pools[3].layers, (std::vector<uint32_t>{1}));
+  EXPECT_EQ(pools[3].slot_stride_bytes(), 2 * 4u) << "of K alone";
+  EXPECT_EQ(layout->location(2).pool_index, 4u);
+  EXPECT_EQ(layout->location(3).pool_index, 0u);
+  EXPECT_EQ(layout->location(3).layer_index, 1u);
+}
+
+TEST(LayoutTest, BytesOfOneByteEachHaveNoScales) {
+  LayerSpec bytes = Layer(1, 8);
+  bytes.dtype = DType::kUint8;
+  const auto layout = CacheLayout::Create({.tokens_per_block = 4, .layers = {bytes}});
+  ASSERT_TRUE(layout.ok());
+  ASSERT_EQ(layout->windows()[0].pools.size(), 1u);
+  EXPECT_EQ(layout->windows()[0].block_bytes(), 2 * 4 * 8u);
+}
+
+TEST(LayoutTest, TheLargestBlockFits64Bits) {
+  const auto layout = CacheLayout::Create(
+      {.tokens_per_block = 1024, .layers = std::vector(4096, Opaque(kMaxOpaqueBytes))});
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->windows()[0].block_bytes(), uint64_t{4096} << 30);
+}
+
+TEST(LayoutTest, RefusesOpaqueLayersThatAreNone) {
+  const auto refusal = [](LayerSpec layer) {
+    const auto layout = CacheLayout::Create({.layers = {Layer(1, 1), layer}});
+    EXPECT_EQ(ReasonOf(layout.status()), Reason::kInvalidArgument);
+    return std::string(layout.status().message());
+  };
+  EXPECT_EQ(refusal(Opaque(0)), "layer 1 is opaque, of 0 bytes_per_block, not 1 to 1073741824");
+  EXPECT_EQ(refusal(Opaque(~uint64_t{0})),
+            "layer 1 is opaque, of 18446744073709551615 bytes_per_block, not 1 to 1073741824");
+  LayerSpec heads = Opaque(8);
+  heads.num_kv_heads = 2;
+  EXPECT_EQ(refusal(heads),
+            "layer 1 is opaque, and has num_kv_heads 2 and head_dim 0; both have to be 0");
+  LayerSpec bytes = Layer(1, 8);
+  bytes.bytes_per_block = 8;
+  EXPECT_EQ(refusal(bytes), "layer 1 has bytes_per_block 8, which opaque layers alone have");
+  EXPECT_EQ(refusal(Opaque(8, WindowSize(0))), "layer 1 has window 0; none may be 0");
+  LayerSpec odd = Layer(1, 8);
+  odd.dtype = static_cast<DType>(77);
+  EXPECT_EQ(refusal(odd), "layer 1 has the unknown dtype 77");
+  odd = Layer(1, 8);
+  odd.kind = static_cast<KvKind>(9);
+  EXPECT_EQ(refusal(odd), "layer 1 has the unknown kind 9");
 }
 
 TEST(LayoutTest, RefusesWhatCannotBeLaidOut) {

@@ -55,6 +55,34 @@ LayerSpec Bytes(uint32_t window, uint32_t bytes) {
           .kind = KvKind::kKeyOnly};
 }
 
+// A layer of `bytes` bytes a block, opaque.
+LayerSpec Opaque(uint32_t window, uint64_t bytes) {
+  return {.window = WindowSize(window), .kind = KvKind::kOpaque, .bytes_per_block = bytes};
+}
+
+TEST(SizingTest, BlocksThatTokensDoNotDivideAreUsedUp) {
+  // 33 bytes a block of 32 tokens: 2 a token, rounded up.
+  const CacheLayout layout = Layout({Opaque(64, 33), Opaque(kFullAttention.value(), 7)});
+  EXPECT_EQ(BytesPerToken(layout.windows()[0]), 2u);
+  EXPECT_EQ(BytesPerToken(layout.windows()[1]), 1u);
+  // No more than one block of each: the second tier holds them and their spares.
+  const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 64},
+                                       .tiers = {{ByteBudget{40}}, {ByteBudget{80}}}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->blocks(Tier::kPrimary), ElementsAre(1, 1));
+  EXPECT_THAT(plan->blocks(Tier::kSecondary), ElementsAre(1, 1));
+  EXPECT_EQ(plan->bytes(Tier::kSecondary), 80u);
+}
+
+TEST(SizingTest, ScalesAreBytesOfTheBlock) {
+  const CacheLayout layout =
+      Layout({LayerSpec{.num_kv_heads = 2, .head_dim = 16, .dtype = DType::kFloat8E4M3}});
+  const auto plan =
+      PlanSizes(layout, {.workload = {.max_sequence_tokens = 64}, .tiers = {{BlockBudget{{3}}}}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->bytes(Tier::kPrimary), 3u * (2 * 2 * 16 * 32 + 2 * 2 * 4));
+}
+
 TEST(SizingTest, Qwen3_8BTakes144KiBAToken) {
   const CacheLayout layout = Qwen3_8B();
   EXPECT_EQ(BytesPerToken(layout), 144 * kKiB);
@@ -279,8 +307,9 @@ TEST(SizingTest, AnyBudgetIsUsedUpAndNeverExceeded) {
     const auto below = [&](uint32_t bound) { return static_cast<uint32_t>(random() % bound); };
     std::vector<LayerSpec> layers;
     for (uint32_t i = 0, count = 1 + below(6); i < count; ++i) {
-      layers.push_back(
-          Bytes(below(3) == 0 ? kFullAttention.value() : 1u << below(16), 2 * (1 + below(100))));
+      const uint32_t window = below(3) == 0 ? kFullAttention.value() : 1u << below(16);
+      layers.push_back(below(3) == 0 ? Opaque(window, 1 + below(3000))
+                                     : Bytes(window, 2 * (1 + below(100))));
     }
     const CacheLayout layout = Layout(std::move(layers), 1u << below(6));
     const SizingRequest request{

@@ -26,6 +26,7 @@ OpenCacheCall Call() {
                          .head_dim = 576,
                          .dtype = DType::kFloat16,
                          .kind = KvKind::kKeyOnly};
+  const LayerSpec pages{.kind = KvKind::kOpaque, .bytes_per_block = 65'536};
   return {.name = "a",
           .identity = {.model = "org/model",
                        .revision = "r1",
@@ -33,7 +34,7 @@ OpenCacheCall Call() {
                        .layout = "NHD",
                        .kernel_packing = "none"},
           .tokens_per_block = 16,
-          .layers = {sliding, sliding, latent, sliding},
+          .layers = {sliding, sliding, latent, sliding, pages, pages},
           .tiers = {{.medium = Medium::kGpu, .bytes = 5},
                     {.medium = Medium::kHost, .free_permille = 250},
                     {.medium = Medium::kDisk, .bytes = uint64_t{1} << 50}},
@@ -49,7 +50,7 @@ v1::OpenCacheRequest Proto(const OpenCacheCall& call) {
 TEST(WireCachesTest, ACallComesBackAsItWas) {
   const OpenCacheCall call = Call();
   const v1::OpenCacheRequest proto = Proto(call);
-  ASSERT_EQ(proto.layers_size(), 3) << "neighbours that are alike are one group";
+  ASSERT_EQ(proto.layers_size(), 4) << "neighbours that are alike are one group";
   EXPECT_EQ(proto.layers(0).count(), 2u);
   const absl::StatusOr<OpenCacheCall> back = OpenCacheFromProto(proto);
   ASSERT_TRUE(back.ok()) << back.status();
@@ -92,6 +93,8 @@ TEST(WireCachesTest, WhatIsNoCacheIsRefusedByItsField) {
       {"layers[0]: there is no kind", [](auto& p) { p.mutable_layers(0)->clear_kind(); }},
       {"layers[0]: there is no dtype", [](auto& p) { p.mutable_layers(0)->clear_dtype(); }},
       {"layers[0]: bytes_per_block", [](auto& p) { p.mutable_layers(0)->set_bytes_per_block(1); }},
+      {"layers[3]: an opaque layer", [](auto& p) { p.mutable_layers(3)->set_head_dim(1); }},
+      {"layers[3]: an opaque layer", [](auto& p) { p.mutable_layers(3)->set_dtype(v1::DTYPE_FLOAT32); }},
       {"tiers[0]: there is no medium", [](auto& p) { p.mutable_tiers(0)->clear_medium(); }},
       {"tiers[0]: it has no size", [](auto& p) { p.mutable_tiers(0)->clear_size(); }},
       {"tiers[0]: it has no size", [](auto& p) { p.mutable_tiers(0)->set_bytes(0); }},

@@ -18,6 +18,7 @@ namespace pagoda {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 template <class Proto>
 Proto Parse(const std::string& text) {
@@ -322,6 +323,34 @@ TEST(ClientSideTest, PoolMappingsKeepEverything) {
 TEST(ClientSideTest, APoolLaidOutOtherwiseIsRefused) {
   const auto result = OperationResultFromProto(Parse<v1::OperationResult>(PoolText("512")));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+}
+
+// 2 layers of 10 bytes.
+std::string OpaqueText(const std::string& more) {
+  return "describe_pools { pools { tier: TIER_PRIMARY content: POOL_CONTENT_OPAQUE layers: [0, 1]"
+         " num_slots: 3 tokens_per_block: 4 kv_stride_bytes: 10 layer_stride_bytes: 10"
+         " slot_stride_bytes: 20 " +
+         more + " } }";
+}
+
+TEST(ClientSideTest, AnOpaquePoolIsBytes) {
+  const auto described = ResultOf<DescribedPools>(OpaqueText("dtype: DTYPE_UINT8 kv_factor: 1"));
+  ASSERT_EQ(described.pools.size(), 1u);
+  EXPECT_EQ(described.pools[0].layout.content, PoolContent::kOpaque);
+  EXPECT_EQ(described.pools[0].layout.bytes_per_block, 10u);
+  for (const char* more : {"dtype: DTYPE_FLOAT16 kv_factor: 1", "dtype: DTYPE_UINT8 kv_factor: 2",
+                           "dtype: DTYPE_UINT8 kv_factor: 1 num_kv_heads: 2"}) {
+    const auto result = OperationResultFromProto(Parse<v1::OperationResult>(OpaqueText(more)));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal) << more;
+    EXPECT_THAT(std::string(result.status().message()), HasSubstr("[layer][bytes] of uint8"));
+  }
+}
+
+TEST(ClientSideTest, AnUnknownContentIsRefused) {
+  v1::OperationResult proto = Parse<v1::OperationResult>(PoolText("256"));
+  proto.mutable_describe_pools()->mutable_pools(0)->set_content(static_cast<v1::PoolContent>(9));
+  EXPECT_THAT(std::string(OperationResultFromProto(proto).status().message()),
+              HasSubstr("unknown content of a pool: 9"));
 }
 
 TEST(ClientSideTest, AnUnknownTierIsRefused) {

@@ -393,6 +393,7 @@ TEST(DaemonSideTest, APoolMappingTellsItsStrides) {
   OperationResultToProto(OperationResult(DescribedPools{{mapping}}), &result);
   const v1::PoolMapping& proto = result.describe_pools().pools(0);
   EXPECT_EQ(proto.dtype(), v1::DTYPE_BFLOAT16);
+  EXPECT_EQ(proto.content(), v1::POOL_CONTENT_ELEMENTS);
   EXPECT_EQ(proto.tier(), v1::TIER_PRIMARY);
   EXPECT_EQ(proto.token_stride_bytes(), 16u);
   EXPECT_EQ(proto.head_stride_bytes(), 64u);

@@ -94,6 +94,7 @@ void SetStrides(v1::PoolMapping& pool) {
                           .dtype = DType::kFloat16,
                           .kv_factor = pool.kv_factor(),
                           .tokens_per_block = pool.tokens_per_block()};
+  pool.set_content(v1::POOL_CONTENT_ELEMENTS);  // The others: PoolsOfEveryContentComeThrough.
   pool.set_slot_stride_bytes(layout.slot_stride_bytes());
   pool.set_layer_stride_bytes(layout.layer_stride_bytes());
   pool.set_kv_stride_bytes(layout.kv_stride_bytes());
@@ -119,6 +120,34 @@ TEST(RoundTripTest, EveryFieldOfEveryOperationComesThrough) {
     EXPECT_TRUE(Same(sent, OperationToProto(*operation), &difference)) << difference;
   }
   EXPECT_EQ(static_cast<size_t>(oneof->field_count()), std::variant_size_v<Operation>);
+}
+
+TEST(RoundTripTest, PoolsOfEveryContentComeThrough) {
+  const auto layout = CacheLayout::Create(
+      {.tokens_per_block = 4,
+       .layers = {{.num_kv_heads = 2, .head_dim = 8, .dtype = DType::kFloat8E4M3},
+                  {.num_kv_heads = 1,
+                   .head_dim = 8,
+                   .dtype = DType::kFloat8E5M2,
+                   .kind = KvKind::kKeyOnly},
+                  {.num_kv_heads = 1, .head_dim = 8, .dtype = DType::kUint8},
+                  {.kind = KvKind::kOpaque, .bytes_per_block = 77}}});
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  ASSERT_EQ(layout->windows()[0].pools.size(), 6u);
+  for (const PoolLayout& pool : layout->windows()[0].pools) {
+    v1::PoolMapping sent;
+    PoolMappingToProto({.layout = pool, .num_slots = 3, .segments = {}}, &sent);
+    const absl::StatusOr<PoolMapping> mapping = PoolMappingFromProto(sent);
+    ASSERT_TRUE(mapping.ok()) << mapping.status();
+    EXPECT_EQ(mapping->layout.content, pool.content);
+    EXPECT_EQ(mapping->layout.dtype, pool.dtype);
+    EXPECT_EQ(mapping->layout.bytes_per_block, pool.bytes_per_block);
+    EXPECT_EQ(mapping->layout.slot_stride_bytes(), pool.slot_stride_bytes());
+    v1::PoolMapping again;
+    PoolMappingToProto(*mapping, &again);
+    std::string difference;
+    EXPECT_TRUE(Same(sent, again, &difference)) << difference;
+  }
 }
 
 TEST(RoundTripTest, EveryFieldOfEveryResultComesThrough) {

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -265,6 +266,42 @@ TEST_F(MapSocketTest, ASocketThatADeadDaemonLeftIsReplaced) {
   ASSERT_EQ(stat(path.c_str(), &found), 0);
   const auto next = MapSocket::Listen(path, {});
   EXPECT_TRUE(next.ok()) << next.status();
+}
+
+TEST_F(MapSocketTest, AClientMapsPoolsOfEveryContent) {
+  const auto layout = CacheLayout::Create(
+      {.tokens_per_block = 4,
+       .layers = {{.kind = KvKind::kOpaque, .bytes_per_block = 13},
+                  {.num_kv_heads = 1, .head_dim = 6, .kind = KvKind::kKeyOnly},
+                  {.num_kv_heads = 2, .head_dim = 8, .dtype = DType::kFloat8E4M3},
+                  {.kind = KvKind::kOpaque, .bytes_per_block = 13}}});
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  const auto pools =
+      PoolSet::Create(*layout, {.tiers = {{3}}}, absl::StrCat("map-test-kinds-", getpid()));
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  const std::string path = absl::StrCat(path_, ".kinds");
+  const auto anybody = [](SessionRef) { return absl::OkStatus(); };
+  const auto socket = MapSocket::Listen(
+      path, **pools,
+      {.admit_reader = anybody,
+       .admit_writer = [&](SessionRef session, PeerProcess) { return anybody(session); }});
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  const auto mapped = MapPools(path, Session(), MemoryAccess::kReadWrite, kPatience);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  ASSERT_EQ(mapped->size(), 4u);
+  constexpr PoolContent kContents[] = {PoolContent::kOpaque, PoolContent::kElements,
+                                       PoolContent::kElements, PoolContent::kScales};
+  constexpr uint64_t kSlotBytes[] = {2 * 13, 4 * 6 * 4, 2 * 2 * 4 * 8, 2 * 2 * 4};
+  for (uint32_t p = 0; p < 4; ++p) {
+    const PoolLayout& pool = (*mapped)[p]->mapping().layout;
+    EXPECT_EQ(pool.content, kContents[p]) << p;
+    EXPECT_EQ(pool.slot_stride_bytes(), kSlotBytes[p]) << p;
+    EXPECT_EQ(pool.has_scales(), p == 2) << p;
+    const std::vector<std::byte> bytes(kSlotBytes[p], std::byte(p + 1));
+    ASSERT_TRUE((*mapped)[p]->WriteSlot(SlotIndex(2), bytes).ok());
+    const absl::Span<const std::byte> owners = (*pools)->pool(0, p).slot(SlotIndex(2));
+    EXPECT_TRUE(std::equal(owners.begin(), owners.end(), bytes.begin(), bytes.end())) << p;
+  }
 }
 
 TEST_F(MapSocketTest, AWorldOfSegmentsIsRefused) {

@@ -7,6 +7,7 @@ pagoda.aio has the same names for asyncio.
 """
 
 from pagoda._call import Pending
+from pagoda._map_socket import SessionRef
 from pagoda._watch import Watch, watch
 from pagoda.client import Batch, Client, Pin, Sequence, connect
 from pagoda.errors import (BadRequest, BatchFailed, CannotMap, Conflict, Exhausted, KvLost, NotFound, NotServed, PagodaError,
@@ -15,7 +16,7 @@ from pagoda.events import (Created, EndedPin, Event, Gap, Item, PinEnd, Progress
                            StoredBlock, Updated)
 from pagoda.hashes import block_hashes, namespace_hash
 from pagoda.mirror import CachedPrefix, Mirror
-from pagoda.pools import Pool, Segment
+from pagoda.pools import DeviceArray, Pool, Segment, map_pools
 from pagoda.status import Status, TierStatus, TransferDirection, Transfers, WindowStatus
 from pagoda.tables import Table
 from pagoda.values import (Allocation, Block, CacheInfo, Capacity, Invalidated, Lane, Match, Medium, MemoryKind, MemoryPages, Moved,
@@ -25,11 +26,11 @@ from pagoda.version import VERSION as __version__
 
 __all__ = [
     "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "CachedPrefix", "CannotMap", "Capacity", "Client",
-    "Conflict", "Created", "EndedPin", "Event", "Exhausted", "Gap", "Invalidated", "Item", "KvLost", "Lane", "Match", "Medium", "MemoryKind",
+    "Conflict", "Created", "DeviceArray", "EndedPin", "Event", "Exhausted", "Gap", "Invalidated", "Item", "KvLost", "Lane", "Match", "Medium", "MemoryKind",
     "MemoryPages", "Mirror", "Moved", "MultimodalItem", "Namespace", "NotFound", "NotServed", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinEnd",
     "PinInfo", "Pinned", "Pins", "Pool", "PrefetchTarget", "Prefetched",
-    "Progress", "RemovalReason", "Removed", "Retention", "Segment", "Sequence", "SequenceInfo", "SessionGone", "SnapshotBegin",
+    "Progress", "RemovalReason", "Removed", "Retention", "Segment", "Sequence", "SequenceInfo", "SessionGone", "SessionRef", "SnapshotBegin",
     "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierInfo", "TierStatus", "TimedOut", "Tokens", "TransferDirection",
     "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity", "WindowStatus",
-    "__version__", "block_hashes", "connect", "namespace_hash", "watch",
+    "__version__", "block_hashes", "connect", "map_pools", "namespace_hash", "watch",
 ]

@@ -1,8 +1,10 @@
 """The daemon's map socket, where a client on its machine gets the pools' memory: proto/pagoda/v1/mapping.proto."""
 
+import dataclasses
 import errno
 import os
 import socket
+import struct
 from typing import Any
 
 import grpc
@@ -55,12 +57,57 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
+# Of SessionRef.to_bytes: a version, the id, the token's halves; the path follows.
+_REF = struct.Struct("<BQQQ")
+_REF_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionRef:
+    """Names a session to other processes on its machine, so that they map the pools under it (map_pools): an engine's workers under the session
+    of its scheduler. It pickles, and travels as bytes.
+
+    It is a credential: whoever has it may read and write the session's memory. It is good until the session ends.
+    """
+
+    session_id: int
+    token: tuple[int, int] = dataclasses.field(repr=False)
+    """The secret's 128 bits, the lower 64 first."""
+    map_socket: str
+    """The path of the daemon's map socket; "" where it has none."""
+
+    def to_bytes(self) -> bytes:
+        """For from_bytes, in another process: the secret is among them."""
+        return _REF.pack(_REF_VERSION, self.session_id, *self.token) + os.fsencode(self.map_socket)
+
+    @classmethod
+    def from_bytes(cls, given: bytes) -> "SessionRef":
+        """Errors: ValueError for bytes that to_bytes did not make."""
+        if len(given) < _REF.size or given[0] != _REF_VERSION:
+            raise ValueError(f"{len(given)} bytes that are no SessionRef of version {_REF_VERSION}")
+        _, session_id, low, high = _REF.unpack_from(given)
+        return cls(session_id, (low, high), os.fsdecode(given[_REF.size:]))
+
+    @classmethod
+    def take(cls, opened: Any) -> "SessionRef":
+        """Of an OpenSessionResponse."""
+        return cls(opened.session.session_id, (opened.session.token, opened.session.token_high), opened.map_socket)
+
+    def _message(self) -> Any:
+        return v1.SessionRef(session_id=self.session_id, token=self.token[0], token_high=self.token[1])
+
+
 class MapSocket:
     """Where a session gets its descriptors. Thread-safe: each request has a connection of its own."""
 
-    def __init__(self, path: str, session: Any) -> None:
-        self._path = path
+    def __init__(self, session: SessionRef) -> None:
         self._session = session
+
+    def describe(self) -> list[Any]:
+        """The PoolMappings of the session's cache. The daemon notes no writer for that. Errors: those of open."""
+        response, descriptors = self._request(READ)
+        _close(descriptors)
+        return list(response.pools)
 
     def open(self, window_size: int, pool_index: int, tier: int, access: int) -> int:
         """A descriptor of the pool's first segment, for reading or for writing as well; the caller closes it. Whoever asks for writing is
@@ -68,13 +115,8 @@ class MapSocket:
 
         Errors: CannotMap; UNKNOWN_SESSION, STALE_SESSION, DRAINING.
         """
-        if not self._path:
-            raise CannotMap(Details(grpc.StatusCode.FAILED_PRECONDITION,
-                                    "the daemon has no map socket (server.map_socket), so its pools cannot be mapped"))
-        response, descriptors = _ask(self._path, v1.MapPoolsRequest(session=self._session, access=access))
+        response, descriptors = self._request(access)
         try:
-            if response.HasField("error"):
-                raise errors.make(errors.of_result(response.error))
             position = 0
             for pool in response.pools:
                 if (pool.window_size, pool.pool_index, pool.tier) == (window_size, pool_index, tier):
@@ -83,3 +125,14 @@ class MapSocket:
             raise errors.make(Details(grpc.StatusCode.NOT_FOUND, f"the daemon has no pool {pool_index} of window {window_size} any more"))
         finally:
             _close(descriptors)
+
+    def _request(self, access: int) -> tuple[Any, list[int]]:
+        """An answer without an error, and its descriptors, which the caller closes."""
+        if not self._session.map_socket:
+            raise CannotMap(Details(grpc.StatusCode.FAILED_PRECONDITION,
+                                    "the daemon has no map socket (server.map_socket), so its pools cannot be mapped"))
+        response, descriptors = _ask(self._session.map_socket, v1.MapPoolsRequest(session=self._session._message(), access=access))
+        if response.HasField("error"):
+            _close(descriptors)
+            raise errors.make(errors.of_result(response.error))
+        return response, descriptors

@@ -9,7 +9,7 @@ from typing import Any
 
 from pagoda._call import Pending, Surroundings
 from pagoda._contract import v1
-from pagoda._map_socket import MapSocket
+from pagoda._map_socket import MapSocket, SessionRef
 from pagoda._sequences import SequenceView
 from pagoda.errors import BatchFailed, Loss, of_result
 from pagoda.values import CacheInfo, Lane
@@ -27,7 +27,8 @@ class Session:
         self.lease: float = opened.lease_ms / 1000
         self.epoch: int = opened.epoch
         self.cache = CacheInfo.take(opened.cache)
-        self._surroundings = Surroundings(MapSocket(opened.map_socket, opened.session), self.cache)
+        self.shared_ref = SessionRef.take(opened)
+        self._surroundings = Surroundings(MapSocket(self.shared_ref), self.cache)
         self.revision = 0
         self.completed_tickets = dict.fromkeys(Lane, 0)
         self._steps = (0, 0)
@@ -92,6 +93,11 @@ class SessionView:
     def cache(self) -> CacheInfo:
         """What the daemon caches."""
         return self._session.cache
+
+    @property
+    def session_ref(self) -> SessionRef:
+        """Names this session to other processes on this machine, which map its pools with it (map_pools). It is a credential."""
+        return self._session.shared_ref
 
     @property
     def epoch(self) -> int:

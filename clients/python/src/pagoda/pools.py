@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pagoda._map_socket import READ, READ_WRITE, MapSocket
+from pagoda._cuda import DeviceMemory
 from pagoda._huge_pages import prepare
+from pagoda._map_socket import READ, READ_WRITE, MapSocket, SessionRef
 from pagoda.values import MemoryPages, Tier
 
 if TYPE_CHECKING:
     import torch
 
-# By pagoda.v1.DType. numpy has no bfloat16: its bits come as uint16.
-_DTYPES = {1: "float32", 2: "float16", 3: "bfloat16"}
-_ARRAY_DTYPES: dict[str, type[np.generic]] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
-
+# By pagoda.v1.DType.
+_DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "fp8_e4m3", 5: "fp8_e5m2", 6: "uint8"}
+# What every numpy has in their place: bfloat16 and fp8 come as their bits.
+_BITS: dict[str, type[np.generic]] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16, "fp8_e4m3": np.uint8,
+                                      "fp8_e5m2": np.uint8, "uint8": np.uint8}
+# Their names in ml_dtypes and in torch.
+_FP8 = {"fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
+# By pagoda.v1.PoolContent; 0 is a daemon from before there was another.
+_CONTENTS = {0: "elements", 1: "elements", 2: "scales", 3: "opaque"}
 
 _HOST_MEMORY = (0, 1)  # By pagoda.v1.MemoryKind; 0 is a daemon from before there was another.
 _CUDA_MEMORY = 2
@@ -31,28 +37,90 @@ def _memory(segment: Any) -> str:
     return f"cuda:{segment.device}" if segment.memory_kind == _CUDA_MEMORY else f"unknown ({segment.memory_kind})"
 
 
+def _array_dtype(dtype: str) -> np.dtype[Any]:
+    """numpy's for a pool's: ml_dtypes' for fp8, where that package is there; else the bits'."""
+    if dtype in _FP8:
+        try:
+            import ml_dtypes
+        except ImportError:
+            return np.dtype(np.uint8)
+        return np.dtype(getattr(ml_dtypes, _FP8[dtype]))
+    return np.dtype(_BITS[dtype])
+
+
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """A part of a pool: `size_bytes` bytes from `offset_bytes` on of a piece of shared memory."""
+    """A part of a pool: `size_bytes` bytes from `offset_bytes` on of a piece of memory."""
 
     shm_name: str
     """For people. The memory itself comes over the daemon's map socket."""
     offset_bytes: int
     size_bytes: int
     memory: str = "host"
-    """"host", or "cuda:0" where it lies on that device of the daemon's: this package maps host memory alone."""
+    """"host", or "cuda:0" where it lies on that device, by the daemon's count."""
+    device_uuid: bytes = b""
+    """Of a device: its 16 bytes of identity, by which this process finds it among those that it sees."""
     pages: MemoryPages = MemoryPages.UNSPECIFIED
     """Of host memory. The segment is a multiple of a page: slots lie as in plain pages, and what huge pages add lies behind the last one."""
+
+
+class DeviceArray:
+    """A pool's bytes on a CUDA device, for what takes `__cuda_array_interface__` (CuPy, Numba, torch.as_tensor), without a copy. Mapped as long
+    as it lives. `Pool.device_array` makes it.
+
+    The interface has version 3 and no stream: whoever reads waits for the ready tickets and for the kernels that wrote. bfloat16 and fp8
+    are their bits, int16 and uint8, because the interface has no name for them.
+    """
+
+    def __init__(self, memory: DeviceMemory, offset_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str,
+                 writable: bool) -> None:
+        self._memory = memory
+        self._offset = offset_bytes
+        self.shape = shape
+        self.strides = strides
+        """Bytes."""
+        self.device = memory.device
+        """The device's index in this process."""
+        self._typestr = typestr
+        self._writable = writable
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "strides": self.strides, "typestr": self._typestr, "version": 3,
+                "data": (self._memory.address + self._offset, not self._writable)}
+
+    def read_slot(self, slot: int) -> npt.NDArray[np.uint8]:
+        """A copy of one slot's bytes on the host. It waits for nothing that runs on the device. Errors: IndexError, CannotMap."""
+        return self._memory.read(self._slot(slot), self.strides[0])
+
+    def write_slot(self, slot: int, given: npt.NDArray[Any]) -> None:
+        """Copies so many bytes as a slot has, of any dtype, to it; they are there when it returns. Errors: IndexError, ValueError (another
+        number of bytes, or an array for reading), CannotMap."""
+        given = np.ascontiguousarray(given)
+        if given.nbytes != self.strides[0]:
+            raise ValueError(f"{given.nbytes} bytes for a slot of {self.strides[0]}")
+        self._memory.write(self._slot(slot), given.reshape(-1).view(np.uint8))
+
+    def _slot(self, slot: int) -> int:
+        if not 0 <= slot < self.shape[0]:
+            raise IndexError(f"slot {slot} of {self.shape[0]}")
+        return self._offset + slot * self.strides[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
     """A pool of a window: one slot for each of its blocks, in one tier.
 
-    Its arrays have the shape (slots, layers, K and V, KV heads, tokens of a block, head dimension); where the pool holds K only, the third
-    extent is 1. An array is mapped when it is first asked for, over the daemon's map socket, and stays mapped as long as it or this object
-    lives; after the daemon's end it is memory of nobody. Errors of that first time: CannotMap (another machine, no map socket, a user that
-    may not, a cgroup that refuses huge pages), UNKNOWN_SESSION, STALE_SESSION, DRAINING.
+    What `content` names says the shape of its arrays:
+    * "elements": (slots, layers, K and V, KV heads, tokens of a block, head dimension); where the pool holds K only, the third extent is 1.
+    * "scales": (slots, layers, K and V, KV heads) of float32: what the elements of the same slot, layer and head of the pool before it
+      (`pool_index` - 1, of fp8) are multiplied by when they are read, for all tokens of the block.
+    * "opaque": (slots, layers, bytes) of uint8, in a packing that the clients alone know.
+
+    An array is mapped when it is first asked for, over the daemon's map socket, and stays mapped as long as it or this object lives; after
+    the daemon's end it is memory of nobody. Errors of that first time: CannotMap (another machine, no map socket, a user that may not, a cgroup that refuses huge pages, a GPU
+    that this process cannot use), UNKNOWN_SESSION, STALE_SESSION, DRAINING; NotImplementedError where the memory is of another kind than
+    the array, or what this version does not know.
     """
 
     window_size: int
@@ -60,31 +128,42 @@ class Pool:
     pool_index: int
     tier: Tier
     dtype: str
-    """"float32", "float16" or "bfloat16"."""
+    """"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2" or "uint8"."""
     layers: tuple[int, ...]
     """The model's layers in this pool, in the order of the arrays' second axis."""
-    shape: tuple[int, int, int, int, int, int]
-    strides: tuple[int, int, int, int, int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     """Bytes."""
     segments: tuple[Segment, ...]
     map_socket: MapSocket | None = dataclasses.field(default=None, repr=False, compare=False)
     """How the session gets the memory."""
+    content: str = "elements"
+    """"elements", "scales" or "opaque"."""
 
     @classmethod
     def take(cls, message: Any) -> "Pool":
         dtype = _DTYPES.get(message.dtype, f"unknown ({message.dtype})")
+        content = _CONTENTS.get(message.content, f"unknown ({message.content})")
+        item = np.dtype(_BITS.get(dtype, np.uint8)).itemsize
+        if content == "opaque":
+            shape: tuple[int, ...] = (message.num_slots, len(message.layers), message.layer_stride_bytes)
+            strides: tuple[int, ...] = (message.slot_stride_bytes, message.layer_stride_bytes, item)
+        else:
+            shape = (message.num_slots, len(message.layers), message.kv_factor, message.num_kv_heads)
+            strides = (message.slot_stride_bytes, message.layer_stride_bytes, message.kv_stride_bytes, message.head_stride_bytes)
+            if content != "scales":
+                shape += (message.tokens_per_block, message.head_dim)
+                strides += (message.token_stride_bytes, item)
         return cls(
-            message.window_size, message.pool_index, Tier(message.tier), dtype, tuple(message.layers),
-            (message.num_slots, len(message.layers), message.kv_factor, message.num_kv_heads, message.tokens_per_block,
-             message.head_dim),
-            (message.slot_stride_bytes, message.layer_stride_bytes, message.kv_stride_bytes, message.head_stride_bytes,
-             message.token_stride_bytes, np.dtype(_ARRAY_DTYPES.get(dtype, np.uint8)).itemsize),
-            tuple(Segment(part.shm_name, part.offset_bytes, part.size_bytes, _memory(part), MemoryPages(part.pages)) for part in message.segments))
+            message.window_size, message.pool_index, Tier(message.tier), dtype, tuple(message.layers), shape, strides,
+            tuple(Segment(part.shm_name, part.offset_bytes, part.size_bytes, _memory(part), part.device_uuid, MemoryPages(part.pages))
+                  for part in message.segments),
+            content=content)
 
     @functools.cached_property
     def array(self) -> npt.NDArray[Any]:
         """The pool's bytes, mapped for reading: writing raises ValueError, and the kernel would not let it. bfloat16 comes as its bits,
-        uint16."""
+        uint16; fp8 as ml_dtypes' float8_e4m3fn or float8_e5m2 where that package is installed, else as its bits, uint8."""
         return self._map(READ)
 
     @functools.cached_property
@@ -94,34 +173,82 @@ class Pool:
 
         Before the first time the daemon notes this process: what the session has when it ends without close() stays out of use until this
         process has ended. So each session maps for itself, and a child process does, too: one that os.fork or multiprocessing made inherits this
-        array, must not write into it, and must not outlive its parent.
+        array, must not write into it, and must not outlive its parent. A process that has no session of its own maps with that of another one:
+        map_pools.
         """
         return self._map(READ_WRITE)
 
     @functools.cached_property
+    def device_array(self) -> DeviceArray:
+        """The same on a CUDA device, mapped for writing, which also the daemon notes: for pools whose segment's `memory` is "cuda:0". It finds
+        the device by its identity, so CUDA_VISIBLE_DEVICES may count it otherwise here."""
+        (segment,) = self._known_segments()
+        if not segment.memory.startswith("cuda:"):
+            raise NotImplementedError(f"the pool lies in the memory of {segment.memory}: array, writable_array and tensor map that")
+        descriptor = self._socket().open(self.window_size, self.pool_index, self.tier, READ_WRITE)
+        try:
+            memory = DeviceMemory(descriptor, segment.device_uuid, segment.offset_bytes + segment.size_bytes, writable=True)
+        finally:
+            os.close(descriptor)
+        bits = np.dtype(np.int16 if self.dtype == "bfloat16" else _BITS[self.dtype])
+        return DeviceArray(memory, segment.offset_bytes, self.shape, self.strides, bits.str, writable=True)
+
+    @functools.cached_property
     def tensor(self) -> "torch.Tensor":
-        """writable_array as a tensor of torch, on the CPU and over the same bytes, of the pool's own dtype; needs torch."""
+        """The pool's bytes as a tensor of torch, mapped for writing, of the pool's own dtype (torch.bfloat16, torch.float8_e4m3fn,
+        torch.float8_e5m2, torch.uint8), where they lie: on the CPU over writable_array, or on the GPU over device_array. Needs torch, and
+        for fp8 a version that has it."""
         import torch
 
-        if self.dtype == "bfloat16":
-            return torch.from_numpy(self.writable_array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(self.writable_array)
+        if self._known_segments()[0].memory == "host":
+            bits = self.writable_array
+            whole = torch.from_numpy(bits.view(np.int16) if self.dtype == "bfloat16" else bits.view(_BITS[self.dtype]))
+        else:
+            whole = torch.as_tensor(self.device_array, device=f"cuda:{self.device_array.device}")
+        own = _FP8.get(self.dtype, "bfloat16" if self.dtype == "bfloat16" else None)
+        return whole if own is None else whole.view(getattr(torch, own))
+
+    def _known_segments(self) -> tuple[Segment]:
+        """The one segment, of a pool that this version knows."""
+        if len(self.segments) != 1 or self.dtype not in _BITS or self.content not in _CONTENTS.values():
+            raise NotImplementedError(f"a pool of {len(self.segments)} segments of {self.content} of {self.dtype}: this version maps pools of "
+                                      f"one segment of {', '.join(dict.fromkeys(_CONTENTS.values()))} of {', '.join(_BITS)}")
+        (segment,) = self.segments
+        if segment.memory != "host" and not segment.memory.startswith("cuda:"):
+            raise NotImplementedError(f"the pool lies in memory of a kind that this version does not map: {segment.memory}")
+        if segment.size_bytes < self.shape[0] * self.strides[0]:
+            raise ValueError(f"a segment of {segment.size_bytes} bytes for {self.shape[0]} slots of {self.strides[0]}")
+        return (segment,)
+
+    def _socket(self) -> MapSocket:
+        if self.map_socket is None:
+            raise ValueError("a Pool that neither Client.pools nor map_pools made has no memory")
+        return self.map_socket
 
     def _map(self, access: int) -> npt.NDArray[Any]:
-        if len(self.segments) != 1 or self.dtype not in _ARRAY_DTYPES:
-            raise NotImplementedError(f"a pool of {len(self.segments)} segments of {self.dtype}: this version maps pools of one "
-                                      f"segment of {', '.join(_ARRAY_DTYPES)}")
-        if (memory := self.segments[0].memory) != "host":
-            raise NotImplementedError(f"the pool lies in the memory of {memory}, and this package maps host memory alone: clients/cpp (MapPools) "
-                                      "maps a GPU's, or the daemon is started with cache.primary_memory: host")
-        if self.map_socket is None:
-            raise ValueError("a Pool that Client.pools did not make has no memory")
-        (segment,) = self.segments
-        descriptor = self.map_socket.open(self.window_size, self.pool_index, self.tier, access)
+        (segment,) = self._known_segments()
+        if segment.memory != "host":
+            raise NotImplementedError(f"the pool lies in the memory of {segment.memory}, which numpy does not read: device_array and tensor map "
+                                      "a GPU's, or the daemon is started with cache.primary_memory: host")
+        descriptor = self._socket().open(self.window_size, self.pool_index, self.tier, access)
         try:
             mapped = mmap.mmap(descriptor, segment.offset_bytes + segment.size_bytes,
                                access=mmap.ACCESS_READ if access == READ else mmap.ACCESS_WRITE)
         finally:
             os.close(descriptor)
         prepare(mapped, segment.pages, writable=access == READ_WRITE)
-        return np.ndarray(self.shape, _ARRAY_DTYPES[self.dtype], mapped, segment.offset_bytes, self.strides)
+        return np.ndarray(self.shape, _array_dtype(self.dtype), mapped, segment.offset_bytes, self.strides)
+
+
+def map_pools(session: SessionRef | bytes, *, tier: Tier | None = None, window_size: int | None = None) -> tuple[Pool, ...]:
+    """The pools, or those of a tier or a window, for a process that has no session of its own: an engine's worker, under the session of its
+    scheduler. Asks the daemon's map socket alone; nothing is mapped yet.
+
+    `session`: the scheduler's Client.session_ref, or its to_bytes(). What such a pool maps for writing is the session's: the daemon notes
+    this process beside the others, and what the session has when it ends without close() stays out of use until all of them have ended.
+    Errors: CannotMap, UNKNOWN_SESSION, STALE_SESSION, DRAINING; ValueError for bytes that to_bytes did not make.
+    """
+    ref = SessionRef.from_bytes(session) if isinstance(session, bytes) else session
+    socket = MapSocket(ref)
+    return tuple(dataclasses.replace(pool, map_socket=socket) for pool in map(Pool.take, socket.describe())
+                 if tier in (None, pool.tier) and window_size in (None, pool.window_size))

@@ -1,0 +1,216 @@
+"""Memory of a CUDA device that the daemon exports, mapped into this process by the driver's own calls. Needs libcuda.so.1 and nothing else."""
+
+import ctypes
+import functools
+import threading
+import weakref
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+
+from pagoda.errors import CannotMap, Details
+
+# From cuda.h.
+_POSIX_FILE_DESCRIPTOR = 1
+_PINNED = 1
+_ON_DEVICE = 1
+_PROT_READ, _PROT_READ_WRITE = 1, 3
+_GRANULARITY_MINIMUM = 0
+
+
+class _Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class _AllocationFlags(ctypes.Structure):
+    _fields_ = [("compression_type", ctypes.c_ubyte), ("gpu_direct_rdma", ctypes.c_ubyte), ("usage", ctypes.c_ushort),
+                ("reserved", ctypes.c_ubyte * 4)]
+
+
+class _AllocationProperties(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", _Location), ("win32", ctypes.c_void_p),
+                ("flags", _AllocationFlags)]
+
+
+class _Access(ctypes.Structure):
+    _fields_ = [("location", _Location), ("flags", ctypes.c_int)]
+
+
+_Address = ctypes.c_uint64  # CUdeviceptr.
+_Handle = ctypes.c_uint64  # CUmemGenericAllocationHandle.
+
+# By the names that the library exports, with the types of their arguments. All return a CUresult.
+_CALLS: dict[str, tuple[Any, ...]] = {
+    "cuGetErrorName": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
+    "cuInit": (ctypes.c_uint,),
+    "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
+    "cuDeviceGetUuid_v2": (ctypes.c_char_p, ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
+    "cuDevicePrimaryCtxRelease_v2": (ctypes.c_int,),
+    "cuCtxPushCurrent_v2": (ctypes.c_void_p,),
+    "cuCtxPopCurrent_v2": (ctypes.POINTER(ctypes.c_void_p),),
+    "cuMemGetAllocationGranularity": (ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(_AllocationProperties), ctypes.c_int),
+    "cuMemImportFromShareableHandle": (ctypes.POINTER(_Handle), ctypes.c_void_p, ctypes.c_int),
+    "cuMemRelease": (_Handle,),
+    "cuMemAddressReserve": (ctypes.POINTER(_Address), ctypes.c_size_t, ctypes.c_size_t, _Address, ctypes.c_ulonglong),
+    "cuMemAddressFree": (_Address, ctypes.c_size_t),
+    "cuMemMap": (_Address, ctypes.c_size_t, ctypes.c_size_t, _Handle, ctypes.c_ulonglong),
+    "cuMemUnmap": (_Address, ctypes.c_size_t),
+    "cuMemSetAccess": (_Address, ctypes.c_size_t, ctypes.POINTER(_Access), ctypes.c_size_t),
+    "cuMemcpyHtoD_v2": (_Address, ctypes.c_void_p, ctypes.c_size_t),
+    "cuMemcpyDtoH_v2": (ctypes.c_void_p, _Address, ctypes.c_size_t),
+    "cuStreamSynchronize": (ctypes.c_void_p,),
+}
+
+
+def _cannot(why: str) -> CannotMap:
+    return CannotMap(Details(grpc.StatusCode.UNAVAILABLE, why))
+
+
+class _Driver:
+    """CUDA's driver, initialised."""
+
+    def __init__(self) -> None:
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise _cannot(f"no CUDA driver: {error}") from None
+        for name, arguments in _CALLS.items():
+            try:
+                function = getattr(library, name)
+            except AttributeError as error:
+                raise _cannot(f"the CUDA driver is too old: {error}") from None
+            function.argtypes, function.restype = arguments, ctypes.c_int
+            setattr(self, name, function)
+        self.call("cuInit", 0)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Errors: CannotMap with the call and the driver's name of the error."""
+        result = getattr(self, name)(*arguments)
+        if result == 0:
+            return
+        text = ctypes.c_char_p()
+        if getattr(self, "cuGetErrorName")(result, ctypes.byref(text)) != 0 or text.value is None:
+            raise _cannot(f"{name}: an unknown error, {result}")
+        raise _cannot(f"{name}: {text.value.decode()}")
+
+    def find(self, uuid: bytes) -> int:
+        """The index in this process of the device of that identity."""
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        found = ctypes.create_string_buffer(16)
+        for device in range(count.value):
+            self.call("cuDeviceGetUuid_v2", found, device)
+            if found.raw == uuid:
+                return device
+        raise _cannot("this process does not see that device (CUDA_VISIBLE_DEVICES)")
+
+
+# A driver that is not there is asked for again: the next call may find it.
+_driver = functools.cache(_Driver)
+
+
+class _Current:
+    """The device's context is the thread's, as long as the block runs."""
+
+    def __init__(self, driver: _Driver, context: Any) -> None:
+        self._driver, self._context = driver, context
+
+    def __enter__(self) -> None:
+        self._driver.call("cuCtxPushCurrent_v2", self._context)
+
+    def __exit__(self, *error: object) -> None:
+        self._driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))  # type: ignore[attr-defined]
+
+
+class _Mapping:
+    """What has to be given back, in the order in which it was taken."""
+
+    def __init__(self, driver: _Driver, device: int) -> None:
+        self._driver = driver
+        self._device = device
+        self.context = ctypes.c_void_p()
+        self._undo: list[tuple[str, tuple[Any, ...]]] = []
+        driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), device)
+        self._released = threading.Lock()
+
+    def taken(self, undo: str, *arguments: Any) -> None:
+        self._undo.append((undo, arguments))
+
+    def release(self) -> None:
+        """Gives it all back, once. At the process's end the driver may have ended before: then all of it fails."""
+        if not self._released.acquire(blocking=False):
+            return
+        if self._driver.cuCtxPushCurrent_v2(self.context) == 0:  # type: ignore[attr-defined]
+            for name, arguments in reversed(self._undo):
+                getattr(self._driver, name)(*arguments)
+            self._driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))  # type: ignore[attr-defined]
+        self._driver.cuDevicePrimaryCtxRelease_v2(self._device)  # type: ignore[attr-defined]
+
+
+class DeviceMemory:
+    """`size_bytes` bytes of a device, mapped as long as this object lives. Thread-safe."""
+
+    def __init__(self, descriptor: int, uuid: bytes, size_bytes: int, writable: bool) -> None:
+        """Takes nothing over: the caller closes the descriptor.
+
+        `uuid`: the device's 16 bytes of identity. Errors: CannotMap (no driver here, a device that this process does not see, a call that
+        failed).
+        """
+        self._driver = _driver()
+        self.device = self._driver.find(uuid)
+        """The device's index in this process."""
+        self.size_bytes = size_bytes
+        self._writable = writable
+        mapping = _Mapping(self._driver, self.device)
+        self._context = mapping.context
+        self._finalizer = weakref.finalize(self, mapping.release)
+        try:
+            with _Current(self._driver, self._context):
+                self.address = self._map(descriptor, mapping)
+        except BaseException:
+            self._finalizer()
+            raise
+
+    def _map(self, descriptor: int, mapping: _Mapping) -> int:
+        call = self._driver.call
+        properties = _AllocationProperties(_PINNED, _POSIX_FILE_DESCRIPTOR, _Location(_ON_DEVICE, self.device))
+        granule = ctypes.c_size_t()
+        call("cuMemGetAllocationGranularity", ctypes.byref(granule), ctypes.byref(properties), _GRANULARITY_MINIMUM)
+        allocated = -(-self.size_bytes // granule.value) * granule.value
+        handle = _Handle()
+        # The driver takes the descriptor's number in the place of a pointer.
+        call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(descriptor), _POSIX_FILE_DESCRIPTOR)
+        mapping.taken("cuMemRelease", handle)
+        address = _Address()
+        call("cuMemAddressReserve", ctypes.byref(address), allocated, 0, 0, 0)
+        mapping.taken("cuMemAddressFree", address, allocated)
+        call("cuMemMap", address, allocated, 0, handle, 0)
+        mapping.taken("cuMemUnmap", address, allocated)
+        access = _Access(_Location(_ON_DEVICE, self.device), _PROT_READ_WRITE if self._writable else _PROT_READ)
+        call("cuMemSetAccess", address, allocated, ctypes.byref(access), 1)
+        return address.value
+
+    def read(self, offset_bytes: int, count: int) -> npt.NDArray[np.uint8]:
+        """A copy of `count` bytes. Waits for nothing that runs on the device."""
+        self._check(offset_bytes, count)
+        taken = np.empty(count, np.uint8)
+        with _Current(self._driver, self._context):
+            self._driver.call("cuMemcpyDtoH_v2", taken.ctypes.data, self.address + offset_bytes, count)
+        return taken
+
+    def write(self, offset_bytes: int, given: npt.NDArray[np.uint8]) -> None:
+        """Copies contiguous bytes; they are there when it returns."""
+        self._check(offset_bytes, given.nbytes)
+        if not self._writable:
+            raise ValueError("the memory is mapped for reading alone")
+        with _Current(self._driver, self._context):
+            self._driver.call("cuMemcpyHtoD_v2", self.address + offset_bytes, given.ctypes.data, given.nbytes)
+            # The call returns when it has the bytes; streams that do not block, and other processes, do not wait for the null stream.
+            self._driver.call("cuStreamSynchronize", None)
+
+    def _check(self, offset_bytes: int, count: int) -> None:
+        if offset_bytes < 0 or count < 0 or offset_bytes + count > self.size_bytes:
+            raise IndexError(f"bytes {offset_bytes} to {offset_bytes + count} of {self.size_bytes}")
