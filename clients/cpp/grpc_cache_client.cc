@@ -90,6 +90,7 @@ class GrpcCacheClient final : public CacheClient {
     request.set_client_name(options.client_name);
     request.set_lease_ms(absl::ToInt64Milliseconds(options.lease));
     request.set_model_fingerprint(options.model_fingerprint);
+    request.set_cache(options.cache);
     v1::OpenSessionResponse response;
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));

@@ -26,6 +26,8 @@ struct GrpcCacheClientOptions {
   // The model whose KV the client reads and writes, as CacheInfo::model_fingerprint has it; a cache
   // of another model refuses the session. Empty: not said.
   std::string model_fingerprint = {};
+  // Which of the daemon's caches. Empty: the only one.
+  std::string cache = {};
   // How long to wait for the answer to one sending, where another can follow.
   absl::Duration attempt_timeout = absl::Seconds(3);
   // Called at most once, on a thread of the client's, where a sign of life learns that the session
@@ -54,7 +56,8 @@ struct GrpcCacheClientOptions {
 //
 // Errors: UNAVAILABLE (no daemon there), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
 // INVALID_ARGUMENT (a lease above the daemon's maximum; credentials as MakeChannel says),
-// MODEL_MISMATCH (a cache that is not known to be for model_fingerprint).
+// MODEL_MISMATCH (a cache that is not known to be for model_fingerprint), CACHE_NOT_NAMED (no cache
+// is named and the daemon has several), UNKNOWN_CACHE (none has that name, or the daemon has none).
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options);
 
 }  // namespace pagoda

@@ -60,6 +60,7 @@ the program; what runs is answered with CANCELLED.)";
 struct ProgramOptions {
   std::string endpoint = "127.0.0.1:7070";
   std::string model_dir;
+  std::string cache;
   std::string client_name = kProgram;
   OutputFormat output = OutputFormat::kTable;
   CredentialFiles credentials;
@@ -92,6 +93,8 @@ void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
   app.add_option("--connect", options.endpoint, "The daemon: host:port or unix:/path")
       ->envname("PAGODA_ENDPOINT")
       ->capture_default_str();
+  app.add_option("--cache", options.cache,
+                 "Which of the daemon's caches; may be left out where it has one");
   app.add_option("--model", options.model_dir,
                  "A Hugging Face folder or a GGUF file with a model of the Llama family")
       ->required();
@@ -182,7 +185,8 @@ absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& opt
                  .client_name = options.client_name,
                  .lease = absl::Seconds(options.lease_seconds),
                  .timeout = absl::Seconds(options.timeout_seconds),
-                 .credentials = *std::move(credentials)},
+                 .credentials = *std::move(credentials),
+                 .cache = options.cache},
       .engine = {.model_dir = options.model_dir,
                  .backend = options.backend,
                  .gpu_attention = options.gpu_attention,

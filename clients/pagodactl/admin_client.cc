@@ -1,5 +1,6 @@
 #include "clients/pagodactl/admin_client.h"
 
+#include "base/error.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -22,7 +23,33 @@ std::string TierText(const v1::TierStatus& tier) { return TierText(tier.tier(), 
 absl::StatusOr<AdminClient> AdminClient::Connect(const GlobalOptions& globals) {
   const auto channel = ConnectToDaemon(globals);
   if (!channel.ok()) return channel.status();
-  return AdminClient(*channel, globals.timeout());
+  return AdminClient(*channel, globals);
+}
+
+absl::StatusOr<std::vector<v1::GetStatusResponse>> AdminClient::Statuses() {
+  // Caches come and go between two calls; so much that none of a list is left is no accident.
+  constexpr int kTries = 3;
+  absl::Status refused;
+  for (int i = 0; i < kTries; ++i) {
+    absl::StatusOr<v1::GetStatusResponse> only = Call(&Stub::GetStatus, v1::GetStatusRequest());
+    if (only.ok()) return std::vector<v1::GetStatusResponse>{*std::move(only)};
+    refused = only.status();
+    if (ReasonOf(refused) != Reason::kCacheNotNamed) return refused;
+    const absl::StatusOr<v1::ListCachesResponse> list =
+        Call(&Stub::ListCaches, v1::ListCachesRequest());
+    if (!list.ok()) return list.status();
+    std::vector<v1::GetStatusResponse> all;
+    for (const v1::CacheRow& row : list->caches()) {
+      v1::GetStatusRequest request;
+      request.set_cache(row.cache().name());
+      absl::StatusOr<v1::GetStatusResponse> status = Call(&Stub::GetStatus, request);
+      if (ReasonOf(status.status()) == Reason::kUnknownCache) continue;
+      if (!status.ok()) return status.status();
+      all.push_back(*std::move(status));
+    }
+    if (!all.empty()) return all;
+  }
+  return refused;
 }
 
 }  // namespace pagoda

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
@@ -27,12 +28,16 @@ class AdminClient {
   // Errors: UNAVAILABLE, without a reason.
   static absl::StatusOr<AdminClient> Connect(const GlobalOptions& globals);
 
-  // A method of the stub: Call(&Stub::GetStatus, request).
+  // A method of the stub: Call(&Stub::GetStatus, request). A request about a cache that names none
+  // is about the one of the options.
   using Stub = v1::AdminService::Stub;
   template <class Request, class Response>
   absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                              Response*),
-                                const Request& request) {
+                                Request request) {
+    if constexpr (requires { request.set_cache(cache_); }) {
+      if (request.cache().empty()) request.set_cache(cache_);
+    }
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
     Response response;
@@ -41,11 +46,18 @@ class AdminClient {
     return response;
   }
 
+  // The status of the cache of the options; where they name none, of each cache that the daemon
+  // serves. At least one: that of a daemon that serves none has no cache in it.
+  absl::StatusOr<std::vector<v1::GetStatusResponse>> Statuses();
+
  private:
-  AdminClient(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout)
-      : stub_(v1::AdminService::NewStub(channel)), timeout_(timeout) {}
+  AdminClient(const std::shared_ptr<grpc::Channel>& channel, const GlobalOptions& globals)
+      : stub_(v1::AdminService::NewStub(channel)),
+        cache_(globals.cache),
+        timeout_(globals.timeout()) {}
 
   std::unique_ptr<Stub> stub_;
+  std::string cache_;
   absl::Duration timeout_;
 };
 

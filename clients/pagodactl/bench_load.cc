@@ -41,6 +41,7 @@ class UnaryClient final : public BenchClient {
     auto client = std::make_unique<UnaryClient>(*channel, globals.timeout());
     v1::OpenSessionRequest request;
     request.set_client_name(kClientName);
+    request.set_cache(globals.cache);
     v1::OpenSessionResponse response;
     grpc::ClientContext context;
     client->SetDeadline(context);
@@ -99,7 +100,8 @@ class StreamClient final : public BenchClient {
                                        .client_name = kClientName,
                                        .lease = absl::ZeroDuration(),
                                        .timeout = globals.timeout(),
-                                       .credentials = *std::move(credentials)});
+                                       .credentials = *std::move(credentials),
+                                       .cache = globals.cache});
     if (!client.ok()) return client.status();
     return std::make_unique<StreamClient>(*std::move(client));
   }

@@ -89,6 +89,7 @@ class Chat {
 
   absl::Status Answer(const std::string& said) {
     Say("user", said);
+    conversation_.set_cache(globals_.cache);
     conversation_.set_max_new_tokens(options_.max_new_tokens);
     ApplySampling(options_.sampling, conversation_);
     grpc::ClientContext context;

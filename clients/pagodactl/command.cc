@@ -19,7 +19,8 @@ namespace {
 constexpr char kFooter[] = R"(Examples:
   pagodactl status
   pagodactl top
-  pagodactl watch --from-revision 1
+  pagodactl caches
+  pagodactl watch --cache llama --from-revision 1
   pagodactl generate --random-prompt 64 --seed 7
   pagodactl workload --conversations 100 --concurrency 16
   pagodactl pin --tokens 1,2,3,4 --lease 3600
@@ -34,6 +35,9 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
   app.add_option("--endpoint", globals.endpoint, "The daemon: host:port or unix:/path")
       ->envname("PAGODA_ENDPOINT")
       ->capture_default_str();
+  app.add_option("--cache", globals.cache,
+                 "Which of the daemon's caches; may be left out where it has one")
+      ->type_name("NAME");
   const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
                                                        {"json", OutputFormat::kJson}};
   app.add_option("-o,--output", globals.output, "table, for people, or json, for programs")
@@ -50,7 +54,8 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
 // The headings of --help, in this order.
 void GroupCommands(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
-      {"Look", {"status", "top", "sessions", "sequences", "tenants", "inspect", "pins", "watch"}},
+      {"Look",
+       {"status", "top", "caches", "sessions", "sequences", "tenants", "inspect", "pins", "watch"}},
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "invalidate", "retain"}},
       {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
       {"Try and measure", {"generate", "workload", "bench"}},
@@ -125,6 +130,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddGlobalOptions(app, globals);
   AddStatusCommand(app, globals, chosen);
   AddTopCommand(app, globals, chosen);
+  AddCachesCommand(app, globals, chosen);
   AddListCommands(app, globals, chosen);
   AddInspectCommand(app, globals, chosen);
   AddWatchCommand(app, globals, chosen);
@@ -157,6 +163,9 @@ int RunPagodactl(int argc, char** argv) {
     std::cerr << "Say who you are with --auth-token-file or PAGODA_TOKEN_FILE, or with "
                  "--certificate and --key."
               << std::endl;
+  }
+  if (ReasonOf(status) == Reason::kCacheNotNamed) {
+    std::cerr << "Say which one with --cache NAME; \"pagodactl caches\" lists them." << std::endl;
   }
   return exit_code;
 }

@@ -33,6 +33,7 @@ void AddCredentialOptions(CLI::App& app, CredentialFiles& files);
 // Options of every command.
 struct GlobalOptions {
   std::string endpoint = "127.0.0.1:7070";
+  std::string cache;  // Which of the daemon's caches; empty: the only one.
   OutputFormat output = OutputFormat::kTable;
   double timeout_seconds = 10;
   CredentialFiles credentials;
@@ -61,6 +62,8 @@ void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
 void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // sessions, sequences and tenants.
 void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+// caches, with open, show and drop.
+void AddCachesCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // end-session, quarantine and drain.
 void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);

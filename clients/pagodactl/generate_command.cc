@@ -44,8 +44,11 @@ absl::StatusOr<std::vector<TokenId>> RandomPrompt(const GlobalOptions& globals,
                                                   const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + globals.timeout()));
+  v1::GetStatusRequest request;
+  request.set_cache(globals.cache);
   v1::GetStatusResponse status;
-  const grpc::Status called = v1::AdminService::NewStub(channel)->GetStatus(&context, {}, &status);
+  const grpc::Status called =
+      v1::AdminService::NewStub(channel)->GetStatus(&context, request, &status);
   if (!called.ok()) return StatusFromGrpc(called);
   if (!status.has_engine() || status.engine().vocab_size() == 0) {
     return MakeError(Reason::kNoEngine, "the daemon runs without a model");
@@ -72,6 +75,7 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
   const auto stop = ParseTokens(options.stop_tokens);
   if (!stop.ok()) return stop.status();
   v1::GenerateRequest request;
+  request.set_cache(globals.cache);
   request.mutable_prompt_tokens()->Add(prompt->begin(), prompt->end());
   request.set_prompt_text(options.text);
   request.mutable_stop_tokens()->Add(stop->begin(), stop->end());

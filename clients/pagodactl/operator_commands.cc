@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -118,11 +119,16 @@ bool IsGone(const absl::Status& status) {
   return absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone;
 }
 
+// Every cache's status says when the daemon started.
+absl::Time StartOf(const std::vector<v1::GetStatusResponse>& statuses) {
+  return TimeFromProto(statuses.front().start_time());
+}
+
 // Until nobody answers, or another daemon does: a supervisor may start the next one at once.
-absl::Status WaitForTheEnd(AdminClient& admin, uint64_t epoch, const InterruptScope& interrupt) {
+absl::Status WaitForTheEnd(AdminClient& admin, absl::Time start, const InterruptScope& interrupt) {
   while (!interrupt.interrupted()) {
-    const auto status = admin.Call(&Stub::GetStatus, v1::GetStatusRequest());
-    if (IsGone(status.status()) || (status.ok() && status->epoch() != epoch)) {
+    const auto statuses = admin.Statuses();
+    if (IsGone(statuses.status()) || (statuses.ok() && StartOf(*statuses) != start)) {
       return absl::OkStatus();
     }
     absl::SleepFor(kDrainPollInterval);
@@ -134,8 +140,8 @@ absl::Status RunDrain(const GlobalOptions& globals, bool wait) {
   const InterruptScope interrupt([] {});
   absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
   if (!admin.ok()) return admin.status();
-  const auto status = admin->Call(&Stub::GetStatus, v1::GetStatusRequest());
-  if (!status.ok()) return status.status();
+  const auto statuses = admin->Statuses();
+  if (!statuses.ok()) return statuses.status();
   const absl::Time begin = absl::Now();
   const auto begun = admin->Call(&Stub::Drain, v1::DrainRequest());
   if (!begun.ok()) return begun.status();
@@ -144,7 +150,8 @@ absl::Status RunDrain(const GlobalOptions& globals, bool wait) {
           {{"draining", true}, {"ended", false}});
     return absl::OkStatus();
   }
-  if (absl::Status end = WaitForTheEnd(*admin, status->epoch(), interrupt); !end.ok()) return end;
+  const absl::Status end = WaitForTheEnd(*admin, StartOf(*statuses), interrupt);
+  if (!end.ok()) return end;
   const absl::Duration elapsed = absl::Now() - begin;
   Print(globals, absl::StrCat("drained in ", FormatElapsed(elapsed), ": the daemon serves no more"),
         {{"draining", true}, {"ended", true}, {"elapsed_seconds", absl::ToDoubleSeconds(elapsed)}});

@@ -52,7 +52,8 @@ absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(const GlobalOptions& glo
                               .client_name = "pagodactl",
                               .lease = absl::ZeroDuration(),
                               .timeout = globals.timeout(),
-                              .credentials = *std::move(credentials)});
+                              .credentials = *std::move(credentials),
+                              .cache = globals.cache});
 }
 
 // One operation in a session of its own.

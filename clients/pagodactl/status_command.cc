@@ -3,6 +3,8 @@
 
 #include <iostream>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -160,12 +162,16 @@ void PrintEngine(const v1::GetStatusResponse& status) {
                engine.waiting_requests());
 }
 
-void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& globals) {
-  const Terminal terminal = DetectTerminal(STDOUT_FILENO);
-  const v1::CacheInfo& cache = status.cache();
+// What is of the daemon, whichever of its caches the status is of.
+void PrintDaemon(const v1::GetStatusResponse& status, const GlobalOptions& globals,
+                 const Terminal& terminal) {
   absl::PrintF("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
                globals.endpoint, FormatElapsed(DurationFromProto(status.uptime())),
                status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
+}
+
+void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
+  const v1::CacheInfo& cache = status.cache();
   absl::PrintF("cache        %s, model %s, %d tokens a block\n", cache.name(),
                cache.model_fingerprint(), cache.tokens_per_block());
   absl::PrintF("events       epoch %016x, revisions %d to %d\n", status.epoch(),
@@ -182,8 +188,21 @@ void PrintTable(const v1::GetStatusResponse& status, const GlobalOptions& global
   }
   PrintTransfers(status.transfers());
   PrintEngine(status);
-  for (const v1::WindowStatus& window : status.windows()) {
-    PrintWindow(status.cache(), window, terminal);
+  for (const v1::WindowStatus& window : status.windows()) PrintWindow(cache, window, terminal);
+}
+
+void PrintTable(const std::vector<v1::GetStatusResponse>& statuses, const GlobalOptions& globals) {
+  const Terminal terminal = DetectTerminal(STDOUT_FILENO);
+  PrintDaemon(statuses.front(), globals, terminal);
+  if (!statuses.front().has_cache()) {
+    absl::PrintF("caches       none; the daemon waits for clients that open one\n");
+  }
+  if (statuses.size() > 1) {
+    absl::PrintF("caches       %d; --cache NAME shows one alone\n", statuses.size());
+  }
+  for (const v1::GetStatusResponse& status : statuses) {
+    if (statuses.size() > 1) absl::PrintF("\n");
+    if (status.has_cache()) PrintCache(status, terminal);
   }
   std::fflush(stdout);
 }
@@ -264,44 +283,66 @@ Json EngineJson(const v1::GetStatusResponse& status) {
           {"waiting_requests", engine.waiting_requests()}};
 }
 
-void PrintJson(const v1::GetStatusResponse& status) {
+// What is of the daemon.
+Json DaemonJson(const v1::GetStatusResponse& status) {
+  return {{"version", status.version()},
+          {"draining", status.draining()},
+          {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))}};
+}
+
+// Adds what is of the cache.
+void AddCacheJson(const v1::GetStatusResponse& status, Json& json) {
   const v1::CacheInfo& cache = status.cache();
   Json windows = Json::array();
   for (const v1::WindowStatus& window : status.windows()) {
     windows.push_back(WindowJson(status.cache(), window));
   }
-  const Json json = {{"version", status.version()},
-                     {"draining", status.draining()},
-                     {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))},
-                     {"epoch", absl::StrFormat("%016x", status.epoch())},
-                     {"revision", status.revision()},
-                     {"oldest_revision", status.oldest_revision()},
-                     {"cache",
-                      {{"name", cache.name()},
-                       {"model_fingerprint", cache.model_fingerprint()},
-                       {"tokens_per_block", cache.tokens_per_block()}}},
-                     {"sessions", status.sessions()},
-                     {"sequences", status.sequences()},
-                     {"subscribers", status.subscribers()},
-                     {"pins", status.pins()},
-                     {"quarantines", status.quarantines()},
-                     {"quarantined_blocks", status.quarantined_blocks()},
-                     {"recovered_blocks", status.recovered_blocks()},
-                     {"transfers", TransfersJson(status.transfers())},
-                     {"windows", windows},
-                     {"engine", EngineJson(status)}};
+  json.update({{"epoch", absl::StrFormat("%016x", status.epoch())},
+               {"revision", status.revision()},
+               {"oldest_revision", status.oldest_revision()},
+               {"cache",
+                {{"name", cache.name()},
+                 {"model_fingerprint", cache.model_fingerprint()},
+                 {"tokens_per_block", cache.tokens_per_block()}}},
+               {"sessions", status.sessions()},
+               {"sequences", status.sequences()},
+               {"subscribers", status.subscribers()},
+               {"pins", status.pins()},
+               {"quarantines", status.quarantines()},
+               {"quarantined_blocks", status.quarantined_blocks()},
+               {"recovered_blocks", status.recovered_blocks()},
+               {"transfers", TransfersJson(status.transfers())},
+               {"windows", windows},
+               {"engine", EngineJson(status)}});
+}
+
+// One cache's fields stand beside the daemon's; those of several, or of none, in a list.
+void PrintJson(const std::vector<v1::GetStatusResponse>& statuses) {
+  Json json = DaemonJson(statuses.front());
+  if (statuses.size() == 1 && statuses.front().has_cache()) {
+    AddCacheJson(statuses.front(), json);
+  } else {
+    Json caches = Json::array();
+    for (const v1::GetStatusResponse& status : statuses) {
+      if (!status.has_cache()) continue;
+      Json one = Json::object();
+      AddCacheJson(status, one);
+      caches.push_back(one);
+    }
+    json["caches"] = caches;
+  }
   std::cout << json.dump(2) << std::endl;
 }
 
 absl::Status RunStatus(const GlobalOptions& globals) {
   absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
   if (!admin.ok()) return admin.status();
-  const auto response = admin->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());
-  if (!response.ok()) return response.status();
+  const auto statuses = admin->Statuses();
+  if (!statuses.ok()) return statuses.status();
   if (globals.output == OutputFormat::kJson) {
-    PrintJson(*response);
+    PrintJson(*statuses);
   } else {
-    PrintTable(*response, globals);
+    PrintTable(*statuses, globals);
   }
   return absl::OkStatus();
 }
@@ -311,7 +352,10 @@ absl::Status RunStatus(const GlobalOptions& globals) {
 void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
       "status", "One look at the daemon: blocks by tier and state, hit rate, clients, engine");
-  command->footer("Examples:\n  pagodactl status\n  pagodactl status -o json");
+  command->footer(
+      "Of a daemon with several caches it shows each; with --cache NAME that one alone.\n"
+      "Examples:\n  pagodactl status\n  pagodactl status --cache llama\n  pagodactl status -o "
+      "json");
   command->callback([&] { chosen = [&] { return RunStatus(globals); }; });
 }
 

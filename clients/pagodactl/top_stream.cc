@@ -70,6 +70,7 @@ absl::Status TopStream::ReadStream() {
     tally_.BeginStream();
   }
   v1::WatchRequest request;
+  request.set_cache(globals_.cache);
   request.set_snapshot(true);
   request.set_resnapshot_when_behind(true);
   const auto stream = stub->Watch(&context, request);

@@ -37,8 +37,9 @@ struct WatchOptions {
   std::string tenant;
 };
 
-v1::WatchRequest RequestOf(const WatchOptions& options) {
+v1::WatchRequest RequestOf(const GlobalOptions& globals, const WatchOptions& options) {
   v1::WatchRequest request;
+  request.set_cache(globals.cache);
   if (options.start.from_revision != 0) request.set_from_revision(options.start.from_revision);
   request.set_snapshot(options.start.snapshot);
   request.set_resnapshot_when_behind(options.resnapshot);
@@ -161,7 +162,7 @@ absl::Status RunWatch(const GlobalOptions& globals, const WatchOptions& options)
   if (!channel.ok()) return channel.status();
 
   const auto stub = v1::EventService::NewStub(*channel);
-  const auto stream = stub->Watch(&context, RequestOf(options));
+  const auto stream = stub->Watch(&context, RequestOf(globals, options));
   StreamPosition position(options.start);
   EventPrinter printer(globals.output);
   const absl::Status printed = PrintEvents(*stream, options, position, printer);

@@ -27,8 +27,10 @@ constexpr absl::Duration kStatusInterval = absl::Milliseconds(250);
 // The progress bar with the daemon's occupancy beside it.
 class LiveView {
  public:
-  LiveView(const std::shared_ptr<grpc::Channel>& channel, uint64_t turns)
+  // Of the daemon's cache of that name; empty: the only one.
+  LiveView(const std::shared_ptr<grpc::Channel>& channel, const std::string& cache, uint64_t turns)
       : admin_(v1::AdminService::NewStub(channel)),
+        cache_(cache),
         bar_("turns", turns, DetectTerminal(STDERR_FILENO), std::cerr, absl::Now()) {}
   ~LiveView() { bar_.Clear(); }
 
@@ -51,8 +53,10 @@ class LiveView {
   std::string Occupancy() {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+    v1::GetStatusRequest request;
+    request.set_cache(cache_);
     v1::GetStatusResponse status;
-    if (!admin_->GetStatus(&context, {}, &status).ok() || status.windows().empty() ||
+    if (!admin_->GetStatus(&context, request, &status).ok() || status.windows().empty() ||
         status.windows().rbegin()->tiers().empty()) {
       return "blocks ?";
     }
@@ -66,6 +70,7 @@ class LiveView {
   }
 
   const std::unique_ptr<v1::AdminService::Stub> admin_;
+  const std::string cache_;
   ProgressBar bar_;
   std::string occupancy_;
   absl::Time occupancy_time_ = absl::InfinitePast();
@@ -123,9 +128,10 @@ absl::StatusOr<ChatWorkloadReport> RunWatched(const GlobalOptions& globals,
                                            .client_name = "pagodactl",
                                            .lease = absl::ZeroDuration(),
                                            .timeout = globals.timeout(),
-                                           .credentials = *credentials});
+                                           .credentials = *credentials,
+                                           .cache = globals.cache});
   if (!client.ok()) return client.status();
-  LiveView view(*channel, uint64_t{options.conversations} * options.turns);
+  LiveView view(*channel, globals.cache, uint64_t{options.conversations} * options.turns);
   return RunChatWorkload(**client, options, [&](const ChatWorkloadReport& report) {
     view.Show(report);
     return interrupt.interrupted() ? Next::kStop : Next::kContinue;

@@ -46,6 +46,7 @@ std::vector<std::string> Complete(const std::vector<std::string>& words) {
 TEST(CompletionTest, CommandsComplete) {
   EXPECT_THAT(Complete({"se"}), UnorderedElementsAre("sessions", "sequences"));
   EXPECT_THAT(Complete({"quarantine", ""}), IsSupersetOf({"list", "release", "--endpoint"}));
+  EXPECT_THAT(Complete({"caches", ""}), IsSupersetOf({"list", "show", "open", "drop", "--cache"}));
   EXPECT_THAT(Complete({"completion", "b"}), ElementsAre("bash"));
   EXPECT_THAT(Complete({"frob"}), IsEmpty());
 }

@@ -217,6 +217,7 @@ class GrpcCacheClientTest : public testing::Test {
                                        .client_name = "test",
                                        .lease = absl::Seconds(3),
                                        .timeout = timeout,
+                                       .cache = "tiny",
                                        .attempt_timeout = absl::Milliseconds(500)});
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
@@ -233,6 +234,7 @@ TEST_F(GrpcCacheClientTest, OpensANamedSessionAndLearnsTheCache) {
   EXPECT_EQ(client->info().tokens_per_block, 32u);
   EXPECT_EQ(service_.open_request().client_name(), "test");
   EXPECT_EQ(service_.open_request().lease_ms(), 3000u);
+  EXPECT_EQ(service_.open_request().cache(), "tiny");
 }
 
 TEST_F(GrpcCacheClientTest, OperationsSucceedAndFailOneByOne) {

@@ -49,7 +49,7 @@ class FakeAdmin final : public v1::AdminService::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* response) override {
     // Another daemon answers once this one has ended.
-    response->set_epoch(draining_ && --looks_left_ < 0 ? 2 : 1);
+    response->mutable_start_time()->set_seconds(draining_ && --looks_left_ < 0 ? 2 : 1);
     response->set_draining(draining_);
     return grpc::Status::OK;
   }

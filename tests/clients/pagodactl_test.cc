@@ -44,10 +44,10 @@ TEST(PagodactlTest, HelpAndVersionSucceed) {
                               HasSubstr("generate"), HasSubstr("workload"), HasSubstr("replay"),
                               HasSubstr("plan"), HasSubstr("PAGODA_ENDPOINT")));
   for (const char* command :
-       {"status",      "watch",      "generate", "workload",  "replay",    "plan",
-        "pin",         "unpin",      "pins",     "offload",   "prefetch",  "invalidate",
-        "retain",      "top",        "sessions", "sequences", "tenants",   "inspect",
-        "end-session", "quarantine", "drain",    "bench",     "completion"}) {
+       {"status",   "watch",      "generate", "workload",    "replay",      "plan",       "pin",
+        "unpin",    "pins",       "offload",  "prefetch",    "invalidate",  "retain",     "top",
+        "sessions", "sequences",  "tenants",  "inspect",     "end-session", "quarantine", "drain",
+        "bench",    "completion", "caches",   "caches show", "caches drop", "caches open"}) {
     const Outcome outcome = RunProgram(absl::StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.out, HasSubstr("Examples:")) << command;
@@ -145,6 +145,10 @@ TEST(PagodactlTest, NoDaemonExitsWithThreeAndAHint) {
                                 "retain --tokens 1 --priority 3",
                                 "top",
                                 "top --once -o json",
+                                "caches",
+                                "caches show a",
+                                "caches drop a",
+                                "caches open a --model m --layers 1x1x8",
                                 "sessions",
                                 "sequences",
                                 "tenants",

@@ -18,7 +18,7 @@ import grpc
 import pagoda
 import pagoda.aio
 import pytest
-from pagoda import _contract, _huge_pages, _position, _xxh3, errors, events, hashes
+from pagoda import _contract, _huge_pages, _position, _watch, _xxh3, caches, errors, events, hashes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "clients" / "python"
@@ -369,6 +369,172 @@ def test_a_sequence_tells_what_lies_on_disk():
         with client.sequence(range(12)) as sequence, sequence.fork() as fork:
             assert (sequence.matched_tokens, sequence.matched_below_tokens) == (4, 8)
             assert fork.matched_below_tokens == 8
+
+
+@pytest.mark.parametrize("size, told", [(4096, {"bytes": 4096}), ("100B", {"bytes": 100}), ("64KiB", {"bytes": 65536}), ("8GiB", {"bytes": 8 << 30}),
+                                        ("50%", {"free_permille": 500}), ("12.5%", {"free_permille": 125}), ("100%", {"free_permille": 1000}),
+                                        ("0.1%", {"free_permille": 1})])
+def test_a_size_is_bytes_or_a_share(size, told):
+    assert caches.tier_size(pagoda.Medium.HOST, size) == _contract.v1.TierSize(medium=2, **told)
+
+
+@pytest.mark.parametrize("size", [0, -1, "", "8", "8GB", "8 GiB", "-1GiB", "0B", "0%", "0.0%", "100.1%", "101%", "1.25%", ".5%", "50 %", "half"])
+def test_what_is_no_size_is_refused(size):
+    with pytest.raises(ValueError):
+        caches.tier_size(pagoda.Medium.HOST, size)
+
+
+IDENTITY = pagoda.CacheIdentity("org/tiny", "r1", "bfloat16", "NHD", "flash-1")
+LAYERS = (pagoda.Layers(30, num_kv_heads=8, head_dim=128, dtype="bfloat16", window=4096),
+          pagoda.Layers.key_only(2, head_dim=576, dtype="float16"), pagoda.Layers.opaque(24, bytes_per_block=65536, window=7))
+
+
+class FakeCaches:
+    """Stands for the calls of a channel: keeps what open_cache, list_caches and drop_cache were asked, and answers with one cache."""
+
+    def __init__(self, channel, metadata=()):
+        self.asked = channel.asked
+
+    def open_cache(self, request, timeout):
+        self.asked.append((request, timeout))
+        told = _contract.v1.OpenCacheResponse(created=True, epoch=9)
+        told.cache.name = request.name
+        told.cache.tokens_per_block = request.tokens_per_block
+        return told
+
+    def list_caches(self, request, timeout):
+        self.asked.append((request, timeout))
+        told = _contract.v1.ListCachesResponse()
+        own = told.caches.add(epoch=1, has_engine=True)
+        own.cache.name = "own"
+        row = told.caches.add(epoch=9, tenant="team-a", sessions=2, identity=IDENTITY.message(), layers=[group.message() for group in LAYERS])
+        row.cache.name = "tiny"
+        row.tiers.add(name="host", medium=2, bytes=1024, capacity_blocks=8, used_blocks=3)
+        row.opened.FromJsonString("2026-01-02T03:04:05Z")
+        row.unused.FromJsonString("1.5s")
+        row.ends_in.FromJsonString("0s")
+        told.budgets.add(medium=3, bytes=100, free_bytes=40)
+        return told
+
+    def drop_cache(self, request, timeout):
+        self.asked.append((request, timeout))
+        return _contract.v1.DropCacheResponse(ended_sessions=4)
+
+
+class FakeAioCaches(FakeCaches):
+    async def open_cache(self, request, timeout):  # pylint: disable=invalid-overridden-method
+        return super().open_cache(request, timeout)
+
+    async def list_caches(self, request, timeout):  # pylint: disable=invalid-overridden-method
+        return super().list_caches(request, timeout)
+
+    async def drop_cache(self, request, timeout):  # pylint: disable=invalid-overridden-method
+        return super().drop_cache(request, timeout)
+
+
+def ask(monkeypatch, name, *args, **options):
+    """What pagoda's function of that name and aio's return, which is the same, and what they asked."""
+    asked = {}
+    for module, channel, calls in ((pagoda, FakeChannel, FakeCaches), (pagoda.aio, FakeAioChannel, FakeAioCaches)):
+        made = channel()
+        made.asked = asked[module] = []
+        monkeypatch.setattr(module.client, "Calls", calls)
+        monkeypatch.setattr(module.client.Credentials, "channel", lambda self, endpoint, make, made=made: made)
+        done = getattr(module, name)(*args, **options)
+        if inspect.isawaitable(done):
+            async def result(coming=done):
+                return await coming
+
+            assert asyncio.run(result()) == first
+        else:
+            first = done
+    assert asked[pagoda] == asked[pagoda.aio]
+    ((request, timeout),) = asked[pagoda]
+    return first, request, timeout
+
+
+def test_a_cache_is_opened_as_it_is_asked_for(monkeypatch):
+    opened, request, timeout = ask(monkeypatch, "open_cache", "unix:/nowhere", "tiny", identity=IDENTITY, layers=LAYERS, tokens_per_block=16,
+                                   host="50%", gpu=4096, disk="1GiB", eviction_policy="mq", tenant="team-a", timeout=3)
+    assert (opened.cache.name, opened.cache.tokens_per_block, opened.created, opened.epoch, timeout) == ("tiny", 16, True, 9, 3)
+    v1 = _contract.v1
+    assert request == v1.OpenCacheRequest(
+        name="tiny", tokens_per_block=16, eviction_policy="mq", tenant="team-a",
+        identity=v1.CacheIdentity(model="org/tiny", revision="r1", dtype="bfloat16", layout="NHD", kernel_packing="flash-1"),
+        layers=[v1.LayerGroup(count=30, window_size=4096, kind=1, num_kv_heads=8, head_dim=128, dtype=3),
+                v1.LayerGroup(count=2, kind=2, num_kv_heads=1, head_dim=576, dtype=2),
+                v1.LayerGroup(count=24, window_size=7, kind=3, bytes_per_block=65536)],
+        tiers=[v1.TierSize(medium=1, bytes=4096), v1.TierSize(medium=2, free_permille=500), v1.TierSize(medium=3, bytes=1 << 30)])
+
+
+def test_a_cache_without_sizes_leaves_them_to_the_daemon(monkeypatch):
+    _, request, _ = ask(monkeypatch, "open_cache", None, "tiny", identity=IDENTITY, layers=LAYERS, tokens_per_block=16)
+    assert not request.tiers
+
+
+def test_a_dtype_that_is_none_is_refused_by_name():
+    with pytest.raises(ValueError, match="no dtype 'int3'; there is float32, float16, bfloat16"):
+        pagoda.Layers(1, num_kv_heads=1, head_dim=1, dtype="int3").message()
+
+
+def test_caches_are_listed_and_dropped(monkeypatch):
+    found, _, _ = ask(monkeypatch, "list_caches", "unix:/nowhere")
+    own, tiny = found
+    assert len(found) == 2 and (own.name, own.identity, own.unused, own.has_engine) == ("own", None, None, True)
+    assert (tiny.name, tiny.identity, tiny.layers, tiny.epoch, tiny.tenant, tiny.sessions) == ("tiny", IDENTITY, LAYERS, 9, "team-a", 2)
+    assert (tiny.unused, tiny.ends_in) == (1.5, 0.0) and tiny.opened.second == 5
+    assert tiny.tiers == (caches.CacheTier("host", pagoda.Medium.HOST, 1024, 8, 3),)
+    assert found.budgets == (pagoda.Budget(pagoda.Medium.DISK, 100, 40),)
+    ended, request, _ = ask(monkeypatch, "drop_cache", "unix:/nowhere", "tiny", force=True)
+    assert ended == 4 and request == _contract.v1.DropCacheRequest(name="tiny", force=True)
+    _, request, _ = ask(monkeypatch, "drop_cache", "unix:/nowhere", "tiny")
+    assert not request.force
+
+
+def test_what_a_client_asks_of_the_daemon_is_about_its_own_cache():
+    named = []
+
+    def answered(response):
+        def call(request, timeout):
+            named.append(request.cache)
+            return response
+        return call
+
+    calls = FakeCalls()
+    calls.get_status = answered(_contract.v1.GetStatusResponse())
+    calls.reset_prefix_cache = answered(_contract.v1.ResetPrefixCacheResponse(removed_blocks=3))
+    calls.watch = lambda request: (named.append(request.cache), iter([message(9, 4)]))[1]
+    opened = calls.opened()
+    opened.cache.name = "tiny"
+    with pagoda.Client(FakeChannel(), calls, opened, 10) as client:
+        client.status()
+        assert client.reset_prefix_cache() == 3
+        client.watch()
+    assert named == ["tiny"] * 3
+
+
+def test_a_watch_names_its_cache_over_broken_connections_too():
+    reader = _watch.reading().of_cache("tiny")
+    assert reader.position.request().cache == "tiny"
+    reader.accept(message(9, 4))
+    assert (reader.position.request().cache, reader.position.request().from_revision) == ("tiny", 5)
+    assert _watch.reading().of_cache(None).position.request().cache == ""
+
+
+@pytest.mark.parametrize("name", sorted(set(pagoda.aio.__all__) & {"connect", "drop_cache", "list_caches", "open_cache", "watch"}))
+def test_the_functions_of_both_kinds_take_the_same(name):
+    of, of_aio = (inspect.signature(getattr(module, name)).parameters for module in (pagoda, pagoda.aio))
+    assert [(one.name, one.kind, one.default) for one in of_aio.values()] == [(one.name, one.kind, one.default) for one in of.values()]
+    assert ("cache" in of) == (name in ("connect", "watch"))
+
+
+def test_the_reasons_of_caches_have_families():
+    families = {"UNKNOWN_CACHE": pagoda.NotFound, "CACHE_NOT_NAMED": pagoda.Conflict, "CACHE_MISMATCH": pagoda.Conflict,
+                "CACHE_IN_USE": pagoda.Conflict, "TOO_MANY_CACHES": pagoda.Exhausted, "OUT_OF_MEMORY": pagoda.Exhausted}
+    for reason, family in families.items():
+        assert type(errors.make(errors.Details(grpc.StatusCode.UNKNOWN, "", reason))) is family, reason
+        (row,) = [row for row in README.splitlines() if row.startswith(f"| `{family.__name__}` |")]
+        assert reason in row, reason
 
 
 LIBRARY = ctypes.CDLL("libxxhash.so.0")

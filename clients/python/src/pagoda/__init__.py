@@ -9,7 +9,8 @@ pagoda.aio has the same names for asyncio.
 from pagoda._call import Pending
 from pagoda._map_socket import SessionRef
 from pagoda._watch import Watch, watch
-from pagoda.client import Batch, Client, Pin, Sequence, connect
+from pagoda.caches import Budget, CacheIdentity, Caches, CacheTier, LayerKind, Layers, OpenedCache, ServedCache
+from pagoda.client import Batch, Client, Pin, Sequence, connect, drop_cache, list_caches, open_cache
 from pagoda.errors import (BadRequest, BatchFailed, CannotMap, Conflict, Exhausted, KvLost, NotFound, NotServed, PagodaError,
                            PermissionDenied, SessionGone, TimedOut, Unauthenticated, Unavailable, WatchRefused)
 from pagoda.events import (Created, EndedPin, Event, Gap, Item, PinEnd, Progress, RemovalReason, Removed, SnapshotBegin, SnapshotEnd, Stored,
@@ -25,12 +26,13 @@ from pagoda.values import (Allocation, Block, CacheInfo, Capacity, Invalidated, 
 from pagoda.version import VERSION as __version__
 
 __all__ = [
-    "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "CacheInfo", "CachedPrefix", "CannotMap", "Capacity", "Client",
-    "Conflict", "Created", "DeviceArray", "EndedPin", "Event", "Exhausted", "Gap", "Invalidated", "Item", "KvLost", "Lane", "Match", "Medium", "MemoryKind",
-    "MemoryPages", "Mirror", "Moved", "MultimodalItem", "Namespace", "NotFound", "NotServed", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinEnd",
-    "PinInfo", "Pinned", "Pins", "Pool", "PrefetchTarget", "Prefetched",
-    "Progress", "RemovalReason", "Removed", "Retention", "Segment", "Sequence", "SequenceInfo", "SessionGone", "SessionRef", "SnapshotBegin",
-    "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierInfo", "TierStatus", "TimedOut", "Tokens", "TransferDirection",
-    "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity", "WindowStatus",
-    "__version__", "block_hashes", "connect", "map_pools", "namespace_hash", "watch",
+    "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "Budget", "CacheIdentity", "CacheInfo", "CacheTier", "CachedPrefix",
+    "Caches", "CannotMap", "Capacity", "Client", "Conflict", "Created", "DeviceArray", "EndedPin", "Event", "Exhausted", "Gap", "Invalidated", "Item",
+    "KvLost", "Lane", "LayerKind", "Layers", "Match", "Medium", "MemoryKind", "MemoryPages", "Mirror", "Moved", "MultimodalItem", "Namespace",
+    "NotFound", "NotServed", "OpenedCache", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinEnd", "PinInfo", "Pinned", "Pins",
+    "Pool", "PrefetchTarget", "Prefetched", "Progress", "RemovalReason", "Removed", "Retention", "Segment", "Sequence", "SequenceInfo",
+    "ServedCache", "SessionGone", "SessionRef", "SnapshotBegin", "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierInfo",
+    "TierStatus", "TimedOut", "Tokens", "TransferDirection", "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch",
+    "WatchRefused", "Window", "WindowCapacity", "WindowStatus", "__version__", "block_hashes", "connect", "drop_cache", "list_caches",
+    "map_pools", "namespace_hash", "open_cache", "watch",
 ]

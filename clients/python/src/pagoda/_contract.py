@@ -44,8 +44,13 @@ def _messages(*files: str) -> Any:
     return types.SimpleNamespace(**{name: _class_of(found) for named in descriptors for name, found in named.items()})
 
 
-v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/prefixes.proto", "pagoda/v1/cache.proto", "pagoda/v1/events.proto", "pagoda/v1/admin.proto",
-               "pagoda/v1/mapping.proto")
+def enum_values(name: str, prefix: str) -> dict[str, int]:
+    """The values of an enum but 0, by their names in lower case and without the prefix."""
+    return {value.name.removeprefix(prefix).lower(): value.number for value in _pool.FindEnumTypeByName(name).values if value.number}
+
+
+v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/prefixes.proto", "pagoda/v1/caches.proto", "pagoda/v1/cache.proto",
+               "pagoda/v1/events.proto", "pagoda/v1/admin.proto", "pagoda/v1/mapping.proto")
 rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
 
 
@@ -59,10 +64,13 @@ class Calls:
                         response_deserializer=_class_of(found.output_type).FromString)
             return functools.partial(call, metadata=metadata) if metadata else call
 
+        self.open_cache = call_of(channel.unary_unary, "CacheService", "OpenCache")
         self.open_session = call_of(channel.unary_unary, "CacheService", "OpenSession")
         self.close_session = call_of(channel.unary_unary, "CacheService", "CloseSession")
         self.keep_alive = call_of(channel.unary_unary, "CacheService", "KeepAlive")
         self.execute = call_of(channel.unary_unary, "CacheService", "Execute")
         self.watch = call_of(channel.unary_stream, "EventService", "Watch")
         self.get_status = call_of(channel.unary_unary, "AdminService", "GetStatus")
+        self.list_caches = call_of(channel.unary_unary, "AdminService", "ListCaches")
+        self.drop_cache = call_of(channel.unary_unary, "AdminService", "DropCache")
         self.reset_prefix_cache = call_of(channel.unary_unary, "AdminService", "ResetPrefixCache")

@@ -41,6 +41,8 @@ class StreamPosition:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
+        self.cache = ""
+        """Which of the daemon's caches; "": the only one."""
         self.epoch = wanted.epoch
         self.revision = 0 if wanted.from_revision is None else wanted.from_revision - 1
         """The last revision that the messages cover."""
@@ -55,7 +57,7 @@ class StreamPosition:
         self._opening = True
         anew = self._in_snapshot
         return v1.WatchRequest(from_revision=None if anew else self._next, epoch=0 if anew or self._why else self.epoch, snapshot=anew,
-                               resnapshot_when_behind=self.wanted.renews, **self.wanted.shown)
+                               resnapshot_when_behind=self.wanted.renews, cache=self.cache, **self.wanted.shown)
 
     def accept(self, message: Any) -> list[Item]:
         """What a message tells. Where something is missing: a Gap, and in a watch that begins anew with snapshots a PagodaError (DATA_LOSS),

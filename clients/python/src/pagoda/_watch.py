@@ -33,6 +33,11 @@ class Reader:
         self._deadline = 0.0
         self._delay = 0.0
 
+    def of_cache(self, name: str | None) -> "Reader":
+        """The same, of the daemon's cache of that name; None or "": the only one."""
+        self.position.cache = name or ""
+        return self
+
     def accept(self, message: Any) -> None:
         try:
             self._ready.extend(self.position.accept(message))
@@ -205,11 +210,14 @@ class Watch:
 def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False,
           resnapshot: bool = False, types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (),
           tenant: str = "", progress: bool = False, reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
-          certificate_file: str | None = None, key_file: str | None = None) -> Watch:
-    """Watches a daemon without a session, as routers do; the rest as in Client.watch and pagoda.connect."""
+          certificate_file: str | None = None, key_file: str | None = None, cache: str | None = None) -> Watch:
+    """Watches a daemon without a session, as routers do; the rest as in Client.watch and pagoda.connect.
+
+    `cache`: which of the daemon's caches; None: the only one. Errors also: CACHE_NOT_NAMED, UNKNOWN_CACHE.
+    """
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     reader = reading(from_revision=from_revision, epoch=epoch, snapshot=snapshot, resnapshot=resnapshot, types=types, tiers=tiers,
-                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect)
+                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect).of_cache(cache)
     channel = credentials.channel(resolve(endpoint), grpc)
     try:
         return Watch(Calls(channel, credentials.metadata), reader, channel)

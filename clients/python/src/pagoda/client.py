@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
-from pagoda import _operations, _sequences, _watch, errors, values
+from pagoda import _operations, _sequences, _watch, caches, errors, values
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
@@ -17,6 +17,7 @@ from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
 from pagoda._keep_alive import KeepAlive
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
+from pagoda.caches import CacheIdentity, Caches, Layers, OpenedCache, Size
 from pagoda.errors import PagodaError, SessionGone
 from pagoda.status import Status
 from pagoda.values import Lane
@@ -72,7 +73,7 @@ def _pinned(build: Callable[P, Call[values.Pinned]]) -> Callable[Concatenate[Cli
 
 def _watched(build: Callable[P, Reader]) -> Callable[Concatenate[Client, P], Watch]:
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Watch:
-        return Watch(self._calls, build(*args, **kwargs))
+        return Watch(self._calls, build(*args, **kwargs).of_cache(self.cache.name))
 
     present(method, build, name="watch")
     return method
@@ -255,12 +256,25 @@ class Client(SessionView):
                     raise
 
     def status(self) -> Status:
-        """One consistent look at the daemon."""
-        return Status.take(self._unary(self._calls.get_status, v1.GetStatusRequest()))
+        """One consistent look at the daemon and at this client's cache."""
+        return Status.take(self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name)))
 
     def reset_prefix_cache(self) -> int:
-        """Forgets every cached prefix of every session. Returns how many blocks left the cache."""
-        return int(self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest()).removed_blocks)
+        """Forgets every cached prefix of every session of this client's cache. Returns how many blocks left it."""
+        return int(self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest(cache=self.cache.name)).removed_blocks)
+
+    def caches(self) -> Caches:
+        """The daemon's caches, and the memory that is left for more. A tenant's client sees its own, and those that are nobody's."""
+        return Caches.take(self._unary(self._calls.list_caches, v1.ListCachesRequest()))
+
+    def drop_cache(self, name: str, *, force: bool = False) -> int:
+        """Ends a cache that a client opened, and gives its memory back. Returns how many sessions ended with it.
+
+        `force`: also where it has sessions; each of their calls then raises SessionGone. Errors: UNKNOWN_CACHE; CACHE_IN_USE (it has sessions, or
+        slots that those of dead clients could still write, and `force` is False); INVALID_ARGUMENT (it is the daemon's own);
+        PERMISSION_DENIED (where there are tenants, operators alone drop caches).
+        """
+        return int(self._unary(self._calls.drop_cache, v1.DropCacheRequest(name=name, force=force)).ended_sessions)
 
     def close(self) -> None:
         """Ends the session and the connection. The second time it does nothing."""
@@ -330,7 +344,7 @@ class Client(SessionView):
 
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None, timeout: float = 10.0,
             token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
-            key_file: str | None = None, model: str | None = None) -> Client:
+            key_file: str | None = None, model: str | None = None, cache: str | None = None) -> Client:
     """Opens a session.
 
     `endpoint`: "host:port" or "unix:/path"; else the environment's PAGODA_ENDPOINT; else 127.0.0.1:7070. `name`: shown to operators; else the
@@ -344,12 +358,14 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
     `model`: whose KV the caller reads and writes, as CacheInfo.model_fingerprint has it: "NAME@REVISION" of the daemon's cache.model. The
     daemon refuses the session where its cache is for another model, or where it does not know for which. None: not said, and not checked.
 
+    `cache`: which of the daemon's caches; None: the only one.
+
     Errors: Unavailable (nobody answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED, INVALID_ARGUMENT (a lease above the daemon's maximum),
-    MODEL_MISMATCH.
+    MODEL_MISMATCH, CACHE_NOT_NAMED (there are several caches), UNKNOWN_CACHE.
     """
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),
-                                    model_fingerprint=model or "")
+                                    model_fingerprint=model or "", cache=cache or "")
     channel = credentials.channel(resolve(endpoint), grpc)
     try:
         calls = Calls(channel, credentials.metadata)
@@ -357,3 +373,54 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
     except grpc.RpcError as error:
         channel.close()
         raise errors.of_call(error) from None
+
+
+def _ask(endpoint: str | None, credentials: Credentials, timeout: float, method: str, request: Any) -> Any:
+    """One call over a connection of its own."""
+    channel = credentials.channel(resolve(endpoint), grpc)
+    try:
+        return getattr(Calls(channel, credentials.metadata), method)(request, timeout=timeout)
+    except grpc.RpcError as error:
+        raise errors.of_call(error) from None
+    finally:
+        channel.close()
+
+
+def open_cache(endpoint: str | None, name: str, *, identity: CacheIdentity, layers: Iterable[Layers], tokens_per_block: int,
+               host: Size | None = None, gpu: Size | None = None, disk: Size | None = None, eviction_policy: str = "", tenant: str = "",
+               timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
+               key_file: str | None = None) -> OpenedCache:
+    """Opens a cache of the caller's own layout in a daemon that has memory for such (`pagodad --memory 8GiB`), or finds the one that is there:
+    the same name, identity, tokens per block and layers. connect(cache=name) then opens a session in it. It stays when this process
+    ends; where it has had no session for the daemon's memory.linger it ends.
+
+    `endpoint`: as in connect. `name`: 1 to 64 letters, digits, '-', '_' or '.'. `identity`: whose KV it is, and how it is stored.
+    `layers`: groups of equal layers, in the model's order: Layers(...), Layers.key_only(...), Layers.opaque(...). `tokens_per_block`: a power of
+    two, 1 to 1,024.
+
+    `gpu`, `host`, `disk`: how much of each the cache takes; the first that is given is the tier where engines compute or copy from, and
+    a tier on disk needs one on the host above it. Bytes, as an integer or as "8GiB", or a share of what is free, "50%". Without any: half of
+    what is free on the host. `eviction_policy`: one of the daemon's; "": its first. `tenant`: whose cache it is, where an operator opens it.
+    `timeout`: seconds to wait for the answer; the rest as in connect.
+
+    Errors: CACHE_MISMATCH (the name is that of a cache with another identity, other layers or another tenant), OUT_OF_MEMORY (the daemon's
+    budget, or the tenant's, does not hold it), TOO_MANY_CACHES, TOO_MANY_CALLS, INVALID_ARGUMENT, DRAINING, UNAUTHENTICATED,
+    PERMISSION_DENIED, Unavailable. A refused call leaves nothing behind. ValueError: a size or a dtype that is none.
+    """
+    request = caches.opening(name, identity=identity, layers=layers, tokens_per_block=tokens_per_block, host=host, gpu=gpu, disk=disk,
+                             eviction_policy=eviction_policy, tenant=tenant)
+    return OpenedCache.take(_ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "open_cache", request))
+
+
+def list_caches(endpoint: str | None = None, *, timeout: float = 10.0, token: str | None = None, ca_file: str | None = None,
+                certificate_file: str | None = None, key_file: str | None = None) -> Caches:
+    """As Client.caches, without a session."""
+    return Caches.take(_ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "list_caches",
+                            v1.ListCachesRequest()))
+
+
+def drop_cache(endpoint: str | None, name: str, *, force: bool = False, timeout: float = 10.0, token: str | None = None,
+               ca_file: str | None = None, certificate_file: str | None = None, key_file: str | None = None) -> int:
+    """As Client.drop_cache, without a session."""
+    return int(_ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "drop_cache",
+                    v1.DropCacheRequest(name=name, force=force)).ended_sessions)

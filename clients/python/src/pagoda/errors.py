@@ -39,8 +39,8 @@ class PagodaError(Exception):
 
 
 class Exhausted(PagodaError):
-    """Something is full: BLOCKS_EXHAUSTED, PIN_BUDGET_EXCEEDED, TOO_MANY_SESSIONS, TOO_MANY_CALLS, QUEUE_FULL; or, without a reason, gRPC's own
-    limit."""
+    """Something is full: BLOCKS_EXHAUSTED, PIN_BUDGET_EXCEEDED, TOO_MANY_SESSIONS, TOO_MANY_CALLS, QUEUE_FULL, OUT_OF_MEMORY; or, without a
+    reason, gRPC's own limit."""
 
 
 class BadRequest(PagodaError):
@@ -52,7 +52,8 @@ class NotFound(PagodaError):
 
 
 class Conflict(PagodaError):
-    """The request does not fit the state of what it names: STALE_HANDLE, DOUBLE_FREE, ROOM_EXCEEDED, WINDOW_PASSED, ..."""
+    """The request does not fit the state of what it names: STALE_HANDLE, DOUBLE_FREE, ROOM_EXCEEDED, WINDOW_PASSED,
+    CACHE_NOT_NAMED (the daemon has several caches: name one), CACHE_MISMATCH, ..."""
 
 
 class SessionGone(PagodaError):
@@ -154,6 +155,7 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "OUT_OF_MEMORY": Exhausted,
     "TENANT_QUOTA_EXCEEDED": Exhausted,
     "TOO_MANY_CALLS": Exhausted,
+    "TOO_MANY_CACHES": Exhausted,
     "INVALID_COUNT": BadRequest,
     "INVALID_ARGUMENT": BadRequest,
     "COMPUTED_BACKWARDS": BadRequest,
@@ -170,6 +172,7 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "UNKNOWN_TICKET": NotFound,
     "UNKNOWN_TENANT": NotFound,
     "UNKNOWN_QUARANTINE": NotFound,
+    "UNKNOWN_CACHE": NotFound,
     "STALE_HANDLE": Conflict,
     "DOUBLE_FREE": Conflict,
     "WINDOW_PASSED": Conflict,
@@ -181,6 +184,9 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "MESSAGE_TOO_LARGE": BadRequest,
     "WRITER_ALIVE": Conflict,
     "MODEL_MISMATCH": Conflict,
+    "CACHE_NOT_NAMED": Conflict,
+    "CACHE_MISMATCH": Conflict,
+    "CACHE_IN_USE": Conflict,
     "UNKNOWN_SESSION": SessionGone,
     "STALE_SESSION": SessionGone,
     "FIELD_NOT_SERVED": NotServed,

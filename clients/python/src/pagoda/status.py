@@ -94,7 +94,7 @@ class Transfers:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """The daemon. `uptime` is in seconds."""
+    """The daemon, and one cache of it. `uptime` is in seconds."""
 
     version: str
     epoch: int
@@ -114,7 +114,7 @@ class Status:
     @classmethod
     def take(cls, message: Any) -> "Status":
         return cls(**_plain_fields(
-            cls, message, start_time=values.utc(message.start_time), uptime=_seconds(message.uptime), cache=CacheInfo.take(message.cache),
+            cls, message, start_time=values.utc(message.start_time), uptime=values.seconds(message.uptime), cache=CacheInfo.take(message.cache),
             windows=tuple(_window(window) for window in message.windows), transfers=_transfers(message.transfers)))
 
 
@@ -122,10 +122,6 @@ def _plain_fields(kind: type, message: Any, **taken: Any) -> dict[str, Any]:
     """The fields of a value that are the message's own fields of the same name, beside those that are `taken`."""
     named: Mapping[str, Any] = {field.name: field for field in dataclasses.fields(kind)}
     return {name: getattr(message, name) for name in named if name not in taken} | taken
-
-
-def _seconds(duration: Any) -> float:
-    return float(duration.seconds + duration.nanos / 1e9)
 
 
 def _window(message: Any) -> WindowStatus:
@@ -142,6 +138,6 @@ def _tier(message: Any) -> TierStatus:
 def _transfers(message: Any) -> Transfers:
     directions = tuple(
         TransferDirection(**_plain_fields(TransferDirection, part, source=Tier(part.source), target=Tier(part.target),
-                                          busy_time=_seconds(part.busy_time)))
+                                          busy_time=values.seconds(part.busy_time)))
         for part in message.directions)
     return Transfers(**_plain_fields(Transfers, message, directions=directions))

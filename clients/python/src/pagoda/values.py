@@ -349,6 +349,16 @@ def optional_milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else milliseconds(seconds)
 
 
+def seconds(duration: Any) -> float:
+    """A google.protobuf.Duration."""
+    return float(duration.seconds + duration.nanos / 1e9)
+
+
+def optional_seconds(message: Any, field: str) -> float | None:
+    """The field of the message; None where it is absent."""
+    return seconds(getattr(message, field)) if message.HasField(field) else None
+
+
 def utc(timestamp: Any) -> datetime.datetime:
     """A google.protobuf.Timestamp, cut to microseconds."""
     return datetime.datetime.fromtimestamp(timestamp.seconds, datetime.timezone.utc).replace(microsecond=timestamp.nanos // 1000)

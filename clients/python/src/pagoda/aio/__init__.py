@@ -8,6 +8,6 @@ event loop.
 """
 
 from pagoda.aio._watch import Watch, watch
-from pagoda.aio.client import Batch, Client, Pin, Sequence, connect
+from pagoda.aio.client import Batch, Client, Pin, Sequence, connect, drop_cache, list_caches, open_cache
 
-__all__ = ["Batch", "Client", "Pin", "Sequence", "Watch", "connect", "watch"]
+__all__ = ["Batch", "Client", "Pin", "Sequence", "Watch", "connect", "drop_cache", "list_caches", "open_cache", "watch"]

@@ -128,10 +128,10 @@ class Watch:
 def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False,
           resnapshot: bool = False, types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (),
           tenant: str = "", progress: bool = False, reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
-          certificate_file: str | None = None, key_file: str | None = None) -> Watch:
+          certificate_file: str | None = None, key_file: str | None = None, cache: str | None = None) -> Watch:
     """As pagoda.watch."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     reader = reading(from_revision=from_revision, epoch=epoch, snapshot=snapshot, resnapshot=resnapshot, types=types, tiers=tiers,
-                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect)
+                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect).of_cache(cache)
     channel = credentials.channel(resolve(endpoint), grpc.aio)
     return Watch(Calls(channel, credentials.metadata), reader, channel)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import grpc
 
-from pagoda import _operations, _sequences, _watch, errors, values
+from pagoda import _operations, _sequences, _watch, caches, errors, values
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
@@ -20,6 +20,7 @@ from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
 from pagoda._watch import Reader
 from pagoda.aio._watch import Watch
+from pagoda.caches import CacheIdentity, Caches, Layers, OpenedCache, Size
 from pagoda.errors import PagodaError, SessionGone
 from pagoda.status import Status
 from pagoda.values import Lane
@@ -105,7 +106,7 @@ def _pinned(build: Callable[P, Call[values.Pinned]]) -> Callable[Concatenate[Cli
 
 def _watched(build: Callable[P, Reader]) -> Callable[Concatenate[Client, P], Watch]:
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Watch:
-        return Watch(self._calls, build(*args, **kwargs))
+        return Watch(self._calls, build(*args, **kwargs).of_cache(self.cache.name))
 
     present(method, build, name="watch")
     return method
@@ -269,11 +270,19 @@ class Client(SessionView):
 
     async def status(self) -> Status:
         """As pagoda.Client.status."""
-        return Status.take(await self._unary(self._calls.get_status, v1.GetStatusRequest()))
+        return Status.take(await self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name)))
 
     async def reset_prefix_cache(self) -> int:
         """As pagoda.Client.reset_prefix_cache."""
-        return int((await self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest())).removed_blocks)
+        return int((await self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest(cache=self.cache.name))).removed_blocks)
+
+    async def caches(self) -> Caches:
+        """As pagoda.Client.caches."""
+        return Caches.take(await self._unary(self._calls.list_caches, v1.ListCachesRequest()))
+
+    async def drop_cache(self, name: str, *, force: bool = False) -> int:
+        """As pagoda.Client.drop_cache."""
+        return int((await self._unary(self._calls.drop_cache, v1.DropCacheRequest(name=name, force=force))).ended_sessions)
 
     async def close(self) -> None:
         """As pagoda.Client.close."""
@@ -380,11 +389,11 @@ class _Beats:
 
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None,
             timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
-            key_file: str | None = None, model: str | None = None) -> Opening[Client]:
+            key_file: str | None = None, model: str | None = None, cache: str | None = None) -> Opening[Client]:
     """As pagoda.connect, with `await` or `async with`."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),
-                                    model_fingerprint=model or "")
+                                    model_fingerprint=model or "", cache=cache or "")
 
     async def opened() -> Client:
         channel = credentials.channel(resolve(endpoint), grpc.aio)
@@ -398,3 +407,39 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
             raise
 
     return Opening(opened)
+
+
+async def _ask(endpoint: str | None, credentials: Credentials, timeout: float, method: str, request: Any) -> Any:
+    """As in pagoda.client."""
+    channel = credentials.channel(resolve(endpoint), grpc.aio)
+    try:
+        return await getattr(Calls(channel, credentials.metadata), method)(request, timeout=timeout)
+    except grpc.RpcError as error:
+        raise errors.of_call(error) from None
+    finally:
+        await channel.close(None)
+
+
+async def open_cache(endpoint: str | None, name: str, *, identity: CacheIdentity, layers: Iterable[Layers], tokens_per_block: int,
+                     host: Size | None = None, gpu: Size | None = None, disk: Size | None = None, eviction_policy: str = "", tenant: str = "",
+                     timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
+                     key_file: str | None = None) -> OpenedCache:
+    """As pagoda.open_cache."""
+    request = caches.opening(name, identity=identity, layers=layers, tokens_per_block=tokens_per_block, host=host, gpu=gpu, disk=disk,
+                             eviction_policy=eviction_policy, tenant=tenant)
+    return OpenedCache.take(await _ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "open_cache",
+                                       request))
+
+
+async def list_caches(endpoint: str | None = None, *, timeout: float = 10.0, token: str | None = None, ca_file: str | None = None,
+                      certificate_file: str | None = None, key_file: str | None = None) -> Caches:
+    """As pagoda.list_caches."""
+    return Caches.take(await _ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "list_caches",
+                                  v1.ListCachesRequest()))
+
+
+async def drop_cache(endpoint: str | None, name: str, *, force: bool = False, timeout: float = 10.0, token: str | None = None,
+                     ca_file: str | None = None, certificate_file: str | None = None, key_file: str | None = None) -> int:
+    """As pagoda.drop_cache."""
+    return int((await _ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "drop_cache",
+                           v1.DropCacheRequest(name=name, force=force))).ended_sessions)

@@ -1,0 +1,212 @@
+"""Caches that clients bring: what is asked for, and what a daemon tells of those that it serves. Nothing here does I/O."""
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+from pagoda import values
+from pagoda._contract import enum_values, v1
+from pagoda.values import CacheInfo, Medium
+
+Size: TypeAlias = int | str
+"""How much of a tier: bytes, as an integer or as "8GiB"; or a share of what is free of the daemon's budget, "50%" or "12.5%"."""
+
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_BYTES = re.compile(rf"(\d+)({'|'.join(_UNITS)})")
+_SHARE = re.compile(r"(\d{1,3})(?:\.(\d))?%")
+# "bfloat16" and the others of the contract, whichever it has.
+_DTYPES = enum_values("pagoda.v1.DType", "DTYPE_")
+_DTYPE_NAMES = {number: name for name, number in _DTYPES.items()}
+
+
+class LayerKind(values._OpenEnum):
+    """What the bytes of a layer are."""
+
+    UNSPECIFIED = 0
+    KEY_VALUE = 1
+    KEY_ONLY = 2
+    """K alone, as in multi-head latent attention."""
+    OPAQUE = 3
+    """So many bytes a block, whose meaning is the client's own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheIdentity:
+    """What decides which KV may be mixed: two caches are the same only where every field is. Each is at most 256 printable characters without
+    blanks; the model must have a name."""
+
+    model: str
+    revision: str = ""
+    dtype: str = ""
+    """How the engine stores KV: "bfloat16", "fp8_e4m3"."""
+    layout: str = ""
+    """How the engine arranges a page: "NHD"."""
+    kernel_packing: str = ""
+    """How the engine's kernels pack a page, where that is not the layout alone."""
+
+    @classmethod
+    def take(cls, message: Any) -> "CacheIdentity":
+        return cls(message.model, message.revision, message.dtype, message.layout, message.kernel_packing)
+
+    def message(self) -> Any:
+        return v1.CacheIdentity(**dataclasses.asdict(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class Layers:
+    """`count` layers that are alike, of K and V: Layers(32, num_kv_heads=8, head_dim=128, dtype="bfloat16"). The groups of a cache are in the
+    model's order."""
+
+    count: int
+    num_kv_heads: int = dataclasses.field(kw_only=True)
+    head_dim: int = dataclasses.field(kw_only=True)
+    dtype: str = dataclasses.field(kw_only=True)
+    """"float32", "float16", "bfloat16"."""
+    window: int = dataclasses.field(default=0, kw_only=True)
+    """Of attention, in tokens; 0 is full attention."""
+    kind: LayerKind = dataclasses.field(default=LayerKind.KEY_VALUE, kw_only=True)
+    bytes_per_block: int = dataclasses.field(default=0, kw_only=True)
+    """Of one block of one layer; of opaque layers alone."""
+
+    @classmethod
+    def key_only(cls, count: int, *, head_dim: int, dtype: str, num_kv_heads: int = 1, window: int = 0) -> "Layers":
+        """Layers of K alone, as multi-head latent attention has them."""
+        return cls(count, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype, window=window, kind=LayerKind.KEY_ONLY)
+
+    @classmethod
+    def opaque(cls, count: int, *, bytes_per_block: int, window: int = 0) -> "Layers":
+        """Layers whose bytes only their engine knows: `bytes_per_block` for each block of each layer."""
+        return cls(count, num_kv_heads=0, head_dim=0, dtype="", window=window, kind=LayerKind.OPAQUE, bytes_per_block=bytes_per_block)
+
+    @classmethod
+    def take(cls, message: Any) -> "Layers":
+        dtype = _DTYPE_NAMES.get(message.dtype, f"unknown ({message.dtype})") if message.dtype else ""
+        return cls(message.count, num_kv_heads=message.num_kv_heads, head_dim=message.head_dim, dtype=dtype, window=message.window_size,
+                   kind=LayerKind(message.kind), bytes_per_block=message.bytes_per_block)
+
+    def message(self) -> Any:
+        """ValueError: a dtype that the contract does not have."""
+        if self.dtype and self.dtype not in _DTYPES:
+            raise ValueError(f"there is no dtype {self.dtype!r}; there is {', '.join(_DTYPES)}")
+        return v1.LayerGroup(count=self.count, window_size=self.window, kind=int(self.kind), num_kv_heads=self.num_kv_heads,
+                             head_dim=self.head_dim, dtype=_DTYPES.get(self.dtype, 0), bytes_per_block=self.bytes_per_block)
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenedCache:
+    """A cache that open_cache opened, or found."""
+
+    cache: CacheInfo
+    """Its name, and its blocks by window and tier."""
+    created: bool
+    """False: it was there, with this identity and these layers, and has the sizes that it was opened with."""
+    epoch: int
+    """The incarnation of its state."""
+
+    @classmethod
+    def take(cls, message: Any) -> "OpenedCache":
+        return cls(CacheInfo.take(message.cache), message.created, message.epoch)
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheTier:
+    """A tier of a cache, over all windows. `bytes` are what its pools, or its files, take; used blocks are those that are not free."""
+
+    name: str
+    medium: Medium
+    bytes: int
+    capacity_blocks: int
+    used_blocks: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedCache:
+    """A cache of a daemon."""
+
+    cache: CacheInfo
+    identity: CacheIdentity | None
+    """None: the cache of the daemon's configuration."""
+    layers: tuple[Layers, ...]
+    epoch: int
+    tenant: str
+    """Whose it is; "": nobody's, so everybody may use it."""
+    sessions: int
+    tiers: tuple[CacheTier, ...]
+    opened: datetime.datetime
+    unused: float | None
+    """Seconds for which it has had no session, and `ends_in` those until it ends if none comes; None where it has one, or does not end by
+    itself."""
+    ends_in: float | None
+    has_engine: bool
+    """The daemon's own engine runs over it."""
+
+    @property
+    def name(self) -> str:
+        return self.cache.name
+
+    @classmethod
+    def take(cls, message: Any) -> "ServedCache":
+        return cls(
+            CacheInfo.take(message.cache), CacheIdentity.take(message.identity) if message.HasField("identity") else None,
+            tuple(Layers.take(group) for group in message.layers), message.epoch, message.tenant, message.sessions,
+            tuple(CacheTier(tier.name, Medium(tier.medium), tier.bytes, tier.capacity_blocks, tier.used_blocks) for tier in message.tiers),
+            values.utc(message.opened), values.optional_seconds(message, "unused"), values.optional_seconds(message, "ends_in"),
+            message.has_engine)
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What the daemon has of one kind of memory for caches that clients open, and what is free of it."""
+
+    medium: Medium
+    bytes: int
+    free_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Caches:
+    """The caches of a daemon, as far as the caller may see them, and the memory for more; iterates over the caches."""
+
+    caches: tuple[ServedCache, ...]
+    budgets: tuple[Budget, ...]
+    """Empty: clients open no caches here."""
+
+    @classmethod
+    def take(cls, message: Any) -> "Caches":
+        return cls(tuple(ServedCache.take(row) for row in message.caches),
+                   tuple(Budget(Medium(row.medium), row.bytes, row.free_bytes) for row in message.budgets))
+
+    def __iter__(self) -> Iterator[ServedCache]:
+        return iter(self.caches)
+
+    def __len__(self) -> int:
+        return len(self.caches)
+
+
+def tier_size(medium: Medium, size: Size) -> Any:
+    """The TierSize of a size. ValueError: it is none."""
+    if isinstance(size, str):
+        if whole := _BYTES.fullmatch(size):
+            size = int(whole[1]) * _UNITS[whole[2]]
+        elif share := _SHARE.fullmatch(size):
+            permille = int(share[1]) * 10 + int(share[2] or 0)
+            if not 1 <= permille <= 1000:
+                raise ValueError(f"a share is 0.1% to 100%, not {size}")
+            return v1.TierSize(medium=int(medium), free_permille=permille)
+        else:
+            raise ValueError(f'a size is bytes, 8 << 30 or "8GiB", or a share of what is free, "50%" or "12.5%"; not {size!r}')
+    if size <= 0:
+        raise ValueError(f"a tier has at least a byte, not {size}")
+    return v1.TierSize(medium=int(medium), bytes=size)
+
+
+def opening(name: str, *, identity: CacheIdentity, layers: Iterable[Layers], tokens_per_block: int, host: Size | None, gpu: Size | None,
+            disk: Size | None, eviction_policy: str, tenant: str) -> Any:
+    """An OpenCacheRequest. ValueError: a size or a dtype that is none."""
+    sizes = {Medium.GPU: gpu, Medium.HOST: host, Medium.DISK: disk}
+    return v1.OpenCacheRequest(name=name, identity=identity.message(), tokens_per_block=tokens_per_block,
+                               layers=[group.message() for group in layers],
+                               tiers=[tier_size(medium, size) for medium, size in sizes.items() if size is not None],
+                               eviction_policy=eviction_policy, tenant=tenant)

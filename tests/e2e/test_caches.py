@@ -1,0 +1,385 @@
+"""Several caches in one daemon: clients open them, work in them side by side, and end them; with the package and with pagodactl."""
+
+import asyncio
+import contextlib
+import threading
+
+import numpy as np
+import pagoda
+import pagoda.aio
+import pytest
+from caches_daemon import BLOCK_BYTES, IDENTITY, LAYERS, MEMORY, TOKENS_PER_BLOCK, CachesDaemon
+from engine_process import MODEL
+from engine_process import run as run_engine
+from pagodactl import run, run_json, run_ok
+
+BLOCKS = (1 << 20) // BLOCK_BYTES
+
+
+@pytest.fixture
+def start_caches(tmp_path):
+    """start_caches(memory=..., ...) starts a CachesDaemon; it is stopped at the end, with every check."""
+    with contextlib.ExitStack() as running:
+        def start(**sections):
+            folder = tmp_path / f"daemon-{len(list(tmp_path.iterdir()))}"
+            folder.mkdir()
+            return running.enter_context(CachesDaemon(folder, **sections))
+
+        yield start
+
+
+@pytest.fixture
+def daemon(start_caches):
+    return start_caches()
+
+
+def keep(client, prompt, value):
+    """Caches a prompt's KV, which is `value` everywhere."""
+    (pool,) = client.pools()
+    with client.sequence(prompt) as sequence:
+        sequence.wait_ready()
+        for slot in sequence.table.slots:
+            pool.writable_array[slot] = value
+        sequence.commit(computed=len(prompt))
+
+
+def found(client, prompt):
+    """The KV of a prompt's cached whole blocks."""
+    (pool,) = client.pools()
+    with client.sequence(prompt) as sequence:
+        sequence.wait_ready()
+        return pool.array[sequence.table.slots[:sequence.matched_tokens // TOKENS_PER_BLOCK]].copy()
+
+
+# --- Opening ---
+
+
+def test_a_daemon_without_a_cache_waits_for_clients(daemon):
+    assert (daemon.caches(), daemon.free()) == ({}, MEMORY)
+    with pytest.raises(pagoda.NotFound) as refusal:
+        pagoda.connect(daemon.endpoint)
+    assert refusal.value.reason == "UNKNOWN_CACHE"
+    assert "waits for clients" in run_ok(daemon, "status")
+    assert run_json(daemon, "status")["caches"] == []
+
+
+def test_what_a_client_opens_is_what_it_asked_for(daemon):
+    opened = daemon.open("llama", layers=[*LAYERS, pagoda.Layers.key_only(1, head_dim=16, dtype="float16", window=64)], host="25%")
+    assert opened.created and (opened.cache.name, opened.cache.tokens_per_block) == ("llama", TOKENS_PER_BLOCK)
+    assert [window.window_size for window in opened.cache.windows] == [64, 0]
+    assert [(tier.name, tier.medium) for tier in opened.cache.tiers] == [("host", pagoda.Medium.HOST)]
+    (cache,) = pagoda.list_caches(daemon.endpoint)
+    assert (cache.identity, cache.cache, cache.epoch, cache.tenant, cache.sessions) == (IDENTITY, opened.cache, opened.epoch, "", 0)
+    assert [(group.count, group.kind, group.window) for group in cache.layers] == [
+        (2, pagoda.LayerKind.KEY_VALUE, 0), (1, pagoda.LayerKind.KEY_ONLY, 64)]
+    (tier,) = cache.tiers
+    assert 0.95 * MEMORY / 4 < tier.bytes <= MEMORY / 4
+    assert daemon.free() == MEMORY - tier.bytes, "what makes no whole block is not taken"
+    assert tier.capacity_blocks == sum(window.blocks[0] for window in opened.cache.windows) and tier.used_blocks == 0
+    with pagoda.connect(daemon.endpoint) as client:
+        windowed, full = sorted(client.pools(), key=lambda pool: -pool.window_size)
+        assert (windowed.window_size, windowed.shape[2], windowed.array.dtype) == (64, 1, np.float16), "K only"
+        assert (full.window_size, full.shape[2], full.array.dtype) == (0, 2, np.float32)
+
+
+def test_without_sizes_a_cache_takes_half_of_what_is_free(daemon):
+    daemon.open("half", host=None)
+    assert daemon.free() == pytest.approx(MEMORY / 2, abs=BLOCK_BYTES)
+
+
+def test_the_same_is_found_and_another_is_refused_by_name(daemon):
+    first = daemon.open("llama")
+    free = daemon.free()
+    again = daemon.open("llama", host="8MiB")
+    assert (again.created, again.epoch, again.cache) == (False, first.epoch, first.cache), "with the size that it has"
+    for change in ({"model": "org/other"}, {"revision": "r2"}, {"dtype": "bfloat16"}, {"layout": "HND"}, {"kernel_packing": ""},
+                   {"tokens_per_block": 8}, {"layers": LAYERS * 2}, {"layers": [pagoda.Layers.key_only(2, head_dim=8, dtype="float32")]}):
+        with pytest.raises(pagoda.Conflict, match="llama") as refusal:
+            daemon.open("llama", **change)
+        assert refusal.value.reason == "CACHE_MISMATCH", change
+    assert (list(daemon.caches()), daemon.free()) == (["llama"], free)
+
+
+@pytest.mark.parametrize("change, reason", [
+    ({"host": MEMORY + 1}, "OUT_OF_MEMORY"), ({"host": 1}, "INVALID_ARGUMENT"), ({"gpu": "1MiB"}, "OUT_OF_MEMORY"),
+    ({"disk": "1MiB"}, "OUT_OF_MEMORY"), ({"host": None, "disk": "1MiB"}, "INVALID_ARGUMENT"), ({"model": ""}, "INVALID_ARGUMENT"),
+    ({"revision": "with blanks"}, "INVALID_ARGUMENT"), ({"layers": []}, "INVALID_ARGUMENT"), ({"tokens_per_block": 3}, "INVALID_ARGUMENT"),
+    ({"layers": [pagoda.Layers(0, num_kv_heads=2, head_dim=8, dtype="float32")]}, "INVALID_ARGUMENT"),
+    ({"eviction_policy": "fifo"}, "INVALID_ARGUMENT"), ({"tenant": "nobody"}, "UNKNOWN_TENANT")])
+def test_what_cannot_be_is_refused_and_leaves_nothing(daemon, change, reason):
+    with pytest.raises(pagoda.PagodaError) as refusal:
+        daemon.open("llama", **change)
+    assert refusal.value.reason == reason
+    assert (daemon.caches(), daemon.free()) == ({}, MEMORY)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "a" * 65, "\u00e9"])
+def test_a_name_that_is_none_is_refused(daemon, name):
+    with pytest.raises(pagoda.BadRequest) as refusal:
+        daemon.open(name)
+    assert refusal.value.reason == "INVALID_ARGUMENT"
+    assert daemon.caches() == {}
+
+
+def test_caches_have_their_number(start_caches):
+    daemon = start_caches(memory={"max_caches": 2})
+    daemon.open("a")
+    daemon.open("b")
+    with pytest.raises(pagoda.Exhausted) as refusal:
+        daemon.open("c")
+    assert refusal.value.reason == "TOO_MANY_CACHES"
+    assert not daemon.open("a").created
+
+
+# --- Working ---
+
+
+def test_two_caches_are_worked_in_side_by_side(daemon):
+    prompt = list(range(40))
+    daemon.open("a")
+    daemon.open("b", model="org/gemma", host="50%")
+    with pagoda.connect(daemon.endpoint, cache="a") as a, pagoda.connect(daemon.endpoint, cache="b") as b:
+        assert (a.cache.name, b.cache.name) == ("a", "b") and a.epoch != b.epoch
+        keep(a, prompt, 1.5)
+        assert b.match(prompt).matched_tokens == 0, "the other model's KV is not its"
+        keep(b, prompt, 2.5)
+        assert (found(a, prompt) == 1.5).all() and (found(b, prompt) == 2.5).all()
+        assert len(found(a, prompt)) == len(found(b, prompt)) == 9
+        assert a.status().cache.name == "a" and b.status().windows[0].tiers[0].capacity_blocks > BLOCKS
+        assert (daemon.caches()["a"].sessions, daemon.caches()["a"].tiers[0].used_blocks) == (1, 10)
+        assert a.reset_prefix_cache() == 10
+        assert (a.match(prompt).matched_tokens, b.match(prompt).matched_tokens) == (0, 39)
+
+
+def test_a_watch_is_of_one_cache(daemon):
+    daemon.open("a")
+    daemon.open("b")
+    with pagoda.connect(daemon.endpoint, cache="a") as a, pagoda.connect(daemon.endpoint, cache="b") as b:
+        with a.watch(types=[pagoda.Stored]) as of_client, pagoda.watch(daemon.endpoint, cache="b", types=[pagoda.Stored]) as of_b:
+            keep(a, [7] * 8, 1)
+            keep(b, [9] * 8, 1)
+            for watch, client, token in ((of_client, a, 7), (of_b, b, 9)):
+                stored = next(watch)
+                assert stored.blocks[0].tokens == (token,) * TOKENS_PER_BLOCK and watch.epoch == client.epoch
+
+
+def test_two_caches_are_loaded_at_once(daemon):
+    failures = []
+
+    def load(name):
+        try:
+            with pagoda.connect(daemon.endpoint, cache=name) as client:
+                for turn in range(40):
+                    prompt = [turn] * 32
+                    keep(client, prompt, ord(name))
+                    assert (found(client, prompt) == ord(name)).all()
+        except BaseException as error:  # pylint: disable=broad-exception-caught
+            failures.append((name, error))
+
+    for name in "ab":
+        daemon.open(name)
+    threads = [threading.Thread(target=load, args=name) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_where_there_are_two_one_must_be_named(daemon):
+    daemon.open("a")
+    with pagoda.connect(daemon.endpoint) as client:
+        assert client.cache.name == "a", "the only one needs no name"
+        daemon.open("b")
+        assert client.match([1, 2]).matched_tokens == 0 and client.status().cache.name == "a", "its session knows its cache"
+        client.watch().close()
+    for call in (pagoda.connect, pagoda.watch):
+        with pytest.raises(pagoda.Conflict, match="a, b") as refusal:
+            call(daemon.endpoint)
+        assert refusal.value.reason == "CACHE_NOT_NAMED"
+        with pytest.raises(pagoda.NotFound) as refusal:
+            call(daemon.endpoint, cache="c")
+        assert refusal.value.reason == "UNKNOWN_CACHE"
+        call(daemon.endpoint, cache="b").close()
+
+
+# --- Ending ---
+
+
+def test_a_cache_in_use_is_dropped_where_it_is_forced(daemon):
+    daemon.open("a")
+    daemon.open("b")
+    with pagoda.connect(daemon.endpoint, cache="a") as used, pagoda.connect(daemon.endpoint, cache="b") as other:
+        keep(used, range(20), 1)
+        watch = used.watch()
+        with pytest.raises(pagoda.Conflict) as refusal:
+            other.drop_cache("a")
+        assert refusal.value.reason == "CACHE_IN_USE"
+        assert used.match(range(20)).matched_tokens == 19, "nothing happened to it"
+
+        assert other.drop_cache("a", force=True) == 1
+        with pytest.raises(pagoda.SessionGone) as gone:
+            used.allocate_blocks(1)
+        assert gone.value.reason == "STALE_SESSION"
+        with pytest.raises(pagoda.NotFound) as ended:
+            for _ in watch:
+                pass
+        assert ended.value.reason == "UNKNOWN_CACHE"
+        with pytest.raises(pagoda.NotFound):
+            pagoda.connect(daemon.endpoint, cache="a")
+        assert list(daemon.caches()) == ["b"]
+        assert other.allocate_blocks(1).blocks, "the other one goes on"
+        del watch
+    daemon.wait_until(lambda daemon: daemon.free() == MEMORY - BLOCKS * BLOCK_BYTES)
+
+
+def test_the_budget_comes_back_and_the_name_is_free(daemon):
+    first = daemon.open("a", host="100%")
+    with pytest.raises(pagoda.Exhausted):
+        daemon.open("b")
+    assert pagoda.drop_cache(daemon.endpoint, "a") == 0
+    daemon.wait_until(lambda daemon: daemon.free() == MEMORY)
+    again = daemon.open("a", model="org/other")
+    assert again.created and again.epoch != first.epoch
+    with pytest.raises(pagoda.NotFound) as refusal:
+        pagoda.drop_cache(daemon.endpoint, "b")
+    assert refusal.value.reason == "UNKNOWN_CACHE"
+
+
+def test_a_cache_without_sessions_lingers_and_ends(start_caches):
+    daemon = start_caches(memory={"linger": "2s"})
+    daemon.open("used")
+    with pagoda.connect(daemon.endpoint, cache="used"):
+        daemon.open("unused")
+        daemon.wait_until(lambda daemon: (daemon.caches()["unused"].unused or 0) > 0)
+        unused = daemon.caches()["unused"]
+        assert 0 < unused.ends_in < 2 and unused.unused + unused.ends_in == pytest.approx(2, abs=0.1)
+        daemon.wait_until(lambda daemon: list(daemon.caches()) == ["used"])
+        used = daemon.caches()["used"]
+        assert (used.sessions, used.unused, used.ends_in) == (1, None, None)
+    daemon.wait_until(lambda daemon: not daemon.caches())
+    daemon.wait_until(lambda daemon: daemon.free() == MEMORY)
+
+
+# --- Beside the configuration's cache ---
+
+
+def test_the_configurations_cache_is_one_of_them(start_daemon):
+    daemon = start_daemon(memory={"host": "4MiB"})
+    endpoint, own = f"unix:{daemon.unix_socket}", daemon.config["cache"]["name"]
+    (row,) = pagoda.list_caches(endpoint)
+    assert (row.name, row.identity, row.unused) == (own, None, None)
+    pagoda.open_cache(endpoint, "guest", identity=IDENTITY, layers=LAYERS, tokens_per_block=4, host="1MiB")
+    with pytest.raises(pagoda.Conflict):
+        pagoda.connect(endpoint)
+    with pytest.raises(pagoda.Conflict) as refusal:
+        pagoda.open_cache(endpoint, own, identity=IDENTITY, layers=LAYERS, tokens_per_block=4)
+    assert refusal.value.reason == "CACHE_MISMATCH"
+    with pytest.raises(pagoda.BadRequest) as refusal:
+        pagoda.drop_cache(endpoint, own, force=True)
+    assert refusal.value.reason == "INVALID_ARGUMENT"
+    with pagoda.connect(endpoint, cache=own) as client:
+        keep(client, range(20), 1)
+    assert pagoda.drop_cache(endpoint, "guest") == 0
+    with pagoda.connect(endpoint) as client:
+        assert client.match(range(20)).matched_tokens == 19
+
+
+def test_a_daemon_without_memory_for_them_opens_none(start_daemon):
+    daemon = start_daemon()
+    with pytest.raises(pagoda.Exhausted, match="--memory") as refusal:
+        pagoda.open_cache(f"unix:{daemon.unix_socket}", "a", identity=IDENTITY, layers=LAYERS, tokens_per_block=4)
+    assert refusal.value.reason == "OUT_OF_MEMORY"
+
+
+def test_pagoda_engine_names_its_cache(start_daemon):
+    daemon = start_daemon(cache={"layers": None, "model_dir": str(MODEL), "tokens_per_block": 16, "primary": 256}, memory={"host": "4MiB"})
+    endpoint, own = f"unix:{daemon.unix_socket}", daemon.config["cache"]["name"]
+    pagoda.open_cache(endpoint, "guest", identity=IDENTITY, layers=LAYERS, tokens_per_block=4, host="1MiB")
+    arguments = ["--connect", endpoint, "--model", MODEL, "--token", "1,2,3", "--max-new-tokens", 2, "-o", "json"]
+    status, _, said = run_engine(*arguments)
+    assert status == 1 and "CACHE_NOT_NAMED" in said
+    status, out, said = run_engine(*arguments, "--cache", own)
+    assert status == 0 and '"generated_tokens":2' in out, said
+    assert pagoda.drop_cache(endpoint, "guest") == 0
+
+
+# --- asyncio and pagodactl ---
+
+
+def test_asyncio_has_the_same(daemon):
+    async def work():
+        asked = {"layers": LAYERS, "tokens_per_block": TOKENS_PER_BLOCK, "host": "1MiB"}
+        for name in "ab":
+            assert (await pagoda.aio.open_cache(daemon.endpoint, name, identity=IDENTITY, **asked)).created
+        with pytest.raises(pagoda.Conflict) as refusal:
+            await pagoda.aio.open_cache(daemon.endpoint, "a", identity=pagoda.CacheIdentity("org/other"), **asked)
+        assert refusal.value.reason == "CACHE_MISMATCH"
+        with pytest.raises(pagoda.Conflict):
+            await pagoda.aio.connect(daemon.endpoint)
+        async with pagoda.aio.connect(daemon.endpoint, cache="b") as client, client.watch() as watch:
+            async with pagoda.aio.watch(daemon.endpoint, cache="a") as other:
+                assert watch.epoch == client.epoch != other.epoch
+            assert {cache.name: cache.sessions for cache in await client.caches()} == {"a": 0, "b": 1}
+            assert (await client.status()).cache.name == "b"
+            with pytest.raises(pagoda.Conflict):
+                await pagoda.aio.drop_cache(daemon.endpoint, "b")
+            assert await client.drop_cache("a") == 0
+            assert await pagoda.aio.drop_cache(daemon.endpoint, "b", force=True) == 1
+            with pytest.raises(pagoda.SessionGone):
+                await client.match([1])
+        assert not (await pagoda.aio.list_caches(daemon.endpoint)).caches
+
+    asyncio.run(work())
+
+
+def test_pagodactl_opens_lists_shows_and_drops(daemon):
+    layers = ["--layers", "2x2x8:float32", "1xK16:float16@64"]
+    out = run_ok(daemon, "caches", "open", "llama", "--model", "org/llama", "--tokens-per-block", 4, *layers, "--host", "25%")
+    assert out.startswith("the cache llama is open\n") and "window 64: host" in out
+    again = run_json(daemon, "caches", "open", "llama", "--model", "org/llama", "--tokens-per-block", 4, *layers)
+    assert again["created"] is False
+    refused = run(daemon, "caches", "open", "llama", "--model", "org/llama", "--tokens-per-block", 8, *layers)
+    assert refused.returncode == 1 and "CACHE_MISMATCH" in refused.stderr
+    daemon.open("gemma")
+
+    listed = run_json(daemon, "caches")
+    assert [(row["name"], row["windows"], row["layers"]) for row in listed["caches"]] == [
+        ("llama", ["64", "full"], ["2x2x8:float32", "1xK16:float16@64"]), ("gemma", ["full"], ["2x2x8:float32"])]
+    assert listed["budgets"] == [{"medium": "host", "bytes": MEMORY, "free_bytes": daemon.free()}]
+    table = run_ok(daemon, "caches")
+    assert "org/llama" in table and "2 caches" in table and "64.0 MiB" in table
+    assert "2x2x8:float32 1xK16:float16@64" in run_ok(daemon, "caches", "show", "llama")
+
+    with pagoda.connect(daemon.endpoint, cache="gemma", name="engine-0"):
+        unnamed = run(daemon, "sessions")
+        assert unnamed.returncode == 1 and "CACHE_NOT_NAMED" in unnamed.stderr and "--cache NAME" in unnamed.stderr
+        assert [row["client_name"] for row in run_json(daemon, "sessions", "--cache", "gemma")["sessions"]] == ["engine-0"]
+        assert run_json(daemon, "sessions", "--cache", "llama")["sessions"] == []
+        status = run_json(daemon, "status")
+        assert [(one["cache"]["name"], one["sessions"]) for one in status["caches"]] == [("llama", 0), ("gemma", 1)]
+        assert run_json(daemon, "status", "--cache", "gemma")["sessions"] == 1
+        assert run_ok(daemon, "status").count("pagodad ") == 1
+        top = run(daemon, "top", "--once", "--interval", "0.1", "--cache", "gemma")
+        assert top.returncode == 0 and "gemma" in top.stdout
+        used = run(daemon, "caches", "drop", "gemma")
+        assert used.returncode == 1 and "CACHE_IN_USE" in used.stderr and "--force" in used.stderr
+        assert run_ok(daemon, "caches", "drop", "gemma", "--force") == "the cache gemma is dropped; 1 session ended\n"
+    assert run_ok(daemon, "caches", "drop", "llama") == "the cache llama is dropped\n"
+    daemon.wait_until(lambda daemon: daemon.free() == MEMORY)
+
+
+def test_pagodactl_works_in_a_named_cache(daemon):
+    for name in "ab":
+        daemon.open(name)
+    assert run_json(daemon, "workload", "--cache", "b", "--conversations", "2", "--turns", "1")["turns"] == 2
+    used = {name: cache.tiers[0].used_blocks for name, cache in daemon.caches().items()}
+    assert used["a"] == 0 and used["b"] > 0
+    assert run_json(daemon, "bench", "--cache", "a", "--seconds", "0.2", "--batch", "16")
+
+
+def test_a_daemon_with_several_caches_is_drained(daemon):
+    for name in "ab":
+        daemon.open(name)
+    assert run_json(daemon, "drain", "--wait")["ended"] is True
+    assert daemon.wait(20) == 0
