@@ -73,13 +73,16 @@ constexpr std::array kRows = {
     Row{Reason::kCacheMismatch, "CACHE_MISMATCH", kAlreadyExists},
     Row{Reason::kCacheInUse, "CACHE_IN_USE", kFailedPrecondition},
     Row{Reason::kTooManyCaches, "TOO_MANY_CACHES", kResourceExhausted},
+    Row{Reason::kInvalidKey, "INVALID_KEY", kInvalidArgument},
+    Row{Reason::kKeysAndTokens, "KEYS_AND_TOKENS", kInvalidArgument},
+    Row{Reason::kWholeBlocksOnly, "WHOLE_BLOCKS_ONLY", kInvalidArgument},
 };
 
 constexpr bool InOrder() {
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (static_cast<size_t>(kRows[i].reason) != i) return false;
   }
-  return kRows.size() == static_cast<size_t>(Reason::kTooManyCaches) + 1;
+  return kRows.size() == static_cast<size_t>(Reason::kWholeBlocksOnly) + 1;
 }
 static_assert(InOrder(), "one row for each reason, in the enum's order");
 

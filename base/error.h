@@ -75,6 +75,13 @@ enum class Reason : uint8_t {
   kCacheMismatch,
   kCacheInUse,     // The cache has sessions. FAILED_PRECONDITION
   kTooManyCaches,  // As many caches are open as may be. RESOURCE_EXHAUSTED
+  // A client's key is empty or longer than a key may be. INVALID_ARGUMENT
+  kInvalidKey,
+  // Keys where the namespace or the sequence has tokens, or tokens where it has keys.
+  // INVALID_ARGUMENT
+  kKeysAndTokens,
+  // A length that is no whole number of blocks, of a sequence that is keyed. INVALID_ARGUMENT
+  kWholeBlocksOnly,
 };
 
 // The reason's stable name: "BLOCKS_EXHAUSTED".

@@ -15,6 +15,7 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr uint8_t kHasLora = 1;
 constexpr uint8_t kHasTenant = 2;
+constexpr uint8_t kKeyed = 4;
 constexpr uint8_t kExtraIds = 1;
 constexpr uint8_t kItemRun = 2;
 
@@ -54,9 +55,10 @@ BlockHash HashWithExtras(BlockHash parent, const BlockKey& key) {
 BlockHash HashNamespace(const NamespaceKey& key) {
   if (key == NamespaceKey{}) return BlockHash{0};
   std::string bytes;
-  AppendValue(static_cast<uint8_t>((key.lora_id.has_value() ? kHasLora : 0) |
-                                   (key.tenant.empty() ? 0 : kHasTenant)),
-              bytes);
+  AppendValue(
+      static_cast<uint8_t>((key.lora_id.has_value() ? kHasLora : 0) |
+                           (key.tenant.empty() ? 0 : kHasTenant) | (key.keyed ? kKeyed : 0)),
+      bytes);
   AppendValue(key.lora_id.value_or(0), bytes);
   if (!key.tenant.empty()) {
     AppendValue(static_cast<uint32_t>(key.tenant.size()), bytes);

@@ -1,4 +1,5 @@
-// What makes a block's content: its tokens, and what else the model reads at their places.
+// What makes a block's content: its tokens, and what else the model reads at their places; or a key
+// that its client named it by.
 #ifndef PAGODA_EVENTS_BLOCK_KEY_H_
 #define PAGODA_EVENTS_BLOCK_KEY_H_
 
@@ -37,18 +38,23 @@ struct TokenExtra {
 
 // A block's own part of its identity. `extras` is empty, or as long as `tokens`; empty and all
 // TokenExtra{} mean the same. Does not own what it points to.
+//
+// Of a keyed block `tokens` are the words of its ClientKey (client_key.h), without extras. Below
+// one parent all blocks are keyed or none is, so keys that are compared are of one kind.
 struct BlockKey {
   absl::Span<const TokenId> tokens;
   absl::Span<const TokenExtra> extras;
+  bool keyed = false;
 
   bool has_extras() const { return !extras.empty(); }
   // The first `count` tokens of it.
   BlockKey First(size_t count) const {
-    return {tokens.first(count), has_extras() ? extras.first(count) : extras};
+    return {tokens.first(count), has_extras() ? extras.first(count) : extras, keyed};
   }
   // Tokens [begin, begin + count) of it; count is cut to what there is.
   BlockKey Sub(size_t begin, size_t count) const {
-    return {tokens.subspan(begin, count), has_extras() ? extras.subspan(begin, count) : extras};
+    return {tokens.subspan(begin, count), has_extras() ? extras.subspan(begin, count) : extras,
+            keyed};
   }
 };
 

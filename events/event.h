@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
+#include "events/client_key.h"
 #include "events/pin_id.h"
 #include "events/shared_namespace.h"
 #include "events/tenant_id.h"
@@ -132,10 +133,26 @@ struct StoredEvent {
   BlockId parent = kNoBlock;
   SharedNamespace name_space;
   std::pmr::vector<StoredBlock> blocks;
-  std::pmr::vector<TokenId> tokens;     // Of all blocks, one after another.
+  // Of all blocks, one after another. In a keyed namespace the words of their keys (client_key.h).
+  std::pmr::vector<TokenId> tokens;
   std::pmr::vector<TokenExtra> extras;  // As long as tokens; empty where no block has any.
   // The reader may not know the salt: the salt, tokens and extras are left out.
   bool content_hidden = false;
+
+  bool keyed() const { return name_space->keyed; }
+  // How many entries of `tokens` are the block's.
+  size_t EntriesOf(const StoredBlock& block) const {
+    if (content_hidden) return 0;
+    return keyed() ? ClientKey::kWords : block.token_count;
+  }
+  // The content of the block whose entries begin at `begin`. Refers to the event.
+  BlockKey KeyAt(size_t begin, const StoredBlock& block) const {
+    const size_t entries = EntriesOf(block);
+    const auto all = absl::MakeConstSpan(extras);
+    return {.tokens = absl::MakeConstSpan(tokens).subspan(begin, entries),
+            .extras = all.empty() ? all : all.subspan(begin, entries),
+            .keyed = keyed()};
+  }
   friend bool operator==(const StoredEvent&, const StoredEvent&) = default;
 };
 

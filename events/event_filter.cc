@@ -28,7 +28,7 @@ void ForEachStoredPart(const Event& event, const StoredEvent& stored, Keep keep,
   std::optional<BlockHash> parent_hash = stored.parent_hash;
   size_t token = 0;
   for (const StoredBlock& block : stored.blocks) {
-    const size_t begin = std::exchange(token, token + block.token_count);
+    const size_t begin = std::exchange(token, token + stored.EntriesOf(block));
     if (keep(block.id, block.tiers())) {
       if (!part.has_value()) {
         part.emplace();

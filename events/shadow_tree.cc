@@ -97,13 +97,15 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
   if (!stored.extras.empty() && stored.extras.size() != stored.tokens.size()) {
     return Misfit("extras of other tokens", stored.blocks.empty() ? parent : stored.blocks[0].id);
   }
-  const BlockKey all{stored.tokens, stored.extras};
   size_t begin = 0;
   for (const StoredBlock& block : stored.blocks) {
-    const size_t told = stored.content_hidden ? 0 : block.token_count;
-    if (told > all.tokens.size() - begin) return Misfit("too few tokens", block.id);
-    const BlockKey key = all.Sub(begin, told);
+    const size_t told = stored.EntriesOf(block);
+    if (told > stored.tokens.size() - begin) return Misfit("too few tokens", block.id);
+    const BlockKey key = stored.KeyAt(begin, block);
     begin += told;
+    if (told != 0 && key.keyed && !ClientKey::FromWords(key.tokens).has_value()) {
+      return Misfit("stored under no key", block.id);
+    }
     if (!stored.content_hidden && HashBlock(parent_hash, key) != block.hash)
       return Misfit("wrong hash", block.id);
     TreeEntry entry{.id = block.id,
@@ -120,7 +122,7 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
     parent = block.id;
     parent_hash = block.hash;
   }
-  return begin == all.tokens.size() ? absl::OkStatus() : Misfit("too many tokens", parent);
+  return begin == stored.tokens.size() ? absl::OkStatus() : Misfit("too many tokens", parent);
 }
 
 absl::Status ShadowTree::StoreOne(Window& window, BlockHash parent_hash, TreeEntry entry) {
@@ -159,7 +161,7 @@ absl::Status ShadowTree::HangBelow(Window& window, BlockHash parent_hash, const 
     if (!(above.entry.name_space == entry.name_space)) {
       return Misfit("another namespace than its parent's", entry.id);
     }
-    // Without tokens the content is hidden.
+    // Without tokens the content is hidden. A keyed block is never a tail.
     if (!entry.tokens.empty() && above.entry.tokens.size() < entry.tokens.size()) {
       return Misfit("stored below a tail", entry.id);
     }

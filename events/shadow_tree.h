@@ -24,13 +24,13 @@ struct TreeEntry {
   // kNoBlock below the root of a namespace. In a sliding window it may name a block that has left.
   BlockId parent = kNoBlock;
   NamespaceKey name_space;
-  std::vector<TokenId> tokens;
+  std::vector<TokenId> tokens;     // In a keyed namespace the words of its key.
   std::vector<TokenExtra> extras;  // As long as tokens, or empty.
   Tier tier = Tier::kPrimary;
   Priority priority = kDefaultPriority;
   TierSet lower;
 
-  BlockKey key() const { return {tokens, extras}; }
+  BlockKey key() const { return {tokens, extras, name_space.keyed}; }
   friend bool operator==(const TreeEntry& a, const TreeEntry& b);
 };
 
@@ -50,10 +50,11 @@ struct TreeEntryView {
 class ShadowTree {
  public:
   // Errors: FailedPrecondition for an event that does not fit: a revision that leaves a hole, a
-  // block stored twice, a hash that is not the block's, another namespace than the parent's, a
-  // change from a value that was not there, a lower copy in no farther tier, a removal of what is
-  // not there. In full attention also a parent that is not there, a removal before the children's,
-  // and a block in a nearer tier than its parent. After an error the tree means nothing.
+  // block stored twice, a hash that is not the block's, words that are no key in a keyed namespace,
+  // another namespace than the parent's, a change from a value that was not there, a lower copy in
+  // no farther tier, a removal of what is not there. In full attention also a parent that is not
+  // there, a removal before the children's, and a block in a nearer tier than its parent. After an
+  // error the tree means nothing.
   absl::Status Apply(const Event& event);
 
   // The tree is forgotten, and a snapshot follows (events/snapshot.h): what Apply gets until

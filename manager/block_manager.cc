@@ -42,17 +42,19 @@ absl::StatusOr<BlockManager::Growth> BlockManager::ReserveTokens(SessionId sessi
 absl::StatusOr<uint32_t> BlockManager::CommitTokens(SessionId session, SequenceId sequence,
                                                     absl::Span<const TokenId> tokens,
                                                     uint32_t computed_tokens, absl::Time now,
-                                                    uint32_t known_losses) {
+                                                    uint32_t known_losses,
+                                                    absl::Span<const ClientKey> keys) {
   return parts().sequences.CommitTokens(session, sequence, tokens, computed_tokens, now,
-                                        known_losses);
+                                        known_losses, keys);
 }
 
 absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
     SessionId session, SequenceId sequence, absl::Span<const TokenId> tokens,
-    uint32_t computed_tokens, absl::Time now, uint32_t known_losses) {
+    uint32_t computed_tokens, absl::Time now, uint32_t known_losses,
+    absl::Span<const ClientKey> keys) {
   OperationScope op = parts().runner.Begin(now);
   return parts().sequences.AppendTokens(op, session, sequence, tokens, computed_tokens,
-                                        known_losses);
+                                        known_losses, keys);
 }
 
 absl::StatusOr<AppendedStep> BlockManager::AppendStep(SessionId session,

@@ -181,8 +181,10 @@ class BlockManager final {
   // but the last token, and takes room. What matched in the secondary tier moves up; of a block
   // that matches in part the first tokens are copied into a fresh one, or, where it is a tail that
   // matches whole or there is no room for a copy, it is taken over in place (rule 8), and keeps its
-  // retention unless the prompt's names it. Cost: O(tokens). Errors:
-  // SEQUENCE_EXISTS, INVALID_ARGUMENT (a salt or tenant that is too long; extra ids or items that
+  // retention unless the prompt's names it. In a keyed namespace the prompt has keys of whole
+  // blocks, all of which may match; every length of such a sequence is a whole number of blocks
+  // (WHOLE_BLOCKS_ONLY), here and in what follows. Cost: O(tokens). Errors: SEQUENCE_EXISTS,
+  // KEYS_AND_TOKENS, INVALID_ARGUMENT (a salt or tenant that is too long; extra ids or items that
   // do not fit the tokens; a retention that CheckRetention refuses), INVALID_COUNT (no tokens, or
   // room that the capacity, the quota or SequenceAccounts can never give), BLOCKS_EXHAUSTED,
   // TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED; TenantTable::Charged's.
@@ -209,18 +211,21 @@ class BlockManager final {
   // Names the next tokens, which need room, and declares the KV of the first `computed_tokens`
   // tokens complete and visible (0: as it was). Blocks that became full and computed are in the
   // tree afterwards, and a sliding window has let go of those it passed (rule 9), but for the last
-  // published block. Returns the sequence's tokens. Cost: O(tokens + committed blocks). Errors:
-  // UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KV_LOST (fewer
-  // `known_losses` than there are, see ShortenedSequence; or it can only be freed),
-  // INVALID_ARGUMENT (more).
+  // published block. Of a keyed sequence `keys` name the next blocks. Returns the sequence's
+  // tokens. Cost: O(tokens + committed blocks). Errors: UNKNOWN_SEQUENCE, ROOM_EXCEEDED,
+  // COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KEYS_AND_TOKENS (tokens for a keyed sequence, or
+  // keys for another), WHOLE_BLOCKS_ONLY, KV_LOST (fewer `known_losses` than there are, see
+  // ShortenedSequence; or it can only be freed), INVALID_ARGUMENT (more).
   absl::StatusOr<uint32_t> CommitTokens(SessionId session, SequenceId sequence,
                                         absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                        absl::Time now, uint32_t known_losses = 0);
+                                        absl::Time now, uint32_t known_losses = 0,
+                                        absl::Span<const ClientKey> keys = {});
 
   // ReserveTokens for what is missing, then CommitTokens, all or nothing. Errors: those of the two.
   absl::StatusOr<Growth> AppendTokens(SessionId session, SequenceId sequence,
                                       absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                      absl::Time now, uint32_t known_losses = 0);
+                                      absl::Time now, uint32_t known_losses = 0,
+                                      absl::Span<const ClientKey> keys = {});
 
   // AppendTokens for each sequence of a decode step. Cost: as theirs, without what an operation
   // costs by itself. Errors: INVALID_ARGUMENT (no sequence, or too many; arrays that do not go
@@ -283,13 +288,14 @@ class BlockManager final {
                                                const absl::Status* content_check = nullptr) const;
 
   // INVALID_ARGUMENT: `prompt` has a salt or tenant that is too long, or what CheckContent refuses.
+  // KEYS_AND_TOKENS: it has both, or those that its namespace has not.
   absl::Status CheckPrompt(const Prompt& prompt) const;
 
   // Operations name a prefix by all that a block's identity has: the name space, the tokens, the
   // extra ids and the items. Of a Prompt they read these alone. Where blocks are moved, pinned or
   // kept, the prefix is what an AddSequence would match without its limit of one token less, cut at
   // its end to whole blocks and a tail that is cached as it is. Errors of all: INVALID_COUNT (no
-  // tokens), INVALID_ARGUMENT (CheckPrompt).
+  // tokens and no keys), INVALID_ARGUMENT and KEYS_AND_TOKENS (CheckPrompt).
 
   // Moves the prefix's blocks that nobody holds down to the secondary tier, from the end up to the
   // first that is held; others of no higher priority are displaced for it.

@@ -73,6 +73,7 @@ class Executor {
                               .retention = op.retention.empty() ? nullptr : &op.retention,
                               .tenant = op.tenant,
                               .whole_blocks_only = op.whole_blocks_only,
+                              .keys = op.keys,
                               .content_check = content_check_},
                              now_);
     if (!added.ok()) return added.status();
@@ -94,14 +95,14 @@ class Executor {
 
   Result operator()(const CommitTokens& op) {
     const absl::StatusOr<uint32_t> token_count = manager_.CommitTokens(
-        session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses);
+        session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses, op.keys);
     if (!token_count.ok()) return token_count.status();
     return CommittedTokens{.token_count = *token_count};
   }
 
   Result operator()(const AppendTokens& op) {
     const absl::StatusOr<BlockManager::Growth> growth = manager_.AppendTokens(
-        session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses);
+        session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses, op.keys);
     if (!growth.ok()) return growth.status();
     const Sequence& sequence = *growth->sequence;
     return AppendedTokens{.added = TablesFrom(manager_.info(), sequence, growth->first_block),
@@ -247,6 +248,7 @@ class Executor {
             .tokens = op.tokens,
             .extra_token_ids = op.extra_token_ids,
             .multimodal_items = op.multimodal_items,
+            .keys = op.keys,
             .content_check = content_check_};
   }
 

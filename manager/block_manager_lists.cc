@@ -73,10 +73,10 @@ std::vector<SequenceRow> BlockManager::Sequences(std::optional<SessionId> only, 
 absl::StatusOr<InspectedPrefix> BlockManager::InspectPrefix(const Prompt& prompt) const {
   if (absl::Status status = CheckPrefix(prompt); !status.ok()) return status;
   const PrefixMatcher& matcher = parts().matcher;
-  const PromptKey key = KeyOf(prompt);
-  const auto size = static_cast<uint32_t>(prompt.tokens.size());
+  const PromptKey key = KeyOf(prompt, parts().windows.tokens_per_block());
   std::vector<PrefixMatcher::Match> matches = matcher.FindPrefixes(prompt.name_space, key);
-  InspectedPrefix prefix{.matched_tokens = matcher.ValidLength(matches, size), .blocks = {}};
+  InspectedPrefix prefix{.matched_tokens = matcher.LengthOf(matches, key, key.size()),
+                         .blocks = {}};
   const bool has_disk = std::any_of(parts().windows.begin(), parts().windows.end(),
                                     [](const auto& window) { return window->has_disk(); });
   if (has_disk) {

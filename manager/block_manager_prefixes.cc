@@ -49,16 +49,17 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
                       .tokens = query.tokens,
                       .extra_token_ids = query.extra_token_ids,
                       .multimodal_items = query.multimodal_items,
+                      .keys = query.keys,
                       .content_check = content_check};
   if (absl::Status status = CheckPrefix(prompt); !status.ok()) return status;
   const absl::StatusOr<TenantId> charged =
       tenants.Charged(TenantOf(session), name_space, query.tenant);
   if (!charged.ok()) return charged.status();
   const TenantId tenant = *charged;
-  std::vector<PrefixMatcher::Match> matches =
-      matcher.FindPrefixes(name_space, KeyOf(prompt).First(query.tokens.size() - 1));
-  answer.matched_tokens =
-      matcher.ValidLength(matches, static_cast<uint32_t>(query.tokens.size() - 1));
+  const PromptKey all = KeyOf(prompt, windows.tokens_per_block());
+  const PromptKey key = all.First(MatchLimit(all));
+  std::vector<PrefixMatcher::Match> matches = matcher.FindPrefixes(name_space, key);
+  answer.matched_tokens = matcher.LengthOf(matches, key, key.size());
   matcher.CutMatches(matches, answer.matched_tokens);
   for (size_t w = 0; w < windows.size(); ++w) {
     const WindowBlockManager& window = *windows[w];
@@ -69,9 +70,9 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
     const uint32_t given = matches[w].first + (pool_is_tighter ? held.by_any : held.by_tenant);
     answer.windows.push_back(
         {.window = window.window(),
-         .blocks_now = windows.TableSize(query.tokens.size()) - given,
+         .blocks_now = windows.TableSize(all.size()) - given,
          .blocks_to_completion =
-             windows.TableSize(uint64_t{query.tokens.size()} + query.max_new_tokens) - given,
+             windows.TableSize(uint64_t{all.size()} + query.max_new_tokens) - given,
          .available_blocks = window.available(tenant)});
   }
   tell_quotas(tenant);
@@ -139,7 +140,8 @@ absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, ab
   if (absl::Status status = pagoda::CheckPrompt(prefix); !status.ok()) return status;
   uint64_t removed = 0;
   for (const auto& window : parts().windows) {
-    removed += window->Invalidate(op, prefix.name_space, KeyOf(prefix));
+    removed += window->Invalidate(op, prefix.name_space,
+                                  KeyOf(prefix, parts().windows.tokens_per_block()));
     const Ticket erased = window->OrderErase(FileErase::What::kSlots);
     if (durable != nullptr) *durable = std::max(*durable, erased);
   }

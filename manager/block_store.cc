@@ -1,6 +1,7 @@
 #include "manager/block_store.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 
@@ -25,17 +26,49 @@ BlockStore::BlockStore(const Options& options)
 
 void BlockStore::SetExtras(BlockId id, absl::Span<const TokenExtra> extras) {
   Block& block = (*this)[id];
+  PAGODA_CHECK(!client_keys_.contains(id), "a keyed block has no extras");
   const bool any = std::any_of(extras.begin(), extras.end(),
                                [](const TokenExtra& extra) { return extra != TokenExtra{}; });
   if (any) {
     PAGODA_CHECK(extras.size() <= tokens_per_block_, "extras belong to the tokens of one block");
     extras_[id].assign(extras.begin(), extras.end());
-  } else if (block.extras) {
+  } else if (block.beside) {
     extras_.erase(id);
   }
-  block.extras = any ? 1 : 0;
+  block.beside = any ? 1 : 0;
 }
 
-absl::Span<const TokenExtra> BlockStore::ExtrasOf(BlockId id) const { return extras_.at(id); }
+void BlockStore::SetClientKey(BlockId id, const ClientKey& key) {
+  PAGODA_CHECK(!extras_.contains(id), "a keyed block has no extras");
+  client_keys_.insert_or_assign(id, key);
+  (*this)[id].beside = 1;
+}
+
+void BlockStore::SetContent(BlockId id, const BlockKey& key) {
+  (*this)[id].token_count = TokensOf(key);
+  if (key.keyed) {
+    const std::optional<ClientKey> client_key = ClientKey::FromWords(key.tokens);
+    PAGODA_CHECK(client_key.has_value(), "a keyed block has a key");
+    SetClientKey(id, *client_key);
+    return;
+  }
+  std::copy(key.tokens.begin(), key.tokens.end(), tokens(id).begin());
+  SetExtras(id, key.extras);
+}
+
+absl::Span<const TokenExtra> BlockStore::ExtrasOf(BlockId id) const {
+  const auto found = extras_.find(id);
+  return found == extras_.end() ? absl::Span<const TokenExtra>() : found->second;
+}
+
+BlockKey BlockStore::KeyBeside(BlockId id, absl::Span<const TokenId> content) const {
+  const auto keyed = client_keys_.find(id);
+  if (keyed != client_keys_.end()) return keyed->second.block_key();
+  return {content, ExtrasOf(id).first(content.size())};
+}
+
+void BlockStore::EraseBeside(BlockId id) {
+  if (client_keys_.erase(id) == 0) extras_.erase(id);
+}
 
 }  // namespace pagoda

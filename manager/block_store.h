@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "events/block_key.h"
+#include "events/client_key.h"
 #include "events/event.h"
 #include "manager/big_array.h"
 #include "manager/ids.h"
@@ -42,7 +44,7 @@ struct Block {
   uint32_t state_value : 3 = 0;
   uint32_t tier_value : 2 = 0;
   uint32_t timed : 1 = 0;     // Has a duration: see ExpiryQueue.
-  uint32_t extras : 1 = 0;    // Some of its tokens have a TokenExtra.
+  uint32_t beside : 1 = 0;    // Some of its tokens have a TokenExtra, or a client's key names it.
   uint32_t drains : 1 = 0;    // Some of its holders are drains.
   uint32_t pinned : 1 = 0;    // Some of its holders are pins.
   uint32_t followed : 1 = 0;  // By BlockLives; only while in the tree.
@@ -61,7 +63,7 @@ struct Block {
 };
 static_assert(sizeof(Block) == 16 && kMaxTiers <= 4);
 
-// Thread-compatible. All memory is taken at the start, but for token extras.
+// Thread-compatible. All memory is taken at the start, but for token extras and clients' keys.
 //
 // Invariants
 // 1. The generation grows by one with each life, and behind the largest comes 1 (0 names no life).
@@ -99,7 +101,7 @@ class BlockStore {
     Block& block = (*this)[id];
     PAGODA_CHECK(block.state() != BlockState::kFree && block.refs == 0,
                  "rule 4: a block ends once, and after its last holder");
-    if (block.extras) extras_.erase(id);
+    if (block.beside) EraseBeside(id);
     block = {.generation = block.generation, .slot = SlotIndex{first_free_id_}};
     first_free_id_ = id.value();
     ++free_ids_;
@@ -110,7 +112,7 @@ class BlockStore {
     Block& block = (*this)[id];
     PAGODA_CHECK(block.refs == 0 && OwnsSlot(block.state()) && OwnsSlot(state),
                  "rule 4: a block's next life begins after its last holder");
-    if (block.extras) extras_.erase(id);
+    if (block.beside) EraseBeside(id);
     block = {.generation = Next(block.generation),
              .slot = block.slot,
              .refs = 1,
@@ -140,15 +142,25 @@ class BlockStore {
   }
   // Empty where no token has any.
   absl::Span<const TokenExtra> extras(BlockId id) const {
-    return (*this)[id].extras ? ExtrasOf(id) : absl::Span<const TokenExtra>();
+    return (*this)[id].beside ? ExtrasOf(id) : absl::Span<const TokenExtra>();
   }
-  // Keeps a copy until the id is released; empty takes them away.
+  // Keeps a copy until the id is released; empty takes them away. REQUIRES: no key names the block.
   void SetExtras(BlockId id, absl::Span<const TokenExtra> extras);
-  // What a block in the tree is found by: its first token_count tokens.
+  // A client's key names the block instead of tokens, until the id is released.
+  void SetClientKey(BlockId id, const ClientKey& key);
+  // REQUIRES: one does.
+  const ClientKey& client_key(BlockId id) const { return client_keys_.at(id); }
+  // The block's content becomes `key`, and its token_count what that has.
+  void SetContent(BlockId id, const BlockKey& key);
+  // Tokens of a block with that content.
+  uint32_t TokensOf(const BlockKey& key) const {
+    return key.keyed ? tokens_per_block_ : static_cast<uint32_t>(key.tokens.size());
+  }
+  // What a block in the tree is found by: its first token_count tokens, or its client's key.
   BlockKey key(BlockId id) const {
-    const uint32_t count = (*this)[id].token_count;
-    const absl::Span<const TokenExtra> all = extras(id);
-    return {tokens(id).first(count), all.empty() ? all : all.first(count)};
+    const Block& block = (*this)[id];
+    const absl::Span<const TokenId> content = tokens(id).first(block.token_count);
+    return block.beside ? KeyBeside(id, content) : BlockKey{content, {}};
   }
 
  private:
@@ -157,13 +169,17 @@ class BlockStore {
     return Generation{next + (next == 0 ? 1 : 0)};
   }
   absl::Span<const TokenExtra> ExtrasOf(BlockId id) const;
+  BlockKey KeyBeside(BlockId id, absl::Span<const TokenId> content) const;
+  void EraseBeside(BlockId id);
 
   const uint32_t tokens_per_block_;
   BigArray<Block> blocks_;  // A free one's `slot` is the next free id.
   BigArray<TokenId> tokens_;
   uint32_t first_free_id_;
   uint32_t free_ids_;
+  // A block is in one of the two at most.
   absl::flat_hash_map<BlockId, std::vector<TokenExtra>> extras_;
+  absl::node_hash_map<BlockId, ClientKey> client_keys_;  // Keys refer to it.
 };
 
 }  // namespace pagoda

@@ -53,7 +53,7 @@ ContentDigest ContentDigester::OfNamespace(const NamespaceKey& key) {
   buffer_.clear();
   ByteWriter out(&buffer_);
   out.Put(uint8_t{'N'});
-  out.Put(static_cast<uint8_t>(key.lora_id.has_value()));
+  out.Put(static_cast<uint8_t>((key.lora_id.has_value() ? 1 : 0) | (key.keyed ? 2 : 0)));
   out.Put(key.lora_id.value_or(0));
   out.PutText(key.cache_salt);
   out.PutText(key.tenant);
@@ -68,7 +68,7 @@ ContentDigest ContentDigester::OfBlock(const ContentDigest& parent, const BlockK
   out.Put(static_cast<uint32_t>(key.tokens.size()));
   out.PutBytes(key.tokens.data(), key.tokens.size() * sizeof(TokenId));
   const bool has_extras = HasExtras(key.extras);
-  out.Put(static_cast<uint8_t>(has_extras));
+  out.Put(static_cast<uint8_t>((has_extras ? 1 : 0) | (key.keyed ? 2 : 0)));
   if (has_extras) {
     for (const TokenExtra& extra : key.extras) PutExtra(extra, out);
   }

@@ -1,10 +1,11 @@
 // What a block's content is, as a digest that nobody can forge: a chain of SHA-256 from the
 // namespace through every block above it.
 //
-//   digest(namespace) = SHA-256(u8 'N', u8 1 with LoRA else 0, u64 lora_id (0 without), the salt,
-//                       the tenant: each its length as u32 and its bytes)
+//   digest(namespace) = SHA-256(u8 'N', u8 flags (1: LoRA, 2: keyed), u64 lora_id (0 without), the
+//                       salt, the tenant: each its length as u32 and its bytes)
 //   digest(block)     = SHA-256(u8 'B', digest(parent), u32 token count, the token ids as u32, u8 1
-//                       if any token has an extra else 0, then for each token its extra)
+//                       if any token has an extra, 2 if it is keyed, else 0, then with 1 for each
+//                       token its extra). Of a keyed block the words of its key are the tokens
 //   extra             = u64 extra_id, 32 bytes of item digest, u32 item_offset, u8 in_item
 //
 // Integers are little-endian. The published block hash (events/block_hash.h) is 64 bits, for which

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "events/block_key.h"
+#include "events/client_key.h"
 #include "events/event.h"
 #include "manager/ids.h"
 #include "manager/retention.h"
@@ -46,6 +47,10 @@ struct BlockTable {
 // copy with this ticket and those before it are done; 0 is now. A copy may fail: see
 // BatchResult::shortened.
 
+// `keys` in an operation: in a keyed namespace (NamespaceKey::keyed), the whole blocks that are
+// meant, from the first one on, instead of tokens. `tokens`, ids and items are empty then, and
+// every length in tokens is a whole number of blocks: KEYS_AND_TOKENS, WHOLE_BLOCKS_ONLY.
+
 struct AllocateBlocks {
   WindowSize window = kFullAttention;
   uint32_t count = 0;
@@ -72,6 +77,8 @@ struct AddSequence {
   std::string tenant = {};  // Whom it is charged to: see TenantTable::Charged.
   // No part of a block is matched, for engines that would drop it.
   bool whole_blocks_only = false;
+  // All of them may match, the last one too: the engine has tokens of its own behind them.
+  std::vector<ClientKey> keys = {};
 };
 struct AddedSequence {
   uint32_t matched_tokens = 0;
@@ -94,8 +101,9 @@ struct ReservedTokens {
 struct CommitTokens {
   SequenceId sequence;
   std::vector<TokenId> tokens;
-  uint32_t computed_tokens = 0;  // From the sequence's start; 0: unchanged.
-  uint32_t known_losses = 0;     // See ShortenedSequence.
+  uint32_t computed_tokens = 0;      // From the sequence's start; 0: unchanged.
+  uint32_t known_losses = 0;         // See ShortenedSequence.
+  std::vector<ClientKey> keys = {};  // Of the next blocks, of a keyed sequence.
 };
 struct CommittedTokens {
   uint32_t token_count = 0;
@@ -107,6 +115,7 @@ struct AppendTokens {
   std::vector<TokenId> tokens;
   uint32_t computed_tokens = 0;
   uint32_t known_losses = 0;
+  std::vector<ClientKey> keys = {};
 };
 struct AppendedTokens {
   std::vector<BlockTable> added;
@@ -115,7 +124,7 @@ struct AppendedTokens {
 };
 
 // AppendTokens for each sequence of a decode step, in packed arrays. Each sequence succeeds or
-// fails by itself, in the order in which they are named.
+// fails by itself, in the order in which they are named; a keyed one takes no tokens.
 struct AppendStep {
   std::vector<SequenceId> sequences;  // 1 to kMaxStepSequences.
   // These have an entry for each sequence, or are empty.
@@ -179,6 +188,7 @@ struct MatchPrefix {
   std::vector<TokenId> tokens;
   std::vector<uint64_t> extra_token_ids;
   std::vector<MultimodalItem> multimodal_items;
+  std::vector<ClientKey> keys = {};
 };
 struct MatchedPrefix {
   uint32_t matched_tokens = 0;
@@ -200,6 +210,7 @@ struct QueryCapacity {
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
   std::string tenant = {};  // As in AddSequence; of a new one.
+  std::vector<ClientKey> keys = {};
 };
 struct WindowCapacity {
   WindowSize window = kFullAttention;
@@ -225,6 +236,7 @@ struct OffloadPrefix {
   std::vector<TokenId> tokens;
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
+  std::vector<ClientKey> keys = {};
 };
 struct OffloadedPrefix {
   uint32_t blocks = 0;  // Moved down, over all windows.
@@ -242,6 +254,7 @@ struct PrefetchPrefix {
   PrefetchTarget target = PrefetchTarget::kPrimary;
   // Fetches that have not ended by then are given up: what came so far stays.
   absl::Duration deadline = absl::InfiniteDuration();
+  std::vector<ClientKey> keys = {};
 };
 struct PrefetchedPrefix {
   uint32_t matched_tokens = 0;  // Cached in whichever tier.
@@ -257,6 +270,7 @@ struct PinPrefix {
   absl::Duration lease = absl::InfiniteDuration();
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
+  std::vector<ClientKey> keys = {};
 };
 struct PinnedPrefix {
   PinId pin;  // 0: nothing of the prefix is cached, and there is no pin.
@@ -291,6 +305,7 @@ struct InvalidatePrefix {
   std::vector<TokenId> tokens;
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
+  std::vector<ClientKey> keys = {};
 };
 struct InvalidatedPrefix {
   uint64_t removed_blocks = 0;
@@ -303,6 +318,7 @@ struct SetRetention {
   SequenceRetention retention;
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
+  std::vector<ClientKey> keys = {};
 };
 struct RetentionSet {
   uint32_t blocks = 0;  // Cached blocks that one of the ranges names, over all windows.

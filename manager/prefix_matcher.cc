@@ -21,17 +21,31 @@ absl::Status CheckNamespace(const NamespaceKey& name_space) {
                                 kMaxCacheSaltBytes, " and ", kMaxTenantBytes, " are allowed"));
 }
 
+absl::Status CheckKind(const SequencePrompt& prompt) {
+  const bool has_tokens =
+      !prompt.tokens.empty() || !prompt.extra_token_ids.empty() || !prompt.multimodal_items.empty();
+  const bool has_keys = !prompt.keys.empty();
+  const bool keyed = prompt.name_space.keyed;
+  if (!(keyed ? has_tokens : has_keys)) return absl::OkStatus();
+  return MakeError(
+      Reason::kKeysAndTokens,
+      absl::StrCat(prompt.tokens.size(), " tokens, ", prompt.extra_token_ids.size(), " extra ids, ",
+                   prompt.multimodal_items.size(), " items and ", prompt.keys.size(),
+                   " keys in a namespace that has ", keyed ? "keys" : "tokens"));
+}
+
 }  // namespace
 
 absl::Status CheckPrompt(const SequencePrompt& prompt) {
   if (absl::Status status = CheckNamespace(prompt.name_space); !status.ok()) return status;
+  if (absl::Status status = CheckKind(prompt); !status.ok()) return status;
   if (prompt.content_check != nullptr) return *prompt.content_check;
   return CheckContent(prompt.tokens.size(), prompt.extra_token_ids.size(), prompt.multimodal_items,
                       prompt.retention);
 }
 
 absl::Status CheckPrefix(const SequencePrompt& prefix) {
-  if (prefix.tokens.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token");
+  if (prefix.empty()) return MakeError(Reason::kInvalidCount, "a prefix needs a token or a key");
   return CheckPrompt(prefix);
 }
 
@@ -55,7 +69,7 @@ uint32_t PrefixMatcher::TokensBelow(const std::vector<Match>& matches,
   const std::vector<Match> in_all = FindPrefixes(name_space, key, Reach::kAllTiers);
   const auto limit = static_cast<uint32_t>(key.size());
   const uint32_t cached =
-      whole_blocks_only ? ValidBlocks(in_all, limit) : ValidLength(in_all, limit);
+      whole_blocks_only ? ValidBlocks(in_all, limit) : LengthOf(in_all, key, limit);
   return cached > matched ? cached - matched : 0;
 }
 
@@ -88,12 +102,12 @@ void PrefixMatcher::CutMatches(std::vector<Match>& matches, uint32_t tokens) con
 
 std::vector<PrefixMatcher::Match> PrefixMatcher::FindWholePrefixes(
     const SequencePrompt& prefix) const {
-  const PromptKey key = KeyOf(prefix);
+  const PromptKey key = KeyOf(prefix, windows_.tokens_per_block());
   std::vector<Match> matches = FindPrefixes(prefix.name_space, key, Reach::kAllTiers);
   std::vector<TokenExtra> scratch;
   // A shorter length may end in a part of a block again: beside a hole of a sliding window.
   for (auto limit = static_cast<uint32_t>(key.size());;) {
-    const uint32_t length = ValidLength(matches, limit);
+    const uint32_t length = LengthOf(matches, key, limit);
     CutMatches(matches, length);
     const bool whole = std::equal(
         windows_.begin(), windows_.end(), matches.begin(),
@@ -124,10 +138,11 @@ bool PrefixMatcher::FindWholeTail(std::vector<Match>& matches, const BlockKey& r
 uint32_t PrefixMatcher::MatchPrefix(const SequencePrompt& prompt,
                                     std::vector<BlockHandle>* blocks) const {
   if (blocks != nullptr) blocks->clear();
-  if (prompt.tokens.empty() || !CheckPrompt(prompt).ok()) return 0;
-  const auto limit = static_cast<uint32_t>(prompt.tokens.size() - 1);
-  std::vector<Match> matches = FindPrefixes(prompt.name_space, KeyOf(prompt).First(limit));
-  const uint32_t matched = ValidLength(matches, limit);
+  if (prompt.empty() || !CheckPrompt(prompt).ok()) return 0;
+  const PromptKey all = KeyOf(prompt, windows_.tokens_per_block());
+  const PromptKey key = all.First(MatchLimit(all));
+  std::vector<Match> matches = FindPrefixes(prompt.name_space, key);
+  const uint32_t matched = LengthOf(matches, key, key.size());
   if (blocks != nullptr) {
     CutMatches(matches, matched);
     for (const BlockId id : windows_.back()->PinnableBlocks(matches.back())) {
@@ -140,11 +155,11 @@ uint32_t PrefixMatcher::MatchPrefix(const SequencePrompt& prompt,
 MatchedPrefix PrefixMatcher::DescribeMatch(const SequencePrompt& prompt, size_t num_tiers) const {
   MatchedPrefix result;
   result.tokens_by_tier.resize(num_tiers);
-  if (prompt.tokens.empty() || !CheckPrompt(prompt).ok()) return result;
-  const auto limit = static_cast<uint32_t>(prompt.tokens.size() - 1);
-  const PromptKey key = KeyOf(prompt).First(limit);
+  if (prompt.empty() || !CheckPrompt(prompt).ok()) return result;
+  const PromptKey all = KeyOf(prompt, windows_.tokens_per_block());
+  const PromptKey key = all.First(MatchLimit(all));
   std::vector<Match> matches = FindPrefixes(prompt.name_space, key);
-  result.matched_tokens = ValidLength(matches, limit);
+  result.matched_tokens = LengthOf(matches, key, key.size());
   CutMatches(matches, result.matched_tokens);
   for (const BlockId id : windows_.back()->PinnableBlocks(matches.back())) {
     result.blocks.push_back(windows_.back()->handle(id));
@@ -156,7 +171,7 @@ MatchedPrefix PrefixMatcher::DescribeMatch(const SequencePrompt& prompt, size_t 
                                     [](const auto& window) { return window->has_disk(); });
   if (has_disk) {
     matches = FindPrefixes(prompt.name_space, key, Reach::kAllTiers);
-    result.cached_tokens = ValidLength(matches, limit);
+    result.cached_tokens = LengthOf(matches, key, key.size());
     CutMatches(matches, result.cached_tokens);
   }
   windows_.back()->CountTokensByTier(matches.back(), &result.tokens_by_tier);

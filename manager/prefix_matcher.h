@@ -17,13 +17,20 @@
 namespace pagoda {
 
 // INVALID_ARGUMENT: `prompt` has a salt or tenant that is too long, or what CheckContent refuses.
+// KEYS_AND_TOKENS: it has both, or those that its namespace has not.
 absl::Status CheckPrompt(const SequencePrompt& prompt);
-// INVALID_COUNT without tokens; else CheckPrompt.
+// INVALID_COUNT without tokens and keys; else CheckPrompt.
 absl::Status CheckPrefix(const SequencePrompt& prefix);
 
 // What a prompt is found by. Refers to it.
-inline PromptKey KeyOf(const SequencePrompt& prompt) {
+inline PromptKey KeyOf(const SequencePrompt& prompt, TokensPerBlock tokens_per_block) {
+  if (prompt.name_space.keyed) return {prompt.keys, tokens_per_block};
   return {prompt.tokens, prompt.extra_token_ids, prompt.multimodal_items};
+}
+// The most that a sequence may match of it: a token must be computed to get logits, so the last one
+// is not looked for. Of a keyed prompt, all.
+inline size_t MatchLimit(const PromptKey& key) {
+  return key.keyed() || key.size() == 0 ? key.size() : key.size() - 1;
 }
 
 // Changes nothing and owns nothing. Matches hold nothing: they are valid until a window changes.
@@ -47,6 +54,12 @@ class PrefixMatcher {
   // alone, where that is wanted.
   uint32_t TokensBelow(const std::vector<Match>& matches, const NamespaceKey& name_space,
                        const PromptKey& key, uint32_t matched, bool whole_blocks_only) const;
+  // The largest length up to `limit` that `key`, which the matches are of, can go on from: valid in
+  // every window, and where it is keyed whole blocks.
+  uint32_t LengthOf(const std::vector<Match>& matches, const PromptKey& key, size_t limit) const {
+    const auto most = static_cast<uint32_t>(limit);
+    return key.keyed() ? ValidBlocks(matches, most) : ValidLength(matches, most);
+  }
   // The largest length up to `limit` that is valid in every window.
   uint32_t ValidLength(const std::vector<Match>& matches, uint32_t limit) const;
   // The largest of these that ends with a block.

@@ -175,7 +175,7 @@ BlockId PrefixTree::FindBelow(Link top, const BlockKey& key) const {
   __builtin_prefetch(key.tokens.data() + kAhead * size);
   __builtin_prefetch(tokens + kAhead * size);
   __builtin_prefetch(&node + kAhead);
-  if (!node.whole || node.extras || key.has_extras()) [[unlikely]] {
+  if (!node.whole || node.beside || key.has_extras()) [[unlikely]] {
     return IfSame(BlockId{child}, key);
   }
   const bool same =
@@ -301,7 +301,7 @@ void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key, Content
                         .hash_low = static_cast<uint32_t>(hash.value()),
                         .hash_high = static_cast<uint32_t>(hash.value() >> 32),
                         .whole = block.token_count == store_->tokens_per_block(),
-                        .extras = block.extras,
+                        .beside = block.beside,
                         .facts = facts.bits()};
   AddChild(children(parent), id, key);
 }

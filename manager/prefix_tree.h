@@ -215,7 +215,7 @@ class PrefixTree {
     uint32_t bit : 20 = 0;               // Where in the key the two differ.
     // As in the block, for walks to read no more than the entry.
     uint32_t whole : 1 = 0;  // It holds tokens_per_block tokens.
-    uint32_t extras : 1 = 0;
+    uint32_t beside : 1 = 0;
     uint32_t facts : ContentFacts::kBits = 0;
   };
   struct Root {

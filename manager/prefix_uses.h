@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -52,7 +53,8 @@ struct PrefixUse {
   TenantId tenant = kCommons;  // Whose its blocks are.
   BlockHash hash;              // Of the last block: stands for the whole prefix.
   uint32_t tokens = 0;
-  std::vector<TokenId> first_tokens;  // At most kShownTokens.
+  std::vector<TokenId> first_tokens;  // At most kShownTokens; none in a keyed namespace.
+  std::string first_key;              // The first block's key, in a keyed namespace.
   Tier tier = Tier::kPrimary;         // Of the last block, as what follows.
   Priority priority;
   uint32_t holders = 0;

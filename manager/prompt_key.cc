@@ -31,8 +31,14 @@ bool ExtrasOf(absl::Span<const uint64_t> extra_ids, absl::Span<const MultimodalI
   return true;
 }
 
-void PromptKey::AddExtras(size_t begin, BlockKey* key, std::vector<TokenExtra>* scratch) const {
-  const size_t count = key->tokens.size();
+void PromptKey::MakeBlock(size_t begin, size_t count, BlockKey* key,
+                          std::vector<TokenExtra>* scratch) const {
+  if (keyed()) {
+    *key = keys_[begin / tokens_per_block_].block_key();
+    return;
+  }
+  key->tokens = tokens_.subspan(begin, count);
+  count = key->tokens.size();
   if (!extras_.empty()) {
     key->extras = extras_.subspan(begin, count);
   } else if (ExtrasOf(extra_ids_, items_, begin, count, scratch)) {

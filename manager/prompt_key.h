@@ -1,5 +1,5 @@
 // What a prompt is looked for by: its tokens and, beside them, extra ids and multimodal items as
-// its client sent them.
+// its client sent them; or the keys that the client names its blocks by.
 #ifndef PAGODA_MANAGER_PROMPT_KEY_H_
 #define PAGODA_MANAGER_PROMPT_KEY_H_
 
@@ -9,6 +9,7 @@
 
 #include "absl/types/span.h"
 #include "events/block_key.h"
+#include "events/client_key.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -28,39 +29,66 @@ class PromptKey {
   // `extra_ids`: one a token, or none. `items`: ascending, not overlapping, within the tokens.
   PromptKey(absl::Span<const TokenId> tokens, absl::Span<const uint64_t> extra_ids,
             absl::Span<const MultimodalItem> items)
-      : tokens_(tokens), extra_ids_(extra_ids), items_(items) {}
+      : tokens_(tokens),
+        extra_ids_(extra_ids),
+        items_(items),
+        size_(tokens.size()),
+        bare_(extra_ids.empty() && items.empty()) {}
   // Of tokens whose extras are there already.
   PromptKey(const BlockKey& key)  // NOLINT(google-explicit-constructor): it says the same.
-      : tokens_(key.tokens), extras_(key.extras) {}
+      : tokens_(key.tokens),
+        extras_(key.extras),
+        size_(key.tokens.size()),
+        bare_(key.extras.empty()) {}
+  // Of whole blocks of `tokens_per_block` tokens, which these keys name.
+  PromptKey(absl::Span<const ClientKey> keys, TokensPerBlock tokens_per_block)
+      : keys_(keys),
+        tokens_per_block_(tokens_per_block.value()),
+        size_(keys.size() * tokens_per_block.value()),
+        bare_(false) {}
 
-  absl::Span<const TokenId> tokens() const { return tokens_; }
-  size_t size() const { return tokens_.size(); }
-  // The first `count` tokens of it.
+  // In tokens.
+  size_t size() const { return size_; }
+  // Whether it names whole blocks by keys: no part of a block matches it.
+  bool keyed() const { return tokens_per_block_ != 0; }
+  // The first `count` tokens of it. REQUIRES: where it is keyed, these are whole blocks.
   PromptKey First(size_t count) const {
     PromptKey first = *this;
-    first.tokens_ = tokens_.first(count);
+    if (keyed()) {
+      first.keys_ = keys_.first(count / tokens_per_block_);
+    } else {
+      first.tokens_ = tokens_.first(count);
+    }
+    first.size_ = count;
     return first;
   }
 
   // Tokens [begin, begin + count) of it; count is cut to what there is. The key may refer to
-  // `scratch`, whose former content goes. Cost: O(count + log items).
+  // `scratch`, whose former content goes. Where it is keyed, the key of the block that begins at
+  // `begin`. Cost: O(count + log items).
   BlockKey Block(size_t begin, size_t count, std::vector<TokenExtra>* scratch) const {
     // One object, made in place: a copy would read 16 bytes that were just written as 8 and 8,
     // which the processor waits for. That took 4 ns a block of a match.
-    BlockKey key{tokens_.subspan(begin, count), {}};
-    if (!extra_ids_.empty() || !items_.empty() || !extras_.empty()) [[unlikely]] {
-      AddExtras(begin, &key, scratch);
+    BlockKey key;
+    if (!bare_) [[unlikely]] {
+      MakeBlock(begin, count, &key, scratch);
+    } else {
+      key.tokens = tokens_.subspan(begin, count);
     }
     return key;
   }
 
  private:
-  void AddExtras(size_t begin, BlockKey* key, std::vector<TokenExtra>* scratch) const;
+  void MakeBlock(size_t begin, size_t count, BlockKey* key, std::vector<TokenExtra>* scratch) const;
 
   absl::Span<const TokenId> tokens_;
   absl::Span<const uint64_t> extra_ids_;
   absl::Span<const MultimodalItem> items_;
   absl::Span<const TokenExtra> extras_;
+  absl::Span<const ClientKey> keys_;
+  uint32_t tokens_per_block_ = 0;  // Of what is keyed.
+  size_t size_ = 0;
+  bool bare_ = true;  // Tokens, and nothing beside them.
 };
 
 }  // namespace pagoda

@@ -80,7 +80,7 @@ class SlotScan {
     if (stamp.name_space.has_value() && stamp.parent != digester.OfNamespace(*stamp.name_space)) {
       return RecoveryLoss::kWrongDigest;
     }
-    if (stamp.digest != digester.OfBlock(stamp.parent, {stamp.tokens, stamp.extras})) {
+    if (stamp.digest != digester.OfBlock(stamp.parent, stamp.key())) {
       return RecoveryLoss::kWrongDigest;
     }
     if (stamp.name_space.has_value() && options_.accepts && !options_.accepts(*stamp.name_space)) {
@@ -144,7 +144,7 @@ class WindowLinks {
       const auto lost = lost_.find(*next);
       const SlotStamp* const stamp = lost == lost_.end() ? ContentOf(*next) : nullptr;
       // A tail has no children.
-      if (stamp == nullptr || (!path.empty() && stamp->tokens.size() != tokens_per_block_)) {
+      if (stamp == nullptr || (!path.empty() && !stamp->IsWhole(tokens_per_block_))) {
         if (path.empty() && lost != lost_.end()) return lost->second;
         return Lose(path, path.size(), RecoveryLoss::kUnreachable);
       }
@@ -153,7 +153,7 @@ class WindowLinks {
       next = &stamp->parent;
     }
     if (!path.empty() && parent != RecoveredBlock::kRoot &&
-        out_.blocks[parent].tokens.size() != tokens_per_block_) {
+        !out_.blocks[parent].IsWhole(tokens_per_block_)) {
       return Lose(path, path.size(), RecoveryLoss::kUnreachable);
     }
     const auto holes = std::count_if(path.begin(), path.end(), [&](const SlotStamp* stamp) {
@@ -196,7 +196,8 @@ class WindowLinks {
                          .name_space = stamp.name_space.value_or(NamespaceKey{}),
                          .tokens = stamp.tokens,
                          .extras = stamp.extras,
-                         .priority = stamp.priority};
+                         .priority = stamp.priority,
+                         .keyed = stamp.keyed};
     if (const auto own = own_.find(stamp.digest); own != own_.end()) {
       // The nearest that is no nearer than the parent's.
       const bool bound = !sliding_ && parent != RecoveredBlock::kRoot;

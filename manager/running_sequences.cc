@@ -42,28 +42,33 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
                                                             absl::Time now) {
   OperationScope op = runner_.Begin(session, now);
   const SequenceKey key{session, sequence};
-  const absl::Span<const TokenId> tokens = prompt.tokens;
   if (sequences_.contains(key)) {
     return MakeError(Reason::kSequenceExists,
                      absl::StrCat("sequence ", sequence.value(), " exists already"));
   }
-  if (tokens.empty()) return MakeError(Reason::kInvalidCount, "a sequence needs a token");
+  if (prompt.empty()) {
+    return MakeError(Reason::kInvalidCount, "a sequence needs a token or a key");
+  }
   if (absl::Status status = CheckPrompt(prompt); !status.ok()) return status;
-  if (tokens.size() > std::numeric_limits<uint32_t>::max()) {
-    return room_.CheckRoom(op.tenant, tokens.size(), tokens.size(), {});
+  const bool keyed = prompt.name_space.keyed;
+  const PromptKey all = KeyOf(prompt, tokens_per_block_);
+  const uint64_t size = all.size();
+  if (size > std::numeric_limits<uint32_t>::max())
+    return room_.CheckRoom(op.tenant, size, size, {});
+  if (absl::Status status = CheckWhole(keyed, "room_tokens", prompt.room_tokens); !status.ok()) {
+    return status;
   }
 
   const absl::StatusOr<TenantId> charged =
       tenants_.Charged(sessions_.TenantOf(session), prompt.name_space, prompt.tenant);
   if (!charged.ok()) return charged.status();
   op.tenant = *charged;
-  // One token must be computed to get logits, so the last one is not looked for.
-  std::vector<Match> matches =
-      matcher_.FindPrefixes(prompt.name_space, KeyOf(prompt).First(tokens.size() - 1));
-  const uint64_t wanted = prompt.room_tokens == 0 ? tokens.size() : prompt.room_tokens;
-  const auto limit = static_cast<uint32_t>(tokens.size() - 1);
+  const PromptKey wanted_key = all.First(MatchLimit(all));
+  std::vector<Match> matches = matcher_.FindPrefixes(prompt.name_space, wanted_key);
+  const uint64_t wanted = prompt.room_tokens == 0 ? size : prompt.room_tokens;
+  const auto limit = static_cast<uint32_t>(wanted_key.size());
   uint32_t matched = prompt.whole_blocks_only ? matcher_.ValidBlocks(matches, limit)
-                                              : matcher_.ValidLength(matches, limit);
+                                              : matcher_.LengthOf(matches, wanted_key, limit);
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
   uint64_t room = 0;
   absl::Status given_up;  // Why there is no room for a longer match.
@@ -71,7 +76,7 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
     matcher_.CutMatches(matches, matched);
     room = std::max<uint64_t>(wanted, matched);
     if (absl::Status status =
-            room_.CheckRoom(op.tenant, std::max<uint64_t>(room, tokens.size()), room, matches);
+            room_.CheckRoom(op.tenant, std::max<uint64_t>(room, size), room, matches);
         !status.ok()) {
       // With the longer match there will be room when others have gone.
       return given_up.ok() ? status : given_up;
@@ -93,13 +98,13 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
     }
   }
 
-  const uint64_t waiting = tokens.size() - std::min<uint64_t>(tokens.size(), room);
+  const uint64_t waiting = size - std::min(size, room);
+  const uint64_t waiting_bytes = ContentBytes(waiting, keyed, tokens_per_block_);
   const uint64_t own_bytes = room_.SequenceBytes() + prompt.name_space.cache_salt.size() +
                              room_.TableBytes(TableSize(room));
   const uint64_t extras_bytes = prompt.extra_token_ids.size() * sizeof(uint64_t) +
                                 prompt.multimodal_items.size() * sizeof(MultimodalItem);
-  const uint64_t shared_bytes =
-      waiting * sizeof(TokenId) + extras_bytes + BytesOf(prompt.retention);
+  const uint64_t shared_bytes = waiting_bytes + extras_bytes + BytesOf(prompt.retention);
   if (absl::Status status = accounts_.Check(op.tenant, {.sequences = 1,
                                                         .bytes = own_bytes + shared_bytes,
                                                         .all_bytes = own_bytes + shared_bytes});
@@ -115,21 +120,22 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   added->charge = charge(1, own_bytes);
   added->windows.resize(windows_.size());
   added->tenant = op.tenant;
-  added->prompt_tokens = static_cast<uint32_t>(tokens.size());
+  added->keyed = keyed;
+  added->prompt_tokens = static_cast<uint32_t>(size);
   added->matched_tokens = matched;
   if (extras_bytes != 0) {
     const auto& ids = prompt.extra_token_ids;
     const auto& items = prompt.multimodal_items;
-    added->extras = SequenceExtras(tokens.size(), {.value = {.extra_ids = {ids.begin(), ids.end()},
-                                                             .items = {items.begin(), items.end()}},
-                                                   .charge = charge(0, extras_bytes)});
+    added->extras = SequenceExtras(size, {.value = {.extra_ids = {ids.begin(), ids.end()},
+                                                    .items = {items.begin(), items.end()}},
+                                          .charge = charge(0, extras_bytes)});
   }
-  SequenceAdded result{.matched_tokens = matched,
-                       .matched_secondary_tokens = windows_.back()->LowerTokens(matches.back()),
-                       .matched_below_tokens = matcher_.TokensBelow(
-                           matches, prompt.name_space, KeyOf(prompt).First(limit), matched,
-                           prompt.whole_blocks_only),
-                       .sequence = added.get()};
+  SequenceAdded result{
+      .matched_tokens = matched,
+      .matched_secondary_tokens = windows_.back()->LowerTokens(matches.back()),
+      .matched_below_tokens = matcher_.TokensBelow(matches, prompt.name_space, wanted_key, matched,
+                                                   prompt.whole_blocks_only),
+      .sequence = added.get()};
   if (prompt.retention != nullptr) {
     added->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
         .value = *prompt.retention, .charge = charge(0, BytesOf(prompt.retention))});
@@ -140,13 +146,13 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   }
   added->token_count = added->computed_tokens = added->matched_tokens = matched;
   added->room_tokens = static_cast<uint32_t>(room);
+  const ContentSpan content(prompt.tokens, prompt.keys, tokens_per_block_);
   if (waiting != 0) {
-    const absl::Span<const TokenId> rest = tokens.last(waiting);
-    added->named = std::make_shared<Charged<std::vector<TokenId>>>(Charged<std::vector<TokenId>>{
-        .value = {rest.begin(), rest.end()}, .charge = charge(0, waiting * sizeof(TokenId))});
+    added->named = std::make_shared<Charged<SequenceContent>>(Charged<SequenceContent>{
+        .value = content.From(room).Copy(), .charge = charge(0, waiting_bytes)});
     added->named_begin = added->room_tokens;
   }
-  Place(*added, tokens.subspan(matched));
+  Place(*added, content.From(matched));
   sequences_.emplace(key, std::move(added));
   sessions_.Require(session).sequences.insert(sequence);
   result.ready = runner_.End(op);
@@ -162,6 +168,7 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::ReserveTokens(Session
   if (!found.ok()) return found.status();
   if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
   if ((*found)->must_be_freed) return SequenceCannotGoOn();
+  if (absl::Status status = CheckWhole((*found)->keyed, "room", count); !status.ok()) return status;
   op.tenant = (*found)->tenant;
   const uint64_t room = uint64_t{(*found)->room_tokens} + count;
   if (absl::Status status = room_.CheckGrowth(**found, room); !status.ok()) return status;
@@ -173,13 +180,18 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::ReserveTokens(Session
 absl::StatusOr<uint32_t> RunningSequences::CommitTokens(SessionId session, SequenceId sequence,
                                                         absl::Span<const TokenId> tokens,
                                                         uint32_t computed_tokens, absl::Time now,
-                                                        uint32_t known_losses) {
+                                                        uint32_t known_losses,
+                                                        absl::Span<const ClientKey> keys) {
   OperationScope op = runner_.Begin(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
-  const uint64_t token_count = uint64_t{(*found)->token_count} + tokens.size();
+  if (absl::Status status = CheckKind(**found, tokens, keys, computed_tokens); !status.ok()) {
+    return status;
+  }
+  const ContentSpan content(tokens, keys, tokens_per_block_);
+  const uint64_t token_count = uint64_t{(*found)->token_count} + content.size();
   const uint32_t room = (*found)->room_tokens;
-  if (!tokens.empty() && token_count > room) {
+  if (!content.empty() && token_count > room) {
     return MakeError(Reason::kRoomExceeded,
                      absl::StrCat("sequence ", sequence.value(), " would have ", token_count,
                                   " tokens and room for ", room));
@@ -189,17 +201,21 @@ absl::StatusOr<uint32_t> RunningSequences::CommitTokens(SessionId session, Seque
     return status;
   }
   (*found)->known_losses = std::max((*found)->known_losses, known_losses);
-  Commit(op, **found, tokens, computed_tokens);
+  Commit(op, **found, content, computed_tokens);
   runner_.End(op);
   return (*found)->token_count;
 }
 
 absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendBlocks(
     OperationScope& op, SessionId session, Sequence& growing, absl::Span<const TokenId> tokens,
-    uint32_t computed_tokens, uint32_t known_losses) {
+    absl::Span<const ClientKey> keys, uint32_t computed_tokens, uint32_t known_losses) {
   op.draining = runner_.DrainingOf(session);
   op.tenant = growing.tenant;
-  const uint64_t token_count = uint64_t{growing.token_count} + tokens.size();
+  if (absl::Status status = CheckKind(growing, tokens, keys, computed_tokens); !status.ok()) {
+    return status;
+  }
+  const ContentSpan content(tokens, keys, tokens_per_block_);
+  const uint64_t token_count = uint64_t{growing.token_count} + content.size();
   const uint64_t room = std::max<uint64_t>(growing.room_tokens, token_count);
   if (absl::Status status = CheckCommit(growing, token_count, room, computed_tokens, known_losses);
       !status.ok()) {
@@ -214,7 +230,7 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendBlocks(
              std::max(growing.computed_tokens, std::min(computed_tokens, growing.room_tokens)));
   }
   growing.known_losses = std::max(growing.known_losses, known_losses);
-  Commit(op, growing, tokens, computed_tokens);
+  Commit(op, growing, content, computed_tokens);
   growth.ready = runner_.End(op);
   return growth;
 }
@@ -333,6 +349,24 @@ absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t to
   return absl::OkStatus();
 }
 
+absl::Status RunningSequences::CheckKind(const Sequence& sequence, absl::Span<const TokenId> tokens,
+                                         absl::Span<const ClientKey> keys,
+                                         uint32_t computed_tokens) const {
+  if (sequence.keyed ? !tokens.empty() : !keys.empty()) [[unlikely]] {
+    return MakeError(Reason::kKeysAndTokens,
+                     absl::StrCat(tokens.size(), " tokens and ", keys.size(),
+                                  " keys for a sequence of ", sequence.keyed ? "keys" : "tokens"));
+  }
+  return CheckWhole(sequence.keyed, "computed_tokens", computed_tokens);
+}
+
+absl::Status RunningSequences::CheckWhole(bool keyed, const char* what, uint64_t tokens) const {
+  if (!keyed || tokens_per_block_.OffsetInBlock(tokens) == 0) return absl::OkStatus();
+  return MakeError(Reason::kWholeBlocksOnly,
+                   absl::StrCat(what, " ", tokens, " of a keyed sequence is no whole number of ",
+                                "blocks of ", tokens_per_block_.value(), " tokens"));
+}
+
 // --- Changes: everything was checked ---
 
 RunningSequences::Growth RunningSequences::Grow(OperationScope& op, Sequence& sequence,
@@ -356,30 +390,30 @@ RunningSequences::Growth RunningSequences::Grow(OperationScope& op, Sequence& se
 }
 
 // Names the next tokens. Those with room go to their blocks; the rest is in `named` already.
-void RunningSequences::Place(Sequence& sequence, absl::Span<const TokenId> tokens) {
-  const size_t room = sequence.room_tokens - std::min(sequence.room_tokens, sequence.token_count);
-  WriteTokens(sequence, sequence.token_count, tokens.first(std::min(room, tokens.size())));
-  sequence.token_count += static_cast<uint32_t>(tokens.size());
+void RunningSequences::Place(Sequence& sequence, const ContentSpan& content) {
+  const uint64_t room = sequence.room_tokens - std::min(sequence.room_tokens, sequence.token_count);
+  Write(sequence, sequence.token_count, content.Sub(0, std::min(room, content.size())));
+  sequence.token_count += static_cast<uint32_t>(content.size());
 }
 
 void RunningSequences::PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens) {
   if (sequence.token_count <= old_room_tokens) return;
   const uint32_t end = std::min(sequence.token_count, sequence.room_tokens);
-  const absl::Span<const TokenId> named = sequence.named->value;
-  WriteTokens(sequence, old_room_tokens,
-              named.subspan(old_room_tokens - sequence.named_begin, end - old_room_tokens));
+  const ContentSpan named(sequence.named->value, tokens_per_block_);
+  Write(sequence, old_room_tokens,
+        named.Sub(old_room_tokens - sequence.named_begin, end - old_room_tokens));
 }
 
-void RunningSequences::WriteTokens(Sequence& sequence, uint32_t position,
-                                   absl::Span<const TokenId> tokens) {
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->WriteTokens(sequence, position, tokens);
+void RunningSequences::Write(Sequence& sequence, uint32_t position, const ContentSpan& content) {
+  for (const auto& window : windows_) {
+    window->WriteTokens(sequence, position, content.tokens());
+    if (!content.keys().empty()) window->WriteKeys(sequence, position, content.keys());
   }
 }
 
-void RunningSequences::Commit(OperationScope& op, Sequence& sequence,
-                              absl::Span<const TokenId> tokens, uint32_t computed_tokens) {
-  Place(sequence, tokens);
+void RunningSequences::Commit(OperationScope& op, Sequence& sequence, const ContentSpan& content,
+                              uint32_t computed_tokens) {
+  Place(sequence, content);
   const uint32_t before = sequence.computed_tokens;
   if (computed_tokens <= before) return;
   sequence.computed_tokens = computed_tokens;

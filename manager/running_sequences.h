@@ -64,11 +64,12 @@ class RunningSequences {
                                        absl::Time now);
   absl::StatusOr<uint32_t> CommitTokens(SessionId session, SequenceId sequence,
                                         absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                        absl::Time now, uint32_t known_losses);
+                                        absl::Time now, uint32_t known_losses,
+                                        absl::Span<const ClientKey> keys);
   // `op` has just begun.
   absl::StatusOr<Growth> AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
                                       absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                      uint32_t known_losses);
+                                      uint32_t known_losses, absl::Span<const ClientKey> keys);
   // (running_sequences_steps.cc) An operation has just begun at `now`.
   absl::StatusOr<AppendedStep> AppendStep(SessionId session, const pagoda::AppendStep& step,
                                           absl::Time now);
@@ -110,8 +111,14 @@ class RunningSequences {
   static absl::Status SequenceCannotGoOn();
   // The append that takes blocks, publishes some, or is refused.
   absl::StatusOr<Growth> AppendBlocks(OperationScope& op, SessionId session, Sequence& growing,
-                                      absl::Span<const TokenId> tokens, uint32_t computed_tokens,
+                                      absl::Span<const TokenId> tokens,
+                                      absl::Span<const ClientKey> keys, uint32_t computed_tokens,
                                       uint32_t known_losses);
+  // Whether the sequence may be told these tokens or keys, and these are all that it computed.
+  absl::Status CheckKind(const Sequence& sequence, absl::Span<const TokenId> tokens,
+                         absl::Span<const ClientKey> keys, uint32_t computed_tokens) const;
+  // A length of a keyed sequence.
+  absl::Status CheckWhole(bool keyed, const char* what, uint64_t tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
                            uint32_t computed_tokens, uint32_t known_losses) const;
   bool StaysInBlock(const Sequence& sequence, size_t new_tokens, uint32_t computed_tokens,
@@ -123,14 +130,14 @@ class RunningSequences {
                      uint32_t computed_tokens) const;
   Growth Grow(OperationScope& op, Sequence& sequence, uint32_t room_tokens,
               uint32_t computed_tokens);
-  void Place(Sequence& sequence, absl::Span<const TokenId> tokens);
+  void Place(Sequence& sequence, const ContentSpan& content);
   // Tokens that were named before they had a place get it, as far as the room goes.
   void PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens);
-  void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
-  void Commit(OperationScope& op, Sequence& sequence, absl::Span<const TokenId> tokens,
+  void Write(Sequence& sequence, uint32_t position, const ContentSpan& content);
+  void Commit(OperationScope& op, Sequence& sequence, const ContentSpan& content,
               uint32_t computed_tokens);
   // (running_sequences_forks.cc) Whether `named` has all tokens from `begin` on.
-  static bool NamesFrom(const Sequence& sequence, uint32_t begin);
+  bool NamesFrom(const Sequence& sequence, uint32_t begin) const;
   void ShareNamedTokens(Sequence& parent, Sequence& child);
 
   const TokensPerBlock tokens_per_block_;
@@ -153,7 +160,7 @@ inline bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_
   const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
   const uint64_t places = uint64_t{TableSize(sequence.room_tokens)} * tokens_per_block_.value();
   if (token_count > places || sequence.borrows_tail || sequence.has_waiting_tokens()) return false;
-  if (sequence.must_be_freed || windows_.any_slides()) return false;
+  if (sequence.must_be_freed || sequence.keyed || windows_.any_slides()) return false;
   if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
   return computed_tokens == 0 ||
          (computed_tokens >= sequence.computed_tokens && computed_tokens <= token_count &&
@@ -173,16 +180,16 @@ inline void RunningSequences::AppendInBlock(Sequence& sequence, absl::Span<const
 [[gnu::always_inline]] inline absl::StatusOr<RunningSequences::Growth>
 RunningSequences::AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
                                absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                               uint32_t known_losses) {
+                               uint32_t known_losses, absl::Span<const ClientKey> keys) {
   const auto found = sequences_.find({session, sequence});
   if (found == sequences_.end()) return FindSequence(session, sequence).status();
   Sequence& growing = *found->second;
   // In most calls the token's place is in the last block, and nothing but that token is written.
-  if (StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
+  if (keys.empty() && StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
     AppendInBlock(growing, tokens, computed_tokens);
     return Growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
   }
-  return AppendBlocks(op, session, growing, tokens, computed_tokens, known_losses);
+  return AppendBlocks(op, session, growing, tokens, keys, computed_tokens, known_losses);
 }
 
 }  // namespace pagoda

@@ -25,7 +25,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   const uint64_t own_bytes =
       room_.SequenceBytes() + room_.TableBytes(TableSize(parent.computed_tokens));
   const uint64_t named_bytes =
-      uint64_t{parent.token_count - parent.computed_tokens} * sizeof(TokenId);
+      ContentBytes(parent.token_count - parent.computed_tokens, parent.keyed, tokens_per_block_);
   const uint64_t bytes = own_bytes + (shares_names ? 0 : named_bytes);
   if (absl::Status status = accounts_.Check(
           parent.tenant,
@@ -40,6 +40,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   child->token_count = parent.token_count;
   child->computed_tokens = child->room_tokens = parent.computed_tokens;
   child->tenant = parent.tenant;
+  child->keyed = parent.keyed;
   child->charge = SequenceAccounts::Charge(&accounts_, parent.tenant, 1, own_bytes);
   child->prompt_tokens = parent.prompt_tokens;
   child->matched_tokens = parent.matched_tokens;
@@ -61,10 +62,11 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   return SequenceForked{.sequence = &added, .ready = runner_.End(op)};
 }
 
-bool RunningSequences::NamesFrom(const Sequence& sequence, uint32_t begin) {
+bool RunningSequences::NamesFrom(const Sequence& sequence, uint32_t begin) const {
   if (begin == sequence.token_count) return true;
   return sequence.named != nullptr && sequence.named_begin <= begin &&
-         sequence.named_begin + sequence.named->value.size() >= sequence.token_count;
+         sequence.named_begin + ContentSpan(sequence.named->value, tokens_per_block_).size() >=
+             sequence.token_count;
 }
 
 // Tokens that are named and not computed have no place in the child. The first fork writes them
@@ -73,16 +75,20 @@ void RunningSequences::ShareNamedTokens(Sequence& parent, Sequence& child) {
   const uint32_t begin = parent.computed_tokens;
   if (begin == parent.token_count) return;
   if (!NamesFrom(parent, begin)) {
-    auto named = std::make_shared<Charged<std::vector<TokenId>>>();
+    auto named = std::make_shared<Charged<SequenceContent>>();
+    SequenceContent& content = named->value;
     const uint32_t placed = std::min(parent.token_count, parent.room_tokens);
-    named->value.reserve(parent.token_count - begin);
-    windows_.front()->ReadTokens(parent, begin, placed, &named->value);
+    windows_.front()->ReadTokens(parent, begin, placed, &content);
     if (placed < parent.token_count) {
-      const auto waiting = parent.named->value.begin() + (placed - parent.named_begin);
-      named->value.insert(named->value.end(), waiting, waiting + (parent.token_count - placed));
+      const ContentSpan waiting =
+          ContentSpan(parent.named->value, tokens_per_block_)
+              .Sub(placed - parent.named_begin, parent.token_count - placed);
+      content.tokens.insert(content.tokens.end(), waiting.tokens().begin(), waiting.tokens().end());
+      content.keys.insert(content.keys.end(), waiting.keys().begin(), waiting.keys().end());
     }
-    named->charge = SequenceAccounts::Charge(&accounts_, parent.tenant, 0,
-                                             named->value.size() * sizeof(TokenId));
+    named->charge = SequenceAccounts::Charge(
+        &accounts_, parent.tenant, 0,
+        ContentBytes(parent.token_count - begin, parent.keyed, tokens_per_block_));
     parent.named = std::move(named);
     parent.named_begin = begin;
   }
@@ -102,6 +108,9 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(Sess
   if (token_count == 0 || token_count > cut.token_count) {
     return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", cut.token_count,
                                                          " tokens cut to ", token_count));
+  }
+  if (absl::Status status = CheckWhole(cut.keyed, "token_count", token_count); !status.ok()) {
+    return status;
   }
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     if (!windows_[w]->CanTruncate(cut, token_count)) {

@@ -100,7 +100,7 @@ absl::StatusOr<AppendedStep> RunningSequences::AppendStep(SessionId session,
     // As an operation of its own: it is checked, and told, by itself.
     OperationScope op = runner_.Begin(now);
     const absl::StatusOr<Growth> growth =
-        AppendBlocks(op, session, *sequence, tokens, computed_tokens, known_losses);
+        AppendBlocks(op, session, *sequence, tokens, {}, computed_tokens, known_losses);
     if (growth.ok()) {
       AddGrowth(i, *growth, appended);
     } else {

@@ -13,6 +13,7 @@
 #include "manager/prefix_tree.h"
 #include "manager/retention.h"
 #include "manager/sequence_accounts.h"
+#include "manager/sequence_content.h"
 #include "manager/sequence_extras.h"
 #include "pools/types.h"
 
@@ -60,10 +61,11 @@ struct SequenceBlocks {
 // Invariants, in tokens from the sequence's start:
 // 1. computed_tokens <= min(token_count, room_tokens): what can be read was named and has a place.
 // 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays, as far as
-// the blocks are there; the rest is in `named`.
+// the blocks are there; the rest is in `named`. Of a keyed sequence the blocks' keys are.
 // 3. Each table has BlocksFor(room_tokens) entries.
 // 4. What a client can make long, apart from the tables, is immutable and shared with forks: a fork
 // costs its tables. `charge` is what the sequence alone costs.
+// 5. All of these lengths of a keyed sequence are whole blocks.
 struct Sequence {
   SequenceKey key;
   uint32_t token_count = 0;      // Named.
@@ -72,6 +74,7 @@ struct Sequence {
   bool borrows_tail = false;     // In some window; see SequenceBlocks.
   // A failed copy took what a sliding window has passed: the sequence can only be freed.
   bool must_be_freed = false;
+  bool keyed = false;         // Its namespace is: see NamespaceKey.
   uint32_t losses = 0;        // How often a failed copy took computed tokens away,
   uint32_t known_losses = 0;  // and how often as far as the client has said that it knows.
   absl::InlinedVector<SequenceBlocks, 1> windows;  // Index for index the manager's windows.
@@ -84,7 +87,7 @@ struct Sequence {
   uint32_t forked_tokens = 0;
   // Tokens from `named_begin` on, at least up to token_count, where any token has no place or the
   // sequence was forked before all were computed. Owned by the sequence and its forks.
-  std::shared_ptr<const Charged<std::vector<TokenId>>> named;
+  std::shared_ptr<const Charged<SequenceContent>> named;
   uint32_t named_begin = 0;
   SequenceExtras extras;
   // Owned by the sequence and its forks; none: no wishes.

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "events/block_key.h"
+#include "events/client_key.h"
 #include "manager/retention.h"
 #include "pools/copy_order.h"
 #include "pools/types.h"
@@ -26,8 +27,13 @@ struct SequencePrompt {
   const SequenceRetention* retention = nullptr;
   std::string_view tenant = {};    // Whom it is charged to: see TenantTable::Charged.
   bool whole_blocks_only = false;  // No part of a block is matched.
+  // In a keyed namespace the whole blocks that it begins with, instead of tokens. All of them may
+  // match: the engine computes what comes next from tokens of its own.
+  absl::Span<const ClientKey> keys = {};
   // What CheckContent says of it, where the caller has asked already; else it is asked.
   const absl::Status* content_check = nullptr;
+
+  bool empty() const { return tokens.empty() && keys.empty(); }
 };
 
 // In each result: `ready` is the ticket that the slots wait for (0: nothing), and `sequence` is

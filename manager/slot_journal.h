@@ -21,9 +21,12 @@ struct SlotContent {
   BlockRef block;
   BlockRef parent{kNoBlock, Generation{}};  // kNoBlock: it is the first of its namespace.
   NamespaceKey name_space;                  // Where it is the first; else empty.
-  std::vector<TokenId> tokens;
-  std::vector<TokenExtra> extras;  // Empty, or as long as tokens.
+  std::vector<TokenId> tokens;              // Of a keyed block the words of its key.
+  std::vector<TokenExtra> extras;           // Empty, or as long as tokens.
   Priority priority = kDefaultPriority;
+  bool keyed = false;
+
+  BlockKey key() const { return {tokens, extras, keyed}; }
 };
 
 // A slot has `content` from now on, whose bytes are there when the copies up to `ready` have ended;

@@ -179,7 +179,7 @@ bool SlotStamper::Learn(Item& item) {
     }
     item.parent = parent->second.digest;
   }
-  item.digest = digester_.OfBlock(item.parent, {content.tokens, content.extras});
+  item.digest = digester_.OfBlock(item.parent, content.key());
   known[content.block.id] = {content.block.generation, item.digest};
   return true;
 }
@@ -213,7 +213,8 @@ void SlotStamper::Stamp(Item item) {
                            .bytes_checksum = bytes_checksum,
                            .priority = content.priority,
                            .tokens = std::move(content.tokens),
-                           .extras = std::move(content.extras)};
+                           .extras = std::move(content.extras),
+                           .keyed = content.keyed};
   if (!stamps.WriteBody(slot, item.version, stamp)) {
     return Ended(item, stamps.IsOpen(slot, item.version) ? dropped_ : outdated_);
   }

@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "events/client_key.h"
 #include "manager/byte_codec.h"
 #include "manager/content_codec.h"
 #include "manager/slot_checksum.h"
@@ -34,7 +35,9 @@ constexpr uint64_t kValid = 1;
 uint64_t StrideBytes(uint32_t tokens_per_block) {
   const uint64_t fixed = kBodyAt + 8 + 4 + 32 + 32 + 8 + 1 + 1 + 4;
   const uint64_t name = 8 + 4 + kMaxCacheSaltBytes + 4 + kMaxTenantBytes;
-  const uint64_t tokens = uint64_t{tokens_per_block} * (sizeof(TokenId) + kTokenExtraBytes);
+  // Of tokens with extras, or of a client's key.
+  const uint64_t tokens = std::max<uint64_t>(
+      uint64_t{tokens_per_block} * (sizeof(TokenId) + kTokenExtraBytes), sizeof(ClientKey));
   return (fixed + name + tokens + kStampAlignment - 1) / kStampAlignment * kStampAlignment;
 }
 
@@ -92,7 +95,7 @@ std::vector<std::byte> EncodeBody(SlotIndex slot, SlotStamps::Version version,
   out.PutBytes(stamp.parent.bytes.data(), stamp.parent.bytes.size());
   out.Put(stamp.bytes_checksum);
   PutContent(stamp.name_space.has_value() ? &*stamp.name_space : nullptr, stamp.priority,
-             {stamp.tokens, stamp.extras}, out);
+             stamp.key(), out);
   return body;
 }
 
@@ -110,6 +113,7 @@ bool DecodeBody(absl::Span<const std::byte> body, SlotIndex slot, SlotStamps::Ve
   stamp->priority = content->priority;
   stamp->tokens = std::move(content->tokens);
   stamp->extras = std::move(content->extras);
+  stamp->keyed = content->keyed;
   return in.at_end();
 }
 

@@ -45,6 +45,10 @@ struct SlotStamp {
   Priority priority = kDefaultPriority;
   std::vector<TokenId> tokens;
   std::vector<TokenExtra> extras;  // Empty, or as long as tokens.
+  bool keyed = false;              // The tokens are the words of a ClientKey.
+
+  BlockKey key() const { return {tokens, extras, keyed}; }
+  bool IsWhole(size_t tokens_per_block) const { return keyed || tokens.size() == tokens_per_block; }
   friend bool operator==(const SlotStamp&, const SlotStamp&) = default;
 };
 

@@ -306,7 +306,8 @@ SlotContent TierResidency::ContentOf(BlockId id) const {
   SlotContent content{.block = store_.handle(id).ref(),
                       .tokens = {key.tokens.begin(), key.tokens.end()},
                       .extras = {key.extras.begin(), key.extras.end()},
-                      .priority = store_[id].priority()};
+                      .priority = store_[id].priority(),
+                      .keyed = key.keyed};
   if (parent.is_root()) {
     content.name_space = tree_.key(parent);
   } else {

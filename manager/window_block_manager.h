@@ -226,9 +226,13 @@ class WindowBlockManager final : private CacheExit {
   // Writes the ids of the tokens from `position` on. REQUIRES: the table has place, the blocks are
   // not published.
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
-  // Appends the ids of tokens [begin, end), whose blocks are there.
+  // Writes the keys of the blocks from `position` on, of a keyed sequence. REQUIRES: likewise, and
+  // `position` begins a block.
+  void WriteKeys(Sequence& sequence, uint32_t position, absl::Span<const ClientKey> keys);
+  // Appends the ids of tokens [begin, end), whose blocks are there; of a keyed sequence the keys of
+  // these blocks.
   void ReadTokens(const Sequence& sequence, uint32_t begin, uint32_t end,
-                  std::vector<TokenId>* out) const;
+                  SequenceContent* out) const;
   // Puts the blocks that are full and computed into the tree, then lets go of those that a sliding
   // window has passed.
   void Publish(OperationScope& op, Sequence& sequence);

@@ -46,7 +46,7 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
     }
   }
   const bool ends_on_disk = match.has_more_on_disk && !sliding();
-  if (begin == key.size() || !tree_.has_children(node) || ends_on_disk) return match;
+  if (begin == key.size() || key.keyed() || !tree_.has_children(node) || ends_on_disk) return match;
   const PrefixTree::Closest closest =
       tree_.FindClosest(node, key.Block(begin, block_tokens, &scratch));
   if (closest.id == kNoBlock) return match;
@@ -142,7 +142,8 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
     }
     if (!is_hole) return length;
     const uint32_t part = length - last * block_tokens;
-    const uint32_t shared = part == 0 || match.in_memory ? 0 : FindBeside(match, last, part).tokens;
+    const bool whole_blocks = match.in_memory || match.key.keyed();
+    const uint32_t shared = part == 0 || whole_blocks ? 0 : FindBeside(match, last, part).tokens;
     if (shared > 0 && is_valid(last * block_tokens + shared, begin)) {
       return last * block_tokens + shared;
     }

@@ -22,16 +22,20 @@ absl::Status WindowBlockManager::CheckRecovered(absl::Span<const RecoveredBlock>
                        absl::StrCat("recovered block ", i, " of window ", WindowName(window()), " ",
                                     std::string(what)));
     };
-    const size_t size = block.tokens.size();
-    if (size == 0 || size > tokens_per_block().value() ||
-        (!block.extras.empty() && block.extras.size() != size)) {
-      return refuse(absl::StrCat("has ", size, " tokens and ", block.extras.size(), " extras"));
+    if (!block.IsContent(tokens_per_block().value())) {
+      return refuse(absl::StrCat("has ", block.tokens.size(),
+                                 block.keyed ? " words of a key and " : " tokens and ",
+                                 block.extras.size(), " extras"));
     }
     if (block.parent != RecoveredBlock::kRoot) {
       if (block.parent >= i) return refuse("comes before its parent");
       const RecoveredBlock& parent = blocks[block.parent];
-      if (parent.tokens.size() != tokens_per_block().value()) return refuse("hangs under a tail");
+      if (!parent.IsWhole(tokens_per_block().value())) return refuse("hangs under a tail");
+      if (parent.keyed != block.keyed) return refuse("is keyed where its parent is not, or is not");
       if (!sliding() && parent.slot.tier > block.slot.tier) return refuse("is above its parent");
+    }
+    if (block.parent == RecoveredBlock::kRoot && block.name_space.keyed != block.keyed) {
+      return refuse("is keyed where its namespace is not, or is not");
     }
     if (block.slot.slot == kNoSlot) {
       if (!sliding() || ++holes > options_.max_holes) return refuse("is a hole too many");
@@ -74,12 +78,10 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
     const NodeRef parent = is_root ? root : NodeRef::Block(ids[block.parent]);
     const bool hole = block.slot.slot == kNoSlot;
     const BlockId id = store_.TakeId(hole ? BlockState::kHole : BlockState::kCached);
-    std::copy(block.tokens.begin(), block.tokens.end(), store_.tokens(id).begin());
-    store_[id].token_count = static_cast<uint32_t>(block.tokens.size());
+    store_.SetContent(id, block.key());
     store_[id].refs = 0;
     store_[id].tree = tree_.tree_bit();
     store_[id].set_priority(block.priority);
-    store_.SetExtras(id, block.extras);
     if (hole) ++holes_;
     depths.push_back(is_root ? 1 : depths[block.parent] + 1);
     tree_.Insert(id, parent, store_.key(id),
@@ -104,10 +106,11 @@ absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
   for (size_t i = 0; i < blocks.size(); ++i) {
     const RecoveredBlock& block = blocks[i];
     const SlotIndex slot = block.slot.slot;
-    const bool fits = slot.value() < num_slots && !taken[slot.value()] && !block.tokens.empty() &&
-                      block.tokens.size() <= tokens_per_block().value() &&
-                      (block.extras.empty() || block.extras.size() == block.tokens.size()) &&
-                      (block.parent == RecoveredBlock::kRoot || block.parent < i);
+    const bool is_first = block.parent == RecoveredBlock::kRoot;
+    const bool fits = slot.value() < num_slots && !taken[slot.value()] &&
+                      block.IsContent(tokens_per_block().value()) &&
+                      (is_first ? block.name_space.keyed == block.keyed
+                                : block.parent < i && blocks[block.parent].keyed == block.keyed);
     if (!fits) {
       return MakeError(Reason::kInvalidArgument,
                        absl::StrCat("block ", i, " of window ", WindowName(window()),
@@ -154,7 +157,7 @@ absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
 BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlock& block,
                                           NodeRef root, NodeRef parent, uint32_t depth,
                                           std::vector<BlockRef>* entered) {
-  const BlockKey key{block.tokens, block.extras};
+  const BlockKey key = block.key();
   const BlockId there = tree_.FindChild(parent, key);
   if (there != kNoBlock) {
     if (store_[there].state() != BlockState::kCached || residency_.HasCopyOnDisk(there)) {
@@ -165,18 +168,16 @@ BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlo
   }
   // A tail tells nothing beside a block that begins with it.
   const PrefixTree::Closest closest = tree_.FindClosest(parent, key);
-  const bool is_beginning = closest.id != kNoBlock && closest.tokens == block.tokens.size();
+  const bool is_beginning = closest.id != kNoBlock && closest.tokens == key.tokens.size();
   if (is_beginning || store_.free_ids() == 0) return kNoBlock;
   // Copies that had nearer ones were charged to nobody, and the nearer ones are gone.
   const TenantId owner = options_.tenants->OwnerOf(tree_.key(root));
   if (accounts().AtQuota(static_cast<Tier>(residency_.disk_tier()), owner)) return kNoBlock;
   const BlockId id = store_.TakeId(BlockState::kCached);
-  std::copy(block.tokens.begin(), block.tokens.end(), store_.tokens(id).begin());
-  store_[id].token_count = static_cast<uint32_t>(block.tokens.size());
+  store_.SetContent(id, key);
   store_[id].refs = 0;
   store_[id].tree = tree_.tree_bit();
   store_[id].set_priority(block.priority);
-  store_.SetExtras(id, block.extras);
   tree_.Insert(id, parent, store_.key(id), ContentFacts(depth, 0, ContentOrigin::kPrompt));
   residency_.EnterOnDisk(op, id, block.slot.slot, owner);
   RecordStored(op, id, root, store_.key(id));

@@ -1,4 +1,5 @@
 // What a window shows to operators, piece by piece: how often its prefixes were of use.
+#include "events/client_key.h"
 #include "manager/window_block_manager.h"
 
 namespace pagoda {
@@ -34,6 +35,7 @@ std::optional<PrefixUse> WindowBlockManager::Describe(const UsedPrefix& prefix) 
                 .hash = tree_.hash(last),
                 .tokens = prefix.blocks * tokens_per_block().value(),
                 .first_tokens = {},
+                .first_key = {},
                 .tier = block.tier(),
                 .priority = block.priority(),
                 .holders = block.refs,
@@ -41,7 +43,12 @@ std::optional<PrefixUse> WindowBlockManager::Describe(const UsedPrefix& prefix) 
                 .hits = prefix.hits,
                 .saved_tokens = 0};
   use.saved_tokens = use.hits * use.tokens;
-  const absl::Span<const TokenId> tokens = store_.key(prefix.first.id).tokens;
+  const BlockKey first = store_.key(prefix.first.id);
+  if (first.keyed) {
+    use.first_key = ClientKeyBytes(first);
+    return use;
+  }
+  const absl::Span<const TokenId> tokens = first.tokens;
   use.first_tokens.assign(tokens.begin(),
                           tokens.begin() + std::min(tokens.size(), PrefixUse::kShownTokens));
   return use;

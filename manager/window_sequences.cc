@@ -29,6 +29,9 @@ bool WindowBlockManager::IsPrivateTo(BlockId id) const {
 // The key of the sequence's block `id`, entry `index` of its table, until the next one is made.
 BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, BlockId id, uint32_t index,
                                    uint32_t token_count) {
+  if (sequence.keyed) [[unlikely]] {
+    return store_.client_key(id).block_key();
+  }
   BlockKey key{store_.tokens(id).first(token_count), {}};
   // What has extras is charged for them.
   if (sequence.extras.bytes() != 0) [[unlikely]] {
@@ -184,12 +187,28 @@ void WindowBlockManager::WriteTokens(Sequence& sequence, uint32_t position,
   }
 }
 
+void WindowBlockManager::WriteKeys(Sequence& sequence, uint32_t position,
+                                   absl::Span<const ClientKey> keys) {
+  SequenceBlocks& blocks = BlocksOf(sequence);
+  const uint32_t first = tokens_per_block().BlockForToken(position);
+  PAGODA_CHECK(keys.empty() || first >= blocks.published,
+               "rule 10: a published block is not written");
+  for (uint32_t i = 0; i < keys.size(); ++i) {
+    store_.SetClientKey(blocks.table[first + i].id, keys[i]);
+  }
+}
+
 void WindowBlockManager::ReadTokens(const Sequence& sequence, uint32_t begin, uint32_t end,
-                                    std::vector<TokenId>* out) const {
+                                    SequenceContent* out) const {
   const SequenceBlocks& blocks = BlocksOf(sequence);
-  for (uint32_t i = begin; i < end; ++i) {
+  const uint32_t step = sequence.keyed ? tokens_per_block().value() : 1;
+  for (uint32_t i = begin; i < end; i += step) {
     const BlockId id = blocks.table[tokens_per_block().BlockForToken(i)].id;
-    out->push_back(store_.tokens(id)[tokens_per_block().OffsetInBlock(i)]);
+    if (sequence.keyed) {
+      out->keys.push_back(store_.client_key(id));
+    } else {
+      out->tokens.push_back(store_.tokens(id)[tokens_per_block().OffsetInBlock(i)]);
+    }
   }
 }
 
@@ -301,7 +320,7 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
   block.tree = tree_.tree_bit();
   block.set_priority(kDefaultPriority);
   block.uses = 0;
-  block.token_count = static_cast<uint32_t>(key.tokens.size());
+  block.token_count = store_.TokensOf(key);
   const bool has_siblings = tree_.has_children(blocks.tip);
   tree_.Insert(id, blocks.tip, key, FactsOf(sequence, index, block.token_count));
   residency_.Enter(op, id,

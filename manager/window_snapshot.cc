@@ -65,7 +65,7 @@ BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t m
     }
     run->blocks.push_back({.id = id,
                            .hash = tree_.hash(id),
-                           .token_count = static_cast<uint32_t>(key.tokens.size()),
+                           .token_count = block.token_count,
                            .tier = block.tier(),
                            .priority = block.priority(),
                            .lower = residency_.LowerTiers(id)});

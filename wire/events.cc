@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
 #include <variant>
 
 #include "absl/types/span.h"
+#include "events/client_key.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -94,7 +96,7 @@ struct EventWriter {
     NamespaceToProto(*event.name_space, proto->mutable_namespace_());
     proto->mutable_blocks()->Reserve(static_cast<int>(event.blocks.size()));
     proto->set_content_hidden(event.content_hidden);
-    auto tokens = event.tokens.begin();
+    size_t begin = 0;
     for (const StoredBlock& block : event.blocks) {
       v1::StoredBlock* stored = proto->add_blocks();
       stored->set_block_id(block.id.value());
@@ -102,17 +104,16 @@ struct EventWriter {
       stored->set_tier(TierToProto(block.tier));
       stored->set_priority(block.priority.value());
       TiersToProto(block.lower, stored->mutable_lower_tiers());
-      if (event.content_hidden) {
-        stored->set_token_count(block.token_count);
+      if (event.content_hidden || event.keyed()) stored->set_token_count(block.token_count);
+      if (event.content_hidden) continue;
+      const BlockKey key = event.KeyAt(begin, block);
+      begin += key.tokens.size();
+      if (key.keyed) {
+        stored->set_key(std::string(ClientKeyBytes(key)));
         continue;
       }
-      stored->mutable_tokens()->Add(tokens, tokens + block.token_count);
-      if (!event.extras.empty()) {
-        ExtrasToProto(absl::MakeConstSpan(event.extras)
-                          .subspan(tokens - event.tokens.begin(), block.token_count),
-                      stored);
-      }
-      tokens += block.token_count;
+      stored->mutable_tokens()->Add(key.tokens.begin(), key.tokens.end());
+      if (key.has_extras()) ExtrasToProto(key.extras, stored);
     }
   }
 

@@ -90,21 +90,24 @@ void EncodeNamed(const Named& op, Proto* out) {
   TokensToProto(op.tokens, out);
   out->set_computed_tokens(op.computed_tokens);
   out->set_known_losses(op.known_losses);
+  KeysToProto(op.keys, out->mutable_keys());
 }
 
 template <class Named, class Proto>
-Named DecodeNamed(const Proto& proto) {
-  return {SequenceId(proto.sequence_id()), TokensFromProto(proto), proto.computed_tokens(),
-          proto.known_losses()};
+absl::StatusOr<Named> DecodeNamed(const Proto& proto) {
+  absl::StatusOr<std::vector<ClientKey>> keys = KeysFromProto(proto.keys());
+  if (!keys.ok()) return keys.status();
+  return Named{SequenceId(proto.sequence_id()), TokensFromProto(proto), proto.computed_tokens(),
+               proto.known_losses(), *std::move(keys)};
 }
 
 void Encode(const CommitTokens& op, v1::CommitTokensRequest* out) { EncodeNamed(op, out); }
-CommitTokens Decode(const v1::CommitTokensRequest& proto) {
+absl::StatusOr<CommitTokens> Decode(const v1::CommitTokensRequest& proto) {
   return DecodeNamed<CommitTokens>(proto);
 }
 
 void Encode(const AppendTokens& op, v1::AppendTokensRequest* out) { EncodeNamed(op, out); }
-AppendTokens Decode(const v1::AppendTokensRequest& proto) {
+absl::StatusOr<AppendTokens> Decode(const v1::AppendTokensRequest& proto) {
   return DecodeNamed<AppendTokens>(proto);
 }
 
@@ -340,9 +343,9 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::kReserveTokens:
       return Decode(proto.reserve_tokens());
     case v1::Operation::kCommitTokens:
-      return Decode(proto.commit_tokens());
+      return AnyOf(Decode(proto.commit_tokens()));
     case v1::Operation::kAppendTokens:
-      return Decode(proto.append_tokens());
+      return AnyOf(Decode(proto.append_tokens()));
     case v1::Operation::kFreeSequence:
       return Decode(proto.free_sequence());
     case v1::Operation::kMatchPrefix:

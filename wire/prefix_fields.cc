@@ -29,6 +29,26 @@ ItemDigest DigestFromBytes(const std::string& bytes) {
 
 }  // namespace
 
+void KeysToProto(const std::vector<ClientKey>& keys, KeyProtos* out) {
+  out->Reserve(out->size() + static_cast<int>(keys.size()));
+  for (const ClientKey& key : keys) *out->Add() = std::string(key.bytes());
+}
+
+absl::StatusOr<std::vector<ClientKey>> KeysFromProto(const KeyProtos& protos) {
+  std::vector<ClientKey> keys;
+  keys.reserve(protos.size());
+  for (const std::string& proto : protos) {
+    const absl::StatusOr<ClientKey> key = ClientKey::Make(proto);
+    if (!key.ok()) {
+      return MakeError(Reason::kInvalidKey,
+                       absl::StrCat("keys[", keys.size(), "] has ", proto.size(),
+                                    " bytes; a key has 1 to ", ClientKey::kMaxBytes));
+    }
+    keys.push_back(*key);
+  }
+  return keys;
+}
+
 void ItemsToProto(const std::vector<MultimodalItem>& items, MultimodalProtos* out) {
   for (const MultimodalItem& item : items) {
     v1::MultimodalItem* proto = out->Add();

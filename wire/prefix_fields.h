@@ -1,13 +1,15 @@
 // The fields that name a prefix, the same in every message that has one: namespace, tokens, extra
-// ids, multimodal items.
+// ids, multimodal items, keys.
 #ifndef PAGODA_WIRE_PREFIX_FIELDS_H_
 #define PAGODA_WIRE_PREFIX_FIELDS_H_
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "events/client_key.h"
 #include "manager/operation.h"
 #include "pagoda/v1/cache.pb.h"
 #include "wire/vocabulary.h"
@@ -24,6 +26,12 @@ std::vector<TokenId> TokensFromProto(const Proto& proto) {
   return {proto.tokens().begin(), proto.tokens().end()};
 }
 
+using KeyProtos = google::protobuf::RepeatedPtrField<std::string>;
+
+void KeysToProto(const std::vector<ClientKey>& keys, KeyProtos* out);
+// Error: INVALID_KEY (of a size that no key has, with its place).
+absl::StatusOr<std::vector<ClientKey>> KeysFromProto(const KeyProtos& protos);
+
 using MultimodalProtos = google::protobuf::RepeatedPtrField<v1::MultimodalItem>;
 
 void ItemsToProto(const std::vector<MultimodalItem>& items, MultimodalProtos* out);
@@ -37,18 +45,22 @@ void PrefixToProto(const Prefix& prefix, Proto* out) {
   TokensToProto(prefix.tokens, out);
   out->mutable_extra_token_ids()->Add(prefix.extra_token_ids.begin(), prefix.extra_token_ids.end());
   ItemsToProto(prefix.multimodal_items, out->mutable_multimodal_items());
+  KeysToProto(prefix.keys, out->mutable_keys());
 }
 
-// The operation's other fields have their defaults. Errors: ItemsFromProto's.
+// The operation's other fields have their defaults. Errors: ItemsFromProto's, KeysFromProto's.
 template <class Prefix, class Proto>
 absl::StatusOr<Prefix> PrefixFromProto(const Proto& proto) {
   absl::StatusOr<std::vector<MultimodalItem>> items = ItemsFromProto(proto.multimodal_items());
   if (!items.ok()) return items.status();
+  absl::StatusOr<std::vector<ClientKey>> keys = KeysFromProto(proto.keys());
+  if (!keys.ok()) return keys.status();
   Prefix prefix;
   prefix.name_space = NamespaceFromProto(proto.namespace_());
   prefix.tokens = TokensFromProto(proto);
   prefix.extra_token_ids = {proto.extra_token_ids().begin(), proto.extra_token_ids().end()};
   prefix.multimodal_items = *std::move(items);
+  prefix.keys = *std::move(keys);
   return prefix;
 }
 

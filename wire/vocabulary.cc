@@ -95,6 +95,7 @@ void NamespaceToProto(const NamespaceKey& key, v1::Namespace* out) {
   if (key.lora_id.has_value()) out->set_lora_id(*key.lora_id);
   out->set_cache_salt(key.cache_salt);
   out->set_tenant(key.tenant);
+  out->set_keyed(key.keyed);
 }
 
 NamespaceKey NamespaceFromProto(const v1::Namespace& proto) {
@@ -102,6 +103,7 @@ NamespaceKey NamespaceFromProto(const v1::Namespace& proto) {
   if (proto.has_lora_id()) key.lora_id = proto.lora_id();
   key.cache_salt = proto.cache_salt();
   key.tenant = proto.tenant();
+  key.keyed = proto.keyed();
   return key;
 }
 

@@ -92,6 +92,7 @@ std::string NamespaceText(const v1::Namespace& name) {
     absl::StrAppend(&text, ", salt \"", absl::Utf8SafeCEscape(name.cache_salt()), "\"");
   if (!name.tenant().empty())
     absl::StrAppend(&text, ", tenant \"", absl::Utf8SafeCEscape(name.tenant()), "\"");
+  if (name.keyed()) absl::StrAppend(&text, ", keyed");
   return text;
 }
 
@@ -108,6 +109,21 @@ std::string ExtrasText(const v1::StoredEvent& event) {
   return text;
 }
 
+// ", keys 0a1b 2c3d and 5 more", likewise.
+std::string KeysText(const v1::StoredEvent& event) {
+  constexpr int kShownKeys = 4;
+  std::string text;
+  for (int i = 0; i < event.blocks_size(); ++i) {
+    if (event.blocks(i).key().empty()) return "";
+    if (i == kShownKeys) {
+      absl::StrAppend(&text, " and ", event.blocks_size() - i, " more");
+      break;
+    }
+    absl::StrAppend(&text, i == 0 ? ", keys " : " ", absl::BytesToHexString(event.blocks(i).key()));
+  }
+  return text;
+}
+
 // ", 3 copies below", likewise.
 std::string CopiesText(const v1::StoredEvent& event) {
   int copies = 0;
@@ -120,15 +136,15 @@ Content ContentOf(const v1::StoredEvent& event) {
   size_t tokens = 0;
   std::vector<uint32_t> ids;
   for (const v1::StoredBlock& block : event.blocks()) {
-    tokens += event.content_hidden() ? block.token_count() : block.tokens_size();
+    tokens += block.token_count() != 0 ? block.token_count() : block.tokens_size();
     ids.push_back(block.block_id());
   }
   const std::string detail =
       absl::StrCat(ListBlocks(ids),
                    event.has_parent_block_id() ? absl::StrCat(" after ", event.parent_block_id())
                                                : " at the root",
-                   NamespaceText(event.namespace_()), ExtrasText(event), CopiesText(event),
-                   event.content_hidden() ? ", content hidden" : "");
+                   NamespaceText(event.namespace_()), KeysText(event), ExtrasText(event),
+                   CopiesText(event), event.content_hidden() ? ", content hidden" : "");
   return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), absl::StrCat(tokens), detail};
 }
 
@@ -220,6 +236,7 @@ Json BlockJson(const v1::StoredBlock& block) {
     json["multimodal_items"].push_back(ItemJson(item));
   }
   if (block.token_count() != 0) json["token_count"] = block.token_count();
+  if (!block.key().empty()) json["key"] = absl::BytesToHexString(block.key());
   return json;
 }
 
@@ -235,6 +252,7 @@ Json StoredJson(const v1::StoredEvent& event) {
       {"cache_salt", name.cache_salt()},
       {"tenant", name.tenant()},
       {"blocks", blocks}};
+  if (name.keyed()) json["keyed"] = true;
   if (event.content_hidden()) json["content_hidden"] = true;
   return json;
 }

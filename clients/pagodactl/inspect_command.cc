@@ -25,7 +25,7 @@ absl::Status RunInspect(const GlobalOptions& globals, const PrefixOptions& optio
   if (!inspected.ok()) return inspected.status();
   const auto status = admin->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());
   if (!status.ok()) return status.status();
-  const auto token_count = static_cast<uint32_t>(prefix->tokens.size());
+  const auto token_count = static_cast<uint32_t>(prefix->size(status->cache().tokens_per_block()));
   if (globals.output == OutputFormat::kJson) {
     std::cout << InspectJson(*inspected, status->cache(), token_count).dump() << std::endl;
   } else {
@@ -50,7 +50,8 @@ void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chos
       "prefetch brings it up.\n"
       "Examples:\n"
       "  pagodactl inspect --token-file system_prompt.txt\n"
-      "  pagodactl inspect --tokens 1,2,3,4 --salt team-a -o json");
+      "  pagodactl inspect --tokens 1,2,3,4 --salt team-a -o json\n"
+      "  pagodactl inspect --keys 0a1b2c3d,4e5f6071");
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunInspect(globals, *options); };
   });

@@ -39,12 +39,14 @@ uint64_t TokensOnDisk(const PrefetchReport& report, const CacheInfo& cache) {
   return tokens;
 }
 
-// With a token behind the prefix: the last token of a prompt never matches.
+// With a token behind the prefix: the last token of a prompt never matches. Of keys the last does.
 MatchPrefix MatchOf(const PrefetchPrefix& prefetch) {
   MatchPrefix match = {.name_space = prefetch.name_space,
                        .tokens = prefetch.tokens,
                        .extra_token_ids = prefetch.extra_token_ids,
-                       .multimodal_items = prefetch.multimodal_items};
+                       .multimodal_items = prefetch.multimodal_items,
+                       .keys = prefetch.keys};
+  if (match.name_space.keyed) return match;
   match.tokens.push_back(0);
   if (!match.extra_token_ids.empty()) match.extra_token_ids.push_back(0);
   return match;

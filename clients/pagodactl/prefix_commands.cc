@@ -210,7 +210,7 @@ absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOpti
   absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   // An empty file must not be the whole namespace.
-  if (prefix->tokens.empty() && !options.prefix.whole_namespace) {
+  if (prefix->empty() && !options.prefix.whole_namespace) {
     return MakeError(Reason::kInvalidCount, "no tokens; --all invalidates the whole namespace");
   }
   const auto client = OpenClient(globals);

@@ -35,6 +35,26 @@ absl::StatusOr<MultimodalItem> ParseItem(const std::string& text) {
   return item;
 }
 
+// "0a1b,2c3d": the keys' bytes in hexadecimal.
+absl::StatusOr<std::vector<ClientKey>> ParseKeys(const std::string& text) {
+  std::vector<ClientKey> keys;
+  for (const std::string& hex : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    const bool is_hex =
+        hex.size() % 2 == 0 && hex.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+    if (!is_hex) {
+      return MakeError(Reason::kInvalidKey, absl::StrCat("\"", hex, "\" is no key in hexadecimal"));
+    }
+    const absl::StatusOr<ClientKey> key = ClientKey::Make(absl::HexStringToBytes(hex));
+    if (!key.ok()) return key.status();
+    keys.push_back(*key);
+  }
+  return keys;
+}
+
+std::string CheckKeys(const std::string& text) {
+  return std::string(ParseKeys(text).status().message());
+}
+
 std::string CheckItem(const std::string& text) {
   return std::string(ParseItem(text).status().message());
 }
@@ -49,6 +69,12 @@ void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) 
       ->add_option("--token-file", options.token_file,
                    "A file of token ids, separated by commas or whitespace; - is standard input")
       ->type_name("FILE");
+  prefix
+      ->add_option("--keys", options.keys,
+                   "In a namespace that clients key, the keys of its blocks in hexadecimal: "
+                   "0a1b,2c3d")
+      ->type_name("KEYS")
+      ->check(CheckKeys);
   if (tokens == Tokens::kOrAll) {
     prefix->add_flag("--all", options.whole_namespace, "The whole namespace");
   }
@@ -72,21 +98,36 @@ void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) 
   command.add_option("--lora", options.lora_id, "The namespace's LoRA id");
   command.add_option("--salt", options.salt, "The namespace's cache salt");
   command.add_option("--tenant", options.tenant, "The namespace's tenant");
+  if (tokens == Tokens::kOrAll) {
+    command.add_flag("--keyed", options.keyed, "With --all: the namespace is keyed by its clients");
+  }
 }
 
 absl::StatusOr<Prefix> PrefixOf(const PrefixOptions& options) {
   Prefix prefix{.name_space = {.lora_id = options.lora_id,
                                .cache_salt = options.salt,
-                               .tenant = options.tenant},
+                               .tenant = options.tenant,
+                               .keyed = options.keyed || !options.keys.empty()},
                 .tokens = {},
                 .extra_token_ids = {},
-                .multimodal_items = {}};
+                .multimodal_items = {},
+                .keys = {}};
   const bool has_extras =
       !options.extra_ids.empty() || !options.extra_id_file.empty() || !options.items.empty();
   if (options.whole_namespace) {
     if (!has_extras) return prefix;
     return MakeError(Reason::kInvalidArgument,
                      "--all is the whole namespace; extra ids and items go with tokens");
+  }
+  if (prefix.name_space.keyed) {
+    if (has_extras || options.keys.empty()) {
+      return MakeError(Reason::kKeysAndTokens,
+                       "a keyed namespace has --keys and no tokens, extra ids or items");
+    }
+    absl::StatusOr<std::vector<ClientKey>> keys = ParseKeys(options.keys);
+    if (!keys.ok()) return keys.status();
+    prefix.keys = *std::move(keys);
+    return prefix;
   }
   absl::StatusOr<std::vector<TokenId>> tokens =
       options.token_file.empty() ? ParseTokens(options.tokens) : ReadTokenFile(options.token_file);

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
+#include "events/client_key.h"
 #include "pools/types.h"
 
 namespace CLI {
@@ -22,10 +23,12 @@ namespace pagoda {
 struct PrefixOptions {
   std::string tokens;
   std::string token_file;
+  std::string keys;
   bool whole_namespace = false;
   std::optional<uint64_t> lora_id;
   std::string salt;
   std::string tenant;
+  bool keyed = false;
   std::string extra_ids;
   std::string extra_id_file;
   std::vector<std::string> items;
@@ -37,6 +40,13 @@ struct Prefix {
   std::vector<TokenId> tokens;
   std::vector<uint64_t> extra_token_ids;
   std::vector<MultimodalItem> multimodal_items;
+  std::vector<ClientKey> keys;
+
+  bool empty() const { return tokens.empty() && keys.empty(); }
+  // In tokens.
+  uint64_t size(uint32_t tokens_per_block) const {
+    return tokens.size() + uint64_t{keys.size()} * tokens_per_block;
+  }
 
   // An operation of type T on the prefix.
   template <class T>
@@ -46,14 +56,15 @@ struct Prefix {
     operation.tokens = std::move(tokens);
     operation.extra_token_ids = std::move(extra_token_ids);
     operation.multimodal_items = std::move(multimodal_items);
+    operation.keys = std::move(keys);
     return operation;
   }
 };
 
 enum class Tokens { kNeeded, kOrAll };
 
-// Adds --tokens and --token-file (and --all), of which one is needed, the options of extra ids and
-// items, and the namespace's.
+// Adds --tokens, --token-file and --keys (and --all), of which one is needed, the options of extra
+// ids and items, and the namespace's.
 // `options` outlives the parser.
 void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens);
 

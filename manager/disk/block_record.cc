@@ -13,8 +13,8 @@ std::vector<std::byte> EncodeRecord(WriteId write_id, WriteId parent, const Slot
   ByteWriter out(&record);
   out.Put(write_id);
   out.Put(parent);
-  PutContent(parent == kNoWrite ? &content.name_space : nullptr, content.priority,
-             {content.tokens, content.extras}, out);
+  PutContent(parent == kNoWrite ? &content.name_space : nullptr, content.priority, content.key(),
+             out);
   return record;
 }
 

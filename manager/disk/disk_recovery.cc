@@ -38,8 +38,7 @@ struct SameContent {
   bool operator()(size_t i, size_t j) const {
     const RecoveredBlock& a = (*blocks)[i];
     const RecoveredBlock& b = (*blocks)[j];
-    return a.parent == b.parent && a.name_space == b.name_space &&
-           SameKey({a.tokens, a.extras}, {b.tokens, b.extras});
+    return a.parent == b.parent && a.name_space == b.name_space && SameKey(a.key(), b.key());
   }
 };
 
@@ -69,7 +68,8 @@ class DiskLinks {
          .name_space = std::move(record.content.name_space).value_or(NamespaceKey{}),
          .tokens = std::move(record.content.tokens),
          .extras = std::move(record.content.extras),
-         .priority = record.content.priority});
+         .priority = record.content.priority,
+         .keyed = record.content.keyed});
     ledger.Hold(found.slot, record.write_id);
     const auto [same, is_new] = contents_.insert(index);
     places_.emplace(record.write_id, *same);
@@ -91,11 +91,11 @@ class DiskLinks {
       return refused ? std::optional(DiskLoss::kRefused) : std::nullopt;
     }
     const auto parent = places_.find(record.parent);
-    // A tail has no children.
-    if (parent == places_.end() || out_.blocks[parent->second].tokens.size() != tokens_per_block_) {
-      return DiskLoss::kUnreachable;
-    }
-    return std::nullopt;
+    if (parent == places_.end()) return DiskLoss::kUnreachable;
+    // A tail has no children, and what keys name hangs below what keys name.
+    const RecoveredBlock& above = out_.blocks[parent->second];
+    const bool fits = above.IsWhole(tokens_per_block_) && above.keyed == record.content.keyed;
+    return fits ? std::nullopt : std::optional(DiskLoss::kUnreachable);
   }
 
   const size_t tokens_per_block_;

@@ -101,7 +101,8 @@ grpc::ServerUnaryReactor* AdminService::InspectPrefix(grpc::CallbackServerContex
       (*cache)->manager->InspectPrefix({.name_space = prompt->name_space,
                                         .tokens = prompt->tokens,
                                         .extra_token_ids = prompt->extra_token_ids,
-                                        .multimodal_items = prompt->multimodal_items});
+                                        .multimodal_items = prompt->multimodal_items,
+                                        .keys = prompt->keys});
   if (!prefix.ok()) return Answer(context, prefix.status());
   InspectedPrefixToProto(*prefix, (*cache)->manager->info(), response);
   return Answer(context, absl::OkStatus());

@@ -221,8 +221,6 @@ void RouterTranslator::Leave(Window& window, Node& node, Tier tier, std::vector<
 void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent& stored,
                              std::vector<RouterEvent>& out) {
   const std::shared_ptr<const NamespaceKey> name_space = Share(*stored.name_space);
-  const absl::Span<const TokenId> tokens = stored.tokens;
-  const absl::Span<const TokenExtra> extras = stored.extras;
   std::optional<BlockHash> parent = stored.parent_hash;
   BlocksStored* run = nullptr;  // The event that the next block goes on with.
   const auto enter = [&](Node& node, Tier tier) {
@@ -239,11 +237,11 @@ void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent&
       RemoveOne(window, block.id, out);
       run = nullptr;
     }
-    const auto own_tokens = tokens.subspan(offset, block.token_count);
-    const auto own_extras = extras.empty() ? extras : extras.subspan(offset, block.token_count);
-    offset += block.token_count;
+    const BlockKey key = stored.KeyAt(offset, block);
+    offset += key.tokens.size();
     Node& node = window.nodes[id];
-    node = {.kind = block.token_count < options_.tokens_per_block ? Kind::kTail : Kind::kWhole,
+    const bool untold = key.keyed || block.token_count < options_.tokens_per_block;
+    node = {.kind = untold ? Kind::kUntold : Kind::kWhole,
             .tiers = {},
             .has_parent = parent.has_value(),
             .tenant = tenant,
@@ -251,10 +249,10 @@ void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent&
             .parent = parent.value_or(BlockHash()),
             .name_space = name_space};
     parent = block.hash;
-    if (node.kind == Kind::kTail) continue;
-    node.extras.assign(own_extras.begin(), own_extras.end());
+    if (untold) continue;
+    node.extras.assign(key.extras.begin(), key.extras.end());
     window.tokens.resize(window.nodes.size() * options_.tokens_per_block);
-    absl::c_copy(own_tokens, window.tokens.begin() + id * options_.tokens_per_block);
+    absl::c_copy(key.tokens, window.tokens.begin() + id * options_.tokens_per_block);
     enter(node, block.tier);
     lower = TierSet::FromBits(lower.bits() | block.lower.bits());
   }
@@ -274,7 +272,7 @@ void RouterTranslator::Update(Window& window, const UpdatedEvent& updated,
     ++misfits_;
     return;
   }
-  if (node->kind == Kind::kTail) return;
+  if (node->kind == Kind::kUntold) return;
   TierSet before, after;
   if (updated.lower.has_value()) {
     before = updated.lower->old_value;

@@ -30,7 +30,8 @@ namespace pagoda::server {
 //   Removed, released            nothing: raw blocks were never in the tree
 //
 // A tail, a block with fewer tokens than tokens_per_block, is left out: routers know whole blocks
-// alone. A router that trusts this stream expects at most tokens_per_block - 1 tokens too few.
+// alone. A router that trusts this stream expects at most tokens_per_block - 1 tokens too few. The
+// blocks of a keyed namespace are left out too: they have no tokens, by which routers find blocks.
 //
 // Invariants
 // 1. A hash that has been announced in a window and tier is not announced there again before it has
@@ -67,7 +68,8 @@ class RouterTranslator {
   static constexpr size_t kMaxRunTokens = 16'384;
 
  private:
-  enum class Kind : uint8_t { kNone, kTail, kWhole };
+  // kUntold: a tail, or a block that a client's key names.
+  enum class Kind : uint8_t { kNone, kUntold, kWhole };
 
   struct Node {
     Kind kind = Kind::kNone;

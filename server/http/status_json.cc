@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace pagoda::server {
@@ -65,6 +66,7 @@ Json NamespaceJson(const NamespaceKey& key) {
   if (key.lora_id.has_value()) json["lora_id"] = *key.lora_id;
   if (!key.cache_salt.empty()) json["salt"] = key.cache_salt;
   if (!key.tenant.empty()) json["tenant"] = key.tenant;
+  if (key.keyed) json["keyed"] = true;
   return json;
 }
 
@@ -104,7 +106,12 @@ struct EventWriter {
     std::vector<BlockId> ids;
     for (const StoredBlock& block : event.blocks) ids.push_back(block.id);
     WriteBlocks(ids);
-    out["tokens"] = event.tokens.size();
+    size_t tokens = event.tokens.size();
+    if (event.keyed()) {
+      tokens = 0;
+      for (const StoredBlock& block : event.blocks) tokens += block.token_count;
+    }
+    out["tokens"] = tokens;
     if (event.parent != kNoBlock) out["parent_block"] = event.parent.value();
     out["namespace"] = NamespaceJson(*event.name_space);
     if (event.blocks.empty()) return;
@@ -386,17 +393,19 @@ Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant, const Cac
 }
 
 Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant, const CacheInfo& cache) {
-  return {{"hash", HexOf(use.hash.value())},
-          {"tokens", use.tokens},
-          {"first_tokens", use.first_tokens},
-          {"tenant", tenant.name},
-          {"namespace", NamespaceJson(use.name_space)},
-          {"hits", use.hits},
-          {"saved_tokens", use.saved_tokens},
-          {"tier", cache.TierName(use.tier)},
-          {"priority", use.priority.value()},
-          {"holders", use.holders},
-          {"pinned", use.pinned}};
+  Json json = {{"hash", HexOf(use.hash.value())},
+               {"tokens", use.tokens},
+               {"first_tokens", use.first_tokens},
+               {"tenant", tenant.name},
+               {"namespace", NamespaceJson(use.name_space)},
+               {"hits", use.hits},
+               {"saved_tokens", use.saved_tokens},
+               {"tier", cache.TierName(use.tier)},
+               {"priority", use.priority.value()},
+               {"holders", use.holders},
+               {"pinned", use.pinned}};
+  if (!use.first_key.empty()) json["first_key"] = absl::BytesToHexString(use.first_key);
+  return json;
 }
 
 const char* KindName(SubscriberRow::Kind kind) {

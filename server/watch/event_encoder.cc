@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "events/client_key.h"
 #include "pagoda/v1/events.pb.h"
 #include "wire/events.h"
 #include "wire/vocabulary.h"
@@ -126,19 +127,21 @@ struct Writer {
   void operator()(const StoredEvent& event) const {
     out.Message(5, [&] {
       out.Number(5, event.content_hidden ? 1 : 0);
+      const bool keyed = event.keyed();
       size_t token = event.tokens.size();
       for (size_t i = event.blocks.size(); i > 0; --i) {
         const StoredBlock& block = event.blocks[i - 1];
-        const size_t begin = token - (event.content_hidden ? 0 : block.token_count);
+        const size_t begin = token - event.EntriesOf(block);
         out.Message(4, [&] {
+          if (keyed && begin < token) out.Text(10, ClientKeyBytes(event.KeyAt(begin, block)));
           PackedTiers(out, 9, block.lower);
-          if (event.content_hidden) out.Number(8, block.token_count);
+          if (keyed || event.content_hidden) out.Number(8, block.token_count);
           out.Number(5, block.priority.value());
           out.Number(4, TierToProto(block.tier));
           out.Message(
               3,
               [&] {
-                for (size_t t = token; t > begin; --t) out.Varint(event.tokens[t - 1]);
+                for (size_t t = token; t > begin && !keyed; --t) out.Varint(event.tokens[t - 1]);
               },
               /*keep_empty=*/false);
           out.Fixed(2, block.hash.value());
@@ -203,6 +206,7 @@ struct Writer {
   }
 
   void NameSpace(const NamespaceKey& key) const {
+    out.Number(4, key.keyed ? 1 : 0);
     out.Text(3, key.tenant);
     out.Text(2, key.cache_salt);
     if (key.lora_id.has_value()) out.Present(1, *key.lora_id);

@@ -58,6 +58,21 @@ TEST(EventTextTest, LinesTellWhatHappened) {
               HasSubstr("removed full all - released: the pools"));
 }
 
+TEST(EventTextTest, KeysAreHexadecimal) {
+  const std::string text =
+      "stored { namespace { keyed: true } blocks { block_id: 1 key: '\\001\\377' token_count: 4 }"
+      " blocks { block_id: 2 key: 'ab' token_count: 4 } }";
+  EXPECT_THAT(Line(text),
+              HasSubstr("stored full 2 8 blocks 1,2 at the root, keyed, keys 01ff 6162"));
+  const Json json = EventJson(Parse(text));
+  EXPECT_EQ(json["keyed"], true);
+  EXPECT_EQ(json["blocks"][0]["key"], "01ff");
+  EXPECT_EQ(json["blocks"][0]["token_count"], 4);
+  std::string many = "stored { namespace { keyed: true }";
+  for (int i = 0; i < 6; ++i) many += " blocks { key: 'k' token_count: 4 }";
+  EXPECT_THAT(Line(many + " }"), HasSubstr("keys 6b 6b 6b 6b and 2 more"));
+}
+
 TEST(EventTextTest, LinesTellTheNamespaceAndWhatTokensHaveBeside) {
   EXPECT_THAT(
       Line("stored { namespace { lora_id: 0 tenant: 't' } blocks { block_id: 1 tokens: 9 } }"),

@@ -257,6 +257,20 @@ TEST_F(PrefixCommandsTest, EveryCommandNamesExtraIdsAndItems) {
         {absl::StrCat("set_retention { ", named, " retention { priority: 90 } }")});
 }
 
+TEST_F(PrefixCommandsTest, KeysNameAPrefixToo) {
+  const std::string named = "keys: ['\\001\\377', 'ab'] namespace { keyed: true cache_salt: 's' }";
+  Print("pin --keys 01FF,6162 --salt s", {absl::StrCat("pin_prefix { ", named, " }")});
+  Print("invalidate --keys 01ff,6162 --salt s",
+        {absl::StrCat("invalidate_prefix { ", named, " }")});
+  Print("invalidate --all --keyed", {"invalidate_prefix { namespace { keyed: true } }"});
+  for (const std::string options :
+       {"--keys 0", "--keys 0g", "--keys ,", "--keys 00 --tokens 1", "--keys 00 --extra-ids 1"}) {
+    const Outcome outcome = Ctl("pin " + options);
+    EXPECT_NE(outcome.exit_code, 0) << options;
+    EXPECT_THAT(cache_.TakeOperations(), testing::IsEmpty()) << options;
+  }
+}
+
 TEST_F(PrefixCommandsTest, ExtrasThatAreNoneAreRefused) {
   for (const std::string options :
        {"--extra-ids 1,x", "--item abc:0:1", "--item abc", "--extra-id-file /nonexistent"}) {

@@ -622,3 +622,19 @@ def test_pages_that_a_cgroup_refuses_are_an_error_and_not_a_signal(monkeypatch):
         refused.writable = writable
         with pytest.raises(pagoda.CannotMap, match="hugetlb.1GB.*huge_pages: off"):
             _huge_pages.prepare(refused, pagoda.MemoryPages.HUGE_1GIB, writable)
+
+
+def test_key_hashes_are_those_of_the_document():
+    page = (ROOT / "events" / "README.md").read_text()
+    rows = re.findall(r"^\| keyed \| `(\[.*\])` \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 4
+    for keys, expected in rows:
+        found = pagoda.key_hashes(eval(keys))  # pylint: disable=eval-used
+        assert [f"{one:016x}" for one in found] == re.findall(r"[0-9a-f]{16}", expected), keys
+    (whole,) = pagoda.key_hashes([bytes(range(32))], namespace=pagoda.Namespace(7, "s", "acme"))
+    assert f"{whole:016x}" == "0d5d6c9230a366f1"
+    for key in (b"", bytes(65)):
+        with pytest.raises(ValueError, match="1 to 64"):
+            pagoda.key_hashes([key])
+    with pytest.raises(TypeError, match="chain of keys"):
+        pagoda.key_hashes(b"abc")

@@ -219,6 +219,17 @@ void ConformanceTest::Extend(Running& running, const Tokens& tokens) {
   }
 }
 
+// Each key stands for a block of tokens.
+void ConformanceTest::Extend(Running& running, const std::vector<ClientKey>& keys) {
+  if (running.kv.empty()) running.last_key = HashNamespace(running.name_space);
+  for (const ClientKey& key : keys) {
+    running.last_key = HashBlock(running.last_key, key.block_key());
+    for (uint32_t i = 0; i < core_->info().tokens_per_block; ++i) {
+      running.kv.push_back(running.last_key.value() + i);
+    }
+  }
+}
+
 uint32_t ConformanceTest::Add(AddSequence prompt) {
   Running running{.name_space = prompt.name_space};
   const std::vector<TokenExtra> extras = ExtrasOf(prompt);
@@ -227,6 +238,7 @@ uint32_t ConformanceTest::Add(AddSequence prompt) {
     hash = HashBlock(hash, {{&prompt.tokens[i], 1}, {&extras[i], 1}});
     running.kv.push_back(hash.value());
   }
+  Extend(running, prompt.keys);
   const uint64_t id = prompt.sequence.value();
   const auto added = Run(std::move(prompt));
   EXPECT_TRUE(added.ok()) << added.status();
@@ -248,6 +260,22 @@ void ConformanceTest::Commit(uint64_t id, const Tokens& tokens, uint32_t compute
                                           .tokens = tokens,
                                           .computed_tokens = computed_tokens,
                                           .known_losses = running.known_losses});
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_EQ(committed->token_count, running.kv.size());
+}
+
+void ConformanceTest::CommitKeys(uint64_t id, const std::vector<ClientKey>& keys,
+                                 uint32_t computed_tokens) {
+  Running& running = running_.at(id);
+  Extend(running, keys);
+  if (computed_tokens > running.computed_tokens) {
+    WriteKv(id, running.computed_tokens, computed_tokens);
+    running.computed_tokens = computed_tokens;
+  }
+  const auto committed = Run(CommitTokens{.sequence = SequenceId{id},
+                                          .computed_tokens = computed_tokens,
+                                          .known_losses = running.known_losses,
+                                          .keys = keys});
   ASSERT_TRUE(committed.ok()) << committed.status();
   EXPECT_EQ(committed->token_count, running.kv.size());
 }
@@ -315,6 +343,11 @@ TruncatedSequence ConformanceTest::Truncate(uint64_t id, uint32_t token_count) {
   const Running before = running;
   running.kv.resize(std::min<size_t>(running.kv.size(), token_count));
   running.computed_tokens = std::min(running.computed_tokens, token_count);
+  // The first value of a keyed block is its chain's.
+  if (running.name_space.keyed && !running.kv.empty()) {
+    const size_t last = running.kv.size() - core_->info().tokens_per_block;
+    running.last_key = BlockHash{running.kv[last]};
+  }
   const auto truncated =
       Run(TruncateSequence{.sequence = SequenceId{id}, .token_count = token_count});
   EXPECT_TRUE(truncated.ok()) << truncated.status();

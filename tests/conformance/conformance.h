@@ -123,6 +123,8 @@ class ConformanceTest : public ::testing::Test {
   // Writes the KV of the tokens up to `computed_tokens` and declares them computed.
   void Compute(uint64_t id, uint32_t computed_tokens) { Commit(id, {}, computed_tokens); }
   void Commit(uint64_t id, const Tokens& tokens, uint32_t computed_tokens);
+  // Likewise, of a keyed sequence. The keys need room that is taken already.
+  void CommitKeys(uint64_t id, const std::vector<ClientKey>& keys, uint32_t computed_tokens);
   // Takes room for `tokens` and names them.
   AppendedTokens Append(uint64_t id, const Tokens& tokens, uint32_t computed_tokens = 0);
   // The same in one call: the KV is written before, into the room that there was.
@@ -201,6 +203,7 @@ class ConformanceTest : public ::testing::Test {
   struct Running {
     NamespaceKey name_space;
     std::vector<uint64_t> kv;  // What each token's KV has to be: a function of all up to it.
+    BlockHash last_key;        // Of a keyed sequence: of the chain of its keys.
     uint32_t computed_tokens = 0;
     uint32_t known_losses = 0;
   };
@@ -218,6 +221,7 @@ class ConformanceTest : public ::testing::Test {
                     const std::function<void(const Place& place, uint64_t token)>& visit);
   void WriteKv(uint64_t id, uint32_t begin, uint32_t end);
   void Extend(Running& running, const Tokens& tokens);
+  void Extend(Running& running, const std::vector<ClientKey>& keys);
 
   std::optional<SlotMemory> memory_;
   std::unique_ptr<PoolBytes> bytes_;  // The same in real pools of every kind.

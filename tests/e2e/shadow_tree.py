@@ -19,6 +19,8 @@ def xxh3_64(data, seed):
 
 def block_hash(parent_hash, block):
     """The published hash of a StoredBlock, as events/README.md defines it."""
+    if block.key:
+        return xxh3_64(struct.pack("<I64s", len(block.key), block.key), parent_hash)
     data = struct.pack(f"<{len(block.tokens)}I", *block.tokens)
     if block.extra_token_ids:
         data += struct.pack(f"<B{len(block.tokens)}Q", 1, *block.extra_token_ids)
@@ -29,9 +31,10 @@ def block_hash(parent_hash, block):
 
 def namespace_hash(namespace):
     """The hash that the first block of a namespace has for a parent."""
-    if not namespace.HasField("lora_id") and not namespace.cache_salt and not namespace.tenant:
+    if not namespace.HasField("lora_id") and not namespace.cache_salt and not namespace.tenant and not namespace.keyed:
         return 0
-    name = struct.pack("<BQ", namespace.HasField("lora_id") + 2 * bool(namespace.tenant), namespace.lora_id)
+    flags = namespace.HasField("lora_id") + 2 * bool(namespace.tenant) + 4 * namespace.keyed
+    name = struct.pack("<BQ", flags, namespace.lora_id)
     if namespace.tenant:
         name += struct.pack("<I", len(namespace.tenant.encode())) + namespace.tenant.encode()
     return xxh3_64(name + namespace.cache_salt.encode(), 0)
@@ -110,8 +113,9 @@ class ShadowTree:
         assert stored.blocks
         for block in stored.blocks:
             assert block.block_id not in self.nodes, f"block {block.block_id} is cached already"
+            assert bool(block.key) == stored.namespace.keyed and not (block.key and block.tokens), f"block {block.block_id} is not named as its namespace is"
             assert block.block_hash == block_hash(parent_hash, block), f"block {block.block_id} has another hash"
-            node = Node(parent, stored.namespace.SerializeToString(deterministic=True), tuple(block.tokens), block.block_hash, block.tier,
+            node = Node(parent, stored.namespace.SerializeToString(deterministic=True), tuple(block.key or block.tokens), block.block_hash, block.tier,
                         block.priority, parent_hash, tuple(block.lower_tiers))
             self._check_copies(node)
             if not self.in_snapshot:

@@ -236,3 +236,55 @@ def test_the_status_is_the_daemons(daemon, client):
             assert getattr(tier, field.name) == getattr(told_tier, field.name), field.name
     assert tier.cached_by_priority == {one.priority: one.blocks for one in told_tier.cached_by_priority}
     assert (seen.transfers.failed_total, seen.uptime > 0) == (0, True)
+
+
+KEYS = [b"first", bytes(64), b"\x00"]
+
+
+def test_keys_name_whole_blocks(daemon, client):
+    with client.sequence(keys=KEYS) as first:
+        assert (first.matched_tokens, first.token_count, len(first.table)) == (0, 12, 3)
+        first.commit(computed=8)
+        first.append(keys=[b"fourth"], computed=12)
+        assert (first.token_count, len(first.table)) == (16, 4)
+        first.commit(computed=16)
+    with client.sequence(keys=KEYS) as second:
+        assert second.matched_tokens == second.computed_tokens == 12, "all of them match"
+        with pytest.raises(pagoda.BadRequest) as refused:
+            second.commit([1, 2, 3, 4])
+        assert refused.value.reason == "KEYS_AND_TOKENS"
+        with pytest.raises(pagoda.BadRequest) as refused:
+            second.reserve(3)
+        assert refused.value.reason == "WHOLE_BLOCKS_ONLY"
+    assert client.match(keys=KEYS + [b"fourth"]).matched_tokens == 16
+    assert client.match(keys=[b"fourt"]).matched_tokens == 0
+    assert client.match(range(13)).matched_tokens == 0
+    assert client.prefetch(keys=KEYS).matched_tokens == 12
+    with client.pin(keys=KEYS) as pin:
+        assert pin.pinned_tokens == 12
+    for keys in ([b""], [bytes(65)]):
+        with pytest.raises(pagoda.BadRequest) as refused:
+            client.match(keys=keys)
+        assert refused.value.reason == "INVALID_KEY"
+    with pytest.raises(TypeError):
+        client.match(keys=b"first")
+    assert client.invalidate(keys=KEYS[:1]) == 4
+    assert client.match(keys=KEYS).matched_tokens == 0
+
+
+def test_a_watch_tells_keys(daemon, client):
+    with pagoda.watch(f"unix:{daemon.unix_socket}", snapshot=True) as watch:
+        mirror = pagoda.Mirror(client.cache.tokens_per_block)
+        with client.sequence(keys=KEYS) as sequence:
+            sequence.commit(computed=12)
+        told = []
+        for item in watch:
+            mirror.apply(item)
+            if isinstance(item, pagoda.Stored):
+                assert item.namespace.keyed
+                told += [block.key for block in item.blocks]
+                if len(told) == len(KEYS):
+                    break
+        assert told == KEYS
+        assert mirror.match(keys=KEYS).matched_tokens == 12
+        assert mirror.match(keys=KEYS[1:]).matched_tokens == 0

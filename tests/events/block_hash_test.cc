@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
+
+#include "events/client_key.h"
 
 namespace pagoda {
 namespace {
@@ -103,6 +106,32 @@ TEST(BlockHashTest, MatchesThePublishedVectors) {
   }
 }
 
+// Of keyed namespaces, likewise.
+TEST(BlockHashTest, MatchesThePublishedVectorsOfKeys) {
+  const NamespaceKey keyed{.keyed = true};
+  const NamespaceKey named{.lora_id = 7, .cache_salt = "s", .tenant = "acme", .keyed = true};
+  EXPECT_EQ(HashNamespace(keyed).value(), 0xee53fd1b240e9dc6);
+  EXPECT_EQ(HashNamespace(named).value(), 0x8aee59b22a0044ed);
+  const auto hashes = [](const NamespaceKey& name_space, const std::vector<std::string>& keys) {
+    std::vector<uint64_t> computed;
+    BlockHash parent = HashNamespace(name_space);
+    for (const std::string& bytes : keys) {
+      parent = HashBlock(parent, ClientKey::Make(bytes)->block_key());
+      computed.push_back(parent.value());
+    }
+    return computed;
+  };
+  std::string ascending;
+  for (int i = 0; i < 64; ++i) ascending.push_back(static_cast<char>(i));
+  using Hashes = std::vector<uint64_t>;
+  EXPECT_EQ(hashes(keyed, {"a", "b"}), (Hashes{0x73edd732bef386ed, 0xe3ee8443c9c88d63}));
+  EXPECT_EQ(hashes(keyed, {std::string("a\0", 2), "a"}),
+            (Hashes{0x0ea1d15e719a8119, 0xf909882b988f3d8a}));
+  EXPECT_EQ(hashes(keyed, {ascending, ascending.substr(0, 32)}),
+            (Hashes{0xfe3ae918287c26f2, 0x92e383785770a81a}));
+  EXPECT_EQ(hashes(named, {ascending.substr(0, 32)}), (Hashes{0x0d5d6c9230a366f1}));
+}
+
 TEST(BlockHashTest, MatchesThePublishedRoots) {
   EXPECT_EQ(HashNamespace({}).value(), 0u);
   EXPECT_EQ(HashNamespace({.lora_id = 0}).value(), 0x313c2dd2ec996e80);
@@ -124,6 +153,8 @@ TEST(BlockHashTest, NamespacesDiffer) {
   EXPECT_NE(HashNamespace(base), HashNamespace(salted));
   EXPECT_NE(HashNamespace(zero_lora), HashNamespace(salted));
   EXPECT_NE(HashNamespace(salted), HashNamespace(tenant));
+  EXPECT_NE(HashNamespace(base), HashNamespace({.keyed = true}));
+  EXPECT_NE(HashNamespace(salted), HashNamespace({.cache_salt = "a", .keyed = true}));
 }
 
 // The same places of the same item are one run, however the client cut them.

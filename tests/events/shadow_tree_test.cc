@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "events/client_key.h"
 #include "tests/events/tree_model.h"
 
 namespace pagoda {
@@ -386,6 +387,46 @@ TEST_F(ShadowTreeCompareTest, EveryBlockCountsOnce) {
   entries_.clear();
   EXPECT_EQ(Difference(), "by the events in the tree, but it is not: block 5");
   EXPECT_TRUE(tree_.Compare(kSliding, entries_).ok()) << "nothing was ever in that window";
+}
+
+// Blocks that keys name.
+class KeyedShadowTreeTest : public ShadowTreeTest {
+ protected:
+  static StoredEvent Keyed(const std::vector<std::string>& names) {
+    StoredEvent stored{.name_space = NamespaceKey{.keyed = true}};
+    BlockHash parent = HashNamespace(*stored.name_space);
+    for (const std::string& name : names) {
+      const ClientKey key = *ClientKey::Make(name);
+      parent = HashBlock(parent, key.block_key());
+      const BlockId id{static_cast<uint32_t>(stored.blocks.size())};
+      stored.blocks.push_back({.id = id, .hash = parent, .token_count = 2});
+      stored.tokens.insert(stored.tokens.end(), key.words().begin(), key.words().end());
+    }
+    return stored;
+  }
+};
+
+TEST_F(KeyedShadowTreeTest, AChainHasItsKeys) {
+  ASSERT_TRUE(Apply(Keyed({"a", std::string(64, 'x')})).ok());
+  const std::vector<TreeEntry> entries = tree_.Dump(window_);
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(ClientKeyBytes(entries[0].key()), "a");
+  EXPECT_EQ(ClientKeyBytes(entries[1].key()), std::string(64, 'x'));
+  EXPECT_EQ(entries[1].parent, BlockId{0});
+}
+
+TEST_F(KeyedShadowTreeTest, WhatIsNoKeyDoesNotFit) {
+  StoredEvent no_key = Keyed({"a"});
+  no_key.tokens[0] = 65;
+  no_key.blocks[0].hash =
+      HashBlock(HashNamespace(*no_key.name_space), no_key.KeyAt(0, no_key.blocks[0]));
+  EXPECT_THAT(Refusal(no_key), HasSubstr("no key"));
+  StoredEvent few = Keyed({"a", "b"});
+  few.tokens.pop_back();
+  EXPECT_THAT(Refusal(few), HasSubstr("too few tokens"));
+  StoredEvent of_tokens = Keyed({"a"});
+  of_tokens.name_space = NamespaceKey{};
+  EXPECT_THAT(Refusal(of_tokens), HasSubstr("wrong hash"));
 }
 
 }  // namespace

@@ -36,6 +36,18 @@ void DrawTokens(ByteReader& in, Request* out) {
   for (int i = 0; i < shape / 64; ++i) out->add_tokens(in.Below(3));
 }
 
+// Keys instead of the tokens, or beside them: one of no bytes, which is refused, of one byte, of
+// the most that a key may have, and of one more.
+enum class Tokens : uint8_t { kGo, kStay };
+template <class Request>
+void NameByKeys(Request* out, Tokens tokens) {
+  constexpr std::array<size_t, 4> kSizes = {0, 1, 64, 65};
+  for (const uint32_t token : out->tokens()) {
+    out->add_keys(std::string(kSizes[token % kSizes.size()], 'k'));
+  }
+  if (tokens == Tokens::kGo) out->clear_tokens();
+}
+
 template <class Request>
 void DrawNamespace(ByteReader& in, Request* out) {
   const uint8_t shape = in.Byte();
@@ -43,6 +55,9 @@ void DrawNamespace(ByteReader& in, Request* out) {
   if (shape & 1) out->mutable_namespace_()->set_cache_salt("salt");
   if (shape & 2) out->mutable_namespace_()->set_lora_id(shape & 4 ? 7 : 0);
   if (shape & 8) out->mutable_namespace_()->set_tenant(std::string(shape & 16 ? 200 : 1, 't'));
+  if ((shape & 32) == 0) return;
+  out->mutable_namespace_()->set_keyed(true);
+  NameByKeys(out, shape & 16 ? Tokens::kStay : Tokens::kGo);
 }
 
 template <class Request>
@@ -210,7 +225,15 @@ class Decoder {
     }
     const auto sequence = core_.FindSequence(client_.session.id, SequenceId{out->sequence_id()});
     const uint32_t tokens = sequence.ok() ? (*sequence)->token_count : 0;
-    const auto added = static_cast<uint32_t>(out->tokens_size());
+    auto added = static_cast<uint32_t>(out->tokens_size());
+    const bool keyed = sequence.ok() && (*sequence)->keyed;
+    // Mostly as the sequence is.
+    if constexpr (requires { out->keys(); }) {
+      if (keyed != (shape >> 2 & 15) < 1) {
+        NameByKeys(out, Tokens::kGo);
+        added *= core_.info().tokens_per_block;
+      }
+    }
     if (shape < 128) {
       out->set_computed_tokens(tokens + added);
     } else if (shape < 192) {

@@ -88,7 +88,7 @@ TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
   EXPECT_EQ(block.token_count, 0);
   EXPECT_EQ(block.priority(), kDefaultPriority);
   EXPECT_EQ(block.tier(), Tier::kPrimary);
-  EXPECT_FALSE(block.timed || block.extras || block.drains || block.pinned);
+  EXPECT_FALSE(block.timed || block.beside || block.drains || block.pinned);
   EXPECT_THAT(store.extras(id), IsEmpty());
 }
 
@@ -114,7 +114,7 @@ TEST(BlockStoreTest, ARenewedBlockKeepsItsSlotAndItsTokens) {
   EXPECT_EQ(block.refs, 1);
   EXPECT_EQ(block.token_count, 0);
   EXPECT_EQ(block.priority(), kDefaultPriority);
-  EXPECT_FALSE(block.timed || block.extras);
+  EXPECT_FALSE(block.timed || block.beside);
   EXPECT_THAT(store.extras(id), IsEmpty());
   EXPECT_EQ(store.TakeId(BlockState::kPrivate), BlockId{2}) << "no id was free in between";
 }
@@ -162,7 +162,7 @@ TEST(BlockStoreTest, ExtrasWithoutAnyContentAreNone) {
   store.SetExtras(id, last);
   store.SetExtras(id, {});
   EXPECT_THAT(store.extras(id), IsEmpty());
-  EXPECT_FALSE(store[id].extras);
+  EXPECT_FALSE(store[id].beside);
 }
 
 TEST(BlockStoreDeathTest, RefusesWhatItsContractForbids) {

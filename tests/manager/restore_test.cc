@@ -68,7 +68,8 @@ class Slots {
              .name_space = content.name_space,
              .tokens = content.tokens,
              .extras = content.extras,
-             .priority = content.priority});
+             .priority = content.priority,
+             .keyed = content.keyed});
         grew = true;
       }
     }

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "events/client_key.h"
 
 namespace pagoda {
 namespace {
@@ -98,6 +99,34 @@ SlotStamp RandomStamp(std::mt19937_64& random) {
     }
   }
   return stamp;
+}
+
+// One that a client's key names, of any size.
+SlotStamp KeyedStamp(std::mt19937_64& random) {
+  SlotStamp stamp = RandomStamp(random);
+  std::string bytes(1 + random() % ClientKey::kMaxBytes, ' ');
+  for (char& c : bytes) c = static_cast<char>(random());
+  const ClientKey key = *ClientKey::Make(bytes);
+  stamp.tokens.assign(key.words().begin(), key.words().end());
+  stamp.extras.clear();
+  stamp.keyed = true;
+  if (stamp.name_space.has_value()) stamp.name_space->keyed = true;
+  return stamp;
+}
+
+// Also where a block has fewer tokens than a key has words.
+TEST_F(SlotStampsTest, AKeyIsFoundAsItWasWritten) {
+  std::mt19937_64 random(2);
+  SlotStamps::Options options = Options();
+  options.tokens_per_block = 1;
+  const auto stamps = Open(options);
+  for (int round = 0; round < 200; ++round) {
+    const SlotStamp written = KeyedStamp(random);
+    Put(*stamps, SlotIndex{0}, written);
+    const auto found = stamps->Read(SlotIndex{0});
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(**found, written);
+  }
 }
 
 TEST_F(SlotStampsTest, AStampIsFoundAsItWasWrittenByTheNextOwner) {

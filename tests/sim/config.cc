@@ -15,6 +15,8 @@ namespace {
 // streams.
 constexpr uint64_t kFartherTiersStream = uint64_t{1} << 40;
 constexpr uint64_t kDiskStream = uint64_t{1} << 41;
+// Likewise of name spaces that clients key.
+constexpr uint64_t kKeyedStream = uint64_t{1} << 42;
 
 // Small enough that a window passes within a few blocks.
 WindowSize DrawSliding(Random& random, uint32_t tokens_per_block) {
@@ -154,6 +156,19 @@ void DrawDisk(SimConfig& config) {
   config.maintain_percent = random.Between(2, 30);
 }
 
+// In two seeds of three some name spaces are there once more, keyed by the clients. A seed without
+// them is what it was before there were any.
+void DrawKeyed(SimConfig& config) {
+  Random random(config.seed, kKeyedStream);
+  if (random.OneIn(3)) return;
+  const size_t with_tokens = config.name_spaces.size();
+  for (size_t i = 0; i < with_tokens; ++i) {
+    if (i != 0 && random.OneIn(2)) continue;
+    config.name_spaces.push_back(config.name_spaces[i]);
+    config.name_spaces.back().keyed = true;
+  }
+}
+
 }  // namespace
 
 uint64_t SimConfig::block_bytes(uint32_t window) const {
@@ -186,12 +201,14 @@ std::string SimConfig::ToString() const {
                     "=min_priority:", static_cast<int>(min_priority[t].value()),
                     ",watermark:", watermark_permille[t]);
   }
-  absl::StrAppend(&text, " max_holes=", max_holes, " policy=", eviction_policy,
-                  " pin_budget=", pin_budget_permille, " alphabet=", alphabet,
-                  " extra_ids=", extra_ids, " items=", items, " name_spaces=", name_spaces.size(),
-                  " steps=", steps, " copy_failures=", copy_failure_permille,
-                  " copy_haste=", copy_haste_percent,
-                  " all_lives=", lifecycle == LifecycleEvents::kAll);
+  absl::StrAppend(
+      &text, " max_holes=", max_holes, " policy=", eviction_policy,
+      " pin_budget=", pin_budget_permille, " alphabet=", alphabet, " extra_ids=", extra_ids,
+      " items=", items, " name_spaces=", name_spaces.size(), " keyed=",
+      std::count_if(name_spaces.begin(), name_spaces.end(),
+                    [](const NamespaceKey& key) { return key.keyed; }),
+      " steps=", steps, " copy_failures=", copy_failure_permille,
+      " copy_haste=", copy_haste_percent, " all_lives=", lifecycle == LifecycleEvents::kAll);
   if (has_disk) {
     absl::StrAppend(&text, " disk: bytes_per_second=", write_bytes_per_second,
                     " failures=", file_failure_permille, " haste=", file_haste_percent,
@@ -254,6 +271,7 @@ SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights) {
   if (seed % 3 == 1) config.lifecycle = LifecycleEvents::kAll;
   DrawFartherTiers(config);
   DrawDisk(config);
+  DrawKeyed(config);
   return config;
 }
 

@@ -112,6 +112,8 @@ struct SimConfig {
   }
   // What one block of a window takes of the write budget.
   uint64_t block_bytes(uint32_t window) const;
+  // Whether clients key the name space, by index: contents in it are whole blocks.
+  bool keyed(uint32_t name_space) const { return name_spaces[name_space].keyed; }
   // The tenant of a name space, by index.
   TenantId OwnerOf(uint32_t name_space) const;
   // A name space that a session of the tenant may use, for the one that was drawn.

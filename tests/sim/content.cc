@@ -1,6 +1,11 @@
 #include "tests/sim/content.h"
 
 #include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "tests/sim/fail.h"
 
 namespace pagoda::sim {
 
@@ -45,6 +50,56 @@ SentExtras Send(const Content& content, Random& random) {
     i = end;
   }
   return sent;
+}
+
+void CutToBlocks(const SimConfig& config, Content& content) {
+  if (!config.keyed(content.name_space)) return;
+  content.extras.clear();
+  content.Resize(content.tokens.size() / config.tokens_per_block * config.tokens_per_block);
+}
+
+namespace {
+
+// A byte for each token, all of them once or several times over. So keys have zeros at their ends,
+// begin with other keys, and have all lengths that a block's tokens divide.
+std::string KeyBytes(absl::Span<const TokenId> block) {
+  const uint32_t sum = std::accumulate(block.begin(), block.end(), 0u);
+  const size_t times = 1 + sum % (ClientKey::kMaxBytes / block.size());
+  std::string bytes;
+  for (size_t i = 0; i < times; ++i) bytes.append(block.begin(), block.end());
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<ClientKey> ClientKeysOf(absl::Span<const TokenId> tokens, uint32_t tokens_per_block) {
+  std::vector<ClientKey> keys;
+  for (size_t begin = 0; begin < tokens.size(); begin += tokens_per_block) {
+    keys.push_back(*ClientKey::Make(KeyBytes(tokens.subspan(begin, tokens_per_block))));
+  }
+  return keys;
+}
+
+std::vector<TokenId> TokensOf(const BlockKey& key, uint32_t tokens_per_block) {
+  if (!key.keyed) return {key.tokens.begin(), key.tokens.end()};
+  SIM_CHECK(ClientKey::FromWords(key.tokens).has_value() && !key.has_extras(),
+            "a keyed block is told by words that are no key");
+  const std::string_view bytes = ClientKeyBytes(key);
+  SIM_CHECK(bytes.size() >= tokens_per_block, "a key that no client has");
+  const std::vector<TokenId> tokens(bytes.begin(), bytes.begin() + tokens_per_block);
+  SIM_CHECK(KeyBytes(tokens) == bytes, "a key that no client has");
+  return tokens;
+}
+
+SentContent SendAll(const SimConfig& config, const Content& content, Random& random) {
+  if (config.keyed(content.name_space)) {
+    return {.keys = ClientKeysOf(content.tokens, config.tokens_per_block)};
+  }
+  SentExtras sent = Send(content, random);
+  return {.tokens = content.tokens,
+          .extra_token_ids = std::move(sent.extra_token_ids),
+          .items = std::move(sent.items),
+          .keys = {}};
 }
 
 Content Prompts::Draw(Random& random, uint32_t most) const {

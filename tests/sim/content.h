@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "events/block_key.h"
+#include "events/client_key.h"
 #include "manager/operation.h"
 #include "tests/sim/config.h"
 #include "tests/sim/random.h"
@@ -43,6 +45,28 @@ struct Content {
 };
 
 std::vector<TokenKey> KeysOf(const Content& content);
+
+// In a keyed name space a content stands for a chain of keys, of whole blocks and without extras:
+// it is cut to that. Clients name a block by a key that its tokens make; keys have 1 to 64 bytes.
+void CutToBlocks(const SimConfig& config, Content& content);
+// The keys of tokens that fill blocks.
+std::vector<ClientKey> ClientKeysOf(absl::Span<const TokenId> tokens, uint32_t tokens_per_block);
+// The tokens of a block that the core tells of by `key`.
+std::vector<TokenId> TokensOf(const BlockKey& key, uint32_t tokens_per_block);
+
+// Names the content in an operation, or in a prompt of the core's, by tokens or by keys.
+struct SentContent {
+  std::vector<TokenId> tokens;
+  std::vector<uint64_t> extra_token_ids;
+  std::vector<MultimodalItem> items;
+  std::vector<ClientKey> keys;
+};
+SentContent SendAll(const SimConfig& config, const Content& content, Random& random);
+// The most that a match of the content finds.
+inline uint32_t MatchLimit(const SimConfig& config, const Content& content) {
+  const auto size = static_cast<uint32_t>(content.tokens.size());
+  return size == 0 || config.keyed(content.name_space) ? size : size - 1;
+}
 
 // The extras in the form in which a client sends them. `random` chooses between forms that mean the
 // same.

@@ -79,6 +79,8 @@ enum class Met : uint8_t {
   kRecoveredFromDisk,
   kBudgetShort,    // Calls in which a backup waited for the write budget.
   kMatchedBeyond,  // Matches that would have gone on with what is on disk.
+  kKeyedMatch,     // Sequences in keyed name spaces that matched.
+  kMatchedAll,     // Of these, to the last block.
   kCount,
 };
 
@@ -152,6 +154,8 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "found_on_disk",
     "budget_short",
     "matched_beyond",
+    "keyed_match",
+    "matched_all",
 };
 
 struct Coverage {

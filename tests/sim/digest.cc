@@ -30,6 +30,7 @@ void Digest::Add(const Event& event) {
     Add(stored->name_space->lora_id.has_value() ? *stored->name_space->lora_id + 1 : 0);
     Add(stored->name_space->cache_salt);
     Add(stored->name_space->tenant);
+    if (stored->keyed()) Add(3);
     Add(stored->blocks.size());
     for (const StoredBlock& block : stored->blocks) {
       Add(block.id.value());

@@ -40,6 +40,7 @@ void Disk::Backup(const FileOrder& order, uint32_t name_space, std::vector<Value
                   .after = order.after};
   command.block.write = ++last_write_;
   command.block.content = *order.content;
+  command.block.tokens_per_block = config_->tokens_per_block;
   command.block.name_space = name_space;
   command.block.path = std::move(path);
   if (order.parent_file != kNoSlot) {
@@ -279,8 +280,8 @@ std::vector<RecoveredWindow> Disk::Recover() {
       const Written& block = slot.now;
       const bool is_first = block.parent == 0;
       const auto parent = places.find(block.parent);
-      if (!is_first && (parent == places.end() || recovered.blocks[parent->second].tokens.size() !=
-                                                      config_->tokens_per_block)) {
+      if (!is_first && (parent == places.end() ||
+                        !recovered.blocks[parent->second].IsWhole(config_->tokens_per_block))) {
         continue;
       }
       const auto [same, is_new] =
@@ -292,7 +293,8 @@ std::vector<RecoveredWindow> Disk::Recover() {
                            .name_space = block.content.name_space,
                            .tokens = block.content.tokens,
                            .extras = block.content.extras,
-                           .priority = block.content.priority};
+                           .priority = block.content.priority,
+                           .keyed = block.content.keyed};
       if (is_new) {
         recovered.blocks.push_back(std::move(found));
         continue;

@@ -46,7 +46,10 @@ class Disk {
     // Tickets of the erases after which it may not come back.
     std::vector<Ticket> condemned;
 
-    uint32_t count() const { return static_cast<uint32_t>(content.tokens.size()); }
+    uint32_t tokens_per_block = 0;
+    uint32_t count() const {
+      return content.keyed ? tokens_per_block : static_cast<uint32_t>(content.tokens.size());
+    }
   };
 
   // `name_space` and `path` are those of the block's content.

@@ -128,12 +128,13 @@ void World::CheckBackup(const FileOrder& order) {
             "D6: backup ", order.ticket.value(), " reads another slot than a staging slot");
   const DiskOrders::Backup* backup = on_order.BackupOf(w, content.block.id.value());
   if (backup == nullptr || backup->ticket != order.ticket) return;  // It has left since.
-  bool same = content.tokens.size() == node.count && content.priority == node.priority &&
+  const std::vector<TokenId> tokens = TokensOf(content.key(), config.tokens_per_block);
+  bool same = tokens.size() == node.count && content.priority == node.priority &&
               content.parent.id.value() == node.parent &&
               (node.parent != kNone || content.name_space == config.name_spaces[node.name_space]);
   for (uint32_t i = 0; i < node.count && same; ++i) {
-    same = node.keys[i] == (content.extras.empty() ? KeyOf(content.tokens[i])
-                                                   : KeyOf(content.tokens[i], content.extras[i]));
+    same = node.keys[i] ==
+           (content.extras.empty() ? KeyOf(tokens[i]) : KeyOf(tokens[i], content.extras[i]));
   }
   SIM_CHECK(same, "backup ", order.ticket.value(), " says something else of block ",
             content.block.id.value());
@@ -323,10 +324,11 @@ void World::RestoreDisk(const std::vector<RecoveredWindow>& windows) {
       if (!is_first && parent == kNone) continue;
       const Disk::Written& written = files.written(w, blocks[i].slot.slot);
       std::vector<TokenKey> keys;
-      for (uint32_t t = 0; t < written.count(); ++t) {
-        keys.push_back(written.content.extras.empty()
-                           ? KeyOf(written.content.tokens[t])
-                           : KeyOf(written.content.tokens[t], written.content.extras[t]));
+      const SlotContent& content = written.content;
+      const std::vector<TokenId> tokens = TokensOf(content.key(), config.tokens_per_block);
+      for (size_t t = 0; t < tokens.size(); ++t) {
+        keys.push_back(content.extras.empty() ? KeyOf(tokens[t])
+                                              : KeyOf(tokens[t], content.extras[t]));
       }
       uint32_t name_space = is_first ? 0 : shadows[w].node(parent).name_space;
       while (is_first && config.name_spaces[name_space] != blocks[i].name_space) ++name_space;

@@ -84,7 +84,11 @@ struct Declared {
   std::vector<Reason> refusals;  // That it must meet, if any.
 };
 
-Declared Declare(World& world, SimSequence& sequence, uint32_t new_tokens) {
+bool IsKeyed(const World& world, const SimSequence& sequence) {
+  return sequence.running && world.config.keyed(sequence.content.name_space);
+}
+
+Declared DeclareAny(World& world, SimSequence& sequence, uint32_t new_tokens) {
   Random& random = world.random;
   Declared declared{.known_losses = sequence.known_losses};
   if (!sequence.running) return declared;
@@ -118,8 +122,46 @@ Declared Declare(World& world, SimSequence& sequence, uint32_t new_tokens) {
   const uint32_t most = std::min(sequence.tokens(), sequence.room);
   if (most <= sequence.computed) return declared;
   declared.computed = random.OneIn(3) ? random.Between(sequence.computed, most) : most;
+  if (IsKeyed(world, sequence)) declared.computed -= declared.computed % world.tokens_per_block();
   WriteTokens(world, sequence, declared.computed);
   return declared;
+}
+
+// What is said of a keyed sequence is looked at before all else: tokens are none of its, and it
+// computes whole blocks.
+Declared Declare(World& world, SimSequence& sequence, uint32_t new_tokens, bool by_keys) {
+  Declared declared = DeclareAny(world, sequence, new_tokens);
+  if (!sequence.running) return declared;
+  const bool keyed = IsKeyed(world, sequence);
+  if (new_tokens > 0 && by_keys != keyed) {
+    declared.refusals = {Reason::kKeysAndTokens};
+  } else if (keyed && declared.computed % world.tokens_per_block() != 0) {
+    declared.refusals = {Reason::kWholeBlocksOnly};
+  }
+  return declared;
+}
+
+// By keys or not, as the sequence is; seldom wrong.
+bool DrawByKeys(World& world, const SimSequence& sequence) {
+  if (!world.config.name_spaces.back().keyed) return false;
+  return IsKeyed(world, sequence) != Wrong(world);
+}
+
+// Of whole blocks, where keys name them.
+uint32_t Count(const World& world, uint32_t count, bool by_keys) {
+  return by_keys ? world.BlocksFor(count) * world.tokens_per_block() : count;
+}
+
+// The tokens, or the keys of the blocks that they fill.
+template <class Operation>
+Operation Naming(const World& world, const std::vector<TokenId>& tokens, bool by_keys,
+                 Operation operation) {
+  if (by_keys) {
+    operation.keys = ClientKeysOf(tokens, world.tokens_per_block());
+  } else {
+    operation.tokens = tokens;
+  }
+  return operation;
 }
 
 // Names the tokens and takes what was computed.
@@ -167,11 +209,14 @@ absl::StatusOr<AppendedTokens> AppendAsStep(World& world, SimSession& session,
 // Also by the method's name, without the values.
 absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session, const SimSequence& known,
                                       const AppendTokens& op, const Scope& scope) {
-  if (world.random.OneIn(3)) return AppendAsStep(world, session, known, op, scope);
+  if (world.random.OneIn(3) && op.keys.empty()) {
+    return AppendAsStep(world, session, known, op, scope);
+  }
   if (!world.random.OneIn(3)) return Call<AppendedTokens>(world, session, op, scope);
   world.ApplyTime();
-  const absl::StatusOr<BlockManager::Growth> growth = world.core->AppendTokens(
-      session.ref.id, op.sequence, op.tokens, op.computed_tokens, world.now, op.known_losses);
+  const absl::StatusOr<BlockManager::Growth> growth =
+      world.core->AppendTokens(session.ref.id, op.sequence, op.tokens, op.computed_tokens,
+                               world.now, op.known_losses, op.keys);
   world.Absorb(scope);
   if (!growth.ok()) return growth.status();
   const Sequence& sequence = *growth->sequence;
@@ -204,9 +249,11 @@ void AppendOp(World& world) {
   if (session == nullptr) return;
   SimSequence& sequence = PickSequence(world, *session);
   Random& random = world.random;
-  const uint32_t count = random.OneIn(4) ? random.Below(2 * world.tokens_per_block() + 1) : 1;
+  const bool by_keys = DrawByKeys(world, sequence);
+  const uint32_t drawn = random.OneIn(4) ? random.Below(2 * world.tokens_per_block() + 1) : 1;
+  const uint32_t count = Count(world, drawn, by_keys);
   const std::vector<TokenId> tokens = DrawTokens(world, count);
-  const Declared declared = Declare(world, sequence, count);
+  const Declared declared = Declare(world, sequence, count, by_keys);
   if (world.Note()) {
     world.Note(Text("  AppendTokens(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
                     count, ", computed ", declared.computed, ")"));
@@ -217,10 +264,11 @@ void AppendOp(World& world) {
   const Growth growth =
       sequence.running && room > sequence.room ? Expect(world, sequence, room) : Growth{};
   const auto appended = Append(world, *session, sequence,
-                               AppendTokens{.sequence = sequence.id,
-                                            .tokens = tokens,
-                                            .computed_tokens = declared.computed,
-                                            .known_losses = declared.known_losses},
+                               Naming(world, tokens, by_keys,
+                                      AppendTokens{.sequence = sequence.id,
+                                                   .tokens = {},
+                                                   .computed_tokens = declared.computed,
+                                                   .known_losses = declared.known_losses}),
                                GrowthScope(world, *session, sequence));
   if (!appended.ok()) {
     if (!sequence.running) {
@@ -249,6 +297,8 @@ void ReserveOp(World& world) {
   if (session == nullptr) return;
   SimSequence& sequence = PickSequence(world, *session);
   uint32_t count = 1 + world.random.Below(2 * world.tokens_per_block());
+  const bool keyed = IsKeyed(world, sequence);
+  if (keyed && !Wrong(world)) count = Count(world, count, keyed);
   if (Wrong(world)) count = world.random.OneIn(2) ? 0 : 1u << world.random.Between(8, 31);
   if (world.Note()) {
     world.Note(Text("  ReserveTokens(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
@@ -260,6 +310,7 @@ void ReserveOp(World& world) {
   const auto reserved =
       Call<ReservedTokens>(world, *session, ReserveTokens{.sequence = sequence.id, .count = count},
                            GrowthScope(world, *session, sequence));
+  const bool in_part = keyed && count % world.tokens_per_block() != 0;
   if (!reserved.ok()) {
     if (!sequence.running) {
       world.Refused(reserved.status(), {Reason::kUnknownSequence});
@@ -267,6 +318,8 @@ void ReserveOp(World& world) {
       world.Refused(reserved.status(), {Reason::kKvLost, Reason::kInvalidCount});
     } else if (count == 0) {
       world.Refused(reserved.status(), {Reason::kInvalidCount});
+    } else if (in_part) {
+      world.Refused(reserved.status(), {Reason::kWholeBlocksOnly});
     } else {
       world.Refused(reserved.status(),
                     {growth.never ? Reason::kInvalidCount : Reason::kBlocksExhausted,
@@ -275,9 +328,9 @@ void ReserveOp(World& world) {
     }
     return world.Check();
   }
-  SIM_CHECK(
-      sequence.running && count > 0 && growth.fits && CanGoOn(world, sequence, sequence.computed),
-      "a reservation that must be refused");
+  SIM_CHECK(sequence.running && count > 0 && !in_part && growth.fits &&
+                CanGoOn(world, sequence, sequence.computed),
+            "a reservation that must be refused");
   FollowGrowth(world, *session, sequence, growth, static_cast<uint32_t>(room), reserved->ready,
                reserved->added);
   world.Check();
@@ -289,10 +342,13 @@ void CommitOp(World& world) {
   SimSequence& sequence = PickSequence(world, *session);
   Random& random = world.random;
   const uint32_t left = sequence.room - std::min(sequence.room, sequence.tokens());
+  const bool by_keys = DrawByKeys(world, sequence);
   uint32_t count = random.OneIn(2) ? 0 : random.Below(left + 1);
+  if (by_keys && IsKeyed(world, sequence)) count -= count % world.tokens_per_block();
   if (Wrong(world)) count = left + 1 + random.Below(3);
+  count = Count(world, count, by_keys);
   const std::vector<TokenId> tokens = DrawTokens(world, count);
-  Declared declared = Declare(world, sequence, count);
+  Declared declared = Declare(world, sequence, count, by_keys);
   const bool too_many = sequence.running && count > 0 && sequence.tokens() + count > sequence.room;
   if (too_many) declared.refusals.push_back(Reason::kRoomExceeded);
   if (declared.computed > sequence.room) declared.refusals.push_back(Reason::kRoomExceeded);
@@ -300,12 +356,14 @@ void CommitOp(World& world) {
     world.Note(Text("  CommitTokens(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
                     count, ", computed ", declared.computed, ")"));
   }
-  const auto committed = Call<CommittedTokens>(world, *session,
-                                               CommitTokens{.sequence = sequence.id,
-                                                            .tokens = tokens,
-                                                            .computed_tokens = declared.computed,
-                                                            .known_losses = declared.known_losses},
-                                               PublishScope(sequence, 0));
+  const auto committed =
+      Call<CommittedTokens>(world, *session,
+                            Naming(world, tokens, by_keys,
+                                   CommitTokens{.sequence = sequence.id,
+                                                .tokens = {},
+                                                .computed_tokens = declared.computed,
+                                                .known_losses = declared.known_losses}),
+                            PublishScope(sequence, 0));
   if (!committed.ok()) {
     if (!sequence.running) {
       world.Refused(committed.status(), {Reason::kUnknownSequence});

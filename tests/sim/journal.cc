@@ -30,9 +30,10 @@ void Journal::Apply(const std::vector<SlotChange>& changes) {
     const SlotContent& content = entry->content;
     SIM_CHECK(content.extras.empty() || content.extras.size() == content.tokens.size(),
               "the journal has extras for some tokens only");
-    for (size_t i = 0; i < content.tokens.size(); ++i) {
-      entry->keys.push_back(content.extras.empty() ? KeyOf(content.tokens[i])
-                                                   : KeyOf(content.tokens[i], content.extras[i]));
+    const std::vector<TokenId> tokens = TokensOf(content.key(), config_->tokens_per_block);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      entry->keys.push_back(content.extras.empty() ? KeyOf(tokens[i])
+                                                   : KeyOf(tokens[i], content.extras[i]));
     }
   }
 }
@@ -55,6 +56,7 @@ void Journal::Check(uint32_t window, const Shadow& shadow, const Ledger& ledger,
       const Node& node = shadow.node(id);
       const bool same_parent =
           content.parent.id.value() == node.parent &&
+          content.keyed == config_->keyed(node.name_space) &&
           (node.parent != kNone || content.name_space == config_->name_spaces[node.name_space]);
       SIM_CHECK(content.block.id.value() == id && same_parent &&
                     entries[s]->keys.size() == node.count &&
@@ -113,7 +115,8 @@ RecoveredWindow Journal::Recover(uint32_t window, const Memory& memory) const {
                                   .name_space = content.name_space,
                                   .tokens = content.tokens,
                                   .extras = content.extras,
-                                  .priority = content.priority});
+                                  .priority = content.priority,
+                                  .keyed = content.keyed});
       more = true;
     }
   }

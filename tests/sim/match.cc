@@ -8,6 +8,7 @@ MatchOracle::MatchOracle(World& world, uint32_t name_space, const std::vector<To
                          uint32_t limit, Reach reach, Windows without_part)
     : world_(world),
       name_space_(name_space),
+      keyed_(world.config.keyed(name_space)),
       keys_(keys),
       tokens_per_block_(world.tokens_per_block()),
       limit_(limit) {
@@ -28,7 +29,7 @@ MatchOracle::MatchOracle(World& world, uint32_t name_space, const std::vector<To
       paths_[w].push_back(child);
       node = child;
     }
-    if (!ends_on_disk) FindPartials(w, node, begin, (without_part & (1u << w)) != 0);
+    if (!ends_on_disk && !keyed_) FindPartials(w, node, begin, (without_part & (1u << w)) != 0);
   }
 }
 
@@ -131,7 +132,7 @@ bool MatchOracle::Valid(uint32_t window, uint32_t length, uint32_t end) const {
 
 uint32_t MatchOracle::Longest(uint32_t most) const {
   for (uint32_t length = std::min(most, limit_); length > 0; --length) {
-    bool valid = true;
+    bool valid = !keyed_ || length % tokens_per_block_ == 0;
     for (uint32_t w = 0; w < world_.num_windows() && valid; ++w) valid = Valid(w, length, length);
     if (valid) return length;
   }

@@ -68,6 +68,7 @@ class MatchOracle {
 
   World& world_;
   const uint32_t name_space_;
+  const bool keyed_;  // Whole blocks alone match.
   const std::vector<TokenKey> keys_;
   const uint32_t tokens_per_block_;
   const uint32_t limit_;

@@ -13,6 +13,7 @@ namespace {
 Content DrawPrefix(World& world, const SimSession& session) {
   Content content = world.prompts.Draw(world.random, world.config.max_prompt_tokens);
   content.name_space = world.config.Confined(session.tenant, content.name_space);
+  CutToBlocks(world.config, content);
   return content;
 }
 
@@ -20,11 +21,12 @@ Content DrawPrefix(World& world, const SimSession& session) {
 template <class Operation>
 Operation Naming(World& world, const SimSession& session, const Content& content,
                  Operation operation = {}) {
-  SentExtras sent = Send(content, world.random);
+  SentContent sent = SendAll(world.config, content, world.random);
   operation.name_space = world.Ask(session, content.name_space);
-  operation.tokens = content.tokens;
+  operation.tokens = std::move(sent.tokens);
   operation.extra_token_ids = std::move(sent.extra_token_ids);
   operation.multimodal_items = std::move(sent.items);
+  operation.keys = std::move(sent.keys);
   return operation;
 }
 
@@ -81,15 +83,15 @@ bool HasPlaceBelow(World& world, uint32_t window, TenantId owner) {
 namespace {
 
 // What is told of a prefix beside its match in memory: how much is cached, and in which tiers.
-void CheckDescribed(World& world, const Content& content, const SentExtras& sent,
+void CheckDescribed(World& world, const Content& content, const SentContent& sent,
                     uint32_t matched) {
   const MatchedPrefix told =
       world.core->DescribeMatch({.name_space = world.config.name_spaces[content.name_space],
-                                 .tokens = content.tokens,
+                                 .tokens = sent.tokens,
                                  .extra_token_ids = sent.extra_token_ids,
-                                 .multimodal_items = sent.items});
-  const auto limit =
-      static_cast<uint32_t>(content.tokens.size()) - (content.tokens.empty() ? 0 : 1);
+                                 .multimodal_items = sent.items,
+                                 .keys = sent.keys});
+  const uint32_t limit = MatchLimit(world.config, content);
   const uint32_t cached =
       MatchOracle(world, content.name_space, KeysOf(content), limit).Longest(limit);
   SIM_CHECK(told.matched_tokens == matched && told.cached_tokens == cached &&
@@ -102,19 +104,20 @@ void CheckDescribed(World& world, const Content& content, const SentExtras& sent
 
 void MatchOp(World& world) {
   Random& random = world.random;
-  const Content content = world.prompts.Draw(random, world.config.max_prompt_tokens);
+  Content content = world.prompts.Draw(random, world.config.max_prompt_tokens);
+  CutToBlocks(world.config, content);
   NoteCall(world, "MatchPrefix", content);
-  const SentExtras sent = Send(content, random);
-  const auto limit =
-      static_cast<uint32_t>(content.tokens.size()) - (content.tokens.empty() ? 0 : 1);
+  const SentContent sent = SendAll(world.config, content, random);
+  const uint32_t limit = MatchLimit(world.config, content);
   const std::vector<MatchOracle> oracles =
       MatchOracle::InMemory(world, content.name_space, KeysOf(content), limit);
   std::vector<BlockHandle> blocks;
   const uint32_t matched =
       world.core->MatchPrefix({.name_space = world.config.name_spaces[content.name_space],
-                               .tokens = content.tokens,
+                               .tokens = sent.tokens,
                                .extra_token_ids = sent.extra_token_ids,
-                               .multimodal_items = sent.items},
+                               .multimodal_items = sent.items,
+                               .keys = sent.keys},
                               &blocks);
   world.Absorb({});
   const MatchOracle& match = WithLength(oracles, limit, matched);
@@ -177,10 +180,11 @@ void CapacityOp(World& world) {
     return world.Check();
   }
   SIM_CHECK(answer.ok(), answer.status().ToString());
+  const uint32_t limit = MatchLimit(world.config, content);
   const std::vector<MatchOracle> oracles =
-      MatchOracle::InMemory(world, content.name_space, KeysOf(content), tokens - 1);
-  const MatchOracle& match = WithLength(oracles, tokens - 1, answer->matched_tokens);
-  const uint32_t matched = match.Longest(tokens - 1);
+      MatchOracle::InMemory(world, content.name_space, KeysOf(content), limit);
+  const MatchOracle& match = WithLength(oracles, limit, answer->matched_tokens);
+  const uint32_t matched = match.Longest(limit);
   const TenantId tenant = world.TenantFor(*session, content.name_space);
   SIM_CHECK(answer->matched_tokens == matched, "QueryCapacity matches ", answer->matched_tokens,
             " tokens instead of ", matched);
@@ -363,6 +367,7 @@ void PrefetchOp(World& world) {
     Content beginning = content;
     const auto size = static_cast<uint32_t>(content.tokens.size());
     beginning.Resize(world.random.Between(std::min(size, world.tokens_per_block()), size));
+    CutToBlocks(world.config, beginning);
     Prefetch(world, session, beginning);
   }
   Prefetch(world, session, content);
@@ -515,6 +520,7 @@ void InvalidateOp(World& world) {
     // Long enough to leave something.
     const auto most = static_cast<uint32_t>(content.tokens.size());
     content.Resize(world.random.Between((most + 1) / 2, most));
+    CutToBlocks(world.config, content);
   }
   NoteCall(world, "InvalidatePrefix", content);
   const auto call = Naming<InvalidatePrefix>(world, *session, content);

@@ -12,11 +12,23 @@ namespace {
 
 // Makes one argument of a valid AddSequence wrong. The reason with which it must be refused.
 Reason MakeWrong(World& world, const SimSession& session, AddSequence& op) {
-  switch (world.random.Below(6)) {
+  const uint32_t dice = world.random.Below(6);
+  const bool keyed = op.name_space.keyed;
+  if (keyed && dice == 2) {
+    op.tokens = {1};
+    return Reason::kKeysAndTokens;
+  }
+  if (keyed && dice == 3) {
+    // The name space with tokens, by keys.
+    op.name_space.keyed = false;
+    return Reason::kKeysAndTokens;
+  }
+  switch (dice) {
     case 0:
       op.tokens.clear();
       op.extra_token_ids.clear();
       op.multimodal_items.clear();
+      op.keys.clear();
       return Reason::kInvalidCount;
     case 1:
       op.name_space.cache_salt.assign(kMaxCacheSaltBytes + 1, 'x');
@@ -55,9 +67,9 @@ struct Expected {
   bool never = false;  // The capacity can never hold it.
 };
 
-Expected Expect(World& world, const MatchOracle& match, uint32_t tokens, uint32_t wanted,
-                TenantId tenant, bool whole_blocks_only) {
-  Expected expected{.matched = LongestOf(world, match, tokens - 1, whole_blocks_only)};
+Expected Expect(World& world, const MatchOracle& match, uint32_t limit, uint32_t tokens,
+                uint32_t wanted, TenantId tenant, bool whole_blocks_only) {
+  Expected expected{.matched = LongestOf(world, match, limit, whole_blocks_only)};
   for (bool is_longest = true;; is_longest = false) {
     const uint64_t room = std::max(wanted, expected.matched);
     bool fits = true;
@@ -168,19 +180,25 @@ void AddSequenceOp(World& world) {
   const uint32_t most =
       random.OneIn(8) ? 40 * world.tokens_per_block() : world.config.max_prompt_tokens;
   Content content = world.prompts.Draw(random, most);
-  if (content.tokens.empty()) world.prompts.AppendTokens(content, random, 1);
   content.name_space = world.config.Confined(session->tenant, content.name_space);
+  const bool keyed = world.config.keyed(content.name_space);
+  CutToBlocks(world.config, content);
+  if (content.tokens.empty()) {
+    world.prompts.AppendTokens(content, random, keyed ? world.tokens_per_block() : 1);
+  }
   const TenantId tenant = world.TenantFor(*session, content.name_space);
   const auto tokens = static_cast<uint32_t>(content.tokens.size());
-  const uint32_t room = random.OneIn(3) ? random.Below(tokens + 2 * world.tokens_per_block()) : 0;
-  SentExtras sent = Send(content, random);
+  uint32_t room = random.OneIn(3) ? random.Below(tokens + 2 * world.tokens_per_block()) : 0;
+  if (keyed) room = room / world.tokens_per_block() * world.tokens_per_block();
+  SentContent sent = SendAll(world.config, content, random);
   AddSequence op{.sequence = sequence.id,
                  .name_space = world.Ask(*session, content.name_space),
-                 .tokens = content.tokens,
+                 .tokens = std::move(sent.tokens),
                  .room_tokens = room,
                  .extra_token_ids = std::move(sent.extra_token_ids),
                  .multimodal_items = std::move(sent.items),
-                 .whole_blocks_only = random.OneIn(8)};
+                 .whole_blocks_only = random.OneIn(8),
+                 .keys = std::move(sent.keys)};
   if (random.Percent(world.config.retention_percent)) op.retention = DrawRetention(world, tokens);
   if (!sequence.running && Wrong(world)) {
     const Reason reason = MakeWrong(world, *session, op);
@@ -196,14 +214,15 @@ void AddSequenceOp(World& world) {
                     ")"));
   }
   world.ApplyTime();
+  const uint32_t limit = MatchLimit(world.config, content);
   const std::vector<MatchOracle> oracles =
-      MatchOracle::InMemory(world, content.name_space, KeysOf(content), tokens - 1);
+      MatchOracle::InMemory(world, content.name_space, KeysOf(content), limit);
   std::vector<Expected> all_expected;
   for (const MatchOracle& oracle : oracles) {
-    all_expected.push_back(
-        Expect(world, oracle, tokens, room == 0 ? tokens : room, tenant, op.whole_blocks_only));
+    all_expected.push_back(Expect(world, oracle, limit, tokens, room == 0 ? tokens : room, tenant,
+                                  op.whole_blocks_only));
   }
-  const uint32_t in_all_tiers = MatchAllTiers(world, content, tokens - 1, op.whole_blocks_only);
+  const uint32_t in_all_tiers = MatchAllTiers(world, content, limit, op.whole_blocks_only);
   Scope scope{.reasons = kForRoom | Bit(RemovalReason::kTakenOver),
               .sets_priorities = !op.retention.empty()};
   for (size_t i = 0; i < oracles.size(); ++i) {
@@ -255,7 +274,8 @@ void AddSequenceOp(World& world) {
       sequence.tables[w].taken_over = {matched / world.tokens_per_block(), taken.retention};
     }
   }
-  if (matched > 0) world.coverage.Add(Met::kMatch);
+  if (matched > 0) world.coverage.Add(keyed ? Met::kKeyedMatch : Met::kMatch);
+  if (keyed && matched == tokens) world.coverage.Add(Met::kMatchedAll);
   if (matched % world.tokens_per_block() != 0) world.coverage.Add(Met::kPartialMatch);
   if (world.Note()) world.Note(Text("    matched ", matched));
   world.Check();
@@ -385,6 +405,8 @@ void TruncateOp(World& world) {
   if (world.random.OneIn(2)) {
     tokens = sequence.tokens() - std::min(sequence.tokens(), world.random.Below(4));
   }
+  const bool keyed = sequence.running && world.config.keyed(sequence.content.name_space);
+  if (keyed && !Wrong(world)) tokens -= tokens % world.tokens_per_block();
   if (Wrong(world)) tokens = world.random.OneIn(2) ? 0 : sequence.tokens() + 1;
   if (world.Note()) {
     world.Note(Text("  TruncateSequence(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
@@ -410,11 +432,14 @@ void TruncateOp(World& world) {
       world, *session, TruncateSequence{.sequence = sequence.id, .token_count = tokens},
       {.reasons = kForRoom | Bit(RemovalReason::kTruncated), .cuts = &sequence});
   const bool wrong = tokens == 0 || tokens > sequence.tokens();
+  const bool in_part = keyed && tokens % world.tokens_per_block() != 0;
   if (!cut.ok()) {
     if (!sequence.running) {
       world.Refused(cut.status(), {Reason::kUnknownSequence});
     } else if (wrong) {
       world.Refused(cut.status(), {Reason::kInvalidCount});
+    } else if (in_part) {
+      world.Refused(cut.status(), {Reason::kWholeBlocksOnly});
     } else {
       const Reason reason = ReasonOf(cut.status());
       world.Refused(cut.status(), {Reason::kWindowPassed, Reason::kBlocksExhausted});
@@ -423,7 +448,7 @@ void TruncateOp(World& world) {
     }
     return world.Check();
   }
-  SIM_CHECK(sequence.running && !wrong && !passed && !exhausted,
+  SIM_CHECK(sequence.running && !wrong && !in_part && !passed && !exhausted,
             "a truncation that must be refused");
   const uint32_t old_tokens = sequence.tokens();
   for (uint32_t w = 0; w < world.num_windows(); ++w) {

@@ -39,7 +39,7 @@ void Shadow::ApplyStored(const StoredEvent& stored) {
   size_t begin = 0;
   for (const StoredBlock& block : stored.blocks) {
     StoreOne(stored, block, parent, name_space, begin);
-    begin += block.token_count;
+    begin += stored.EntriesOf(block);
     parent = block.id.value();
   }
   SIM_CHECK(begin == stored.tokens.size(), "law: tokens without a block in a Stored event");
@@ -53,9 +53,10 @@ void Shadow::StoreOne(const StoredEvent& stored, const StoredBlock& block, uint3
   Node& node = nodes_[id];
   const uint32_t count = block.token_count;
   SIM_CHECK(node.state != Node::State::kCached, "law: block ", id, " stored twice");
-  SIM_CHECK(
-      count > 0 && count <= config_->tokens_per_block && begin + count <= stored.tokens.size(),
-      "law: block ", id, " stored with ", count, " tokens");
+  SIM_CHECK(count > 0 && count <= config_->tokens_per_block &&
+                (!stored.keyed() || count == config_->tokens_per_block) &&
+                begin + stored.EntriesOf(block) <= stored.tokens.size(),
+            "law: block ", id, " stored with ", count, " tokens");
   SIM_CHECK(parent == kNone || (nodes_[parent].count == config_->tokens_per_block &&
                                 nodes_[parent].name_space == name_space),
             "law: block ", id, " stored below a tail, or in another name space: ", parent);
@@ -63,15 +64,12 @@ void Shadow::StoreOne(const StoredEvent& stored, const StoredBlock& block, uint3
   Value value = parent == kNone ? RootValue(name_space)
                                 : nodes_[parent].values[config_->tokens_per_block - 1];
   std::array<Value, kMaxTokensPerBlock> values;
+  const BlockKey key = stored.KeyAt(begin, block);
+  const std::vector<TokenId> tokens = TokensOf(key, config_->tokens_per_block);
   for (uint32_t i = 0; i < count; ++i) {
-    const TokenId token = stored.tokens[begin + i];
-    keys[i] = stored.extras.empty() ? KeyOf(token) : KeyOf(token, stored.extras[begin + i]);
+    keys[i] = key.has_extras() ? KeyOf(tokens[i], key.extras[i]) : KeyOf(tokens[i]);
     value = values[i] = Extend(value, keys[i]);
   }
-  const absl::Span<const TokenId> tokens(stored.tokens);
-  const absl::Span<const TokenExtra> extras(stored.extras);
-  const BlockKey key{tokens.subspan(begin, count),
-                     extras.empty() ? extras : extras.subspan(begin, count)};
   const BlockHash parent_hash = parent == kNone ? root_hashes_[name_space] : nodes_[parent].hash;
   SIM_CHECK(HashBlock(parent_hash, key) == block.hash, "law: block ", id, " with a wrong hash");
 
@@ -93,8 +91,7 @@ void Shadow::StoreOne(const StoredEvent& stored, const StoredBlock& block, uint3
     node.keys = keys;
     node.values = values;
     contents_.resize(nodes_.size());
-    contents_[id] = {{key.tokens.begin(), key.tokens.end()},
-                     {key.extras.begin(), key.extras.end()}};
+    contents_[id] = {tokens, {key.extras.begin(), key.extras.end()}};
     uint32_t& first = parent == kNone ? roots_[name_space] : nodes_[parent].first_child;
     node.next_sibling = first;
     first = id;
@@ -246,14 +243,15 @@ void Shadow::Compare(const std::vector<TreeEntry>& entries) const {
     SIM_CHECK(node.cached(), "law: block ", id, " is cached, but not by the events");
     SIM_CHECK(node.parent == entry.parent.value() && node.hash == entry.hash &&
                   node.tier == entry.tier && node.priority == entry.priority &&
-                  node.count == entry.tokens.size() &&
                   config_->name_spaces[node.name_space] == entry.name_space,
               "law: block ", id, " of window ", WindowName(window_), " is not what the events say");
     SIM_CHECK(entry.extras.empty() || entry.extras.size() == entry.tokens.size(), "block ", id,
               " has extras for some tokens only");
-    for (size_t i = 0; i < entry.tokens.size(); ++i) {
+    const std::vector<TokenId> tokens = TokensOf(entry.key(), config_->tokens_per_block);
+    SIM_CHECK(node.count == tokens.size(), "law: block ", id, " is longer than by the events");
+    for (size_t i = 0; i < tokens.size(); ++i) {
       const TokenKey key =
-          entry.extras.empty() ? KeyOf(entry.tokens[i]) : KeyOf(entry.tokens[i], entry.extras[i]);
+          entry.extras.empty() ? KeyOf(tokens[i]) : KeyOf(tokens[i], entry.extras[i]);
       SIM_CHECK(key == node.keys[i], "law: block ", id, " has other tokens than by the events");
     }
   }

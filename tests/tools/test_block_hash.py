@@ -10,6 +10,7 @@ import tree
 
 PAGE = (tree.ROOT / "events" / "README.md").read_text()
 ROW = re.compile(r"^\| `\[.*\|$", re.MULTILINE)
+KEYED_ROW = re.compile(r"^\| keyed.*\|$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +33,15 @@ DIGESTS = {"D": bytes(range(32)), "E": bytes([255] * 32)}
 
 
 def value(text):
-    """[1, 2], [*range(8)] or [(D, 1, 6, 0)]."""
-    return eval(text, {"__builtins__": {}, "range": range}, DIGESTS)  # pylint: disable=eval-used
+    """[1, 2], [*range(8)], [(D, 1, 6, 0)] or [b"a"]."""
+    return eval(text, {"__builtins__": {}, "range": range, "bytes": bytes}, DIGESTS)  # pylint: disable=eval-used
 
 
 def namespace(text):
     """adapter 7, salt `s`, tenant `acme`: the arguments of namespace_hash."""
     names = dict(re.findall(r"(adapter|salt|tenant) `?([\w-]+)`?", text))
     return {"lora_id": int(names["adapter"]) if "adapter" in names else None,
-            "cache_salt": names.get("salt", ""), "tenant": names.get("tenant", "")}
+            "cache_salt": names.get("salt", ""), "tenant": names.get("tenant", ""), "keyed": "keyed" in text}
 
 
 def test_every_vector_is_what_the_function_gives(document):
@@ -61,3 +62,17 @@ def test_the_roots_are_what_the_function_gives(document):
     for root in roots:
         name, published = re.fullmatch(r"(.*) `([0-9a-f]{16})`\.?", " ".join(root.split())).groups()
         assert f"{document.namespace_hash(**namespace(name)):016x}" == published, name
+
+
+def test_every_vector_of_keys_is_what_the_function_gives(document):
+    rows = KEYED_ROW.findall(PAGE)
+    assert len(rows) == 5
+    roots = set()
+    for row in rows:
+        name, keys, hashes = (cell.strip() for cell in row.strip("|").split("|"))
+        root = document.namespace_hash(**namespace(name))
+        roots.add(f"{root:016x}")
+        computed = document.key_hashes(value(keys.strip("`")), root)
+        assert [f"{one:016x}" for one in computed] == re.findall(r"[0-9a-f]{16}", hashes), row
+    (told,) = re.findall(r"^Of keyed namespaces, whose roots are (.*):$", PAGE, re.MULTILINE)
+    assert set(re.findall(r"[0-9a-f]{16}", told)) == roots

@@ -10,6 +10,7 @@ function spaceText(row) {
   const parts = [whose(row)];
   if (row.namespace.lora_id !== undefined) parts.push(`adapter ${row.namespace.lora_id}`);
   if (row.namespace.salt) parts.push(`salt “${row.namespace.salt}”`);
+  if (row.namespace.keyed) parts.push("keyed");
   return parts.join(", ");
 }
 
@@ -29,7 +30,7 @@ function showLists(status, { sessions, tenants, subscribers, prefixes }) {
     subscribers ? "Nobody follows the events." : HIDDEN);
   fill("prefixes", (prefixes ? prefixes.prefixes : []).slice(0, SHOWN_PREFIXES).map(row => [
     [count(row.saved_tokens), "saved"], count(row.hits), count(row.tokens),
-    [row.first_tokens.join(" ") + (row.tokens > row.first_tokens.length ? " …" : ""), "text mono"],
+    [row.first_key || row.first_tokens.join(" ") + (row.tokens > row.first_tokens.length ? " …" : ""), "text mono"],
     [row.tier + (row.pinned ? ", pinned" : ""), "left wide"], [spaceText(row), "text"], [row.hash, "left mono wide"]]),
     prefixes ? "Nothing was reused yet. A prefix appears here when a second prompt begins with the same full blocks." : HIDDEN);
 }

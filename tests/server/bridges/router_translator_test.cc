@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "events/client_key.h"
 #include "events/shadow_tree.h"
 
 namespace pagoda::server {
@@ -64,6 +65,27 @@ class RouterTranslatorTest : public ::testing::Test {
 TEST_F(RouterTranslatorTest, AChainIsStoredAtOnce) {
   EXPECT_THAT(Translate(Chain()), ElementsAre(Mine(StoredChain())));
   EXPECT_EQ(translator_.cached_blocks(), 2u);
+}
+
+// A router finds blocks by their tokens.
+TEST_F(RouterTranslatorTest, BlocksThatKeysNameAreLeftOut) {
+  StoredEvent keyed{.name_space = NamespaceKey{.keyed = true}};
+  BlockHash parent = HashNamespace(*keyed.name_space);
+  for (const std::string name : {"a", "b"}) {
+    const ClientKey key = *ClientKey::Make(name);
+    parent = HashBlock(parent, key.block_key());
+    const BlockId id(static_cast<uint32_t>(20 + keyed.blocks.size()));
+    keyed.blocks.push_back({.id = id, .hash = parent, .token_count = 2});
+    keyed.tokens.insert(keyed.tokens.end(), key.words().begin(), key.words().end());
+  }
+  EXPECT_THAT(Translate(keyed), IsEmpty());
+  EXPECT_EQ(translator_.cached_blocks(), 0u);
+  EXPECT_THAT(Translate(Chain()), ElementsAre(Mine(StoredChain())));
+  EXPECT_THAT(Translate(Down(BlockId(21), parent)), IsEmpty());
+  EXPECT_THAT(Translate(RemovedEvent{.blocks = {BlockId(21), BlockId(20)},
+                                     .hashes = {parent, keyed.blocks[0].hash}}),
+              IsEmpty());
+  EXPECT_EQ(translator_.misfits(), 0u);
 }
 
 TEST_F(RouterTranslatorTest, ABlockBelowAnotherNamesIt) {

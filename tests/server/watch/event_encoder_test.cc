@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 
+#include "events/client_key.h"
 #include "pagoda/v1/events.pb.h"
 #include "wire/events.h"
 
@@ -82,6 +83,7 @@ class RandomEvents {
     if (random_() % 3 == 0) name_space.lora_id = Number();
     name_space.cache_salt = Text();
     name_space.tenant = Text();
+    name_space.keyed = random_() % 4 == 0;
     event.name_space = name_space;
     for (size_t i = Count(); i > 0; --i) {
       event.blocks.push_back({.id = BlockId{Small()},
@@ -90,11 +92,16 @@ class RandomEvents {
                               .tier = AnyTier(),
                               .priority = AnyPriority(),
                               .lower = AnyTiers()});
+      if (name_space.keyed) {
+        const ClientKey key = *ClientKey::Make(std::string(1 + random_() % 64, 'k'));
+        event.tokens.insert(event.tokens.end(), key.words().begin(), key.words().end());
+        continue;
+      }
       for (uint32_t t = 0; t < event.blocks.back().token_count; ++t) {
         event.tokens.push_back(Small());
       }
     }
-    if (random_() % 4 == 0) {
+    if (!name_space.keyed && random_() % 4 == 0) {
       event.extras.resize(event.tokens.size());
       for (TokenExtra& extra : event.extras) extra.extra_id = Number();
     }

@@ -1,5 +1,8 @@
 """The operations that belong to no sequence: raw blocks, prefixes, pins, pools. Each function is a method of Client, of aio.Client and of
-the batches of both: one signature and one documentation for all."""
+the batches of both: one signature and one documentation for all.
+
+A prefix is named by its tokens, with the extra ids and the items beside them; or by `keys`, of whole blocks, in a keyed namespace. The two
+do not go together (KEYS_AND_TOKENS), and a key has 1 to 64 bytes (INVALID_KEY)."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -9,16 +12,15 @@ from pagoda import values
 from pagoda._call import Call, Surroundings
 from pagoda._contract import v1
 from pagoda.pools import Pool
-from pagoda.values import Block, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, token_list
+from pagoda.values import Block, Keys, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, key_list, token_list
 
 
-def _wire(namespace: Namespace | None) -> Any:
-    return None if namespace is None else namespace.message()
-
-
-def _extras(extra_token_ids: Tokens, multimodal_items: Sequence[values.MultimodalItem]) -> dict[str, Any]:
-    """What names a prefix besides its tokens, as fields of a request."""
-    return {"extra_token_ids": token_list(extra_token_ids), "multimodal_items": [item.message() for item in multimodal_items]}
+def _prefix(tokens: Tokens, namespace: Namespace | None, extra_token_ids: Tokens,
+            multimodal_items: Sequence[values.MultimodalItem], keys: Keys) -> dict[str, Any]:
+    """What names a prefix, as fields of a request."""
+    named = key_list(keys)
+    return {"tokens": token_list(tokens), "namespace": values.named_namespace(namespace, named), "keys": named,
+            "extra_token_ids": token_list(extra_token_ids), "multimodal_items": [item.message() for item in multimodal_items]}
 
 
 def _description(tokens_per_block: int) -> int:
@@ -52,15 +54,16 @@ def _with_tier_names(found: values.Match, session: Surroundings) -> values.Match
     return dataclasses.replace(found, tokens_by_tier=named)
 
 
-def match(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-          multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Match]:
+def match(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+          multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[values.Match]:
     """How many tokens of a prompt are cached now: in memory, as opening a sequence with it would
     match, and in each tier, on disk too. Takes nothing, promises nothing.
 
-    Errors: INVALID_ARGUMENT.
+    `keys`: in place of tokens, the keys of the prompt's whole blocks (Namespace.keyed); all of them may match.
+    Errors: INVALID_ARGUMENT, KEYS_AND_TOKENS, INVALID_KEY.
     """
-    ids = token_list(tokens)
-    request = v1.MatchPrefixRequest(tokens=ids, namespace=_wire(namespace), **_extras(extra_token_ids, multimodal_items))
+    named = _prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)
+    request = v1.MatchPrefixRequest(**named)
 
     def take(done: Any) -> values.Match:
         blocks = tuple(Block(block.block_id, block.generation, block.slot_index) for block in done.blocks)
@@ -68,18 +71,17 @@ def match(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids
                             {Tier(place).name.lower(): count for place, count in enumerate(done.tokens_by_tier, 1)})
 
     return Call("match_prefix", request, take, complete=_with_tier_names,
-                handles=lambda tokens_per_block: len(ids) // tokens_per_block + 1)
+                handles=lambda tokens_per_block: len(named["tokens"]) // tokens_per_block + len(named["keys"]) + 1)
 
 
-def query_capacity(tokens: Tokens, *, max_new_tokens: int = 0, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-                   multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Capacity]:
+def query_capacity(tokens: Tokens = (), *, max_new_tokens: int = 0, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+                   multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[values.Capacity]:
     """How many blocks a prompt and `max_new_tokens` behind it would take. Takes nothing, promises nothing.
 
-    Errors: INVALID_COUNT (no tokens).
+    `keys`: in place of tokens, see Namespace.keyed. Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY.
     """
-    return Call("query_capacity", v1.QueryCapacityRequest(tokens=token_list(tokens), max_new_tokens=max_new_tokens,
-                                                          namespace=_wire(namespace), **_extras(extra_token_ids, multimodal_items)),
-                take_capacity)
+    return Call("query_capacity", v1.QueryCapacityRequest(
+        max_new_tokens=max_new_tokens, **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)), take_capacity)
 
 
 def take_capacity(done: Any) -> values.Capacity:
@@ -90,20 +92,20 @@ def take_capacity(done: Any) -> values.Capacity:
         for window in done.windows))
 
 
-def offload(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-            multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Moved]:
+def offload(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+            multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[values.Moved]:
     """Moves the prefix's cached blocks that nobody holds down to the secondary tier, from the end up to the first that is held.
 
-    Errors: INVALID_COUNT (no tokens), INVALID_ARGUMENT.
+    `keys`: in place of tokens, see Namespace.keyed.
+    Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT.
     """
-    return Call("offload_prefix", v1.OffloadPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
-                                                          **_extras(extra_token_ids, multimodal_items)),
+    return Call("offload_prefix", v1.OffloadPrefixRequest(**_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
                 lambda done: values.Moved(done.blocks, done.ready_ticket))
 
 
-def prefetch(tokens: Tokens, *, target: PrefetchTarget = PrefetchTarget.PRIMARY, deadline: float | None = None,
+def prefetch(tokens: Tokens = (), *, target: PrefetchTarget = PrefetchTarget.PRIMARY, deadline: float | None = None,
              namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-             multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Prefetched]:
+             multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[values.Prefetched]:
     """Brings the prefix's cached blocks up, from the beginning, as far as room can be made: those in
     memory to the first tier, and those that lie on disk alone into the last tier in memory. It waits
     for neither: client.wait(found.ready_ticket) waits for the moves between memories, and
@@ -111,13 +113,14 @@ def prefetch(tokens: Tokens, *, target: PrefetchTarget = PrefetchTarget.PRIMARY,
 
     `target`: PrefetchTarget.MEMORY leaves blocks in memory where they are. `deadline`: seconds after
     which fetches that have not ended are given up; what came stays. None: no deadline.
-    Errors: INVALID_COUNT (no tokens), INVALID_ARGUMENT.
+    `keys`: in place of tokens, see Namespace.keyed.
+    Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT.
     """
     # The default is left out: an older daemon refuses fields that it does not know.
     said = None if target is PrefetchTarget.PRIMARY else int(target)
-    return Call("prefetch_prefix", v1.PrefetchPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace), target=said,
-                                                            deadline_ms=values.optional_milliseconds(deadline),
-                                                            **_extras(extra_token_ids, multimodal_items)),
+    return Call("prefetch_prefix", v1.PrefetchPrefixRequest(
+        target=said, deadline_ms=values.optional_milliseconds(deadline),
+        **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
                 lambda done: values.Prefetched(done.blocks, done.ready_ticket, done.matched_tokens, done.fetched_blocks,
                                                done.fetch_ticket))
 
@@ -138,30 +141,31 @@ def list_pins() -> Call[values.Pins]:
         done.pinned_blocks, done.budget_blocks), handles=_description)
 
 
-def invalidate(tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-               multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Invalidated]:
-    """Forgets every cached block whose content, from the namespace's root on, begins with the prefix; without tokens the whole namespace.
+def invalidate(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+               multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[values.Invalidated]:
+    """Forgets every cached block whose content, from the namespace's root on, begins with the prefix; without tokens and keys the whole namespace
+    (Namespace(keyed=True): the keyed one).
     Sequences keep the blocks that they hold, which are not shared any more; pins of them end. Returns
     how many blocks left the cache: an integer with a `durable_ticket`. After
     client.wait(removed.durable_ticket, lane=Lane.BACKUP) none of them comes back from disk.
 
     Errors: INVALID_ARGUMENT, PERMISSION_DENIED (a tenant that shares: what it publishes belongs to all that share).
     """
-    return Call("invalidate_prefix", v1.InvalidatePrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
-                                                                **_extras(extra_token_ids, multimodal_items)),
+    return Call("invalidate_prefix", v1.InvalidatePrefixRequest(
+        **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
                 lambda done: values.Invalidated(done.removed_blocks, done.durable_ticket))
 
 
 def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-                  multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[int]:
+                  multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[int]:
     """Gives the prefix's cached blocks the priority and the duration of the range that holds their first token. Returns how many blocks,
     over all windows.
 
-    Errors: INVALID_COUNT (no tokens), INVALID_ARGUMENT (ranges that are not ascending, or a priority above 100).
+    `keys`: in place of tokens, see Namespace.keyed.
+    Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT (ranges that are not ascending, or a priority above 100).
     """
-    return Call("set_retention", v1.SetRetentionRequest(tokens=token_list(tokens), namespace=_wire(namespace),
-                                                        retention=[part.message() for part in retention],
-                                                        **_extras(extra_token_ids, multimodal_items)),
+    return Call("set_retention", v1.SetRetentionRequest(
+        retention=[part.message() for part in retention], **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
                 lambda done: int(done.blocks))
 
 
@@ -187,15 +191,16 @@ def wait_for_ticket(ticket: int, *, lane: Lane = Lane.MEMORY) -> Call[int]:
     return Call("wait_for_ticket", v1.WaitForTicketRequest(ticket=ticket, lane=int(lane)), lambda done: int(done.completed_ticket))
 
 
-def pin(tokens: Tokens, *, lease: float | None = None, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-        multimodal_items: Sequence[values.MultimodalItem] = ()) -> Call[values.Pinned]:
+def pin(tokens: Tokens = (), *, lease: float | None = None, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+        multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[values.Pinned]:
     """Keeps the prefix's cached blocks from being evicted, in whichever tier, until it is unpinned or until `lease` seconds are over; in a
     sliding window only those that its end needs. It is unpinned at the end of a `with` block; without one it outlives its session. It ends
     as a whole, with an Updated event, when one of its blocks leaves the cache. A tenant's client has no pins without end: the daemon's
     sessions.max_pin_lease is the longest lease, and the one of a pin without.
 
-    Errors: PIN_BUDGET_EXCEEDED (nothing is pinned), INVALID_COUNT (no tokens), INVALID_ARGUMENT.
+    `keys`: in place of tokens, see Namespace.keyed.
+    Errors: PIN_BUDGET_EXCEEDED (nothing is pinned), INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT.
     """
-    request = v1.PinPrefixRequest(tokens=token_list(tokens), namespace=_wire(namespace),
-                                  lease_ms=values.optional_milliseconds(lease), **_extras(extra_token_ids, multimodal_items))
+    request = v1.PinPrefixRequest(lease_ms=values.optional_milliseconds(lease),
+                                  **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys))
     return Call("pin_prefix", request, lambda done: values.Pinned(done.pin_id, done.pinned_tokens, done.blocks))

@@ -12,7 +12,7 @@ from pagoda._contract import v1
 from pagoda._operations import take_capacity
 from pagoda.errors import Details, KvLost, Loss, PagodaError, make, of_result
 from pagoda.tables import Table
-from pagoda.values import Block, MultimodalItem, Namespace, Retention, Tokens, token_list
+from pagoda.values import Block, Keys, MultimodalItem, Namespace, Retention, Tokens, key_list, token_list
 
 
 @dataclasses.dataclass
@@ -134,10 +134,10 @@ def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_token
     return Call(name, request, take, error=sequence._error_of, handles=lambda tokens_per_block: told_tokens // tokens_per_block + 2)
 
 
-def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 0, namespace: Namespace | None = None,
+def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, room_tokens: int = 0, namespace: Namespace | None = None,
                   extra_token_ids: Tokens = (), multimodal_items: Sequence[MultimodalItem] = (), retention: Sequence[Retention] = (),
                   generated_priority: int | None = None, generated_duration: float | None = None,
-                  whole_blocks_only: bool = False) -> Call[None]:
+                  whole_blocks_only: bool = False, keys: Keys = ()) -> Call[None]:
     """Opens a sequence with a prompt: matches the longest prefix that is cached in memory, all tokens
     but the last at most, and takes room, all or nothing. What is cached on disk alone does not match:
     matched_below_tokens counts it, and Client.prefetch brings it up.
@@ -147,43 +147,48 @@ def open_sequence(sequence: SequenceView, tokens: Tokens, *, room_tokens: int = 
     `multimodal_items`: the prompt's images and the like. `retention`: how long the prompt's blocks are worth keeping.
     `generated_priority`, `generated_duration`: the same for blocks behind the prompt, 0 to 100 and seconds.
     `whole_blocks_only`: no part of a block is matched, for an engine that would drop it.
+    `keys`: in place of tokens, the keys of the whole blocks that the sequence begins with (Namespace.keyed). All of them may match; room,
+    commits and cuts are whole blocks.
 
     The sequence is freed at the end of a `with` block, or by free(); its computed blocks stay cached.
-    Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT.
+    Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT, KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY.
     """
-    ids = token_list(tokens)
-    sequence._room_tokens = max(len(ids), room_tokens)
+    ids, named = token_list(tokens), key_list(keys)
+    size = len(ids) + len(named) * sequence._tokens_per_block
+    sequence._room_tokens = max(size, room_tokens)
     request = v1.AddSequenceRequest(
-        sequence_id=sequence.id, tokens=ids, room_tokens=room_tokens, namespace=None if namespace is None else namespace.message(),
+        sequence_id=sequence.id, tokens=ids, room_tokens=room_tokens, namespace=values.named_namespace(namespace, named), keys=named,
         extra_token_ids=token_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
         retention=[part.message() for part in retention], generated_priority=generated_priority,
         generated_duration_ms=values.optional_milliseconds(generated_duration), whole_blocks_only=whole_blocks_only)
 
     def take(done: Any) -> None:
-        sequence._open = _Open(done.matched_tokens, len(ids), done.matched_tokens, 0, {}, done.matched_below_tokens)
+        sequence._open = _Open(done.matched_tokens, size, done.matched_tokens, 0, {}, done.matched_below_tokens)
         sequence._take_tables(done.tables, done.ready_ticket)
 
     return Call("add_sequence", request, take, sequence._never_opened,
                 handles=lambda tokens_per_block: sequence._room_tokens // tokens_per_block + 1)
 
 
-def append(sequence: SequenceView, tokens: SupportsIndex | Tokens, *, computed: int | None = None) -> Call[None]:
+def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, computed: int | None = None, keys: Keys = ()) -> Call[None]:
     """Appends a token or several, takes the room that they miss, and declares KV complete: reserve and commit in one, all or nothing.
 
-    `computed`: as in commit. The tables have the new blocks afterwards.
+    `computed`: as in commit. `keys`: of a keyed sequence, the keys of the next blocks, in place of tokens. The tables have the new blocks
+    afterwards.
     Errors: BLOCKS_EXHAUSTED, UNKNOWN_SEQUENCE, and those of commit.
     """
-    ids = token_list(tokens) if isinstance(tokens, Iterable) else [int(tokens)]
-    sequence._room_tokens += len(ids)
+    ids, named = token_list(tokens) if isinstance(tokens, Iterable) else [int(tokens)], key_list(keys)
+    size = len(ids) + len(named) * sequence._tokens_per_block
+    sequence._room_tokens += size
     request = v1.AppendTokensRequest(sequence_id=sequence.id, tokens=ids, computed_tokens=computed or 0,
-                                     known_losses=sequence.known_losses)
+                                     known_losses=sequence.known_losses, keys=named)
 
     def take(done: Any) -> None:
         sequence._opened().token_count = done.token_count
         _take_computed(sequence, computed)
         sequence._take_tables(done.added, done.ready_ticket)
 
-    return _call(sequence, "append_tokens", request, take, len(ids))
+    return _call(sequence, "append_tokens", request, take, size)
 
 
 def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsIndex | Tokens], *,
@@ -239,15 +244,17 @@ def reserve(sequence: SequenceView, count: int) -> Call[None]:
                  lambda done: sequence._take_tables(done.added, done.ready_ticket), count)
 
 
-def commit(sequence: SequenceView, tokens: Tokens = (), *, computed: int | None = None) -> Call[None]:
+def commit(sequence: SequenceView, tokens: Tokens = (), *, computed: int | None = None, keys: Keys = ()) -> Call[None]:
     """Names the next tokens, for which room has been taken, and declares KV complete.
 
     `computed`: the bytes of the sequence's first `computed` tokens are complete and visible to every process that maps the pools. It counts
     from the sequence's start and never goes backwards, but by a loss; None leaves it as it is. Blocks that became full are cached.
-    Errors: UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KV_LOST (KvLost: see there).
+    `keys`: of a keyed sequence, the keys of the next blocks, in place of tokens.
+    Errors: UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY (of
+    a keyed sequence), KV_LOST (KvLost: see there).
     """
     request = v1.CommitTokensRequest(sequence_id=sequence.id, tokens=token_list(tokens), computed_tokens=computed or 0,
-                                     known_losses=sequence.known_losses)
+                                     known_losses=sequence.known_losses, keys=key_list(keys))
 
     def take(done: Any) -> None:
         sequence._opened().token_count = done.token_count

@@ -75,6 +75,8 @@ class StoredBlock:
     multimodal_items: tuple[MultimodalItem, ...]
     token_count: int = 0
     lower_tiers: tuple[Tier, ...] = ()
+    key: bytes = b""
+    """In a keyed namespace the block's key, in place of tokens."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +182,7 @@ def _stored(common: _Common, event: Any) -> Stored:
     blocks = tuple(
         StoredBlock(block.block_id, block.block_hash, tuple(block.tokens), Tier(block.tier), block.priority,
                     tuple(block.extra_token_ids), tuple(MultimodalItem.take(item) for item in block.multimodal_items),
-                    block.token_count or len(block.tokens), _tiers(block.lower_tiers))
+                    block.token_count or len(block.tokens), _tiers(block.lower_tiers), block.key)
         for block in event.blocks)
     return Stored(*common, event.parent_hash if event.HasField("parent_hash") else None,
                   event.parent_block_id if event.HasField("parent_block_id") else None, Namespace.take(event.namespace), blocks,

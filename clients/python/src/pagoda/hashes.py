@@ -1,12 +1,13 @@
 """The published hashes of a prompt's blocks: what a router compares with the hashes of events. events/README.md defines them."""
 
+import dataclasses
 import importlib
 import struct
 from collections.abc import Sequence
 from typing import Any
 
 from pagoda import _xxh3
-from pagoda.values import MultimodalItem, Namespace, Tokens, token_list
+from pagoda.values import Keys, MultimodalItem, Namespace, Tokens, key_list, token_list
 
 
 def _find_xxh3() -> Any:
@@ -24,7 +25,8 @@ def namespace_hash(namespace: Namespace | None = None) -> int:
     if namespace is None or namespace == Namespace():
         return 0
     tenant = namespace.tenant.encode()
-    name = struct.pack("<BQ", (namespace.lora_id is not None) + 2 * bool(tenant), namespace.lora_id or 0)
+    flags = (namespace.lora_id is not None) + 2 * bool(tenant) + 4 * namespace.keyed
+    name = struct.pack("<BQ", flags, namespace.lora_id or 0)
     if tenant:
         name += struct.pack("<I", len(tenant)) + tenant
     return int(_xxh3_64(name + namespace.cache_salt.encode(), seed=0))
@@ -46,6 +48,18 @@ def block_hashes(tokens: Tokens, tokens_per_block: int, *, namespace: Namespace 
         if any(extra_ids[start:end]):
             data += struct.pack(f"<B{end - start}Q", 1, *extra_ids[start:end])
         parent = int(_xxh3_64(data + _parts(multimodal_items, start, end), seed=parent))
+        hashes.append(parent)
+    return hashes
+
+
+def key_hashes(keys: Keys, *, namespace: Namespace | None = None) -> list[int]:
+    """The hashes of the blocks that these keys name, in order, in the keyed namespace of that name. ValueError: a key that is not 1 to 64
+    bytes."""
+    hashes, parent = [], namespace_hash(dataclasses.replace(namespace or Namespace(), keyed=True))
+    for key in key_list(keys):
+        if not 1 <= len(key) <= 64:
+            raise ValueError(f"a key of {len(key)} bytes; 1 to 64 may be")
+        parent = int(_xxh3_64(struct.pack("<I64s", len(key), key), seed=parent))
         hashes.append(parent)
     return hashes
 

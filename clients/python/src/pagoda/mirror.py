@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pagoda.events import Created, Gap, Item, RemovalReason, Removed, SnapshotBegin, SnapshotEnd, Stored, Updated
-from pagoda.hashes import block_hashes
-from pagoda.values import MultimodalItem, Namespace, Tier, Tokens
+from pagoda.hashes import block_hashes, key_hashes
+from pagoda.values import Keys, MultimodalItem, Namespace, Tier, Tokens, key_list, token_list
 
 
 class CachedPrefix(NamedTuple):
@@ -126,10 +126,16 @@ class Mirror:
             raise ValueError(f"window {size} was never created: an event is missing")
         return self._windows[size]
 
-    def match(self, tokens: Tokens, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
-              multimodal_items: Sequence[MultimodalItem] = ()) -> CachedPrefix:
+    def match(self, tokens: Tokens = (), *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
+              multimodal_items: Sequence[MultimodalItem] = (), keys: Keys = ()) -> CachedPrefix:
         """How much of a prompt, which is told as to Client.match, lies in whole cached blocks; the last token never does, for it gives the
-        logits. Client.match may find some tokens more, in a part of a block. Takes time for each block of the prompt."""
+        logits. Client.match may find some tokens more, in a part of a block. Takes time for each block of the prompt.
+
+        `keys`: in place of tokens, see Namespace.keyed; the last block may be cached too. ValueError: both."""
+        if named := key_list(keys):
+            if token_list(tokens) or token_list(extra_token_ids) or multimodal_items:
+                raise ValueError("keys or tokens name a prompt, not both")
+            return self.find(key_hashes(named, namespace=namespace))
         hashes = block_hashes(tokens, self.tokens_per_block, namespace=namespace, extra_token_ids=extra_token_ids,
                               multimodal_items=multimodal_items)
         return self.find(hashes[:-1])

@@ -11,6 +11,9 @@ from pagoda._contract import v1
 Tokens: TypeAlias = Iterable[SupportsIndex]
 """Token ids: a list, a range, an array of numpy or torch."""
 
+Keys: TypeAlias = Iterable[bytes]
+"""Keys of whole blocks, from the first one on, in place of tokens: 1 to 64 bytes each, an engine's own hashes mostly."""
+
 NO_BLOCK = 0xFFFFFFFF
 
 
@@ -104,19 +107,21 @@ class Block(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Namespace:
-    """What two sequences must agree on, besides their tokens, before they may share blocks."""
+    """What two sequences must agree on, besides their tokens, before they may share blocks. With `keyed` blocks are named by keys and not by
+    tokens; a call with `keys` says so by itself. A keyed namespace shares no block with the one that has tokens."""
 
     lora_id: int | None = None
     cache_salt: str = ""
     tenant: str = ""
+    keyed: bool = False
 
     @classmethod
     def take(cls, message: Any) -> "Namespace":
         lora_id = message.lora_id if message.HasField("lora_id") else None
-        return cls(lora_id, message.cache_salt, message.tenant)
+        return cls(lora_id, message.cache_salt, message.tenant, message.keyed)
 
     def message(self) -> Any:
-        return v1.Namespace(lora_id=self.lora_id, cache_salt=self.cache_salt, tenant=self.tenant)
+        return v1.Namespace(lora_id=self.lora_id, cache_salt=self.cache_salt, tenant=self.tenant, keyed=self.keyed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +223,7 @@ class Match:
     """In memory: what a sequence would match."""
     blocks: tuple[Block, ...]
     cached_tokens: int = 0
-    """In any tier, on disk too; at most all but the last token."""
+    """In any tier, on disk too; at most all but the last token. Of keys, all of them may be."""
     tokens_by_tier: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """How many of the cached tokens lie in each tier, nearest first, by the tiers' names: by the
     nearest copy of each block of the largest window."""
@@ -335,6 +340,20 @@ def token_list(tokens: Tokens) -> list[int]:
     """Plain integers, whatever they came in."""
     plain: Any = tokens
     return plain.tolist() if hasattr(plain, "tolist") else [int(token) for token in plain]
+
+
+def key_list(keys: Keys) -> list[bytes]:
+    """The keys as bytes. TypeError: one key, where a chain of them belongs."""
+    if isinstance(keys, (bytes, bytearray, str)):
+        raise TypeError("keys is a chain of keys, one for each block: [key, ...]")
+    return [bytes(key) for key in keys]
+
+
+def named_namespace(namespace: Namespace | None, keys: list[bytes]) -> Any:
+    """The namespace on the wire, of a call with these keys: None is the one without a name."""
+    if keys:
+        namespace = dataclasses.replace(namespace or Namespace(), keyed=True)
+    return None if namespace is None else namespace.message()
 
 
 def milliseconds(seconds: float) -> int:
